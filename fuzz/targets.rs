@@ -1,7 +1,7 @@
-//! Every reader of bytes from outside, as a function that must neither panic nor take much time or memory, whatever it is given.
+//! Fuzz targets: every parser of untrusted bytes as a function that must not panic or take much time or memory on any input.
 //!
 //! `cargo fuzz` runs one target at a time with coverage; `crates/rung/tests/corpora.rs` runs all of them on the stored corpora and on
-//! mutants of them, without a nightly toolchain.
+//! mutated inputs, without a nightly toolchain.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -10,10 +10,10 @@ use rung_audit::AuditOptions;
 use rung_theory::stack::{Defaults, Plan};
 use rung_web::server::Server;
 
-/// A target by name.
+/// A target's name and function.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All of them; a folder of `fuzz/corpus` has the seeds of each.
+/// All targets; the folder of `fuzz/corpus` with the same name has its seed inputs.
 pub const TARGETS: &[Target] = &[
     ("stack", stack),
     ("task", task),
@@ -32,10 +32,10 @@ pub const TARGETS: &[Target] = &[
     ("request", request),
 ];
 
-/// The target of a name.
+/// Finds a target by name.
 ///
 /// # Panics
-/// There is none of that name.
+/// There is no such target.
 pub fn find(name: &str) -> fn(&[u8]) {
     let target = TARGETS.iter().find(|(known, _)| *known == name);
     target.unwrap_or_else(|| panic!("no target {name}")).1
@@ -45,27 +45,27 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }
 
-/// The stack grammar: what it reads, it writes and reads again as the same.
+/// The stack grammar: a parsed stack can be written and parsed again with the same rungs.
 fn stack(bytes: &[u8]) {
     let Ok(plan) = Plan::parse(text(bytes), &Defaults::default()) else { return };
     let written = plan.to_stack().to_string();
     let sizes = Defaults { model_width: Some(plan.width), ..Defaults::default() };
-    let again = Plan::parse(&written, &sizes).unwrap_or_else(|error| panic!("{written}: {error}"));
-    assert_eq!(again.capacity().rungs, plan.capacity().rungs, "{written}");
+    let reparsed = Plan::parse(&written, &sizes).unwrap_or_else(|error| panic!("{written}: {error}"));
+    assert_eq!(reparsed.capacity().rungs, plan.capacity().rungs, "{written}");
 }
 
-/// Task specs: the same.
+/// Task specs: a parsed spec can be written and parsed again.
 fn task(bytes: &[u8]) {
     let Ok(task) = rung_theory::task::parse(text(bytes)) else { return };
-    let again = rung_theory::task::parse(&task.spec()).unwrap_or_else(|error| panic!("{}: {error}", task.spec()));
-    assert_eq!(again.spec(), task.spec());
+    let reparsed = rung_theory::task::parse(&task.spec()).unwrap_or_else(|error| panic!("{}: {error}", task.spec()));
+    assert_eq!(reparsed.spec(), task.spec());
 }
 
 fn certificate(bytes: &[u8]) {
-    let said = rung_theory::report::check_certificate(text(bytes));
-    let explained = said.explained_json();
+    let check = rung_theory::report::check_certificate(text(bytes));
+    let explained = check.explained_json();
     if let Some(inequalities) = explained["inequalities"].as_array()
-        && said.json()["accepted"] == true
+        && check.json()["accepted"] == true
     {
         assert_eq!(inequalities.last().map(|last| &last["holds"]), Some(&true.into()));
     }
@@ -82,14 +82,14 @@ fn gguf(bytes: &[u8]) {
 
 fn safetensors(bytes: &[u8]) {
     let _ = rung_nn::tensor_file::Checksum::of(bytes);
-    let _ = rung_nn::checkpoint::read_notes(bytes);
-    let path = Scratch::file("model.safetensors", bytes);
-    let _ = rung_nn::inspect(&path.0);
+    let _ = rung_nn::checkpoint::read_metadata(bytes);
+    let file = TempFile::write("model.safetensors", bytes);
+    let _ = rung_nn::inspect(&file.0);
 }
 
 fn tokenizer(bytes: &[u8]) {
-    let path = Scratch::file("tokenizer.json", bytes);
-    let folder = path.0.parent().unwrap_or_else(|| Path::new("."));
+    let file = TempFile::write("tokenizer.json", bytes);
+    let folder = file.0.parent().unwrap_or_else(|| Path::new("."));
     if let Ok(Some(tokenizer)) = rung_tokenizer::Tokenizer::open(folder)
         && let Ok(tokens) = tokenizer.encode("one two, 3")
     {
@@ -99,8 +99,8 @@ fn tokenizer(bytes: &[u8]) {
 
 fn run(bytes: &[u8]) {
     let Ok(run) = rung_train::run::RunConfig::read(text(bytes)).and_then(|config| config.resolve()) else { return };
-    let again = rung_train::run::RunConfig::read(&run.config.text()).and_then(|config| config.resolve());
-    assert_eq!(again.map(|run| run.config).ok(), Some(run.config));
+    let reparsed = rung_train::run::RunConfig::read(&run.config.to_toml()).and_then(|config| config.resolve());
+    assert_eq!(reparsed.map(|run| run.config).ok(), Some(run.config));
 }
 
 fn sweep(bytes: &[u8]) {
@@ -108,21 +108,21 @@ fn sweep(bytes: &[u8]) {
 }
 
 fn record(bytes: &[u8]) {
-    let path = Scratch::file("record.json", bytes);
-    let _ = rung_train::run::RunRecord::read(&path.0);
+    let file = TempFile::write("record.json", bytes);
+    let _ = rung_train::run::RunRecord::read(&file.0);
 }
 
 fn witness(bytes: &[u8]) {
-    let path = Scratch::file("witness.json", bytes);
-    if let Ok(witness) = rung_falsify::Witness::read(&path.0) {
-        // What it asks for is judged before any of it is built.
+    let file = TempFile::write("witness.json", bytes);
+    if let Ok(witness) = rung_falsify::Witness::read(&file.0) {
+        // The memory that the model needs is checked before anything is built.
         let _ = witness.model.origin.check_memory(1 << 24);
     }
 }
 
 fn construction(bytes: &[u8]) {
-    let path = Scratch::file("construction.json", bytes);
-    let folder = path.0.parent().unwrap_or_else(|| Path::new("."));
+    let file = TempFile::write("construction.json", bytes);
+    let folder = file.0.parent().unwrap_or_else(|| Path::new("."));
     let _ = std::fs::write(folder.join("model.safetensors"), b"");
     let _ = rung_nn::Network::<f32>::open(folder);
 }
@@ -134,17 +134,18 @@ fn reply(bytes: &[u8]) {
     let _ = rung_ask::server::reply::parse_chat("fuzz", &value);
 }
 
-/// Questions of the page, and a file beside them after a zero byte.
+/// Requests of the page, with a file after a zero byte.
 fn page(bytes: &[u8]) {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let request = text(&bytes[..end]);
-    // Searches take as long as they take, and forward passes build what they are asked for.
+    // Searches and forward passes are skipped, because their time is not bounded.
     if !["bound", "map", "rung", "pass", "certify"].iter().any(|slow| request.contains(slow)) {
         let _ = rung_web::answer(request, bytes.get(end + 1..).unwrap_or_default());
     }
 }
 
-/// Requests to `rung serve` with a folder of runs: nothing outside of the folder is ever in an answer, and only its own page is answered.
+/// HTTP requests to `rung serve` with a folder of runs: answers contain nothing from outside the folder, and requests for other hosts
+/// are rejected.
 fn request(bytes: &[u8]) {
     const SECRET: &str = "outside-of-the-folder";
     static SERVER: OnceLock<Server> = OnceLock::new();
@@ -156,11 +157,11 @@ fn request(bytes: &[u8]) {
         let write = |folder: &Path, id: &str| {
             std::fs::create_dir_all(folder).and_then(|()| std::fs::write(folder.join("record.json"), record(id)))
         };
-        let written = write(&run, "first").and_then(|()| write(&outside, SECRET));
-        let server = written.and_then(|()| Server::listen(([127, 0, 0, 1], 0).into(), Some(folder.join("runs"))));
+        let result = write(&run, "first").and_then(|()| write(&outside, SECRET));
+        let server = result.and_then(|()| Server::listen(([127, 0, 0, 1], 0).into(), Some(folder.join("runs"))));
         server.unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
     });
-    // Seeds cannot know the port.
+    // Seed inputs have `HOST` where the server's address belongs.
     let host = server.address().to_string();
     let bytes = String::from_utf8_lossy(bytes).replace("HOST", &host);
     let Some((status, body)) = server.respond(bytes.as_bytes()) else { return };
@@ -168,22 +169,22 @@ fn request(bytes: &[u8]) {
     assert!(status != 200 || bytes.contains(&host) || bytes.contains("localhost"), "{bytes}");
 }
 
-/// A file in a folder of its own, which goes away with it.
-struct Scratch(PathBuf);
+/// A file in a temporary folder that is removed on drop.
+struct TempFile(PathBuf);
 
-impl Scratch {
-    fn file(name: &str, bytes: &[u8]) -> Self {
+impl TempFile {
+    fn write(name: &str, bytes: &[u8]) -> Self {
         let thread = format!("{:?}", std::thread::current().id());
         let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
         let folder = std::env::temp_dir().join(format!("rung-fuzz-{}-{thread}", std::process::id()));
         let path = folder.join(name);
-        let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&path, bytes));
-        written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let result = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&path, bytes));
+        result.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         Self(path)
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TempFile {
     fn drop(&mut self) {
         if let Some(folder) = self.0.parent() {
             let _ = std::fs::remove_dir_all(folder);

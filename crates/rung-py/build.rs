@@ -1,16 +1,17 @@
-//! Lets the linker fold functions of the same code, where it can: generic kernels make the module a third smaller that way.
+//! Asks the linker to merge identical functions (identical code folding), if it can: generic kernels then make the module a third
+//! smaller.
 
 use std::env;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const FOLD: &str = "-Wl,--icf=all";
+const FOLDING_FLAG: &str = "-Wl,--icf=all";
 
-/// Whether an empty library can be linked with it. Only LLD and gold know it.
-fn linker_folds() -> bool {
+/// Whether the linker accepts the flag, tested by linking an empty library. Only LLD and gold do.
+fn linker_supports_folding() -> bool {
     let variable = |name| env::var(name).unwrap_or_default();
-    let link = format!("link-arg={FOLD}");
+    let link_argument = format!("link-arg={FOLDING_FLAG}");
     let library = Path::new(&variable("OUT_DIR")).join("probe.so");
     let mut compiler = Command::new(variable("RUSTC"));
     compiler.args([
@@ -20,18 +21,18 @@ fn linker_folds() -> bool {
         "--target",
         &variable("TARGET"),
         "-C",
-        &link,
+        &link_argument,
         "-o",
     ]);
     compiler.arg(library).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(mut child) = compiler.spawn() else { return false };
-    let written = child.stdin.take().is_some_and(|mut input| input.write_all(b"\n").is_ok());
-    child.wait().is_ok_and(|status| written && status.success())
+    let is_written = child.stdin.take().is_some_and(|mut input| input.write_all(b"\n").is_ok());
+    child.wait().is_ok_and(|status| is_written && status.success())
 }
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    if env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "linux") && linker_folds() {
-        println!("cargo:rustc-link-arg-cdylib={FOLD}");
+    if env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") && linker_supports_folding() {
+        println!("cargo:rustc-link-arg-cdylib={FOLDING_FLAG}");
     }
 }

@@ -5,7 +5,7 @@ mod targets;
 
 use std::sync::OnceLock;
 
-/// The target that `RUNG_FUZZ_TARGET` names: one program for all of them, since most of it is the same.
+/// The target that `RUNG_FUZZ_TARGET` names: one program runs any target.
 static TARGET: OnceLock<fn(&[u8])> = OnceLock::new();
 
 libfuzzer_sys::fuzz_target!(

@@ -1,58 +1,63 @@
-//! The ladder as a chart: accuracy by hops, one line per model, table size and variant.
+//! A chart of accuracy by number of hops, with one line per model, table size and prompt variant.
 
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 
-use crate::summary::AccuracyRow;
+use crate::summary::CellAccuracy;
 
-/// One model's ladder.
-pub struct ModelLadder<'a> {
-    /// What it is called in the legend.
+/// Horizontal offset between lines in pixels, so that their confidence intervals do not overlap.
+const LINE_OFFSET: f64 = 6.0;
+
+/// One model's accuracies by number of hops.
+pub struct ModelAccuracies<'a> {
+    /// The model's name in the legend.
     pub name: String,
-    /// Its rates.
-    pub rates: &'a [AccuracyRow],
+    /// One accuracy for each variant, table size and number of hops.
+    pub accuracies: &'a [CellAccuracy],
 }
 
-/// A chart of one or several ladders, with chance and the threshold drawn in.
-pub fn chart(ladders: &[ModelLadder<'_>], threshold: f64) -> LineChart {
-    let mut lines: Vec<(String, Vec<&AccuracyRow>)> = Vec::new();
-    for ladder in ladders {
-        for rate in ladder.rates {
-            let mut name = format!("{} rows, {}", rate.entries, rate.variant);
-            if ladders.len() > 1 {
-                name = format!("{}: {name}", ladder.name);
+/// Draws the accuracies of one or several models, with horizontal guides at chance and at the threshold.
+pub fn chart(models: &[ModelAccuracies<'_>], threshold: f64) -> LineChart {
+    let mut lines: Vec<(String, Vec<&CellAccuracy>)> = Vec::new();
+    for model in models {
+        for accuracy in model.accuracies {
+            let mut name = format!("{} rows, {}", accuracy.entries, accuracy.variant);
+            if models.len() > 1 {
+                name = format!("{}: {name}", model.name);
             }
             match lines.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, rates)) => rates.push(rate),
-                None => lines.push((name, vec![rate])),
+                Some((_, accuracies)) => accuracies.push(accuracy),
+                None => lines.push((name, vec![accuracy])),
             }
         }
     }
-    let title = match ladders {
+    let title = match models {
         [only] => format!("Hops in one forward pass: {}", only.name),
         _ => "Hops in one forward pass".to_owned(),
     };
-    let most = lines.iter().flat_map(|(_, rates)| rates).map(|rate| rate.hops).max().unwrap_or(1) as f64;
+    let max_hops =
+        lines.iter().flat_map(|(_, accuracies)| accuracies).map(|accuracy| accuracy.hops).max().unwrap_or(1) as f64;
     let mut chart = LineChart::new(
         title,
-        AxisSpec::new("hops asked for", Scale::Whole).from_to(-0.2, most.max(1.0) + 0.2),
+        AxisSpec::new("hops asked for", Scale::Whole).from_to(-0.2, max_hops.max(1.0) + 0.2),
         AxisSpec::new("accuracy", Scale::Linear).from_to(0.0, 1.0),
     )
     .guide(threshold, "threshold");
-    let mut chances: Vec<usize> = lines.iter().flat_map(|(_, rates)| rates).map(|rate| rate.entries).collect();
-    chances.sort_unstable();
-    chances.dedup();
-    for entries in chances {
+    let mut table_sizes: Vec<usize> =
+        lines.iter().flat_map(|(_, accuracies)| accuracies).map(|accuracy| accuracy.entries).collect();
+    table_sizes.sort_unstable();
+    table_sizes.dedup();
+    for entries in table_sizes {
         chart = chart.guide(1.0 / entries as f64, format!("chance, {entries} rows"));
     }
-    let count = lines.len() as f64;
-    for (index, (name, rates)) in lines.into_iter().enumerate() {
-        let point =
-            |rate: &&AccuracyRow| Point::new(rate.hops as f64, rate.accuracy).between(rate.interval.0, rate.interval.1);
-        let series = Series::line_and_points(name, rates.iter().map(point).collect());
-        // Intervals of several lines stand side by side.
-        let aside = 0.05 * (index as f64 - (count - 1.0) / 2.0);
-        chart = chart.series(series.known(Evidence::Measured).aside(aside));
+    let line_count = lines.len() as f64;
+    for (index, (name, accuracies)) in lines.into_iter().enumerate() {
+        let point = |accuracy: &&CellAccuracy| {
+            Point::new(accuracy.hops as f64, accuracy.accuracy).between(accuracy.interval.0, accuracy.interval.1)
+        };
+        let series = Series::line_and_points(name, accuracies.iter().map(point).collect());
+        let offset = LINE_OFFSET * (index as f64 - (line_count - 1.0) / 2.0);
+        chart = chart.series(series.known(Evidence::Measured).shifted(offset));
     }
     chart
 }

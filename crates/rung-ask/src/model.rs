@@ -1,11 +1,11 @@
-//! What can be asked: a server, or a checkpoint that Rung runs itself.
+//! The trait of models that answer questions: an inference server, or a checkpoint that Rung runs itself.
 
-/// A language model that answers prompts. Called from several threads at once.
+/// A language model that answers prompts. Its methods are called from several threads at once.
 pub trait AnsweringModel: Sync {
-    /// What answers, for the record.
-    fn describe(&self) -> ServerDescription;
+    /// Protocol and name of the model, for the record.
+    fn describe(&self) -> ModelDescription;
 
-    /// The tokens of a text without special tokens, or none if the model does not say.
+    /// The tokens of a text without special tokens, or none if the model offers no tokenizer.
     ///
     /// # Errors
     /// The model could not be reached.
@@ -14,29 +14,29 @@ pub trait AnsweringModel: Sync {
     /// The distribution of the first token after a prompt.
     ///
     /// # Errors
-    /// The model could not be reached, or its reply has another shape than its protocol says.
+    /// The model could not be reached, or its reply does not follow the protocol.
     fn next_token(&self, prompt: &str) -> Result<Reply, AskError>;
 
-    /// What the model writes after a prompt, greedily, up to so many tokens.
+    /// Continues a prompt greedily by up to `max_tokens` tokens.
     ///
     /// # Errors
     /// As [`next_token`](Self::next_token).
-    fn write(&self, prompt: &str, tokens: usize) -> Result<Reply, AskError>;
+    fn generate(&self, prompt: &str, max_tokens: usize) -> Result<Reply, AskError>;
 }
 
-/// What answers.
+/// Protocol and name of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct ServerDescription {
-    /// How it is spoken to: a protocol's name, or `rung` for a checkpoint that runs here.
+pub struct ModelDescription {
+    /// Name of the server's protocol, or `rung` for a checkpoint that runs in this process.
     pub protocol: String,
-    /// The model's own name, if it says one.
+    /// Name of the model as the server reports it.
     pub model: String,
 }
 
 /// A reply of a model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reply {
-    /// What was generated.
+    /// The generated text.
     pub text: String,
     /// The most likely first tokens; empty if the server does not give log-probabilities.
     pub first_token: Vec<TokenProbability>,
@@ -53,56 +53,56 @@ pub struct TokenProbability {
     pub probability: f64,
 }
 
-/// Why a question could not be put or answered.
+/// Why a question could not be asked or answered.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// A task or an option that has no prompt.
+    /// A task or an option for which no prompt exists.
     #[error("{0}")]
     Unsupported(String),
-    /// Too few single tokens for the answers.
+    /// Fewer single-token symbols than answers.
     #[error("answer symbols: found {found} that are single tokens of this model, expected {expected}")]
     TooFewSymbols {
-        /// How many fit.
+        /// Number of single-token symbols.
         found: usize,
-        /// How many answers there are.
+        /// Number of different answers.
         expected: usize,
     },
-    /// The server could not be reached, or went away.
+    /// The server could not be reached, or closed the connection.
     #[error("{url}: {cause}")]
     Unreachable {
         /// The address, without credentials.
         url: String,
-        /// What the connection said.
+        /// The error of the connection.
         cause: String,
     },
-    /// The server refused.
+    /// The server replied with an HTTP error status.
     #[error("{url}: the server answered with status {status}: {message}")]
     Status {
         /// The address.
         url: String,
         /// The HTTP status.
         status: u16,
-        /// The start of its body.
+        /// The start of the reply's body.
         message: String,
-        /// Seconds after which to try again, if the server said so.
+        /// Seconds after which to try again, if the reply has a `Retry-After` header.
         retry_after: Option<u64>,
     },
-    /// A reply that is not what the protocol says.
+    /// A reply whose JSON does not follow the protocol.
     #[error("{url}: found {found}, expected {expected}")]
     Shape {
         /// The address.
         url: String,
-        /// What the reply has.
+        /// What the reply contains.
         found: String,
-        /// What it should have.
+        /// What the protocol requires.
         expected: String,
     },
     /// A record that cannot be read or written.
     #[error("{path}: {cause}")]
     File {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// What is wrong.
+        /// The error.
         cause: String,
     },
 }
@@ -117,7 +117,7 @@ impl AskError {
         }
     }
 
-    /// An error of a file.
+    /// An error about a file.
     pub fn file(path: &std::path::Path, cause: impl std::fmt::Display) -> Self {
         Self::File { path: path.display().to_string(), cause: format!("{cause}") }
     }

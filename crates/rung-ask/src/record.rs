@@ -1,8 +1,8 @@
-//! The file of a run: a header, then one line per answer, written when it arrives.
+//! The record of a run: a file with a header line and one line per answer, appended when the answer arrives.
 //!
-//! A run that is interrupted, even by a power cut, loses at most the line that was being written: on resuming, a torn last line is
-//! cut off and its question is asked again. When all questions are answered the lines are sorted by question, so that the finished
-//! file does not depend on the order in which answers arrived. No key and no time is ever in it.
+//! A run that is interrupted, even by a power cut, loses at most the line that was being written: on resuming, an incomplete last line
+//! is cut off and its question is asked again. When all questions are answered the lines are sorted by question, so that the finished
+//! file does not depend on the order in which answers arrived. The file never contains an API key or a time.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -10,40 +10,41 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::AskError;
-use crate::ServerDescription;
-use crate::ladder::Grid;
+use crate::ModelDescription;
+use crate::grid::Grid;
 use crate::score::Answer;
 
-/// The format of these files.
-const FORMAT: u32 = 1;
+/// Version of the file format.
+const FORMAT_VERSION: u32 = 1;
 
-/// The largest file that is read: 10 million answers would fit.
-const MOST_BYTES: u64 = 2 << 30;
+/// Maximum size of a file that is read; 10 million answers fit.
+const MAX_BYTES: u64 = 2 << 30;
 
-/// The first line: what is asked, of whom.
+/// The first line: the questions and the model that is asked.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordHeader {
-    /// The format of the file.
-    pub rung_ask: u32,
-    /// Version of the program that began it.
+    /// Version of the file format.
+    #[serde(rename = "rung_ask")]
+    pub format_version: u32,
+    /// Version of the program that created the file.
     pub version: String,
     /// The address or path of the model, without credentials.
     pub target: String,
-    /// What answers there.
-    pub model: ServerDescription,
+    /// Protocol and name of the model.
+    pub model: ModelDescription,
     /// The questions.
     pub grid: Grid,
 }
 
 impl RecordHeader {
-    /// A header of this version.
-    pub fn new(target: String, model: ServerDescription, grid: Grid) -> Self {
-        Self { rung_ask: FORMAT, version: env!("CARGO_PKG_VERSION").to_owned(), target, model, grid }
+    /// A header with the version of this program.
+    pub fn new(target: String, model: ModelDescription, grid: Grid) -> Self {
+        Self { format_version: FORMAT_VERSION, version: env!("CARGO_PKG_VERSION").to_owned(), target, model, grid }
     }
 }
 
-/// A record that is open for writing. One process at a time.
+/// A record that is open for writing, by one process at a time.
 pub struct AnswerRecord {
     path: PathBuf,
     file: File,
@@ -52,7 +53,7 @@ pub struct AnswerRecord {
 }
 
 impl AnswerRecord {
-    /// Opens or creates a record. An existing one must have the same questions.
+    /// Opens or creates a record. An existing record must have the same questions.
     ///
     /// # Errors
     /// It cannot be read or written, is of other questions, or another process writes it.
@@ -69,31 +70,31 @@ impl AnswerRecord {
             record.append(&line)?;
             return Ok(record);
         }
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        let (found, answers) = parse(&text[..whole], path)?;
-        if found.grid != header.grid {
+        let complete_bytes = text.rfind('\n').map_or(0, |end| end + 1);
+        let (stored_header, answers) = parse(&text[..complete_bytes], path)?;
+        if stored_header.grid != header.grid {
             return Err(AskError::file(
                 path,
                 "found a record of other questions, expected the same options or another --out",
             ));
         }
-        // Cut a torn last line off before anything is written behind it.
-        file.set_len(whole as u64).map_err(error)?;
+        // Cut an incomplete last line off before anything is appended.
+        file.set_len(complete_bytes as u64).map_err(error)?;
         file.seek(SeekFrom::End(0)).map_err(error)?;
-        Ok(Self { path: path.to_owned(), file, header: found, answers })
+        Ok(Self { path: path.to_owned(), file, header: stored_header, answers })
     }
 
-    /// What was answered before or since.
+    /// All answers of the record, old and new.
     pub fn answers(&self) -> impl Iterator<Item = &Answer> {
         self.answers.values()
     }
 
     /// Whether a question has been answered.
-    pub fn has(&self, id: &str) -> bool {
+    pub fn has_answer(&self, id: &str) -> bool {
         self.answers.contains_key(id)
     }
 
-    /// Appends an answer; it is in the file when this returns.
+    /// Appends an answer and flushes it to the file.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -104,7 +105,7 @@ impl AnswerRecord {
         Ok(())
     }
 
-    /// Rewrites the file with its answers in the order of their questions. The old file stays until the new one is whole.
+    /// Rewrites the file with its answers in the order of their questions. The old file stays until the new one is complete.
     ///
     /// # Errors
     /// It cannot be written.
@@ -114,11 +115,11 @@ impl AnswerRecord {
         for answer in self.answers.values() {
             text.push_str(&to_line(answer, &self.path)?);
         }
-        let part = self.path.with_extension("part");
-        let mut file = File::create(&part).map_err(error)?;
-        file.try_lock().map_err(|_| AskError::file(&part, "another process writes this file"))?;
+        let temporary_path = self.path.with_extension("part");
+        let mut file = File::create(&temporary_path).map_err(error)?;
+        file.try_lock().map_err(|_| AskError::file(&temporary_path, "another process writes this file"))?;
         file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(error)?;
-        std::fs::rename(&part, &self.path).map_err(error)?;
+        std::fs::rename(&temporary_path, &self.path).map_err(error)?;
         self.file = file;
         Ok(())
     }
@@ -129,33 +130,33 @@ impl AnswerRecord {
     }
 }
 
-/// Reads a record without writing it.
+/// Reads the header and the answers of a record.
 ///
 /// # Errors
-/// It cannot be read, or is no record.
-pub fn read(path: &Path) -> Result<(RecordHeader, Vec<Answer>), AskError> {
+/// The file cannot be read, or is no record.
+pub fn read_record(path: &Path) -> Result<(RecordHeader, Vec<Answer>), AskError> {
     let mut file = File::open(path).map_err(|cause| AskError::file(path, cause))?;
     let text = read_all(&mut file, path)?;
-    let whole = text.rfind('\n').map_or(0, |end| end + 1);
-    let (header, answers) = parse(&text[..whole], path)?;
+    let complete_bytes = text.rfind('\n').map_or(0, |end| end + 1);
+    let (header, answers) = parse(&text[..complete_bytes], path)?;
     Ok((header, answers.into_values().collect()))
 }
 
 fn read_all(file: &mut File, path: &Path) -> Result<String, AskError> {
-    let error = |cause: std::io::Error| AskError::file(path, cause);
-    let bytes = file.metadata().map_err(error)?.len();
-    if bytes > MOST_BYTES {
-        return Err(AskError::file(path, format!("found {bytes} bytes, expected at most {MOST_BYTES}")));
+    let file_error = |cause: std::io::Error| AskError::file(path, cause);
+    let bytes = file.metadata().map_err(file_error)?.len();
+    if bytes > MAX_BYTES {
+        return Err(AskError::file(path, format!("found {bytes} bytes, expected at most {MAX_BYTES}")));
     }
     let mut text = Vec::new();
-    file.read_to_end(&mut text).map_err(error)?;
-    // A torn line may end inside a character; it is cut off by whoever calls.
-    let valid = match std::str::from_utf8(&text) {
+    file.read_to_end(&mut text).map_err(file_error)?;
+    // An incomplete last line may end inside a character; the callers cut it off.
+    let valid_bytes = match std::str::from_utf8(&text) {
         Ok(_) => text.len(),
-        Err(torn) if torn.error_len().is_none() => torn.valid_up_to(),
-        Err(bad) => return Err(AskError::file(path, format!("byte {}: found no UTF-8", bad.valid_up_to()))),
+        Err(error) if error.error_len().is_none() => error.valid_up_to(),
+        Err(error) => return Err(AskError::file(path, format!("byte {}: found no UTF-8", error.valid_up_to()))),
     };
-    text.truncate(valid);
+    text.truncate(valid_bytes);
     String::from_utf8(text).map_err(|cause| AskError::file(path, cause))
 }
 
@@ -166,8 +167,8 @@ fn parse(text: &str, path: &Path) -> Result<(RecordHeader, BTreeMap<String, Answ
         return Err(AskError::file(path, "found no whole line, expected a record of `rung ask`"));
     };
     let header: RecordHeader = serde_json::from_str(first).map_err(|cause| error(0, cause))?;
-    if header.rung_ask != FORMAT {
-        return Err(AskError::file(path, format!("found format {}, expected {FORMAT}", header.rung_ask)));
+    if header.format_version != FORMAT_VERSION {
+        return Err(AskError::file(path, format!("found format {}, expected {FORMAT_VERSION}", header.format_version)));
     }
     let mut answers = BTreeMap::new();
     for (number, line) in lines {

@@ -1,16 +1,16 @@
-//! From a reply to an answer.
+//! Turns a model's reply into an answer.
 //!
 //! With log-probabilities the answer is the symbol with the largest probability among all symbols, and the mass on symbols is
-//! reported: a model that puts little mass there was not answering the question. Without them it is what was generated, compared to
-//! the letter, and the record says so.
+//! reported: a model with little mass on symbols was not answering the question. Without log-probabilities the answer is the generated
+//! token, which must equal a symbol exactly, and the record says so.
 
 use crate::Reply;
 use crate::prompt::Question;
 
-/// How an answer was read.
+/// What the answer symbol was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ReadBy {
+pub enum AnswerSource {
     /// The largest probability among answer symbols.
     Probabilities,
     /// The generated token.
@@ -23,39 +23,41 @@ pub enum ReadBy {
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Answer {
-    /// Which question.
+    /// Id of the question.
     pub id: String,
-    /// Hops it asks for.
+    /// Number of hops that the question asks for.
     pub hops: usize,
-    /// Rows of a table.
+    /// Number of rows of each table.
     pub entries: usize,
     /// [`Variant::label`](crate::prompt::Variant::label) of its prompt.
     pub variant: String,
     /// The right symbol.
     pub expected: String,
-    /// The symbol that was chosen; none if the reply names no symbol.
-    pub found: Option<String>,
-    /// How it was read.
-    pub read_by: ReadBy,
+    /// The symbol in the reply; none if the reply contains no symbol.
+    #[serde(rename = "found")]
+    pub reply_symbol: Option<String>,
+    /// What `reply_symbol` was read from.
+    #[serde(rename = "read_by")]
+    pub source: AnswerSource,
     /// Probability on all answer symbols together, where probabilities are known.
     pub mass: Option<f64>,
-    /// The model reasoned although it was asked not to: counted apart.
+    /// Whether the model reasoned although it was asked not to; such answers are counted separately.
     #[serde(default)]
     pub reasoned: bool,
 }
 
 impl Answer {
-    /// Whether it is right.
+    /// Whether the answer is right.
     pub fn is_right(&self) -> bool {
-        self.found.as_ref() == Some(&self.expected)
+        self.reply_symbol.as_ref() == Some(&self.expected)
     }
 }
 
-/// Which symbol a one-token reply names, how it was read, and the mass on symbols.
-pub fn read_token(question: &Question, reply: &Reply) -> (Option<String>, ReadBy, Option<f64>) {
+/// The symbol of a one-token reply, what it was read from, and the probability mass on all symbols.
+pub fn symbol_from_token(question: &Question, reply: &Reply) -> (Option<String>, AnswerSource, Option<f64>) {
     if reply.first_token.is_empty() {
         let text = reply.text.trim();
-        return (question.symbols.iter().find(|symbol| *symbol == text).cloned(), ReadBy::Text, None);
+        return (question.symbols.iter().find(|symbol| *symbol == text).cloned(), AnswerSource::Text, None);
     }
     let mut best: Option<(&String, f64)> = None;
     let mut mass = 0.0;
@@ -64,18 +66,19 @@ pub fn read_token(question: &Question, reply: &Reply) -> (Option<String>, ReadBy
         let tokens = reply.first_token.iter().filter(|token| token.text.trim() == symbol);
         let probability: f64 = tokens.map(|token| token.probability).sum();
         mass += probability;
-        if probability > best.map_or(0.0, |(_, most)| most) {
+        if probability > best.map_or(0.0, |(_, largest)| largest) {
             best = Some((symbol, probability));
         }
     }
-    (best.map(|(symbol, _)| symbol.clone()), ReadBy::Probabilities, Some(mass))
+    (best.map(|(symbol, _)| symbol.clone()), AnswerSource::Probabilities, Some(mass))
 }
 
-/// The symbol after the last `Answer:` of a written reply.
-pub fn read_chain_of_thought(question: &Question, reply: &Reply) -> Option<String> {
-    let (_, rest) = reply.text.rsplit_once("Answer:")?;
-    let word =
-        rest.split(|letter: char| letter.is_whitespace() || ".,\"'*".contains(letter)).find(|word| !word.is_empty())?;
+/// The symbol after the last `Answer:` of a chain of thought.
+pub fn symbol_from_chain_of_thought(question: &Question, reply: &Reply) -> Option<String> {
+    let (_, conclusion) = reply.text.rsplit_once("Answer:")?;
+    let word = conclusion
+        .split(|character: char| character.is_whitespace() || ".,\"'*".contains(character))
+        .find(|word| !word.is_empty())?;
     question.symbols.iter().find(|symbol| *symbol == word).cloned()
 }
 
@@ -94,27 +97,30 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_symbol_wins_whatever_else_is_likely() {
+    fn the_most_likely_symbol_is_the_answer_even_if_another_token_is_more_likely() {
         let first_token = vec![token(" the", 0.6), token(" A", 0.15), token("B", 0.1), token(" B", 0.1)];
         let reply = Reply { text: " the".to_owned(), first_token, reasoned: false };
-        let (found, by, mass) = read_token(&question(), &reply);
-        assert_eq!((found.as_deref(), by), (Some("B"), ReadBy::Probabilities));
+        let (reply_symbol, source, mass) = symbol_from_token(&question(), &reply);
+        assert_eq!((reply_symbol.as_deref(), source), (Some("B"), AnswerSource::Probabilities));
         assert!((mass.unwrap() - 0.35).abs() < 1e-12);
     }
 
     #[test]
     fn without_probabilities_only_the_exact_symbol_counts() {
         let reply = |text: &str| Reply { text: text.to_owned(), ..Reply::default() };
-        assert_eq!(read_token(&question(), &reply(" B")).0.as_deref(), Some("B"));
-        assert_eq!(read_token(&question(), &reply("Both")).0, None);
-        assert_eq!(read_token(&question(), &reply(" B")).2, None);
+        assert_eq!(symbol_from_token(&question(), &reply(" B")).0.as_deref(), Some("B"));
+        assert_eq!(symbol_from_token(&question(), &reply("Both")).0, None);
+        assert_eq!(symbol_from_token(&question(), &reply(" B")).2, None);
     }
 
     #[test]
     fn the_last_answer_of_a_chain_of_thought_counts() {
         let reply = |text: &str| Reply { text: text.to_owned(), ..Reply::default() };
-        assert_eq!(read_chain_of_thought(&question(), &reply("A to B\nAnswer: A\nAnswer: B.")).as_deref(), Some("B"));
-        assert_eq!(read_chain_of_thought(&question(), &reply("Answer: **A**")).as_deref(), Some("A"));
-        assert_eq!(read_chain_of_thought(&question(), &reply("B")), None);
+        assert_eq!(
+            symbol_from_chain_of_thought(&question(), &reply("A to B\nAnswer: A\nAnswer: B.")).as_deref(),
+            Some("B")
+        );
+        assert_eq!(symbol_from_chain_of_thought(&question(), &reply("Answer: **A**")).as_deref(), Some("A"));
+        assert_eq!(symbol_from_chain_of_thought(&question(), &reply("B")), None);
     }
 }

@@ -1,12 +1,12 @@
-//! Which symbols stand for answers.
+//! Chooses the answer symbols.
 //!
-//! An answer is read from one token, so every answer symbol must be one token for the model asked. Which texts are, only its
-//! tokenizer knows: candidates are put to it, with the white space that stands before the answer. A server that has no tokenizer
-//! to ask gets capital letters, and the record says that this was not checked.
+//! An answer is read from one token, so every answer symbol must be one token of the model. Candidates are
+//! checked with the model's tokenizer, including the white space before the answer. For a server without a tokenizer endpoint capital
+//! letters are used, and the record says that this was not checked.
 
 use crate::{AnsweringModel, AskError};
 
-/// Candidates beyond capital letters: short common words that most vocabularies hold as one token.
+/// Candidates beyond capital letters: short common words that most vocabularies have as one token.
 const WORDS: &[&str] = &[
     "red", "blue", "green", "dog", "cat", "sun", "moon", "tree", "book", "fish", "bird", "gold", "iron", "rain",
     "snow", "wind", "fire", "water", "stone", "sand", "salt", "milk", "bread", "apple", "horse", "house", "door",
@@ -20,7 +20,7 @@ const WORDS: &[&str] = &[
 pub struct Symbols {
     /// The symbols, all different.
     pub symbols: Vec<String>,
-    /// Whether the model's tokenizer was asked.
+    /// Whether the model's tokenizer confirmed that each symbol is one token.
     pub checked: bool,
 }
 
@@ -29,23 +29,23 @@ fn candidates() -> impl Iterator<Item = String> {
     ('A'..='Z').map(String::from).chain(WORDS.iter().map(|word| (*word).to_owned()))
 }
 
-/// The first `count` candidates, unchecked: capital letters, then words.
-pub fn letters(count: usize) -> Vec<String> {
+/// The first `count` candidates, without a check: capital letters, then words.
+pub fn default_symbols(count: usize) -> Vec<String> {
     candidates().take(count).collect()
 }
 
-/// The first `count` candidates that are one token after `lead` for this model.
+/// The first `count` candidates that are one token of this model after `prefix`.
 ///
 /// # Errors
 /// The model cannot be reached, or has fewer such tokens.
-pub fn choose(model: &dyn AnsweringModel, lead: &str, count: usize) -> Result<Symbols, AskError> {
+pub fn choose(model: &dyn AnsweringModel, prefix: &str, count: usize) -> Result<Symbols, AskError> {
     let mut symbols = Vec::new();
     for candidate in candidates() {
         if symbols.len() == count {
             break;
         }
-        match is_one_token(model, lead, &candidate)? {
-            None => return unchecked(count),
+        match is_one_token(model, prefix, &candidate)? {
+            None => return unchecked_symbols(count),
             Some(true) => symbols.push(candidate),
             Some(false) => (),
         }
@@ -56,36 +56,37 @@ pub fn choose(model: &dyn AnsweringModel, lead: &str, count: usize) -> Result<Sy
     Ok(Symbols { symbols, checked: true })
 }
 
-/// Checks symbols that a task prescribes (digits, `yes` and `no`).
+/// Checks that symbols prescribed by a task (digits, `yes` and `no`) are single tokens.
 ///
 /// # Errors
-/// The model cannot be reached, or one of them is not one token.
-pub fn check(model: &dyn AnsweringModel, lead: &str, symbols: &[String]) -> Result<Symbols, AskError> {
-    let mut fitting = 0;
+/// The model cannot be reached, or a symbol is not one token.
+pub fn check(model: &dyn AnsweringModel, prefix: &str, symbols: &[String]) -> Result<Symbols, AskError> {
+    let mut single_tokens = 0;
     for symbol in symbols {
-        match is_one_token(model, lead, symbol)? {
+        match is_one_token(model, prefix, symbol)? {
             None => return Ok(Symbols { symbols: symbols.to_vec(), checked: false }),
-            Some(fits) => fitting += usize::from(fits),
+            Some(is_single) => single_tokens += usize::from(is_single),
         }
     }
-    if fitting < symbols.len() {
-        return Err(AskError::TooFewSymbols { found: fitting, expected: symbols.len() });
+    if single_tokens < symbols.len() {
+        return Err(AskError::TooFewSymbols { found: single_tokens, expected: symbols.len() });
     }
     Ok(Symbols { symbols: symbols.to_vec(), checked: true })
 }
 
-fn unchecked(count: usize) -> Result<Symbols, AskError> {
-    let symbols = letters(count);
+fn unchecked_symbols(count: usize) -> Result<Symbols, AskError> {
+    let symbols = default_symbols(count);
     if symbols.len() < count {
         return Err(AskError::TooFewSymbols { found: symbols.len(), expected: count });
     }
     Ok(Symbols { symbols, checked: false })
 }
 
-/// Whether a symbol adds exactly one token to what stands before it; none if the model does not tokenize.
-fn is_one_token(model: &dyn AnsweringModel, lead: &str, symbol: &str) -> Result<Option<bool>, AskError> {
+/// Whether a symbol after `prefix` adds exactly one token to the text before it; none if the model offers no tokenizer.
+fn is_one_token(model: &dyn AnsweringModel, prefix: &str, symbol: &str) -> Result<Option<bool>, AskError> {
     let context = "Answer:";
-    let (Some(before), Some(after)) = (model.tokenize(context)?, model.tokenize(&format!("{context}{lead}{symbol}"))?)
+    let (Some(before), Some(after)) =
+        (model.tokenize(context)?, model.tokenize(&format!("{context}{prefix}{symbol}"))?)
     else {
         return Ok(None);
     };
@@ -95,14 +96,14 @@ fn is_one_token(model: &dyn AnsweringModel, lead: &str, symbol: &str) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Reply, ServerDescription};
+    use crate::{ModelDescription, Reply};
 
-    /// A model whose tokens are characters, so that only single letters fit without a lead.
-    struct Characters;
+    /// A model whose tokens are characters: only single letters without a prefix are one token.
+    struct CharacterTokenizer;
 
-    impl AnsweringModel for Characters {
-        fn describe(&self) -> ServerDescription {
-            ServerDescription::default()
+    impl AnsweringModel for CharacterTokenizer {
+        fn describe(&self) -> ModelDescription {
+            ModelDescription::default()
         }
         fn tokenize(&self, text: &str) -> Result<Option<Vec<u32>>, AskError> {
             Ok(Some(text.chars().map(u32::from).collect()))
@@ -110,25 +111,28 @@ mod tests {
         fn next_token(&self, _: &str) -> Result<Reply, AskError> {
             Ok(Reply::default())
         }
-        fn write(&self, _: &str, _: usize) -> Result<Reply, AskError> {
+        fn generate(&self, _: &str, _: usize) -> Result<Reply, AskError> {
             Ok(Reply::default())
         }
     }
 
     #[test]
-    fn only_single_tokens_are_chosen() {
-        assert_eq!(choose(&Characters, "", 3).unwrap().symbols, ["A", "B", "C"]);
-        assert!(matches!(choose(&Characters, "", 40), Err(AskError::TooFewSymbols { found: 26, expected: 40 })));
-        assert!(matches!(choose(&Characters, " ", 1), Err(AskError::TooFewSymbols { found: 0, expected: 1 })));
-        assert!(check(&Characters, "", &["yes".to_owned()]).is_err());
+    fn only_single_tokens_are_accepted() {
+        assert_eq!(choose(&CharacterTokenizer, "", 3).unwrap().symbols, ["A", "B", "C"]);
+        assert!(matches!(
+            choose(&CharacterTokenizer, "", 40),
+            Err(AskError::TooFewSymbols { found: 26, expected: 40 })
+        ));
+        assert!(matches!(choose(&CharacterTokenizer, " ", 1), Err(AskError::TooFewSymbols { found: 0, expected: 1 })));
+        assert!(check(&CharacterTokenizer, "", &["yes".to_owned()]).is_err());
     }
 
     #[test]
-    fn candidates_are_different() {
-        let mut all: Vec<String> = candidates().collect();
-        let count = all.len();
-        all.sort();
-        all.dedup();
-        assert_eq!(all.len(), count);
+    fn candidates_are_distinct() {
+        let mut symbols: Vec<String> = candidates().collect();
+        let count = symbols.len();
+        symbols.sort();
+        symbols.dedup();
+        assert_eq!(symbols.len(), count);
     }
 }

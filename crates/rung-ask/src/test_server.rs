@@ -1,7 +1,7 @@
-//! A server for tests: speaks all three protocols on loopback, knows every answer, and fails on demand.
+//! A server for tests on the loopback interface: it supports all three protocols, knows every answer, and simulates faults.
 //!
-//! It stands in for a model that makes a given number of hops: questions with more are answered by another symbol. Faults come on the
-//! first attempt at a question, each question getting the next kind, so that a client that retries well loses nothing.
+//! It simulates a model that makes a given number of hops: questions with more hops get a wrong answer. Faults occur at the first attempt
+//! at a question, and successive questions cycle through the list of faults, so that a client that retries gets every answer.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 
 use crate::prompt::{CHAT_ENDING, Question};
 
-/// What goes wrong at the first attempt.
+/// A fault at the first attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerFault {
-    /// The reply takes a while, but comes.
+    /// The reply is delayed.
     Slow,
     /// Status 429 with `Retry-After: 0`.
     TooManyRequests,
@@ -27,14 +27,14 @@ pub enum ServerFault {
     TruncatedJson,
     /// JSON of another shape.
     WrongShape,
-    /// A right reply without probabilities.
+    /// A correct reply without probabilities.
     MissingProbabilities,
     /// The connection is closed without a reply.
     ConnectionReset,
 }
 
 impl ServerFault {
-    /// All kinds.
+    /// Every fault.
     pub const ALL: [Self; 7] = [
         Self::Slow,
         Self::TooManyRequests,
@@ -46,10 +46,10 @@ impl ServerFault {
     ];
 }
 
-/// Which protocol it speaks.
+/// The protocol that the test server supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestProtocol {
-    /// llama.cpp's own.
+    /// llama.cpp's `/completion` and a tokenizer.
     LlamaCpp,
     /// `/v1/completions` and a tokenizer, as vLLM.
     Completions,
@@ -60,31 +60,36 @@ pub enum TestProtocol {
 /// A server that runs until it is dropped.
 pub struct TestServer {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    state: Arc<ServerState>,
 }
 
-struct Shared {
-    speaks: TestProtocol,
-    /// By prompt: the right symbol, and one that is wrong.
+/// State that the threads of a server share.
+struct ServerState {
+    protocol: TestProtocol,
+    /// By prompt: the right symbol, and a wrong one.
     answers: HashMap<String, (String, String)>,
-    most_hops: usize,
+    /// Questions up to this number of hops get the right answer.
+    max_hops: usize,
+    /// Number of hops by prompt.
     hops: HashMap<String, usize>,
     faults: Vec<ServerFault>,
+    /// Number of requests by prompt.
     attempts: Mutex<HashMap<String, usize>>,
     next_fault: AtomicUsize,
+    /// The `Authorization` header of the last request.
     authorization: Mutex<Option<String>>,
     stop: AtomicBool,
 }
 
 impl TestServer {
-    /// Starts a server that answers these questions, right up to `most_hops`.
+    /// Starts a server that answers these questions, correctly up to `max_hops`.
     ///
     /// # Errors
-    /// No port of the loopback interface can be had.
+    /// No port of the loopback interface is free.
     pub fn start(
-        speaks: TestProtocol,
+        protocol: TestProtocol,
         questions: &[Question],
-        most_hops: usize,
+        max_hops: usize,
         faults: &[ServerFault],
     ) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -94,10 +99,10 @@ impl TestServer {
             .iter()
             .map(|question| (question.text.clone(), (question.answer.clone(), wrong(question).unwrap_or_default())))
             .collect();
-        let shared = Arc::new(Shared {
-            speaks,
+        let state = Arc::new(ServerState {
+            protocol,
             answers,
-            most_hops,
+            max_hops,
             hops: questions.iter().map(|question| (question.text.clone(), question.hops)).collect(),
             faults: faults.to_vec(),
             attempts: Mutex::default(),
@@ -105,17 +110,17 @@ impl TestServer {
             authorization: Mutex::default(),
             stop: AtomicBool::new(false),
         });
-        let server = Arc::clone(&shared);
+        let state_of_listener = Arc::clone(&state);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                if server.stop.load(Ordering::Relaxed) {
+                if state_of_listener.stop.load(Ordering::Relaxed) {
                     return;
                 }
-                let server = Arc::clone(&server);
-                std::thread::spawn(move || server.serve(stream));
+                let state = Arc::clone(&state_of_listener);
+                std::thread::spawn(move || state.serve(stream));
             }
         });
-        Ok(Self { address, shared })
+        Ok(Self { address, state })
     }
 
     /// Its address, such as `http://127.0.0.1:4711`.
@@ -123,26 +128,27 @@ impl TestServer {
         format!("http://{}", self.address)
     }
 
-    /// How often each prompt was sent.
+    /// Number of requests by prompt.
     pub fn attempts(&self) -> HashMap<String, usize> {
-        self.shared.attempts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.state.attempts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
     /// The last `Authorization` header that was sent.
     pub fn last_authorization(&self) -> Option<String> {
-        self.shared.authorization.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.state.authorization.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 }
 
 impl Drop for TestServer {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
-        // Wakes the accepting thread, which then ends.
+        self.state.stop.store(true, Ordering::Relaxed);
+        // A connection wakes the accepting thread, which then ends.
         let _ = TcpStream::connect(self.address);
     }
 }
 
-impl Shared {
+impl ServerState {
+    /// Answers the requests of one connection.
     fn serve(&self, stream: TcpStream) {
         let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
         let Ok(mut writer) = stream.try_clone() else { return };
@@ -162,14 +168,14 @@ impl Shared {
 
     /// Status and body, or none to close the connection.
     fn reply(&self, path: &str, body: &Value) -> Option<(u16, String)> {
-        let found = |value: Value| Some((200, value.to_string()));
-        match (path, self.speaks) {
-            ("/props", TestProtocol::LlamaCpp) => found(json!({"default_generation_settings": {}})),
-            ("/v1/models", _) => found(json!({"data": [{"id": "test-model"}]})),
+        let ok = |value: Value| Some((200, value.to_string()));
+        match (path, self.protocol) {
+            ("/props", TestProtocol::LlamaCpp) => ok(json!({"default_generation_settings": {}})),
+            ("/v1/models", _) => ok(json!({"data": [{"id": "test-model"}]})),
             ("/tokenize", TestProtocol::LlamaCpp | TestProtocol::Completions) => {
                 let text = body["content"].as_str().or(body["prompt"].as_str()).unwrap_or_default();
                 let tokens: Vec<usize> = text.split(' ').map(str::len).collect();
-                found(json!({"tokens": tokens}))
+                ok(json!({"tokens": tokens}))
             }
             ("/completion", TestProtocol::LlamaCpp) | ("/v1/completions", TestProtocol::Completions) => {
                 self.answer(path, body["prompt"].as_str()?)
@@ -182,9 +188,10 @@ impl Shared {
         }
     }
 
+    /// The reply to a prompt, with a fault at the first attempt.
     fn answer(&self, path: &str, prompt: &str) -> Option<(u16, String)> {
         let Some((right, wrong)) = self.answers.get(prompt) else {
-            return Some((200, reply_of(path, " ?", None).to_string()));
+            return Some((200, reply_json(path, " ?", None).to_string()));
         };
         let attempt = {
             let mut attempts = self.attempts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -192,38 +199,41 @@ impl Shared {
             *count += 1;
             *count
         };
-        let symbol = if self.hops[prompt] <= self.most_hops { right } else { wrong };
+        let symbol = if self.hops[prompt] <= self.max_hops { right } else { wrong };
         let text = format!(" {symbol}");
-        let whole = reply_of(path, &text, Some(0.9_f64.ln())).to_string();
+        let full_reply = reply_json(path, &text, Some(0.9_f64.ln())).to_string();
         if attempt > 1 || self.faults.is_empty() {
-            return Some((200, whole));
+            return Some((200, full_reply));
         }
         let fault = self.faults[self.next_fault.fetch_add(1, Ordering::Relaxed) % self.faults.len()];
         match fault {
             ServerFault::Slow => {
                 std::thread::sleep(Duration::from_millis(50));
-                Some((200, whole))
+                Some((200, full_reply))
             }
             ServerFault::TooManyRequests => Some((429, "{}".to_owned())),
             ServerFault::InternalError => Some((500, "{}".to_owned())),
-            ServerFault::TruncatedJson => Some((200, whole[..whole.len() / 2].to_owned())),
+            ServerFault::TruncatedJson => Some((200, full_reply[..full_reply.len() / 2].to_owned())),
             ServerFault::WrongShape => Some((200, "[1, 2]".to_owned())),
-            ServerFault::MissingProbabilities => Some((200, reply_of(path, &text, None).to_string())),
+            ServerFault::MissingProbabilities => Some((200, reply_json(path, &text, None).to_string())),
             ServerFault::ConnectionReset => None,
         }
     }
 }
 
-fn reply_of(path: &str, text: &str, logarithm: Option<f64>) -> Value {
-    let top = json!([{"token": text, "logprob": logarithm}]);
-    let some = |value: Value| logarithm.map(|_| value);
+/// The JSON of a reply in the protocol of the path.
+fn reply_json(path: &str, text: &str, logprob: Option<f64>) -> Value {
+    let top_logprobs = json!([{"token": text, "logprob": logprob}]);
+    let if_logprob = |value: Value| logprob.map(|_| value);
     match path {
-        "/completion" => json!({"content": text, "completion_probabilities": some(json!([{"top_logprobs": top}]))}),
+        "/completion" => {
+            json!({"content": text, "completion_probabilities": if_logprob(json!([{"top_logprobs": top_logprobs}]))})
+        }
         "/v1/completions" => {
-            json!({"choices": [{"text": text, "logprobs": some(json!({"top_logprobs": [{text: logarithm}]}))}]})
+            json!({"choices": [{"text": text, "logprobs": if_logprob(json!({"top_logprobs": [{text: logprob}]}))}]})
         }
         _ => {
-            let logprobs = some(json!({"content": [{"top_logprobs": top}]}));
+            let logprobs = if_logprob(json!({"content": [{"top_logprobs": top_logprobs}]}));
             json!({"choices": [{"message": {"content": text}, "logprobs": logprobs}]})
         }
     }

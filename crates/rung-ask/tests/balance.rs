@@ -1,22 +1,22 @@
-//! Shallow strategies must score no better than chance on the questions.
+//! Guessing strategies that follow no table must score no better than chance on the questions.
 
 use std::collections::HashMap;
 
-use rung_ask::prompt::{Cell, PromptWriter, Question, Style, TableOrder, Variant, answer_symbols, parse_task};
-use rung_ask::symbols::letters;
+use rung_ask::prompt::{GridCell, PromptWriter, Question, Style, TableOrder, Variant, answer_symbols, parse_task};
+use rung_ask::symbols::default_symbols;
 
 const QUESTIONS: u64 = 1500;
 
-/// Guesses from the symbols that a text mentions.
+/// Guesses an answer from the symbols that a prompt mentions.
 type Strategy = fn(&[String]) -> Option<String>;
 
 /// Symbols of a question in the order in which its text mentions them.
 fn mentions(question: &Question) -> Vec<String> {
-    let words = question.text.split(|letter: char| !letter.is_ascii_alphanumeric());
+    let words = question.text.split(|character: char| !character.is_ascii_alphanumeric());
     words.filter(|word| question.symbols.iter().any(|symbol| symbol == word)).map(str::to_owned).collect()
 }
 
-/// The share of questions that a strategy answers.
+/// The fraction of questions that a strategy answers correctly.
 fn score(questions: &[Question], strategy: impl Fn(&Question, &[String]) -> Option<String>) -> f64 {
     let right =
         questions.iter().filter(|question| strategy(question, &mentions(question)).as_ref() == Some(&question.answer));
@@ -36,7 +36,7 @@ fn most_frequent(mentions: &[String]) -> Option<String> {
 
 fn assert_balanced(name: &str, questions: &[Question]) {
     let chance = 1.0 / questions[0].symbols.len() as f64;
-    // Four standard deviations of a share at chance.
+    // Chance plus four standard deviations.
     let limit = chance + 4.0 * (chance * (1.0 - chance) / questions.len() as f64).sqrt();
     for symbol in &questions[0].symbols {
         let constant = score(questions, |_, _| Some(symbol.clone()));
@@ -48,21 +48,21 @@ fn assert_balanced(name: &str, questions: &[Question]) {
         ("the most frequent symbol", most_frequent),
     ];
     for (strategy, guess) in strategies {
-        let share = score(questions, |_, mentions| guess(mentions));
-        assert!(share < limit, "{name}: {strategy}: {share:.3}, chance {chance:.3}");
+        let accuracy = score(questions, |_, mentions| guess(mentions));
+        assert!(accuracy < limit, "{name}: {strategy}: {accuracy:.3}, chance {chance:.3}");
     }
 }
 
 #[test]
-fn ladders_are_balanced_in_every_style_and_order() {
+fn guessing_on_grid_questions_scores_at_chance_in_every_style_and_order() {
     for style in [Style::Table, Style::Sentences, Style::Code] {
         for order in [TableOrder::Hard, TableOrder::Easy] {
             for hops in [1, 2, 3] {
-                let cell = Cell { hops, entries: 8, tables: 3, variant: Variant { order, ..Variant::default() } };
+                let cell = GridCell { hops, entries: 8, tables: 3, variant: Variant { order, ..Variant::default() } };
                 let writer = PromptWriter { style, ..PromptWriter::default() };
-                let questions: Vec<Question> =
-                    (0..QUESTIONS).map(|index| writer.ladder_question(&cell, &letters(8), 3, index).unwrap()).collect();
-                // The last table shown has its values last: in the easy order that is the table of the last hop.
+                let questions: Vec<Question> = (0..QUESTIONS)
+                    .map(|index| writer.grid_question(&cell, &default_symbols(8), 3, index).unwrap())
+                    .collect();
                 assert_balanced(&format!("{style:?} {order:?} {hops} hops"), &questions);
             }
         }
@@ -70,7 +70,7 @@ fn ladders_are_balanced_in_every_style_and_order() {
 }
 
 #[test]
-fn tasks_are_balanced() {
+fn guessing_on_task_questions_scores_at_chance() {
     let specs = [
         "funccomp{hops=2,m=4,n=[2]}",
         "khop{length=24,alphabet=4,hops=1,mixed=no}",
@@ -82,7 +82,7 @@ fn tasks_are_balanced() {
     ];
     for spec in specs {
         let task = parse_task(spec).unwrap();
-        let symbols = answer_symbols(&*task).unwrap().unwrap_or_else(letters);
+        let symbols = answer_symbols(&*task).unwrap().unwrap_or_else(default_symbols);
         let questions: Vec<Question> = (0..QUESTIONS)
             .map(|index| {
                 PromptWriter::default().task_question(&*task, &Variant::default(), &symbols, 5, index).unwrap()
@@ -93,21 +93,21 @@ fn tasks_are_balanced() {
 }
 
 #[test]
-fn the_control_without_hops_asks_for_the_start() {
-    let cell = Cell { hops: 0, entries: 8, tables: 2, ..Cell::default() };
-    let question = PromptWriter::default().ladder_question(&cell, &letters(8), 1, 0).unwrap();
+fn zero_hops_ask_for_the_start_symbol() {
+    let cell = GridCell { hops: 0, entries: 8, tables: 2, ..GridCell::default() };
+    let question = PromptWriter::default().grid_question(&cell, &default_symbols(8), 1, 0).unwrap();
     assert!(question.text.contains(&format!("Start with {}.", question.answer)));
 }
 
 #[test]
-fn same_seed_same_prompts_and_equal_tables_for_all_hops() {
-    let ask = |hops: usize, seed: u64| {
-        let cell = Cell { hops, entries: 4, tables: 3, ..Cell::default() };
-        PromptWriter { shots: 2, ..PromptWriter::default() }.ladder_question(&cell, &letters(4), seed, 9).unwrap()
+fn equal_seeds_give_equal_prompts_and_tables_do_not_depend_on_hops() {
+    let question = |hops: usize, seed: u64| {
+        let cell = GridCell { hops, entries: 4, tables: 3, ..GridCell::default() };
+        PromptWriter { shots: 2, ..PromptWriter::default() }.grid_question(&cell, &default_symbols(4), seed, 9).unwrap()
     };
-    assert_eq!(ask(2, 1), ask(2, 1));
-    assert_ne!(ask(2, 1).text, ask(2, 2).text);
-    let table =
+    assert_eq!(question(2, 1), question(2, 1));
+    assert_ne!(question(2, 1).text, question(2, 2).text);
+    let table_3 =
         |question: &Question| question.text.rsplit("Table 3").next().unwrap().split("Start").next().unwrap().to_owned();
-    assert_eq!(table(&ask(1, 1)), table(&ask(3, 1)));
+    assert_eq!(table_3(&question(1, 1)), table_3(&question(3, 1)));
 }

@@ -1,18 +1,18 @@
-//! Servers that fail: nothing may be lost, asked twice without need, or counted twice.
+//! Runs against servers with faults: no answer may be lost, requested again without need, or counted twice.
 
 use std::time::{Duration, Instant};
 
 use rung_ask::AnsweringModel as _;
-use rung_ask::ladder::{Grid, RequestPolicy, run};
+use rung_ask::grid::{Grid, RequestPolicy, run};
 use rung_ask::prompt::{PromptWriter, Question, Variant};
-use rung_ask::record::{AnswerRecord, RecordHeader, read};
+use rung_ask::record::{AnswerRecord, RecordHeader, read_record};
 use rung_ask::server::{ModelServer, ServerProtocol};
-use rung_ask::summary::{measured_hops, rates};
-use rung_ask::symbols::{Symbols, letters};
+use rung_ask::summary::{cell_accuracies, measured_hops};
+use rung_ask::symbols::{Symbols, default_symbols};
 use rung_ask::test_server::{ServerFault, TestProtocol, TestServer};
 
 fn grid(count: u64) -> Grid {
-    let symbols = Symbols { symbols: letters(4), checked: false };
+    let symbols = Symbols { symbols: default_symbols(4), checked: false };
     let (writer, variants) = (PromptWriter::default(), vec![Variant::default()]);
     Grid { writer, hops: vec![0, 1, 2, 3, 4], entries: vec![4], variants, count, seed: 1, symbols }
 }
@@ -21,8 +21,9 @@ fn questions(grid: &Grid) -> Vec<Question> {
     grid.questions().unwrap().into_iter().map(|(_, question)| question).collect()
 }
 
-fn pace() -> RequestPolicy {
-    RequestPolicy { first_wait: Duration::from_millis(5), ..RequestPolicy::default() }
+/// Retries after a few milliseconds.
+fn fast_retries() -> RequestPolicy {
+    RequestPolicy { initial_backoff: Duration::from_millis(5), ..RequestPolicy::default() }
 }
 
 fn scratch(name: &str) -> std::path::PathBuf {
@@ -38,50 +39,51 @@ fn connect(server: &TestServer) -> ModelServer {
 }
 
 #[test]
-fn five_hundred_questions_under_faults_lose_and_double_nothing() {
+fn every_question_is_answered_exactly_once_despite_faults() {
     let protocols = [
         (TestProtocol::LlamaCpp, ServerProtocol::LlamaCpp),
         (TestProtocol::Completions, ServerProtocol::Completions),
         (TestProtocol::Chat, ServerProtocol::Chat),
     ];
     let (grid, folder) = (grid(100), scratch("faults"));
-    for (speaks, protocol) in protocols {
-        let server = TestServer::start(speaks, &questions(&grid), 2, &ServerFault::ALL).unwrap();
+    for (test_protocol, protocol) in protocols {
+        let server = TestServer::start(test_protocol, &questions(&grid), 2, &ServerFault::ALL).unwrap();
         let model = connect(&server);
         assert_eq!(model.protocol(), protocol);
         let path = folder.join(format!("{}.jsonl", protocol.name()));
         let header = RecordHeader::new(server.url(), model.describe(), grid.clone());
         let mut record = AnswerRecord::open(&path, header).unwrap();
-        let outcome = run(&model, &grid, &mut record, pace(), &|| false, &|_| ()).unwrap();
-        assert_eq!((outcome.answered, outcome.open), (500, 0), "{:?}", outcome.failure);
-        let (_, answers) = read(&path).unwrap();
+        let outcome = run(&model, &grid, &mut record, fast_retries(), &|| false, &|_| ()).unwrap();
+        assert_eq!((outcome.answer_count, outcome.open_count), (500, 0), "{:?}", outcome.failure);
+        let (_, answers) = read_record(&path).unwrap();
         assert_eq!(answers.len(), 500);
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 501);
-        // One attempt more where the first failed, and no other.
+        // At most one retry, where the first attempt failed.
         assert!(server.attempts().values().all(|count| *count <= 2));
-        let rates = rates(&answers);
-        assert_eq!(measured_hops(&rates, "one pass", 4, 0.5), Some(2));
-        assert!(rates.iter().filter(|rate| rate.hops > 2).all(|rate| rate.right == 0));
+        let accuracies = cell_accuracies(&answers);
+        assert_eq!(measured_hops(&accuracies, "one pass", 4, 0.5), Some(2));
+        assert!(accuracies.iter().filter(|cell| cell.hops > 2).all(|cell| cell.right == 0));
     }
 }
 
 #[test]
-fn a_record_resumes_after_a_torn_line_to_the_same_bytes() {
+fn a_record_with_an_incomplete_last_line_resumes_to_the_same_bytes() {
     let (grid, folder) = (grid(20), scratch("torn"));
     let server = TestServer::start(TestProtocol::LlamaCpp, &questions(&grid), 2, &[]).unwrap();
     let model = connect(&server);
     let header = || RecordHeader::new("test".to_owned(), model.describe(), grid.clone());
-    let (whole, torn) = (folder.join("whole.jsonl"), folder.join("torn.jsonl"));
-    run(&model, &grid, &mut AnswerRecord::open(&whole, header()).unwrap(), pace(), &|| false, &|_| ()).unwrap();
+    let (complete, torn) = (folder.join("complete.jsonl"), folder.join("torn.jsonl"));
+    run(&model, &grid, &mut AnswerRecord::open(&complete, header()).unwrap(), fast_retries(), &|| false, &|_| ())
+        .unwrap();
 
-    // Half of the answers, and a line that a power cut left behind.
-    let text = std::fs::read_to_string(&whole).unwrap();
+    // Half of the answers, and an incomplete line as after a power cut.
+    let text = std::fs::read_to_string(&complete).unwrap();
     let half: String = text.lines().take(50).flat_map(|line| [line, "\n"]).collect();
     std::fs::write(&torn, format!("{half}{{\"id\": \"one pa\u{e9}")).unwrap();
     let before: usize = server.attempts().values().sum();
-    run(&model, &grid, &mut AnswerRecord::open(&torn, header()).unwrap(), pace(), &|| false, &|_| ()).unwrap();
+    run(&model, &grid, &mut AnswerRecord::open(&torn, header()).unwrap(), fast_retries(), &|| false, &|_| ()).unwrap();
     assert_eq!(std::fs::read_to_string(&torn).unwrap(), text);
-    assert_eq!(server.attempts().values().sum::<usize>() - before, 51, "only what was missing is asked");
+    assert_eq!(server.attempts().values().sum::<usize>() - before, 51, "only the missing questions are asked");
 }
 
 #[test]
@@ -91,54 +93,55 @@ fn a_record_of_other_questions_is_refused() {
     drop(
         AnswerRecord::open(
             &path,
-            RecordHeader::new(String::new(), rung_ask::ServerDescription::default(), grid_a.clone()),
+            RecordHeader::new(String::new(), rung_ask::ModelDescription::default(), grid_a.clone()),
         )
         .unwrap(),
     );
     let other = Grid { seed: 2, ..grid_a };
     let error =
-        AnswerRecord::open(&path, RecordHeader::new(String::new(), rung_ask::ServerDescription::default(), other))
+        AnswerRecord::open(&path, RecordHeader::new(String::new(), rung_ask::ModelDescription::default(), other))
             .err()
             .unwrap();
     assert!(error.to_string().contains("other questions"), "{error}");
     std::fs::write(&path, "{}\n").unwrap();
-    assert!(read(&path).is_err());
+    assert!(read_record(&path).is_err());
 }
 
 #[test]
-fn attempts_run_out_and_leave_the_question_open() {
+fn a_question_stays_open_when_retries_run_out() {
     let (grid, folder) = (grid(1), scratch("open"));
     let server =
         TestServer::start(TestProtocol::LlamaCpp, &questions(&grid), 9, &[ServerFault::InternalError]).unwrap();
     let model = connect(&server);
     let header = || RecordHeader::new(String::new(), model.describe(), grid.clone());
-    let (path, none) = (folder.join("a.jsonl"), RequestPolicy { retries: 0, ..pace() });
+    let (path, no_retries) = (folder.join("a.jsonl"), RequestPolicy { retries: 0, ..fast_retries() });
     let outcome =
-        run(&model, &grid, &mut AnswerRecord::open(&path, header()).unwrap(), none, &|| false, &|_| ()).unwrap();
-    assert_eq!((outcome.answered, outcome.open), (0, 5));
+        run(&model, &grid, &mut AnswerRecord::open(&path, header()).unwrap(), no_retries, &|| false, &|_| ()).unwrap();
+    assert_eq!((outcome.answer_count, outcome.open_count), (0, 5));
     assert!(outcome.failure.unwrap().contains("status 500"));
-    // The server answers the second time: a further run asks only what is open.
+    // The server answers the second attempt, so a second run answers the open questions.
     let outcome =
-        run(&model, &grid, &mut AnswerRecord::open(&path, header()).unwrap(), none, &|| false, &|_| ()).unwrap();
-    assert_eq!((outcome.answered, outcome.open), (5, 0));
+        run(&model, &grid, &mut AnswerRecord::open(&path, header()).unwrap(), no_retries, &|| false, &|_| ()).unwrap();
+    assert_eq!((outcome.answer_count, outcome.open_count), (5, 0));
 }
 
 #[test]
-fn a_stop_is_noticed_while_nothing_is_answered() {
+fn a_stop_ends_the_wait_for_a_retry() {
     let (grid, folder) = (grid(1), scratch("stop"));
     let server =
         TestServer::start(TestProtocol::LlamaCpp, &questions(&grid), 9, &[ServerFault::InternalError]).unwrap();
     let model = connect(&server);
     let header = RecordHeader::new(String::new(), model.describe(), grid.clone());
     let mut record = AnswerRecord::open(&folder.join("a.jsonl"), header).unwrap();
-    let patient = RequestPolicy { first_wait: Duration::from_hours(1), ..pace() };
+    let long_backoff = RequestPolicy { initial_backoff: Duration::from_hours(1), ..fast_retries() };
     let start = Instant::now();
     let outcome =
-        run(&model, &grid, &mut record, patient, &|| start.elapsed() > Duration::from_millis(200), &|_| ()).unwrap();
-    assert_eq!((outcome.answered, outcome.open), (0, 5));
-    // A wait between two requests is left too.
-    let slow = RequestPolicy { rate: Some(1e-3), concurrency: 1, ..pace() };
+        run(&model, &grid, &mut record, long_backoff, &|| start.elapsed() > Duration::from_millis(200), &|_| ())
+            .unwrap();
+    assert_eq!((outcome.answer_count, outcome.open_count), (0, 5));
+    // A stop also ends the wait of the rate limiter.
+    let low_rate = RequestPolicy { rate: Some(1e-3), concurrency: 1, ..fast_retries() };
     let start = Instant::now();
-    run(&model, &grid, &mut record, slow, &|| start.elapsed() > Duration::from_millis(200), &|_| ()).unwrap();
+    run(&model, &grid, &mut record, low_rate, &|| start.elapsed() > Duration::from_millis(200), &|_| ()).unwrap();
     assert!(start.elapsed() < Duration::from_mins(1));
 }

@@ -1,4 +1,4 @@
-//! From a config to an audit: the dialects' layer specs, the mixers' sizes, the plan, and what follows from it.
+//! Builds an audit from a config: the dialects' layer specs, the mixers' sizes, the plan, and the figures computed from it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,7 +21,7 @@ pub const DEFAULT_CONTEXT: u64 = 131_072;
 /// The longest context length that is accepted.
 pub const MAX_CONTEXT: u64 = 1 << 40;
 
-/// A source of lower bounds, for a plan and a number of hops.
+/// A function that searches a lower bound for a plan and a number of hops.
 pub type BoundOracle<'a> = dyn Fn(&Plan, usize) -> BoundSearch + 'a;
 
 /// Context length and number formats of an audit.
@@ -33,7 +33,7 @@ pub struct AuditOptions<'a> {
     pub kv_dtype: Dtype,
     /// Number format of recurrent state; by default the config's, else 32 bits.
     pub state_dtype: Option<Dtype>,
-    /// Where lower bounds come from, if they are wanted.
+    /// Searches lower bounds; without it none are searched.
     pub bound_oracle: Option<&'a BoundOracle<'a>>,
 }
 
@@ -46,32 +46,36 @@ impl Default for AuditOptions<'_> {
 impl std::fmt::Debug for AuditOptions<'_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { context, kv_dtype, state_dtype, bound_oracle } = self;
-        write!(out, "Options {{ {context}, {kv_dtype:?}, {state_dtype:?}, bound_oracle: {} }}", bound_oracle.is_some())
+        write!(
+            out,
+            "AuditOptions {{ {context}, {kv_dtype:?}, {state_dtype:?}, bound_oracle: {} }}",
+            bound_oracle.is_some()
+        )
     }
 }
 
 /// One layer of the config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditLayer {
-    /// How it attends; `None` if that is unknown.
+    /// Which tokens the layer attends to; `None` if that is unknown.
     pub attention: Option<AttentionScope>,
     /// The recurrence's mixer, by Rung's name; `unknown` if there is one and the file does not say which.
     pub recurrent: Option<&'static str>,
-    /// Its feed-forward part.
+    /// Its feed-forward network.
     pub feed_forward: FeedForwardKind,
-    /// The field that decided.
+    /// Path of the config field that decided the layer's kind.
     pub decided_by: String,
-    /// Reads the cache of an earlier layer and keeps none.
+    /// Whether it reads the cache of an earlier layer and has none of its own.
     pub shares_cache: bool,
-    /// Uses the attention weights of an earlier layer.
+    /// Whether it uses the attention weights of an earlier layer.
     pub shares_weights: bool,
     /// Its layers in the plan: one, or two where one mixer feeds the other.
     pub plan_layers: Vec<Layer>,
 }
 
 impl AuditLayer {
-    /// Whether anything in it mixes tokens, as far as known.
-    pub fn mixes(&self) -> bool {
+    /// Whether it has a token mixer, or may have one where its kind is unknown.
+    pub fn has_mixer(&self) -> bool {
         self.attention != Some(AttentionScope::None) || self.recurrent.is_some()
     }
 
@@ -99,9 +103,9 @@ impl AuditLayer {
 /// The same stack with full attention in every layer that has a mixer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllFull {
-    /// Its rungs.
+    /// Hops that this stack can compose.
     pub rungs: usize,
-    /// Its cache.
+    /// Bytes of its KV cache.
     pub cache: CacheBytes,
     /// Weights and FLOPs of its mixers, where the model's width is given.
     pub mixer_cost: Option<MixerCost>,
@@ -110,7 +114,7 @@ pub struct AllFull {
 /// Block-sparse layers: the bits in a block's summary, and the bits that 2-Sum requires.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BlockSparse {
-    /// How many such layers.
+    /// Number of block-sparse layers.
     pub layers: usize,
     /// Tokens in a block.
     pub block_tokens: u64,
@@ -123,49 +127,49 @@ pub struct BlockSparse {
     pub required_bits: Option<u64>,
 }
 
-/// What the lower bounds say about one hop more than the stack's rungs.
+/// The lower bound on composing one hop more than the stack's rungs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NextHopBound {
-    /// The number of hops.
+    /// Number of hops: the stack's rungs + 1.
     pub hops: usize,
-    /// From how many tokens on that many hops are certified impossible.
+    /// Result of the search for the number of tokens from which on that many hops are impossible.
     pub search: BoundSearch,
-    /// Whether the audit's context is that long.
-    pub reached: bool,
+    /// Whether the audit's context is long enough for the bound to hold.
+    pub applies: bool,
 }
 
 impl NextHopBound {
     /// Base-2 logarithm of the number of tokens from which on that many hops are certified impossible.
     pub fn log2_tokens(&self) -> Option<f64> {
         match self.search {
-            BoundSearch::From { log2_tokens } => Some(log2_tokens),
+            BoundSearch::Certified { log2_tokens } => Some(log2_tokens),
             BoundSearch::NotFound | BoundSearch::Skipped => None,
         }
     }
 }
 
-/// What a search for a lower bound ends with.
+/// Result of a search for a lower bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum BoundSearch {
-    /// A certificate.
-    From {
+    /// A certificate was found.
+    Certified {
         /// Base-2 logarithm of the smallest number of tokens at which the plan provably cannot compose that many functions.
         log2_tokens: f64,
     },
-    /// There was a search, without result.
+    /// The search found no certificate.
     NotFound,
-    /// There was none: it was not wanted, or the hops are too many.
+    /// No search ran: none was requested, or the hops are too many.
     Skipped,
 }
 
-/// What a model's layers are, and what follows from them.
+/// A model's layers, their cache sizes and costs, and the hops they can compose.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Audit {
     /// The model's name.
     pub model: String,
     /// The file or page that the fields come from.
     pub source: String,
-    /// The dialect that decided; `None` if none did.
+    /// The dialect that described the layers; `None` if no dialect applies.
     pub dialect: Option<&'static str>,
     /// One per layer of the config.
     pub layers: Vec<AuditLayer>,
@@ -174,7 +178,7 @@ pub struct Audit {
     /// Why something is unknown; empty when all is known.
     pub unknown: Vec<String>,
     /// Assumptions that the figures rest on.
-    pub assumed: Vec<String>,
+    pub assumptions: Vec<String>,
     /// Context length in tokens.
     pub context: u64,
     /// Number format of keys and values.
@@ -185,7 +189,7 @@ pub struct Audit {
     pub plan: Option<Plan>,
     /// Full layers, blocks, the extra hop and rungs, if every layer is known.
     pub capacity: Option<Capacity>,
-    /// Bytes, if every size is known.
+    /// Cache bytes, if every size is known.
     pub cache: Option<CacheBytes>,
     /// Weights and FLOPs of the mixers, if every size and the width are known.
     pub mixer_cost: Option<MixerCost>,
@@ -193,15 +197,15 @@ pub struct Audit {
     pub all_full: Option<AllFull>,
     /// Block-sparse layers, if any.
     pub block_sparse: Option<BlockSparse>,
-    /// What the lower bounds say about one hop more than `capacity.rungs`.
+    /// The lower bound on composing one hop more than `capacity.rungs`.
     pub next_hop_bound: Option<NextHopBound>,
     /// The architecture's name, as the library that wrote the file calls it.
     pub architecture: Option<String>,
-    /// The longest context that the config names.
+    /// The longest context that the config gives, in tokens.
     pub trained_context: Option<u64>,
-    /// The format of activations, if the config names it.
+    /// Number format of activations, if the config gives it.
     pub activation_dtype: Option<Dtype>,
-    /// The format of recurrent state, if the config names it.
+    /// Number format of recurrent state, if the config gives it.
     pub declared_state_dtype: Option<Dtype>,
     /// Multi-token-prediction layers, which are not among `layers`.
     pub extra_layers: u64,
@@ -224,15 +228,15 @@ impl Audit {
 
     /// Layers that mix tokens: the depth that rungs are compared at.
     pub fn mixing_layers(&self) -> usize {
-        self.layers.iter().filter(|layer| layer.mixes()).count()
+        self.layers.iter().filter(|layer| layer.has_mixer()).count()
     }
 
     pub(crate) fn storage(&self) -> Storage {
         Storage { kv: self.kv_dtype, state: self.state_dtype, context: self.context }
     }
 
-    /// Computes everything that follows from the layers.
-    pub(crate) fn derive(&mut self, options: &AuditOptions) -> Result<(), AuditError> {
+    /// Computes plan, capacity, costs and bounds from the layers.
+    pub(crate) fn compute_figures(&mut self, options: &AuditOptions) -> Result<(), AuditError> {
         (self.plan, self.capacity, self.cache, self.mixer_cost) = (None, None, None, None);
         (self.all_full, self.block_sparse, self.next_hop_bound) = (None, None, None);
         if self.layers.is_empty() || self.layers.iter().any(|layer| layer.attention.is_none()) {
@@ -252,8 +256,8 @@ impl Audit {
             self.block_sparse = block_sparse(&plan, self.context);
             let hops = capacity.rungs + 1;
             let search = options.bound_oracle.map_or(BoundSearch::Skipped, |bound_oracle| bound_oracle(&plan, hops));
-            let mut bound = NextHopBound { hops, search, reached: false };
-            bound.reached = bound.log2_tokens().is_some_and(|log2| (self.context as f64).log2() >= log2);
+            let mut bound = NextHopBound { hops, search, applies: false };
+            bound.applies = bound.log2_tokens().is_some_and(|log2| (self.context as f64).log2() >= log2);
             self.next_hop_bound = Some(bound);
         }
         (self.plan, self.capacity) = (Some(plan), Some(capacity));
@@ -261,9 +265,9 @@ impl Audit {
     }
 
     fn all_full(&self) -> Result<Option<AllFull>, AuditError> {
-        let Some(full) = &self.full_template else { return Ok(None) };
+        let Some(full_layer) = &self.full_template else { return Ok(None) };
         let depth = self.mixing_layers();
-        let layers = std::iter::repeat_n(full, depth);
+        let layers = std::iter::repeat_n(full_layer, depth);
         let cache = cost::cache(layers.clone(), self.storage())?;
         let mixer_cost = match self.width {
             Some(_) => Some(cost::mixer_cost(layers.map(|layer| (layer, false)), self.context)?),
@@ -273,9 +277,9 @@ impl Audit {
     }
 }
 
-/// The layers of the plan, each with whether its attention weights are those of an earlier one.
+/// The plan layers of one layer, each with whether it shares its attention weights with an earlier layer.
 fn plan_layers(layer: &AuditLayer) -> impl Iterator<Item = (&Layer, bool)> {
-    layer.plan_layers.iter().map(|part| (part, layer.shares_weights))
+    layer.plan_layers.iter().map(|plan_layer| (plan_layer, layer.shares_weights))
 }
 
 fn block_sparse(plan: &Plan, context: u64) -> Option<BlockSparse> {
@@ -287,25 +291,26 @@ fn block_sparse(plan: &Plan, context: u64) -> Option<BlockSparse> {
             MixerReach::Bounded => None,
         }
     };
-    let all: Vec<_> = plan.layers.iter().flat_map(|layer| layer.mixers.iter()).filter_map(selection_of).collect();
-    let (first, bits) = *all.first()?;
-    let (block_tokens, selected_blocks) = (first.block as u64, (first.groups * first.picked) as u64);
+    let selections: Vec<_> =
+        plan.layers.iter().flat_map(|layer| layer.mixers.iter()).filter_map(selection_of).collect();
+    let (first, bits) = *selections.first()?;
+    let (block_tokens, selected_blocks) = (first.block as u64, (first.groups * first.selected_count) as u64);
     let summary_bits = u64::try_from(first.summary * u128::from(bits)).unwrap_or(u64::MAX);
-    // Every token may hold a different value; the bits required do not depend on the bits present.
-    let others = (context / block_tokens).saturating_sub(1);
-    let question = Sparse {
+    // As many values as tokens. `bits` is 0 because the bits required do not depend on the bits that a summary has.
+    let other_blocks = (context / block_tokens).saturating_sub(1);
+    let bound = Sparse {
         block: block_tokens,
         select: selected_blocks,
         bits: 0,
         values: context,
-        blocks: others,
+        blocks: other_blocks,
         same_map: false,
     };
-    let required_bits = question.verdict().ok().and_then(|verdict| verdict.needed);
-    Some(BlockSparse { layers: all.len(), block_tokens, selected_blocks, summary_bits, required_bits })
+    let required_bits = bound.verdict().ok().and_then(|verdict| verdict.needed_bits);
+    Some(BlockSparse { layers: selections.len(), block_tokens, selected_blocks, summary_bits, required_bits })
 }
 
-/// Reads the layers of a config.
+/// Audits one config.
 pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
     if !(1..=MAX_CONTEXT).contains(&options.context) {
         let why = format!("a context has 1 to {MAX_CONTEXT} tokens");
@@ -318,7 +323,7 @@ pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &AuditO
         layers: Vec::new(),
         width: config.width()?,
         unknown: Vec::new(),
-        assumed: Vec::new(),
+        assumptions: Vec::new(),
         context: options.context,
         kv_dtype: options.kv_dtype,
         state_dtype: FP32,
@@ -337,66 +342,68 @@ pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &AuditO
         parameters: None,
         full_template: None,
     };
-    audit.activation_dtype = named_dtype(config, &["torch_dtype", "dtype"], &mut Vec::new());
-    audit.declared_state_dtype = named_dtype(config, &["mamba_ssm_cache_dtype", "mamba_ssm_dtype"], &mut audit.assumed);
+    audit.activation_dtype = read_dtype(config, &["torch_dtype", "dtype"], &mut Vec::new());
+    audit.declared_state_dtype =
+        read_dtype(config, &["mamba_ssm_cache_dtype", "mamba_ssm_dtype"], &mut audit.assumptions);
     audit.state_dtype = options.state_dtype.or(audit.declared_state_dtype).unwrap_or(FP32);
     match dialect::decide(config)? {
         Decision::Unknown(fields) => {
-            audit.unknown.push(match crate::non_decoder::other_than_decoder(config)? {
-                Some(what) => format!("the config describes {what}"),
-                None => undecided(config, &fields)?,
+            audit.unknown.push(match crate::non_decoder::non_decoder_kind(config)? {
+                Some(kind) => format!("the config describes {kind}"),
+                None => undecided_reason(config, &fields)?,
             });
         }
-        Decision::Read(dialect, layout) => {
+        Decision::Known(dialect, layout) => {
             audit.dialect = Some(dialect.name);
             if !config.gguf {
                 audit.unknown.extend(crate::unread_fields::unread_fields(config, layout.layers.len()));
             }
-            resolve(config, layout, &mut audit)?;
+            resolve_layers(config, layout, &mut audit)?;
         }
     }
-    note_assumptions(config, &mut audit)?;
-    audit.derive(options)?;
-    // The count is an extra: fields that it cannot read do not make the layers unreadable.
+    add_assumptions(config, &mut audit)?;
+    audit.compute_figures(options)?;
+    // The parameter count is optional: where it fails, the rest of the audit still holds.
     audit.parameters = parameters::count(config, &audit).unwrap_or(None);
     Ok(audit)
 }
 
-/// Why no dialect decided.
-fn undecided(config: &Config, fields: &[String]) -> Result<String, AuditError> {
+/// Why no dialect applies.
+fn undecided_reason(config: &Config, fields: &[String]) -> Result<String, AuditError> {
     let architecture = config.model_type()?.map_or_else(String::new, |name| {
         format!(" and the architecture `{}` is not in the list of those that need none", name.escape_debug())
     });
     Ok(format!("no field gives the layout{architecture}; looked for {}", fields.join(", ")))
 }
 
-/// The number format that the first of several fields names; one that names none is noted.
-fn named_dtype(config: &Config, names: &[&str], assumed: &mut Vec<String>) -> Option<Dtype> {
+/// The number format that the first of several fields gives; a word that is no known format adds an assumption.
+fn read_dtype(config: &Config, names: &[&str], assumptions: &mut Vec<String>) -> Option<Dtype> {
     for name in names {
         let Some(JsonValue::Text(word)) = config.get_anywhere(name) else { continue };
         match word.parse() {
             Ok(dtype) => return Some(dtype),
             Err(_) => {
-                assumed.push(format!("State is counted in fp32: `{}` names no known format.", config.path_of(name)));
+                assumptions
+                    .push(format!("State is counted in fp32: `{}` names no known format.", config.path_of(name)));
             }
         }
     }
     None
 }
 
-/// The longest context the config names, if it is one we plan for.
+/// The longest context that the config gives, at most [`MAX_CONTEXT`].
 fn trained_context(config: &Config) -> Option<u64> {
     let names =
         ["max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "context_length", "n_ctx"];
     for name in names {
-        if let Some(found) = config.get(name).and_then(crate::config::as_u64).filter(|found| *found > 0) {
-            return Some(found.min(MAX_CONTEXT));
+        if let Some(tokens) = config.get(name).and_then(crate::config::as_u64).filter(|tokens| *tokens > 0) {
+            return Some(tokens.min(MAX_CONTEXT));
         }
     }
     None
 }
 
-/// Multi-token-prediction layers.
+/// The number of multi-token-prediction layers.
 fn extra_layers(config: &Config) -> Result<u64, AuditError> {
     let mut extra = 0;
     for name in ["num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", "nextn_predict_layers"] {
@@ -405,19 +412,20 @@ fn extra_layers(config: &Config) -> Result<u64, AuditError> {
     Ok(extra)
 }
 
-/// The mixers of one layer spec; layers with equal specs share it.
+/// The mixers built for one layer spec; layers with equal specs share them.
 struct ResolvedLayer {
     plan_layers: Vec<Layer>,
     recurrent: Option<&'static str>,
+    /// What is missing to know the sizes, as clauses for reports.
     missing: Vec<String>,
 }
 
-fn resolve(config: &Config, layout: Layout, audit: &mut Audit) -> Result<(), AuditError> {
+fn resolve_layers(config: &Config, layout: Layout, audit: &mut Audit) -> Result<(), AuditError> {
     const MAX_REASONS: usize = 64;
     let feed_forwards = feed_forward::feed_forwards(config, layout.layers.len())?;
-    let builder = MixerBuilder { config, defaults: defaults(audit.width), state_dtype: audit.state_dtype };
-    audit.assumed.extend(layout.assumed);
-    let mut resolved: HashMap<LayerSpec, ResolvedLayer> = HashMap::new();
+    let builder = MixerBuilder { config, defaults: mixer_defaults(audit.width), state_dtype: audit.state_dtype };
+    audit.assumptions.extend(layout.assumptions);
+    let mut resolved_specs: HashMap<LayerSpec, ResolvedLayer> = HashMap::new();
     let mut unknown_words = 0;
     for (index, mut spec) in layout.layers.into_iter().enumerate() {
         let decided_by = std::mem::take(&mut spec.decided_by);
@@ -433,7 +441,7 @@ fn resolve(config: &Config, layout: Layout, audit: &mut Audit) -> Result<(), Aud
             }
         }
         let mut layer = AuditLayer {
-            attention: spec.kind.attention(),
+            attention: spec.kind.scope(),
             recurrent: None,
             feed_forward: spec.feed_forward.unwrap_or(feed_forwards[index]),
             decided_by,
@@ -441,19 +449,19 @@ fn resolve(config: &Config, layout: Layout, audit: &mut Audit) -> Result<(), Aud
             shares_weights: spec.shares_weights,
             plan_layers: Vec::new(),
         };
-        let one = match resolved.entry(spec) {
+        let mixers = match resolved_specs.entry(spec) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let one = builder.resolve(entry.key())?;
+                let mixers = builder.resolve(entry.key())?;
                 if audit.unknown.len() < MAX_REASONS {
-                    audit
-                        .unknown
-                        .extend(one.missing.iter().map(|what| format!("layer {index} and those like it: {what}")));
+                    audit.unknown.extend(
+                        mixers.missing.iter().map(|reason| format!("layer {index} and those like it: {reason}")),
+                    );
                 }
-                entry.insert(one)
+                entry.insert(mixers)
             }
         };
-        (layer.recurrent, layer.plan_layers) = (one.recurrent, one.plan_layers.clone());
+        (layer.recurrent, layer.plan_layers) = (mixers.recurrent, mixers.plan_layers.clone());
         audit.layers.push(layer);
     }
     if unknown_words > MAX_REASONS {
@@ -463,8 +471,8 @@ fn resolve(config: &Config, layout: Layout, audit: &mut Audit) -> Result<(), Aud
     Ok(())
 }
 
-fn defaults(width: Option<u64>) -> Defaults {
-    // Every number that matters is given; these are used where a size is missing, and then no bytes are shown.
+fn mixer_defaults(width: Option<u64>) -> Defaults {
+    // Placeholders for sizes that the config does not give; no bytes are reported where one is used.
     Defaults { heads: 1, head_dim: 1, kv_heads: None, model_width: Some(width.unwrap_or(1)), bits: BF16.bits }
 }
 
@@ -480,26 +488,26 @@ impl MixerBuilder<'_> {
     fn resolve(&self, spec: &LayerSpec) -> Result<ResolvedLayer, AuditError> {
         let mut missing = Vec::new();
         let mut attention = None;
-        let config = &self.config.of_layer(spec.override_key.as_deref());
+        let config = &self.config.for_layer(spec.override_key.as_deref());
         if let Some(sizes) = geometry::attention(config, &spec.kind, spec.overrides)? {
             attention = Some(match sizes {
                 MixerSizes::Known(name, numbers) => self.build(name, &numbers, BF16.bits)?,
                 MixerSizes::Missing(fields) => {
                     missing.push(format!("the sizes of attention are not given; looked for {}", fields.join(", ")));
-                    let name = if spec.kind.attention() == Some(AttentionScope::Window) { "window" } else { "full" };
+                    let name = if spec.kind.scope() == Some(AttentionScope::Window) { "window" } else { "full" };
                     self.build(name, &[], BF16.bits)?
                 }
             });
         }
         let mut recurrence = None;
-        if let Some(wanted) = &spec.recurrent {
-            recurrence = Some(match recurrent::find(config, wanted)? {
+        if let Some(candidates) = &spec.recurrent {
+            recurrence = Some(match recurrent::find(config, candidates)? {
                 MixerSizes::Known(name, numbers) => (name, self.build(name, &numbers, self.state_dtype.bits)?),
                 MixerSizes::Missing(fields) => {
                     missing
                         .push(format!("the sizes of its recurrence are not given; looked for {}", fields.join(", ")));
-                    let name = match wanted {
-                        Recurrent::OneOf([name]) => name,
+                    let name = match candidates {
+                        Recurrent::Candidates([name]) => name,
                         _ => "unknown",
                     };
                     (name, self.build("linear", &[], self.state_dtype.bits)?)
@@ -517,7 +525,7 @@ impl MixerBuilder<'_> {
             (Some(attention), Some((_, recurrence)), Join::RecurrenceFirst) => {
                 vec![Layer::new(recurrence), Layer::new(attention)]
             }
-            (Some(one), None, _) | (None, Some((_, one)), _) => vec![Layer::new(one)],
+            (Some(mixer), None, _) | (None, Some((_, mixer)), _) => vec![Layer::new(mixer)],
             (None, None, _) => vec![Layer::new(self.build("none", &[], BF16.bits)?)],
         };
         for layer in &mut plan_layers {
@@ -530,66 +538,65 @@ impl MixerBuilder<'_> {
         geometry::build(name, numbers, bits, &self.defaults)
     }
 
-    /// A full layer with the model's sizes: one of its own if it has one, else what its other attention would be if it were
-    /// full, else as many heads as fit the width.
+    /// A full layer with the model's sizes: a copy of its own if it has one, else one of its sparse or window layers without
+    /// the restriction, else as many heads as fit the width.
     fn full_template(&self, audit: &Audit) -> Result<Option<Layer>, AuditError> {
         let mixers = || audit.layers.iter().flat_map(|layer| &layer.plan_layers).flat_map(|layer| layer.mixers.iter());
-        let whole = |mixer: &&Mixer| {
+        let is_unrestricted_full = |mixer: &&Mixer| {
             let facts = mixer.facts();
             matches!(facts.reach, MixerReach::Full(_)) && mixer.unrestricted().is_none() && facts.selection().is_none()
         };
-        if let Some(mixer) = mixers().find(whole) {
+        if let Some(mixer) = mixers().find(is_unrestricted_full) {
             return Ok(Some(Layer::new(mixer.clone())));
         }
-        // Sparse layers without selection; windows without a limit.
+        // A sparse layer without its selection, or a window layer without its limit.
         if let Some((name, sizes)) = mixers().find_map(Mixer::unrestricted) {
             return Ok(Some(Layer::new(self.build(name, &sizes, BF16.bits)?)));
         }
         let Some(width) = audit.width else { return Ok(None) };
-        let head = [128, 64, 32, 16, 8, 4, 2, 1].into_iter().find(|head| width.is_multiple_of(*head)).unwrap_or(1);
-        let numbers = [("heads", width / head), ("kv", width / head), ("head", head)];
+        let head_dim = [128, 64, 32, 16, 8, 4, 2, 1].into_iter().find(|size| width.is_multiple_of(*size)).unwrap_or(1);
+        let numbers = [("heads", width / head_dim), ("kv", width / head_dim), ("head", head_dim)];
         Ok(Some(Layer::new(self.build("full", &numbers, BF16.bits)?)))
     }
 }
 
 /// Lists the assumptions that the figures rest on.
-fn note_assumptions(config: &Config, audit: &mut Audit) -> Result<(), AuditError> {
+fn add_assumptions(config: &Config, audit: &mut Audit) -> Result<(), AuditError> {
     let extra = audit.extra_layers;
-    let mut note = |what: String| audit.assumed.push(what);
+    let mut add = |text: String| audit.assumptions.push(text);
     if extra > 0 {
-        note(format!(
+        add(format!(
             "Multi-token-prediction layers ({extra}) are extra: neither their rungs nor their KV caches are counted."
         ));
     }
     if config.flag("attention_k_eq_v")? == Some(true) {
-        note(
-            "Full layers use one projection for keys and values, but keep both: they are normalised differently."
-                .to_owned(),
-        );
+        add("Full layers use one projection for keys and values, but keep both: they are normalised differently."
+            .to_owned());
     }
     if audit.width.is_none() {
-        note("Weights and FLOPs are not counted: the model's width is not given.".to_owned());
+        add("Weights and FLOPs are not counted: the model's width is not given.".to_owned());
     }
-    let attention = audit.layers.iter().any(|layer| !matches!(layer.attention, Some(AttentionScope::None) | None));
-    let window = audit.layers.iter().any(|layer| layer.attention == Some(AttentionScope::Window));
-    let full = audit.layers.iter().any(AuditLayer::is_full);
-    let recurrent = audit.layers.iter().any(|layer| layer.recurrent.is_some());
-    let mut note = |what: String| audit.assumed.push(what);
-    if attention {
-        note(format!("Keys and values in {}, batch of one.", audit.kv_dtype.name));
+    let has_attention = audit.layers.iter().any(|layer| !matches!(layer.attention, Some(AttentionScope::None) | None));
+    let has_window = audit.layers.iter().any(|layer| layer.attention == Some(AttentionScope::Window));
+    let has_full = audit.layers.iter().any(AuditLayer::is_full);
+    let has_recurrent = audit.layers.iter().any(|layer| layer.recurrent.is_some());
+    let mut add = |text: String| audit.assumptions.push(text);
+    if has_attention {
+        add(format!("Keys and values in {}, batch of one.", audit.kv_dtype.name));
     }
-    if recurrent {
-        note(format!(
+    if has_recurrent {
+        add(format!(
             "Recurrent state in {}, inputs of short convolutions in bf16, kernel size - 1 of them.",
             audit.state_dtype.name
         ));
     }
-    if window {
-        note("A window is counted with all the tokens it can hold, the current one included.".to_owned());
+    if has_window {
+        add("A window is counted with all the tokens it can hold, the current one included.".to_owned());
     }
-    if !full && !audit.layers.is_empty() {
-        let how = if window { "the sizes of the window layers" } else { "as many key/value heads as query heads" };
-        note(format!("The model has no full layer; its all-full variant is given {how}."));
+    if !has_full && !audit.layers.is_empty() {
+        let sizes =
+            if has_window { "the sizes of the window layers" } else { "as many key/value heads as query heads" };
+        add(format!("The model has no full layer; its all-full variant is given {sizes}."));
     }
     Ok(())
 }

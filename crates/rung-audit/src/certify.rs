@@ -1,21 +1,22 @@
-//! The lower bounds that an audit asks: the search of `rung-theory`, for so many hops at most.
+//! Lower bounds for an audit: runs the search of `rung-theory` up to a maximum number of hops.
 
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::stack::{Convention, Plan};
 
 use crate::BoundSearch;
 
-/// Hops for which the bounds are always searched: milliseconds.
-pub const QUICK_CERTIFIED_HOPS: usize = 2;
-/// Hops for which they are searched on request: seconds.
-pub const MOST_CERTIFIED_HOPS: usize = 8;
+/// Hops up to which an audit searches bounds by default: takes milliseconds.
+pub const DEFAULT_CERTIFIED_HOPS: usize = 2;
+/// Hops up to which bounds are searched on request: takes seconds.
+pub const MAX_CERTIFIED_HOPS: usize = 8;
 
-/// Searches the smallest number of tokens at which a plan provably cannot compose `hops` functions; skipped for more than `most`
-/// hops. Each hop more takes the search several times as long and moves the answer further beyond any context.
-pub fn certify(plan: &Plan, hops: usize, most: usize) -> BoundSearch {
-    if hops > most {
+/// Searches the smallest number of tokens at which a plan provably cannot compose `hops` functions; skipped for more than
+/// `max_hops` hops. Each further hop multiplies the search time and moves the bound further beyond any practical context.
+pub fn certify(plan: &Plan, hops: usize, max_hops: usize) -> BoundSearch {
+    if hops > max_hops {
         return BoundSearch::Skipped;
     }
-    let found = StackBounds::new(plan, Convention::default()).lower_bound(hops).into_certificate();
-    found.map_or(BoundSearch::NotFound, |found| BoundSearch::From { log2_tokens: found.log2_tokens() })
+    let certificate = StackBounds::new(plan, Convention::default()).lower_bound(hops).into_certificate();
+    certificate
+        .map_or(BoundSearch::NotFound, |certificate| BoundSearch::Certified { log2_tokens: certificate.log2_tokens() })
 }

@@ -1,34 +1,34 @@
 //! The fields of a config, with typed getters whose errors name the field's path.
 //!
 //! Multimodal models keep the language model's fields in an inner object (`text_config` and the like), beside a vision
-//! tower with fields of the same names. [`Config::new`] finds the right object once; no other code looks outside it.
+//! tower with fields of the same names. [`find_model`] finds the right object once; other code reads only that object, with the exceptions named `_anywhere`.
 //! A field that is `null` counts as absent, as it does in the libraries that write these files.
 
 use crate::AuditError;
 use crate::json::JsonValue;
 
-/// The deepest stack that is read: hundreds of times the deepest model.
+/// The most layers that are accepted: hundreds of times the deepest model.
 pub(crate) const MAX_LAYERS: u64 = 1 << 16;
-/// The largest size (width, heads, window) that is read.
+/// The largest size (width, heads, window) that is accepted.
 pub(crate) const MAX_SIZE: u64 = 1 << 24;
 
-/// Where wrappers keep the language model.
-const INNER: [&str; 5] = ["text_config", "language_config", "llm_config", "thinker_config", "language_model"];
+/// Fields of multimodal configs that hold the language model's config.
+const INNER_CONFIGS: [&str; 5] = ["text_config", "language_config", "llm_config", "thinker_config", "language_model"];
 /// Names of the number of layers.
 const NUM_LAYERS: [&str; 5] = ["num_hidden_layers", "n_layer", "n_layers", "num_layers", "block_count"];
-/// Fields of single layers that differ from the model's, by layer.
+/// The object with fields of single layers that differ from the model's, keyed by layer.
 pub(crate) const PER_LAYER: &str = "per_layer_config";
 /// Fields whose length gives the number of layers where no field does.
 const LAYER_LISTS: [&str; 4] = ["layers_block_type", "layer_types", "hybrid_override_pattern", "block_configs"];
 
-/// A view of one object, with the path that leads to it.
+/// A view of one object of the file, with the path that leads to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Config<'a> {
     value: &'a JsonValue,
-    /// The whole file: wrappers name the architecture outside.
+    /// The top-level object: multimodal configs give the architecture there.
     root: &'a JsonValue,
     path: &'a str,
-    /// Fields of one layer that differ from the model's, and where they stand.
+    /// Fields of one layer that differ from the model's.
     overlay: Option<&'a JsonValue>,
     /// Whether the fields are those of a GGUF header.
     pub(crate) gguf: bool,
@@ -41,22 +41,22 @@ pub(crate) fn find_model(root: &JsonValue) -> Result<(&JsonValue, String), Audit
     };
     let mut value = root;
     let mut path = String::new();
-    // A wrapper may hold a wrapper, no deeper.
+    // An inner config may itself hold an inner config, but no deeper.
     for _ in 0..2 {
-        let inner = INNER.iter().find_map(|&key| match value.get(key) {
-            Some(found @ JsonValue::Object(_)) if describes_model(found) => Some((key, found)),
+        let inner = INNER_CONFIGS.iter().find_map(|&key| match value.get(key) {
+            Some(object @ JsonValue::Object(_)) if describes_model(object) => Some((key, object)),
             _ => None,
         });
-        let Some((key, found)) = inner else { break };
+        let Some((key, object)) = inner else { break };
         path = if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
-        value = found;
+        value = object;
     }
     Ok((value, path))
 }
 
 fn describes_model(value: &JsonValue) -> bool {
-    let any = |keys: &[&str]| keys.iter().any(|key| value.get(key).is_some());
-    any(&NUM_LAYERS) || any(&LAYER_LISTS) || any(&INNER)
+    let has_any = |keys: &[&str]| keys.iter().any(|key| value.get(key).is_some());
+    has_any(&NUM_LAYERS) || has_any(&LAYER_LISTS) || has_any(&INNER_CONFIGS)
 }
 
 impl<'a> Config<'a> {
@@ -72,7 +72,7 @@ impl<'a> Config<'a> {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    /// A field that is present and not null. `a.b` looks inside the object `a`, unless such a name exists as it is.
+    /// A field that is present and not null. `a.b` looks inside the object `a`, unless a field is named `a.b`.
     pub(crate) fn get(&self, name: &str) -> Option<&'a JsonValue> {
         let direct = self.overlay.and_then(|fields| fields.get(name)).or_else(|| self.value.get(name));
         let nested = || name.split_once('.').and_then(|(outer, inner)| self.value.get(outer)?.get(inner));
@@ -85,28 +85,28 @@ impl<'a> Config<'a> {
         fields.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// The same config as one layer sees it: the fields under a key of `per_layer_config` come first.
-    pub(crate) fn of_layer(&self, key: Option<&str>) -> Self {
+    /// The config of one layer: fields under the key of `per_layer_config` override the model's.
+    pub(crate) fn for_layer(&self, key: Option<&str>) -> Self {
         let overlay = key.and_then(|key| self.value.get(PER_LAYER)?.get(key));
         Self { overlay, ..*self }
     }
 
-    /// A field of the model, or of the wrapper around it.
+    /// A field of the model, or of the top-level object.
     pub(crate) fn get_anywhere(&self, name: &str) -> Option<&'a JsonValue> {
         self.get(name).or_else(|| self.root.get(name)).filter(|value| **value != JsonValue::Null)
     }
 
-    /// A flag of the model, or of the wrapper around it; anything else counts as absent.
+    /// A flag of the model, or of the top-level object; anything else counts as absent.
     pub(crate) fn flag_anywhere(&self, name: &str) -> Option<bool> {
         if let JsonValue::Bool(flag) = self.get_anywhere(name)? { Some(*flag) } else { None }
     }
 
-    /// Whether a field is there, `null` included.
+    /// Whether a field is present, even if it is `null`.
     pub(crate) fn has_key(&self, name: &str) -> bool {
         self.value.get(name).is_some()
     }
 
-    /// Whether a field is there and not `null`.
+    /// Whether a field is present and not `null`.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
@@ -137,8 +137,8 @@ impl<'a> Config<'a> {
     /// The size under the first of several names that is present.
     pub(crate) fn first_size(&self, names: &[&str]) -> Result<Option<u64>, AuditError> {
         for name in names {
-            if let Some(found) = self.size(name)? {
-                return Ok(Some(found));
+            if let Some(size) = self.size(name)? {
+                return Ok(Some(size));
             }
         }
         Ok(None)
@@ -228,23 +228,23 @@ impl<'a> Config<'a> {
         items.iter().enumerate().map(number).collect::<Result<_, _>>().map(Some)
     }
 
-    /// A list with one entry per layer.
-    pub(crate) fn require_length(&self, name: &str, found: usize, num_layers: usize) -> Result<(), AuditError> {
-        if found == num_layers {
+    /// Fails unless a list has one entry per layer.
+    pub(crate) fn require_length(&self, name: &str, length: usize, num_layers: usize) -> Result<(), AuditError> {
+        if length == num_layers {
             return Ok(());
         }
         let (first, second) = (self.path_of(name), self.path_of(self.num_layers_name().unwrap_or("num_hidden_layers")));
-        let why = format!("the first has {found} entries, the second says {num_layers} layers");
+        let why = format!("the first has {length} entries, the second says {num_layers} layers");
         Err(AuditError::Contradiction { first, second, why })
     }
 
     /// The architecture's name, as the library that wrote the file calls it; never the model's own name.
     pub(crate) fn model_type(&self) -> Result<Option<&'a str>, AuditError> {
-        Ok(self.text("model_type")?.or_else(|| self.outer_type()))
+        Ok(self.text("model_type")?.or_else(|| self.root_model_type()))
     }
 
-    /// The architecture's name of the wrapper, or of the model itself where there is none.
-    pub(crate) fn outer_type(&self) -> Option<&'a str> {
+    /// The top-level object's `model_type`.
+    pub(crate) fn root_model_type(&self) -> Option<&'a str> {
         if let Some(JsonValue::Text(name)) = self.root.get("model_type") { Some(name) } else { None }
     }
 
@@ -269,16 +269,16 @@ impl<'a> Config<'a> {
         if let Some(name) = self.num_layers_name() {
             let blocks = self.number(name, 1, MAX_LAYERS)?.unwrap_or_default();
             // GGUF counts the multi-token-prediction layers among its blocks.
-            let extra = if self.gguf { self.count("nextn_predict_layers")?.unwrap_or_default() } else { 0 };
-            if extra >= blocks {
+            let mtp_layers = if self.gguf { self.count("nextn_predict_layers")?.unwrap_or_default() } else { 0 };
+            if mtp_layers >= blocks {
                 let name = "nextn_predict_layers";
                 return Err(AuditError::field(
                     self.path_of(name),
-                    extra.to_string(),
+                    mtp_layers.to_string(),
                     format!("fewer than {blocks} blocks"),
                 ));
             }
-            return Ok(Some((blocks - extra) as usize));
+            return Ok(Some((blocks - mtp_layers) as usize));
         }
         for name in LAYER_LISTS {
             match self.get(name) {
@@ -298,7 +298,7 @@ impl<'a> Config<'a> {
     }
 }
 
-/// A number that is whole: `4`, `4.0` and `4e0` are, `4.5` and `-4` are not.
+/// A whole number that is not negative: `4`, `4.0` and `4e0` are read, `4.5` and `-4` are not.
 pub(crate) fn as_u64(value: &JsonValue) -> Option<u64> {
     let JsonValue::Number(text) = value else { return None };
     if let Ok(number) = text.parse() {

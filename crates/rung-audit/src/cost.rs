@@ -1,14 +1,14 @@
 //! What a stack costs: KV cache, recurrent state, and the weights and FLOPs of its mixers.
 //!
-//! Everything is read off the mixers' own facts. Keys and values are counted at the cache's precision, recurrent state
-//! at the state's, short convolutions at 16 bits. A window is counted with the tokens it holds, at most the context. A
+//! All sizes come from the mixers' facts. Keys and values are counted at the cache's precision, recurrent state at the
+//! state's, inputs of short convolutions at 16 bits. A window is counted with its size in tokens, at most the context. A
 //! layer that reads another's cache has none of its own.
 
 use rung_theory::stack::{Layer, Mixer, MixerReach};
 
 use crate::AuditError;
 
-/// How numbers are stored.
+/// A number format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dtype {
     /// The name users type.
@@ -50,13 +50,13 @@ impl std::str::FromStr for Dtype {
 /// Bytes of one stack, at one context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheBytes {
-    /// KV cache that every further token adds.
+    /// KV cache that each token adds.
     pub per_token: u64,
     /// Recurrent state and short convolutions.
     pub state: u64,
     /// KV cache of window layers, at the context.
     pub window: u64,
-    /// All of it at the context.
+    /// Sum of KV cache, windows and state at the context.
     pub total: u64,
 }
 
@@ -67,11 +67,11 @@ pub struct MixerCost {
     pub parameters: u64,
     /// FLOPs per token, averaged over the prefill of a prompt as long as the context.
     pub prefill_flops: u64,
-    /// FLOPs of the one token decoded after it.
+    /// FLOPs of one token decoded after that prompt.
     pub decode_flops: u64,
 }
 
-/// How the numbers of a stack are stored.
+/// Number formats and context at which caches are counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Storage {
     pub(crate) kv: Dtype,
@@ -79,15 +79,15 @@ pub(crate) struct Storage {
     pub(crate) context: u64,
 }
 
-fn bits_to_bytes(bits: u128, what: &'static str) -> Result<u64, AuditError> {
-    to_u64(bits.div_ceil(8), what)
+fn bits_to_bytes(bits: u128, total: &'static str) -> Result<u64, AuditError> {
+    to_u64(bits.div_ceil(8), total)
 }
 
-fn to_u64(number: u128, what: &'static str) -> Result<u64, AuditError> {
-    u64::try_from(number).map_err(|_| AuditError::TooLarge { what })
+fn to_u64(number: u128, total: &'static str) -> Result<u64, AuditError> {
+    u64::try_from(number).map_err(|_| AuditError::TooLarge { total })
 }
 
-/// Bits that layers keep.
+/// Bits of the caches of several layers.
 #[derive(Clone, Copy, Default)]
 struct CacheBits {
     per_token: u128,
@@ -104,31 +104,31 @@ impl CacheBits {
             self.state = self.state.saturating_add(state);
             if !layer.shares_cache {
                 let window_tokens = facts.window_tokens.min(u128::from(storage.context));
-                self.per_token = self.per_token.saturating_add(facts.per_token() * kv_bits);
+                self.per_token = self.per_token.saturating_add(facts.cache_growth() * kv_bits);
                 self.window = self.window.saturating_add(facts.window_per_token * window_tokens * kv_bits);
             }
         }
     }
 }
 
-/// Bytes of a list of layers.
+/// Cache bytes of some layers.
 pub(crate) fn cache<'a>(layers: impl Iterator<Item = &'a Layer>, storage: Storage) -> Result<CacheBytes, AuditError> {
     let mut bits = CacheBits::default();
     for layer in layers {
         bits.add_layer(layer, storage);
     }
-    let too_large = AuditError::TooLarge { what: "the cache" };
-    let growing = bits.per_token.checked_mul(u128::from(storage.context)).ok_or(too_large)?;
+    let too_large = AuditError::TooLarge { total: "the cache" };
+    let kv = bits.per_token.checked_mul(u128::from(storage.context)).ok_or(too_large)?;
     Ok(CacheBytes {
         per_token: bits_to_bytes(bits.per_token, "the cache per token")?,
         state: bits_to_bytes(bits.state, "the state")?,
         window: bits_to_bytes(bits.window, "the window cache")?,
-        total: bits_to_bytes(growing.saturating_add(bits.state).saturating_add(bits.window), "the cache")?,
+        total: bits_to_bytes(kv.saturating_add(bits.state).saturating_add(bits.window), "the cache")?,
     })
 }
 
-/// Weights and FLOPs of a list of layers. The flag beside a layer says that its attention weights are those of an
-/// earlier layer and are not counted again.
+/// Weights and FLOPs of some layers. The flag beside a layer says that it shares its attention weights with an earlier
+/// layer, so that they are not counted again.
 pub(crate) fn mixer_cost<'a>(
     layers: impl Iterator<Item = (&'a Layer, bool)>,
     context: u64,
@@ -138,14 +138,14 @@ pub(crate) fn mixer_cost<'a>(
     for (layer, shares_weights) in layers {
         for mixer in layer.mixers.iter() {
             let facts = mixer.facts();
-            let counted = !(shares_weights && matches!(facts.reach, MixerReach::Full(_)));
-            parameters = parameters.saturating_add(if counted { facts.parameters } else { 0 });
-            // In prefill, token t attends to t earlier tokens: half the prompt on average, fewer where reach is limited.
-            let reach = facts.flops.max_attended.unwrap_or(u128::MAX).min(context);
-            let attended_twice = context * 2 * reach - reach * reach;
+            let is_counted = !(shares_weights && matches!(facts.reach, MixerReach::Full(_)));
+            parameters = parameters.saturating_add(if is_counted { facts.parameters } else { 0 });
+            // In prefill, token t attends to t earlier tokens: half the prompt on average, fewer where attention is limited.
+            let attended = facts.flops.max_attended.unwrap_or(u128::MAX).min(context);
+            let attended_twice = context * 2 * attended - attended * attended;
             let average = attended_twice.checked_div(2 * context).unwrap_or(0);
             prefill = prefill.saturating_add(facts.flops.per_token + facts.flops.per_attended * average);
-            decode = decode.saturating_add(facts.flops.per_token + facts.flops.per_attended * reach);
+            decode = decode.saturating_add(facts.flops.per_token + facts.flops.per_attended * attended);
         }
     }
     Ok(MixerCost {

@@ -1,4 +1,4 @@
-//! Why a config could not be audited: every variant carries the field, what was found and what was expected.
+//! Why a config could not be audited: every variant names the field, what was found and what was expected.
 
 /// Input that is malformed or contradicts itself. A layout that the file does not give is no error: see
 /// [`Audit::unknown`](crate::Audit::unknown).
@@ -9,7 +9,7 @@ pub enum AuditError {
     Io {
         /// The path as given.
         path: String,
-        /// What the system said.
+        /// The operating system's message.
         why: String,
     },
     /// No file, directory or preset has that name.
@@ -17,19 +17,19 @@ pub enum AuditError {
     NotFound {
         /// The name as given.
         name: String,
-        /// The nearest preset, as half a sentence.
+        /// A suggestion such as the nearest preset, appended to the message.
         hint: String,
     },
     /// The text is not JSON.
-    #[error("not a readable config: {what}, at line {line}, column {column}{}", in_field(.path))]
+    #[error("not a readable config: {problem}, at line {line}, column {column}{}", in_field(.path))]
     Json {
         /// What is wrong.
-        what: String,
+        problem: String,
         /// Line, from 1.
         line: usize,
         /// Column in bytes, from 1.
         column: usize,
-        /// The field in which it happened; empty at the top.
+        /// Path of the field that was being parsed; empty at the top level.
         path: String,
     },
     /// The bytes are not text.
@@ -41,15 +41,15 @@ pub enum AuditError {
     /// The input is larger than any config.
     #[error("not a readable config: it is larger than {limit} bytes")]
     TooLong {
-        /// The most that is read.
+        /// The most bytes that are read.
         limit: u64,
     },
     /// The header of a GGUF file is malformed.
-    #[error("not a readable GGUF header: {what}, at byte {offset}{}", in_field(.key))]
+    #[error("not a readable GGUF header: {problem}, at byte {offset}{}", in_field(.key))]
     Gguf {
         /// What is wrong.
-        what: String,
-        /// Where reading stopped.
+        problem: String,
+        /// Byte offset at which parsing stopped.
         offset: u64,
         /// The metadata key, if one was being read.
         key: String,
@@ -59,31 +59,31 @@ pub enum AuditError {
     Field {
         /// The field, such as `text_config.layer_types[7]`.
         path: String,
-        /// What it holds.
+        /// The value in the file.
         found: String,
-        /// What it could hold.
+        /// The values that are accepted.
         expected: String,
     },
     /// Two fields disagree.
     #[error("fields `{first}` and `{second}` contradict each other: {why}")]
     Contradiction {
-        /// One field.
+        /// Path of the first field.
         first: String,
-        /// The other.
+        /// Path of the second field.
         second: String,
-        /// What each of them says.
+        /// How they disagree.
         why: String,
     },
     /// A total does not fit 64 bits.
-    #[error("{what} does not fit 64 bits; some size in the config is too large")]
+    #[error("{total} does not fit 64 bits; some size in the config is too large")]
     TooLarge {
-        /// Which total.
-        what: &'static str,
+        /// The total that is too large.
+        total: &'static str,
     },
-    /// An edit of `--what-if`, or a size, that is not understood.
+    /// An edit of `--what-if`, a size or an option that is not understood or not possible.
     #[error("`{text}`: {why}")]
     Request {
-        /// What was typed.
+        /// The text as typed.
         text: String,
         /// What is wrong with it.
         why: String,
@@ -97,5 +97,10 @@ fn in_field(path: &str) -> String {
 impl AuditError {
     pub(crate) fn field(path: impl Into<String>, found: impl Into<String>, expected: impl Into<String>) -> Self {
         Self::Field { path: path.into(), found: found.into(), expected: expected.into() }
+    }
+
+    /// An error about something a user typed, of which at most 80 characters are quoted.
+    pub(crate) fn request(text: &str, why: impl Into<String>) -> Self {
+        Self::Request { text: text.chars().take(80).collect(), why: why.into() }
     }
 }

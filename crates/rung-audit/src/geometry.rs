@@ -1,7 +1,7 @@
 //! The sizes of attention: heads, key/value heads, head widths, windows, latents, indexers.
 //!
-//! Most fields have one meaning under several names, so each size is looked up under all of them. Two geometries can
-//! live in one model: window layers have their own heads in `MiMo` (`swa_*`) and Baichuan-M1 (`num_swa_*`), full layers
+//! Most fields have one meaning under several names, so each size is looked up under all of them. Layers of one
+//! model may differ: window layers have their own heads in `MiMo` (`swa_*`) and Baichuan-M1 (`num_swa_*`), full layers
 //! have their own in Gemma 4 (`global_head_dim`, `num_global_key_value_heads`).
 //!
 //! A size that is not given makes the layer's *sizes* unknown, not its kind: rungs are still counted, bytes are not.
@@ -12,7 +12,7 @@ use crate::AuditError;
 use crate::config::Config;
 use crate::layout::{AttentionKind, LayerOverrides};
 
-/// A mixer's name and its numbers, or the fields of which none was found.
+/// A mixer's name with its sizes, or the fields that would have to be present to know them.
 pub(crate) enum MixerSizes {
     Known(&'static str, Vec<(&'static str, u64)>),
     Missing(Vec<String>),
@@ -28,7 +28,7 @@ const HEADS: &[&str] = &[
     "num_heads",
 ];
 const KV_HEADS: &[&str] = &[
-    // DBRX also has a `num_key_value_heads` of its class's default.
+    // First: DBRX also writes a `num_key_value_heads`, which is only its class's default.
     "attn_config.kv_n_heads",
     "num_key_value_heads",
     "num_kv_heads",
@@ -46,31 +46,32 @@ const WINDOWS: &[&str] = &[
     "attention.sliding_window",
 ];
 
-/// Heads, key/value heads, key width, value width.
+/// Head counts and head widths of one attention layer.
 #[derive(Clone, Copy, Debug)]
-struct Heads {
-    queries: u64,
-    kv: u64,
-    key: u64,
-    value: u64,
+struct HeadSizes {
+    query_heads: u64,
+    kv_heads: u64,
+    key_dim: u64,
+    value_dim: u64,
 }
 
-/// A per-layer list such as GGUF's `head_count_kv` is read by its dialect; here it counts as absent.
-fn scalar(config: &Config, names: &[&str]) -> Result<Option<u64>, AuditError> {
+/// The first positive number under these names. A per-layer list such as GGUF's `head_count_kv` is read by its dialect and
+/// counts as absent.
+fn first_positive(config: &Config, names: &[&str]) -> Result<Option<u64>, AuditError> {
     for name in names {
-        let list = matches!(config.get(name), Some(crate::json::JsonValue::List(_)));
-        // Falcon-H1 and others write 0 where nothing applies.
-        if !list && let Some(found) = config.count(name)?.filter(|&found| found > 0) {
-            return Ok(Some(found));
+        let is_list = matches!(config.get(name), Some(crate::json::JsonValue::List(_)));
+        // Falcon-H1 and others write 0 where a field does not apply.
+        if !is_list && let Some(number) = config.count(name)?.filter(|&number| number > 0) {
+            return Ok(Some(number));
         }
     }
     Ok(None)
 }
 
-fn base_heads(config: &Config, overrides: LayerOverrides) -> Result<Result<Heads, Vec<String>>, AuditError> {
-    let missing = |what: &str| Ok(Err(vec![what.to_owned()]));
-    let Some(heads) = overrides.heads.or(scalar(config, HEADS)?) else { return missing("num_attention_heads") };
-    let given = config.first_size(&[
+fn base_heads(config: &Config, overrides: LayerOverrides) -> Result<Result<HeadSizes, Vec<String>>, AuditError> {
+    let missing = |field: &str| Ok(Err(vec![field.to_owned()]));
+    let Some(heads) = overrides.heads.or(first_positive(config, HEADS)?) else { return missing("num_attention_heads") };
+    let given_head_dim = config.first_size(&[
         "head_dim",
         "attention_head_dim",
         "attention.key_length",
@@ -80,40 +81,45 @@ fn base_heads(config: &Config, overrides: LayerOverrides) -> Result<Result<Heads
     ])?;
     // Zamba2 attends over the residual stream and the embedding together.
     let width = config.size("attention_hidden_size")?.or(config.width()?);
-    let key = match (given, width) {
-        (Some(found), _) => found,
+    let key_dim = match (given_head_dim, width) {
+        (Some(head_dim), _) => head_dim,
         (None, Some(width)) if width % heads == 0 => width / heads,
         (None, Some(_)) => return missing("head_dim (the width is not a multiple of the heads)"),
         (None, None) => return missing("head_dim, or hidden_size and num_attention_heads"),
     };
-    let value = config.first_size(&["v_head_dim", "attention.value_length"])?.unwrap_or(key);
+    let value_dim = config.first_size(&["v_head_dim", "attention.value_length"])?.unwrap_or(key_dim);
     let is_multi_query =
         config.flag("multi_query")? == Some(true) && config.flag("new_decoder_architecture")? != Some(true);
-    let given_kv = if is_multi_query { Some(1) } else { scalar(config, KV_HEADS)? };
-    Ok(Ok(Heads { queries: heads, kv: overrides.kv.or(given_kv).unwrap_or(heads), key, value }))
+    let given_kv_heads = if is_multi_query { Some(1) } else { first_positive(config, KV_HEADS)? };
+    Ok(Ok(HeadSizes {
+        query_heads: heads,
+        kv_heads: overrides.kv_heads.or(given_kv_heads).unwrap_or(heads),
+        key_dim,
+        value_dim,
+    }))
 }
 
 /// The heads of full layers.
-fn full_heads(config: &Config, overrides: LayerOverrides) -> Result<Result<Heads, Vec<String>>, AuditError> {
+fn full_heads(config: &Config, overrides: LayerOverrides) -> Result<Result<HeadSizes, Vec<String>>, AuditError> {
     let Ok(mut heads) = base_heads(config, overrides)? else { return base_heads(config, overrides) };
-    if let Some(head) = config.size("global_head_dim")? {
-        (heads.key, heads.value) = (head, head);
+    if let Some(head_dim) = config.size("global_head_dim")? {
+        (heads.key_dim, heads.value_dim) = (head_dim, head_dim);
     }
-    if overrides.kv.is_none()
-        && let Some(kv) = config.size("num_global_key_value_heads")?
+    if overrides.kv_heads.is_none()
+        && let Some(kv_heads) = config.size("num_global_key_value_heads")?
     {
-        heads.kv = kv;
+        heads.kv_heads = kv_heads;
     }
     Ok(Ok(heads))
 }
 
 /// The heads of layers with a window.
-fn window_heads(config: &Config, overrides: LayerOverrides) -> Result<Result<Heads, Vec<String>>, AuditError> {
+fn window_heads(config: &Config, overrides: LayerOverrides) -> Result<Result<HeadSizes, Vec<String>>, AuditError> {
     let Ok(mut heads) = base_heads(config, overrides)? else { return base_heads(config, overrides) };
     if overrides.heads.is_none()
         && let Some(count) = config.first_size(&["swa_num_attention_heads", "num_swa_attention_heads"])?
     {
-        // Baichuan-M1 has no head width of its own: the width is shared out.
+        // Baichuan-M1 gives no head width: it is the model's width divided by the heads.
         if !config.has("head_dim")
             && !config.has("swa_head_dim")
             && let Some(width) = config.width()?
@@ -121,78 +127,89 @@ fn window_heads(config: &Config, overrides: LayerOverrides) -> Result<Result<Hea
             if width % count != 0 {
                 return Ok(Err(vec!["swa_head_dim".to_owned()]));
             }
-            (heads.key, heads.value) = (width / count, width / count);
+            (heads.key_dim, heads.value_dim) = (width / count, width / count);
         }
-        heads.queries = count;
+        heads.query_heads = count;
     }
-    if overrides.kv.is_none()
-        && let Some(kv) = config.first_size(&["swa_num_key_value_heads", "num_swa_key_value_heads"])?
+    if overrides.kv_heads.is_none()
+        && let Some(kv_heads) = config.first_size(&["swa_num_key_value_heads", "num_swa_key_value_heads"])?
     {
-        heads.kv = kv;
-    } else if overrides.kv.is_none() && config.model_type()? == Some("mimo_v2_flash") {
+        heads.kv_heads = kv_heads;
+    } else if overrides.kv_heads.is_none() && config.model_type()? == Some("mimo_v2_flash") {
         // The library doubles the key/value heads of window layers where the file gives none for them.
-        heads.kv *= 2;
+        heads.kv_heads *= 2;
     }
-    if let Some(key) = config.first_size(&["swa_head_dim", "attention.key_length_swa"])? {
-        (heads.key, heads.value) = (key, key);
+    if let Some(head_dim) = config.first_size(&["swa_head_dim", "attention.key_length_swa"])? {
+        (heads.key_dim, heads.value_dim) = (head_dim, head_dim);
     }
-    if let Some(value) = config.first_size(&["swa_v_head_dim", "attention.value_length_swa"])? {
-        heads.value = value;
+    if let Some(value_dim) = config.first_size(&["swa_v_head_dim", "attention.value_length_swa"])? {
+        heads.value_dim = value_dim;
     }
     Ok(Ok(heads))
 }
 
-/// The window's size, and what to look for if there is none.
+/// The window's size in tokens, if the config gives one.
 pub(crate) fn window_size(config: &Config) -> Result<Option<u64>, AuditError> {
     config.first_size(WINDOWS)
 }
 
-impl Heads {
+impl HeadSizes {
     fn numbers(self) -> Vec<(&'static str, u64)> {
-        // `head` is only the default of the two widths.
-        vec![("heads", self.queries), ("kv", self.kv), ("head", self.key), ("key", self.key), ("value", self.value)]
+        // `head` is only the default of `key` and `value`.
+        vec![
+            ("heads", self.query_heads),
+            ("kv", self.kv_heads),
+            ("head", self.key_dim),
+            ("key", self.key_dim),
+            ("value", self.value_dim),
+        ]
     }
 }
 
-/// Numbers of latent attention, if the config has them.
-fn latent(config: &Config, overrides: LayerOverrides) -> Result<Option<MixerSizes>, AuditError> {
-    let Some(latent) = config.first_size(&["kv_lora_rank", "attention.kv_lora_rank"])? else { return Ok(None) };
-    let Some(heads) = scalar(config, HEADS)? else {
+/// Sizes of multi-head latent attention, if the config has them.
+fn latent_attention(config: &Config, overrides: LayerOverrides) -> Result<Option<MixerSizes>, AuditError> {
+    let Some(latent_dim) = config.first_size(&["kv_lora_rank", "attention.kv_lora_rank"])? else { return Ok(None) };
+    let Some(heads) = first_positive(config, HEADS)? else {
         return Ok(Some(MixerSizes::Missing(vec!["num_attention_heads".to_owned()])));
     };
-    let rope = match config.count("qk_rope_head_dim")? {
+    let rope_dim = match config.count("qk_rope_head_dim")? {
         _ if overrides.no_rope => 0,
-        Some(rope) => rope,
+        Some(rope_dim) => rope_dim,
         None => config.count("rope.dimension_count")?.unwrap_or(0),
     };
-    // GGUF stores the width of the whole key, rotary part included.
+    // GGUF stores the width of the key including its rotary part.
     let key_length = config.size("attention.key_length_mla")?;
-    let head = match (config.size("qk_nope_head_dim")?, key_length) {
-        (Some(head), _) => head,
-        (None, Some(key)) if key > rope => key - rope,
+    let nope_dim = match (config.size("qk_nope_head_dim")?, key_length) {
+        (Some(nope_dim), _) => nope_dim,
+        (None, Some(key)) if key > rope_dim => key - rope_dim,
         _ => return Ok(Some(MixerSizes::Missing(vec!["qk_nope_head_dim".to_owned()]))),
     };
-    let value = config.first_size(&["v_head_dim", "attention.value_length_mla"])?.unwrap_or(head);
-    let rank = config.first_size(&["q_lora_rank", "attention.q_lora_rank"])?.unwrap_or(0);
+    let value_dim = config.first_size(&["v_head_dim", "attention.value_length_mla"])?.unwrap_or(nope_dim);
+    let query_rank = config.first_size(&["q_lora_rank", "attention.q_lora_rank"])?.unwrap_or(0);
     let numbers = vec![
         ("heads", heads),
-        ("head", head),
-        ("latent", latent),
-        ("rope", rope),
-        ("value", value),
-        ("query-rank", rank),
+        ("head", nope_dim),
+        ("latent", latent_dim),
+        ("rope", rope_dim),
+        ("value", value_dim),
+        ("query-rank", query_rank),
     ];
     Ok(Some(MixerSizes::Known("mla", numbers)))
 }
 
-fn from_heads(found: Result<Heads, Vec<String>>, name: &'static str, more: &[(&'static str, u64)]) -> MixerSizes {
-    match found {
-        Ok(heads) => MixerSizes::Known(name, [heads.numbers().as_slice(), more].concat()),
+/// A mixer with these heads and some further sizes.
+fn from_heads(
+    heads: Result<HeadSizes, Vec<String>>,
+    name: &'static str,
+    other_sizes: &[(&'static str, u64)],
+) -> MixerSizes {
+    match heads {
+        Ok(heads) => MixerSizes::Known(name, [heads.numbers().as_slice(), other_sizes].concat()),
         Err(missing) => MixerSizes::Missing(missing),
     }
 }
 
-/// The mixer of one attention layer; nothing for a layer that does not attend.
+/// The mixer of one attention layer; nothing for a layer without attention.
 pub(crate) fn attention(
     config: &Config,
     kind: &AttentionKind,
@@ -200,21 +217,21 @@ pub(crate) fn attention(
 ) -> Result<Option<MixerSizes>, AuditError> {
     Ok(Some(match kind {
         AttentionKind::None | AttentionKind::Unknown { .. } => return Ok(None),
-        AttentionKind::Full => match latent(config, overrides)? {
-            Some(sized) => sized,
+        AttentionKind::Full => match latent_attention(config, overrides)? {
+            Some(sizes) => sizes,
             None => from_heads(full_heads(config, overrides)?, "full", &[]),
         },
         AttentionKind::Window(size) => match size.map_or_else(|| window_size(config), |size| Ok(Some(size)))? {
             Some(size) => {
-                // Where caches are compressed, one vector per token serves as key and value, in the window too.
-                let tied = config.has("compress_ratios") || config.has("compress_rates");
-                match latent(config, overrides)? {
+                // Where caches are compressed, one vector per token is both key and value, in the window too.
+                let is_tied = config.has("compress_ratios") || config.has("compress_rates");
+                match latent_attention(config, overrides)? {
                     Some(MixerSizes::Known(_, numbers)) => latent_window(&numbers, size),
                     Some(missing @ MixerSizes::Missing(_)) => missing,
                     None => from_heads(
                         window_heads(config, overrides)?,
                         "window",
-                        &[("size", size), ("tied", u64::from(tied))],
+                        &[("size", size), ("tied", u64::from(is_tied))],
                     ),
                 }
             }
@@ -224,107 +241,120 @@ pub(crate) fn attention(
             Some(size) => from_heads(window_heads(config, overrides)?, "chunked", &[("size", size)]),
             None => MixerSizes::Missing(vec!["attention_chunk_size".to_owned()]),
         },
-        AttentionKind::TokenSparse { own_index } => token_sparse(config, overrides, *own_index)?,
+        AttentionKind::TokenSparse { has_own_indexer } => token_sparse(config, overrides, *has_own_indexer)?,
         AttentionKind::QuerySparse => query_sparse(config, overrides)?,
         AttentionKind::BlockSparse => block_sparse(config, overrides)?,
         AttentionKind::Compressed { ratio, has_indexer } => compressed(config, *ratio, *has_indexer)?,
     }))
 }
 
-/// A window over latents: one vector of latent and rotary key per token.
-fn latent_window(numbers: &[(&'static str, u64)], size: u64) -> MixerSizes {
-    let take = |name: &str| numbers.iter().find(|(known, _)| *known == name).map_or(0, |(_, number)| *number);
-    let key = take("latent") + take("rope");
-    let heads = [("heads", take("heads")), ("kv", 1), ("head", key), ("key", key), ("value", take("value").max(1))];
-    MixerSizes::Known("window", [heads.as_slice(), &[("size", size), ("tied", 1)]].concat())
+/// A window over latents: the cache holds one vector of latent and rotary key per token.
+fn latent_window(numbers: &[(&'static str, u64)], window: u64) -> MixerSizes {
+    let size_of = |name: &str| numbers.iter().find(|(key, _)| *key == name).map_or(0, |(_, number)| *number);
+    let key_dim = size_of("latent") + size_of("rope");
+    let heads = [
+        ("heads", size_of("heads")),
+        ("kv", 1),
+        ("head", key_dim),
+        ("key", key_dim),
+        ("value", size_of("value").max(1)),
+    ];
+    MixerSizes::Known("window", [heads.as_slice(), &[("size", window), ("tied", 1)]].concat())
 }
 
-/// Blocks of tokens selected by an indexer that keeps keys of every token beside ordinary keys and values (Qwen 4).
+/// Attention to blocks of tokens that an indexer selects; its index keys of every token are cached beside the ordinary keys
+/// and values (Qwen 4).
 fn query_sparse(config: &Config, overrides: LayerOverrides) -> Result<MixerSizes, AuditError> {
-    let (Some(head), Some(block), Some(budget)) =
+    let (Some(index_dim), Some(block), Some(budget)) =
         (config.size("indexer_head_dim")?, config.size("indexer_compress_ratio")?, config.size("indexer_budget")?)
     else {
         return Ok(MixerSizes::Missing(vec!["indexer_head_dim, indexer_compress_ratio and indexer_budget".to_owned()]));
     };
     let groups = config.first_size(&["indexer_kv_heads"])?.unwrap_or(1);
-    let top = (budget / block).max(1) + 1;
-    let more = [("block", block), ("top", top), ("groups", groups), ("index", groups.saturating_mul(head))];
-    Ok(from_heads(full_heads(config, overrides)?, "moba", &more))
+    let selected_blocks = (budget / block).max(1) + 1;
+    let sizes =
+        [("block", block), ("top", selected_blocks), ("groups", groups), ("index", groups.saturating_mul(index_dim))];
+    Ok(from_heads(full_heads(config, overrides)?, "moba", &sizes))
 }
 
-/// Elements of an index key that one token adds. Where keys are pooled, the unpooled keys, their gates and a flag are kept.
-fn index_width(config: &Config, head: u64) -> Result<u64, AuditError> {
-    Ok(if config.size("index_kpool")?.is_some() { 2 * head + 1 } else { head })
+/// Elements of one token's index key. Where keys are pooled, the unpooled keys, their gates and a flag are cached.
+fn index_width(config: &Config, index_dim: u64) -> Result<u64, AuditError> {
+    Ok(if config.size("index_kpool")?.is_some() { 2 * index_dim + 1 } else { index_dim })
 }
 
-fn token_sparse(config: &Config, overrides: LayerOverrides, own_index: bool) -> Result<MixerSizes, AuditError> {
-    let Some(MixerSizes::Known(_, mut numbers)) = latent(config, overrides)? else {
+fn token_sparse(config: &Config, overrides: LayerOverrides, has_own_indexer: bool) -> Result<MixerSizes, AuditError> {
+    let Some(MixerSizes::Known(_, mut numbers)) = latent_attention(config, overrides)? else {
         return Ok(MixerSizes::Missing(vec!["kv_lora_rank, qk_nope_head_dim and qk_rope_head_dim".to_owned()]));
     };
-    let Some(top) = config.first_size(&["index_topk", "attention.indexer.top_k"])? else {
+    let Some(selected_tokens) = config.first_size(&["index_topk", "attention.indexer.top_k"])? else {
         return Ok(MixerSizes::Missing(vec!["index_topk".to_owned()]));
     };
-    numbers.push(("top", top));
-    let (heads, head) = if own_index {
-        let heads = config.first_size(&["index_n_heads", "attention.indexer.head_count"])?;
-        let head = config.first_size(&["index_head_dim", "attention.indexer.key_length"])?;
-        let (Some(heads), Some(head)) = (heads, head) else {
+    numbers.push(("top", selected_tokens));
+    let (index_heads, index_dim) = if has_own_indexer {
+        let index_heads = config.first_size(&["index_n_heads", "attention.indexer.head_count"])?;
+        let index_dim = config.first_size(&["index_head_dim", "attention.indexer.key_length"])?;
+        let (Some(index_heads), Some(index_dim)) = (index_heads, index_dim) else {
             return Ok(MixerSizes::Missing(vec!["index_n_heads and index_head_dim".to_owned()]));
         };
-        (heads, index_width(config, head)?)
+        (index_heads, index_width(config, index_dim)?)
     } else {
         (0, 0)
     };
-    numbers.extend([("index-heads", heads), ("index-head", head)]);
+    numbers.extend([("index-heads", index_heads), ("index-head", index_dim)]);
     Ok(MixerSizes::Known("dsa", numbers))
 }
 
 fn block_sparse(config: &Config, overrides: LayerOverrides) -> Result<MixerSizes, AuditError> {
     let size = |name: &str| config.size(&format!("sparse_attention_config.{name}"));
-    let (Some(block), Some(top)) = (size("sparse_block_size")?, size("sparse_topk_blocks")?) else {
-        let wanted = "sparse_attention_config.sparse_block_size and .sparse_topk_blocks";
-        return Ok(MixerSizes::Missing(vec![wanted.to_owned()]));
+    let (Some(block), Some(selected_blocks)) = (size("sparse_block_size")?, size("sparse_topk_blocks")?) else {
+        let fields = "sparse_attention_config.sparse_block_size and .sparse_topk_blocks";
+        return Ok(MixerSizes::Missing(vec![fields.to_owned()]));
     };
-    let local = config.count("sparse_attention_config.sparse_local_block")?.unwrap_or(1);
+    let local_blocks = config.count("sparse_attention_config.sparse_local_block")?.unwrap_or(1);
     let heads = full_heads(config, overrides)?;
     let groups = match (size("sparse_num_index_heads")?, &heads) {
         (Some(groups), _) => groups,
-        (None, Ok(heads)) => heads.kv,
+        (None, Ok(heads)) => heads.kv_heads,
         (None, Err(_)) => 1,
     };
-    let index = config.count("sparse_attention_config.sparse_index_dim")?.unwrap_or(0);
-    Ok(from_heads(heads, "moba", &[("block", block), ("top", top + local), ("groups", groups), ("index", index)]))
+    let index_dim = config.count("sparse_attention_config.sparse_index_dim")?.unwrap_or(0);
+    Ok(from_heads(
+        heads,
+        "moba",
+        &[("block", block), ("top", selected_blocks + local_blocks), ("groups", groups), ("index", index_dim)],
+    ))
 }
 
 fn compressed(config: &Config, ratio: u64, has_indexer: bool) -> Result<MixerSizes, AuditError> {
-    let (Some(heads), Some(head)) = (scalar(config, HEADS)?, config.first_size(&["head_dim", "attention.key_length"])?)
+    let (Some(heads), Some(head_dim)) =
+        (first_positive(config, HEADS)?, config.first_size(&["head_dim", "attention.key_length"])?)
     else {
         return Ok(MixerSizes::Missing(vec!["num_attention_heads and head_dim".to_owned()]));
     };
     let Some(window) = window_size(config)? else { return Ok(MixerSizes::Missing(vec!["sliding_window".to_owned()])) };
-    let rank = config.first_size(&["q_lora_rank", "attention.q_lora_rank"])?.unwrap_or(0);
+    let query_rank = config.first_size(&["q_lora_rank", "attention.q_lora_rank"])?.unwrap_or(0);
     let mut numbers =
-        vec![("heads", heads), ("head", head), ("ratio", ratio), ("window", window), ("query-rank", rank)];
+        vec![("heads", heads), ("head", head_dim), ("ratio", ratio), ("window", window), ("query-rank", query_rank)];
     if has_indexer {
-        let top = config.first_size(&["index_topk", "attention.indexer.top_k"])?;
-        let count = config.first_size(&["index_n_heads", "attention.indexer.head_count"])?;
-        let width = config.first_size(&["index_head_dim", "attention.indexer.key_length"])?;
-        let (Some(top), Some(count), Some(width)) = (top, count, width) else {
+        let selected = config.first_size(&["index_topk", "attention.indexer.top_k"])?;
+        let index_heads = config.first_size(&["index_n_heads", "attention.indexer.head_count"])?;
+        let index_dim = config.first_size(&["index_head_dim", "attention.indexer.key_length"])?;
+        let (Some(selected), Some(index_heads), Some(index_dim)) = (selected, index_heads, index_dim) else {
             return Ok(MixerSizes::Missing(vec!["index_topk, index_n_heads and index_head_dim".to_owned()]));
         };
-        numbers.extend([("top", top), ("index-heads", count), ("index-head", width)]);
+        numbers.extend([("top", selected), ("index-heads", index_heads), ("index-head", index_dim)]);
     }
     Ok(MixerSizes::Known("compressed", numbers))
 }
 
-/// Builds a mixer; a number that the theory refuses is an error of the config.
+/// Builds a mixer; a size that `rung-theory` rejects is an error of the config.
 pub(crate) fn build(
     name: &str,
     numbers: &[(&'static str, u64)],
     bits: u64,
     defaults: &Defaults,
 ) -> Result<Mixer, AuditError> {
-    let all = [numbers, &[("bits", bits)]].concat();
-    Mixer::new(name, &all, defaults)
+    let options = [numbers, &[("bits", bits)]].concat();
+    Mixer::new(name, &options, defaults)
         .map_err(|error| AuditError::field(format!("(sizes of {name})"), error.to_string(), "sizes within limits"))
 }

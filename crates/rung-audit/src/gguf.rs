@@ -1,30 +1,31 @@
-//! The header of a GGUF file, read without trusting any length in it.
+//! Parses the header of a GGUF file without trusting any length in it.
 //!
 //! A header is: the magic, a version, two counts, then keys with typed values, some of them lists of a hundred thousand
-//! tokens, then names, extents, formats and places of the tensors. An audit keeps only the fields under the architecture's own
-//! name and stops before the tensors; [`GgufHeader::read`] keeps everything, for who wants to run the model. Whatever is not kept
-//! is skipped without being stored, so memory is bounded by what is kept and time by the bytes that are really there.
+//! tokens, then names, extents, formats and offsets of the tensors. An audit stores only the fields under the architecture's
+//! name and stops before the tensors; [`GgufHeader::read`] stores everything, for programs that run the model. Other values
+//! are skipped without being stored, so memory is bounded by what is stored and time by the file's real length.
 
 use std::io::Read;
 
 use crate::AuditError;
 use crate::json::JsonValue;
 
-/// A header longer than this is refused: the largest vocabularies take a tenth of it.
+/// A header longer than this is an error: the largest vocabularies take a tenth of it.
 const MAX_HEADER: u64 = 256 << 20;
-/// A key or a kept text longer than this is refused.
+/// A key or a stored text longer than this many bytes is an error.
 const MAX_TEXT: u64 = 1 << 16;
-/// Longer lists are skipped, not kept.
-const MAX_KEPT_ITEMS: u64 = crate::config::MAX_LAYERS;
-/// More keys than this are refused.
+/// In an audit, a longer list is skipped.
+const MAX_LIST_ITEMS: u64 = crate::config::MAX_LAYERS;
+/// More keys than this are an error.
 const MAX_KEYS: u64 = 1 << 16;
-/// More list items than this, over the whole header, are skipped and not kept.
-const MAX_ITEMS: u64 = 1 << 20;
-/// The same for who keeps vocabularies too: the largest have a quarter million tokens, with a score, a type and two merges each.
+/// In an audit, list items beyond this number, counted over the whole header, are skipped.
+const MAX_TOTAL_ITEMS: u64 = 1 << 20;
+/// The same two limits where vocabularies are stored too: the largest have a quarter million tokens, with a score, a type and
+/// two merges each.
 const MAX_VOCABULARY_ITEMS: u64 = 1 << 22;
-/// More tensors than this are refused.
+/// More tensors than this are an error.
 const MAX_TENSORS: u64 = 1 << 18;
-/// GGUF tensors have at most this many axes.
+/// GGUF tensors have at most this many dimensions.
 const MAX_AXES: u32 = 4;
 /// Tensors start at multiples of this unless the file says otherwise.
 const ALIGNMENT: u64 = 32;
@@ -32,7 +33,7 @@ const ALIGNMENT: u64 = 32;
 /// The four bytes that start a GGUF file.
 pub(crate) const MAGIC: &[u8; 4] = b"GGUF";
 
-/// A whole header.
+/// All fields and tensors of a header.
 #[derive(Clone, Debug)]
 pub struct GgufHeader {
     /// Keys and values in the order written.
@@ -43,41 +44,41 @@ pub struct GgufHeader {
     pub data_start: u64,
 }
 
-/// Where a tensor of a GGUF file is.
+/// Shape, format and offset of a tensor of a GGUF file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GgufTensor {
     /// Its name.
     pub name: String,
-    /// Extents, the fastest first, as GGUF has them.
+    /// Extents in GGUF's order: the fastest-varying dimension first.
     pub extents: Vec<u64>,
-    /// The number of its format: 0 is F32, 1 F16, 30 BF16, others are blocks of few bits.
+    /// GGML's number of its format: 0 is F32, 1 F16, 30 BF16, others are quantized blocks.
     pub format: u32,
     /// Bytes from [`GgufHeader::data_start`].
     pub offset: u64,
 }
 
 impl GgufHeader {
-    /// Reads everything before the tensors' bytes.
+    /// Parses everything before the tensors' bytes.
     ///
     /// # Errors
     /// The header is malformed or claims more than any real one has.
-    pub fn read(from: impl Read) -> Result<Self, AuditError> {
-        let mut reader = Reader::new(from, KeptValues::All);
-        let (tensors, fields) = reader.fields()?;
-        if tensors > MAX_TENSORS {
-            return Err(reader.error(format!("it claims {tensors} tensors; at most {MAX_TENSORS} are read")));
+    pub fn read(source: impl Read) -> Result<Self, AuditError> {
+        let mut parser = Parser::new(source, StoredValues::All);
+        let (tensor_count, fields) = parser.fields()?;
+        if tensor_count > MAX_TENSORS {
+            return Err(parser.error(format!("it claims {tensor_count} tensors; at most {MAX_TENSORS} are read")));
         }
-        let mut places = Vec::new();
-        for _ in 0..tensors {
-            places.push(reader.place()?);
+        let mut tensors = Vec::new();
+        for _ in 0..tensor_count {
+            tensors.push(parser.tensor()?);
         }
         let alignment = match fields.iter().find(|(key, _)| key == "general.alignment") {
             None => ALIGNMENT,
             Some((_, value)) => crate::config::as_u64(value)
                 .filter(|alignment| alignment.is_power_of_two() && *alignment <= 1 << 20)
-                .ok_or_else(|| reader.error("general.alignment is not a power of two up to 2^20"))?,
+                .ok_or_else(|| parser.error("general.alignment is not a power of two up to 2^20"))?,
         };
-        Ok(Self { fields, tensors: places, data_start: reader.at.next_multiple_of(alignment) })
+        Ok(Self { fields, tensors, data_start: parser.position.next_multiple_of(alignment) })
     }
 
     /// The value of a key.
@@ -86,38 +87,41 @@ impl GgufHeader {
     }
 }
 
-/// Which values are kept.
+/// Which values are stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum KeptValues {
+enum StoredValues {
     /// All but vocabularies and long lists.
     ForAudit,
     /// All.
     All,
 }
 
-struct Reader<R> {
-    from: R,
-    at: u64,
+/// Parses a header from a reader.
+struct Parser<R> {
+    source: R,
+    /// Bytes read so far.
+    position: u64,
+    /// The key being parsed, for errors; empty between keys.
     key: String,
-    keep: KeptValues,
+    stored: StoredValues,
     /// Version 1 wrote lengths in 32 bits.
     short_lengths: bool,
-    /// List items kept so far.
-    items: u64,
+    /// List items stored so far.
+    stored_items: u64,
 }
 
-/// Reads a header and gives the fields of its architecture as one flat object, with `model_type` for the
-/// architecture and `name` for the model.
-pub(crate) fn read(from: impl Read) -> Result<(JsonValue, Option<String>), AuditError> {
-    let (_, fields) = Reader::new(from, KeptValues::ForAudit).fields()?;
-    Ok(of_architecture(fields))
+/// Parses a header into one flat object of its architecture's fields, with `model_type` for the architecture, and the
+/// model's name.
+pub(crate) fn read(source: impl Read) -> Result<(JsonValue, Option<String>), AuditError> {
+    let (_, fields) = Parser::new(source, StoredValues::ForAudit).fields()?;
+    Ok(architecture_fields(fields))
 }
 
-/// The fields under the architecture's name, without that name.
-fn of_architecture(fields: Vec<(String, JsonValue)>) -> (JsonValue, Option<String>) {
-    let text = |wanted: &str| {
+/// The fields whose keys start with the architecture's name, without that prefix, and the model's name.
+fn architecture_fields(fields: Vec<(String, JsonValue)>) -> (JsonValue, Option<String>) {
+    let text = |name: &str| {
         fields.iter().find_map(|(key, value)| match value {
-            JsonValue::Text(text) if key == wanted => Some(text.clone()),
+            JsonValue::Text(text) if key == name => Some(text.clone()),
             _ => None,
         })
     };
@@ -125,8 +129,8 @@ fn of_architecture(fields: Vec<(String, JsonValue)>) -> (JsonValue, Option<Strin
     let prefix = architecture.as_ref().map(|name| format!("{name}."));
     let mut inner = Vec::new();
     for (key, value) in fields {
-        if let Some(rest) = prefix.as_ref().and_then(|prefix| key.strip_prefix(prefix.as_str())) {
-            inner.push((rest.to_owned(), value));
+        if let Some(field) = prefix.as_ref().and_then(|prefix| key.strip_prefix(prefix.as_str())) {
+            inner.push((field.to_owned(), value));
         }
     }
     if let Some(architecture) = architecture {
@@ -135,12 +139,12 @@ fn of_architecture(fields: Vec<(String, JsonValue)>) -> (JsonValue, Option<Strin
     (JsonValue::Object(inner), name)
 }
 
-impl<R: Read> Reader<R> {
-    fn new(from: R, keep: KeptValues) -> Self {
-        Self { from, at: 0, key: String::new(), keep, short_lengths: false, items: 0 }
+impl<R: Read> Parser<R> {
+    fn new(source: R, stored: StoredValues) -> Self {
+        Self { source, position: 0, key: String::new(), stored, short_lengths: false, stored_items: 0 }
     }
 
-    /// The number of tensors, and the keys with the values that are kept.
+    /// The number of tensors, and the keys with their stored values.
     fn fields(&mut self) -> Result<(u64, Vec<(String, JsonValue)>), AuditError> {
         let magic: [u8; 4] = self.bytes()?;
         if &magic != MAGIC {
@@ -155,32 +159,32 @@ impl<R: Read> Reader<R> {
             }
             _ => return Err(self.error(format!("version {version} is not one of 1, 2, 3"))),
         }
-        let tensors = self.length()?;
-        let keys = self.length()?;
-        if keys > MAX_KEYS {
-            return Err(self.error(format!("it claims {keys} keys; at most {MAX_KEYS} are read")));
+        let tensor_count = self.length()?;
+        let key_count = self.length()?;
+        if key_count > MAX_KEYS {
+            return Err(self.error(format!("it claims {key_count} keys; at most {MAX_KEYS} are read")));
         }
         let mut fields: Vec<(String, JsonValue)> = Vec::new();
-        let mut seen = std::collections::HashSet::new();
-        for _ in 0..keys {
+        let mut keys = std::collections::HashSet::new();
+        for _ in 0..key_count {
             self.key.clear();
             let key = self.text(MAX_TEXT)?;
             self.key.clone_from(&key);
-            let kind = u32::from_le_bytes(self.bytes()?);
-            let keep = self.keep == KeptValues::All || !key.starts_with("tokenizer.");
-            let value = self.value(kind, keep, 0)?;
-            if !seen.insert(key.clone()) {
+            let value_type = u32::from_le_bytes(self.bytes()?);
+            let stores = self.stored == StoredValues::All || !key.starts_with("tokenizer.");
+            let value = self.value(value_type, stores, 0)?;
+            if !keys.insert(key.clone()) {
                 return Err(self.error("the key occurs twice"));
             }
             if let Some(value) = value {
                 fields.push((key, value));
             }
         }
-        Ok((tensors, fields))
+        Ok((tensor_count, fields))
     }
 
-    /// Name, extents, format and place of the next tensor.
-    fn place(&mut self) -> Result<GgufTensor, AuditError> {
+    /// Name, extents, format and offset of the next tensor.
+    fn tensor(&mut self) -> Result<GgufTensor, AuditError> {
         self.key.clear();
         let name = self.text(MAX_TEXT)?;
         self.key.clone_from(&name);
@@ -196,22 +200,23 @@ impl<R: Read> Reader<R> {
         Ok(GgufTensor { name, extents, format, offset: u64::from_le_bytes(self.bytes()?) })
     }
 
-    fn error(&self, what: impl Into<String>) -> AuditError {
-        AuditError::Gguf { what: what.into(), offset: self.at, key: self.key.escape_debug().to_string() }
+    fn error(&self, problem: impl Into<String>) -> AuditError {
+        AuditError::Gguf { problem: problem.into(), offset: self.position, key: self.key.escape_debug().to_string() }
     }
 
+    /// Reads exactly as many bytes as the buffer has.
     fn fill(&mut self, buffer: &mut [u8]) -> Result<(), AuditError> {
         self.check_limit(buffer.len() as u64)?;
-        self.from.read_exact(buffer).map_err(|error| match error.kind() {
+        self.source.read_exact(buffer).map_err(|error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => self.error("the file ends inside its header"),
             _ => self.error(error.to_string()),
         })?;
-        self.at += buffer.len() as u64;
+        self.position += buffer.len() as u64;
         Ok(())
     }
 
     fn check_limit(&self, length: u64) -> Result<(), AuditError> {
-        if self.at.saturating_add(length) > MAX_HEADER {
+        if self.position.saturating_add(length) > MAX_HEADER {
             return Err(self.error(format!("it claims more than {MAX_HEADER} bytes of metadata")));
         }
         Ok(())
@@ -230,12 +235,12 @@ impl<R: Read> Reader<R> {
         Ok(u64::from_le_bytes(self.bytes()?))
     }
 
-    /// Skips without storing; a wrong length costs only the bytes that are there.
+    /// Skips bytes without storing them; a length beyond the end of the file costs no more than the file's length.
     fn skip(&mut self, length: u64) -> Result<(), AuditError> {
         self.check_limit(length)?;
-        let skipped = std::io::copy(&mut self.from.by_ref().take(length), &mut std::io::sink());
+        let skipped = std::io::copy(&mut self.source.by_ref().take(length), &mut std::io::sink());
         let skipped = skipped.map_err(|error| self.error(error.to_string()))?;
-        self.at += skipped;
+        self.position += skipped;
         if skipped < length { Err(self.error("the file ends inside its header")) } else { Ok(()) }
     }
 
@@ -249,10 +254,10 @@ impl<R: Read> Reader<R> {
         String::from_utf8(bytes).map_err(|_| self.error("a text is not UTF-8"))
     }
 
-    /// A value, or nothing if it is of no use to an audit.
-    fn value(&mut self, kind: u32, keep: bool, depth: usize) -> Result<Option<JsonValue>, AuditError> {
+    /// Parses a value; returns nothing if it is skipped.
+    fn value(&mut self, value_type: u32, stores: bool, depth: usize) -> Result<Option<JsonValue>, AuditError> {
         let number = |text: String| Some(JsonValue::Number(text));
-        Ok(match kind {
+        Ok(match value_type {
             0 => number(u8::from_le_bytes(self.bytes()?).to_string()),
             1 => number(i8::from_le_bytes(self.bytes()?).to_string()),
             2 => number(u16::from_le_bytes(self.bytes()?).to_string()),
@@ -261,19 +266,19 @@ impl<R: Read> Reader<R> {
             5 => number(i32::from_le_bytes(self.bytes()?).to_string()),
             6 => number(f32::from_le_bytes(self.bytes()?).to_string()),
             7 => Some(JsonValue::Bool(u8::from_le_bytes(self.bytes()?) != 0)),
-            8 => return self.text_value(keep),
-            9 => return self.list(keep, depth),
+            8 => return self.text_value(stores),
+            9 => return self.list(stores, depth),
             10 => number(u64::from_le_bytes(self.bytes()?).to_string()),
             11 => number(i64::from_le_bytes(self.bytes()?).to_string()),
             12 => number(f64::from_le_bytes(self.bytes()?).to_string()),
-            _ => return Err(self.error(format!("value type {kind} is not one of 0 to 12"))),
+            _ => return Err(self.error(format!("value type {value_type} is not one of 0 to 12"))),
         })
     }
 
-    /// Long texts (chat templates) are skipped.
-    fn text_value(&mut self, keep: bool) -> Result<Option<JsonValue>, AuditError> {
+    /// Parses a text; long ones (chat templates) are skipped.
+    fn text_value(&mut self, stores: bool) -> Result<Option<JsonValue>, AuditError> {
         let length = self.length()?;
-        if !keep || length > MAX_TEXT {
+        if !stores || length > MAX_TEXT {
             self.skip(length)?;
             return Ok(None);
         }
@@ -282,37 +287,39 @@ impl<R: Read> Reader<R> {
         Ok(Some(JsonValue::Text(String::from_utf8_lossy(&bytes).into_owned())))
     }
 
-    fn list(&mut self, keep: bool, depth: usize) -> Result<Option<JsonValue>, AuditError> {
+    fn list(&mut self, stores: bool, depth: usize) -> Result<Option<JsonValue>, AuditError> {
         if depth == 2 {
             return Err(self.error("lists are nested more than 2 deep"));
         }
-        let kind = u32::from_le_bytes(self.bytes()?);
+        let item_type = u32::from_le_bytes(self.bytes()?);
         let count = self.length()?;
-        let width = match kind {
+        let item_bytes = match item_type {
             0 | 1 | 7 => Some(1),
             2 | 3 => Some(2),
             4..=6 => Some(4),
             10..=12 => Some(8),
             _ => None,
         };
-        let (most, most_in_all) = match self.keep {
-            KeptValues::ForAudit => (MAX_KEPT_ITEMS, MAX_ITEMS),
-            KeptValues::All => (MAX_VOCABULARY_ITEMS, MAX_VOCABULARY_ITEMS),
+        let (max_list, max_total) = match self.stored {
+            StoredValues::ForAudit => (MAX_LIST_ITEMS, MAX_TOTAL_ITEMS),
+            StoredValues::All => (MAX_VOCABULARY_ITEMS, MAX_VOCABULARY_ITEMS),
         };
-        let keep = keep && count <= most && self.items + count <= most_in_all;
-        self.items += if keep { count } else { 0 };
-        if let (Some(width), false) = (width, keep) {
-            self.skip(count.checked_mul(width).ok_or_else(|| self.error(format!("a list claims {count} items")))?)?;
+        let stores = stores && count <= max_list && self.stored_items + count <= max_total;
+        self.stored_items += if stores { count } else { 0 };
+        if let (Some(item_bytes), false) = (item_bytes, stores) {
+            self.skip(
+                count.checked_mul(item_bytes).ok_or_else(|| self.error(format!("a list claims {count} items")))?,
+            )?;
             return Ok(None);
         }
-        // The count may be wrong, so nothing is reserved for it: every item needs bytes in the file.
+        // The count is not trusted, so no memory is reserved for it; each item must have bytes in the file.
         let mut items = Vec::new();
         for _ in 0..count {
-            let item = self.value(kind, keep, depth + 1)?;
-            if keep {
+            let item = self.value(item_type, stores, depth + 1)?;
+            if stores {
                 items.push(item.unwrap_or(JsonValue::Null));
             }
         }
-        Ok(keep.then_some(JsonValue::List(items)))
+        Ok(stores.then_some(JsonValue::List(items)))
     }
 }

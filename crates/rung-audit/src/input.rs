@@ -9,22 +9,22 @@ use crate::config::Config;
 use crate::json::{JsonValue, MAX_BYTES};
 use crate::{Audit, AuditError, AuditOptions, audit, audit_preset, audit_text, gguf, preset_text};
 
-/// Audits whatever a user names: `-` for standard input, a file, a directory that holds `config.json`, or a preset.
+/// Audits the model that a user names: `-` for standard input, a file, a directory that holds `config.json`, or a preset.
 ///
 /// # Errors
-/// Nothing has that name, or what it names is malformed.
+/// There is no such file, directory or preset, or the config is malformed.
 pub fn audit_named(name: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
     if name == "-" {
         return audit_reader(std::io::stdin().lock(), "stdin", options);
     }
     let path = Path::new(name);
-    if path.exists() { audit_path(path, options) } else { preset(name, options) }
+    if path.exists() { audit_path(path, options) } else { named_preset(name, options) }
 }
 
-fn preset(name: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
-    // A name with a separator or an ending is meant as a path.
-    let looks_like_path =
-        name.contains(['/', '\\']) || Path::new(name).extension().is_some_and(|end| end == "json" || end == "gguf");
+fn named_preset(name: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
+    // A name with a path separator or a file extension is meant as a path.
+    let looks_like_path = name.contains(['/', '\\'])
+        || Path::new(name).extension().is_some_and(|extension| extension == "json" || extension == "gguf");
     if looks_like_path && preset_text(name).is_none() {
         return Err(AuditError::NotFound { name: name.to_owned(), hint: String::new() });
     }
@@ -36,48 +36,49 @@ fn preset(name: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
 /// # Errors
 /// It cannot be read, or is malformed.
 pub fn audit_path(path: &Path, options: &AuditOptions) -> Result<Audit, AuditError> {
-    let file = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
-    let io = |error: std::io::Error| AuditError::Io { path: file.display().to_string(), why: error.to_string() };
-    let open = std::fs::File::open(&file).map_err(io)?;
+    let config_path = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+    let io_error =
+        |error: std::io::Error| AuditError::Io { path: config_path.display().to_string(), why: error.to_string() };
+    let file = std::fs::File::open(&config_path).map_err(io_error)?;
     let mut audit =
-        audit_reader(std::io::BufReader::with_capacity(1 << 16, open), &file.display().to_string(), options)?;
-    audit.source = file.display().to_string();
+        audit_reader(std::io::BufReader::with_capacity(1 << 16, file), &config_path.display().to_string(), options)?;
+    audit.source = config_path.display().to_string();
     Ok(audit)
 }
 
-/// The most files that a folder is searched for.
+/// The most directory entries that [`find_configs`] looks at.
 const MAX_FILES: usize = 1 << 20;
 
-/// The configs of a folder that holds no `config.json` itself: its `.json` and `.gguf` files and those of folders with a
-/// `config.json`, in alphabetical order; nothing for anything else.
+/// The configs in a folder that has no `config.json` itself: its `.json` and `.gguf` files and the `config.json` of its
+/// subfolders, in alphabetical order; nothing if there are none.
 pub fn find_configs(folder: &Path) -> Option<Vec<PathBuf>> {
     if !folder.is_dir() || folder.join("config.json").exists() {
         return None;
     }
-    let mut found: Vec<PathBuf> = Vec::new();
+    let mut configs: Vec<PathBuf> = Vec::new();
     for entry in std::fs::read_dir(folder).ok()?.flatten().take(MAX_FILES) {
         let path = entry.path();
-        let ending = path.extension().is_some_and(|end| end == "json" || end == "gguf");
+        let is_config = path.extension().is_some_and(|extension| extension == "json" || extension == "gguf");
         if path.is_dir() && path.join("config.json").is_file() {
-            found.push(path.join("config.json"));
-        } else if ending && path.is_file() {
-            found.push(path);
+            configs.push(path.join("config.json"));
+        } else if is_config && path.is_file() {
+            configs.push(path);
         }
     }
-    found.sort();
-    Some(found).filter(|found| !found.is_empty())
+    configs.sort();
+    Some(configs).filter(|configs| !configs.is_empty())
 }
 
-/// Audits a stream: the text of a config, or a GGUF file of which only the header is read.
+/// Audits what a reader returns: the text of a config, or a GGUF file of which only the header is read.
 ///
 /// # Errors
 /// It cannot be read, is longer than any config, or is malformed.
-pub fn audit_reader(mut from: impl Read, model: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
-    let io = |error: std::io::Error| AuditError::Io { path: model.to_owned(), why: error.to_string() };
-    let mut start = Vec::with_capacity(4);
-    from.by_ref().take(4).read_to_end(&mut start).map_err(io)?;
-    if start == gguf::MAGIC {
-        let (value, name) = gguf::read(start.as_slice().chain(from))?;
+pub fn audit_reader(mut reader: impl Read, model: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
+    let io_error = |error: std::io::Error| AuditError::Io { path: model.to_owned(), why: error.to_string() };
+    let mut bytes = Vec::with_capacity(4);
+    reader.by_ref().take(4).read_to_end(&mut bytes).map_err(io_error)?;
+    if bytes == gguf::MAGIC {
+        let (value, name) = gguf::read(bytes.as_slice().chain(reader))?;
         let architecture = match value.get("model_type") {
             Some(JsonValue::Text(architecture)) => architecture.as_str(),
             _ => "",
@@ -85,8 +86,7 @@ pub fn audit_reader(mut from: impl Read, model: &str, options: &AuditOptions) ->
         let config = Config::new(&value, &value, architecture, true);
         return audit::audit(&config, name.as_deref().unwrap_or(model), model, options);
     }
-    let mut bytes = start;
-    from.take(MAX_BYTES + 1 - bytes.len() as u64).read_to_end(&mut bytes).map_err(io)?;
+    reader.take(MAX_BYTES + 1 - bytes.len() as u64).read_to_end(&mut bytes).map_err(io_error)?;
     audit_bytes(&bytes, model, options)
 }
 

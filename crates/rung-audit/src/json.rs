@@ -1,15 +1,15 @@
-//! A bounded JSON reader for files that strangers send.
+//! A JSON parser with limits, for untrusted files.
 //!
-//! Written by hand because a config needs four things that the usual readers do not give together: a key that occurs
-//! twice is an error (the usual readers keep the last and hide the contradiction), every error names the field it
-//! happened in, nesting and size are bounded, and the `NaN` and `Infinity` that Python writes into configs
-//! (`"time_step_limit": [0.0, Infinity]`) are read instead of refused.
+//! Written by hand because a config needs four things that the usual parsers do not offer together: a key that occurs
+//! twice is an error (the usual parsers keep the last and hide the contradiction), every error names the field in which it
+//! occurred, nesting and size are bounded, and the `NaN` and `Infinity` that Python writes into configs
+//! (`"time_step_limit": [0.0, Infinity]`) are accepted.
 //!
-//! Numbers keep their text until a field asks for one, so nothing is rounded on the way.
+//! Numbers are stored as text and converted when a field is read, so that large integers are not rounded.
 
 use crate::AuditError;
 
-/// The most bytes that are read: a thousand times the longest real config.
+/// The most bytes that are parsed: a thousand times the longest real config.
 pub const MAX_BYTES: u64 = 16 << 20;
 /// The most values in one text, so that memory stays within a hundred megabytes.
 const MAX_VALUES: usize = 1 << 20;
@@ -23,13 +23,13 @@ pub enum JsonValue {
     Null,
     /// `true` or `false`.
     Bool(bool),
-    /// As written.
+    /// A number, as written.
     Number(String),
     /// A string.
     Text(String),
     /// An array.
     List(Vec<JsonValue>),
-    /// In the order written, without repeated keys.
+    /// An object: keys in the order written, without repeated keys.
     Object(Vec<(String, JsonValue)>),
 }
 
@@ -42,7 +42,7 @@ impl JsonValue {
         }
     }
 
-    /// What it is, for messages.
+    /// A short description for messages, such as `a list of 3`.
     pub fn describe(&self) -> String {
         match self {
             Self::Null => "null".to_owned(),
@@ -63,7 +63,7 @@ fn shorten(text: &str) -> String {
     text.chars().take(MAX).chain("..".chars()).collect()
 }
 
-/// Reads a text that may start with a byte-order mark.
+/// Parses a text, which may start with a byte-order mark.
 ///
 /// # Errors
 /// It is not JSON, nests too deep, holds too many values, or repeats a key.
@@ -72,71 +72,74 @@ pub fn parse(text: &str) -> Result<JsonValue, AuditError> {
         return Err(AuditError::TooLong { limit: MAX_BYTES });
     }
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut reader = Reader { bytes: text.as_bytes(), text, at: 0, values: 0, path: Vec::new() };
-    let value = reader.value(0)?;
-    reader.skip_space();
-    if reader.at < reader.bytes.len() {
-        return Err(reader.error("something follows the end of the object"));
+    let mut parser = Parser { bytes: text.as_bytes(), text, position: 0, values: 0, path: Vec::new() };
+    let value = parser.value(0)?;
+    parser.skip_space();
+    if parser.position < parser.bytes.len() {
+        return Err(parser.error("something follows the end of the object"));
     }
     Ok(value)
 }
 
-/// One step of the path to the value being read.
-enum Step {
+/// One segment of the path to the value being parsed.
+enum PathSegment {
     Key(String),
     Index(usize),
 }
 
-struct Reader<'a> {
+/// Parses one text.
+struct Parser<'a> {
     bytes: &'a [u8],
     text: &'a str,
-    at: usize,
+    position: usize,
+    /// Values parsed so far.
     values: usize,
-    path: Vec<Step>,
+    path: Vec<PathSegment>,
 }
 
-impl Reader<'_> {
-    fn error(&self, what: impl Into<String>) -> AuditError {
-        let before = &self.bytes[..self.at.min(self.bytes.len())];
+impl Parser<'_> {
+    fn error(&self, problem: impl Into<String>) -> AuditError {
+        let before = &self.bytes[..self.position.min(self.bytes.len())];
         let line = before.split(|&byte| byte == b'\n').count();
         let column = before.iter().rev().take_while(|&&byte| byte != b'\n').count() + 1;
         let mut path = String::new();
-        for step in &self.path {
-            match step {
-                Step::Key(key) if path.is_empty() => path.push_str(&shorten(key)),
-                Step::Key(key) => path.extend([".", &shorten(key)]),
-                Step::Index(index) => path.extend(["[", &index.to_string(), "]"]),
+        for segment in &self.path {
+            match segment {
+                PathSegment::Key(key) if path.is_empty() => path.push_str(&shorten(key)),
+                PathSegment::Key(key) => path.extend([".", &shorten(key)]),
+                PathSegment::Index(index) => path.extend(["[", &index.to_string(), "]"]),
             }
         }
-        AuditError::Json { what: what.into(), line, column, path }
+        AuditError::Json { problem: problem.into(), line, column, path }
     }
 
     fn skip_space(&mut self) {
-        while self.bytes.get(self.at).is_some_and(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')) {
-            self.at += 1;
+        while self.bytes.get(self.position).is_some_and(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')) {
+            self.position += 1;
         }
     }
 
     fn peek(&mut self) -> Option<u8> {
         self.skip_space();
-        self.bytes.get(self.at).copied()
+        self.bytes.get(self.position).copied()
     }
 
-    fn require(&mut self, wanted: u8) -> Result<(), AuditError> {
+    fn require(&mut self, expected: u8) -> Result<(), AuditError> {
         match self.peek() {
-            Some(byte) if byte == wanted => {
-                self.at += 1;
+            Some(byte) if byte == expected => {
+                self.position += 1;
                 Ok(())
             }
-            Some(_) => Err(self.error(format!("expected `{}`", wanted as char))),
-            None => Err(self.error(format!("the text ends where `{}` was expected", wanted as char))),
+            Some(_) => Err(self.error(format!("expected `{}`", expected as char))),
+            None => Err(self.error(format!("the text ends where `{}` was expected", expected as char))),
         }
     }
 
-    fn take(&mut self, wanted: u8) -> bool {
-        let found = self.peek() == Some(wanted);
-        self.at += usize::from(found);
-        found
+    /// Skips the next byte if it is `expected`, and says whether it was.
+    fn take(&mut self, expected: u8) -> bool {
+        let is_next = self.peek() == Some(expected);
+        self.position += usize::from(is_next);
+        is_next
     }
 
     fn value(&mut self, depth: usize) -> Result<JsonValue, AuditError> {
@@ -150,15 +153,15 @@ impl Reader<'_> {
             Some(b'{') => self.object(depth),
             Some(b'[') => self.list(depth),
             Some(b'"') => self.string().map(JsonValue::Text),
-            Some(byte) if byte == b'-' || byte.is_ascii_alphanumeric() => self.bare(),
+            Some(byte) if byte == b'-' || byte.is_ascii_alphanumeric() => self.unquoted(),
             Some(_) => Err(self.error("expected a value")),
         }
     }
 
     fn object(&mut self, depth: usize) -> Result<JsonValue, AuditError> {
-        self.at += 1;
+        self.position += 1;
         let mut fields: Vec<(String, JsonValue)> = Vec::new();
-        let mut seen = std::collections::HashSet::new();
+        let mut keys = std::collections::HashSet::new();
         while !self.take(b'}') {
             if !fields.is_empty() {
                 self.require(b',')?;
@@ -167,11 +170,11 @@ impl Reader<'_> {
                 return Err(self.error("expected a key in quotes, or `}`"));
             }
             let key = self.string()?;
-            if !seen.insert(key.clone()) {
+            if !keys.insert(key.clone()) {
                 return Err(self.error(format!("the key \"{}\" occurs twice", shorten(&key))));
             }
             self.require(b':')?;
-            self.path.push(Step::Key(key.clone()));
+            self.path.push(PathSegment::Key(key.clone()));
             let value = self.value(depth + 1)?;
             self.path.pop();
             fields.push((key, value));
@@ -180,13 +183,13 @@ impl Reader<'_> {
     }
 
     fn list(&mut self, depth: usize) -> Result<JsonValue, AuditError> {
-        self.at += 1;
+        self.position += 1;
         let mut items = Vec::new();
         while !self.take(b']') {
             if !items.is_empty() {
                 self.require(b',')?;
             }
-            self.path.push(Step::Index(items.len()));
+            self.path.push(PathSegment::Index(items.len()));
             let item = self.value(depth + 1)?;
             self.path.pop();
             items.push(item);
@@ -195,22 +198,22 @@ impl Reader<'_> {
     }
 
     fn string(&mut self) -> Result<String, AuditError> {
-        self.at += 1;
+        self.position += 1;
         let mut out = String::new();
         loop {
-            let start = self.at;
-            while self.bytes.get(self.at).is_some_and(|&byte| byte != b'"' && byte != b'\\' && byte >= b' ') {
-                self.at += 1;
+            let start = self.position;
+            while self.bytes.get(self.position).is_some_and(|&byte| byte != b'"' && byte != b'\\' && byte >= b' ') {
+                self.position += 1;
             }
-            // Quotes, backslashes and control characters are single bytes, so both ends stand between characters.
-            out.push_str(&self.text[start..self.at]);
-            match self.bytes.get(self.at) {
+            // Quotes, backslashes and control characters are single bytes, so both ends are character boundaries.
+            out.push_str(&self.text[start..self.position]);
+            match self.bytes.get(self.position) {
                 Some(b'"') => {
-                    self.at += 1;
+                    self.position += 1;
                     return Ok(out);
                 }
                 Some(b'\\') => {
-                    self.at += 1;
+                    self.position += 1;
                     out.push(self.escape()?);
                 }
                 Some(_) => return Err(self.error("a control character inside a text")),
@@ -220,8 +223,8 @@ impl Reader<'_> {
     }
 
     fn escape(&mut self) -> Result<char, AuditError> {
-        let Some(&byte) = self.bytes.get(self.at) else { return Err(self.error("the text ends inside quotes")) };
-        self.at += 1;
+        let Some(&byte) = self.bytes.get(self.position) else { return Err(self.error("the text ends inside quotes")) };
+        self.position += 1;
         Ok(match byte {
             b'"' | b'\\' | b'/' => byte as char,
             b'b' => '\u{8}',
@@ -236,39 +239,41 @@ impl Reader<'_> {
 
     /// A code point after `\u`: four digits, or two halves of a surrogate pair in two escapes.
     fn code_point(&mut self) -> Result<char, AuditError> {
-        let start = self.at - 2;
+        let start = self.position - 2;
         let first = self.hex()?;
-        let code = if (0xd800..0xdc00).contains(&first) && self.bytes[self.at..].starts_with(b"\\u") {
-            self.at += 2;
+        let code = if (0xd800..0xdc00).contains(&first) && self.bytes[self.position..].starts_with(b"\\u") {
+            self.position += 2;
             let second = self.hex()?;
-            let paired = (0xdc00..0xe000).contains(&second);
-            paired.then(|| 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00))
+            let is_low_surrogate = (0xdc00..0xe000).contains(&second);
+            is_low_surrogate.then(|| 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00))
         } else {
             Some(first)
         };
         code.and_then(char::from_u32).ok_or_else(|| {
-            self.at = start;
+            self.position = start;
             self.error(format!("`\\u{first:04x}` is half of a surrogate pair and the other half is missing"))
         })
     }
 
+    /// The code of four hexadecimal digits.
     fn hex(&mut self) -> Result<u32, AuditError> {
-        let digits = self.bytes.get(self.at..self.at + 4).and_then(|digits| std::str::from_utf8(digits).ok());
+        let digits =
+            self.bytes.get(self.position..self.position + 4).and_then(|digits| std::str::from_utf8(digits).ok());
         let digits = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
         let code = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
         let code = code.ok_or_else(|| self.error("expected four hexadecimal digits after `\\u`"))?;
-        self.at += 4;
+        self.position += 4;
         Ok(code)
     }
 
-    /// A number, `true`, `false`, `null`, or the words that Python writes for numbers that are none.
-    fn bare(&mut self) -> Result<JsonValue, AuditError> {
-        let start = self.at;
-        let belongs = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.');
-        while self.bytes.get(self.at).is_some_and(belongs) {
-            self.at += 1;
+    /// A number, `true`, `false`, `null`, or Python's `NaN` and `Infinity`.
+    fn unquoted(&mut self) -> Result<JsonValue, AuditError> {
+        let start = self.position;
+        let is_word_byte = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.');
+        while self.bytes.get(self.position).is_some_and(is_word_byte) {
+            self.position += 1;
         }
-        let word = &self.text[start..self.at];
+        let word = &self.text[start..self.position];
         match word {
             "null" => Ok(JsonValue::Null),
             "true" => Ok(JsonValue::Bool(true)),
@@ -276,9 +281,9 @@ impl Reader<'_> {
             "NaN" | "Infinity" | "-Infinity" => Ok(JsonValue::Number(word.to_owned())),
             _ if is_number(word) => Ok(JsonValue::Number(word.to_owned())),
             _ => {
-                let what = format!("`{}` is no value", shorten(word));
-                self.at = start;
-                Err(self.error(what))
+                let problem = format!("`{}` is no value", shorten(word));
+                self.position = start;
+                Err(self.error(problem))
             }
         }
     }
@@ -286,31 +291,31 @@ impl Reader<'_> {
 
 /// Whether a word follows the grammar of JSON numbers.
 fn is_number(word: &str) -> bool {
-    let rest = word.strip_prefix('-').unwrap_or(word);
-    let (mantissa, exponent) = match rest.find(['e', 'E']) {
-        Some(at) => (&rest[..at], Some(&rest[at + 1..])),
-        None => (rest, None),
+    let unsigned = word.strip_prefix('-').unwrap_or(word);
+    let (mantissa, exponent) = match unsigned.find(['e', 'E']) {
+        Some(index) => (&unsigned[..index], Some(&unsigned[index + 1..])),
+        None => (unsigned, None),
     };
-    let (whole, fraction) = match mantissa.split_once('.') {
-        Some((whole, fraction)) => (whole, Some(fraction)),
+    let (integer, fraction) = match mantissa.split_once('.') {
+        Some((integer, fraction)) => (integer, Some(fraction)),
         None => (mantissa, None),
     };
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let no_leading_zero = whole == "0" || !whole.starts_with('0');
-    let signed = |text: &str| digits(text.strip_prefix(['+', '-']).unwrap_or(text));
-    digits(whole) && no_leading_zero && fraction.is_none_or(digits) && exponent.is_none_or(signed)
+    let no_leading_zero = integer == "0" || !integer.starts_with('0');
+    let signed_digits = |text: &str| digits(text.strip_prefix(['+', '-']).unwrap_or(text));
+    digits(integer) && no_leading_zero && fraction.is_none_or(digits) && exponent.is_none_or(signed_digits)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn what(text: &str) -> String {
+    fn error_text(text: &str) -> String {
         parse(text).unwrap_err().to_string()
     }
 
     #[test]
-    fn reads_what_python_writes() {
+    fn parse_accepts_nan_and_infinity_of_python() {
         let value =
             parse("\u{feff} {\"a\": [1, -2.5e3, Infinity, NaN], \"b\\u00e9\\ud83d\\ude00\": null, \"c\": true}\n")
                 .unwrap();
@@ -319,10 +324,10 @@ mod tests {
     }
 
     #[test]
-    fn refuses_with_the_place() {
-        assert!(what("{\"a\": {\"b\": [1, x]}}").contains("`x` is no value, at line 1, column 17, in `a.b[1]`"));
-        assert!(what("{\"a\": 1, \"a\": 2}").contains("the key \"a\" occurs twice"));
-        assert!(what(&"[".repeat(100_000)).contains("nested more than 64 deep"));
+    fn errors_name_line_column_and_field() {
+        assert!(error_text("{\"a\": {\"b\": [1, x]}}").contains("`x` is no value, at line 1, column 17, in `a.b[1]`"));
+        assert!(error_text("{\"a\": 1, \"a\": 2}").contains("the key \"a\" occurs twice"));
+        assert!(error_text(&"[".repeat(100_000)).contains("nested more than 64 deep"));
         for text in [
             "",
             "{",
@@ -344,8 +349,8 @@ mod tests {
     }
 
     #[test]
-    fn surrogates_come_in_pairs_or_are_refused_where_they_stand() {
-        for (text, column, found) in [
+    fn lone_surrogates_are_errors_at_their_column() {
+        for (text, column, escape) in [
             (r#""\ud800\u0041""#, 2, "\\ud800"),
             (r#""\ud800\ue000""#, 2, "\\ud800"),
             (r#""\ud800\ud800""#, 2, "\\ud800"),
@@ -356,11 +361,11 @@ mod tests {
             (r#""\udc00""#, 2, "\\udc00"),
             (r#""\ud83d\ude00\uDFFF""#, 14, "\\udfff"),
         ] {
-            let message = what(text);
-            let expected = format!("`{found}` is half of a surrogate pair");
+            let message = error_text(text);
+            let expected = format!("`{escape}` is half of a surrogate pair");
             assert!(message.contains(&expected) && message.contains(&format!("line 1, column {column}")), "{message}");
         }
-        assert!(what(r#"{"a": ["\ud800\u0041"]}"#).contains("column 9, in `a[0]`"));
+        assert!(error_text(r#"{"a": ["\ud800\u0041"]}"#).contains("column 9, in `a[0]`"));
         for text in [r#""\ud800\u00""#, r#""\ud800\u"#, r#""\ud800\"#] {
             assert!(parse(text).is_err(), "{text}");
         }
@@ -375,8 +380,8 @@ mod tests {
     }
 
     #[test]
-    fn a_long_object_is_read_in_linear_time() {
-        let many: Vec<String> = (0..200_000).map(|index| format!("\"k{index}\":0")).collect();
-        assert!(parse(&format!("{{{}}}", many.join(","))).is_ok());
+    fn long_object_is_parsed_in_linear_time() {
+        let fields: Vec<String> = (0..200_000).map(|index| format!("\"k{index}\":0")).collect();
+        assert!(parse(&format!("{{{}}}", fields.join(","))).is_ok());
     }
 }

@@ -10,33 +10,27 @@ use crate::AuditError;
 pub(crate) enum AttentionKind {
     /// Every earlier token.
     Full,
-    /// The last so many tokens; the number if the layer has its own.
+    /// The most recent tokens; the window size if the layer has its own.
     Window(Option<u64>),
     /// Fixed chunks.
     Chunked,
     /// Single tokens selected from the whole past by an indexer, which may be that of an earlier layer.
-    TokenSparse {
-        own_index: bool,
-    },
+    TokenSparse { has_own_indexer: bool },
+    /// Blocks of tokens selected by their scores.
     BlockSparse,
     /// Blocks selected by an indexer with a cache of its own, beside ordinary keys and values.
     QuerySparse,
     /// The whole past, one entry for every `ratio` tokens; an indexer may select some of the entries.
-    Compressed {
-        ratio: u64,
-        has_indexer: bool,
-    },
-    /// Not at all.
+    Compressed { ratio: u64, has_indexer: bool },
+    /// No attention.
     None,
     /// A word that no dialect knows.
-    Unknown {
-        word: String,
-    },
+    Unknown { word: String },
 }
 
 impl AttentionKind {
-    /// What two dialects must agree on, and what reports show.
-    pub(crate) fn attention(&self) -> Option<AttentionScope> {
+    /// The scope that two dialects must agree on and that reports show; nothing if unknown.
+    pub(crate) fn scope(&self) -> Option<AttentionScope> {
         Some(match self {
             Self::Full => AttentionScope::Full,
             Self::Window(_) | Self::Chunked => AttentionScope::Window,
@@ -54,11 +48,11 @@ impl AttentionKind {
 pub enum AttentionScope {
     /// Every earlier token.
     Full,
-    /// Only the last so many tokens, or those of the same chunk.
+    /// Only the most recent tokens, or those of the same chunk.
     Window,
     /// Tokens, blocks or compressed entries selected from the whole past.
     Sparse,
-    /// Not at all.
+    /// No attention.
     None,
 }
 
@@ -85,13 +79,13 @@ pub(crate) enum Join {
     RecurrenceFirst,
 }
 
-/// Which recurrence.
+/// Which recurrence a layer has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Recurrent {
     /// Whichever family the size fields belong to.
     BySizes,
-    /// One of these mixers, by our names; the size fields must agree.
-    OneOf(&'static [&'static str]),
+    /// One of these mixers, by Rung's names; if there are several, the size fields tell which.
+    Candidates(&'static [&'static str]),
     /// This mixer with these numbers, which the dialect itself has read.
     Known(&'static str, Vec<(&'static str, u64)>),
 }
@@ -103,7 +97,7 @@ pub enum FeedForwardKind {
     Dense,
     /// Experts, of which a router selects some.
     Experts,
-    /// None in this slot.
+    /// No feed-forward network.
     None,
 }
 
@@ -122,8 +116,8 @@ impl FeedForwardKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct LayerOverrides {
     pub(crate) heads: Option<u64>,
-    pub(crate) kv: Option<u64>,
-    /// No rotary part of the key is kept.
+    pub(crate) kv_heads: Option<u64>,
+    /// Whether the rotary part of the key is left out of the cache.
     pub(crate) no_rope: bool,
 }
 
@@ -133,7 +127,7 @@ pub(crate) struct LayerSpec {
     pub(crate) kind: AttentionKind,
     pub(crate) recurrent: Option<Recurrent>,
     pub(crate) join: Join,
-    /// Set where the layout itself says it (slots of their own); else found from the fields about experts.
+    /// Set where the dialect itself names it; otherwise derived from the fields about experts.
     pub(crate) feed_forward: Option<FeedForwardKind>,
     pub(crate) overrides: LayerOverrides,
     /// Reads the cache of an earlier layer.
@@ -173,7 +167,7 @@ impl LayerSpec {
         Self::new(AttentionKind::None).with_recurrence(recurrent, Join::Parallel)
     }
 
-    /// A slot that holds only a feed-forward part, or nothing.
+    /// A layer with only a feed-forward network, or with nothing.
     pub(crate) fn without_mixer(feed_forward: FeedForwardKind) -> Self {
         Self { feed_forward: Some(feed_forward), ..Self::new(AttentionKind::None) }
     }
@@ -182,7 +176,7 @@ impl LayerSpec {
         Self { recurrent: Some(recurrent), join, ..self }
     }
 
-    /// A layer that is a mixer only: its feed-forward part is a layer of its own.
+    /// The layer without its feed-forward network, which is a layer of its own.
     pub(crate) fn without_feed_forward(self) -> Self {
         Self { feed_forward: Some(FeedForwardKind::None), ..self }
     }
@@ -196,41 +190,43 @@ impl LayerSpec {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layout {
     pub(crate) layers: Vec<LayerSpec>,
-    /// What the dialect assumes.
-    pub(crate) assumed: Vec<String>,
+    /// Assumptions that the dialect makes, as sentences for reports.
+    pub(crate) assumptions: Vec<String>,
 }
 
 impl Layout {
     pub(crate) fn new(layers: Vec<LayerSpec>) -> Self {
-        Self { layers, assumed: Vec::new() }
+        Self { layers, assumptions: Vec::new() }
     }
 
-    /// One layer per index.
+    /// A layout whose layer `index` is `layer(index)`.
     pub(crate) fn from_fn(num_layers: usize, layer: impl Fn(usize) -> LayerSpec) -> Self {
         Self::new((0..num_layers).map(layer).collect())
     }
 
-    pub(crate) fn with_assumption(mut self, what: impl Into<String>) -> Self {
-        self.assumed.push(what.into());
+    pub(crate) fn with_assumption(mut self, assumption: impl Into<String>) -> Self {
+        self.assumptions.push(assumption.into());
         self
     }
 
     /// Fails where two dialects describe the same layer differently.
-    pub(crate) fn agree(&self, other: &Self) -> Result<(), AuditError> {
-        for (index, (a, b)) in self.layers.iter().zip(&other.layers).enumerate() {
-            let differ = match (a.kind.attention(), b.kind.attention()) {
+    pub(crate) fn check_agreement(&self, other: &Self) -> Result<(), AuditError> {
+        for (index, (ours, theirs)) in self.layers.iter().zip(&other.layers).enumerate() {
+            let is_different = match (ours.kind.scope(), theirs.kind.scope()) {
                 (Some(first), Some(second)) => {
-                    first != second || (a.recurrent.is_some() != b.recurrent.is_some() && first == AttentionScope::None)
+                    first != second
+                        || (ours.recurrent.is_some() != theirs.recurrent.is_some() && first == AttentionScope::None)
                 }
                 _ => false,
             };
-            if differ {
-                let says = |spec: &LayerSpec| match (spec.kind.attention(), &spec.recurrent) {
+            if is_different {
+                let scope_name = |spec: &LayerSpec| match (spec.kind.scope(), &spec.recurrent) {
                     (Some(AttentionScope::None), Some(_)) => "recurrent",
                     (kind, _) => kind.map_or("unknown", AttentionScope::word),
                 };
-                let why = format!("for layer {index} the first says {}, the second {}", says(a), says(b));
-                let (first, second) = (a.decided_by.clone(), b.decided_by.clone());
+                let why =
+                    format!("for layer {index} the first says {}, the second {}", scope_name(ours), scope_name(theirs));
+                let (first, second) = (ours.decided_by.clone(), theirs.decided_by.clone());
                 return Err(AuditError::Contradiction { first, second, why });
             }
         }

@@ -1,13 +1,14 @@
-//! From a model's `config.json` or GGUF header to what its layers are and what they cost.
+//! Reads a model's `config.json` or GGUF header and reports what its layers are and what they cost.
 //!
-//! Which layers are full attention, how the KV cache grows, how many rungs the stack has, and what a change would
-//! do. Well-known calculators count a KV cache for every layer of a hybrid and are off by a factor of 4 to 14; this one
-//! reads the field that decides, says which it was, and answers *unknown* where none does.
+//! An audit says which layers are full attention, how the KV cache grows, how many rungs the stack has (hops: dependent
+//! look-ups that one forward pass can compose), and what an edit would change. Well-known calculators count a KV cache for
+//! every layer of a hybrid and are off by a factor of 4 to 14; an audit reads the field that decides a layer's kind, names
+//! it, and answers *unknown* where there is none.
 //!
 //! ```text
 //! bytes --> json / gguf --> dialect ----> LayerSpecs ----> rung_theory's Plan --> Audit --> report
-//!           bounded         one file      attention and    every number         counts,
-//!           reader          per format    recurrence       explicit             bytes
+//!           bounded         one file      attention and    all sizes            rungs,
+//!           parser          per format    recurrence       resolved             bytes
 //! ```
 //!
 //! ```
@@ -39,9 +40,9 @@ mod geometry;
 pub mod gguf;
 mod input;
 pub mod json;
+pub mod layer_ratio;
 mod layout;
 pub mod lint;
-pub mod mix;
 mod non_decoder;
 mod parameters;
 pub mod placement;
@@ -59,7 +60,7 @@ pub use audit::{
     AllFull, Audit, AuditLayer, AuditOptions, BlockSparse, BoundOracle, BoundSearch, DEFAULT_CONTEXT, MAX_CONTEXT,
     NextHopBound,
 };
-pub use certify::{MOST_CERTIFIED_HOPS, QUICK_CERTIFIED_HOPS, certify};
+pub use certify::{DEFAULT_CERTIFIED_HOPS, MAX_CERTIFIED_HOPS, certify};
 pub use cost::{BF16, CacheBytes, Dtype, FP32, MixerCost};
 pub use error::AuditError;
 pub use input::{audit_bytes, audit_named, audit_path, audit_reader, find_configs};

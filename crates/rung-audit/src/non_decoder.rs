@@ -1,9 +1,9 @@
-//! What a config describes when it is no text decoder: named, so that "unknown" says why.
+//! Recognises configs that are not of a text decoder, so that the audit can say why their layers are unknown.
 
 use crate::AuditError;
 use crate::config::Config;
 
-/// Encoders: they read a sequence at once and keep no cache.
+/// Encoders: they process a sequence at once and have no cache.
 const ENCODERS: &[&str] = &[
     "albert",
     "bert",
@@ -91,10 +91,11 @@ const ENCODER_DECODERS: &[&str] = &[
 ];
 
 /// Fields of image, audio and video models.
-const TOWERS: &[&str] = &["image_size", "num_mel_bins", "patch_size", "num_channels", "conv_dim", "sampling_rate"];
+const MEDIA_FIELDS: &[&str] =
+    &["image_size", "num_mel_bins", "patch_size", "num_channels", "conv_dim", "sampling_rate"];
 
-/// What the config describes, if that is no text decoder.
-pub(crate) fn other_than_decoder(config: &Config) -> Result<Option<&'static str>, AuditError> {
+/// The kind of model that the config describes, if that is not a text decoder.
+pub(crate) fn non_decoder_kind(config: &Config) -> Result<Option<&'static str>, AuditError> {
     let name = config.model_type()?.unwrap_or_default();
     if ENCODER_DECODERS.contains(&name) || config.flag("is_encoder_decoder").unwrap_or(None) == Some(true) {
         return Ok(Some("an encoder-decoder: its cache also holds what the decoder reads of the encoder's output"));
@@ -102,7 +103,7 @@ pub(crate) fn other_than_decoder(config: &Config) -> Result<Option<&'static str>
     if ENCODERS.contains(&name) {
         return Ok(Some("an encoder: it reads the whole sequence at once and keeps no cache"));
     }
-    if TOWERS.iter().any(|field| config.has(field)) && !config.has("vocab_size") {
+    if MEDIA_FIELDS.iter().any(|field| config.has(field)) && !config.has("vocab_size") {
         return Ok(Some("a model of images or sound without a text decoder of its own"));
     }
     Ok(None)

@@ -1,7 +1,7 @@
-//! How many weights a model has: embeddings, mixers, feed-forward parts and norms.
+//! Counts a model's weights: embeddings, mixers, feed-forward networks and norms.
 //!
-//! The mixers' projections are read off the stack; biases, norms and gates differ by class and stand in [`CLASSES`]. For
-//! a class that is not listed they are left out, and [`ParameterCount::exact`] says so.
+//! The mixers' projections follow from the stack; biases, norms and gates differ by model class and are listed in
+//! [`CLASSES`]. For a class that is not listed they are left out, and [`ParameterCount::exact`] is false.
 
 use rung_theory::stack::Mixer;
 
@@ -13,82 +13,83 @@ use crate::{Audit, AuditError, AuditLayer, FeedForwardKind};
 pub struct ParameterCount {
     /// All weights.
     pub total: u64,
-    /// Weights that one token uses: of the experts only those that are chosen.
+    /// Weights that one token uses: of the experts only those that the router selects.
     pub active: u64,
     /// Whether biases, norms and gates of the class are known; else they are left out.
     pub exact: bool,
 }
 
-/// What a class adds to its projections.
+/// The weights that a model class has beside its projections.
 #[derive(Clone, Copy, Debug, Default)]
 struct ModelClass {
-    /// Biases of queries, keys and values; of the output.
+    /// Biases of the query, key and value projections.
     qkv_bias: bool,
+    /// Biases of the output projection.
     output_bias: bool,
     /// Norms over each query and key head.
     head_norms: bool,
-    /// Queries are projected twice as wide: the other half gates the output.
-    gated: bool,
-    /// One learned sink for each head.
+    /// Attention has an output gate: the query projection is twice as wide.
+    output_gate: bool,
+    /// One learned attention sink for each head.
     sinks: bool,
-    /// Norms in a layer with a mixer and a feed-forward part.
+    /// Norms in a layer with a mixer and a feed-forward network.
     norms: u64,
     /// Biases of experts and of their router.
     expert_bias: bool,
-    /// Feed-forward parts have two matrices, without a gate.
-    ungated: bool,
-    /// One shared expert of the routed experts' size, which no field names.
+    /// Feed-forward networks have two matrices, without a gate.
+    ungated_ffn: bool,
+    /// One shared expert of the routed experts' size that no config field gives.
     shared_expert: bool,
-    /// The width of the shared expert where the file leaves it to the class; 0 for none.
+    /// The width of the shared expert where the config does not give it; 0 for none.
     shared_width: u64,
-    /// Input and output embeddings are one, unless the file says otherwise.
-    tied: bool,
+    /// Input and output embeddings share their weights, unless the config says otherwise.
+    tied_embeddings: bool,
 }
 
-const PLAIN: ModelClass = ModelClass {
+const BASE_CLASS: ModelClass = ModelClass {
     qkv_bias: false,
     output_bias: false,
     head_norms: false,
-    gated: false,
+    output_gate: false,
     sinks: false,
     norms: 2,
     expert_bias: false,
-    ungated: false,
+    ungated_ffn: false,
     shared_expert: false,
     shared_width: 0,
-    tied: false,
+    tied_embeddings: false,
 };
-const WITH_HEAD_NORMS: ModelClass = ModelClass { head_norms: true, ..PLAIN };
+const WITH_HEAD_NORMS: ModelClass = ModelClass { head_norms: true, ..BASE_CLASS };
 
 static CLASSES: &[(&str, ModelClass)] = &[
-    ("llama", PLAIN),
-    ("mistral", PLAIN),
-    ("mixtral", PLAIN),
-    ("phi3", PLAIN),
-    ("deepseek_v3", PLAIN),
-    ("qwen2", ModelClass { qkv_bias: true, ..PLAIN }),
-    ("qwen2_moe", ModelClass { qkv_bias: true, ..PLAIN }),
+    ("llama", BASE_CLASS),
+    ("mistral", BASE_CLASS),
+    ("mixtral", BASE_CLASS),
+    ("phi3", BASE_CLASS),
+    ("deepseek_v3", BASE_CLASS),
+    ("qwen2", ModelClass { qkv_bias: true, ..BASE_CLASS }),
+    ("qwen2_moe", ModelClass { qkv_bias: true, ..BASE_CLASS }),
     ("qwen3", WITH_HEAD_NORMS),
     ("qwen3_moe", WITH_HEAD_NORMS),
-    ("qwen3_next", ModelClass { gated: true, shared_width: 512, ..WITH_HEAD_NORMS }),
-    ("qwen3_5", ModelClass { gated: true, ..WITH_HEAD_NORMS }),
-    ("qwen3_5_text", ModelClass { gated: true, ..WITH_HEAD_NORMS }),
-    ("qwen3_5_moe", ModelClass { gated: true, shared_width: 512, ..WITH_HEAD_NORMS }),
-    ("qwen3_5_moe_text", ModelClass { gated: true, shared_width: 512, ..WITH_HEAD_NORMS }),
-    ("gemma", ModelClass { tied: true, ..PLAIN }),
-    ("gemma2", ModelClass { norms: 4, tied: true, ..PLAIN }),
-    ("gemma3_text", ModelClass { norms: 4, tied: true, ..WITH_HEAD_NORMS }),
-    ("gpt_oss", ModelClass { qkv_bias: true, output_bias: true, sinks: true, expert_bias: true, ..PLAIN }),
-    ("lfm2", ModelClass { tied: true, ..WITH_HEAD_NORMS }),
-    ("mamba", ModelClass { tied: true, ..PLAIN }),
-    ("mamba2", PLAIN),
+    ("qwen3_next", ModelClass { output_gate: true, shared_width: 512, ..WITH_HEAD_NORMS }),
+    ("qwen3_5", ModelClass { output_gate: true, ..WITH_HEAD_NORMS }),
+    ("qwen3_5_text", ModelClass { output_gate: true, ..WITH_HEAD_NORMS }),
+    ("qwen3_5_moe", ModelClass { output_gate: true, shared_width: 512, ..WITH_HEAD_NORMS }),
+    ("qwen3_5_moe_text", ModelClass { output_gate: true, shared_width: 512, ..WITH_HEAD_NORMS }),
+    ("gemma", ModelClass { tied_embeddings: true, ..BASE_CLASS }),
+    ("gemma2", ModelClass { norms: 4, tied_embeddings: true, ..BASE_CLASS }),
+    ("gemma3_text", ModelClass { norms: 4, tied_embeddings: true, ..WITH_HEAD_NORMS }),
+    ("gpt_oss", ModelClass { qkv_bias: true, output_bias: true, sinks: true, expert_bias: true, ..BASE_CLASS }),
+    ("lfm2", ModelClass { tied_embeddings: true, ..WITH_HEAD_NORMS }),
+    ("mamba", ModelClass { tied_embeddings: true, ..BASE_CLASS }),
+    ("mamba2", BASE_CLASS),
 ];
 
-/// Classes whose embeddings and feed-forward parts are known, but not all biases, norms and gates.
+/// Classes whose embeddings and feed-forward networks are known, but not all biases, norms and gates.
 static PARTLY_KNOWN: &[(&str, ModelClass)] = &[
-    ("llama4_text", ModelClass { shared_expert: true, ..PLAIN }),
-    ("nemotron_h", ModelClass { ungated: true, ..PLAIN }),
-    ("recurrent_gemma", ModelClass { tied: true, ..PLAIN }),
+    ("llama4_text", ModelClass { shared_expert: true, ..BASE_CLASS }),
+    ("nemotron_h", ModelClass { ungated_ffn: true, ..BASE_CLASS }),
+    ("recurrent_gemma", ModelClass { tied_embeddings: true, ..BASE_CLASS }),
 ];
 
 /// Counts the weights, where the vocabulary and the feed-forward sizes are known.
@@ -97,25 +98,26 @@ pub(crate) fn count(config: &Config, audit: &Audit) -> Result<Option<ParameterCo
         return Ok(None);
     }
     let (Some(width), Some(vocabulary)) = (audit.width, config.size("vocab_size")?) else { return Ok(None) };
-    let find = |classes: &[(&str, ModelClass)]| {
-        let ours = |(name, _): &&(&str, ModelClass)| config.model_type().is_ok_and(|found| found == Some(name));
-        classes.iter().find(ours).map(|(_, class)| *class)
+    let find_class = |classes: &[(&str, ModelClass)]| {
+        let is_this =
+            |(name, _): &&(&str, ModelClass)| config.model_type().is_ok_and(|model_type| model_type == Some(name));
+        classes.iter().find(is_this).map(|(_, class)| *class)
     };
-    let known = find(CLASSES);
-    let exact = known.is_some();
-    // The authors' own Mamba code ties them.
-    let other = || ModelClass { tied: config.has_key("ssm_cfg"), ..PLAIN };
-    let class = known.or_else(|| find(PARTLY_KNOWN)).unwrap_or_else(other);
-    let tied = config.flag_anywhere("tie_word_embeddings").unwrap_or(class.tied);
+    let exact_class = find_class(CLASSES);
+    let exact = exact_class.is_some();
+    // Checkpoints of the Mamba authors' code tie the embeddings.
+    let default_class = || ModelClass { tied_embeddings: config.has_key("ssm_cfg"), ..BASE_CLASS };
+    let class = exact_class.or_else(|| find_class(PARTLY_KNOWN)).unwrap_or_else(default_class);
+    let tied = config.flag_anywhere("tie_word_embeddings").unwrap_or(class.tied_embeddings);
     let embeddings = to_u128(width) * to_u128(vocabulary) * if tied { 1 } else { 2 };
     let mut total = embeddings + to_u128(width);
     let mut active = total;
     for layer in &audit.layers {
         let mixers = mixer_weights(layer, class);
-        let Some((all, used)) = feed_forward_weights(config, layer, width, class)? else { return Ok(None) };
-        let norms = to_u128(width) * to_u128(norms(layer, class));
-        total += mixers + norms + all;
-        active += mixers + norms + used;
+        let Some((ffn_total, ffn_active)) = feed_forward_weights(config, layer, width, class)? else { return Ok(None) };
+        let norms = to_u128(width) * to_u128(norm_count(layer, class));
+        total += mixers + norms + ffn_total;
+        active += mixers + norms + ffn_active;
     }
     Ok(u64::try_from(total).ok().zip(u64::try_from(active).ok()).map(|(total, active)| ParameterCount {
         total,
@@ -128,8 +130,8 @@ fn to_u128(number: u64) -> u128 {
     u128::from(number)
 }
 
-fn norms(layer: &AuditLayer, class: ModelClass) -> u64 {
-    match (layer.mixes(), layer.feed_forward) {
+fn norm_count(layer: &AuditLayer, class: ModelClass) -> u64 {
+    match (layer.has_mixer(), layer.feed_forward) {
         (true, FeedForwardKind::None) | (false, _) => 1,
         (true, _) => class.norms,
     }
@@ -139,72 +141,73 @@ fn mixer_weights(layer: &AuditLayer, class: ModelClass) -> u128 {
     if layer.shares_weights {
         return 0;
     }
-    let mixers = layer.plan_layers.iter().flat_map(|part| part.mixers.iter());
+    let mixers = layer.plan_layers.iter().flat_map(|plan_layer| plan_layer.mixers.iter());
     mixers.map(|mixer| mixer.facts().parameters + extra_weights(mixer, class)).sum()
 }
 
 /// Biases, norms and gates that the count of a mixer's projections leaves out.
 fn extra_weights(mixer: &Mixer, class: ModelClass) -> u128 {
-    let Some(heads) = mixer.facts().attention else { return mixer.facts().small_parameters };
-    let [query, kv, key, value] = [heads.query, heads.kv, heads.key, heads.value].map(to_u128);
+    let Some(heads) = mixer.facts().attention else { return mixer.facts().norm_and_bias_parameters };
+    let [query_heads, kv_heads, key_dim, value_dim] = [heads.query, heads.kv, heads.key, heads.value].map(to_u128);
     let if_set = |flag: bool, weights: u128| if flag { weights } else { 0 };
-    // The width of the stream, from the projections.
-    let width = mixer.facts().parameters.checked_div((query + kv) * (key + value)).unwrap_or(0);
-    if_set(class.qkv_bias, query * key + kv * (key + value))
+    // The width of the residual stream, computed from the projections.
+    let width = mixer.facts().parameters.checked_div((query_heads + kv_heads) * (key_dim + value_dim)).unwrap_or(0);
+    if_set(class.qkv_bias, query_heads * key_dim + kv_heads * (key_dim + value_dim))
         + if_set(class.output_bias, width)
-        + if_set(class.head_norms, 2 * key)
-        + if_set(class.gated, width * query * key)
-        + if_set(class.sinks, query)
+        + if_set(class.head_norms, 2 * key_dim)
+        + if_set(class.output_gate, width * query_heads * key_dim)
+        + if_set(class.sinks, query_heads)
 }
 
-/// Weights of the feed-forward part: all, and those that one token uses; nothing where no field gives its size.
+/// Weights of the feed-forward network, all and those that one token uses; nothing where no field gives its size.
 fn feed_forward_weights(
     config: &Config,
     layer: &AuditLayer,
     width: u64,
     class: ModelClass,
 ) -> Result<Option<(u128, u128)>, AuditError> {
-    let matrices = if class.ungated { 2 } else { 3 };
-    let network = |inner: u64| matrices * to_u128(width) * to_u128(inner);
+    let matrices = if class.ungated_ffn { 2 } else { 3 };
+    let network_weights = |inner: u64| matrices * to_u128(width) * to_u128(inner);
     match layer.feed_forward {
         FeedForwardKind::None => Ok(Some((0, 0))),
         FeedForwardKind::Dense => {
             let Some(inner) = dense_width(config)? else { return Ok(None) };
-            Ok(Some((network(inner), network(inner))))
+            Ok(Some((network_weights(inner), network_weights(inner))))
         }
         FeedForwardKind::Experts => {
             let names = ["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"];
             let experts = config.first_size(&names)?;
-            let chosen = config.first_size(&["num_experts_per_tok", "moe_topk", "num_experts_per_token"])?;
+            let per_token = config.first_size(&["num_experts_per_tok", "moe_topk", "num_experts_per_token"])?;
             let inner = match config.first_size(&["moe_intermediate_size", "expert_ffn_hidden_size"])? {
                 Some(inner) => Some(inner),
                 None => config.size("intermediate_size")?,
             };
-            let (Some(experts), Some(chosen), Some(inner)) = (experts, chosen, inner) else { return Ok(None) };
+            let (Some(experts), Some(per_token), Some(inner)) = (experts, per_token, inner) else { return Ok(None) };
             let bias = if class.expert_bias { 2 * to_u128(inner) + to_u128(width) } else { 0 };
             let router = to_u128(width) * to_u128(experts) + if class.expert_bias { to_u128(experts) } else { 0 };
-            let shared = shared_weights(config, width, inner, class)?;
-            let weights = |count: u64| to_u128(count) * (network(inner) + bias) + router + shared;
-            Ok(Some((weights(experts), weights(chosen.min(experts)))))
+            let shared = shared_expert_weights(config, width, inner, class)?;
+            let weights = |count: u64| to_u128(count) * (network_weights(inner) + bias) + router + shared;
+            Ok(Some((weights(experts), weights(per_token.min(experts)))))
         }
     }
 }
 
-/// Experts that every token uses: so many of the routed experts' size, or one of its own size, with or without a gate.
-fn shared_weights(config: &Config, width: u64, inner: u64, class: ModelClass) -> Result<u128, AuditError> {
-    let own = config.count("shared_expert_intermediate_size")?.unwrap_or(class.shared_width);
-    if own > 0 {
-        return Ok(3 * to_u128(width) * to_u128(own) + to_u128(width));
+/// Weights of the experts that every token uses: some of the routed experts' size, or one of its own size with or without
+/// a gate.
+fn shared_expert_weights(config: &Config, width: u64, inner: u64, class: ModelClass) -> Result<u128, AuditError> {
+    let shared_width = config.count("shared_expert_intermediate_size")?.unwrap_or(class.shared_width);
+    if shared_width > 0 {
+        return Ok(3 * to_u128(width) * to_u128(shared_width) + to_u128(width));
     }
-    if let Some(own) = config.count("shared_intermediate_size")? {
-        return Ok(3 * to_u128(width) * to_u128(own));
+    if let Some(shared_width) = config.count("shared_intermediate_size")? {
+        return Ok(3 * to_u128(width) * to_u128(shared_width));
     }
     let count = config.count("n_shared_experts")?.or(config.count("num_shared_experts")?);
     let count = count.unwrap_or(u64::from(class.shared_expert));
-    Ok(if class.ungated { 2 } else { 3 } * to_u128(width) * to_u128(inner) * to_u128(count))
+    Ok(if class.ungated_ffn { 2 } else { 3 } * to_u128(width) * to_u128(inner) * to_u128(count))
 }
 
-/// The inner width of a dense feed-forward part. LFM2 gives it before a rounding.
+/// The inner width of a dense feed-forward network. LFM2 gives a width that its code scales and rounds up.
 fn dense_width(config: &Config) -> Result<Option<u64>, AuditError> {
     let names = ["intermediate_size", "block_ff_dim", "ffn_hidden_size"];
     let Some(inner) = config.first_size(&names)? else { return Ok(None) };

@@ -1,26 +1,25 @@
-//! Where to place full layers within a budget of cache bytes.
+//! Finds where to place full layers within a budget of cache bytes.
 //!
 //! All layers of one kind cost the same, so bytes depend only on *how many* layers are full. Rungs depend on that and on
-//! whether one of the first two layers is not full (it then passes the start value on, which gives an extra hop). So the
-//! answer is the largest number of full layers that fits, and every placement that leaves one of the first two layers
-//! out of them. With D layers that have a mixer: F full ones give F rungs if 0 < F < D and that condition holds, and
+//! whether one of the first two layers is not full: such a layer can pass the start value on, which gives an extra hop. So
+//! the best placements have the largest number of full layers that fits, and one of the first two layers is not full. With D layers that have a mixer: F full ones give F rungs if 0 < F < D and that condition holds, and
 //! D - 1 rungs if all are full. Where two numbers of full layers give the same rungs, the cheaper one is listed first.
 //!
-//! There are exponentially many such placements: they are counted, and a few typical ones are listed.
+//! There are exponentially many such placements: they are counted, and a few examples are listed.
 
 use rung_theory::stack::Layer;
 
 use crate::audit::AuditOptions;
-use crate::what_if::{self, Target};
+use crate::what_if::{self, LayerKind};
 use crate::{Audit, AuditError, AuditLayer, cost};
 
-/// One placement.
+/// One choice of the layers that are full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// Why it is listed.
+    /// How the full layers are placed, such as `all at the end`.
     pub why: &'static str,
     /// Layers (from 0, as in the config) that are full.
-    pub full: Vec<usize>,
+    pub full_layers: Vec<usize>,
     /// One letter per layer.
     pub letters: String,
 }
@@ -28,24 +27,24 @@ pub struct Placement {
 /// All placements with the same number of full layers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlacementGroup {
-    /// How many layers are full.
-    pub full: usize,
+    /// Number of full layers.
+    pub full_layers: usize,
     /// Bytes of cache.
     pub bytes: u64,
-    /// Base-10 logarithm of how many placements there are.
+    /// Base-10 logarithm of the number of placements.
     pub log10_count: f64,
-    /// Exactly how many, where that fits 128 bits.
+    /// The number of placements, where it fits 128 bits.
     pub count: Option<u128>,
-    /// A few of them.
+    /// A few example placements.
     pub examples: Vec<Placement>,
 }
 
 /// Full layers, rungs and cache of the model as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CurrentPlacement {
-    /// How many layers are full.
-    pub full: usize,
-    /// Rungs.
+    /// Number of full layers.
+    pub full_layers: usize,
+    /// Hops that the stack can compose.
     pub rungs: usize,
     /// Bytes of cache.
     pub bytes: u64,
@@ -54,9 +53,9 @@ pub struct CurrentPlacement {
 /// The best placements within a budget.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlacementReport {
-    /// The model.
+    /// The model's name.
     pub model: String,
-    /// Bytes allowed.
+    /// Bytes that the cache may take.
     pub budget: u64,
     /// Tokens in the cache.
     pub context: u64,
@@ -66,16 +65,16 @@ pub struct PlacementReport {
     pub full_bytes: u64,
     /// Bytes of one layer that is not full.
     pub other_bytes: u64,
-    /// What the layers that are not full are.
-    pub other: &'static str,
+    /// Mixer of the layers that are not full.
+    pub other_mixer: &'static str,
     /// The model as it is.
     pub current: CurrentPlacement,
     /// The most rungs within the budget; nothing if not even a stack without full layers fits.
     pub rungs: Option<usize>,
-    /// One group for every number of full layers that gives them, the cheapest first.
+    /// One group for every number of full layers with that many rungs, the cheapest first.
     pub groups: Vec<PlacementGroup>,
-    /// What was taken for granted.
-    pub assumed: Vec<String>,
+    /// Assumptions that the figures rest on.
+    pub assumptions: Vec<String>,
 }
 
 /// Finds the placements of full layers with the most rungs within a budget of bytes.
@@ -83,30 +82,32 @@ pub struct PlacementReport {
 /// # Errors
 /// The model's layers are not all known, or a full layer's sizes are not.
 pub fn search(audit: &Audit, budget: u64, options: &AuditOptions) -> Result<PlacementReport, AuditError> {
-    let refuse = |why: &str| AuditError::Request { text: audit.model.clone(), why: why.to_owned() };
     let (Some(capacity), Some(cache), true) = (&audit.capacity, audit.cache, audit.unknown.is_empty()) else {
-        return Err(refuse("the model's layers are not all known, so they cannot be placed"));
+        return Err(AuditError::request(
+            &audit.model,
+            "the model's layers are not all known, so they cannot be placed",
+        ));
     };
-    let mixing: Vec<usize> = (0..audit.layers.len()).filter(|&index| audit.layers[index].mixes()).collect();
+    let mixing_indices: Vec<usize> = (0..audit.layers.len()).filter(|&index| audit.layers[index].has_mixer()).collect();
     let mut scratch = audit.clone();
-    let kind = what_if::other_kind(audit);
-    let full = what_if::template(&mut scratch, Target::Full, "full")?;
-    let other = what_if::template(&mut scratch, kind, "other")?;
+    let other_kind = what_if::other_layer_kind(audit);
+    let full = what_if::layer_template(&mut scratch, LayerKind::Full, "full")?;
+    let other = what_if::layer_template(&mut scratch, other_kind, "other")?;
     let bytes = |layer: &AuditLayer| cost::cache(layer.plan_layers.iter(), audit.storage()).map(|cache| cache.total);
     let (full_bytes, other_bytes) = (bytes(&full)?, bytes(&other)?);
     let adds_hop = other.plan_layers.iter().map(Layer::state_bits).sum::<u128>() > 0;
-    let depth = mixing.len();
-    let total = |count: usize| {
+    let depth = mixing_indices.len();
+    let cache_bytes = |count: usize| {
         let sum = u128::from(full_bytes) * count as u128 + u128::from(other_bytes) * (depth - count) as u128;
         u64::try_from(sum).unwrap_or(u64::MAX)
     };
     let rungs = |count: usize| (count + usize::from(adds_hop && count < depth)).saturating_sub(1);
-    let fitting: Vec<usize> = (0..=depth).filter(|&count| total(count) <= budget).collect();
-    let best = fitting.iter().map(|&count| rungs(count)).max();
-    let mut groups: Vec<PlacementGroup> = fitting
+    let fitting_counts: Vec<usize> = (0..=depth).filter(|&count| cache_bytes(count) <= budget).collect();
+    let best_rungs = fitting_counts.iter().map(|&count| rungs(count)).max();
+    let mut groups: Vec<PlacementGroup> = fitting_counts
         .into_iter()
-        .filter(|&count| Some(rungs(count)) == best)
-        .map(|count| group(audit, &mixing, &other, count, total(count)))
+        .filter(|&count| Some(rungs(count)) == best_rungs)
+        .map(|count| placement_group(audit, &mixing_indices, &other, count, cache_bytes(count)))
         .collect();
     groups.sort_by_key(|group| group.bytes);
     Ok(PlacementReport {
@@ -116,47 +117,57 @@ pub fn search(audit: &Audit, budget: u64, options: &AuditOptions) -> Result<Plac
         mixing_layers: depth,
         full_bytes,
         other_bytes,
-        other: other.recurrent.unwrap_or("window"),
-        current: CurrentPlacement { full: capacity.full, rungs: capacity.rungs, bytes: cache.total },
-        rungs: best,
+        other_mixer: other.recurrent.unwrap_or("window"),
+        current: CurrentPlacement { full_layers: capacity.full, rungs: capacity.rungs, bytes: cache.total },
+        rungs: best_rungs,
         groups,
-        assumed: scratch.assumed,
+        assumptions: scratch.assumptions,
     })
 }
 
-fn group(audit: &Audit, mixing: &[usize], other: &AuditLayer, full: usize, bytes: u64) -> PlacementGroup {
-    let depth = mixing.len();
-    // Of all placements, those with the first two layers full have no extra hop.
-    let (all, without_hop) =
+/// The placements with `full` full layers: how many there are, and examples.
+fn placement_group(
+    audit: &Audit,
+    mixing_indices: &[usize],
+    other: &AuditLayer,
+    full: usize,
+    bytes: u64,
+) -> PlacementGroup {
+    let depth = mixing_indices.len();
+    // Placements with both of the first two layers full have no extra hop and are not counted.
+    let (total, without_hop) =
         (choose(depth, full), if full >= 2 && full < depth { choose(depth - 2, full - 2) } else { Some(0) });
-    let count = all.zip(without_hop).map(|(all, without_hop)| all - without_hop);
+    let count = total.zip(without_hop).map(|(total, without_hop)| total - without_hop);
     let fraction =
         if full >= 2 && full < depth { 1.0 - (full * (full - 1)) as f64 / (depth * (depth - 1)) as f64 } else { 1.0 };
     let log10_count = (log2_choose(depth, full) + fraction.log2()) * std::f64::consts::LOG10_2;
     let mut examples: Vec<Placement> = Vec::new();
     let mut add = |why: &'static str, positions: Vec<usize>| {
         let has_extra_hop = full < 2 || full == depth || !(positions.contains(&0) && positions.contains(&1));
-        let mut chosen: Vec<usize> = positions.into_iter().map(|position| mixing[position]).collect();
-        chosen.sort_unstable();
-        if has_extra_hop && chosen.len() == full && !examples.iter().any(|example| example.full == chosen) {
-            let letters = letters(audit, &chosen, other);
-            examples.push(Placement { why, full: chosen, letters });
+        let mut full_layers: Vec<usize> = positions.into_iter().map(|position| mixing_indices[position]).collect();
+        full_layers.sort_unstable();
+        if has_extra_hop
+            && full_layers.len() == full
+            && !examples.iter().any(|example| example.full_layers == full_layers)
+        {
+            let letters = layer_letters(audit, &full_layers, other);
+            examples.push(Placement { why, full_layers, letters });
         }
     };
-    let now = (0..depth).filter(|&position| audit.layers[mixing[position]].is_full()).collect();
-    add("as the model has them", now);
-    add("evenly spread, each the last of its group", (1..=full).map(|one| one * depth / full.max(1) - 1).collect());
+    let current = (0..depth).filter(|&position| audit.layers[mixing_indices[position]].is_full()).collect();
+    add("as the model has them", current);
+    add("evenly spread, each the last of its group", (1..=full).map(|count| count * depth / full.max(1) - 1).collect());
     add("all at the end", (depth - full..depth).collect());
     add(
         "one first, the others at the end",
         std::iter::once(0).chain(depth + 1 - full.max(1)..depth).take(full).collect(),
     );
     add("right after one layer that is not full", (1..=full).filter(|&position| position < depth).collect());
-    PlacementGroup { full, bytes, log10_count, count, examples }
+    PlacementGroup { full_layers: full, bytes, log10_count, count, examples }
 }
 
-fn letters(audit: &Audit, full: &[usize], other: &AuditLayer) -> String {
-    let letter = |(index, layer): (usize, &AuditLayer)| match (layer.mixes(), full.binary_search(&index).is_ok()) {
+fn layer_letters(audit: &Audit, full: &[usize], other: &AuditLayer) -> String {
+    let letter = |(index, layer): (usize, &AuditLayer)| match (layer.has_mixer(), full.binary_search(&index).is_ok()) {
         (false, _) => '.',
         (true, true) => 'F',
         (true, false) => other.letter(),
@@ -164,6 +175,7 @@ fn letters(audit: &Audit, full: &[usize], other: &AuditLayer) -> String {
     audit.layers.iter().enumerate().map(letter).collect()
 }
 
+/// The binomial coefficient, or nothing if it does not fit 128 bits.
 fn choose(n: usize, k: usize) -> Option<u128> {
     let k = k.min(n - k);
     (0..k).try_fold(1_u128, |product, i| product.checked_mul((n - i) as u128).map(|product| product / (i as u128 + 1)))

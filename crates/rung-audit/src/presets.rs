@@ -86,12 +86,11 @@ pub fn preset_config(name: &str) -> Option<String> {
 /// Audits a preset.
 ///
 /// # Errors
-/// There is none of that name; a preset itself never fails, which a test checks.
+/// There is no preset of that name. A test checks that every preset can be audited.
 pub fn audit_preset(name: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
     let Some(text) = preset_text(name) else {
-        let hint = rung_theory::spec::nearest(name, presets());
-        let hint = match hint {
-            Some(near) => format!("; did you mean the preset `{near}`?"),
+        let hint = match rung_theory::spec::nearest(name, presets()) {
+            Some(nearest) => format!("; did you mean the preset `{nearest}`?"),
             None => "; `rung audit --list` shows the presets".to_owned(),
         };
         return Err(AuditError::NotFound { name: name.to_owned(), hint });
@@ -109,7 +108,7 @@ pub fn audit_preset(name: &str, options: &AuditOptions) -> Result<Audit, AuditEr
             .iter()
             .filter_map(|field| if let JsonValue::Text(name) = field { Some(name.as_str()) } else { None })
             .collect();
-        audit.assumed.push(format!("Not seen in the original file: {}.", names.join(", ")));
+        audit.assumptions.push(format!("Not seen in the original file: {}.", names.join(", ")));
     }
     Ok(audit)
 }

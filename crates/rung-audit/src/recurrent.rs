@@ -1,8 +1,8 @@
-//! The sizes of recurrences: one way of writing them down per row of [`FORMATS`].
+//! The sizes of recurrences: one set of field names per row of [`FORMATS`].
 //!
 //! A layout often says only "linear" or "mamba"; which recurrence that is, and how large its state, follows from *size
-//! fields* whose names belong to one format each. If exactly one format's fields are there, it is that one. The pitfall
-//! of each format is written beside it.
+//! fields* whose names belong to one format each. If the fields of exactly one format are present, that format decides. The
+//! pitfall of each format is in the doc of its function.
 
 use crate::AuditError;
 use crate::config::Config;
@@ -11,20 +11,20 @@ use crate::layout::Recurrent;
 
 type ReadSizes = fn(&Config) -> Result<Option<MixerSizes>, AuditError>;
 
-/// One way of writing down the sizes of a recurrence.
+/// A set of field names for the sizes of a recurrence.
 struct SizeFormat {
     /// The mixers it can describe, by Rung's names.
     mixers: &'static [&'static str],
-    /// The fields that mark it, for messages.
+    /// The fields that identify it, as shown in messages.
     fields: &'static str,
     read: ReadSizes,
 }
 
-/// Every format; the fields that mark them exclude each other.
+/// Every format; no config has the identifying fields of two of them.
 static FORMATS: &[SizeFormat] = &[
     SizeFormat { mixers: &["gdn"], fields: "linear_num_value_heads, linear_value_head_dim", read: gated_delta },
     SizeFormat { mixers: &["kda"], fields: "linear_attn_config.num_heads, .head_dim", read: kimi_delta },
-    SizeFormat { mixers: &["kda"], fields: "linear_num_heads, linear_head_dim", read: plain_kimi_delta },
+    SizeFormat { mixers: &["kda"], fields: "linear_num_heads, linear_head_dim", read: flat_kimi_delta },
     SizeFormat { mixers: &["mamba2"], fields: "mamba_num_heads, mamba_head_dim, ssm_state_size", read: nemotron },
     SizeFormat { mixers: &["mamba2"], fields: "mamba_n_heads, mamba_d_head, mamba_d_state", read: bamba },
     SizeFormat { mixers: &["mamba2"], fields: "n_mamba_heads, mamba_d_state", read: zamba },
@@ -32,30 +32,31 @@ static FORMATS: &[SizeFormat] = &[
     SizeFormat { mixers: &["mamba1", "mamba2"], fields: "state_size, conv_kernel", read: hugging_face_mamba },
     SizeFormat { mixers: &["rglru"], fields: "lru_width", read: griffin },
     SizeFormat { mixers: &["conv"], fields: "conv_L_cache", read: short_convolution },
-    SizeFormat { mixers: &["lightning"], fields: "linear_attn_alpha_factor", read: lightning_by_factor },
+    SizeFormat { mixers: &["lightning"], fields: "linear_attn_alpha_factor", read: minimax_lightning },
 ];
 
-/// Which recurrence it is and how large, or what was looked for.
+/// The recurrence with its sizes, or the fields that would have to be present to know them.
 pub(crate) fn find(config: &Config, recurrent: &Recurrent) -> Result<MixerSizes, AuditError> {
-    let wanted: &[&str] = match recurrent {
+    let candidates: &[&str] = match recurrent {
         Recurrent::Known(name, numbers) => return Ok(MixerSizes::Known(name, numbers.clone())),
-        Recurrent::OneOf(names) => names,
+        Recurrent::Candidates(names) => names,
         Recurrent::BySizes => &[],
     };
-    let fits = |format: &&SizeFormat| wanted.is_empty() || format.mixers.iter().any(|name| wanted.contains(name));
-    let mut found: Vec<MixerSizes> = Vec::new();
-    for format in FORMATS.iter().filter(fits) {
-        found.extend((format.read)(config)?);
+    let is_candidate =
+        |format: &&SizeFormat| candidates.is_empty() || format.mixers.iter().any(|name| candidates.contains(name));
+    let mut matches: Vec<MixerSizes> = Vec::new();
+    for format in FORMATS.iter().filter(is_candidate) {
+        matches.extend((format.read)(config)?);
     }
-    match found.len() {
-        1 => Ok(found.remove(0)),
+    match matches.len() {
+        1 => Ok(matches.remove(0)),
         0 => {
-            let fields: Vec<&str> = FORMATS.iter().filter(fits).map(|format| format.fields).collect();
+            let fields: Vec<&str> = FORMATS.iter().filter(is_candidate).map(|format| format.fields).collect();
             Ok(MixerSizes::Missing(vec![fields.join("; or ")]))
         }
         _ => {
             let names: Vec<&str> =
-                found.iter().map(|sized| if let MixerSizes::Known(name, _) = sized { name } else { "?" }).collect();
+                matches.iter().map(|sizes| if let MixerSizes::Known(name, _) = sizes { name } else { "?" }).collect();
             Ok(MixerSizes::Missing(vec![format!(
                 "fields of one recurrence only (there are those of {})",
                 names.join(" and ")
@@ -64,24 +65,30 @@ pub(crate) fn find(config: &Config, recurrent: &Recurrent) -> Result<MixerSizes,
     }
 }
 
-/// Qwen3-Next, Qwen3.5, `OLMo` hybrid, which alone allows negative eigenvalues and does so by default.
+/// Qwen3-Next, Qwen3.5 and `OLMo` hybrid; only the last allows negative eigenvalues by default.
 fn gated_delta(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
-    let Some(values) = config.size("linear_num_value_heads")? else { return Ok(None) };
-    let (keys, key, value) = (
-        config.size("linear_num_key_heads")?.unwrap_or(values),
+    let Some(value_heads) = config.size("linear_num_value_heads")? else { return Ok(None) };
+    let (key_heads, key_dim, value_dim) = (
+        config.size("linear_num_key_heads")?.unwrap_or(value_heads),
         config.size("linear_key_head_dim")?,
         config.size("linear_value_head_dim")?,
     );
-    let (Some(key), Some(value)) = (key, value) else {
+    let (Some(key_dim), Some(value_dim)) = (key_dim, value_dim) else {
         return Ok(Some(MixerSizes::Missing(vec!["linear_key_head_dim and linear_value_head_dim".to_owned()])));
     };
-    let conv = config.count("linear_conv_kernel_dim")?.unwrap_or(4);
-    let negative = match config.flag("linear_allow_neg_eigval")? {
-        Some(negative) => negative,
+    let conv_kernel = config.count("linear_conv_kernel_dim")?.unwrap_or(4);
+    let allows_negative = match config.flag("linear_allow_neg_eigval")? {
+        Some(allowed) => allowed,
         None => config.model_type()? == Some("olmo_hybrid"),
     };
-    let mut numbers = vec![("heads", keys), ("value-heads", values), ("key", key), ("value", value), ("conv", conv)];
-    if negative {
+    let mut numbers = vec![
+        ("heads", key_heads),
+        ("value-heads", value_heads),
+        ("key", key_dim),
+        ("value", value_dim),
+        ("conv", conv_kernel),
+    ];
+    if allows_negative {
         numbers.push(("negative", 1));
     }
     Ok(Some(MixerSizes::Known("gdn", numbers)))
@@ -89,65 +96,74 @@ fn gated_delta(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
 
 /// Kimi Linear, Kimi K3.
 fn kimi_delta(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
-    let (heads, head) = (config.size("linear_attn_config.num_heads")?, config.size("linear_attn_config.head_dim")?);
-    let (Some(heads), Some(head)) = (heads, head) else { return Ok(None) };
-    let conv = config.count("linear_attn_config.short_conv_kernel_size")?.unwrap_or(4);
-    Ok(Some(MixerSizes::Known("kda", vec![("heads", heads), ("key", head), ("value", head), ("conv", conv)])))
+    let (heads, head_dim) = (config.size("linear_attn_config.num_heads")?, config.size("linear_attn_config.head_dim")?);
+    let (Some(heads), Some(head_dim)) = (heads, head_dim) else { return Ok(None) };
+    let conv_kernel = config.count("linear_attn_config.short_conv_kernel_size")?.unwrap_or(4);
+    Ok(Some(MixerSizes::Known(
+        "kda",
+        vec![("heads", heads), ("key", head_dim), ("value", head_dim), ("conv", conv_kernel)],
+    )))
 }
 
 /// Kimi Linear, GLM and Bailing as transformers writes them.
-fn plain_kimi_delta(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
+fn flat_kimi_delta(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     if config.has("linear_attn_config.num_heads") {
         return Ok(None);
     }
-    let (Some(heads), Some(head)) = (config.size("linear_num_heads")?, config.size("linear_head_dim")?) else {
+    let (Some(heads), Some(head_dim)) = (config.size("linear_num_heads")?, config.size("linear_head_dim")?) else {
         return Ok(None);
     };
-    let conv = config.count("linear_conv_kernel_dim")?.unwrap_or(4);
-    Ok(Some(MixerSizes::Known("kda", vec![("heads", heads), ("key", head), ("value", head), ("conv", conv)])))
+    let conv_kernel = config.count("linear_conv_kernel_dim")?.unwrap_or(4);
+    Ok(Some(MixerSizes::Known(
+        "kda",
+        vec![("heads", heads), ("key", head_dim), ("value", head_dim), ("conv", conv_kernel)],
+    )))
 }
 
 /// Nemotron-H and Nemotron 3.
 fn nemotron(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     let Some(heads) = config.size("mamba_num_heads")? else { return Ok(None) };
-    let (Some(head), Some(state)) = (config.size("mamba_head_dim")?, config.size("ssm_state_size")?) else {
+    let (Some(head_dim), Some(state_size)) = (config.size("mamba_head_dim")?, config.size("ssm_state_size")?) else {
         return Ok(Some(MixerSizes::Missing(vec!["mamba_head_dim and ssm_state_size".to_owned()])));
     };
     let groups = config.first_size(&["n_groups", "mamba_n_groups"])?.unwrap_or(1);
-    let conv = config.size("conv_kernel")?.unwrap_or(4);
-    Ok(Some(mamba2(heads, head, state, groups, conv)))
+    let conv_kernel = config.size("conv_kernel")?.unwrap_or(4);
+    Ok(Some(mamba2(heads, head_dim, state_size, groups, conv_kernel)))
 }
 
-fn mamba2(heads: u64, head: u64, state: u64, groups: u64, conv: u64) -> MixerSizes {
+fn mamba2(heads: u64, head_dim: u64, state_size: u64, groups: u64, conv_kernel: u64) -> MixerSizes {
     MixerSizes::Known(
         "mamba2",
-        vec![("heads", heads), ("head", head), ("state", state), ("groups", groups), ("conv", conv)],
+        vec![("heads", heads), ("head", head_dim), ("state", state_size), ("groups", groups), ("conv", conv_kernel)],
     )
 }
 
-/// Bamba, Granite 4, Falcon-H1. `mamba_expand` times the width can differ from heads times head: the heads are real.
+/// Bamba, Granite 4, Falcon-H1. `mamba_expand` times the width can differ from heads times head width; the heads are right.
 fn bamba(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     let Some(heads) = config.size("mamba_n_heads")? else { return Ok(None) };
-    let inner = match (config.size("mamba_d_ssm")?, config.width()?) {
-        (Some(inner), _) => Some(inner),
+    let inner_dim = match (config.size("mamba_d_ssm")?, config.width()?) {
+        (Some(inner_dim), _) => Some(inner_dim),
         (None, Some(width)) => Some(config.scaled("mamba_expand", width, 2.0)?),
         (None, None) => None,
     };
-    let head =
-        config.size_or_auto("mamba_d_head")?.or(inner.filter(|inner| inner % heads == 0).map(|inner| inner / heads));
-    let (Some(head), Some(state)) = (head, config.size("mamba_d_state")?) else {
+    let head_dim = config
+        .size_or_auto("mamba_d_head")?
+        .or(inner_dim.filter(|inner_dim| inner_dim % heads == 0).map(|inner_dim| inner_dim / heads));
+    let (Some(head_dim), Some(state_size)) = (head_dim, config.size("mamba_d_state")?) else {
         return Ok(Some(MixerSizes::Missing(vec!["mamba_d_head and mamba_d_state".to_owned()])));
     };
-    if let Some(inner) = config.size("mamba_d_ssm")?.filter(|&inner| inner != heads.saturating_mul(head)) {
-        let why = format!("{inner} channels are not {heads} heads of {head}");
+    if let Some(inner_dim) =
+        config.size("mamba_d_ssm")?.filter(|&inner_dim| inner_dim != heads.saturating_mul(head_dim))
+    {
+        let why = format!("{inner_dim} channels are not {heads} heads of {head_dim}");
         let (first, second) = (config.path_of("mamba_d_ssm"), config.path_of("mamba_n_heads"));
         return Err(AuditError::Contradiction { first, second, why });
     }
     let groups = config.size("mamba_n_groups")?.unwrap_or(1);
-    Ok(Some(mamba2(heads, head, state, groups, config.size("mamba_d_conv")?.unwrap_or(4))))
+    Ok(Some(mamba2(heads, head_dim, state_size, groups, config.size("mamba_d_conv")?.unwrap_or(4))))
 }
 
-/// Whether this is the first Zamba, whose heads are Mamba-1 channels in rows.
+/// Whether this is the first Zamba, whose `n_mamba_heads` splits Mamba-1 channels instead of counting Mamba-2 heads.
 fn is_first_zamba(config: &Config) -> bool {
     config.has("n_mamba_heads") && !config.has("mamba_ngroups") && !config.has("mamba_headdim")
 }
@@ -155,51 +171,59 @@ fn is_first_zamba(config: &Config) -> bool {
 /// Zamba 2.
 fn zamba(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     let Some(heads) = config.size("n_mamba_heads")?.filter(|_| !is_first_zamba(config)) else { return Ok(None) };
-    let (Some(state), Some(width)) = (config.size("mamba_d_state")?, config.width()?) else {
+    let (Some(state_size), Some(width)) = (config.size("mamba_d_state")?, config.width()?) else {
         return Ok(Some(MixerSizes::Missing(vec!["mamba_d_state and hidden_size".to_owned()])));
     };
-    let inner = config.scaled("mamba_expand", width, 2.0)?;
-    let head = config.size("mamba_headdim")?.unwrap_or((inner / heads).max(1));
+    let inner_dim = config.scaled("mamba_expand", width, 2.0)?;
+    let head_dim = config.size("mamba_headdim")?.unwrap_or((inner_dim / heads).max(1));
     let groups = config.size("mamba_ngroups")?.unwrap_or(1);
-    Ok(Some(mamba2(heads, head, state, groups, config.size("mamba_d_conv")?.unwrap_or(4))))
+    Ok(Some(mamba2(heads, head_dim, state_size, groups, config.size("mamba_d_conv")?.unwrap_or(4))))
 }
 
 /// Jamba, Hymba, Samba: Mamba-1, distinguished from Bamba by the absence of heads.
 fn jamba(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
-    let heads = config.has("mamba_n_heads") || config.has("mamba_num_heads");
-    let heads = heads || (config.has("n_mamba_heads") && !is_first_zamba(config));
-    let (Some(state), false) = (config.size("mamba_d_state")?, heads) else { return Ok(None) };
+    let has_heads = config.has("mamba_n_heads") || config.has("mamba_num_heads");
+    let has_heads = has_heads || (config.has("n_mamba_heads") && !is_first_zamba(config));
+    let (Some(state_size), false) = (config.size("mamba_d_state")?, has_heads) else { return Ok(None) };
     let Some(width) = config.width()? else { return Ok(Some(MixerSizes::Missing(vec!["hidden_size".to_owned()]))) };
-    let inner = config.scaled("mamba_expand", width, 2.0)?;
-    let rank = config.size_or_auto("mamba_dt_rank")?.unwrap_or(width.div_ceil(16));
-    let conv = config.size("mamba_d_conv")?.unwrap_or(4);
-    Ok(Some(MixerSizes::Known("mamba1", vec![("inner", inner), ("state", state), ("conv", conv), ("rank", rank)])))
+    let inner_dim = config.scaled("mamba_expand", width, 2.0)?;
+    let dt_rank = config.size_or_auto("mamba_dt_rank")?.unwrap_or(width.div_ceil(16));
+    let conv_kernel = config.size("mamba_d_conv")?.unwrap_or(4);
+    Ok(Some(MixerSizes::Known(
+        "mamba1",
+        vec![("inner", inner_dim), ("state", state_size), ("conv", conv_kernel), ("rank", dt_rank)],
+    )))
 }
 
-/// Mamba, Mamba-2 and Falcon-Mamba in transformers. `expand` may be stale: `intermediate_size` is what is built.
+/// Mamba, Mamba-2 and Falcon-Mamba in transformers. `expand` may be wrong; transformers builds `intermediate_size` channels.
 fn hugging_face_mamba(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
-    let (Some(state), Some(conv)) = (config.size("state_size")?, config.size("conv_kernel")?) else { return Ok(None) };
-    if let (Some(heads), Some(head)) = (config.size("num_heads")?, config.size("head_dim")?) {
-        return Ok(Some(mamba2(heads, head, state, config.size("n_groups")?.unwrap_or(1), conv)));
+    let (Some(state_size), Some(conv_kernel)) = (config.size("state_size")?, config.size("conv_kernel")?) else {
+        return Ok(None);
+    };
+    if let (Some(heads), Some(head_dim)) = (config.size("num_heads")?, config.size("head_dim")?) {
+        return Ok(Some(mamba2(heads, head_dim, state_size, config.size("n_groups")?.unwrap_or(1), conv_kernel)));
     }
     let Some(width) = config.width()? else { return Ok(Some(MixerSizes::Missing(vec!["hidden_size".to_owned()]))) };
-    let inner = match config.first_size(&["intermediate_size", "d_inner"])? {
-        Some(inner) => inner,
+    let inner_dim = match config.first_size(&["intermediate_size", "d_inner"])? {
+        Some(inner_dim) => inner_dim,
         None => config.scaled("expand", width, 2.0)?,
     };
-    let rank = config.size_or_auto("time_step_rank")?.unwrap_or(width.div_ceil(16));
-    Ok(Some(MixerSizes::Known("mamba1", vec![("inner", inner), ("state", state), ("conv", conv), ("rank", rank)])))
+    let dt_rank = config.size_or_auto("time_step_rank")?.unwrap_or(width.div_ceil(16));
+    Ok(Some(MixerSizes::Known(
+        "mamba1",
+        vec![("inner", inner_dim), ("state", state_size), ("conv", conv_kernel), ("rank", dt_rank)],
+    )))
 }
 
 /// Griffin, `RecurrentGemma`.
 fn griffin(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
-    let Some(inner) = config.size("lru_width")? else { return Ok(None) };
+    let Some(inner_dim) = config.size("lru_width")? else { return Ok(None) };
     let heads = config.size("num_attention_heads")?.unwrap_or(1);
-    let conv = config.size("conv1d_width")?.unwrap_or(4);
-    Ok(Some(MixerSizes::Known("rglru", vec![("inner", inner), ("heads", heads), ("conv", conv)])))
+    let conv_kernel = config.size("conv1d_width")?.unwrap_or(4);
+    Ok(Some(MixerSizes::Known("rglru", vec![("inner", inner_dim), ("heads", heads), ("conv", conv_kernel)])))
 }
 
-/// LFM2: a convolution of that width, so one input fewer is kept.
+/// LFM2: `conv_L_cache` is the kernel size, so one input fewer is cached.
 fn short_convolution(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     let Some(kernel_size) = config.size("conv_L_cache")? else { return Ok(None) };
     let Some(channels) = config.size("conv_dim")?.or(config.width()?) else {
@@ -208,30 +232,30 @@ fn short_convolution(config: &Config) -> Result<Option<MixerSizes>, AuditError> 
     Ok(Some(MixerSizes::Known("conv", vec![("taps", kernel_size), ("channels", channels)])))
 }
 
-/// Lightning attention: as many heads as softmax layers have, a square state each.
+/// Lightning attention: as many heads as the softmax layers, each with a head width x head width state.
 pub(crate) fn lightning(config: &Config) -> Result<MixerSizes, AuditError> {
     let heads = config.first_size(&["num_attention_heads"])?;
-    let head = match (config.size("head_dim")?, config.width()?, heads) {
-        (Some(head), _, _) => Some(head),
+    let head_dim = match (config.size("head_dim")?, config.width()?, heads) {
+        (Some(head_dim), _, _) => Some(head_dim),
         (None, Some(width), Some(heads)) if width % heads == 0 => Some(width / heads),
         _ => None,
     };
-    let (Some(heads), Some(head)) = (heads, head) else {
+    let (Some(heads), Some(head_dim)) = (heads, head_dim) else {
         return Ok(MixerSizes::Missing(vec!["num_attention_heads and head_dim".to_owned()]));
     };
-    Ok(MixerSizes::Known("lightning", vec![("heads", heads), ("head", head)]))
+    Ok(MixerSizes::Known("lightning", vec![("heads", heads), ("head", head_dim)]))
 }
 
-/// The `MiniMax` models 01 and M1: fields that only they have.
-fn lightning_by_factor(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
+/// `MiniMax`-Text-01 and M1, recognised by fields that only they have.
+fn minimax_lightning(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     let fields = ["linear_attn_alpha_factor", "layernorm_linear_attention_alpha", "attn_type_list"];
     if fields.iter().any(|name| config.has(name)) { lightning(config).map(Some) } else { Ok(None) }
 }
 
 /// A recurrence with its sizes, or one of these mixers where the sizes are missing.
-pub(crate) fn known_or_one_of(sized: MixerSizes, kind: &'static [&'static str]) -> Recurrent {
-    match sized {
+pub(crate) fn known_or_one_of(sizes: MixerSizes, mixers: &'static [&'static str]) -> Recurrent {
+    match sizes {
         MixerSizes::Known(name, numbers) => Recurrent::Known(name, numbers),
-        MixerSizes::Missing(_) => Recurrent::OneOf(kind),
+        MixerSizes::Missing(_) => Recurrent::Candidates(mixers),
     }
 }

@@ -11,8 +11,8 @@ const MAX_BYTES: f64 = 9.0e15;
 const EXPECTED_BYTES: &str = "expected bytes such as 24GiB, 512M or 500MB";
 const EXPECTED_TOKENS: &str = "expected tokens such as 32768, 32k or 1M";
 
-/// Units of bytes, in small letters.
-const BYTES: [(&str, f64); 14] = [
+/// Units of bytes in lower case, with their factors.
+const UNITS: [(&str, f64); 14] = [
     ("", 1.0),
     ("b", 1.0),
     ("k", 1024.0),
@@ -29,15 +29,12 @@ const BYTES: [(&str, f64); 14] = [
     ("tib", 1_099_511_627_776.0),
 ];
 
-fn refuse(text: &str, why: &str) -> AuditError {
-    AuditError::Request { text: text.chars().take(40).collect(), why: why.to_owned() }
-}
-
-/// The number and the unit in small letters.
-fn split(text: &str) -> Option<(f64, String)> {
+/// The number and the unit in lower case.
+fn split_unit(text: &str) -> Option<(f64, String)> {
     let trimmed = text.trim();
-    // An `e` inside the number is an exponent: a digit stands before it.
-    let end = trimmed.find(|c: char| c.is_alphabetic() && !matches!(c, 'e' | 'E')).unwrap_or(trimmed.len());
+    // No unit contains an `e`, so an `e` is part of the number: an exponent.
+    let end =
+        trimmed.find(|letter: char| letter.is_alphabetic() && !matches!(letter, 'e' | 'E')).unwrap_or(trimmed.len());
     let number = trimmed[..end].trim().replace(['_', ','], "");
     Some((number.parse().ok()?, trimmed[end..].trim().to_lowercase()))
 }
@@ -47,10 +44,14 @@ fn split(text: &str) -> Option<(f64, String)> {
 /// # Errors
 /// It is no number, its unit is unknown, or it is out of range.
 pub fn parse_bytes(text: &str) -> Result<u64, AuditError> {
-    let (number, unit) = split(text).ok_or_else(|| refuse(text, EXPECTED_BYTES))?;
-    let factor = BYTES.iter().find(|(name, _)| *name == unit).map(|(_, factor)| factor);
-    let bytes = number * factor.ok_or_else(|| refuse(text, EXPECTED_BYTES))?;
-    if (0.0..MAX_BYTES).contains(&bytes) { Ok(bytes as u64) } else { Err(refuse(text, "expected 0 to 9e15 bytes")) }
+    let (number, unit) = split_unit(text).ok_or_else(|| AuditError::request(text, EXPECTED_BYTES))?;
+    let factor = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, factor)| factor);
+    let bytes = number * factor.ok_or_else(|| AuditError::request(text, EXPECTED_BYTES))?;
+    if (0.0..MAX_BYTES).contains(&bytes) {
+        Ok(bytes as u64)
+    } else {
+        Err(AuditError::request(text, "expected 0 to 9e15 bytes"))
+    }
 }
 
 /// Reads a number of tokens, at least 1.
@@ -58,16 +59,16 @@ pub fn parse_bytes(text: &str) -> Result<u64, AuditError> {
 /// # Errors
 /// It is no whole number of tokens, or out of range.
 pub fn parse_tokens(text: &str) -> Result<u64, AuditError> {
-    let (number, unit) = split(text).ok_or_else(|| refuse(text, EXPECTED_TOKENS))?;
-    let factor = BYTES.iter().find(|(name, _)| *name == unit && !name.contains('b')).map(|(_, factor)| factor);
-    let tokens = number * factor.ok_or_else(|| refuse(text, EXPECTED_TOKENS))?;
+    let (number, unit) = split_unit(text).ok_or_else(|| AuditError::request(text, EXPECTED_TOKENS))?;
+    let factor = UNITS.iter().find(|(name, _)| *name == unit && !name.contains('b')).map(|(_, factor)| factor);
+    let tokens = number * factor.ok_or_else(|| AuditError::request(text, EXPECTED_TOKENS))?;
     if tokens.fract() != 0.0 {
-        return Err(refuse(text, EXPECTED_TOKENS));
+        return Err(AuditError::request(text, EXPECTED_TOKENS));
     }
     if (1.0..=crate::MAX_CONTEXT as f64).contains(&tokens) {
         Ok(tokens as u64)
     } else {
-        Err(refuse(text, &format!("expected 1 to {} tokens", crate::MAX_CONTEXT)))
+        Err(AuditError::request(text, format!("expected 1 to {} tokens", crate::MAX_CONTEXT)))
     }
 }
 
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_have_decimal_and_binary_units() {
+    fn parse_bytes_accepts_decimal_and_binary_units() {
         for (text, bytes) in [
             ("512M", 512 << 20),
             ("512MB", 512_000_000),
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_whole_and_positive() {
+    fn parse_tokens_requires_positive_whole_numbers() {
         for (text, tokens) in [("128k", 131_072), ("1M", 1 << 20), ("4096", 4096), ("1.5k", 1536), ("32K", 32_768)] {
             assert_eq!(parse_tokens(text).unwrap(), tokens, "{text}");
         }

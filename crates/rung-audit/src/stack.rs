@@ -1,4 +1,4 @@
-//! A stack in the stack grammar, audited like a model: the same cache, rungs, edits and engine plans.
+//! Audits a stack written in the stack grammar like a model: with the same cache, rungs, edits and engine plans.
 
 use rung_theory::stack::{Defaults, Layer, Mixer, MixerReach, Plan};
 
@@ -9,12 +9,12 @@ use crate::{AttentionScope, AuditError, FeedForwardKind, geometry};
 /// Audits a stack such as `(gdn*3 full)*12`; sizes that its mixers do not give are those of `defaults`.
 ///
 /// # Errors
-/// The text is no stack, or a total does not fit 64 bits.
+/// The text is not a valid stack, or a total does not fit 64 bits.
 pub fn audit_stack(text: &str, defaults: &Defaults, options: &AuditOptions) -> Result<Audit, AuditError> {
-    let refuse = |why: String| AuditError::Request { text: text.chars().take(80).collect(), why };
-    let plan = Plan::parse(text, defaults).map_err(|error| refuse(error.to_string()))?;
-    let full = plan.layers.iter().find(|layer| layer.mixers.iter().any(|mixer| matches!(mixer.name(), "full" | "mla")));
-    let full_template = match full {
+    let plan = Plan::parse(text, defaults).map_err(|error| AuditError::request(text, error.to_string()))?;
+    let full_layer =
+        plan.layers.iter().find(|layer| layer.mixers.iter().any(|mixer| matches!(mixer.name(), "full" | "mla")));
+    let full_template = match full_layer {
         Some(layer) => Layer::new(layer.mixers.iter().find(|mixer| is_full(mixer)).unwrap_or(&layer.mixers[0]).clone()),
         None => Layer::new(geometry::build("full", &[], defaults.bits, defaults)?),
     };
@@ -22,10 +22,10 @@ pub fn audit_stack(text: &str, defaults: &Defaults, options: &AuditOptions) -> R
         model: text.to_owned(),
         source: "stack grammar".to_owned(),
         dialect: None,
-        layers: plan.layers.iter().map(read).collect(),
+        layers: plan.layers.iter().map(audit_layer).collect(),
         width: Some(plan.width),
         unknown: Vec::new(),
-        assumed: Vec::new(),
+        assumptions: Vec::new(),
         context: options.context,
         kv_dtype: options.kv_dtype,
         state_dtype: options.state_dtype.unwrap_or(FP32),
@@ -44,8 +44,8 @@ pub fn audit_stack(text: &str, defaults: &Defaults, options: &AuditOptions) -> R
         parameters: None,
         full_template: Some(full_template),
     };
-    audit.assumed.push(format!("Keys and values in {}, batch of one.", audit.kv_dtype.name));
-    audit.derive(options)?;
+    audit.assumptions.push(format!("Keys and values in {}, batch of one.", audit.kv_dtype.name));
+    audit.compute_figures(options)?;
     Ok(audit)
 }
 
@@ -53,7 +53,7 @@ fn is_full(mixer: &Mixer) -> bool {
     matches!(mixer.facts().reach, MixerReach::Full(_))
 }
 
-fn read(layer: &Layer) -> AuditLayer {
+fn audit_layer(layer: &Layer) -> AuditLayer {
     let (mut attention, mut recurrent) = (AttentionScope::None, None);
     for mixer in layer.mixers.iter() {
         let facts = mixer.facts();
@@ -63,7 +63,7 @@ fn read(layer: &Layer) -> AuditLayer {
             MixerReach::Bounded if facts.window_per_token > 0 => {
                 attention = if attention == AttentionScope::None { AttentionScope::Window } else { attention };
             }
-            MixerReach::Bounded if facts.crossing() > 0 => recurrent = Some(mixer.name()),
+            MixerReach::Bounded if facts.state_size() > 0 => recurrent = Some(mixer.name()),
             MixerReach::Bounded => {}
         }
     }
@@ -79,7 +79,7 @@ fn read(layer: &Layer) -> AuditLayer {
 }
 
 impl Audit {
-    /// Bytes of all caches at another context; nothing where sizes are not known or the sum does not fit 64 bits.
+    /// Bytes of all caches at a given context; nothing where sizes are not known or the sum does not fit 64 bits.
     pub fn cache_at(&self, context: u64) -> Option<u64> {
         self.cache?;
         let storage = Storage { context, kv: self.kv_dtype, state: self.state_dtype };
@@ -93,7 +93,7 @@ mod tests {
     use crate::{audit_preset, what_if};
 
     #[test]
-    fn a_stack_costs_what_the_model_it_was_taken_from_costs() {
+    fn stack_of_a_preset_costs_the_same_as_the_preset() {
         let options = AuditOptions::default();
         for name in ["qwen3.5-9b", "gemma-3-27b", "falcon-h1-1.5b", "deepseek-v3.2", "mamba2-2.7b", "llama-3.1-8b"] {
             let model = audit_preset(name, &options).unwrap();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_take_edits_and_bad_ones_are_refused() {
+    fn audit_stack_accepts_edits_and_rejects_invalid_stacks() {
         let options = AuditOptions::default();
         let audit = audit_stack("(gdn*3 full)*2", &Defaults::default(), &options).unwrap();
         assert_eq!(audit.layer_letters(), "rrrFrrrF");

@@ -1,14 +1,15 @@
-//! Fields that no dialect reads and that may change what layers keep: they make the audit unknown, not too low.
+//! Finds fields that no dialect reads and that may enlarge a layer's cache: the audit then answers *unknown* instead of a
+//! figure that may be too low.
 //!
-//! Two signs: a list of words or whole numbers with one entry per layer, and a name that begins like an index, a source
-//! or a compression of the cache. Fields known not to matter are listed here.
+//! A field is suspect if it is a list of words or whole numbers with one entry per layer, or if its name begins like those
+//! of indexers, cache sources or cache compression. Fields known not to matter are listed here.
 
 use crate::config::{Config, as_u64};
 use crate::dialect::DIALECTS;
 use crate::json::JsonValue;
 
-/// Lists per layer that change no cache, or are read outside the dialects.
-const IGNORED: &[&str] = &[
+/// Per-layer lists that do not affect a cache, or are read outside the dialects.
+const HARMLESS_LISTS: &[&str] = &[
     "mlp_layer_types",
     "moe_layer_freq",
     "moe_layers",
@@ -39,14 +40,14 @@ const IGNORED: &[&str] = &[
     "num_experts_per_layer",
 ];
 
-/// Words in names of lists that are not about attention.
-const OTHER_WORDS: &[&str] = &["rope", "theta", "norm", "scale", "dropout", "mlp", "moe", "expert", "ffn", "token"];
+/// Words in the names of per-layer lists that are not about attention.
+const HARMLESS_WORDS: &[&str] = &["rope", "theta", "norm", "scale", "dropout", "mlp", "moe", "expert", "ffn", "token"];
 
-/// Prefixes of names that mean a larger cache.
+/// Prefixes of fields that usually describe something cached.
 const CACHE_PREFIXES: &[&str] = &["index_", "indexer_", "kv_source", "compress_", "kv_compress", "cache_"];
 
-/// Names with such prefixes that are read, or change no cache.
-const READ_FIELDS: &[&str] = &[
+/// Names with such prefixes that are read, or do not affect a cache.
+const KNOWN_FIELDS: &[&str] = &[
     "index_topk",
     "index_n_heads",
     "index_head_dim",
@@ -73,37 +74,38 @@ const READ_FIELDS: &[&str] = &[
     "kv_source_layers",
 ];
 
-/// The fields that no dialect reads, with the reason they are suspect.
+/// One sentence for each suspect field that no dialect reads.
 pub(crate) fn unread_fields(config: &Config, num_layers: usize) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut reasons = Vec::new();
     for (name, value) in config.fields() {
         let path = config.path_of(name);
         if is_per_layer(value, num_layers) && !is_known(name) {
-            found.push(format!("`{path}` has one entry per layer and is not read: it may change what layers keep"));
+            reasons.push(format!("`{path}` has one entry per layer and is not read: it may change what layers keep"));
         } else if is_suspect(name, value) {
-            found.push(format!("`{path}` is not read: its name says that layers keep more"));
+            reasons.push(format!("`{path}` is not read: its name says that layers keep more"));
         }
     }
-    found.truncate(8);
-    found
+    reasons.truncate(8);
+    reasons
 }
 
 fn is_per_layer(value: &JsonValue, num_layers: usize) -> bool {
     let JsonValue::List(items) = value else { return false };
-    let plain = |item: &JsonValue| matches!(item, JsonValue::Text(_) | JsonValue::Bool(_)) || as_u64(item).is_some();
-    num_layers > 2 && items.len() == num_layers && items.iter().all(plain)
+    let is_word_or_number =
+        |item: &JsonValue| matches!(item, JsonValue::Text(_) | JsonValue::Bool(_)) || as_u64(item).is_some();
+    num_layers > 2 && items.len() == num_layers && items.iter().all(is_word_or_number)
 }
 
 fn is_known(name: &str) -> bool {
-    // A field inside an object counts by the object's name.
-    let is_named = |field: &&str| *field == name || field.split('.').next() == Some(name);
-    OTHER_WORDS.iter().any(|word| name.contains(word))
-        || IGNORED.contains(&name)
-        || READ_FIELDS.contains(&name)
-        || DIALECTS.iter().any(|dialect| dialect.fields.iter().any(is_named))
+    // A dialect's field `object.field` covers the whole `object`.
+    let covers = |field: &&str| *field == name || field.split('.').next() == Some(name);
+    HARMLESS_WORDS.iter().any(|word| name.contains(word))
+        || HARMLESS_LISTS.contains(&name)
+        || KNOWN_FIELDS.contains(&name)
+        || DIALECTS.iter().any(|dialect| dialect.fields.iter().any(covers))
 }
 
 fn is_suspect(name: &str, value: &JsonValue) -> bool {
-    let empty = matches!(value, JsonValue::Null | JsonValue::Bool(false));
-    !empty && CACHE_PREFIXES.iter().any(|start| name.starts_with(start)) && !READ_FIELDS.contains(&name)
+    let is_unset = matches!(value, JsonValue::Null | JsonValue::Bool(false));
+    !is_unset && CACHE_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !KNOWN_FIELDS.contains(&name)
 }

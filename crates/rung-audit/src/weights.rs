@@ -1,6 +1,6 @@
-//! Where the size of the weights comes from: a number of bytes, bits per weight, or a file.
+//! The size of a model's weights, from a number of bytes, bits per weight, or a file.
 //!
-//! Files are read no further than their header: the `metadata.total_size` of a safetensors index, the length of a
+//! Of files only the size is read: the `metadata.total_size` of a safetensors index, the length of a
 //! safetensors or GGUF file.
 
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use crate::json::{self, JsonValue};
 use crate::{Audit, AuditError, parse_bytes};
 
-const INDEX: &str = "model.safetensors.index.json";
+const INDEX_FILE: &str = "model.safetensors.index.json";
 
 /// The size of the weights, as given by a user.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Weights {
-    /// So many bytes.
+    /// Bytes of all weights.
     Bytes(u64),
-    /// So many bits for each weight, such as `4.5bpw`.
+    /// Bits per weight, such as `4.5bpw`.
     BitsPerWeight(f64),
     /// A safetensors index, a safetensors or GGUF file, or a directory that holds one.
     File(PathBuf),
@@ -25,10 +25,11 @@ impl std::str::FromStr for Weights {
     type Err = AuditError;
 
     fn from_str(text: &str) -> Result<Self, AuditError> {
-        let refuse = |why: &str| AuditError::Request { text: text.chars().take(80).collect(), why: why.to_owned() };
         if let Some(bits) = text.trim().strip_suffix("bpw") {
             let bits = bits.trim().parse::<f64>().ok().filter(|bits| *bits > 0.0 && *bits <= 64.0);
-            return bits.map(Self::BitsPerWeight).ok_or_else(|| refuse("expected bits such as 4.5bpw, up to 64"));
+            return bits
+                .map(Self::BitsPerWeight)
+                .ok_or_else(|| AuditError::request(text, "expected bits such as 4.5bpw, up to 64"));
         }
         if let Ok(bytes) = parse_bytes(text) {
             return Ok(Self::Bytes(bytes));
@@ -37,7 +38,7 @@ impl std::str::FromStr for Weights {
         if path.exists() {
             Ok(Self::File(path))
         } else {
-            Err(refuse("expected bytes such as 17GiB, 4.5bpw, or a file"))
+            Err(AuditError::request(text, "expected bytes such as 17GiB, 4.5bpw, or a file"))
         }
     }
 }
@@ -65,9 +66,9 @@ impl Weights {
 /// The weights beside a model's config, if any: the index in its directory, or the GGUF file itself.
 pub fn find_weights(model: &str) -> Option<Weights> {
     let path = Path::new(model);
-    let is_gguf = path.extension().is_some_and(|end| end == "gguf");
-    let beside = if path.is_dir() { Some(path) } else { path.parent().filter(|_| path.is_file()) };
-    let index = beside.map(|folder| folder.join(INDEX)).filter(|index| index.is_file());
+    let is_gguf = path.extension().is_some_and(|extension| extension == "gguf");
+    let folder = if path.is_dir() { Some(path) } else { path.parent().filter(|_| path.is_file()) };
+    let index = folder.map(|folder| folder.join(INDEX_FILE)).filter(|index| index.is_file());
     match (is_gguf && path.is_file(), index) {
         (true, _) => Some(Weights::File(path.to_owned())),
         (false, index) => index.map(Weights::File),
@@ -75,16 +76,16 @@ pub fn find_weights(model: &str) -> Option<Weights> {
 }
 
 fn file_bytes(path: &Path) -> Result<u64, AuditError> {
-    let io = |error: std::io::Error| AuditError::Io { path: path.display().to_string(), why: error.to_string() };
-    let path = &if path.is_dir() { path.join(INDEX) } else { path.to_owned() };
-    let length = std::fs::metadata(path).map_err(io)?.len();
-    if path.extension().is_none_or(|end| end != "json") {
+    let io_error = |error: std::io::Error| AuditError::Io { path: path.display().to_string(), why: error.to_string() };
+    let path = &if path.is_dir() { path.join(INDEX_FILE) } else { path.to_owned() };
+    let length = std::fs::metadata(path).map_err(io_error)?.len();
+    if path.extension().is_none_or(|extension| extension != "json") {
         return Ok(length);
     }
     if length > json::MAX_BYTES {
         return Err(AuditError::TooLong { limit: json::MAX_BYTES });
     }
-    let text = std::fs::read_to_string(path).map_err(io)?;
+    let text = std::fs::read_to_string(path).map_err(io_error)?;
     let value = json::parse(&text)?;
     let size = value.get("metadata").and_then(|metadata| metadata.get("total_size"));
     let found = size.map_or_else(|| "nothing".to_owned(), JsonValue::describe);

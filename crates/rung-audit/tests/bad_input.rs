@@ -12,7 +12,7 @@ fn error(text: &str) -> String {
 const SIZES: &str = r#""hidden_size": 64, "num_attention_heads": 4"#;
 
 #[test]
-fn text_that_is_no_config() {
+fn malformed_text_is_an_error() {
     assert!(error("").contains("the text ends"));
     assert!(error("[1]").contains("found a list of 1, expected an object"));
     assert!(error(r#"{"num_hidden_layers": 3, "layer_types": ["full_atten"#).contains("the text ends inside quotes"));
@@ -25,17 +25,17 @@ fn text_that_is_no_config() {
 }
 
 #[test]
-fn bytes_that_are_no_text() {
+fn bytes_that_are_not_utf8_are_an_error() {
     let read = |bytes: &[u8]| audit_bytes(bytes, "test", &AuditOptions::default());
     assert_eq!(read(b"{\"a\": \"\xff\"}").unwrap_err(), AuditError::NotUtf8 { offset: 7 });
     // A byte-order mark is skipped; the other encodings' marks are not UTF-8.
-    let marked = b"\xef\xbb\xbf{\"model_type\": \"llama\", \"num_hidden_layers\": 1, \"hidden_size\": 8, \"num_attention_heads\": 2}";
-    assert_eq!(read(marked).unwrap().layer_letters(), "F");
+    let with_mark = b"\xef\xbb\xbf{\"model_type\": \"llama\", \"num_hidden_layers\": 1, \"hidden_size\": 8, \"num_attention_heads\": 2}";
+    assert_eq!(read(with_mark).unwrap().layer_letters(), "F");
     assert!(matches!(read(b"\xff\xfe{\0}\0").unwrap_err(), AuditError::NotUtf8 { offset: 0 }));
 }
 
 #[test]
-fn a_gigabyte_is_not_read() {
+fn endless_input_is_rejected_at_the_limit() {
     struct Endless;
     impl Read for Endless {
         fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
@@ -50,7 +50,7 @@ fn a_gigabyte_is_not_read() {
 }
 
 #[test]
-fn numbers_out_of_range() {
+fn numbers_out_of_range_are_errors_that_name_the_field() {
     for (field, found, path) in [
         (r#""num_hidden_layers": -1"#, "found -1", "`num_hidden_layers`"),
         (
@@ -84,45 +84,49 @@ fn numbers_out_of_range() {
 }
 
 #[test]
-fn totals_that_do_not_fit() {
+fn totals_beyond_64_bits_are_errors() {
     let text = r#"{"model_type": "llama", "num_hidden_layers": 65536, "hidden_size": 16777216, "num_attention_heads": 16777216,
         "num_key_value_heads": 16777216, "head_dim": 16777216}"#;
     assert!(error(text).contains("does not fit 64 bits"));
-    let refused =
+    let message =
         audit_text("{}", "test", &AuditOptions { context: 0, ..AuditOptions::default() }).unwrap_err().to_string();
-    assert!(refused.contains("a context has 1 to"));
+    assert!(message.contains("a context has 1 to"));
 }
 
 #[test]
-fn lists_of_the_wrong_length_or_kind() {
-    let layers = |fields: &str| error(&format!(r#"{{"text_config": {{"num_hidden_layers": 3, {SIZES}, {fields}}}}}"#));
-    let message = layers(r#""layer_types": ["full_attention"]"#);
+fn lists_of_the_wrong_length_or_type_are_errors() {
+    let error_with =
+        |fields: &str| error(&format!(r#"{{"text_config": {{"num_hidden_layers": 3, {SIZES}, {fields}}}}}"#));
+    let message = error_with(r#""layer_types": ["full_attention"]"#);
     assert_eq!(
         message,
         "fields `text_config.layer_types` and `text_config.num_hidden_layers` contradict each other: the first has 1 entries, the second says 3 layers"
     );
-    let message = layers(r#""layer_types": ["full_attention", 7, "full_attention"]"#);
+    let message = error_with(r#""layer_types": ["full_attention", 7, "full_attention"]"#);
     assert_eq!(message, "field `text_config.layer_types[1]`: found 7, expected a word");
-    assert!(layers(r#""layer_types": "full""#).contains("found the text \"full\", expected a list"));
+    assert!(error_with(r#""layer_types": "full""#).contains("found the text \"full\", expected a list"));
     assert!(
-        layers(r#""attn_type_list": [0, 1, 2]"#).contains("`text_config.attn_type_list[2]`: found 2, expected 0 or 1")
+        error_with(r#""attn_type_list": [0, 1, 2]"#)
+            .contains("`text_config.attn_type_list[2]`: found 2, expected 0 or 1")
     );
-    assert!(layers(r#""full_attn_idxs": [0, 3]"#).contains("found 3, expected a layer from 0 to 2"));
-    assert!(layers(r#""full_attn_idxs": [1, 1]"#).contains("found 1 a second time"));
-    assert!(layers(r#""hybrid_override_pattern": "M*""#).contains("the first has 2 entries, the second says 3 layers"));
-    assert!(layers(r#""full_attention_interval": 0"#).contains("found 0, expected a whole number from 1"));
+    assert!(error_with(r#""full_attn_idxs": [0, 3]"#).contains("found 3, expected a layer from 0 to 2"));
+    assert!(error_with(r#""full_attn_idxs": [1, 1]"#).contains("found 1 a second time"));
     assert!(
-        layers(r#""attn_layer_period": 2, "attn_layer_offset": 2"#)
+        error_with(r#""hybrid_override_pattern": "M*""#).contains("the first has 2 entries, the second says 3 layers")
+    );
+    assert!(error_with(r#""full_attention_interval": 0"#).contains("found 0, expected a whole number from 1"));
+    assert!(
+        error_with(r#""attn_layer_period": 2, "attn_layer_offset": 2"#)
             .contains("`text_config.attn_layer_offset`: found 2")
     );
-    assert!(layers(r#""num_kv_shared_layers": 3, "model_type": "llama""#).contains("fewer than 3 layers"));
-    assert!(layers(r#""compress_ratios": [0, 4]"#).contains("has 2 entries"));
-    assert!(layers(r#""block_configs": [{}, {}, {}]"#).contains("`text_config.block_configs[0].attention`"));
-    assert!(layers(r#""attn": 3, "model_type": "gla""#).contains("found 3, expected an object"));
+    assert!(error_with(r#""num_kv_shared_layers": 3, "model_type": "llama""#).contains("fewer than 3 layers"));
+    assert!(error_with(r#""compress_ratios": [0, 4]"#).contains("has 2 entries"));
+    assert!(error_with(r#""block_configs": [{}, {}, {}]"#).contains("`text_config.block_configs[0].attention`"));
+    assert!(error_with(r#""attn": 3, "model_type": "gla""#).contains("found 3, expected an object"));
 }
 
 #[test]
-fn fields_that_contradict_each_other() {
+fn contradicting_fields_are_errors() {
     let text = format!(
         r#"{{"num_hidden_layers": 4, {SIZES}, "full_attention_interval": 2,
             "layer_types": ["linear_attention", "full_attention", "full_attention", "linear_attention"],
@@ -139,22 +143,22 @@ fn fields_that_contradict_each_other() {
 }
 
 #[test]
-fn names_that_lead_nowhere() {
-    let named = |name: &str| audit_named(name, &AuditOptions::default()).unwrap_err().to_string();
+fn unknown_names_are_errors_with_a_hint() {
+    let error_for = |name: &str| audit_named(name, &AuditOptions::default()).unwrap_err().to_string();
     assert_eq!(
-        named("qwen3.5-9c"),
+        error_for("qwen3.5-9c"),
         "there is no file, directory or preset `qwen3.5-9c`; did you mean the preset `qwen3.5-9b`?"
     );
-    assert_eq!(named("no/such/file.json"), "there is no file, directory or preset `no/such/file.json`");
+    assert_eq!(error_for("no/such/file.json"), "there is no file, directory or preset `no/such/file.json`");
     let empty = std::env::temp_dir().join(format!("rung-audit-empty-{}", std::process::id()));
     std::fs::create_dir_all(&empty).unwrap();
-    let message = named(empty.to_str().unwrap());
+    let message = error_for(empty.to_str().unwrap());
     std::fs::remove_dir(&empty).unwrap();
     assert!(message.contains("config.json"), "{message}");
 }
 
 #[test]
-fn the_deepest_stack_is_quick() {
+fn deepest_stack_is_audited_within_seconds() {
     let words = vec!["\"full_attention\",\"linear_attention\""; 32_768].join(",");
     let text = format!(
         r#"{{"num_hidden_layers": 65536, {SIZES}, "layer_types": [{words}],

@@ -4,25 +4,25 @@ use std::path::Path;
 
 use rung_audit::{AttentionScope, Audit, AuditOptions, audit_path, audit_text, dialect};
 
-fn file(name: &str) -> Audit {
+fn audit_file(name: &str) -> Audit {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
     audit_path(&path, &AuditOptions::default()).unwrap()
 }
 
-fn text(text: &str) -> Audit {
+fn audit_config(text: &str) -> Audit {
     audit_text(text, "test", &AuditOptions::default()).unwrap()
 }
 
-/// A config of one line, with attention sizes that need no thought: 2 * 2 * 4 numbers, 32 bytes, per token.
-fn with(fields: &str) -> Audit {
-    text(&format!(
+/// Audits a six-layer config with extra fields; a full layer caches 2 * 2 * 4 numbers, 32 bytes, per token.
+fn audit_with(fields: &str) -> Audit {
+    audit_config(&format!(
         r#"{{"num_hidden_layers": 6, "hidden_size": 32, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 4, {fields}}}"#
     ))
 }
 
 #[test]
-fn nemotron_style_pattern() {
-    let audit = file("nemotron-style.json");
+fn nemotron_pattern_gives_layers_and_cache() {
+    let audit = audit_file("nemotron-style.json");
     assert_eq!(audit.layer_letters(), "r.rF.r.rF.");
     assert_eq!(audit.layers[6].feed_forward.word(), "moe");
     assert_eq!(audit.layers[0].recurrent, Some("mamba2"));
@@ -32,12 +32,12 @@ fn nemotron_style_pattern() {
     assert_eq!(cache.per_token, 2 * 2 * 2 * 32 * 2);
     assert_eq!(cache.state, 4 * (8 * 64 * 16 * 4 + 3 * (512 + 2 * 2 * 16) * 2));
     assert_eq!(audit.all_full.unwrap().rungs, 5);
-    assert!(audit.assumed.iter().any(|note| note.contains("Multi-token-prediction layers (1)")));
+    assert!(audit.assumptions.iter().any(|note| note.contains("Multi-token-prediction layers (1)")));
 }
 
 #[test]
-fn kimi_style_lists_count_from_one() {
-    let audit = file("kimi-style.json");
+fn kimi_lists_count_from_one() {
+    let audit = audit_file("kimi-style.json");
     assert_eq!(audit.layer_letters(), "rrrFrrF");
     assert_eq!(audit.layers[6].decided_by, "linear_attn_config.full_attn_layers");
     let cache = audit.cache.unwrap();
@@ -48,49 +48,49 @@ fn kimi_style_lists_count_from_one() {
 }
 
 #[test]
-fn kimi_style_lists_may_move_their_base() {
+fn kimi_lists_accept_an_index_base_of_zero() {
     let config = |lists: &str| {
         format!(
             r#"{{"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4,
                 "linear_attn_config": {{{lists}, "num_heads": 4, "head_dim": 16}}}}"#
         )
     };
-    let moved = r#""kda_layer_index_base": 0, "kda_layers": [0, 1, 2], "full_attn_layers": [4]"#;
-    assert_eq!(text(&config(moved)).layer_letters(), "rrrF");
-    let both = r#""kda_layer_index_base": 0, "kda_layers": [0, 1, 2], "full_attn_layers": [3]"#;
-    assert_eq!(text(&config(both)).layer_letters(), "rrrF");
-    let gap = r#""kda_layers": [1, 2], "full_attn_layers": [4]"#;
-    let error = audit_text(&config(gap), "test", &AuditOptions::default()).unwrap_err().to_string();
+    let zero_based_kda = r#""kda_layer_index_base": 0, "kda_layers": [0, 1, 2], "full_attn_layers": [4]"#;
+    assert_eq!(audit_config(&config(zero_based_kda)).layer_letters(), "rrrF");
+    let zero_based = r#""kda_layer_index_base": 0, "kda_layers": [0, 1, 2], "full_attn_layers": [3]"#;
+    assert_eq!(audit_config(&config(zero_based)).layer_letters(), "rrrF");
+    let missing_layer = r#""kda_layers": [1, 2], "full_attn_layers": [4]"#;
+    let error = audit_text(&config(missing_layer), "test", &AuditOptions::default()).unwrap_err().to_string();
     assert!(error.contains("layer 3 (from 1) is in neither of them"), "{error}");
 }
 
 #[test]
-fn mimo_style_list_is_inverted_and_has_two_geometries() {
-    let audit = file("mimo-style.json");
+fn mimo_pattern_marks_windows_with_one_and_has_two_head_sizes() {
+    let audit = audit_file("mimo-style.json");
     assert_eq!(audit.layer_letters(), "FWWWWF");
     let cache = audit.cache.unwrap();
     assert_eq!(cache.per_token, 2 * 2 * (96 + 64) * 2);
     assert_eq!(cache.window, 4 * 128 * 4 * (96 + 64) * 2);
-    // Windows right after the first full layer earn the extra hop.
+    // Windows right after the first full layer give the extra hop.
     assert_eq!(audit.capacity.unwrap().rungs, 2);
 }
 
 #[test]
-fn falcon_h1_style_layers_are_both() {
-    let audit = file("falcon-h1-style.json");
+fn falcon_h1_layers_have_attention_and_recurrence() {
+    let audit = audit_file("falcon-h1-style.json");
     assert_eq!(audit.layer_letters(), "PPPP");
     assert_eq!((audit.layers[0].attention, audit.layers[0].recurrent), (Some(AttentionScope::Full), Some("mamba2")));
     assert_eq!(audit.layers[0].decided_by, "model_type");
     let (capacity, cache) = (audit.capacity.unwrap(), audit.cache.unwrap());
-    // State beside attention earns nothing.
+    // State in parallel with attention gives no extra hop.
     assert_eq!((capacity.full, capacity.extra_hop, capacity.rungs), (4, false, 3));
     assert_eq!(cache.per_token, 4 * 2 * 2 * 64 * 2);
     assert_eq!(cache.state, 4 * (384 * 64 * 4 + 3 * (384 + 2 * 64) * 2));
 }
 
 #[test]
-fn all_windows_have_no_rung() {
-    let audit = file("all-window.json");
+fn stack_of_windows_has_no_rung() {
+    let audit = audit_file("all-window.json");
     assert_eq!(audit.layer_letters(), "WWWWW");
     let (capacity, cache) = (audit.capacity.unwrap(), audit.cache.unwrap());
     assert_eq!((capacity.full, capacity.rungs), (0, 0));
@@ -99,32 +99,34 @@ fn all_windows_have_no_rung() {
 }
 
 #[test]
-fn an_unknown_word_is_listed_with_its_index() {
-    let audit = file("unknown-word.json");
+fn unknown_word_is_reported_with_its_index() {
+    let audit = audit_file("unknown-word.json");
     assert_eq!(audit.layer_letters(), "FW?F");
     assert_eq!(audit.unknown, ["layer 2: `layer_types[2]` is \"telepathic_attention\", a word that no dialect knows"]);
     assert_eq!((audit.capacity, audit.cache), (None, None));
 }
 
 #[test]
-fn an_unknown_architecture_is_unknown_and_lists_what_was_looked_for() {
-    let audit =
-        text(r#"{"model_type": "nobody_knows", "num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4}"#);
+fn unknown_architecture_reports_the_fields_looked_for() {
+    let audit = audit_config(
+        r#"{"model_type": "nobody_knows", "num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4}"#,
+    );
     assert!(audit.layers.is_empty());
     assert!(
         audit.unknown[0].contains("`nobody_knows`") && audit.unknown[0].contains("layer_types"),
         "{:?}",
         audit.unknown
     );
-    // Nor does the model's own name decide anything.
-    let named = text(r#"{"_name_or_path": "meta-llama/Llama-3.1-8B", "num_hidden_layers": 4}"#);
+    // The model's own name does not decide either.
+    let named = audit_config(r#"{"_name_or_path": "meta-llama/Llama-3.1-8B", "num_hidden_layers": 4}"#);
     assert_eq!(named.unknown.len(), 1);
 }
 
 #[test]
 fn known_layers_without_sizes_still_have_rungs() {
-    let audit =
-        text(r#"{"num_hidden_layers": 3, "layer_types": ["linear_attention", "full_attention", "full_attention"]}"#);
+    let audit = audit_config(
+        r#"{"num_hidden_layers": 3, "layer_types": ["linear_attention", "full_attention", "full_attention"]}"#,
+    );
     assert_eq!(audit.layer_letters(), "rFF");
     assert_eq!(audit.capacity.unwrap().rungs, 2);
     assert_eq!(audit.cache, None);
@@ -133,9 +135,9 @@ fn known_layers_without_sizes_still_have_rungs() {
 }
 
 #[test]
-fn the_linear_word_goes_by_the_size_fields() {
+fn size_fields_decide_what_linear_attention_is() {
     let name = |fields: &str| {
-        let audit = with(&format!(
+        let audit = audit_with(&format!(
             r#""layer_types": ["linear_attention","linear_attention","full_attention","linear_attention","linear_attention","full_attention"], {fields}"#
         ));
         (audit.layers[0].recurrent, audit.unknown.len())
@@ -150,8 +152,8 @@ fn the_linear_word_goes_by_the_size_fields() {
 }
 
 #[test]
-fn dialects_that_give_strips() {
-    for (fields, strip) in [
+fn each_dialect_gives_the_expected_layer_letters() {
+    for (fields, letters) in [
         (
             r#""full_attention_interval": 3, "linear_num_value_heads": 2, "linear_key_head_dim": 4, "linear_value_head_dim": 4"#,
             "rrFrrF",
@@ -219,13 +221,13 @@ fn dialects_that_give_strips() {
             "PprW.S",
         ),
     ] {
-        assert_eq!(with(fields).layer_letters(), strip, "{fields}");
+        assert_eq!(audit_with(fields).layer_letters(), letters, "{fields}");
     }
 }
 
 #[test]
-fn no_op_layers_keep_nothing_and_groups_set_the_heads() {
-    let audit = with(
+fn no_op_layers_have_no_cache_and_group_sizes_set_kv_heads() {
+    let audit = audit_with(
         r#""block_configs": [{"attention": {"no_op": true}}, {"attention": {"n_heads_in_group": 4}}, {"attention": {"no_op": true}},
            {"attention": {"n_heads_in_group": 8}}, {"attention": {"no_op": true}}, {"attention": {"no_op": true}}]"#,
     );
@@ -235,18 +237,18 @@ fn no_op_layers_keep_nothing_and_groups_set_the_heads() {
 }
 
 #[test]
-fn zaya_attends_behind_a_convolution() {
-    let audit = with(r#""model_type": "zaya", "cca_time0": 2, "cca_time1": 2"#);
+fn zaya_has_a_convolution_before_attention() {
+    let audit = audit_with(r#""model_type": "zaya", "cca_time0": 2, "cca_time1": 2"#);
     let (capacity, cache) = (audit.capacity.unwrap(), audit.cache.unwrap());
-    // The convolution in front of the first layer is state in block 0.
+    // The convolution before the first attention is state in block 0.
     assert_eq!((capacity.full, capacity.extra_hop, capacity.rungs), (6, true, 6));
     // Two inputs of the convolutions over queries and keys, and half of the values of the token before.
     assert_eq!(cache.state, 6 * (2 * (8 + 2) * 4 + 2 * 4 / 2) * 2);
 }
 
 #[test]
-fn baichuan_convolutions_earn_nothing() {
-    let audit = with(
+fn baichuan_convolutions_give_no_extra_hop() {
+    let audit = audit_with(
         r#""sliding_window_layers": [4], "num_swa_attention_heads": 4, "num_swa_key_value_heads": 1, "sliding_window": 8, "conv_window": 2"#,
     );
     let capacity = audit.capacity.unwrap();
@@ -256,11 +258,11 @@ fn baichuan_convolutions_earn_nothing() {
 
 #[test]
 fn zamba_attention_feeds_its_mamba() {
-    let audit = with(
+    let audit = audit_with(
         r#""layers_block_type": ["hybrid", "hybrid", "mamba", "mamba", "hybrid", "mamba"], "num_mem_blocks": 1,
            "n_mamba_heads": 4, "mamba_d_state": 4, "mamba_headdim": 16"#,
     );
-    // The recurrence after the first attention stands in block 1, though both are one layer of the config.
+    // The recurrence after the first attention is in block 1, though both are one layer of the config.
     let capacity = audit.capacity.unwrap();
     assert_eq!((capacity.full, capacity.extra_hop, capacity.rungs), (3, true, 3));
     assert_eq!(audit.layers.len(), 6);
@@ -270,7 +272,7 @@ fn zamba_attention_feeds_its_mamba() {
 
 #[test]
 fn hymba_layers_share_caches() {
-    let audit = with(
+    let audit = audit_with(
         r#""global_attn_idx": [0, 5], "kv_reuse_group": [[1, 2], [3, 4]], "sliding_window": 8, "mamba_d_state": 4"#,
     );
     let cache = audit.cache.unwrap();
@@ -279,7 +281,7 @@ fn hymba_layers_share_caches() {
 
 #[test]
 fn layers_may_differ_in_heads() {
-    let audit = text(
+    let audit = audit_config(
         r#"{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 32, "head_dim": 4,
             "num_attention_heads": [4, 8], "num_key_value_heads": [1, 4]}"#,
     );
@@ -289,7 +291,7 @@ fn layers_may_differ_in_heads() {
 
 #[test]
 fn nested_models_are_found_beside_vision_towers() {
-    let audit = text(
+    let audit = audit_config(
         r#"{"model_type": "wrapper", "vision_config": {"num_hidden_layers": 99, "model_type": "siglip"},
             "text_config": {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2}}"#,
     );
@@ -298,7 +300,7 @@ fn nested_models_are_found_beside_vision_towers() {
 }
 
 #[test]
-fn every_dialect_explains_itself() {
+fn every_dialect_lists_fields_and_families() {
     for dialect in dialect::DIALECTS {
         assert!(!dialect.fields.is_empty() && !dialect.families.is_empty(), "{}", dialect.name);
     }
@@ -306,11 +308,11 @@ fn every_dialect_explains_itself() {
 }
 
 #[test]
-fn layer_types_win_over_the_pattern_that_transformers_saves() {
+fn layer_types_override_the_pattern_saved_by_transformers() {
     let types = r#""layer_types": ["sliding_attention", "full_attention", "full_attention", "full_attention", "full_attention", "full_attention"]"#;
-    let audit = with(&format!(r#"{types}, "_sliding_window_pattern": 6, "sliding_window": 8"#));
+    let audit = audit_with(&format!(r#"{types}, "_sliding_window_pattern": 6, "sliding_window": 8"#));
     assert_eq!(audit.layer_letters(), "WFFFFF");
-    // Without the underscore it is a field that somebody wrote, and contradicts the list.
+    // Without the underscore the field counts and contradicts the list.
     let text = format!(
         r#"{{"num_hidden_layers": 6, "hidden_size": 32, "num_attention_heads": 8, "sliding_window_pattern": 6, "sliding_window": 8, {types}}}"#
     );
@@ -318,15 +320,15 @@ fn layer_types_win_over_the_pattern_that_transformers_saves() {
 }
 
 #[test]
-fn olmo_hybrid_allows_negative_eigenvalues_unless_told_not_to() {
+fn olmo_hybrid_allows_negative_eigenvalues_by_default() {
     let sizes = r#""linear_num_key_heads": 4, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8"#;
     let types = r#""layer_types": ["linear_attention", "linear_attention", "linear_attention", "linear_attention", "linear_attention", "full_attention"]"#;
-    let negative = |more: &str| {
-        let audit = with(&format!("{sizes}, {types}{more}"));
+    let allows_negative = |fields: &str| {
+        let audit = audit_with(&format!("{sizes}, {types}{fields}"));
         audit.layers[0].plan_layers[0].mixers[0].flag("negative")
     };
-    assert_eq!(negative(""), Some(false));
-    assert_eq!(negative(r#", "model_type": "olmo_hybrid""#), Some(true));
-    assert_eq!(negative(r#", "model_type": "olmo_hybrid", "linear_allow_neg_eigval": false"#), Some(false));
-    assert_eq!(negative(r#", "linear_allow_neg_eigval": true"#), Some(true));
+    assert_eq!(allows_negative(""), Some(false));
+    assert_eq!(allows_negative(r#", "model_type": "olmo_hybrid""#), Some(true));
+    assert_eq!(allows_negative(r#", "model_type": "olmo_hybrid", "linear_allow_neg_eigval": false"#), Some(false));
+    assert_eq!(allows_negative(r#", "linear_allow_neg_eigval": true"#), Some(true));
 }

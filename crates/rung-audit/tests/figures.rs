@@ -1,11 +1,11 @@
-//! Every preset against what is known of it: published cache sizes to the byte, full layers, rungs, strips.
+//! Every preset's cache size, full layers, rungs and layer letters against known values.
 
 use rung_audit::{AuditOptions, audit_preset, presets};
 
 const KIB: u64 = 1024;
 
-/// Growing bytes per token, fixed state bytes, window bytes; bf16 keys and values, fp32 state, bf16 convolutions.
-const FIGURES: [(&str, u64, u64, u64); 11] = [
+/// Published bytes per token, state bytes and window bytes; bf16 keys and values, fp32 state, bf16 convolutions.
+const CACHE_BYTES: [(&str, u64, u64, u64); 11] = [
     ("qwen3.5-9b", 32_768, 51_511_296, 0),
     ("lfm2-1.2b", 12_288, 81_920, 0),
     ("jamba-v0.1", 16_384, 16_056_320, 0),
@@ -19,9 +19,9 @@ const FIGURES: [(&str, u64, u64, u64); 11] = [
     ("mamba2-2.7b", 0, 165_856 * KIB, 0),
 ];
 
-/// Full layers, rungs, and the strip: F full, S sparse, P full beside a recurrence, W window, r recurrent, . no mixer.
+/// Full layers, rungs, and layer letters: F full, S sparse, P full in parallel with a recurrence, W window, r recurrent, . no mixer.
 #[rustfmt::skip]
-const STRIPS: &[(&str, usize, usize, &str)] = &[
+const LAYERS: &[(&str, usize, usize, &str)] = &[
     ("bamba-9b", 3, 3, "rrrrrrrrrFrrrrrrrrFrrrrrrrrFrrrr"),
     ("deepseek-v3.2", 61, 60, "SSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSS"),
     ("deepseek-v4-flash", 41, 41, "WWSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSS"),
@@ -77,33 +77,33 @@ const STRIPS: &[(&str, usize, usize, &str)] = &[
 ];
 
 #[test]
-fn published_cache_sizes_to_the_byte() {
-    for (name, per_token, state, window) in FIGURES {
+fn cache_sizes_equal_the_published_ones() {
+    for (name, per_token, state, window) in CACHE_BYTES {
         let cache = audit_preset(name, &AuditOptions::default()).unwrap().cache.unwrap();
         assert_eq!((cache.per_token, cache.state, cache.window), (per_token, state, window), "{name}");
     }
 }
 
 #[test]
-fn full_layers_rungs_and_strip_of_every_preset() {
-    assert_eq!(presets().len(), STRIPS.len());
-    for &(name, full, rungs, strip) in STRIPS {
+fn every_preset_has_the_expected_layers_and_rungs() {
+    assert_eq!(presets().len(), LAYERS.len());
+    for &(name, full, rungs, letters) in LAYERS {
         let audit = audit_preset(name, &AuditOptions::default()).unwrap();
         assert_eq!(audit.unknown, Vec::<String>::new(), "{name}");
-        assert_eq!(audit.layer_letters(), strip, "{name}");
+        assert_eq!(audit.layer_letters(), letters, "{name}");
         let capacity = audit.capacity.unwrap();
         assert_eq!((capacity.full, capacity.rungs), (full, rungs), "{name}");
     }
 }
 
 #[test]
-fn sizes_follow_context_and_precision() {
-    let at = |name: &str, options: AuditOptions| audit_preset(name, &options).unwrap().cache.unwrap();
-    // A window is charged no more tokens than there are.
-    let short = at("gpt-oss-20b", AuditOptions { context: 100, ..AuditOptions::default() });
-    assert_eq!(short.window, 12 * 100 * 2048);
-    assert_eq!(short.total, 100 * 24_576 + short.window);
-    let small = at(
+fn cache_size_depends_on_context_and_dtype() {
+    let cache = |name: &str, options: AuditOptions| audit_preset(name, &options).unwrap().cache.unwrap();
+    // A window holds no more tokens than the context has.
+    let short_context = cache("gpt-oss-20b", AuditOptions { context: 100, ..AuditOptions::default() });
+    assert_eq!(short_context.window, 12 * 100 * 2048);
+    assert_eq!(short_context.total, 100 * 24_576 + short_context.window);
+    let low_precision = cache(
         "qwen3.5-9b",
         AuditOptions {
             kv_dtype: "fp8".parse().unwrap(),
@@ -111,31 +111,31 @@ fn sizes_follow_context_and_precision() {
             ..AuditOptions::default()
         },
     );
-    assert_eq!(small.per_token, 16_384);
+    assert_eq!(low_precision.per_token, 16_384);
     // 24 layers: half the state, the convolutions as before.
-    assert_eq!(small.state, 24 * (32 * 128 * 128 * 2 + 3 * 8192 * 2));
+    assert_eq!(low_precision.state, 24 * (32 * 128 * 128 * 2 + 3 * 8192 * 2));
 }
 
 #[test]
-fn special_caches() {
-    let at = |name: &str| audit_preset(name, &AuditOptions::default()).unwrap();
-    // The last ten layers read earlier caches: four full layers and sixteen windows keep one.
-    let shared = at("gemma-3n-e2b").cache.unwrap();
+fn shared_latent_and_compressed_caches_have_the_expected_size() {
+    let preset = |name: &str| audit_preset(name, &AuditOptions::default()).unwrap();
+    // The last ten layers read earlier caches: four full layers and sixteen windows have one.
+    let shared = preset("gemma-3n-e2b").cache.unwrap();
     assert_eq!((shared.per_token, shared.window), (4 * 2048, 16 * 512 * 2048));
     // Full layers have their own heads: 2 of 512 against 8 of 256.
-    let two = at("gemma-4-26b-a4b").cache.unwrap();
-    assert_eq!((two.per_token, two.window), (5 * 2 * 2 * 512 * 2, 25 * 1024 * 2 * 8 * 256 * 2));
-    // Latent and index key; index keys only where the choice is a layer's own.
-    assert_eq!(at("deepseek-v3.2").cache.unwrap().per_token, 61 * (512 + 64 + 128) * 2);
-    assert_eq!(at("glm-5.2").cache.unwrap().per_token, 78 * (512 + 64) * 2 + 21 * 128 * 2);
+    let two_head_sizes = preset("gemma-4-26b-a4b").cache.unwrap();
+    assert_eq!((two_head_sizes.per_token, two_head_sizes.window), (5 * 2 * 2 * 512 * 2, 25 * 1024 * 2 * 8 * 256 * 2));
+    // Latent and rotary key; index keys only in layers with their own indexer.
+    assert_eq!(preset("deepseek-v3.2").cache.unwrap().per_token, 61 * (512 + 64 + 128) * 2);
+    assert_eq!(preset("glm-5.2").cache.unwrap().per_token, 78 * (512 + 64) * 2 + 21 * 128 * 2);
     // One entry of 512 for 4 tokens with its index key, or for 128 tokens; and a window of single tokens everywhere.
-    let compressed = at("deepseek-v4-flash").cache.unwrap();
+    let compressed = preset("deepseek-v4-flash").cache.unwrap();
     assert_eq!(compressed.per_token, 21 * (512 + 128) / 4 * 2 + 20 * 512 / 128 * 2);
     assert_eq!(compressed.window, 43 * 128 * 512 * 2);
 }
 
 #[test]
-fn mamba_sizes_are_those_that_are_built() {
+fn mamba_state_uses_the_real_inner_width() {
     // `expand` says 16, the inner width is 8192.
     let falcon = audit_preset("falcon-mamba-7b", &AuditOptions::default()).unwrap().cache.unwrap();
     assert_eq!(falcon.state, 64 * (8192 * 16 * 4 + 3 * 8192 * 2));

@@ -1,4 +1,4 @@
-//! Mutated configs and headers: whatever comes, an audit or an error, soon.
+//! Mutated configs and headers give an audit or an error, without a panic.
 
 mod common;
 
@@ -7,15 +7,15 @@ use proptest::prelude::*;
 use rung_audit::report::{html, json, text};
 use rung_audit::{AuditOptions, audit_bytes, preset_text, presets, what_if};
 
-/// The config of a preset, without its wrapper.
+/// The config of a preset, without the preset's other fields.
 fn config(index: usize) -> String {
     let name = presets().nth(index % presets().len()).unwrap();
     let value: serde_json::Value = serde_json::from_str(preset_text(name).unwrap()).unwrap();
     value["config"].to_string()
 }
 
-/// An audit of anything ends, and so does every report of it.
-fn survives(bytes: &[u8]) {
+/// Audits the bytes and, if they are a config, runs every report and edit; passes unless something panics.
+fn exercise(bytes: &[u8]) {
     let options = AuditOptions::default();
     let Ok(audit) = audit_bytes(bytes, "fuzz", &options) else { return };
     let _ = (
@@ -29,8 +29,8 @@ fn survives(bytes: &[u8]) {
     let _ = rung_audit::placement::search(&audit, 1 << 30, &options);
 }
 
-/// Values that configs should not hold but do.
-fn odd() -> impl Strategy<Value = String> {
+/// Unusual values that occur in configs.
+fn unusual_value() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("null".to_owned()),
         Just("-1".to_owned()),
@@ -53,57 +53,57 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn bytes_of_a_config_are_changed(index in 0_usize..64, edits in prop::collection::vec((any::<usize>(), any::<u8>()), 0..6), cut in any::<usize>()) {
+    fn config_with_changed_bytes_does_not_panic(index in 0_usize..64, edits in prop::collection::vec((any::<usize>(), any::<u8>()), 0..6), cut in any::<usize>()) {
         let mut bytes = config(index).into_bytes();
-        for (place, byte) in edits {
+        for (offset, byte) in edits {
             let length = bytes.len();
-            bytes[place % length] = byte;
+            bytes[offset % length] = byte;
         }
         bytes.truncate(if cut % 3 == 0 { cut % (bytes.len() + 1) } else { bytes.len() });
-        survives(&bytes);
+        exercise(&bytes);
     }
 
     #[test]
-    fn fields_of_a_config_are_changed(index in 0_usize..64, other in 0_usize..64, picks in prop::collection::vec((any::<usize>(), odd()), 1..4)) {
+    fn config_with_changed_fields_does_not_panic(index in 0_usize..64, other in 0_usize..64, replacements in prop::collection::vec((any::<usize>(), unusual_value()), 1..4)) {
         let parse = |index| serde_json::from_str::<serde_json::Value>(&config(index)).unwrap();
-        let flat = |value: serde_json::Value| match value.get("text_config") {
+        let model_fields = |value: serde_json::Value| match value.get("text_config") {
             Some(inner) => inner.clone(),
             None => value,
         };
         let mut fields: Vec<(String, String)> = Vec::new();
-        for value in [flat(parse(index)), flat(parse(other))] {
+        for value in [model_fields(parse(index)), model_fields(parse(other))] {
             for (key, value) in value.as_object().unwrap() {
                 if !fields.iter().any(|(known, _)| known == key) {
                     fields.push((key.clone(), value.to_string()));
                 }
             }
         }
-        for (place, value) in picks {
+        for (position, value) in replacements {
             let count = fields.len();
-            fields[place % count].1 = value;
+            fields[position % count].1 = value;
         }
         let fields: Vec<String> = fields.iter().map(|(key, value)| format!("\"{key}\":{value}")).collect();
-        survives(format!("{{{}}}", fields.join(",")).as_bytes());
+        exercise(format!("{{{}}}", fields.join(",")).as_bytes());
     }
 
     #[test]
-    fn bytes_of_a_header_are_changed(edits in prop::collection::vec((any::<usize>(), any::<u8>()), 0..6), cut in any::<usize>()) {
+    fn gguf_header_with_changed_bytes_does_not_panic(edits in prop::collection::vec((any::<usize>(), any::<u8>()), 0..6), cut in any::<usize>()) {
         let mut bytes = qwen(20, &[
             ("qwen35.attention.recurrent_layers", Meta::Flags(vec![true, true, true, false, true, true, true, false])),
             ("qwen35.feed_forward_length", Meta::Numbers(vec![4; 8])),
         ]);
-        for (place, byte) in edits {
+        for (offset, byte) in edits {
             let length = bytes.len();
-            bytes[place % length] = byte;
+            bytes[offset % length] = byte;
         }
         bytes.truncate(if cut % 3 == 0 { cut % (bytes.len() + 1) } else { bytes.len() });
-        survives(&bytes);
+        exercise(&bytes);
     }
 
     #[test]
-    fn any_bytes_and_any_edit(bytes in prop::collection::vec(any::<u8>(), 0..200), edit in "[a-z0-9=:, -]{0,20}") {
-        survives(&bytes);
-        survives(&[b"GGUF".as_slice(), &bytes].concat());
+    fn random_bytes_and_edits_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), edit in "[a-z0-9=:, -]{0,20}") {
+        exercise(&bytes);
+        exercise(&[b"GGUF".as_slice(), &bytes].concat());
         let audit = rung_audit::audit_preset("lfm2-1.2b", &AuditOptions::default()).unwrap();
         let _ = what_if::apply(&audit, &edit, &AuditOptions::default());
     }

@@ -1,4 +1,4 @@
-//! Layouts and sizes that were once unknown, refused or read too low, one small config each.
+//! Regression tests: layouts and sizes that were once unknown, rejected or counted too low, one small config each.
 
 use rung_audit::{Audit, AuditOptions, audit_text};
 
@@ -30,7 +30,7 @@ fn indexed_attention_is_token_sparse_over_latents() {
 }
 
 #[test]
-fn pooled_index_keys_keep_keys_gates_and_a_mark() {
+fn pooled_index_keys_cache_keys_gates_and_a_flag() {
     let words = r#""layer_types": ["indexed_attention", "full_attention", "full_attention", "full_attention"]"#;
     let audit = fully_known(&format!(r#"{words}, {LATENT}, {INDEX}, "index_kpool": 2"#));
     assert_eq!(audit.cache.unwrap().per_token, (4 * (8 + 2) + 2 * 6 + 1) * 2);
@@ -47,13 +47,13 @@ fn query_sparse_attention_keeps_index_keys_beside_keys_and_values() {
             "{word}"
         );
     }
-    let without =
+    let without_sizes =
         read(r#""layer_types": ["qwen_sparse_attention", "full_attention", "full_attention", "full_attention"]"#);
-    assert!(without.unwrap().unknown[0].contains("indexer_head_dim"));
+    assert!(without_sizes.unwrap().unknown[0].contains("indexer_head_dim"));
 }
 
 #[test]
-fn delta_rule_sizes_under_plain_names() {
+fn kda_sizes_are_read_from_flat_names() {
     let fields = r#""layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
         "linear_num_heads": 2, "linear_head_dim": 6, "linear_conv_kernel_dim": 4"#;
     let audit = fully_known(fields);
@@ -62,7 +62,7 @@ fn delta_rule_sizes_under_plain_names() {
 }
 
 #[test]
-fn a_rotary_key_may_be_empty() {
+fn rope_head_dim_of_zero_is_accepted() {
     let fields = r#""model_type": "deepseek_v3", "kv_lora_rank": 8, "qk_rope_head_dim": 0, "qk_nope_head_dim": 4, "v_head_dim": 4"#;
     assert_eq!(fully_known(fields).cache.unwrap().per_token, 4 * 8 * 2);
 }
@@ -74,7 +74,7 @@ fn layers_without_rotary_positions_keep_no_rotary_key() {
 }
 
 #[test]
-fn caches_may_be_those_of_an_earlier_layer() {
+fn kv_source_layers_share_caches() {
     let audit = fully_known(r#""model_type": "llama", "kv_source_layers": [0, 0, 2, 2]"#);
     assert_eq!(audit.cache.unwrap().per_token, 2 * 2 * 2 * 4 * 2);
     assert!(audit.layers[1].shares_cache && !audit.layers[2].shares_cache);
@@ -85,11 +85,11 @@ fn caches_may_be_those_of_an_earlier_layer() {
 }
 
 #[test]
-fn fields_of_single_layers_are_read() {
+fn per_layer_config_overrides_fields() {
     let words = r#""layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"], "sliding_window": 16"#;
     let audit =
         fully_known(&format!(r#"{words}, "per_layer_config": {{"1": {{"head_dim": 8}}, "03": {{"head_dim": 8}}}}"#));
-    // Twice the width: what is left out would halve the cache.
+    // Twice the head width: ignoring the override would halve the cache.
     assert_eq!(audit.cache.unwrap().per_token, 2 * 2 * 2 * 8 * 2);
     let unread = read(&format!(r#"{words}, "per_layer_config": {{"1": {{"kv_planes": 2}}}}"#)).unwrap();
     assert!(unread.unknown[0].contains("kv_planes") && unread.cache.is_none(), "{:?}", unread.unknown);
@@ -99,29 +99,29 @@ fn fields_of_single_layers_are_read() {
 }
 
 #[test]
-fn windows_over_latents_keep_latents() {
+fn windows_over_latents_cache_latents() {
     let words = r#""layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"], "sliding_window": 16"#;
     let cache = fully_known(&format!("{words}, {LATENT}")).cache.unwrap();
     assert_eq!((cache.per_token, cache.window), (2 * 10 * 2, 2 * 16 * 10 * 2));
 }
 
 #[test]
-fn mimo_doubles_the_window_heads_and_repeats_its_window_as_a_chunk() {
+fn mimo_doubles_window_kv_heads_and_ignores_its_chunk_size() {
     let fields = r#""model_type": "mimo_v2_flash", "hybrid_layer_pattern": [0, 1, 1, 1], "sliding_window": 16, "attention_chunk_size": 16"#;
     let cache = fully_known(fields).cache.unwrap();
     assert_eq!((cache.per_token, cache.window), (2 * 2 * 4 * 2, 3 * 16 * 4 * 2 * 4 * 2));
 }
 
 #[test]
-fn convolution_states_beside_attention_are_counted() {
+fn convolution_states_in_attention_layers_are_counted() {
     let fields = r#""layer_types": ["hybrid", "hybrid_sliding", "hybrid", "hybrid_sliding"], "sliding_window": 16,
         "conv_kernel_size": 4, "number_of_conv_states": 4, "swa_num_key_value_heads": 1, "swa_head_dim": 8"#;
-    // Keys and values of both kinds of layers are 16 wide; the stream is 32 wide, twice.
+    // In both kinds of layers keys and values have 16 channels; the residual stream has 32, convolved twice.
     assert_eq!(fully_known(fields).cache.unwrap().state, 4 * 3 * (16 + 2 * 32) * 2);
 }
 
 #[test]
-fn the_first_zamba_has_mamba_layers_in_rows() {
+fn first_zamba_layers_are_mamba1() {
     let fields = r#""model_type": "zamba", "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"], "attn_layer_period": 3,
         "attn_layer_offset": 0, "n_mamba_heads": 2, "mamba_d_state": 4, "mamba_d_conv": 4, "mamba_expand": 2"#;
     let audit = fully_known(fields);
@@ -130,7 +130,7 @@ fn the_first_zamba_has_mamba_layers_in_rows() {
 }
 
 #[test]
-fn decoders_of_one_kind_are_in_the_list() {
+fn architectures_without_layout_fields_are_full() {
     for name in ["hy_v3", "solar_open", "jais2", "nanochat", "hrm_text"] {
         assert_eq!(fully_known(&format!(r#""model_type": "{name}""#)).layer_letters(), "FFFF", "{name}");
     }
@@ -146,15 +146,15 @@ fn decoders_of_one_kind_are_in_the_list() {
 }
 
 #[test]
-fn other_models_are_named() {
-    for (name, what) in [("bert", "an encoder"), ("bart", "an encoder-decoder")] {
+fn encoders_are_unknown_with_a_reason() {
+    for (name, reason) in [("bert", "an encoder"), ("bart", "an encoder-decoder")] {
         let audit = read(&format!(r#""model_type": "{name}""#)).unwrap();
-        assert!(audit.unknown[0].contains(what) && audit.layers.is_empty(), "{:?}", audit.unknown);
+        assert!(audit.unknown[0].contains(reason) && audit.layers.is_empty(), "{:?}", audit.unknown);
     }
 }
 
 #[test]
-fn lists_per_layer_that_no_dialect_reads_make_the_model_unknown() {
+fn unread_per_layer_lists_make_the_model_unknown() {
     for field in
         [r#""kv_planes_per_layer": [1, 1, 2, 2]"#, r#""attention_modes": ["a", "b", "a", "b"]"#, r#""index_planes": 3"#]
     {
@@ -180,7 +180,7 @@ fn bamba_without_a_list_has_no_attention() {
 }
 
 #[test]
-fn a_draft_that_shares_every_cache_keeps_nothing() {
+fn draft_that_shares_every_cache_has_none() {
     let inner = r#""model_type": "gemma4_text", "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 8, "head_dim": 4,
         "layer_types": ["full_attention", "full_attention"], "num_kv_shared_layers": 2"#;
     let wrapped = |name: &str| {

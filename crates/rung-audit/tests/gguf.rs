@@ -1,4 +1,4 @@
-//! GGUF headers: what they say, and what happens when they lie.
+//! GGUF headers: correct ones, contradicting ones, and ones with false lengths.
 
 mod common;
 
@@ -10,7 +10,7 @@ fn read(bytes: &[u8]) -> Result<Audit, AuditError> {
 }
 
 #[test]
-fn a_file_of_which_only_the_header_is_read() {
+fn only_the_header_of_a_file_is_read() {
     let mut bytes = qwen(100_000, &[("qwen35.full_attention_interval", Meta::Number(4))]);
     bytes.extend(vec![0xff; 4096]);
     let path = std::env::temp_dir().join(format!("rung-audit-{}.gguf", std::process::id()));
@@ -27,7 +27,7 @@ fn a_file_of_which_only_the_header_is_read() {
 }
 
 #[test]
-fn layers_are_given_in_several_ways() {
+fn layers_are_read_from_each_kind_of_field() {
     let flags = vec![true, true, false, true, true, false, true, false];
     let audit = read(&qwen(3, &[("qwen35.attention.recurrent_layers", Meta::Flags(flags))])).unwrap();
     assert_eq!(audit.layer_letters(), "rrFrrFrF");
@@ -42,7 +42,7 @@ fn layers_are_given_in_several_ways() {
     let audit = read(&lfm).unwrap();
     assert_eq!((audit.layer_letters().as_str(), audit.layers[0].recurrent), ("rrFr", Some("conv")));
     assert_eq!(audit.cache.unwrap().state, 3 * 2 * 64 * 2);
-    let windows = header(&[
+    let mimo = header(&[
         ("general.architecture", Meta::Text("mimo2")),
         ("mimo2.block_count", Meta::Number(3)),
         ("mimo2.nextn_predict_layers", Meta::Number(1)),
@@ -52,51 +52,51 @@ fn layers_are_given_in_several_ways() {
         ("mimo2.attention.sliding_window", Meta::Number(8)),
         ("mimo2.attention.sliding_window_pattern", Meta::Flags(vec![false, true, false])),
     ]);
-    let audit = read(&windows).unwrap();
+    let audit = read(&mimo).unwrap();
     assert_eq!(audit.layer_letters(), "FW");
     let cache = audit.cache.unwrap();
     assert_eq!((cache.per_token, cache.window), (2 * 16 * 2, 8 * 2 * 2 * 16 * 2));
-    let plain = header(&[
+    let llama = header(&[
         ("general.architecture", Meta::Text("llama")),
         ("llama.block_count", Meta::Number(2)),
         ("llama.embedding_length", Meta::Number(64)),
         ("llama.attention.head_count", Meta::Number(4)),
         ("llama.attention.head_count_kv", Meta::Number(2)),
     ]);
-    let audit = read(&plain).unwrap();
+    let audit = read(&llama).unwrap();
     assert_eq!((audit.layer_letters().as_str(), audit.layers[0].decided_by.as_str()), ("FF", "general.architecture"));
     let unknown = header(&[("general.architecture", Meta::Text("new")), ("new.block_count", Meta::Number(2))]);
     assert_eq!(read(&unknown).unwrap().unknown.len(), 1);
 }
 
 #[test]
-fn contradictions_are_errors() {
-    let short = qwen(1, &[("qwen35.attention.recurrent_layers", Meta::Flags(vec![true; 5]))]);
-    assert!(read(&short).unwrap_err().to_string().contains("has 5 entries, the second says 8 layers"));
-    let twice = header(&[("a", Meta::Number(1)), ("a", Meta::Number(1))]);
-    assert!(read(&twice).unwrap_err().to_string().contains("occurs twice"));
+fn contradicting_fields_and_repeated_keys_are_errors() {
+    let short_list = qwen(1, &[("qwen35.attention.recurrent_layers", Meta::Flags(vec![true; 5]))]);
+    assert!(read(&short_list).unwrap_err().to_string().contains("has 5 entries, the second says 8 layers"));
+    let repeated_key = header(&[("a", Meta::Number(1)), ("a", Meta::Number(1))]);
+    assert!(read(&repeated_key).unwrap_err().to_string().contains("occurs twice"));
 }
 
 #[test]
-fn lying_lengths_cost_only_the_bytes_that_are_there() {
-    let claim = |kind: u32, more: &[u8]| {
+fn false_lengths_are_errors_without_large_allocations() {
+    let error_of_value = |value_type: u32, value: &[u8]| {
         let mut bytes = header(&[]);
         bytes[16..24].copy_from_slice(&1_u64.to_le_bytes());
         bytes.extend(1_u64.to_le_bytes());
         bytes.push(b'k');
-        bytes.extend(kind.to_le_bytes());
-        bytes.extend(more);
+        bytes.extend(value_type.to_le_bytes());
+        bytes.extend(value);
         read(&bytes).unwrap_err().to_string()
     };
     let huge = u64::MAX.to_le_bytes();
-    assert!(claim(8, &huge).contains("claims more than"));
-    assert!(claim(8, &1000_u64.to_le_bytes()).contains("the file ends inside its header, at byte"));
+    assert!(error_of_value(8, &huge).contains("claims more than"));
+    assert!(error_of_value(8, &1000_u64.to_le_bytes()).contains("the file ends inside its header, at byte"));
     for item in [0_u32, 4, 8, 9, 12] {
         let list = [&item.to_le_bytes()[..], &huge].concat();
-        let error = claim(9, &list);
+        let error = error_of_value(9, &list);
         assert!(error.contains("claims") || error.contains("ends inside"), "{item}: {error}");
     }
-    assert!(claim(77, &[]).contains("value type 77"));
+    assert!(error_of_value(77, &[]).contains("value type 77"));
     let mut keys = header(&[]);
     keys[16..24].copy_from_slice(&huge);
     assert!(read(&keys).unwrap_err().to_string().contains("keys"));

@@ -1,20 +1,20 @@
-//! Lint: each mistake is found at its field, and good configs have none.
+//! Lint reports each mistake at its field and none in good configs.
 
 use rung_audit::lint::{Severity, lint};
 use rung_audit::{preset_config, presets};
 
 const BASE: &str = r#""hidden_size": 32, "num_attention_heads": 8, "head_dim": 4"#;
 
-/// The first finding: severity, field and line.
-fn first(fields: &str) -> (Severity, String, Option<usize>) {
-    let found = lint(&format!("{{\n{BASE},\n{fields}\n}}")).unwrap();
-    let finding = found.first().unwrap_or_else(|| panic!("nothing found in {fields}"));
+/// Severity, field and line of the first finding.
+fn first_finding(fields: &str) -> (Severity, String, Option<usize>) {
+    let findings = lint(&format!("{{\n{BASE},\n{fields}\n}}")).unwrap();
+    let finding = findings.first().unwrap_or_else(|| panic!("nothing found in {fields}"));
     assert!(!finding.reason.is_empty() && !finding.fix.is_empty());
     (finding.severity, finding.field.clone(), finding.line)
 }
 
 #[test]
-fn every_mistake_is_found_at_its_field() {
+fn errors_are_reported_at_their_field() {
     let cases = [
         (r#""num_hidden_layers": 3, "layer_types": ["full_attention"]"#, "layer_types"),
         (
@@ -36,8 +36,8 @@ fn every_mistake_is_found_at_its_field() {
         (r#""num_hidden_layers": -2"#, "num_hidden_layers"),
     ];
     for (fields, field) in cases {
-        let (severity, found, line) = first(fields);
-        assert_eq!((severity, found.as_str()), (Severity::Error, field), "{fields}");
+        let (severity, found_field, line) = first_finding(fields);
+        assert_eq!((severity, found_field.as_str()), (Severity::Error, field), "{fields}");
         if field != "sliding_window" {
             assert_eq!(line, Some(3), "{fields}");
         }
@@ -45,7 +45,7 @@ fn every_mistake_is_found_at_its_field() {
 }
 
 #[test]
-fn likely_mistakes_are_warnings() {
+fn likely_mistakes_are_reported_as_warnings() {
     let cases = [
         (
             r#""num_hidden_layers": 1, "layer_types": ["sliding_attention"], "sliding_window": 64, "max_position_embeddings": 32"#,
@@ -58,28 +58,31 @@ fn likely_mistakes_are_warnings() {
         (r#""num_hidden_layers": 1, "layer_types": ["odd"]"#, "layer_types[0]"),
     ];
     for (fields, field) in cases {
-        let (severity, found, _) = first(fields);
-        assert_eq!((severity, found.as_str()), (Severity::Warning, field), "{fields}");
+        let (severity, found_field, _) = first_finding(fields);
+        assert_eq!((severity, found_field.as_str()), (Severity::Warning, field), "{fields}");
     }
 }
 
 #[test]
-fn heads_that_do_not_divide_the_width() {
-    let found = lint(r#"{"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 30, "num_attention_heads": 8}"#)
-        .unwrap();
-    assert!(found.iter().any(|finding| finding.field == "num_attention_heads" && finding.severity == Severity::Error));
+fn heads_that_do_not_divide_the_width_are_an_error() {
+    let findings =
+        lint(r#"{"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 30, "num_attention_heads": 8}"#)
+            .unwrap();
+    assert!(
+        findings.iter().any(|finding| finding.field == "num_attention_heads" && finding.severity == Severity::Error)
+    );
 }
 
 #[test]
 fn public_models_have_no_errors() {
     for name in presets() {
-        let found = lint(&preset_config(name).unwrap()).unwrap();
-        assert!(found.iter().all(|finding| finding.severity == Severity::Warning), "{name}: {found:?}");
+        let findings = lint(&preset_config(name).unwrap()).unwrap();
+        assert!(findings.iter().all(|finding| finding.severity == Severity::Warning), "{name}: {findings:?}");
     }
 }
 
 #[test]
-fn what_is_no_config_is_refused() {
+fn lint_rejects_malformed_configs() {
     for text in ["", "[]", "{", "\u{0}"] {
         assert!(lint(text).is_err(), "{text:?}");
     }

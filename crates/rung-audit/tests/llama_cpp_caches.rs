@@ -11,8 +11,8 @@ use serde_json::Value;
 
 const MIB: f64 = 1_048_576.0;
 
-/// The header that the script wrote, without what is no whole number.
-fn file(row: &Value) -> Vec<u8> {
+/// The header that the script wrote, without fields that are not whole numbers.
+fn gguf_header(row: &Value) -> Vec<u8> {
     let name = row["architecture"].as_str().unwrap();
     let mut fields = vec![("general.architecture".to_owned(), Meta::Text(Box::leak(name.to_owned().into_boxed_str())))];
     for (key, value) in row["fields"].as_object().unwrap() {
@@ -23,42 +23,42 @@ fn file(row: &Value) -> Vec<u8> {
         };
         fields.push((format!("{name}.{key}"), meta));
     }
-    let borrowed: Vec<(&str, Meta)> = fields.iter().map(|(key, meta)| (key.as_str(), meta.clone())).collect();
-    header(&borrowed)
+    let header_fields: Vec<(&str, Meta)> = fields.iter().map(|(key, meta)| (key.as_str(), meta.clone())).collect();
+    header(&header_fields)
 }
 
-/// Logged sizes, which have two decimals each.
-fn logged(row: &Value, part: &str) -> (f64, f64) {
+/// The sum of the logged sizes in MiB, and its rounding error: each size has two decimals.
+fn logged_mib(row: &Value, part: &str) -> (f64, f64) {
     let sizes = row[part].as_array().unwrap();
     (sizes.iter().filter_map(Value::as_f64).sum(), 0.0051 * sizes.len() as f64)
 }
 
 #[test]
-fn plans_equal_what_llama_cpp_logs() {
-    let mut seen = Vec::new();
+fn plans_equal_the_sizes_that_llama_cpp_logs() {
+    let mut architectures = Vec::new();
     for line in include_str!("data/llama_cpp_caches.jsonl").lines().skip(1) {
         let row: Value = serde_json::from_str(line).unwrap();
         let name = row["architecture"].as_str().unwrap();
-        let audit = audit_bytes(&file(&row), name, &AuditOptions::default()).unwrap();
+        let audit = audit_bytes(&gguf_header(&row), name, &AuditOptions::default()).unwrap();
         let settings = EngineSettings {
             context: row["context"].as_u64(),
             requests: row["requests"].as_u64().unwrap(),
             ..EngineSettings::default()
         };
-        let found = plan(&audit, engine("llama.cpp").unwrap(), &settings).unwrap();
-        assert!(found.unknown.is_empty(), "{name}: {:?}", found.unknown);
-        let (kv, kv_rounding) = logged(&row, "kv");
-        let (state, state_rounding) = logged(&row, "recurrent");
-        let planned_kv = (found.kv_bytes.unwrap() + found.window_bytes.unwrap()) as f64 / MIB;
-        let planned_state = found.state_bytes.unwrap() as f64 / MIB;
+        let plan = plan(&audit, engine("llama.cpp").unwrap(), &settings).unwrap();
+        assert!(plan.unknown.is_empty(), "{name}: {:?}", plan.unknown);
+        let (kv, kv_rounding) = logged_mib(&row, "kv");
+        let (state, state_rounding) = logged_mib(&row, "recurrent");
+        let planned_kv = (plan.kv_bytes.unwrap() + plan.window_bytes.unwrap()) as f64 / MIB;
+        let planned_state = plan.state_bytes.unwrap() as f64 / MIB;
         assert!((planned_kv - kv).abs() <= kv_rounding, "{name}: KV planned {planned_kv}, logged {kv}");
         assert!(
             (planned_state - state).abs() <= state_rounding,
             "{name}: state planned {planned_state}, logged {state}"
         );
         assert!(kv + state > 0.0, "{name}: nothing was logged");
-        seen.push(name.to_owned());
+        architectures.push(name.to_owned());
     }
-    seen.dedup();
-    assert_eq!(seen, ["llama", "gemma3", "qwen35", "mamba2", "granitehybrid", "rwkv7", "lfm2"]);
+    architectures.dedup();
+    assert_eq!(architectures, ["llama", "gemma3", "qwen35", "mamba2", "granitehybrid", "rwkv7", "lfm2"]);
 }

@@ -1,4 +1,4 @@
-//! Numbers of weights against published counts.
+//! Parameter counts against published counts.
 
 use rung_audit::{AuditOptions, audit_preset, audit_text};
 use serde_json::Value;
@@ -10,40 +10,40 @@ fn weights_equal_the_published_counts() {
     assert!(models.len() >= 10);
     for model in models {
         let audit = audit_text(&model["config"].to_string(), "test", &AuditOptions::default()).unwrap();
-        let found = audit.parameters.unwrap_or_else(|| panic!("{}: {:?}", model["name"], audit.unknown));
-        assert_eq!((found.total, found.exact), (model["total"].as_u64().unwrap(), true), "{}", model["name"]);
+        let count = audit.parameters.unwrap_or_else(|| panic!("{}: {:?}", model["name"], audit.unknown));
+        assert_eq!((count.total, count.exact), (model["total"].as_u64().unwrap(), true), "{}", model["name"]);
         if let Some(billions) = model["published_active_billions"].as_f64() {
             let number = |name: &str| model["config"][name].as_u64().unwrap();
-            let left_out = if model["without_input_embeddings"] == true {
+            let input_embeddings = if model["without_input_embeddings"] == true {
                 number("vocab_size") * number("hidden_size")
             } else {
                 0
             };
-            let share = (found.active - left_out) as f64 / (billions * 1e9);
-            assert!((0.9..1.1).contains(&share), "{}: {} active", model["name"], found.active);
+            let ratio = (count.active - input_embeddings) as f64 / (billions * 1e9);
+            assert!((0.9..1.1).contains(&ratio), "{}: {} active", model["name"], count.active);
         } else {
-            assert_eq!(found.active, found.total, "{}", model["name"]);
+            assert_eq!(count.active, count.total, "{}", model["name"]);
         }
     }
 }
 
 #[test]
-fn classes_whose_norms_are_not_known_are_marked() {
+fn counts_of_unlisted_classes_are_not_exact() {
     let config = r#"{"model_type": "olmo", "num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2,
         "intermediate_size": 16, "vocab_size": 10, "tie_word_embeddings": true}"#;
-    let found = audit_text(config, "test", &AuditOptions::default()).unwrap().parameters.unwrap();
-    assert!(!found.exact);
-    assert_eq!(found.total, 10 * 8 + 8 + 2 * (4 * 8 * 8 + 3 * 8 * 16 + 2 * 8));
+    let count = audit_text(config, "test", &AuditOptions::default()).unwrap().parameters.unwrap();
+    assert!(!count.exact);
+    assert_eq!(count.total, 10 * 8 + 8 + 2 * (4 * 8 * 8 + 3 * 8 * 16 + 2 * 8));
 }
 
 #[test]
-fn without_a_vocabulary_nothing_is_counted() {
+fn no_count_without_a_vocabulary_size() {
     let config = r#"{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2}"#;
     assert_eq!(audit_text(config, "test", &AuditOptions::default()).unwrap().parameters, None);
 }
 
-/// Parameters of the class that transformers 5.23 builds on the meta device from a preset's config. Left out are presets whose config
-/// leaves a size to the class's default that their checkpoint does not have.
+/// Parameters of the model that transformers 5.23 builds on the meta device from a preset's config. Presets are left out whose
+/// config relies on a class default that differs from their checkpoint.
 const BUILT_BY_TRANSFORMERS: &[(&str, u64)] = &[
     ("bamba-9b", 9_780_235_392),
     ("deepseek-v3.2", 671_877_929_216),
@@ -84,14 +84,14 @@ const BUILT_BY_TRANSFORMERS: &[(&str, u64)] = &[
 ];
 
 #[test]
-fn presets_have_the_weights_that_transformers_builds() {
+fn preset_counts_equal_those_of_transformers() {
     let counts = BUILT_BY_TRANSFORMERS.iter().map(|&(name, built)| {
-        let found = audit_preset(name, &AuditOptions::default()).unwrap().parameters.unwrap();
-        // Small parts of some classes are left out, which `exact` says.
-        let off = (found.total as f64 / built as f64 - 1.0).abs();
-        let allowed = if found.exact { 0.0 } else { 0.01 };
-        (name, found, built, off <= allowed)
+        let count = audit_preset(name, &AuditOptions::default()).unwrap().parameters.unwrap();
+        // Some classes' biases, norms and gates are left out; `exact` is then false.
+        let error = (count.total as f64 / built as f64 - 1.0).abs();
+        let tolerance = if count.exact { 0.0 } else { 0.01 };
+        (name, count, built, error <= tolerance)
     });
-    let wrong: Vec<_> = counts.filter(|(.., right)| !right).collect();
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    let errors: Vec<_> = counts.filter(|(.., is_equal)| !is_equal).collect();
+    assert!(errors.is_empty(), "{errors:#?}");
 }

@@ -1,4 +1,4 @@
-//! Reports: JSON against its schema, text, pages, the plot, edits and placements.
+//! Reports: JSON against its schema, text, HTML pages, the plot, what-if edits and placements.
 
 mod schema;
 
@@ -16,37 +16,37 @@ fn preset(name: &str) -> Audit {
     audit_preset(name, &AuditOptions::default()).unwrap()
 }
 
-fn all() -> Vec<Audit> {
+fn all_presets() -> Vec<Audit> {
     presets().map(preset).collect()
 }
 
-fn check(value: &Value) -> Result<(), String> {
+fn check_schema(value: &Value) -> Result<(), String> {
     let schema: Value = serde_json::from_str(include_str!("../schemas/audit.schema.json")).unwrap();
     validate(&schema, &schema, value, "$")
 }
 
 #[test]
 fn json_follows_the_published_schema() {
-    check(&json::audits(&all())).unwrap();
+    check_schema(&json::audits(&all_presets())).unwrap();
     let audit = preset("nemotron-3-nano-30b-a3b");
-    check(&json::audit(&audit)).unwrap();
+    check_schema(&json::audit(&audit)).unwrap();
     let unknown =
         audit_text(r#"{"num_hidden_layers": 1, "layer_types": ["odd"]}"#, "test", &AuditOptions::default()).unwrap();
-    check(&json::audit(&unknown)).unwrap();
-    check(&json::audit(&audit_text("{}", "test", &AuditOptions::default()).unwrap())).unwrap();
+    check_schema(&json::audit(&unknown)).unwrap();
+    check_schema(&json::audit(&audit_text("{}", "test", &AuditOptions::default()).unwrap())).unwrap();
     let edited = what_if::apply(&audit, "every=2", &AuditOptions::default()).unwrap();
-    check(&json::what_ifs(std::slice::from_ref(&audit), &[edited])).unwrap();
-    // The validator does refuse.
+    check_schema(&json::what_ifs(std::slice::from_ref(&audit), &[edited])).unwrap();
+    // The validator rejects wrong documents.
     let mut wrong = json::audit(&audit);
     wrong["layers"][3]["attention"] = json!("some");
-    assert!(check(&wrong).is_err());
+    assert!(check_schema(&wrong).is_err());
     wrong = json::audit(&audit);
     wrong["new"] = json!(1);
-    assert!(check(&wrong).is_err());
+    assert!(check_schema(&wrong).is_err());
 }
 
 #[test]
-fn json_has_the_stable_names() {
+fn json_keys_are_stable() {
     let value = json::audit(&preset("qwen3.5-9b"));
     assert_eq!(value["model"], "qwen3.5-9b");
     assert_eq!(
@@ -69,37 +69,41 @@ fn json_has_the_stable_names() {
 }
 
 #[test]
-fn lower_bounds_are_quoted() {
-    let reach = |log2: f64| {
+fn text_report_states_the_lower_bound() {
+    let report_with_bound = |log2: f64| {
         let oracle = move |_: &rung_theory::stack::Plan, hops: usize| match hops {
-            5 => BoundSearch::From { log2_tokens: log2 },
+            5 => BoundSearch::Certified { log2_tokens: log2 },
             _ => BoundSearch::Skipped,
         };
         let options = AuditOptions { bound_oracle: Some(&oracle), ..AuditOptions::default() };
         text::audit(&audit_preset("jamba-v0.1", &options).unwrap(), false)
     };
-    assert!(reach(10.0).contains("5 hops are proved impossible from 2^10.0 tokens on"));
+    assert!(report_with_bound(10.0).contains("5 hops are proved impossible from 2^10.0 tokens on"));
     assert!(
-        reach(300.0)
+        report_with_bound(300.0)
             .contains("none that applies at 131,072 tokens (5 hops are proved impossible from 2^300.0 tokens on)")
     );
-    let skipped = |name| text::audit(&preset(name), false);
-    assert!(skipped("jamba-v0.1").contains("not searched for 5 hops; `rung audit --certify` searches up to 8"));
-    assert!(skipped("qwen3.5-9b").contains("unknown for 9 hops: proofs are searched up to 8 hops"));
+    let report_without_search = |name| text::audit(&preset(name), false);
     assert!(
-        skipped("llama-3.1-8b").contains("exactly 31: 32 full layers, less the one that must first find the start")
+        report_without_search("jamba-v0.1")
+            .contains("not searched for 5 hops; `rung audit --certify` searches up to 8")
+    );
+    assert!(report_without_search("qwen3.5-9b").contains("unknown for 9 hops: proofs are searched up to 8 hops"));
+    assert!(
+        report_without_search("llama-3.1-8b")
+            .contains("exactly 31: 32 full layers, less the one that must first find the start")
     );
 }
 
 #[test]
-fn colour_only_on_request() {
+fn text_report_has_colours_only_if_requested() {
     let audit = preset("gpt-oss-20b");
     assert!(!text::audit(&audit, false).contains('\x1b'));
     assert!(text::audit(&audit, true).contains("\x1b[30;43mW\x1b[0m\x1b[1;97;44mF"));
 }
 
 #[test]
-fn pages_stand_alone_and_escape_names() {
+fn html_pages_load_nothing_and_escape_names() {
     let mut audit = preset("gemma-3-4b");
     audit.model = "<script>alert(1)</script>".to_owned();
     let page = html::page(&[audit], "a & b").unwrap();
@@ -107,12 +111,12 @@ fn pages_stand_alone_and_escape_names() {
     assert!(page.contains("<title>a &amp; b</title>"));
     assert!(!page.contains("src=") && !page.contains("@import") && !page.contains("<link"));
     assert_eq!(page.matches("\">W</span>").count(), 29);
-    assert_eq!(html::page(&all(), "all").unwrap().matches("<h2 ").count(), presets().len() + 1);
+    assert_eq!(html::page(&all_presets(), "all").unwrap().matches("<h2 ").count(), presets().len() + 1);
 }
 
 #[test]
-fn every_model_is_on_the_plot_and_no_labels_collide() {
-    let audits = all();
+fn plot_shows_every_model_without_overlapping_labels() {
+    let audits = all_presets();
     let plot = CachePlot::new(&audits);
     let svg = plot.svg();
     for audit in &audits {
@@ -120,14 +124,14 @@ fn every_model_is_on_the_plot_and_no_labels_collide() {
     }
     assert_eq!(plot.overlaps(), 0);
     assert!(svg.starts_with("<svg") && svg.contains("sans-serif"));
-    // Nothing to draw is no reason to fail.
+    // An empty plot is still valid.
     assert!(CachePlot::new(&[]).svg().ends_with("</svg>\n"));
 }
 
 #[test]
-fn tables_are_sorted() {
-    let mut audits = all();
-    for by in table::SORTS {
+fn table_sorts_by_each_column() {
+    let mut audits = all_presets();
+    for by in table::SORT_COLUMNS {
         table::sort(&mut audits, by).unwrap();
     }
     table::sort(&mut audits, "rungs").unwrap();
@@ -138,7 +142,7 @@ fn tables_are_sorted() {
 }
 
 #[test]
-fn edits_do_what_they_say() {
+fn what_if_edits_change_the_named_layers() {
     let edit = |name: &str, edit: &str| what_if::apply(&preset(name), edit, &AuditOptions::default()).unwrap();
     assert_eq!(edit("lfm2-1.2b", "7=full").layer_letters(), "rrFrrFrFFrFrFrFr");
     assert_eq!(edit("lfm2-1.2b", "first=full").layer_letters(), "FrFrrFrrFrFrFrFr");
@@ -146,17 +150,17 @@ fn edits_do_what_they_say() {
     assert_eq!(edit("lfm2-1.2b", "ratio=5:1").layer_letters(), "rrrrrFrrrrrFrrrr");
     assert_eq!(edit("lfm2-1.2b", "0-3=window, last=none").layer_letters(), "WWWWrFrrFrFrFrF.");
     assert_eq!(edit("lfm2-1.2b", "all=full").layer_letters(), "F".repeat(16));
-    // Slots without a mixer are left alone and not counted.
+    // Layers without a mixer are neither changed nor counted.
     assert!(edit("nemotron-nano-9b-v2", "every=2").layer_letters().starts_with("r.F.r.Fr."));
     // A full layer more is a rung more, and costs its cache.
     let (before, after) = (preset("qwen3.5-9b"), edit("qwen3.5-9b", "0=full"));
     assert_eq!(after.capacity.unwrap().rungs, before.capacity.unwrap().rungs + 1);
     assert_eq!(after.cache.unwrap().per_token - before.cache.unwrap().per_token, 4096);
     assert_eq!(after.layers[0].decided_by, "what-if 0=full");
-    // A stack of one kind is given the other, and the report says so.
-    let made = edit("llama-3.1-8b", "every=4");
-    assert_eq!((made.layers[0].attention, made.layers[0].recurrent), (Some(AttentionScope::None), Some("gdn")));
-    assert!(made.assumed.iter().any(|note| note.contains("Gated DeltaNet")));
+    // A model without recurrent layers gets Gated DeltaNet layers, and the assumption is listed.
+    let edited = edit("llama-3.1-8b", "every=4");
+    assert_eq!((edited.layers[0].attention, edited.layers[0].recurrent), (Some(AttentionScope::None), Some("gdn")));
+    assert!(edited.assumptions.iter().any(|note| note.contains("Gated DeltaNet")));
     for wrong in ["", "7", "99=full", "7=odd", "every=0", "every=99", "ratio=5", "ratio=5:0", "5-3=full", "=", "x=full"]
     {
         assert!(what_if::apply(&preset("lfm2-1.2b"), wrong, &AuditOptions::default()).is_err(), "{wrong}");
@@ -164,33 +168,33 @@ fn edits_do_what_they_say() {
 }
 
 #[test]
-fn placements_fit_and_are_the_best() {
+fn placements_fit_the_budget_with_the_most_rungs() {
     let audit = preset("lfm2-1.2b");
-    let advice = placement::search(&audit, 1 << 30, &AuditOptions::default()).unwrap();
-    // 256 MiB a full layer, 8 KiB another: three fit a gibibyte.
-    assert_eq!((advice.full_bytes, advice.other_bytes, advice.rungs), (268_435_456, 8192, Some(3)));
-    let group = &advice.groups[0];
-    assert_eq!((group.full, group.count), (3, Some(560 - 14)));
-    for one in &group.examples {
+    let report = placement::search(&audit, 1 << 30, &AuditOptions::default()).unwrap();
+    // A full layer takes 256 MiB, another 8 KiB: three full layers fit into a GiB.
+    assert_eq!((report.full_bytes, report.other_bytes, report.rungs), (268_435_456, 8192, Some(3)));
+    let group = &report.groups[0];
+    assert_eq!((group.full_layers, group.count), (3, Some(560 - 14)));
+    for example in &group.examples {
         let edits: Vec<String> = (0..16)
-            .map(|index| format!("{index}={}", if one.full.contains(&index) { "full" } else { "recurrent" }))
+            .map(|index| format!("{index}={}", if example.full_layers.contains(&index) { "full" } else { "recurrent" }))
             .collect();
-        let made = what_if::apply(&audit, &edits.join(","), &AuditOptions::default()).unwrap();
-        assert_eq!((made.capacity.unwrap().rungs, made.cache.unwrap().total), (3, group.bytes), "{}", one.why);
-        assert_eq!(made.layers.iter().map(rung_audit::AuditLayer::letter).collect::<String>(), one.letters);
+        let edited = what_if::apply(&audit, &edits.join(","), &AuditOptions::default()).unwrap();
+        assert_eq!((edited.capacity.unwrap().rungs, edited.cache.unwrap().total), (3, group.bytes), "{}", example.why);
+        assert_eq!(edited.layers.iter().map(rung_audit::AuditLayer::letter).collect::<String>(), example.letters);
     }
-    // One layer short of all is as good as all, and cheaper.
-    let rich = placement::search(&audit, 1 << 40, &AuditOptions::default()).unwrap();
-    assert_eq!(rich.rungs, Some(15));
+    // With one layer that is not full the stack has as many rungs as with all full, and is cheaper.
+    let large_budget = placement::search(&audit, 1 << 40, &AuditOptions::default()).unwrap();
+    assert_eq!(large_budget.rungs, Some(15));
     assert_eq!(
-        rich.groups.iter().map(|group| (group.full, group.count)).collect::<Vec<_>>(),
+        large_budget.groups.iter().map(|group| (group.full_layers, group.count)).collect::<Vec<_>>(),
         [(15, Some(2)), (16, Some(1))]
     );
     assert_eq!(placement::search(&audit, 1, &AuditOptions::default()).unwrap().rungs, None);
 }
 
 #[test]
-fn placements_are_the_best_by_brute_force() {
+fn placements_equal_a_brute_force_search() {
     let config = |layers: usize| {
         format!(
             r#"{{"num_hidden_layers": {layers}, "hidden_size": 8, "num_attention_heads": 2, "full_attn_idxs": [0], "conv_L_cache": 3}}"#
@@ -201,27 +205,27 @@ fn placements_are_the_best_by_brute_force() {
             audit_text(&config(depth), "small", &AuditOptions { context: 16, ..AuditOptions::default() }).unwrap();
         for budget in [0_u64, 64, 600, 1100, 1700, 3000, 5000] {
             let options = AuditOptions { context: 16, ..AuditOptions::default() };
-            let advice = placement::search(&audit, budget, &options).unwrap();
+            let report = placement::search(&audit, budget, &options).unwrap();
             let mut best: Option<usize> = None;
             let mut counts = std::collections::BTreeMap::new();
             for bits in 0_u32..1 << depth {
                 let edits: Vec<String> = (0..depth)
                     .map(|index| format!("{index}={}", if bits >> index & 1 == 1 { "full" } else { "recurrent" }))
                     .collect();
-                let made = what_if::apply(&audit, &edits.join(","), &options).unwrap();
-                if made.cache.unwrap().total <= budget {
-                    let rungs = made.capacity.unwrap().rungs;
+                let edited = what_if::apply(&audit, &edits.join(","), &options).unwrap();
+                if edited.cache.unwrap().total <= budget {
+                    let rungs = edited.capacity.unwrap().rungs;
                     best = best.max(Some(rungs));
                     *counts.entry((rungs, bits.count_ones() as usize)).or_insert(0_u128) += 1;
                 }
             }
-            assert_eq!(advice.rungs, best, "{depth} layers, {budget} bytes");
-            for group in &advice.groups {
+            assert_eq!(report.rungs, best, "{depth} layers, {budget} bytes");
+            for group in &report.groups {
                 assert_eq!(
                     group.count,
-                    counts.get(&(best.unwrap(), group.full)).copied(),
+                    counts.get(&(best.unwrap(), group.full_layers)).copied(),
                     "{depth} layers, {budget} bytes, {} full",
-                    group.full
+                    group.full_layers
                 );
             }
         }
@@ -229,7 +233,7 @@ fn placements_are_the_best_by_brute_force() {
 }
 
 #[test]
-fn bytes_are_read_with_units() {
+fn parse_bytes_accepts_units() {
     for (text, bytes) in [
         ("4GiB", 4 << 30),
         ("500MB", 500_000_000),

@@ -1,12 +1,12 @@
-//! A checkpoint of another program, here and in transformers and llama.cpp: a prompt at once, and one token after another.
+//! Prefill and decoding of a checkpoint of another program, here and in transformers and llama.cpp.
 //!
-//! All sides are given the same token ids and the same number of threads. They take turns, a few repetitions each, so that all see the machine in the
-//! same state. Only the logits after the last token are computed, on every side.
+//! All run the same token ids on the same number of threads. Their repetitions are interleaved, a few at a time, so that all see the
+//! machine in the same state. All compute only the logits after the last token.
 //!
 //! | work | what is timed |
 //! |---|---|
 //! | prefill | a prompt of 512 tokens, all at once, into an empty cache |
-//! | decode | one more token after that prompt, mean of eight in a row |
+//! | decode | one more token after that prompt, mean of eight consecutive tokens |
 
 use std::path::Path;
 
@@ -17,64 +17,64 @@ use super::measure::{Times, time};
 use super::peer::Peer;
 use super::{BenchError, INTERLEAVE, WARM_UP};
 
-/// Tokens of the prompt.
+/// Length of the prompt in tokens.
 pub const PROMPT: usize = 512;
-/// Tokens that are decoded in a repetition.
-const DECODED: usize = 8;
+/// Tokens that are decoded per repetition.
+const DECODE_TOKENS: usize = 8;
 
 /// Other software that runs the same checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Software {
     /// Hugging Face transformers in f32.
     Transformers,
-    /// llama.cpp on the weights written as F32.
-    LlamaCppSingle,
-    /// llama.cpp on the GGUF file as it is.
-    LlamaCppStored,
+    /// llama.cpp on the weights converted to F32.
+    LlamaCppF32,
+    /// llama.cpp on the GGUF file with the precision it has.
+    LlamaCppAsStored,
 }
 
 impl Software {
-    /// What the peer's script calls it.
+    /// The name in `checkpoint_peer.py`.
     fn name(self) -> &'static str {
         match self {
             Self::Transformers => "transformers",
-            Self::LlamaCppSingle => "llama.cpp-f32",
-            Self::LlamaCppStored => "llama.cpp",
+            Self::LlamaCppF32 => "llama.cpp-f32",
+            Self::LlamaCppAsStored => "llama.cpp",
         }
     }
 
-    /// The software that a list such as `transformers,llama.cpp` names.
+    /// Parses a list such as `transformers,llama.cpp`.
     ///
     /// # Errors
-    /// There is no such software.
+    /// A name is unknown.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, BenchError> {
-        let one = |name: &str| match name.trim() {
+        let parse_name = |name: &str| match name.trim() {
             "transformers" => Ok(vec![Self::Transformers]),
-            "llama.cpp" => Ok(vec![Self::LlamaCppSingle, Self::LlamaCppStored]),
+            "llama.cpp" => Ok(vec![Self::LlamaCppF32, Self::LlamaCppAsStored]),
             other => Err(BenchError::Unknown {
                 option: "--against",
                 found: other.to_owned(),
                 known: "transformers, llama.cpp".to_owned(),
             }),
         };
-        Ok(text.split(',').map(one).collect::<Result<Vec<_>, _>>()?.concat())
+        Ok(text.split(',').map(parse_name).collect::<Result<Vec<_>, _>>()?.concat())
     }
 }
 
-/// What is timed.
+/// The work that is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
-    /// A prompt at once.
+    /// A prompt in one forward pass.
     Prefill,
-    /// One more token.
+    /// One more token after a prompt.
     Decode,
 }
 
 impl Workload {
-    /// Both.
+    /// All workloads.
     pub const ALL: [Self; 2] = [Self::Prefill, Self::Decode];
 
-    /// What it is called.
+    /// The name in requests and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Prefill => "prefill",
@@ -82,7 +82,7 @@ impl Workload {
         }
     }
 
-    /// Tokens of a time.
+    /// How many tokens a time refers to.
     pub fn tokens(self) -> usize {
         match self {
             Self::Prefill => PROMPT,
@@ -92,49 +92,49 @@ impl Workload {
 }
 
 impl Workload {
-    /// Does it once: milliseconds, of one token when decoding.
+    /// Runs the work once; returns milliseconds, per token when decoding.
     pub(super) fn run(self, decoder: &mut CheckpointDecoder<'_>) -> Result<f64, BenchError> {
-        // The same ids as in the peer's script.
+        // The same ids as in `checkpoint_peer.py`.
         let prompt: Vec<u32> = (0..PROMPT as u32).map(|index| 7 + index * 37 % 1000).collect();
         let mut outcome = Ok(());
         if self == Self::Prefill {
             decoder.clear();
-            let taken = time(|| outcome = decoder.next_logits(&prompt).map(drop));
-            return outcome.map(|()| taken).map_err(BenchError::from);
+            let elapsed = time(|| outcome = decoder.next_logits(&prompt).map(drop));
+            return outcome.map(|()| elapsed).map_err(BenchError::from);
         }
-        if !(PROMPT..2 * PROMPT).contains(&decoder.seen()) {
+        if !(PROMPT..2 * PROMPT).contains(&decoder.token_count()) {
             decoder.clear();
             decoder.next_logits(&prompt)?;
         }
-        let taken = time(|| {
-            outcome = (0..DECODED as u32).try_for_each(|token| decoder.next_logits(&[9 + token]).map(drop));
+        let elapsed = time(|| {
+            outcome = (0..DECODE_TOKENS as u32).try_for_each(|token| decoder.next_logits(&[9 + token]).map(drop));
         });
-        outcome.map(|()| taken / DECODED as f64).map_err(BenchError::from)
+        outcome.map(|()| elapsed / DECODE_TOKENS as f64).map_err(BenchError::from)
     }
 
-    /// Passes of a run.
+    /// Forward passes per run.
     pub(super) fn passes(self) -> usize {
         match self {
             Self::Prefill => 1,
-            Self::Decode => DECODED,
+            Self::Decode => DECODE_TOKENS,
         }
     }
 }
 
-/// The times of one side.
+/// The times of one software.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SoftwareTimes {
-    /// Software and version.
-    pub about: String,
-    /// Milliseconds; of one token, when decoding.
+    /// Name and version.
+    pub name_and_version: String,
+    /// Milliseconds; per token when decoding.
     pub times: Times,
-    /// Their median time over ours; none for our own side.
+    /// The median time over ours; `None` for ourselves.
     pub ratio: Option<f64>,
-    /// The same of the fastest times, which other work on the machine disturbs least.
+    /// The fastest time over ours, which other work on the machine affects least.
     pub ratio_of_fastest: Option<f64>,
 }
 
-/// A checkpoint and the software that it is measured beside.
+/// A benchmark of a checkpoint, and the other software that runs it.
 pub struct CheckpointBench {
     checkpoint: Checkpoint<f32>,
     threads: usize,
@@ -146,18 +146,18 @@ impl CheckpointBench {
     /// Opens a checkpoint here and in other software.
     ///
     /// # Errors
-    /// It cannot be read, or no Python has the software.
+    /// The checkpoint cannot be read, or no Python has the software.
     pub fn new(path: &Path, threads: usize, repetitions: usize, against: &[Software]) -> Result<Self, BenchError> {
         let checkpoint = families::open(path).map_err(Box::new)?;
-        let start = |software: &Software| Peer::of_software(software.name(), path, threads);
+        let start = |software: &Software| Peer::start_checkpoint_software(software.name(), path, threads);
         let peers = against.iter().map(start).collect::<Result<_, _>>()?;
         Ok(Self { checkpoint, threads, repetitions, peers })
     }
 
-    /// Measures one kind of work: our side first, then the others as they were named.
+    /// Measures a workload: our times first, then those of the other software in order.
     ///
     /// # Errors
-    /// A peer fails, or the model has fewer than a thousand tokens.
+    /// A peer fails, or the vocabulary has fewer than a thousand tokens.
     pub fn measure(&mut self, work: Workload) -> Result<Vec<SoftwareTimes>, BenchError> {
         let mut decoder = CheckpointDecoder::new(&self.checkpoint.model, &self.checkpoint.weights, self.threads);
         let mut run = || work.run(&mut decoder);
@@ -166,29 +166,29 @@ impl CheckpointBench {
             run()?;
         }
         for peer in &mut self.peers {
-            peer.ask(&request, WARM_UP)?;
+            peer.measure(&request, WARM_UP)?;
         }
         let (mut ours, mut theirs) = (Times::default(), vec![Times::default(); self.peers.len()]);
         while ours.count() < self.repetitions {
-            let turn = INTERLEAVE.min(self.repetitions - ours.count());
-            for _ in 0..turn {
+            let count = INTERLEAVE.min(self.repetitions - ours.count());
+            for _ in 0..count {
                 ours.extend([run()?]);
             }
             for (peer, times) in self.peers.iter_mut().zip(&mut theirs) {
-                if let Some((more, _)) = peer.ask(&request, turn)? {
-                    times.extend(more);
+                if let Some((peer_times, _)) = peer.measure(&request, count)? {
+                    times.extend(peer_times);
                 }
             }
         }
-        let side = |(peer, times): (&Peer, Times)| SoftwareTimes {
-            about: peer.about.clone(),
+        let compare = |(peer, times): (&Peer, Times)| SoftwareTimes {
+            name_and_version: peer.name_and_version.clone(),
             ratio: Some(times.median() / ours.median()),
             ratio_of_fastest: Some(times.fastest() / ours.fastest()),
             times,
         };
-        let others: Vec<SoftwareTimes> = self.peers.iter().zip(theirs).map(side).collect();
-        let about = format!("rung {}, f32", env!("CARGO_PKG_VERSION"));
-        let own = SoftwareTimes { about, times: ours, ratio: None, ratio_of_fastest: None };
+        let others: Vec<SoftwareTimes> = self.peers.iter().zip(theirs).map(compare).collect();
+        let name_and_version = format!("rung {}, f32", env!("CARGO_PKG_VERSION"));
+        let own = SoftwareTimes { name_and_version, times: ours, ratio: None, ratio_of_fastest: None };
         Ok(std::iter::once(own).chain(others).collect())
     }
 }
@@ -198,9 +198,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_software_are_read() {
-        let both = [Software::Transformers, Software::LlamaCppSingle, Software::LlamaCppStored];
-        assert_eq!(Software::parse_list("transformers,llama.cpp").unwrap(), both);
+    fn parse_list_accepts_known_software_only() {
+        let expected = [Software::Transformers, Software::LlamaCppF32, Software::LlamaCppAsStored];
+        assert_eq!(Software::parse_list("transformers,llama.cpp").unwrap(), expected);
         let error = Software::parse_list("torch").unwrap_err().to_string();
         assert!(error.contains("--against: found `torch`, expected one of transformers, llama.cpp"), "{error}");
     }

@@ -1,39 +1,27 @@
 """The work of `rung bench --only checkpoint` in other software, on the same checkpoint.
 
-`rung bench` starts it with the software, the number of threads and the checkpoint as arguments, and speaks to it over pipes, interleaved with its own
-measurements. A request is one line,
+`rung bench` starts this script, after `peer_protocol.py`, with the software, the number of threads and the checkpoint as arguments. Requests are
 
-    prefill TOKENS repetitions          decode TOKENS repetitions
+    prefill TOKENS          decode TOKENS
 
-where TOKENS is the length of the prompt, and the answer is one line too: milliseconds of every repetition (of one token, when decoding), then the
-peak memory in bytes (`-` if unknown). Software is `transformers` (F32, eager mode of PyTorch), `llama.cpp-f32` (the weights of the GGUF file written as
-F32 first) or `llama.cpp` (the GGUF file as it is), the last two through the package xllamacpp.
+where TOKENS is the length of the prompt; a time is that of one token when decoding. Software is `transformers` (F32, eager mode of PyTorch), `llama.cpp-f32` (the weights of the
+GGUF file converted to F32) or `llama.cpp` (the GGUF file as it is), the last two through the package xllamacpp.
 """
 
 import contextlib
 import json
 import os
-import sys
 import tempfile
-import time
 import urllib.request
 
-# Tokens that are decoded in a repetition.
-DECODED = 8
+# Tokens that are decoded per repetition.
+DECODE_TOKENS = 8
 
 software, threads, path = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 
 
 def prompt(length):
     return [7 + index * 37 % 1000 for index in range(length)]
-
-
-def peak():
-    try:
-        with open("/proc/self/status") as handle:
-            return 1024 * int(next(line for line in handle if line.startswith("VmHWM:")).split()[1])
-    except (OSError, StopIteration):
-        return "-"
 
 
 class Transformers:
@@ -44,7 +32,7 @@ class Transformers:
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
         torch.set_num_threads(threads)
-        self.torch, self.about = torch, f"transformers {transformers.__version__}, torch {torch.__version__}, f32"
+        self.torch, self.name_and_version = torch, f"transformers {transformers.__version__}, torch {torch.__version__}, f32"
         folder, name = (path, None) if os.path.isdir(path) else os.path.split(path)
         loaded = transformers.AutoModelForCausalLM.from_pretrained(folder or ".", gguf_file=name, dtype=torch.float32)
         self.model = loaded.eval()
@@ -65,9 +53,9 @@ class Transformers:
         if self.cache is None or not length <= self.cache.get_seq_length() < 2 * length:
             self.prefill(length)
         start = time.perf_counter()
-        for token in range(DECODED):
+        for token in range(DECODE_TOKENS):
             self.cache = self.run([9 + token], self.cache)
-        return 1e3 * (time.perf_counter() - start) / DECODED
+        return 1e3 * (time.perf_counter() - start) / DECODE_TOKENS
 
 
 class LlamaCpp:
@@ -77,12 +65,12 @@ class LlamaCpp:
         if os.path.isdir(path):
             raise ImportError("llama.cpp reads GGUF files, and this is a directory")
         params = x.CommonParams()
-        self.kept = tempfile.TemporaryDirectory() if single else None
-        params.model.path = written_as_f32(os.path.join(self.kept.name, "single.gguf")) if single else path
+        self.folder = tempfile.TemporaryDirectory() if single else None
+        params.model.path = convert_to_f32(os.path.join(self.folder.name, "single.gguf")) if single else path
         params.n_ctx, params.n_parallel, params.warmup = 4096, 1, True
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
         self.server = x.Server(params)
-        self.about = f"llama.cpp (xllamacpp {x.__version__}), " + ("F32" if single else "as stored")
+        self.name_and_version = f"llama.cpp (xllamacpp {x.__version__}), " + ("F32" if single else "as stored")
 
     def complete(self, length, count):
         body = {"prompt": prompt(length), "n_predict": count, "temperature": 0, "cache_prompt": False, "ignore_eos": True}
@@ -97,10 +85,10 @@ class LlamaCpp:
 
     def decode(self, length):
         # The first token comes with the prompt.
-        return self.complete(length, DECODED + 1)["predicted_per_token_ms"]
+        return self.complete(length, DECODE_TOKENS + 1)["predicted_per_token_ms"]
 
 
-def written_as_f32(out):
+def convert_to_f32(out):
     import gguf
     import numpy
     from gguf.quants import dequantize
@@ -123,7 +111,7 @@ def written_as_f32(out):
 
 
 def main():
-    # Libraries print what they like; only answers go to the pipe.
+    # Libraries print to standard output too; only answers must go to the pipe.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -132,12 +120,11 @@ def main():
     except Exception as error:
         print(f"{type(error).__name__}: {error}".replace("\n", " "), file=answers, flush=True)
         return
-    print("ready", peer.about, file=answers, flush=True)
-    for line in sys.stdin:
-        what, length, repetitions = line.split()
+    def prepare(what, length):
         work = peer.prefill if what == "prefill" else peer.decode
-        times = [work(int(length)) for _ in range(int(repetitions))]
-        print(" ".join(f"{t:.4f}" for t in times), peak(), file=answers, flush=True)
+        return lambda: work(int(length))
+
+    serve(peer.name_and_version, prepare, answers)
 
 
 with contextlib.suppress(KeyboardInterrupt):

@@ -1,34 +1,35 @@
 //! The same model as in `torch_step.py`, written directly on [`Ops`].
 //!
-//! Decoder-only, learned positions, pre-norm with biases everywhere, one mixer without extras, a GELU MLP four times as wide,
-//! cross-entropy on the last position. It exists so that two frameworks take the same step, weight for weight; the models that
-//! people train here are those of `rung-nn`, whose mixers have gates and convolutions that the PyTorch side would have to copy.
+//! A decoder with learned positions, pre-norm, biases in all layers, one mixer without convolution or output gate, a GELU MLP four
+//! times as wide, and cross-entropy on the last position. Both frameworks train this same model, weight for weight; the models of
+//! `rung-nn`, which users train, have gates and convolutions that the PyTorch script would have to copy.
 //!
-//! Like those models it takes only the positions that have a loss through the last layer's MLP: the gradient is the same.
-//! With `all_positions` it does the same arithmetic as PyTorch too.
+//! As in `rung-nn`, only the positions that have a loss go through the last layer's MLP: the gradient is the same. With
+//! `all_positions` all of them do, which is the same arithmetic as in PyTorch.
 
 use rung_engine::{AttentionInputs, AttentionMask, Decay, Native, Ops, Parameter, Parameters, Recurrence, Tensor};
 
 use super::{CHUNK, Size, VOCABULARY, pseudo_random};
 
-/// What mixes tokens.
+/// The token mixer of all layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecoderMixer {
     /// Causal softmax attention.
     Softmax,
-    /// Linear attention with the feature map `elu + 1`, not normalised.
+    /// Linear attention with the feature map `elu + 1`, without normalisation.
     Linear,
     /// The gated delta rule.
     GatedDelta,
 }
 
-/// A weight and bias.
+/// Weight and bias of a linear layer, or gain and bias of a norm.
 struct Affine {
     weight: Parameter,
     bias: Parameter,
 }
 
-struct Gates {
+/// Projections of the gated delta rule.
+struct DeltaGates {
     beta: Affine,
     decay: Affine,
     rate: Parameter,
@@ -42,10 +43,11 @@ struct Block {
     out: Affine,
     up: Affine,
     down: Affine,
-    gates: Option<Gates>,
+    /// `Some` for the gated delta rule.
+    gates: Option<DeltaGates>,
 }
 
-/// The model.
+/// The decoder that PyTorch trains too.
 pub struct BenchDecoder {
     size: Size,
     mixer: DecoderMixer,
@@ -57,7 +59,7 @@ pub struct BenchDecoder {
     head: Affine,
 }
 
-/// Adds weights under names.
+/// Adds named weights with random values.
 struct WeightBuilder {
     weights: Parameters<f32>,
 }
@@ -91,7 +93,7 @@ impl WeightBuilder {
             out: self.affine(&name("o"), width, width),
             up: self.affine(&name("up"), 4 * width, width),
             down: self.affine(&name("down"), width, 4 * width),
-            gates: (mixer == DecoderMixer::GatedDelta).then(|| Gates {
+            gates: (mixer == DecoderMixer::GatedDelta).then(|| DeltaGates {
                 beta: self.affine(&name("beta"), heads, width),
                 decay: self.affine(&name("decay"), heads, width),
                 rate: self.weights.add(name("rate"), &[heads], vec![0.0; heads]).without_decay().id(),
@@ -101,25 +103,25 @@ impl WeightBuilder {
 }
 
 impl BenchDecoder {
-    /// A model and its weights; `all_positions` if all of them go through the last MLP.
+    /// A model and its weights. With `all_positions` all positions go through the last MLP, else only the last.
     pub fn new(size: Size, mixer: DecoderMixer, all_positions: bool) -> (Self, Parameters<f32>) {
         let mut builder = WeightBuilder { weights: Parameters::new() };
         let tokens = builder.matrix("tokens", VOCABULARY, size.width);
-        let positions = builder.matrix("places", size.length, size.width);
+        let positions = builder.matrix("positions", size.length, size.width);
         let blocks = (0..size.layers).map(|index| builder.block(index, mixer, size)).collect();
         let norm = builder.norm("norm", size.width);
         let head = builder.affine("head", VOCABULARY, size.width);
         (Self { size, mixer, all_positions, tokens, positions, blocks, norm, head }, builder.weights)
     }
 
-    /// Sum of the losses of some rows, divided by the size of the whole batch.
+    /// Sum of the losses of some sequences of a batch, divided by the size of the complete batch.
     pub fn loss(&self, ops: &Native<f32>, tokens: &[usize], targets: &[usize]) -> Tensor<f32> {
         let Size { batch, length, width, .. } = self.size;
         let items = targets.len();
         let x = ops.gather_rows(&ops.parameter(self.tokens), tokens);
         let mut x = ops.add(&ops.reshape(&x, &[items, length, width]), &ops.parameter(self.positions));
-        let last: Vec<usize> = (1..=items).map(|item| item * length - 1).collect();
-        let last_positions = |x: &Tensor<f32>| ops.gather_rows(&ops.reshape(x, &[items * length, width]), &last);
+        let last_rows: Vec<usize> = (1..=items).map(|item| item * length - 1).collect();
+        let last_positions = |x: &Tensor<f32>| ops.gather_rows(&ops.reshape(x, &[items * length, width]), &last_rows);
         for (index, block) in self.blocks.iter().enumerate() {
             x = ops.scope(&format!("block {index}"), || {
                 let x = self.token_mixing(ops, block, &x);
@@ -139,31 +141,34 @@ impl BenchDecoder {
 
     fn mix<O: Ops>(&self, ops: &O, block: &Block, x: &O::Tensor) -> O::Tensor {
         let shape = ops.shape(x);
-        let (heads, width) = (self.size.heads, self.size.width / self.size.heads);
-        let split = |layer: &Affine| ops.reshape(&apply(ops, layer, x), &[shape[0], shape[1], heads, width]);
+        let (heads, head_dim) = (self.size.heads, self.size.width / self.size.heads);
+        let split = |layer: &Affine| ops.reshape(&apply(ops, layer, x), &[shape[0], shape[1], heads, head_dim]);
         let (query, key, value) = (split(&block.query), split(&block.key), split(&block.value));
-        let scale = (width as f64).powf(-0.5);
-        let recur = |query: &O::Tensor, key: &O::Tensor, decay: Decay<'_, O::Tensor>, beta: Option<&O::Tensor>| {
-            ops.recurrence(&Recurrence {
-                query,
-                key,
-                value: &value,
-                decay,
-                beta,
-                state: None,
-                chunk: CHUNK,
-                rounding: None,
-            })
-            .0
-        };
+        let scale = (head_dim as f64).powf(-0.5);
+        let run_recurrence =
+            |query: &O::Tensor, key: &O::Tensor, decay: Decay<'_, O::Tensor>, beta: Option<&O::Tensor>| {
+                ops.recurrence(&Recurrence {
+                    query,
+                    key,
+                    value: &value,
+                    decay,
+                    beta,
+                    state: None,
+                    chunk: CHUNK,
+                    rounding: None,
+                })
+                .0
+            };
         let mixed = match (self.mixer, &block.gates) {
-            (DecoderMixer::Linear, _) => recur(&ops.elu_plus_one(&query), &ops.elu_plus_one(&key), Decay::None, None),
+            (DecoderMixer::Linear, _) => {
+                run_recurrence(&ops.elu_plus_one(&query), &ops.elu_plus_one(&key), Decay::None, None)
+            }
             (DecoderMixer::GatedDelta, Some(gates)) => {
                 let beta = ops.sigmoid(&apply(ops, &gates.beta, x));
                 let rate = ops.neg(&ops.exp(&ops.parameter(gates.rate)));
                 let decay = ops.mul(&ops.softplus(&apply(ops, &gates.decay, x)), &rate);
                 let (query, key) = (ops.scale(&ops.l2_norm(&query, 1e-6), scale), ops.l2_norm(&key, 1e-6));
-                recur(&query, &key, Decay::Scalar(&decay), Some(&beta))
+                run_recurrence(&query, &key, Decay::Scalar(&decay), Some(&beta))
             }
             _ => {
                 let (query, key, value) = (&query, &key, &value);
@@ -173,15 +178,15 @@ impl BenchDecoder {
         ops.reshape(&mixed, &shape)
     }
 
-    /// Floating-point operations of a step, counting a multiply-add as two and products only.
+    /// Floating-point operations of a step: those of products only, a multiply-add as two, a backward pass as two forward passes.
     pub fn operations(&self) -> f64 {
         let Size { batch, length, width, heads, layers, .. } = self.size;
-        let (channels, head, chunk) = (width as f64, (width / heads) as f64, CHUNK as f64);
+        let (channels, head_dim, chunk) = (width as f64, (width / heads) as f64, CHUNK as f64);
         let projections = 2.0 * 4.0 * channels * channels;
         let mixing = match self.mixer {
             DecoderMixer::Softmax => 2.0 * length as f64 * channels,
-            DecoderMixer::Linear => 4.0 * channels * (head + chunk / 2.0),
-            DecoderMixer::GatedDelta => channels * (6.0 * head + 4.0 * chunk),
+            DecoderMixer::Linear => 4.0 * channels * (head_dim + chunk / 2.0),
+            DecoderMixer::GatedDelta => channels * (6.0 * head_dim + 4.0 * chunk),
         };
         let tokens = self.size.tokens();
         let mlp_tokens = tokens * (layers - 1) as f64 + if self.all_positions { tokens } else { batch as f64 };

@@ -1,9 +1,9 @@
 //! How cost grows with the sequence length.
 //!
 //! The *exponent* of a mixer is the slope of log time against log length for the forward pass of one layer: about 1 for
-//! recurrences and windows, and towards 2 for full attention, whose projections still count at short lengths. The *step* is the
-//! time of one more token, from the state after many: the same at every position for a mixer whose state is bounded. Layers are
-//! narrow, so that lengths show and not widths, and run on one thread.
+//! recurrences and windows, and towards 2 for full attention, whose projections still dominate at short lengths. The *step* is
+//! the time of one more token from the state after many tokens: the same at every position for a mixer with bounded state. Layers
+//! are narrow, so that the cost in the length dominates, and run on one thread.
 
 use rung_engine::{Native, Ops as _, Parameters};
 use rung_nn::{BuildSettings, Builtin, ParamBuilder, State, TokenMixer as _};
@@ -14,11 +14,11 @@ use rung_theory::task::seeded;
 use super::measure::{Times, time};
 use super::{BenchError, pseudo_random, stack_text};
 
-/// Lengths over which a slope is fitted.
+/// Lengths over which the exponent is fitted.
 pub const LENGTHS: [usize; 5] = [512, 1024, 2048, 4096, 8192];
 /// Positions at which a step is timed.
 pub const POSITIONS: [usize; 2] = [256, 8192];
-/// Steps in one measurement: a single one is too short for the clock.
+/// Steps per measurement: a single one is too short for the clock.
 const STEPS: usize = 64;
 
 /// Heads of the layer.
@@ -27,7 +27,7 @@ pub const HEADS: usize = 2;
 pub const HEAD_DIM: usize = 16;
 const WIDTH: usize = HEADS * HEAD_DIM;
 
-/// One narrow layer.
+/// One narrow layer with a mixer.
 pub struct BenchLayer {
     mixer: Builtin,
     plan: Mixer,
@@ -46,7 +46,7 @@ pub fn benchmark_mixer(name: &str) -> Result<Mixer, BenchError> {
 }
 
 impl BenchLayer {
-    /// Builds it.
+    /// A layer with random weights.
     ///
     /// # Errors
     /// The mixer has no network.
@@ -58,7 +58,7 @@ impl BenchLayer {
         Ok(Self { mixer, plan, weights })
     }
 
-    /// The mixer as the plan has it.
+    /// The mixer's description.
     pub fn plan(&self) -> &Mixer {
         &self.plan
     }
@@ -76,14 +76,14 @@ impl BenchLayer {
         self.mixer.forward(ops, &x, None).1
     }
 
-    /// One more token after a state.
+    /// Runs one more token after a state.
     pub fn step(&self, ops: &Native<f32>, state: &State<rung_engine::Tensor<f32>>) {
         let x = ops.constant(&[1, 1, WIDTH], &[0.5; WIDTH]);
         drop(self.mixer.forward(ops, &x, Some(state)));
     }
 }
 
-/// Times of a forward pass at every length, interleaved, so that other load on the machine affects all of them.
+/// Times of a forward pass at every length, interleaved, so that other load on the machine affects all lengths alike.
 ///
 /// # Errors
 /// The mixer has no network.
@@ -118,7 +118,7 @@ pub fn step_times(name: &str, position: usize, rounds: usize) -> Result<Times, B
     Ok(times)
 }
 
-/// The exponent of those times in the length.
+/// The exponent of the median times in the length.
 pub fn exponent(times: &[(usize, Times)]) -> f64 {
     slope(times.iter().map(|(length, times)| (*length as f64, times.median())))
 }
@@ -127,12 +127,12 @@ pub fn exponent(times: &[(usize, Times)]) -> f64 {
 pub fn slope(points: impl Iterator<Item = (f64, f64)> + Clone) -> f64 {
     let logs = points.map(|(x, y)| (x.ln(), y.ln()));
     let count = logs.clone().count() as f64;
-    let (x_sum, y_sum) = logs.clone().fold((0.0, 0.0), |(xs, ys), (x, y)| (xs + x, ys + y));
+    let (x_sum, y_sum) = logs.clone().fold((0.0, 0.0), |(x_sum, y_sum), (x, y)| (x_sum + x, y_sum + y));
     let (x_mean, y_mean) = (x_sum / count, y_sum / count);
-    let (both, square) = logs.fold((0.0, 0.0), |(both, square), (x, y)| {
-        (both + (x - x_mean) * (y - y_mean), square + (x - x_mean) * (x - x_mean))
+    let (covariance, variance) = logs.fold((0.0, 0.0), |(covariance, variance), (x, y)| {
+        (covariance + (x - x_mean) * (y - y_mean), variance + (x - x_mean) * (x - x_mean))
     });
-    both / square
+    covariance / variance
 }
 
 #[cfg(test)]
@@ -140,12 +140,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slopes_of_powers_are_their_exponents() {
+    fn slope_of_a_power_is_its_exponent() {
         for exponent in [0.0, 1.0, 1.5, 2.0] {
             let points = LENGTHS.iter().map(|&n| (n as f64, 3e-4 * (n as f64).powf(exponent)));
             assert!((slope(points) - exponent).abs() < 1e-12);
         }
-        // One disturbed point moves it a little, not away.
+        // One outlier changes the slope only a little.
         let points = LENGTHS.iter().map(|&n| (n as f64, n as f64 * if n == 2048 { 1.5 } else { 1.0 }));
         assert!((slope(points) - 1.0).abs() < 0.1);
     }

@@ -1,7 +1,7 @@
-//! Kernels alone: products of typical shapes, attention, window, each kind of recurrence, convolution, norms.
+//! Single kernels: products of typical shapes, attention, window, each kind of recurrence, convolution, norms.
 //!
-//! A kernel runs on one thread, as a training step runs it. To use all of them the batch is divided as a team divides it: every
-//! thread has its own executor and its own rows, and a measurement begins and ends when all have met.
+//! A kernel runs on one thread, as in a training step. To use all threads the batch is divided as in data-parallel training: every
+//! thread has its own executor and its own sequences, and a measurement begins and ends with a barrier.
 
 use std::ops::Range;
 use std::sync::Barrier;
@@ -14,29 +14,29 @@ use rung_engine::{
 use super::measure::time;
 use super::{BenchError, CHUNK, Size, pseudo_random, window};
 
-/// Something to run on the activations of a model.
+/// A kernel that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
-    /// Every token through a matrix of so many widths by so many.
+    /// A linear layer of all tokens.
     Product {
-        /// Widths that come out.
+        /// Output channels, in multiples of the width.
         outputs: usize,
-        /// Widths that go in.
+        /// Input channels, in multiples of the width.
         inputs: usize,
     },
-    /// Causal softmax attention, over all tokens or the last few.
+    /// Causal softmax attention.
     Attention {
-        /// The last few.
+        /// Whether it is limited to a window of the last tokens.
         windowed: bool,
     },
     /// A linear recurrence.
     Recurrence {
-        /// How the state fades.
-        fade: DecayKind,
-        /// Whether writes are delta steps.
+        /// How the state decays.
+        decay: DecayKind,
+        /// Whether it is a delta rule.
         delta: bool,
     },
-    /// The selective scan: a state of its own for every channel, written and read by what all channels share.
+    /// Mamba's selective scan: one state per channel, with keys and queries that all channels share.
     Scan,
     /// The general delta rule.
     GeneralDelta,
@@ -51,27 +51,27 @@ pub enum Kernel {
 /// Kinds of decay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecayKind {
-    /// None.
-    Never,
+    /// No decay.
+    None,
     /// One number per head.
     Scalar,
     /// One number per key channel.
     Vector,
 }
 
-/// All of them, by the name of the mixer that uses it where it is one mixer's.
+/// All kernels by name: that of the mixer that uses the kernel, where there is one.
 pub const KERNELS: &[(&str, Kernel)] = &[
     ("product_out", Kernel::Product { outputs: 1, inputs: 1 }),
     ("product_up", Kernel::Product { outputs: 4, inputs: 1 }),
     ("product_down", Kernel::Product { outputs: 1, inputs: 4 }),
     ("full", Kernel::Attention { windowed: false }),
     ("window", Kernel::Attention { windowed: true }),
-    ("linear", Kernel::Recurrence { fade: DecayKind::Never, delta: false }),
-    ("retnet", Kernel::Recurrence { fade: DecayKind::Scalar, delta: false }),
-    ("gla", Kernel::Recurrence { fade: DecayKind::Vector, delta: false }),
-    ("deltanet", Kernel::Recurrence { fade: DecayKind::Never, delta: true }),
-    ("gdn", Kernel::Recurrence { fade: DecayKind::Scalar, delta: true }),
-    ("gdn_solver", Kernel::Recurrence { fade: DecayKind::Scalar, delta: true }),
+    ("linear", Kernel::Recurrence { decay: DecayKind::None, delta: false }),
+    ("retnet", Kernel::Recurrence { decay: DecayKind::Scalar, delta: false }),
+    ("gla", Kernel::Recurrence { decay: DecayKind::Vector, delta: false }),
+    ("deltanet", Kernel::Recurrence { decay: DecayKind::None, delta: true }),
+    ("gdn", Kernel::Recurrence { decay: DecayKind::Scalar, delta: true }),
+    ("gdn_solver", Kernel::Recurrence { decay: DecayKind::Scalar, delta: true }),
     ("mamba1", Kernel::Scan),
     ("rwkv7", Kernel::GeneralDelta),
     ("conv", Kernel::Convolution),
@@ -82,54 +82,58 @@ pub const KERNELS: &[(&str, Kernel)] = &[
 /// Taps of the convolution.
 const TAPS: usize = 4;
 
-/// Numbers that a channel of the scan keeps, and tokens per chunk, as its mixer has them.
-const SCANNED: usize = 16;
+/// State size per channel of the selective scan, and its tokens per chunk, as in its mixer.
+const SCAN_STATE: usize = 16;
 
-const PLAIN: Range<f32> = -1.0..1.0;
-/// Log-decays: a little below zero.
-const DECAY: Range<f32> = -0.1..0.0;
-const GATE: Range<f32> = 0.0..1.0;
+/// Range of activations.
+const ACTIVATION: Range<f32> = -1.0..1.0;
+/// Range of log-decays.
+const LOG_DECAY: Range<f32> = -0.1..0.0;
+/// Range of write strengths.
+const BETA: Range<f32> = 0.0..1.0;
 
 impl Kernel {
-    /// Shape and range of every input for so many rows of the batch.
-    fn inputs(self, size: Size, rows: usize) -> Vec<(Vec<usize>, Range<f32>)> {
+    /// Shape and range of every input for this many sequences.
+    fn inputs(self, size: Size, sequences: usize) -> Vec<(Vec<usize>, Range<f32>)> {
         let Size { length, width, heads, .. } = size;
-        let head = width / heads;
-        let tokens = |width: usize| (vec![rows, length, width], PLAIN);
-        // Keys are shorter than one, as the delta rule needs them.
-        let reach = (head as f32).powf(-0.5);
-        let split = || (vec![rows, length, heads, head], -reach..reach);
-        let per_head = |range| (vec![rows, length, heads], range);
+        let head_dim = width / heads;
+        let tokens = |width: usize| (vec![sequences, length, width], ACTIVATION);
+        // Keys have a norm below 1, as the delta rule needs.
+        let bound = (head_dim as f32).powf(-0.5);
+        let head_input = || (vec![sequences, length, heads, head_dim], -bound..bound);
+        let per_head = |range| (vec![sequences, length, heads], range);
         match self {
             Self::Product { outputs, inputs } => vec![
                 tokens(inputs * width),
-                (vec![outputs * width, inputs * width], -reach..reach),
-                (vec![outputs * width], PLAIN),
+                (vec![outputs * width, inputs * width], -bound..bound),
+                (vec![outputs * width], ACTIVATION),
             ],
-            Self::Attention { .. } => vec![split(), split(), split()],
-            Self::Recurrence { fade, delta } => {
-                let mut inputs = vec![split(), split(), split()];
-                match fade {
-                    DecayKind::Never => {}
-                    DecayKind::Scalar => inputs.push(per_head(DECAY)),
-                    DecayKind::Vector => inputs.push((split().0, DECAY)),
+            Self::Attention { .. } => vec![head_input(), head_input(), head_input()],
+            Self::Recurrence { decay, delta } => {
+                let mut inputs = vec![head_input(), head_input(), head_input()];
+                match decay {
+                    DecayKind::None => {}
+                    DecayKind::Scalar => inputs.push(per_head(LOG_DECAY)),
+                    DecayKind::Vector => inputs.push((head_input().0, LOG_DECAY)),
                 }
-                inputs.extend(delta.then(|| per_head(GATE)));
+                inputs.extend(delta.then(|| per_head(BETA)));
                 inputs
             }
             Self::Scan => {
-                let shared = || (vec![rows, length, 1, SCANNED], PLAIN);
+                let shared = || (vec![sequences, length, 1, SCAN_STATE], ACTIVATION);
                 vec![
                     shared(),
                     shared(),
-                    (vec![rows, length, width, 1], PLAIN),
-                    (vec![rows, length, width, SCANNED], DECAY),
+                    (vec![sequences, length, width, 1], ACTIVATION),
+                    (vec![sequences, length, width, SCAN_STATE], LOG_DECAY),
                 ]
             }
-            Self::GeneralDelta => vec![split(), split(), split(), (split().0, DECAY), split(), split()],
-            Self::Convolution => vec![tokens(width), (vec![width, TAPS], PLAIN)],
-            Self::LayerNorm => vec![tokens(width), (vec![width], PLAIN), (vec![width], PLAIN)],
-            Self::RmsNorm => vec![tokens(width), (vec![width], PLAIN)],
+            Self::GeneralDelta => {
+                vec![head_input(), head_input(), head_input(), (head_input().0, LOG_DECAY), head_input(), head_input()]
+            }
+            Self::Convolution => vec![tokens(width), (vec![width, TAPS], ACTIVATION)],
+            Self::LayerNorm => vec![tokens(width), (vec![width], ACTIVATION), (vec![width], ACTIVATION)],
+            Self::RmsNorm => vec![tokens(width), (vec![width], ACTIVATION)],
         }
     }
 
@@ -144,13 +148,13 @@ impl Kernel {
                 mask: if windowed { AttentionMask::Window(window(size.length)) } else { AttentionMask::Causal },
                 scale: ((size.width / size.heads) as f64).powf(-0.5),
             }),
-            Self::Recurrence { fade, delta } => {
+            Self::Recurrence { decay, delta } => {
                 let recurrence = Recurrence {
                     query: &inputs[0],
                     key: &inputs[1],
                     value: &inputs[2],
-                    decay: match fade {
-                        DecayKind::Never => Decay::None,
+                    decay: match decay {
+                        DecayKind::None => Decay::None,
                         DecayKind::Scalar => Decay::Scalar(&inputs[3]),
                         DecayKind::Vector => Decay::Vector(&inputs[3]),
                     },
@@ -169,7 +173,7 @@ impl Kernel {
                     decay: Decay::Vector(&inputs[3]),
                     beta: None,
                     state: None,
-                    chunk: SCANNED,
+                    chunk: SCAN_STATE,
                     rounding: None,
                 };
                 ops.recurrence(&scan).0
@@ -194,24 +198,24 @@ impl Kernel {
         }
     }
 
-    /// Floating-point operations of products in a forward pass; none where the time goes into moving numbers.
+    /// Floating-point operations of products in a forward pass; `None` for kernels that are limited by memory.
     pub fn operations(self, size: Size) -> Option<f64> {
-        let (width, head, chunk) = (size.width as f64, (size.width / size.heads) as f64, CHUNK as f64);
+        let (width, head_dim, chunk) = (size.width as f64, (size.width / size.heads) as f64, CHUNK as f64);
         let per_token = match self {
             Self::Product { outputs, inputs } => 2.0 * (outputs * inputs) as f64 * width * width,
             Self::Attention { windowed: false } => 2.0 * size.length as f64 * width,
             Self::Attention { windowed: true } => 4.0 * window(size.length) as f64 * width,
-            Self::Recurrence { delta: false, .. } => 4.0 * width * (head + chunk / 2.0),
-            Self::Recurrence { delta: true, .. } => width * (6.0 * head + 4.0 * chunk),
-            Self::Scan => 4.0 * width * SCANNED as f64,
-            Self::GeneralDelta => 8.0 * width * head,
+            Self::Recurrence { delta: false, .. } => 4.0 * width * (head_dim + chunk / 2.0),
+            Self::Recurrence { delta: true, .. } => width * (6.0 * head_dim + 4.0 * chunk),
+            Self::Scan => 4.0 * width * SCAN_STATE as f64,
+            Self::GeneralDelta => 8.0 * width * head_dim,
             Self::Convolution | Self::LayerNorm | Self::RmsNorm => return None,
         };
         Some(per_token * size.tokens())
     }
 }
 
-/// One thread's share of a kernel's work.
+/// A kernel with one thread's part of the batch.
 struct ThreadWork {
     kernel: Kernel,
     size: Size,
@@ -221,13 +225,13 @@ struct ThreadWork {
 }
 
 impl ThreadWork {
-    fn new(kernel: Kernel, size: Size, backward: bool, rows: usize) -> Self {
+    fn new(kernel: Kernel, size: Size, backward: bool, sequences: usize) -> Self {
         let mut weights = Parameters::new();
         let mut add = |(index, (shape, range)): (usize, (Vec<usize>, Range<f32>))| {
             let values = pseudo_random(index as u64, shape.iter().product(), range);
             weights.add(format!("input {index}"), &shape, values).id()
         };
-        let inputs = kernel.inputs(size, rows).into_iter().enumerate().map(&mut add).collect();
+        let inputs = kernel.inputs(size, sequences).into_iter().enumerate().map(&mut add).collect();
         let ops = Native::new();
         if backward {
             ops.bind(&weights);
@@ -246,47 +250,47 @@ impl ThreadWork {
     }
 }
 
-/// Hands `measure` a function that runs the kernel on all threads once and returns its milliseconds.
+/// Calls `measure` with a function that runs the kernel on all threads once and returns its milliseconds.
 ///
 /// # Errors
-/// What `measure` returns.
+/// The error of `measure`.
 ///
 /// # Panics
-/// If a kernel does.
-pub fn with_worker_pool<R>(
+/// If a kernel panics.
+pub fn measure_on_threads<R>(
     (kernel, size, backward): (Kernel, Size, bool),
     threads: usize,
     measure: impl FnOnce(&mut dyn FnMut() -> Result<f64, BenchError>) -> Result<R, BenchError>,
 ) -> Result<R, BenchError> {
-    let crew = threads.clamp(1, size.batch);
-    let rows = |member: usize| size.batch * (member + 1) / crew - size.batch * member / crew;
-    let (meeting, over) = (Barrier::new(crew), AtomicBool::new(false));
+    let threads = threads.clamp(1, size.batch);
+    let sequences = |thread: usize| size.batch * (thread + 1) / threads - size.batch * thread / threads;
+    let (barrier, stop) = (Barrier::new(threads), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        for member in 1..crew {
-            let (meeting, over) = (&meeting, &over);
+        for thread in 1..threads {
+            let (barrier, stop) = (&barrier, &stop);
             scope.spawn(move || {
-                let share = ThreadWork::new(kernel, size, backward, rows(member));
+                let work = ThreadWork::new(kernel, size, backward, sequences(thread));
                 loop {
-                    meeting.wait();
-                    if over.load(Ordering::Relaxed) {
+                    barrier.wait();
+                    if stop.load(Ordering::Relaxed) {
                         return;
                     }
-                    share.run();
-                    meeting.wait();
+                    work.run();
+                    barrier.wait();
                 }
             });
         }
-        let share = ThreadWork::new(kernel, size, backward, rows(0));
+        let work = ThreadWork::new(kernel, size, backward, sequences(0));
         let result = measure(&mut || {
-            meeting.wait();
-            let taken = time(|| {
-                share.run();
-                meeting.wait();
+            barrier.wait();
+            let elapsed = time(|| {
+                work.run();
+                barrier.wait();
             });
-            Ok(taken)
+            Ok(elapsed)
         });
-        over.store(true, Ordering::Relaxed);
-        meeting.wait();
+        stop.store(true, Ordering::Relaxed);
+        barrier.wait();
         result
     })
 }
@@ -296,15 +300,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kernel_runs_both_ways_and_its_gradient_is_not_zero() {
+    fn every_kernel_runs_forward_and_backward_with_a_nonzero_gradient() {
         let size = Size { name: "tiny", batch: 3, length: 64, width: 16, heads: 2, layers: 1 };
         for &(name, kernel) in KERNELS {
-            let share = ThreadWork::new(kernel, size, true, 1);
-            share.run();
-            assert!(share.ops.gradient().iter().any(|value| *value != 0.0), "{name}");
+            let work = ThreadWork::new(kernel, size, true, 1);
+            work.run();
+            assert!(work.ops.gradient().iter().any(|value| *value != 0.0), "{name}");
             for (backward, threads) in [(false, 2), (true, 8)] {
-                let taken = with_worker_pool((kernel, size, backward), threads, |run| run().and_then(|_| run()));
-                assert!(taken.unwrap() > 0.0, "{name}");
+                let elapsed = measure_on_threads((kernel, size, backward), threads, |run| run().and_then(|_| run()));
+                assert!(elapsed.unwrap() > 0.0, "{name}");
             }
         }
     }

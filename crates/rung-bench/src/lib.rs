@@ -1,39 +1,38 @@
-//! How fast the engine is: kernels, training steps, and how cost grows with the length of a sequence.
+//! Benchmarks of the engine: kernels, training steps, and the growth of cost with the sequence length.
 //!
-//! Four sections, which `rung bench --only` picks; the first three run if none is picked:
+//! Four sections, which `rung bench --only` selects; without it the first three run:
 //!
 //! - [`kernels`]: the operations that models spend their time in, forward, and forward with backward;
-//! - [`train`]: whole training steps at three shapes;
+//! - [`train`]: training steps at three shapes;
 //! - [`exponents`]: the exponent of cost in the length of the sequence, and the cost of one more token at two positions;
-//! - [`checkpoint`]: a checkpoint of another program, beside transformers and llama.cpp.
+//! - [`checkpoint`]: a checkpoint of another program, compared with transformers and llama.cpp.
 //!
-//! [`profile`] says where the time of a training step goes.
+//! [`profile`] divides the time of a training step among its operations.
 //!
-//! Every row of the first three has the median time of some repetitions after two that are not counted, tokens per second, the fraction of
-//! peak FLOP/s, and the peak memory of the process while it was measured. What is counted as arithmetic are products alone,
-//! a backward pass as two forward ones. The limit is the speed of a large product on all threads. Machines drift, so it is
-//! measured at the start and again after every row that is compared with it, and the fastest so far counts.
+//! Every row of the first three has the median time of the repetitions after two warm-ups, tokens per second, the fraction of peak
+//! FLOP/s, and the peak memory of the process during the measurement. FLOPs are those of products only, with a backward pass counted
+//! as two forward passes. Peak FLOP/s is the speed of a large product on all threads. The speed of a machine drifts, so the peak is
+//! measured at the start and again after every row that is compared with it, and the fastest measurement is used.
 //!
-//! # Against PyTorch
-//! With a peer, each row is measured interleaved with PyTorch: a few repetitions here, a few there, in one run. The ratio is their median over
-//! ours; the ratio of the fastest is shown too, as other work on the machine disturbs it least. A row that the
-//! peer does not implement has no ratio.
+//! # Against PyTorch and JAX
+//! With peers, each row is measured interleaved with them: a few repetitions of each in turn. PyTorch is two peers, eager and
+//! compiled. The ratio is the median time of the fastest peer over ours; the ratio of the fastest repetitions is shown too, since
+//! other work on the machine affects it least. A row that no peer implements has no ratio.
 //!
-//! A training step is measured twice, because the loss asks about the last token of each row alone. `train` is the step as our
-//! models take it: other tokens are not taken through the last layer's MLP, since no loss or gradient depends on it. PyTorch
-//! does what its model says, for all tokens. `train whole` does that here too: the same arithmetic on both sides, so its ratio
-//! is that of the engines alone.
+//! A training step is measured twice, because only the last token of each sequence has a loss. `train` is the step as our models
+//! compute it: other tokens skip the last layer's MLP, since no loss or gradient depends on it. The peers compute it for all tokens.
+//! `train whole` does that here too: the same arithmetic on both sides, so its ratio compares the engines alone.
 //!
-//! The gated delta rule has two peers, because PyTorch has two ways to solve the triangular system of each chunk. `gdn` goes
-//! through it row by row, by forward substitution, as the definition of the chunked form says and as public PyTorch
-//! implementations do. `gdn_solver` calls the library's triangular solver, which is faster and which those implementations do
-//! not use. Our side is the same for both. The chunks of either side are as long as is best for it: 32 tokens here, 64 there.
+//! The gated delta rule is compared twice, because PyTorch has two ways to solve the triangular system of each chunk. `gdn` solves
+//! it row by row, by forward substitution, as in the definition of the chunked form and in public PyTorch implementations.
+//! `gdn_solver` calls the library's triangular solver, which is faster and which those implementations do not use. Our code is the
+//! same for both. Each side has the chunk length that is best for it: 32 tokens here, 64 in the peers.
 //!
 //! ```
 //! use rung_bench::{CaseFilter, Section, cases};
 //!
-//! let choice = CaseFilter { only: Some(Section::Train), shape: Some("S".to_owned()), ..CaseFilter::default() };
-//! assert!(cases(&choice)?.iter().any(|case| case.mixer == "gdn"));
+//! let filter = CaseFilter { only: Some(Section::Train), shape: Some("S".to_owned()), ..CaseFilter::default() };
+//! assert!(cases(&filter)?.iter().any(|case| case.mixer == "gdn"));
 //! # Ok::<(), rung_bench::BenchError>(())
 //! ```
 
@@ -55,34 +54,36 @@ use peer::Peer;
 use rung_theory::stack::mixer::{self, Benchmark};
 use train::Training;
 
-/// Vocabulary of the random tokens.
+/// Vocabulary size of the random tokens.
 const VOCABULARY: usize = 64;
 /// Tokens per chunk of a recurrence.
 const CHUNK: usize = 32;
-/// Repetitions of one side before the other is measured.
+/// Repetitions of one software before the next is measured.
 const INTERLEAVE: usize = 3;
-/// Repetitions that are not counted.
+/// Repetitions before the measurement, which are not counted.
 const WARM_UP: usize = 2;
 
-/// Why nothing was measured.
+/// Why a benchmark failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// No Python with PyTorch.
+    /// No Python with PyTorch or JAX.
     #[error(
-        "no Python that can import torch was found ({tried}); name one with --against PATH or in RUNG_PYTHON, or leave --against out"
+        "no Python that can import {module} was found ({tried}); name one in RUNG_PYTHON (for torch also as --against PATH), or leave {module} out of --against"
     )]
     NoPython {
-        /// What was tried, and why it was none.
+        /// The Python module.
+        module: &'static str,
+        /// Each Python that was tried, and why it failed.
         tried: String,
     },
-    /// No Python with software for checkpoints.
+    /// No Python has the software for a checkpoint.
     #[error(
         "no Python that can run {software} on this checkpoint was found ({tried}); name one in RUNG_PYTHON, or leave it out of --against"
     )]
     NoSoftware {
-        /// The software.
+        /// Name of the software.
         software: String,
-        /// What was tried, and why it was none.
+        /// Each Python that was tried, and why it failed.
         tried: String,
     },
     /// A checkpoint cannot be read.
@@ -91,53 +92,53 @@ pub enum BenchError {
     /// The peer failed.
     #[error("the peer failed at `{work}`: {reason}")]
     Peer {
-        /// What it was asked.
+        /// The request.
         work: String,
-        /// What happened.
+        /// The error.
         reason: String,
     },
     /// No case has this name.
     #[error("{option}: found `{found}`, expected one of {known}")]
     Unknown {
-        /// The option.
+        /// The option on the command line.
         option: &'static str,
-        /// What was given.
+        /// The unknown name.
         found: String,
-        /// What there is.
+        /// The names that exist.
         known: String,
     },
-    /// A choice that leaves nothing.
+    /// The filter selects no case.
     #[error("there is nothing to measure: {0}")]
     Nothing(String),
-    /// A stack could not be read.
+    /// A stack could not be parsed.
     #[error(transparent)]
     Stack(#[from] rung_theory::stack::StackError),
     /// A model could not be built.
     #[error(transparent)]
     Model(#[from] rung_nn::ModelError),
-    /// A step met a number that is not finite.
+    /// A step had a number that is not finite.
     #[error(transparent)]
     Step(#[from] rung_engine::StepError),
 }
 
-/// Sizes of a workload.
+/// The sizes of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
     /// The name on the command line.
     pub name: &'static str,
-    /// Rows.
+    /// Sequences per batch.
     pub batch: usize,
-    /// Tokens in a row.
+    /// Tokens per sequence.
     pub length: usize,
     /// Width of the residual stream.
     pub width: usize,
-    /// Heads.
+    /// Heads per layer.
     pub heads: usize,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
 }
 
-/// The three shapes.
+/// The three sizes, selected with `--shape`.
 pub const SIZES: [Size; 3] = [
     Size { name: "S", batch: 64, length: 64, width: 64, heads: 4, layers: 2 },
     Size { name: "M", batch: 32, length: 256, width: 128, heads: 4, layers: 4 },
@@ -154,26 +155,26 @@ impl Size {
 /// A section of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
-    /// Kernels.
+    /// Single kernels.
     Kernels,
     /// Training steps.
     Train,
-    /// Exponents and steps.
+    /// Exponents of cost, and the cost of one more token.
     Exponents,
 }
 
 /// Which cases to measure.
 #[derive(Clone, Debug, Default)]
 pub struct CaseFilter {
-    /// One section.
+    /// Only this section.
     pub only: Option<Section>,
-    /// One shape.
+    /// Only this shape.
     pub shape: Option<String>,
-    /// One mixer or kernel.
+    /// Only this mixer or kernel.
     pub mixer: Option<String>,
 }
 
-/// What a case does.
+/// The work of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CaseKind {
     Kernel { kernel: Kernel, size: Size, backward: bool },
@@ -182,7 +183,7 @@ enum CaseKind {
     Step { position: usize },
 }
 
-/// One thing to measure.
+/// One row of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BenchCase {
     /// The mixer, or the kernel.
@@ -191,7 +192,7 @@ pub struct BenchCase {
 }
 
 impl BenchCase {
-    /// What is done.
+    /// The name of the work in reports and requests.
     pub fn what(&self) -> &'static str {
         match self.work {
             CaseKind::Kernel { backward: false, .. } => "forward",
@@ -203,7 +204,7 @@ impl BenchCase {
         }
     }
 
-    /// At which shape: one of the three, the lengths of a fit, or the position of a step.
+    /// The shape: `S`, `M` or `L`, the lengths of a fit, or the position of a step.
     pub fn shape(&self) -> String {
         match self.work {
             CaseKind::Kernel { size, .. } | CaseKind::Train { size, .. } => size.name.to_owned(),
@@ -212,7 +213,7 @@ impl BenchCase {
         }
     }
 
-    /// The request for a peer.
+    /// The request for PyTorch, if it implements such work.
     fn request(&self) -> Option<String> {
         let numbers = |Size { batch, length, width, heads, layers, .. }: Size| {
             format!("{batch} {length} {width} {heads} {layers}")
@@ -225,84 +226,100 @@ impl BenchCase {
     }
 }
 
-/// A case and what was measured.
+/// The measurement of a case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
-    /// The case.
+    /// The measured case.
     pub case: BenchCase,
     /// Our times.
     pub times: Times,
-    /// Tokens that one repetition works on.
+    /// Tokens per repetition.
     pub tokens: f64,
-    /// Peak memory of the process; none where it cannot be measured for this row alone.
+    /// Peak memory of the process; `None` where it cannot be measured for this case alone.
     pub peak_bytes: Option<u64>,
-    /// FLOP/s over the peak of this machine; none for a case that is not bound by arithmetic.
+    /// FLOP/s over the peak of this machine; `None` for a case without products.
     pub fraction_of_peak: Option<f64>,
-    /// The peer's times and peak memory.
-    pub torch: Option<(Times, Option<u64>)>,
-    /// The exponent, for a case that fits one.
+    /// The times of the peers that implement the case.
+    pub peers: Vec<PeerMeasurement>,
+    /// The exponent of cost in the length, for a case that fits one.
     pub exponent: Option<f64>,
 }
 
+/// The measurement of a peer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PeerMeasurement {
+    /// Name and version of the software.
+    pub software: String,
+    /// The times of its repetitions.
+    pub times: Times,
+    /// The peak memory of its process, where the system reports it.
+    pub peak_bytes: Option<u64>,
+}
+
 impl Measurement {
+    /// The peer with the smallest median.
+    pub fn fastest_peer(&self) -> Option<&PeerMeasurement> {
+        self.peers.iter().min_by(|a, b| a.times.median().total_cmp(&b.times.median()))
+    }
+
     /// Tokens per second at the median.
     pub fn tokens_per_second(&self) -> f64 {
         self.tokens / (self.times.median() * 1e-3)
     }
 
-    /// Their median time over ours.
+    /// The median time of the fastest peer over ours.
     pub fn ratio(&self) -> Option<f64> {
-        self.torch.as_ref().map(|(theirs, _)| theirs.median() / self.times.median())
+        self.fastest_peer().map(|peer| peer.times.median() / self.times.median())
     }
 
-    /// Their fastest time over ours.
+    /// The fastest repetition of the fastest peer over ours.
     pub fn ratio_of_fastest(&self) -> Option<f64> {
-        self.torch.as_ref().map(|(theirs, _)| theirs.fastest() / self.times.fastest())
+        self.fastest_peer().map(|peer| peer.times.fastest() / self.times.fastest())
     }
 }
 
-/// A benchmark under way.
+/// A running benchmark.
 pub struct Bench {
-    /// Threads on either side.
+    /// Threads, the same here and in the peers.
     pub threads: usize,
     /// Repetitions that are counted.
     pub repetitions: usize,
-    /// Floating-point operations per second of a large product: the most so far.
-    pub limit: f64,
-    /// The other side.
-    pub peer: Option<Peer>,
+    /// FLOP/s of a large product: the most so far.
+    pub peak_flops: f64,
+    /// The software that cases are compared with.
+    pub peers: Vec<Peer>,
 }
 
 impl Bench {
-    /// Measures the arithmetic limit and starts the peer, if one is asked for.
+    /// Measures the peak FLOP/s and starts the peers of a list such as `torch,jax`.
     ///
     /// # Errors
-    /// There is no Python with PyTorch.
+    /// No Python has PyTorch or JAX.
     pub fn new(threads: usize, repetitions: usize, against: Option<&str>) -> Result<Self, BenchError> {
-        let peer = against.map(|against| Peer::find(against, threads)).transpose()?;
-        Ok(Self { threads, repetitions, limit: measure::limit(threads), peer })
+        let peers = against.map(|list| Peer::start_trainers(list, threads)).transpose()?.unwrap_or_default();
+        Ok(Self { threads, repetitions, peak_flops: measure::peak_flops(threads), peers })
     }
 
     /// Measures one case.
     ///
     /// # Errors
-    /// The peer fails, or a step meets a number that is not finite.
+    /// The peer fails, or a step has a number that is not finite.
     pub fn measure(&mut self, case: &BenchCase) -> Result<Measurement, BenchError> {
         let (peak, threads) = (Peak::start(), self.threads);
-        let (mut torch, mut exponent, mut operations) = (None, None, None);
+        let (mut peers, mut exponent, mut operations) = (Vec::new(), None, None);
         let (times, tokens);
         match case.work {
             CaseKind::Kernel { kernel, size, backward } => {
-                let measured = kernels::with_worker_pool((kernel, size, backward), threads, |run| {
+                let measured = kernels::measure_on_threads((kernel, size, backward), threads, |run| {
                     self.measure_interleaved(case, run)
                 });
-                (times, torch) = measured?;
+                (times, peers) = measured?;
                 tokens = size.tokens();
                 operations = kernel.operations(size).map(|forward| forward * if backward { 3.0 } else { 1.0 });
             }
             CaseKind::Train { size, all_positions } => {
                 let mut training = Training::new(case.mixer, size, all_positions, threads)?;
-                (times, torch) = self.measure_interleaved(case, &mut || training.step())?;
+                (times, peers) = self.measure_interleaved(case, &mut || training.step())?;
                 (tokens, operations) = (size.tokens(), Some(training.operations()));
             }
             CaseKind::Exponent => {
@@ -318,59 +335,59 @@ impl Bench {
         }
         let peak_bytes = peak.and_then(|peak| peak.bytes());
         let fraction_of_peak = operations.map(|operations| {
-            self.limit = self.limit.max(measure::limit(threads));
-            operations / (times.median() * 1e-3) / self.limit
+            self.peak_flops = self.peak_flops.max(measure::peak_flops(threads));
+            operations / (times.median() * 1e-3) / self.peak_flops
         });
-        Ok(Measurement { case: *case, times, tokens, peak_bytes, fraction_of_peak, torch, exponent })
+        Ok(Measurement { case: *case, times, tokens, peak_bytes, fraction_of_peak, peers, exponent })
     }
 
-    /// Runs our side interleaved with the peer.
-    #[expect(clippy::type_complexity, reason = "our times, and theirs with their memory")]
+    /// Runs our side interleaved with the peers that implement the case.
     fn measure_interleaved(
         &mut self,
         case: &BenchCase,
         run: &mut dyn FnMut() -> Result<f64, BenchError>,
-    ) -> Result<(Times, Option<(Times, Option<u64>)>), BenchError> {
+    ) -> Result<(Times, Vec<PeerMeasurement>), BenchError> {
         let request = case.request().unwrap_or_default();
         for _ in 0..WARM_UP {
             run()?;
         }
-        // A peer that does not implement the case says so here.
-        let mut peer = self.peer.as_mut();
-        if let Some(torch) = &mut peer
-            && torch.ask(&request, WARM_UP)?.is_none()
-        {
-            peer = None;
+        let mut peers = Vec::new();
+        for peer in &mut self.peers {
+            // A peer that does not implement the case returns no times.
+            if peer.measure(&request, WARM_UP)?.is_some() {
+                let software = peer.name_and_version.clone();
+                peers.push((peer, PeerMeasurement { software, times: Times::default(), peak_bytes: None }));
+            }
         }
-        let (mut ours, mut theirs, mut their_peak) = (Times::default(), Times::default(), None);
+        let mut ours = Times::default();
         while ours.count() < self.repetitions {
             let count = INTERLEAVE.min(self.repetitions - ours.count());
             for _ in 0..count {
                 ours.extend([run()?]);
             }
-            if let Some(peer) = &mut peer
-                && let Some((times, peak)) = peer.ask(&request, count)?
-            {
-                theirs.extend(times);
-                their_peak = peak;
+            for (peer, measurement) in &mut peers {
+                if let Some((times, peak)) = peer.measure(&request, count)? {
+                    measurement.times.extend(times);
+                    measurement.peak_bytes = peak;
+                }
             }
         }
-        Ok((ours, (theirs.count() > 0).then_some((theirs, their_peak))))
+        Ok((ours, peers.into_iter().map(|(_, measurement)| measurement).collect()))
     }
 }
 
-/// The cases that a choice leaves, in the order in which they are measured.
+/// The cases that a filter selects, in the order in which they are measured.
 ///
 /// # Errors
-/// A name is unknown, or nothing is left.
-pub fn cases(choice: &CaseFilter) -> Result<Vec<BenchCase>, BenchError> {
-    let mixer = choice.mixer.as_deref().map(canonical);
-    let shape = choice.shape.as_deref();
+/// A name is unknown, or no case is selected.
+pub fn cases(filter: &CaseFilter) -> Result<Vec<BenchCase>, BenchError> {
+    let mixer = filter.mixer.as_deref().map(canonical);
+    let shape = filter.shape.as_deref();
     if let Some(found) = shape.filter(|shape| SIZES.iter().all(|size| size.name != *shape)) {
         let known = SIZES.map(|size| size.name).join(", ");
         return Err(BenchError::Unknown { option: "--shape", found: found.to_owned(), known });
     }
-    if choice.only == Some(Section::Exponents) && shape.is_some() {
+    if filter.only == Some(Section::Exponents) && shape.is_some() {
         return Err(BenchError::Nothing("--only exponents has lengths of its own, leave --shape out".to_owned()));
     }
     let all = all_cases();
@@ -380,35 +397,35 @@ pub fn cases(choice: &CaseFilter) -> Result<Vec<BenchCase>, BenchError> {
         known.dedup();
         return Err(BenchError::Unknown { option: "--mixer", found: found.to_owned(), known: known.join(", ") });
     }
-    let wanted = |case: &BenchCase| {
+    let is_selected = |case: &BenchCase| {
         let section = match case.work {
             CaseKind::Kernel { .. } => Section::Kernels,
             CaseKind::Train { .. } => Section::Train,
             CaseKind::Exponent | CaseKind::Step { .. } => Section::Exponents,
         };
-        choice.only.is_none_or(|only| only == section)
+        filter.only.is_none_or(|only| only == section)
             && mixer.is_none_or(|mixer| mixer == case.mixer)
             && shape.is_none_or(|shape| shape == case.shape())
     };
-    let left: Vec<BenchCase> = all.into_iter().filter(wanted).collect();
-    if left.is_empty() {
+    let selected: Vec<BenchCase> = all.into_iter().filter(is_selected).collect();
+    if selected.is_empty() {
         let mixer = mixer.unwrap_or_default();
         return Err(BenchError::Nothing(format!("`{mixer}` is not among what --only picks")));
     }
-    Ok(left)
+    Ok(selected)
 }
 
 fn all_cases() -> Vec<BenchCase> {
     let kernels = SIZES.iter().flat_map(|&size| {
-        let both = move |&(mixer, kernel): &'static (&'static str, Kernel)| {
+        let forward_and_backward = move |&(mixer, kernel): &'static (&'static str, Kernel)| {
             [false, true].map(|backward| BenchCase { mixer, work: CaseKind::Kernel { kernel, size, backward } })
         };
-        KERNELS.iter().flat_map(both)
+        KERNELS.iter().flat_map(forward_and_backward)
     });
     let train = SIZES.iter().flat_map(|&size| {
-        let named =
+        let case =
             |all_positions: bool| move |mixer| BenchCase { mixer, work: CaseKind::Train { size, all_positions } };
-        train::names().map(named(false)).chain(train::names_with_peer().map(named(true)))
+        train::names().map(case(false)).chain(train::compared_names().map(case(true)))
     });
     let growth = network_names().flat_map(|mixer| {
         let steps = exponents::POSITIONS.map(|position| BenchCase { mixer, work: CaseKind::Step { position } });
@@ -419,27 +436,27 @@ fn all_cases() -> Vec<BenchCase> {
 
 /// The mixers that have a network.
 fn network_names() -> impl Iterator<Item = &'static str> {
-    // A layer without options does nothing, and is not timed.
-    let works = |name: &&str| mixer::find(name).is_some_and(|kind| !kind.options.is_empty());
-    rung_nn::mixer::NAMES.iter().copied().filter(works)
+    // A mixer without options does nothing, and is not timed.
+    let has_options = |name: &&str| mixer::find(name).is_some_and(|kind| !kind.options.is_empty());
+    rung_nn::mixer::NAMES.iter().copied().filter(has_options)
 }
 
-/// The name of a mixer here: `softmax` is another name of `full`.
+/// The name of a mixer in benchmarks: `softmax` is another name of `full`.
 fn canonical(name: &str) -> &str {
     if name == "softmax" { "full" } else { name }
 }
 
-/// A mixer for a plan of sequences of some length, at the sizes that it has in benchmarks.
+/// The text of a stack of one mixer with its benchmark options.
 fn stack_text(mixer: &str, benchmark: Benchmark) -> String {
     mixer::find(mixer).map_or_else(|| mixer.to_owned(), |kind| kind.benchmark_text(benchmark))
 }
 
-/// The window size for sequences of some length.
+/// The window size for sequences of this length.
 fn window(length: usize) -> usize {
     (length / 4).max(2)
 }
 
-/// Pseudo-random numbers from a seed.
+/// Pseudo-random numbers in a range.
 fn pseudo_random(seed: u64, count: usize, range: Range<f32>) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(1);
     let mut next = || {
@@ -454,13 +471,13 @@ mod tests {
     use super::*;
 
     fn names(only: Section, shape: Option<&str>, mixer: Option<&str>) -> Result<Vec<String>, BenchError> {
-        let choice = CaseFilter { only: Some(only), shape: shape.map(str::to_owned), mixer: mixer.map(str::to_owned) };
+        let filter = CaseFilter { only: Some(only), shape: shape.map(str::to_owned), mixer: mixer.map(str::to_owned) };
         let name = |case: &BenchCase| format!("{} {} {}", case.what(), case.mixer, case.shape());
-        Ok(cases(&choice)?.iter().map(name).collect())
+        Ok(cases(&filter)?.iter().map(name).collect())
     }
 
     #[test]
-    fn choices_pick_cases() {
+    fn filters_select_cases() {
         assert_eq!(names(Section::Train, Some("M"), Some("full")).unwrap(), ["train full M", "train whole full M"]);
         assert_eq!(
             names(Section::Kernels, Some("S"), Some("gla")).unwrap(),

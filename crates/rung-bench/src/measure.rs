@@ -1,65 +1,65 @@
-//! Clocks, memory, and the arithmetic limit that speeds are set against.
+//! Times, peak memory, and the peak FLOP/s and memory bandwidth of this machine.
 
 use std::fs;
 use std::time::Instant;
 
 use rung_engine::{Native, Ops as _, Parameters};
 
-/// Times of the same work done several times, in milliseconds.
+/// Times of repetitions of the same work, in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times(Vec<f64>);
 
 impl Times {
-    /// Adds more.
+    /// Adds times.
     pub fn extend(&mut self, times: impl IntoIterator<Item = f64>) {
         self.0.extend(times);
     }
 
-    /// How many there are.
+    /// Number of repetitions.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The middle one, which a few disturbed ones do not move. Not a number if there is none.
+    /// The median, which a few outliers do not change; NaN without times.
     pub fn median(&self) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
         sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
     }
 
-    /// The mean. Not a number if there is none.
+    /// The mean; NaN without times.
     pub fn mean(&self) -> f64 {
         self.0.iter().sum::<f64>() / self.0.len() as f64
     }
 
-    /// The shortest, which other work on the machine disturbs least.
+    /// The shortest time, which other work on the machine affects least.
     pub fn fastest(&self) -> f64 {
         self.0.iter().copied().fold(f64::INFINITY, f64::min)
     }
 }
 
-/// Milliseconds of some work.
+/// Runs `work`; returns its milliseconds.
 pub fn time(work: impl FnOnce()) -> f64 {
     let start = Instant::now();
     work();
     start.elapsed().as_secs_f64() * 1e3
 }
 
-/// The peak of this process's memory from here on.
+/// Peak memory of this process since [`start`](Peak::start).
 ///
-/// The system keeps one peak per process. Where it lets that be set back (Linux, when `/proc` is writable), the peak is of what
-/// ran since, together with what the process held already: rows measured later can carry a little of earlier ones that the
-/// allocator has kept. Where it does not, there is no figure, rather than one that belongs to another row.
+/// The system has one peak per process. Where it can be reset (Linux, when `/proc` is writable), the peak is that of the work since
+/// then, including memory that the process already had: a measurement can include some memory of an earlier one that the allocator
+/// has not returned. Where it cannot be reset, nothing is reported.
 pub struct Peak(());
 
 impl Peak {
-    /// Starts anew.
+    /// Resets the peak; `None` where the system cannot.
     pub fn start() -> Option<Self> {
-        // "5" sets the peak back to what is held now.
+        // "5" resets the peak to the present memory.
         fs::write("/proc/self/clear_refs", "5").ok().map(|()| Self(()))
     }
 
-    /// Bytes at the peak so far.
+    /// The peak since the start, in bytes.
     pub fn bytes(&self) -> Option<u64> {
         let status = fs::read_to_string("/proc/self/status").ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -67,26 +67,32 @@ impl Peak {
     }
 }
 
-/// The arithmetic limit: floating-point operations per second of a large product on all threads, each with its own. The best
-/// of eight, and of the slowest thread.
+/// Peak FLOP/s of this machine: the speed of a large matrix product on all threads, each with its own. The best of eight
+/// repetitions, on the slowest thread.
 ///
 /// # Panics
-/// If a thread does.
-pub fn limit(threads: usize) -> f64 {
-    let small = speed(threads, SMALL);
-    // A build without optimisation would take seconds for the large one, and has no limit to speak of.
-    if operations(LARGE) / (small / threads as f64) < 0.25 { speed(threads, LARGE) } else { small }
+/// If a thread panics.
+pub fn peak_flops(threads: usize) -> f64 {
+    let small_speed = product_flops(threads, SMALL_SIDE);
+    // A build without optimisation would take seconds for the large product, and its peak does not matter.
+    if operations(LARGE_SIDE) / (small_speed / threads as f64) < 0.25 {
+        product_flops(threads, LARGE_SIDE)
+    } else {
+        small_speed
+    }
 }
 
-/// Rows and columns of the products.
-const SMALL: usize = 256;
-const LARGE: usize = 1024;
+/// Rows and columns of the small product.
+const SMALL_SIDE: usize = 256;
+/// Rows and columns of the large product.
+const LARGE_SIDE: usize = 1024;
 
 fn operations(side: usize) -> f64 {
     2.0 * (side as f64).powi(3)
 }
 
-fn speed(threads: usize, side: usize) -> f64 {
+/// FLOP/s of products of square matrices on all threads.
+fn product_flops(threads: usize, side: usize) -> f64 {
     let mut weights = Parameters::<f32>::new();
     let matrix = weights.add("matrix", &[side, side], vec![0.5; side * side]).id();
     let run = || {
@@ -102,17 +108,17 @@ fn speed(threads: usize, side: usize) -> f64 {
     threads as f64 * operations(side) / (slowest * 1e-3)
 }
 
-/// Memory bandwidth: bytes per second, read and written, of large copies on all threads, each with its own. The best of four, and of
-/// the slowest thread.
+/// Memory bandwidth: bytes read and written per second by large copies on all threads, each with its own. The best of four
+/// repetitions, on the slowest thread.
 ///
 /// # Panics
-/// If a thread does.
+/// If a thread panics.
 pub fn bandwidth(threads: usize) -> f64 {
-    // Larger than the caches of the machines that we know.
+    // Larger than the caches of current machines.
     const NUMBERS: usize = 1 << 24;
     let run = || {
-        let (from, mut to) = (vec![1.0_f32; NUMBERS], vec![0.0_f32; NUMBERS]);
-        let copy = |_| time(|| std::hint::black_box(&mut to).copy_from_slice(std::hint::black_box(&from)));
+        let (source, mut target) = (vec![1.0_f32; NUMBERS], vec![0.0_f32; NUMBERS]);
+        let copy = |_| time(|| std::hint::black_box(&mut target).copy_from_slice(std::hint::black_box(&source)));
         (0..4).map(copy).fold(f64::INFINITY, f64::min)
     };
     let slowest = std::thread::scope(|scope| {
@@ -127,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_and_fastest() {
+    fn times_have_a_median_and_a_fastest() {
         let mut times = Times::default();
         assert!(times.median().is_nan());
         times.extend([5.0, 1.0, 90.0]);
@@ -135,13 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn a_peak_remembers_what_was_held() {
-        const HELD: usize = 64 << 20;
+    fn peak_includes_memory_that_was_freed() {
+        const SIZE: usize = 64 << 20;
         let Some(peak) = Peak::start() else { return };
-        let held = vec![1_u8; HELD];
-        assert!(peak.bytes().unwrap() >= HELD as u64);
-        // The block is large enough to go back to the system at once.
-        drop(std::hint::black_box(held));
-        assert!(peak.bytes().unwrap() >= HELD as u64);
+        let block = vec![1_u8; SIZE];
+        assert!(peak.bytes().unwrap() >= SIZE as u64);
+        // The block is so large that the allocator returns it to the system at once.
+        drop(std::hint::black_box(block));
+        assert!(peak.bytes().unwrap() >= SIZE as u64);
     }
 }

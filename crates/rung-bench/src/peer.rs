@@ -1,7 +1,8 @@
-//! The other side: a Python process that does the same work on request.
+//! A peer: a Python process that runs the same work in other software and reports its times.
 //!
-//! The scripts are `torch_step.py` and `checkpoint_peer.py`. They are part of the binary, so that an installed one can compare itself too. A
-//! script is spoken to over pipes, one line each way, and its measurements are interleaved with ours, so that both see the same
+//! The scripts, `torch_step.py`, `jax_step.py` and `checkpoint_peer.py`, each after `peer_protocol.py`, are part of the binary, so that an
+//! installed program can run them too.
+//! Requests and answers are single lines over pipes. The measurements are interleaved with ours, so that both sides see the
 //! machine in the same state.
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,44 +11,59 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use super::BenchError;
 
-const TORCH_SCRIPT: &str = include_str!("torch_step.py");
-const CHECKPOINT_SCRIPT: &str = include_str!("checkpoint_peer.py");
+const TORCH_SCRIPT: &str = concat!(include_str!("peer_protocol.py"), include_str!("torch_step.py"));
+const JAX_SCRIPT: &str = concat!(include_str!("peer_protocol.py"), include_str!("jax_step.py"));
+const CHECKPOINT_SCRIPT: &str = concat!(include_str!("peer_protocol.py"), include_str!("checkpoint_peer.py"));
 
-/// A running peer.
+/// A running Python process that measures the same work in other software.
 pub struct Peer {
     process: Child,
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
-    /// Its name and version.
-    pub about: String,
+    /// The software that the peer measures, with its version.
+    pub name_and_version: String,
 }
 
-/// Its times in milliseconds, and its peak memory in bytes if it knows.
+/// Times of all repetitions in milliseconds, and the peak memory in bytes where the system reports it.
 pub type PeerTimes = (Vec<f64>, Option<u64>);
 
 impl Peer {
-    /// Starts the first Python that has PyTorch: `$RUNG_PYTHON`, `python3` or `python` for `torch`, else the one given.
+    /// Starts the peers that a list such as `torch,jax` names. `torch` is two peers, eager and compiled; a path is that of a Python with
+    /// PyTorch. Otherwise `$RUNG_PYTHON`, `python3` and `python` are tried.
     ///
     /// # Errors
-    /// None has.
-    pub fn find(against: &str, threads: usize) -> Result<Self, BenchError> {
-        let candidates = if against == "torch" { pythons() } else { vec![against.to_owned()] };
-        Self::first(&candidates, &["-c", TORCH_SCRIPT, &threads.to_string()])
-            .map_err(|tried| BenchError::NoPython { tried })
+    /// No Python has the module.
+    pub fn start_trainers(list: &str, threads: usize) -> Result<Vec<Self>, BenchError> {
+        let threads = threads.to_string();
+        let start = |module: &'static str, pythons: &[String], arguments: &[&str]| {
+            Self::start_first(pythons, arguments).map_err(|tried| BenchError::NoPython { module, tried })
+        };
+        let mut peers = Vec::new();
+        for name in list.split(',').map(str::trim) {
+            if name == "jax" {
+                peers.push(start("jax", &default_pythons(), &["-c", JAX_SCRIPT, &threads])?);
+                continue;
+            }
+            let pythons = if name == "torch" { default_pythons() } else { vec![name.to_owned()] };
+            for mode in ["eager", "compile"] {
+                peers.push(start("torch", &pythons, &["-c", TORCH_SCRIPT, &threads, mode])?);
+            }
+        }
+        Ok(peers)
     }
 
-    /// Starts the first Python that has some software for checkpoints, on a checkpoint.
+    /// Starts the first Python that has `software` (transformers or llama.cpp), which loads the checkpoint.
     ///
     /// # Errors
-    /// None has, or the software cannot read the checkpoint.
-    pub fn of_software(software: &str, checkpoint: &Path, threads: usize) -> Result<Self, BenchError> {
+    /// No Python has the software, or it cannot read the checkpoint.
+    pub fn start_checkpoint_software(software: &str, checkpoint: &Path, threads: usize) -> Result<Self, BenchError> {
         let (threads, checkpoint) = (threads.to_string(), checkpoint.to_string_lossy());
-        Self::first(&pythons(), &["-c", CHECKPOINT_SCRIPT, software, &threads, &checkpoint])
+        Self::start_first(&default_pythons(), &["-c", CHECKPOINT_SCRIPT, software, &threads, &checkpoint])
             .map_err(|tried| BenchError::NoSoftware { software: software.to_owned(), tried })
     }
 
-    /// The first that starts, or what was tried.
-    fn first(pythons: &[String], arguments: &[&str]) -> Result<Self, String> {
+    /// The first peer that starts, or the reason why each Python failed.
+    fn start_first(pythons: &[String], arguments: &[&str]) -> Result<Self, String> {
         let mut tried = Vec::new();
         for python in pythons {
             match Self::start(python, arguments) {
@@ -67,24 +83,25 @@ impl Peer {
             .map_err(|error| error.to_string())?;
         let pipes = process.stdin.take().zip(process.stdout.take());
         let (requests, answers) = pipes.ok_or("no pipes")?;
-        let mut peer = Self { process, requests, answers: BufReader::new(answers), about: String::new() };
-        let about = peer.line().map_err(|error| error.to_string())?;
-        match about.strip_prefix("ready ") {
-            Some(about) => about.clone_into(&mut peer.about),
-            None if about.is_empty() => return Err("ended without an answer".to_owned()),
-            None => return Err(about),
+        let answers = BufReader::new(answers);
+        let mut peer = Self { process, requests, answers, name_and_version: String::new() };
+        let first_line = peer.read_line().map_err(|error| error.to_string())?;
+        match first_line.strip_prefix("ready ") {
+            Some(name_and_version) => name_and_version.clone_into(&mut peer.name_and_version),
+            None if first_line.is_empty() => return Err("ended without an answer".to_owned()),
+            None => return Err(first_line),
         }
         Ok(peer)
     }
 
-    /// Asks for some work; none if the peer has no form of it.
+    /// Has the peer time some work; `None` if the peer does not implement it.
     ///
     /// # Errors
-    /// It has ended, or answers what cannot be understood.
-    pub fn ask(&mut self, work: &str, times: usize) -> Result<Option<PeerTimes>, BenchError> {
-        let failed = |reason: String| BenchError::Peer { work: work.to_owned(), reason };
-        writeln!(self.requests, "{work} {times}").map_err(|error| failed(error.to_string()))?;
-        let line = self.line().map_err(|error| failed(error.to_string()))?;
+    /// The process has ended, or its answer cannot be parsed.
+    pub fn measure(&mut self, work: &str, repetitions: usize) -> Result<Option<PeerTimes>, BenchError> {
+        let peer_error = |reason: String| BenchError::Peer { work: work.to_owned(), reason };
+        writeln!(self.requests, "{work} {repetitions}").map_err(|error| peer_error(error.to_string()))?;
+        let line = self.read_line().map_err(|error| peer_error(error.to_string()))?;
         if line == "none" {
             return Ok(None);
         }
@@ -93,26 +110,26 @@ impl Peer {
         let times: Result<Vec<f64>, _> = words.iter().map(|word| word.parse()).collect();
         match times {
             Ok(times) if !times.is_empty() => Ok(Some((times, peak))),
-            _ => Err(failed(format!("it answered `{line}`"))),
+            _ => Err(peer_error(format!("it answered `{line}`"))),
         }
     }
 
-    fn line(&mut self) -> std::io::Result<String> {
+    fn read_line(&mut self) -> std::io::Result<String> {
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         Ok(line.trim_end().to_owned())
     }
 }
 
-/// Where a Python is looked for.
-fn pythons() -> Vec<String> {
-    let named = std::env::var("RUNG_PYTHON").ok().filter(|path| !path.is_empty());
-    named.into_iter().chain(["python3".to_owned(), "python".to_owned()]).collect()
+/// The Pythons that are tried, in order.
+fn default_pythons() -> Vec<String> {
+    let from_environment = std::env::var("RUNG_PYTHON").ok().filter(|path| !path.is_empty());
+    from_environment.into_iter().chain(["python3".to_owned(), "python".to_owned()]).collect()
 }
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // Both fail if the process has already ended, which is fine.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,7 +1,8 @@
-//! Training steps: forward, backward and AdamW on a whole batch, on all threads.
+//! Training steps: forward, backward and AdamW on one batch, on all threads.
 //!
-//! Mixers with a PyTorch peer run in the `BenchDecoder`, the same model as the peer's, twice: with only the positions that have a loss in
-//! the last MLP, and with all. All others run in the models of `rung-nn`, as a user trains them, and have no ratio.
+//! Mixers that PyTorch is compared with run in the `BenchDecoder`, the same model as PyTorch's, twice: once only the positions
+//! that have a loss go through the last MLP, and once all positions do. All other mixers run in the models of `rung-nn`, as a
+//! user trains them, and have no ratio.
 
 use rung_engine::{AdamW, AdamWConfig, DataParallel, Native, OperationProfile, Ops as _, Parameters};
 use rung_nn::{InputConfig, Model, ModelConfig, NormConfig, Positions};
@@ -13,8 +14,9 @@ use super::decoder::{BenchDecoder, DecoderMixer};
 use super::measure::time;
 use super::{BenchError, Size, VOCABULARY, stack_text};
 
-/// Mixers that have a peer. The last two are the same work here and differ in the peer: see the top of the module.
-const WITH_PEER: [(&str, DecoderMixer); 4] = [
+/// Mixers that the PyTorch script implements too. The last two are the same work here and differ in PyTorch: see the crate's
+/// documentation.
+const COMPARED_MIXERS: [(&str, DecoderMixer); 4] = [
     ("full", DecoderMixer::Softmax),
     ("linear", DecoderMixer::Linear),
     ("gdn", DecoderMixer::GatedDelta),
@@ -22,21 +24,23 @@ const WITH_PEER: [(&str, DecoderMixer); 4] = [
 ];
 
 /// Mixers whose steps are profiled.
-pub(super) const PROFILED: [&str; 3] = ["full", "linear", "gdn"];
+pub(super) const PROFILED_MIXERS: [&str; 3] = ["full", "linear", "gdn"];
 
-/// Names of all mixers that can be trained here: those with a peer first.
+/// Names of all mixers that can be trained here, those that PyTorch is compared with first.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    names_with_peer().chain(super::network_names().filter(|name| WITH_PEER.iter().all(|(known, _)| known != name)))
+    compared_names().chain(super::network_names().filter(|name| COMPARED_MIXERS.iter().all(|(known, _)| known != name)))
 }
 
-/// Names of those with a peer.
-pub fn names_with_peer() -> impl Iterator<Item = &'static str> {
-    WITH_PEER.iter().map(|(name, _)| *name)
+/// Names of the mixers that PyTorch is compared with.
+pub fn compared_names() -> impl Iterator<Item = &'static str> {
+    COMPARED_MIXERS.iter().map(|(name, _)| *name)
 }
 
 enum Network {
-    WithPeer(BenchDecoder),
-    Own(Box<Model>, Plan),
+    /// The model that PyTorch trains too.
+    BenchDecoder(BenchDecoder),
+    /// A model of `rung-nn`, with the plan it was built from.
+    Model(Box<Model>, Plan),
 }
 
 /// A model in training on random tokens.
@@ -51,17 +55,17 @@ pub struct Training {
 }
 
 impl Training {
-    /// Builds the model; one with a peer with `all_positions` through the last MLP, or only those with a loss.
+    /// Builds the model. A `BenchDecoder` puts all positions through its last MLP if `all_positions`, else only those with a loss.
     ///
     /// # Errors
-    /// The mixer has no network at this size.
+    /// No model with the mixer can be built at this size.
     pub fn new(mixer: &str, size: Size, all_positions: bool, threads: usize) -> Result<Self, BenchError> {
-        let (network, weights) = match WITH_PEER.iter().find(|(name, _)| *name == mixer) {
+        let (network, weights) = match COMPARED_MIXERS.iter().find(|(name, _)| *name == mixer) {
             Some((_, mixer)) => {
                 let (decoder, weights) = BenchDecoder::new(size, *mixer, all_positions);
-                (Network::WithPeer(decoder), weights)
+                (Network::BenchDecoder(decoder), weights)
             }
-            None => build_rung_model(mixer, size)?,
+            None => build_model(mixer, size)?,
         };
         let trainer = DataParallel::new(threads, DataParallel::<f32>::micro_batch_for(size.length, size.width));
         let tokens = (0..size.batch * size.length).map(|index| index * index % 61 % VOCABULARY).collect();
@@ -69,16 +73,16 @@ impl Training {
         Ok(Self { network, size, weights, trainer, optimizer: AdamWConfig::default().init(), tokens, targets })
     }
 
-    /// Milliseconds of one step.
+    /// Runs one training step; returns its milliseconds.
     ///
     /// # Errors
-    /// A number is not finite.
+    /// The loss or a gradient is not finite.
     pub fn step(&mut self) -> Result<f64, BenchError> {
         let (passes, update) = self.timed_step()?;
         Ok(passes + update)
     }
 
-    /// Milliseconds of the passes of one step, and of its update.
+    /// Runs one training step; returns the milliseconds of its forward and backward passes, and those of the weight update.
     pub(super) fn timed_step(&mut self) -> Result<(f64, f64), BenchError> {
         let Self { network, size, weights, trainer, optimizer, tokens, targets } = self;
         let mut outcome = Ok(());
@@ -98,36 +102,37 @@ impl Training {
         self.trainer.start_profile();
     }
 
-    /// The rows of each thread since then.
+    /// The profile of each thread since [`start_profile`](Self::start_profile).
     pub(super) fn take_profile(&self) -> Vec<Vec<OperationProfile>> {
         self.trainer.take_profile()
     }
 
-    /// How many weights the model has.
+    /// How many numbers the model's weights have.
     pub(super) fn weight_count(&self) -> usize {
         self.weights.size()
     }
 
-    /// Floating-point operations of a step, counting products only: forward once, backward twice as much.
+    /// Floating-point operations of a step: those of matrix products only, with a backward pass counted as two forward passes.
     pub fn operations(&self) -> f64 {
         match &self.network {
-            Network::WithPeer(decoder) => decoder.operations(),
-            Network::Own(_, plan) => {
+            Network::BenchDecoder(decoder) => decoder.operations(),
+            Network::Model(_, plan) => {
                 let mlp = 2.0 * 8.0 * (self.size.width as f64).powi(2);
                 let mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter());
                 let mixing: f64 = mixers
                     .map(|mixer| {
                         let flops = mixer.facts().flops;
-                        let seen =
-                            flops.max_attended.map_or(self.size.length, |limit| (limit as usize).min(self.size.length));
-                        // A token whose prefix is shorter than what it may attend to attends to all of it.
-                        let mean = seen as f64 * (1.0 - seen as f64 / (2.0 * self.size.length as f64));
-                        flops.per_token as f64 + flops.per_attended as f64 * mean
+                        let length = self.size.length;
+                        let most_attended =
+                            flops.max_attended.map_or(length, |limit| (limit as usize).min(length)) as f64;
+                        // A token whose prefix is shorter than that attends to its full prefix.
+                        let mean_attended = most_attended * (1.0 - most_attended / (2.0 * length as f64));
+                        flops.per_token as f64 + flops.per_attended as f64 * mean_attended
                     })
                     .sum();
-                // In the last layer one token of each row goes through the MLP.
-                let mlps = (self.size.layers - 1) as f64 + 1.0 / self.size.length as f64;
-                3.0 * self.size.tokens() * (mixing + mlp * mlps)
+                // In the last layer one token of each sequence goes through the MLP.
+                let mlps_per_token = (self.size.layers - 1) as f64 + 1.0 / self.size.length as f64;
+                3.0 * self.size.tokens() * (mixing + mlp * mlps_per_token)
             }
         }
     }
@@ -136,22 +141,22 @@ impl Training {
 impl Network {
     fn loss(&self, ops: &Native<f32>, tokens: &[usize], targets: &[usize], size: Size) -> rung_engine::Tensor<f32> {
         match self {
-            Self::WithPeer(decoder) => decoder.loss(ops, tokens, targets),
-            Self::Own(model, _) => {
+            Self::BenchDecoder(decoder) => decoder.loss(ops, tokens, targets),
+            Self::Model(model, _) => {
                 let tokens: Vec<u32> = tokens.iter().map(|&token| token as u32).collect();
-                let mut asked = vec![NO_TARGET; tokens.len()];
+                let mut token_targets = vec![NO_TARGET; tokens.len()];
                 for (row, &target) in targets.iter().enumerate() {
-                    asked[(row + 1) * size.length - 1] = target as u32;
+                    token_targets[(row + 1) * size.length - 1] = target as u32;
                 }
-                let loss = model.loss(ops, &tokens, targets.len(), &asked);
-                let (loss, _) = loss.expect("tokens and targets made for this model");
+                let loss = model.loss(ops, &tokens, targets.len(), &token_targets);
+                let (loss, _) = loss.expect("tokens and targets that fit this model");
                 ops.scale(&loss, 1.0 / size.batch as f64)
             }
         }
     }
 }
 
-fn build_rung_model(mixer: &str, size: Size) -> Result<(Network, Parameters<f32>), BenchError> {
+fn build_model(mixer: &str, size: Size) -> Result<(Network, Parameters<f32>), BenchError> {
     let defaults =
         Defaults { heads: size.heads as u64, head_dim: (size.width / size.heads) as u64, ..Defaults::default() };
     let text = format!("{}*{}", stack_text(mixer, Benchmark::Length(size.length as u64)), size.layers);
@@ -165,7 +170,7 @@ fn build_rung_model(mixer: &str, size: Size) -> Result<(Network, Parameters<f32>
     };
     let mut weights = Parameters::new();
     let model = config.init(&plan, &mut weights, &mut seeded(0))?;
-    Ok((Network::Own(Box::new(model), plan), weights))
+    Ok((Network::Model(Box::new(model), plan), weights))
 }
 
 #[cfg(test)]
@@ -173,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_mixer_trains() {
+    fn a_training_step_changes_the_weights_of_every_mixer() {
         let size = Size { name: "tiny", batch: 4, length: 64, width: 16, heads: 2, layers: 1 };
         for name in names() {
             let mut training = Training::new(name, size, false, 2).unwrap();
@@ -189,18 +194,20 @@ mod tests {
             );
         }
     }
+
     #[test]
-    fn a_whole_step_is_the_same_step_with_more_arithmetic() {
+    fn gradients_with_all_positions_agree_and_take_more_operations() {
         let size = Size { name: "tiny", batch: 4, length: 64, width: 16, heads: 2, layers: 2 };
-        for name in names_with_peer() {
-            let [part, whole] = [false, true].map(|all_positions| {
+        for name in compared_names() {
+            let [loss_positions, all_positions] = [false, true].map(|all_positions| {
                 let mut training = Training::new(name, size, all_positions, 2).unwrap();
                 training.step().unwrap();
                 (training.trainer.gradient().to_vec(), training.operations())
             });
-            let apart = part.0.iter().zip(&whole.0).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            assert!(apart < 1e-6, "{name}: {apart}");
-            assert!(part.1 < whole.1, "{name}");
+            let pairs = loss_positions.0.iter().zip(&all_positions.0);
+            let difference = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(difference < 1e-6, "{name}: {difference}");
+            assert!(loss_positions.1 < all_positions.1, "{name}");
         }
     }
 }

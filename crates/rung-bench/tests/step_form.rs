@@ -1,8 +1,8 @@
 //! One more token costs a bounded-state mixer the same at every position.
 //!
-//! Not by the clock: the state has as many numbers, and a step takes as much memory, after 8192 tokens as after 256. The step
-//! runs on an executor that has no buffers yet, so that every one it needs is asked of the system and counted. A test binary
-//! of its own, and of one test, because it replaces the allocator with one that counts.
+//! Measured without a clock: the state has as many numbers, and a step allocates as much memory, after 8192 tokens as after 256. The
+//! step runs on an executor with an empty pool, so that every buffer is allocated and counted. A test binary of its own, with one
+//! test, because it replaces the allocator with one that counts.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,13 +12,13 @@ use rung_engine::Ops as _;
 use rung_nn::State;
 use rung_theory::stack::MixerReach;
 
-struct Counting;
+struct CountingAllocator;
 
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
 #[expect(unsafe_code, reason = "an allocator is unsafe by its trait")]
 // SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         BYTES.fetch_add(layout.size(), Ordering::Relaxed);
         unsafe { System.alloc(layout) }
@@ -29,25 +29,25 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Numbers in the state after so many tokens, and bytes that the next step asks for.
+/// Numbers in the state after `position` tokens, and bytes that the next step allocates.
 fn measure(layer: &BenchLayer, position: usize) -> (usize, usize) {
-    let long = layer.executor();
-    let state = layer.state(&long, position);
-    let fresh = layer.executor();
-    let copy = |tensor: &_| fresh.constant(&long.shape(tensor), &long.values(tensor));
+    let prefill = layer.executor();
+    let state = layer.state(&prefill, position);
+    let decode = layer.executor();
+    let copy = |tensor: &_| decode.constant(&prefill.shape(tensor), &prefill.values(tensor));
     let tensors = state.tensors.each_ref().map(|part| part.as_ref().map(copy));
-    let moved = State { seen: state.seen, tensors, shared: None };
-    // What is kept from call to call, such as tables of angles, is there after a first step elsewhere.
-    layer.step(&long, &state);
+    let copied_state = State { past_len: state.past_len, tensors, shared: None };
+    // A first step fills what the layer caches between calls, such as tables of angles.
+    layer.step(&prefill, &state);
     let before = BYTES.load(Ordering::Relaxed);
-    layer.step(&fresh, &moved);
-    (state.numbers(&long), BYTES.load(Ordering::Relaxed) - before)
+    layer.step(&decode, &copied_state);
+    (state.element_count(&prefill), BYTES.load(Ordering::Relaxed) - before)
 }
 
 #[test]
-fn bounded_mixers_step_at_the_same_cost_everywhere() {
+fn bounded_mixers_step_at_the_same_cost_at_every_position() {
     let (mut bounded, mut growing) = (0, 0);
     for name in rung_nn::mixer::NAMES {
         let layer = BenchLayer::new(name).unwrap();
@@ -59,16 +59,16 @@ fn bounded_mixers_step_at_the_same_cost_everywhere() {
             continue;
         }
         for (numbers, position) in [early.0, late.0].into_iter().zip(POSITIONS) {
-            assert_eq!(numbers as u128, facts.kept(position as u128), "{name}");
+            assert_eq!(numbers as u128, facts.memory_size(position as u128), "{name}");
         }
         if facts.log2_context.is_some() {
-            // Its levels are as many as the text has reached.
+            // The number of levels grows with the sequence length.
             assert!(late.0 > early.0, "{name}");
             continue;
         }
         assert_eq!(early, late, "{name}: numbers of state and bytes of a step");
         bounded += 1;
     }
-    // Full attention shows that the counts can differ.
+    // Full attention shows that these counts can differ.
     assert!(bounded >= 8 && growing >= 1, "{bounded} mixers of bounded state, {growing} others");
 }

@@ -1,7 +1,7 @@
 //! Devices by name.
 //!
-//! Names are known in every build, so that who asks for a device that is not in the program learns which feature to build it
-//! with. The engine's own executor has a name too, `cpu`: it needs no Burn, and programs that offer devices offer it first.
+//! Every build knows all names, so that the error for a device that is not in the build can name the feature that adds it. The
+//! engine's native executor has a name too, `cpu`; it does not need Burn.
 
 #[cfg(feature = "gpu")]
 pub use burn_tensor::Device;
@@ -12,11 +12,11 @@ use burn_tensor::DeviceKind;
 #[cfg(feature = "gpu")]
 use burn_tensor::DeviceType;
 
-/// The name of the engine's own executor, which is in every build.
+/// The name of the engine's native executor, which is in every build.
 pub const NATIVE: &str = "cpu";
 
-/// Burn's devices: the name, the feature that adds it, and whether this build has it.
-const KNOWN: &[(&str, &str, bool)] = &[
+/// Burn's devices: name, feature that adds the device, and whether this build has it.
+const DEVICES: &[(&str, &str, bool)] = &[
     ("flex", "gpu", cfg!(feature = "gpu")),
     ("cuda", "cuda", cfg!(feature = "cuda")),
     ("metal", "metal", cfg!(feature = "metal")),
@@ -29,68 +29,68 @@ const KNOWN: &[(&str, &str, bool)] = &[
 /// Why a device cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// It exists, in another build.
+    /// Another build has the device.
     #[error("device {name} is not in this build; expected {built}, or a build with `--features {feature}`")]
     NotBuilt {
-        /// The device.
+        /// Name of the device.
         name: &'static str,
-        /// The feature that adds it.
+        /// The feature that adds the device.
         feature: &'static str,
         /// The devices in this build.
         built: String,
     },
-    /// There is none of this name.
+    /// No build has a device of this name.
     #[error("found device {found:?}, expected {built}{others}")]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         found: String,
         /// The devices in this build.
         built: String,
-        /// The others, and what they need.
+        /// The devices of other builds, with their features.
         others: String,
     },
-    /// It is in this build, and not in this machine.
+    /// The device is in this build, but not in this machine.
     #[error(
         "device {name}: found none on this machine, nor a driver that stands in for one; expected one, or {NATIVE}"
     )]
     Absent {
-        /// The device.
+        /// Name of the device.
         name: String,
     },
-    /// It cannot compute with such numbers.
+    /// The device does not support the number type.
     #[error("device {device} does not compute in {number}; expected a device that does, or single precision")]
     Number {
         /// The device, as Burn calls it.
         device: String,
-        /// The type of numbers.
+        /// The number type, such as `f64`.
         number: &'static str,
     },
 }
 
-/// Names of the devices in this build, the native one first.
-fn built() -> String {
-    let ours = KNOWN.iter().filter(|(.., built)| *built).map(|(name, ..)| *name);
-    std::iter::once(NATIVE).chain(ours).collect::<Vec<_>>().join(", ")
+/// Names of the devices in this build, the native executor first.
+fn built_names() -> String {
+    let burn_names = DEVICES.iter().filter(|(.., built)| *built).map(|(name, ..)| *name);
+    std::iter::once(NATIVE).chain(burn_names).collect::<Vec<_>>().join(", ")
 }
 
-/// Why this build has no device of that name.
-pub fn refusal(name: &str) -> DeviceError {
-    let missing: Vec<_> = KNOWN.iter().filter(|(.., built)| !built).collect();
+/// The error for a name that this build has no device for.
+pub fn unavailable(name: &str) -> DeviceError {
+    let missing: Vec<_> = DEVICES.iter().filter(|(.., built)| !built).collect();
     if let Some(&&(name, feature, _)) = missing.iter().find(|(known, ..)| *known == name) {
-        return DeviceError::NotBuilt { name, feature, built: built() };
+        return DeviceError::NotBuilt { name, feature, built: built_names() };
     }
     let others: Vec<_> =
         missing.iter().map(|(name, feature, _)| format!("{name} with `--features {feature}`")).collect();
     let others = if others.is_empty() { String::new() } else { format!("; other builds have {}", others.join(", ")) };
-    DeviceError::Unknown { found: name.to_owned(), built: built(), others }
+    DeviceError::Unknown { found: name.to_owned(), built: built_names(), others }
 }
 
-/// Burn's device of a name: the one of its kind that the machine prefers.
+/// Opens Burn's default device of this name.
 ///
 /// # Errors
-/// There is none of this name, or it is not in this build, or not in this machine.
+/// No device has this name, or it is not in this build, or not in this machine.
 #[cfg(feature = "gpu")]
-pub fn named(name: &str) -> Result<Device, DeviceError> {
+pub fn open(name: &str) -> Result<Device, DeviceError> {
     let (kind, device) = match name {
         "flex" => (DeviceType::Flex, Device::flex()),
         #[cfg(feature = "cuda")]
@@ -105,9 +105,9 @@ pub fn named(name: &str) -> Result<Device, DeviceError> {
         "webgpu" => (DeviceType::WebGpu, Device::webgpu(DeviceKind::DefaultDevice)),
         #[cfg(feature = "wgpu")]
         "wgpu" => (DeviceType::Wgpu, Device::wgpu(DeviceKind::DefaultDevice)),
-        _ => return Err(refusal(name)),
+        _ => return Err(unavailable(name)),
     };
-    // Burn would panic at the first tensor on a device that is not there.
+    // Burn would panic at the first tensor on a device that does not exist.
     if Device::enumerate(kind).into_vec().is_empty() {
         return Err(DeviceError::Absent { name: name.to_owned() });
     }
@@ -116,28 +116,28 @@ pub fn named(name: &str) -> Result<Device, DeviceError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{KNOWN, refusal};
+    use super::{DEVICES, unavailable};
 
     #[test]
-    fn a_name_that_is_not_built_tells_its_feature() {
-        for (name, feature, _) in KNOWN.iter().filter(|(.., built)| !built) {
-            let text = refusal(name).to_string();
+    fn the_error_for_a_device_of_another_build_names_its_feature() {
+        for (name, feature, _) in DEVICES.iter().filter(|(.., built)| !built) {
+            let text = unavailable(name).to_string();
             assert!(text.starts_with(&format!("device {name} is not in this build; expected cpu")), "{text}");
             assert!(text.ends_with(&format!("a build with `--features {feature}`")), "{text}");
         }
     }
 
     #[test]
-    fn an_unknown_name_lists_all() {
-        let text = refusal("abacus").to_string();
+    fn the_error_for_an_unknown_name_lists_all_devices() {
+        let text = unavailable("abacus").to_string();
         assert!(text.starts_with("found device \"abacus\", expected cpu"), "{text}");
-        assert!(KNOWN.iter().all(|(name, ..)| text.contains(name)), "{text}");
+        assert!(DEVICES.iter().all(|(name, ..)| text.contains(name)), "{text}");
     }
 
     #[cfg(feature = "gpu")]
     #[test]
-    fn every_build_with_burn_has_its_processor_device() {
-        assert!(super::named("flex").is_ok());
-        assert_eq!(super::named("abacus").err(), Some(refusal("abacus")));
+    fn every_build_with_burn_has_its_cpu_device() {
+        assert!(super::open("flex").is_ok());
+        assert_eq!(super::open("abacus").err(), Some(unavailable("abacus")));
     }
 }

@@ -1,17 +1,17 @@
 //! The executor: the primitives of [`Ops`], each as one or two calls of Burn.
 //!
-//! Burn fixes the number of axes of a tensor at compile time, and the engine does not. So every tensor has as many axes here as
-//! the engine allows, the missing ones in front and of extent one, with its true shape beside it. Broadcasting aligns trailing
-//! axes in both worlds, so nothing else has to change.
+//! Burn fixes the number of axes of a tensor at compile time, and the engine does not. So every Burn tensor has [`MAX_RANK`] axes:
+//! leading axes of extent 1 are added, and the engine's shape is stored with the tensor. Broadcasting aligns trailing axes in both
+//! libraries, so nothing else changes.
 //!
-//! Not every device can hold a tensor without elements, and models make some: the state of a convolution with one tap. Such a
-//! tensor is kept as a single zero that is never read.
+//! Not every device supports tensors without elements, but models have some, such as the state of a convolution with one tap. Such
+//! a tensor is stored as a single zero that is never read.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use burn_tensor::{Device, Element, Int, Tensor as Cells, TensorData, activation};
+use burn_tensor::{Device, Element, Int, Tensor as BurnTensor, TensorData, activation};
 use rung_engine::{Binary, MAX_RANK, Ops, Parameter, Parameters, Scalar, Shape, Unary};
 
 use crate::device::DeviceError;
@@ -24,13 +24,13 @@ impl<S: Scalar + Element> Number for S {}
 /// A tensor on a device.
 #[derive(Clone)]
 pub struct Tensor {
-    cells: Cells<MAX_RANK>,
+    data: BurnTensor<MAX_RANK>,
     shape: Shape,
 }
 
 impl Tensor {
-    /// Where Burn has an axis of the engine's.
-    fn axis(&self, axis: usize) -> usize {
+    /// Burn's index of an axis of the engine's shape.
+    fn burn_axis(&self, axis: usize) -> usize {
         assert!(axis < self.shape.len(), "axis {axis} of a tensor of shape {}", self.shape);
         MAX_RANK - self.shape.len() + axis
     }
@@ -39,20 +39,20 @@ impl Tensor {
         self.shape.size() == 0
     }
 
-    /// The elements, cut off from the gradient.
-    fn bare(&self) -> Cells<MAX_RANK> {
-        self.cells.clone().detach().set_require_grad(false)
+    /// The elements, without gradient.
+    fn detached(&self) -> BurnTensor<MAX_RANK> {
+        self.data.clone().detach().set_require_grad(false)
     }
 
-    /// The elements with the last two axes exchanged, if asked.
-    fn turned(&self, flip: bool) -> Cells<MAX_RANK> {
-        let cells = self.cells.clone();
-        if flip { cells.swap_dims(MAX_RANK - 2, MAX_RANK - 1) } else { cells }
+    /// The elements, with the last two axes exchanged if `transpose`.
+    fn transposed_if(&self, transpose: bool) -> BurnTensor<MAX_RANK> {
+        let data = self.data.clone();
+        if transpose { data.swap_dims(MAX_RANK - 2, MAX_RANK - 1) } else { data }
     }
 }
 
-/// A shape with ones in front.
-fn padded(shape: &[usize]) -> [usize; MAX_RANK] {
+/// A shape with leading axes of extent 1, `MAX_RANK` in all.
+fn pad_shape(shape: &[usize]) -> [usize; MAX_RANK] {
     let mut extents = [1; MAX_RANK];
     extents[MAX_RANK - shape.len()..].copy_from_slice(shape);
     extents
@@ -65,41 +65,41 @@ fn padded(shape: &[usize]) -> [usize; MAX_RANK] {
 /// use rung_engine::{Ops, Parameters};
 ///
 /// let mut weights = Parameters::<f32>::new();
-/// let slope = weights.add("slope", &[1], vec![3.0]).id();
-/// let ops = Burn::learning(&device::named("flex")?, &weights)?;
-/// let x = ops.parameter(slope);
+/// let weight = weights.add("weight", &[1], vec![3.0]).id();
+/// let ops = Burn::with_gradients(&device::open("flex")?, &weights)?;
+/// let x = ops.parameter(weight);
 /// assert_eq!(ops.gradient(&ops.mul(&x, &x)), [6.0]);
 /// # Ok::<(), rung_burn::DeviceError>(())
 /// ```
 pub struct Burn<S> {
     device: Device,
     weights: BTreeMap<Parameter, (Tensor, Range<usize>)>,
-    number: PhantomData<S>,
+    scalar: PhantomData<S>,
 }
 
 impl<S: Number> Burn<S> {
-    /// Copies weights to a device, to find their gradients.
+    /// Copies weights to a device, to compute gradients.
     ///
     /// # Errors
-    /// The device does not compute with such numbers.
-    pub fn learning(device: &Device, weights: &Parameters<S>) -> Result<Self, DeviceError> {
-        let mut ops = Self::frozen(&device.clone().autodiff(), weights)?;
+    /// The device does not support the number type.
+    pub fn with_gradients(device: &Device, weights: &Parameters<S>) -> Result<Self, DeviceError> {
+        let mut ops = Self::without_gradients(&device.clone().autodiff(), weights)?;
         for (weight, _) in ops.weights.values_mut() {
-            weight.cells = weight.cells.clone().require_grad();
+            weight.data = weight.data.clone().require_grad();
         }
         Ok(ops)
     }
 
-    /// Copies weights to a device, to use them as they are.
+    /// Copies weights to a device, without gradients.
     ///
     /// # Errors
-    /// The device does not compute with such numbers.
-    pub fn frozen(device: &Device, weights: &Parameters<S>) -> Result<Self, DeviceError> {
+    /// The device does not support the number type.
+    pub fn without_gradients(device: &Device, weights: &Parameters<S>) -> Result<Self, DeviceError> {
         if !device.supports_dtype(S::dtype()) {
             let number = std::any::type_name::<S>();
             return Err(DeviceError::Number { device: format!("{device:?}"), number });
         }
-        let mut ops = Self { device: device.clone(), weights: BTreeMap::new(), number: PhantomData };
+        let mut ops = Self { device: device.clone(), weights: BTreeMap::new(), scalar: PhantomData };
         for (id, entry) in weights.entries() {
             let weight = ops.constant(&entry.shape, weights.get(id));
             ops.weights.insert(id, (weight, entry.range.clone()));
@@ -107,34 +107,37 @@ impl<S: Number> Burn<S> {
         Ok(ops)
     }
 
-    /// The gradient of a loss in all weights, in their order. Burn forgets how the loss was made: it can be asked for once.
+    /// The gradient of a loss in all weights, in the order of [`Parameters`]. Burn then drops the graph of the loss, so this can be
+    /// called once per loss.
     pub fn gradient(&self, loss: &Tensor) -> Vec<S> {
         let size = self.weights.values().map(|(_, range)| range.end).max().unwrap_or(0);
         let mut gradient = vec![S::ZERO; size];
-        if loss.cells.is_tracked() {
-            let gradients = loss.cells.backward();
+        if loss.data.is_tracked() {
+            let gradients = loss.data.backward();
             for (weight, range) in self.weights.values() {
-                if let Some(found) = weight.cells.grad(&gradients) {
-                    gradient[range.clone()].copy_from_slice(&self.read(found));
+                if let Some(weight_gradient) = weight.data.grad(&gradients) {
+                    gradient[range.clone()].copy_from_slice(&self.copy_values(weight_gradient));
                 }
             }
         }
         gradient
     }
 
+    /// Copies the elements from the device.
+    ///
     /// # Panics
     /// If the device fails.
-    fn read(&self, cells: Cells<MAX_RANK>) -> Vec<S> {
-        let data = cells.into_data();
+    fn copy_values(&self, data: BurnTensor<MAX_RANK>) -> Vec<S> {
+        let data = data.into_data();
         data.try_into_vec().unwrap_or_else(|error| panic!("numbers from {:?}: {error}", self.device))
     }
 
-    /// A tensor of this shape; zero if it, or what it is made of, has no elements.
-    fn emit(&self, shape: Shape, inputs: &[&Tensor], make: impl FnOnce() -> Cells<MAX_RANK>) -> Tensor {
+    /// Makes a tensor of this shape; zeros if the tensor or one of its inputs has no elements.
+    fn emit(&self, shape: Shape, inputs: &[&Tensor], make: impl FnOnce() -> BurnTensor<MAX_RANK>) -> Tensor {
         if shape.size() == 0 || inputs.iter().any(|input| input.is_empty()) {
             return self.full(&shape, 0.0);
         }
-        Tensor { cells: make(), shape }
+        Tensor { data: make(), shape }
     }
 }
 
@@ -150,19 +153,19 @@ impl<S: Number> Ops for Burn<S> {
         let shape = Shape::new(shape);
         assert_eq!(shape.size(), values.len(), "values of a constant of shape {shape}");
         self.emit(shape, &[], || {
-            let data = TensorData::new(values.to_vec(), padded(&shape));
-            Cells::from_data(data, (&self.device, S::dtype()))
+            let data = TensorData::new(values.to_vec(), pad_shape(&shape));
+            BurnTensor::from_data(data, (&self.device, S::dtype()))
         })
     }
 
     fn full(&self, shape: &[usize], value: f64) -> Tensor {
         let shape = Shape::new(shape);
-        let extents = if shape.size() == 0 { [1; MAX_RANK] } else { padded(&shape) };
-        Tensor { cells: Cells::full(extents, S::from_f64(value), (&self.device, S::dtype())), shape }
+        let extents = if shape.size() == 0 { [1; MAX_RANK] } else { pad_shape(&shape) };
+        Tensor { data: BurnTensor::full(extents, S::from_f64(value), (&self.device, S::dtype())), shape }
     }
 
     fn detach(&self, x: &Tensor) -> Tensor {
-        Tensor { cells: x.bare(), shape: x.shape }
+        Tensor { data: x.detached(), shape: x.shape }
     }
 
     fn shape(&self, x: &Tensor) -> Shape {
@@ -170,29 +173,29 @@ impl<S: Number> Ops for Burn<S> {
     }
 
     fn values(&self, x: &Tensor) -> Vec<S> {
-        if x.is_empty() { Vec::new() } else { self.read(x.cells.clone()) }
+        if x.is_empty() { Vec::new() } else { self.copy_values(x.data.clone()) }
     }
 
     fn unary(&self, kind: Unary, x: &Tensor) -> Tensor {
         self.emit(x.shape, &[x], || {
-            let cells = x.cells.clone();
+            let data = x.data.clone();
             match kind {
-                Unary::Exp => cells.exp(),
-                Unary::Log => cells.log(),
-                Unary::Sigmoid => activation::sigmoid(cells),
-                Unary::Tanh => cells.tanh(),
-                // Burn lowers the threshold to where the exponential would overflow; its usual one is too low for `f64`.
-                Unary::Softplus => activation::softplus_with_threshold(cells, 1.0, f64::MAX),
-                Unary::Relu => activation::relu(cells),
-                Unary::Sqrt => cells.sqrt(),
-                Unary::Round => x.bare().round(),
+                Unary::Exp => data.exp(),
+                Unary::Log => data.log(),
+                Unary::Sigmoid => activation::sigmoid(data),
+                Unary::Tanh => data.tanh(),
+                // Burn clamps the threshold to where the exponential would overflow; its default is too low for `f64`.
+                Unary::Softplus => activation::softplus_with_threshold(data, 1.0, f64::MAX),
+                Unary::Relu => activation::relu(data),
+                Unary::Sqrt => data.sqrt(),
+                Unary::Round => x.detached().round(),
             }
         })
     }
 
     fn binary(&self, kind: Binary, left: &Tensor, right: &Tensor) -> Tensor {
         self.emit(left.shape.broadcast(&right.shape), &[left, right], || {
-            let (left, right) = (left.cells.clone(), right.cells.clone());
+            let (left, right) = (left.data.clone(), right.data.clone());
             match kind {
                 Binary::Add => left.add(right),
                 Binary::Sub => left.sub(right),
@@ -203,80 +206,82 @@ impl<S: Number> Ops for Burn<S> {
     }
 
     fn affine(&self, x: &Tensor, factor: f64, offset: f64) -> Tensor {
-        self.emit(x.shape, &[x], || x.cells.clone().mul_scalar(S::from_f64(factor)).add_scalar(S::from_f64(offset)))
+        self.emit(x.shape, &[x], || x.data.clone().mul_scalar(S::from_f64(factor)).add_scalar(S::from_f64(offset)))
     }
 
-    fn product(&self, left: &Tensor, flip_left: bool, right: &Tensor, flip_right: bool) -> Tensor {
+    fn product(&self, left: &Tensor, transpose_left: bool, right: &Tensor, transpose_right: bool) -> Tensor {
         let (rank, leading) = (left.shape.len(), right.shape.len() - 2);
         let fits = leading == 0 || right.shape[..leading] == left.shape[..rank - 2];
         assert!(fits, "a product of {} with {}", left.shape, right.shape);
-        let rows = left.shape[if flip_left { rank - 1 } else { rank - 2 }];
-        let columns = right.shape[if flip_right { leading } else { leading + 1 }];
+        let rows = left.shape[if transpose_left { rank - 1 } else { rank - 2 }];
+        let columns = right.shape[if transpose_right { leading } else { leading + 1 }];
         let shape = left.shape.with(rank - 2, rows).with(rank - 1, columns);
-        self.emit(shape, &[left, right], || left.turned(flip_left).matmul(right.turned(flip_right)))
+        self.emit(shape, &[left, right], || {
+            left.transposed_if(transpose_left).matmul(right.transposed_if(transpose_right))
+        })
     }
 
     fn reshape(&self, x: &Tensor, shape: &[usize]) -> Tensor {
         let shape = Shape::new(shape);
         assert_eq!(shape.size(), x.shape.size(), "{} elements cannot take shape {shape}", x.shape);
-        self.emit(shape, &[x], || x.cells.clone().reshape(padded(&shape)))
+        self.emit(shape, &[x], || x.data.clone().reshape(pad_shape(&shape)))
     }
 
     fn permute(&self, x: &Tensor, order: &[usize]) -> Tensor {
         assert_eq!(order.len(), x.shape.len(), "an order of the axes of {}", x.shape);
         let mut shape = x.shape;
         let mut axes: [usize; MAX_RANK] = std::array::from_fn(|axis| axis);
-        for (axis, &from) in order.iter().enumerate() {
-            shape[axis] = x.shape[from];
-            axes[x.axis(axis)] = x.axis(from);
+        for (axis, &source) in order.iter().enumerate() {
+            shape[axis] = x.shape[source];
+            axes[x.burn_axis(axis)] = x.burn_axis(source);
         }
-        self.emit(shape, &[x], || x.cells.clone().permute(axes))
+        self.emit(shape, &[x], || x.data.clone().permute(axes))
     }
 
     fn slice(&self, x: &Tensor, axis: usize, range: Range<usize>) -> Tensor {
-        let sound = range.start <= range.end && range.end <= x.shape[axis];
-        assert!(sound, "{range:?} of axis {axis} of {}", x.shape);
+        let in_bounds = range.start <= range.end && range.end <= x.shape[axis];
+        assert!(in_bounds, "{range:?} of axis {axis} of {}", x.shape);
         let shape = x.shape.with(axis, range.len());
-        self.emit(shape, &[x], || x.cells.clone().narrow(x.axis(axis), range.start, range.len()))
+        self.emit(shape, &[x], || x.data.clone().narrow(x.burn_axis(axis), range.start, range.len()))
     }
 
     fn concat(&self, parts: &[Tensor], axis: usize) -> Tensor {
-        let first = parts.first().expect("at least one tensor to put together");
+        let first = parts.first().expect("at least one tensor to concatenate");
         let shape = first.shape.with(axis, parts.iter().map(|part| part.shape[axis]).sum());
         self.emit(shape, &[], || {
-            let filled = parts.iter().filter(|part| !part.is_empty());
-            Cells::cat(filled.map(|part| part.cells.clone()).collect(), first.axis(axis))
+            let not_empty = parts.iter().filter(|part| !part.is_empty());
+            BurnTensor::cat(not_empty.map(|part| part.data.clone()).collect(), first.burn_axis(axis))
         })
     }
 
     fn broadcast(&self, x: &Tensor, shape: &[usize]) -> Tensor {
         let shape = Shape::new(shape);
         assert_eq!(x.shape.broadcast(&shape), shape, "{} does not broadcast to {shape}", x.shape);
-        self.emit(shape, &[x], || x.cells.clone().expand(padded(&shape)))
+        self.emit(shape, &[x], || x.data.clone().expand(pad_shape(&shape)))
     }
 
     fn gather_rows(&self, x: &Tensor, rows: &[usize]) -> Tensor {
         let [count, width] = x.shape[..] else { panic!("gather_rows needs 2 axes, and got {}", x.shape) };
-        assert!(rows.iter().all(|&row| row < count), "a row number beyond the {count} rows of {}", x.shape);
+        assert!(rows.iter().all(|&row| row < count), "a row index beyond the {count} rows of {}", x.shape);
         let shape = Shape::new(&[rows.len(), width]);
         self.emit(shape, &[x], || {
-            let number = |&row: &usize| i64::try_from(row).expect("rows are counted in 63 bits");
-            let numbers: Vec<i64> = rows.iter().map(number).collect();
-            let numbers = Cells::<1, Int>::from_data(TensorData::new(numbers, [rows.len()]), &self.device);
-            x.cells.clone().select(MAX_RANK - 2, numbers)
+            let index = |&row: &usize| i64::try_from(row).expect("a row index has at most 63 bits");
+            let indices: Vec<i64> = rows.iter().map(index).collect();
+            let indices = BurnTensor::<1, Int>::from_data(TensorData::new(indices, [rows.len()]), &self.device);
+            x.data.clone().select(MAX_RANK - 2, indices)
         })
     }
 
     fn sum(&self, x: &Tensor, axis: usize) -> Tensor {
-        self.emit(x.shape.with(axis, 1), &[x], || x.cells.clone().sum_dim(x.axis(axis)))
+        self.emit(x.shape.with(axis, 1), &[x], || x.data.clone().sum_dim(x.burn_axis(axis)))
     }
 
     fn max(&self, x: &Tensor, axis: usize) -> Tensor {
-        self.emit(x.shape.with(axis, 1), &[x], || x.bare().max_dim(x.axis(axis)))
+        self.emit(x.shape.with(axis, 1), &[x], || x.detached().max_dim(x.burn_axis(axis)))
     }
 
     fn cumulative_sum(&self, x: &Tensor, axis: usize) -> Tensor {
-        self.emit(x.shape, &[x], || x.cells.clone().cumsum(x.axis(axis)))
+        self.emit(x.shape, &[x], || x.data.clone().cumsum(x.burn_axis(axis)))
     }
 
     fn scope<R>(&self, _: &str, body: impl FnOnce() -> R) -> R {

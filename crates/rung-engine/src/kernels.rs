@@ -1,17 +1,16 @@
-//! The loops.
+//! The inner loops of all operations.
 //!
-//! A kernel is a function of slices: no tensors, no tape, no pool. Forward and backward of one operation live in one file.
-//! Loops are plain safe Rust over slices, which the compiler turns into vector code if it knows the machine; a binary of a
-//! plain `cargo build --release` does not, so the `vectorised!` macro builds each leaf loop three times (AVX-512, AVX2 with
-//! fused multiply-add, and the target's baseline, which on aarch64 already has both) and picks one at run time.
-//! Matrix products are built in the same way, out of the same safe loops.
+//! A kernel is a function of slices: no tensors, no tape, no pool. Forward and backward pass of one operation are in one file.
+//! Loops are safe Rust over slices, which the compiler turns into vector code. An ordinary `cargo build --release` may not assume
+//! AVX, so the `vectorised!` macro compiles each inner loop three times (AVX-512, AVX2 with fused multiply-add, and the target's
+//! baseline, which on aarch64 has vectors and fused multiply-add) and picks one at run time. Matrix products use the same macro.
 //!
-//! `unsafe` is needed for the call into a function built for another instruction set, in [`vectorised`], and in [`transpose`], whose
-//! loop the compiler does not find.
+//! `unsafe` is needed to call a function compiled for another instruction set, in [`vectorised`], and for the intrinsics in
+//! [`transpose`].
 
 #![expect(
     clippy::inline_always,
-    reason = "a kernel is compiled for an instruction set only with what is inlined into it"
+    reason = "only code that is inlined into a kernel is compiled for its instruction set"
 )]
 
 #[macro_use]

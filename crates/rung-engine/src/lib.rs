@@ -1,32 +1,32 @@
 //! Tensors for training small attention models on a CPU.
 //!
-//! A model is written once, against the trait [`Ops`]: a few primitive operations, and on top of them the fused ones that
-//! attention models spend their time in, each with a body composed of primitives. The executor [`Native`] runs them on this
-//! machine, with hand-written kernels and their gradients; a [`DataParallel`] runs one per core and adds up the gradients.
+//! A model is written once, against the trait [`Ops`]: a few primitive operations, and the fused operations that attention models
+//! spend their time in, each also written as a function of primitives. The executor [`Native`] runs them on this machine's CPU, with
+//! hand-written kernels and their gradients; a [`DataParallel`] has one executor per core and adds up the gradients.
 //!
 //! ```
 //! use rung_engine::{AdamWConfig, Native, Ops, Parameters, DataParallel};
 //!
 //! // Fit y = 2 x with one weight.
 //! let mut weights = Parameters::<f32>::new();
-//! let slope = weights.add("slope", &[1, 1], vec![0.0]).id();
+//! let weight = weights.add("weight", &[1, 1], vec![0.0]).id();
 //! let data: Vec<f32> = (0..8).map(|item| item as f32 / 8.0).collect();
 //! let mut trainer = DataParallel::new(2, 4);
 //! let mut optimizer = AdamWConfig { rate: 0.1, decay: 0.0, ..AdamWConfig::default() }.init();
 //! for _ in 0..200 {
 //!     trainer.step(&weights, data.len(), |ops: &Native<f32>, items| {
 //!         let x = ops.constant(&[items.len(), 1], &data[items.clone()]);
-//!         let error = ops.sub(&ops.linear(&x, &ops.parameter(slope), None), &ops.scale(&x, 2.0));
+//!         let error = ops.sub(&ops.linear(&x, &ops.parameter(weight), None), &ops.scale(&x, 2.0));
 //!         ops.scale(&ops.sum_all(&ops.mul(&error, &error)), 1.0 / data.len() as f64)
 //!     })?;
 //!     optimizer.update(&mut weights, trainer.gradient(), 1.0);
 //! }
-//! assert!((weights.get(slope)[0] - 2.0).abs() < 0.01);
+//! assert!((weights.get(weight)[0] - 2.0).abs() < 0.01);
 //! # Ok::<(), rung_engine::StepError>(())
 //! ```
 //!
-//! - [`ops`]: the trait, with its conventions;
-//! - [`composed`]: every fused operation as a composition of primitives, which is the reference of its kernel;
+//! - [`ops`]: the trait and its conventions;
+//! - [`composed`]: every fused operation as a function of primitives, the reference for its kernel;
 //! - [`Parameters`]: the weights, by name, in one flat array;
 //! - [`AdamW`] and [`Schedule`]: the optimiser and its learning rate.
 
@@ -42,7 +42,7 @@ mod scalar;
 mod schedule;
 mod shape;
 
-pub use choice::{BlockChoice, highest};
+pub use choice::{BlockChoice, top_k};
 pub use kernels::vectorised::vector_instructions;
 pub use native::{DataParallel, Native, NonFinite, OperationProfile, StepError, StepOutcome, Tensor};
 pub use ops::{

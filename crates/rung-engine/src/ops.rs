@@ -1,21 +1,22 @@
 //! The operations a model is written with.
 //!
 //! [`Ops`] has a few *primitives* (leaves, element-wise functions, products, changes of layout, reductions) and the *fused*
-//! operations that models spend their time in (attention, norms, gates, convolution, recurrences, the loss). Each fused one has
-//! a body of primitives in [`crate::composed`]. An executor with a kernel for it uses that, and the composed body stays as the
-//! reference that the kernel is tested against, forward and backward. An executor without kernels needs only primitives.
+//! operations that models spend their time in (attention, norms, gates, convolution, recurrences, the loss). Each fused operation is
+//! also written as a function of primitives in [`crate::composed`]. An executor with a kernel uses the kernel, and the composed
+//! function is the reference that the kernel is tested against, forward and backward. An executor without kernels needs only
+//! primitives.
 //!
-//! Every operation is required: an executor says for each what runs it, so that a new operation does not compile until every
-//! executor and every wrapper handles it. [`delegate_ops!`](crate::delegate_ops) writes out the ones that only pass their
-//! arguments on.
+//! Every operation is required, so that after a new operation is added nothing compiles until every executor and every wrapper
+//! implements it. [`delegate_ops!`](crate::delegate_ops) implements operations by passing their arguments to another executor or to
+//! the composed function.
 //!
 //! Conventions, all row-major:
 //!
 //! - activations are `[batch, time, width]`, heads are `[batch, time, head, width]`, states `[batch, head, key, value]`;
-//! - reductions keep their axis with extent one, so that the result broadcasts against what it came from;
+//! - reductions keep their axis with extent 1, so that the result broadcasts against the input;
 //! - element-wise operations broadcast by aligning trailing axes;
-//! - shapes that do not fit are a mistake in the program, not in its input: they panic and name the shapes. Plans and files
-//!   are checked long before.
+//! - shapes that do not fit are a bug in the program, not in its input: they panic and name the shapes. Plans and files are
+//!   checked before they reach an executor.
 //!
 //! ```
 //! use rung_engine::{Native, Ops};
@@ -44,7 +45,7 @@ use crate::shape::Shape;
 
 /// Operations on tensors, with gradients.
 pub trait Ops {
-    /// The number type.
+    /// The number type of all tensors.
     type Scalar: Scalar;
     /// A handle to a tensor, cheap to clone.
     type Tensor: Clone;
@@ -53,57 +54,64 @@ pub trait Ops {
 
     /// A weight of the model.
     fn parameter(&self, id: Parameter) -> Self::Tensor;
-    /// A tensor of given values, without gradient.
+    /// A tensor with these values, without gradient.
     fn constant(&self, shape: &[usize], values: &[Self::Scalar]) -> Self::Tensor;
-    /// A tensor of one value, without gradient.
+    /// A tensor filled with one value, without gradient.
     fn full(&self, shape: &[usize], value: f64) -> Self::Tensor;
-    /// The same values, cut off from the gradient.
+    /// The same values, without gradient.
     fn detach(&self, x: &Self::Tensor) -> Self::Tensor;
-    /// Extents.
+    /// The shape of a tensor.
     fn shape(&self, x: &Self::Tensor) -> Shape;
-    /// A copy of the values.
+    /// A copy of the values, row-major.
     fn values(&self, x: &Self::Tensor) -> Vec<Self::Scalar>;
 
     // Required: element by element.
 
-    /// A function of every element.
+    /// Applies a function to every element.
     fn unary(&self, kind: Unary, x: &Self::Tensor) -> Self::Tensor;
-    /// A function of every pair of elements.
+    /// Applies a function to every pair of elements.
     fn binary(&self, kind: Binary, left: &Self::Tensor, right: &Self::Tensor) -> Self::Tensor;
     /// `factor * x + offset`.
     fn affine(&self, x: &Self::Tensor, factor: f64, offset: f64) -> Self::Tensor;
 
     // Required: products.
 
-    /// Matrix product over the last two axes, either side optionally transposed. Leading axes are equal, or the right side is
-    /// a plain matrix shared by all.
-    fn product(&self, left: &Self::Tensor, flip_left: bool, right: &Self::Tensor, flip_right: bool) -> Self::Tensor;
+    /// Matrix product over the last two axes. `transpose_left` and `transpose_right` say whether these axes of an operand are swapped before it
+    /// is multiplied, without a copy: `product(a, false, b, true)` is `a bᵀ`. [`matmul`](Self::matmul) is the product without transposes.
+    /// The leading axes of the operands are equal, or the right operand is one matrix for all.
+    fn product(
+        &self,
+        left: &Self::Tensor,
+        transpose_left: bool,
+        right: &Self::Tensor,
+        transpose_right: bool,
+    ) -> Self::Tensor;
 
     // Required: layout.
 
-    /// The same elements under another shape.
+    /// The same elements with another shape.
     fn reshape(&self, x: &Self::Tensor, shape: &[usize]) -> Self::Tensor;
     /// Axes in another order: axis `i` of the result is axis `order[i]` of `x`.
     fn permute(&self, x: &Self::Tensor, order: &[usize]) -> Self::Tensor;
-    /// Part of an axis.
+    /// A range of an axis.
     fn slice(&self, x: &Self::Tensor, axis: usize, range: Range<usize>) -> Self::Tensor;
-    /// Tensors one after another along an axis.
+    /// Concatenates tensors along an axis.
     fn concat(&self, parts: &[Self::Tensor], axis: usize) -> Self::Tensor;
-    /// Repeats axes of extent one (and adds leading ones) up to a shape.
+    /// Broadcasts to a shape: repeats axes of extent 1, and adds leading axes.
     fn broadcast(&self, x: &Self::Tensor, shape: &[usize]) -> Self::Tensor;
-    /// Rows of a matrix `[rows, width]` by number, with repetition.
+    /// Rows of a matrix `[rows, width]` by index; an index may repeat.
     fn gather_rows(&self, x: &Self::Tensor, rows: &[usize]) -> Self::Tensor;
 
     // Required: along an axis.
 
-    /// Sum; the axis stays with extent one.
+    /// Sum along an axis, which stays with extent 1.
     fn sum(&self, x: &Self::Tensor, axis: usize) -> Self::Tensor;
-    /// Maximum, without gradient; the axis stays with extent one.
+    /// Maximum along an axis, which stays with extent 1; without gradient.
     fn max(&self, x: &Self::Tensor, axis: usize) -> Self::Tensor;
-    /// Running sum, the element itself included.
+    /// Inclusive cumulative sum along an axis.
     fn cumulative_sum(&self, x: &Self::Tensor, axis: usize) -> Self::Tensor;
 
-    // Required: fused operations. `delegate_ops!(composed => name)` takes the body of primitives.
+    // Required: fused operations. `delegate_ops!(composed => name)` uses the composed function.
 
     /// Softmax over the last axis.
     fn softmax(&self, x: &Self::Tensor) -> Self::Tensor;
@@ -113,10 +121,10 @@ pub trait Ops {
     fn attention(&self, inputs: &AttentionInputs<'_, Self::Tensor>) -> Self::Tensor;
     /// Softmax attention, summed key by key from the first to the last in accumulators of few bits, without gradient.
     ///
-    /// A query keeps the mean `o` of the values so far and the log `l` of the sum of weights so far, and nothing else. A key with
-    /// score `s` and value `v` replaces them by `round(o + sigmoid(s - l) (v - o))` and `round(ln(e^l + e^s))`; the first one that
-    /// the query sees by `round(v)` and `round(s)`. So what a query learns about a prefix are `value width + 1` numbers per
-    /// head, of the bits given, or those of the number type.
+    /// Between two keys, a query has only the running mean `o` of values and the log `l` of the sum of weights. A key with score `s`
+    /// and value `v` replaces them by `round(o + sigmoid(s - l) (v - o))` and `round(ln(e^l + e^s))`; the first visible key by
+    /// `round(v)` and `round(s)`. So all that a query learns about a prefix are `value width + 1` numbers per head, of the bits
+    /// given by `rounding`, or of the number type's if there is none.
     fn left_to_right_attention(
         &self,
         inputs: &AttentionInputs<'_, Self::Tensor>,
@@ -144,15 +152,15 @@ pub trait Ops {
     fn silu(&self, x: &Self::Tensor) -> Self::Tensor;
     /// The tanh form of GELU.
     fn gelu(&self, x: &Self::Tensor) -> Self::Tensor;
-    /// The exact form of GELU: `x` times the share of a normal distribution that lies below it.
+    /// The exact form of GELU: `x` times the standard normal distribution function of `x`.
     fn gelu_exact(&self, x: &Self::Tensor) -> Self::Tensor;
-    /// `x + 1` above zero and `exp(x)` below: the positive feature map of linear attention.
+    /// `x + 1` for positive `x` and `exp(x)` otherwise: the positive feature map of linear attention.
     fn elu_plus_one(&self, x: &Self::Tensor) -> Self::Tensor;
     /// `silu(gate) * x`: the gate of SwiGLU and of most recurrent mixers.
     fn silu_gate(&self, gate: &Self::Tensor, x: &Self::Tensor) -> Self::Tensor;
     /// Depthwise causal convolution over time of `x`, `[batch, time, channels]`, with filters `[channels, taps]`, the last tap
-    /// on the current token. `state` holds the `taps - 1` inputs before the first, zero if absent; the second result is the
-    /// same for the next call.
+    /// on the current token. `state` holds the `taps - 1` inputs before the first token, zero if absent; the second result is
+    /// the state for the next call.
     fn short_convolution(
         &self,
         x: &Self::Tensor,
@@ -160,22 +168,21 @@ pub trait Ops {
         bias: Option<&Self::Tensor>,
         state: Option<&Self::Tensor>,
     ) -> (Self::Tensor, Self::Tensor);
-    /// The states of a gated recurrence after every token, `[batch, time, channels]`. The gradient passes straight through the
-    /// rounding.
+    /// The states of a gated recurrence after every token, `[batch, time, channels]`. The gradient treats the rounding as
+    /// the identity.
     fn gated_scan(&self, inputs: &GatedScan<'_, Self::Tensor>) -> Self::Tensor;
-    /// Rotary positions on `x`, `[batch, time, heads, width]`: channel `i` and channel `i + width / 2` turn by the angle whose
-    /// cosine and sine are given in `[time, width / 2]`. See [`rotary_angles`].
+    /// Rotary position embedding of `x`, `[batch, time, heads, width]`: rotates the pair of channels `i` and `i + width / 2` by the
+    /// angles whose cosines and sines, `[time, width / 2]`, are given. See [`rotary_angles`].
     fn rotary(&self, x: &Self::Tensor, cosine: &Self::Tensor, sine: &Self::Tensor) -> Self::Tensor;
-    /// `-log softmax(logits)[target]` for each row of `[rows, classes]`: losses of shape `[rows]`. To score chosen positions,
-    /// gather their rows first: the product with the vocabulary is then done for those alone.
+    /// `-log softmax(logits)[target]` for each row of `[rows, classes]`: losses of shape `[rows]`. To score only some
+    /// positions, gather their rows before the product with the unembedding.
     fn cross_entropy(&self, logits: &Self::Tensor, targets: &[usize]) -> Self::Tensor;
-    /// `x` as a number of `bits` bits would hold it: one of `2^bits` evenly spaced values from `-range` up, the nearest. The
-    /// gradient passes straight through.
+    /// Rounds to the nearest of `2^bits` evenly spaced values from `-range` up. The gradient is passed through unchanged.
     fn round_to_bits(&self, x: &Self::Tensor, bits: u32, range: f64) -> Self::Tensor;
 
-    // Required: names.
+    // Required: scopes.
 
-    /// Runs `body` under a name, such as `layer 3: gdn`, that the report of a non-finite number will carry.
+    /// Runs `body` under a name, such as `layer 3: gdn`, which the error for a non-finite number reports.
     fn scope<R>(&self, name: &str, body: impl FnOnce() -> R) -> R;
 
     // Provided: short forms of primitives, which no executor overrides.
@@ -232,15 +239,15 @@ pub trait Ops {
     fn sqrt(&self, x: &Self::Tensor) -> Self::Tensor {
         self.unary(Unary::Sqrt, x)
     }
-    /// Zeros.
+    /// A tensor of zeros.
     fn zeros(&self, shape: &[usize]) -> Self::Tensor {
         self.full(shape, 0.0)
     }
-    /// `left right`.
+    /// Matrix product over the last two axes: [`product`](Self::product) without transposes.
     fn matmul(&self, left: &Self::Tensor, right: &Self::Tensor) -> Self::Tensor {
         self.product(left, false, right, false)
     }
-    /// Mean along an axis, which stays with extent one.
+    /// Mean along an axis, which stays with extent 1.
     fn mean(&self, x: &Self::Tensor, axis: usize) -> Self::Tensor {
         self.scale(&self.sum(x, axis), 1.0 / self.shape(x)[axis] as f64)
     }
@@ -254,7 +261,7 @@ pub trait Ops {
     }
 }
 
-/// Cosines and sines of `position * frequency`, row by row: the tables of [`Ops::rotary`].
+/// Cosines and sines of `position * frequency`, `[positions, frequencies]` each, for [`Ops::rotary`].
 pub fn rotary_angles<S: Scalar>(positions: Range<usize>, frequencies: &[f64]) -> (Vec<S>, Vec<S>) {
     let angles = positions.flat_map(|position| frequencies.iter().map(move |frequency| position as f64 * frequency));
     angles.map(|angle| (S::from_f64(angle.cos()), S::from_f64(angle.sin()))).unzip()

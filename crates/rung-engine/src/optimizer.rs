@@ -1,27 +1,27 @@
-//! `AdamW`: Adam with decoupled weight decay, and clipping of the whole gradient.
+//! `AdamW`: Adam with decoupled weight decay, and clipping by the global norm of the gradient.
 //!
-//! Decay is applied to the weights that [`Parameters`] marks for it, which is all of them but those added
-//! [`without_decay`](crate::Added::without_decay). Clipping scales the gradient when its norm over *all* weights exceeds a
-//! limit; it is folded into the same pass, so that the gradient itself is not changed.
+//! Decay is applied to all weights but those added [`without_decay`](crate::NewParameter::without_decay). Clipping scales the
+//! gradient when its norm over *all* weights exceeds a limit. The scaling is part of the update, so that the gradient itself is
+//! not changed.
 //!
 //! Source: Loshchilov and Hutter, *Decoupled Weight Decay Regularization*, arXiv 1711.05101.
 
-use crate::kernels::update::{Step, adamw, sum_of_squares};
+use crate::kernels::update::{AdamWStep, adamw, sum_of_squares};
 use crate::parameters::Parameters;
 use crate::scalar::Scalar;
 
-/// The numbers of an [`AdamW`] optimiser.
+/// The hyperparameters of an [`AdamW`] optimiser.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamWConfig {
     /// Peak learning rate.
     pub rate: f64,
-    /// Decay rates of the running mean and of the squares of the gradient.
+    /// Decay rates of the running means of the gradient and of its square.
     pub betas: [f64; 2],
-    /// Added to the root of the squares.
+    /// Added to the square root of the mean square.
     pub epsilon: f64,
-    /// Weight decay, as a share of the weight per unit of learning rate.
+    /// Weight decay: a step multiplies the weight by `1 - rate * decay`.
     pub decay: f64,
-    /// Largest norm of the whole gradient; infinite for no clipping.
+    /// Largest norm of the gradient over all weights; infinite for no clipping.
     pub clip: f64,
 }
 
@@ -32,13 +32,13 @@ impl Default for AdamWConfig {
 }
 
 impl AdamWConfig {
-    /// An optimiser with these numbers, before its first step.
+    /// An optimiser with these hyperparameters, before its first step.
     pub fn init<S: Scalar>(self) -> AdamW<S> {
         AdamW { config: self, steps: 0, means: Vec::new(), squares: Vec::new() }
     }
 }
 
-/// The optimiser's state.
+/// The optimiser: its hyperparameters, and the running means of the gradient and of its square.
 #[derive(Clone, Debug)]
 pub struct AdamW<S> {
     config: AdamWConfig,
@@ -48,18 +48,17 @@ pub struct AdamW<S> {
 }
 
 impl<S: Scalar> AdamW<S> {
-    /// Steps taken, and the means and squares of the gradient: with the weights, all that a run needs to go on. Both are empty
-    /// before the first step.
-    pub fn memory(&self) -> (i32, &[S], &[S]) {
+    /// Steps taken, and the running means of the gradient and of its square, for a checkpoint. Both are empty before the first step.
+    pub fn state(&self) -> (i32, &[S], &[S]) {
         (self.steps, &self.means, &self.squares)
     }
 
-    /// Goes on from what [`memory`](Self::memory) gave.
+    /// Restores what [`state`](Self::state) returned.
     pub fn restore(&mut self, steps: i32, means: Vec<S>, squares: Vec<S>) {
         (self.steps, self.means, self.squares) = (steps, means, squares);
     }
 
-    /// Changes the weights against the gradient, with the rate times `factor` (see [`Schedule`](crate::Schedule)).
+    /// Takes one step, with the learning rate times `factor` (see [`Schedule`](crate::Schedule)).
     ///
     /// # Panics
     /// If the gradient is not as long as the weights.
@@ -68,20 +67,20 @@ impl<S: Scalar> AdamW<S> {
         self.means.resize(weights.size(), S::ZERO);
         self.squares.resize(weights.size(), S::ZERO);
         self.steps += 1;
-        let AdamWConfig { rate, betas: [first, second], epsilon, decay, clip } = self.config;
+        let AdamWConfig { rate, betas: [beta1, beta2], epsilon, decay, clip } = self.config;
         let norm = if clip.is_finite() { sum_of_squares(gradient).sqrt() } else { 0.0 };
-        let step = |decays: bool| Step {
+        let step = |decays: bool| AdamWStep {
             rate: S::from_f64(rate * factor),
-            shrink: S::from_f64(if decays { 1.0 - rate * factor * decay } else { 1.0 }),
-            first: S::from_f64(first),
-            second: S::from_f64(second),
-            first_correction: S::from_f64(1.0 / (1.0 - first.powi(self.steps))),
-            second_correction: S::from_f64(1.0 / (1.0 - second.powi(self.steps))),
+            decay_factor: S::from_f64(if decays { 1.0 - rate * factor * decay } else { 1.0 }),
+            beta1: S::from_f64(beta1),
+            beta2: S::from_f64(beta2),
+            bias_correction1: S::from_f64(1.0 / (1.0 - beta1.powi(self.steps))),
+            bias_correction2: S::from_f64(1.0 / (1.0 - beta2.powi(self.steps))),
             epsilon: S::from_f64(epsilon),
-            clip: S::from_f64(if norm > clip { clip / norm } else { 1.0 }),
+            clip_factor: S::from_f64(if norm > clip { clip / norm } else { 1.0 }),
         };
         for index in 0..weights.len() {
-            let (range, decays) = weights.place(index);
+            let (range, decays) = weights.range_and_decay(index);
             let (means, squares) = (&mut self.means[range.clone()], &mut self.squares[range.clone()]);
             adamw(step(decays), &mut weights.flat_mut()[range.clone()], &gradient[range], means, squares);
         }
@@ -92,8 +91,8 @@ impl<S: Scalar> AdamW<S> {
 mod tests {
     use super::*;
 
-    /// One number, by the formulas of the paper.
-    fn by_hand(config: AdamWConfig, mut weight: f64, gradients: &[f64], decays: bool) -> f64 {
+    /// The updates of one weight, by the formulas of the paper.
+    fn reference_update(config: AdamWConfig, mut weight: f64, gradients: &[f64], decays: bool) -> f64 {
         let (mut mean, mut square) = (0.0, 0.0);
         for (step, gradient) in (1..).zip(gradients) {
             mean = config.betas[0] * mean + (1.0 - config.betas[0]) * gradient;
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_follow_the_formulas_and_decay_only_where_asked() {
+    fn updates_follow_the_formulas_and_decay_only_marked_weights() {
         let config = AdamWConfig { rate: 0.1, decay: 0.5, ..AdamWConfig::default() };
         let mut weights = Parameters::<f64>::new();
         weights.add("decays", &[1], vec![1.0]);
@@ -120,22 +119,22 @@ mod tests {
             optimizer.update(&mut weights, &[gradient; 2], 1.0);
         }
         for (value, decays) in weights.flat().iter().zip([true, false]) {
-            assert!((value - by_hand(config, 1.0, &gradients, decays)).abs() < 1e-12);
+            assert!((value - reference_update(config, 1.0, &gradients, decays)).abs() < 1e-12);
         }
     }
 
     #[test]
-    fn an_optimiser_that_was_put_away_goes_on_to_the_bit() {
+    fn a_restored_optimiser_continues_with_the_same_bits() {
         let run = |interrupted: bool| {
             let mut weights = Parameters::<f32>::new();
             weights.add("w", &[2], vec![1.0, -1.0]);
             let mut optimizer = AdamWConfig::default().init();
             for step in 0..6_u8 {
                 if interrupted && step == 3 {
-                    let (steps, means, squares) = optimizer.memory();
-                    let kept = (steps, means.to_vec(), squares.to_vec());
+                    let (steps, means, squares) = optimizer.state();
+                    let (means, squares) = (means.to_vec(), squares.to_vec());
                     optimizer = AdamWConfig::default().init();
-                    optimizer.restore(kept.0, kept.1, kept.2);
+                    optimizer.restore(steps, means, squares);
                 }
                 optimizer.update(&mut weights, &[f32::from(step) - 2.0, 0.3], 1.0);
             }
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn clipping_scales_the_whole_gradient() {
+    fn clipping_scales_the_gradient_to_the_largest_norm() {
         let config = AdamWConfig { clip: 2.5, epsilon: 1.0, decay: 0.0, ..AdamWConfig::default() };
         let run = |config: AdamWConfig, gradient: [f64; 2]| {
             let mut weights = Parameters::<f64>::new();

@@ -1,7 +1,7 @@
 //! The weights of a model: names, shapes, and one flat array of values.
 //!
-//! A model holds [`Parameter`] handles; the values live here, in one array, so that the optimiser is one loop, the gradient is
-//! one array beside it, and the threads of a step share the values by reference. Handles are small and copied freely.
+//! A model has [`Parameter`] handles; the values are in one array of [`Parameters`], so that the optimiser is one loop, the
+//! gradient is one array of the same length, and the threads of a step share the values by reference.
 //!
 //! ```
 //! use rung_engine::Parameters;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Parameter(pub(crate) u32);
 
-/// What a weight is for, whatever its name.
+/// What a weight is used for, independent of its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// None of the following.
@@ -32,7 +32,7 @@ pub enum Role {
     Position,
     /// The gain of a norm on the residual stream.
     StreamNorm,
-    /// A projection of tokens to queries, or to receptances.
+    /// A projection to queries, or to RWKV's receptance.
     Query,
     /// A projection to keys.
     Key,
@@ -46,18 +46,18 @@ pub enum Role {
     Output,
     /// A bias that is added to the residual stream.
     OutputBias,
-    /// The vectors of the classes, which the last layer's output is multiplied with.
+    /// The matrix that maps the last layer's output to logits.
     Unembedding,
 }
 
-/// What the store knows of one weight besides its values.
+/// Name, shape and other metadata of one weight.
 #[derive(Clone, Debug)]
 pub struct ParameterEntry {
     /// The name a checkpoint uses, such as `layers.0.mixer.q_proj.weight`.
     pub name: String,
-    /// What it is for.
+    /// What the weight is used for.
     pub role: Role,
-    /// Extents.
+    /// Extents of the weight.
     pub shape: Shape,
     /// Whether weight decay applies.
     pub decay: bool,
@@ -65,33 +65,33 @@ pub struct ParameterEntry {
     pub range: Range<usize>,
 }
 
-/// All weights of a model.
+/// All weights of a model, by name and in one flat array.
 #[derive(Clone, Debug, Default)]
 pub struct Parameters<S> {
     values: Arc<Vec<S>>,
     entries: Vec<ParameterEntry>,
 }
 
-/// A weight just added: take its handle with [`id`](NewParameter::id), or exempt it from decay first.
+/// A weight just added, to set its metadata and take its handle with [`id`](NewParameter::id).
 pub struct NewParameter<'a> {
     entry: &'a mut ParameterEntry,
     id: Parameter,
 }
 
 impl NewParameter<'_> {
-    /// The handle.
+    /// The handle of the weight.
     pub fn id(&self) -> Parameter {
         self.id
     }
 
-    /// Exempts the weight from decay: biases, norm gains, gate offsets.
+    /// Exempts the weight from weight decay, as usual for biases, norm gains and gate offsets.
     #[must_use]
     pub fn without_decay(self) -> Self {
         self.entry.decay = false;
         self
     }
 
-    /// Says what the weight is for.
+    /// Sets what the weight is used for.
     #[must_use]
     pub fn with_role(self, role: Role) -> Self {
         self.entry.role = role;
@@ -105,15 +105,15 @@ impl<S: Scalar> Parameters<S> {
         Self { values: Arc::new(Vec::new()), entries: Vec::new() }
     }
 
-    /// Makes room for so many more numbers, so that a store that is filled weight by weight is not copied as it grows.
-    pub fn reserve(&mut self, numbers: usize) {
-        Arc::make_mut(&mut self.values).reserve_exact(numbers);
+    /// Reserves capacity for `count` more numbers, so that adding weights does not copy the array.
+    pub fn reserve(&mut self, count: usize) {
+        Arc::make_mut(&mut self.values).reserve_exact(count);
     }
 
     /// Adds a weight with its initial values.
     ///
     /// # Panics
-    /// If the number of values is not the size of the shape, or the name is taken.
+    /// If the number of values is not the size of the shape, or another weight has the name.
     pub fn add(&mut self, name: impl Into<String>, shape: &[usize], values: Vec<S>) -> NewParameter<'_> {
         let (name, shape) = (name.into(), Shape::new(shape));
         assert_eq!(values.len(), shape.size(), "values of {name}, of shape {shape}");
@@ -131,28 +131,28 @@ impl<S: Scalar> Parameters<S> {
         NewParameter { entry: &mut self.entries[id.0 as usize], id }
     }
 
-    /// The weight of this name.
+    /// The weight with this name.
     pub fn find(&self, name: &str) -> Option<Parameter> {
         self.entries.iter().position(|entry| entry.name == name).map(|index| Parameter(index as u32))
     }
 
-    /// The first weight of this role whose name is `scope` and one or more parts, such as `layers.0.mixer` and `q_proj.weight`.
+    /// The first weight with this role whose name starts with `scope` and a dot, such as `layers.0.mixer` and `.q_proj.weight`.
     pub fn find_role(&self, scope: &str, role: Role) -> Option<Parameter> {
         self.within(scope).find(|(_, entry)| entry.role == role).map(|(id, _)| id)
     }
 
-    /// The weights whose name is `scope` and one or more parts.
+    /// The weights whose names start with `scope` and a dot.
     pub fn within(&self, scope: &str) -> impl Iterator<Item = (Parameter, &ParameterEntry)> {
-        let inside = move |name: &str| name.strip_prefix(scope).is_some_and(|rest| rest.starts_with('.'));
+        let inside = move |name: &str| name.strip_prefix(scope).is_some_and(|suffix| suffix.starts_with('.'));
         self.entries().filter(move |(_, entry)| inside(&entry.name))
     }
 
-    /// Every weight, in the order it was added.
+    /// All weights, in the order in which they were added.
     pub fn entries(&self) -> impl Iterator<Item = (Parameter, &ParameterEntry)> {
         self.entries.iter().enumerate().map(|(index, entry)| (Parameter(index as u32), entry))
     }
 
-    /// Name, shape and place of a weight.
+    /// The metadata of a weight.
     pub fn entry(&self, id: Parameter) -> &ParameterEntry {
         &self.entries[id.0 as usize]
     }
@@ -173,32 +173,33 @@ impl<S: Scalar> Parameters<S> {
         &self.values
     }
 
-    /// All values in one array, to change. Copies only if a tensor of the last step is still alive.
+    /// All values in one array, to change. Copies them first if a tensor still refers to them.
     pub fn flat_mut(&mut self) -> &mut [S] {
         Arc::make_mut(&mut self.values).as_mut_slice()
     }
 
-    /// Number of weights' elements.
+    /// Total number of elements of all weights.
     pub fn size(&self) -> usize {
         self.values.len()
     }
 
-    /// Number of weights, as entries.
+    /// Number of weights.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no weights.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Place of an entry in the flat array, and whether it decays.
-    pub(crate) fn place(&self, index: usize) -> (Range<usize>, bool) {
+    /// Range of a weight in the flat array, and whether weight decay applies.
+    pub(crate) fn range_and_decay(&self, index: usize) -> (Range<usize>, bool) {
         (self.entries[index].range.clone(), self.entries[index].decay)
     }
 
-    pub(crate) fn shared(&self) -> Arc<Vec<S>> {
+    /// A reference to the flat array of all values.
+    pub(crate) fn share_values(&self) -> Arc<Vec<S>> {
         Arc::clone(&self.values)
     }
 }

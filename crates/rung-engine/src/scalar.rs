@@ -1,17 +1,17 @@
 //! The two number types the engine computes with.
 //!
-//! `f32` is for training; `f64` is for checking gradients, where a finite difference needs more digits than a single has.
-//! Kernels are written once, over [`Scalar`], and the compiler builds both.
+//! `f32` is for training; `f64` is for checking gradients, where finite differences need more digits than `f32` has. Kernels are
+//! generic over [`Scalar`].
 //!
-//! The `f32` exponential is our own: the C library's is a call per element and would keep every loop around it scalar. Ours
-//! is a dozen multiply-adds without a branch, so a loop over it becomes vector code; its error is below two units in the last
-//! place. The `f64` one is the library's, since nothing that uses it is in a hurry.
+//! The `f32` exponential is our own: the C library's is a call per element, which would prevent vector code. Ours is a dozen
+//! multiply-adds without a branch, so a loop over it becomes vector code; its error is below 2 ulp. The `f64` exponential is the
+//! library's, since `f64` is not used where speed matters.
 
 #![expect(
     clippy::inline_always,
-    reason = "a kernel is compiled for an instruction set only with what is inlined into it"
+    reason = "only code that is inlined into a kernel is compiled for its instruction set"
 )]
-#![expect(clippy::return_self_not_must_use, reason = "arithmetic, which is never called for its effect")]
+#![expect(clippy::return_self_not_must_use, reason = "functions of arithmetic, like those of the standard library")]
 
 use crate::kernels::product::Workspace;
 use crate::kernels::transpose;
@@ -19,7 +19,7 @@ use std::fmt::{Debug, Display};
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
 
-/// A real number of one machine width: `f32` or `f64`.
+/// A floating-point number: `f32` or `f64`.
 pub trait Scalar:
     Copy
     + Debug
@@ -61,19 +61,19 @@ pub trait Scalar:
     fn sqrt(self) -> Self;
     /// Magnitude.
     fn abs(self) -> Self;
-    /// Nearest whole number, halves to even.
+    /// Nearest integer, halves to even.
     fn round(self) -> Self;
     /// `self` with the sign of `other`.
     fn copysign(self, other: Self) -> Self;
     /// Neither infinite nor NaN.
     fn is_finite(self) -> bool;
-    /// Rows and columns of a block of eight by eight exchanged.
+    /// Transposes a block of eight by eight.
     #[inline(always)]
     fn transpose_block(block: &[[Self; 8]; 8]) -> [[Self; 8]; 8] {
         transpose::transpose_scalar(block)
     }
 
-    /// The larger of two numbers; the right one if either is NaN, which is what the vector instruction does.
+    /// The larger of two numbers; `other` if either is NaN, as the vector instruction does.
     #[inline(always)]
     fn larger(self, other: Self) -> Self {
         if self > other { self } else { other }
@@ -85,11 +85,11 @@ pub trait Scalar:
         Self::ONE / (Self::ONE + (-self).exp())
     }
 
-    /// Hyperbolic tangent, from one exponential of a number that is never positive.
+    /// Hyperbolic tangent, from `exp(-2 |self|)`, which cannot overflow.
     #[inline(always)]
     fn tanh(self) -> Self {
-        let shrunk = (self.abs() * Self::from_f64(-2.0)).exp();
-        ((Self::ONE - shrunk) / (Self::ONE + shrunk)).copysign(self)
+        let exponential = (self.abs() * Self::from_f64(-2.0)).exp();
+        ((Self::ONE - exponential) / (Self::ONE + exponential)).copysign(self)
     }
 
     /// `ln(1 + exp(self))` without overflow.
@@ -146,13 +146,15 @@ impl Scalar for f64 {
     }
 }
 
-/// Below this the exponential is zero, above [`EXP_HIGHEST`] it is infinite.
+/// Below this argument the exponential is zero.
 const EXP_LOWEST: f32 = -87.3;
+/// Above this argument the exponential is infinite.
 const EXP_HIGHEST: f32 = 88.3;
-/// ln 2 in two parts: the first has few digits, so that its small multiples are exact.
+/// The leading digits of ln 2, few enough that small multiples are exact.
 const LN2_HIGH: f32 = 0.693_359_4;
+/// The remaining digits of ln 2.
 const LN2_LOW: f32 = -2.121_944_4e-4;
-/// Adding 1.5 * 2^23 rounds a small number to an integer and leaves that integer in the low bits.
+/// 1.5 * 2^23. Adding it rounds a small number to an integer, which is then in the low bits.
 const ROUNDER: f32 = 12_582_912.0;
 
 impl Scalar for f32 {
@@ -180,11 +182,11 @@ impl Scalar for f32 {
     fn exp(self) -> Self {
         let shifted = f32::mul_add(self, std::f32::consts::LOG2_E, ROUNDER);
         let power = shifted - ROUNDER;
-        let rest = f32::mul_add(power, -LN2_HIGH, self);
-        let rest = f32::mul_add(power, -LN2_LOW, rest);
+        let remainder = f32::mul_add(power, -LN2_HIGH, self);
+        let remainder = f32::mul_add(power, -LN2_LOW, remainder);
         let mut series = 1.0 / 5040.0;
         for coefficient in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
-            series = f32::mul_add(series, rest, coefficient);
+            series = f32::mul_add(series, remainder, coefficient);
         }
         let scale = f32::from_bits(shifted.to_bits().wrapping_add(127) << 23);
         let value = series * scale;
@@ -222,7 +224,7 @@ mod tests {
     use super::Scalar;
 
     #[test]
-    fn the_exponential_agrees_with_the_library() {
+    fn exp_of_f32_agrees_with_the_library() {
         for step in -8700..8800 {
             let x = step as f32 / 100.0;
             let (ours, library) = (Scalar::exp(x), f64::from(x).exp());
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn bounded_functions_stay_finite_at_the_ends() {
+    fn sigmoid_and_tanh_are_finite_for_large_arguments() {
         for x in [-1e30_f32, -90.0, 0.0, 90.0, 1e30] {
             assert!(x.sigmoid().is_finite() && Scalar::tanh(x).is_finite());
             assert!((0.0..=1.0).contains(&x.sigmoid()) && Scalar::tanh(x).abs() <= 1.0);

@@ -1,7 +1,7 @@
-//! How the learning rate goes over a run.
+//! Learning-rate schedules.
 //!
-//! A schedule gives a factor between zero and one for each step; the optimiser's rate is the peak rate times the factor. Every
-//! schedule begins with a linear warm-up, which may be of no steps.
+//! A schedule gives a factor between 0 and 1 for each step; the learning rate is the peak rate times the factor. Every schedule
+//! begins with a linear warm-up, which may have no steps.
 //!
 //! ```
 //! use rung_engine::{DecayCourse, Schedule};
@@ -11,7 +11,7 @@
 //! assert!((schedule.factor(60) - 0.5).abs() < 1e-12);
 //! ```
 
-/// What happens after the warm-up.
+/// How the learning rate decays after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DecayCourse {
     /// The rate stays at its peak.
@@ -26,11 +26,11 @@ pub enum DecayCourse {
         /// Factor at the end.
         floor: f64,
     },
-    /// Warm-up, stable, decay: the peak, then a straight line down to `floor` times the peak over the last steps.
+    /// Warm-up, stable, decay: the peak rate, then a straight line down to `floor` times the peak over the last steps.
     Stable {
         /// Factor at the end.
         floor: f64,
-        /// Share of all steps over which the rate falls.
+        /// Fraction of all steps over which the rate decays.
         cooldown: f64,
     },
 }
@@ -40,28 +40,30 @@ pub enum DecayCourse {
 pub struct Schedule {
     /// Steps of warm-up.
     pub warmup: usize,
-    /// Steps of the whole run.
+    /// Steps of the run, warm-up included.
     pub steps: usize,
-    /// What happens after the warm-up.
+    /// How the learning rate decays after the warm-up.
     pub course: DecayCourse,
 }
 
 impl Schedule {
-    /// The factor of a step, counted from zero.
+    /// The factor of a step; the first step is 0.
     pub fn factor(&self, step: usize) -> f64 {
         if step < self.warmup {
             return (step + 1) as f64 / self.warmup as f64;
         }
-        let left = self.steps.saturating_sub(self.warmup).max(1) as f64;
-        let done = ((step - self.warmup) as f64 / left).min(1.0);
+        let decay_steps = self.steps.saturating_sub(self.warmup).max(1) as f64;
+        let progress = ((step - self.warmup) as f64 / decay_steps).min(1.0);
         match self.course {
             DecayCourse::Constant => 1.0,
-            DecayCourse::Cosine { floor } => floor + (1.0 - floor) * 0.5 * (1.0 + (std::f64::consts::PI * done).cos()),
-            DecayCourse::Linear { floor } => floor + (1.0 - floor) * (1.0 - done),
+            DecayCourse::Cosine { floor } => {
+                floor + (1.0 - floor) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos())
+            }
+            DecayCourse::Linear { floor } => floor + (1.0 - floor) * (1.0 - progress),
             DecayCourse::Stable { floor, cooldown } => {
-                let falling = (cooldown * self.steps as f64).max(1.0);
-                let ahead = self.steps.saturating_sub(step) as f64;
-                floor + (1.0 - floor) * (ahead / falling).min(1.0)
+                let cooldown_steps = (cooldown * self.steps as f64).max(1.0);
+                let remaining_steps = self.steps.saturating_sub(step) as f64;
+                floor + (1.0 - floor) * (remaining_steps / cooldown_steps).min(1.0)
             }
         }
     }
@@ -72,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schedules_rise_once_and_end_at_their_floor() {
+    fn schedules_warm_up_to_the_peak_and_end_at_their_floor() {
         for course in [DecayCourse::Cosine { floor: 0.1 }, DecayCourse::Linear { floor: 0.1 }] {
             let schedule = Schedule { warmup: 5, steps: 50, course };
             let factors: Vec<_> = (0..60).map(|step| schedule.factor(step)).collect();

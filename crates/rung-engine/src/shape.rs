@@ -1,7 +1,7 @@
-//! The extents of a tensor, kept in place.
+//! The shape of a tensor, stored without allocation.
 //!
 //! A training step makes hundreds of tensors; a `Vec` of extents in each would be hundreds of small allocations. Six axes are
-//! enough for everything here (batch, head, chunk, row, column, channel), so a shape is a small array that is copied.
+//! enough for every operation (batch, head, chunk, row, column, channel), so a shape is a small array that is copied.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 /// The most axes a tensor may have.
 pub const MAX_RANK: usize = 6;
 
-/// Extents of a tensor, outermost first; data is row-major.
+/// Extents of a tensor, outermost first. Data is row-major.
 #[derive(Clone, Copy, Default)]
 pub struct Shape {
     extents: [usize; MAX_RANK],
@@ -50,16 +50,16 @@ impl Shape {
         self
     }
 
-    /// Elements before, along and after an axis: the three loops of anything that works along it.
+    /// The products of the extents before an axis, of the axis itself, and after it: the tensor as `[outer, extent, inner]`.
     ///
     /// # Panics
     /// If there is no such axis.
-    pub fn around(&self, axis: usize) -> (usize, usize, usize) {
+    pub fn split_at_axis(&self, axis: usize) -> (usize, usize, usize) {
         assert!(axis < self.rank, "axis {axis} of a tensor of shape {self}");
         (self[..axis].iter().product(), self[axis], self[axis + 1..].iter().product())
     }
 
-    /// The shape both operands take in an element-wise operation: trailing axes are aligned, and an extent of one is broadcast.
+    /// The shape of the result of an element-wise operation: trailing axes are aligned, and an extent of 1 is broadcast.
     ///
     /// # Panics
     /// If two extents differ and neither is one.
@@ -67,11 +67,11 @@ impl Shape {
     pub fn broadcast(&self, other: &Self) -> Self {
         let rank = self.rank.max(other.rank);
         let mut out = Self { extents: [1; MAX_RANK], rank };
-        for back in 1..=rank {
-            let extent = |shape: &Self| if back <= shape.rank { shape[shape.rank - back] } else { 1 };
+        for from_last in 1..=rank {
+            let extent = |shape: &Self| if from_last <= shape.rank { shape[shape.rank - from_last] } else { 1 };
             let (left, right) = (extent(self), extent(other));
             assert!(left == right || left == 1 || right == 1, "shapes {self} and {other} do not broadcast");
-            out[rank - back] = if left == 1 { right } else { left };
+            out[rank - from_last] = if left == 1 { right } else { left };
         }
         out
     }

@@ -1,4 +1,4 @@
-//! After the first steps, a step asks the system for no memory.
+//! After the first steps, a training step allocates no memory.
 //!
 //! A test binary of its own, because it replaces the allocator with one that counts.
 
@@ -9,14 +9,14 @@ use rung_engine::{AdamWConfig, DataParallel, Native};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-struct Counting;
+struct CountingAllocator;
 
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
 #[expect(unsafe_code, reason = "an allocator is unsafe by its trait")]
 // SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.fetch_add(1, Ordering::Relaxed);
         BYTES.fetch_add(layout.size(), Ordering::Relaxed);
@@ -28,12 +28,12 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const STEPS: usize = 200;
 
 #[test]
-fn a_step_in_the_steady_state_allocates_nothing() {
+fn steps_after_the_first_allocate_nothing() {
     let mut model = Model::new();
     let mut workers = DataParallel::new(2, 4);
     let mut optimizer = AdamWConfig::default().init();

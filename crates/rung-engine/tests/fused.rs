@@ -1,40 +1,42 @@
-//! Every fused operation three ways: the kernel, the composition of primitives, and finite differences.
+//! Every fused operation: its kernel agrees with the composition of primitives and with finite differences.
 //!
-//! One table of cases runs all three. A case makes its inputs as weights, runs the operation, and sums the results against fixed
-//! random numbers, so that every element of every gradient is seen. A new operation joins by one line.
+//! All checks run over one table of cases. A case has inputs as weights, an operation, and as loss the sum of the results times
+//! fixed random numbers, so that every element of every gradient matters. A new operation needs one more case.
 
 use rung_engine::{
     AttentionInputs, AttentionMask, BlockAttention, BlockChoice, Decay, GatedScan, GeneralDelta, Native, Ops,
     Parameter, Parameters, Recurrence, Scalar, composed, rotary_angles, rotary_frequencies,
 };
 
-/// Numbers that look random, the same in every run.
-struct Stream(u64);
+/// A seeded generator of numbers between -1 and 1.
+struct Generator(u64);
 
-impl Stream {
+impl Generator {
     fn next(&mut self) -> f64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as f64 / f64::from(1_u32 << 30) - 1.0
     }
-    fn many<S: Scalar>(&mut self, count: usize) -> Vec<S> {
+    fn take<S: Scalar>(&mut self, count: usize) -> Vec<S> {
         (0..count).map(|_| S::from_f64(self.next())).collect()
     }
 }
 
+/// Runs an operation on inputs, with the kernel if the flag is set, else composed.
 type Body<S> = fn(&Native<S>, &[<Native<S> as Ops>::Tensor], bool) -> Vec<<Native<S> as Ops>::Tensor>;
 
-/// A name, the shapes of the inputs, and the operation: with the kernel, or composed.
+/// An operation with the shapes of its inputs.
 struct Case<S: Scalar> {
     name: &'static str,
     shapes: &'static [&'static [usize]],
     body: Body<S>,
 }
 
-fn bind<S: Scalar>(shapes: &[&[usize]], seed: u64) -> (Parameters<S>, Vec<Parameter>) {
-    let mut stream = Stream(seed);
+/// Random inputs of these shapes, as weights.
+fn random_inputs<S: Scalar>(shapes: &[&[usize]], seed: u64) -> (Parameters<S>, Vec<Parameter>) {
+    let mut generator = Generator(seed);
     let mut weights = Parameters::new();
     let ids = shapes.iter().enumerate().map(|(index, shape)| {
-        let values = stream.many(shape.iter().product());
+        let values = generator.take(shape.iter().product());
         weights.add(format!("input {index}"), shape, values).id()
     });
     let ids = ids.collect();
@@ -52,13 +54,13 @@ fn run<S: Scalar>(
     ops.bind(weights);
     let inputs: Vec<_> = ids.iter().map(|&id| ops.parameter(id)).collect();
     let results = (case.body)(ops, &inputs, fused);
-    let mut stream = Stream(99);
+    let mut generator = Generator(99);
     let mut loss = ops.zeros(&[1]);
     let mut values = Vec::new();
     for result in &results {
         let shape = ops.shape(result);
-        let probe = ops.constant(&shape, &stream.many::<S>(shape.size()));
-        loss = ops.add(&loss, &ops.sum_all(&ops.mul(result, &probe)));
+        let factors = ops.constant(&shape, &generator.take::<S>(shape.size()));
+        loss = ops.add(&loss, &ops.sum_all(&ops.mul(result, &factors)));
         values.extend(ops.values(result));
     }
     ops.backward(&loss);
@@ -68,16 +70,17 @@ fn run<S: Scalar>(
 /// Largest difference, relative to the largest value.
 fn difference<S: Scalar>(left: &[S], right: &[S]) -> f64 {
     assert_eq!(left.len(), right.len());
-    let size = left.iter().fold(1e-3_f64, |size, x| size.max(x.to_f64().abs()));
-    let apart = left.iter().zip(right).map(|(x, y)| (x.to_f64() - y.to_f64()).abs());
-    // A NaN must not hide: `max` would drop it.
-    apart.fold(0.0_f64, |most, gap| if gap.is_nan() { f64::INFINITY } else { most.max(gap) }) / size
+    let largest = left.iter().fold(1e-3_f64, |largest, x| largest.max(x.to_f64().abs()));
+    let differences = left.iter().zip(right).map(|(x, y)| (x.to_f64() - y.to_f64()).abs());
+    // `max` alone would ignore a NaN.
+    let maximum = |most: f64, x: f64| if x.is_nan() { f64::INFINITY } else { most.max(x) };
+    differences.fold(0.0_f64, maximum) / largest
 }
 
 fn check<S: Scalar>(cases: &[Case<S>], tolerance: f64) {
     let ops = Native::new();
     for case in cases {
-        let (weights, ids) = bind::<S>(case.shapes, 7);
+        let (weights, ids) = random_inputs::<S>(case.shapes, 7);
         let (_, fused_gradient, fused) = run(&ops, case, &weights, &ids, true);
         let (_, gradient, values) = run(&ops, case, &weights, &ids, false);
         let (forward, backward) = (difference(&values, &fused), difference(&gradient, &fused_gradient));
@@ -111,14 +114,14 @@ macro_rules! attention_case {
     };
 }
 
-/// Some blocks for every query: each that it can see with a chance of a half, and one at least, its own or another.
-fn some_blocks(batch: usize, groups: usize, [queries, keys]: [usize; 2], block: usize) -> BlockChoice {
-    let (mut stream, mut choice) = (Stream(5), BlockChoice::new(block, groups));
+/// Random blocks for every query: each visible block with probability one half, and at least one.
+fn random_blocks(batch: usize, groups: usize, [queries, keys]: [usize; 2], block: usize) -> BlockChoice {
+    let (mut generator, mut choice) = (Generator(5), BlockChoice::new(block, groups));
     for row in 0..batch * groups * queries {
-        let own = (row % queries + keys - queries) / block;
-        let mut blocks: Vec<usize> = (0..=own).filter(|_| stream.next() > 0.0).collect();
+        let last_visible = (row % queries + keys - queries) / block;
+        let mut blocks: Vec<usize> = (0..=last_visible).filter(|_| generator.next() > 0.0).collect();
         if blocks.is_empty() {
-            blocks.push(row % (own + 1));
+            blocks.push(row % (last_visible + 1));
         }
         choice.push(blocks);
     }
@@ -132,7 +135,7 @@ macro_rules! block_case {
             shapes: $shapes,
             body: |ops, x, fused| {
                 let [query, key] = [0, 1].map(|index| ops.shape(&x[index]));
-                let choice = some_blocks(query[0], $groups, [query[1], key[1]], $block);
+                let choice = random_blocks(query[0], $groups, [query[1], key[1]], $block);
                 let inputs = BlockAttention { query: &x[0], key: &x[1], value: &x[2], choice: &choice, scale: 0.7 };
                 vec![if fused { ops.block_attention(&inputs) } else { composed::block_attention(ops, &inputs) }]
             },
@@ -140,30 +143,33 @@ macro_rules! block_case {
     };
 }
 
+/// Options of a recurrence.
 #[derive(Clone, Copy)]
 struct Options {
-    fading: usize,
+    /// 0 for no decay, 1 for a scalar decay, 2 for a vector decay.
+    decay_rank: usize,
     delta: bool,
     state: bool,
     chunk: usize,
-    strength: f64,
+    /// Factor of the log-decays.
+    decay_strength: f64,
 }
 
-/// Inputs: query, key, value, raw decay, raw beta, state.
+/// A recurrence of the inputs query, key, value, decay and beta before their activations, and state.
 fn recurrence<S: Scalar>(
     ops: &Native<S>,
     x: &[<Native<S> as Ops>::Tensor],
     options: Options,
     fused: bool,
 ) -> Vec<<Native<S> as Ops>::Tensor> {
-    let decay = ops.scale(&ops.softplus(&x[3]), -options.strength);
+    let decay = ops.scale(&ops.softplus(&x[3]), -options.decay_strength);
     let beta = ops.scale(&ops.sigmoid(&x[4]), 2.0);
     let key = ops.l2_norm(&x[1], 1e-6);
     let inputs = Recurrence {
         query: &x[0],
         key: &key,
         value: &x[2],
-        decay: match options.fading {
+        decay: match options.decay_rank {
             0 => Decay::None,
             1 => Decay::Scalar(&decay),
             _ => Decay::Vector(&decay),
@@ -178,30 +184,36 @@ fn recurrence<S: Scalar>(
 }
 
 macro_rules! recurrence_case {
-    ($name:literal, $fading:literal, $delta:literal, $state:literal, $chunk:literal, $strength:literal) => {
+    ($name:literal, $decay_rank:literal, $delta:literal, $state:literal, $chunk:literal, $decay_strength:literal) => {
         Case {
             name: $name,
-            shapes: match $fading {
+            shapes: match $decay_rank {
                 2 => &[&[2, 11, 2, 3], &[2, 11, 2, 3], &[2, 11, 4, 5], &[2, 11, 4, 3], &[2, 11, 4], &[2, 4, 3, 5]],
                 _ => &[&[2, 11, 2, 3], &[2, 11, 2, 3], &[2, 11, 4, 5], &[2, 11, 4], &[2, 11, 4], &[2, 4, 3, 5]],
             },
             body: |ops, x, fused| {
-                let options =
-                    Options { fading: $fading, delta: $delta, state: $state, chunk: $chunk, strength: $strength };
+                let options = Options {
+                    decay_rank: $decay_rank,
+                    delta: $delta,
+                    state: $state,
+                    chunk: $chunk,
+                    decay_strength: $decay_strength,
+                };
                 recurrence(ops, x, options, fused)
             },
         }
     };
 }
 
-/// Inputs: query, key, value, raw decay, recall key, raw strength, state.
+/// A general delta rule of the inputs query, key, value, decay before its activation, recall key, erase strength before its
+/// activation, and state.
 fn general_delta<S: Scalar>(
     ops: &Native<S>,
     x: &[<Native<S> as Ops>::Tensor],
-    (state, chunk, strength): (bool, usize, f64),
+    (state, chunk, decay_strength): (bool, usize, f64),
     fused: bool,
 ) -> Vec<<Native<S> as Ops>::Tensor> {
-    let decay = ops.scale(&ops.softplus(&x[3]), -strength);
+    let decay = ops.scale(&ops.softplus(&x[3]), -decay_strength);
     let recall_key = ops.l2_norm(&x[4], 1e-6);
     let erase_key = ops.mul(&recall_key, &ops.scale(&ops.sigmoid(&x[5]), 2.0));
     let inputs = GeneralDelta {
@@ -237,7 +249,7 @@ macro_rules! general_delta_case {
     };
 }
 
-#[expect(clippy::too_many_lines, reason = "a table")]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn cases<S: Scalar>() -> Vec<Case<S>> {
     vec![
         attention_case!(
@@ -302,19 +314,19 @@ fn cases<S: Scalar>() -> Vec<Case<S>> {
         recurrence_case!("scalar decay", 1, false, true, 4, 1.0),
         recurrence_case!("scalar decay, one chunk", 1, false, true, 16, 1.0),
         recurrence_case!("scalar decay, chunks of one", 1, false, true, 1, 1.0),
-        recurrence_case!("scalar decay, fading at once", 1, false, true, 8, 40.0),
+        recurrence_case!("scalar decay, strong decay", 1, false, true, 8, 40.0),
         recurrence_case!("vector decay", 2, false, true, 4, 1.0),
-        recurrence_case!("vector decay, fading at once", 2, false, true, 8, 40.0),
+        recurrence_case!("vector decay, strong decay", 2, false, true, 8, 40.0),
         recurrence_case!("delta rule", 0, true, false, 4, 0.0),
         recurrence_case!("delta rule from a state", 0, true, true, 16, 0.0),
         recurrence_case!("gated delta rule", 1, true, true, 4, 1.0),
         recurrence_case!("gated delta rule, one chunk", 1, true, true, 16, 1.0),
-        recurrence_case!("gated delta rule, fading at once", 1, true, true, 8, 40.0),
+        recurrence_case!("gated delta rule, strong decay", 1, true, true, 8, 40.0),
         recurrence_case!("delta rule with vector decay", 2, true, true, 5, 1.0),
         general_delta_case!("general delta rule", 4, 3, (false, 4, 1.0)),
         general_delta_case!("general delta rule from a state", 3, 5, (true, 16, 1.0)),
         general_delta_case!("general delta rule, wide", 5, 37, (true, 1, 0.3)),
-        general_delta_case!("general delta rule, fading at once", 4, 4, (true, 3, 40.0)),
+        general_delta_case!("general delta rule, strong decay", 4, 4, (true, 3, 40.0)),
         Case {
             name: "rms norm",
             shapes: &[&[3, 5, 19], &[19]],
@@ -479,14 +491,26 @@ fn cases<S: Scalar>() -> Vec<Case<S>> {
                 let sum = ops.sub(&ops.add(&x[0], &x[1]), &ops.mul(&x[1], &x[0]));
                 let positive = ops.affine(&ops.mul(&x[0], &x[0]), 1.0, 0.5);
                 let ratio = ops.div(&x[0], &ops.sqrt(&positive));
-                let back = ops.div(&x[1], &positive);
+                let reciprocal = ops.div(&x[1], &positive);
                 let curves = ops.add(&ops.tanh(&ops.exp(&x[0])), &ops.log(&ops.softplus(&x[0])));
-                let rest = ops.add(&ops.relu(&ops.sigmoid(&x[0])), &ops.cumulative_sum(&x[0], 1));
-                let both = ops.product(&x[0], true, &x[2], true);
+                let cumulative = ops.add(&ops.relu(&ops.sigmoid(&x[0])), &ops.cumulative_sum(&x[0], 1));
+                let product = ops.product(&x[0], true, &x[2], true);
                 let joined = ops.concat(&[ops.slice(&x[0], 1, 1..3), ops.permute(&x[2], &[0, 2, 1])], 1);
-                let wide = ops.broadcast(&ops.sum(&x[0], 1), &[2, 3, 4]);
+                let broadcast = ops.broadcast(&ops.sum(&x[0], 1), &[2, 3, 4]);
                 let rows = ops.gather_rows(&ops.reshape(&x[0], &[6, 4]), &[5, 0, 5]);
-                vec![sum, ratio, back, curves, rest, both, joined, wide, rows, ops.mean(&x[0], 2), ops.softmax(&x[0])]
+                vec![
+                    sum,
+                    ratio,
+                    reciprocal,
+                    curves,
+                    cumulative,
+                    product,
+                    joined,
+                    broadcast,
+                    rows,
+                    ops.mean(&x[0], 2),
+                    ops.softmax(&x[0]),
+                ]
             },
         },
     ]
@@ -506,11 +530,11 @@ fn kernels_agree_with_compositions_in_single_precision() {
 fn gradients_agree_with_finite_differences() {
     let ops = Native::<f64>::new();
     for case in cases::<f64>() {
-        let (mut weights, ids) = bind::<f64>(case.shapes, 7);
+        let (mut weights, ids) = random_inputs::<f64>(case.shapes, 7);
         let (_, gradient, _) = run(&ops, &case, &weights, &ids, true);
         // Every element of a small input; about fifty of a large one.
         for index in (0..gradient.len()).step_by(gradient.len().div_ceil(50)) {
-            let mut at = |offset: f64| {
+            let mut loss_at = |offset: f64| {
                 ops.release();
                 weights.flat_mut()[index] += offset;
                 let loss = run(&ops, &case, &weights, &ids, true).0;
@@ -519,61 +543,63 @@ fn gradients_agree_with_finite_differences() {
                 loss
             };
             let step = 1e-5;
-            let slope = (at(step) - at(-step)) / (2.0 * step);
-            let gap = (slope - gradient[index]).abs() / (1.0 + slope.abs());
-            assert!(gap < 1e-6, "{}: element {index} has gradient {} and slope {slope}", case.name, gradient[index]);
+            let expected = (loss_at(step) - loss_at(-step)) / (2.0 * step);
+            let error = (expected - gradient[index]).abs() / (1.0 + expected.abs());
+            assert!(error < 1e-6, "{}: gradient {index} is {}, expected {expected}", case.name, gradient[index]);
         }
     }
 }
 
 #[test]
-fn chunks_and_handed_over_states_do_not_change_a_recurrence() {
+fn recurrence_does_not_depend_on_chunks_and_continues_from_its_state() {
     let shapes: &[&[usize]] =
         &[&[2, 11, 2, 3], &[2, 11, 2, 3], &[2, 11, 4, 5], &[2, 11, 4], &[2, 11, 4], &[2, 4, 3, 5]];
-    let (weights, ids) = bind::<f64>(shapes, 3);
+    let (weights, ids) = random_inputs::<f64>(shapes, 3);
     let ops = Native::<f64>::new();
     ops.bind_frozen(&weights);
     let x: Vec<_> = ids.iter().map(|&id| ops.parameter(id)).collect();
-    for (fading, delta) in [(0, false), (1, false), (0, true), (1, true)] {
-        let run =
-            |x: &[_], chunk| recurrence(&ops, x, Options { fading, delta, state: true, chunk, strength: 1.0 }, true);
-        let whole = run(&x, 11);
+    for (decay_rank, delta) in [(0, false), (1, false), (0, true), (1, true)] {
+        let run = |x: &[_], chunk| {
+            recurrence(&ops, x, Options { decay_rank, delta, state: true, chunk, decay_strength: 1.0 }, true)
+        };
+        let one_chunk = run(&x, 11);
         for chunk in [1, 2, 3, 5, 64] {
-            let parts = run(&x, chunk);
-            assert!(difference(&ops.values(&whole[0]), &ops.values(&parts[0])) < 1e-12);
-            assert!(difference(&ops.values(&whole[1]), &ops.values(&parts[1])) < 1e-12);
+            let results = run(&x, chunk);
+            assert!(difference(&ops.values(&one_chunk[0]), &ops.values(&results[0])) < 1e-12);
+            assert!(difference(&ops.values(&one_chunk[1]), &ops.values(&results[1])) < 1e-12);
         }
         let mut state = x[5].clone();
         let mut outputs = Vec::new();
         for range in [0..4, 4..5, 5..11] {
-            let mut part: Vec<_> = x[..5].iter().map(|x| ops.slice(x, 1, range.clone())).collect();
-            part.push(state);
-            let results = run(&part, 3);
+            let mut inputs: Vec<_> = x[..5].iter().map(|x| ops.slice(x, 1, range.clone())).collect();
+            inputs.push(state);
+            let results = run(&inputs, 3);
             outputs.push(results[0].clone());
             state = results[1].clone();
         }
-        assert!(difference(&ops.values(&whole[0]), &ops.values(&ops.concat(&outputs, 1))) < 1e-12);
-        assert!(difference(&ops.values(&whole[1]), &ops.values(&state)) < 1e-12);
+        assert!(difference(&ops.values(&one_chunk[0]), &ops.values(&ops.concat(&outputs, 1))) < 1e-12);
+        assert!(difference(&ops.values(&one_chunk[1]), &ops.values(&state)) < 1e-12);
     }
 }
 
 #[test]
-fn a_recurrence_is_its_definition() {
+fn recurrence_agrees_with_its_definition() {
     let shapes: &[&[usize]] = &[&[1, 6, 1, 2], &[1, 6, 1, 2], &[1, 6, 1, 3], &[1, 6, 1], &[1, 6, 1], &[1, 1, 2, 3]];
-    let (weights, ids) = bind::<f64>(shapes, 5);
+    let (weights, ids) = random_inputs::<f64>(shapes, 5);
     let ops = Native::<f64>::new();
     ops.bind_frozen(&weights);
     let x: Vec<_> = ids.iter().map(|&id| ops.parameter(id)).collect();
-    let results = recurrence(&ops, &x, Options { fading: 1, delta: true, state: true, chunk: 4, strength: 1.0 }, true);
+    let results =
+        recurrence(&ops, &x, Options { decay_rank: 1, delta: true, state: true, chunk: 4, decay_strength: 1.0 }, true);
     let (query, key) = (ops.values(&x[0]), ops.values(&ops.l2_norm(&x[1], 1e-6)));
     let (value, mut state) = (ops.values(&x[2]), ops.values(&x[5]));
     let (raw_decay, raw_beta) = (ops.values(&x[3]), ops.values(&x[4]));
     let mut outputs = Vec::new();
     for t in 0..6 {
         let (q, k, v) = (&query[2 * t..2 * t + 2], &key[2 * t..2 * t + 2], &value[3 * t..3 * t + 3]);
-        let (fade, beta) = ((-raw_decay[t].softplus()).exp(), 2.0 * raw_beta[t].sigmoid());
+        let (decay_factor, beta) = ((-raw_decay[t].softplus()).exp(), 2.0 * raw_beta[t].sigmoid());
         for x in &mut state {
-            *x *= fade;
+            *x *= decay_factor;
         }
         let errors: Vec<_> = (0..3).map(|c| v[c] - state[c] * k[0] - state[3 + c] * k[1]).collect();
         for (index, x) in state.iter_mut().enumerate() {
@@ -586,24 +612,25 @@ fn a_recurrence_is_its_definition() {
 }
 
 #[test]
-fn the_general_delta_rule_is_its_definition() {
+fn general_delta_agrees_with_its_definition() {
     let row: &[usize] = &[1, 6, 1, 2];
-    let (weights, ids) = bind::<f64>(&[row, row, row, row, row, row, &[1, 1, 2, 2]], 5);
+    let (weights, ids) = random_inputs::<f64>(&[row, row, row, row, row, row, &[1, 1, 2, 2]], 5);
     let ops = Native::<f64>::new();
     ops.bind_frozen(&weights);
     let x: Vec<_> = ids.iter().map(|&id| ops.parameter(id)).collect();
-    let [query, key, value, raw, recall_key, strength] = [0, 1, 2, 3, 4, 5].map(|index| ops.values(&x[index]));
+    let [query, key, value, raw_decay, recall_key, raw_strength] =
+        [0, 1, 2, 3, 4, 5].map(|index| ops.values(&x[index]));
     let (mut state, mut outputs) = (ops.values(&x[6]), Vec::new());
     for row in (0..12).step_by(2) {
-        let size = (recall_key[row] * recall_key[row] + recall_key[row + 1] * recall_key[row + 1] + 1e-6).sqrt();
-        let unit = [recall_key[row] / size, recall_key[row + 1] / size];
-        let transition = |into: usize, from: usize| {
-            let kept = if into == from { (-raw[row + into].softplus()).exp() } else { 0.0 };
-            kept - 2.0 * strength[row + into].sigmoid() * unit[into] * unit[from]
+        let norm = (recall_key[row] * recall_key[row] + recall_key[row + 1] * recall_key[row + 1] + 1e-6).sqrt();
+        let unit = [recall_key[row] / norm, recall_key[row + 1] / norm];
+        let transition = |to: usize, from: usize| {
+            let decay_factor = if to == from { (-raw_decay[row + to].softplus()).exp() } else { 0.0 };
+            decay_factor - 2.0 * raw_strength[row + to].sigmoid() * unit[to] * unit[from]
         };
-        let next = |into: usize, column: usize| {
-            let carried = transition(into, 0) * state[column] + transition(into, 1) * state[2 + column];
-            carried + key[row + into] * value[row + column]
+        let next = |to: usize, column: usize| {
+            let from_state = transition(to, 0) * state[column] + transition(to, 1) * state[2 + column];
+            from_state + key[row + to] * value[row + column]
         };
         state = vec![next(0, 0), next(0, 1), next(1, 0), next(1, 1)];
         outputs.extend([0, 1].map(|column| query[row] * state[column] + query[row + 1] * state[2 + column]));
@@ -613,24 +640,24 @@ fn the_general_delta_rule_is_its_definition() {
     assert!(difference(&state, &ops.values(&results[1])) < 1e-12);
 }
 
-/// Nothing fades, the erased key is the written one, and both have the same strength.
+/// Without decay, and with equal keys and strengths for erasing and writing, the general delta rule is the delta rule.
 #[test]
-fn the_general_delta_rule_holds_the_delta_rule() {
+fn general_delta_includes_the_delta_rule() {
     let row: &[usize] = &[2, 9, 3, 4];
-    let (weights, ids) = bind::<f64>(&[row, row, &[2, 9, 3, 5], &[2, 9, 3], &[2, 3, 4, 5]], 8);
+    let (weights, ids) = random_inputs::<f64>(&[row, row, &[2, 9, 3, 5], &[2, 9, 3], &[2, 3, 4, 5]], 8);
     let ops = Native::<f64>::new();
     ops.bind_frozen(&weights);
     let x: Vec<_> = ids.iter().map(|&id| ops.parameter(id)).collect();
     let (key, beta) = (ops.l2_norm(&x[1], 1e-6), ops.scale(&ops.sigmoid(&x[3]), 2.0));
-    let written = ops.mul(&key, &ops.reshape(&beta, &[2, 9, 3, 1]));
+    let scaled_key = ops.mul(&key, &ops.reshape(&beta, &[2, 9, 3, 1]));
     let (query, value, state) = (&x[0], &x[2], Some(&x[4]));
     let general = ops.general_delta(&GeneralDelta {
         query,
-        key: &written,
+        key: &scaled_key,
         value,
         decay: &ops.zeros(row),
         recall_key: &key,
-        erase_key: &written,
+        erase_key: &scaled_key,
         state,
         chunk: 4,
         rounding: None,
@@ -643,25 +670,29 @@ fn the_general_delta_rule_holds_the_delta_rule() {
 }
 
 #[test]
-fn gates_at_their_extremes_stay_finite() {
+fn recurrence_is_finite_for_extreme_decays() {
     let shape: &[&[usize]] = &[&[1, 70, 2, 8], &[1, 70, 2, 8], &[1, 70, 2, 8], &[1, 70, 2], &[1, 70, 2], &[1, 2, 8, 8]];
     let ops = Native::<f32>::new();
-    for (delta, strength) in [(false, 0.0), (false, 50.0), (false, 1e6), (true, 0.0), (true, 50.0), (true, 1e6)] {
-        let (weights, ids) = bind::<f32>(shape, 11);
+    for (delta, decay_strength) in [(false, 0.0), (false, 50.0), (false, 1e6), (true, 0.0), (true, 50.0), (true, 1e6)] {
+        let (weights, ids) = random_inputs::<f32>(shape, 11);
         ops.bind(&weights);
         let x: Vec<_> = ids.iter().map(|&id| ops.parameter(id)).collect();
-        let results = recurrence(&ops, &x, Options { fading: 1, delta, state: true, chunk: 64, strength }, true);
-        assert!(results.iter().all(|result| ops.values(result).iter().all(|x| x.is_finite())), "outputs at {strength}");
+        let results =
+            recurrence(&ops, &x, Options { decay_rank: 1, delta, state: true, chunk: 64, decay_strength }, true);
+        assert!(
+            results.iter().all(|result| ops.values(result).iter().all(|x| x.is_finite())),
+            "outputs at {decay_strength}"
+        );
         ops.backward(&ops.add(&ops.sum_all(&results[0]), &ops.sum_all(&results[1])));
-        assert!(ops.gradient().iter().all(|x| x.is_finite()), "gradients at {strength}");
+        assert!(ops.gradient().iter().all(|x| x.is_finite()), "gradients at {decay_strength}");
         ops.release();
     }
 }
 
-/// Values and slopes as PyTorch 2 gives them for `gelu` without approximation.
+/// Arguments, values and derivatives of PyTorch 2's `gelu` without approximation.
 #[test]
-fn exact_gelu_is_exact() {
-    let known = [
+fn exact_gelu_agrees_with_pytorch() {
+    let reference = [
         (-9.0, 0.0, 0.0),
         (-3.0, -0.004_049_694_094_890_31, -0.011_945_647_204_183_92),
         (-1.0, -0.158_655_253_931_457, -0.083_315_470_587_686_35),
@@ -674,25 +705,25 @@ fn exact_gelu_is_exact() {
         (300.0, 300.0, 1.0),
     ];
     let mut weights = Parameters::<f64>::new();
-    let id = weights.add("x", &[known.len()], known.map(|(x, ..)| x).to_vec()).id();
+    let id = weights.add("x", &[reference.len()], reference.map(|(x, ..)| x).to_vec()).id();
     let ops = Native::new();
     ops.bind(&weights);
     let y = ops.gelu_exact(&ops.parameter(id));
-    for (found, (x, expected, _)) in ops.values(&y).into_iter().zip(known) {
+    for (found, (x, expected, _)) in ops.values(&y).into_iter().zip(reference) {
         assert!((found - expected).abs() < 1e-13, "at {x}: {found}, expected {expected}");
     }
     ops.backward(&ops.sum_all(&y));
-    for (found, (x, _, expected)) in ops.gradient().into_iter().zip(known) {
-        assert!((found - expected).abs() < 1e-13, "slope at {x}: {found}, expected {expected}");
+    for (found, (x, _, expected)) in ops.gradient().into_iter().zip(reference) {
+        assert!((found - expected).abs() < 1e-13, "derivative at {x}: {found}, expected {expected}");
     }
-    // Single precision stays finite wherever its numbers reach.
-    let narrow = Native::<f32>::new();
-    let far = narrow.gelu_exact(&narrow.constant(&[4], &[f32::MAX, f32::MIN, 1e-38, -1e20]));
-    assert_eq!(narrow.values(&far), [f32::MAX, 0.0, 5e-39, 0.0]);
+    // Single precision is finite for the largest and smallest arguments.
+    let single = Native::<f32>::new();
+    let extremes = single.gelu_exact(&single.constant(&[4], &[f32::MAX, f32::MIN, 1e-38, -1e20]));
+    assert_eq!(single.values(&extremes), [f32::MAX, 0.0, 5e-39, 0.0]);
 }
 
 #[test]
-fn rounding_to_bits_gives_levels_and_passes_gradients() {
+fn round_to_bits_gives_the_nearest_level_and_the_gradient_of_its_input() {
     let mut weights = Parameters::<f64>::new();
     let id = weights.add("x", &[5], vec![-9.0, -0.3, 0.1, 0.62, 9.0]).id();
     let ops = Native::new();
@@ -703,10 +734,10 @@ fn rounding_to_bits_gives_levels_and_passes_gradients() {
     assert_eq!(ops.gradient(), [1.0; 5]);
 }
 
-/// Numbers that are none lie in a block that no query chose: a kernel that read them would pass them on.
+/// NaNs in a block that no query chose: a kernel that read them would have NaNs in its result.
 #[test]
-fn blocks_that_no_query_chose_are_not_touched() {
-    let (mut weights, ids) = bind::<f32>(&[&[1, 4, 2, 3], &[1, 12, 1, 3], &[1, 12, 1, 5]], 7);
+fn block_attention_does_not_read_blocks_that_no_query_chose() {
+    let (mut weights, ids) = random_inputs::<f32>(&[&[1, 4, 2, 3], &[1, 12, 1, 3], &[1, 12, 1, 5]], 7);
     for (id, width) in [(ids[1], 3), (ids[2], 5)] {
         weights.get_mut(id)[4 * width..8 * width].fill(f32::NAN);
     }
@@ -719,7 +750,7 @@ fn blocks_that_no_query_chose_are_not_touched() {
     let out = ops.block_attention(&inputs);
     assert!(ops.values(&out).iter().all(|number| number.is_finite()));
     ops.backward(&ops.sum_all(&out));
-    assert!(ops.gradient().iter().all(|slope| slope.is_finite()));
-    let of_keys = weights.entry(ids[1]).range.start;
-    assert!(ops.gradient()[of_keys + 4 * 3..of_keys + 8 * 3].iter().all(|slope| *slope == 0.0));
+    assert!(ops.gradient().iter().all(|gradient| gradient.is_finite()));
+    let key_start = weights.entry(ids[1]).range.start;
+    assert!(ops.gradient()[key_start + 4 * 3..key_start + 8 * 3].iter().all(|gradient| *gradient == 0.0));
 }

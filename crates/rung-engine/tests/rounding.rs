@@ -1,4 +1,4 @@
-//! States in few bits: what the theory calls p, simulated inside of a recurrence.
+//! States rounded to few bits (the p of the bounds): the recurrences and attention that simulate them.
 
 use rung_engine::{
     AccumulatorRounding, AttentionInputs, AttentionMask, Decay, GatedScan, Native, Ops, Parameters, Recurrence,
@@ -12,28 +12,29 @@ const HEADS: usize = 2;
 const KEY: usize = 3;
 const VALUE: usize = 4;
 
-/// How the state changes: numbers per log-decay (0 for none), and whether the write is a delta step.
-const KINDS: [(usize, bool); 6] = [(0, false), (1, false), (KEY, false), (0, true), (1, true), (KEY, true)];
+/// Variants of the recurrence: columns of the log-decay (0 for none), and whether it is a delta rule.
+const VARIANTS: [(usize, bool); 6] = [(0, false), (1, false), (KEY, false), (0, true), (1, true), (KEY, true)];
 
 /// Inputs as weights: query, key, value, decay, beta.
-fn inputs(fading: usize) -> Parameters<f64> {
+fn inputs(decay_columns: usize) -> Parameters<f64> {
     let mut weights = Parameters::new();
-    let mut turn = 0.0_f64;
-    for (name, width) in [("query", KEY), ("key", KEY), ("value", VALUE), ("decay", fading.max(1)), ("beta", 1)] {
+    let mut counter = 0.0_f64;
+    for (name, width) in [("query", KEY), ("key", KEY), ("value", VALUE), ("decay", decay_columns.max(1)), ("beta", 1)]
+    {
         let values = (0..BATCH * TIME * HEADS * width).map(|_| {
-            turn += 1.0;
-            (turn * turn * 0.37).sin()
+            counter += 1.0;
+            (counter * counter * 0.37).sin()
         });
         weights.add(name, &[BATCH, TIME, HEADS, width], values.collect());
     }
     weights
 }
 
-/// Outputs and last state over spans of tokens, and the state after each span.
+/// The outputs of all tokens, and the state after each span, with one call per span of tokens.
 fn run(
     ops: &Native<f64>,
     weights: &Parameters<f64>,
-    (fading, delta): (usize, bool),
+    (decay_columns, delta): (usize, bool),
     rounding: Option<Rounding>,
     spans: &[usize],
 ) -> (Tensor<f64>, Vec<Tensor<f64>>) {
@@ -42,25 +43,25 @@ fn run(
     let beta = ops.sigmoid(&get("beta"));
     let (mut start, mut outputs, mut states) = (0, Vec::new(), Vec::<Tensor<f64>>::new());
     for &length in spans {
-        let part = |x: &Tensor<f64>| ops.slice(x, 1, start..start + length);
-        let flat = |x: &Tensor<f64>| ops.reshape(&part(x), &[BATCH, length, HEADS]);
+        let span = |x: &Tensor<f64>| ops.slice(x, 1, start..start + length);
+        let flat = |x: &Tensor<f64>| ops.reshape(&span(x), &[BATCH, length, HEADS]);
         let (scalar, vector);
-        let decay = match fading {
+        let decay = match decay_columns {
             0 => Decay::None,
             1 => {
                 scalar = flat(&decay);
                 Decay::Scalar(&scalar)
             }
             _ => {
-                vector = part(&decay);
+                vector = span(&decay);
                 Decay::Vector(&vector)
             }
         };
         let beta = flat(&beta);
         let (out, state) = ops.recurrence(&Recurrence {
-            query: &part(&get("query")),
-            key: &ops.l2_norm(&part(&get("key")), 1e-6),
-            value: &part(&get("value")),
+            query: &span(&get("query")),
+            key: &ops.l2_norm(&span(&get("key")), 1e-6),
+            value: &span(&get("value")),
             decay,
             beta: delta.then_some(&beta),
             state: states.last(),
@@ -75,13 +76,13 @@ fn run(
 }
 
 #[test]
-fn many_bits_are_as_good_as_none() {
-    for kind in KINDS {
-        let weights = inputs(kind.0);
+fn rounding_to_many_bits_changes_little_and_to_few_bits_much() {
+    for variant in VARIANTS {
+        let weights = inputs(variant.0);
         let ops = Native::new();
         ops.bind_frozen(&weights);
         let values = |rounding| {
-            let (out, states) = run(&ops, &weights, kind, rounding, &[TIME]);
+            let (out, states) = run(&ops, &weights, variant, rounding, &[TIME]);
             [ops.values(&out), ops.values(&states[0])].concat()
         };
         let exact = values(None);
@@ -89,78 +90,78 @@ fn many_bits_are_as_good_as_none() {
             let rounded = values(Some(Rounding { bits, range: 16.0 }));
             rounded.iter().zip(&exact).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
         };
-        assert!(distance(24) < 1e-4, "{kind:?}: {}", distance(24));
-        assert!(distance(4) > 0.05, "{kind:?}: four bits should be felt, {}", distance(4));
+        assert!(distance(24) < 1e-4, "{variant:?}: {}", distance(24));
+        assert!(distance(4) > 0.05, "{variant:?}: four bits should change the result, {}", distance(4));
     }
 }
 
 #[test]
-fn a_state_of_p_bits_takes_at_most_two_to_the_p_values() {
-    for kind in KINDS {
-        let weights = inputs(kind.0);
+fn a_state_of_p_bits_has_at_most_two_to_the_p_values() {
+    for variant in VARIANTS {
+        let weights = inputs(variant.0);
         let ops = Native::new();
         ops.bind_frozen(&weights);
         for bits in [1, 2, 3, 5] {
-            let (_, states) = run(&ops, &weights, kind, Some(Rounding { bits, range: 0.7 }), &[1; TIME]);
-            let seen: BTreeSet<u64> = states.iter().flat_map(|state| ops.values(state)).map(f64::to_bits).collect();
-            assert!(seen.len() <= 1 << bits, "{kind:?}: {} values in {bits} bits", seen.len());
-            assert!(seen.len() > 1, "{kind:?}: a state that never moves");
+            let (_, states) = run(&ops, &weights, variant, Some(Rounding { bits, range: 0.7 }), &[1; TIME]);
+            let distinct: BTreeSet<u64> = states.iter().flat_map(|state| ops.values(state)).map(f64::to_bits).collect();
+            assert!(distinct.len() <= 1 << bits, "{variant:?}: {} values in {bits} bits", distinct.len());
+            assert!(distinct.len() > 1, "{variant:?}: a constant state");
         }
     }
 }
 
 #[test]
-fn steps_are_the_whole_bit_for_bit() {
-    for kind in KINDS {
-        let weights = inputs(kind.0);
+fn token_by_token_and_in_one_call_have_the_same_bits() {
+    for variant in VARIANTS {
+        let weights = inputs(variant.0);
         let ops = Native::new();
         ops.bind_frozen(&weights);
         let rounding = Some(Rounding { bits: 6, range: 2.0 });
         let bits = |spans: &[usize]| {
-            let (out, states) = run(&ops, &weights, kind, rounding, spans);
+            let (out, states) = run(&ops, &weights, variant, rounding, spans);
             let all = [ops.values(&out), ops.values(states.last().unwrap())].concat();
             all.into_iter().map(f64::to_bits).collect::<Vec<_>>()
         };
-        let whole = bits(&[TIME]);
-        assert_eq!(bits(&[1; TIME]), whole, "{kind:?}");
-        assert_eq!(bits(&[5, 1, 7]), whole, "{kind:?}");
+        let one_call = bits(&[TIME]);
+        assert_eq!(bits(&[1; TIME]), one_call, "{variant:?}");
+        assert_eq!(bits(&[5, 1, 7]), one_call, "{variant:?}");
     }
 }
 
 #[test]
-fn gradients_pass_straight_through_the_rounding() {
-    // Without a delta step the last state is linear in what was written, so its gradient does not know of the rounding.
-    for fading in [0, 1, KEY] {
-        let weights = inputs(fading);
+fn gradients_treat_the_rounding_as_the_identity() {
+    // Without the delta rule the last state is linear in the values, so its gradient does not depend on the rounding.
+    for decay_columns in [0, 1, KEY] {
+        let weights = inputs(decay_columns);
         let gradient = |rounding| {
             let ops = Native::new();
             ops.bind(&weights);
-            let (_, states) = run(&ops, &weights, (fading, false), rounding, &[TIME]);
+            let (_, states) = run(&ops, &weights, (decay_columns, false), rounding, &[TIME]);
             ops.backward(&ops.sum_all(&states[0]));
             let gradient = ops.gradient();
             let value = weights.entry(weights.find("value").unwrap()).range.clone();
             gradient[value].to_vec()
         };
-        let (straight, exact) = (gradient(Some(Rounding { bits: 2, range: 0.5 })), gradient(None));
+        let (rounded, exact) = (gradient(Some(Rounding { bits: 2, range: 0.5 })), gradient(None));
         assert!(exact.iter().any(|value| value.abs() > 0.1));
-        for (found, expected) in straight.iter().zip(&exact) {
-            assert!((found - expected).abs() < 1e-12, "{fading}: {found}, expected {expected}");
+        for (found, expected) in rounded.iter().zip(&exact) {
+            assert!((found - expected).abs() < 1e-12, "{decay_columns}: {found}, expected {expected}");
         }
     }
 }
 
-/// Kernel and composed body of the gated scan: the same levels, the same gradient.
+/// Kernel and composed function of the gated scan have the same levels and the same gradient.
 #[test]
-fn a_gated_scan_rounds_to_the_same_levels_in_both_forms() {
+fn gated_scan_kernel_and_composition_round_alike() {
     for bits in [1, 2, 5] {
         let rounding = Some(Rounding { bits, range: 1.0 });
         let run = |fused: bool| {
             let mut weights = Parameters::<f32>::new();
-            let mut turn = 0.0_f32;
+            let mut counter = 0.0_f32;
             let mut add = |name: &str, shape: &[usize]| {
                 let values = (0..shape.iter().product()).map(|_| {
-                    turn += 1.0;
-                    (turn * turn * 0.37).sin()
+                    counter += 1.0;
+                    (counter * counter * 0.37).sin()
                 });
                 weights.add(name, shape, values.collect()).id()
             };
@@ -185,13 +186,13 @@ fn a_gated_scan_rounds_to_the_same_levels_in_both_forms() {
     }
 }
 
-/// Queries, keys, values and a bias of attention whose two query heads share one key head.
+/// Queries, keys, values and a bias for attention whose two query heads share one KV head.
 fn attention_inputs(ops: &Native<f64>, queries: usize) -> [Tensor<f64>; 4] {
-    let mut turn = 0.0_f64;
+    let mut counter = 0.0_f64;
     let mut draw = |shape: &[usize]| {
         let values = (0..shape.iter().product()).map(|_| {
-            turn += 1.0;
-            2.0 * (turn * turn * 0.37).sin()
+            counter += 1.0;
+            2.0 * (counter * counter * 0.37).sin()
         });
         ops.constant(shape, &values.collect::<Vec<f64>>())
     };
@@ -203,10 +204,10 @@ fn attention_inputs(ops: &Native<f64>, queries: usize) -> [Tensor<f64>; 4] {
     ]
 }
 
-/// Kernel and composed body: the same levels for every reach, number of queries and number of bits. Without rounding both are
+/// Kernel and composed function have the same levels for every mask, number of queries and number of bits. Without rounding both are
 /// ordinary attention.
 #[test]
-fn attention_from_left_to_right_agrees_in_all_its_forms() {
+fn left_to_right_attention_kernel_and_composition_agree() {
     let ops = Native::<f64>::new();
     for (queries, mask) in [
         (TIME, AttentionMask::Causal),
@@ -214,22 +215,21 @@ fn attention_from_left_to_right_agrees_in_all_its_forms() {
         (3, AttentionMask::Causal),
         (TIME, AttentionMask::None),
     ] {
-        let [query, key, value, penalty] = attention_inputs(&ops, queries);
+        let [query, key, value, score_bias] = attention_inputs(&ops, queries);
         let attention =
-            AttentionInputs { query: &query, key: &key, value: &value, bias: Some(&penalty), mask, scale: 0.8 };
+            AttentionInputs { query: &query, key: &key, value: &value, bias: Some(&score_bias), mask, scale: 0.8 };
         for bits in [Some(1), Some(3), Some(8), None] {
             let rounding = bits.map(|bits| AccumulatorRounding {
                 mean: Rounding { bits, range: 2.0 },
                 log_sum: Rounding { bits, range: 16.0 },
             });
             let found = ops.values(&ops.left_to_right_attention(&attention, rounding));
-            let slow = ops.values(&composed::left_to_right_attention(&ops, &attention, rounding));
-            let near =
-                |left: &[f64], right: &[f64], most: f64| left.iter().zip(right).all(|(a, b)| (a - b).abs() <= most);
-            assert!(near(&found, &slow, 1e-9), "{bits:?} bits, {mask:?}");
-            let usual = ops.values(&ops.attention(&attention));
+            let composition = ops.values(&composed::left_to_right_attention(&ops, &attention, rounding));
+            let agree = |left: &[f64], right: &[f64]| left.iter().zip(right).all(|(a, b)| (a - b).abs() <= 1e-9);
+            assert!(agree(&found, &composition), "{bits:?} bits, {mask:?}");
+            let ordinary = ops.values(&ops.attention(&attention));
             match bits {
-                None => assert!(near(&found, &usual, 1e-9), "{mask:?}"),
+                None => assert!(agree(&found, &ordinary), "{mask:?}"),
                 Some(bits) => {
                     let levels: BTreeSet<u64> = found.iter().map(|value| value.to_bits()).collect();
                     assert!(levels.len() > 1 && levels.len() <= 1 << bits, "{} levels in {bits} bits", levels.len());
@@ -239,16 +239,16 @@ fn attention_from_left_to_right_agrees_in_all_its_forms() {
     }
 }
 
-/// What a query reads from a prefix is a function of its accumulators after it: prefixes that leave the same numbers are the same to it.
+/// A query reads from a prefix only through its accumulators: prefixes with the same accumulators give the same output.
 #[test]
-fn accumulators_are_all_that_passes() {
+fn left_to_right_attention_depends_on_rounded_accumulators_only() {
     let ops = Native::<f64>::new();
     let rounding =
         Some(AccumulatorRounding { mean: Rounding { bits: 2, range: 2.0 }, log_sum: Rounding { bits: 2, range: 8.0 } });
     let [query, key, value, _] = attention_inputs(&ops, 1);
-    let read = |first: usize, last: usize, value: &Tensor<f64>| {
-        let part = |x: &Tensor<f64>| ops.slice(x, 1, first..last);
-        let (key, value) = (part(&key), part(value));
+    let attend = |key_count: usize, value: &Tensor<f64>| {
+        let prefix = |x: &Tensor<f64>| ops.slice(x, 1, 0..key_count);
+        let (key, value) = (prefix(&key), prefix(value));
         let attention = AttentionInputs {
             query: &query,
             key: &key,
@@ -259,10 +259,10 @@ fn accumulators_are_all_that_passes() {
         };
         ops.values(&ops.left_to_right_attention(&attention, rounding))
     };
-    // Values that differ by less than half a level round alike, so nothing that follows can tell them apart.
-    let nudged = ops.affine(&value, 1.0, 1e-3);
-    let both = |last: usize| (read(0, last, &value), read(0, last, &nudged));
-    let same = (1..=TIME).filter(|last| both(*last).0 == both(*last).1).count();
-    assert_eq!(same, TIME);
-    assert_ne!(read(0, TIME, &value), read(0, TIME, &ops.affine(&value, 1.0, 1.5)));
+    // These values differ by much less than a level and round alike.
+    let close_value = ops.affine(&value, 1.0, 1e-3);
+    for key_count in 1..=TIME {
+        assert_eq!(attend(key_count, &value), attend(key_count, &close_value), "{key_count} keys");
+    }
+    assert_ne!(attend(TIME, &value), attend(TIME, &ops.affine(&value, 1.0, 1.5)));
 }

@@ -1,7 +1,7 @@
-//! What may stand where in a prompt.
+//! The tokens that occur at each position of a prompt.
 //!
-//! Searches change prompts token by token without knowing the task. The alphabet of a position is every token that was seen there in
-//! some thousands of samples. Not every combination of them is a prompt; the oracle refuses those that are not.
+//! Searches change prompts token by token without knowing the task. The alphabet of a position is the set of tokens at that position in up
+//! to some thousand sampled prompts. Not every combination of them is a prompt; the task's oracle refuses those that are not.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -10,31 +10,31 @@ use rung_theory::task::{AnyTask, Prompt, seeded};
 
 use rung_theory::task::splitmix64;
 
-/// The most tokens kept for a position.
-const MOST: usize = 256;
+/// The largest alphabet of a position.
+const MAX_TOKENS: usize = 256;
 
-/// The tokens of each position, sorted.
+/// The sorted alphabet of each position.
 pub struct Alphabet {
     positions: Vec<Vec<Vec<u32>>>,
-    /// Ids of a token.
+    /// Ids per token.
     pub fields: usize,
 }
 
 impl Alphabet {
-    /// From samples.
-    pub fn of(task: &dyn AnyTask, seed: u64) -> Self {
+    /// Collects the tokens of sampled prompts.
+    pub fn sample(task: &dyn AnyTask, seed: u64) -> Self {
         let (fields, length) = (task.fields().len(), task.length());
         let samples = ((1 << 20) / (length * fields)).clamp(64, 4096) as u64;
-        let mut met = vec![BTreeSet::new(); length];
+        let mut alphabets = vec![BTreeSet::new(); length];
         for sample in 0..samples {
             let prompt = sample_prompt(task, seed, sample);
-            for (tokens, token) in met.iter_mut().zip(prompt.chunks_exact(fields)) {
-                if tokens.len() < MOST {
+            for (tokens, token) in alphabets.iter_mut().zip(prompt.chunks_exact(fields)) {
+                if tokens.len() < MAX_TOKENS {
                     tokens.insert(token.to_vec());
                 }
             }
         }
-        Self { positions: met.into_iter().map(|tokens| tokens.into_iter().collect()).collect(), fields }
+        Self { positions: alphabets.into_iter().map(|tokens| tokens.into_iter().collect()).collect(), fields }
     }
 
     /// The tokens of a position.
@@ -42,33 +42,33 @@ impl Alphabet {
         &self.positions[position]
     }
 
-    /// How many ways there are to fill some positions, if at most `most`.
-    pub fn ways(&self, positions: Range<usize>, most: u64) -> Option<u64> {
-        let ways = positions.map(|position| self.positions[position].len() as u64);
-        ways.into_iter().try_fold(1_u64, u64::checked_mul).filter(|ways| *ways <= most)
+    /// The number of ways to fill some positions with tokens, if at most `max`.
+    pub fn filling_count(&self, positions: Range<usize>, max: u64) -> Option<u64> {
+        let sizes = positions.map(|position| self.positions[position].len() as u64);
+        sizes.into_iter().try_fold(1_u64, u64::checked_mul).filter(|count| *count <= max)
     }
 
-    /// Writes the way of this number into some positions of a prompt, the last position changing fastest.
-    pub fn write(&self, mut way: u64, positions: Range<usize>, prompt: &mut [u32]) {
+    /// Writes filling `number` into some positions of a prompt. The last position varies fastest.
+    pub fn write_filling(&self, mut number: u64, positions: Range<usize>, prompt: &mut [u32]) {
         for position in positions.rev() {
             let tokens = &self.positions[position];
-            let token = &tokens[(way % tokens.len() as u64) as usize];
-            way /= tokens.len() as u64;
+            let token = &tokens[(number % tokens.len() as u64) as usize];
+            number /= tokens.len() as u64;
             prompt[position * self.fields..][..self.fields].copy_from_slice(token);
         }
     }
 
-    /// A way to fill some positions, drawn from a number.
-    pub fn scatter(&self, number: u64, positions: Range<usize>, prompt: &mut [u32]) {
+    /// Writes pseudo-random tokens, drawn by `seed`, into some positions of a prompt.
+    pub fn write_random_filling(&self, seed: u64, positions: Range<usize>, prompt: &mut [u32]) {
         for position in positions {
             let tokens = &self.positions[position];
-            let drawn = splitmix64(number ^ splitmix64(position as u64)) % tokens.len() as u64;
-            prompt[position * self.fields..][..self.fields].copy_from_slice(&tokens[drawn as usize]);
+            let index = splitmix64(seed ^ splitmix64(position as u64)) % tokens.len() as u64;
+            prompt[position * self.fields..][..self.fields].copy_from_slice(&tokens[index as usize]);
         }
     }
 }
 
-/// The ids of a prompt drawn from two numbers.
+/// The ids of sampled prompt `number` of a seed.
 pub fn sample_prompt(task: &dyn AnyTask, seed: u64, number: u64) -> Vec<u32> {
     let mut prompt = Prompt::new();
     task.prompt(&mut seeded(splitmix64(seed ^ splitmix64(number))), &mut prompt);

@@ -1,30 +1,30 @@
-//! The indistinguishable decomposition of the lower bound, built explicitly where it is small enough.
+//! The indistinguishable decomposition of the lower bound's proof, built explicitly where it is small enough.
 //!
-//! The proof for two hops and one full layer keeps lists Z_0 of starts and Z_1 of first tables, and a set R of second tables, such that
-//! for all choices from the lists and all queries no token after the second table can tell members of R apart. If two members differ
-//! at an argument that some choice reaches, the answers differ and the model's do not. The proof shows that such sets exist by counting;
-//! here, all second tables are run with all starts, queries and first tables, and sorted by what the later tokens come to hold.
+//! The proof for two hops and one full layer has lists Z_0 of starts and Z_1 of first tables, and a set R of second tables, such that for
+//! all choices from the lists and all queries the tokens after the second table have the same streams for every member of R. If two members
+//! differ at an argument that some choice leads to, the right answers differ and the model's do not. The proof shows by counting that such
+//! sets exist; here all second tables are run with all starts, queries and first tables, and grouped by the streams of the later tokens.
 //!
 //! ```text
-//! z_2 (all N^N of them)  |  z_1 in Z_1, z_0 in Z_0, w: what they see is the same for every z_2 in R
+//! z_2 (all N^N of them)  |  z_1 in Z_1, z_0 in Z_0, w: their streams are the same for every z_2 in R
 //! ```
 
 use std::collections::HashMap;
 
 use rung_theory::task::funccomp::{FuncComp, FuncCompInstance, Order, Query};
-use rung_theory::task::{Prompt, Task as _};
+use rung_theory::task::{Prompt, Task as _, TaskBase as _};
 use serde::{Deserialize, Serialize};
 
-use super::check::{WitnessRefusal, refuse, write_down};
+use super::check::{WitnessRefusal, build_witness, refuse};
 use super::target::{Runner, TargetModel};
 use super::witness::Witness;
 use super::{Clock, FalsifyError, Method, MethodReport};
 use rung_train::parallel;
 
-/// The most second tables that are gone through.
-const MOST_TABLES: u128 = 1 << 14;
-/// The most first tables.
-const MOST_FIRST: u128 = 32;
+/// The largest number of second tables for which the sets are built.
+const MAX_SECOND_TABLES: u128 = 1 << 14;
+/// The largest number of first tables for which the sets are built.
+const MAX_FIRST_TABLES: u128 = 32;
 
 /// The sets of the proof.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,28 +32,28 @@ const MOST_FIRST: u128 = 32;
 pub struct Decomposition {
     /// Z_0: all starts.
     pub starts: Vec<u32>,
-    /// Every w.
+    /// All values of the query w.
     pub queries: Vec<u32>,
     /// Z_1: first tables, in increasing order.
     pub first: Vec<Vec<u32>>,
-    /// R: all second tables that look alike, in the order of their numbers.
+    /// R: all second tables with the same streams of later tokens, in the order of their numbers.
     pub alike: Vec<Vec<u32>>,
-    /// All second tables there are.
+    /// Number of all second tables.
     pub of: u64,
 }
 
 impl Decomposition {
-    /// log2 of the share that R is of all second tables, without its sign.
+    /// Delta of the proof: log2 of the number of all second tables over the number of those in R.
     pub fn delta(&self) -> f64 {
         (self.of as f64 / self.alike.len() as f64).log2()
     }
 
-    /// The sets that belong to these first tables, to the first of these second tables and to these prompts: R is found anew among
-    /// all second tables, each of which is run with every choice from the lists until a later token tells it from the first one.
+    /// Recomputes the sets from the first tables and the first member of R: every second table is run with every choice from the lists until
+    /// a stream of a later token differs. Refused unless `inputs` are the first two prompts from the sets whose answers differ.
     ///
     /// # Errors
-    /// The model refuses the tokens.
-    pub fn compute_again(
+    /// The model cannot run on the tokens.
+    pub fn recompute(
         &self,
         target: &TargetModel,
         inputs: &[Vec<u32>],
@@ -67,7 +67,7 @@ impl Decomposition {
         let mut sets = Self::empty(task);
         sets.first.clone_from(&self.first);
         sets.alike = sets.tables_like(target, task, &self.alike[0])?;
-        let pair = differing(task, &sets).map(|(pair, _)| pair);
+        let pair = pair_with_different_answers(task, &sets).map(|(pair, _)| pair);
         if pair.as_ref().map(|pair| &pair[..]) != Some(inputs) {
             return Ok(refuse(
                 "decomposition",
@@ -81,14 +81,14 @@ impl Decomposition {
     fn empty(task: &FuncComp) -> Self {
         Self {
             starts: (0..task.sizes()[0]).collect(),
-            queries: (0..task.branches()[0]).collect(),
+            queries: (0..task.parts_per_table()[0]).collect(),
             first: Vec::new(),
             alike: Vec::new(),
-            of: tables(task.sizes()[1]).unwrap_or(0) as u64,
+            of: table_count(task.sizes()[1]).unwrap_or(0) as u64,
         }
     }
 
-    /// Refuses first tables, and a first member of R, that are not of the task.
+    /// Refuses first tables, and a first member of R, that are not tables of the task.
     fn check_tables(&self, task: &FuncComp) -> Result<(), WitnessRefusal> {
         let fits = |table: &[u32], size: u32| table.len() == size as usize && table.iter().all(|value| *value < size);
         let [small, large] = [task.sizes()[0], task.sizes()[1]];
@@ -98,7 +98,7 @@ impl Decomposition {
                 format!("expected at least one table, each of {small} values below it"),
             );
         }
-        if !self.first.is_sorted_by(|one, next| one < next) {
+        if !self.first.is_sorted_by(|table, next| table < next) {
             return refuse("decomposition.first", "expected different tables in increasing order");
         }
         if !self.alike.first().is_some_and(|table| fits(table, large)) {
@@ -107,57 +107,59 @@ impl Decomposition {
         Ok(())
     }
 
-    /// Every second table that later tokens cannot tell from this one, with any choice from the lists.
+    /// Every second table with the same streams of later tokens as `member`, for all choices from the lists.
     fn tables_like(
         &self,
         target: &TargetModel,
         task: &FuncComp,
         member: &[u32],
     ) -> Result<Vec<Vec<u32>>, FalsifyError> {
-        let later = |runner: &Runner<'_>, first: &[u32], second: &[u32], (start, query): (u32, u32)| {
-            let views = runner.views(&prompt(task, first, second, start, query), 1, None)?;
-            let from = second.len() * views.width;
-            Ok::<_, FalsifyError>(views.layers.iter().flat_map(|layer| layer[from..].to_vec()).collect::<Vec<f32>>())
+        let later_streams = |runner: &Runner<'_>, first: &[u32], second: &[u32], (start, query): (u32, u32)| {
+            let outputs = runner.outputs(&prompt(task, first, second, start, query), 1, None)?;
+            let from = second.len() * outputs.width;
+            Ok::<_, FalsifyError>(outputs.layers.iter().flat_map(|layer| layer[from..].to_vec()).collect::<Vec<f32>>())
         };
         let choices = || self.first.iter().flat_map(|first| self.choices().map(move |choice| (first, choice)));
         let runner = Runner::new(target);
         let expected: Vec<Vec<f32>> =
-            choices().map(|(first, choice)| later(&runner, first, member, choice)).collect::<Result<_, _>>()?;
+            choices().map(|(first, choice)| later_streams(&runner, first, member, choice)).collect::<Result<_, _>>()?;
         let is_like = |runner: &Runner<'_>, second: &[u32]| -> Result<bool, FalsifyError> {
             for ((first, choice), expected) in choices().zip(&expected) {
-                if later(runner, first, second, choice)? != *expected {
+                if later_streams(runner, first, second, choice)? != *expected {
                     return Ok(false);
                 }
             }
             Ok(true)
         };
-        let all: Vec<Vec<u32>> = (0..self.of).map(|number| table(number.into(), task.sizes()[1])).collect();
-        let like = parallel::map(&all.chunks(64).collect::<Vec<_>>(), |chunk| {
+        let all_tables: Vec<Vec<u32>> = (0..self.of).map(|number| nth_table(number.into(), task.sizes()[1])).collect();
+        let alike = parallel::map(&all_tables.chunks(64).collect::<Vec<_>>(), |chunk| {
             let runner = Runner::new(target);
-            let chosen = chunk.iter().map(|second| Ok(is_like(&runner, second)?.then(|| second.clone())));
-            chosen.filter_map(Result::transpose).collect::<Result<Vec<_>, FalsifyError>>()
+            let alike = chunk.iter().map(|second| Ok(is_like(&runner, second)?.then(|| second.clone())));
+            alike.filter_map(Result::transpose).collect::<Result<Vec<_>, FalsifyError>>()
         });
-        Ok(like.into_iter().collect::<Result<Vec<_>, FalsifyError>>()?.concat())
+        Ok(alike.into_iter().collect::<Result<Vec<_>, FalsifyError>>()?.concat())
     }
 
+    /// All pairs of a start and a query.
     fn choices(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.starts.iter().flat_map(|start| self.queries.iter().map(move |query| (*start, *query)))
     }
 }
 
-/// The task, if it is one of two hops in the hard order with one question.
+/// The task, if it is function composition of two hops in the hard order with one question.
 fn two_hops(target: &TargetModel) -> Option<&FuncComp> {
     let task: &dyn std::any::Any = target.task();
     task.downcast_ref::<FuncComp>()
         .filter(|task| task.hops() == 2 && task.order() == Order::Hard && task.queries() == 1 && !task.mixed())
 }
 
-/// How many functions there are from `size` things to themselves.
-fn tables(size: u32) -> Option<u128> {
+/// The number of tables of `size` entries with values below `size`.
+fn table_count(size: u32) -> Option<u128> {
     u128::from(size).checked_pow(size)
 }
 
-fn table(mut number: u128, size: u32) -> Vec<u32> {
+/// Table `number` of `size` entries: the digits of the number in base `size`.
+fn nth_table(mut number: u128, size: u32) -> Vec<u32> {
     let mut digit = || {
         let digit = number % u128::from(size);
         number /= u128::from(size);
@@ -166,6 +168,7 @@ fn table(mut number: u128, size: u32) -> Vec<u32> {
     (0..size).map(|_| digit()).collect()
 }
 
+/// The prompt with these tables, start and query.
 fn prompt(task: &FuncComp, first: &[u32], second: &[u32], start: u32, query: u32) -> Vec<u32> {
     let tables = vec![first.to_vec(), second.to_vec()];
     let instance = FuncCompInstance { tables, queries: vec![Query { start, parts: vec![query], hops: 2 }] };
@@ -178,66 +181,67 @@ fn prompt(task: &FuncComp, first: &[u32], second: &[u32], start: u32, query: u32
 pub fn small_enough(target: &TargetModel) -> bool {
     two_hops(target).is_some_and(|task| {
         let sizes = task.sizes();
-        tables(sizes[1]).is_some_and(|count| count <= MOST_TABLES)
-            && tables(sizes[0]).is_some_and(|count| count <= MOST_FIRST)
+        table_count(sizes[1]).is_some_and(|count| count <= MAX_SECOND_TABLES)
+            && table_count(sizes[0]).is_some_and(|count| count <= MAX_FIRST_TABLES)
     })
 }
 
-/// Builds the sets, as large as greed makes them, and a witness from two members.
+/// Builds the sets greedily, and a witness from two members of R.
 ///
 /// # Errors
-/// The model refuses its own task.
+/// The model cannot run on its task.
 pub fn decompose(target: &TargetModel, clock: &Clock<'_>) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
-    let Some(task) = two_hops(target) else { unreachable!("asked for small tasks of two hops only") };
+    let Some(task) = two_hops(target) else { unreachable!("called for small tasks of two hops only") };
     let [small, large] = task.sizes() else { unreachable!("two hops have two tables") };
     let (small, large) = (*small, *large);
-    let mut tried = MethodReport::new(Method::BorderSearch, "pairs of tables");
-    let (firsts, seconds) = (tables(small).unwrap_or(0), tables(large).unwrap_or(0));
+    let mut report = MethodReport::new(Method::BorderSearch, "pairs of tables");
+    let (first_count, second_count) = (table_count(small).unwrap_or(0), table_count(large).unwrap_or(0));
     let mut sets = Decomposition::empty(task);
-    // For every first table, what the later tokens hold with each second table.
-    let mut seen: Vec<(Vec<u32>, Vec<u64>)> = Vec::new();
-    for number in 0..firsts {
-        let first = table(number, small);
-        let each = (0..seconds).collect::<Vec<u128>>();
+    // For every first table, a hash of the later tokens' streams with each second table.
+    let mut candidates: Vec<(Vec<u32>, Vec<u64>)> = Vec::new();
+    for number in 0..first_count {
+        let first = nth_table(number, small);
+        let numbers = (0..second_count).collect::<Vec<u128>>();
         let signatures =
-            parallel::map(&each.chunks(64).collect::<Vec<_>>(), |chunk| signatures(target, &sets, &first, chunk));
+            parallel::map(&numbers.chunks(64).collect::<Vec<_>>(), |chunk| signatures(target, &sets, &first, chunk));
         let signatures: Result<Vec<Vec<u64>>, FalsifyError> = signatures.into_iter().collect();
-        seen.push((first, signatures?.concat()));
-        tried.candidates += seconds as u64;
-        clock.report_progress(tried.candidates);
-        if clock.over() {
+        candidates.push((first, signatures?.concat()));
+        report.candidates += second_count as u64;
+        clock.report_progress(report.candidates);
+        if clock.expired() {
             break;
         }
     }
-    let mut joint = vec![0_u64; seconds as usize];
-    while let Some((at, group)) = seen
+    // Each time add the first table that leaves the largest R.
+    let mut joint_signatures = vec![0_u64; second_count as usize];
+    while let Some((index, group)) = candidates
         .iter()
         .enumerate()
-        .filter_map(|(at, (first, signatures))| {
-            let with: Vec<&Vec<u32>> = sets.first.iter().chain([first]).collect();
-            Some((at, largest(&sets, &with, &joint, signatures, large)?))
+        .filter_map(|(index, (first, signatures))| {
+            let firsts: Vec<&Vec<u32>> = sets.first.iter().chain([first]).collect();
+            Some((index, largest_group(&sets, &firsts, &joint_signatures, signatures, large)?))
         })
-        .max_by_key(|(at, group)| (group.len(), usize::MAX - at))
+        .max_by_key(|(index, group)| (group.len(), usize::MAX - index))
     {
-        let (first, signatures) = seen.swap_remove(at);
-        for (joint, signature) in joint.iter_mut().zip(signatures) {
+        let (first, signatures) = candidates.swap_remove(index);
+        for (joint, signature) in joint_signatures.iter_mut().zip(signatures) {
             *joint = joint.rotate_left(17) ^ signature;
         }
         sets.first.push(first);
-        sets.alike = group.into_iter().map(|number| table(number as u128, large)).collect();
+        sets.alike = group.into_iter().map(|number| nth_table(number as u128, large)).collect();
     }
-    tried.complete = seen.len() + sets.first.len() == firsts as usize;
-    let Some(member) = sets.alike.first().cloned() else { return Ok((None, tried)) };
-    // The checker has the last word on the sets: whole prompts, alone, to the bit.
+    report.complete = candidates.len() + sets.first.len() == first_count as usize;
+    let Some(member) = sets.alike.first().cloned() else { return Ok((None, report)) };
+    // Compute R again as the checker does: each prompt alone, compared to the bit.
     sets.first.sort();
     sets.alike = sets.tables_like(target, task, &member)?;
-    let Some((pair, question)) = differing(task, &sets) else { return Ok((None, tried)) };
-    let Ok(mut witness) = write_down(target, &pair, question)? else { return Ok((None, tried)) };
+    let Some((pair, question)) = pair_with_different_answers(task, &sets) else { return Ok((None, report)) };
+    let Ok(mut witness) = build_witness(target, &pair, question)? else { return Ok((None, report)) };
     witness.decomposition = Some(sets);
-    Ok((Some(witness.with_digest()), tried))
+    Ok((Some(witness.with_digest()), report))
 }
 
-/// What the later tokens hold, over all starts and queries, for some second tables.
+/// A hash of the later tokens' streams, over all starts and queries, for some second tables.
 fn signatures(
     target: &TargetModel,
     sets: &Decomposition,
@@ -246,54 +250,61 @@ fn signatures(
 ) -> Result<Vec<u64>, FalsifyError> {
     let (Some(task), runner) = (two_hops(target), Runner::new(target)) else { return Ok(Vec::new()) };
     let large = task.sizes()[1];
-    let mut all = vec![0_u64; chunk.len()];
+    let mut signatures = vec![0_u64; chunk.len()];
     for (start, query) in sets.choices() {
         let prompts: Vec<u32> =
-            chunk.iter().flat_map(|number| prompt(task, first, &table(*number, large), start, query)).collect();
-        let views = runner.views(&prompts, chunk.len(), None)?;
-        for (row, joint) in all.iter_mut().enumerate() {
-            *joint = joint.rotate_left(17) ^ views.signature(row, &(large as usize..views.time));
+            chunk.iter().flat_map(|number| prompt(task, first, &nth_table(*number, large), start, query)).collect();
+        let outputs = runner.outputs(&prompts, chunk.len(), None)?;
+        for (row, signature) in signatures.iter_mut().enumerate() {
+            *signature = signature.rotate_left(17) ^ outputs.signature(row, &(large as usize..outputs.time));
         }
     }
-    Ok(all)
+    Ok(signatures)
 }
 
-/// The largest set of second tables that look alike with all these first tables, and of which two differ where it matters.
-fn largest(sets: &Decomposition, firsts: &[&Vec<u32>], joint: &[u64], own: &[u64], large: u32) -> Option<Vec<usize>> {
+/// The largest group of second tables with equal signatures in which two differ at a reachable argument. `joint` has the signatures with the
+/// earlier first tables, `added` those with the last one.
+fn largest_group(
+    sets: &Decomposition,
+    firsts: &[&Vec<u32>],
+    joint: &[u64],
+    added: &[u64],
+    large: u32,
+) -> Option<Vec<usize>> {
     let mut groups: HashMap<(u64, u64), Vec<usize>> = HashMap::new();
-    for (number, (joint, own)) in joint.iter().zip(own).enumerate() {
-        groups.entry((*joint, *own)).or_default().push(number);
+    for (number, (joint, added)) in joint.iter().zip(added).enumerate() {
+        groups.entry((*joint, *added)).or_default().push(number);
     }
-    let reached = reachable(sets, firsts);
-    let matters = |group: &Vec<usize>| {
-        let tables: Vec<Vec<u32>> = group.iter().map(|number| table(*number as u128, large)).collect();
-        reached.iter().any(|argument| tables.iter().any(|table| table[*argument] != tables[0][*argument]))
+    let arguments = reachable_arguments(sets, firsts);
+    let has_different_answers = |group: &Vec<usize>| {
+        let tables: Vec<Vec<u32>> = group.iter().map(|number| nth_table(*number as u128, large)).collect();
+        arguments.iter().any(|argument| tables.iter().any(|table| table[*argument] != tables[0][*argument]))
     };
-    groups.into_values().filter(matters).max_by_key(|group| (group.len(), usize::MAX - group[0]))
+    groups.into_values().filter(has_different_answers).max_by_key(|group| (group.len(), usize::MAX - group[0]))
 }
 
 /// Arguments of the second table that some choice from the lists leads to.
-fn reachable(sets: &Decomposition, firsts: &[&Vec<u32>]) -> Vec<usize> {
-    let mut reached: Vec<usize> = firsts
+fn reachable_arguments(sets: &Decomposition, firsts: &[&Vec<u32>]) -> Vec<usize> {
+    let mut arguments: Vec<usize> = firsts
         .iter()
         .flat_map(|first| {
             sets.choices().map(move |(start, query)| query as usize * first.len() + first[start as usize] as usize)
         })
         .collect();
-    reached.sort_unstable();
-    reached.dedup();
-    reached
+    arguments.sort_unstable();
+    arguments.dedup();
+    arguments
 }
 
-/// Two members of R and a choice from the lists after which their answers differ.
-fn differing(task: &FuncComp, sets: &Decomposition) -> Option<([Vec<u32>; 2], usize)> {
-    let one = sets.alike.first()?;
+/// Two prompts with different answers, from two members of R and one choice from the lists, and the position of their question.
+fn pair_with_different_answers(task: &FuncComp, sets: &Decomposition) -> Option<([Vec<u32>; 2], usize)> {
+    let member = sets.alike.first()?;
     for first in &sets.first {
         for (start, query) in sets.choices() {
             let argument = query as usize * first.len() + first[start as usize] as usize;
-            if let Some(other) = sets.alike.iter().find(|table| table[argument] != one[argument]) {
-                let pair = [one, other].map(|second| prompt(task, first, second, start, query));
-                return Some((pair, rung_theory::task::Task::length(task) - 1));
+            if let Some(other) = sets.alike.iter().find(|table| table[argument] != member[argument]) {
+                let pair = [member, other].map(|second| prompt(task, first, second, start, query));
+                return Some((pair, task.length() - 1));
             }
         }
     }

@@ -1,179 +1,179 @@
-//! Lattice reduction: short integer vectors among all whole combinations of given ones.
+//! Lattice reduction: short vectors among all integer combinations of given vectors.
 //!
-//! The algorithm of Lenstra, Lenstra and Lovász, with the Gram-Schmidt coefficients in double precision and the basis in exact integers:
-//! rounding can make the result longer than it need be, or the work slower, and never wrong, because every row stays a whole
-//! combination of the rows given. A row goes at once to the place to which single exchanges would carry it: on the way its coefficients
-//! on the rows before it stay what they are.
+//! The algorithm of Lenstra, Lenstra and Lovász (LLL), with Gram-Schmidt coefficients in double precision and the basis in exact integers:
+//! rounding errors can make the result longer or the reduction slower, but never wrong, because every row stays an integer combination of
+//! the given rows. A row is moved at once to the position to which successive swaps would move it; its coefficients with respect to the
+//! rows before it do not change on the way.
 //!
-//! [`relations`] uses it to find whole numbers x, not all zero, with `sum_i x_i c_i = 0`: the rows `(e_i | W c_i)` are reduced, and a
-//! short row whose second part is zero is such an x. A sum of D small numbers has relations as soon as there are more than D vectors; with
-//! about twice as many they are short. A large W at once would leave double precision nothing to see of the first part. So W starts
-//! at one and grows by a small factor, and each time the basis is reduced again from where it was.
+//! [`relations`] uses it to find integers x, not all zero, with `sum_i x_i c_i = 0`: the rows `(e_i | W c_i)` are reduced, and a short row
+//! whose second half is zero is such an x. More than D vectors of D small numbers have relations; with about 2 D vectors the relations are
+//! short. With a large W from the start, double precision would lose the first half of the rows. So W starts at one and grows by a small
+//! factor, and the basis is reduced again each time.
 
-/// How far from orthogonal a reduced basis may be.
+/// The constant of Lovász's condition.
 const LOVASZ: f64 = 0.99;
-/// Coefficients below this are small enough.
-const REDUCED: f64 = 0.51;
-/// Passes over one row, of which two are enough in general: more means that double precision has lost its way.
-const PASSES: usize = 64;
-/// What the weight of the second part is multiplied by.
-const HEAVIER: i64 = 4;
-/// The largest weight: more than the length of relations that are of any use.
-const HEAVIEST: i64 = 1 << 12;
-/// Entries beyond this are not trusted.
-const MOST: i64 = 1 << 32;
-/// Nor are coefficients beyond this: their products with entries must stay exact.
-const LARGEST_STEP: f64 = (1_u64 << 29) as f64;
+/// A row is size-reduced when its coefficients are below this. More than 0.5, or a coefficient of 0.5 would change its sign for ever.
+const SIZE_REDUCED: f64 = 0.51;
+/// Two passes over a row are usually enough; more than this many mean that double precision is not sufficient.
+const MAX_PASSES: usize = 64;
+/// Factor by which the weight W of the second half grows.
+const WEIGHT_GROWTH: i64 = 4;
+/// The largest weight W; relations longer than this would not fit into a prompt.
+const MAX_WEIGHT: i64 = 1 << 12;
+/// The reduction fails if entries get larger.
+const MAX_ENTRY: i64 = 1 << 32;
+/// The reduction fails if coefficients get larger, since their products with entries must be exact.
+const MAX_COEFFICIENT: f64 = (1_u64 << 29) as f64;
 
 /// A basis with its Gram-Schmidt coefficients.
 struct Reduction<'a> {
     basis: &'a mut [Vec<i64>],
     floats: Vec<Vec<f64>>,
-    /// Coefficients of a row on those before it.
+    /// The usual name of the Gram-Schmidt coefficients of a row with respect to the rows before it.
     mu: Vec<Vec<f64>>,
-    /// Square of what the rows before it leave of a row.
+    /// Squared norm of each row's component orthogonal to the rows before it.
     norms: Vec<f64>,
 }
 
-/// Reduces a basis in place. False if it was stopped, or numbers grew too large.
-pub fn reduce(basis: &mut [Vec<i64>], mut go_on: impl FnMut() -> bool) -> bool {
+/// Reduces a basis in place. False if `continues` returned false, or numbers grew too large.
+pub fn reduce(basis: &mut [Vec<i64>], mut continues: impl FnMut() -> bool) -> bool {
     let rows = basis.len();
     let floats = basis.iter().map(|row| row.iter().map(|entry| *entry as f64).collect()).collect();
     let mut reduction = Reduction { basis, floats, mu: vec![vec![0.0; rows]; rows], norms: vec![0.0; rows] };
-    let mut at = 0;
-    while at < rows {
-        if !go_on() {
+    let mut row = 0;
+    while row < rows {
+        if !continues() {
             return false;
         }
-        let Some(left) = reduction.shorten(at) else { return false };
-        let place = reduction.place(at, &left);
-        reduction.insert(at, place);
-        reduction.norms[place] = left[place];
-        at = place + 1;
+        let Some(residuals) = reduction.size_reduce(row) else { return false };
+        let position = reduction.insertion_position(row, &residuals);
+        reduction.move_row(row, position);
+        reduction.norms[position] = residuals[position];
+        row = position + 1;
     }
     true
 }
 
 impl Reduction<'_> {
-    /// Takes whole multiples of the rows before it from a row, until its coefficients are small. The answer is the square of what is
-    /// left of it behind the first 0, 1, .. of them; none if numbers grow too large.
-    fn shorten(&mut self, at: usize) -> Option<Vec<f64>> {
-        for _ in 0..PASSES {
-            let left = self.orthogonalise(at);
-            let (before, rest) = self.basis.split_at_mut(at);
-            let (above, own) = self.mu.split_at_mut(at);
+    /// Subtracts integer multiples of earlier rows from a row until its coefficients are small. Entry i of the result is the squared norm
+    /// of the row's component orthogonal to the first i rows; `None` if numbers grow too large.
+    fn size_reduce(&mut self, row: usize) -> Option<Vec<f64>> {
+        for _ in 0..MAX_PASSES {
+            let residuals = self.orthogonalise(row);
+            let (earlier_rows, later_rows) = self.basis.split_at_mut(row);
+            let (earlier_mu, later_mu) = self.mu.split_at_mut(row);
+            let (entries, mu) = (&mut later_rows[0], &mut later_mu[0]);
             let mut changed = false;
-            for other in (0..at).rev() {
-                // A hair more than a half, or a coefficient of one half would go to and fro for ever.
-                let times = own[0][other].round();
-                if own[0][other].abs() < REDUCED {
+            for other in (0..row).rev() {
+                let times = mu[other].round();
+                if mu[other].abs() < SIZE_REDUCED {
                     continue;
                 }
-                if times.abs() > LARGEST_STEP {
+                if times.abs() > MAX_COEFFICIENT {
                     return None;
                 }
                 changed = true;
-                rest[0].iter_mut().zip(&before[other]).for_each(|(entry, less)| *entry -= times as i64 * less);
-                own[0][..other].iter_mut().zip(&above[other]).for_each(|(own, less)| *own -= times * less);
+                entries.iter_mut().zip(&earlier_rows[other]).for_each(|(entry, other)| *entry -= times as i64 * other);
+                mu[..other].iter_mut().zip(&earlier_mu[other]).for_each(|(mu, other)| *mu -= times * other);
             }
             if !changed {
-                return Some(left);
+                return Some(residuals);
             }
-            if rest[0].iter().any(|entry| entry.abs() > MOST) {
+            if entries.iter().any(|entry| entry.abs() > MAX_ENTRY) {
                 return None;
             }
-            self.floats[at].iter_mut().zip(&rest[0]).for_each(|(float, entry)| *float = *entry as f64);
+            self.floats[row].iter_mut().zip(&*entries).for_each(|(float, entry)| *float = *entry as f64);
         }
         None
     }
 
-    /// The coefficients of one row on those before it. The answer is as in [`Reduction::shorten`].
-    fn orthogonalise(&mut self, at: usize) -> Vec<f64> {
+    /// Computes the coefficients of a row with respect to the rows before it. The result is that of [`Reduction::size_reduce`].
+    fn orthogonalise(&mut self, row: usize) -> Vec<f64> {
         let Self { floats, mu, norms, .. } = self;
-        let mut left = vec![dot(&floats[at], &floats[at])];
-        let mut scaled = vec![0.0; at];
-        for other in 0..at {
-            scaled[other] = dot(&floats[at], &floats[other]) - dot(&mu[other][..other], &scaled[..other]);
-            mu[at][other] = scaled[other] / norms[other];
-            // Linearly dependent rows, up to rounding: keep divisions finite.
-            left.push((left[other] - mu[at][other] * scaled[other]).max(1e-9));
+        let mut residuals = vec![dot(&floats[row], &floats[row])];
+        let mut scaled = vec![0.0; row];
+        for other in 0..row {
+            scaled[other] = dot(&floats[row], &floats[other]) - dot(&mu[other][..other], &scaled[..other]);
+            mu[row][other] = scaled[other] / norms[other];
+            // Rows that are linearly dependent up to rounding must not lead to a division by zero.
+            residuals.push((residuals[other] - mu[row][other] * scaled[other]).max(1e-9));
         }
-        left
+        residuals
     }
 
-    /// The place that a row belongs to.
-    fn place(&self, at: usize, left: &[f64]) -> usize {
-        let stays = |place: &usize| left[place - 1] >= LOVASZ * self.norms[place - 1];
-        (1..=at).rev().find(stays).unwrap_or(0)
+    /// The position to which successive swaps would move a row.
+    fn insertion_position(&self, row: usize, residuals: &[f64]) -> usize {
+        let satisfies_lovasz = |position: &usize| residuals[position - 1] >= LOVASZ * self.norms[position - 1];
+        (1..=row).rev().find(satisfies_lovasz).unwrap_or(0)
     }
 
-    fn insert(&mut self, at: usize, place: usize) {
-        self.basis[place..=at].rotate_right(1);
-        self.floats[place..=at].rotate_right(1);
-        self.mu[place..=at].rotate_right(1);
+    fn move_row(&mut self, row: usize, position: usize) {
+        self.basis[position..=row].rotate_right(1);
+        self.floats[position..=row].rotate_right(1);
+        self.mu[position..=row].rotate_right(1);
     }
 }
 
-/// The product of two vectors, in eight sums: a processor can add them side by side.
+/// The inner product of two vectors, in eight partial sums that vector instructions can add in parallel.
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     let (mut sums, length) = ([0.0; 8], a.len().min(b.len()));
     let (mut left, mut right) = (a[..length].chunks_exact(8), b[..length].chunks_exact(8));
     for (a, b) in left.by_ref().zip(right.by_ref()) {
         sums.iter_mut().zip(a).zip(b).for_each(|((sum, a), b)| *sum += a * b);
     }
-    let rest: f64 = left.remainder().iter().zip(right.remainder()).map(|(a, b)| a * b).sum();
-    sums.iter().sum::<f64>() + rest
+    let remainder: f64 = left.remainder().iter().zip(right.remainder()).map(|(a, b)| a * b).sum();
+    sums.iter().sum::<f64>() + remainder
 }
 
-/// What [`relations`] found.
+/// The result of [`relations`].
 pub struct Relations {
-    /// Whole numbers, not all zero, with which the vectors add up to nothing, the smallest first.
-    pub found: Vec<Vec<i64>>,
-    /// Whether the lattice was reduced to the end; if not, time or double precision was at its own.
-    pub whole: bool,
+    /// Integer coefficients, not all zero, with which the vectors sum to zero; the smallest first.
+    pub relations: Vec<Vec<i64>>,
+    /// Whether the reduction was completed; false if it ran out of time or of double precision.
+    pub complete: bool,
 }
 
-/// Whole numbers, not all zero, with which the vectors add up to nothing.
-pub fn relations(vectors: &[Vec<i64>], mut go_on: impl FnMut() -> bool) -> Relations {
+/// Finds integer coefficients, not all zero, with which the vectors sum to zero.
+pub fn relations(vectors: &[Vec<i64>], mut continues: impl FnMut() -> bool) -> Relations {
     let count = vectors.len();
     let row = |(index, vector): (usize, &Vec<i64>)| {
         let unit = (0..count).map(|column| i64::from(column == index));
         unit.chain(vector.iter().copied()).collect::<Vec<i64>>()
     };
-    let nothing = |row: &Vec<i64>| row[count..].iter().all(|entry| *entry == 0);
+    let is_relation = |row: &Vec<i64>| row[count..].iter().all(|entry| *entry == 0);
     let mut basis: Vec<Vec<i64>> = vectors.iter().enumerate().map(row).collect();
-    let (mut weight, mut whole) = (1, false);
-    // What was found before the end may still be of use.
-    while reduce(&mut basis, &mut go_on) {
-        // There cannot be more relations than vectors too many, if the vectors span their space.
-        let complete = basis.iter().filter(|row| nothing(row)).count() >= count - vectors[0].len().min(count);
-        whole = complete || weight >= HEAVIEST;
-        if whole {
+    let (mut weight, mut complete) = (1, false);
+    while reduce(&mut basis, &mut continues) {
+        // Vectors of dimension D that span their space have as many independent relations as there are vectors beyond D.
+        let all_found = basis.iter().filter(|row| is_relation(row)).count() >= count - vectors[0].len().min(count);
+        complete = all_found || weight >= MAX_WEIGHT;
+        if complete {
             break;
         }
-        weight *= HEAVIER;
+        weight *= WEIGHT_GROWTH;
         for entry in basis.iter_mut().flat_map(|row| &mut row[count..]) {
-            *entry *= HEAVIER;
+            *entry *= WEIGHT_GROWTH;
         }
     }
-    let found = basis.into_iter().filter(nothing).map(|row| row[..count].to_vec());
-    let mut found: Vec<Vec<i64>> = found.filter(|row| row.iter().any(|entry| *entry != 0)).collect();
-    found.sort_by_key(|row| row.iter().map(|entry| entry.abs()).sum::<i64>());
-    Relations { found, whole }
+    // Relations of an incomplete reduction are valid too.
+    let relations = basis.into_iter().filter(is_relation).map(|row| row[..count].to_vec());
+    let mut relations: Vec<Vec<i64>> = relations.filter(|row| row.iter().any(|entry| *entry != 0)).collect();
+    relations.sort_by_key(|row| row.iter().map(|entry| entry.abs()).sum::<i64>());
+    Relations { relations, complete }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The length of the shortest combination with coefficients up to `reach`, by trying all.
-    fn shortest(basis: &[Vec<i64>], reach: i64) -> i64 {
-        let base = 2 * reach + 1;
+    /// The squared length of the shortest combination with coefficients from `-max` to `max`, by trying all.
+    fn shortest(basis: &[Vec<i64>], max: i64) -> i64 {
+        let base = 2 * max + 1;
         let all = 1..base.pow(basis.len() as u32);
         let length = |mut number: i64| {
             let mut sum = vec![0; basis[0].len()];
             for row in basis {
-                let times = number % base - reach;
+                let times = number % base - max;
                 number /= base;
                 sum.iter_mut().zip(row).for_each(|(sum, entry)| *sum += times * entry);
             }
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn small_bases_become_as_short_as_they_can_be_nearly() {
+    fn the_shortest_row_of_a_reduced_basis_is_within_the_guarantee_of_lll() {
         for seed in 0..20_u64 {
             let entry = |row: u64, column: u64| {
                 i64::try_from(rung_theory::task::splitmix64(seed * 99 + row * 9 + column) % 41).unwrap() - 20
@@ -192,78 +192,80 @@ mod tests {
                 (0..4).map(|row| (0..4).map(|column| entry(row, column)).collect()).collect();
             let best = shortest(&basis, 6);
             assert!(reduce(&mut basis, || true));
-            let found = basis.iter().map(|row| row.iter().map(|entry| entry * entry).sum::<i64>()).min().unwrap();
-            // The guarantee is 2^(3/2) in length; in four dimensions it is nearly always met with equality.
-            assert!(found <= 8 * best, "{seed}: {found} {best}");
+            let reduced = basis.iter().map(|row| row.iter().map(|entry| entry * entry).sum::<i64>()).min().unwrap();
+            // In four dimensions LLL guarantees a factor of 2^(3/2) in length, which is 8 in squared length.
+            assert!(reduced <= 8 * best, "{seed}: {reduced} {best}");
         }
     }
 
-    /// The textbook's way, with single exchanges and everything computed anew each time.
-    fn reduced_slowly(mut basis: Vec<Vec<i64>>) -> Vec<Vec<i64>> {
+    /// Textbook LLL, which swaps adjacent rows and recomputes all Gram-Schmidt vectors each time.
+    fn textbook_reduce(mut basis: Vec<Vec<i64>>) -> Vec<Vec<i64>> {
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-        let mut at = 1;
-        while at < basis.len() {
-            let mut stars: Vec<Vec<f64>> = Vec::new();
-            let mut onto = vec![0.0; at];
-            for row in 0..=at {
-                for other in (0..row).rev().filter(|_| row == at) {
-                    let float: Vec<f64> = basis[at].iter().map(|entry| *entry as f64).collect();
-                    let share = dot(&float, &stars[other]) / dot(&stars[other], &stars[other]);
-                    let times = if share.abs() < REDUCED { 0 } else { share.round() as i64 };
-                    let less = basis[other].clone();
-                    basis[at].iter_mut().zip(less).for_each(|(entry, less)| *entry -= times * less);
+        let mut current = 1;
+        while current < basis.len() {
+            let mut orthogonal_rows: Vec<Vec<f64>> = Vec::new();
+            let mut mu = vec![0.0; current];
+            for row in 0..=current {
+                for other in (0..row).rev().filter(|_| row == current) {
+                    let float: Vec<f64> = basis[current].iter().map(|entry| *entry as f64).collect();
+                    let orthogonal = &orthogonal_rows[other];
+                    let coefficient = dot(&float, orthogonal) / dot(orthogonal, orthogonal);
+                    let times = if coefficient.abs() < SIZE_REDUCED { 0 } else { coefficient.round() as i64 };
+                    let other_row = basis[other].clone();
+                    basis[current].iter_mut().zip(other_row).for_each(|(entry, other)| *entry -= times * other);
                 }
                 let float: Vec<f64> = basis[row].iter().map(|entry| *entry as f64).collect();
-                let mut star = float.clone();
-                for (other, before) in stars.iter().enumerate() {
-                    onto[other] = dot(&float, before) / dot(before, before);
-                    star.iter_mut().zip(before).for_each(|(star, before)| *star -= onto[other] * before);
+                let mut orthogonal = float.clone();
+                for (other, earlier) in orthogonal_rows.iter().enumerate() {
+                    mu[other] = dot(&float, earlier) / dot(earlier, earlier);
+                    orthogonal.iter_mut().zip(earlier).for_each(|(entry, earlier)| *entry -= mu[other] * earlier);
                 }
-                stars.push(star);
+                orthogonal_rows.push(orthogonal);
             }
-            let [before, own] = [at - 1, at].map(|row| dot(&stars[row], &stars[row]));
-            if own >= (LOVASZ - onto[at - 1] * onto[at - 1]) * before {
-                at += 1;
+            let [previous_norm, norm] =
+                [current - 1, current].map(|row| dot(&orthogonal_rows[row], &orthogonal_rows[row]));
+            if norm >= (LOVASZ - mu[current - 1] * mu[current - 1]) * previous_norm {
+                current += 1;
             } else {
-                basis.swap(at, at - 1);
-                at = (at - 1).max(1);
+                basis.swap(current, current - 1);
+                current = (current - 1).max(1);
             }
         }
         basis
     }
 
     #[test]
-    fn rows_that_go_to_their_place_at_once_end_where_single_exchanges_lead() {
+    fn reduce_gives_rows_of_the_same_lengths_as_textbook_lll() {
         for seed in 0..20_u64 {
             let entry = |row: u64, column: u64| {
                 i64::try_from(rung_theory::task::splitmix64(seed * 999 + row * 20 + column) % 201).unwrap() - 100
             };
             let mut basis: Vec<Vec<i64>> =
                 (0..12).map(|row| (0..14).map(|column| entry(row, column)).collect()).collect();
-            let slow = reduced_slowly(basis.clone());
+            let expected = textbook_reduce(basis.clone());
             assert!(reduce(&mut basis, || true));
             let lengths = |basis: &[Vec<i64>]| -> Vec<i64> {
                 basis.iter().map(|row| row.iter().map(|entry| entry * entry).sum()).collect()
             };
-            assert_eq!(lengths(&basis), lengths(&slow), "{seed}");
+            assert_eq!(lengths(&basis), lengths(&expected), "{seed}");
         }
     }
 
     #[test]
-    fn relations_are_relations() {
+    fn relations_sum_the_vectors_to_zero() {
         for (count, width) in [(8, 4), (24, 10), (60, 30)] {
             let entry = |row: u64, column: u64| {
                 i64::try_from(rung_theory::task::splitmix64(row * 1000 + column) % 9).unwrap() - 4
             };
             let vectors: Vec<Vec<i64>> =
                 (0..count).map(|row| (0..width).map(|column| entry(row, column)).collect()).collect();
-            let Relations { found, whole } = relations(&vectors, || true);
-            assert!(whole);
-            assert_eq!(found.len() as u64, count - width, "as many as there are vectors too many");
-            for found in found {
-                assert!(found.iter().any(|entry| *entry != 0));
+            let Relations { relations, complete } = relations(&vectors, || true);
+            assert!(complete);
+            assert_eq!(relations.len() as u64, count - width, "one for every vector beyond the dimension");
+            for relation in relations {
+                assert!(relation.iter().any(|entry| *entry != 0));
                 for column in 0..width as usize {
-                    let terms = found.iter().zip(&vectors).map(|(times, vector)| times * vector[column]);
+                    let terms = relation.iter().zip(&vectors).map(|(times, vector)| times * vector[column]);
                     assert_eq!(terms.sum::<i64>(), 0);
                 }
             }

@@ -1,27 +1,30 @@
 //! Falsify: find the pair of inputs that a model cannot tell apart.
 //!
-//! A bound says that a failure exists. Here a concrete model, trained or not, at a given precision, is searched for one: two prompts with
-//! different answers that the model takes for the same, or at least a prompt that it answers wrongly. What is found is a witness:
-//! shrunk, written down with the model's own numbers, and checked by another way than it was found.
+//! A bound says that a failure exists. This search finds one for a concrete model, trained or not, at a given precision: two prompts with
+//! different answers for which the model computes exactly the same, or at least a prompt that it answers wrongly. The result is a witness:
+//! shrunk, stored with the model's outputs, and checked by code that is independent of the search.
 //!
 //! # Methods
-//! The stack decides which are tried. They run side by side, each on all cores, within one budget of time.
+//! The stack decides which methods apply. They run at the same time, each on all cores, within one time budget.
 //!
-//! | stack | method | what meets |
+//! | stack | method | searches for |
 //! |---|---|---|
-//! | bounded state only | drowning | two prefixes, forgotten under a token that is repeated |
-//! | bounded state only | state collision | the states of many prefixes, on a birthday |
-//! | one layer of linear attention | integer relation | sums of writes, by lattice reduction |
-//! | block-sparse layers | summary collision | two contents of a block that the question does not open |
-//! | full layers, few bits | border search | all that tokens after the last table hold, with the sets of the proof where they are small |
-//! | any | every instance, or guided errors | nothing: a wrong answer |
+//! | bounded state only | drowning | two prefixes that the state forgets after many repetitions of a token |
+//! | bounded state only | state collision | two prefixes with the same state, by a birthday search |
+//! | one layer of linear attention | integer relation | two multisets of tokens with the same sum of writes, by lattice reduction |
+//! | block-sparse layers | summary collision | two contents of a block that the question does not select |
+//! | full layers, few bits | border search | two last tables after which all later tokens have the same streams |
+//! | any | every instance, or guided errors | a wrong answer |
 //!
-//! The order of the table settles which find counts, so that the seed alone decides and not the timing: a find ends the methods below it
-//! at once. Those above it may still do better; they have until half of the budget is gone.
+//! If several methods succeed, the first in this table counts, so that the result depends on the seed and not on timing: a success ends
+//! the methods below it at once, and those above it after half of the time budget.
+//!
+//! A checkpoint of another program is asked questions of a task as text instead: each with counterparts that differ in what one look-up
+//! reads, and so have another right answer. The same answer to both is a witness; failing that, a wrong answer.
 //!
 //! # What a witness says
-//! That this model, with these weights at this precision, fails on these prompts: measured, and exactly so. It says nothing about
-//! other weights; the bounds do that. That none was found says nothing either, unless every instance was asked.
+//! That this model, with these weights at this precision, fails on these prompts: measured, to the bit. It says nothing about other
+//! weights; the bounds do that. A search without success proves nothing, unless every instance was checked.
 //!
 //! # Example
 //! ```
@@ -32,14 +35,14 @@
 //! (config.model.heads, config.model.head, config.model.embedding_scale) = (1, 2, 1.0);
 //! let target = TargetModel::open(Origin::Fresh(Box::new(config)), None, RequestedPrecision::Bits(4, None))?;
 //! let found = falsify(&target, &SearchBudget::default(), &|_, _| true)?;
-//! let witness = found.witness.expect("sixteen bits of state do not hold six entries of six values for long");
+//! let witness = found.witness.expect("a state of sixteen bits cannot store six entries of six values");
 //! assert!(check::check(&witness, &target)?.is_ok());
 //! # Ok::<(), rung_falsify::FalsifyError>(())
 //! ```
 //!
 //! # Source
-//! Birthdays in cryptanalysis; lattice reduction by Lenstra, Lenstra and Lovász (1982); shrinking as in property testing; the sets of
-//! the border search as in Chen, Peng and Wu (2412.02975).
+//! Birthday attacks in cryptanalysis; lattice reduction by Lenstra, Lenstra and Lovász (1982); shrinking as in property testing; the sets
+//! of the border search as in Chen, Peng and Wu (2412.02975).
 
 pub mod alphabet;
 pub mod check;
@@ -72,34 +75,34 @@ pub use witness::Witness;
 /// The page of `rung explain falsify`.
 pub const PAGE: &str = include_str!("lib.rs");
 
-/// How a witness was found.
+/// A search method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Method {
-    /// A token repeated until what stood before it is forgotten.
+    /// Repeats a token until the state has forgotten the tokens before it.
     #[serde(rename = "drowning")]
     Drowning,
-    /// States of many prefixes.
+    /// Compares the states of many prefixes.
     #[serde(rename = "state collision")]
     StateCollision,
-    /// Sums of writes.
+    /// Finds two multisets of tokens with the same sum of writes.
     #[serde(rename = "integer relation")]
     IntegerRelation,
-    /// A block that is not opened.
+    /// Varies a block that sparse attention does not select.
     #[serde(rename = "summary collision")]
     SummaryCollision,
-    /// What tokens after a border hold.
+    /// Compares the streams of all tokens after the last table.
     #[serde(rename = "border search")]
     BorderSearch,
-    /// Every instance of the task.
+    /// Checks every instance of the task.
     #[serde(rename = "every instance")]
     EveryInstance,
-    /// Prompts that are nearly answered wrongly.
+    /// Changes prompts that are answered rightly by a small margin.
     #[serde(rename = "guided errors")]
     GuidedErrors,
 }
 
 impl Method {
-    /// All of them, in the order in which their finds count.
+    /// All methods, in the order in which their results count.
     pub const ALL: [Self; 7] = [
         Self::Drowning,
         Self::StateCollision,
@@ -110,7 +113,7 @@ impl Method {
         Self::GuidedErrors,
     ];
 
-    /// The word users see.
+    /// The name in messages and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Drowning => "drowning",
@@ -124,39 +127,39 @@ impl Method {
     }
 }
 
-/// Why there is nothing to search, or no witness to check.
+/// Why a search or a check cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum FalsifyError {
     /// The model cannot be opened.
     #[error(transparent)]
     Network(#[from] Box<NetworkError>),
-    /// Its config makes no sense, or the task does not fit it.
+    /// The config is invalid, or the task does not fit the model.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The task cannot be read.
+    /// The task cannot be parsed.
     #[error(transparent)]
     Task(#[from] TaskError),
     /// The model cannot be run.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// It does not fit the memory given.
+    /// The search needs more memory than its budget.
     #[error(transparent)]
     Memory(#[from] rung_nn::memory::TooLarge),
     /// A model that emits tokens before its answer.
     #[error("{name} emits a chain of thought before it answers; expected a model that answers in one forward pass")]
-    Thinks {
+    ChainOfThought {
         /// The model.
         name: String,
     },
-    /// Too long to be searched.
-    #[error("task: `{task}` has {found} tokens; expected at most {most}")]
+    /// The prompts of the task are too long.
+    #[error("task: `{task}` has {found} tokens; expected at most {max}")]
     TooLong {
         /// The task.
         task: String,
-        /// Its tokens.
+        /// Tokens per prompt.
         found: usize,
         /// The limit.
-        most: usize,
+        max: usize,
     },
     /// A method that does not apply to the stack.
     #[error("method: {} does not apply to {name}; expected {expected}", .method.name())]
@@ -165,116 +168,117 @@ pub enum FalsifyError {
         method: Method,
         /// The model.
         name: String,
-        /// What does.
+        /// The methods that apply.
         expected: String,
     },
-    /// The system refused.
+    /// A file cannot be read.
     #[error("{}: {reason}", .path.display())]
     System {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         reason: std::io::Error,
     },
-    /// A file that is no witness.
+    /// A file is not a witness.
     #[error("{}: no whole witness: {reason}", .path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What the reader met.
+        /// The error of the JSON parser.
         reason: String,
     },
 }
 
-/// How much may be spent.
+/// Limits of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchBudget {
     /// Time for all methods together.
     pub time: Duration,
     /// Bytes for the table of states.
     pub memory: u64,
-    /// Fixes every prompt that is drawn.
+    /// Seed of all sampled prompts.
     pub seed: u64,
-    /// This method alone.
+    /// Run only this method.
     pub only: Option<Method>,
-    /// Candidates for each method, so that a result does not depend on the machine's speed.
-    pub most: u64,
+    /// The largest number of candidates per method. Unlike `time` it gives the same result on every machine.
+    pub max_candidates: u64,
 }
 
 impl Default for SearchBudget {
     fn default() -> Self {
-        Self { time: Duration::from_mins(1), memory: 1 << 30, seed: 0, only: None, most: u64::MAX }
+        Self { time: Duration::from_mins(1), memory: 1 << 30, seed: 0, only: None, max_candidates: u64::MAX }
     }
 }
 
-/// Methods that run side by side, and the first in their order that has found something.
+/// The state of methods that run at the same time. A method's rank is its index in their order.
 struct MethodRace {
-    first: AtomicUsize,
-    /// From here on a method makes way for a find of one below it.
-    half: Instant,
+    /// The lowest rank of a method that has found a witness; `usize::MAX` if none has.
+    best_rank: AtomicUsize,
+    /// From this time on a method stops if one of higher rank has found a witness.
+    deadline: Instant,
 }
 
 impl MethodRace {
-    fn new(half: Instant) -> Self {
-        Self { first: AtomicUsize::new(usize::MAX), half }
+    fn new(deadline: Instant) -> Self {
+        Self { best_rank: AtomicUsize::new(usize::MAX), deadline }
     }
 
-    fn won_by(&self, place: usize) {
-        self.first.fetch_min(place, Ordering::Relaxed);
+    fn record_success(&self, rank: usize) {
+        self.best_rank.fetch_min(rank, Ordering::Relaxed);
     }
 
-    /// Whether the method at this place need not go on.
-    fn lost_for(&self, place: usize) -> bool {
-        match self.first.load(Ordering::Relaxed) {
+    /// Whether the method of this rank should stop because of another's success.
+    fn should_stop(&self, rank: usize) -> bool {
+        match self.best_rank.load(Ordering::Relaxed) {
             usize::MAX => false,
-            first => first < place || (first > place && Instant::now() >= self.half),
+            best => best < rank || (best > rank && Instant::now() >= self.deadline),
         }
     }
 }
 
-/// What tells a method to stop.
+/// Tells a method when to stop.
 pub struct Clock<'a> {
     end: Instant,
-    most: u64,
+    max_candidates: u64,
     method: Method,
-    /// Hears how many candidates were tried; says whether to go on.
+    /// Called with the number of candidates so far; returns whether to continue.
     watch: &'a (dyn Fn(Method, u64) -> bool + Sync),
     stopped: std::cell::Cell<bool>,
-    /// The other methods, and this one's place among them.
+    /// The other methods, and this one's rank.
     race: Option<(&'a MethodRace, usize)>,
 }
 
 impl Clock<'_> {
-    /// Reports how far the search is.
+    /// Reports the number of candidates so far.
     pub fn report_progress(&self, candidates: u64) {
-        if !(self.watch)(self.method, candidates) || candidates >= self.most {
+        if !(self.watch)(self.method, candidates) || candidates >= self.max_candidates {
             self.stopped.set(true);
         }
     }
 
-    /// Whether the time is over.
-    pub fn over(&self) -> bool {
-        let lost = || self.race.is_some_and(|(race, place)| race.lost_for(place));
-        self.stopped.get() || Instant::now() >= self.end || lost()
+    /// Whether the method should stop.
+    pub fn expired(&self) -> bool {
+        let outranked = || self.race.is_some_and(|(race, rank)| race.should_stop(rank));
+        self.stopped.get() || Instant::now() >= self.end || outranked()
     }
 }
 
-/// What one method did.
+/// What one method searched, and how much.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MethodReport {
     /// The method.
     pub method: Method,
-    /// How much it went through.
+    /// Number of candidates tried.
     pub candidates: u64,
-    /// Of what.
+    /// The unit of candidates, such as `prefixes`.
     pub what: &'static str,
-    /// How much there was, where that is known.
+    /// Number of all candidates, where it is known.
     pub total: Option<u64>,
-    /// Whether that was all there is.
+    /// Whether all candidates were tried.
     pub complete: bool,
-    /// Finds that the checker did not confirm.
+    /// Number of candidates that the search took for a witness and the checker did not.
     pub misled: u64,
-    /// What else there is to say.
+    /// Further information for the user.
     pub note: String,
 }
 
@@ -284,28 +288,28 @@ impl MethodReport {
     }
 }
 
-/// What a search came to.
+/// The result of a search.
 pub struct SearchResult {
-    /// The witness, if there is one.
+    /// The witness, if one was found.
     pub witness: Option<Witness>,
-    /// The task of the witness, where it is a smaller one than was asked about.
+    /// The model with the witness's task, if that is a smaller task than the one searched.
     pub smaller: Option<TargetModel>,
-    /// What was tried, in order, up to the method that found the witness.
-    pub tried: Vec<MethodReport>,
+    /// Reports of the methods, in order, up to the one that found the witness.
+    pub reports: Vec<MethodReport>,
 }
 
 impl SearchResult {
-    /// The method that found the witness, if there is one.
+    /// The method that found the witness.
     pub fn method(&self) -> Option<Method> {
-        self.witness.as_ref().and(self.tried.last()).map(|tried| tried.method)
+        self.witness.as_ref().and(self.reports.last()).map(|report| report.method)
     }
 }
 
-/// The methods for a target, in order.
+/// The methods that apply to a target, in order.
 fn methods(target: &TargetModel) -> Vec<Method> {
     let plan = &target.network.plan;
     let mut methods = Vec::new();
-    if target.bounded() {
+    if target.has_only_bounded_state() {
         methods.extend([Method::Drowning, Method::StateCollision]);
     }
     if sums::applies(target) {
@@ -314,18 +318,18 @@ fn methods(target: &TargetModel) -> Vec<Method> {
     if plan.layers.iter().flat_map(|layer| layer.mixers.iter()).any(|mixer| mixer.facts().block_selection().is_some()) {
         methods.push(Method::SummaryCollision);
     }
-    if plan.full_layers() > 0 && target.few_bits() {
+    if plan.full_layers() > 0 && target.is_rounded() {
         methods.push(Method::BorderSearch);
     }
-    let few = target.task().instances().is_some_and(|count| count <= errors::FEW);
+    let few = target.task().instance_count().is_some_and(|count| count <= errors::FEW);
     methods.push(if few { Method::EveryInstance } else { Method::GuidedErrors });
     methods
 }
 
-/// Searches a model for a failure. `watch` hears of progress and says whether to go on.
+/// Searches a model for a failure. `watch` is called with the progress and returns whether to continue.
 ///
 /// # Errors
-/// The model refuses its own task, or the method asked for does not apply.
+/// The model cannot run on its task, or the requested method does not apply.
 pub fn falsify(
     target: &TargetModel,
     budget: &SearchBudget,
@@ -339,37 +343,44 @@ pub fn falsify(
         }
         methods = vec![method];
     }
-    let needed = target.bytes_per_prompt().saturating_mul(u128::from(target::AT_ONCE));
-    let what = format!("the states of `{}`, {} at once,", target.network.name, target::AT_ONCE);
+    let needed = target.bytes_per_prompt().saturating_mul(u128::from(target::CONCURRENT_BATCHES));
+    let what = format!("the states of `{}`, {} at once,", target.network.name, target::CONCURRENT_BATCHES);
     rung_nn::memory::check(what, needed, Some(budget.memory))?;
     let started = Instant::now();
-    let clock = |method, end| Clock { end, most: budget.most, method, watch, stopped: false.into(), race: None };
+    let clock = |method, end| Clock {
+        end,
+        max_candidates: budget.max_candidates,
+        method,
+        watch,
+        stopped: false.into(),
+        race: None,
+    };
     let race = MethodRace::new(started + budget.time / 2);
-    let run = |(place, method): (usize, Method)| {
-        let clock = Clock { race: Some((&race, place)), ..clock(method, started + budget.time) };
-        let outcome = attempt(target, method, budget, &clock);
+    let run = |(rank, method): (usize, Method)| {
+        let clock = Clock { race: Some((&race, rank)), ..clock(method, started + budget.time) };
+        let outcome = run_method(target, method, budget, &clock);
         if matches!(outcome, Ok((Some(_), _))) {
-            race.won_by(place);
+            race.record_success(rank);
         }
         outcome
     };
-    let outcomes = parallel::all_at_once(methods.iter().copied().enumerate(), run);
-    let mut tried = Vec::new();
+    let outcomes = parallel::map_on_own_threads(methods.iter().copied().enumerate(), run);
+    let mut reports = Vec::new();
     for outcome in outcomes {
-        let (found, done) = outcome?;
-        let method = done.method;
-        tried.push(done);
-        if let Some(witness) = found {
-            let left = budget.time.saturating_sub(started.elapsed()).max(budget.time / 4);
+        let (witness, report) = outcome?;
+        let method = report.method;
+        reports.push(report);
+        if let Some(witness) = witness {
+            let time_left = budget.time.saturating_sub(started.elapsed()).max(budget.time / 4);
             let (witness, smaller) =
-                simplest_witness(target, witness, budget, &|| clock(method, Instant::now() + left / 4))?;
-            return Ok(SearchResult { witness: Some(witness), smaller, tried });
+                shrink_witness(target, witness, budget, &|| clock(method, Instant::now() + time_left / 4))?;
+            return Ok(SearchResult { witness: Some(witness), smaller, reports });
         }
     }
-    Ok(SearchResult { witness: None, smaller: None, tried })
+    Ok(SearchResult { witness: None, smaller: None, reports })
 }
 
-fn attempt(
+fn run_method(
     target: &TargetModel,
     method: Method,
     budget: &SearchBudget,
@@ -381,9 +392,9 @@ fn attempt(
         Method::IntegerRelation => sums::relations(target, budget, clock),
         Method::SummaryCollision => view::summaries(target, budget, clock),
         Method::BorderSearch if decomposition::small_enough(target) => {
-            let (found, tried) = decomposition::decompose(target, clock)?;
-            if found.is_some() || clock.over() {
-                return Ok((found, tried));
+            let (witness, report) = decomposition::decompose(target, clock)?;
+            if witness.is_some() || clock.expired() {
+                return Ok((witness, report));
             }
             view::border(target, budget, clock, false)
         }
@@ -392,8 +403,8 @@ fn attempt(
     }
 }
 
-/// The witness, shrunk: for a wrong answer, in the smallest task that has one.
-fn simplest_witness<'a>(
+/// Shrinks a witness. A wrong answer is first searched for in smaller tasks.
+fn shrink_witness<'a>(
     target: &TargetModel,
     witness: Witness,
     budget: &SearchBudget,
@@ -403,16 +414,16 @@ fn simplest_witness<'a>(
         return Ok((witness, None));
     }
     if witness.inputs.len() == 1 {
-        let whole = clock();
+        let total_clock = clock();
         for spec in shrink::smaller_tasks(target.task()) {
-            if whole.over() {
+            if total_clock.expired() {
                 break;
             }
-            let asked = target.kept.map_or(RequestedPrecision::Own, RequestedPrecision::Exactly);
-            let Ok(smaller) = TargetModel::open(target.origin.clone(), Some(&spec), asked) else { continue };
-            let brief = Clock { end: Instant::now() + budget.time / 16, ..clock() };
-            let (found, _) = errors::errors(&smaller, budget, &brief)?;
-            if let Some(witness) = found {
+            let precision = target.precision.map_or(RequestedPrecision::Own, RequestedPrecision::Exactly);
+            let Ok(smaller) = TargetModel::open(target.origin.clone(), Some(&spec), precision) else { continue };
+            let task_clock = Clock { end: Instant::now() + budget.time / 16, ..clock() };
+            let (witness, _) = errors::errors(&smaller, budget, &task_clock)?;
+            if let Some(witness) = witness {
                 return Ok((shrink::shrink(&smaller, witness, budget, &clock())?, Some(smaller)));
             }
         }
@@ -425,18 +436,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_find_ends_what_stands_below_and_later_what_stands_above() {
+    fn a_success_stops_methods_after_it_at_once_and_those_before_it_at_the_deadline() {
         let now = Instant::now();
         let race = MethodRace::new(now + Duration::from_hours(1));
-        assert!((0..3).all(|place| !race.lost_for(place)));
-        race.won_by(1);
-        assert_eq!([0, 1, 2].map(|place| race.lost_for(place)), [false, false, true]);
-        race.won_by(2);
-        assert_eq!([0, 1, 2].map(|place| race.lost_for(place)), [false, false, true]);
-        race.won_by(0);
-        assert_eq!([0, 1, 2].map(|place| race.lost_for(place)), [false, true, true]);
-        let late = MethodRace::new(now);
-        late.won_by(1);
-        assert_eq!([0, 1, 2].map(|place| late.lost_for(place)), [true, false, true]);
+        assert!((0..3).all(|rank| !race.should_stop(rank)));
+        race.record_success(1);
+        assert_eq!([0, 1, 2].map(|rank| race.should_stop(rank)), [false, false, true]);
+        race.record_success(2);
+        assert_eq!([0, 1, 2].map(|rank| race.should_stop(rank)), [false, false, true]);
+        race.record_success(0);
+        assert_eq!([0, 1, 2].map(|rank| race.should_stop(rank)), [false, true, true]);
+        let after_deadline = MethodRace::new(now);
+        after_deadline.record_success(1);
+        assert_eq!([0, 1, 2].map(|rank| after_deadline.should_stop(rank)), [true, false, true]);
     }
 }

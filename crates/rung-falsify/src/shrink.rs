@@ -1,48 +1,49 @@
-//! Making a witness plain: the same failure with as little in it as possible.
+//! Shrinks a witness: a simpler one with the same failure.
 //!
-//! In the manner of property testing: each token that is the same in all inputs is replaced by the first of its alphabet, each difference
-//! between two inputs is taken back, and what still is a witness stays. Prompts of a task are all equally long, so a smaller
-//! prompt is one of a smaller task: for compositions, one question about smaller tables, where the model can be asked about those.
+//! As in property testing, each token that is the same in all inputs is replaced by an earlier one of its alphabet, and each difference
+//! between two inputs is removed; a change stays if the result is still a witness. All prompts of a task have the same length, so a
+//! shorter prompt needs a smaller task: for function composition, one question about smaller tables, if the model fits them.
 
 use rung_theory::task::AnyTask;
 use rung_theory::task::funccomp::{FuncComp, Order};
 
 use super::alphabet::Alphabet;
-use super::check::write_down;
+use super::check::build_witness;
 use super::target::TargetModel;
 use super::witness::Witness;
 use super::{Clock, FalsifyError, SearchBudget};
 
-/// Tries of one shrinking.
-const TRIES: usize = 2000;
+/// The largest number of changes that are tried.
+const MAX_TRIES: usize = 2000;
 
-/// The simplest_witness witness that single changes lead to.
+/// Applies single changes until none gives a simpler witness.
 ///
 /// # Errors
-/// The model refuses its own task.
+/// The model cannot run on its task.
 pub fn shrink(
     target: &TargetModel,
     witness: Witness,
     budget: &SearchBudget,
     clock: &Clock<'_>,
 ) -> Result<Witness, FalsifyError> {
-    let alphabet = Alphabet::of(target.task(), budget.seed);
+    let alphabet = Alphabet::sample(target.task(), budget.seed);
     let (mut best, mut tries, fields) = (witness, 0, alphabet.fields);
     let length = target.task().length();
     loop {
         let before = best.inputs.clone();
         for position in 0..length {
-            for inputs in simpler(&alphabet, &best.inputs, position * fields..(position + 1) * fields, position) {
+            let ids = position * fields..(position + 1) * fields;
+            for inputs in simpler_inputs(&alphabet, &best.inputs, ids, position) {
                 tries += 1;
-                if tries > TRIES || clock.over() {
+                if tries > MAX_TRIES || clock.expired() {
                     return Ok(best);
                 }
-                // What is left must be of the same kind: a collision of states stays one.
-                if let Ok(found) = write_down(target, &inputs, best.question)?
-                    && found.state.is_some() == best.state.is_some()
-                    && found.blind.len() >= best.blind.len()
+                // A collision of states must stay one, and no token may begin to see the difference.
+                if let Ok(simpler) = build_witness(target, &inputs, best.question)?
+                    && simpler.state.is_some() == best.state.is_some()
+                    && simpler.blind.len() >= best.blind.len()
                 {
-                    best = found;
+                    best = simpler;
                     break;
                 }
             }
@@ -53,26 +54,26 @@ pub fn shrink(
     }
 }
 
-/// Inputs that are plainer at one position, the simplest_witness first.
-fn simpler(
+/// Inputs that are simpler at one position, whose ids are `ids`; the simplest first.
+fn simpler_inputs(
     alphabet: &Alphabet,
     inputs: &[Vec<u32>],
-    at: std::ops::Range<usize>,
+    ids: std::ops::Range<usize>,
     position: usize,
 ) -> Vec<Vec<Vec<u32>>> {
-    let written = |tokens: &[&[u32]]| -> Vec<Vec<u32>> {
-        let mut next = inputs.to_vec();
-        for (input, token) in next.iter_mut().zip(tokens) {
-            input[at.clone()].copy_from_slice(token);
+    let with_token = |token: &[u32]| -> Vec<Vec<u32>> {
+        let mut changed = inputs.to_vec();
+        for input in &mut changed {
+            input[ids.clone()].copy_from_slice(token);
         }
-        next
+        changed
     };
-    let now: Vec<&[u32]> = inputs.iter().map(|input| &input[at.clone()]).collect();
-    if now.windows(2).any(|pair| pair[0] != pair[1]) {
-        return now.iter().map(|token| written(&vec![*token; inputs.len()])).collect();
+    let tokens: Vec<&[u32]> = inputs.iter().map(|input| &input[ids.clone()]).collect();
+    if tokens.windows(2).any(|pair| pair[0] != pair[1]) {
+        return tokens.iter().map(|token| with_token(token)).collect();
     }
-    let below = alphabet.at(position).iter().take_while(|token| token[..] < *now[0]).take(3);
-    below.map(|token| written(&vec![&token[..]; inputs.len()])).collect()
+    let smaller_tokens = alphabet.at(position).iter().take_while(|token| token[..] < *tokens[0]).take(3);
+    smaller_tokens.map(|token| with_token(token)).collect()
 }
 
 /// The task with one question about smaller tables, the smallest first.
@@ -83,7 +84,7 @@ pub fn smaller_tasks(task: &dyn AnyTask) -> Vec<String> {
     };
     let m = task.sizes()[0];
     let smaller = (1..=m)
-        .filter_map(|m| FuncComp::new(m, task.branches(), Order::Hard, 1, task.mixed()).ok())
+        .filter_map(|m| FuncComp::new(m, task.parts_per_table(), Order::Hard, 1, task.mixed()).ok())
         .map(|smaller| smaller.with_listing(task.listing()));
     smaller.map(|small| small.to_string()).filter(|spec| *spec != task.to_string()).collect()
 }

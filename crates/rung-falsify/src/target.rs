@@ -1,8 +1,8 @@
-//! The model under suspicion, and how it is run.
+//! The model that is searched for failures, and how it is run.
 //!
-//! A [`TargetModel`] is a network with the task it is asked about, together with all that is needed to have it again: the folder it came from,
-//! or the config and seed of an untrained one, the bits it is kept in, and a fingerprint of its weights. A [`Runner`] is one thread's
-//! way to run it, in whatever form a search likes: whole prompts, or many of them token by token from common states.
+//! A [`TargetModel`] is a network with a task, together with everything that is needed to open it again: its folder, or the config of an
+//! untrained model; the precision of its states; and a fingerprint of its weights. A [`Runner`] runs it on one thread: on complete prompts,
+//! or on many continuations from common states.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -21,19 +21,19 @@ use rung_train::run::RunConfig;
 use rung_train::run::source::IdMapping;
 use rung_train::strict;
 
-/// The longest prompts that are searched.
-pub const MOST_TOKENS: usize = 1 << 16;
+/// Tasks with longer prompts are refused.
+pub const MAX_TOKENS: usize = 1 << 16;
 
-/// More bytes than the weights and one prompt of an untrained model may take, wherever the model comes from.
-const MOST_BYTES: u64 = 1 << 30;
+/// The largest memory of the weights and one prompt of an untrained model.
+const MAX_BYTES: u64 = 1 << 30;
 
-/// Shares of the memory: batches of prompts that all methods together have under way.
-pub(super) const AT_ONCE: u64 = 8;
+/// Number of batches that all methods together run at the same time; each gets an equal share of the memory.
+pub(super) const CONCURRENT_BATCHES: u64 = 8;
 
-/// Prompts that are run to find the largest number.
-const LOOKED_AT: u64 = 8;
+/// Number of prompts that are run to find the range of states and streams.
+const RANGE_PROMPTS: u64 = 8;
 
-/// Where a model comes from.
+/// How to get the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Origin {
@@ -44,203 +44,203 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Refuses an untrained model whose weights or whose work on one prompt take more than so many bytes, before any is taken. The
-    /// weights of a folder are in its files, and compared with them when it is opened.
+    /// Refuses an untrained model whose weights and activations on one prompt need more than `max_bytes`, before they are allocated. For a
+    /// folder, the size of the weights is checked against its files when it is opened.
     ///
     /// # Errors
-    /// The config makes no sense, or asks for more.
-    pub fn check_memory(&self, most: u64) -> Result<(), FalsifyError> {
+    /// The config is invalid or needs more memory.
+    pub fn check_memory(&self, max_bytes: u64) -> Result<(), FalsifyError> {
         let Self::Fresh(config) = self else { return Ok(()) };
         let run = config.resolve()?;
         let bytes = run
-            .weights
+            .weight_count
             .saturating_mul(4)
-            .saturating_add(Footprint::new(&run.plan, &run.model).running_bytes(run.longest));
-        Ok(memory::check(format!("one prompt of `{}`", run.plan.outline()), bytes, Some(most))?)
+            .saturating_add(Footprint::new(&run.plan, &run.model).inference_bytes(run.max_tokens));
+        Ok(memory::check(format!("one prompt of `{}`", run.plan.outline()), bytes, Some(max_bytes))?)
     }
 }
 
-/// Bits that numbers are kept in, evenly spaced over a range. Where a bounded state is all that passes between tokens, it alone is
-/// rounded: what a token works with is its own affair.
+/// Rounding of numbers to evenly spaced values over a range. In stacks where only a bounded state passes between tokens, only the state is
+/// rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StatePrecision {
-    /// Bits of a number.
+    /// Bits per number.
     pub bits: u32,
-    /// The largest size of a number of a state.
+    /// States are in the range from minus this to plus this.
     pub state: f64,
-    /// The largest size of a number that goes from layer to layer or is cached; none if those are left as they are.
-    #[serde(deserialize_with = "strict::required")]
+    /// The same for numbers that pass between layers or are cached; `None` if those are not rounded.
+    #[serde(deserialize_with = "strict::required_option")]
     pub message: Option<f64>,
 }
 
 impl StatePrecision {
-    fn precision(self) -> Precision {
+    fn to_model_precision(self) -> Precision {
         let rounding = |range| Rounding { bits: self.bits, range };
         Precision { state: Some(rounding(self.state)), message: self.message.map(rounding) }
     }
 }
 
-/// The precision that a model is run in.
+/// The precision that a caller asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum RequestedPrecision {
-    /// Its own.
+    /// The precision that the model was trained with.
     #[default]
     Own,
-    /// So many bits, over a range or over the smallest power of two above what some prompts leave behind.
+    /// Bits per number, and the range; by default the smallest power of two above all numbers of a few prompts.
     Bits(u32, Option<f64>),
-    /// Exactly this.
+    /// Bits and both ranges.
     Exactly(StatePrecision),
 }
 
-/// A network and the task it is asked about.
+/// A network, its precision and the task it is searched on.
 pub struct TargetModel {
-    /// Where it comes from.
+    /// How to get the model.
     pub origin: Origin,
     /// The network.
     pub network: Network<f32>,
-    /// Bits that were asked for here; none if the network is taken as it is.
-    pub kept: Option<StatePrecision>,
-    /// A hash of its stack, its config and its weights.
+    /// The requested rounding; `None` if the network has its own precision.
+    pub precision: Option<StatePrecision>,
+    /// A hash of the stack, the config and the weights.
     pub fingerprint: String,
     task: Box<dyn AnyTask>,
-    fit: IdMapping,
+    id_mapping: IdMapping,
 }
 
 impl TargetModel {
-    /// Opens a model for a task, or for its own, in the precision asked for.
+    /// Opens a model for a task (by default its own) in the requested precision.
     ///
     /// # Errors
-    /// There is no such model, it is no single forward pass, or the task does not fit it.
-    pub fn open(origin: Origin, task: Option<&str>, asked: RequestedPrecision) -> Result<Self, FalsifyError> {
+    /// The model cannot be opened, emits a chain of thought, or does not fit the task.
+    pub fn open(origin: Origin, task: Option<&str>, requested: RequestedPrecision) -> Result<Self, FalsifyError> {
         let network = match &origin {
             Origin::Fresh(config) => {
-                origin.check_memory(MOST_BYTES)?;
+                origin.check_memory(MAX_BYTES)?;
                 initial_network(&config.resolve()?)?
             }
             Origin::Folder(path) => Network::open(path).map_err(Box::new)?,
         };
-        Self::of(network, origin, task, asked)
+        Self::from_network(network, origin, task, requested)
     }
 
-    /// A network that is open already, and where it can be had again.
+    /// A target from a network that is open already, and how to get it again.
     ///
     /// # Errors
     /// As [`TargetModel::open`].
-    pub fn of(
+    pub fn from_network(
         network: Network<f32>,
         origin: Origin,
         task: Option<&str>,
-        asked: RequestedPrecision,
+        requested: RequestedPrecision,
     ) -> Result<Self, FalsifyError> {
         if network.chain_of_thought().is_some() {
-            return Err(FalsifyError::Thinks { name: network.name.clone() });
+            return Err(FalsifyError::ChainOfThought { name: network.name.clone() });
         }
         let task = match task {
             Some(text) => task::parse(text)?,
             None => task::parse(&network.task()?.spec())?,
         };
         let found = task.length();
-        if found > MOST_TOKENS {
-            return Err(FalsifyError::TooLong { task: task.spec(), found, most: MOST_TOKENS });
+        if found > MAX_TOKENS {
+            return Err(FalsifyError::TooLong { task: task.spec(), found, max: MAX_TOKENS });
         }
-        let fit = IdMapping::new("--task", &*task, &network.task()?.fields(), network.config.classes as u32)?;
+        let id_mapping = IdMapping::new("--task", &*task, &network.task()?.fields(), network.config.classes as u32)?;
         let fingerprint = fingerprint(&network);
-        let mut target = Self { origin, network, kept: None, fingerprint, task, fit };
-        target.kept = match asked {
+        let mut target = Self { origin, network, precision: None, fingerprint, task, id_mapping };
+        target.precision = match requested {
             RequestedPrecision::Own => None,
-            RequestedPrecision::Bits(bits, Some(range)) => Some(target.spaced(bits, range, range)),
+            RequestedPrecision::Bits(bits, Some(range)) => Some(target.state_precision(bits, range, range)),
             RequestedPrecision::Bits(bits, None) => {
                 let (state, message) = target.ranges()?;
-                Some(target.spaced(bits, state, message))
+                Some(target.state_precision(bits, state, message))
             }
-            RequestedPrecision::Exactly(kept) => Some(kept),
+            RequestedPrecision::Exactly(precision) => Some(precision),
         };
-        if let Some(kept) = target.kept {
-            target.network.set_precision(kept.precision())?;
+        if let Some(precision) = target.precision {
+            target.network.set_precision(precision.to_model_precision())?;
         }
-        // Whatever refuses this task (learned positions, say) refuses it now.
+        // Run one prompt, so that a model that cannot run on this task (too few learned positions, say) fails here.
         let mut prompt = Prompt::new();
         target.task().prompt(&mut seeded(0), &mut prompt);
-        Runner::new(&target).views(prompt.tokens(), 1, None)?;
+        Runner::new(&target).outputs(prompt.tokens(), 1, None)?;
         Ok(target)
     }
 
-    /// Bytes that a search takes for each prompt that it runs, of those it runs side by side.
+    /// Bytes of memory per prompt of a batch.
     pub fn bytes_per_prompt(&self) -> u128 {
         state_bytes(&self.network.plan, self.task().length())
     }
 
-    /// How many prompts a thread may run at once in its share of the memory given: at least one, at most `most`. The same on every
-    /// machine, so that a search finds the same.
-    pub(super) fn rows(&self, memory: u64, most: u64) -> u64 {
-        let share = u128::from(memory / AT_ONCE);
-        u64::try_from(share / self.bytes_per_prompt().max(1)).unwrap_or(most).clamp(1, most)
+    /// Prompts per batch in one batch's share of the memory: at least one, at most `max`. It does not depend on the machine, so that a
+    /// search gives the same result everywhere.
+    pub(super) fn rows(&self, memory: u64, max: u64) -> u64 {
+        let share = u128::from(memory / CONCURRENT_BATCHES);
+        u64::try_from(share / self.bytes_per_prompt().max(1)).unwrap_or(max).clamp(1, max)
     }
 
-    /// The task it is asked about.
+    /// The task that is searched.
     pub fn task(&self) -> &dyn AnyTask {
         &*self.task
     }
 
-    /// Ids of a token.
+    /// Ids per token.
     pub fn fields(&self) -> usize {
         self.task().fields().len()
     }
 
-    /// Bits of a number of the state: as asked for here, as the network was trained with, or the machine's.
+    /// Bits per number of the state: as requested, as the network was trained with, or 32.
     pub fn state_bits(&self) -> u32 {
         self.network.config.precision.state.map_or(32, |rounding| rounding.bits)
     }
 
-    /// Whether states and messages are kept in few bits.
-    pub fn few_bits(&self) -> bool {
+    /// Whether states are rounded.
+    pub fn is_rounded(&self) -> bool {
         self.network.config.precision.state.is_some()
     }
 
-    /// Whether a bounded state is all that passes from token to token.
-    pub fn bounded(&self) -> bool {
+    /// Whether nothing but a bounded state passes from token to token.
+    pub fn has_only_bounded_state(&self) -> bool {
         self.network.config.causal && self.network.plan.full_layers() == 0
     }
 
-    /// The target at a position of a prompt, by the oracle; none if the tokens are no prompt or nothing is asked there.
+    /// The right answer at a position, by the task's oracle; `None` if the tokens are not a prompt or the position has no question.
     pub fn answer(&self, tokens: &[u32], question: usize) -> Option<u32> {
         let targets = self.task().oracle(tokens).ok()?;
         targets.get(question).copied().filter(|label| *label != task::NO_TARGET)
     }
 
-    /// Where a prompt asks for the last time.
+    /// The position of the last question.
     pub fn question(&self) -> usize {
         let mut prompt = Prompt::new();
         self.task().prompt(&mut seeded(0), &mut prompt);
         prompt.questions().map(|(position, _, _)| position).last().unwrap_or(prompt.len() - 1)
     }
 
-    fn spaced(&self, bits: u32, state: f64, message: f64) -> StatePrecision {
-        StatePrecision { bits, state, message: (!self.bounded()).then_some(message) }
+    fn state_precision(&self, bits: u32, state: f64, message: f64) -> StatePrecision {
+        StatePrecision { bits, state, message: (!self.has_only_bounded_state()).then_some(message) }
     }
 
-    /// Powers of two above every number that some prompts leave in a state, and in a stream.
+    /// Powers of two above every number of the states, and of the streams, of a few prompts.
     fn ranges(&self) -> Result<(f64, f64), ModelError> {
         let (runner, mut prompt) = (Runner::new(self), Prompt::new());
-        let largest =
-            |largest: f32, numbers: &[f32]| numbers.iter().fold(largest, |most, number| most.max(number.abs()));
+        let largest = |largest: f32, numbers: &[f32]| numbers.iter().fold(largest, |max, number| max.max(number.abs()));
         let (mut state, mut stream) = (0.0, 0.0);
-        for seed in 0..LOOKED_AT {
+        for seed in 0..RANGE_PROMPTS {
             self.task().prompt(&mut seeded(seed), &mut prompt);
             state = largest(state, &runner.numbers(&runner.state(prompt.tokens(), 1, None)?));
-            let views = runner.views(prompt.tokens(), 1, None)?;
-            stream = views.layers.iter().fold(stream, |most, layer| largest(most, layer));
+            let outputs = runner.outputs(prompt.tokens(), 1, None)?;
+            stream = outputs.layers.iter().fold(stream, |max, layer| largest(max, layer));
         }
-        // A hair below the power of two is at it, once rounded.
-        let above = |largest: f32| (f64::from(largest) * 1.001).max(1e-6).log2().floor().exp2() * 2.0;
-        Ok((above(state), above(stream.max(state))))
+        // The factor keeps a number just below a power of two from being rounded up to it.
+        let power_above = |largest: f32| (f64::from(largest) * 1.001).max(1e-6).log2().floor().exp2() * 2.0;
+        Ok((power_above(state), power_above(stream.max(state))))
     }
 }
 
-fn fingerprint(network: &Network<f32>) -> String {
+/// A hash of a network's stack, its config and its weights.
+pub fn fingerprint(network: &Network<f32>) -> String {
     let mut hash = Hash::new().with(network.plan.to_stack().to_string().as_bytes());
-    // Norms, positions, rounding and the like make another model of the same weights.
+    // The same weights with another norm, position encoding or rounding are another model.
     hash = hash.with(format!("{:?}", network.config).as_bytes());
     for (id, entry) in network.weights.entries() {
         hash = hash.with(entry.name.as_bytes()).with(&[0]);
@@ -251,17 +251,17 @@ fn fingerprint(network: &Network<f32>) -> String {
     hash.text()
 }
 
-/// What a span of tokens left behind at every layer, `[rows, time, ..]` each.
+/// The streams and logits of a batch of token spans, `[rows, time, ..]` each.
 pub struct SpanOutputs {
-    /// The stream as embedded and after every layer.
+    /// The embedding, then the stream after every layer.
     pub layers: Vec<Vec<f32>>,
-    /// Scores of all classes.
+    /// Logits of all classes.
     pub scores: Vec<f32>,
-    /// Tokens of a row.
+    /// Tokens per row.
     pub time: usize,
-    /// Numbers of a token's stream.
+    /// Width of the stream.
     pub width: usize,
-    /// Classes.
+    /// Number of classes.
     pub classes: usize,
 }
 
@@ -271,74 +271,75 @@ impl SpanOutputs {
         &self.layers[layer][(row * self.time + position) * self.width..][..self.width]
     }
 
-    /// A token's scores.
+    /// The logits of one token.
     pub fn scores(&self, row: usize, position: usize) -> &[f32] {
         &self.scores[(row * self.time + position) * self.classes..][..self.classes]
     }
 
-    /// A hash of some tokens of a row at all layers.
+    /// A hash of the streams of some tokens of a row at all layers.
     pub fn signature(&self, row: usize, positions: &Range<usize>) -> u64 {
         let layers = (0..self.layers.len()).flat_map(|layer| positions.clone().map(move |position| (layer, position)));
-        mixed(layers.flat_map(|(layer, position)| self.stream(layer, row, position)))
+        hash_numbers(layers.flat_map(|(layer, position)| self.stream(layer, row, position)))
     }
 }
 
-/// A hash of numbers; minus zero is zero.
-fn mixed<'a>(numbers: impl Iterator<Item = &'a f32>) -> u64 {
+/// A hash of numbers, the same for 0.0 and -0.0.
+fn hash_numbers<'a>(numbers: impl Iterator<Item = &'a f32>) -> u64 {
     let step = |hash: u64, number: &f32| {
         (hash ^ u64::from((number + 0.0).to_bits())).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
     };
     splitmix64(numbers.fold(0, step))
 }
 
-/// The first of the largest scores.
-pub fn best(scores: &[f32]) -> u32 {
+/// The class of the largest logit; the first of equal ones.
+pub fn argmax(scores: &[f32]) -> u32 {
     (0..scores.len()).fold(0, |best, class| if scores[class] > scores[best] { class } else { best }) as u32
 }
 
-/// One thread's way to run a target.
+/// Runs a target on one thread.
 pub struct Runner<'a> {
     target: &'a TargetModel,
     ops: Native<f32>,
 }
 
 impl<'a> Runner<'a> {
-    /// For one thread.
+    /// A runner for the current thread.
     pub fn new(target: &'a TargetModel) -> Self {
         Self { target, ops: target.network.executor() }
     }
 
-    fn translated(&self, tokens: &[u32]) -> Vec<u32> {
+    /// The task's ids as the model's.
+    fn translate(&self, tokens: &[u32]) -> Vec<u32> {
         let mut tokens = tokens.to_vec();
-        self.target.fit.translate(&mut tokens);
+        self.target.id_mapping.translate(&mut tokens);
         tokens
     }
 
-    /// The state after some rows of tokens, going on from another.
+    /// The state after some rows of tokens, continuing from the state `from`.
     ///
     /// # Errors
-    /// The model refuses the tokens.
+    /// The model cannot run on the tokens.
     pub fn state(
         &self,
         tokens: &[u32],
         rows: usize,
         from: Option<&ModelState<Tensor<f32>>>,
     ) -> Result<ModelState<Tensor<f32>>, ModelError> {
-        Ok(self.target.network.model.forward(&self.ops, &self.translated(tokens), rows, from)?.1)
+        Ok(self.target.network.model.forward(&self.ops, &self.translate(tokens), rows, from)?.1)
     }
 
-    /// Streams and scores of some rows of tokens, going on from a state.
+    /// Streams and logits of some rows of tokens, continuing from the state `from`.
     ///
     /// # Errors
-    /// The model refuses the tokens.
-    pub fn views(
+    /// The model cannot run on the tokens.
+    pub fn outputs(
         &self,
         tokens: &[u32],
         rows: usize,
         from: Option<&ModelState<Tensor<f32>>>,
     ) -> Result<SpanOutputs, ModelError> {
         let (ops, model) = (&self.ops, &self.target.network.model);
-        let streams = model.streams_after(ops, &self.translated(tokens), rows, from)?;
+        let streams = model.streams_from_state(ops, &self.translate(tokens), rows, from)?;
         let scores = streams.last().map(|last| ops.values(&model.read_out(ops, last))).unwrap_or_default();
         Ok(SpanOutputs {
             layers: streams.iter().map(|stream| ops.values(stream)).collect(),
@@ -349,28 +350,32 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// The same states in other rows: row `rows[i]` becomes row i.
-    pub fn fork(&self, state: &ModelState<Tensor<f32>>, rows: &[usize]) -> ModelState<Tensor<f32>> {
-        let pick = |tensor: &Tensor<f32>| {
+    /// A state whose row i is row `rows[i]` of the given state. Rows may repeat.
+    pub fn select_rows(&self, state: &ModelState<Tensor<f32>>, rows: &[usize]) -> ModelState<Tensor<f32>> {
+        let select = |tensor: &Tensor<f32>| {
             let mut shape = self.ops.shape(tensor).to_vec();
             let width = shape[1..].iter().product();
             let flat = self.ops.gather_rows(&self.ops.reshape(tensor, &[shape[0], width]), rows);
             shape[0] = rows.len();
             self.ops.reshape(&flat, &shape)
         };
-        let fork = |state: &State<Tensor<f32>>| State {
-            seen: state.seen,
-            tensors: std::array::from_fn(|slot| state.tensors[slot].as_ref().map(pick)),
+        let select_state = |state: &State<Tensor<f32>>| State {
+            past_len: state.past_len,
+            tensors: std::array::from_fn(|slot| state.tensors[slot].as_ref().map(select)),
             shared: None,
         };
-        ModelState { seen: state.seen, batch: rows.len(), states: state.states.iter().map(fork).collect() }
+        ModelState {
+            past_len: state.past_len,
+            batch: rows.len(),
+            states: state.states.iter().map(select_state).collect(),
+        }
     }
 
     /// A hash of each row of a state.
     pub fn signatures(&self, state: &ModelState<Tensor<f32>>) -> Vec<u64> {
         let tensors: Vec<Vec<f32>> = self.tensors(state).collect();
         let row = |row: usize| {
-            mixed(tensors.iter().flat_map(|values| {
+            hash_numbers(tensors.iter().flat_map(|values| {
                 let width = values.len() / state.batch;
                 &values[row * width..][..width]
             }))
@@ -378,7 +383,7 @@ impl<'a> Runner<'a> {
         (0..state.batch).map(row).collect()
     }
 
-    /// All numbers of a state; of one row, in the order of layers.
+    /// All numbers of a state, in the order of layers.
     pub fn numbers(&self, state: &ModelState<Tensor<f32>>) -> Vec<f32> {
         self.tensors(state).flatten().map(|number| number + 0.0).collect()
     }

@@ -1,4 +1,4 @@
-//! A failure that can be held in the hand: the file that says it, so that anyone can check.
+//! The file format of a witness, so that anyone can check a failure.
 //!
 //! ```json
 //! {
@@ -7,20 +7,20 @@
 //!             "fingerprint": "6c62.."},
 //!   "task": "funccomp{hops=1,m=8,..}",
 //!   "inputs": [[0, 8, ..], [0, 8, ..]],      two prompts with different answers, or one that is answered wrongly
-//!   "question": 9,                           the token whose answer is meant
+//!   "question": 9,                           the position of the question
 //!   "answers": [3, 5],                       by the oracle of the task
 //!   "outputs": [1, 1],                       by the model
-//!   "scores": [[..], [..]],                  at the question, to the bit
+//!   "scores": [[..], [..]],                  logits at the question, to the bit
 //!   "border": 8,                             from this token on the inputs are the same, and the state too, if there is one
-//!   "state": [..],                           what both prompts leave behind there, if that is a state of fixed size
-//!   "blind": [8, 9],                         tokens whose streams are the same after every layer
-//!   "decomposition": null,                   the sets of the lower bound, where they were built
-//!   "digest": ".."                           of all of the above
+//!   "state": [..],                           the state of both prompts before the border, if the stack has only a bounded state
+//!   "blind": [8, 9],                         positions whose streams are the same after every layer
+//!   "decomposition": null,                   the sets of the lower bound's proof, if they were built
+//!   "digest": ".."                           hash of all of the above
 //! }
 //! ```
 //!
-//! The checker is given where the model comes from, its bits, the task, the prompts, the question and the first tables of the sets, and
-//! computes the rest. How a witness was found is not in it: that cannot be computed from the prompts.
+//! The checker takes the model's origin and precision, the task, the prompts, the question and the first tables of the sets from the file,
+//! and computes everything else. The search method is not in the file, since it cannot be computed from the prompts.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -34,24 +34,24 @@ use super::decomposition::Decomposition;
 use super::target::{Origin, StatePrecision};
 use rung_train::strict;
 
-/// The format that is written and read. Format 1 also named the search that had found the witness.
+/// The format that is written and read. Format 1 also had the search method.
 pub const FORMAT: u32 = 2;
 
-/// More bytes than a witness has.
-const MOST_BYTES: u64 = 1 << 26;
+/// Larger files are refused.
+const MAX_BYTES: u64 = 1 << 26;
 
-/// The model that a witness is about.
+/// The model of a witness.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelDescription {
-    /// What it is called.
+    /// Name of the network.
     pub name: String,
-    /// Where it comes from.
+    /// How to get the model.
     pub origin: Origin,
-    /// Bits that were asked for.
-    #[serde(deserialize_with = "strict::optional_object")]
-    pub kept: Option<StatePrecision>,
-    /// A hash of its stack, its config and its weights.
+    /// The requested rounding; null for the model's own precision.
+    #[serde(rename = "kept", deserialize_with = "strict::optional_object")]
+    pub precision: Option<StatePrecision>,
+    /// A hash of the stack, the config and the weights.
     pub fingerprint: String,
 }
 
@@ -68,23 +68,23 @@ pub struct Witness {
     pub task: String,
     /// One prompt or two, in the ids of the task.
     pub inputs: Vec<Vec<u32>>,
-    /// The position whose answer is meant.
+    /// The position of the question.
     pub question: usize,
-    /// What the oracle says, for each input.
+    /// The right answer for each input, by the task's oracle.
     pub answers: Vec<u32>,
-    /// What the model says.
+    /// The model's answer for each input.
     pub outputs: Vec<u32>,
-    /// The model's scores there.
+    /// The model's logits at the question, for each input.
     pub scores: Vec<Vec<f32>>,
     /// From this position on the inputs are the same.
-    #[serde(deserialize_with = "strict::required")]
+    #[serde(deserialize_with = "strict::required_option")]
     pub border: Option<usize>,
-    /// The state that both leave behind at the border.
-    #[serde(deserialize_with = "strict::required")]
+    /// The state of both inputs before the border.
+    #[serde(deserialize_with = "strict::required_option")]
     pub state: Option<Vec<f32>>,
     /// Positions whose streams are the same after every layer.
     pub blind: Vec<usize>,
-    /// The sets of the lower bound, where they were built.
+    /// The sets of the lower bound's proof, if they were built.
     #[serde(deserialize_with = "strict::optional_object")]
     pub decomposition: Option<Decomposition>,
     /// A hash of everything else.
@@ -92,20 +92,20 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// The same witness with the digest that belongs to it.
+    /// The witness with the right digest.
     #[must_use]
     pub fn with_digest(mut self) -> Self {
         self.digest = self.compute_digest();
         self
     }
 
-    /// The digest that it should have.
+    /// The hash of all fields but the digest.
     pub fn compute_digest(&self) -> String {
-        let bare = Self { digest: String::new(), ..self.clone() };
-        Hash::new().with(bare.text().as_bytes()).text()
+        let without_digest = Self { digest: String::new(), ..self.clone() };
+        Hash::new().with(without_digest.to_json().as_bytes()).text()
     }
 
-    /// What kind of failure it shows.
+    /// The kind of failure.
     pub fn kind(&self) -> &'static str {
         match (self.inputs.len(), &self.state) {
             (1, _) => "wrong answer",
@@ -114,36 +114,36 @@ impl Witness {
         }
     }
 
-    /// As JSON.
-    pub fn text(&self) -> String {
+    /// The witness as JSON.
+    pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_else(|error| unreachable!("a witness is plain data: {error}"))
     }
 
-    /// Reads a file.
+    /// Reads the file of a witness.
     ///
     /// # Errors
-    /// It is no whole witness.
+    /// The file cannot be read or is not a witness.
     pub fn read(path: &Path) -> Result<Self, FalsifyError> {
         let system = |reason| FalsifyError::System { path: path.to_owned(), reason };
         let malformed = |reason: String| FalsifyError::Malformed { path: path.to_owned(), reason };
         let mut bytes = Vec::new();
         let file = File::open(path).map_err(system)?;
-        file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(system)?;
-        if bytes.len() as u64 > MOST_BYTES {
-            return Err(malformed(format!("found more than {MOST_BYTES} bytes, expected a witness")));
+        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(system)?;
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(malformed(format!("found more than {MAX_BYTES} bytes, expected a witness")));
         }
         parse(&bytes).map_err(|error| malformed(other_format(&bytes).unwrap_or_else(|| error.to_string())))
     }
 }
 
-/// A witness and nothing after it.
+/// Parses a witness and refuses further bytes after it.
 fn parse(bytes: &[u8]) -> Result<Witness, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let witness = strict::object(&mut reader)?;
     reader.end().map(|()| witness)
 }
 
-/// What to say of a file whose keys are those of another format.
+/// The error message for a file of another format.
 fn other_format(bytes: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Version {

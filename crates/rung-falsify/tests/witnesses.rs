@@ -1,4 +1,4 @@
-//! Forged witnesses: each genuine one is changed in every way that comes to mind, its digest computed anew, and refused.
+//! Forged witnesses: genuine ones are changed in many ways, their digest is recomputed, and the checker must refuse them.
 
 // The size of an error matters in loops, not in tests.
 #![allow(clippy::result_large_err)]
@@ -11,35 +11,39 @@ use rung_train::run::RunConfig;
 use serde_json::{Value, json};
 
 /// A small untrained model whose writes are large enough not to be rounded to zero.
-fn target(stack: &str, task: &str, asked: RequestedPrecision) -> TargetModel {
+fn target(stack: &str, task: &str, precision: RequestedPrecision) -> TargetModel {
     let mut config = RunConfig::new(stack, task);
     (config.model.heads, config.model.head, config.model.embedding_scale, config.model.scale) = (1, 8, 1.0, 2.0);
     let config = config.with("model.channel=none").unwrap();
-    TargetModel::open(Origin::Fresh(Box::new(config)), None, asked).unwrap()
+    TargetModel::open(Origin::Fresh(Box::new(config)), None, precision).unwrap()
 }
 
-fn genuine(stack: &str, task: &str, asked: RequestedPrecision) -> Value {
+/// A witness that a search finds, as JSON.
+fn genuine_witness(stack: &str, task: &str, precision: RequestedPrecision) -> Value {
     let budget = SearchBudget { time: Duration::from_mins(2), ..SearchBudget::default() };
-    let found = falsify(&target(stack, task, asked), &budget, &|_, _| true).unwrap();
-    serde_json::from_str(&found.witness.expect(stack).text()).unwrap()
+    let result = falsify(&target(stack, task, precision), &budget, &|_, _| true).unwrap();
+    serde_json::from_str(&result.witness.expect(stack).to_json()).unwrap()
 }
 
 fn equal_states() -> Value {
     let stack = "linear{heads=1,key=2,value=2,normaliser=no}";
-    let witness = genuine(stack, "funccomp{hops=1,m=6}", RequestedPrecision::Bits(4, None));
+    let witness = genuine_witness(stack, "funccomp{hops=1,m=6}", RequestedPrecision::Bits(4, None));
     assert!(witness["state"].is_array());
     witness
 }
 
 fn equal_streams() -> Value {
-    let witness =
-        genuine("moba{heads=1,kv=1,head=4,block=4,top=2}", "twosum{length=33,modulus=16}", RequestedPrecision::Own);
+    let witness = genuine_witness(
+        "moba{heads=1,kv=1,head=4,block=4,top=2}",
+        "twosum{length=33,modulus=16}",
+        RequestedPrecision::Own,
+    );
     assert!(witness["state"].is_null() && witness["inputs"].as_array().unwrap().len() == 2);
     witness
 }
 
 fn wrong_answer() -> Value {
-    let witness = genuine("full", "funccomp{hops=1,m=2}", RequestedPrecision::Own);
+    let witness = genuine_witness("full", "funccomp{hops=1,m=2}", RequestedPrecision::Own);
     assert_eq!(witness["inputs"].as_array().unwrap().len(), 1);
     witness
 }
@@ -49,23 +53,23 @@ fn decomposition() -> Value {
     let target = target(stack, "funccomp{hops=2,m=2,n=[2]}", RequestedPrecision::Bits(3, None));
     let only = Some(rung_falsify::Method::BorderSearch);
     let budget = SearchBudget { time: Duration::from_mins(2), only, ..SearchBudget::default() };
-    let found = falsify(&target, &budget, &|_, _| true).unwrap();
-    let witness: Value = serde_json::from_str(&found.witness.unwrap().text()).unwrap();
+    let result = falsify(&target, &budget, &|_, _| true).unwrap();
+    let witness: Value = serde_json::from_str(&result.witness.unwrap().to_json()).unwrap();
     assert!(witness["decomposition"]["alike"].as_array().unwrap().len() > 2, "{witness}");
     witness
 }
 
-/// A file of its own for every text.
-fn place() -> PathBuf {
+/// A new path for every call.
+fn new_path() -> PathBuf {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     std::env::temp_dir().join(format!("rung-witness-{}-{count}.json", std::process::id()))
 }
 
-/// What `rung witness check` makes of a text: `holds`, `malformed: ..`, the refusal, or the error.
-fn examine(text: &str, seal: bool) -> String {
-    let path = place();
+/// The verdict of `rung witness check` on a JSON text: `holds`, `malformed: ..`, the refusal, or the error.
+fn check_text(text: &str, fix_digest: bool) -> String {
+    let path = new_path();
     let read = |text: &str| {
         std::fs::write(&path, text).unwrap();
         let witness = Witness::read(&path);
@@ -73,8 +77,7 @@ fn examine(text: &str, seal: bool) -> String {
         witness
     };
     let witness = match read(text) {
-        // A forger computes the digest, too.
-        Ok(witness) if seal => read(&witness.with_digest().text()),
+        Ok(witness) if fix_digest => read(&witness.with_digest().to_json()),
         other => other,
     };
     let witness = match witness {
@@ -89,7 +92,7 @@ fn examine(text: &str, seal: bool) -> String {
     }
 }
 
-/// A way to change a witness: what it does, what the verdict starts with (several if it depends on the witness).
+/// A change of a witness: its description, the expected beginnings of the verdict, and the function.
 type Forgery = (&'static str, &'static [&'static str], fn(&mut Value));
 
 const ANY: &[&str] = &[""];
@@ -99,7 +102,8 @@ fn add(value: &mut Value, amount: i64) {
     *value = (value.as_i64().unwrap() + amount).into();
 }
 
-fn nudge(value: &mut Value) {
+/// Flips the last bit of a number.
+fn flip_last_bit(value: &mut Value) {
     let number = value.as_f64().unwrap() as f32;
     *value = json!(f32::from_bits(number.to_bits() ^ 1));
 }
@@ -113,7 +117,7 @@ fn repeat_last(value: &mut Value) {
     push(value, last);
 }
 
-/// For every witness.
+/// Forgeries of every witness.
 const COMMON: &[Forgery] = &[
     ("another format", &["format: ", "malformed: "], |w| w["format"] = 7.into()),
     ("another name", &["model.name: found \"gpt\", computed "], |w| w["model"]["name"] = "gpt".into()),
@@ -143,7 +147,7 @@ const COMMON: &[Forgery] = &[
     ("no answers", ANY, |w| w["answers"] = json!([])),
     ("another output", &["outputs", "scores"], |w| add(&mut w["outputs"][0], 1)),
     ("no outputs", ANY, |w| w["outputs"] = json!([])),
-    ("one bit of a score", &["scores"], |w| nudge(&mut w["scores"][0][0])),
+    ("one bit of a score", &["scores"], |w| flip_last_bit(&mut w["scores"][0][0])),
     ("one more score", &["scores"], |w| push(&mut w["scores"][0], 0.5.into())),
     ("no scores", &["scores"], |w| w["scores"] = json!([])),
     ("scores of a third prompt", &["scores"], |w| repeat_last(&mut w["scores"])),
@@ -187,7 +191,7 @@ const COMMON: &[Forgery] = &[
     ("a config as text", MALFORMED, |w| w["model"]["origin"]["fresh"] = "full".into()),
 ];
 
-/// For two prompts.
+/// Forgeries of witnesses with two prompts.
 const PAIRS: &[Forgery] = &[
     ("the same prompt twice", &["inputs"], |w| w["inputs"][1] = w["inputs"][0].clone()),
     ("the prompts exchanged", ANY, |w| w["inputs"].as_array_mut().unwrap().swap(0, 1)),
@@ -202,8 +206,8 @@ const PAIRS: &[Forgery] = &[
     ("blind tokens twice", &["blind"], |w| repeat_last(&mut w["blind"])),
 ];
 
-/// For models in few bits.
-const KEPT: &[Forgery] = &[
+/// Forgeries of witnesses with rounded models.
+const ROUNDED: &[Forgery] = &[
     ("one bit more", ANY, |w| add(&mut w["model"]["kept"]["bits"], 1)),
     ("no bits", ANY, |w| w["model"]["kept"]["bits"] = 0.into()),
     ("too many bits", ANY, |w| w["model"]["kept"]["bits"] = 99.into()),
@@ -214,15 +218,15 @@ const KEPT: &[Forgery] = &[
     ("bits as a list", MALFORMED, |w| w["model"]["kept"] = json!([4, 2.0, null])),
 ];
 
-/// For equal states.
+/// Forgeries of witnesses with equal states.
 const STATES: &[Forgery] = &[
     ("messages in few bits as well", &["model.kept.message"], |w| w["model"]["kept"]["message"] = 1e6.into()),
-    ("another state", &["state[0]"], |w| nudge(&mut w["state"][0])),
+    ("another state", &["state[0]"], |w| flip_last_bit(&mut w["state"][0])),
     ("one more number of state", &["state"], |w| push(&mut w["state"], 0.0.into())),
     ("no state", &["state"], |w| w["state"] = Value::Null),
 ];
 
-/// For the sets of the proof.
+/// Forgeries of witnesses with the sets of the proof.
 const SETS: &[Forgery] = &[
     ("no starts", &["decomposition"], |w| w["decomposition"]["starts"] = json!([])),
     ("no first tables", &["decomposition"], |w| w["decomposition"]["first"] = json!([])),
@@ -268,14 +272,15 @@ const SETS: &[Forgery] = &[
     ("sets with a number in quotes", MALFORMED, |w| w["decomposition"]["of"] = "256".into()),
 ];
 
-fn refuse_all(witness: &Value, tables: &[&[Forgery]]) {
-    assert_eq!(examine(&witness.to_string(), false), "holds");
+/// Checks that the witness holds and that every forgery is refused as expected.
+fn assert_forgeries_refused(witness: &Value, tables: &[&[Forgery]]) {
+    assert_eq!(check_text(&witness.to_string(), false), "holds");
     let mut accepted = Vec::new();
     for (name, expected, forge) in tables.iter().copied().flatten() {
         let mut forged = witness.clone();
         forge(&mut forged);
         assert_ne!(forged, *witness, "{name} changes nothing");
-        let verdict = examine(&forged.to_string(), true);
+        let verdict = check_text(&forged.to_string(), true);
         if verdict == "holds" || !expected.iter().any(|start| verdict.starts_with(start)) {
             accepted.push(format!("{name}: {verdict}"));
         }
@@ -285,53 +290,53 @@ fn refuse_all(witness: &Value, tables: &[&[Forgery]]) {
 
 #[test]
 fn forged_witnesses_of_equal_states_are_refused() {
-    refuse_all(&equal_states(), &[COMMON, PAIRS, KEPT, STATES]);
+    assert_forgeries_refused(&equal_states(), &[COMMON, PAIRS, ROUNDED, STATES]);
 }
 
 #[test]
 fn forged_witnesses_of_equal_streams_are_refused() {
-    refuse_all(&equal_streams(), &[COMMON, PAIRS]);
+    assert_forgeries_refused(&equal_streams(), &[COMMON, PAIRS]);
 }
 
 #[test]
 fn forged_witnesses_of_wrong_answers_are_refused() {
-    refuse_all(&wrong_answer(), &[COMMON]);
+    assert_forgeries_refused(&wrong_answer(), &[COMMON]);
 }
 
 #[test]
 fn forged_sets_of_the_proof_are_refused() {
-    refuse_all(&decomposition(), &[COMMON, PAIRS, KEPT, SETS]);
+    assert_forgeries_refused(&decomposition(), &[COMMON, PAIRS, ROUNDED, SETS]);
 }
 
 #[test]
 fn a_prompt_pair_from_outside_of_the_sets_is_refused() {
     let genuine = decomposition();
     let mut forged = genuine.clone();
-    // Sets without the first table that the prompts have: true of themselves, and about other prompts.
+    // Sets with only one first table are valid sets, but the prompts belong to at most one of them.
     let tables = genuine["decomposition"]["first"].as_array().unwrap();
-    let mut held = 0;
+    let mut accepted = 0;
     for table in tables {
         forged["decomposition"]["first"] = json!([table]);
-        let verdict = examine(&forged.to_string(), true);
+        let verdict = check_text(&forged.to_string(), true);
         assert!(verdict == "holds" || verdict.starts_with("decomposition"), "{verdict}");
-        held += usize::from(verdict == "holds");
+        accepted += usize::from(verdict == "holds");
     }
-    assert!(tables.len() > 1 && held <= 1, "{held} of {}", tables.len());
+    assert!(tables.len() > 1 && accepted <= 1, "{accepted} of {}", tables.len());
 }
 
 #[test]
-fn the_text_itself_is_read_strictly() {
+fn missing_repeated_or_trailing_json_is_malformed() {
     let witness = wrong_answer();
     let text = witness.to_string();
     let keys: Vec<&String> = witness.as_object().unwrap().keys().collect();
     for key in &keys {
         let mut without = witness.clone();
         without.as_object_mut().unwrap().remove(*key);
-        let verdict = examine(&without.to_string(), false);
+        let verdict = check_text(&without.to_string(), false);
         assert!(verdict.starts_with("malformed: "), "without {key}: {verdict}");
         // The same key twice, once with each value.
         let twice = format!("{{\"{key}\":{},{}", witness[key.as_str()], &text[1..]);
-        let verdict = examine(&twice, false);
+        let verdict = check_text(&twice, false);
         assert!(verdict.contains("duplicate field"), "{key} twice: {verdict}");
     }
     for (from, to) in [
@@ -340,15 +345,15 @@ fn the_text_itself_is_read_strictly() {
         ("\"origin\":{", "\"origin\":{\"folder\":\"/nowhere\","),
     ] {
         assert!(text.contains(from));
-        let verdict = examine(&text.replacen(from, to, 1), false);
+        let verdict = check_text(&text.replacen(from, to, 1), false);
         assert!(verdict.starts_with("malformed: "), "{to}: {verdict}");
     }
     for text in [format!("{text}x"), format!("{text}{text}"), format!("[{text}]"), String::new(), "null".to_owned()] {
-        assert!(examine(&text, false).starts_with("malformed: "));
+        assert!(check_text(&text, false).starts_with("malformed: "));
     }
     let mut digest = witness.clone();
     digest["digest"] = "0".repeat(32).into();
-    assert!(examine(&digest.to_string(), false).starts_with("digest: found "));
-    // Spaces and the order of keys mean nothing.
-    assert_eq!(examine(&serde_json::to_string_pretty(&witness).unwrap(), false), "holds");
+    assert!(check_text(&digest.to_string(), false).starts_with("digest: found "));
+    // White space and the order of keys do not matter.
+    assert_eq!(check_text(&serde_json::to_string_pretty(&witness).unwrap(), false), "holds");
 }

@@ -1,24 +1,23 @@
-//! The three ways Rung can know something.
+//! The three kinds of evidence for a number.
 //!
-//! The words are used in the same sense everywhere: on a badge beside a number, in a legend, in a CSV column. They are
-//! ordered by what they can promise. A proof speaks for all weights; a construction for one set of weights that exists;
-//! a measurement for the runs that were made.
+//! The words have the same meaning everywhere: on a badge beside a number, in a legend, in a CSV column. They are ordered by strength. A
+//! proof holds for all weights, a construction for one set of weights, a measurement for the runs that were made.
 
 use std::fmt;
 
-/// How a number came to be known.
+/// The kind of evidence for a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Evidence {
     /// Follows from a theorem or a checked certificate, for every choice of weights.
     Proved,
-    /// Weights were built by hand and run, so at least one choice of weights does it.
+    /// Weights were constructed and run, so at least one choice of weights does it.
     Constructed,
-    /// Seen in training or timing runs, with the spread they had.
+    /// Measured in training or timing runs, with their spread.
     Measured,
 }
 
 impl Evidence {
-    /// All three, strongest promise first.
+    /// All three, the strongest first.
     pub const ALL: [Self; 3] = [Self::Proved, Self::Constructed, Self::Measured];
 
     /// The word on the badge.
@@ -30,7 +29,7 @@ impl Evidence {
         }
     }
 
-    /// What the word promises, in a sentence for the reader of a report.
+    /// The meaning of the word, for the reader of a report.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Proved => "follows from a theorem or a checked certificate, whatever the weights are",

@@ -1,13 +1,13 @@
-//! Figures and reports: results become something a person can read.
+//! Figures and reports.
 //!
-//! * [`figure`] draws: a *hop map* (which numbers of hops a stack solves, for how many tokens), line charts, dots and heat maps, as
+//! * [`figure`] draws a *hop map* (which numbers of hops a stack solves, for how many tokens), line charts, dot charts and heat maps, as
 //!   SVG, PNG and CSV.
-//! * [`report`] puts figures, tables and prose into one HTML file that holds its data and asks the network for nothing.
+//! * [`report`] combines figures, tables and prose into one self-contained HTML file, which loads nothing from the network.
 //!
-//! Neither computes anything. They are handed results and put them on paper, so that a report can be made again from the same
-//! results, byte for byte: there is no clock, no random number and no map with an unstable order in them.
+//! Neither computes results. The same results give the same report, byte for byte: no clock, no random numbers and no map with an
+//! unstable order is used.
 //!
-//! What ties them together is [`Evidence`]: a figure on the page always says whether it was proved, constructed or measured.
+//! Both use [`Evidence`]: every number in a report says whether it was proved, constructed or measured.
 //!
 //! ```
 //! use rung_figure::Evidence;

@@ -1,6 +1,6 @@
-//! What made a file: the version of the program, the command and the seed, where the file's format has room for it.
+//! Marks a file with the version of the program, the command and the seed that made it, where the file's format allows it.
 //!
-//! There is no date, no machine and no path in it, so the same command writes the same bytes.
+//! The mark has no date, machine or path, so the same command writes the same bytes.
 //!
 //! ```
 //! use rung_figure::MadeBy;
@@ -14,7 +14,7 @@ use std::string::FromUtf8Error;
 
 use crate::markup::escape;
 
-/// Stands in the head of every HTML page, until a file is marked.
+/// The generator tag of every HTML page, which [`MadeBy::mark`] replaces.
 pub(crate) const GENERATOR: &str = "<meta name=\"generator\" content=\"rung\"/>";
 
 /// The program, a command and a seed.
@@ -30,7 +30,7 @@ impl MadeBy {
         Self { command: command.into(), seed }
     }
 
-    /// In one line, such as `rung 0.2.0: rung map full --hops 2`.
+    /// The mark in one line, such as `rung 0.2.0: rung map full --hops 2`.
     pub fn line(&self) -> String {
         let seed = self.seed.map_or_else(String::new, |seed| format!(" (seed {seed})"));
         let command = self.command.replace(['\n', '\r'], " ");
@@ -59,11 +59,11 @@ impl MadeBy {
         }
     }
 
-    /// A text chunk after the header of 8 + 25 bytes.
+    /// Inserts a text chunk after the signature and the header chunk, 8 + 25 bytes.
     fn mark_png(&self, mut bytes: Vec<u8>) -> Vec<u8> {
         const HEADER: usize = 33;
-        let latin = self.line().chars().map(|letter| u8::try_from(letter).unwrap_or(b'?')).collect::<Vec<u8>>();
-        let text = [b"tEXtSoftware\0", &latin[..]].concat();
+        let latin1 = self.line().chars().map(|letter| u8::try_from(letter).unwrap_or(b'?')).collect::<Vec<u8>>();
+        let text = [b"tEXtSoftware\0", &latin1[..]].concat();
         let length = u32::try_from(text.len() - 4).unwrap_or_default();
         let chunk = [&length.to_be_bytes()[..], &text, &crc32(&text).to_be_bytes()].concat();
         if bytes.len() > HEADER {
@@ -73,23 +73,22 @@ impl MadeBy {
     }
 }
 
-/// Puts text behind the first `end` after `start`; nothing where they do not occur.
+/// Inserts text after the first `end` that follows `start`; the bytes are unchanged if they do not occur.
 fn insert_after(mut bytes: Vec<u8>, start: &[u8], end: &[u8], text: String) -> Vec<u8> {
-    let find = |from: usize, pattern: &[u8]| {
-        let rest = &bytes[from..];
+    let end_of_match = |from: usize, pattern: &[u8]| {
         if pattern.is_empty() {
-            Some(from)
-        } else {
-            rest.windows(pattern.len()).position(|part| part == pattern).map(|at| from + at + pattern.len())
+            return Some(from);
         }
+        let offset = bytes[from..].windows(pattern.len()).position(|window| window == pattern)?;
+        Some(from + offset + pattern.len())
     };
-    if let Some(at) = find(0, start).and_then(|at| find(at, end)) {
-        bytes.splice(at..at, text.into_bytes());
+    if let Some(position) = end_of_match(0, start).and_then(|position| end_of_match(position, end)) {
+        bytes.splice(position..position, text.into_bytes());
     }
     bytes
 }
 
-/// A text as JSON.
+/// A text as a JSON string.
 fn quote(text: &str) -> String {
     let escaped = text.chars().map(|letter| match letter {
         '"' | '\\' => format!("\\{letter}"),
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn every_format_has_its_place() {
+    fn every_format_is_marked_in_its_own_way() {
         let line = format!("rung {}: rung map \"a\" --hops 2 (seed 7)", env!("CARGO_PKG_VERSION"));
         assert_eq!(marked("a.csv", "x\n"), format!("# made by {line}\nx\n"));
         let quoted = line.replace('"', "\\\"");
@@ -132,20 +131,20 @@ mod tests {
     }
 
     #[test]
-    fn the_checksum_is_that_of_png() {
+    fn crc32_agrees_with_the_checksum_of_a_known_png_chunk() {
         // The chunk that ends every PNG file.
         assert_eq!(crc32(b"IEND"), 0xAE42_6082);
     }
 
     #[cfg(feature = "png")]
     #[test]
-    fn a_marked_bitmap_is_still_read() {
+    fn a_marked_png_has_the_same_pixels() {
         let svg =
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"4\" height=\"4\"><rect width=\"4\" height=\"4\"/></svg>";
-        let plain = crate::figure::png(svg).unwrap();
-        let marked = MadeBy::new("rung map full", None).mark("a.png", plain.clone());
-        assert!(marked.len() > plain.len());
-        let read = |bytes: &[u8]| resvg::tiny_skia::Pixmap::decode_png(bytes).unwrap();
-        assert_eq!(read(&marked), read(&plain));
+        let unmarked = crate::figure::png(svg).unwrap();
+        let marked = MadeBy::new("rung map full", None).mark("a.png", unmarked.clone());
+        assert!(marked.len() > unmarked.len());
+        let decode = |bytes: &[u8]| resvg::tiny_skia::Pixmap::decode_png(bytes).unwrap();
+        assert_eq!(decode(&marked), decode(&unmarked));
     }
 }

@@ -1,8 +1,7 @@
 //! Escaping, for SVG and HTML alike.
 //!
-//! One function serves element text and quoted attributes: it escapes what either of them needs. Both kinds of document
-//! are written as well-formed XML, so characters that XML cannot carry at all (most control characters) become U+FFFD,
-//! the replacement character.
+//! One function escapes both element text and quoted attributes. SVG and HTML are written as well-formed XML, so characters that XML does
+//! not allow (most control characters) become U+FFFD, the replacement character.
 
 /// `text` made safe inside an element or inside a quoted attribute.
 pub(crate) fn escape(text: &str) -> String {
@@ -46,12 +45,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markup_characters_do_not_survive() {
+    fn markup_characters_are_escaped() {
         assert_eq!(escape("<b a='1' c=\"2\">&</b>"), "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;&lt;/b&gt;");
     }
 
     #[test]
-    fn characters_xml_cannot_carry_are_replaced() {
+    fn characters_that_xml_forbids_are_replaced() {
         assert_eq!(escape("a\0b\u{1b}c\u{ffff}d\te"), "a\u{fffd}b\u{fffd}c\u{fffd}d\te");
     }
 
@@ -61,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn percent_encoding_keeps_only_plain_characters() {
+    fn percent_encoding_keeps_only_unreserved_characters() {
         assert_eq!(percent_encode("a,b\n\"é\"#%"), "a%2Cb%0A%22%C3%A9%22%23%25");
     }
 }

@@ -1,7 +1,8 @@
-//! Instruments that look inside of a network.
+//! Interpretability tools for networks.
 //!
-//! * [`trace`] shows a forward pass: who reads whom, and what the registers hold; [`protocol`] counts the bits of one.
-//! * [`analysis`] has one instrument per file, and [`analysis::convert`], which turns layers of one kind into another.
+//! * [`trace`] shows a forward pass: which token attends to which, and what is stored in the residual stream. [`protocol`] counts the
+//!   bits that a forward pass moves between parts of the prompt.
+//! * [`analysis`] has one instrument per file, and [`analysis::convert`], which replaces full attention layers by recurrent ones.
 //!
 //! ```
 //! use rung_inspect::trace::{TraceLimits, Picture};
@@ -13,7 +14,7 @@
 //! network.task()?.prompt(&mut seeded(0), &mut prompt);
 //! let picture = Picture::take("U2", &network, prompt.tokens(), None, TraceLimits::default())?;
 //! assert_eq!(Some(picture.answer), picture.expected); // the oracle agrees
-//! assert_eq!(picture.layers.len(), 3); // a carrier and two look-ups
+//! assert_eq!(picture.layers.len(), 3); // one bounded-state layer and two look-ups
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -1,42 +1,45 @@
-//! The bits of a forward pass as a protocol, beside those that the theory counts.
+//! The bits that a forward pass sends as a communication protocol, beside the bounds of the theory.
 //!
-//! A [`ProtocolReport`] runs a network's forward pass as the theory's protocol ([`rung_nn::protocol`]), sorts what crossed by epoch (the
-//! blocks of layers with state, and the full layers between them), and puts B and s_e beside it.
+//! The prompt is split among players, each with some tokens. A [`ProtocolReport`] runs a network's forward pass as the theory's protocol
+//! between them ([`rung_nn::protocol`]), sums the bits of all messages by epoch (a block of layers with bounded state, or a full layer
+//! between two blocks), and lists them beside the theory's B (bits per token through a full layer) and s_e (bits of a state).
 
 use std::fmt::Write as _;
 
 use rung_engine::{Native, Ops as _, Scalar};
 use rung_nn::ModelError;
 use rung_nn::Network;
-use rung_nn::protocol::{Content, NumberEncoding, ProtocolEncodings, Transcript, players};
+use rung_nn::protocol::{MessageContent, NumberEncoding, ProtocolEncodings, Transcript, players};
 use rung_theory::stack::Convention;
 use rung_theory::task::NO_TARGET;
 use serde::Serialize;
 
-/// What crossed, and what the theory allows for.
+/// The bits sent on one prompt, and the theory's bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProtocolReport {
-    /// What the network is called.
+    /// Name of the network.
     pub name: String,
-    /// Its task.
+    /// The network's task.
     pub task: String,
-    /// Bits of a number that crosses in a full layer.
+    /// Bits per number in messages of full layers.
     pub bits: u32,
-    /// Bits of a number of a state.
+    /// Bits per number of a recurrent state.
     pub state_bits: u32,
-    /// Who holds how many tokens, in the order of the prompt.
+    /// Name and number of tokens of each player, in the order of the prompt.
     pub players: Vec<(String, usize)>,
-    /// What crossed, in the order of layers.
+    /// Bits by epoch, in the order of layers.
     pub epochs: Vec<Epoch>,
     /// Bits of all messages.
-    pub total: u64,
-    /// Players who found the same outputs, bit for bit, from their tokens and messages alone.
+    #[serde(rename = "total")]
+    pub total_bits: u64,
+    /// Number of players who recomputed the same outputs, bit for bit, from only their tokens and messages.
     pub replayed: usize,
-    /// What the protocol answers.
+    /// The answer of the protocol.
     pub answer: u32,
-    /// What the ordinary forward pass answers.
-    pub ordinary: u32,
-    /// What the oracle says.
+    /// The answer of the ordinary forward pass.
+    #[serde(rename = "ordinary")]
+    pub forward_answer: u32,
+    /// The right answer, by the task's oracle.
     pub expected: Option<u32>,
 }
 
@@ -45,58 +48,61 @@ pub struct ProtocolReport {
 pub struct Epoch {
     /// `block 0`, `full 0`, or `parallel to full 0` for mixers in parallel with attention.
     pub name: String,
-    /// Its layers, from 1.
+    /// The layers, from 0.
     pub layers: Vec<usize>,
-    /// Bits by the theory: for each token of a player in a full layer, for a border elsewhere.
-    pub theory: u128,
-    /// For a full layer, the same by the papers' count.
-    pub papers: Option<u128>,
-    /// Bits that crossed into each player but the first.
-    pub crossed: Vec<u64>,
+    /// The theory's bound in bits: per token of a player in a full layer, per border between players elsewhere.
+    #[serde(rename = "theory")]
+    pub bound_bits: u128,
+    /// For a full layer, the bound with the message size that the papers use.
+    #[serde(rename = "papers")]
+    pub papers_bound_bits: Option<u128>,
+    /// Bits sent to each player but the first.
+    #[serde(rename = "crossed")]
+    pub received_bits: Vec<u64>,
 }
 
 impl ProtocolReport {
-    /// Runs the protocol on a prompt and replays it, in numbers of the width given, or as wide as the model keeps them.
+    /// Runs the protocol on a prompt and replays it, with numbers of the given encoding or in the model's own precision.
     ///
     /// # Errors
-    /// The model does not fit the protocol, or the tokens are none of its.
-    pub fn keep<S: Scalar>(
+    /// The model does not fit the protocol, or the tokens are not in its vocabulary.
+    pub fn measure<S: Scalar>(
         name: &str,
         network: &Network<S>,
         prompt: &[u32],
-        width: Option<NumberEncoding>,
+        encoding: Option<NumberEncoding>,
     ) -> Result<Self, ModelError> {
         let tokens = prompt.len() / network.config.input.fields().max(1);
-        // The pass of the players, the ordinary one, and what every player says and finds again.
-        network.check_memory("the protocol", (4, tokens), false).map_err(ModelError::Memory)?;
-        let widths = width.map_or_else(|| ProtocolEncodings::of::<S>(&network.config), ProtocolEncodings::from);
-        let held = Transcript::record(network, prompt, players(network.task()?, prompt), widths)?;
+        // The memory of four passes: the protocol, its messages, the replay and the ordinary pass.
+        network.check_inference_memory("the protocol", (4, tokens)).map_err(ModelError::Memory)?;
+        let encodings = encoding.map_or_else(|| ProtocolEncodings::of::<S>(&network.config), ProtocolEncodings::from);
+        let transcript = Transcript::record(network, prompt, players(network.task()?, prompt), encodings)?;
         let ops = Native::new();
         ops.bind_frozen(&network.weights);
-        let (hidden, _) = network.model.last(&ops, prompt, 1, network.model.depth())?;
-        let ordinary = ops.values(&network.model.logits(&ops, &hidden));
+        let (hidden, _) = network.model.forward_last(&ops, prompt, 1, network.model.depth())?;
+        let logits = ops.values(&network.model.logits(&ops, &hidden));
         let targets = network.task()?.oracle(prompt).unwrap_or_default();
         Ok(Self {
             name: name.to_owned(),
             task: network.task()?.spec(),
-            bits: widths.message.bits(),
-            state_bits: widths.state.bits(),
-            players: held.players.iter().map(|player| (player.name.clone(), player.tokens.len())).collect(),
-            epochs: epochs(network, &held, widths),
-            total: held.bits(),
-            replayed: held.replay(network, prompt)?,
-            answer: highest(&held.scores),
-            ordinary: highest(&ordinary),
+            bits: encodings.message.bits(),
+            state_bits: encodings.state.bits(),
+            players: transcript.players.iter().map(|player| (player.name.clone(), player.tokens.len())).collect(),
+            epochs: epochs(network, &transcript, encodings),
+            total_bits: transcript.bits(),
+            replayed: transcript.replay(network, prompt)?,
+            answer: argmax(&transcript.scores),
+            forward_answer: argmax(&logits),
             expected: targets.last().copied().filter(|target| *target != NO_TARGET),
         })
     }
 
-    /// Whether every player found the same from its messages alone.
+    /// Whether every player recomputed the same outputs from its messages.
     pub fn exact(&self) -> bool {
         self.replayed == self.players.len()
     }
 
-    /// For a terminal.
+    /// The report for a terminal.
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.
@@ -106,10 +112,10 @@ impl ProtocolReport {
 
     fn write(&self, text: &mut String) -> std::fmt::Result {
         writeln!(text, "{} for {} as a protocol (bits counted on one prompt)", self.name, self.task)?;
-        let held = |(name, tokens): &(String, usize)| {
+        let player = |(name, tokens): &(String, usize)| {
             format!("{name} ({tokens} {})", if *tokens == 1 { "token" } else { "tokens" })
         };
-        writeln!(text, "  players   {}", self.players.iter().map(held).collect::<Vec<_>>().join(", "))?;
+        writeln!(text, "  players   {}", self.players.iter().map(player).collect::<Vec<_>>().join(", "))?;
         if self.bits == self.state_bits {
             writeln!(text, "  numbers   {} bits each\n", self.bits)?;
         } else {
@@ -123,16 +129,16 @@ impl ProtocolReport {
         for epoch in &self.epochs {
             let layers = epoch.layers.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
             write!(text, "  {:16}{layers:10}", epoch.name)?;
-            for (bits, (_, tokens)) in epoch.crossed.iter().zip(&self.players[1..]) {
-                let shown = match epoch.papers {
+            for (bits, (_, tokens)) in epoch.received_bits.iter().zip(&self.players[1..]) {
+                let cell = match epoch.papers_bound_bits {
                     Some(_) => format!("{tokens} x {}", bits / *tokens as u64),
                     None => bits.to_string(),
                 };
-                write!(text, "{shown:>16}")?;
+                write!(text, "{cell:>16}")?;
             }
             writeln!(text, "   {}", epoch.bound())?;
         }
-        writeln!(text, "\n  {} bits crossed in all", self.total)?;
+        writeln!(text, "\n  {} bits crossed in all", self.total_bits)?;
         let (replayed, players) = (self.replayed, self.players.len());
         let exact = if self.exact() { "the same bits" } else { "other bits" };
         writeln!(
@@ -140,74 +146,80 @@ impl ProtocolReport {
             "  replayed: {replayed} of {players} players, alone with their tokens and messages, find {exact}"
         )?;
         let oracle = self.expected.map_or_else(String::new, |expected| format!(", the oracle {expected}"));
-        writeln!(text, "  the protocol answers {}, the ordinary forward pass {}{oracle}", self.answer, self.ordinary)
+        writeln!(
+            text,
+            "  the protocol answers {}, the ordinary forward pass {}{oracle}",
+            self.answer, self.forward_answer
+        )
     }
 }
 
 impl Epoch {
-    /// What the theory counts, in words.
+    /// The theory's bound, in words.
     pub fn bound(&self) -> String {
-        match self.papers {
-            Some(papers) => format!("B = {} a token (papers: {papers})", self.theory),
-            None => format!("s = {} a border", self.theory),
+        match self.papers_bound_bits {
+            Some(papers) => format!("B = {} a token (papers: {papers})", self.bound_bits),
+            None => format!("s = {} a border", self.bound_bits),
         }
     }
 }
 
-fn epochs<S: Scalar>(network: &Network<S>, held: &Transcript<S>, widths: ProtocolEncodings) -> Vec<Epoch> {
+fn epochs<S: Scalar>(network: &Network<S>, transcript: &Transcript<S>, encodings: ProtocolEncodings) -> Vec<Epoch> {
     let capacity = network.plan.capacity();
     let layers = &network.plan.layers;
-    // The plan counts in bits of its own; numbers are what both have in common.
-    let own = layers.first().map_or(1, |layer| u128::from(layer.mixers[0].bits()));
-    let scaled = |bits: u128, width: NumberEncoding| bits / own * u128::from(width.bits());
-    let crossed = |counts: &dyn Fn(usize, Content) -> bool| {
-        let into = |player: usize| {
-            let here = held.messages.iter().filter(move |message| message.into == player);
-            here.filter(|message| counts(message.layer, message.content)).map(|message| message.wire.bits()).sum()
+    // The plan counts bits at its own precision; the same numbers are counted here at that of the encoding.
+    let plan_bits = layers.first().map_or(1, |layer| u128::from(layer.mixers[0].bits()));
+    let scaled = |bits: u128, encoding: NumberEncoding| bits / plan_bits * u128::from(encoding.bits());
+    let received_bits = |counts: &dyn Fn(usize, MessageContent) -> bool| {
+        let bits_into = |player: usize| {
+            let messages = transcript.messages.iter().filter(move |message| message.receiver == player);
+            messages.filter(|message| counts(message.layer, message.content)).map(|message| message.bits.len()).sum()
         };
-        (1..held.players.len()).map(into).collect::<Vec<u64>>()
+        (1..transcript.players.len()).map(bits_into).collect::<Vec<u64>>()
     };
-    let full: Vec<usize> = (0..layers.len()).filter(|layer| layers[*layer].is_full()).collect();
+    let full_layers: Vec<usize> = (0..layers.len()).filter(|layer| layers[*layer].is_full()).collect();
     let mut epochs = Vec::new();
     for (index, block) in capacity.blocks.iter().enumerate() {
         if !block.layers.is_empty() {
-            let counts = |layer: usize, content: Content| {
-                let front = layers[layer].is_full() && content == Content::Front;
-                block.layers.contains(&layer) && (front || !layers[layer].is_full())
+            let counts = |layer: usize, content: MessageContent| {
+                let is_convolution = layers[layer].is_full() && content == MessageContent::ConvolutionState;
+                block.layers.contains(&layer) && (is_convolution || !layers[layer].is_full())
             };
-            let crossed = crossed(&counts);
+            let received_bits = received_bits(&counts);
             let name = format!("block {index}");
             epochs.push(Epoch {
                 name,
                 layers: block.layers.clone(),
-                theory: scaled(block.state_bits, widths.state),
-                papers: None,
-                crossed,
+                bound_bits: scaled(block.state_bits, encodings.state),
+                papers_bound_bits: None,
+                received_bits,
             });
         }
-        let Some(&at) = full.get(index) else { continue };
-        let message = |convention| scaled(layers[at].message_bits(convention), widths.message);
+        let Some(&full_layer) = full_layers.get(index) else { continue };
+        let message = |convention| scaled(layers[full_layer].message_bits(convention), encodings.message);
         epochs.push(Epoch {
             name: format!("full {index}"),
-            layers: vec![at],
-            theory: message(Convention::Online),
-            papers: Some(message(Convention::Paper)),
-            crossed: crossed(&|layer, content| layer == at && content == Content::Registers),
+            layers: vec![full_layer],
+            bound_bits: message(Convention::Online),
+            papers_bound_bits: Some(message(Convention::Paper)),
+            received_bits: received_bits(&|layer, content| {
+                layer == full_layer && content == MessageContent::SoftmaxAccumulators
+            }),
         });
         if capacity.parallel_bits[index] > 0 {
             epochs.push(Epoch {
                 name: format!("parallel to full {index}"),
-                layers: vec![at],
-                theory: scaled(capacity.parallel_bits[index], widths.state),
-                papers: None,
-                crossed: crossed(&|layer, content| layer == at && content == Content::State),
+                layers: vec![full_layer],
+                bound_bits: scaled(capacity.parallel_bits[index], encodings.state),
+                papers_bound_bits: None,
+                received_bits: received_bits(&|layer, content| layer == full_layer && content == MessageContent::State),
             });
         }
     }
     epochs
 }
 
-fn highest<S: Scalar>(scores: &[S]) -> u32 {
+fn argmax<S: Scalar>(scores: &[S]) -> u32 {
     (0..scores.len()).fold(0, |best, class| if scores[class] > scores[best] { class } else { best }) as u32
 }
 
@@ -219,25 +231,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_bit_is_in_one_epoch_and_within_the_theory() {
+    fn epochs_sum_to_the_total_and_stay_within_the_bounds() {
         for (name, mixer) in [("U1", None), ("U2", Some("gdn")), ("U2'", Some("window")), ("U2", Some("mamba2"))] {
             let request = ConstructionRequest { mixer: mixer.map(str::to_owned), ..ConstructionRequest::default() };
             let built = build::<f32>(name, &request).unwrap();
             let mut prompt = Prompt::new();
             built.task().unwrap().prompt(&mut seeded(2), &mut prompt);
-            let ledger = ProtocolReport::keep(name, &built, prompt.tokens(), None).unwrap();
+            let report = ProtocolReport::measure(name, &built, prompt.tokens(), None).unwrap();
             assert!(
-                ledger.exact() && ledger.answer == ledger.ordinary && Some(ledger.answer) == ledger.expected,
+                report.exact() && report.answer == report.forward_answer && Some(report.answer) == report.expected,
                 "{name}"
             );
-            assert_eq!(ledger.epochs.iter().flat_map(|epoch| &epoch.crossed).sum::<u64>(), ledger.total, "{name}");
-            for epoch in &ledger.epochs {
-                for (bits, (_, tokens)) in epoch.crossed.iter().zip(&ledger.players[1..]) {
-                    let units = if epoch.papers.is_some() { *tokens as u128 } else { 1 };
-                    assert!(u128::from(*bits) <= epoch.theory * units, "{name}: {}", epoch.name);
+            assert_eq!(
+                report.epochs.iter().flat_map(|epoch| &epoch.received_bits).sum::<u64>(),
+                report.total_bits,
+                "{name}"
+            );
+            for epoch in &report.epochs {
+                for (bits, (_, tokens)) in epoch.received_bits.iter().zip(&report.players[1..]) {
+                    let units = if epoch.papers_bound_bits.is_some() { *tokens as u128 } else { 1 };
+                    assert!(u128::from(*bits) <= epoch.bound_bits * units, "{name}: {}", epoch.name);
                 }
             }
-            let text = ledger.text();
+            let text = report.text();
             assert!(
                 text.contains("4 of 4 players") && text.contains("the same bits") && text.contains("full 0"),
                 "{text}"

@@ -1,9 +1,9 @@
-//! What experiments and chapters have in common: how much work they do, and the files that they leave.
+//! Types that experiments and chapters share: presets, and the files that they produce.
 
 use rung_figure::figure::Chart;
 use serde::{Deserialize, Serialize};
 
-/// A chart as it was drawn, for evidence whose chart needs the network that it was computed from.
+/// A chart that is stored as drawn. Records of networks store it, because the network is not available when the report is written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drawing {
     title: String,
@@ -13,7 +13,7 @@ pub struct Drawing {
 
 impl Drawing {
     /// Draws a chart.
-    pub fn of(chart: &dyn Chart) -> Self {
+    pub fn new(chart: &dyn Chart) -> Self {
         Self { title: chart.title().to_owned(), svg: chart.svg(), csv: chart.csv() }
     }
 }
@@ -32,19 +32,19 @@ impl Chart for Drawing {
     }
 }
 
-/// How much work a chapter does.
+/// How much computation a report takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
-    /// Seconds: whether everything works, not what it shows.
+    /// Seconds: tests that everything works; the results mean nothing.
     Smoke,
     /// Minutes on two cores.
     Quick,
-    /// As far as it goes.
+    /// An hour or two on two cores, with the experiments on open questions.
     Full,
 }
 
 impl Preset {
-    /// What users type.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Smoke => "smoke",
@@ -57,13 +57,13 @@ impl Preset {
 /// A file that belongs to a chapter.
 #[derive(Clone, Debug)]
 pub struct Artefact {
-    /// Where, below the output directory.
+    /// Path below the output directory.
     pub path: String,
-    /// What.
+    /// The contents.
     pub bytes: Vec<u8>,
 }
 
-/// A figure as files: SVG, CSV and, where the feature is on, PNG.
+/// The files of a figure: SVG, CSV and, with the feature `png`, PNG.
 pub(crate) fn figure_files(name: &str, chart: &dyn Chart) -> Vec<Artefact> {
     let svg = chart.svg();
     let mut files = vec![Artefact { path: format!("figures/{name}.csv"), bytes: chart.csv().into_bytes() }];

@@ -1,18 +1,20 @@
-//! The hop map of a stack, drawn. Its rows are those of [`rung_theory::bound::hop_map`].
+//! Draws the hop map of a stack: for each number of hops, the prompt lengths that are solved, unknown and impossible.
+//!
+//! Its rows are computed by [`rung_theory::bound::hop_map`].
 
-use rung_theory::bound::papers;
+use rung_theory::bound::papers::published_log2_tokens;
 use rung_theory::bound::search::CheckedCertificate;
 use rung_theory::stack::{Convention, Plan};
 
-pub use rung_theory::bound::hop_map::{Rung, SolvedLength, rung};
+pub use rung_theory::bound::hop_map::{HopMapRow, SolvedLength, hop_map_row};
 
 use rung_figure::figure::{HopMap, Marker, Row, Span, SpanKind};
 use serde::{Deserialize, Serialize};
 
-/// What a map shows of one number of hops; lengths are base-two logarithms of tokens.
+/// The part of a [`HopMapRow`] that is drawn and stored in records; lengths are base-2 logarithms of the number of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MapRow {
-    /// Hops.
+    /// Number of hops.
     pub hops: usize,
     /// All tables up to this length are solved.
     pub solved: Option<f64>,
@@ -20,18 +22,19 @@ pub struct MapRow {
     pub impossible: Option<f64>,
 }
 
-impl From<&Rung> for MapRow {
-    fn from(rung: &Rung) -> Self {
-        let Rung { hops, solved_all, impossible, .. } = rung;
+impl From<&HopMapRow> for MapRow {
+    fn from(row: &HopMapRow) -> Self {
+        let HopMapRow { hops, solved_all, impossible, .. } = row;
         let solved = solved_all.map(|solved| solved.log2_tokens);
         Self { hops: *hops, solved, impossible: impossible.as_ref().map(CheckedCertificate::log2_tokens) }
     }
 }
 
-/// Draws the map from its rows.
+/// Draws the map from its rows. `convention` is how the bits of a message are counted; the papers' bound is marked only where it is counted like theirs.
 pub fn draw(title: &str, plan: &Plan, convention: Convention, rows: &[MapRow]) -> HopMap {
+    // The papers count 2 H d p bits: heads, head dimension and bits per number, twice. Half of it is H d p.
     let heads_dim_bits = plan.message_bits(Convention::Paper) / 2;
-    let up_to = (rows.iter().filter_map(|row| row.impossible).fold(40.0, f64::max) * 1.15).ceil();
+    let max_log2_tokens = (rows.iter().filter_map(|row| row.impossible).fold(40.0, f64::max) * 1.15).ceil();
     let rows = rows.iter().map(|row| {
         let solved = row.solved.unwrap_or(0.0);
         let impossible = row.impossible.unwrap_or(f64::INFINITY);
@@ -43,11 +46,12 @@ pub fn draw(title: &str, plan: &Plan, convention: Convention, rows: &[MapRow]) -
         if impossible.is_finite() {
             spans.push(Span::new(impossible, f64::INFINITY, SpanKind::Impossible));
         }
-        let drawn = Row::new(row.hops as u32, spans);
-        let papers = papers::own_parameters(heads_dim_bits.max(1), row.hops);
-        // The papers' figure is mostly far beyond the edge; a legend for a mark that is not there would confuse.
-        let shown = row.impossible.is_some() && convention == Convention::Paper && papers <= up_to;
-        if shown { drawn.marked(Marker::papers(papers)) } else { drawn }
+        let map_row = Row::new(row.hops as u32, spans);
+        let papers_log2_tokens = published_log2_tokens(heads_dim_bits.max(1), row.hops);
+        // The papers' bound is mostly beyond the right edge. Then the marker is left out, so that it is not in the legend.
+        let has_marker =
+            row.impossible.is_some() && convention == Convention::Paper && papers_log2_tokens <= max_log2_tokens;
+        if has_marker { map_row.marked(Marker::papers(papers_log2_tokens)) } else { map_row }
     });
-    HopMap::new(title, rows.collect()).up_to(up_to)
+    HopMap::new(title, rows.collect()).up_to(max_log2_tokens)
 }

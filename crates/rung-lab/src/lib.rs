@@ -1,9 +1,9 @@
-//! The lab: experiments, and the chapters of the report.
+//! Experiments, and the chapters of the report of `rung reproduce`.
 //!
-//! * [`experiment`] has the sweeps that answer a question, and how their records are read.
-//! * [`chapter`] has the chapters of `rung reproduce`, one per file, and [`hop_map`] what a stack can do at every size.
-//! * [`store`] has the evidence that chapters are drawn from, on disk.
-//! * [`artefact`] is what experiments and chapters hand back: files beside a page.
+//! * [`experiment`] has the sweeps of each experiment, and how their records become figures and conclusions.
+//! * [`chapter`] has the chapters of the report, one per file; [`hop_map`] draws the prompt lengths that a stack solves.
+//! * [`store`] stores the results of computations on disk, from which chapters are written.
+//! * [`artefact`] has the files that experiments and chapters produce.
 //!
 //! ```
 //! use rung_lab::artefact::Preset;

@@ -1,12 +1,12 @@
-//! Evidence on disk: what was searched for, built, falsified or inspected, one JSON file for each piece.
+//! Stores evidence (results of searches, constructions, falsifications and inspections) on disk, one JSON file per record.
 //!
 //! ```text
 //! compute --> out/evidence/PRESET/CHAPTER/NAME.json --> render --> report.html
 //! ```
 //!
-//! Chapters are drawn from these files and from the records of training runs, never from a result in memory. So a report can be made
-//! again from its records, byte for byte, and what is missing is missing visibly: each reader of a record either gets its data or a
-//! sentence that says why there is none.
+//! Chapters are written from these files and from the records of training runs, never from a result in memory. So a report can be
+//! reproduced from its records byte for byte, and a missing record is visible in the report: a chapter gets either the data or an error that
+//! it shows.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,40 +20,41 @@ use serde_json::Value;
 
 use crate::artefact::Preset;
 
-/// The form of the records. Raised whenever a record of before can no longer be read as what it was.
+/// Version of the record format. Raised whenever the meaning of older records changes.
 pub const SCHEMA: u32 = 1;
 
-/// The program that writes records.
+/// Version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Why a piece of evidence is not shown.
+/// Why a record cannot be shown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MissingEvidence {
-    /// It has no record.
+    /// The record does not exist.
     #[error("not run")]
     NotRun,
-    /// It was recorded in a form that this version does not read.
+    /// The record has a format version that this program does not read.
     #[error("recorded by version {version} in form {schema}, where this version reads form {SCHEMA}")]
     OtherSchema {
-        /// The program that wrote it.
+        /// Version of the program that wrote the record.
         version: String,
-        /// Its form.
+        /// Format version of the record.
         schema: u64,
     },
-    /// The file is damaged.
+    /// The file is malformed.
     #[error("the record cannot be read: {0}")]
     Unreadable(String),
 }
 
-/// A record that was read.
+/// A record with the version of the program that wrote it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EvidenceRecord<T> {
-    /// The version of the program that wrote it.
+    /// Version of the program.
     pub version: String,
-    /// What was found.
+    /// Contents of the record.
     pub data: T,
 }
 
+/// The JSON of a record file.
 #[derive(Serialize, Deserialize)]
 struct Envelope<T> {
     schema: u32,
@@ -69,12 +70,12 @@ pub struct EvidenceStore {
 }
 
 impl EvidenceStore {
-    /// The records below `out`.
+    /// The store of a preset below the output directory `out`.
     pub fn new(out: &Path, preset: Preset) -> Self {
         Self { directory: out.join("evidence").join(preset.name()), preset }
     }
 
-    /// How much work the evidence took.
+    /// The preset of the records.
     pub fn preset(&self) -> Preset {
         self.preset
     }
@@ -89,14 +90,14 @@ impl EvidenceStore {
     /// The file cannot be written.
     pub fn write(&self, key: &str, data: &impl Serialize) -> Result<(), WriteError> {
         let path = self.path(key);
-        let named = |source| WriteError { path: path.clone(), source };
+        let write_error = |source| WriteError { path: path.clone(), source };
         let envelope = Envelope { schema: SCHEMA, version: VERSION.to_owned(), key: key.to_owned(), data };
-        let text = serde_json::to_string(&envelope).map_err(|error| named(error.into()))?;
-        fs::create_dir_all(path.parent().unwrap_or(&self.directory)).map_err(named)?;
+        let text = serde_json::to_string(&envelope).map_err(|error| write_error(error.into()))?;
+        fs::create_dir_all(path.parent().unwrap_or(&self.directory)).map_err(write_error)?;
         write_atomically(&path, format!("{text}\n").as_bytes())
     }
 
-    /// Computes a record for each job, on all cores. `tick` is called after each.
+    /// Computes and writes a record for each job, on all cores. `tick` is called after each.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -107,18 +108,18 @@ impl EvidenceStore {
         compute: impl Fn(&Job) -> T + Sync,
         tick: &(dyn Fn() + Sync),
     ) -> Result<(), WriteError> {
-        let written = parallel::map(jobs, |job| {
-            let written = self.write(&key(job), &compute(job));
+        let results = parallel::map(jobs, |job| {
+            let result = self.write(&key(job), &compute(job));
             tick();
-            written
+            result
         });
-        written.into_iter().collect()
+        results.into_iter().collect()
     }
 
     /// Reads a record.
     ///
     /// # Errors
-    /// There is none, or it cannot be read.
+    /// The record does not exist, or cannot be read.
     pub fn read<T: DeserializeOwned>(&self, key: &str) -> Result<EvidenceRecord<T>, MissingEvidence> {
         let text = match fs::read_to_string(self.path(key)) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(MissingEvidence::NotRun),
@@ -136,7 +137,7 @@ impl EvidenceStore {
         Ok(EvidenceRecord { version: envelope.version, data: envelope.data })
     }
 
-    /// Reads a record for a chapter. What is missing, unreadable or was recorded by another version is said in the chapter.
+    /// Reads a record for a chapter. If it is missing, unreadable or written by another version, a note in the chapter says so.
     pub fn read_or_note<T: DeserializeOwned>(&self, key: &str, chapter: &mut Chapter) -> Option<T> {
         match self.read(key) {
             Ok(EvidenceRecord { version, data }) => {
@@ -146,15 +147,15 @@ impl EvidenceStore {
                 Some(data)
             }
             Err(reason) => {
-                let part = key.split('/').next().unwrap_or_default();
-                let command = format!("rung reproduce --preset {} --only {part}", self.preset.name());
+                let chapter_name = key.split('/').next().unwrap_or_default();
+                let command = format!("rung reproduce --preset {} --only {chapter_name}", self.preset.name());
                 chapter.note(format!("{key}: {reason}. `{command}` computes it."));
                 None
             }
         }
     }
 
-    /// As [`Self::read_or_note`], for evidence whose computation may fail: the error is said in the chapter too.
+    /// Like [`Self::read_or_note`], for computations that may fail: a note in the chapter shows the error.
     pub fn read_outcome<T: DeserializeOwned>(&self, key: &str, chapter: &mut Chapter) -> Option<T> {
         match self.read_or_note::<Result<T, String>>(key, chapter)? {
             Ok(data) => Some(data),
@@ -177,42 +178,48 @@ mod tests {
     }
 
     #[test]
-    fn numbers_come_back_to_the_bit() {
+    fn numbers_are_read_back_bit_for_bit() {
         let (store, out) = store("bits");
         let numbers = vec![0.1, 1.0 / 3.0, f64::MIN_POSITIVE, 98.247_927_513_443_59, -0.0];
         store.write("proved/numbers", &numbers).unwrap();
-        let back = store.read::<Vec<f64>>("proved/numbers").unwrap().data;
+        let read_back = store.read::<Vec<f64>>("proved/numbers").unwrap().data;
         let bits = |numbers: &[f64]| numbers.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
-        assert_eq!(bits(&back), bits(&numbers));
+        assert_eq!(bits(&read_back), bits(&numbers));
         fs::remove_dir_all(out).unwrap();
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn missing_and_malformed_records_become_notes() {
         let (store, out) = store("missing");
-        let said = |key: &str| {
+        let read_with_notes = |key: &str| {
             let mut chapter = Chapter::new("proved", "Proved");
-            let found = store.read_outcome::<u32>(key, &mut chapter);
-            (found, format!("{:?}", chapter.blocks))
+            let data = store.read_outcome::<u32>(key, &mut chapter);
+            (data, format!("{:?}", chapter.blocks))
         };
-        let (found, notes) = said("proved/x");
-        assert!(found.is_none() && notes.contains("proved/x: not run"), "{notes}");
-        let envelope = |schema: u32, version: &str, data: &str| {
+        let (data, notes) = read_with_notes("proved/x");
+        assert!(data.is_none() && notes.contains("proved/x: not run"), "{notes}");
+        let write_envelope = |schema: u32, version: &str, data: &str| {
             fs::create_dir_all(store.path("proved/x").parent().unwrap()).unwrap();
             let text = format!(r#"{{"schema":{schema},"version":"{version}","key":"proved/x","data":{data}}}"#);
             fs::write(store.path("proved/x"), text).unwrap();
         };
-        envelope(SCHEMA, VERSION, r#"{"Ok":3}"#);
-        assert_eq!(said("proved/x"), (Some(3), "[]".to_owned()));
-        envelope(SCHEMA, "0.0.1", r#"{"Ok":3}"#);
-        assert!(said("proved/x").0 == Some(3) && said("proved/x").1.contains("recorded by version 0.0.1"));
-        envelope(0, "0.0.1", r#"{"Ok":3}"#);
-        assert!(said("proved/x").0.is_none() && said("proved/x").1.contains("recorded by version 0.0.1 in form 0"));
-        envelope(SCHEMA, VERSION, r#"{"Err":"no"}"#);
-        assert!(said("proved/x").1.contains("proved/x: no"));
+        write_envelope(SCHEMA, VERSION, r#"{"Ok":3}"#);
+        assert_eq!(read_with_notes("proved/x"), (Some(3), "[]".to_owned()));
+        write_envelope(SCHEMA, "0.0.1", r#"{"Ok":3}"#);
+        assert!(
+            read_with_notes("proved/x").0 == Some(3)
+                && read_with_notes("proved/x").1.contains("recorded by version 0.0.1")
+        );
+        write_envelope(0, "0.0.1", r#"{"Ok":3}"#);
+        assert!(
+            read_with_notes("proved/x").0.is_none()
+                && read_with_notes("proved/x").1.contains("recorded by version 0.0.1 in form 0")
+        );
+        write_envelope(SCHEMA, VERSION, r#"{"Err":"no"}"#);
+        assert!(read_with_notes("proved/x").1.contains("proved/x: no"));
         for broken in ["[]", "{\"Ok\":true}", "nonsense"] {
-            envelope(SCHEMA, VERSION, broken);
-            assert!(said("proved/x").1.contains("cannot be read"), "{broken}");
+            write_envelope(SCHEMA, VERSION, broken);
+            assert!(read_with_notes("proved/x").1.contains("cannot be read"), "{broken}");
         }
         fs::remove_dir_all(out).unwrap();
     }

@@ -1,8 +1,8 @@
-//! A mixer of your own, in one file, outside of the crate, written only with primitives.
+//! A custom mixer in one file, outside of the crate, written with primitives only.
 //!
-//! The mixer here keeps one running average per channel, `s_t = a . s_{t-1} + (1 - a) . v_t` with a learned `a` per channel, and
-//! gates what it reads. It is trained beside a short convolution on a small induction task, asked for what it learned, stepped
-//! token by token against its whole form, and timed beside a mixer that has a kernel:
+//! The mixer has one moving average per channel, `s_t = a . s_{t-1} + (1 - a) . v_t` with a learned decay `a` per channel, and an
+//! output gate. It is trained together with a short convolution on a small induction task, tested on new samples, compared between
+//! decoding token by token and one parallel pass, and timed against a mixer that has a kernel:
 //!
 //! ```text
 //! cargo run --release -p rung-nn --example own_mixer
@@ -22,28 +22,29 @@ use rung_nn::{
 };
 use rung_theory::task::{NO_TARGET, seeded, shuffle};
 
-/// A running average per channel.
-struct Average {
+/// An exponential moving average per channel.
+struct MovingAverage {
     value: Linear,
     gate: Linear,
-    keep: Parameter,
+    /// The logit of the decay `a`, per channel.
+    decay_logit: Parameter,
     output: Linear,
 }
 
-impl Average {
+impl MovingAverage {
     fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>) -> Self {
         let width = params.settings.width;
         Self {
             value: params.role(Role::Value).linear("v_proj", width, width),
             gate: params.role(Role::Gate).linear("g_proj", width, width),
-            // The logit of the share that is kept: horizons from two tokens to fifty.
-            keep: params.weight_without_decay("keep", &[width], Init::Uniform(0.0, 4.0)),
+            // Time constants from two tokens to fifty.
+            decay_logit: params.weight_without_decay("decay_logit", &[width], Init::Uniform(0.0, 4.0)),
             output: params.role(Role::Output).linear("o_proj", width, width),
         }
     }
 }
 
-impl TokenMixer for Average {
+impl TokenMixer for MovingAverage {
     fn forward<O: Ops>(
         &self,
         ops: &O,
@@ -51,35 +52,35 @@ impl TokenMixer for Average {
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
         let [batch, time, width] = ops.shape(x)[..] else { panic!("tokens of shape {}", ops.shape(x)) };
-        let keep = ops.parameter(self.keep);
-        // log a = -softplus(-logit), and 1 - a = sigmoid(-logit).
-        let log_decay = ops.neg(&ops.softplus(&ops.neg(&keep)));
-        let written = ops.mul(&self.value.apply(ops, x), &ops.sigmoid(&ops.neg(&keep)));
-        // a^(t-s) for s <= t: a table of distances times the log, minus infinity above the diagonal.
-        let cells = || (0..time).flat_map(|reader| (0..time).map(move |source| (reader, source)));
+        let decay_logit = ops.parameter(self.decay_logit);
+        // log a = -softplus(-logit), and 1 - a = sigmoid(-logit)
+        let log_decay = ops.neg(&ops.softplus(&ops.neg(&decay_logit)));
+        let inputs = ops.mul(&self.value.apply(ops, x), &ops.sigmoid(&ops.neg(&decay_logit)));
+        // a^(t-s) for s <= t: the exponential of distances times the log-decay, masked above the diagonal.
+        let pairs = || (0..time).flat_map(|t| (0..time).map(move |s| (t, s)));
         let table = |value: &dyn Fn(usize, usize) -> f64| {
-            let values: Vec<O::Scalar> = cells().map(|(t, s)| O::Scalar::from_f64(value(t, s))).collect();
+            let values: Vec<O::Scalar> = pairs().map(|(t, s)| O::Scalar::from_f64(value(t, s))).collect();
             ops.constant(&[time, time, 1], &values)
         };
         let distance = table(&|t, s| t.saturating_sub(s) as f64);
         let mask = table(&|t, s| if s <= t { 0.0 } else { -1e30 });
         let powers = ops.exp(&ops.add(&ops.mul(&distance, &log_decay), &mask));
-        let terms = ops.mul(&powers, &ops.reshape(&written, &[batch, 1, time, width]));
+        let terms = ops.mul(&powers, &ops.reshape(&inputs, &[batch, 1, time, width]));
         let mut sums = ops.reshape(&ops.sum(&terms, 2), &[batch, time, width]);
-        if let Some(before) = State::part(state, 0) {
+        if let Some(initial) = State::slot(state, 0) {
             let steps: Vec<O::Scalar> = (1..=time).map(|t| O::Scalar::from_f64(t as f64)).collect();
-            let decayed = ops.exp(&ops.mul(&ops.constant(&[time, 1], &steps), &log_decay));
-            sums = ops.add(&sums, &ops.mul(&decayed, before));
+            let powers = ops.exp(&ops.mul(&ops.constant(&[time, 1], &steps), &log_decay));
+            sums = ops.add(&sums, &ops.mul(&powers, initial));
         }
         let out = self.output.apply(ops, &ops.silu_gate(&self.gate.apply(ops, x), &sums));
         let last = ops.slice(&sums, 1, time - 1..time);
-        (out, State::new(State::seen(state) + time, [Some(last)]))
+        (out, State::new(State::past_len(state) + time, [Some(last)]))
     }
 }
 
-/// The mixers of this model: ours, and one of the crate's.
+/// The mixers of this model: the custom one, and one of the crate.
 enum ModelMixer {
-    Average(Average),
+    MovingAverage(MovingAverage),
     Convolution(ShortConvolution),
 }
 
@@ -91,7 +92,7 @@ impl TokenMixer for ModelMixer {
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
         match self {
-            Self::Average(mixer) => mixer.forward(ops, x, state),
+            Self::MovingAverage(mixer) => mixer.forward(ops, x, state),
             Self::Convolution(mixer) => mixer.forward(ops, x, state),
         }
     }
@@ -101,7 +102,7 @@ const WIDTH: usize = 32;
 const LETTERS: usize = 8;
 const ROWS: usize = 64;
 
-/// Rows of eight letters in some order, twice: in the second pass, what follows each letter is asked.
+/// Rows of eight letters in random order, twice. In the second half the target is the next letter.
 fn batch(seed: u64) -> (Vec<u32>, Vec<u32>) {
     let (mut rng, mut tokens, mut targets) = (seeded(seed), Vec::new(), Vec::new());
     for _ in 0..ROWS {
@@ -113,7 +114,7 @@ fn batch(seed: u64) -> (Vec<u32>, Vec<u32>) {
     (tokens, targets)
 }
 
-/// The share of asked tokens that the model gets right.
+/// The accuracy at tokens that have a target.
 fn accuracy(model: &Model<ModelMixer>, weights: &Parameters<f32>, seed: u64) -> Result<f64, ModelError> {
     let ops = Native::new();
     ops.bind_frozen(weights);
@@ -121,28 +122,28 @@ fn accuracy(model: &Model<ModelMixer>, weights: &Parameters<f32>, seed: u64) -> 
     let (hidden, _) = model.forward(&ops, &tokens, ROWS, None)?;
     let scores = ops.values(&model.logits(&ops, &hidden));
     let best = |row: &[f32]| (0..LETTERS).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap_or(0) as u32;
-    let asked: Vec<_> = scores.chunks(LETTERS).zip(targets).filter(|(_, target)| *target != NO_TARGET).collect();
-    let right = asked.iter().filter(|(row, target)| best(row) == *target).count();
-    Ok(right as f64 / asked.len() as f64)
+    let predictions: Vec<_> = scores.chunks(LETTERS).zip(targets).filter(|(_, target)| *target != NO_TARGET).collect();
+    let correct = predictions.iter().filter(|(row, target)| best(row) == *target).count();
+    Ok(correct as f64 / predictions.len() as f64)
 }
 
-/// How far outputs that were made token by token, from the state, are from those of the whole text.
-fn steps_differ(model: &Model<ModelMixer>, weights: &Parameters<f32>) -> Result<f32, ModelError> {
+/// The largest difference between the outputs of decoding token by token and of one parallel pass.
+fn decoding_error(model: &Model<ModelMixer>, weights: &Parameters<f32>) -> Result<f32, ModelError> {
     let ops = Native::new();
     ops.bind_frozen(weights);
     let tokens = &batch(7).0[..2 * LETTERS];
-    let whole = ops.values(&model.forward(&ops, tokens, 1, None)?.0);
+    let parallel = ops.values(&model.forward(&ops, tokens, 1, None)?.0);
     let (mut state, mut steps) = (None, Vec::new());
     for token in tokens {
         let (hidden, next) = model.forward(&ops, &[*token], 1, state.as_ref())?;
         steps.extend(ops.values(&hidden));
         state = Some(next);
     }
-    Ok(steps.iter().zip(whole).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max))
+    Ok(steps.iter().zip(parallel).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max))
 }
 
-/// Milliseconds of a forward and a backward pass over eight rows of so many tokens: the best of five.
-fn cost<M: TokenMixer>(
+/// Milliseconds of a forward and a backward pass over eight rows of `time` tokens: the best of five runs.
+fn pass_milliseconds<M: TokenMixer>(
     time: usize,
     build: impl Fn(&mut ParamBuilder<'_, f32>) -> Result<M, ModelError>,
 ) -> Result<f64, ModelError> {
@@ -171,9 +172,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut weights = Parameters::<f32>::new();
     let convolution = ShortConvolutionConfig { taps: 3, channels: WIDTH, gated: true };
     let model = config.init_with(WIDTH, 2, &mut weights, &mut seeded(0), |params, _| {
-        let mine = params.within("average", |params| ModelMixer::Average(Average::init(params)));
-        let theirs = params.within("conv", |params| convolution.init(params).map(ModelMixer::Convolution))?;
-        Ok(vec![mine, theirs])
+        let custom = params.within("average", |params| ModelMixer::MovingAverage(MovingAverage::init(params)));
+        let convolution = params.within("conv", |params| convolution.init(params).map(ModelMixer::Convolution))?;
+        Ok(vec![custom, convolution])
     })?;
     println!("{} weights", weights.size());
 
@@ -196,15 +197,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let tokens = steps * ROWS * length;
     println!("{:.0} tokens a second", tokens as f64 / start.elapsed().as_secs_f64());
-    println!("{:.1} % of fresh questions answered right", 100.0 * accuracy(&model, &weights, 1_000_000)?);
-    println!("token by token differs from the whole by {:.1e} at most", steps_differ(&model, &weights)?);
+    println!("{:.1} % accuracy on new samples", 100.0 * accuracy(&model, &weights, 1_000_000)?);
+    println!("decoding differs from the parallel pass by {:.1e} at most", decoding_error(&model, &weights)?);
 
     println!("forward and backward, 8 rows, width {WIDTH}:\n tokens  average (ms)  linear attention (ms)");
     let map = FeatureMap::EluPlusOne;
-    let linear = LinearAttentionConfig { heads: 2, key: 16, value: 16, normaliser: true, map };
+    let linear = LinearAttentionConfig { heads: 2, key_dim: 16, value_dim: 16, normaliser: true, map };
     for time in [32, 64, 128, 256] {
-        let ours = cost(time, |params| Ok(Average::init(params)))?;
-        println!("{time:7}  {ours:12.2}  {:21.2}", cost(time, |params| linear.init(params))?);
+        let custom = pass_milliseconds(time, |params| Ok(MovingAverage::init(params)))?;
+        println!("{time:7}  {custom:12.2}  {:21.2}", pass_milliseconds(time, |params| linear.init(params))?);
     }
     Ok(())
 }

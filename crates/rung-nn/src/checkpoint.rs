@@ -1,9 +1,9 @@
 //! Checkpoints: safetensors files that PyTorch reads and writes.
 //!
-//! A file is written beside its place and then moved there, so that a reader never sees half of one. It is read against the
-//! weights of a model that was built from its plan: every weight must be in the file under its name with its shape, and nothing
-//! else may be. A file written here has a checksum, which must be that of its bytes; files of other programs have none. The first
-//! thing that is wrong is named, and then no weight has been changed.
+//! A file is written under a temporary name and then renamed, so that a reader never sees a partial file. It is loaded into the weights
+//! of a model that was built from its plan: every weight must be in the file with its name and shape, and there must be no other
+//! tensors. A file written here has a checksum, which must match its bytes; files of other programs have none. The error names the first
+//! mismatch, and no weight has changed then.
 //!
 //! ```
 //! use rung_engine::Parameters;
@@ -35,12 +35,12 @@ use crate::tensor_file::{self, Checksum};
 /// Why a checkpoint could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// The system refused.
+    /// The operating system reported an error.
     #[error("{}: {source}", .path.display())]
     System {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The file could not be written.
@@ -48,38 +48,38 @@ pub enum CheckpointError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// The file is cut off or no safetensors file.
+    /// The file is truncated or not a safetensors file.
     #[error("{}: no whole safetensors file ({reason}); {found} bytes were found, and the model's weights alone take {expected}", .path.display())]
-    Broken {
+    InvalidFile {
         /// The file.
         path: PathBuf,
-        /// What the reader met.
+        /// The error of the safetensors reader.
         reason: String,
         /// Bytes in the file.
         found: u64,
         /// Bytes of the model's weights in the precision it runs in.
         expected: u64,
     },
-    /// What stands before the tensors cannot be read.
+    /// The header cannot be read.
     #[error("{}: no safetensors file: found {found}, expected {expected}", .path.display())]
     Header {
         /// The file.
         path: PathBuf,
-        /// What was met.
+        /// What the file has.
         found: String,
-        /// What should have been there.
+        /// What it should have.
         expected: &'static str,
     },
-    /// Bytes of the file changed after it was written.
+    /// The checksum does not match: bytes of the file changed after it was written.
     #[error(
         "{}: damaged since it was written: its checksum is {stored}, and that of its bytes {computed}; copy it again from \
          where it was made",
         .path.display()
     )]
-    Damaged {
+    ChecksumMismatch {
         /// The file.
         path: PathBuf,
         /// The checksum in the file.
@@ -87,12 +87,12 @@ pub enum CheckpointError {
         /// The checksum of the bytes.
         computed: String,
     },
-    /// The file ends inside of a tensor.
+    /// The file ends before the end of a tensor.
     #[error("{}: cut off in tensor `{name}` of shape {shape:?}: {found} bytes were found, and its header promises {expected}", .path.display())]
-    CutOff {
+    Truncated {
         /// The file.
         path: PathBuf,
-        /// The first tensor that is not whole.
+        /// The first tensor that is incomplete.
         name: String,
         /// Its shape.
         shape: Vec<usize>,
@@ -111,7 +111,7 @@ pub enum CheckpointError {
         /// Bytes that every weight in double precision and the longest header would take.
         most: u64,
     },
-    /// A weight of the model is not there.
+    /// The file has no tensor for a weight of the model.
     #[error("{}: tensor `{name}` is missing; expected shape {expected:?}", .path.display())]
     Missing {
         /// The file.
@@ -143,7 +143,7 @@ pub enum CheckpointError {
         /// The shape in the model.
         expected: Vec<usize>,
     },
-    /// A tensor of numbers that weights are not made of.
+    /// A tensor of an unsupported number type.
     #[error("{}: tensor `{name}`: found numbers of type {found}, expected F32, F64 or BF16", .path.display())]
     Type {
         /// The file.
@@ -155,19 +155,19 @@ pub enum CheckpointError {
     },
 }
 
-/// What a file says about itself, by name.
-pub type Notes = BTreeMap<String, String>;
+/// The metadata of a safetensors file: text by key.
+pub type FileMetadata = BTreeMap<String, String>;
 
-/// What every file of weights says: the program that wrote it.
+/// The metadata entry of every file written here: the program that wrote it.
 pub(crate) const MADE_BY: (&str, &str) = ("made_by", concat!("rung ", env!("CARGO_PKG_VERSION")));
 
-/// The longest header that the format allows.
-const LONGEST_HEADER: u64 = 100_000_000;
+/// The longest header, in bytes, that the format allows.
+const MAX_HEADER_BYTES: u64 = 100_000_000;
 
 /// Writes all weights, in the precision they have.
 ///
 /// # Errors
-/// The file cannot be written. What stood there before is then untouched.
+/// The file cannot be written. An existing file is unchanged then.
 pub fn save<S: Scalar>(path: &Path, weights: &Parameters<S>) -> Result<(), CheckpointError> {
     save_with(path, weights, &[])
 }
@@ -180,7 +180,7 @@ pub fn save_plan<S: Scalar>(path: &Path, weights: &Parameters<S>, plan: &Plan) -
     save_with(path, weights, &[(STACK_KEY, &plan.to_stack().to_string()), (WIDTH_KEY, &plan.width.to_string())])
 }
 
-/// As [`save`], with notes of the writer's own.
+/// As [`save`], with more metadata entries.
 ///
 /// # Errors
 /// As [`save`].
@@ -188,99 +188,104 @@ pub fn save_plan<S: Scalar>(path: &Path, weights: &Parameters<S>, plan: &Plan) -
 pub fn save_with<S: Scalar>(
     path: &Path,
     weights: &Parameters<S>,
-    notes: &[(&str, &str)],
+    metadata: &[(&str, &str)],
 ) -> Result<(), CheckpointError> {
     let tensors =
         weights.entries().map(|(id, entry)| (entry.name.as_str(), WeightView { entry, values: weights.get(id) }));
-    let refused = |reason: String| CheckpointError::Write { path: path.to_owned(), reason };
-    let bytes = tensor_file::encode(tensors, &[&[("format", "pt"), MADE_BY], notes].concat());
-    write_atomically(path, &bytes.map_err(|error| refused(error.to_string()))?)
-        .map_err(|error| refused(error.source.to_string()))
+    let write_error = |reason: String| CheckpointError::Write { path: path.to_owned(), reason };
+    let bytes = tensor_file::encode(tensors, &[&[("format", "pt"), MADE_BY], metadata].concat());
+    write_atomically(path, &bytes.map_err(|error| write_error(error.to_string()))?)
+        .map_err(|error| write_error(error.source.to_string()))
 }
 
 /// Reads all weights of a model.
 ///
 /// # Errors
-/// The file cannot be read, is cut off, or holds other tensors than the model. No weight has been changed then.
+/// The file cannot be read, is truncated, or has other tensors than the model. No weight has changed then.
 pub fn load<S: Scalar>(path: &Path, weights: &mut Parameters<S>) -> Result<(), CheckpointError> {
     load_with(path, weights).map(|_| ())
 }
 
-/// As [`load`], and the notes in the file.
+/// As [`load`], and returns the metadata of the file.
 ///
 /// # Errors
 /// As [`load`].
 #[inline(never)]
-pub fn load_with<S: Scalar>(path: &Path, weights: &mut Parameters<S>) -> Result<Notes, CheckpointError> {
+pub fn load_with<S: Scalar>(path: &Path, weights: &mut Parameters<S>) -> Result<FileMetadata, CheckpointError> {
     let system = |source| CheckpointError::System { path: path.to_owned(), source };
-    let about = fs::metadata(path).map_err(system)?;
-    if !about.is_file() {
+    let file_info = fs::metadata(path).map_err(system)?;
+    if !file_info.is_file() {
         return Err(system(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file")));
     }
-    let found = about.len();
-    let most = LONGEST_HEADER + 8 * (weights.size() as u64 + 1);
+    let found = file_info.len();
+    let most = MAX_HEADER_BYTES + 8 * (weights.size() as u64 + 1);
     if found > most {
         return Err(CheckpointError::TooLarge { path: path.to_owned(), found, most });
     }
     let bytes = fs::read(path).map_err(system)?;
     let file = SafeTensors::deserialize(&bytes).map_err(|error| {
         let expected = (weights.size() * size_of::<S>()) as u64;
-        let broken = || CheckpointError::Broken { path: path.to_owned(), reason: error.to_string(), found, expected };
-        cut_off(path, &bytes).unwrap_or_else(broken)
+        let invalid_file =
+            || CheckpointError::InvalidFile { path: path.to_owned(), reason: error.to_string(), found, expected };
+        truncation_error(path, &bytes).unwrap_or_else(invalid_file)
     })?;
-    if let Checksum::Wrong { stored, computed } = Checksum::of(&bytes) {
-        return Err(CheckpointError::Damaged { path: path.to_owned(), stored, computed });
+    if let Checksum::Mismatch { stored, computed } = Checksum::of(&bytes) {
+        return Err(CheckpointError::ChecksumMismatch { path: path.to_owned(), stored, computed });
     }
-    let tensors = check(path, &file, weights)?;
+    let tensors = match_tensors(path, &file, weights)?;
     let flat = weights.flat_mut();
     for (range, tensor) in tensors {
         decode(&tensor, &mut flat[range]);
     }
-    Ok(read_notes(&bytes))
+    Ok(read_metadata(&bytes))
 }
 
-/// Refuses a file that cannot hold so many weights, before room is made for them: two bytes are the least that one takes.
+/// Returns an error for a file that is too small for this many weights, before memory is allocated for them. A weight takes at least two
+/// bytes.
 ///
 /// # Errors
-/// It cannot be found, or is too small.
-pub(crate) fn check_room(path: &Path, weights: u128) -> Result<(), CheckpointError> {
-    let about = fs::metadata(path).map_err(|source| CheckpointError::System { path: path.to_owned(), source })?;
-    let found = about.len();
+/// The file does not exist or is too small.
+pub(crate) fn check_file_size(path: &Path, weights: u128) -> Result<(), CheckpointError> {
+    let file_info = fs::metadata(path).map_err(|source| CheckpointError::System { path: path.to_owned(), source })?;
+    let found = file_info.len();
     if u128::from(found) >= weights.saturating_mul(2) {
         return Ok(());
     }
     let reason = format!("the network that it should belong to has {weights} weights");
     let expected = u64::try_from(weights.saturating_mul(4)).unwrap_or(u64::MAX);
-    Err(CheckpointError::Broken { path: path.to_owned(), reason, found, expected })
+    Err(CheckpointError::InvalidFile { path: path.to_owned(), reason, found, expected })
 }
 
-/// What a file says about itself; nothing if it is no safetensors file.
-pub fn read_notes(bytes: &[u8]) -> Notes {
+/// The metadata of a file; empty if it is not a safetensors file.
+pub fn read_metadata(bytes: &[u8]) -> FileMetadata {
     let header = SafeTensors::read_metadata(bytes).ok();
     header.and_then(|(_, header)| header.metadata().clone()).unwrap_or_default().into_iter().collect()
 }
 
-/// If the header is whole and promises more than there is, the tensor in which the file ends.
-fn cut_off(path: &Path, bytes: &[u8]) -> Option<CheckpointError> {
+/// The error for a file that is shorter than its complete header says: it names the tensor in which the file ends.
+fn truncation_error(path: &Path, bytes: &[u8]) -> Option<CheckpointError> {
     let (length, rest) = bytes.split_first_chunk()?;
     let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
     let header: Metadata = serde_json::from_slice(rest.get(..length)?).ok()?;
-    let data = rest.len() - length;
-    let name =
-        header.offset_keys().into_iter().find(|name| header.info(name).is_some_and(|i| i.data_offsets.1 > data))?;
+    let data_len = rest.len() - length;
+    let name = header
+        .offset_keys()
+        .into_iter()
+        .find(|name| header.info(name).is_some_and(|info| info.data_offsets.1 > data_len))?;
     let shape = header.info(&name)?.shape.clone();
     let expected = (8 + length as u64).saturating_add(header.data_len() as u64);
-    Some(CheckpointError::CutOff { path: path.to_owned(), name, shape, found: bytes.len() as u64, expected })
+    Some(CheckpointError::Truncated { path: path.to_owned(), name, shape, found: bytes.len() as u64, expected })
 }
 
-type FoundTensors<'a> = Vec<(std::ops::Range<usize>, TensorView<'a>)>;
+/// For every weight, its range in the flat store and its tensor in the file.
+type WeightTensors<'a> = Vec<(std::ops::Range<usize>, TensorView<'a>)>;
 
-/// The tensor of every weight, if names, shapes and types fit.
-fn check<'a, S: Scalar>(
+/// Matches the tensors of a file with the weights by name, and checks their shapes and types.
+fn match_tensors<'a, S: Scalar>(
     path: &Path,
     file: &SafeTensors<'a>,
     weights: &Parameters<S>,
-) -> Result<FoundTensors<'a>, CheckpointError> {
+) -> Result<WeightTensors<'a>, CheckpointError> {
     let mut unclaimed: HashMap<&str, TensorView<'a>> = file.iter().collect();
     let mut tensors = Vec::with_capacity(weights.len());
     for (_, entry) in weights.entries() {
@@ -296,7 +301,7 @@ fn check<'a, S: Scalar>(
         }
         tensors.push((entry.range.clone(), tensor));
     }
-    // The first by name, so that the message does not depend on the order of a table.
+    // The first by name, so that the message does not depend on the order of the map.
     if let Some((name, tensor)) = unclaimed.into_iter().min_by_key(|(name, _)| *name) {
         let (name, found) = (name.to_owned(), tensor.shape().to_vec());
         return Err(CheckpointError::Unknown { path: path.to_owned(), name, found });
@@ -305,21 +310,21 @@ fn check<'a, S: Scalar>(
 }
 
 fn decode<S: Scalar>(tensor: &TensorView<'_>, out: &mut [S]) {
-    fn each<S: Scalar, const SIZE: usize>(data: &[u8], out: &mut [S], read: impl Fn([u8; SIZE]) -> f64) {
+    fn convert<S: Scalar, const SIZE: usize>(data: &[u8], out: &mut [S], read: impl Fn([u8; SIZE]) -> f64) {
         for (value, bytes) in out.iter_mut().zip(data.as_chunks().0) {
             *value = S::from_f64(read(*bytes));
         }
     }
     match tensor.dtype() {
-        Dtype::F64 => each(tensor.data(), out, f64::from_le_bytes),
-        Dtype::BF16 => each(tensor.data(), out, |bytes: [u8; 2]| {
+        Dtype::F64 => convert(tensor.data(), out, f64::from_le_bytes),
+        Dtype::BF16 => convert(tensor.data(), out, |bytes: [u8; 2]| {
             f64::from(f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16))
         }),
-        _ => each(tensor.data(), out, |bytes| f64::from(f32::from_le_bytes(bytes))),
+        _ => convert(tensor.data(), out, |bytes| f64::from(f32::from_le_bytes(bytes))),
     }
 }
 
-/// A weight as the format wants it.
+/// A weight as a tensor of the safetensors library.
 struct WeightView<'a, S> {
     entry: &'a ParameterEntry,
     values: &'a [S],
@@ -335,11 +340,11 @@ impl<S: Scalar> View for WeightView<'_, S> {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        let wide = self.values.iter().map(|value| value.to_f64());
+        let values = self.values.iter().map(|value| value.to_f64());
         Cow::Owned(if size_of::<S>() == 4 {
-            wide.flat_map(|value| (value as f32).to_le_bytes()).collect()
+            values.flat_map(|value| (value as f32).to_le_bytes()).collect()
         } else {
-            wide.flat_map(f64::to_le_bytes).collect()
+            values.flat_map(f64::to_le_bytes).collect()
         })
     }
 

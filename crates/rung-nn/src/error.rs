@@ -1,87 +1,87 @@
-//! Why a plan has no network, or a network no answer.
+//! Errors of building and running models.
 
 use crate::memory::TooLarge;
 
 /// Why a model could not be built or run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
-    /// The plan names a mixer that the theory knows and no network exists for.
+    /// The plan has a mixer that is not implemented as a network.
     #[error("there is no network for mixer `{mixer}`; there is one for {known}")]
     NoNetwork {
-        /// The mixer.
+        /// The mixer's name.
         mixer: String,
-        /// Those that can be built.
+        /// Names of the implemented mixers.
         known: String,
     },
-    /// A mixer exists, but not with this option.
+    /// The mixer is implemented, but not with this option.
     #[error("mixer `{mixer}`: {what} has no network; expected {expected}")]
     Unsupported {
-        /// The mixer.
+        /// The mixer's name.
         mixer: &'static str,
-        /// What was asked.
+        /// The unsupported option.
         what: String,
-        /// What could have been asked.
+        /// Supported alternatives.
         expected: String,
     },
-    /// The network is for no task, and one is needed.
+    /// The network has no task, and the operation needs one.
     #[error("`{name}` has no task of its own: give it prompts as text")]
     NoTask {
-        /// The network.
+        /// The network's name.
         name: String,
     },
-    /// A network that was read from a checkpoint of another program and cannot be built again in another way.
+    /// The network was read from a checkpoint of another program, so it cannot be rebuilt with other settings.
     #[error("`{name}` is a checkpoint of another program; its numbers cannot be kept in few bits")]
     Foreign {
-        /// The network.
+        /// The network's name.
         name: String,
     },
-    /// Numbers that do not fit each other.
-    #[error("{place}: {what} is {found}; expected {expected}")]
+    /// A size that does not fit the others.
+    #[error("{component}: {what} is {found}; expected {expected}")]
     Shape {
-        /// The mixer, or the part of the model.
-        place: &'static str,
-        /// Which number.
+        /// The mixer or component of the model.
+        component: &'static str,
+        /// Which size.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         found: u64,
-        /// What it should be.
+        /// Allowed values.
         expected: String,
     },
-    /// A number that no model can use.
+    /// A setting outside of its allowed range.
     #[error("model: {what} is {found}; expected {expected}")]
     Number {
-        /// Which number.
+        /// Which setting.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         found: String,
-        /// What it should be.
+        /// Allowed values.
         expected: &'static str,
     },
     /// Two fields of a token share a name.
     #[error("two fields of a token are named `{name}`; expected different names")]
     SameField {
-        /// The name.
+        /// The name of both fields.
         name: String,
     },
-    /// The model would not fit a machine.
+    /// The model has more weights than the limit.
     #[error("the model would have at least {found} weights; at most {most} are allocated")]
     TooLarge {
-        /// Weights counted until the limit was passed.
+        /// Number of weights counted until the limit was exceeded.
         found: u128,
-        /// The limit.
+        /// The largest allowed number of weights.
         most: u128,
     },
-    /// It does not fit the memory.
+    /// The model does not fit into memory.
     #[error(transparent)]
     Memory(TooLarge),
     /// A token is outside of its vocabulary.
     #[error("token {position}, field `{field}`: id {found} is beyond the vocabulary of {vocabulary}")]
     Token {
-        /// Its place in the given tokens.
+        /// Index of the token in the input.
         position: usize,
-        /// The field.
+        /// Name of the token's field.
         field: String,
-        /// The id.
+        /// The token id.
         found: u32,
         /// Ids are below this.
         vocabulary: usize,
@@ -89,40 +89,40 @@ pub enum ModelError {
     /// A target is outside of the classes.
     #[error("target of token {position}: class {found} is beyond the {classes} classes of the model")]
     Target {
-        /// Its place in the given targets.
+        /// Index of the target in the input.
         position: usize,
-        /// The class.
+        /// The target class.
         found: u32,
         /// Classes are below this.
         classes: usize,
     },
-    /// The number of ids is not a whole number of equally long rows.
+    /// The number of ids is not a multiple of rows times fields.
     #[error("{found} ids do not make {rows} equally long rows of tokens with {fields} fields each")]
     Ragged {
-        /// Ids given.
+        /// Number of ids.
         found: usize,
-        /// Rows asked for.
+        /// Number of rows in the batch.
         rows: usize,
         /// Ids per token.
         fields: usize,
     },
-    /// A text beyond the learned positions.
+    /// The sequence is longer than the table of learned positions.
     #[error("{found} tokens, but the model has learned positions for {most}")]
     TooLong {
-        /// Tokens.
+        /// Length of the sequence in tokens.
         found: usize,
-        /// Positions.
+        /// Number of learned positions.
         most: usize,
     },
     /// A bidirectional model was given a state.
     #[error("a bidirectional model reads a whole text at once; it cannot go on from a state")]
     NoState,
-    /// The state belongs to another model or to other rows.
+    /// The state belongs to another model or has another batch size.
     #[error("the state is of {found}; expected {expected}")]
     WrongState {
-        /// What it has.
+        /// Rows and mixers of the state.
         found: String,
-        /// What the call needs.
+        /// Rows and mixers that the call needs.
         expected: String,
     },
 }

@@ -1,11 +1,11 @@
-//! Writing a file whole or not at all.
+//! Atomic writing of files: a file is written completely or not at all.
 //!
 //! The bytes go to a new file in the same directory, are flushed to the disk, and the file is renamed over its
-//! destination. Renaming within one directory happens at once, so a reader sees the old file or the new one. Whatever
-//! goes wrong before that removes the new file and leaves the old one as it was.
+//! destination. Renaming within one directory is atomic, so a reader sees the old file or the new one. On an error before
+//! that, the new file is removed and the old one is unchanged.
 //!
-//! Only plain files are replaced. A link is followed to the file it names, which keeps its permissions; a device or a pipe is
-//! written to as it stands.
+//! Only regular files are replaced. A symbolic link is followed to its target, which keeps its permissions; a device or a pipe is
+//! written to directly.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct WriteError {
     /// The file.
     pub path: PathBuf,
-    /// What the system said.
+    /// The system's error.
     pub source: io::Error,
 }
 
-/// Writes `bytes` to `path`, replacing what is there in one step. The directory must exist.
+/// Writes `bytes` to `path`, replacing an existing file atomically. The directory must exist.
 ///
 /// # Errors
 /// When the directory cannot be written to, the disk is full, or `path` is a directory. The error names the file.
@@ -35,53 +35,53 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     // A path that does not exist yet is its own destination.
     let destination = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let existing = fs::metadata(&destination).ok();
-    if existing.as_ref().is_some_and(|known| !known.is_file() && !known.is_dir()) {
+    if existing.as_ref().is_some_and(|info| !info.is_file() && !info.is_dir()) {
         return OpenOptions::new().write(true).open(&destination).and_then(|mut file| file.write_all(bytes));
     }
-    if existing.as_ref().is_some_and(|known| known.permissions().readonly()) {
+    if existing.as_ref().is_some_and(|info| info.permissions().readonly()) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the file is read-only"));
     }
-    let (file, beside) = create_beside(&destination)?;
-    let kept = existing.map_or(Ok(()), |known| fs::set_permissions(&beside, known.permissions()));
-    let written = kept.and_then(|()| fill(file, bytes)).and_then(|()| fs::rename(&beside, &destination));
-    written.inspect_err(|_| {
-        // The first failure is the one to tell; a leftover file is the lesser evil.
-        let _ = fs::remove_file(&beside);
+    let (file, temporary) = create_temporary_file(&destination)?;
+    let permissions = existing.map_or(Ok(()), |info| fs::set_permissions(&temporary, info.permissions()));
+    let result =
+        permissions.and_then(|()| write_and_sync(file, bytes)).and_then(|()| fs::rename(&temporary, &destination));
+    result.inspect_err(|_| {
+        // The first error is returned, even if the temporary file cannot be removed.
+        let _ = fs::remove_file(&temporary);
     })
 }
 
-/// Removes what processes that were killed while writing left behind in a directory. Call it only where no other process
-/// writes there now.
-pub fn remove_parts(directory: &Path) {
+/// Removes the temporary files that killed processes left in a directory. Call it only while no other process writes there.
+pub fn remove_temporary_files(directory: &Path) {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let ours = entries.filter(|entry| {
+    let temporary_files = entries.filter(|entry| {
         let name = entry.file_name();
-        let part = name.to_str().and_then(|name| name.strip_prefix('.')?.strip_suffix(".part"));
-        let number = part.and_then(|part| part.rsplit_once('.')).map(|(_, number)| number);
+        let stem = name.to_str().and_then(|name| name.strip_prefix('.')?.strip_suffix(".part"));
+        let number = stem.and_then(|stem| stem.rsplit_once('.')).map(|(_, number)| number);
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         number
             .and_then(|number| number.split_once('-'))
             .is_some_and(|(process, count)| digits(process) && digits(count))
     });
-    for entry in ours.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())) {
-        // A leftover is the lesser evil.
+    for entry in temporary_files.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())) {
+        // A file that cannot be removed is left in place.
         let _ = fs::remove_file(entry.path());
     }
 }
 
-/// Opens a file next to `path` that did not exist before.
-fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
+/// Creates a new file in the directory of `path`, named after it.
+fn create_temporary_file(path: &Path) -> io::Result<(File, PathBuf)> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let name =
         path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"))?;
     loop {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let mut beside_name = std::ffi::OsString::from(".");
-        beside_name.push(name);
-        beside_name.push(format!(".{}-{count}.part", std::process::id()));
-        let beside = path.with_file_name(beside_name);
-        match OpenOptions::new().write(true).create_new(true).open(&beside) {
-            Ok(file) => return Ok((file, beside)),
+        let mut temporary_name = std::ffi::OsString::from(".");
+        temporary_name.push(name);
+        temporary_name.push(format!(".{}-{count}.part", std::process::id()));
+        let temporary = path.with_file_name(temporary_name);
+        match OpenOptions::new().write(true).create_new(true).open(&temporary) {
+            Ok(file) => return Ok((file, temporary)),
             // Left over from a run that was killed and had the same process id.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
@@ -89,7 +89,7 @@ fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     }
 }
 
-fn fill(mut file: File, bytes: &[u8]) -> io::Result<()> {
+fn write_and_sync(mut file: File, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     file.sync_all()
 }
@@ -98,73 +98,73 @@ fn fill(mut file: File, bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// An empty directory that goes away with the test.
-    struct Scratch(PathBuf);
+    /// An empty directory that is removed at the end of the test.
+    struct TemporaryDirectory(PathBuf);
 
-    impl Scratch {
+    impl TemporaryDirectory {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("rung-file-{name}-{}", std::process::id()));
-            fs::create_dir_all(&path).expect("a scratch directory");
+            fs::create_dir_all(&path).expect("a temporary directory");
             Self(path)
         }
 
         fn names(&self) -> Vec<String> {
-            let entries = fs::read_dir(&self.0).expect("the scratch directory");
+            let entries = fs::read_dir(&self.0).expect("the temporary directory");
             entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
         }
     }
 
-    impl Drop for Scratch {
+    impl Drop for TemporaryDirectory {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
     }
 
     #[test]
-    fn a_file_is_replaced_and_nothing_is_left_over() {
-        let scratch = Scratch::new("replace");
-        let path = scratch.0.join("report.html");
+    fn write_atomically_replaces_a_file_and_leaves_no_temporary_file() {
+        let directory = TemporaryDirectory::new("replace");
+        let path = directory.0.join("report.html");
         write_atomically(&path, b"a long first version").unwrap();
         write_atomically(&path, b"second").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"second");
-        assert_eq!(scratch.names(), ["report.html"]);
+        assert_eq!(directory.names(), ["report.html"]);
     }
 
     #[test]
-    fn leftovers_of_killed_processes_are_removed_and_nothing_else() {
-        let scratch = Scratch::new("parts");
+    fn remove_temporary_files_removes_no_other_files() {
+        let directory = TemporaryDirectory::new("parts");
         let others = ["record.json", ".record.json.part", "a.12-0.part", ".a.12.part", ".a.x-0.part", ".lock"];
         for name in others.iter().chain(&[".record.json.123-0.part", ".a.b.9-17.part"]) {
-            fs::write(scratch.0.join(name), b"half").unwrap();
+            fs::write(directory.0.join(name), b"half").unwrap();
         }
-        remove_parts(&scratch.0);
-        let (mut names, mut expected) = (scratch.names(), others.map(str::to_owned).to_vec());
+        remove_temporary_files(&directory.0);
+        let (mut names, mut expected) = (directory.names(), others.map(str::to_owned).to_vec());
         names.sort();
         expected.sort();
         assert_eq!(names, expected);
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_is_named() {
+    fn write_error_names_the_file() {
         let error = write_atomically(Path::new("/nowhere/at/all/report.html"), b"").unwrap_err();
         assert!(error.to_string().starts_with("cannot write /nowhere/at/all/report.html"), "{error}");
     }
 
     #[test]
-    fn a_failure_leaves_nothing_behind() {
-        let scratch = Scratch::new("failure");
-        let path = scratch.0.join("report.html");
+    fn failed_write_leaves_no_temporary_file() {
+        let directory = TemporaryDirectory::new("failure");
+        let path = directory.0.join("report.html");
         // A directory that is not empty cannot be replaced by a file.
         fs::create_dir_all(path.join("inside")).unwrap();
         assert!(write_atomically(&path, b"text").is_err());
-        assert_eq!(scratch.names(), ["report.html"]);
+        assert_eq!(directory.names(), ["report.html"]);
         assert!(path.join("inside").is_dir());
     }
 
     #[test]
-    fn many_writers_leave_one_whole_file() {
-        let scratch = Scratch::new("many");
-        let path = scratch.0.join("report.html");
+    fn concurrent_writers_leave_one_complete_file() {
+        let directory = TemporaryDirectory::new("many");
+        let path = directory.0.join("report.html");
         std::thread::scope(|scope| {
             for letter in b'a'..=b'h' {
                 let path = &path;
@@ -173,15 +173,15 @@ mod tests {
         });
         let bytes = fs::read(&path).unwrap();
         assert!(bytes.len() == 100_000 && bytes.iter().all(|byte| *byte == bytes[0]));
-        assert_eq!(scratch.names(), ["report.html"]);
+        assert_eq!(directory.names(), ["report.html"]);
     }
 
     #[cfg(unix)]
     #[test]
-    fn links_devices_and_permissions_stay_what_they_are() {
+    fn write_atomically_keeps_links_devices_and_permissions() {
         use std::os::unix::fs::{PermissionsExt as _, symlink};
-        let scratch = Scratch::new("links");
-        let (file, link) = (scratch.0.join("file"), scratch.0.join("link"));
+        let directory = TemporaryDirectory::new("links");
+        let (file, link) = (directory.0.join("file"), directory.0.join("link"));
         fs::write(&file, "old").expect("a file");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("its mode");
         symlink(&file, &link).expect("a link");

@@ -1,7 +1,7 @@
-//! A hash that notices what changed by accident: FNV-1a in 128 bits.
+//! A hash that detects accidental changes: FNV-1a in 128 bits.
 //!
-//! Each step (exclusive or, then a multiplication by an odd number) is a bijection of the hash, so two texts that differ in one byte
-//! never have the same hash. Anyone can compute the hash of a forged text: it protects from faults, not from forgers.
+//! Each step (exclusive or, then a multiplication by an odd number) is a bijection of the hash, so two inputs that differ in one byte
+//! never have the same hash. It is not a cryptographic hash: it does not protect against deliberate changes.
 //!
 //! ```
 //! use rung_nn::hash::Hash;
@@ -18,19 +18,19 @@ impl Hash {
     /// Hexadecimal digits of a hash.
     pub const DIGITS: usize = 32;
 
-    /// Of nothing.
+    /// The hash of no bytes.
     pub fn new() -> Self {
         Self(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
     }
 
-    /// With more bytes.
+    /// The hash of the bytes so far followed by these.
     #[must_use]
     pub fn with(self, bytes: &[u8]) -> Self {
         let step = |hash: u128, byte: &u8| (hash ^ u128::from(*byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
         Self(bytes.iter().fold(self.0, step))
     }
 
-    /// In hexadecimal digits.
+    /// The hash in hexadecimal digits.
     pub fn text(self) -> String {
         format!("{:032x}", self.0)
     }

@@ -1,28 +1,28 @@
-//! What is in a model, before any of it is loaded: tensors by layer and part.
+//! The tensors of a model by layer and component, without loading them.
 //!
-//! An [`Inventory`] comes from a plan, as the network would be built, or from a safetensors file, of which only the header is
-//! read: a file of any size takes the time and memory of its header, and a header beyond [`LONGEST_READ`] is refused. Layers and
-//! parts are read off the names, ours and those that PyTorch models usually have:
+//! An [`Inventory`] comes from a plan, or from a safetensors file, of which only the header is read. A header longer than
+//! [`MAX_HEADER_BYTES`] is rejected. Layers and components are parsed from the tensor names, those of this crate and those that PyTorch
+//! models usually have:
 //!
 //! ```text
-//! layers.3.mixer.q_proj.weight                   layer 3, part `mixer`
-//! layers.3.mixers.1.q_proj.weight                layer 3, part `mixers.1`
-//! model.layers.3.self_attn.q_proj.weight         layer 3, part `self_attn`
-//! lm_head.weight                                 outside of layers, part `lm_head`
+//! layers.3.mixer.q_proj.weight                   layer 3, component `mixer`
+//! layers.3.mixers.1.q_proj.weight                layer 3, component `mixers.1`
+//! model.layers.3.self_attn.q_proj.weight         layer 3, component `self_attn`
+//! lm_head.weight                                 outside of layers, component `lm_head`
 //! ```
 //!
-//! Which mixer a layer has, and how large its state is, names do not say. A file that
-//! [`save_plan`](crate::checkpoint::save_plan) wrote carries its stack in a note; for others [`Inventory::compare`] tells
-//! whether the file holds exactly the tensors of a plan.
+//! Names do not determine the mixer of a layer or the size of its state. A file written by
+//! [`save_plan`](crate::checkpoint::save_plan) has its stack in its metadata; for others [`Inventory::compare`] checks
+//! whether the file has exactly the tensors of a plan.
 //!
 //! ```
 //! use rung_nn::{Inventory, ModelConfig};
 //! use rung_theory::stack::{Defaults, Plan};
 //!
 //! let plan = Plan::parse("linear full", &Defaults { heads: 2, head_dim: 8, ..Defaults::default() })?;
-//! let inventory = Inventory::of_plan(&ModelConfig::default(), &plan)?;
+//! let inventory = Inventory::from_plan(&ModelConfig::default(), &plan)?;
 //! assert_eq!(inventory.layers().len(), 2);
-//! assert_eq!(inventory.numbers(), ModelConfig::default().count(&plan)?);
+//! assert_eq!(inventory.element_count(), ModelConfig::default().count(&plan)?);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -40,93 +40,93 @@ use crate::error::ModelError;
 use crate::model::ModelConfig;
 use crate::network::files::{STACK_KEY, WIDTH_KEY};
 
-/// The longest header that is read; those of the largest published models are shorter.
-pub const LONGEST_READ: u64 = 1 << 24;
+/// The longest header that is read, in bytes; those of the largest published models are shorter.
+pub const MAX_HEADER_BYTES: u64 = 1 << 24;
 
-/// One tensor, without its numbers.
+/// Name, shape, type and size of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorFacts {
-    /// Its name.
+    /// The tensor's name in a checkpoint.
     pub name: String,
-    /// Extents.
+    /// Sizes of the axes.
     pub shape: Vec<usize>,
-    /// Type of its numbers, as the format spells it.
-    pub kind: String,
-    /// Bytes it takes.
+    /// Type of the elements, in safetensors' spelling.
+    pub dtype: String,
+    /// Size in bytes.
     pub bytes: u64,
 }
 
 impl TensorFacts {
-    /// Numbers in it.
-    pub fn numbers(&self) -> u128 {
+    /// Number of elements.
+    pub fn element_count(&self) -> u128 {
         self.shape.iter().map(|&extent| extent as u128).product()
     }
 
-    /// The layer it belongs to, if any, and the part of that layer or of the model.
-    pub fn place(&self) -> (Option<usize>, &str) {
+    /// The layer that the tensor belongs to, if any, and the component of that layer or of the model.
+    pub fn layer_and_component(&self) -> (Option<usize>, &str) {
         let name = &self.name[..];
-        let starts = || std::iter::once(0).chain(name.match_indices('.').map(|(at, _)| at + 1));
+        let word_starts = || std::iter::once(0).chain(name.match_indices('.').map(|(dot, _)| dot + 1));
         let word = |start: usize| name[start..].split('.').next().unwrap_or_default();
-        for start in starts() {
+        for start in word_starts() {
             let (Ok(layer), true) = (word(start).parse(), word(start).bytes().all(|byte| byte.is_ascii_digit())) else {
                 continue;
             };
             let rest = name.get(start + word(start).len() + 1..).unwrap_or_default();
             let mut words = rest.split('.');
             let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-            let counted = !second.is_empty() && second.bytes().all(|byte| byte.is_ascii_digit());
-            return (Some(layer), if counted { &rest[..=first.len() + second.len()] } else { first });
+            let numbered = !second.is_empty() && second.bytes().all(|byte| byte.is_ascii_digit());
+            return (Some(layer), if numbered { &rest[..=first.len() + second.len()] } else { first });
         }
-        (None, name.rsplit_once('.').map_or(name, |(part, _)| part))
+        (None, name.rsplit_once('.').map_or(name, |(component, _)| component))
     }
 }
 
-/// Numbers and bytes of a part.
+/// The size of a component.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PartSize {
-    /// Its name.
+pub struct ComponentSize {
+    /// The component's name.
     pub name: String,
-    /// Tensors.
+    /// Number of tensors.
     pub tensors: usize,
-    /// Numbers in them.
-    pub numbers: u128,
+    /// Number of elements of all its tensors.
+    pub elements: u128,
 }
 
 /// The tensors of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inventory {
-    /// In the order of the plan or of the file.
+    /// All tensors, in the order of the plan or of the file.
     pub tensors: Vec<TensorFacts>,
-    /// What a file says about itself.
-    pub notes: BTreeMap<String, String>,
+    /// The metadata of a file; empty for plans and weights in memory.
+    pub metadata: BTreeMap<String, String>,
 }
 
 impl Inventory {
-    /// What the network of a plan would be made of, in single precision.
+    /// The tensors of a plan's network, in single precision.
     ///
     /// # Errors
-    /// The plan has no network, or too many weights or layers.
-    pub fn of_plan(config: &ModelConfig, plan: &Plan) -> Result<Self, ModelError> {
-        let facts = |listed: crate::param_builder::ParamShape| {
-            let bytes = 4 * listed.shape.iter().product::<usize>() as u64;
-            TensorFacts { name: listed.name, shape: listed.shape, kind: "F32".to_owned(), bytes }
+    /// A mixer of the plan is not implemented, or there are too many weights or layers.
+    pub fn from_plan(config: &ModelConfig, plan: &Plan) -> Result<Self, ModelError> {
+        let facts = |param: crate::param_builder::ParamShape| {
+            let bytes = 4 * param.shape.iter().product::<usize>() as u64;
+            TensorFacts { name: param.name, shape: param.shape, dtype: "F32".to_owned(), bytes }
         };
-        Ok(Self { tensors: config.list(plan)?.into_iter().map(facts).collect(), notes: BTreeMap::new() })
+        Ok(Self { tensors: config.list(plan)?.into_iter().map(facts).collect(), metadata: BTreeMap::new() })
     }
 
-    /// What a network is made of that has its weights, in the precision it runs in.
-    pub fn of_weights<S: Scalar>(weights: &Parameters<S>) -> Self {
+    /// The tensors of weights in memory.
+    pub fn from_weights<S: Scalar>(weights: &Parameters<S>) -> Self {
         let facts = |(_, entry): (_, &ParameterEntry)| {
             let bytes = (size_of::<S>() * entry.range.len()) as u64;
-            let kind = format!("F{}", 8 * size_of::<S>());
-            TensorFacts { name: entry.name.clone(), shape: entry.shape.to_vec(), kind, bytes }
+            let dtype = format!("F{}", 8 * size_of::<S>());
+            TensorFacts { name: entry.name.clone(), shape: entry.shape.to_vec(), dtype, bytes }
         };
-        Self { tensors: weights.entries().map(facts).collect(), notes: BTreeMap::new() }
+        Self { tensors: weights.entries().map(facts).collect(), metadata: BTreeMap::new() }
     }
 
-    /// Numbers in all tensors.
-    pub fn numbers(&self) -> u128 {
-        self.tensors.iter().map(TensorFacts::numbers).sum()
+    /// Number of elements of all tensors.
+    pub fn element_count(&self) -> u128 {
+        self.tensors.iter().map(TensorFacts::element_count).sum()
     }
 
     /// Bytes of all tensors.
@@ -134,48 +134,48 @@ impl Inventory {
         self.tensors.iter().map(|tensor| tensor.bytes).sum()
     }
 
-    /// The parts of every layer, by its number.
-    pub fn layers(&self) -> BTreeMap<usize, Vec<PartSize>> {
-        let mut layers = self.parts();
+    /// The components of every layer, by the layer's number.
+    pub fn layers(&self) -> BTreeMap<usize, Vec<ComponentSize>> {
+        let mut layers = self.components();
         layers.remove(&None);
-        layers.into_iter().filter_map(|(layer, parts)| Some((layer?, parts))).collect()
+        layers.into_iter().filter_map(|(layer, components)| Some((layer?, components))).collect()
     }
 
-    /// The parts that belong to no layer.
-    pub fn outside(&self) -> Vec<PartSize> {
-        self.parts().remove(&None).unwrap_or_default()
+    /// The components that belong to no layer.
+    pub fn outside_layers(&self) -> Vec<ComponentSize> {
+        self.components().remove(&None).unwrap_or_default()
     }
 
-    fn parts(&self) -> BTreeMap<Option<usize>, Vec<PartSize>> {
-        let mut layers: BTreeMap<Option<usize>, Vec<PartSize>> = BTreeMap::new();
-        let mut known: HashMap<(Option<usize>, &str), usize> = HashMap::new();
+    fn components(&self) -> BTreeMap<Option<usize>, Vec<ComponentSize>> {
+        let mut layers: BTreeMap<Option<usize>, Vec<ComponentSize>> = BTreeMap::new();
+        let mut indices: HashMap<(Option<usize>, &str), usize> = HashMap::new();
         for tensor in &self.tensors {
-            let (layer, name) = tensor.place();
-            let parts = layers.entry(layer).or_default();
-            let index = *known.entry((layer, name)).or_insert_with(|| {
-                parts.push(PartSize { name: name.to_owned(), tensors: 0, numbers: 0 });
-                parts.len() - 1
+            let (layer, name) = tensor.layer_and_component();
+            let components = layers.entry(layer).or_default();
+            let index = *indices.entry((layer, name)).or_insert_with(|| {
+                components.push(ComponentSize { name: name.to_owned(), tensors: 0, elements: 0 });
+                components.len() - 1
             });
-            parts[index].tensors += 1;
-            parts[index].numbers += tensor.numbers();
+            components[index].tensors += 1;
+            components[index].elements += tensor.element_count();
         }
         layers
     }
 
-    /// The plan that the file says it belongs to; none if it does not say.
+    /// The plan in the file's metadata, if there is one.
     ///
     /// # Errors
-    /// What it says is no stack.
+    /// The stack in the metadata cannot be parsed.
     pub fn plan(&self) -> Option<Result<Plan, StackError>> {
-        let stack = self.notes.get(STACK_KEY)?;
-        let model_width = self.notes.get(WIDTH_KEY)?.parse().ok()?;
+        let stack = self.metadata.get(STACK_KEY)?;
+        let model_width = self.metadata.get(WIDTH_KEY)?.parse().ok()?;
         Some(Plan::parse(stack, &Defaults { model_width: Some(model_width), ..Defaults::default() }))
     }
 
-    /// Whether these are the tensors of another inventory, in whatever order and precision.
+    /// Checks that these are the tensors of another inventory, in any order and precision.
     ///
     /// # Errors
-    /// The first tensor that is missing, of another shape, or of no use, for the file at `path`.
+    /// The error names the first tensor that is missing, of another shape, or unknown; `path` is the file in its message.
     pub fn compare(&self, path: &Path, expected: &Self) -> Result<(), CheckpointError> {
         let mut unclaimed: BTreeMap<&str, &TensorFacts> =
             self.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
@@ -203,53 +203,58 @@ impl Inventory {
 /// Reads the header of a safetensors file.
 ///
 /// # Errors
-/// The file cannot be read, its header is no such header or too long, or the file is shorter or longer than it says.
+/// The file cannot be read, its header is invalid or too long, or the file's length does not match the header.
 pub fn inspect(path: &Path) -> Result<Inventory, CheckpointError> {
     let system = |source| CheckpointError::System { path: path.to_owned(), source };
-    let wrong = |found: String, expected| CheckpointError::Header { path: path.to_owned(), found, expected };
-    let about = std::fs::metadata(path).map_err(system)?;
-    if !about.is_file() {
+    let header_error = |found: String, expected| CheckpointError::Header { path: path.to_owned(), found, expected };
+    let file_info = std::fs::metadata(path).map_err(system)?;
+    if !file_info.is_file() {
         return Err(system(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file")));
     }
     let mut file = File::open(path).map_err(system)?;
     let mut length = [0; 8];
-    if about.len() < 8 {
-        return Err(wrong(format!("{} bytes", about.len()), "at least the 8 that hold the length of the header"));
+    if file_info.len() < 8 {
+        return Err(header_error(
+            format!("{} bytes", file_info.len()),
+            "at least the 8 that hold the length of the header",
+        ));
     }
     file.read_exact(&mut length).map_err(system)?;
     let length = u64::from_le_bytes(length);
-    if length > about.len() - 8 {
-        let found = format!("a header of {length} bytes in a file of {}", about.len());
-        return Err(wrong(found, "a header that fits in its file"));
+    if length > file_info.len() - 8 {
+        let found = format!("a header of {length} bytes in a file of {}", file_info.len());
+        return Err(header_error(found, "a header that fits in its file"));
     }
-    if length > LONGEST_READ {
-        return Err(wrong(format!("a header of {length} bytes"), "one of at most 16,777,216"));
+    if length > MAX_HEADER_BYTES {
+        return Err(header_error(format!("a header of {length} bytes"), "one of at most 16,777,216"));
     }
     let mut header = vec![0; length as usize];
     file.read_exact(&mut header).map_err(system)?;
     let header: Metadata = serde_json::from_slice(&header)
-        .map_err(|error| wrong(format!("a header with {error}"), "a table of tensors"))?;
+        .map_err(|error| header_error(format!("a header with {error}"), "a table of tensors"))?;
     let mut tensors: Vec<_> = header.tensors().into_iter().collect();
-    tensors.sort_by(|(name, info), (other, than)| (info.data_offsets, name).cmp(&(than.data_offsets, other)));
-    let (promised, found) = ((8 + length).saturating_add(header.data_len() as u64), about.len());
-    if found < promised {
-        let whole = found - 8 - length;
-        let cut = tensors.into_iter().find(|(_, info)| info.data_offsets.1 as u64 > whole);
-        let (name, shape) = cut.map_or_else(Default::default, |(name, info)| (name, info.shape.clone()));
-        return Err(CheckpointError::CutOff { path: path.to_owned(), name, shape, found, expected: promised });
+    tensors.sort_by(|(name, info), (other_name, other_info)| {
+        (info.data_offsets, name).cmp(&(other_info.data_offsets, other_name))
+    });
+    let (expected, found) = ((8 + length).saturating_add(header.data_len() as u64), file_info.len());
+    if found < expected {
+        let data_len = found - 8 - length;
+        let truncated = tensors.into_iter().find(|(_, info)| info.data_offsets.1 as u64 > data_len);
+        let (name, shape) = truncated.map_or_else(Default::default, |(name, info)| (name, info.shape.clone()));
+        return Err(CheckpointError::Truncated { path: path.to_owned(), name, shape, found, expected });
     }
-    if found > promised {
-        let extra = format!("{} bytes after the last tensor", found - promised);
-        return Err(wrong(extra, "nothing"));
+    if found > expected {
+        let extra_bytes = format!("{} bytes after the last tensor", found - expected);
+        return Err(header_error(extra_bytes, "nothing"));
     }
     let facts = |(name, info): (String, &safetensors::tensor::TensorInfo)| TensorFacts {
         name,
         shape: info.shape.clone(),
-        kind: format!("{:?}", info.dtype),
+        dtype: format!("{:?}", info.dtype),
         bytes: (info.data_offsets.1 - info.data_offsets.0) as u64,
     };
-    let notes = header.metadata().iter().flatten().map(|(name, text)| (name.clone(), text.clone())).collect();
-    Ok(Inventory { tensors: tensors.into_iter().map(facts).collect(), notes })
+    let metadata = header.metadata().iter().flatten().map(|(name, text)| (name.clone(), text.clone())).collect();
+    Ok(Inventory { tensors: tensors.into_iter().map(facts).collect(), metadata })
 }
 
 #[cfg(test)]
@@ -265,30 +270,36 @@ mod tests {
         Plan::parse(text, &Defaults { heads: 2, head_dim: 8, ..Defaults::default() }).unwrap()
     }
 
-    /// A file of its own for a test.
-    fn place(name: &str) -> std::path::PathBuf {
+    /// The path of a test's temporary file.
+    fn temporary_path(name: &str) -> std::path::PathBuf {
         std::env::temp_dir().join(format!("rung-inventory-{name}-{}.safetensors", std::process::id()))
     }
 
     #[test]
-    fn a_plan_its_network_and_its_file_have_the_same_tensors() {
-        let (config, plan, path) = (ModelConfig::default(), plan(STACK_OF_FOUR), place("same"));
+    fn inventories_of_a_plan_its_weights_and_its_file_are_equal() {
+        let (config, plan, path) = (ModelConfig::default(), plan(STACK_OF_FOUR), temporary_path("same"));
         let mut weights = Parameters::<f32>::new();
         config.init(&plan, &mut weights, &mut seeded(0)).unwrap();
-        let listed = Inventory::of_plan(&config, &plan).unwrap();
-        let built: Vec<_> = weights.entries().map(|(_, entry)| (entry.name.as_str(), entry.shape.to_vec())).collect();
-        assert_eq!(listed.tensors.iter().map(|t| (t.name.as_str(), t.shape.clone())).collect::<Vec<_>>(), built);
+        let from_plan = Inventory::from_plan(&config, &plan).unwrap();
+        let from_weights: Vec<_> =
+            weights.entries().map(|(_, entry)| (entry.name.as_str(), entry.shape.to_vec())).collect();
+        assert_eq!(
+            from_plan.tensors.iter().map(|t| (t.name.as_str(), t.shape.clone())).collect::<Vec<_>>(),
+            from_weights
+        );
         save_plan(&path, &weights, &plan).unwrap();
         let found = inspect(&path).unwrap();
-        found.compare(&path, &listed).unwrap();
-        assert_eq!((found.numbers(), found.bytes()), (weights.size() as u128, 4 * weights.size() as u64));
+        found.compare(&path, &from_plan).unwrap();
+        assert_eq!((found.element_count(), found.bytes()), (weights.size() as u128, 4 * weights.size() as u64));
         assert_eq!(found.plan().unwrap().unwrap().to_stack(), plan.to_stack());
         assert_eq!(found.layers().keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3]);
-        let parts = found.layers().values().chain([&found.outside()]).flatten().map(|part| part.numbers).sum::<u128>();
-        assert_eq!(parts, found.numbers());
+        let layers = found.layers();
+        let components =
+            layers.values().flatten().chain(&found.outside_layers()).map(|size| size.elements).sum::<u128>();
+        assert_eq!(components, found.element_count());
         save(&path, &weights).unwrap();
         assert!(inspect(&path).unwrap().plan().is_none());
-        let other = Inventory::of_plan(&config, &super::tests::plan("linear full")).unwrap();
+        let other = Inventory::from_plan(&config, &super::tests::plan("linear full")).unwrap();
         assert!(matches!(
             found.compare(&path, &other),
             Err(CheckpointError::Shape { .. } | CheckpointError::Missing { .. })
@@ -297,8 +308,8 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_layer_and_part() {
-        for (name, layer, part) in [
+    fn layer_and_component_are_parsed_from_names() {
+        for (name, layer, component) in [
             ("layers.3.mixer.q_proj.weight", Some(3), "mixer"),
             ("layers.12.mixers.1.q_conv1d.weight", Some(12), "mixers.1"),
             ("layers.0.mixer_norm.weight", Some(0), "mixer_norm"),
@@ -311,14 +322,14 @@ mod tests {
             ("", None, ""),
             ("layers.99999999999999999999999.a", None, "layers.99999999999999999999999"),
         ] {
-            let tensor = TensorFacts { name: name.to_owned(), shape: vec![1], kind: String::new(), bytes: 4 };
-            assert_eq!(tensor.place(), (layer, part), "{name}");
+            let tensor = TensorFacts { name: name.to_owned(), shape: vec![1], dtype: String::new(), bytes: 4 };
+            assert_eq!(tensor.layer_and_component(), (layer, component), "{name}");
         }
     }
 
     #[test]
-    fn hostile_files_are_refused() {
-        let path = place("hostile");
+    fn inspect_rejects_invalid_files() {
+        let path = temporary_path("hostile");
         let file = |header: &str, data: usize| {
             [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &vec![0; data]].concat()
         };
@@ -341,10 +352,10 @@ mod tests {
             let error = inspect(&path).unwrap_err().to_string();
             assert!(error.contains(expected) && error.contains("rung-inventory-hostile"), "{error}");
         }
-        // A hole of a gigabyte that says it is a header.
-        let long = File::create(&path).unwrap();
-        long.set_len(1 << 30).unwrap();
-        drop(long);
+        // A sparse file of a gigabyte with a header of half a gigabyte.
+        let sparse = File::create(&path).unwrap();
+        sparse.set_len(1 << 30).unwrap();
+        drop(sparse);
         std::io::Write::write_all(&mut File::options().write(true).open(&path).unwrap(), &(1_u64 << 29).to_le_bytes())
             .unwrap();
         assert!(inspect(&path).unwrap_err().to_string().contains("at most 16,777,216"));
@@ -354,8 +365,8 @@ mod tests {
     }
 
     #[test]
-    fn long_stacks_are_not_listed() {
-        let error = Inventory::of_plan(&ModelConfig::default(), &plan("none*100000")).unwrap_err();
+    fn inventory_of_too_many_layers_is_an_error() {
+        let error = Inventory::from_plan(&ModelConfig::default(), &plan("none*100000")).unwrap_err();
         assert!(error.to_string().contains("at most 16384"), "{error}");
     }
 }

@@ -1,9 +1,9 @@
-//! Token mixers and models: a plan becomes a network.
+//! Token mixers and models: builds and runs the network of a plan.
 //!
-//! The theory's [`Plan`](rung_theory::stack::Plan) says which mixers a stack has and how large they are. Here it gets weights:
-//! [`ModelConfig::init`] checks that every layer can be built and counts the weights before it allocates any, then fills a
-//! [`Parameters`](rung_engine::Parameters) store under names that a PyTorch user recognises, and returns a [`Model`] of handles.
-//! The model is written against [`Ops`](rung_engine::Ops), so that training in `f32`, gradient checks in `f64` and other
+//! A [`Plan`](rung_theory::stack::Plan) has the mixers of a stack and their sizes. [`ModelConfig::init`] checks that every layer can be
+//! built and counts the weights before it allocates any, then adds them to a [`Parameters`](rung_engine::Parameters) store under names
+//! that a PyTorch user recognises, and returns a [`Model`] of handles.
+//! The model is generic over [`Ops`](rung_engine::Ops), so that training in `f32`, gradient checks in `f64` and other
 //! executors run the same code.
 //!
 //! ```
@@ -29,18 +29,18 @@
 //!
 //! - [`mixer`]: the token mixers, one file each, and the trait for more;
 //! - [`model`]: embeddings, layers, unembedding;
-//! - [`param_builder`] and [`parts`]: what mixers are built on and of;
+//! - [`param_builder`]: adds weights; [`parts`]: projections, norms and recurrences that mixers share;
 //! - [`position`]: rotary positions and ALiBi;
-//! - [`precision`]: numbers in few bits, as the theory counts them;
-//! - [`checkpoint`]: safetensors files, [`tensor_file`]: their bytes, with a [`hash`] as checksum, and [`inventory`]: what is in one,
-//!   read off its header alone; [`mod@file`]: writing a file whole or not at all;
+//! - [`precision`]: rounding of states and messages to few bits, as the theory counts them;
+//! - [`checkpoint`]: safetensors files, [`tensor_file`]: their bytes, with a [`hash`] as checksum, [`inventory`]: the tensors of a file,
+//!   from its header only; [`mod@file`]: atomic writing of files;
 //! - [`families`]: checkpoints of other programs as networks, and [`weight_files`]: their tensors;
 //! - [`export`]: constructions and runs as checkpoints that other programs run;
 //! - [`network`]: a model with its plan, task and weights, opened from a folder and saved to one;
 //! - [`construct`]: explicit weights for the tasks of the theory;
-//! - [`observer`]: an executor with a listener; [`trace`]: a forward pass written down by one; [`protocol`]: a forward pass as a
-//!   conversation whose bits are counted;
-//! - [`linearized`]: an executor that holds gates still, so that a forward pass is one linear operator.
+//! - [`observer`]: an executor with an observer; [`trace`]: a recorded forward pass; [`protocol`]: a forward pass as a communication
+//!   protocol whose bits are counted;
+//! - [`linearized`]: an executor that freezes gates, so that a forward pass is one linear operator.
 
 pub mod checkpoint;
 pub mod construct;

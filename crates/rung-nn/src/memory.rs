@@ -1,8 +1,8 @@
-//! How much memory a network takes, estimated before any of it is taken.
+//! Estimates of the memory that a network needs, before it is allocated.
 //!
-//! A few words in a file can ask for terabytes: `fastmax{key=1000}` keeps half a million products of two keys for each number of a
-//! value. So whoever builds a network from a file or runs it compares an estimate with a limit first, and refuses by name. The
-//! estimate is generous where it can be wrong: it counts states and expanded keys, which grow without the weights.
+//! A short stack can need terabytes: the state of `fastmax{key=1000}` has half a million products of key channels for each value channel. So
+//! code that builds or runs a network from a file first compares an estimate with a limit, and returns an error. The estimate is an upper
+//! one: it counts states and expanded keys, whose sizes do not depend on the number of weights.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,41 +11,42 @@ use rung_theory::stack::Plan;
 
 use crate::model::ModelConfig;
 
-/// A network, or its work, that does not fit.
+/// A network, or its computation, does not fit into memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} would take about {found} MiB, expected at most {most} MiB ({limit})")]
 pub struct TooLarge {
-    /// What takes the memory.
+    /// What needs the memory.
     pub what: String,
-    /// Mebibytes, estimated.
+    /// The estimate in mebibytes.
     pub found: u128,
-    /// Mebibytes allowed.
+    /// The limit in mebibytes.
     pub most: u128,
-    /// Where the limit comes from.
+    /// The origin of the limit.
     pub limit: &'static str,
 }
 
-/// Bytes of the states of one prompt, which are copied while they are advanced, and of its keys as the states have them: what a few
-/// words in a stack can make large without any weight.
+/// Bytes of the states of one prompt, which are copied while they are updated, and of its expanded keys. These can be large in a network
+/// with few weights.
 pub fn state_bytes(plan: &Plan, tokens: usize) -> u128 {
-    let (mut states, mut widest) = (0_u128, 0_u128);
+    // Elements of all states, and key channels per token of the layer that has most.
+    let (mut states, mut max_keys) = (0_u128, 0_u128);
     for layer in &plan.layers {
         let mut keys = 0_u128;
         for mixer in layer.mixers.iter() {
             let facts = mixer.facts();
-            states = states.saturating_add(facts.crossing()).saturating_add(facts.input_conv_state);
-            // As many keys as there are numbers of state for each number of a value.
-            let value = mixer.number("value").or_else(|| mixer.number("head")).unwrap_or(1).max(1);
-            keys = keys.saturating_add(facts.recurrent_state / u128::from(value));
+            states = states.saturating_add(facts.state_size()).saturating_add(facts.input_conv_state);
+            // The key width is the size of the state divided by the value width.
+            let value_dim = mixer.number("value").or_else(|| mixer.number("head")).unwrap_or(1).max(1);
+            keys = keys.saturating_add(facts.recurrent_state / u128::from(value_dim));
         }
-        // One layer works at a time.
-        widest = widest.max(keys);
+        // One layer runs at a time.
+        max_keys = max_keys.max(keys);
     }
-    let numbers = states.saturating_mul(3).saturating_add(widest.saturating_mul(2).saturating_mul(tokens as u128));
-    numbers.saturating_mul(4)
+    let elements = states.saturating_mul(3).saturating_add(max_keys.saturating_mul(2).saturating_mul(tokens as u128));
+    elements.saturating_mul(size_of::<f32>() as u128)
 }
 
-/// The sizes of a network that its work depends on.
+/// The sizes of a network that determine the memory of its computation.
 #[derive(Clone, Copy, Debug)]
 pub struct Footprint<'a> {
     plan: &'a Plan,
@@ -54,71 +55,72 @@ pub struct Footprint<'a> {
 }
 
 impl<'a> Footprint<'a> {
-    /// Those of a plan's network.
+    /// The sizes of a plan's network.
     pub fn new(plan: &'a Plan, config: &ModelConfig) -> Self {
         let hidden = config.feed_forward.hidden(plan.width as usize).unwrap_or(0) as u128;
         Self { plan, hidden, classes: config.classes as u128 }
     }
 
-    /// Bytes of one prompt of so many tokens in single precision, beside the weights: states, and what layers compute for every token.
-    pub fn running_bytes(&self, tokens: usize) -> u128 {
+    /// Bytes of a forward pass over one prompt of this many tokens in single precision, without the weights: states and activations.
+    pub fn inference_bytes(&self, tokens: usize) -> u128 {
         let streams = u128::from(self.plan.width).saturating_mul(self.plan.layers.len() as u128 + 16);
         self.bytes(streams.saturating_add(3 * self.hidden), tokens)
     }
 
-    /// The same until its backward pass: about thirty tensors as wide as a token and six of the hidden width in each layer.
+    /// Bytes of a forward and backward pass: each layer stores about thirty activations of the model's width and six of the hidden width.
     pub fn training_bytes(&self, tokens: usize) -> u128 {
         let layer = u128::from(self.plan.width).saturating_mul(30).saturating_add(6 * self.hidden);
         self.bytes(layer.saturating_mul(self.plan.layers.len() as u128 + 1), tokens)
     }
 
-    fn bytes(&self, numbers_per_token: u128, tokens: usize) -> u128 {
-        let numbers = numbers_per_token.saturating_add(3 * self.classes).saturating_mul(tokens as u128);
-        state_bytes(self.plan, tokens).saturating_add(numbers.saturating_mul(4))
+    fn bytes(&self, elements_per_token: u128, tokens: usize) -> u128 {
+        let elements = elements_per_token.saturating_add(3 * self.classes).saturating_mul(tokens as u128);
+        state_bytes(self.plan, tokens).saturating_add(elements.saturating_mul(size_of::<f32>() as u128))
     }
 }
 
-/// Bytes of a weight, in double precision, for each pair of tokens of one prompt in each head: what is kept to look at.
-pub fn pair_bytes(plan: &Plan, tokens: usize) -> u128 {
-    let heads = plan.layers.iter().flat_map(|layer| layer.mixers.iter());
-    let heads: u128 = heads.map(|mixer| u128::from(mixer.number("heads").unwrap_or(1))).sum();
+/// Bytes of the attention weights of one prompt in double precision: one for each pair of tokens in each head.
+pub fn attention_weight_bytes(plan: &Plan, tokens: usize) -> u128 {
+    let mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter());
+    let heads: u128 = mixers.map(|mixer| u128::from(mixer.number("heads").unwrap_or(1))).sum();
     heads.saturating_mul(8).saturating_mul((tokens as u128).saturating_mul(tokens as u128))
 }
 
-/// The limit that [`set_limit`] was given; 0 for none.
+/// The limit of [`set_limit`] in bytes; 0 for none.
 static LIMIT: AtomicU64 = AtomicU64::new(0);
 
-/// Sets the bytes that this process may take, instead of what the machine has. It is of the process, as the memory is.
+/// Sets the memory limit of this process in bytes, which replaces that of the machine.
 pub fn set_limit(bytes: Option<u64>) {
     LIMIT.store(bytes.unwrap_or(0), Ordering::Relaxed);
 }
 
-/// Bytes that this process may have on this machine: what is available, or less where the limit of a container, of a job or of the
-/// shell says so; none where nothing is known.
+/// Bytes that this process can use on this machine: the available memory, or the limit of its container, job or shell if that is lower;
+/// `None` if unknown.
 pub fn machine_bytes() -> Option<u64> {
-    let line = |path: &str, start: &str| {
+    let text_after = |path: &str, start: &str| {
         let text = std::fs::read_to_string(path).ok()?;
         text.lines().find_map(|line| line.strip_prefix(start).map(str::to_owned))
     };
     let first_number = |text: String| text.split_whitespace().next()?.parse::<u64>().ok();
-    let available = line("/proc/meminfo", "MemAvailable:").and_then(first_number).map(|kibibytes| kibibytes << 10);
-    let address_space = line("/proc/self/limits", "Max address space").and_then(first_number);
-    let group = line("/proc/self/cgroup", "0::").unwrap_or_default();
-    // A group is held by its own limit and by those around it.
+    let available =
+        text_after("/proc/meminfo", "MemAvailable:").and_then(first_number).map(|kibibytes| kibibytes << 10);
+    let address_space = text_after("/proc/self/limits", "Max address space").and_then(first_number);
+    let group = text_after("/proc/self/cgroup", "0::").unwrap_or_default();
+    // The limit of a control group is the lowest of its own and those of its ancestors.
     let groups = Path::new(group.trim_start_matches('/')).ancestors();
-    let groups = groups.map(|group| Path::new("/sys/fs/cgroup").join(group).join("memory.max"));
-    let groups = groups.chain(["/sys/fs/cgroup/memory/memory.limit_in_bytes".into()]);
-    let groups = groups.filter_map(|path| std::fs::read_to_string(path).ok().and_then(first_number));
-    groups.chain(available).chain(address_space).min()
+    let limit_files = groups.map(|group| Path::new("/sys/fs/cgroup").join(group).join("memory.max"));
+    let limit_files = limit_files.chain(["/sys/fs/cgroup/memory/memory.limit_in_bytes".into()]);
+    let group_limits = limit_files.filter_map(|path| std::fs::read_to_string(path).ok().and_then(first_number));
+    group_limits.chain(available).chain(address_space).min()
 }
 
-/// Refuses what takes more than was allowed here, or by [`set_limit`], or than the machine has.
+/// Returns an error if `bytes` exceeds `allowed`, else the limit of [`set_limit`], else the memory of the machine.
 ///
 /// # Errors
-/// It does not fit.
+/// The estimate exceeds the limit.
 pub fn check(what: impl Into<String>, bytes: u128, allowed: Option<u64>) -> Result<(), TooLarge> {
-    let set = LIMIT.load(Ordering::Relaxed);
-    let (most, limit) = match (allowed.or((set > 0).then_some(set)), machine_bytes()) {
+    let process_limit = LIMIT.load(Ordering::Relaxed);
+    let (most, limit) = match (allowed.or((process_limit > 0).then_some(process_limit)), machine_bytes()) {
         (Some(allowed), _) => (allowed, "what --memory allows"),
         (None, Some(machine)) => (machine, "what this machine has; --memory overrides it"),
         (None, None) => return Ok(()),
@@ -141,17 +143,17 @@ mod tests {
     }
 
     #[test]
-    fn wide_states_are_counted() {
+    fn estimates_count_states_and_activations() {
         let [narrow, wide] = ["linear", "fastmax{key=1000}"].map(|stack| state_bytes(&plan(stack), 16));
         assert!(narrow < 1 << 20 && wide > 64 << 20, "{narrow} {wide}");
         let (full, config) = (plan("full"), ModelConfig::default());
         let footprint = Footprint::new(&full, &config);
-        assert!(footprint.running_bytes(16) > state_bytes(&full, 16));
-        assert!(footprint.training_bytes(16) > footprint.running_bytes(16));
+        assert!(footprint.inference_bytes(16) > state_bytes(&full, 16));
+        assert!(footprint.training_bytes(16) > footprint.inference_bytes(16));
     }
 
     #[test]
-    fn a_limit_is_kept_and_named() {
+    fn check_reports_the_limit_and_its_origin() {
         assert_eq!(check("it", 100, Some(100)), Ok(()));
         let error = check("the state of `x`", 300 << 20, Some(64 << 20)).unwrap_err();
         assert_eq!(

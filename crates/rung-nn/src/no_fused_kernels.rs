@@ -1,4 +1,4 @@
-//! An executor without kernels, for tests: the primitives of [`Native`], and every fused operation from its composed body.
+//! An executor without fused kernels, for tests: the primitives of [`Native`], and every fused operation composed of primitives.
 
 use rung_engine::{Native, Ops, Scalar, Tensor, delegate_ops};
 

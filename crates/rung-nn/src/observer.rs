@@ -1,14 +1,14 @@
-//! An executor with a listener.
+//! An executor that calls an observer at the operations that move information between tokens.
 //!
-//! [`ObservedOps`] runs every operation on [`Native`], kernels included, and lets an [`OpObserver`] stand beside the operations that
-//! move things between tokens: attention, recurrences and convolutions, and beside choices by softmax. A listener may only write down what passes
-//! ([`trace`](crate::trace)), or do the work itself in another way ([`protocol`](crate::protocol)).
+//! [`ObservedOps`] runs every operation on [`Native`], fused kernels included, and passes attention, recurrences, convolutions and softmax
+//! to an [`OpObserver`]. An observer may only record inputs and outputs ([`trace`](crate::trace)), or compute the operation in another way
+//! ([`protocol`](crate::protocol)).
 
 use rung_engine::{
     AttentionInputs, BlockAttention, GeneralDelta, Native, Ops, Recurrence, Scalar, Tensor, delegate_ops,
 };
 
-/// Who listens. Each method does the work, by default as [`Native`] does.
+/// An observer of operations. Each method computes its operation, by default with [`Native`].
 pub trait OpObserver<S: Scalar> {
     /// A named part of the model begins.
     fn enter(&self, name: &str) {
@@ -35,7 +35,7 @@ pub trait OpObserver<S: Scalar> {
         ops.general_delta(inputs)
     }
 
-    /// See [`Ops::softmax`]: of what is chosen among, where that is not the keys of [`attention`](Self::attention).
+    /// See [`Ops::softmax`]. It is not called for the softmax inside of [`attention`](Self::attention).
     fn softmax(&self, ops: &Native<S>, x: &Tensor<S>) -> Tensor<S> {
         ops.softmax(x)
     }
@@ -54,16 +54,16 @@ pub struct ConvolutionInputs<'a, S: Scalar> {
     pub filters: &'a Tensor<S>,
     /// `[channels]`.
     pub bias: Option<&'a Tensor<S>>,
-    /// The inputs before the first.
+    /// The last inputs of the span before.
     pub state: Option<&'a Tensor<S>>,
 }
 
-/// An executor and its listener.
+/// An executor with an observer.
 pub struct ObservedOps<'a, S: Scalar> {
-    /// What runs.
+    /// Runs the operations.
     pub native: Native<S>,
-    /// Who listens.
-    pub watch: &'a dyn OpObserver<S>,
+    /// Is called at the observed operations.
+    pub observer: &'a dyn OpObserver<S>,
 }
 
 impl<S: Scalar> Ops for ObservedOps<'_, S> {
@@ -74,23 +74,23 @@ impl<S: Scalar> Ops for ObservedOps<'_, S> {
     delegate_ops!(native => left_to_right_attention, gated_scan, rotary, cross_entropy, round_to_bits);
 
     fn scope<R>(&self, name: &str, body: impl FnOnce() -> R) -> R {
-        self.watch.enter(name);
+        self.observer.enter(name);
         self.native.scope(name, body)
     }
     fn softmax(&self, x: &Tensor<S>) -> Tensor<S> {
-        self.watch.softmax(&self.native, x)
+        self.observer.softmax(&self.native, x)
     }
     fn attention(&self, inputs: &AttentionInputs<'_, Tensor<S>>) -> Tensor<S> {
-        self.watch.attention(&self.native, inputs)
+        self.observer.attention(&self.native, inputs)
     }
     fn block_attention(&self, inputs: &BlockAttention<'_, Tensor<S>>) -> Tensor<S> {
-        self.watch.block_attention(&self.native, inputs)
+        self.observer.block_attention(&self.native, inputs)
     }
     fn recurrence(&self, inputs: &Recurrence<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
-        self.watch.recurrence(&self.native, inputs)
+        self.observer.recurrence(&self.native, inputs)
     }
     fn general_delta(&self, inputs: &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
-        self.watch.general_delta(&self.native, inputs)
+        self.observer.general_delta(&self.native, inputs)
     }
     fn short_convolution(
         &self,
@@ -99,6 +99,6 @@ impl<S: Scalar> Ops for ObservedOps<'_, S> {
         bias: Option<&Tensor<S>>,
         state: Option<&Tensor<S>>,
     ) -> (Tensor<S>, Tensor<S>) {
-        self.watch.short_convolution(&self.native, &ConvolutionInputs { x, filters, bias, state })
+        self.observer.short_convolution(&self.native, &ConvolutionInputs { x, filters, bias, state })
     }
 }

@@ -1,8 +1,8 @@
-//! Where a mixer is built: the place that takes its weights.
+//! The builder that adds the weights of mixers and models to a parameter store.
 //!
-//! A [`ParamBuilder`] knows the name so far (`layers.3.mixer`), the settings that all layers share, and the random numbers. Weights
-//! go through it into [`Parameters`] under names that a PyTorch user recognises. The same code runs twice: first on a builder
-//! that only counts, so that a plan of a trillion weights is refused before anything is allocated, then on one that fills.
+//! A [`ParamBuilder`] has the name prefix (`layers.3.mixer`), the settings that all layers share, and the random number generator. It
+//! adds weights to [`Parameters`] under names that a PyTorch user recognises. The same code runs twice: first on a builder that only
+//! counts, so that a plan of a trillion weights is rejected before anything is allocated, then on one that allocates.
 
 use rand_chacha::rand_core::Rng as _;
 use rung_engine::{Parameter, Parameters, Role, Scalar};
@@ -12,24 +12,26 @@ use crate::parts::{Convolution, Linear, LinearRecurrence, NormGain};
 use crate::position::Positions;
 use crate::precision::Precision;
 
-/// What all layers of a model share.
+/// Settings that all layers of a model share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BuildSettings {
     /// Width of the residual stream.
     pub width: usize,
-    /// Tokens per chunk of a recurrence. It changes the cost and the rounding, never the meaning.
+    /// Tokens per chunk of a recurrence. It changes cost and rounding errors only.
     pub chunk: usize,
-    /// Standard deviation of fresh projections.
+    /// Standard deviation of the initial values of projections.
     pub deviation: f64,
-    /// How attention knows where tokens stand.
+    /// Position encoding of attention.
     pub positions: Positions,
-    /// Whether a token sees only those before it.
+    /// Whether a token attends only to itself and earlier tokens.
     pub causal: bool,
     /// Whether key projections start as copies of query projections.
-    pub tied_query_key: bool,
-    /// Whether those of attention start as their negatives, because a value is embedded as the negative of the argument it becomes.
-    pub opposed_keys: bool,
-    /// Bits that states and messages are kept in.
+    pub init_key_from_query: bool,
+    /// Whether those copies are negated in attention layers. Where fields share an embedding table, the embedding of a number as the value of
+    /// a table entry starts as the negative of its embedding as an argument; with the negated copy a query for the value matches the key of the
+    /// equal argument.
+    pub negate_initial_key: bool,
+    /// Rounding of recurrent states, and of the messages that the theory counts: the residual stream between layers and the KV cache.
     pub precision: Precision,
 }
 
@@ -41,14 +43,14 @@ impl Default for BuildSettings {
             deviation: 0.02,
             positions: Positions::None,
             causal: true,
-            tied_query_key: false,
-            opposed_keys: false,
+            init_key_from_query: false,
+            negate_initial_key: false,
             precision: Precision::default(),
         }
     }
 }
 
-/// The first values of a weight.
+/// The initial values of a weight.
 #[derive(Clone, Copy)]
 pub enum Init<'a> {
     /// All the same.
@@ -61,100 +63,102 @@ pub enum Init<'a> {
     FromUniform(&'a dyn Fn(f64) -> f64),
 }
 
-/// A weight before it has values.
+/// Name and shape of a weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParamShape {
     /// The name a checkpoint uses.
     pub name: String,
-    /// Extents.
+    /// Sizes of the axes.
     pub shape: Vec<usize>,
 }
 
-/// What becomes of the weights.
+/// What the builder does with weights.
 enum Store<'a, S> {
-    Count { total: u128, stand_in: Parameter, list: Option<Vec<ParamShape>> },
-    Keep(&'a mut Parameters<S>),
+    /// Counts them, and records their names and shapes if `shapes` is `Some`. All handles are the placeholder.
+    Count { total: u128, placeholder: Parameter, shapes: Option<Vec<ParamShape>> },
+    /// Adds them to a parameter store.
+    Allocate(&'a mut Parameters<S>),
 }
 
-/// Which layer of how many: some mixers start, or stay, different with depth.
+/// The number of a layer and of all layers. Some mixers depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerDepth {
     /// The layer's number, from 0.
     pub layer: usize,
-    /// Layers in all.
+    /// Number of layers.
     pub layers: usize,
 }
 
 impl LayerDepth {
-    /// The only layer.
-    pub const ALONE: Self = Self { layer: 0, layers: 1 };
+    /// The layer of a model with one layer.
+    pub const ONLY_LAYER: Self = Self { layer: 0, layers: 1 };
 }
 
-/// The place in a model where weights are being added.
+/// Adds the weights of one component after another.
 pub struct ParamBuilder<'a, S> {
-    /// What all layers share.
+    /// Settings that all layers share.
     pub settings: BuildSettings,
-    /// The layer that is being built.
+    /// The current layer.
     pub depth: LayerDepth,
     store: Store<'a, S>,
     rng: &'a mut Rng,
     prefix: String,
-    /// Of the next weight.
+    /// Role of the next weight.
     role: Role,
-    /// Weights of the whole model that layers have asked for.
-    common: Vec<(&'static str, Parameter)>,
+    /// Weights that several layers share, by name.
+    shared: Vec<(&'static str, Parameter)>,
 }
 
 impl<'a, S: Scalar> ParamBuilder<'a, S> {
     /// A builder that adds weights to a store.
     pub fn new(settings: BuildSettings, weights: &'a mut Parameters<S>, rng: &'a mut Rng) -> Self {
-        Self::empty(settings, Store::Keep(weights), rng)
+        Self::with_store(settings, Store::Allocate(weights), rng)
     }
 
-    /// A builder that counts weights and keeps none. What is built on it cannot run.
+    /// A builder that counts weights without allocating them. The model it builds cannot run.
     pub fn counting(settings: BuildSettings, rng: &'a mut Rng) -> Self {
-        let stand_in = Parameters::<S>::new().add("stand-in", &[0], Vec::new()).id();
-        Self::empty(settings, Store::Count { total: 0, stand_in, list: None }, rng)
+        let placeholder = Parameters::<S>::new().add("placeholder", &[0], Vec::new()).id();
+        Self::with_store(settings, Store::Count { total: 0, placeholder, shapes: None }, rng)
     }
 
-    fn empty(settings: BuildSettings, store: Store<'a, S>, rng: &'a mut Rng) -> Self {
+    fn with_store(settings: BuildSettings, store: Store<'a, S>, rng: &'a mut Rng) -> Self {
         Self {
             settings,
-            depth: LayerDepth::ALONE,
+            depth: LayerDepth::ONLY_LAYER,
             store,
             rng,
             prefix: String::new(),
             role: Role::Other,
-            common: Vec::new(),
+            shared: Vec::new(),
         }
     }
 
-    /// A builder that counts weights and keeps their names and shapes alone; see [`listed`](Self::listed).
-    pub fn listing(settings: BuildSettings, rng: &'a mut Rng) -> Self {
+    /// A builder that records names and shapes of weights without allocating them; see [`into_shapes`](Self::into_shapes).
+    pub fn recording_shapes(settings: BuildSettings, rng: &'a mut Rng) -> Self {
         let mut params = Self::counting(settings, rng);
-        if let Store::Count { list, .. } = &mut params.store {
-            *list = Some(Vec::new());
+        if let Store::Count { shapes, .. } = &mut params.store {
+            *shapes = Some(Vec::new());
         }
         params
     }
 
-    /// Names and shapes so far, of a listing builder; nothing of others.
-    pub fn listed(self) -> Vec<ParamShape> {
+    /// The recorded names and shapes; empty unless the builder records them.
+    pub fn into_shapes(self) -> Vec<ParamShape> {
         match self.store {
-            Store::Count { list, .. } => list.unwrap_or_default(),
-            Store::Keep(_) => Vec::new(),
+            Store::Count { shapes, .. } => shapes.unwrap_or_default(),
+            Store::Allocate(_) => Vec::new(),
         }
     }
 
-    /// Weights so far.
+    /// Number of weight elements so far.
     pub fn total(&self) -> u128 {
         match &self.store {
             Store::Count { total, .. } => *total,
-            Store::Keep(weights) => weights.size() as u128,
+            Store::Allocate(weights) => weights.size() as u128,
         }
     }
 
-    /// Builds something under a longer name.
+    /// Runs `build` with `name` appended to the name prefix.
     pub fn within<R>(&mut self, name: &str, build: impl FnOnce(&mut Self) -> R) -> R {
         let length = self.prefix.len();
         self.prefix.push_str(name);
@@ -164,47 +168,47 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
         result
     }
 
-    /// Says what the next weight is for: `params.role(Role::Query).linear(..)`.
+    /// Sets the role of the next weight: `params.role(Role::Query).linear(..)`.
     pub fn role(&mut self, role: Role) -> &mut Self {
         self.role = role;
         self
     }
 
-    /// A weight that decays: a matrix or a table.
+    /// A weight with weight decay: a matrix or a table.
     pub fn weight(&mut self, name: &str, shape: &[usize], init: Init<'_>) -> Parameter {
         self.add(name, shape, init, true)
     }
 
-    /// A weight that does not decay: a bias, the gain of a norm, an offset of a gate.
+    /// A weight without weight decay: a bias, the gain of a norm.
     pub fn weight_without_decay(&mut self, name: &str, shape: &[usize], init: Init<'_>) -> Parameter {
         self.add(name, shape, init, false)
     }
 
-    /// An offset of the whole model, under its own name alone: the first layer that asks adds it, later ones get the same.
-    pub fn common_offset(&mut self, name: &'static str, shape: &[usize], init: Init<'_>) -> Parameter {
-        if let Some((_, known)) = self.common.iter().find(|(known, _)| *known == name) {
-            return *known;
+    /// A weight without decay that all layers share, named without prefix: the first call adds it, later calls return the same handle.
+    pub fn shared_weight(&mut self, name: &'static str, shape: &[usize], init: Init<'_>) -> Parameter {
+        if let Some((_, existing)) = self.shared.iter().find(|(existing, _)| *existing == name) {
+            return *existing;
         }
         let prefix = std::mem::take(&mut self.prefix);
         let added = self.weight_without_decay(name, shape, init);
         self.prefix = prefix;
-        self.common.push((name, added));
+        self.shared.push((name, added));
         added
     }
 
-    /// A projection without bias, of the model's deviation.
+    /// A projection without bias, with normal initial values of the model's standard deviation.
     pub fn linear(&mut self, name: &str, inputs: usize, outputs: usize) -> Linear {
         let init = Init::Normal(self.settings.deviation);
-        self.linear_from(name, inputs, outputs, init)
+        self.linear_with_init(name, inputs, outputs, init)
     }
 
-    /// A projection without bias, filled as said.
-    pub fn linear_from(&mut self, name: &str, inputs: usize, outputs: usize, init: Init<'_>) -> Linear {
+    /// A projection without bias, with these initial values.
+    pub fn linear_with_init(&mut self, name: &str, inputs: usize, outputs: usize, init: Init<'_>) -> Linear {
         let weight = self.weight(&format!("{name}.weight"), &[outputs, inputs], init);
         Linear { weight, bias: None }
     }
 
-    /// A projection with a bias that starts at zero.
+    /// A projection with a bias, initially zero.
     pub fn linear_with_bias(&mut self, name: &str, inputs: usize, outputs: usize) -> Linear {
         let role = std::mem::take(&mut self.role);
         let bias_role = if role == Role::Output { Role::OutputBias } else { Role::Other };
@@ -212,17 +216,17 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
         Linear { bias: Some(bias), ..self.role(role).linear(name, inputs, outputs) }
     }
 
-    /// The gain of an RMS norm, all ones.
+    /// The gain of an RMS norm, initially one.
     pub fn gain(&mut self, name: &str, width: usize) -> NormGain {
         NormGain { weight: self.weight_without_decay(&format!("{name}.weight"), &[width], Init::Constant(1.0)) }
     }
 
-    /// The matrix state of a recurrence, which has no weights.
+    /// The settings of a linear recurrence, which has no weights.
     pub fn recurrence(&self) -> LinearRecurrence {
         LinearRecurrence { chunk: self.settings.chunk, rounding: self.settings.precision.state }
     }
 
-    /// A depthwise convolution over time without bias, shaped as PyTorch's `Conv1d`; none for no taps.
+    /// A depthwise convolution over time without bias, shaped as PyTorch's `Conv1d`; `None` for a kernel size of 0.
     pub fn convolution(&mut self, name: &str, channels: usize, taps: usize) -> Option<Convolution> {
         let (init, role) = (Init::Normal(self.settings.deviation), std::mem::take(&mut self.role));
         (taps > 0).then(|| Convolution {
@@ -234,38 +238,55 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
         })
     }
 
-    /// Starts `key` as a copy of `query` if the model asks for it. With fewer key heads, each copies the first query head
-    /// that reads it.
-    pub fn tie(&mut self, query: &Linear, key: &Linear, heads: usize, key_heads: usize) {
-        let Store::Keep(weights) = &mut self.store else { return };
-        if !self.settings.tied_query_key {
+    /// A depthwise convolution over time with a bias, shaped as PyTorch's `Conv1d`.
+    pub fn convolution_with_bias(
+        &mut self,
+        name: &str,
+        channels: usize,
+        taps: usize,
+        [weight_init, bias_init]: [Init<'_>; 2],
+    ) -> Convolution {
+        Convolution {
+            weight: self.weight(&format!("{name}.weight"), &[channels, 1, taps], weight_init),
+            bias: Some(self.weight_without_decay(&format!("{name}.bias"), &[channels], bias_init)),
+            channels,
+            taps,
+            rounding: self.settings.precision.state,
+        }
+    }
+
+    /// Initialises `key` as a copy of `query` if the model's settings say so. With fewer key heads, each copies the first query head
+    /// of its group.
+    pub fn copy_query_to_key(&mut self, query: &Linear, key: &Linear, heads: usize, key_heads: usize) {
+        let Store::Allocate(weights) = &mut self.store else { return };
+        if !self.settings.init_key_from_query {
             return;
         }
         let source = weights.get(query.weight).to_vec();
         let target = weights.get_mut(key.weight);
-        let block = source.len() / heads;
-        if target.len() == block * key_heads {
-            for (head, rows) in target.chunks_exact_mut(block).enumerate() {
-                let from = head * (heads / key_heads) * block;
-                rows.copy_from_slice(&source[from..from + block]);
+        let head_size = source.len() / heads;
+        if target.len() == head_size * key_heads {
+            for (head, rows) in target.chunks_exact_mut(head_size).enumerate() {
+                let start = head * (heads / key_heads) * head_size;
+                rows.copy_from_slice(&source[start..start + head_size]);
             }
         }
     }
 
-    /// Starts `output` as so many times the transpose of `value`, so that what is read resembles what was there.
-    pub fn transpose(&mut self, value: &Linear, output: &Linear, times: f64) {
-        let Store::Keep(weights) = &mut self.store else { return };
+    /// Initialises `output` as `scale` times the transpose of `value`, so that the output resembles the stored token.
+    pub fn copy_transpose(&mut self, value: &Linear, output: &Linear, scale: f64) {
+        let Store::Allocate(weights) = &mut self.store else { return };
         let [rows, columns] = weights.entry(value.weight).shape[..] else { return };
         let source = weights.get(value.weight).to_vec();
-        for (at, weight) in weights.get_mut(output.weight).iter_mut().enumerate() {
-            *weight = source[at % rows * columns + at / rows] * S::from_f64(times);
+        for (index, weight) in weights.get_mut(output.weight).iter_mut().enumerate() {
+            *weight = source[index % rows * columns + index / rows] * S::from_f64(scale);
         }
     }
 
-    /// Turns the keys of attention around, if what it will look for is embedded as the negative of what it finds.
-    pub fn oppose(&mut self, key: &Linear) {
-        let Store::Keep(weights) = &mut self.store else { return };
-        if self.settings.opposed_keys {
+    /// Negates the initial `key` projection of attention if [`BuildSettings::negate_initial_key`] says so.
+    pub fn negate_key(&mut self, key: &Linear) {
+        let Store::Allocate(weights) = &mut self.store else { return };
+        if self.settings.negate_initial_key {
             weights.get_mut(key.weight).iter_mut().for_each(|weight| *weight = -*weight);
         }
     }
@@ -273,15 +294,15 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
     fn add(&mut self, name: &str, shape: &[usize], init: Init<'_>, decays: bool) -> Parameter {
         let role = std::mem::take(&mut self.role);
         match &mut self.store {
-            Store::Count { total, stand_in, list } => {
+            Store::Count { total, placeholder, shapes } => {
                 let size = shape.iter().fold(1_u128, |size, &extent| size.saturating_mul(extent as u128));
                 *total = total.saturating_add(size);
-                if let Some(list) = list {
-                    list.push(ParamShape { name: format!("{}{name}", self.prefix), shape: shape.to_vec() });
+                if let Some(shapes) = shapes {
+                    shapes.push(ParamShape { name: format!("{}{name}", self.prefix), shape: shape.to_vec() });
                 }
-                *stand_in
+                *placeholder
             }
-            Store::Keep(weights) => {
+            Store::Allocate(weights) => {
                 let values = init.values(shape.iter().product(), self.rng);
                 let added = weights.add(format!("{}{name}", self.prefix), shape, values).with_role(role);
                 if decays { added.id() } else { added.without_decay().id() }
@@ -306,7 +327,8 @@ pub(crate) fn uniform(rng: &mut Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// A standard normal number, by Box and Muller; the second of the pair is not used, so that each number has its own draws.
+/// A standard normal number, by the Box-Muller transform. The second number of each pair is not used, so that every number takes the same
+/// number of random draws.
 pub fn normal(rng: &mut Rng) -> f64 {
     let radius = (-2.0 * (1.0 - uniform(rng)).ln()).sqrt();
     radius * (std::f64::consts::TAU * uniform(rng)).cos()

@@ -1,20 +1,19 @@
-//! The pieces that most mixers are made of.
+//! Building blocks that most mixers share: projections, norms, convolutions, recurrences.
 //!
-//! Each holds handles of weights and applies itself through [`Ops`]. They are public because a mixer written outside of this
-//! crate wants them too.
+//! Each has the handles of its weights and runs through [`Ops`]. They are public so that mixers outside of this crate can use them.
 
 use rung_engine::{Decay, Ops, Parameter, Recurrence, Role, Rounding, Scalar};
 
 use crate::mixer::State;
 use crate::param_builder::{Init, ParamBuilder};
-use crate::precision::rounded;
+use crate::precision::apply_rounding;
 
-/// A projection, `x W' + b` with W as `[out, in]`.
+/// A projection, `x Wᵀ + b`, as PyTorch's `nn.Linear`.
 #[derive(Clone, Copy, Debug)]
 pub struct Linear {
-    /// `[out, in]`.
+    /// The matrix W, `[out, in]`.
     pub weight: Parameter,
-    /// `[out]`.
+    /// The bias b, `[out]`.
     pub bias: Option<Parameter>,
 }
 
@@ -27,57 +26,58 @@ impl Linear {
 
     /// Applies it and splits the result into heads: `[batch, time, heads, width]`.
     pub fn heads<O: Ops>(&self, ops: &O, x: &O::Tensor, heads: usize) -> O::Tensor {
-        split(ops, &self.apply(ops, x), heads)
+        split_heads(ops, &self.apply(ops, x), heads)
     }
 }
 
 /// `[batch, time, heads * width]` as `[batch, time, heads, width]`.
-pub fn split<O: Ops>(ops: &O, x: &O::Tensor, heads: usize) -> O::Tensor {
+pub fn split_heads<O: Ops>(ops: &O, x: &O::Tensor, heads: usize) -> O::Tensor {
     let shape = ops.shape(x);
     ops.reshape(x, &[shape[0], shape[1], heads, shape[2] / heads])
 }
 
 /// `[batch, time, heads, width]` as `[batch, time, heads * width]`.
-pub fn join<O: Ops>(ops: &O, x: &O::Tensor) -> O::Tensor {
+pub fn merge_heads<O: Ops>(ops: &O, x: &O::Tensor) -> O::Tensor {
     let shape = ops.shape(x);
     ops.reshape(x, &[shape[0], shape[1], shape[2] * shape[3]])
 }
 
-/// Each head of `[batch, time, heads, width]` times its own matrix out of `[heads, rows, columns]`, which `flip` transposes.
+/// Multiplies each head of `[batch, time, heads, width]` by its own matrix of `[heads, rows, columns]`, transposed if `transpose`.
 ///
 /// # Panics
 /// If `x` has other than four axes.
-pub fn by_head<O: Ops>(ops: &O, x: &O::Tensor, matrices: &O::Tensor, flip: bool) -> O::Tensor {
+pub fn per_head_matmul<O: Ops>(ops: &O, x: &O::Tensor, matrices: &O::Tensor, transpose: bool) -> O::Tensor {
     let [batch, time, heads, width] = ops.shape(x)[..] else { panic!("heads of {}", ops.shape(x)) };
     let x = ops.reshape(&ops.permute(x, &[2, 0, 1, 3]), &[heads, batch * time, width]);
-    let out = ops.product(&x, false, matrices, flip);
+    let out = ops.product(&x, false, matrices, transpose);
     let width = ops.shape(&out)[2];
     ops.permute(&ops.reshape(&out, &[heads, batch, time, width]), &[1, 2, 0, 3])
 }
 
-/// Queries, keys and values of as many heads each, straight from the token.
+/// Linear projections of tokens to queries, keys and values with the same number of heads.
 #[derive(Clone, Copy, Debug)]
-pub struct Projections {
+pub struct QkvProjection {
     query: Linear,
     key: Linear,
     value: Linear,
     heads: usize,
 }
 
-impl Projections {
-    /// Adds `q_proj`, `k_proj` and `v_proj`, filled by a function of their number of outputs.
+impl QkvProjection {
+    /// Adds `q_proj`, `k_proj` and `v_proj`; `init` returns the initial values for a number of outputs.
     pub fn init<S: Scalar>(
         params: &mut ParamBuilder<'_, S>,
         [heads, key, value]: [usize; 3],
         init: impl Fn(usize) -> Init<'static>,
     ) -> Self {
         let width = params.settings.width;
-        let mut linear =
-            |role: Role, name: &str, outputs: usize| params.role(role).linear_from(name, width, outputs, init(outputs));
+        let mut linear = |role: Role, name: &str, outputs: usize| {
+            params.role(role).linear_with_init(name, width, outputs, init(outputs))
+        };
         let query = linear(Role::Query, "q_proj", heads * key);
         let key = linear(Role::Key, "k_proj", heads * key);
         let value = linear(Role::Value, "v_proj", heads * value);
-        params.tie(&query, &key, heads, heads);
+        params.copy_query_to_key(&query, &key, heads, heads);
         Self { query, key, value, heads }
     }
 
@@ -87,7 +87,7 @@ impl Projections {
     }
 }
 
-/// `x` within a range, whose ends may be infinite. Numbers inside of it come out as they are.
+/// Clamps `x` to a range whose ends may be infinite. Values inside the range stay exactly the same.
 pub fn clamp<O: Ops>(ops: &O, x: &O::Tensor, [low, high]: [f64; 2]) -> O::Tensor {
     let mut x = x.clone();
     if low.is_finite() {
@@ -99,26 +99,26 @@ pub fn clamp<O: Ops>(ops: &O, x: &O::Tensor, [low, high]: [f64; 2]) -> O::Tensor
     x
 }
 
-/// `x` divided by the root of its width: the usual scale of queries.
-pub fn scaled<O: Ops>(ops: &O, x: &O::Tensor) -> O::Tensor {
+/// Divides `x` by the square root of its width: the usual scale of queries.
+pub fn scale_query<O: Ops>(ops: &O, x: &O::Tensor) -> O::Tensor {
     ops.scale(x, (ops.shape(x).width() as f64).powf(-0.5))
 }
 
-/// The matrix state of a recurrence: tokens worked at once, and the bits it is kept in.
+/// How a linear recurrence is run: its chunk size, and the rounding of its matrix state.
 #[derive(Clone, Copy, Debug)]
 pub struct LinearRecurrence {
     /// Tokens per chunk.
     pub chunk: usize,
-    /// Bits, if few.
+    /// Rounding of the state after every token; `None` for full precision.
     pub rounding: Option<Rounding>,
 }
 
 impl LinearRecurrence {
-    /// That of models read from checkpoints: chunks of the usual size, all bits.
-    pub const PLAIN: Self = Self { chunk: 64, rounding: None };
+    /// Settings of models read from checkpoints: chunks of 64 tokens, no rounding.
+    pub const FULL_PRECISION: Self = Self { chunk: 64, rounding: None };
 
-    /// Outputs and the matrix after the last token; see [`Ops::recurrence`]. The matrix before the first is `state`'s first
-    /// tensor.
+    /// Outputs, and the matrix state after the last token; see [`Ops::recurrence`]. The matrix before the first token is slot 0 of
+    /// `state`.
     pub fn run<O: Ops>(
         &self,
         ops: &O,
@@ -128,7 +128,7 @@ impl LinearRecurrence {
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, O::Tensor) {
         let Self { chunk, rounding } = *self;
-        let state = State::part(state, 0);
+        let state = State::slot(state, 0);
         ops.recurrence(&Recurrence { query, key, value, decay, beta, state, chunk, rounding })
     }
 }
@@ -141,26 +141,26 @@ pub struct NormGain {
 }
 
 impl NormGain {
-    /// The reference mixers' epsilon.
+    /// Epsilon of the norms in the mixers' reference implementations.
     pub const EPSILON: f64 = 1e-5;
 
-    /// Norm over the last axis.
+    /// RMS norm over the last axis, with the default epsilon.
     pub fn norm<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
-        self.norm_with(ops, x, Self::EPSILON)
+        self.norm_with_epsilon(ops, x, Self::EPSILON)
     }
 
-    /// The same with another epsilon.
-    pub fn norm_with<O: Ops>(&self, ops: &O, x: &O::Tensor, epsilon: f64) -> O::Tensor {
+    /// RMS norm over the last axis, with this epsilon.
+    pub fn norm_with_epsilon<O: Ops>(&self, ops: &O, x: &O::Tensor, epsilon: f64) -> O::Tensor {
         ops.rms_norm(x, Some(&ops.parameter(self.weight)), epsilon)
     }
 
-    /// Norm of each of `groups` equal parts of the last axis of `[batch, time, channels]` by itself, with a gain per channel.
+    /// Splits the channels of `[batch, time, channels]` into `groups` equal groups and norms each separately; one gain per channel.
     pub fn norm_groups<O: Ops>(&self, ops: &O, x: &O::Tensor, groups: usize, epsilon: f64) -> O::Tensor {
         if groups == 1 {
-            return self.norm_with(ops, x, epsilon);
+            return self.norm_with_epsilon(ops, x, epsilon);
         }
-        let normed = ops.rms_norm(&split(ops, x, groups), None, epsilon);
-        ops.mul(&join(ops, &normed), &ops.parameter(self.weight))
+        let normed = ops.rms_norm(&split_heads(ops, x, groups), None, epsilon);
+        ops.mul(&merge_heads(ops, &normed), &ops.parameter(self.weight))
     }
 }
 
@@ -171,36 +171,36 @@ pub struct Convolution {
     pub weight: Parameter,
     /// `[channels]`.
     pub bias: Option<Parameter>,
-    /// Channels.
+    /// Number of channels.
     pub channels: usize,
-    /// Taps.
+    /// Kernel size in tokens.
     pub taps: usize,
-    /// Bits that inputs are kept in.
+    /// Rounding of the inputs, the last of which are the state; `None` for full precision.
     pub rounding: Option<Rounding>,
 }
 
 impl Convolution {
-    /// Output, and the inputs that the next call needs.
+    /// The output, and the last `taps - 1` inputs, which are the state of the next call.
     pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&O::Tensor>) -> (O::Tensor, Option<O::Tensor>) {
         let filters = ops.reshape(&ops.parameter(self.weight), &[self.channels, self.taps]);
         let bias = self.bias.map(|bias| ops.parameter(bias));
-        let (out, next) = ops.short_convolution(&rounded(ops, x, self.rounding), &filters, bias.as_ref(), state);
+        let (out, next) = ops.short_convolution(&apply_rounding(ops, x, self.rounding), &filters, bias.as_ref(), state);
         (out, (self.taps > 1).then_some(next))
     }
 }
 
-/// Projection, optional short convolution, SiLU: how the delta family makes queries, keys and values.
+/// Projection, optional short convolution, SiLU: how DeltaNet and its relatives compute queries, keys and values.
 #[derive(Clone, Copy, Debug)]
-pub struct Stream {
-    /// The projection.
+pub struct ConvProjection {
+    /// From the token to all heads.
     pub projection: Linear,
-    /// The convolution, if there is one.
+    /// Over the projected channels.
     pub convolution: Option<Convolution>,
-    /// Heads of the result.
+    /// Heads that the result is split into.
     pub heads: usize,
 }
 
-impl Stream {
+impl ConvProjection {
     /// `[batch, time, heads, width]`, and the convolution's state.
     pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&O::Tensor>) -> (O::Tensor, Option<O::Tensor>) {
         let x = self.projection.apply(ops, x);
@@ -208,6 +208,6 @@ impl Stream {
             Some(convolution) => convolution.apply(ops, &x, state),
             None => (x, None),
         };
-        (split(ops, &ops.silu(&x), self.heads), next)
+        (split_heads(ops, &ops.silu(&x), self.heads), next)
     }
 }

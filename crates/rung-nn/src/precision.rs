@@ -1,26 +1,26 @@
-//! Numbers in few bits, because the theory speaks of bits.
+//! Low-precision states and messages, because the theory's bounds count bits.
 //!
-//! Every bound of the theory counts bits: so many numbers of state, so many of message, p bits each. A [`Precision`] makes a model
-//! keep to that p. It rounds
+//! A bound of the theory counts the numbers of a state or message, at p bits each. A [`Precision`] makes a model keep to that p. It
+//! rounds
 //!
-//! - what a mixer hands from one token to the next: the matrix of a recurrence after every token, the sums of a normaliser, the
-//!   inputs that a short convolution keeps, the keys and values of a window;
-//! - what goes from layer to layer, which is the residual stream after the embedding and after every layer, and the keys and
-//!   values that full attention keeps for every token.
+//! - states, which a mixer passes from one token to the next: the matrix of a recurrence after every token, the sums of a normaliser, the
+//!   last inputs of a short convolution, the KV cache of windowed attention;
+//! - messages, which pass from layer to layer: the residual stream after the embedding and after every layer, and the keys and
+//!   values that full attention caches for every token.
 //!
-//! Work inside of a token stays in the machine's own precision, as the theory allows. Gradients pass straight through, so that such
-//! a model can be trained. Recurrences then go token by token: this is an instrument, and slow.
+//! Computation within a token stays in floating point, as the theory allows. The rounding has the gradient of the identity, so that
+//! such a model can be trained. Recurrences then run token by token, which is slow.
 
 use rung_engine::{Ops, Rounding};
 
 use crate::error::ModelError;
 
-/// Bits that numbers are kept in; by default the machine's own.
+/// Rounding of states and messages; by default none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Precision {
-    /// Of what crosses from token to token in a mixer of bounded state.
+    /// Rounding of what a mixer of bounded state passes from token to token.
     pub state: Option<Rounding>,
-    /// Of what crosses from layer to layer, and of what full attention keeps.
+    /// Rounding of what passes from layer to layer, and of full attention's KV cache.
     pub message: Option<Rounding>,
 }
 
@@ -31,14 +31,14 @@ impl Precision {
         Self { state: rounding, message: rounding }
     }
 
-    /// Refuses bits and ranges that cannot be.
+    /// Rejects bit counts and ranges outside of what [`Rounding`] supports.
     pub(crate) fn check(&self) -> Result<(), ModelError> {
         for rounding in [self.state, self.message].into_iter().flatten() {
             let Rounding { bits, range } = rounding;
             if !(1..=Rounding::MOST_BITS).contains(&bits) {
                 let expected = format!("1 to {}", Rounding::MOST_BITS);
                 return Err(ModelError::Shape {
-                    place: "model",
+                    component: "model",
                     what: "bits per number",
                     found: bits.into(),
                     expected,
@@ -57,7 +57,7 @@ impl Precision {
     }
 }
 
-/// `x` in as few bits as asked, or as it is.
-pub fn rounded<O: Ops>(ops: &O, x: &O::Tensor, rounding: Option<Rounding>) -> O::Tensor {
+/// Rounds `x`, or returns it unchanged where `rounding` is `None`.
+pub fn apply_rounding<O: Ops>(ops: &O, x: &O::Tensor, rounding: Option<Rounding>) -> O::Tensor {
     rounding.map_or_else(|| x.clone(), |rounding| rounding.apply(ops, x))
 }

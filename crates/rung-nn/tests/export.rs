@@ -1,4 +1,4 @@
-//! Exported networks, opened again by the readers of checkpoints: the same answers, and the same scores.
+//! Exported networks, opened again as checkpoints, give the same answers and the same logits.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,10 @@ use rung_nn::{FeedForwardConfig, InputConfig, ModelConfig, Network, NormConfig, 
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{self, Prompt, seeded};
 
-/// A directory of its own that is removed at the end.
-struct Scratch(PathBuf);
+/// A temporary folder that is removed when dropped.
+struct TempFolder(PathBuf);
 
-impl Scratch {
+impl TempFolder {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("rung-export-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
@@ -21,16 +21,20 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TempFolder {
     fn drop(&mut self) {
         std::fs::remove_dir_all(&self.0).ok();
     }
 }
 
-/// Whether there is a reader for what was written; others check the rest (`examples/check_export.py`).
-fn can_be_read(exported: &ExportedCheckpoint) -> bool {
+/// Whether this crate can open the exported checkpoint; `examples/check_export.py` checks the others.
+fn can_be_opened(exported: &ExportedCheckpoint) -> bool {
     let (is_gguf, family) = (exported.format == ExportFormat::Gguf, exported.family);
-    families::known(is_gguf).contains(&if is_gguf { family.architecture.unwrap_or_default() } else { family.name })
+    families::supported_names(is_gguf).contains(&if is_gguf {
+        family.architecture.unwrap_or_default()
+    } else {
+        family.name
+    })
 }
 
 fn reopen(exported: &ExportedCheckpoint, folder: &Path) -> Checkpoint<f32> {
@@ -43,14 +47,15 @@ fn options(format: ExportFormat) -> ExportOptions {
     ExportOptions { format, ..ExportOptions::default() }
 }
 
-/// How many instances of its task a reopened construction answers right, by the highest score of the whole vocabulary.
+/// How many instances of its task a reopened construction answers right (by the highest logit over the vocabulary), out of how many.
+/// Only every `step`-th instance is run.
 fn count_right(network: &Network<f32>, exported: &ExportedCheckpoint, name: &str, step: u128) -> (u128, u128) {
-    let scratch = Scratch::new(name);
+    let scratch = TempFolder::new(name);
     let opened = reopen(exported, &scratch.0);
     let task = network.task().unwrap();
     let ops = Native::with_threads(1);
     ops.bind_frozen(&opened.weights);
-    let (mut prompt, mut right, mut of) = (Prompt::new(), 0, 0);
+    let (mut prompt, mut right, mut total) = (Prompt::new(), 0, 0);
     let mut index = 0;
     while task.nth_prompt(index, &mut prompt) {
         let ids = exported.vocabulary.ids(prompt.tokens(), prompt.fields()).unwrap();
@@ -60,10 +65,10 @@ fn count_right(network: &Network<f32>, exported: &ExportedCheckpoint, name: &str
         let best = (0..scores.len()).max_by(|a, b| scores[*a].total_cmp(&scores[*b])).unwrap();
         let (_, target, _) = prompt.questions().next().unwrap();
         right += u128::from(best as u32 == Vocabulary::answer(target));
-        of += 1;
+        total += 1;
         index += step;
     }
-    (right, of)
+    (right, total)
 }
 
 #[test]
@@ -101,20 +106,20 @@ fn constructions_answer_every_instance_after_a_round_trip() {
         for format in [ExportFormat::HuggingFace, ExportFormat::Gguf] {
             for numbers in [NumberFormat::F32, NumberFormat::Bf16] {
                 let exported = export(&network, &ExportOptions { numbers, ..options(format) }).unwrap();
-                if !can_be_read(&exported) {
+                if !can_be_opened(&exported) {
                     continue;
                 }
-                let (right, of) = count_right(&network, &exported, name, step);
-                assert_eq!(right, of, "{name} {format:?} {numbers:?}");
-                assert!(of > 500, "{name}");
+                let (right, total) = count_right(&network, &exported, name, step);
+                assert_eq!(right, total, "{name} {format:?} {numbers:?}");
+                assert!(total > 500, "{name}");
             }
         }
     }
 }
 
-/// A flipped weight must be noticed by the same test.
+/// Shows that the test above can fail.
 #[test]
-fn a_construction_with_one_wrong_weight_fails() {
+fn a_construction_with_one_negated_weight_answers_wrong() {
     let mut network = construct::build::<f32>(
         "U1",
         &ConstructionRequest { hops: 2, m: 2, n: vec![2], ..ConstructionRequest::default() },
@@ -128,11 +133,11 @@ fn a_construction_with_one_wrong_weight_fails() {
         }
     });
     let exported = export(&network, &ExportOptions::default()).unwrap();
-    let (right, of) = count_right(&network, &exported, "flipped", 1);
-    assert!(right < of * 3 / 4, "{right} of {of}");
+    let (right, total) = count_right(&network, &exported, "negated", 1);
+    assert!(right < total * 3 / 4, "{right} of {total}");
 }
 
-/// A network with random weights in the shape of a trained run.
+/// A network with random weights, with the config of a trained run.
 fn random_network(stack: &str, width: u64, config: ModelConfig, spec: &str) -> Network<f32> {
     let task = task::parse(spec).unwrap();
     let defaults = Defaults { heads: 2, head_dim: 8, kv_heads: None, model_width: Some(width), bits: 32 };
@@ -150,85 +155,95 @@ fn random_network(stack: &str, width: u64, config: ModelConfig, spec: &str) -> N
 }
 
 #[test]
-fn scores_of_networks_with_norms_are_the_same_after_a_round_trip() {
+fn logits_of_networks_with_norms_are_the_same_after_a_round_trip() {
     let glu = FeedForwardConfig::Glu { hidden: Some(24) };
     let rotary = Positions::Rotary { base: 10_000.0 };
     let task = "funccomp{hops=2,m=3,n=[2],queries=2,mixed=yes}";
-    let levels = "funccomp{hops=2,m=3,n=[2],names=levels}";
-    let plain = ModelConfig { feed_forward: glu, ..ModelConfig::default() };
-    let turned = ModelConfig { positions: rotary, ..plain.clone() };
-    let tied = ModelConfig { read_out: Some("value".to_owned()), ..plain.clone() };
-    let alone = ModelConfig { feed_forward: FeedForwardConfig::None, ..plain.clone() };
+    let level_names = "funccomp{hops=2,m=3,n=[2],names=levels}";
+    let with_glu = ModelConfig { feed_forward: glu, ..ModelConfig::default() };
+    let with_rotary = ModelConfig { positions: rotary, ..with_glu.clone() };
+    let with_tied_unembedding = ModelConfig { read_out: Some("value".to_owned()), ..with_glu.clone() };
+    let without_feed_forward = ModelConfig { feed_forward: FeedForwardConfig::None, ..with_glu.clone() };
     let cases = [
-        ("llama", "full full", 16, plain.clone(), task),
-        ("llama", "full full", 20, turned, task),
-        ("llama", "full{heads=4,kv=2} full{heads=2,key=8,value=4}", 16, tied, levels),
-        ("llama", "full", 16, alone.clone(), "parity{length=6}"),
-        ("granitemoehybrid", "mamba2{heads=4,head=8,state=8} full", 16, plain, task),
-        ("mamba2", "mamba2{heads=4,head=8,state=8} mamba2{heads=4,head=8,state=8}", 16, alone.clone(), task),
-        ("rwkv7", "rwkv7{heads=2,head=64} rwkv7{heads=2,head=64}", 16, alone.clone(), task),
-        ("rwkv7", "rwkv7{heads=3,head=8} rwkv7{heads=3,head=8}", 16, alone, task),
+        ("llama", "full full", 16, with_glu.clone(), task),
+        ("llama", "full full", 20, with_rotary, task),
+        ("llama", "full{heads=4,kv=2} full{heads=2,key=8,value=4}", 16, with_tied_unembedding, level_names),
+        ("llama", "full", 16, without_feed_forward.clone(), "parity{length=6}"),
+        ("granitemoehybrid", "mamba2{heads=4,head=8,state=8} full", 16, with_glu, task),
+        (
+            "mamba2",
+            "mamba2{heads=4,head=8,state=8} mamba2{heads=4,head=8,state=8}",
+            16,
+            without_feed_forward.clone(),
+            task,
+        ),
+        ("rwkv7", "rwkv7{heads=2,head=64} rwkv7{heads=2,head=64}", 16, without_feed_forward.clone(), task),
+        ("rwkv7", "rwkv7{heads=3,head=8} rwkv7{heads=3,head=8}", 16, without_feed_forward, task),
     ];
     for (family, stack, width, config, spec) in cases {
         let network = random_network(stack, width, config, spec);
         for format in [ExportFormat::HuggingFace, ExportFormat::Gguf] {
             if format == ExportFormat::Gguf && stack.contains("rwkv7{heads=3") {
-                // llama.cpp's kernel has no such narrow heads.
+                // llama.cpp's kernel does not support heads this narrow.
                 continue;
             }
             let exported = export(&network, &options(format)).unwrap();
             assert_eq!(exported.family.name, family);
-            assert_same_scores(&network, &exported, stack);
+            assert_same_logits(&network, &exported, stack);
         }
     }
 }
 
-/// Holds the scores of a network that was written and opened again to its own, at every token of a prompt.
-fn assert_same_scores(network: &Network<f32>, exported: &ExportedCheckpoint, stack: &str) {
-    if !can_be_read(exported) {
+/// Compares the logits of a network before and after export, at every token of a prompt.
+fn assert_same_logits(network: &Network<f32>, exported: &ExportedCheckpoint, stack: &str) {
+    if !can_be_opened(exported) {
         return;
     }
-    let scratch = Scratch::new("scores");
+    let scratch = TempFolder::new("scores");
     let opened = reopen(exported, &scratch.0);
-    let (mut prompt, own, other) = (Prompt::new(), network.executor(), Native::with_threads(1));
-    other.bind_frozen(&opened.weights);
+    let (mut prompt, ops, opened_ops) = (Prompt::new(), network.executor(), Native::with_threads(1));
+    opened_ops.bind_frozen(&opened.weights);
     network.task().unwrap().prompt(&mut seeded(3), &mut prompt);
-    let (hidden, _) = network.model.forward(&own, prompt.tokens(), 1, None).unwrap();
-    let expected = own.values(&network.model.logits(&own, &hidden));
+    let (hidden, _) = network.model.forward(&ops, prompt.tokens(), 1, None).unwrap();
+    let expected = ops.values(&network.model.logits(&ops, &hidden));
     let ids = exported.vocabulary.ids(prompt.tokens(), prompt.fields()).unwrap();
-    let (hidden, _) = opened.model.forward(&other, &ids, 1, None).unwrap();
-    let found = other.values(&opened.model.logits(&other, &hidden));
+    let (hidden, _) = opened.model.forward(&opened_ops, &ids, 1, None).unwrap();
+    let found = opened_ops.values(&opened.model.logits(&opened_ops, &hidden));
     let (classes, tokens) = (network.model.classes(), opened.model.classes());
     let largest = expected.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
     for (expected, found) in expected.chunks(classes).zip(found.chunks(tokens)) {
         let first = Vocabulary::answer(0) as usize;
         for (expected, found) in expected.iter().zip(&found[first..first + classes]) {
-            let apart = (expected - found).abs();
-            assert!(apart < 1e-4 * largest, "{stack} {:?}: {expected} {found}", exported.format);
+            let difference = (expected - found).abs();
+            assert!(difference < 1e-4 * largest, "{stack} {:?}: {expected} {found}", exported.format);
         }
     }
 }
 
 #[test]
-fn what_has_no_counterpart_is_refused_by_name() {
+fn errors_name_the_part_that_no_family_has() {
     let task = "funccomp{hops=2,m=3,n=[2]}";
     let glu = FeedForwardConfig::Glu { hidden: Some(8) };
-    let plain = ModelConfig { feed_forward: glu, ..ModelConfig::default() };
+    let with_glu = ModelConfig { feed_forward: glu, ..ModelConfig::default() };
     let cases = [
         (
             "full",
-            ModelConfig { feed_forward: FeedForwardConfig::Mlp { hidden: None }, ..plain.clone() },
+            ModelConfig { feed_forward: FeedForwardConfig::Mlp { hidden: None }, ..with_glu.clone() },
             "feed-forward",
         ),
-        ("full", ModelConfig { norm: NormConfig::Layer, ..plain.clone() }, "layer norms"),
-        ("full", ModelConfig { positions: Positions::Alibi, ..plain.clone() }, "ALiBi"),
-        ("full", ModelConfig { positions: Positions::Learned { length: 99 }, ..plain.clone() }, "table of positions"),
-        ("retnet", plain.clone(), "retnet"),
-        ("full+mamba2", plain.clone(), "side by side"),
-        ("full{conv=4}", plain.clone(), "convolution"),
-        ("gdn full", plain.clone(), "OLMo Hybrid"),
-        ("mamba2{heads=3,head=4,state=4} full", plain.clone(), "twice as many"),
-        ("rwkv7{heads=2,head=8}", plain.clone(), "feed-forward network"),
+        ("full", ModelConfig { norm: NormConfig::Layer, ..with_glu.clone() }, "layer norms"),
+        ("full", ModelConfig { positions: Positions::Alibi, ..with_glu.clone() }, "ALiBi"),
+        (
+            "full",
+            ModelConfig { positions: Positions::Learned { length: 99 }, ..with_glu.clone() },
+            "table of positions",
+        ),
+        ("retnet", with_glu.clone(), "retnet"),
+        ("full+mamba2", with_glu.clone(), "side by side"),
+        ("full{conv=4}", with_glu.clone(), "convolution"),
+        ("gdn full", with_glu.clone(), "OLMo Hybrid"),
+        ("mamba2{heads=3,head=4,state=4} full", with_glu.clone(), "twice as many"),
+        ("rwkv7{heads=2,head=8}", with_glu.clone(), "feed-forward network"),
     ];
     for (stack, config, part) in cases {
         let network = random_network(stack, 16, config, task);
@@ -236,8 +251,10 @@ fn what_has_no_counterpart_is_refused_by_name() {
             export(&network, &ExportOptions::default()).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains(part), "{stack}: {error}");
     }
-    let alone = ModelConfig { feed_forward: FeedForwardConfig::None, ..plain.clone() };
-    for (stack, config, part) in [("gdn full", plain, "Qwen3.5"), ("rwkv7{heads=2,head=8}", alone, "heads of 8")] {
+    let without_feed_forward = ModelConfig { feed_forward: FeedForwardConfig::None, ..with_glu.clone() };
+    for (stack, config, part) in
+        [("gdn full", with_glu, "Qwen3.5"), ("rwkv7{heads=2,head=8}", without_feed_forward, "heads of 8")]
+    {
         let network = random_network(stack, 16, config, task);
         let error =
             export(&network, &options(ExportFormat::Gguf)).err().map(|error| error.to_string()).unwrap_or_default();
@@ -252,19 +269,19 @@ fn what_has_no_counterpart_is_refused_by_name() {
 }
 
 #[test]
-fn further_tables_have_names_and_change_no_answer() {
+fn extra_tables_are_in_the_vocabulary_and_do_not_change_the_answer() {
     let network = construct::build::<f32>(
         "U1",
         &ConstructionRequest { hops: 2, m: 3, n: vec![1], ..ConstructionRequest::default() },
     )
     .unwrap();
     let exported = export(&network, &ExportOptions { beyond: 1, ..ExportOptions::default() }).unwrap();
-    let scratch = Scratch::new("beyond");
+    let scratch = TempFolder::new("beyond");
     let opened = reopen(&exported, &scratch.0);
     let id = |name: &str| exported.vocabulary.tokens.iter().position(|token| token.name == name).unwrap() as u32;
-    // z1 shifts by one, z2 by two: from 1 to 2 to 1. z3 would go on to another number.
-    let words = "z3(0,0)=2 z3(0,1)=0 z3(0,2)=1 z2(0,0)=2 z2(0,1)=0 z2(0,2)=1 z1(0)=1 z1(1)=2 z1(2)=0 z0=1 w=(0,0)";
-    let ids: Vec<u32> = words.split(' ').map(id).collect();
+    // z1 adds one and z2 two (mod 3): from 1 to 2 to 1. z3 would lead to another number.
+    let prompt = "z3(0,0)=2 z3(0,1)=0 z3(0,2)=1 z2(0,0)=2 z2(0,1)=0 z2(0,2)=1 z1(0)=1 z1(1)=2 z1(2)=0 z0=1 w=(0,0)";
+    let ids: Vec<u32> = prompt.split(' ').map(id).collect();
     let ops = Native::with_threads(1);
     ops.bind_frozen(&opened.weights);
     let (hidden, _) = opened.model.forward(&ops, &ids, 1, None).unwrap();

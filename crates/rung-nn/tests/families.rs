@@ -1,4 +1,4 @@
-//! Checkpoints of other programs: tiny models made by transformers, with the logits that it gives.
+//! Checkpoints of other programs: tiny models made by transformers, whose logits are compared with ours.
 
 use std::path::{Path, PathBuf};
 
@@ -12,11 +12,11 @@ struct Expected {
     logits: Vec<Vec<f64>>,
 }
 
-fn folder() -> PathBuf {
+fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/families")
 }
 
-fn expected(folder: &Path) -> Expected {
+fn read_expected(folder: &Path) -> Expected {
     let text = std::fs::read_to_string(folder.join("expected.json")).unwrap();
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     let row = |row: &serde_json::Value| row.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
@@ -27,16 +27,16 @@ fn expected(folder: &Path) -> Expected {
     }
 }
 
-/// Logits of the whole prompt.
-fn whole(model: &Model, weights: &Parameters<f32>, tokens: &[u32]) -> Vec<f32> {
+/// Logits of one forward pass over all tokens.
+fn parallel_logits(model: &Model, weights: &Parameters<f32>, tokens: &[u32]) -> Vec<f32> {
     let ops = Native::new();
     ops.bind_frozen(weights);
     let (hidden, _) = model.forward(&ops, tokens, 1, None).unwrap();
     ops.values(&model.logits(&ops, &hidden))
 }
 
-/// Logits token by token, from the state before each.
-fn stepwise(model: &Model, weights: &Parameters<f32>, tokens: &[u32]) -> Vec<f32> {
+/// Logits of one forward pass per token, each from the state before it.
+fn stepwise_logits(model: &Model, weights: &Parameters<f32>, tokens: &[u32]) -> Vec<f32> {
     let ops = Native::new();
     ops.bind_frozen(weights);
     let (mut state, mut logits) = (None, Vec::new());
@@ -49,26 +49,26 @@ fn stepwise(model: &Model, weights: &Parameters<f32>, tokens: &[u32]) -> Vec<f32
 }
 
 /// The largest difference, relative to the largest logit.
-fn difference(found: &[f32], expected: &[Vec<f64>]) -> f64 {
+fn relative_difference(found: &[f32], expected: &[Vec<f64>]) -> f64 {
     let expected: Vec<f64> = expected.iter().flatten().copied().collect();
     assert_eq!(found.len(), expected.len());
     let largest = expected.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));
-    let apart = found.iter().zip(&expected).map(|(found, expected)| (f64::from(*found) - expected).abs());
-    apart.fold(0.0, f64::max) / largest
+    let differences = found.iter().zip(&expected).map(|(found, expected)| (f64::from(*found) - expected).abs());
+    differences.fold(0.0, f64::max) / largest
 }
 
 fn cases() -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
-    found.sort();
-    found
+    let mut folders: Vec<PathBuf> = std::fs::read_dir(fixtures()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    folders.sort();
+    folders
 }
 
 #[test]
-fn logits_are_those_of_transformers_whole_and_token_by_token() {
+fn parallel_and_stepwise_logits_equal_those_of_transformers() {
     let mut failures = Vec::new();
     for path in cases() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let expected = expected(&path);
+        let expected = read_expected(&path);
         let Checkpoint { model, weights, .. } = match open::<f32>(&path) {
             Ok(checkpoint) => checkpoint,
             Err(error) => {
@@ -76,24 +76,24 @@ fn logits_are_those_of_transformers_whole_and_token_by_token() {
                 continue;
             }
         };
-        let together = difference(&whole(&model, &weights, &expected.tokens), &expected.logits);
-        let apart = difference(&stepwise(&model, &weights, &expected.tokens), &expected.logits);
-        println!("| {name} | {} | {together:.1e} | {apart:.1e} |", expected.class);
-        if !(together < 1e-4 && apart < 1e-4) {
-            failures.push(format!("{name}: whole {together:.2e}, token by token {apart:.2e}"));
+        let parallel = relative_difference(&parallel_logits(&model, &weights, &expected.tokens), &expected.logits);
+        let stepwise = relative_difference(&stepwise_logits(&model, &weights, &expected.tokens), &expected.logits);
+        println!("| {name} | {} | {parallel:.1e} | {stepwise:.1e} |", expected.class);
+        if !(parallel < 1e-4 && stepwise < 1e-4) {
+            failures.push(format!("{name}: all at once {parallel:.2e}, token by token {stepwise:.2e}"));
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]
-fn one_tensor_turned_around_is_noticed() {
+fn logits_differ_if_one_tensor_is_reversed() {
     for path in cases() {
-        let expected = expected(&path);
+        let expected = read_expected(&path);
         let Checkpoint { model, mut weights, .. } = open::<f32>(&path).unwrap();
-        let largest = weights.entries().filter(|(_, entry)| entry.shape.len() == 2).nth(1).unwrap().0;
-        weights.get_mut(largest).reverse();
-        let apart = difference(&whole(&model, &weights, &expected.tokens), &expected.logits);
-        assert!(apart > 1e-3, "{}: {apart:.1e}", path.display());
+        let matrix = weights.entries().filter(|(_, entry)| entry.shape.len() == 2).nth(1).unwrap().0;
+        weights.get_mut(matrix).reverse();
+        let difference = relative_difference(&parallel_logits(&model, &weights, &expected.tokens), &expected.logits);
+        assert!(difference > 1e-3, "{}: {difference:.1e}", path.display());
     }
 }

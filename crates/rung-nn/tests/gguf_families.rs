@@ -1,4 +1,4 @@
-//! State-space checkpoints as GGUF files, held to transformers' logits and to llama.cpp's log-probabilities.
+//! Checkpoints as GGUF files: their logits are compared with those of transformers, and their log-probabilities with those of llama.cpp.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
 }
 
-fn read(path: &Path) -> Value {
+fn read_json(path: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
@@ -23,14 +23,14 @@ fn largest_difference(a: impl IntoIterator<Item = f64>, b: &[f64]) -> f64 {
 }
 
 #[test]
-fn gguf_files_give_what_transformers_and_llama_cpp_give() {
+fn gguf_logits_equal_those_of_transformers_and_llama_cpp() {
     let mut failures = Vec::new();
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(fixtures().join("gguf")).unwrap().map(|x| x.unwrap().path()).collect();
     files.sort();
     for path in files.iter().filter(|path| path.extension().is_some_and(|ending| ending == "gguf")) {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let expected = read(&fixtures().join("families").join(&name).join("expected.json"));
+        let expected = read_json(&fixtures().join("families").join(&name).join("expected.json"));
         let tokens: Vec<u32> = numbers(&expected["tokens"]).into_iter().map(|token| token as u32).collect();
         let rows: Vec<Vec<f64>> = expected["logits"].as_array().unwrap().iter().map(numbers).collect();
         let checkpoint = match open::<f32>(path) {
@@ -41,20 +41,23 @@ fn gguf_files_give_what_transformers_and_llama_cpp_give() {
             }
         };
         let logits = CheckpointDecoder::new(&checkpoint.model, &checkpoint.weights, 1).logits(&tokens).unwrap();
-        let flat: Vec<f64> = rows.concat();
-        assert_eq!(logits.len(), flat.len(), "{name}");
-        let largest = flat.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));
-        let apart = largest_difference(logits.iter().map(|x| f64::from(*x)), &flat) / largest;
-        let mut apart_from_llama = 0.0_f64;
-        for answer in read(&path.with_extension("json"))["answers"].as_array().unwrap() {
+        let expected_logits: Vec<f64> = rows.concat();
+        assert_eq!(logits.len(), expected_logits.len(), "{name}");
+        let largest = expected_logits.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));
+        let transformers_difference =
+            largest_difference(logits.iter().map(|x| f64::from(*x)), &expected_logits) / largest;
+        let mut llama_difference = 0.0_f64;
+        for answer in read_json(&path.with_extension("json"))["answers"].as_array().unwrap() {
             let row = answer["length"].as_u64().unwrap() as usize - 1;
             let width = rows[row].len();
-            let ours = log_softmax(&logits[row * width..(row + 1) * width]);
-            apart_from_llama = apart_from_llama.max(largest_difference(ours, &numbers(&answer["logprobs"])));
+            let log_probabilities = log_softmax(&logits[row * width..(row + 1) * width]);
+            llama_difference =
+                llama_difference.max(largest_difference(log_probabilities, &numbers(&answer["logprobs"])));
         }
-        println!("| {name} | {apart:.1e} | {apart_from_llama:.1e} |");
-        if !(apart < 1e-4 && apart_from_llama < 1e-4) {
-            failures.push(format!("{name}: transformers {apart:.2e}, llama.cpp {apart_from_llama:.2e}"));
+        println!("| {name} | {transformers_difference:.1e} | {llama_difference:.1e} |");
+        if !(transformers_difference < 1e-4 && llama_difference < 1e-4) {
+            failures
+                .push(format!("{name}: transformers {transformers_difference:.2e}, llama.cpp {llama_difference:.2e}"));
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));

@@ -1,8 +1,7 @@
-//! Outputs and gradients of every mixer against a second implementation.
+//! Outputs and gradients of every mixer are compared with a second implementation.
 //!
-//! `fixtures/make.py` holds a second implementation of each mixer, written from its definition in another language, and stores
-//! what it computes. Here the same weights and the same input go through the network, in both precisions. The folder is the
-//! table: whatever file is there is checked.
+//! `fixtures/make.py` has a PyTorch implementation of each mixer, written from its definition, and stores its weights, inputs, outputs and
+//! gradients. The tests run the Rust mixer on the same weights and inputs, in both precisions, for every file in the folder.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,17 +13,17 @@ use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::seeded;
 use safetensors::SafeTensors;
 
-/// The files, by name.
+/// The fixture files, sorted by name.
 fn fixtures() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<PathBuf> =
-        entries.filter(|path| path.extension().is_some_and(|end| end == "safetensors")).collect();
+        entries.filter(|path| path.extension().is_some_and(|extension| extension == "safetensors")).collect();
     files.sort();
     files
 }
 
-/// A stored case.
+/// One fixture file.
 struct Case<'a> {
     file: String,
     tensors: SafeTensors<'a>,
@@ -43,7 +42,7 @@ impl<'a> Case<'a> {
             "alibi" => Positions::Alibi,
             other => panic!("{}: positions {other}", path.display()),
         };
-        let integer = |name: &str, otherwise: usize| metadata.get(name).map_or(otherwise, |text| text.parse().unwrap());
+        let integer = |name: &str, default: usize| metadata.get(name).map_or(default, |text| text.parse().unwrap());
         Self {
             file: path.file_stem().unwrap().to_string_lossy().into_owned(),
             tensors: SafeTensors::deserialize(bytes).unwrap(),
@@ -69,19 +68,19 @@ impl<'a> Case<'a> {
         Plan::parse(&self.mixer, &defaults).unwrap_or_else(|error| panic!("{}: {error}", self.file))
     }
 
-    /// Compares with a tolerance relative to the largest number expected.
+    /// Compares with a stored tensor; the tolerance is relative to its largest number.
     fn check<S: Scalar>(&self, name: &str, found: &[S], tolerance: f64) {
         let expected = self.values(name);
         assert_eq!(found.len(), expected.len(), "{}: {name}", self.file);
-        let size = expected.iter().fold(1e-3_f64, |size, value| size.max(value.abs()));
+        let largest = expected.iter().fold(1e-3_f64, |largest, value| largest.max(value.abs()));
         for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
             let found = found.to_f64();
-            let near = (found - expected).abs() <= tolerance * size;
-            assert!(near, "{}: {name}, number {index} is {found}, expected {expected}", self.file);
+            let is_close = (found - expected).abs() <= tolerance * largest;
+            assert!(is_close, "{}: {name}, number {index} is {found}, expected {expected}", self.file);
         }
     }
 
-    /// Runs the network on the stored weights and compares everything.
+    /// Runs the mixer on the stored weights and compares outputs and gradients.
     fn run<S: Scalar>(&self, tolerance: f64) {
         let cast = |values: Vec<f64>| -> Vec<S> { values.into_iter().map(S::from_f64).collect() };
         let shape = self.shape("input");
@@ -98,18 +97,19 @@ impl<'a> Case<'a> {
         let mut rng = seeded(0);
         let mut params = ParamBuilder::new(settings, &mut weights, &mut rng);
         params.depth = self.depth;
-        // A layer that reads shared values has them stored beside its weights, the same for every row of the batch.
+        // The values that a layer shares with later ones are stored beside the weights, the same for every sequence of the batch.
         let reads_shared = self.tensors.names().contains(&"weight.first");
-        let build = if reads_shared { Builtin::init_reader } else { Builtin::init };
+        let build = if reads_shared { Builtin::init_with_shared_tensor } else { Builtin::init };
         let mixer = build(mixer, &mut params).unwrap_or_else(|error| panic!("{}: {error}", self.file));
-        let first = reads_shared.then(|| {
+        let shared_values = reads_shared.then(|| {
             let shape = self.shape("weight.first");
             weights.add("first", &shape, vec![S::ZERO; shape.iter().product()]).id()
         });
 
-        let ours: BTreeSet<String> = weights.entries().map(|(_, entry)| format!("weight.{}", entry.name)).collect();
-        let stored = self.tensors.names().into_iter().filter(|name| name.starts_with("weight."));
-        assert_eq!(ours, stored.map(str::to_owned).collect(), "{}: names of weights", self.file);
+        let built_names: BTreeSet<String> =
+            weights.entries().map(|(_, entry)| format!("weight.{}", entry.name)).collect();
+        let stored_names = self.tensors.names().into_iter().filter(|name| name.starts_with("weight."));
+        assert_eq!(built_names, stored_names.map(str::to_owned).collect(), "{}: names of weights", self.file);
         let ids: Vec<_> = weights.entries().map(|(id, entry)| (id, entry.name.clone(), entry.shape.to_vec())).collect();
         for (id, name, extents) in &ids {
             assert_eq!(*extents, self.shape(&format!("weight.{name}")), "{}: {name}", self.file);
@@ -119,8 +119,8 @@ impl<'a> Case<'a> {
 
         let ops = Native::new();
         ops.bind(&weights);
-        let shared = first.map(|first| {
-            let values = ops.parameter(first);
+        let shared = shared_values.map(|id| {
+            let values = ops.parameter(id);
             let extents = [&shape[..1], &ops.shape(&values)[..]].concat();
             SharedTensor::Values(ops.broadcast(&values, &extents))
         });
@@ -137,7 +137,7 @@ impl<'a> Case<'a> {
 }
 
 #[test]
-fn outputs_and_gradients_are_those_of_another_implementation() {
+fn outputs_and_gradients_equal_those_of_pytorch() {
     for path in fixtures() {
         let bytes = fs::read(&path).unwrap();
         assert!(bytes.len() < 60_000, "{} is large for a fixture", path.display());
@@ -149,11 +149,11 @@ fn outputs_and_gradients_are_those_of_another_implementation() {
 
 #[test]
 fn every_mixer_that_has_weights_has_a_fixture() {
-    let mut known = BTreeSet::new();
+    let mut tested = BTreeSet::new();
     for path in fixtures() {
         let bytes = fs::read(&path).unwrap();
-        known.insert(Case::read(&path, &bytes).plan(10).layers[0].mixers[0].name());
+        tested.insert(Case::read(&path, &bytes).plan(10).layers[0].mixers[0].name());
     }
-    let missing: Vec<_> = mixer::NAMES.iter().filter(|name| **name != "none" && !known.contains(*name)).collect();
+    let missing: Vec<_> = mixer::NAMES.iter().filter(|name| **name != "none" && !tested.contains(*name)).collect();
     assert!(missing.is_empty(), "no fixture for {missing:?}");
 }

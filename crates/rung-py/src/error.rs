@@ -1,4 +1,4 @@
-//! Errors as Python sees them, and the border that no panic crosses.
+//! Python exceptions for Rust errors and panics.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -11,22 +11,22 @@ mod python {
     pyo3::import_exception!(rung._errors, RungError);
 }
 
-/// `rung.InputError`: what was given makes no sense, or cannot be read or written.
+/// `rung.InputError`: an argument is invalid, or a file cannot be read or written.
 pub fn input_error(error: impl Display) -> PyErr {
     python::InputError::new_err(error.to_string())
 }
 
-/// `rung.RungError` for a panic: a mistake of Rung's own.
+/// `rung.RungError` for a panic, which is a bug in Rung.
 pub fn panic_error(panic: &(dyn Any + Send)) -> PyErr {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     python::RungError::new_err(format!("a mistake in Rung, please report it: {}", text.unwrap_or("it stopped at once")))
 }
 
-/// Does work without the interpreter's lock.
+/// Runs `work` without the interpreter's lock (GIL).
 ///
 /// # Errors
-/// The work's own error as `InputError`, its panic as `RungError`.
-pub fn without_lock<T: Send, E: Display + Send>(
+/// An error of `work` becomes an `InputError`, a panic a `RungError`.
+pub fn without_gil<T: Send, E: Display + Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, E> + Send,
 ) -> PyResult<T> {

@@ -1,9 +1,10 @@
-//! The Python module `rung._native`: a thin layer under the package in `python/rung`, which is what people import.
+//! The Python module `rung._native`: a thin layer under the package in `python/rung`, which users import.
 //!
-//! - `call`: a command of the program, in this process, answered as text (`--json` by the package). So the module says what the
-//!   program says, and cannot drift from it.
-//! - `program`: the whole program, for the command `rung` of the wheel.
-//! - `task`, `network`: what JSON would be too slow for, with arrays (`array`) that NumPy shows without a copy.
+//! - `call`: runs a command of the program in this process and returns its output (the package adds `--json`). So the package and
+//!   the program give the same answers.
+//! - `program`: runs the whole program, for the command `rung` of the wheel.
+//! - `panic_for_test`: panics, so that a test can check that Python gets a `RungError`.
+//! - `task`, `network`: functions for which JSON would be too slow, with arrays (`array`) that NumPy uses without a copy.
 //!
 //! ```python
 //! import rung
@@ -14,7 +15,7 @@
 //! ```
 //!
 //! Long work runs without the interpreter's lock. Panics become `RungError`.
-// Arguments are made from Python's objects for the call; the libraries' errors become Python's at once.
+// PyO3 passes arguments by value, and the libraries' large errors are converted to Python's immediately.
 #![allow(clippy::needless_pass_by_value, clippy::result_large_err)]
 
 mod array;
@@ -29,7 +30,7 @@ mod _native {
     #[pymodule_export]
     use super::array::Array;
     #[pymodule_export]
-    use super::call::{call, panic, program};
+    use super::call::{call, panic_for_test, program};
     #[pymodule_export]
     use super::network::Network;
     #[pymodule_export]

@@ -1,4 +1,4 @@
-//! Networks: a forward pass and weights as arrays.
+//! Networks for Python: forward passes and weights as arrays.
 
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
@@ -10,22 +10,24 @@ use rung_nn::model::InputConfig;
 use rung_nn::network::Provenance;
 use rung_nn::{Network as RungNetwork, checkpoint};
 
-use crate::array::{Array, ids, weights};
-use crate::error::without_lock;
+use crate::array::{Array, ids_from_bytes, weights_from_bytes};
+use crate::error::without_gil;
 
-/// A network that was opened.
+/// An opened network.
 #[pyclass(frozen, module = "rung._native")]
 pub struct Network {
     network: RwLock<RungNetwork<f32>>,
 }
 
 impl Network {
+    /// Calls `read` with the locked network.
     fn with<T>(&self, read: impl FnOnce(&RungNetwork<f32>) -> T) -> T {
         read(&self.network.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-fn fields(network: &RungNetwork<f32>) -> Vec<(String, u32)> {
+/// Names and vocabulary sizes of the ids of a token.
+fn token_fields(network: &RungNetwork<f32>) -> Vec<(String, u32)> {
     match &network.config.input {
         InputConfig::Vocabulary(size) => vec![("token".to_owned(), *size as u32)],
         InputConfig::Fields(fields) => fields.iter().map(|field| (field.name.clone(), field.vocabulary)).collect(),
@@ -36,17 +38,17 @@ fn fields(network: &RungNetwork<f32>) -> Vec<(String, u32)> {
 impl Network {
     #[new]
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        let network = without_lock(py, || RungNetwork::open(&path))?;
+        let network = without_gil(py, || RungNetwork::open(&path))?;
         Ok(Self { network: RwLock::new(network) })
     }
 
-    /// What it is called.
+    /// The network's name.
     #[getter]
     fn name(&self) -> String {
         self.with(|network| network.name.clone())
     }
 
-    /// construction, run or checkpoint.
+    /// Where the network comes from: construction, run, checkpoint or program.
     #[getter]
     fn source(&self) -> &'static str {
         self.with(|network| match network.provenance {
@@ -57,39 +59,41 @@ impl Network {
         })
     }
 
-    /// Its layers in the stack grammar, with every number.
+    /// Its layers in the stack grammar, with all sizes.
     #[getter]
     fn stack(&self) -> String {
         self.with(|network| network.plan.to_stack().to_string())
     }
 
-    /// Its task, if it is for one.
+    /// The spec of its task, if it has one.
     #[getter]
     fn task(&self) -> Option<String> {
         self.with(|network| network.task.as_ref().map(|task| task.spec()))
     }
 
-    /// Width of a row of logits.
+    /// Number of classes: the width of the logits.
     #[getter]
     fn classes(&self) -> usize {
         self.with(|network| network.model.classes())
     }
 
-    /// Names and vocabularies of the ids of a token.
+    /// Names and vocabulary sizes of the ids of a token.
     #[getter]
     fn fields(&self) -> Vec<(String, u32)> {
-        self.with(fields)
+        self.with(token_fields)
     }
 
-    /// Logits after every token of `batch` sequences that lie one after another.
+    /// Logits after every token of `batch` concatenated sequences.
     fn forward(&self, py: Python<'_>, tokens: &[u8], batch: usize) -> PyResult<Array> {
-        let tokens = ids(tokens);
-        let (logits, classes) = without_lock(py, || {
+        let tokens = ids_from_bytes(tokens);
+        let (logits, classes) = without_gil(py, || {
             self.with(|network| {
-                let width = fields(network).len();
-                if batch == 0 || tokens.is_empty() || !tokens.len().is_multiple_of(batch * width) {
+                let ids_per_token = token_fields(network).len();
+                if batch == 0 || tokens.is_empty() || !tokens.len().is_multiple_of(batch * ids_per_token) {
                     let found = tokens.len();
-                    return Err(format!("ids: found {found}, expected {batch} sequences of tokens of {width} ids"));
+                    return Err(format!(
+                        "ids: found {found}, expected {batch} sequences of tokens of {ids_per_token} ids"
+                    ));
                 }
                 let ops = Native::with_threads(thread::available_parallelism().map_or(1, usize::from));
                 ops.bind_frozen(&network.weights);
@@ -102,33 +106,33 @@ impl Network {
         Ok(Array::new(logits, vec![batch, length, classes]))
     }
 
-    /// Every weight, by the name that checkpoints use.
+    /// Every weight array with its name in checkpoints.
     fn weights(&self, py: Python<'_>) -> PyResult<Vec<(String, Array)>> {
-        // The store is shared until it is changed, so only the arrays themselves are copies.
+        // Cloning the parameters is cheap (copy on write); only the arrays below are real copies.
         let store: Parameters<f32> = self.with(|network| network.weights.clone());
         let array = |(id, entry): (_, &rung_engine::ParameterEntry)| {
             (entry.name.clone(), Array::new(store.get(id).to_vec(), entry.shape.to_vec()))
         };
-        without_lock(py, || Ok::<_, String>(store.entries().map(array).collect()))
+        without_gil(py, || Ok::<_, String>(store.entries().map(array).collect()))
     }
 
-    /// Replaces weights, each given as its name, shape and bytes.
-    fn set_weights(&self, py: Python<'_>, given: Vec<(String, Vec<usize>, Vec<u8>)>) -> PyResult<()> {
-        without_lock(py, || {
+    /// Replaces weights, each given as name, shape and bytes.
+    fn set_weights(&self, py: Python<'_>, new_weights: Vec<(String, Vec<usize>, Vec<u8>)>) -> PyResult<()> {
+        without_gil(py, || {
             let mut network = self.network.write().unwrap_or_else(PoisonError::into_inner);
-            let mut checked = Vec::with_capacity(given.len());
-            for (name, found, bytes) in &given {
+            let mut checked = Vec::with_capacity(new_weights.len());
+            for (name, shape, bytes) in &new_weights {
                 let Some(id) = network.weights.find(name) else {
                     return Err(format!("there is no weight `{name}`"));
                 };
                 let expected = network.weights.entry(id).shape.to_vec();
-                let values = weights(bytes);
-                if *found != expected || values.len() != expected.iter().product::<usize>() {
-                    return Err(format!("`{name}`: found shape {found:?}, expected {expected:?}"));
+                let values = weights_from_bytes(bytes);
+                if *shape != expected || values.len() != expected.iter().product::<usize>() {
+                    return Err(format!("`{name}`: found shape {shape:?}, expected {expected:?}"));
                 }
                 checked.push((id, values));
             }
-            // Only now, so that an error leaves the network as it was.
+            // Weights are written only after all were checked, so that an error changes nothing.
             for (id, values) in checked {
                 network.weights.get_mut(id).copy_from_slice(&values);
             }
@@ -136,19 +140,19 @@ impl Network {
         })
     }
 
-    /// Writes a folder of the kind that it was opened from.
+    /// Writes a folder of the same format as the one it was opened from.
     fn save(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
-        without_lock(py, || self.with(|network| network.save(&folder)))
+        without_gil(py, || self.with(|network| network.save(&folder)))
     }
 
-    /// Writes the weights alone.
+    /// Writes only the weights, as safetensors.
     fn save_weights(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        without_lock(py, || self.with(|network| checkpoint::save(&path, &network.weights)))
+        without_gil(py, || self.with(|network| checkpoint::save(&path, &network.weights)))
     }
 
-    /// Reads weights of the same names and shapes.
+    /// Replaces all weights by those of a file with the same names and shapes.
     fn load_weights(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        without_lock(py, || {
+        without_gil(py, || {
             let mut network = self.network.write().unwrap_or_else(PoisonError::into_inner);
             checkpoint::load(&path, &mut network.weights)
         })

@@ -1,10 +1,10 @@
-//! Tasks: prompts as arrays.
+//! Tasks for Python: prompts as arrays.
 
 use pyo3::prelude::*;
 use rung_theory::task::{self, AnyTask, NO_TARGET, Prompt};
 
-use crate::array::{Array, ids};
-use crate::error::{input_error, without_lock};
+use crate::array::{Array, ids_from_bytes};
+use crate::error::{input_error, without_gil};
 
 /// The most ids of one batch: 8 GiB.
 const MAX_IDS: usize = 1 << 31;
@@ -15,7 +15,7 @@ pub struct Task {
     task: Box<dyn AnyTask>,
 }
 
-/// Prompts one after another. The memory becomes that of the arrays.
+/// Concatenated prompts, whose vectors become the arrays without a copy.
 #[derive(Default)]
 struct Batch {
     tokens: Vec<u32>,
@@ -43,20 +43,21 @@ impl Batch {
     }
 }
 
-/// Tokens, targets, mask and hops.
+/// Tokens, targets, mask and the number of hops (or another group) of each target.
 type Arrays = (Array, Array, Array, Array);
 
 impl Task {
-    fn width(&self) -> usize {
+    fn ids_per_token(&self) -> usize {
         self.task.fields().len()
     }
 
     fn arrays(&self, batch: Batch) -> Arrays {
-        let (length, width) = (self.task.length(), self.width());
+        let (length, ids_per_token) = (self.task.length(), self.ids_per_token());
         let shape = vec![batch.targets.len() / length.max(1), length];
-        let tokens = if width == 1 { shape.clone() } else { [shape.clone(), vec![width]].concat() };
+        let token_shape =
+            if ids_per_token == 1 { shape.clone() } else { [shape.clone(), vec![ids_per_token]].concat() };
         (
-            Array::new(batch.tokens, tokens),
+            Array::new(batch.tokens, token_shape),
             Array::new(batch.targets, shape.clone()),
             Array::new(batch.mask, shape.clone()),
             Array::new(batch.groups, shape),
@@ -68,58 +69,58 @@ impl Task {
 impl Task {
     #[new]
     fn new(py: Python<'_>, spec: &str) -> PyResult<Self> {
-        Ok(Self { task: without_lock(py, || task::parse(spec))? })
+        Ok(Self { task: without_gil(py, || task::parse(spec))? })
     }
 
-    /// Name and every option.
+    /// The task's name with all options.
     #[getter]
     fn spec(&self) -> String {
         self.task.spec()
     }
 
-    /// Tokens of a prompt.
+    /// Number of tokens in a prompt.
     #[getter]
     fn length(&self) -> usize {
         self.task.length()
     }
 
-    /// Targets are below this.
+    /// Number of classes; targets are below it.
     #[getter]
     fn classes(&self) -> u32 {
         self.task.classes()
     }
 
-    /// What the best guess scores.
+    /// Accuracy of the best constant guess.
     #[getter]
     fn baseline(&self) -> f64 {
         self.task.baseline()
     }
 
-    /// Of each id of a token: its name, its vocabulary, and whether the last one means "nothing".
+    /// For each id of a token: its name, its vocabulary size, and whether the last id means "nothing".
     #[getter]
     fn fields(&self) -> Vec<(String, u32, bool)> {
         self.task.fields().into_iter().map(|field| (field.name, field.vocabulary, field.blank)).collect()
     }
 
-    /// How many instances there are, if they can be counted off.
+    /// Number of instances, if they can be enumerated.
     #[getter]
     fn instances(&self) -> Option<u128> {
-        self.task.instances()
+        self.task.instance_count()
     }
 
-    /// Prompts of a seed. Streams of one seed have no prompt's random numbers in common.
+    /// Random prompts; streams of one seed use independent random numbers.
     fn sample(&self, py: Python<'_>, count: usize, seed: u64, stream: u64) -> PyResult<Arrays> {
-        let (length, width) = (self.task.length(), self.width());
-        let total = count.checked_mul(length).and_then(|tokens| tokens.checked_mul(width));
+        let (length, ids_per_token) = (self.task.length(), self.ids_per_token());
+        let total = count.checked_mul(length).and_then(|tokens| tokens.checked_mul(ids_per_token));
         if total.is_none_or(|ids| ids > MAX_IDS) {
             return Err(input_error(format!(
-                "n: found {count} prompts of {length} tokens of {width} ids, expected at most {MAX_IDS} ids"
+                "n: found {count} prompts of {length} tokens of {ids_per_token} ids, expected at most {MAX_IDS} ids"
             )));
         }
-        let batch = without_lock(py, || {
+        let batch = without_gil(py, || {
             let (mut rng, mut prompt) = (task::seeded(seed), Prompt::new());
             rng.set_stream(stream);
-            let mut batch = Batch::with_capacity(count, length, width);
+            let mut batch = Batch::with_capacity(count, length, ids_per_token);
             for _ in 0..count {
                 self.task.prompt(&mut rng, &mut prompt);
                 batch.push(&prompt);
@@ -129,15 +130,15 @@ impl Task {
         Ok(self.arrays(batch))
     }
 
-    /// The instance of a number, from 0, as a batch of one.
+    /// The instance of an index, from 0, as a batch of one prompt.
     fn instance(&self, py: Python<'_>, index: u128) -> PyResult<Arrays> {
-        let batch = without_lock(py, || {
+        let batch = without_gil(py, || {
             let (mut prompt, mut batch) = (Prompt::new(), Batch::default());
             if self.task.nth_prompt(index, &mut prompt) {
                 batch.push(&prompt);
                 return Ok(batch);
             }
-            Err(match self.task.instances() {
+            Err(match self.task.instance_count() {
                 Some(count) => format!("index: found {index}, expected less than {count}"),
                 None => format!("instances of {} cannot be counted off; draw them with a seed", self.task),
             })
@@ -145,19 +146,19 @@ impl Task {
         Ok(self.arrays(batch))
     }
 
-    /// The targets of a prompt, by brute force from the bytes of its ids.
+    /// The targets of a prompt, computed by brute force; `tokens` are the bytes of its ids.
     fn answer(&self, py: Python<'_>, tokens: &[u8]) -> PyResult<Array> {
-        let targets = without_lock(py, || self.task.oracle(&ids(tokens)))?;
+        let targets = without_gil(py, || self.task.oracle(&ids_from_bytes(tokens)))?;
         let length = targets.len();
         Ok(Array::new(targets, vec![length]))
     }
 
-    /// A prompt in ASCII.
+    /// A random prompt as an ASCII drawing.
     fn draw(&self, py: Python<'_>, seed: u64) -> PyResult<String> {
-        without_lock(py, || {
+        without_gil(py, || {
             let mut prompt = Prompt::new();
             self.task.prompt(&mut task::seeded(seed), &mut prompt);
-            Ok::<_, String>(self.task.draw(&prompt))
+            Ok::<_, String>(self.task.render(&prompt))
         })
     }
 }

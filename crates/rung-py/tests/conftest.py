@@ -1,4 +1,4 @@
-"""What the tests share. They need the installed package, and the repository for stored configs and examples."""
+"""Shared fixtures. The tests need the installed package, and the repository for stored configs and examples."""
 
 import json
 import signal
@@ -17,7 +17,7 @@ DATA = REPOSITORY / "crates/rung-audit/tests/data"
 
 @pytest.fixture(scope="session")
 def program():
-    """Runs the command `rung` of the wheel and returns what it prints."""
+    """Runs the command `rung` of the wheel and returns its output."""
     path = Path(sysconfig.get_path("scripts"), "rung")
 
     def run(*arguments, input=None, code=0):
@@ -30,13 +30,13 @@ def program():
 
 @pytest.fixture
 def interrupt(tmp_path):
-    """Runs a script in `tmp_path`, sends Ctrl-C a while after its first line, and returns the lines it prints then."""
+    """Runs a script in `tmp_path`, sends Ctrl-C some time after its first line, and returns the lines it prints afterwards."""
 
     def run(script, after=1.0):
         command = [sys.executable, "-c", textwrap.dedent(script)]
-        # Where the tests run in the background of a shell, children ignore Ctrl-C unless that is set back.
-        heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, preexec_fn=heed)
+        # If the tests run in the background of a shell, children ignore Ctrl-C unless the handler is reset.
+        reset_handler = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, preexec_fn=reset_handler)
         assert child.stdout.readline()
         time.sleep(after)
         child.send_signal(signal.SIGINT)
@@ -49,6 +49,6 @@ def interrupt(tmp_path):
 
 @pytest.fixture(scope="session")
 def stored_configs():
-    """The configs of every decoder class of transformers that was counted."""
+    """The stored configs of transformers' decoder classes."""
     lines = (DATA / "transformers_caches.jsonl").read_text(encoding="utf-8").splitlines()
     return [line for line in map(json.loads, lines) if "config" in line]

@@ -1,4 +1,4 @@
-"""Asking a server from Python is asking it from the program."""
+"""`rung.ask` gives the same results as the program."""
 
 import json
 import os
@@ -12,10 +12,10 @@ import rung
 
 
 class Server(BaseHTTPRequestHandler):
-    """A chat server whose model always says the same letter."""
+    """A chat server whose model always answers the same letter."""
 
     seconds = 0.0
-    """What an answer takes."""
+    """Seconds before each answer."""
 
     def log_message(self, *arguments):
         pass
@@ -34,8 +34,8 @@ class Server(BaseHTTPRequestHandler):
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
         time.sleep(self.seconds)
-        likely = [{"token": "A", "logprob": -0.1}, {"token": "B", "logprob": -2.5}]
-        self.reply({"choices": [{"message": {"content": "A"}, "logprobs": {"content": [{"token": "A", "logprob": -0.1, "top_logprobs": likely}]}}]})
+        top_logprobs = [{"token": "A", "logprob": -0.1}, {"token": "B", "logprob": -2.5}]
+        self.reply({"choices": [{"message": {"content": "A"}, "logprobs": {"content": [{"token": "A", "logprob": -0.1, "top_logprobs": top_logprobs}]}}]})
 
 
 @pytest.fixture
@@ -47,13 +47,13 @@ def address():
     server.server_close()
 
 
-def test_the_ladder_is_the_programs(address, program, tmp_path):
-    found = rung.ask(address, protocol="chat", hops=range(0, 3), entries=[4], count=8, seed=1)
-    assert found.svg.startswith("<svg") and found["open"] == 0
+def test_ask_equals_the_program(address, program, tmp_path):
+    report = rung.ask(address, protocol="chat", hops=range(0, 3), entries=[4], count=8, seed=1)
+    assert report.svg.startswith("<svg") and report["open"] == 0
     options = ["--protocol=chat", "--hops=0..2", "--entries=4", "--count=8", "--seed=1", "--json"]
-    alone = json.loads(program("ask", address, *options, f"--out={tmp_path / 'a.jsonl'}"))
-    found.pop("record"), alone.pop("record")
-    assert found.to_dict() == alone
+    expected = json.loads(program("ask", address, *options, f"--out={tmp_path / 'a.jsonl'}"))
+    report.pop("record"), expected.pop("record")
+    assert report.to_dict() == expected
     record = tmp_path / "b.jsonl"
     rung.ask(address, protocol="chat", hops=[0, 1], entries=[4], count=4, out=record)
     assert len(record.read_text().splitlines()) == 1 + 2 * 4
@@ -61,7 +61,7 @@ def test_the_ladder_is_the_programs(address, program, tmp_path):
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize("out", ["mine.jsonl", None])
-def test_ctrl_c_keeps_the_answers(address, out, interrupt, tmp_path, monkeypatch):
+def test_ctrl_c_saves_the_answers(address, out, interrupt, tmp_path, monkeypatch):
     monkeypatch.setattr(Server, "seconds", 0.05)
     questions = {"protocol": "chat", "hops": [0, 1], "entries": [4], "count": 50, "concurrency": 1}
     lines = interrupt(f"""
@@ -73,13 +73,13 @@ def test_ctrl_c_keeps_the_answers(address, out, interrupt, tmp_path, monkeypatch
     """, after=0.3)  # fmt: skip
     assert lines[-1].startswith("the answers so far were written; the same call with out=")
     record = tmp_path / lines[-1].split("'")[1]
-    answered = len(record.read_text().splitlines()) - 1
-    assert 1 < answered < 100 and (out is None or record == tmp_path / out)
+    answer_count = len(record.read_text().splitlines()) - 1
+    assert 1 < answer_count < 100 and (out is None or record == tmp_path / out)
     monkeypatch.setattr(Server, "seconds", 0.0)
-    seen = []
-    found = rung.ask(address, out=record, progress=seen.append, **questions)
-    assert found["open"] == 0 and len(record.read_text().splitlines()) == 1 + 100
-    assert all(int(line.split()[0]) > answered for line in seen)
+    progress_lines = []
+    report = rung.ask(address, out=record, progress=progress_lines.append, **questions)
+    assert report["open"] == 0 and len(record.read_text().splitlines()) == 1 + 100
+    assert all(int(line.split()[0]) > answer_count for line in progress_lines)
     if out is None:
         record.unlink()
         Path(record).parent.rmdir()

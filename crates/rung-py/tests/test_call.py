@@ -1,4 +1,4 @@
-"""The border: locks, signals, panics, the program."""
+"""Calls into the native module: the GIL, threads, signals, panics and the program."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 import rung
 
 
-def test_the_wheel_has_the_program(program):
+def test_wheel_contains_the_program(program):
     assert program("--version").strip() == f"rung {rung.__version__}"
     assert "rungs        exactly 8" in program("audit", "qwen3.5-9b")
     assert "error: " in program("audit", "no-such-model", code=2)
@@ -17,7 +17,7 @@ def test_the_wheel_has_the_program(program):
     assert subprocess.run([sys.executable, "-m", "rung", "--version"], capture_output=True).stdout.startswith(b"rung ")
 
 
-def test_other_threads_run_during_a_call():
+def test_call_releases_the_gil():
     done = threading.Event()
     ticks = 0
 
@@ -33,7 +33,7 @@ def test_other_threads_run_during_a_call():
     assert ticks > 3
 
 
-def test_calls_from_many_threads_do_not_mix():
+def test_concurrent_calls_get_their_own_answers():
     answers = {}
 
     def work(layers):
@@ -48,7 +48,7 @@ def test_calls_from_many_threads_do_not_mix():
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_ctrl_c_leaves_a_long_call(interrupt):
+def test_ctrl_c_interrupts_a_long_call(interrupt):
     lines = interrupt("""
         import rung
         print("ready", flush=True)
@@ -62,19 +62,19 @@ def test_ctrl_c_leaves_a_long_call(interrupt):
 
 
 @pytest.mark.parametrize("in_command", [True, False])
-def test_a_panic_is_an_error(in_command, capfd):
+def test_panic_becomes_rung_error(in_command, capfd):
     with pytest.raises(rung.RungError, match="a mistake in Rung, please report it: provoked 7") as error:
-        rung._native.panic("provoked 7", in_command)
+        rung._native.panic_for_test("provoked 7", in_command)
     assert not isinstance(error.value, ValueError)
-    # The process lives on, and so does the next call.
+    # The process and later calls still work.
     assert rung.capacity("full full")["rungs"] == 1
     assert "provoked 7" in capfd.readouterr().err
 
 
-def test_import_is_quick():
-    # Of the processor, so that a busy machine does not count.
+def test_import_is_fast():
+    # CPU time, so that other load on the machine does not count.
     script = "import time; start = time.process_time(); import rung; print(time.process_time() - start)"
     times = [float(subprocess.check_output([sys.executable, "-c", script])) for _ in range(5)]
     assert min(times) < 0.15, times
-    light = "import rung, sys; sys.exit(any(name in sys.modules for name in ('numpy', 'torch', 'pandas')))"
-    assert subprocess.run([sys.executable, "-c", light]).returncode == 0
+    without_numpy = "import rung, sys; sys.exit(any(name in sys.modules for name in ('numpy', 'torch', 'pandas')))"
+    assert subprocess.run([sys.executable, "-c", without_numpy]).returncode == 0

@@ -1,4 +1,4 @@
-"""The examples in docstrings run, and the package's names are documented and typed."""
+"""Doctests pass, and all public names are documented."""
 
 import doctest
 import importlib
@@ -18,11 +18,11 @@ def test_examples_in_docstrings_run(name):
 
 def test_every_public_name_has_a_docstring():
     for name in rung.__all__:
-        thing = getattr(rung, name)
-        assert name.startswith("__") or inspect.getdoc(thing), name
-        for member, value in vars(thing).items() if inspect.isclass(thing) else ():
-            if not member.startswith("_") and callable(value):
-                assert inspect.getdoc(value), f"{name}.{member}"
+        value = getattr(rung, name)
+        assert name.startswith("__") or inspect.getdoc(value), name
+        for member, attribute in vars(value).items() if inspect.isclass(value) else ():
+            if not member.startswith("_") and callable(attribute):
+                assert inspect.getdoc(attribute), f"{name}.{member}"
 
 
 def test_every_function_has_an_example():

@@ -1,4 +1,4 @@
-"""Training: records, sweeps, and Ctrl-C with the work saved."""
+"""Training: records, sweeps, and checkpoints at Ctrl-C."""
 
 import os
 
@@ -8,15 +8,15 @@ import rung
 TASK = "funccomp{hops=1,m=4,queries=4}"
 
 
-def test_a_run_is_recorded_loaded_and_known(tmp_path):
+def test_run_is_recorded_loaded_and_not_repeated(tmp_path):
     lines = []
     config = {"stack": "gdn full", "task": TASK, "train": {"steps": 60, "rate": 4e-3}, "evaluate": {"every": 20, "stop_at": 2.0}}
     run = rung.train(config, out=tmp_path / "first", progress=lines.append)
     assert run.record["config"]["train"]["steps"] == 60 and set(run.accuracy) == {1}
     network = run.load()
     batch = network.task.sample(64, seed=9)
-    share = (network.forward(batch.tokens).argmax(-1) == batch.targets)[batch.mask].mean()
-    assert abs(share - run.accuracy[1]) < 0.2
+    accuracy = (network.forward(batch.tokens).argmax(-1) == batch.targets)[batch.mask].mean()
+    assert abs(accuracy - run.accuracy[1]) < 0.2
     # The same config is not trained again, and gives the same record.
     assert rung.train(config, out=tmp_path / "first").record == run.record
     text = 'stack = "gdn full"\ntask = "%s"\n[train]\nsteps = 60\nrate = 4e-3\n[evaluate]\nevery = 20\nstop_at = 2.0\n' % TASK
@@ -26,7 +26,7 @@ def test_a_run_is_recorded_loaded_and_known(tmp_path):
     assert isinstance(curve, pandas.DataFrame) and list(curve["step"]) == [20, 40, 60] and {"hops", "mean", "loss"} <= set(curve)
 
 
-def test_a_sweep_gives_every_record(tmp_path):
+def test_sweep_returns_every_record(tmp_path):
     grid = {"seeds": [0, 1], "base": {"task": TASK, "train": {"steps": 10}}, "grid": {"stack": ["full", "gdn full"], "train.rate": [1e-3]}}
     records = rung.sweep(grid, out=tmp_path)
     assert len(records) == 4 and {record["config"]["seed"] for record in records} == {0, 1}
@@ -38,7 +38,7 @@ def test_a_sweep_gives_every_record(tmp_path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_ctrl_c_saves_and_resumes(interrupt, tmp_path):
+def test_ctrl_c_saves_a_checkpoint(interrupt, tmp_path):
     lines = interrupt(f"""
         import rung
         try:
@@ -54,7 +54,7 @@ def test_ctrl_c_saves_and_resumes(interrupt, tmp_path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_ctrl_c_saves_a_sweep(interrupt, tmp_path):
+def test_interrupted_sweep_can_be_resumed(interrupt, tmp_path):
     grid = {"base": {"task": TASK, "train": {"steps": 300}, "evaluate": {"stop_at": 2.0}}, "grid": {"stack": ["full", "gdn full", "mamba2 full"]}}
     lines = interrupt(f"""
         import rung
@@ -65,16 +65,16 @@ def test_ctrl_c_saves_a_sweep(interrupt, tmp_path):
     """, after=0.0)  # fmt: skip
     assert lines[-1] == "interrupted: checkpoints were written; the same call goes on"
     assert len(rung.runs(tmp_path / "runs")) < 3
-    # The rest is trained from where it was, and the records are those of a sweep without an interruption.
+    # The sweep resumes from its checkpoints, and its records equal those of an uninterrupted sweep.
     steps = []
     resumed = rung.sweep(grid, out=tmp_path / "runs", threads=1, progress=lambda line: steps.append(int(line.split()[1])))
-    whole = rung.sweep(grid, out=tmp_path / "whole", threads=1)
+    uninterrupted = rung.sweep(grid, out=tmp_path / "whole", threads=1)
     assert len(resumed) == 3 and steps[0] > 1
-    facts = lambda records: sorted((one["id"], one["loss"], one["steps"]) for one in records)  # noqa: E731
-    assert facts(resumed) == facts(whole)
+    outcomes = lambda records: sorted((record["id"], record["loss"], record["steps"]) for record in records)  # noqa: E731
+    assert outcomes(resumed) == outcomes(uninterrupted)
 
 
-def test_an_error_in_the_progress_function_ends_the_run(tmp_path):
+def test_error_in_the_progress_function_is_raised(tmp_path):
     def fail(line):
         raise ZeroDivisionError(line)
 
@@ -91,7 +91,7 @@ def test_an_error_in_the_progress_function_ends_the_run(tmp_path):
     lambda: rung.sweep({"base": {}}),
     lambda: rung.runs("/no/such/folder"),
 ])  # fmt: skip
-def test_bad_input_is_refused(call, tmp_path, monkeypatch):
+def test_invalid_input_raises_input_error(call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(rung.InputError):
         call()

@@ -1,7 +1,7 @@
 """The sampler of function composition in NumPy, as a yardstick for the one in Rust.
 
-Written the way one would write it for speed: a whole batch at a time, a fast bit generator, the constant cells laid
-out once, small integers for the random tables, fancy indexing only for the few cells that the answer needs. It
+Written the way one would write it for speed: a whole batch at a time, a fast bit generator, the constant ids written
+once, small integers for the random tables, fancy indexing only for the few entries that the answer needs. It
 fills the same arrays as the Rust sampler: tokens (batch, length, fields) of 32 bits, targets (batch, length) of 32
 bits, groups (batch, length) of 16 bits.
 

@@ -1,12 +1,11 @@
-//! How fast function composition is sampled, side by side with the same sampler in `numpy`.
+//! Measures how fast function composition is sampled, compared with the same sampler in `numpy`.
 //!
 //! `cargo bench -p rung-theory --bench sampler`, with a `python3` on the path that has `numpy` (without one, only
-//! our own figures are printed). Both run on one thread and fill the same arrays; they take turns, so that a busy
-//! moment of the machine hits both. Each side runs the way that suits it. `numpy` works on whole batches, tries
-//! several batch sizes, bit generators and integer widths, and keeps the fastest. Ours fills one prompt again and
-//! again, as a trainer would that copies it on. A second figure of ours fills as many prompts as the other side has
-//! in its batch: then both mostly wait for memory, because the cells of a prompt that change lie a whole token
-//! apart.
+//! the speed of Rust is printed). Both run on one thread and fill the same arrays; their runs are interleaved, so that other load
+//! on the machine affects both. Each uses its fastest form. `numpy` works on batches, tries several batch sizes, bit generators
+//! and integer widths, and uses the fastest. Rust refills one prompt, as a trainer does that copies it. A second measurement
+//! fills as many prompts as the batch of `numpy` has: then both are mostly limited by memory, because the ids that change are one
+//! token apart.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -17,14 +16,14 @@ use rung_theory::task::{AnyTask, Prompt, parse, seeded};
 const SPEC: &str = "funccomp{hops=3,m=10,n=[9,10],order=hard,queries=1,mixed=no}";
 const SIZES: [&str; 3] = ["10", "9", "10"];
 const ROUNDS: usize = 25;
-const TURN: Duration = Duration::from_millis(120);
+const RUN_TIME: Duration = Duration::from_millis(120);
 
-/// Tokens per second when filling the prompts one after the other for about one turn.
-fn ours(task: &dyn AnyTask, prompts: &mut [Prompt], seed: u64) -> f64 {
+/// Tokens per second of Rust when filling the prompts one after the other for about [`RUN_TIME`].
+fn rust_speed(task: &dyn AnyTask, prompts: &mut [Prompt], seed: u64) -> f64 {
     let mut rng = seeded(seed);
     let start = Instant::now();
     let mut tokens = 0;
-    while start.elapsed() < TURN {
+    while start.elapsed() < RUN_TIME {
         for _ in 0..256_usize.div_ceil(prompts.len()) {
             for prompt in &mut *prompts {
                 task.prompt(&mut rng, prompt);
@@ -39,24 +38,25 @@ fn ours(task: &dyn AnyTask, prompts: &mut [Prompt], seed: u64) -> f64 {
 /// A running `sampler.py`.
 struct NumPy {
     child: Child,
-    ask: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
     batch: usize,
-    about: String,
+    /// The fastest setting: version, bit generator and integer type.
+    setting: String,
 }
 
 impl NumPy {
-    /// Starts it and checks with our oracle that its prompt is one of the task.
+    /// Starts the script and checks with the task's oracle that it samples the same task.
     fn start(task: &dyn AnyTask) -> Result<Self, Box<dyn std::error::Error>> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/sampler.py");
         let mut command = Command::new("python3");
         command.arg(script).args(SIZES).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn()?;
-        let ask = child.stdin.take().ok_or("no input")?;
-        let mut answers = BufReader::new(child.stdout.take().ok_or("no output")?);
+        let stdin = child.stdin.take().ok_or("no input")?;
+        let mut stdout = BufReader::new(child.stdout.take().ok_or("no output")?);
         let mut line = || -> Result<serde_json::Value, Box<dyn std::error::Error>> {
             let mut text = String::new();
-            answers.read_line(&mut text)?;
+            stdout.read_line(&mut text)?;
             Ok(serde_json::from_str(&text)?)
         };
         let (setting, prompt) = (line()?, line()?);
@@ -66,14 +66,14 @@ impl NumPy {
         };
         assert_eq!(task.oracle(&numbers("tokens"))?, numbers("targets"), "NumPy must sample the same task");
         let batch = setting["batch"].as_u64().ok_or("no batch")? as usize;
-        Ok(Self { child, ask, answers, batch, about: setting["about"].as_str().unwrap_or_default().to_owned() })
+        Ok(Self { child, stdin, stdout, batch, setting: setting["about"].as_str().unwrap_or_default().to_owned() })
     }
 
-    /// Tokens per second over one turn.
+    /// Tokens per second over [`RUN_TIME`].
     fn speed(&mut self) -> Result<f64, Box<dyn std::error::Error>> {
-        writeln!(self.ask, "{}", TURN.as_secs_f64())?;
+        writeln!(self.stdin, "{}", RUN_TIME.as_secs_f64())?;
         let mut answer = String::new();
-        self.answers.read_line(&mut answer)?;
+        self.stdout.read_line(&mut answer)?;
         Ok(answer.trim().parse()?)
     }
 }
@@ -91,13 +91,13 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // `cargo test --benches` only wants to know that it runs.
+    // `cargo test --benches` only checks that it runs.
     let quick = !std::env::args().any(|argument| argument == "--bench");
     let task = parse(SPEC)?;
     println!("{SPEC}: {} tokens of {} ids, one thread each", task.length(), task.fields().len());
-    let mut one = [Prompt::new()];
+    let mut single_prompt = [Prompt::new()];
     if quick {
-        task.prompt(&mut seeded(0), &mut one[0]);
+        task.prompt(&mut seeded(0), &mut single_prompt[0]);
         return Ok(());
     }
     let mut numpy = match NumPy::start(&*task) {
@@ -109,35 +109,36 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let batch = numpy.as_ref().map_or(64, |numpy| numpy.batch);
     if let Some(numpy) = &numpy {
-        println!("fastest setting of the other side: {}, batch {batch}", numpy.about);
+        println!("fastest setting of the other side: {}, batch {batch}", numpy.setting);
     }
     let mut prompts: Vec<Prompt> = (0..batch).map(|_| Prompt::new()).collect();
-    let (mut reused, mut batched, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut reused, mut batched, mut numpy_speeds) = (Vec::new(), Vec::new(), Vec::new());
     println!("million tokens per second");
     println!(
         "{:>6}{:>12}{:>12}{:>12}{:>18}{:>14}",
         "round", "one prompt", "batch", "numpy", "one prompt/numpy", "batch/numpy"
     );
     for round in 0..ROUNDS {
-        reused.push(ours(&*task, &mut one, round as u64) / 1e6);
-        batched.push(ours(&*task, &mut prompts, round as u64) / 1e6);
+        reused.push(rust_speed(&*task, &mut single_prompt, round as u64) / 1e6);
+        batched.push(rust_speed(&*task, &mut prompts, round as u64) / 1e6);
         print!("{:>6}{:>12.0}{:>12.0}", round + 1, reused[round], batched[round]);
         if let Some(numpy) = &mut numpy {
-            others.push(numpy.speed()? / 1e6);
+            numpy_speeds.push(numpy.speed()? / 1e6);
             print!(
                 "{:>12.0}{:>18.2}{:>14.2}",
-                others[round],
-                reused[round] / others[round],
-                batched[round] / others[round]
+                numpy_speeds[round],
+                reused[round] / numpy_speeds[round],
+                batched[round] / numpy_speeds[round]
             );
         }
         println!();
     }
-    let ratios = |ours: &[f64]| ours.iter().zip(&others).map(|(ours, other)| ours / other).collect::<Vec<f64>>();
+    let ratios =
+        |speeds: &[f64]| speeds.iter().zip(&numpy_speeds).map(|(rust, numpy)| rust / numpy).collect::<Vec<f64>>();
     print!("{:>6}{:>12.0}{:>12.0}", "median", median(reused.clone()), median(batched.clone()));
-    if !others.is_empty() {
-        let (one, batch) = (median(ratios(&reused)), median(ratios(&batched)));
-        print!("{:>12.0}{one:>18.2}{batch:>14.2}", median(others));
+    if !numpy_speeds.is_empty() {
+        let (single_ratio, batch_ratio) = (median(ratios(&reused)), median(ratios(&batched)));
+        print!("{:>12.0}{single_ratio:>18.2}{batch_ratio:>14.2}", median(numpy_speeds));
     }
     println!();
     Ok(())

@@ -1,7 +1,7 @@
-//! How fast batches of prompts are sampled into arrays, in Rust alone: what `crates/rung-py/benches/sample.py` compares Python with.
+//! Measures how fast Rust samples batches of prompts into arrays; `crates/rung-py/benches/sample.py` compares Python with it.
 //!
-//! `cargo run --release -p rung-theory --example sample_batches -- 'funccomp{hops=2,m=8,n=[4]}' 4096 1.0` prints how many tokens it samples
-//! in so many seconds.
+//! `cargo run --release -p rung-theory --example sample_batches -- 'funccomp{hops=2,m=8,n=[4]}' 4096 1.0` prints how many tokens it
+//! samples in 1.0 seconds.
 
 use std::time::{Duration, Instant};
 

@@ -1,12 +1,12 @@
-//! What can be said about an attention stack without running it.
+//! Tasks, stacks and bounds: what is known about an attention stack without running it.
 //!
-//! Three modules, none of which touches a tensor:
+//! Three main modules, none of which uses tensors:
 //!
-//! - [`task`]: the problems. One per file: definition, sampler, brute-force oracle, encoding.
+//! - [`task`]: the synthetic tasks, one per file: definition, sampler, brute-force oracle, encoding.
 //! - [`stack`]: the stack grammar (`linear*3 (full gdn*3)*12`) and the resolved [`stack::Plan`] that every other
 //!   crate reads.
-//! - [`bound`]: what a stack provably can and cannot do. Its [`bound::checker`] is the trusted core; the
-//!   [`bound::search`] only proposes points, and a point the checker refuses is never shown.
+//! - [`bound`]: what a stack provably can and cannot do. Its [`bound::checker`] is the trusted core;
+//!   [`bound::search`] proposes certificates, and returns only those that the checker accepts.
 //!
 //! ```
 //! use rung_theory::stack::{Defaults, Plan};

@@ -1,28 +1,27 @@
-//! Doc pages that the program can print.
+//! The pages of `rung explain`.
 //!
-//! A task, mixer, bound or construction is one file, and the essay on top of that file *is* its page in
-//! `rung explain`. So a registry embeds each file's own source, and a page is read off the leading `//!` lines:
-//! there is no second copy of the text that could fall behind.
+//! A task, mixer, bound or construction is one file, and the module doc of that file is its page in `rung explain`. A registry
+//! embeds the source of each file, and the page is extracted from the leading `//!` lines, so there is no second copy of the text.
 
-/// What a page is about: decides the heading it is listed under.
+/// The kind of a page, which is also the heading that it is listed under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
-    /// A problem that a stack is asked to solve.
+    /// A task that a stack is trained on.
     Task,
     /// A token mixer.
     Mixer,
     /// A theorem with its constants.
     Bound,
-    /// Explicit weights.
+    /// Explicit weights that solve a task.
     Construction,
-    /// A way to look inside of a network.
+    /// An analysis of a network's internals.
     Instrument,
-    /// A way to find something out.
+    /// A method of an experiment.
     Method,
 }
 
 impl Subject {
-    /// The word users see.
+    /// The word in lists and headings.
     pub fn word(self) -> &'static str {
         match self {
             Self::Task => "task",
@@ -35,19 +34,19 @@ impl Subject {
     }
 }
 
-/// One page: a name and the source file whose top comment explains it.
+/// One page: a name and the source file whose module doc is the text.
 #[derive(Clone, Copy, Debug)]
 pub struct ExplainPage {
-    /// What users type after `rung explain`.
+    /// The argument of `rung explain`.
     pub name: &'static str,
-    /// What it is about.
+    /// The kind of the page.
     pub subject: Subject,
-    /// The whole source file (or, for constructions that have no file yet, only its essay).
+    /// The source file.
     pub source: &'static str,
 }
 
 impl ExplainPage {
-    /// The essay: the leading `//!` lines, without the marker.
+    /// The text: the leading `//!` lines, without the marker.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for line in self.source.lines() {
@@ -58,7 +57,7 @@ impl ExplainPage {
         text
     }
 
-    /// The first line of the essay, for lists.
+    /// The first line of the text, for lists.
     pub fn summary(&self) -> String {
         self.text().lines().next().unwrap_or_default().trim_end_matches('.').to_owned()
     }

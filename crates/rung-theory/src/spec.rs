@@ -1,4 +1,4 @@
-//! The small syntax that stacks and tasks share: `name{key=value,key=value}`.
+//! The syntax that stacks and tasks share: `name{key=value,key=value}`.
 //!
 //! A value is a whole number, a word, or a list of numbers:
 //!
@@ -7,12 +7,12 @@
 //! funccomp{hops=3,m=8,n=[4,4],order=hard}
 //! ```
 //!
-//! [`Scanner`] walks the text once, left to right, and every error carries the column, what was found there and
-//! what was expected. Nothing is allocated beyond what was typed, so hostile input costs its own length.
+//! [`Scanner`] reads the text once, from left to right, and every error has the column, what was found there and
+//! what was expected. Time and memory are linear in the input.
 
 use std::fmt;
 
-/// A value in braces.
+/// The value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecValue {
     /// A whole number.
@@ -43,7 +43,7 @@ pub struct Spec {
     pub name: String,
     /// The options, in the order typed.
     pub options: Vec<(String, SpecValue)>,
-    /// The byte at which the name stands: [`column`](fn@column) makes a column of it where an error needs one.
+    /// The byte offset of the name; [`column`](fn@column) converts it to a column for errors.
     pub at: usize,
 }
 
@@ -62,11 +62,11 @@ impl fmt::Display for Spec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("column {column}: found {found}, expected {expected}")]
 pub struct SyntaxError {
-    /// Where, counted in characters from 1.
+    /// The column, in characters from 1.
     pub column: usize,
-    /// What stands there.
+    /// The text at that column.
     pub found: String,
-    /// What could have stood there.
+    /// What the syntax allows there.
     pub expected: String,
 }
 
@@ -75,7 +75,7 @@ pub fn column(text: &str, at: usize) -> usize {
     text[..at].chars().count() + 1
 }
 
-/// Walks a text once.
+/// Reads a text once, from left to right.
 #[derive(Debug)]
 pub struct Scanner<'a> {
     text: &'a str,
@@ -84,12 +84,12 @@ pub struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    /// Starts at the front of `text`.
+    /// Starts at the beginning of `text`.
     pub fn new(text: &'a str) -> Self {
         Self { text, at: 0 }
     }
 
-    /// The next character, without taking it.
+    /// The next character, without consuming it.
     pub fn peek(&self) -> Option<char> {
         self.text[self.at..].chars().next()
     }
@@ -99,7 +99,7 @@ impl<'a> Scanner<'a> {
         self.at
     }
 
-    /// Skips white space and tells whether there was any.
+    /// Skips white space; returns whether there was any.
     pub fn skip_space(&mut self) -> bool {
         let rest = &self.text[self.at..];
         let skipped = rest.len() - rest.trim_start().len();
@@ -107,21 +107,21 @@ impl<'a> Scanner<'a> {
         skipped > 0
     }
 
-    /// Takes `wanted` if it stands next.
-    pub fn take(&mut self, wanted: char) -> bool {
-        let found = self.peek() == Some(wanted);
-        if found {
-            self.at += wanted.len_utf8();
+    /// Consumes `expected` if it is the next character; returns whether it was.
+    pub fn take(&mut self, expected: char) -> bool {
+        let matches = self.peek() == Some(expected);
+        if matches {
+            self.at += expected.len_utf8();
         }
-        found
+        matches
     }
 
-    /// Takes `wanted` or fails.
+    /// Consumes `expected`.
     ///
     /// # Errors
-    /// Something else stands there.
-    pub fn require(&mut self, wanted: char) -> Result<(), SyntaxError> {
-        if self.take(wanted) { Ok(()) } else { Err(self.error(&format!("`{wanted}`"))) }
+    /// The next character is another one.
+    pub fn require(&mut self, expected: char) -> Result<(), SyntaxError> {
+        if self.take(expected) { Ok(()) } else { Err(self.error(&format!("`{expected}`"))) }
     }
 
     /// An error at the next character.
@@ -131,10 +131,10 @@ impl<'a> Scanner<'a> {
         SyntaxError { column: column(self.text, self.at), found, expected: expected.to_owned() }
     }
 
-    /// A run of characters for which `belongs` holds (possibly empty).
-    fn run(&mut self, belongs: impl Fn(char) -> bool) -> &'a str {
+    /// Consumes the longest run of characters for which `allowed` holds (possibly empty).
+    fn take_while(&mut self, allowed: impl Fn(char) -> bool) -> &'a str {
         let rest = &self.text[self.at..];
-        let end = rest.find(|c| !belongs(c)).unwrap_or(rest.len());
+        let end = rest.find(|c| !allowed(c)).unwrap_or(rest.len());
         self.at += end;
         &rest[..end]
     }
@@ -142,25 +142,25 @@ impl<'a> Scanner<'a> {
     /// A word such as `mamba2` or `query-first`.
     ///
     /// # Errors
-    /// Something else stands there.
+    /// The next character is not a letter.
     pub fn word(&mut self, expected: &str) -> Result<String, SyntaxError> {
         if !self.peek().is_some_and(|c| c.is_ascii_alphabetic()) {
             return Err(self.error(expected));
         }
-        Ok(self.run(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-').to_owned())
+        Ok(self.take_while(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-').to_owned())
     }
 
     /// A whole number that fits 64 bits, without leading zeros.
     ///
     /// # Errors
-    /// Something else stands there, or it does not fit.
+    /// There is no number, or it does not fit.
     pub fn number(&mut self) -> Result<u64, SyntaxError> {
-        let mut probe = Self { text: self.text, at: self.at };
-        let digits = probe.run(|c| c.is_ascii_digit());
+        let mut lookahead = Self { text: self.text, at: self.at };
+        let digits = lookahead.take_while(|c| c.is_ascii_digit());
         let leading_zero = digits.len() > 1 && digits.starts_with('0');
         match digits.parse() {
             Ok(number) if !leading_zero => {
-                self.at = probe.at;
+                self.at = lookahead.at;
                 Ok(number)
             }
             _ if digits.is_empty() => Err(self.error("a whole number")),
@@ -193,7 +193,7 @@ impl<'a> Scanner<'a> {
         Ok(items)
     }
 
-    /// `name` or `name{key=value,..}`. Asking for the same key twice is an error.
+    /// `name` or `name{key=value,..}`. A duplicate key is an error.
     ///
     /// # Errors
     /// The text does not follow the syntax.
@@ -226,10 +226,10 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Reads one spec and nothing else: how tasks are named on the command line.
+/// Parses a text that consists of one spec.
 ///
 /// # Errors
-/// The text does not follow the syntax, or something stands after the spec.
+/// The text does not follow the syntax, or continues after the spec.
 pub fn parse_spec(text: &str) -> Result<Spec, SyntaxError> {
     let mut scanner = Scanner::new(text);
     scanner.skip_space();
@@ -241,25 +241,25 @@ pub fn parse_spec(text: &str) -> Result<Spec, SyntaxError> {
     Ok(spec)
 }
 
-/// The known name nearest to a mistyped one, if any is near enough to suggest.
+/// The known name most similar to a mistyped one, if any is similar enough to suggest.
 pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // A longer word than any name cannot be near one, and the distance is quadratic in length.
+    // The distance takes quadratic time, and a word longer than every name is not similar to any.
     let typed: Vec<char> = typed.to_lowercase().chars().take(40).collect();
-    let best = known.into_iter().map(|name| (distance(&typed, name), name)).min()?;
+    let best = known.into_iter().map(|name| (edit_distance(&typed, name), name)).min()?;
     (best.0 <= (typed.len().max(3)) / 2).then_some(best.1)
 }
 
-/// Edits (insert, delete, replace) that turn one word into the other.
-fn distance(typed: &[char], name: &str) -> usize {
+/// The Levenshtein distance.
+fn edit_distance(typed: &[char], name: &str) -> usize {
     let name: Vec<char> = name.chars().collect();
     let mut row: Vec<usize> = (0..=name.len()).collect();
     for (i, a) in typed.iter().enumerate() {
-        let mut corner = row[0];
+        let mut diagonal = row[0];
         row[0] = i + 1;
         for (j, b) in name.iter().enumerate() {
-            let replaced = corner + usize::from(a != b);
-            corner = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(corner + 1);
+            let replaced = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
         }
     }
     row[name.len()]
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_prints_back_what_it_read() {
+    fn display_prints_the_parsed_spec() {
         for text in ["full", "mamba2{heads=8,head=64}", "funccomp{hops=3,n=[4,4],order=query-first}", "x{n=[]}"] {
             assert_eq!(parse_spec(text).unwrap().to_string(), text);
         }
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_place() {
+    fn errors_have_the_column_and_the_expectation() {
         for (text, column, expected) in [
             ("", 1, "a name"),
             ("a{b=}", 5, "a whole number, a word or a list such as [4,4]"),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_name_is_suggested_only_when_near() {
+    fn nearest_suggests_only_similar_names() {
         let names = ["full", "linear", "mamba2", "gdn"];
         assert_eq!(nearest("lineer", names), Some("linear"));
         assert_eq!(nearest("manba2", names), Some("mamba2"));

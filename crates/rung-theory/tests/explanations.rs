@@ -1,8 +1,8 @@
-//! What sentences rest on exists: every section is a heading of `docs/proof.md`, every lemma a statement of `proof/`.
+//! The evidence for claims exists: every section is a heading of `docs/proof.md`, every lemma a statement of `proof/`.
 
 use num_bigint::BigUint;
 use rung_theory::bound::checker::{
-    Cells, Certificate, FrozenBorders, InnerInstance, ProofCase, TableLists, Theorem, TokensPer,
+    Cells, Certificate, FrozenBorders, InnerInstance, ProofCase, TableLists, Theorem, TokenCounts,
 };
 use rung_theory::bound::explanation::Claim;
 
@@ -17,31 +17,31 @@ const CLAIMS: [Claim; 8] = [
     Claim::Trivial,
 ];
 
-fn project(path: &str) -> String {
+fn read_project_file(path: &str) -> String {
     let path = format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"));
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// One point of every theorem, case, number of hops up to three, with and without an embedding.
-fn points() -> Vec<Certificate> {
+/// A certificate for every theorem, both cases, two and three hops, with and without an embedding.
+fn certificates() -> Vec<Certificate> {
     let one = BigUint::from(1_u8);
     let cells = Cells { cell: one.clone(), group: one.clone() };
     let lists = TableLists { x: Vec::new(), sigma: Vec::new(), kappa: Vec::new() };
-    let lazy = FrozenBorders { varying: one.clone(), live: Vec::new(), freeze: Vec::new() };
+    let borders = FrozenBorders { varying: one.clone(), live: Vec::new(), freeze: Vec::new() };
     let theorems = [
         Theorem::State,
         Theorem::Entropy,
-        Theorem::Product(lists.clone(), lazy),
+        Theorem::Product(lists.clone(), borders),
         Theorem::Cells(cells.clone()),
         Theorem::CellLists { cells, x: [one.clone(), one.clone()], sigma: one.clone() },
         Theorem::Decomposition(lists),
     ];
-    let mut points = Vec::new();
+    let mut certificates = Vec::new();
     for theorem in theorems {
         for (fewer, hops, inner) in
             [(0, 2, None), (1, 2, None), (0, 3, None), (1, 3, None), (1, 3, Some(2)), (0, 3, Some(2))]
         {
-            points.push(Certificate {
+            certificates.push(Certificate {
                 case: if fewer == 1 { ProofCase::OneLayerFewer } else { ProofCase::AsManyLayers },
                 hops,
                 message_bits: one.clone(),
@@ -49,25 +49,30 @@ fn points() -> Vec<Certificate> {
                 parallel_bits: BigUint::ZERO,
                 m: one.clone(),
                 n: vec![one.clone(); hops - 1],
-                tokens_per: TokensPer::default(),
+                token_counts: TokenCounts::default(),
                 theorem: theorem.clone(),
                 embedding: inner.map(|hops| InnerInstance { hops, middle: 0 }),
             });
         }
     }
-    points
+    certificates
 }
 
 #[test]
-fn sections_and_lemmas_exist() {
-    let page = project("docs/proof.md");
+fn every_section_and_lemma_of_a_basis_exists() {
+    let page = read_project_file("docs/proof.md");
     let headings: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
-    for point in points() {
+    for certificate in certificates() {
         for claim in CLAIMS {
-            let basis = claim.basis(&point);
-            assert!(headings.contains(&basis.section), "{claim:?} of `{}`: {}", point.theorem.name(), basis.section);
+            let basis = claim.basis(&certificate);
+            assert!(
+                headings.contains(&basis.section),
+                "{claim:?} of `{}`: {}",
+                certificate.theorem.name(),
+                basis.section
+            );
             for lemma in &basis.lemmas {
-                let stated = project(&format!("proof/{}", lemma.file)).lines().any(|line| {
+                let stated = read_project_file(&format!("proof/{}", lemma.file)).lines().any(|line| {
                     let mut words = line.split_whitespace();
                     matches!(words.next(), Some("Theorem" | "Lemma" | "Definition" | "Fixpoint"))
                         && words.next().is_some_and(|word| word.trim_end_matches(':') == lemma.name)
@@ -75,7 +80,7 @@ fn sections_and_lemmas_exist() {
                 assert!(
                     stated,
                     "{claim:?} of `{}`: {} is not stated in {}",
-                    point.theorem.name(),
+                    certificate.theorem.name(),
                     lemma.name,
                     lemma.file
                 );
@@ -85,11 +90,11 @@ fn sections_and_lemmas_exist() {
 }
 
 #[test]
-fn a_theorem_is_machine_checked_with_its_check_or_says_what_is_missing() {
-    for point in points() {
-        let basis = Claim::OutOfReach.basis(&point);
+fn a_basis_is_machine_checked_or_names_the_missing_step() {
+    for certificate in certificates() {
+        let basis = Claim::OutOfReach.basis(&certificate);
         let verified = basis.lemmas.iter().any(|lemma| lemma.name == "verify_file_sound");
-        assert_eq!(basis.is_machine_checked(), verified, "{}", point.theorem.name());
-        assert_eq!(basis.missing.is_some(), !verified, "{}", point.theorem.name());
+        assert_eq!(basis.is_machine_checked(), verified, "{}", certificate.theorem.name());
+        assert_eq!(basis.missing.is_some(), !verified, "{}", certificate.theorem.name());
     }
 }

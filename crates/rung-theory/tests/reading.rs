@@ -1,30 +1,30 @@
-//! Hostile text: the grammar and the certificate reader answer every input, quickly, and never panic.
+//! Invalid input: the stack grammar and the certificate parser handle every text quickly and never panic.
 //!
 //! Run longer with `PROPTEST_CASES=1000000 cargo test --release -p rung-theory --test reading`.
 
 use proptest::prelude::*;
 use rung_theory::bound::certificate::{self, CertificateError};
-use rung_theory::bound::checker::TokensPer;
+use rung_theory::bound::checker::TokenCounts;
 use rung_theory::bound::checker::check;
 use rung_theory::stack::{Defaults, Plan, Stack};
 
 const CERTIFICATE: &str = r#"{"case": 1, "hops": 2, "message_bits": "32", "state_bits": ["80", "80"], "m": "164", "n": ["17"],
  "x": ["153", "35"], "sigma": ["1352"], "kappa": ["17"], "tokens_per": [1, 1, 1], "stack": "linear full linear"}"#;
 
-fn refused(text: &str) -> CertificateError {
+fn parse_error(text: &str) -> CertificateError {
     certificate::read(text).unwrap_err()
 }
 
 #[test]
-fn the_certificate_of_this_test_is_accepted() {
+fn the_example_certificate_is_accepted() {
     assert!(check(&certificate::read(CERTIFICATE).unwrap()).is_ok());
 }
 
 #[test]
-fn malformed_certificates_are_named() {
+fn parse_errors_name_the_malformed_field() {
     let change = |from: &str, to: &str| {
         assert!(CERTIFICATE.contains(from));
-        refused(&CERTIFICATE.replacen(from, to, 1)).to_string()
+        parse_error(&CERTIFICATE.replacen(from, to, 1)).to_string()
     };
     assert!(change("\"164\"", "164").contains("field `m`: found 164, expected a decimal string"));
     assert!(change("\"164\"", "\"0164\"").contains("field `m`"));
@@ -42,15 +42,15 @@ fn malformed_certificates_are_named() {
 }
 
 #[test]
-fn huge_and_deep_certificates_cost_nothing() {
+fn huge_and_deeply_nested_certificates_are_rejected_early() {
     let million = CERTIFICATE.replacen("164", &"9".repeat(1_000_000), 1);
-    assert!(refused(&million).to_string().contains("field `m`: found \"999"));
-    assert!(refused(&million.repeat(2)).to_string().contains("bytes, expected at most"));
+    assert!(parse_error(&million).to_string().contains("field `m`: found \"999"));
+    assert!(parse_error(&million.repeat(2)).to_string().contains("bytes, expected at most"));
     let long = "9".repeat(5000);
-    assert!(refused(&CERTIFICATE.replacen("164", &long, 1)).to_string().contains("2000 digits"));
-    assert!(matches!(refused(&"[".repeat(500_000)), CertificateError::Json(_)));
-    assert!(matches!(refused(""), CertificateError::Json(_)));
-    assert_eq!(refused("[]"), CertificateError::NotAnObject("a list"));
+    assert!(parse_error(&CERTIFICATE.replacen("164", &long, 1)).to_string().contains("2000 digits"));
+    assert!(matches!(parse_error(&"[".repeat(500_000)), CertificateError::Json(_)));
+    assert!(matches!(parse_error(""), CertificateError::Json(_)));
+    assert_eq!(parse_error("[]"), CertificateError::NotAnObject("a list"));
 }
 
 #[test]
@@ -70,8 +70,8 @@ fn the_longest_readable_numbers_are_checked_quickly() {
     assert!(check(&certificate::read(&text).unwrap()).is_err());
 }
 
-/// Text that looks like a stack, or almost.
-fn nearly_a_stack() -> impl Strategy<Value = String> {
+/// Random text from pieces of stack syntax, or any string.
+fn stack_like_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("full"),
         Just("linear"),
@@ -97,8 +97,8 @@ fn nearly_a_stack() -> impl Strategy<Value = String> {
     prop_oneof![proptest::collection::vec(piece, 0..30).prop_map(|pieces| pieces.concat()), any::<String>()]
 }
 
-/// A stack as a tree, printed.
-fn a_stack() -> impl Strategy<Value = String> {
+/// The text of a random valid stack.
+fn valid_stack_text() -> impl Strategy<Value = String> {
     let layer = prop_oneof![Just("full"), Just("linear{map=relu}"), Just("full+mamba2"), Just("gdn{heads=2,key=4}")];
     let leaf = (layer, 1_u32..4)
         .prop_map(|(layer, times)| if times == 1 { layer.to_owned() } else { format!("{layer}*{times}") });
@@ -112,7 +112,7 @@ fn a_stack() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn the_grammar_answers_anything(text in nearly_a_stack()) {
+    fn stack_parser_does_not_panic(text in stack_like_text()) {
         if let Ok(stack) = Stack::parse(&text) {
             let printed = stack.to_string();
             prop_assert_eq!(Stack::parse(&printed).unwrap().to_string(), printed);
@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn stacks_round_trip(text in a_stack()) {
+    fn valid_stacks_round_trip_through_text(text in valid_stack_text()) {
         let stack = Stack::parse(&text).unwrap();
         prop_assert_eq!(&stack.to_string(), &text);
         let plan = Plan::resolve(&stack, &Defaults::default()).unwrap();
@@ -130,34 +130,34 @@ proptest! {
     }
 
     #[test]
-    fn the_certificate_reader_answers_anything(text in any::<String>()) {
-        let _ = certificate::read(&text).map(|point| check(&point));
+    fn certificate_parser_does_not_panic(text in any::<String>()) {
+        let _ = certificate::read(&text).map(|certificate| check(&certificate));
     }
 
     #[test]
-    fn a_damaged_certificate_is_read_or_refused(at in 0..CERTIFICATE.len(), cut in 0..40_usize, with in "[\\PC]{0,6}") {
+    fn certificate_parser_does_not_panic_on_damaged_text(start in 0..CERTIFICATE.len(), length in 0..40_usize, replacement in "[\\PC]{0,6}") {
         let mut text = CERTIFICATE.to_owned();
-        let end = (at + cut).min(text.len());
-        if text.is_char_boundary(at) && text.is_char_boundary(end) {
-            text.replace_range(at..end, &with);
-            let _ = certificate::read(&text).map(|point| check(&point));
+        let end = (start + length).min(text.len());
+        if text.is_char_boundary(start) && text.is_char_boundary(end) {
+            text.replace_range(start..end, &replacement);
+            let _ = certificate::read(&text).map(|certificate| check(&certificate));
         }
     }
 }
 
-/// A certificate that names its stack and how its bits were counted.
-const NAMED: &str = r#"{"case": 1, "hops": 2, "message_bits": "32", "state_bits": ["80", "80"], "m": "164", "n": ["17"],
+/// A certificate that names its stack and the conventions for counting its bits.
+const WITH_STACK: &str = r#"{"case": 1, "hops": 2, "message_bits": "32", "state_bits": ["80", "80"], "m": "164", "n": ["17"],
  "x": ["153", "35"], "sigma": ["1352"], "kappa": ["17"], "tokens_per": [1, 1, 1], "stack": "linear full linear",
  "conventions": {"message": "paper", "message_formula": "2*H*d*p", "heads": 1, "head_dim": 4, "kv_heads": null,
   "width": null, "bits_per_number": 4, "attention": "sums run from left to right"}}"#;
 
 #[test]
-fn wrongly_typed_conventions_are_malformed() {
-    let point = certificate::read(NAMED).unwrap();
-    assert_eq!(certificate::names_its_stack(NAMED, &point), Ok(true));
+fn conventions_of_the_wrong_type_are_rejected() {
+    let parsed = certificate::read(WITH_STACK).unwrap();
+    assert_eq!(certificate::matches_named_stack(WITH_STACK, &parsed), Ok(true));
     let change = |from: &str, to: &str| {
-        assert!(NAMED.contains(from), "{from}");
-        refused(&NAMED.replacen(from, to, 1)).to_string()
+        assert!(WITH_STACK.contains(from), "{from}");
+        parse_error(&WITH_STACK.replacen(from, to, 1)).to_string()
     };
     for wrong in ["\"8192\"", "8192.0", "-8192", "[8192]", "true", "{}", "0"] {
         let message = change("\"width\": null", &format!("\"width\": {wrong}"));
@@ -180,42 +180,42 @@ fn wrongly_typed_conventions_are_malformed() {
         let message = change(from, to);
         assert!(message.contains(&format!("field `{field}`: found")), "{message}");
     }
-    let whole = NAMED.find("{\"message\"").unwrap();
+    let conventions_start = WITH_STACK.find("{\"message\"").unwrap();
     for wrong in ["null", "[]", "\"paper\"", "1"] {
-        let message = refused(&format!("{}{wrong}}}", &NAMED[..whole])).to_string();
+        let message = parse_error(&format!("{}{wrong}}}", &WITH_STACK[..conventions_start])).to_string();
         assert!(message.contains("field `conventions`: found"), "{message}");
     }
 }
 
 #[test]
-fn unknown_and_duplicate_keys_are_malformed_at_every_depth() {
-    let change = |from: &str, to: &str| refused(&NAMED.replacen(from, to, 1)).to_string();
+fn unknown_and_duplicate_keys_are_rejected_at_every_depth() {
+    let change = |from: &str, to: &str| parse_error(&WITH_STACK.replacen(from, to, 1)).to_string();
     let unknown = change("\"heads\": 1", "\"heads\": 1, \"layers\": 3");
     assert!(unknown.contains("field `conventions.layers` is not part of a certificate"), "{unknown}");
-    let twice = change("\"heads\": 1", "\"heads\": 1, \"heads\": 2");
-    assert!(twice.contains("field `heads` stands twice"), "{twice}");
+    let duplicate = change("\"heads\": 1", "\"heads\": 1, \"heads\": 2");
+    assert!(duplicate.contains("field `heads` stands twice"), "{duplicate}");
     assert!(change("\"stack\"", "\"stack\": \"full\", \"stack\"").contains("field `stack` stands twice"));
     assert!(change("\"164\"", "{\"a\": 1, \"a\": 2}").contains("field `a` stands twice"));
 }
 
 #[test]
-fn a_stack_is_not_vouched_for_beyond_the_length_for_which_its_bits_were_counted() {
-    // Sixteen levels hold the state of prompts shorter than 2^15 tokens.
+fn matches_named_stack_rejects_prompts_longer_than_the_stacks_context_limit() {
+    // Sixteen levels are enough for prompts shorter than 2^15 tokens.
     let stack = "loglinear-gdn{levels=16,conv=0} full";
     let defaults = Defaults { heads: 1, head_dim: 4, bits: 4, ..Defaults::default() };
     let plan = Plan::parse(stack, &defaults).unwrap();
     let limit = plan.log2_context().unwrap();
     let capacity = plan.capacity();
-    let question = rung_theory::bound::input::BoundInput::for_stack(&capacity, 2, &TokensPer::default()).unwrap();
+    let input = rung_theory::bound::input::BoundInput::for_stack(&capacity, 2, &TokenCounts::default()).unwrap();
     let conventions = certificate::conventions(&defaults, rung_theory::stack::Convention::Paper);
-    let judge = |m: u32, n: u32| {
-        let found = rung_theory::bound::search::for_tables(&question, &m.into(), &[n.into()]).unwrap();
-        let text = certificate::write(&found.certificate, stack, &conventions).to_string();
-        let point = certificate::read(&text).unwrap();
-        (found.accepted.tokens.bits(), certificate::names_its_stack(&text, &point))
+    let certify = |m: u32, n: u32| {
+        let checked = rung_theory::bound::search::for_tables(&input, &m.into(), &[n.into()]).unwrap();
+        let text = certificate::write(&checked.certificate, stack, &conventions).to_string();
+        let parsed = certificate::read(&text).unwrap();
+        (checked.accepted.tokens.bits(), certificate::matches_named_stack(&text, &parsed))
     };
-    let (bits, inside) = judge(2000, 14);
+    let (bits, inside) = certify(2000, 14);
     assert!(bits <= limit && inside == Ok(true), "{bits} {limit} {inside:?}");
-    let (bits, beyond) = judge(40_000, 100);
+    let (bits, beyond) = certify(40_000, 100);
     assert!(bits > limit && beyond.as_ref().is_err_and(|reason| reason.contains("tokens")), "{bits} {beyond:?}");
 }

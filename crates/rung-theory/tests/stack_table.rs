@@ -1,17 +1,17 @@
-//! The bits that Rust counts for a stack are those that the Coq definitions count: one table for both, in `proof/StackTable.v`.
+//! Rust and the Coq definitions count the same bits for a stack: both are tested on the table in `proof/StackTable.v`.
 
 use std::path::Path;
 
 use rung_theory::stack::{Convention, Defaults, Plan};
 
-/// A row: the stack, its sizes, and the numbers that Coq has checked.
+/// A row of the table: a stack, its sizes, and the numbers that Coq checks.
 struct Row {
     stack: String,
     sizes: [u64; 3],
     convention: Convention,
-    message: u128,
-    states: Vec<u128>,
-    beside: Vec<u128>,
+    message_bits: u128,
+    state_bits: Vec<u128>,
+    parallel_bits: Vec<u128>,
 }
 
 fn numbers<T: std::str::FromStr>(text: &str) -> Vec<T> {
@@ -19,25 +19,25 @@ fn numbers<T: std::str::FromStr>(text: &str) -> Vec<T> {
     digits.filter_map(|number| number.parse().ok()).collect()
 }
 
-/// Reads `Row "stack" (heads, head size, bits, Convention) .. (message, [:: states], [:: beside])`.
+/// Parses `Row "stack" (heads, head size, bits, Convention) .. (message, [:: states], [:: parallel])`.
 fn parse(line: &str) -> Option<Row> {
     let (stack, rest) = line.trim().strip_prefix("Row \"")?.split_once("\" (")?;
     let (sizes, rest) = rest.split_once(')')?;
-    let (words, convention) = sizes.rsplit_once(", ")?;
+    let (numeric_sizes, convention) = sizes.rsplit_once(", ")?;
     let (message, lists) = rest.rsplit_once(" (")?.1.split_once(", [::")?;
-    let (states, beside) = lists.split_once("], [::")?;
+    let (states, parallel) = lists.split_once("], [::")?;
     Some(Row {
         stack: stack.to_owned(),
-        sizes: numbers(words).try_into().ok()?,
+        sizes: numbers(numeric_sizes).try_into().ok()?,
         convention: convention.to_lowercase().parse().ok()?,
-        message: message.parse().ok()?,
-        states: numbers(states),
-        beside: numbers(beside),
+        message_bits: message.parse().ok()?,
+        state_bits: numbers(states),
+        parallel_bits: numbers(parallel),
     })
 }
 
 #[test]
-fn coq_counts_the_same_bits() {
+fn rust_and_coq_count_the_same_bits() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proof/StackTable.v");
     let text = std::fs::read_to_string(path).unwrap();
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("  Row ")).collect();
@@ -47,8 +47,8 @@ fn coq_counts_the_same_bits() {
         let [heads, head_dim, bits] = row.sizes;
         let defaults = Defaults { heads, head_dim, kv_heads: None, model_width: None, bits };
         let capacity = Plan::parse(&row.stack, &defaults).unwrap().capacity_with(row.convention);
-        assert_eq!(capacity.message_bits, row.message, "message bits of {}", row.stack);
-        assert_eq!(capacity.state_bits(), row.states, "state bits of {}", row.stack);
-        assert_eq!(capacity.parallel_bits, row.beside, "bits beside the full layers of {}", row.stack);
+        assert_eq!(capacity.message_bits, row.message_bits, "message bits of {}", row.stack);
+        assert_eq!(capacity.state_bits(), row.state_bits, "state bits of {}", row.stack);
+        assert_eq!(capacity.parallel_bits, row.parallel_bits, "bits in parallel with the full layers of {}", row.stack);
     }
 }

@@ -1,61 +1,62 @@
-//! Where two JSON values differ.
+//! The first difference between two JSON values.
 
 use serde_json::Value;
 
-/// The most characters of a value that a message shows.
-const MOST_SHOWN: usize = 60;
+/// Longer values are cut to this many characters in a message.
+const MAX_VALUE_CHARS: usize = 60;
 
-/// A place at which two values differ.
+/// A path at which two values differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The place, such as `model.name` or `scores[1][3]`; empty for the whole value.
+    /// The path, such as `model.name` or `scores[1][3]`; empty if the top-level values differ.
     pub path: String,
-    /// The first value there.
+    /// The first value at that path, shortened.
     pub found: String,
-    /// The second.
+    /// The second value at that path, shortened.
     pub expected: String,
 }
 
-/// The first place at which two values differ. Numbers are compared as they are written, so minus zero is not zero.
+/// The first path at which two values differ. Numbers are compared by their JSON text, so -0.0 differs from 0.0 and 1 from 1.0.
 pub fn first_difference(found: &Value, expected: &Value) -> Option<Difference> {
     difference_at(String::new(), Some(found), Some(expected))
 }
 
 fn difference_at(path: String, found: Option<&Value>, expected: Option<&Value>) -> Option<Difference> {
     match (found, expected) {
-        (Some(Value::Object(one)), Some(Value::Object(other))) => {
+        (Some(Value::Object(found)), Some(Value::Object(expected))) => {
             let dot = if path.is_empty() { "" } else { "." };
-            let keys = one.keys().chain(other.keys().filter(|key| !one.contains_key(*key)));
-            keys.map(|key| (format!("{path}{dot}{key}"), one.get(key), other.get(key)))
-                .find_map(|(path, one, other)| difference_at(path, one, other))
+            let keys = found.keys().chain(expected.keys().filter(|key| !found.contains_key(*key)));
+            keys.map(|key| (format!("{path}{dot}{key}"), found.get(key), expected.get(key)))
+                .find_map(|(path, found, expected)| difference_at(path, found, expected))
         }
-        (Some(Value::Array(one)), Some(Value::Array(other))) if one.len() == other.len() => {
-            let pairs = one.iter().zip(other).enumerate();
+        (Some(Value::Array(found)), Some(Value::Array(expected))) if found.len() == expected.len() => {
+            let pairs = found.iter().zip(expected).enumerate();
             pairs
-                .map(|(at, (one, other))| (format!("{path}[{at}]"), Some(one), Some(other)))
-                .find_map(|(path, one, other)| difference_at(path, one, other))
+                .map(|(index, (found, expected))| (format!("{path}[{index}]"), Some(found), Some(expected)))
+                .find_map(|(path, found, expected)| difference_at(path, found, expected))
         }
-        (Some(one), Some(other)) if same_text(one, other) => None,
-        _ => Some(Difference { path, found: shown(found), expected: shown(expected) }),
+        (Some(found), Some(expected)) if same_text(found, expected) => None,
+        _ => Some(Difference { path, found: summarize(found), expected: summarize(expected) }),
     }
 }
 
-fn same_text(one: &Value, other: &Value) -> bool {
-    let [one, other] = [one, other].map(Value::to_string);
-    one == other
+fn same_text(found: &Value, expected: &Value) -> bool {
+    let [found, expected] = [found, expected].map(Value::to_string);
+    found == expected
 }
 
-fn shown(value: Option<&Value>) -> String {
+/// A value in at most [`MAX_VALUE_CHARS`] characters; lists and objects are only described.
+fn summarize(value: Option<&Value>) -> String {
     let text = match value {
         None => return "nothing".to_owned(),
         Some(Value::Array(items)) => format!("a list of {}", items.len()),
         Some(Value::Object(_)) => "an object".to_owned(),
         Some(other) => other.to_string(),
     };
-    if text.chars().count() <= MOST_SHOWN {
+    if text.chars().count() <= MAX_VALUE_CHARS {
         return text;
     }
-    text.chars().take(MOST_SHOWN).chain("..".chars()).collect()
+    text.chars().take(MAX_VALUE_CHARS).chain("..".chars()).collect()
 }
 
 #[cfg(test)]
@@ -64,18 +65,18 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_first_place_is_named() {
-        let place = |one: Value, other: Value| {
-            first_difference(&one, &other).map(|found| [found.path, found.found, found.expected])
+    fn first_difference_gives_the_path_and_both_values() {
+        let compare = |found: Value, expected: Value| {
+            first_difference(&found, &expected).map(|first| [first.path, first.found, first.expected])
         };
-        let named = |path: &str, found: &str, expected: &str| Some([path, found, expected].map(str::to_owned));
-        assert_eq!(place(json!({"a": [1, {"b": null}]}), json!({"a": [1, {"b": null}]})), None);
-        assert_eq!(place(json!({"a": [1, {"b": 2}]}), json!({"a": [1, {"b": 3}]})), named("a[1].b", "2", "3"));
-        assert_eq!(place(json!({"a": [1, 2]}), json!({"a": [1]})), named("a", "a list of 2", "a list of 1"));
-        assert_eq!(place(json!({"a": 1}), json!({})), named("a", "1", "nothing"));
-        assert_eq!(place(json!({}), json!({"a": {}})), named("a", "nothing", "an object"));
-        assert_eq!(place(json!(-0.0), json!(0.0)), named("", "-0.0", "0.0"));
-        assert_eq!(place(json!(1), json!(1.0)), named("", "1", "1.0"));
-        assert_eq!(place(json!("x".repeat(99)), json!(1)).unwrap()[1].len(), 62);
+        let differs = |path: &str, found: &str, expected: &str| Some([path, found, expected].map(str::to_owned));
+        assert_eq!(compare(json!({"a": [1, {"b": null}]}), json!({"a": [1, {"b": null}]})), None);
+        assert_eq!(compare(json!({"a": [1, {"b": 2}]}), json!({"a": [1, {"b": 3}]})), differs("a[1].b", "2", "3"));
+        assert_eq!(compare(json!({"a": [1, 2]}), json!({"a": [1]})), differs("a", "a list of 2", "a list of 1"));
+        assert_eq!(compare(json!({"a": 1}), json!({})), differs("a", "1", "nothing"));
+        assert_eq!(compare(json!({}), json!({"a": {}})), differs("a", "nothing", "an object"));
+        assert_eq!(compare(json!(-0.0), json!(0.0)), differs("", "-0.0", "0.0"));
+        assert_eq!(compare(json!(1), json!(1.0)), differs("", "1", "1.0"));
+        assert_eq!(compare(json!("x".repeat(99)), json!(1)).unwrap()[1].len(), 62);
     }
 }

@@ -1,8 +1,10 @@
 //! Training: one stack on one task, or many of them.
 //!
-//! * [`run`] trains one stack on one task: config, loop, checkpoints, record. [`sweep`] carries out many runs, here or under Slurm.
-//! * [`network`] opens what was constructed or trained.
-//! * [`parallel`] runs independent jobs on all cores; [`strict`] and [`difference`] read and compare JSON.
+//! * [`run`] trains one stack on one task: config, loop, checkpoints, record. [`sweep`] executes many runs, on this machine or under
+//!   Slurm.
+//! * [`network`] builds the network of a run with its initial weights.
+//! * [`parallel`] runs independent jobs on all cores. [`strict`] reads JSON without serde's leniency, [`difference`] finds the first
+//!   difference between two JSON values.
 //!
 //! ```
 //! use rung_train::run::{RunConfig, execute};

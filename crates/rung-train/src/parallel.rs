@@ -1,19 +1,19 @@
-//! Independent jobs on all cores, with results in the order of the jobs.
+//! Runs independent jobs on all cores and returns their results in the order of the jobs.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Runs `job` on every item. The order in which items are taken depends on timing, the result does not.
+/// Runs `job` on every item, on as many threads as the machine has cores. Results are in the order of `items`.
 pub fn map<Item: Sync, Out: Send>(items: &[Item], job: impl Fn(&Item) -> Out + Sync) -> Vec<Out> {
-    let next = AtomicUsize::new(0);
+    let next_index = AtomicUsize::new(0);
     let results: Vec<Mutex<Option<Out>>> = items.iter().map(|_| Mutex::new(None)).collect();
     let workers = thread::available_parallelism().map_or(1, usize::from).min(items.len());
     thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some((item, slot)) = {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let index = next_index.fetch_add(1, Ordering::Relaxed);
                     items.get(index).zip(results.get(index))
                 } {
                     let out = job(item);
@@ -26,33 +26,33 @@ pub fn map<Item: Sync, Out: Send>(items: &[Item], job: impl Fn(&Item) -> Out + S
     results.into_iter().filter_map(take).collect()
 }
 
-/// Runs `job` on every item, each on a thread of its own from the start: for few jobs that should all get somewhere.
-pub fn all_at_once<Item: Send, Out: Send>(
+/// Runs `job` on every item, each on its own thread, all started at once: for few jobs that share a time limit.
+pub fn map_on_own_threads<Item: Send, Out: Send>(
     items: impl Iterator<Item = Item>,
     job: impl Fn(Item) -> Out + Sync,
 ) -> Vec<Out> {
     let job = &job;
     thread::scope(|scope| {
-        let started: Vec<_> = items.map(|item| scope.spawn(move || job(item))).collect();
-        let finished = started.into_iter().map(thread::ScopedJoinHandle::join);
-        finished.map(|out| out.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        let handles: Vec<_> = items.map(|item| scope.spawn(move || job(item))).collect();
+        let results = handles.into_iter().map(thread::ScopedJoinHandle::join);
+        results.map(|out| out.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     })
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn jobs_at_once_may_wait_for_each_other() {
+    fn map_on_own_threads_runs_all_jobs_at_the_same_time() {
         let barrier = std::sync::Barrier::new(5);
         let job = |item: u64| {
             barrier.wait();
             item * item
         };
-        assert_eq!(super::all_at_once(0..5, job), [0, 1, 4, 9, 16]);
+        assert_eq!(super::map_on_own_threads(0..5, job), [0, 1, 4, 9, 16]);
     }
 
     #[test]
-    fn results_keep_the_order_of_the_items() {
+    fn map_returns_results_in_the_order_of_the_items() {
         let items: Vec<u64> = (0..100).collect();
         assert_eq!(super::map(&items, |item| item * item), items.iter().map(|i| i * i).collect::<Vec<_>>());
         assert!(super::map(&[], |item: &u64| *item).is_empty());

@@ -1,7 +1,7 @@
-//! Reading JSON to the letter.
+//! Strict JSON deserializers, for `#[serde(deserialize_with)]`.
 //!
-//! What serde derives takes a list of values for a struct and takes a missing key for an empty option. In files that are checked
-//! both are errors; unknown keys and keys that occur twice are errors already, with `deny_unknown_fields`.
+//! Code derived by serde accepts a list of values for a struct, and a missing key for an `Option` that is `None`. In files that a
+//! verifier checks both are errors. Unknown and repeated keys are errors already, by `deny_unknown_fields`.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,41 +9,42 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-/// A struct from an object, not from a list.
+/// Reads a struct from an object and rejects a list.
 ///
 /// # Errors
-/// It is no object, or not that of a `T`.
+/// The value is not an object, or not the object of a `T`.
 pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
-    deserializer.deserialize_map(Object(PhantomData))
+    deserializer.deserialize_map(ObjectVisitor(PhantomData))
 }
 
-/// A struct from an object, or nothing from null. The key must be there.
+/// Reads a struct from an object, or `None` from null. A missing key is an error.
 ///
 /// # Errors
-/// It is neither null nor the object of a `T`.
+/// The value is neither null nor the object of a `T`.
 pub fn optional_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    Option::<Wrapped<T>>::deserialize(deserializer).map(|found| found.map(|Wrapped(value)| value))
+    Option::<FromObject<T>>::deserialize(deserializer).map(|value| value.map(|FromObject(value)| value))
 }
 
-/// A value or null. The key must be there.
+/// Reads a value, or `None` from null. A missing key is an error.
 ///
 /// # Errors
-/// It is neither null nor a `T`.
-pub fn required<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+/// The value is neither null nor a `T`.
+pub fn required_option<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     Option::deserialize(deserializer)
 }
 
-struct Wrapped<T>(T);
+/// A `T` that is deserialized by [`object`].
+struct FromObject<T>(T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Wrapped<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for FromObject<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         object(deserializer).map(Self)
     }
 }
 
-struct Object<T>(PhantomData<T>);
+struct ObjectVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     type Value = T;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,4 +1,4 @@
-//! A run goes on only from its own, undamaged checkpoint, and finished weights are read only beside their own config.
+//! A run is resumed only from its own undamaged checkpoint, and weights are read only beside the config they were trained with.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,37 +15,37 @@ fn run() -> Run {
     RunConfig::read(TEXT).and_then(|config| config.resolve()).unwrap()
 }
 
-/// An empty directory.
-fn scratch(name: &str) -> PathBuf {
+/// A new empty directory.
+fn empty_directory(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("rung-checkpoints-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&path);
     fs::create_dir_all(&path).unwrap();
     path
 }
 
-/// Takes a run to its fifth step, and leaves its checkpoint there.
+/// Trains until the fifth step and leaves a checkpoint in the directory.
 fn interrupt(directory: &Path) {
-    let outcome = execute(&run(), Some(directory), &mut |moment| moment.step < 5).unwrap();
+    let outcome = execute(&run(), Some(directory), &mut |report| report.step < 5).unwrap();
     assert!(outcome.record.is_none() && directory.join(RESUME).exists());
 }
 
-/// Goes on as `rung train --resume` does: with the config that is in the directory.
+/// Resumes as `rung train --resume` does, with the config that is in the directory. Returns the record as JSON.
 fn resume(directory: &Path) -> Result<String, String> {
     let text = fs::read_to_string(directory.join(RUN_CONFIG)).unwrap();
     let run = RunConfig::read(&text).and_then(|config| config.resolve()).map_err(|error| error.to_string())?;
     let outcome = execute(&run, Some(directory), &mut |_| true).map_err(|error| error.to_string())?;
-    Ok(outcome.record.unwrap().line())
+    Ok(outcome.record.unwrap().to_json_line())
 }
 
-fn edit(path: &Path, from: &str, to: &str) {
+fn replace_in_file(path: &Path, from: &str, to: &str) {
     let text = fs::read_to_string(path).unwrap();
     assert!(text.contains(from), "{text}");
     fs::write(path, text.replace(from, to)).unwrap();
 }
 
 #[test]
-fn an_edited_config_does_not_go_on_from_the_checkpoint_of_another() {
-    for (from, to, key) in [
+fn a_checkpoint_is_refused_after_the_config_was_edited() {
+    for (from, to, difference) in [
         ("seed = 1", "seed = 2", "`seed` was 1 and is 2 in run.toml"),
         ("rate = 0.004", "rate = 0.005", "`train.rate` was 0.004 and is 0.005"),
         ("steps = 12", "steps = 13", "`train.steps` was 12 and is 13"),
@@ -58,14 +58,14 @@ fn an_edited_config_does_not_go_on_from_the_checkpoint_of_another() {
             "`curriculum` was nothing",
         ),
     ] {
-        let directory = scratch("edited");
+        let directory = empty_directory("edited");
         interrupt(&directory);
         let config = directory.join(RUN_CONFIG);
-        edit(&config, from, to);
+        replace_in_file(&config, from, to);
         let before = fs::read(directory.join(RESUME)).unwrap();
         let message = resume(&directory).expect_err(to);
-        for part in ["resume.safetensors: belongs to run full-s1-", key, "delete the checkpoint"] {
-            assert!(message.contains(part), "{to}: {message}");
+        for expected in ["resume.safetensors: belongs to run full-s1-", difference, "delete the checkpoint"] {
+            assert!(message.contains(expected), "{to}: {message}");
         }
         assert!(!directory.join(RECORD).exists() && fs::read(directory.join(RESUME)).unwrap() == before);
         fs::remove_dir_all(directory).unwrap();
@@ -73,54 +73,54 @@ fn an_edited_config_does_not_go_on_from_the_checkpoint_of_another() {
 }
 
 #[test]
-fn set_back_or_started_again_a_run_gives_the_record_of_its_own_config() {
-    let directory = scratch("back");
+fn a_run_ends_with_the_record_of_its_config_after_the_config_is_restored_or_the_checkpoint_deleted() {
+    let directory = empty_directory("back");
     interrupt(&directory);
     let config = directory.join(RUN_CONFIG);
-    edit(&config, "seed = 1", "seed = 2");
+    replace_in_file(&config, "seed = 1", "seed = 2");
     assert!(resume(&directory).is_err());
-    edit(&config, "seed = 2", "seed = 1");
-    let whole = |seed| {
+    replace_in_file(&config, "seed = 2", "seed = 1");
+    let uninterrupted = |seed| {
         let config = RunConfig { seed, ..RunConfig::read(TEXT).unwrap() };
-        execute(&config.resolve().unwrap(), None, &mut |_| true).unwrap().record.unwrap().line()
+        execute(&config.resolve().unwrap(), None, &mut |_| true).unwrap().record.unwrap().to_json_line()
     };
-    assert_eq!(resume(&directory).unwrap(), whole(1));
-    let directory = scratch("again");
+    assert_eq!(resume(&directory).unwrap(), uninterrupted(1));
+    let directory = empty_directory("again");
     interrupt(&directory);
-    edit(&directory.join(RUN_CONFIG), "seed = 1", "seed = 2");
+    replace_in_file(&directory.join(RUN_CONFIG), "seed = 1", "seed = 2");
     fs::remove_file(directory.join(RESUME)).unwrap();
-    assert_eq!(resume(&directory).unwrap(), whole(2));
+    assert_eq!(resume(&directory).unwrap(), uninterrupted(2));
     fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]
-fn every_flipped_bit_of_a_checkpoint_is_refused() {
-    let directory = scratch("flipped");
+fn a_checkpoint_with_a_flipped_bit_is_refused() {
+    let directory = empty_directory("flipped");
     interrupt(&directory);
     let path = directory.join(RESUME);
     let bytes = fs::read(&path).unwrap();
-    // What follows the header at every seventh byte, each time another bit; then every third bit of the header.
+    // One bit of every seventh byte of the tensors, then every third bit of the header.
     let header = 8 + u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
-    let dense = (0..8 * header.min(bytes.len())).step_by(3);
-    let sparse = (header..bytes.len()).step_by(7).map(|byte| 8 * byte + byte % 8);
-    let mut tried = 0;
-    for bit in sparse.chain(dense) {
+    let header_bits = (0..8 * header.min(bytes.len())).step_by(3);
+    let tensor_bits = (header..bytes.len()).step_by(7).map(|byte| 8 * byte + byte % 8);
+    let mut flips = 0;
+    for bit in tensor_bits.chain(header_bits) {
         let mut flipped = bytes.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
         fs::write(&path, &flipped).unwrap();
         let message = resume(&directory).expect_err("a flipped bit");
         assert!(message.contains("resume.safetensors: ") && message.contains("delete it"), "bit {bit}: {message}");
-        tried += 1;
+        flips += 1;
     }
-    assert!(tried > 2000, "{tried}");
+    assert!(flips > 2000, "{flips}");
     fs::write(&path, &bytes).unwrap();
     assert!(resume(&directory).is_ok());
     fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]
-fn checkpoints_that_are_cut_off_or_of_earlier_versions_are_refused() {
-    let directory = scratch("cut");
+fn truncated_checkpoints_and_those_of_earlier_versions_are_refused() {
+    let directory = empty_directory("cut");
     interrupt(&directory);
     let path = directory.join(RESUME);
     let bytes = fs::read(&path).unwrap();
@@ -130,29 +130,29 @@ fn checkpoints_that_are_cut_off_or_of_earlier_versions_are_refused() {
     }
     fs::write(&path, [&bytes[..], &[0]].concat()).unwrap();
     assert!(resume(&directory).is_err());
-    // As written before checkpoints had checksums: one note, `run`.
+    // The format before checkpoints had checksums: one entry of metadata, `run`.
     let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     let progress =
         r#"{"progress":{"step":0,"stage":0,"stage_began":0,"looks":[],"over":null},"optimizer_steps":5,"seconds":1.0}"#;
-    let note = std::collections::HashMap::from([("run".to_owned(), progress.to_owned())]);
-    fs::write(&path, safetensors::serialize(file.iter(), Some(note)).unwrap()).unwrap();
+    let metadata = std::collections::HashMap::from([("run".to_owned(), progress.to_owned())]);
+    fs::write(&path, safetensors::serialize(file.iter(), Some(metadata)).unwrap()).unwrap();
     let message = resume(&directory).expect_err("an earlier version");
     assert!(message.contains("an earlier version of rung") && message.contains("delete it to start"), "{message}");
     fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]
-fn weights_are_read_only_beside_their_own_config_and_undamaged() {
-    let directory = scratch("weights");
+fn weights_are_refused_if_damaged_or_beside_another_config() {
+    let directory = empty_directory("weights");
     execute(&run(), Some(&directory), &mut |_| true).unwrap();
     let open = || Network::<f32>::open(&directory).map(|_| ()).map_err(|error| error.to_string());
     open().unwrap();
     let (config, path) = (directory.join(RUN_CONFIG), directory.join(RUN_WEIGHTS));
-    edit(&config, "positions = \"none\"", "positions = \"alibi\"");
+    replace_in_file(&config, "positions = \"none\"", "positions = \"alibi\"");
     let message = open().unwrap_err();
     assert!(message.contains("weights.safetensors: belongs to another run"), "{message}");
     assert!(message.contains("`model.positions` was \"none\" and is \"alibi\" in run.toml; set it back"), "{message}");
-    edit(&config, "positions = \"alibi\"", "positions = \"none\"");
+    replace_in_file(&config, "positions = \"alibi\"", "positions = \"none\"");
     let bytes = fs::read(&path).unwrap();
     let header = 8 + u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
     for byte in (header..bytes.len()).step_by(5) {

@@ -1,9 +1,9 @@
-// The same question for the command line.
+// The command line that gives the same answer as the page.
 import { button, copy, h } from "./dom.js";
 import { quote } from "./format.js";
 /** @typedef {import("./state.js").Model} Model */
 
-/** The model as an argument. @param {Model} model */
+/** The model as an argument of a command. @param {Model} model */
 export function modelArgument(model) {
   if ("preset" in model) return quote(model.preset);
   if ("config" in model) return "config.json";
@@ -11,7 +11,7 @@ export function modelArgument(model) {
   return quote(model.stack.text);
 }
 
-/** @param {Record<string, string | number | null | undefined>} options */
+/** Options as flags; empty ones are left out. @param {Record<string, string | number | null | undefined>} options */
 export function flags(options) {
   return Object.entries(options)
     .filter(([, value]) => value !== null && value !== undefined && value !== "")
@@ -19,13 +19,13 @@ export function flags(options) {
     .join("");
 }
 
-/** Sizes of a stack as options. @param {import("./state.js").StackInput} stack */
+/** Sizes of a stack as flags. @param {import("./state.js").StackInput} stack */
 export function sizeFlags({ heads, head_dim, kv_heads, width, bits }) {
   return flags({ heads, head_dim, kv_heads, width, bits });
 }
 
 /**
- * The audit of a model with edits. Stacks have their own command, which takes no edits: their edited form is a stack too.
+ * The command for the audit of a model with edits. For a stack it is `rung capacity`, which takes no edits, so the edited stack is given.
  * @param {Model} model @param {string} edits @param {{ context: number, kv_dtype: string, state_dtype: string }} storage @param {string} [editedStack]
  */
 export function auditCommand(model, edits, storage, editedStack) {
@@ -38,7 +38,7 @@ export function commandButton(command) {
   return button("Copy as CLI command", () => copy(command(), "Command"), { class: "quiet", title: "The same question for the program rung" });
 }
 
-/** A command to read and copy. @param {string} command */
+/** A command with a button that copies it. @param {string} command */
 export function commandLine(command) {
   return h("p", { class: "command" }, h("code", {}, command), " ", button("Copy", () => copy(command, "Command"), { class: "quiet", "aria-label": `Copy command ${command}` }));
 }

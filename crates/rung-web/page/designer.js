@@ -1,4 +1,4 @@
-// The designer: change layers and sizes, and see at once what the stack composes and costs.
+// The designer: edits layers and sizes and shows at once the stack's rungs and costs.
 import { button, copy, h, labelled, select, show } from "./dom.js";
 import { Searcher, ask } from "./engine.js";
 import { tokens } from "./format.js";
@@ -14,8 +14,8 @@ import { planner } from "./planner.js";
 export const title = "Designer";
 
 const DTYPES = ["bf16", "fp16", "fp32", "fp8", "int8", "int4"];
-/** The contexts of the slider, as powers of two. */
-const CONTEXTS = { from: 10, to: 22 };
+/** Base-2 logarithms of the slider's contexts. */
+const LOG2_CONTEXTS = { from: 10, to: 22 };
 
 /** @param {HTMLElement} root @param {Record<string, string>} values */
 export async function render(root, values) {
@@ -24,14 +24,14 @@ export async function render(root, values) {
   let model = (await modelFromLink(values)) ?? { preset: "qwen3.5-9b" };
   const storage = { context: Number(values.context) || 131072, kv_dtype: values.kv_dtype ?? "bf16", state_dtype: values.state_dtype ?? "" };
   /** @type {any} */
-  let base = await question("");
+  let base = await askDesign("");
   let edits = Edits.parse(values.edits ?? "", base.before.strip);
-  /** Designs so far, and which of them is shown. */
-  let past = [edits.toString()];
-  let at = 0;
+  /** The edits of all designs so far; `undoIndex` is the index of the current one. */
+  let undoList = [edits.toString()];
+  let undoIndex = 0;
   let brush = "flip";
   const search = new Searcher();
-  const plan = planner(known, values, () => void address());
+  const plan = planner(known, values, () => void updateAddress());
 
   const name = h("h1", {});
   const source = h("p", { class: "source" });
@@ -42,14 +42,15 @@ export async function render(root, values) {
   const undo = button("Undo", () => void step(-1), { id: "undo", title: "Ctrl+Z" });
   const redo = button("Redo", () => void step(1), { id: "redo", title: "Ctrl+Shift+Z" });
 
-  /** @param {string} text */
-  function question(text) {
+  /** The model's figures with some edits. @param {string} text */
+  function askDesign(text) {
     return ask({ ask: "design", model, edits: text, context: storage.context, kv_dtype: storage.kv_dtype, state_dtype: storage.state_dtype || null, certify: 0 }, fileOf(model));
   }
 
-  async function address() {
+  /** Writes the design into the page's address. */
+  async function updateAddress() {
     const link = await modelToLink(model);
-    // Too large for a link: then it holds the stack that was read, with every number.
+    // A config that is too large for a link is replaced by its stack with all sizes.
     const inLink = link ?? (latest?.explicit_stack ? { model: `stack:${latest.explicit_stack}`, width: latest.after.width ?? undefined } : {});
     const { context, kv_dtype, state_dtype } = storage;
     history.replaceState(null, "", write("designer", {
@@ -62,7 +63,7 @@ export async function render(root, values) {
   let latest = null;
   async function draw() {
     const text = edits.toString();
-    const answer = await question(text).catch((error) => ({ error }));
+    const answer = await askDesign(text).catch((error) => ({ error }));
     if (answer.error) {
       problem.textContent = answer.error.message;
       problem.hidden = false;
@@ -73,18 +74,18 @@ export async function render(root, values) {
     const { before, after } = answer;
     name.textContent = modelName(model);
     source.textContent = [after.source, after.stack].filter(Boolean).join(" — ");
-    undo.disabled = at === 0;
-    redo.disabled = at === past.length - 1;
+    undo.disabled = undoIndex === 0;
+    redo.disabled = undoIndex === undoList.length - 1;
     drawStrip(before, after);
     drawSizes(answer);
-    const known = after.rungs !== null;
+    const layersKnown = after.rungs !== null;
     const map = hopMapPanel(answer, search, { model, edits: text }, fileOf(model));
     show(panels,
-      rungsPanel(answer), differencePanel(answer, edits.toString()), known && map,
+      rungsPanel(answer), differencePanel(answer, edits.toString()), layersKnown && map,
       after.cache_bytes !== null && curvePanel(answer, storage.context), after.cache_bytes !== null && plan.panel({ model, edits: text, context: storage.context }, answer),
       after.mixers !== null && workPanel(answer), reading(answer));
-    // The address follows once the browser has drawn.
-    setTimeout(() => void address());
+    // The address is updated after the browser has drawn.
+    setTimeout(() => void updateAddress());
   }
 
   /** @type {ReturnType<typeof editor> | null} */
@@ -107,30 +108,31 @@ export async function render(root, values) {
   }
 
   /** @type {{ key: string, panel: Element } | null} */
-  let read = null;
-  /** How the config was read: the same panel as long as it says the same. @param {any} answer */
+  let lastReading = null;
+  /** The panel on how the config was read; reused while its content does not change. @param {any} answer */
   function reading(answer) {
     const key = JSON.stringify([model, answer.after.unknown, answer.after.assumed]);
-    if (read?.key !== key) read = { key, panel: readingPanel(answer, model) };
-    return read.panel;
+    if (lastReading?.key !== key) lastReading = { key, panel: readingPanel(answer, model) };
+    return lastReading.panel;
   }
 
-  /** What painting a layer makes of it. @param {string} first the layer where the stroke began */
+  /** The kind that painting gives a layer. @param {string} first letter of the layer where the stroke began */
   function kindFor(first) {
     return brush === "flip" ? edits.flipped(first) : brush;
   }
 
+  /** Adds the edits to the undo list and redraws. */
   async function commit() {
-    past = [...past.slice(0, at + 1), edits.toString()];
-    at = past.length - 1;
+    undoList = [...undoList.slice(0, undoIndex + 1), edits.toString()];
+    undoIndex = undoList.length - 1;
     await draw();
   }
 
-  /** @param {number} by */
+  /** Undoes (-1) or redoes (1) an edit. @param {number} by */
   async function step(by) {
-    if (at + by < 0 || at + by >= past.length) return;
-    at += by;
-    edits = Edits.parse(past[at], base.before.strip);
+    if (undoIndex + by < 0 || undoIndex + by >= undoList.length) return;
+    undoIndex += by;
+    edits = Edits.parse(undoList[undoIndex], base.before.strip);
     await draw();
   }
 
@@ -140,50 +142,50 @@ export async function render(root, values) {
     const key = JSON.stringify([answer.sizes, storage, answer.after.state_dtype]);
     if (key === sizes.dataset.shown) return;
     sizes.dataset.shown = key;
-    const slider = (/** @type {string} */ label, /** @type {string} */ key, /** @type {number} */ value, /** @type {number[]} */ steps) => {
-      const choices = [...new Set([...steps, value])].sort((a, b) => a - b);
+    const slider = (/** @type {string} */ label, /** @type {string} */ key, /** @type {number} */ value, /** @type {number[]} */ presetValues) => {
+      const choices = [...new Set([...presetValues, value])].sort((a, b) => a - b);
       const output = h("output", {}, value);
       const input = h("input", { type: "range", min: 0, max: choices.length - 1, step: 1, value: choices.indexOf(value), "aria-valuetext": value, oninput: () => {
-        const chosen = choices[Number(input.value)];
-        output.textContent = String(chosen);
-        input.setAttribute("aria-valuetext", String(chosen));
-        edits.resize(key, chosen);
+        const size = choices[Number(input.value)];
+        output.textContent = String(size);
+        input.setAttribute("aria-valuetext", String(size));
+        edits.resize(key, size);
         void draw();
       }, onchange: () => void commit() });
       return labelled(label, h("span", { class: "slider" }, input, output));
     };
-    const context = h("input", { type: "range", id: "context", min: CONTEXTS.from, max: CONTEXTS.to, step: 1, value: Math.log2(storage.context), "aria-valuetext": `${tokens(storage.context)} tokens`, oninput: () => {
+    const context = h("input", { type: "range", id: "context", min: LOG2_CONTEXTS.from, max: LOG2_CONTEXTS.to, step: 1, value: Math.log2(storage.context), "aria-valuetext": `${tokens(storage.context)} tokens`, oninput: () => {
       storage.context = 2 ** Number(context.value);
       contextText.textContent = tokens(storage.context);
       context.setAttribute("aria-valuetext", `${tokens(storage.context)} tokens`);
       void draw();
     } });
     const contextText = h("output", {}, tokens(storage.context));
-    const found = answer.sizes;
+    const headSizes = answer.sizes;
     show(sizes,
       labelled("Context", h("span", { class: "slider" }, context, contextText)),
-      found && [
-        slider("Heads", "heads", found.heads, [4, 8, 12, 16, 24, 32, 40, 48, 64, 96, 128]),
-        slider("Key/value heads", "kv-heads", found.kv_heads, [1, 2, 4, 8, 16, 32].filter((n) => n <= found.heads)),
-        slider("Head width", "head-dim", found.head_dim, [32, 64, 80, 96, 128, 192, 256, 512]),
+      headSizes && [
+        slider("Heads", "heads", headSizes.heads, [4, 8, 12, 16, 24, 32, 40, 48, 64, 96, 128]),
+        slider("Key/value heads", "kv-heads", headSizes.kv_heads, [1, 2, 4, 8, 16, 32].filter((n) => n <= headSizes.heads)),
+        slider("Head width", "head-dim", headSizes.head_dim, [32, 64, 80, 96, 128, 192, 256, 512]),
       ],
       labelled("Keys and values in", select(storage.kv_dtype, DTYPES, (value) => { storage.kv_dtype = value; void draw(); }, { id: "kv_dtype" })),
-      labelled("Recurrent state in", select(storage.state_dtype, [["", `as the model (${answer.after.state_dtype})`], ...DTYPES.map((one) => /** @type {[string, string]} */ ([one, one]))], (value) => { storage.state_dtype = value; void draw(); })));
+      labelled("Recurrent state in", select(storage.state_dtype, [["", `as the model (${answer.after.state_dtype})`], ...DTYPES.map((dtype) => /** @type {[string, string]} */ ([dtype, dtype]))], (value) => { storage.state_dtype = value; void draw(); })));
   }
 
-  /** @param {Model} chosen */
-  async function choose(chosen) {
-    const before = model;
-    model = chosen;
+  /** Starts a design from another model. @param {Model} newModel */
+  async function choose(newModel) {
+    const previous = model;
+    model = newModel;
     try {
-      base = await question("");
+      base = await askDesign("");
     } catch (error) {
-      model = before;
+      model = previous;
       throw error;
     }
     edits = Edits.parse("", base.before.strip);
-    past = [""];
-    at = 0;
+    undoList = [""];
+    undoIndex = 0;
     await draw();
   }
 
@@ -191,45 +193,45 @@ export async function render(root, values) {
   const brushes = [["flip", "Flip full / not full"], ["full", "Full"], ["recurrent", "Recurrent"], ["window", "Window"], ["none", "None"], ["original", "As it was"]];
   const palette = h("fieldset", { class: "palette" }, h("legend", {}, "Click or drag paints"),
     brushes.map(([key, text]) => h("label", {}, h("input", { type: "radio", name: "brush", value: key, checked: key === brush, onchange: () => { brush = key; } }), h("span", {}, text))));
-  const change = (/** @type {string} */ text, /** @type {() => void} */ act, /** @type {Record<string, any>} */ attributes = {}) => button(text, () => { act(); void commit(); }, attributes);
+  const editButton = (/** @type {string} */ text, /** @type {() => void} */ edit, /** @type {Record<string, any>} */ attributes = {}) => button(text, () => { edit(); void commit(); }, attributes);
   const every = h("input", { type: "number", min: 1, max: 128, value: 4, id: "every", "aria-label": "Every k-th layer" });
   const tools = h("div", { class: "row tools" },
-    h("span", { class: "joined" }, change("Every", () => edits.rhythm(`every=${Math.max(1, Math.min(base.before.strip.length, Number(every.value) || 1))}`), { id: "apply-every" }), every, h("span", {}, "-th full")),
-    change("First full", () => edits.set(edits.first(), "full"), { id: "first-full" }), change("Last full", () => edits.set(edits.last(), "full"), { id: "last-full" }),
-    change("All full", () => edits.rhythm("all=full")), change("Reset", () => edits.clear(), { id: "reset" }), undo, redo);
+    h("span", { class: "joined" }, editButton("Every", () => edits.rhythm(`every=${Math.max(1, Math.min(base.before.strip.length, Number(every.value) || 1))}`), { id: "apply-every" }), every, h("span", {}, "-th full")),
+    editButton("First full", () => edits.set(edits.first(), "full"), { id: "first-full" }), editButton("Last full", () => edits.set(edits.last(), "full"), { id: "last-full" }),
+    editButton("All full", () => edits.rhythm("all=full")), editButton("Reset", () => edits.clear(), { id: "reset" }), undo, redo);
 
-  const keys = (/** @type {KeyboardEvent} */ event) => {
+  const onKey = (/** @type {KeyboardEvent} */ event) => {
     const typing = event.target instanceof HTMLInputElement && event.target.type !== "range" && event.target.type !== "radio" || event.target instanceof HTMLTextAreaElement;
     if (typing || !(event.ctrlKey || event.metaKey)) return;
     if (event.key.toLowerCase() === "z") { event.preventDefault(); void step(event.shiftKey ? 1 : -1); }
     if (event.key.toLowerCase() === "y") { event.preventDefault(); void step(1); }
   };
-  addEventListener("keydown", keys);
-  const stopDrops = dropTarget((file) => void start.attempt(() => readFile(file)));
+  addEventListener("keydown", onKey);
+  const removeDropTarget = dropTarget((file) => void start.attempt(() => readFile(file)));
 
   show(root,
     h("div", { class: "row spread heading" }, h("div", {}, name, source), h("div", { class: "row" },
-      button("Copy link", () => void address().then(() => copy(location.href, "Link")), { class: "quiet" }),
+      button("Copy link", () => void updateAddress().then(() => copy(location.href, "Link")), { class: "quiet" }),
       commandButton(() => auditCommand(model, edits.toString(), storage, latest?.explicit_stack)),
-      button("Add to compare", () => void compareWith(), { class: "quiet", id: "add-compare" }))),
+      button("Add to compare", () => void addToCompare(), { class: "quiet", id: "add-compare" }))),
     start.element,
     h("section", { class: "panel layers", "aria-label": "Layers" }, h("div", { class: "row spread" }, palette, tools), stripBox, problem, sizes),
     panels);
   await draw();
 
-  async function compareWith() {
+  async function addToCompare() {
     const link = await modelToLink(model);
     if (!link || "config" in model) return copy(location.href, "This model is too large for a comparison's link; its own link was");
-    const one = "preset" in model ? `preset:${model.preset}${edits.toString() ? `@${edits}` : ""}` : `stack:${latest.explicit_stack}`;
-    const kept = (sessionStorage.getItem("compare") ?? "").split("|").filter(Boolean).filter((other) => other !== one);
-    const list = [...kept, one].slice(-4);
+    const entry = "preset" in model ? `preset:${model.preset}${edits.toString() ? `@${edits}` : ""}` : `stack:${latest.explicit_stack}`;
+    const others = (sessionStorage.getItem("compare") ?? "").split("|").filter(Boolean).filter((other) => other !== entry);
+    const list = [...others, entry].slice(-4);
     sessionStorage.setItem("compare", list.join("|"));
     location.hash = write("compare", { models: list.join("|"), context: storage.context === 131072 ? "" : storage.context });
   }
 
   return () => {
-    removeEventListener("keydown", keys);
-    stopDrops();
+    removeEventListener("keydown", onKey);
+    removeDropTarget();
     search.stop();
   };
 }

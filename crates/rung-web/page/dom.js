@@ -1,9 +1,9 @@
-// Elements without markup: text is always text, so nothing that a config says can become part of the page.
+// Builds elements without parsing HTML: strings become text nodes, so that nothing in a config can inject markup.
 
 /** @typedef {Node | string | number | null | undefined | false} Child */
 
 /**
- * Makes an element. Attributes that start with `on` are listeners; `class`, `aria-*` and so on are attributes; null leaves one out.
+ * Creates an element. Attributes that start with `on` are listeners; `class`, `aria-*` and so on are attributes; null omits an attribute.
  * @param {string} tag
  * @param {Record<string, any>} [attributes]
  * @param {...(Child | Child[])} children
@@ -14,7 +14,7 @@ export function h(tag, attributes = {}, ...children) {
 }
 
 /**
- * The same for SVG.
+ * Creates an SVG element.
  * @param {string} tag
  * @param {Record<string, any>} [attributes]
  * @param {...(Child | Child[])} children
@@ -44,7 +44,7 @@ function append(element, children) {
   }
 }
 
-/** Replaces what an element holds. @param {Element} element @param {...(Child | Child[])} children */
+/** Replaces an element's children. @param {Element} element @param {...(Child | Child[])} children */
 export function show(element, ...children) {
   element.replaceChildren();
   append(element, children);
@@ -75,7 +75,7 @@ export function button(text, click, attributes = {}) {
   return h("button", { type: "button", ...attributes, onclick: click }, text);
 }
 
-/** Tells everybody, screen readers included. @param {string} message */
+/** Shows a message for a moment; screen readers announce it. @param {string} message */
 export function announce(message) {
   const status = /** @type {HTMLElement} */ (document.getElementById("status"));
   status.textContent = message;
@@ -85,8 +85,8 @@ export function announce(message) {
 }
 announce.timer = 0;
 
-/** Copies text. @param {string} text @param {string} what */
-export async function copy(text, what) {
+/** Copies text to the clipboard. @param {string} text @param {string} description */
+export async function copy(text, description) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
@@ -96,10 +96,10 @@ export async function copy(text, what) {
     document.execCommand("copy");
     area.remove();
   }
-  announce(`${what} copied`);
+  announce(`${description} copied`);
 }
 
-/** Hands a file to the user. @param {string} name @param {Blob} blob */
+/** Downloads a file. @param {string} name @param {Blob} blob */
 export function download(name, blob) {
   const link = h("a", { href: URL.createObjectURL(blob), download: name });
   document.body.append(link);

@@ -1,13 +1,13 @@
-// Edits of a design, in the grammar of `rung audit --what-if`: one rhythm for all layers, then single layers, then sizes.
+// Edits of a design, in the grammar of `rung audit --what-if`: one pattern for all layers, then single layers, then sizes.
 
-const KIND_OF = /** @type {Record<string, string>} */ ({ F: "full", r: "recurrent", W: "window", ".": "none" });
-const LETTER_OF = /** @type {Record<string, string>} */ ({ full: "F", recurrent: "r", window: "W", none: "." });
+const KIND_OF_LETTER = /** @type {Record<string, string>} */ ({ F: "full", r: "recurrent", W: "window", ".": "none" });
+const LETTER_OF_KIND = /** @type {Record<string, string>} */ ({ full: "F", recurrent: "r", window: "W", none: "." });
 
 export class Edits {
-  /** @param {string} base the strip of the model as it is */
+  /** @param {string} base layer letters of the model without edits */
   constructor(base) {
     this.base = base;
-    /** `every=4`, `ratio=5:1` or `all=full`; empty for none. */
+    /** The pattern for all layers: `every=4`, `ratio=5:1` or `all=full`; empty for none. */
     this.all = "";
     /** @type {Map<number, string>} */
     this.layers = new Map();
@@ -15,7 +15,7 @@ export class Edits {
     this.sizes = new Map();
   }
 
-  /** Reads edits; what is not understood is left to the Rust side, which refuses it in words. @param {string} text @param {string} base */
+  /** Parses edits; the Rust code reports those that are not understood. @param {string} text @param {string} base */
   static parse(text, base) {
     const edits = new Edits(base);
     for (const edit of text.split(",").map((part) => part.trim()).filter(Boolean)) {
@@ -31,7 +31,7 @@ export class Edits {
     return edits;
   }
 
-  /** @param {number} index */
+  /** Whether a layer has a mixer. @param {number} index */
   mixes(index) {
     return this.base[index] !== ".";
   }
@@ -44,22 +44,22 @@ export class Edits {
     return [...this.base].findLastIndex((letter) => letter !== ".");
   }
 
-  /** What flipping a layer makes of it. @param {string} letter */
+  /** The kind that a layer gets when it is flipped. @param {string} letter */
   flipped(letter) {
     if (!["F", "S", "P"].includes(letter)) return "full";
     return this.base.includes("r") || !this.base.includes("W") ? "recurrent" : "window";
   }
 
-  /** The letter that a kind shows; that of the model itself for `original`. @param {number} index @param {string} kind */
+  /** The letter of a kind; for `original` the letter that the model has there. @param {number} index @param {string} kind */
   letter(index, kind) {
-    return kind === "original" ? this.base[index] : LETTER_OF[kind];
+    return kind === "original" ? this.base[index] : LETTER_OF_KIND[kind];
   }
 
   /** @param {number} index @param {string} kind */
   set(index, kind) {
     if (index < 0) return;
-    if (kind === "original" && this.all && KIND_OF[this.base[index]]) this.layers.set(index, KIND_OF[this.base[index]]);
-    else if (kind === "original" || (!this.all && LETTER_OF[kind] === this.base[index])) this.layers.delete(index);
+    if (kind === "original" && this.all && KIND_OF_LETTER[this.base[index]]) this.layers.set(index, KIND_OF_LETTER[this.base[index]]);
+    else if (kind === "original" || (!this.all && LETTER_OF_KIND[kind] === this.base[index])) this.layers.delete(index);
     else this.layers.set(index, kind);
   }
 
@@ -68,7 +68,7 @@ export class Edits {
     for (let index = from; index <= to; index++) this.set(index, kind);
   }
 
-  /** A rhythm decides every layer, so single ones before it are gone. @param {string} edit */
+  /** Sets the pattern for all layers, which replaces earlier edits of single layers. @param {string} edit */
   rhythm(edit) {
     this.all = edit;
     this.layers.clear();
@@ -85,16 +85,16 @@ export class Edits {
     this.sizes.clear();
   }
 
-  /** The shortest text: neighbours alike become a range. */
+  /** The edits as text; adjacent layers of one kind become a range. */
   toString() {
     const parts = this.all ? [this.all] : [];
     const sorted = [...this.layers].sort((a, b) => a[0] - b[0]);
-    for (let at = 0; at < sorted.length;) {
-      let end = at;
-      while (end + 1 < sorted.length && sorted[end + 1][0] === sorted[end][0] + 1 && sorted[end + 1][1] === sorted[at][1]) end++;
-      const [from, to] = [sorted[at][0], sorted[end][0]];
-      parts.push(`${from === to ? from : `${from}-${to}`}=${sorted[at][1]}`);
-      at = end + 1;
+    for (let start = 0; start < sorted.length;) {
+      let end = start;
+      while (end + 1 < sorted.length && sorted[end + 1][0] === sorted[end][0] + 1 && sorted[end + 1][1] === sorted[start][1]) end++;
+      const [from, to] = [sorted[start][0], sorted[end][0]];
+      parts.push(`${from === to ? from : `${from}-${to}`}=${sorted[start][1]}`);
+      start = end + 1;
     }
     for (const [key, value] of this.sizes) parts.push(`${key}=${value}`);
     return parts.join(",");

@@ -1,13 +1,13 @@
-// Asks the Rust code: WebAssembly in a folder of static files, POST /api under `rung serve`. Same questions, same answers.
+// Sends requests to the Rust code: to WebAssembly on a static site, to POST /api under `rung serve`. Both give the same answers.
 
-/** A question that was refused; the message is for people. */
+/** A request that failed; the message is shown to the user. */
 export class Refusal extends Error {}
 
-// A worker has no document; its address says how to ask.
-const api = typeof document === "undefined" ? new URLSearchParams(globalThis.location?.search).get("engine") : document.documentElement.dataset.engine;
+// A worker has no document; its address says which engine to use.
+const engine = typeof document === "undefined" ? new URLSearchParams(globalThis.location?.search).get("engine") : document.documentElement.dataset.engine;
 
 /** @type {Map<string, Promise<WebAssembly.Module>>} */
-const compiled = new Map();
+const modules = new Map();
 /** @type {Map<string, any>} */
 const instances = new Map();
 
@@ -21,8 +21,8 @@ async function compile(name) {
 /** @param {string} name */
 async function load(name) {
   if (instances.has(name)) return instances.get(name);
-  if (!compiled.has(name)) compiled.set(name, compile(name));
-  const { exports } = await WebAssembly.instantiate(/** @type {WebAssembly.Module} */ (await compiled.get(name)), {});
+  if (!modules.has(name)) modules.set(name, compile(name));
+  const { exports } = await WebAssembly.instantiate(/** @type {WebAssembly.Module} */ (await modules.get(name)), {});
   instances.set(name, exports);
   return exports;
 }
@@ -35,8 +35,8 @@ async function load(name) {
  */
 export function call(wasm, request, file) {
   const length = request.length + (file ? 1 + file.length : 0);
-  const at = wasm.input(length);
-  const memory = new Uint8Array(wasm.memory.buffer, at, length);
+  const address = wasm.input(length);
+  const memory = new Uint8Array(wasm.memory.buffer, address, length);
   memory.set(request);
   if (file) memory.set(file, request.length + 1);
   const failed = wasm.run() !== 0;
@@ -45,21 +45,21 @@ export function call(wasm, request, file) {
 }
 
 /**
- * Asks; the answer is the program's text.
+ * Sends a request and returns the answer as text.
  * @param {any} request
  * @param {Uint8Array | null} [file]
  * @returns {Promise<string>}
  */
 export async function askText(request, file = null) {
   const body = new TextEncoder().encode(JSON.stringify(request));
-  if (api === "api") {
+  if (engine === "api") {
     const parts = file ? [body, new Uint8Array(1), file] : [body];
     const response = await fetch("api", { method: "POST", headers: { "content-type": "application/octet-stream" }, body: new Blob(/** @type {any} */ (parts)) });
     const text = await response.text();
     if (!response.ok) throw new Refusal(text.trim());
     return text;
   }
-  // Forward passes bring tensors along: a module of their own, loaded when first needed.
+  // Forward passes need the tensor code: a module of their own, loaded on first use.
   const name = request.ask === "pass" ? "pass.wasm" : "rung.wasm";
   const wasm = await load(name);
   try {
@@ -68,68 +68,68 @@ export async function askText(request, file = null) {
     return text;
   } catch (error) {
     if (error instanceof Refusal) throw error;
-    // A trap leaves the instance in an unknown state: the next question gets a new one.
+    // A trap leaves the instance in an unknown state: the next request gets a new one.
     instances.delete(name);
     throw new Refusal(`the question could not be answered (${error instanceof Error ? error.message : error})`);
   }
 }
 
-/** Asks; the answer is parsed. @param {any} request @param {Uint8Array | null} [file] @returns {Promise<any>} */
+/** Sends a request and parses the answer. @param {any} request @param {Uint8Array | null} [file] @returns {Promise<any>} */
 export async function ask(request, file = null) {
   return JSON.parse(await askText(request, file));
 }
 
-/** A worker that searches; a new search ends the old one. */
+/** Runs searches in a worker; they can be stopped. */
 export class Searcher {
   constructor() {
     /** @type {Worker | null} */
     this.worker = null;
-    this.next = 0;
-    /** @type {Map<number, {resolve: (value: any) => void, reject: (error: any) => void, working: boolean}>} */
-    this.waiting = new Map();
+    this.nextId = 0;
+    /** @type {Map<number, {resolve: (value: any) => void, reject: (error: any) => void, inWorker: boolean}>} */
+    this.pending = new Map();
   }
 
-  /** Ends what is under way. A worker without work is kept, as starting one is dear. */
+  /** Cancels all pending requests. An idle worker is kept, because starting one is slow. */
   stop() {
-    if ([...this.waiting.values()].some(({ working }) => working)) {
+    if ([...this.pending.values()].some(({ inWorker }) => inWorker)) {
       this.worker?.terminate();
       this.worker = null;
     }
-    for (const { reject } of this.waiting.values()) reject(new Stopped());
-    this.waiting.clear();
+    for (const { reject } of this.pending.values()) reject(new Stopped());
+    this.pending.clear();
   }
 
-  /** Waits, unless it is stopped. @param {number} milliseconds @returns {Promise<void>} */
+  /** Waits; rejects if the searcher is stopped meanwhile. @param {number} milliseconds @returns {Promise<void>} */
   pause(milliseconds) {
-    const id = this.next++;
+    const id = this.nextId++;
     return new Promise((resolve, reject) => {
-      this.waiting.set(id, { resolve: () => resolve(), reject, working: false });
-      setTimeout(() => this.waiting.delete(id) && resolve(), milliseconds);
+      this.pending.set(id, { resolve: () => resolve(), reject, inWorker: false });
+      setTimeout(() => this.pending.delete(id) && resolve(), milliseconds);
     });
   }
 
   /** @param {any} request @param {Uint8Array | null} [file] @returns {Promise<any>} */
   ask(request, file = null) {
     if (!this.worker) {
-      this.worker = new Worker(new URL(`worker.js?engine=${api}`, import.meta.url), { type: "module" });
+      this.worker = new Worker(new URL(`worker.js?engine=${engine}`, import.meta.url), { type: "module" });
       this.worker.onmessage = ({ data }) => {
-        const waiting = this.waiting.get(data.id);
-        this.waiting.delete(data.id);
-        if (data.error !== undefined) waiting?.reject(new Refusal(data.error));
-        else waiting?.resolve(data.answer);
+        const pending = this.pending.get(data.id);
+        this.pending.delete(data.id);
+        if (data.error !== undefined) pending?.reject(new Refusal(data.error));
+        else pending?.resolve(data.answer);
       };
       this.worker.onerror = (event) => {
-        for (const { reject } of this.waiting.values()) reject(new Refusal(event.message || "the search could not be started"));
-        this.waiting.clear();
+        for (const { reject } of this.pending.values()) reject(new Refusal(event.message || "the search could not be started"));
+        this.pending.clear();
       };
     }
-    const id = this.next++;
+    const id = this.nextId++;
     return new Promise((resolve, reject) => {
-      this.waiting.set(id, { resolve, reject, working: true });
+      this.pending.set(id, { resolve, reject, inWorker: true });
       this.worker?.postMessage({ id, request, file });
     });
   }
 }
 
-/** A search that a newer one replaced. */
+/** The error of a search that was stopped. */
 export class Stopped extends Error {}

@@ -1,15 +1,15 @@
-// Numbers for people, by the same rules as the program's reports.
+// Formats numbers as the program's reports do.
 
-// Kept, as making one takes longer than all that it is used for.
+// Created once, because creating a formatter is slow.
 const THOUSANDS = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
-/** Thousands separated. @param {number | null | undefined} number */
+/** A whole number with commas between thousands. @param {number | null | undefined} number */
 export function commas(number) {
   return number === null || number === undefined ? "unknown" : THOUSANDS.format(Math.round(number));
 }
 
-/** @param {number} value @param {number} base @param {string[]} units */
-function scaled(value, base, units) {
+/** A number with three digits and the largest unit that fits. @param {number} value @param {number} base @param {string[]} units */
+function withUnit(value, base, units) {
   let unit = 0;
   while (Math.abs(value) >= base && unit + 1 < units.length) {
     value /= base;
@@ -22,12 +22,12 @@ function scaled(value, base, units) {
 /** Bytes with a binary unit. @param {number | null | undefined} number */
 export function bytes(number) {
   if (number === null || number === undefined) return "unknown";
-  return scaled(number, 1024, [" B", " KiB", " MiB", " GiB", " TiB", " PiB"]);
+  return withUnit(number, 1024, [" B", " KiB", " MiB", " GiB", " TiB", " PiB"]);
 }
 
 /** Counts with a decimal prefix. @param {number | null | undefined} number */
 export function counts(number) {
-  return number === null || number === undefined ? "unknown" : scaled(number, 1000, ["", "K", "M", "G", "T", "P", "E"]);
+  return number === null || number === undefined ? "unknown" : withUnit(number, 1000, ["", "K", "M", "G", "T", "P", "E"]);
 }
 
 /** Tokens with a binary prefix, as in 128k. @param {number} number */
@@ -45,29 +45,29 @@ export function against(value, other) {
   return value < other ? `${(other / value).toFixed(1)}× less` : `${(value / other).toFixed(1)}× more`;
 }
 
-/** A change with its sign. @param {number} change @param {(n: number) => string} [as] */
-export function signed(change, as = commas) {
-  return change === 0 ? "±0" : `${change > 0 ? "+" : "−"}${as(Math.abs(change))}`;
+/** A change with its sign. @param {number} change @param {(n: number) => string} [format] */
+export function signed(change, format = commas) {
+  return change === 0 ? "±0" : `${change > 0 ? "+" : "−"}${format(Math.abs(change))}`;
 }
 
-/** "1 hop", "2 hops". @param {number} count @param {string} word */
-export function plural(count, word) {
-  return `${commas(count)} ${word}${count === 1 ? "" : "s"}`;
+/** "1 hop", "2 hops". @param {number} count @param {string} noun */
+export function plural(count, noun) {
+  return `${commas(count)} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-/** A power of two with its exponent as text. @param {number} log2 */
+/** Two to a power as text: the number, or `2^x` from 2^20 on. @param {number} log2 */
 export function power(log2) {
   if (log2 < 20) return commas(2 ** log2);
   return `2^${log2.toFixed(log2 < 100 ? 1 : 0)}`;
 }
 
-/** Rungs as the audit says them. @param {number | null} most @param {number | null} least */
-export function rungs(most, least) {
-  if (most === null || most === undefined) return "?";
-  return least === null || least === undefined || least === most ? String(most) : `${least}–${most}`;
+/** Rungs: one number, or a range where only bounds are known. @param {number | null} atMost @param {number | null} atLeast */
+export function rungs(atMost, atLeast) {
+  if (atMost === null || atMost === undefined) return "?";
+  return atLeast === null || atLeast === undefined || atLeast === atMost ? String(atMost) : `${atLeast}–${atMost}`;
 }
 
-/** Quotes a word for a POSIX shell where it needs it. @param {string | number} word */
+/** Quotes a word for a POSIX shell if necessary. @param {string | number} word */
 export function quote(word) {
   const text = String(word);
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;

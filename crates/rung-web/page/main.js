@@ -1,4 +1,4 @@
-// The frame: navigation, theme, the view that the address names.
+// Navigation, theme, and the view that the address names.
 import { announce, button, copy, h, show } from "./dom.js";
 import { read } from "./state.js";
 import * as gallery from "./gallery.js";
@@ -14,58 +14,60 @@ const views = { gallery, designer, compare, certificate, pass, learn, runs };
 const root = /** @type {HTMLElement} */ (document.getElementById("view"));
 const nav = /** @type {HTMLElement} */ (document.querySelector("nav"));
 /** @type {void | (() => void)} */
-let leave;
-let visit = 0;
+let leaveView;
+let visits = 0;
 
-function theme() {
+/** Applies the stored theme and makes the button switch it. */
+function setUpTheme() {
   const stored = localStorage.getItem("theme");
   if (stored) document.documentElement.dataset.theme = stored;
   document.getElementById("theme")?.addEventListener("click", () => {
-    const dark = document.documentElement.dataset.theme
+    const isDark = document.documentElement.dataset.theme
       ? document.documentElement.dataset.theme === "dark"
       : matchMedia("(prefers-color-scheme: dark)").matches;
-    document.documentElement.dataset.theme = dark ? "light" : "dark";
+    document.documentElement.dataset.theme = isDark ? "light" : "dark";
     localStorage.setItem("theme", document.documentElement.dataset.theme);
   });
 }
 
-function navigation() {
+function drawNavigation() {
   const names = Object.keys(views).filter((name) => name !== "runs" || document.documentElement.dataset.runs === "yes");
   show(nav, names.map((name) => h("a", { href: `#/1/${name}`, "data-view": name }, views[name].title)),
     button("Copy link", () => void copy(location.href, "Link"), { id: "copy-link", class: "quiet" }));
 }
 
-async function go() {
-  const here = ++visit;
-  const place = read(location.hash);
-  if (typeof leave === "function") leave();
-  leave = undefined;
+/** Shows the view of the current address. */
+async function showView() {
+  const visit = ++visits;
+  const address = read(location.hash);
+  if (typeof leaveView === "function") leaveView();
+  leaveView = undefined;
   for (const link of nav.querySelectorAll("a")) {
-    if (link.dataset.view === place.view) link.setAttribute("aria-current", "page");
+    if (link.dataset.view === address.view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  const view = views[place.view];
+  const view = views[address.view];
   document.title = `${view.title} · Rung`;
-  const fresh = h("div", { class: `view ${place.view}` });
+  const container = h("div", { class: `view ${address.view}` });
   try {
-    const end = await view.render(fresh, place.values);
-    if (here !== visit) return typeof end === "function" ? end() : undefined;
-    leave = end;
+    const leave = await view.render(container, address.values);
+    if (visit !== visits) return typeof leave === "function" ? leave() : undefined;
+    leaveView = leave;
   } catch (error) {
-    show(fresh, h("h1", {}, view.title), h("p", { class: "problem", role: "alert" }, error instanceof Error ? error.message : String(error)));
+    show(container, h("h1", {}, view.title), h("p", { class: "problem", role: "alert" }, error instanceof Error ? error.message : String(error)));
   }
-  if (place.problem) fresh.prepend(h("p", { class: "problem", role: "alert" }, place.problem));
-  show(root, fresh);
-  document.documentElement.dataset.ready = place.view;
-  if (here === 1) performance.mark("first view");
+  if (address.problem) container.prepend(h("p", { class: "problem", role: "alert" }, address.problem));
+  show(root, container);
+  document.documentElement.dataset.ready = address.view;
+  if (visit === 1) performance.mark("first view");
 }
 
 if (new URLSearchParams(location.search).get("embed") === "1") document.documentElement.dataset.embed = "yes";
-theme();
-navigation();
+setUpTheme();
+drawNavigation();
 addEventListener("hashchange", () => {
   window.scrollTo(0, 0);
-  void go();
+  void showView();
 });
 addEventListener("unhandledrejection", (event) => announce(event.reason?.message ?? "something failed"));
-await go();
+await showView();

@@ -1,53 +1,53 @@
-// Where a design starts: a preset, a pasted config, a dropped file, or a stack in the stack grammar.
+// Chooses the model of a design: a preset, a pasted config, a dropped file, or a stack in the stack grammar.
 import { button, h, labelled, select, show } from "./dom.js";
 import { ask } from "./engine.js";
 /** @typedef {import("./state.js").Model} Model */
 
-/** Files that were dropped, by name: too large for a link, kept while the page is open. @type {Map<string, Uint8Array>} */
+/** Dropped files by name; they are too large for a link and kept while the page is open. @type {Map<string, Uint8Array>} */
 export const files = new Map();
 
-/** A GGUF header with a large vocabulary takes a few MB; tensors follow it and are not needed. */
-const HEADER = 32 << 20;
-/** No config is larger; the Rust side has its own limit. */
-const MOST_TEXT = 4 << 20;
+/** Bytes read of a GGUF file: a header with a large vocabulary takes a few MB. */
+const MAX_HEADER_BYTES = 32 << 20;
+/** Largest config in bytes; the Rust code has its own limit. */
+const MAX_TEXT = 4 << 20;
 
 /** @type {Promise<any> | null} */
-let known = null;
+let namesPromise = null;
 /** Names of presets, engines, GPUs and so on. @returns {Promise<any>} */
 export function names() {
-  known ??= ask({ ask: "names" });
-  return known;
+  namesPromise ??= ask({ ask: "names" });
+  return namesPromise;
 }
 
-/** The file that belongs to a model. @param {Model} model */
+/** The bytes of a model that is a file, else null. @param {Model} model */
 export function fileOf(model) {
   return "file" in model ? files.get(model.file.name) ?? null : null;
 }
 
 /** Reads a dropped file as a model. @param {File} file @returns {Promise<Model>} */
 export async function readFile(file) {
-  const start = new Uint8Array(await file.slice(0, 4).arrayBuffer());
-  if (String.fromCharCode(...start) === "GGUF") {
-    files.set(file.name, new Uint8Array(await file.slice(0, HEADER).arrayBuffer()));
+  const magic = new Uint8Array(await file.slice(0, 4).arrayBuffer());
+  if (String.fromCharCode(...magic) === "GGUF") {
+    files.set(file.name, new Uint8Array(await file.slice(0, MAX_HEADER_BYTES).arrayBuffer()));
     return { file: { name: file.name } };
   }
-  if (file.size > MOST_TEXT) throw new Error(`${file.name}: ${file.size} bytes are more than any config has (${MOST_TEXT})`);
+  if (file.size > MAX_TEXT) throw new Error(`${file.name}: ${file.size} bytes are more than any config has (${MAX_TEXT})`);
   return { config: { text: await file.text(), name: file.name } };
 }
 
 /**
- * The panel that chooses a start.
+ * The panel that chooses a model.
  * @param {Model} model
  * @param {(model: Model) => Promise<void>} choose
  */
 export async function chooser(model, choose) {
   const { presets } = await names();
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
-  /** @param {() => Promise<Model> | Model} make */
-  const attempt = async (make) => {
+  /** Chooses a model; an error is shown in the panel. @param {() => Promise<Model> | Model} getModel */
+  const attempt = async (getModel) => {
     problem.hidden = true;
     try {
-      await choose(await make());
+      await choose(await getModel());
     } catch (error) {
       problem.textContent = error instanceof Error ? error.message : String(error);
       problem.hidden = false;
@@ -61,7 +61,7 @@ export async function chooser(model, choose) {
     const input = h("input", { type: "file", id: "file", "aria-label": "A config.json or a GGUF file", onchange: () => input.files?.[0] && void attempt(() => readFile(input.files[0])) });
     return [area, h("div", { class: "row" },
       button("Read this config", () => void attempt(() => {
-        if (area.value.length > MOST_TEXT) throw new Error(`the text has ${area.value.length} characters; no config has more than ${MOST_TEXT}`);
+        if (area.value.length > MAX_TEXT) throw new Error(`the text has ${area.value.length} characters; no config has more than ${MAX_TEXT}`);
         return { config: { text: area.value, name: "config.json" } };
       }), { id: "read-config", class: "primary" }),
       h("label", { class: "file" }, "or a file: ", input)),
@@ -76,9 +76,9 @@ export async function chooser(model, choose) {
       labelled("Heads", inputs.heads), labelled("Head width", inputs.head_dim), labelled("Key/value heads", inputs.kv_heads), labelled("Model width", inputs.width)),
     h("div", { class: "row" }, button("Use this stack", () => void attempt(() => {
       /** @type {any} */
-      const made = { text: text.value };
-      for (const [name, input] of Object.entries(inputs)) if (input.value) made[name] = Number(input.value);
-      return { stack: made };
+      const stack = { text: text.value };
+      for (const [name, input] of Object.entries(inputs)) if (input.value) stack[name] = Number(input.value);
+      return { stack };
     }), { id: "use-stack", class: "primary" })),
     h("p", { class: "hint" }, "Layers first to last: ", h("code", {}, "full"), ", ", h("code", {}, "gdn"), ", ", h("code", {}, "mamba2"), ", ", h("code", {}, "window{size=4096}"), ", ", h("code", {}, "full+mamba2"), " side by side; ", h("code", {}, "(…)*8"), " repeats.")];
   };
@@ -93,13 +93,13 @@ export async function chooser(model, choose) {
   return { element: h("section", { class: "panel chooser", "aria-label": "Start" }, h("div", { class: "row" }, h("h2", {}, "Start from"), list), body, problem), attempt };
 }
 
-/** Lets a file be dropped anywhere. @param {(file: File) => void} take @returns {() => void} */
-export function dropTarget(take) {
+/** Accepts files dropped anywhere; returns a function that stops this. @param {(file: File) => void} onFile @returns {() => void} */
+export function dropTarget(onFile) {
   const over = (/** @type {DragEvent} */ event) => event.preventDefault();
   const drop = (/** @type {DragEvent} */ event) => {
     event.preventDefault();
     const file = event.dataTransfer?.files?.[0];
-    if (file) take(file);
+    if (file) onFile(file);
   };
   addEventListener("dragover", over);
   addEventListener("drop", drop);

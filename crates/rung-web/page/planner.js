@@ -1,4 +1,4 @@
-// The engine planner: what an engine allocates for this design, and what fits.
+// The engine planner: the memory that an engine allocates for this design, and the context and requests that fit.
 import { h, labelled, select, show } from "./dom.js";
 import { ask } from "./engine.js";
 import { bytes, commas, counts } from "./format.js";
@@ -17,10 +17,10 @@ const FORMATS = ["", "bf16", "fp16", "fp8", "q8_0", "q4_0"];
 export function planner(known, values, changed) {
   const state = { engine: values.engine ?? "vllm", on: values.on ?? "h100", tp: values.tp ?? "1", kv: values.plan_kv ?? "", weights: values.weights ?? "16bpw", requests: values.requests ?? "1" };
 
-  /** What belongs into a link. */
+  /** The settings that differ from the defaults, for a link. */
   function valuesForLink() {
-    const plain = /** @type {Record<string, string>} */ ({ engine: "vllm", on: "h100", tp: "1", kv: "", weights: "16bpw", requests: "1" });
-    return Object.fromEntries(Object.entries(state).filter(([name, value]) => value !== plain[name]).map(([name, value]) => [name === "kv" ? "plan_kv" : name, value]));
+    const defaults = /** @type {Record<string, string>} */ ({ engine: "vllm", on: "h100", tp: "1", kv: "", weights: "16bpw", requests: "1" });
+    return Object.fromEntries(Object.entries(state).filter(([name, value]) => value !== defaults[name]).map(([name, value]) => [name === "kv" ? "plan_kv" : name, value]));
   }
 
   /** @param {{ model: Model, edits: string, context: number }} design @param {any} answer */
@@ -32,7 +32,7 @@ export function planner(known, values, changed) {
     });
     const draw = async () => {
       try {
-        show(result, table(await ask(request(), fileOf(design.model))));
+        show(result, planTable(await ask(request(), fileOf(design.model))));
       } catch (error) {
         show(result, h("p", { class: "problem", role: "alert" }, error instanceof Error ? error.message : String(error)));
       }
@@ -50,10 +50,10 @@ export function planner(known, values, changed) {
     };
     return h("section", { class: "panel plan", "aria-label": "Engine planner" }, h("div", { class: "row spread" }, h("h2", {}, "Engine planner"), !("stack" in design.model) && commandButton(command)),
       h("div", { class: "row sizes" },
-        labelled("Engine", select(state.engine, known.engines.map((/** @type {any} */ one) => [one.name, `${one.name} ${one.version}`]), set("engine"), { id: "engine" })),
-        labelled("GPU", select(state.on, known.devices.map((/** @type {any} */ one) => [one.name, `${one.name} ${one.gib} GiB`]), set("on"), { id: "gpu" })),
+        labelled("Engine", select(state.engine, known.engines.map((/** @type {any} */ engine) => [engine.name, `${engine.name} ${engine.version}`]), set("engine"), { id: "engine" })),
+        labelled("GPU", select(state.on, known.devices.map((/** @type {any} */ device) => [device.name, `${device.name} ${device.gib} GiB`]), set("on"), { id: "gpu" })),
         labelled("Tensor parallel", select(state.tp, ["1", "2", "4", "8"], set("tp"), { id: "tp" })),
-        labelled("Keys and values", select(state.kv, FORMATS.map((one) => /** @type {[string, string]} */ ([one, one || "engine's default"])), set("kv"))),
+        labelled("Keys and values", select(state.kv, FORMATS.map((format) => /** @type {[string, string]} */ ([format, format || "engine's default"])), set("kv"))),
         labelled("Weights", input("weights", { type: "text", size: 8, id: "weights", title: "bytes such as 14GB, or bits per weight such as 4.5bpw" })),
         labelled("Requests", input("requests", { type: "number", min: 1, id: "requests" }))),
       h("p", { class: "muted" }, answer.parameters === null ? "The config does not give every size, so weights are not counted: give their bytes, such as 14GB."
@@ -64,8 +64,8 @@ export function planner(known, values, changed) {
   return { panel, values: valuesForLink };
 }
 
-/** @param {any} plan */
-function table(plan) {
+/** The figures, flags and assumptions of a plan. @param {any} plan */
+function planTable(plan) {
   /** @type {[string, number | null, (n: number) => string][]} */
   const rows = [
     ["Requests that fit at this context", plan.requests_fit, commas], ["Tokens that fit", plan.tokens_fit, commas], ["Longest context that fits", plan.context_fit, commas],
@@ -75,6 +75,6 @@ function table(plan) {
   const list = (/** @type {string} */ title, /** @type {string[]} */ items, /** @type {boolean} */ code = false) => items.length > 0 && h("details", { open: title !== "Assumed" }, h("summary", {}, title), h("ul", {}, items.map((item) => h("li", {}, code ? h("code", {}, item) : item))));
   return [
     h("table", {}, h("caption", { class: "muted" }, `${plan.engine} ${plan.engine_version}: keys and values in ${plan.kv_dtype}, state in ${plan.state_dtype}; bytes of one device`),
-      h("tbody", {}, rows.filter(([, value]) => value !== null).map(([text, value, as]) => h("tr", {}, h("th", { scope: "row" }, text), h("td", { class: "number" }, as(/** @type {number} */ (value))))))),
+      h("tbody", {}, rows.filter(([, value]) => value !== null).map(([text, value, format]) => h("tr", {}, h("th", { scope: "row" }, text), h("td", { class: "number" }, format(/** @type {number} */ (value))))))),
     list("Unknown", plan.unknown), list("Flags to set", plan.flags, true), list("Assumed", plan.assumed)];
 }

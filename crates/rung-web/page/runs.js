@@ -1,4 +1,4 @@
-// Training runs of a folder, live: only under `rung serve FOLDER`.
+// Training runs of a folder, updated while they train; only under `rung serve FOLDER`.
 import { button, h, labelled, s, select, show } from "./dom.js";
 import { commas, plural } from "./format.js";
 import { figure, frame, path } from "./chart.js";
@@ -8,9 +8,9 @@ import { write } from "./state.js";
 
 export const title = "Runs";
 
-/** Rows that are drawn at first; more on request, so that ten thousand runs do not slow the page down. */
-const PAGE = 100;
-const MOST_COMPARED = 4;
+/** Table rows drawn at first, so that ten thousand runs do not slow the page down; a button shows more. */
+const PAGE_ROWS = 100;
+const MAX_COMPARED = 4;
 
 /** @param {HTMLElement} root @param {Record<string, string>} values */
 export async function render(root, values) {
@@ -21,10 +21,10 @@ export async function render(root, values) {
   /** @type {Map<string, any>} */
   const runs = new Map();
   let version = 0;
-  let limit = PAGE;
+  let rowLimit = PAGE_ROWS;
   const state = { search: values.search ?? "", sort: values.sort ?? "name", hops: values.hops ?? "" };
   /** @type {string[]} */
-  let open = (values.open ?? "").split("|").filter((name) => name !== "");
+  let openRuns = (values.open ?? "").split("|").filter((name) => name !== "");
   const table = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Runs" });
   const count = h("p", { class: "count", role: "status" });
   const detail = h("div", {});
@@ -32,9 +32,9 @@ export async function render(root, values) {
   /** @param {any} run */
   const groups = (run) => Object.entries(run.accuracy ?? {});
   /** @param {any} run */
-  const best = (run) => Math.max(-1, ...groups(run).map(([, share]) => Number(share)));
+  const bestAccuracy = (run) => Math.max(-1, ...groups(run).map(([, accuracy]) => Number(accuracy)));
   const SORTS = /** @type {Record<string, [string, (run: any) => any]>} */ ({
-    name: ["Name", (run) => run.name], accuracy: ["Accuracy, best first", (run) => -best(run)], loss: ["Loss, least first", (run) => run.loss ?? Infinity],
+    name: ["Name", (run) => run.name], accuracy: ["Accuracy, best first", (run) => -bestAccuracy(run)], loss: ["Loss, least first", (run) => run.loss ?? Infinity],
     rungs: ["Rungs, most first", (run) => -(run.rungs ?? -1)], newest: ["Newest first", (run) => -run.order],
   });
 
@@ -50,42 +50,42 @@ export async function render(root, values) {
   function draw() {
     const words = state.search.toLowerCase().split(/\s+/).filter(Boolean);
     const key = (SORTS[state.sort] ?? SORTS.name)[1];
-    const shown = [...runs.values()].filter((run) => words.every((word) => run.words.includes(word)) && (!state.hops || String(run.hops) === state.hops));
-    const keyed = shown.map((run) => /** @type {[any, any]} */ ([key(run), run])).sort((a, b) => (a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0));
-    const running = shown.filter((run) => run.state === "running").length;
-    count.textContent = `${commas(shown.length)} of ${plural(runs.size, "run")}${running ? `, ${running} not finished` : ""}`;
+    const visibleRuns = [...runs.values()].filter((run) => words.every((word) => run.words.includes(word)) && (!state.hops || String(run.hops) === state.hops));
+    const keyed = visibleRuns.map((run) => /** @type {[any, any]} */ ([key(run), run])).sort((a, b) => (a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0));
+    const running = visibleRuns.filter((run) => run.state === "running").length;
+    count.textContent = `${commas(visibleRuns.length)} of ${plural(runs.size, "run")}${running ? `, ${running} not finished` : ""}`;
     show(table, h("table", {}, h("thead", {}, h("tr", {}, ["", "run", "stack", "task", "rungs", "steps", "loss", "accuracy per hop"].map((text) => h("th", { scope: "col" }, text)))),
-      h("tbody", {}, keyed.slice(0, limit).map(([, run]) => h("tr", { class: run.state },
-        h("td", {}, h("input", { type: "checkbox", checked: open.includes(run.name), "aria-label": `Show ${run.id ?? run.name}`, onchange: (/** @type {any} */ event) => toggle(run.name, event.target.checked) })),
+      h("tbody", {}, keyed.slice(0, rowLimit).map(([, run]) => h("tr", { class: run.state },
+        h("td", {}, h("input", { type: "checkbox", checked: openRuns.includes(run.name), "aria-label": `Show ${run.id ?? run.name}`, onchange: (/** @type {any} */ event) => toggle(run.name, event.target.checked) })),
         h("th", { scope: "row" }, run.id ?? run.name, run.state === "running" && " (not finished)"), h("td", {}, h("code", {}, run.stack ?? "")), h("td", {}, run.task ?? ""), h("td", { class: "number" }, run.rungs ?? ""), h("td", { class: "number" }, run.steps ? commas(run.steps) : ""), h("td", { class: "number" }, run.loss?.toFixed?.(4) ?? ""),
-        h("td", {}, groups(run).map(([group, share]) => h("span", { class: "group" }, `${group}: ${(100 * Number(share)).toFixed(1)}% `))))))),
-    keyed.length > limit && button(`Show ${Math.min(PAGE * 5, keyed.length - limit)} more`, () => { limit += PAGE * 5; draw(); }, { id: "more" }));
-    history.replaceState(null, "", write("runs", { ...state, sort: state.sort === "name" ? "" : state.sort, open: open.join("|") }));
+        h("td", {}, groups(run).map(([group, accuracy]) => h("span", { class: "group" }, `${group}: ${(100 * Number(accuracy)).toFixed(1)}% `))))))),
+    keyed.length > rowLimit && button(`Show ${Math.min(PAGE_ROWS * 5, keyed.length - rowLimit)} more`, () => { rowLimit += PAGE_ROWS * 5; draw(); }, { id: "more" }));
+    history.replaceState(null, "", write("runs", { ...state, sort: state.sort === "name" ? "" : state.sort, open: openRuns.join("|") }));
   }
 
-  /** @param {string} name @param {boolean} on */
-  function toggle(name, on) {
-    open = on ? [...open.filter((other) => other !== name), name].slice(-MOST_COMPARED) : open.filter((other) => other !== name);
+  /** Opens or closes the curves of a run. @param {string} name @param {boolean} isOpen */
+  function toggle(name, isOpen) {
+    openRuns = isOpen ? [...openRuns.filter((other) => other !== name), name].slice(-MAX_COMPARED) : openRuns.filter((other) => other !== name);
     draw();
     void drawDetail();
   }
 
   async function drawDetail() {
-    const state = (/** @type {string} */ name) => runs.get(name)?.state === "running" ? " (not finished)" : "";
-    const records = (await Promise.all(open.map(async (name) => {
+    const unfinishedMark = (/** @type {string} */ name) => runs.get(name)?.state === "running" ? " (not finished)" : "";
+    const records = (await Promise.all(openRuns.map(async (name) => {
       const response = await fetch(`runs/record?name=${encodeURIComponent(name)}`);
       return response.ok ? { name, record: await response.json() } : null;
-    }))).filter((one) => one !== null);
-    show(detail, records.length > 0 && h("section", { class: "panel", "aria-label": "Curves" }, h("h2", {}, records.length === 1 ? `${records[0].record.id}${state(records[0].name)}` : `${records.length} runs`),
+    }))).filter((record) => record !== null);
+    show(detail, records.length > 0 && h("section", { class: "panel", "aria-label": "Curves" }, h("h2", {}, records.length === 1 ? `${records[0].record.id}${unfinishedMark(records[0].name)}` : `${records.length} runs`),
       figure(curves(records.map(({ record }) => record)), "runs", "Accuracy of each hop while training. One colour per run, one dash pattern per hop."),
-      records.map(({ name, record }) => h("details", { open: records.length === 1 }, h("summary", {}, record.id, state(name)), commandLine(`rung train --config ${quote(`${name || "."}/run.toml`)}`), h("pre", { tabindex: 0, class: "record" }, JSON.stringify({ ...record, looks: undefined, evaluations: `${(record.looks ?? record.evaluations ?? []).length} evaluations` }, null, 2))))));
+      records.map(({ name, record }) => h("details", { open: records.length === 1 }, h("summary", {}, record.id, unfinishedMark(name)), commandLine(`rung train --config ${quote(`${name || "."}/run.toml`)}`), h("pre", { tabindex: 0, class: "record" }, JSON.stringify({ ...record, looks: undefined, evaluations: `${(record.looks ?? record.evaluations ?? []).length} evaluations` }, null, 2))))));
   }
 
   await poll();
   const hops = [...new Set([...runs.values()].map((run) => run.hops).filter((n) => n !== null && n !== undefined))].sort((a, b) => a - b);
   show(root, h("h1", {}, "Training runs"),
     h("div", { class: "filters" },
-      labelled("Filter", h("input", { type: "search", id: "filter", value: state.search, placeholder: "stack, task, name", oninput: (/** @type {any} */ event) => { state.search = event.target.value; limit = PAGE; draw(); } })),
+      labelled("Filter", h("input", { type: "search", id: "filter", value: state.search, placeholder: "stack, task, name", oninput: (/** @type {any} */ event) => { state.search = event.target.value; rowLimit = PAGE_ROWS; draw(); } })),
       labelled("Hops of the task", select(state.hops, [["", "any"], ...hops.map((n) => /** @type {[string, string]} */ ([String(n), String(n)]))], (value) => { state.hops = value; draw(); })),
       labelled("Sort", select(state.sort, Object.entries(SORTS).map(([name, [text]]) => /** @type {[string, string]} */ ([name, text])), (value) => { state.sort = value; draw(); }))),
     count, detail, h("section", { class: "panel" }, table));
@@ -93,21 +93,21 @@ export async function render(root, values) {
   await drawDetail();
   const timer = setInterval(() => void poll().then((changed) => {
     if (changed.length > 0) draw();
-    // A run that is shown has been evaluated again.
-    if (changed.some((name) => open.includes(name))) void drawDetail();
+    // Redraws the curves if an open run has a new evaluation.
+    if (changed.some((name) => openRuns.includes(name))) void drawDetail();
   }).catch(() => { count.textContent = "The server does not answer any more."; }), 2000);
   return () => clearInterval(timer);
 }
 
-/** @param {any[]} records */
+/** The chart of accuracy against training steps. @param {any[]} records */
 function curves(records) {
-  const looks = records.map((record) => record.looks ?? record.evaluations ?? []);
-  const most = Math.max(1, ...looks.flat().map((/** @type {any} */ look) => look.step));
-  const { svg, toX, toY, width, right } = frame({ from: 0, to: most, label: "training steps", format: (value) => commas(value) }, { from: 0, to: 1, label: "accuracy", ticks: [0, 0.25, 0.5, 0.75, 1], format: (value) => `${100 * value}%` }, { title: "Accuracy while training", right: 90, width: 900 });
-  looks.forEach((list, index) => {
-    const groups = [...new Set(list.flatMap((/** @type {any} */ look) => Object.keys(look.accuracy ?? {})))];
+  const evaluations = records.map((record) => record.looks ?? record.evaluations ?? []);
+  const maxStep = Math.max(1, ...evaluations.flat().map((/** @type {any} */ evaluation) => evaluation.step));
+  const { svg, toX, toY, width, right } = frame({ from: 0, to: maxStep, label: "training steps", format: (value) => commas(value) }, { from: 0, to: 1, label: "accuracy", ticks: [0, 0.25, 0.5, 0.75, 1], format: (value) => `${100 * value}%` }, { title: "Accuracy while training", right: 90, width: 900 });
+  evaluations.forEach((list, index) => {
+    const groups = [...new Set(list.flatMap((/** @type {any} */ evaluation) => Object.keys(evaluation.accuracy ?? {})))];
     for (const group of groups) {
-      const points = list.filter((/** @type {any} */ look) => look.accuracy?.[group]?.count > 0).map((/** @type {any} */ look) => /** @type {[number, number]} */ ([toX(look.step), toY(look.accuracy[group].right / look.accuracy[group].count)]));
+      const points = list.filter((/** @type {any} */ evaluation) => evaluation.accuracy?.[group]?.count > 0).map((/** @type {any} */ evaluation) => /** @type {[number, number]} */ ([toX(evaluation.step), toY(evaluation.accuracy[group].right / evaluation.accuracy[group].count)]));
       if (points.length === 0) continue;
       svg.append(s("path", { class: `run-line line-${index % 4}`, "stroke-dasharray": ["", "7 3", "2 3", "9 3 2 3"][Number(group) % 4], d: path(points) }, s("title", {}, `${records[index].id}, hop ${group}`)));
       const [, y] = points[points.length - 1];

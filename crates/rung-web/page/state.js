@@ -1,4 +1,4 @@
-// All state is in the address, so that a link is the whole of it.
+// The page's state is in its address, so that a link restores it.
 //
 //     #/1/designer?model=preset:qwen3.5-9b&edits=every%3D4&context=131072
 //
@@ -6,12 +6,12 @@
 
 /** @typedef {{ preset: string } | { config: { text: string, name: string } } | { stack: StackInput } | { file: { name: string } }} Model */
 /** @typedef {{ text: string, heads?: number, head_dim?: number, kv_heads?: number, width?: number, bits?: number }} StackInput */
-/** @typedef {{ view: string, values: Record<string, string> }} Place */
+/** @typedef {{ view: string, values: Record<string, string> }} Address */
 
 export const VERSION = 1;
 const VIEWS = ["gallery", "designer", "compare", "certificate", "pass", "learn", "runs"];
 
-/** Reads an address. What is not understood becomes the gallery, with a word about it. @param {string} hash @returns {Place & { problem?: string }} */
+/** Parses an address; one that is not understood gives the gallery and a message. @param {string} hash @returns {Address & { problem?: string }} */
 export function read(hash) {
   const [path, query = ""] = hash.replace(/^#/, "").split("?", 2);
   const parts = path.split("/").filter(Boolean);
@@ -36,19 +36,19 @@ export function write(view, values) {
 /** @param {Uint8Array} bytes */
 function toBase64(bytes) {
   let text = "";
-  for (let at = 0; at < bytes.length; at += 32768) text += String.fromCharCode(...bytes.subarray(at, at + 32768));
+  for (let start = 0; start < bytes.length; start += 32768) text += String.fromCharCode(...bytes.subarray(start, start + 32768));
   return btoa(text).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
 }
 
 /** @param {string} text */
 function fromBase64(text) {
-  const plain = atob(text.replaceAll("-", "+").replaceAll("_", "/"));
-  return Uint8Array.from(plain, (letter) => letter.charCodeAt(0));
+  const decoded = atob(text.replaceAll("-", "+").replaceAll("_", "/"));
+  return Uint8Array.from(decoded, (letter) => letter.charCodeAt(0));
 }
 
-/** @param {Uint8Array} bytes @param {any} through @param {number} most */
-async function pipe(bytes, through, most) {
-  const stream = new Blob([/** @type {any} */ (bytes)]).stream().pipeThrough(through);
+/** Compresses or decompresses bytes; fails if the result has more than `maxBytes`. @param {Uint8Array} bytes @param {any} transform @param {number} maxBytes */
+async function pipe(bytes, transform, maxBytes) {
+  const stream = new Blob([/** @type {any} */ (bytes)]).stream().pipeThrough(transform);
   const reader = stream.getReader();
   const parts = [];
   let length = 0;
@@ -56,18 +56,18 @@ async function pipe(bytes, through, most) {
     const { done, value } = await reader.read();
     if (done) break;
     length += value.length;
-    if (length > most) throw new Error("the link holds too much");
+    if (length > maxBytes) throw new Error("the link holds too much");
     parts.push(value);
   }
   return new Uint8Array(await new Blob(parts).arrayBuffer());
 }
 
-/** Links with more than this are cut by chat programs and servers. */
-const MOST_IN_LINK = 16000;
-const MOST_CONFIG = 1 << 20;
+/** Longest model in a link; chat programs and servers truncate longer links. */
+const MAX_LINK_LENGTH = 16000;
+const MAX_CONFIG_BYTES = 1 << 20;
 
 /**
- * A model as part of an address; null where it is too large for one.
+ * A model as values of a link; null if it is too large.
  * @param {Model} model
  * @returns {Promise<Record<string, string | number | undefined> | null>}
  */
@@ -78,24 +78,24 @@ export async function modelToLink(model) {
     return { model: `stack:${text}`, heads, head_dim, kv_heads, width, bits };
   }
   if ("config" in model) {
-    if (model.config.text.length > MOST_CONFIG) return null;
-    const small = await pipe(new TextEncoder().encode(model.config.text), new CompressionStream("deflate-raw"), MOST_CONFIG);
-    const text = toBase64(small);
-    return text.length > MOST_IN_LINK ? null : { model: `config:${text}`, name: model.config.name };
+    if (model.config.text.length > MAX_CONFIG_BYTES) return null;
+    const compressed = await pipe(new TextEncoder().encode(model.config.text), new CompressionStream("deflate-raw"), MAX_CONFIG_BYTES);
+    const text = toBase64(compressed);
+    return text.length > MAX_LINK_LENGTH ? null : { model: `config:${text}`, name: model.config.name };
   }
   return null;
 }
 
-/** The model of an address. @param {Record<string, string>} values @returns {Promise<Model | null>} */
+/** The model of a link. @param {Record<string, string>} values @returns {Promise<Model | null>} */
 export async function modelFromLink(values) {
   const text = values.model;
   if (!text) return null;
   const kind = text.slice(0, text.indexOf(":"));
-  const rest = text.slice(kind.length + 1);
-  if (kind === "preset") return { preset: rest };
+  const content = text.slice(kind.length + 1);
+  if (kind === "preset") return { preset: content };
   if (kind === "stack") {
     /** @type {any} */
-    const stack = { text: rest };
+    const stack = { text: content };
     for (const name of ["heads", "head_dim", "kv_heads", "width", "bits"]) {
       const number = Number(values[name]);
       if (values[name] && Number.isSafeInteger(number) && number >= 0) stack[name] = number;
@@ -103,13 +103,13 @@ export async function modelFromLink(values) {
     return { stack };
   }
   if (kind === "config") {
-    const bytes = await pipe(fromBase64(rest), new DecompressionStream("deflate-raw"), MOST_CONFIG);
+    const bytes = await pipe(fromBase64(content), new DecompressionStream("deflate-raw"), MAX_CONFIG_BYTES);
     return { config: { text: new TextDecoder().decode(bytes), name: values.name || "config.json" } };
   }
   throw new Error("the link names no model that this page knows");
 }
 
-/** What a model is called. @param {Model} model */
+/** The name of a model. @param {Model} model */
 export function modelName(model) {
   if ("preset" in model) return model.preset;
   if ("stack" in model) return model.stack.text;

@@ -1,7 +1,7 @@
-// The strip: one cell per layer. Every kind has a letter as well as a colour.
+// The strip: one cell per layer, with a letter and a colour for its kind.
 import { h } from "./dom.js";
 
-/** What each letter of a strip means. @type {Record<string, string>} */
+/** The meaning of each letter of a strip. @type {Record<string, string>} */
 export const KINDS = {
   F: "full attention",
   S: "sparse attention over the whole past",
@@ -18,7 +18,7 @@ export function cellClass(letter) {
   return { F: "full", S: "sparse", W: "window", r: "recurrent", P: "full-beside", p: "window-beside", ".": "none", "?": "unknown" }[letter] ?? "unknown";
 }
 
-/** How many of each kind, in words. @param {string} strip */
+/** The number of layers of each kind, for screen readers. @param {string} strip */
 export function inWords(strip) {
   const counts = new Map();
   for (const letter of strip) counts.set(letter, (counts.get(letter) ?? 0) + 1);
@@ -26,13 +26,13 @@ export function inWords(strip) {
   return `${strip.length} layers: ${parts.join(", ")}`;
 }
 
-/** A strip to look at. @param {string} strip */
+/** A strip that cannot be edited. @param {string} strip */
 export function strip(strip) {
   const cells = [...strip].map((letter) => h("i", { class: `cell ${cellClass(letter)}` }, letter));
   return h("span", { class: "strip", role: "img", "aria-label": inWords(strip) }, cells);
 }
 
-/** What the letters of some strips mean. @param {string[]} strips */
+/** The legend for the letters of some strips. @param {string[]} strips */
 export function legend(strips) {
   const letters = [...new Set(strips.join(""))].filter((letter) => letter in KINDS);
   const order = Object.keys(KINDS);
@@ -41,27 +41,27 @@ export function legend(strips) {
 }
 
 /**
- * A strip to change: click or drag to paint, arrow keys and Enter do the same.
+ * A strip that can be edited: click or drag to paint, or use arrow keys and Enter.
  * @param {{ strip: string, base: string, titles: string[], paint: (from: number, to: number, first: string) => void, preview: (index: number, first: string) => string }} options
  */
 export function editor({ strip, base, titles, paint, preview }) {
   let letters = [...strip];
-  const first = () => letters[start] ?? "F";
+  const firstLetter = () => letters[start] ?? "F";
   let start = -1;
   let end = -1;
   let focus = 0;
   const cells = letters.map((letter, index) =>
     h("button", {
       type: "button",
-      class: kind(letter, index),
+      class: classes(letter, index),
       "data-index": index,
       tabindex: index === 0 ? 0 : -1,
       title: titles[index],
       "aria-label": label(index),
     }, letter));
 
-  /** @param {string} letter @param {number} index */
-  function kind(letter, index) {
+  /** CSS classes of a cell. @param {string} letter @param {number} index */
+  function classes(letter, index) {
     return `cell ${cellClass(letter)}${letter === base[index] ? "" : " changed"}`;
   }
 
@@ -71,12 +71,13 @@ export function editor({ strip, base, titles, paint, preview }) {
     return `Layer ${index}: ${KINDS[letters[index]] ?? "unknown"}${changed}`;
   }
 
-  function mark() {
+  /** Shows the letters that painting would give. */
+  function showPreview() {
     const [from, to] = [Math.min(start, end), Math.max(start, end)];
     cells.forEach((cell, index) => {
-      const inside = start >= 0 && index >= from && index <= to;
-      const letter = inside ? preview(index, first()) : letters[index];
-      cell.className = `cell ${cellClass(letter)}${inside ? " painting" : ""}${letter === base[index] ? "" : " changed"}`;
+      const isPainted = start >= 0 && index >= from && index <= to;
+      const letter = isPainted ? preview(index, firstLetter()) : letters[index];
+      cell.className = `cell ${cellClass(letter)}${isPainted ? " painting" : ""}${letter === base[index] ? "" : " changed"}`;
       cell.textContent = letter;
     });
   }
@@ -90,7 +91,7 @@ export function editor({ strip, base, titles, paint, preview }) {
   function finish() {
     if (start < 0) return;
     const [from, to] = [Math.min(start, end), Math.max(start, end)];
-    const letter = first();
+    const letter = firstLetter();
     start = -1;
     paint(from, to, letter);
   }
@@ -106,18 +107,18 @@ export function editor({ strip, base, titles, paint, preview }) {
       cells[index].focus();
       root.setPointerCapture(event.pointerId);
       start = end = index;
-      mark();
+      showPreview();
     },
     onpointermove: (/** @type {any} */ event) => {
       if (start < 0) return;
       const index = indexAt(event);
       if (index >= 0 && index !== end) {
         end = index;
-        mark();
+        showPreview();
       }
     },
     onpointerup: finish,
-    onpointercancel: () => { start = -1; mark(); },
+    onpointercancel: () => { start = -1; showPreview(); },
     onkeydown: (/** @type {any} */ event) => {
       const index = Number(event.target.getAttribute?.("data-index"));
       const to = { ArrowRight: index + 1, ArrowLeft: index - 1, Home: 0, End: cells.length - 1 }[/** @type {string} */ (event.key)];
@@ -141,14 +142,14 @@ export function editor({ strip, base, titles, paint, preview }) {
     cells[focus].focus();
   }
 
-  /** Shows another design of the same layers: only cells that differ are touched. @param {{ strip: string, base: string, titles: string[] }} next */
+  /** Shows another design with as many layers; only cells that differ are changed. @param {{ strip: string, base: string, titles: string[] }} next */
   function update(next) {
     const before = { letters, base, titles };
     [letters, base, titles] = [[...next.strip], next.base, next.titles];
     cells.forEach((cell, index) => {
-      const same = before.letters[index] === letters[index] && before.base[index] === base[index];
-      if (!same || cell.className !== kind(letters[index], index)) {
-        cell.className = kind(letters[index], index);
+      const isSame = before.letters[index] === letters[index] && before.base[index] === base[index];
+      if (!isSame || cell.className !== classes(letters[index], index)) {
+        cell.className = classes(letters[index], index);
         cell.textContent = letters[index];
         cell.setAttribute("aria-label", label(index));
       }

@@ -1,4 +1,4 @@
-// Searches for certificates, away from the thread that draws.
+// Searches for certificates in a worker thread, so that the page stays responsive.
 import { ask } from "./engine.js";
 
 self.onmessage = async ({ data: { id, request, file } }) => {

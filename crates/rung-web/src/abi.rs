@@ -1,12 +1,12 @@
-//! The border to JavaScript: bytes in, bytes out, no generated code.
+//! Functions that the WebAssembly module exports to JavaScript: bytes in, bytes out, no generated code.
 //!
 //! ```text
-//! input(n) -> address     room for n bytes, which JavaScript fills: a request, then optionally a zero byte and a file
-//! run()    -> 0 or 1      answers it; 1 if the answer is an error message
-//! output() -> address     the answer, and output_length() how long it is
+//! input(n) -> address     a buffer of n bytes for JavaScript to fill: a request, then optionally a zero byte and a file
+//! run()    -> 0 or 1      answers the request; 1 if the answer is an error message
+//! output() -> address     the answer; output_length() is its length in bytes
 //! ```
 //!
-//! Rust never follows a pointer from outside: it hands out the addresses of its own buffers and reads them as its own.
+//! Rust never dereferences a pointer from JavaScript: it only returns the addresses of its own buffers.
 
 use std::cell::RefCell;
 
@@ -15,7 +15,7 @@ thread_local! {
     static OUTPUT: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Room for a request.
+/// A buffer of `length` bytes for a request.
 #[allow(unsafe_code, reason = "only the symbol's name is fixed; the function itself is safe")]
 #[unsafe(no_mangle)]
 pub extern "C" fn input(length: usize) -> *mut u8 {
@@ -26,7 +26,7 @@ pub extern "C" fn input(length: usize) -> *mut u8 {
     })
 }
 
-/// Answers the request.
+/// Answers the request in the input buffer; 1 if the answer is an error message.
 #[allow(unsafe_code, reason = "only the symbol's name is fixed; the function itself is safe")]
 #[unsafe(no_mangle)]
 pub extern "C" fn run() -> u32 {
@@ -37,22 +37,22 @@ pub extern "C" fn run() -> u32 {
         Ok(request) => crate::answer(request, file),
         Err(_) => Err("the request is not UTF-8".to_owned()),
     };
-    let (failed, text) = match result {
+    let (status, text) = match result {
         Ok(text) => (0, text),
         Err(text) => (1, text),
     };
     OUTPUT.set(text);
-    failed
+    status
 }
 
-/// Where the answer is.
+/// The address of the answer.
 #[allow(unsafe_code, reason = "only the symbol's name is fixed; the function itself is safe")]
 #[unsafe(no_mangle)]
 pub extern "C" fn output() -> *const u8 {
     OUTPUT.with_borrow(|output| output.as_ptr())
 }
 
-/// How long it is.
+/// The length of the answer in bytes.
 #[allow(unsafe_code, reason = "only the symbol's name is fixed; the function itself is safe")]
 #[unsafe(no_mangle)]
 pub extern "C" fn output_length() -> usize {

@@ -1,10 +1,10 @@
-//! The answers: each a call into the other crates and nothing else, so that the page says what the program says.
+//! The answers: each only calls the other crates, so that the page and the program give the same answers.
 
 use rung_audit::engine::{self, ENGINES, EngineSettings, device};
 use rung_audit::lint::lint;
 use rung_audit::report::{json as audit_json, plan as plan_json};
 use rung_audit::{
-    Audit, AuditOptions, QUICK_CERTIFIED_HOPS, Weights, certify, parse_bytes, placement, preset_config, presets,
+    Audit, AuditOptions, DEFAULT_CERTIFIED_HOPS, Weights, certify, parse_bytes, placement, preset_config, presets,
 };
 use rung_theory::bound::certificate;
 use rung_theory::bound::hop_map;
@@ -14,46 +14,47 @@ use rung_theory::report::{self, BoundRequest, check_certificate, heads_dim_bits}
 use rung_theory::stack::{Convention, Plan, mixer};
 use serde_json::{Value, json};
 
-use crate::model::{Answer, options};
+use crate::model::{WebResult, options};
 use crate::request::{
-    AuditRequest, HopsRequest, LintRequest, PlaceRequest, PlanRequest, Request, RungRequest, StackRequest, Storage,
+    AuditRequest, HopsRequest, LintRequest, MapRowRequest, PlaceRequest, PlanRequest, Request, StackRequest, Storage,
 };
-use crate::{design, sentence};
+use crate::{design, error_text};
 
-/// Answers everything but forward passes.
-pub(crate) fn answer(request: &Request, file: &[u8]) -> Answer<Value> {
+/// Answers every request except forward passes.
+pub(crate) fn answer(request: &Request, file: &[u8]) -> WebResult<Value> {
     match request {
         Request::Names => Ok(names()),
         Request::Gallery(storage) => gallery(storage),
-        Request::Audit(asked) => {
-            with_bounds(asked, |options| Ok(audit_json::audit(&asked.model.edited(file, &asked.edits, options)?)))
-        }
-        Request::WhatIf(asked) => with_bounds(asked, |options| {
-            let before = asked.model.audit(file, options)?;
-            let after = asked.model.edited(file, &asked.edits, options)?;
+        Request::Audit(request) => with_bounds(request, |options| {
+            Ok(audit_json::audit(&request.model.audit_edited(file, &request.edits, options)?))
+        }),
+        Request::WhatIf(request) => with_bounds(request, |options| {
+            let before = request.model.audit(file, options)?;
+            let after = request.model.audit_edited(file, &request.edits, options)?;
             Ok(audit_json::what_ifs(&[before], &[after]))
         }),
-        Request::Design(asked) => with_bounds(asked, |options| design::design(asked, file, options)),
-        Request::Plan(asked) => plan(asked, file),
-        Request::Place(asked) => place_full_layers(asked, file),
-        Request::Lint(asked) => lint_config(asked),
-        Request::Capacity(asked) => capacity(asked),
-        Request::Bound(asked) => bound(asked),
-        Request::Map(asked) => map(asked),
-        Request::Rung(asked) => rung(asked, file),
-        Request::Check(asked) => {
-            let said = check_certificate(&asked.text);
-            Ok(if asked.explain { said.explained_json() } else { said.json() })
+        Request::Design(request) => with_bounds(request, |options| design::design(request, file, options)),
+        Request::Plan(request) => plan(request, file),
+        Request::Place(request) => place_full_layers(request, file),
+        Request::Lint(request) => lint_config(request),
+        Request::Capacity(request) => capacity(request),
+        Request::Bound(request) => bound(request),
+        Request::Map(request) => map(request),
+        Request::MapRow(request) => map_row(request, file),
+        Request::Check(request) => {
+            let check = check_certificate(&request.text);
+            Ok(if request.explain { check.explained_json() } else { check.json() })
         }
         Request::Pass(_) => Err("forward passes are answered by another module".to_owned()),
     }
 }
 
-fn with_bounds(asked: &AuditRequest, answer: impl Fn(&AuditOptions) -> Answer<Value>) -> Answer<Value> {
-    let most = asked.certify.unwrap_or(QUICK_CERTIFIED_HOPS);
-    let ask = |plan: &Plan, hops: usize| certify(plan, hops, most);
-    let plain = options(asked.context, asked.kv_dtype.as_deref(), asked.state_dtype.as_deref())?;
-    answer(&AuditOptions { bound_oracle: (most > 0).then_some(&ask), ..plain })
+/// Answers with audit options that search lower bounds if the request asks for them.
+fn with_bounds(request: &AuditRequest, answer: impl Fn(&AuditOptions) -> WebResult<Value>) -> WebResult<Value> {
+    let max_hops = request.certify.unwrap_or(DEFAULT_CERTIFIED_HOPS);
+    let oracle = |plan: &Plan, hops: usize| certify(plan, hops, max_hops);
+    let options = options(request.context, request.kv_dtype.as_deref(), request.state_dtype.as_deref())?;
+    answer(&AuditOptions { bound_oracle: (max_hops > 0).then_some(&oracle), ..options })
 }
 
 fn names() -> Value {
@@ -69,93 +70,95 @@ fn names() -> Value {
     })
 }
 
-fn gallery(storage: &Storage) -> Answer<Value> {
+fn gallery(storage: &Storage) -> WebResult<Value> {
     let options = options(storage.context, storage.kv_dtype.as_deref(), storage.state_dtype.as_deref())?;
-    let one = |name| Ok(design::brief(name, &rung_audit::audit_preset(name, &options).map_err(sentence)?));
-    presets().map(one).collect::<Answer<Vec<Value>>>().map(Value::Array)
+    let card = |name| Ok(design::preset_card(name, &rung_audit::audit_preset(name, &options).map_err(error_text)?));
+    presets().map(card).collect::<WebResult<Vec<Value>>>().map(Value::Array)
 }
 
-fn plan(asked: &PlanRequest, file: &[u8]) -> Answer<Value> {
-    let audit = asked.model.edited(file, &asked.edits, &AuditOptions::default())?;
-    let engine = engine::engine(&asked.engine).map_err(sentence)?;
-    let settings = settings(asked, &audit)?;
-    engine::plan(&audit, engine, &settings).map(|plan| plan_json::json(&plan)).map_err(sentence)
+fn plan(request: &PlanRequest, file: &[u8]) -> WebResult<Value> {
+    let audit = request.model.audit_edited(file, &request.edits, &AuditOptions::default())?;
+    let engine = engine::engine(&request.engine).map_err(error_text)?;
+    let settings = settings(request, &audit)?;
+    engine::plan(&audit, engine, &settings).map(|plan| plan_json::json(&plan)).map_err(error_text)
 }
 
-fn settings(asked: &PlanRequest, audit: &Audit) -> Answer<EngineSettings> {
-    let text = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-    let on = text(&asked.on).map(|on| device::parse_devices(&on)).transpose().map_err(sentence)?;
-    let weights = text(&asked.weights).map(|text| text.parse::<Weights>()).transpose().map_err(sentence)?;
+fn settings(request: &PlanRequest, audit: &Audit) -> WebResult<EngineSettings> {
+    let non_empty = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let devices = non_empty(&request.on).map(|name| device::parse_devices(&name)).transpose().map_err(error_text)?;
+    let weights = non_empty(&request.weights).map(|text| text.parse::<Weights>()).transpose().map_err(error_text)?;
     Ok(EngineSettings {
-        tp: asked.tp.or(on.map(|(_, count)| count)).unwrap_or(1),
-        kv_format: text(&asked.kv_dtype).map(|text| text.parse()).transpose().map_err(sentence)?,
-        state_dtype: crate::model::dtype(asked.state_dtype.as_deref())?,
-        memory: on.map(|(bytes, _)| bytes),
-        weights: weights.map(|weights| weights.resolve(audit)).transpose().map_err(sentence)?,
-        context: asked.context,
-        requests: asked.requests.unwrap_or(1),
-        partial: asked.partial,
+        tp: request.tp.or(devices.map(|(_, count)| count)).unwrap_or(1),
+        kv_format: non_empty(&request.kv_dtype).map(|text| text.parse()).transpose().map_err(error_text)?,
+        state_dtype: crate::model::dtype(request.state_dtype.as_deref())?,
+        memory: devices.map(|(bytes, _)| bytes),
+        weights: weights.map(|weights| weights.resolve(audit)).transpose().map_err(error_text)?,
+        context: request.context,
+        requests: request.requests.unwrap_or(1),
+        partial: request.partial,
         ..EngineSettings::default()
     })
 }
 
-fn place_full_layers(asked: &PlaceRequest, file: &[u8]) -> Answer<Value> {
-    let options = options(asked.context, asked.kv_dtype.as_deref(), asked.state_dtype.as_deref())?;
-    let audit = asked.model.audit(file, &options)?;
-    let budget = parse_bytes(&asked.budget).map_err(sentence)?;
-    placement::search(&audit, budget, &options).map(|report| audit_json::placements(&report)).map_err(sentence)
+fn place_full_layers(request: &PlaceRequest, file: &[u8]) -> WebResult<Value> {
+    let options = options(request.context, request.kv_dtype.as_deref(), request.state_dtype.as_deref())?;
+    let audit = request.model.audit(file, &options)?;
+    let budget = parse_bytes(&request.budget).map_err(error_text)?;
+    placement::search(&audit, budget, &options).map(|report| audit_json::placements(&report)).map_err(error_text)
 }
 
-fn lint_config(asked: &LintRequest) -> Answer<Value> {
-    let text = match &asked.text {
+fn lint_config(request: &LintRequest) -> WebResult<Value> {
+    let text = match &request.text {
         Some(text) => text.clone(),
-        None => preset_config(&asked.file).ok_or_else(|| format!("there is no preset `{}`", asked.file))?,
+        None => preset_config(&request.file).ok_or_else(|| format!("there is no preset `{}`", request.file))?,
     };
-    let findings = lint(&text).map_err(sentence)?;
-    Ok(audit_json::findings(findings.iter().map(|finding| (asked.file.as_str(), finding))))
+    let findings = lint(&text).map_err(error_text)?;
+    Ok(audit_json::findings(findings.iter().map(|finding| (request.file.as_str(), finding))))
 }
 
-fn convention(name: Option<&str>) -> Answer<Convention> {
+fn convention(name: Option<&str>) -> WebResult<Convention> {
     name.map_or(Ok(Convention::Paper), str::parse)
 }
 
-fn capacity(asked: &StackRequest) -> Answer<Value> {
-    let (plan, convention) = (asked.stack.plan()?, convention(asked.message.as_deref())?);
-    Ok(report::capacity(&asked.stack.text, &plan, &asked.stack.defaults(), convention))
+fn capacity(request: &StackRequest) -> WebResult<Value> {
+    let (plan, convention) = (request.stack.plan()?, convention(request.message.as_deref())?);
+    Ok(report::capacity(&request.stack.text, &plan, &request.stack.defaults(), convention))
 }
 
-fn searchable(hops: usize) -> Answer<usize> {
+/// The number of hops, if the lower-bound search supports it.
+fn searchable(hops: usize) -> WebResult<usize> {
     if (1..=MAX_SEARCH_HOPS).contains(&hops) {
         return Ok(hops);
     }
     Err(format!("hops: found {hops}, expected 1 to {MAX_SEARCH_HOPS}"))
 }
 
-fn bound(asked: &HopsRequest) -> Answer<Value> {
-    let hops = searchable(asked.hops)?;
-    let (plan, convention) = (asked.stack.plan()?, convention(asked.message.as_deref())?);
-    let request = BoundRequest {
+fn bound(request: &HopsRequest) -> WebResult<Value> {
+    let hops = searchable(request.hops)?;
+    let (plan, convention) = (request.stack.plan()?, convention(request.message.as_deref())?);
+    let bound_request = BoundRequest {
         input: StackBounds::new(&plan, convention).input(hops),
         plan: Some(&plan),
         heads_dim_bits: heads_dim_bits(&plan),
         hops,
-        stack: &asked.stack.text,
-        conventions: certificate::conventions(&asked.stack.defaults(), convention),
+        stack: &request.stack.text,
+        conventions: certificate::conventions(&request.stack.defaults(), convention),
     };
-    Ok(request.json(&request.answer()))
+    Ok(bound_request.json(&bound_request.answer()))
 }
 
-fn map(asked: &HopsRequest) -> Answer<Value> {
-    let most = searchable(asked.hops)?;
-    let plan = asked.stack.plan()?;
-    let bounds = StackBounds::new(&plan, convention(asked.message.as_deref())?);
-    Ok((1..=most).map(|hops| report::rung(&hop_map::rung(&bounds, hops))).collect())
+fn map(request: &HopsRequest) -> WebResult<Value> {
+    let max_hops = searchable(request.hops)?;
+    let plan = request.stack.plan()?;
+    let bounds = StackBounds::new(&plan, convention(request.message.as_deref())?);
+    Ok((1..=max_hops).map(|hops| report::hop_map_row(&hop_map::hop_map_row(&bounds, hops))).collect())
 }
 
-fn rung(asked: &RungRequest, file: &[u8]) -> Answer<Value> {
-    let audit = asked.model.edited(file, &asked.edits, &AuditOptions::default())?;
+fn map_row(request: &MapRowRequest, file: &[u8]) -> WebResult<Value> {
+    let audit = request.model.audit_edited(file, &request.edits, &AuditOptions::default())?;
     let plan = audit.plan.ok_or("the model's layers are not all known")?;
-    // Within the rungs nothing is searched, however many they are.
-    let hops = if (1..=plan.capacity().rungs).contains(&asked.hops) { asked.hops } else { searchable(asked.hops)? };
-    Ok(report::rung(&hop_map::rung(&StackBounds::new(&plan, Convention::Paper), hops)))
+    // For hops within the stack's rungs no search runs, so any number is accepted.
+    let hops =
+        if (1..=plan.capacity().rungs).contains(&request.hops) { request.hops } else { searchable(request.hops)? };
+    Ok(report::hop_map_row(&hop_map::hop_map_row(&StackBounds::new(&plan, Convention::Paper), hops)))
 }

@@ -1,27 +1,30 @@
-//! What the designer and the gallery show of an audit.
+//! The figures of an audit that the designer and the gallery show.
 
 use rung_audit::report::json as audit_json;
 use rung_audit::{Audit, AuditOptions};
 use rung_theory::stack::Mixer;
 use serde_json::{Value, json};
 
-use crate::model::Answer;
+use crate::model::WebResult;
 use crate::request::AuditRequest;
 
-/// Contexts of the curve: powers of two from 1k tokens to 4M.
-const CURVE: std::ops::RangeInclusive<u32> = 10..=22;
+/// Base-2 logarithms of the contexts of the cache curve: 1k to 4M tokens.
+const CURVE_LOG2_CONTEXTS: std::ops::RangeInclusive<u32> = 10..=22;
 
 /// The model before and after edits, with everything that the designer draws.
-pub(crate) fn design(asked: &AuditRequest, file: &[u8], options: &AuditOptions) -> Answer<Value> {
-    let before = asked.model.audit(file, options)?;
-    let after =
-        if asked.edits.is_empty() { before.clone() } else { asked.model.edited(file, &asked.edits, options)? };
+pub(crate) fn design(request: &AuditRequest, file: &[u8], options: &AuditOptions) -> WebResult<Value> {
+    let before = request.model.audit(file, options)?;
+    let after = if request.edits.is_empty() {
+        before.clone()
+    } else {
+        request.model.audit_edited(file, &request.edits, options)?
+    };
     let capacity = after.capacity.as_ref();
     let pair = audit_json::what_ifs(std::slice::from_ref(&before), std::slice::from_ref(&after));
-    let curve: Vec<Value> = CURVE
+    let curve: Vec<Value> = CURVE_LOG2_CONTEXTS
         .map(|power| 1_u64 << power)
         .map(|context| {
-            let all_full = after.all_full.map(|all| all.cache.per_token.saturating_mul(context));
+            let all_full = after.all_full.map(|all_full| all_full.cache.per_token.saturating_mul(context));
             json!({
                 "context": context,
                 "after": after.cache_at(context),
@@ -37,7 +40,7 @@ pub(crate) fn design(asked: &AuditRequest, file: &[u8], options: &AuditOptions) 
         "claim": capacity.map(rung_theory::stack::Capacity::claim),
         "reason": capacity.map(rung_theory::stack::Capacity::reason),
         "reason_before": before.capacity.as_ref().map(rung_theory::stack::Capacity::reason),
-        "sizes": sizes(&after),
+        "sizes": head_sizes(&after),
         "explicit_stack": after.plan.as_ref().map(|plan| plan.to_stack().to_string()),
         "parameters": after.parameters.map(|parameters| parameters.total),
         "trained_context": after.trained_context,
@@ -46,8 +49,9 @@ pub(crate) fn design(asked: &AuditRequest, file: &[u8], options: &AuditOptions) 
 }
 
 /// Heads of the first attention layer, for the sliders.
-fn sizes(audit: &Audit) -> Value {
-    let mut mixers = audit.layers.iter().flat_map(|layer| &layer.plan_layers).flat_map(|part| part.mixers.iter());
+fn head_sizes(audit: &Audit) -> Value {
+    let mut mixers =
+        audit.layers.iter().flat_map(|layer| &layer.plan_layers).flat_map(|plan_layer| plan_layer.mixers.iter());
     mixers.find(|mixer| mixer.number("kv").is_some()).map_or(Value::Null, |mixer| {
         json!({
             "heads": mixer.number("heads"),
@@ -57,13 +61,13 @@ fn sizes(audit: &Audit) -> Value {
     })
 }
 
-/// A preset as a card.
-pub(crate) fn brief(name: &str, audit: &Audit) -> Value {
+/// The figures of a preset that its card in the gallery shows.
+pub(crate) fn preset_card(name: &str, audit: &Audit) -> Value {
     let mut mixers: Vec<&str> = audit
         .layers
         .iter()
         .flat_map(|layer| &layer.plan_layers)
-        .flat_map(|part| part.mixers.iter())
+        .flat_map(|plan_layer| plan_layer.mixers.iter())
         .map(Mixer::name)
         .collect();
     mixers.sort_unstable();
@@ -82,7 +86,7 @@ pub(crate) fn brief(name: &str, audit: &Audit) -> Value {
         "bytes_per_token": audit.cache.map(|cache| cache.per_token),
         "state_bytes": audit.cache.map(|cache| cache.state),
         "cache_bytes": audit.cache.map(|cache| cache.total),
-        "all_full_bytes": audit.all_full.map(|all| all.cache.total),
+        "all_full_bytes": audit.all_full.map(|all_full| all_full.cache.total),
         "parameters": audit.parameters.map(|parameters| parameters.total),
         "trained_context": audit.trained_context,
     })

@@ -1,33 +1,33 @@
-//! The files of the page, inside the program.
+//! The files of the page, embedded in the program.
 
-/// One file: its name, its media type, its bytes.
+/// One file of the page.
 #[derive(Clone, Copy, Debug)]
 pub struct PageFile {
-    /// Its path below the page's address.
+    /// Its path relative to the page's address.
     pub name: &'static str,
-    /// Its media type.
-    pub kind: &'static str,
-    /// What it holds.
+    /// Its media type, such as `text/css`.
+    pub media_type: &'static str,
+    /// Its content.
     pub bytes: &'static [u8],
 }
 
 const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
-const PICTURE: &str = "image/svg+xml";
+const IMAGE: &str = "image/svg+xml";
 
 macro_rules! files {
-    ($($kind:ident $name:literal),* $(,)?) => {
+    ($($media_type:ident $name:literal),* $(,)?) => {
         /// Every file of the page but the WebAssembly module.
         pub static FILES: &[PageFile] =
-            &[$(PageFile { name: $name, kind: $kind, bytes: include_bytes!(concat!("../page/", $name)) }),*];
+            &[$(PageFile { name: $name, media_type: $media_type, bytes: include_bytes!(concat!("../page/", $name)) }),*];
     };
 }
 
 files! {
     HTML "index.html",
     STYLE "style.css",
-    PICTURE "icon.svg",
+    IMAGE "icon.svg",
     SCRIPT "main.js",
     SCRIPT "dom.js",
     SCRIPT "format.js",
@@ -50,7 +50,7 @@ files! {
     SCRIPT "runs.js",
 }
 
-/// The file of a name; the page itself for an empty one.
+/// Finds a file by its name; an empty name finds `index.html`.
 pub fn file(name: &str) -> Option<&'static PageFile> {
     let name = if name.is_empty() { "index.html" } else { name };
     FILES.iter().find(|file| file.name == name)
@@ -61,19 +61,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_of_the_folder_is_listed() {
+    fn every_file_of_the_folder_is_embedded() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/page");
-        let mut there: Vec<String> =
+        let mut on_disk: Vec<String> =
             std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        let mut listed: Vec<&str> = FILES.iter().map(|file| file.name).collect();
-        there.sort();
-        listed.sort_unstable();
-        assert_eq!(there, listed);
+        let mut embedded: Vec<&str> = FILES.iter().map(|file| file.name).collect();
+        on_disk.sort();
+        embedded.sort_unstable();
+        assert_eq!(on_disk, embedded);
     }
 
     #[test]
-    fn no_script_makes_markup_or_code_from_text() {
-        for file in FILES.iter().filter(|file| file.kind == SCRIPT) {
+    fn scripts_do_not_use_functions_that_parse_html_or_code() {
+        for file in FILES.iter().filter(|file| file.media_type == SCRIPT) {
             let text = std::str::from_utf8(file.bytes).unwrap();
             for word in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"] {
                 assert!(!text.contains(word), "{}: {word}", file.name);

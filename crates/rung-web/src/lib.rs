@@ -1,17 +1,17 @@
-//! The web page: what a stack composes and costs, answered in the browser.
+//! The web page: shows in the browser what a stack can compose and what it costs.
 //!
 //! Everything the page shows is an answer to a [`Request`]: JSON in, JSON out, the same text that the program prints with
-//! `--json`. The page asks in one of two ways, and cannot tell them apart:
+//! `--json`. The page sends requests in one of two ways, with the same answers:
 //!
 //! ```text
 //! static files    page --> rung.wasm (this crate, compiled for wasm32-unknown-unknown) --> answer
 //! rung serve      page --> POST /api on loopback --> the same function in the program   --> answer
 //! ```
 //!
-//! So a plain `cargo build` needs neither Node nor the WebAssembly target, and the page of `rung serve` is never older than
+//! So an ordinary `cargo build` needs neither Node nor the WebAssembly target, and the page of `rung serve` is never older than
 //! the program. `cargo run -p rung-web --example build_page -- FOLDER` writes the static files.
 //!
-//! - [`answer`]: the only door; [`request`] has the types, `answers` and `pass` the calls into the other crates;
+//! - [`answer`]: the only entry point; [`request`] has the types, `answers` and `pass` the calls into the other crates;
 //! - [`files`]: the page's files, embedded; [`server`]: `rung serve`;
 //! - `abi`: four exported functions for WebAssembly, without generated code.
 //!
@@ -44,15 +44,15 @@ pub mod server;
 
 pub use request::Request;
 
-/// Answers a request with the text that the program prints. `file` is what was sent beside it, empty if nothing was.
+/// Answers a request with the text that the program prints. `file` is the file that was sent with it, empty if there is none.
 ///
 /// # Errors
-/// A sentence for people: what was wrong with the request or the model.
+/// A message for users that says what is wrong with the request or the model.
 pub fn answer(request: &str, file: &[u8]) -> Result<String, String> {
     let request: Request = serde_json::from_str(request).map_err(|error| format!("the request: {error}"))?;
     let value = match &request {
         #[cfg(feature = "pass")]
-        Request::Pass(asked) => pass::pass(asked)?,
+        Request::Pass(request) => pass::pass(request)?,
         #[cfg(feature = "audit")]
         other => answers::answer(other, file)?,
         #[cfg(not(feature = "audit"))]
@@ -64,7 +64,7 @@ pub fn answer(request: &str, file: &[u8]) -> Result<String, String> {
     Ok(format!("{value:#}\n"))
 }
 
-/// Any error as its sentence.
-fn sentence(error: impl std::fmt::Display) -> String {
+/// An error's message.
+fn error_text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

@@ -1,48 +1,49 @@
-//! What can be asked: one struct per question, JSON with the field `ask`.
+//! The requests of the page: one struct per request, JSON with the field `ask`.
 //!
 //! ```json
 //! {"ask": "audit", "model": {"preset": "qwen3.5-9b"}, "context": 131072}
 //! ```
 //!
-//! A field that is not known is an error, so that a typo is not taken for a default.
+//! An unknown field is an error, so that a misspelt field does not silently become a default.
 
 use serde::Deserialize;
 
-/// A question.
+/// A request of the page.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum Request {
-    /// Names that the other questions take: presets, engines, GPUs, formats, mixers, constructions.
+    /// Names that the other requests accept: presets, engines, GPUs, formats, mixers, constructions.
     Names,
-    /// All presets in brief, for the gallery.
+    /// The main figures of all presets, for the gallery.
     Gallery(Storage),
     /// One audit, as `rung audit --json`.
     Audit(AuditRequest),
-    /// Before and after edits, as `rung audit --what-if --json`.
+    /// Audits before and after edits, as `rung audit --what-if --json`.
     WhatIf(AuditRequest),
-    /// Everything that the designer shows at once.
+    /// All figures that the designer shows.
     Design(AuditRequest),
-    /// What an engine allocates, as `rung plan --json`.
+    /// The memory that an engine allocates, as `rung plan --json`.
     Plan(PlanRequest),
-    /// Where full layers fit a budget, as `rung place --json`.
+    /// Placements of full layers within a budget, as `rung place --json`.
     Place(PlaceRequest),
-    /// Contradictions in a config, as `rung lint --json`.
+    /// Mistakes in a config, as `rung lint --json`.
     Lint(LintRequest),
     /// Rungs of a stack, as `rung capacity --json`.
     Capacity(StackRequest),
     /// The smallest certificate, as `rung bound --json`.
     Bound(HopsRequest),
-    /// The hop map, as `rung map --json`.
+    /// The hop map, as `rung map --json`: from which prompt length on each number of hops is solved, unknown or impossible.
     Map(HopsRequest),
-    /// One row of the hop map, of a model or a design.
-    Rung(RungRequest),
-    /// A certificate, checked, as `rung check --json`.
+    /// One row of the hop map, for a model with edits.
+    #[serde(rename = "rung")]
+    MapRow(MapRowRequest),
+    /// The check of a certificate, as `rung check --json`.
     Check(CheckRequest),
     /// One forward pass of a construction.
     Pass(PassRequest),
 }
 
-/// Which model.
+/// The model of a request.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum ModelInput {
@@ -52,29 +53,29 @@ pub enum ModelInput {
     Config {
         /// The text.
         text: String,
-        /// What the model is called.
+        /// The model's name.
         name: String,
     },
     /// A stack in the stack grammar.
     Stack(StackInput),
-    /// The file that was sent beside the request: a GGUF header or a config.
+    /// The file that was sent with the request: a GGUF header or a config.
     File {
-        /// What the model is called where the file does not say.
+        /// The model's name, if the file has none.
         name: String,
     },
 }
 
-/// A stack and the sizes of mixers that do not give their own.
+/// A stack, and default sizes for mixers that do not give their own.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StackInput {
-    /// Such as `(gdn*3 full)*12`.
+    /// The stack in the stack grammar, such as `(gdn*3 full)*12`.
     pub text: String,
-    /// Heads.
+    /// Query heads.
     pub heads: Option<u64>,
     /// Width of a head.
     pub head_dim: Option<u64>,
-    /// Key/value heads, if fewer.
+    /// Key/value heads; by default as many as query heads.
     pub kv_heads: Option<u64>,
     /// Width of the residual stream.
     pub width: Option<u64>,
@@ -86,11 +87,11 @@ pub struct StackInput {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Storage {
-    /// Tokens.
+    /// Context length in tokens.
     pub context: Option<u64>,
-    /// How keys and values are stored.
+    /// Number format of keys and values.
     pub kv_dtype: Option<String>,
-    /// How recurrent state is stored.
+    /// Number format of recurrent state.
     pub state_dtype: Option<String>,
 }
 
@@ -103,59 +104,59 @@ pub struct AuditRequest {
     /// Edits in the grammar of `--what-if`; none if empty.
     #[serde(default)]
     pub edits: String,
-    /// Tokens.
+    /// Context length in tokens.
     pub context: Option<u64>,
-    /// How keys and values are stored.
+    /// Number format of keys and values.
     pub kv_dtype: Option<String>,
-    /// How recurrent state is stored.
+    /// Number format of recurrent state.
     pub state_dtype: Option<String>,
-    /// Search the lower bounds for one hop more than the rungs: up to so many hops, 0 for not at all.
+    /// Search a lower bound for one hop more than the rungs if that is at most this many hops; 0 for no search.
     pub certify: Option<usize>,
 }
 
-/// What an engine allocates.
+/// A memory plan under an engine.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanRequest {
     /// The model.
     pub model: ModelInput,
-    /// Edits first.
+    /// Edits in the grammar of `--what-if`, applied first; none if empty.
     #[serde(default)]
     pub edits: String,
-    /// vllm, sglang, llama.cpp, transformers or tensorrt-llm.
+    /// The engine: vllm, sglang, llama.cpp, transformers or tensorrt-llm.
     pub engine: String,
     /// GPUs by name, such as `h100x2`.
     pub on: Option<String>,
     /// Devices that share each layer.
     pub tp: Option<u64>,
-    /// How keys and values are stored.
+    /// Number format of keys and values.
     pub kv_dtype: Option<String>,
-    /// How recurrent state is stored.
+    /// Number format of recurrent state.
     pub state_dtype: Option<String>,
     /// Size of the weights: bytes or bits per weight.
     pub weights: Option<String>,
-    /// Tokens.
+    /// Context length in tokens.
     pub context: Option<u64>,
-    /// Requests at once.
+    /// Concurrent requests.
     pub requests: Option<u64>,
     /// Plan the layers that the engine covers and leave out the others.
     #[serde(default)]
     pub partial: bool,
 }
 
-/// Where full layers fit.
+/// Placements of full layers within a budget.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlaceRequest {
     /// The model.
     pub model: ModelInput,
-    /// Bytes, such as `4GiB`.
+    /// Cache budget in bytes, such as `4GiB`.
     pub budget: String,
-    /// Tokens.
+    /// Context length in tokens.
     pub context: Option<u64>,
-    /// How keys and values are stored.
+    /// Number format of keys and values.
     pub kv_dtype: Option<String>,
-    /// How recurrent state is stored.
+    /// Number format of recurrent state.
     pub state_dtype: Option<String>,
 }
 
@@ -165,17 +166,17 @@ pub struct PlaceRequest {
 pub struct LintRequest {
     /// The text of the config, or nothing for a preset.
     pub text: Option<String>,
-    /// What the file is called, or the preset.
+    /// Name of the file or of the preset.
     pub file: String,
 }
 
-/// A stack.
+/// The rungs of a stack.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StackRequest {
     /// The stack.
     pub stack: StackInput,
-    /// How message bits are counted.
+    /// Convention by which message bits are counted.
     pub message: Option<String>,
 }
 
@@ -185,32 +186,32 @@ pub struct StackRequest {
 pub struct HopsRequest {
     /// The stack.
     pub stack: StackInput,
-    /// Hops: those asked about, or the most that a map shows.
+    /// Number of hops: that of the bound, or the largest of the map.
     pub hops: usize,
-    /// How message bits are counted.
+    /// Convention by which message bits are counted.
     pub message: Option<String>,
 }
 
 /// One row of the hop map.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RungRequest {
+pub struct MapRowRequest {
     /// The model.
     pub model: ModelInput,
-    /// Edits first.
+    /// Edits in the grammar of `--what-if`, applied first; none if empty.
     #[serde(default)]
     pub edits: String,
-    /// Hops.
+    /// Number of hops.
     pub hops: usize,
 }
 
-/// A certificate.
+/// A certificate to check.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckRequest {
-    /// Its text.
+    /// The certificate's text.
     pub text: String,
-    /// With what each sentence rests on and the numbers of every inequality, as `rung check --explain --json`.
+    /// Also explain every inequality with its numbers and assumptions, as `rung check --explain --json`.
     #[serde(default)]
     pub explain: bool,
 }
@@ -221,17 +222,17 @@ pub struct CheckRequest {
 pub struct PassRequest {
     /// The construction, such as `U2`.
     pub construction: String,
-    /// Hops.
+    /// Number of hops.
     pub hops: usize,
     /// Entries of the first table.
     pub m: u32,
     /// Growth of each further table.
     pub n: Vec<u32>,
-    /// The mixer that carries, where one is needed.
+    /// The mixer that passes the start value on, for constructions that need one.
     pub mixer: Option<String>,
-    /// Which prompt is drawn.
+    /// Seed of the random prompt.
     #[serde(default)]
     pub seed: u64,
-    /// All ids of a prompt instead.
+    /// Token ids of the prompt, instead of a random one.
     pub tokens: Option<Vec<u32>>,
 }

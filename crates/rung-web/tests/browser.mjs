@@ -1,4 +1,4 @@
-// The page in a real browser: every view, keyboard, phones, hostile input, accessibility, sizes and times.
+// Tests the page in a real browser: every view, keyboard use, phone widths, hostile input, accessibility, sizes and times.
 // node browser.mjs PAGE-FOLDER RUNG-PROGRAM TOOLS-FOLDER [SCREENSHOT-FOLDER]
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -30,7 +30,7 @@ const measured = {};
 let passed = 0;
 const failures = [];
 
-/** A fresh page; messages on its console that are errors fail the test. */
+/** Opens a new page; errors on its console fail the test. */
 async function open(address, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1300, height: 900 }, acceptDownloads: true, permissions: ["clipboard-read", "clipboard-write"], ...options });
   const page = await context.newPage();
@@ -64,8 +64,8 @@ await test("the gallery loads, filters and sorts", async (open) => {
   const all = await page.locator(".card").count();
   assert.ok(all >= 50, `${all} cards`);
   await page.fill("#search", "qwen3.5");
-  const some = await page.locator(".card").count();
-  assert.ok(some > 0 && some < all);
+  const filtered = await page.locator(".card").count();
+  assert.ok(filtered > 0 && filtered < all);
   await page.fill("#search", "");
   await page.selectOption("#sort", "rungs");
   const counts = (await page.locator(".card .big").allTextContents()).map((text) => Number(text.split("–").at(-1)));
@@ -264,12 +264,12 @@ for (const theme of ["light", "dark"]) {
       for (const [name, hash] of Object.entries(VIEWS)) {
         const page = await open(base + hash, { viewport: { width, height: 900 }, colorScheme: theme, bypassCSP: true });
         await page.waitForTimeout(name === "designer" || name === "certificate" ? 2500 : 300);
-        const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-        assert.ok(wide <= 0, `${name} is ${wide} px too wide`);
+        const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        assert.ok(overflow <= 0, `${name} is ${overflow} px too wide`);
         await page.evaluate(axe);
         const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
-        const serious = violations.filter((one) => ["serious", "critical"].includes(one.impact));
-        assert.deepEqual(serious.map((one) => `${name}: ${one.id}: ${one.nodes.slice(0, 3).map((node) => `${node.target} ${node.any[0]?.message ?? ""}`).join("; ")}`), []);
+        const serious = violations.filter((violation) => ["serious", "critical"].includes(violation.impact));
+        assert.deepEqual(serious.map((violation) => `${name}: ${violation.id}: ${violation.nodes.slice(0, 3).map((node) => `${node.target} ${node.any[0]?.message ?? ""}`).join("; ")}`), []);
         if (shots) await page.screenshot({ path: path.join(shots, `${name}-${theme}-${width}.png`), fullPage: true });
       }
     });
@@ -279,8 +279,8 @@ for (const theme of ["light", "dark"]) {
 await test("times: first render, interactions with 128 layers", async (open) => {
   const page = await open(base);
   measured.first_render_ms = Math.round(await page.evaluate(() => performance.getEntriesByName("first view")[0].startTime));
-  const wide = await open(`${base}#/1/designer?model=stack:(gdn*3 full)*32&heads=32&head_dim=128&kv_heads=8&width=4096`);
-  const times = await wide.evaluate(async () => {
+  const deep = await open(`${base}#/1/designer?model=stack:(gdn*3 full)*32&heads=32&head_dim=128&kv_heads=8&width=4096`);
+  const times = await deep.evaluate(async () => {
     const times = [];
     for (let index = 0; index < 40; index++) {
       const cell = document.querySelector(`.editor [data-index="${(index * 3) % 128}"]`);
@@ -295,9 +295,9 @@ await test("times: first render, interactions with 128 layers", async (open) => 
   });
   measured.interaction_median_ms = Math.round(times[20]);
   measured.interaction_p95_ms = Math.round(times[37]);
-  // Loaded machines are slow; the limits of the page itself are those of the report below.
-  const slack = Number(process.env.RUNG_WEB_SLACK ?? 4);
-  assert.ok(measured.first_render_ms < 1000 * slack && measured.interaction_median_ms < 50 * slack, JSON.stringify(measured));
+  // Busy machines are slow, so the limits are multiplied by a factor.
+  const factor = Number(process.env.RUNG_WEB_SLACK ?? 4);
+  assert.ok(measured.first_render_ms < 1000 * factor && measured.interaction_median_ms < 50 * factor, JSON.stringify(measured));
 });
 
 await test("rung serve: the same page, and ten thousand runs", async (open) => {
@@ -329,7 +329,7 @@ await test("rung serve: the same page, and ten thousand runs", async (open) => {
     await list.check('tbody input[type="checkbox"]');
     await list.waitForSelector("figure path.run-line");
     await list.fill("#filter", "");
-    // A run in training: its checkpoint says how far it is.
+    // A run in training: its checkpoint stores the progress.
     const progress = (count) => JSON.stringify({ progress: { step: count * 45, evaluations: JSON.parse(record(1)).looks.slice(0, count) } });
     const checkpoint = (count) => {
       const header = Buffer.from(JSON.stringify({ __metadata__: { "rung.progress": progress(count) } }));

@@ -1,5 +1,4 @@
-//! A command called from another program, instead of from a shell: what it would print is returned, and what a terminal would
-//! show of its progress can be read while it runs.
+//! Runs a command for another program instead of a shell: its output is returned as text, and its progress can be read while it runs.
 //!
 //! ```
 //! let link = rung::CallerLink::default();
@@ -9,8 +8,8 @@
 //! # Ok::<(), String>(())
 //! ```
 //!
-//! A call belongs to its thread: [`crate::output`] and [`crate::watch`] ask here whether there is one. Threads that the command
-//! starts share what they were given.
+//! A call is stored in a thread-local variable: [`crate::output`] and [`crate::watch`] look here whether the command runs in a call. Threads
+//! that the command starts are not in the call; they share only the link.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -23,69 +22,72 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::{Arguments, provenance};
 
-/// What a caller shares with a command while it runs.
+/// State that a caller shares with a command while it runs: requests to stop, progress, and the input.
 #[derive(Clone, Debug, Default)]
-pub struct CallerLink(Arc<Shared>);
+pub struct CallerLink(Arc<LinkState>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    stop: AtomicBool,
-    saves: AtomicBool,
+struct LinkState {
+    stop_requested: AtomicBool,
+    /// Whether the command saves its work when it is stopped.
+    saves_on_stop: AtomicBool,
+    /// The latest line of progress that was not read yet.
     progress: Mutex<Option<String>>,
     input: Input,
+    /// Path of the program `rung`, for jobs that start it.
     program: Option<PathBuf>,
 }
 
-/// What a command reads instead of standard input.
+/// Input of a command in place of standard input.
 #[derive(Clone, Debug, Default)]
 pub struct Input {
-    /// What errors and reports call it.
+    /// Name of the input in errors and reports.
     pub name: String,
-    /// What is read.
+    /// Contents of the input.
     pub bytes: Vec<u8>,
 }
 
 impl CallerLink {
-    /// `input` is what the command reads as standard input, `program` the path of the program `rung` for jobs that start it.
+    /// A link with an input in place of standard input, and the path of the program `rung` for jobs that start it.
     pub fn new(input: Input, program: Option<PathBuf>) -> Self {
-        Self(Arc::new(Shared { input, program, ..Shared::default() }))
+        Self(Arc::new(LinkState { input, program, ..LinkState::default() }))
     }
 
-    /// Asks the command to save its work and end; [`CallerLink::saves`] says whether it can.
+    /// Asks the command to save its work and end; [`CallerLink::saves_on_stop`] says whether it can.
     pub fn stop(&self) {
-        self.0.stop.store(true, Ordering::Relaxed);
+        self.0.stop_requested.store(true, Ordering::Relaxed);
     }
 
     /// Whether the command saves its work when it is asked to stop.
-    pub fn saves(&self) -> bool {
-        self.0.saves.load(Ordering::Relaxed)
+    pub fn saves_on_stop(&self) -> bool {
+        self.0.saves_on_stop.load(Ordering::Relaxed)
     }
 
-    /// The latest line of progress, if there is one that was not read before.
+    /// Takes the latest line of progress; none if it was taken before.
     pub fn progress(&self) -> Option<String> {
         self.0.progress.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Leaves a line of progress to be read.
+    /// Sets the line of progress for the caller to read.
     pub(crate) fn show_progress(&self, line: String) {
         *self.0.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
     }
 
     pub(crate) fn stop_requested(&self) -> bool {
-        self.0.stop.load(Ordering::Relaxed)
+        self.0.stop_requested.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_saves(&self) {
-        self.0.saves.store(true, Ordering::Relaxed);
+    pub(crate) fn set_saves_on_stop(&self) {
+        self.0.saves_on_stop.store(true, Ordering::Relaxed);
     }
 
-    /// The program that jobs start.
+    /// Path of the program `rung`, for jobs that start it.
     pub(crate) fn program(&self) -> Option<PathBuf> {
         self.0.program.clone()
     }
 }
 
-/// The call that a thread is in.
+/// A running call: its link, output and errors.
 struct Call {
     link: CallerLink,
     output: Vec<u8>,
@@ -96,8 +98,9 @@ thread_local! {
     static CALL: RefCell<Option<Call>> = const { RefCell::new(None) };
 }
 
-fn with_call<T>(act: impl FnOnce(&mut Call) -> T) -> Option<T> {
-    CALL.with_borrow_mut(|call| call.as_mut().map(act))
+/// Applies a function to the call that this thread is in, if it is in one.
+fn with_call<T>(apply: impl FnOnce(&mut Call) -> T) -> Option<T> {
+    CALL.with_borrow_mut(|call| call.as_mut().map(apply))
 }
 
 /// The link of the call that this thread is in, if it is in one.
@@ -105,17 +108,17 @@ pub(crate) fn link() -> Option<CallerLink> {
     with_call(|call| call.link.clone())
 }
 
-/// Keeps an error for the caller; false if there is none.
-pub(crate) fn keep_error(message: &str) -> bool {
+/// Adds an error to the call; false if this thread is in no call.
+pub(crate) fn add_error(message: &str) -> bool {
     with_call(|call| call.errors.push(message.to_owned())).is_some()
 }
 
-/// Standard output, or the caller's.
+/// Standard output, or in a call the text that is returned.
 pub(crate) fn output() -> Box<dyn Write> {
     if link().is_some() { Box::new(CallerOutput) } else { Box::new(std::io::stdout().lock()) }
 }
 
-/// Standard input, or what the caller gave instead.
+/// Standard input, or in a call the input of its link.
 pub(crate) fn input() -> Box<dyn Read> {
     match link() {
         Some(link) => Box::new(Cursor::new(link.0.input.bytes.clone())),
@@ -123,11 +126,12 @@ pub(crate) fn input() -> Box<dyn Read> {
     }
 }
 
-/// What standard input is called.
+/// Name of the input in errors and reports.
 pub(crate) fn input_name() -> String {
     link().map_or_else(|| "stdin".to_owned(), |link| link.0.input.name.clone())
 }
 
+/// Appends to the output of this thread's call.
 struct CallerOutput;
 
 impl Write for CallerOutput {
@@ -141,16 +145,16 @@ impl Write for CallerOutput {
     }
 }
 
-/// Runs a command on this thread and returns what it would print. The arguments are those after the program's name.
+/// Runs a command on this thread and returns its output. The arguments are those after the program's name.
 ///
 /// # Errors
-/// What the program would write as errors. An answer of "no" (a certificate that is refused, say) is none.
+/// The command failed; the error is its error messages. A negative answer, such as a rejected certificate, is not an error.
 pub fn call<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>, link: &CallerLink) -> Result<String, String> {
     let arguments = std::iter::once(OsString::from("rung")).chain(arguments.into_iter().map(Into::into));
     let arguments: Vec<OsString> = arguments.collect();
-    let parsed = Arguments::command().try_get_matches_from(&arguments).and_then(|found| {
-        provenance::remember(&arguments, &found);
-        Arguments::from_arg_matches(&found)
+    let parsed = Arguments::command().try_get_matches_from(&arguments).and_then(|matches| {
+        provenance::remember(&arguments, &matches);
+        Arguments::from_arg_matches(&matches)
     });
     let arguments = match parsed {
         Ok(arguments) => arguments,
@@ -158,10 +162,10 @@ pub fn call<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>, link: &Ca
         Err(error) => return Ok(error.to_string()),
     };
     CALL.set(Some(Call { link: link.clone(), output: Vec::new(), errors: Vec::new() }));
-    // Put back also when the command panics and the caller catches it.
-    let _end = CallGuard;
+    // The guard ends the call also when the command panics and the caller catches the panic.
+    let _guard = CallGuard;
     if let Err(error) = arguments.run() {
-        keep_error(&crate::error_line(&error));
+        add_error(&crate::error_line(&error));
     }
     let call = CALL.take().unwrap_or_else(|| unreachable!("it was set above"));
     if call.errors.is_empty() {
@@ -171,6 +175,7 @@ pub fn call<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>, link: &Ca
     }
 }
 
+/// Ends this thread's call when it is dropped.
 struct CallGuard;
 
 impl Drop for CallGuard {
@@ -184,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_errors_and_help_are_returned() {
+    fn call_returns_answers_errors_and_help() {
         let link = CallerLink::default();
         assert!(call(["check", "-", "--json"], &link).unwrap().contains("malformed"));
         let error = call(["audit", "no-such-model"], &link).unwrap_err();
@@ -197,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn input_stands_for_standard_input() {
+    fn input_of_the_link_replaces_standard_input() {
         let config = r#"{"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "model_type": "llama"}"#;
         let link = CallerLink::new(Input { name: "mine".to_owned(), bytes: config.into() }, None);
         let answer: serde_json::Value = serde_json::from_str(&call(["audit", "-", "--json"], &link).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! `rung --help`: the commands grouped by what a user wants, and a few examples.
+//! `rung --help`: the commands in groups, and a few examples.
 
 use std::fmt::Write as _;
 
@@ -25,8 +25,8 @@ Every command takes --help and --json. Layers are numbered from 0.
 GPU backends compile but are untested on real GPUs; `rung eval --device` chooses one.
 ";
 
-/// The help of the whole program.
-pub fn grouped(program: &clap::Command) -> String {
+/// The help text of the program, with its commands in groups.
+pub fn program_help(program: &clap::Command) -> String {
     let about = program.get_about().map(ToString::to_string).unwrap_or_default();
     let mut text = format!("{about}\n\nUsage: rung <COMMAND>\n");
     for (title, names) in GROUPS {
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_is_in_one_group_with_a_short_line() {
+    fn every_command_is_in_one_group_and_has_a_short_description() {
         let program = crate::Arguments::command();
         let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
         let mut names: Vec<&str> = program.get_subcommands().map(clap::Command::get_name).collect();

@@ -1,6 +1,6 @@
-//! The command line: one file per command, each thin.
+//! The command-line program, with one file per command.
 //!
-//! [`run`] is the whole program; [`call()`] runs one command for another program, such as the Python module:
+//! [`run`] runs the program; [`call()`] runs one command for another program, such as the Python module:
 //!
 //! ```
 //! let link = rung::CallerLink::default();
@@ -12,8 +12,8 @@
 //! # Ok::<(), String>(())
 //! ```
 //!
-//! Exit codes: 0 the question was answered (for `check`: accepted), 1 refused, 2 the input was bad, 3 (for `audit`) some of
-//! the model is unknown, 130 interrupted with the work saved.
+//! Exit codes: 0 success (for `check`: the certificate is accepted), 1 a negative answer (for `check`: rejected), 2 bad input, 3 (for `audit`)
+//! some layers are unknown, 130 interrupted with the work saved.
 
 mod call;
 mod command;
@@ -43,30 +43,30 @@ struct Arguments {
 
 impl Arguments {
     fn run(&self) -> anyhow::Result<ExitCode> {
-        // A command before it in the same process may have set one.
+        // An earlier command in the same process may have set a limit.
         rung_nn::memory::set_limit(None);
         logger::install(self.verbose)?;
         match &self.command {
             Some(command) => command.run(),
-            None => output::print(&help::grouped(&Self::command())).map(|()| ExitCode::SUCCESS),
+            None => output::print(&help::program_help(&Self::command())).map(|()| ExitCode::SUCCESS),
         }
     }
 
-    fn read(arguments: &[OsString]) -> Result<Self, clap::Error> {
+    fn parse_arguments(arguments: &[OsString]) -> Result<Self, clap::Error> {
         let command = Self::command();
-        let text = help::grouped(&command);
-        let found = command.override_help(text).try_get_matches_from(arguments)?;
-        provenance::remember(arguments, &found);
-        Self::from_arg_matches(&found)
+        let text = help::program_help(&command);
+        let matches = command.override_help(text).try_get_matches_from(arguments)?;
+        provenance::remember(arguments, &matches);
+        Self::from_arg_matches(&matches)
     }
 }
 
-/// Runs the program; the first argument is its own name.
+/// Runs the program; the first argument is the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    // Read before parsing, so that errors of the command line itself follow it too.
+    // `--json` is looked up before parsing, because errors of parsing follow it too.
     output::set_json_errors(arguments.iter().any(|argument| argument == "--json"));
-    let arguments = match Arguments::read(&arguments) {
+    let arguments = match Arguments::parse_arguments(&arguments) {
         Ok(arguments) => arguments,
         Err(error) if error.use_stderr() && output::json_errors() => {
             output::print_error(&usage_error(&error));
@@ -80,7 +80,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     })
 }
 
-/// An error of the command line itself.
+/// The message of an error of parsing the command line.
 fn usage_error(error: &clap::Error) -> String {
     error.to_string().trim().trim_start_matches("error: ").to_owned()
 }
@@ -104,7 +104,7 @@ mod tests {
     use anyhow::{Context as _, anyhow};
 
     #[test]
-    fn no_cause_is_repeated() {
+    fn error_line_does_not_repeat_causes() {
         let error = Err::<(), _>(anyhow!("no such file")).context("a.json: no such file").context("--model");
         assert_eq!(error_line(&error.unwrap_err()), "--model: a.json: no such file");
     }

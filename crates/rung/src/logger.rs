@@ -1,4 +1,4 @@
-//! What `-v` shows on standard error: one line for each thing that a command does, with the seconds since it began.
+//! The log of `-v` on standard error: one line for each step of a command, with the seconds since its start.
 //!
 //! ```text
 //! [   0.0s] runs/a: started by rung 0.1.0 on linux x86_64 with avx2, 2 threads
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Off by default. `-v` shows the steps of a command, `-vv` every file too; the variable `RUNG_LOG` (`info`, `debug`, `off`) does the same where
-//! a command line cannot be changed, and yields to `-v`. Dependencies speak through the same crate and are left out.
+//! the command line cannot be changed; `-v` overrides it. Log messages of dependencies are not shown.
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -15,6 +15,7 @@ use log::{LevelFilter, Log, Metadata, Record};
 
 use crate::output::without_control;
 
+/// The logger, with its start time.
 struct Logger(Instant);
 
 static LOGGER: OnceLock<Logger> = OnceLock::new();
@@ -34,12 +35,12 @@ impl Log for Logger {
     fn flush(&self) {}
 }
 
-/// Shows as much as was asked for, by a count of `-v` or by the variable.
+/// Installs the logger with the level of so many `-v`, or of the variable `RUNG_LOG`.
 ///
 /// # Errors
-/// The variable says something else than a level.
-pub fn install(count: u8) -> anyhow::Result<()> {
-    let level = match (count, std::env::var("RUNG_LOG")) {
+/// The variable is no log level.
+pub fn install(verbosity: u8) -> anyhow::Result<()> {
+    let level = match (verbosity, std::env::var("RUNG_LOG")) {
         (0, Ok(text)) if !text.is_empty() => text.parse().map_err(|_| {
             anyhow::anyhow!("RUNG_LOG: found {text:?}, expected off, error, warn, info, debug or trace")
         })?,
@@ -48,7 +49,7 @@ pub fn install(count: u8) -> anyhow::Result<()> {
         (_, _) => LevelFilter::Debug,
     };
     if level > LevelFilter::Off {
-        // A program that calls this one may have a logger of its own, which then hears everything.
+        // This fails if a calling program has installed its own logger, which then gets the messages.
         let _ = log::set_logger(LOGGER.get_or_init(|| Logger(Instant::now())));
         log::set_max_level(level);
     }

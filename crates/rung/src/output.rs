@@ -1,4 +1,4 @@
-//! Writing to the terminal, or to a caller: a closed pipe is not an error, and anything slow shows its progress.
+//! Output to the terminal or to a calling program, progress bars, and files that commands write.
 
 use std::borrow::Cow;
 use std::io;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
-pub use rung_audit::report::{commas, counted};
+pub use rung_audit::report::{commas, count_noun};
 use rung_audit::{Audit, AuditError, AuditOptions};
 use rung_figure::figure::{self, Chart};
 use rung_nn::file::write_atomically;
@@ -19,19 +19,19 @@ use crate::{call, provenance};
 /// Whether errors are written as JSON, as results are.
 static JSON_ERRORS: AtomicBool = AtomicBool::new(false);
 
-/// Chooses how errors are written.
+/// Sets whether errors are written as JSON.
 pub fn set_json_errors(json: bool) {
     JSON_ERRORS.store(json, Ordering::Relaxed);
 }
 
-/// How errors are written.
+/// Whether errors are written as JSON.
 pub fn json_errors() -> bool {
     JSON_ERRORS.load(Ordering::Relaxed)
 }
 
 /// Writes an error to standard error: one line, or with `--json` one object with the field `error`.
 pub fn print_error(message: &str) {
-    if call::keep_error(message) {
+    if call::add_error(message) {
         return;
     }
     if json_errors() {
@@ -41,32 +41,32 @@ pub fn print_error(message: &str) {
     }
 }
 
-/// Text for a terminal: names come from files of others, and must not move the cursor, set the title or hide what stands before them. Of
-/// all control characters only line ends, tabs and colours pass; what replaces the others shows that there was something.
+/// Replaces control characters except newlines, tabs and colours by U+FFFD. Names from untrusted files could otherwise move the cursor, set the
+/// terminal's title or hide text.
 pub fn without_control(text: &str) -> Cow<'_, str> {
     if !text.chars().any(|character| character.is_control() && !matches!(character, '\n' | '\t')) {
         return Cow::Borrowed(text);
     }
     let mut clean = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(character) = rest.chars().next() {
-        let length = if character == '\u{1b}' { colour_length(rest) } else { None };
-        let (taken, after) = rest.split_at(length.unwrap_or(character.len_utf8()));
-        if length.is_some() || !character.is_control() || matches!(character, '\n' | '\t') {
-            clean.push_str(taken);
+    let mut remaining = text;
+    while let Some(character) = remaining.chars().next() {
+        let colour_bytes = if character == '\u{1b}' { colour_length(remaining) } else { None };
+        let (head, tail) = remaining.split_at(colour_bytes.unwrap_or(character.len_utf8()));
+        if colour_bytes.is_some() || !character.is_control() || matches!(character, '\n' | '\t') {
+            clean.push_str(head);
         } else {
             clean.push('\u{fffd}');
         }
-        rest = after;
+        remaining = tail;
     }
     Cow::Owned(clean)
 }
 
-/// Bytes of the colour at the start of some text, such as `ESC [ 3 6 m`, if there is one.
+/// Length of the colour sequence at the start of a text, such as `ESC [ 3 6 m`, if there is one.
 fn colour_length(text: &str) -> Option<usize> {
-    let numbers = text.strip_prefix("\u{1b}[")?;
-    let end = numbers.find(|character: char| !(character.is_ascii_digit() || character == ';'))?;
-    (numbers.as_bytes()[end] == b'm').then_some(2 + end + 1)
+    let parameters = text.strip_prefix("\u{1b}[")?;
+    let end = parameters.find(|character: char| !(character.is_ascii_digit() || character == ';'))?;
+    (parameters.as_bytes()[end] == b'm').then_some(2 + end + 1)
 }
 
 /// Writes text to standard output. A closed pipe is not an error.
@@ -89,10 +89,10 @@ pub fn print_json(value: &Value) -> anyhow::Result<()> {
     print(&format!("{value:#}\n"))
 }
 
-/// Audits what a user names: `-` for standard input, a file, a directory that holds `config.json`, or a preset.
+/// Audits a model: `-` for standard input, a file, a directory that holds `config.json`, or a preset.
 ///
 /// # Errors
-/// Nothing has that name, or what it names is malformed.
+/// There is no such model, or its config is malformed.
 pub fn audit_named(name: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
     if name == "-" {
         return rung_audit::audit_reader(call::input(), &call::input_name(), options);
@@ -100,14 +100,14 @@ pub fn audit_named(name: &str, options: &AuditOptions) -> Result<Audit, AuditErr
     rung_audit::audit_named(name, options)
 }
 
-/// Refuses a file that cannot be written, or whose ending is none of `endings`, before any work is done for it.
+/// Checks before a computation that its output file can be written and has one of the `extensions`; an empty list allows any.
 ///
 /// # Errors
-/// What is wrong with it.
-pub fn check_destination(option: &str, path: &Path, endings: &[&str]) -> anyhow::Result<()> {
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    if !endings.is_empty() && !endings.contains(&ending) {
-        anyhow::bail!("{option}: found {}, expected a file ending in .{}", path.display(), endings.join(", ."));
+/// The directory does not exist, or the extension is another one.
+pub fn check_destination(option: &str, path: &Path, extensions: &[&str]) -> anyhow::Result<()> {
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    if !extensions.is_empty() && !extensions.contains(&extension) {
+        anyhow::bail!("{option}: found {}, expected a file ending in .{}", path.display(), extensions.join(", ."));
     }
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if path.is_dir() || !directory.is_dir() {
@@ -116,12 +116,12 @@ pub fn check_destination(option: &str, path: &Path, endings: &[&str]) -> anyhow:
     Ok(())
 }
 
-/// Writes a chart as its file's ending says: bitmap, numbers, or drawing.
+/// Writes a chart in the format of the file's extension: PNG, CSV or SVG.
 ///
 /// # Errors
 /// The file cannot be written.
 pub fn write_chart(path: &Path, chart: &impl Chart) -> anyhow::Result<()> {
-    let bytes = match path.extension().and_then(|ending| ending.to_str()) {
+    let bytes = match path.extension().and_then(|extension| extension.to_str()) {
         Some("png") => figure::png(&chart.svg())?,
         Some("csv") => chart.csv().into_bytes(),
         _ => chart.svg().into_bytes(),
@@ -129,7 +129,7 @@ pub fn write_chart(path: &Path, chart: &impl Chart) -> anyhow::Result<()> {
     write_file(path, bytes)
 }
 
-/// Writes a file that says which command made it; what stood there before is replaced at once or not at all.
+/// Writes a file atomically, marked with the command that made it.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -139,15 +139,15 @@ pub fn write_file(path: &Path, bytes: impl Into<Vec<u8>>) -> anyhow::Result<()> 
     write_atomically(path, &marked).with_context(|| format!("writing {}", path.display()))
 }
 
-/// A spinner on standard error; silent where that is no terminal.
+/// A spinner on standard error; hidden if that is not a terminal.
 pub fn spinner(message: String) -> ProgressBar {
     let bar = ProgressBar::new_spinner().with_message(message);
     bar.enable_steady_tick(Duration::from_millis(120));
     bar
 }
 
-/// A bar of `steps` steps on standard error; silent where that is no terminal.
-pub fn steps(steps: u64) -> ProgressBar {
+/// A progress bar of `steps` steps on standard error; hidden if that is not a terminal.
+pub fn progress_bar(steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}  {elapsed} (about {eta} left)");
     let bar = ProgressBar::new(steps);
     bar.enable_steady_tick(Duration::from_millis(200));
@@ -157,9 +157,9 @@ pub fn steps(steps: u64) -> ProgressBar {
     }
 }
 
-/// "1 hop", "2 hops".
-pub fn hops(count: usize) -> String {
-    counted(count, "hop")
+/// A number of hops in words: "1 hop", "2 hops".
+pub fn hops_text(count: usize) -> String {
+    count_noun(count, "hop")
 }
 
 #[cfg(test)]
@@ -167,8 +167,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_colours_reach_the_terminal() {
-        for (text, shown) in [
+    fn control_characters_except_colours_are_replaced() {
+        for (text, expected) in [
             ("plain\n\ttext é", "plain\n\ttext é"),
             ("\u{1b}[36mF\u{1b}[0m", "\u{1b}[36mF\u{1b}[0m"),
             ("a\u{1b}[2Jb", "a\u{fffd}[2Jb"),
@@ -177,7 +177,7 @@ mod tests {
             ("\u{1b}", "\u{fffd}"),
             ("\u{1b}[", "\u{fffd}["),
         ] {
-            assert_eq!(without_control(text), shown);
+            assert_eq!(without_control(text), expected);
         }
     }
 }

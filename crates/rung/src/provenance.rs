@@ -1,4 +1,4 @@
-//! The command that is running, as files say it: without options that only choose where results go or how they are shown.
+//! The command line of the running command, for the files that it writes; without options that do not change results.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -11,48 +11,49 @@ thread_local! {
     static MADE_BY: RefCell<MadeBy> = RefCell::default();
 }
 
-/// Options with a value that change no result.
-const PLACES: [&str; 5] = ["--out", "--svg", "--html", "--plot", "--threads"];
+/// Options with a value that do not change results.
+const OUTPUT_OPTIONS: [&str; 5] = ["--out", "--svg", "--html", "--plot", "--threads"];
 
-/// Keeps a command for the files that it writes; the first argument is the program's own name.
-pub(crate) fn remember(arguments: &[OsString], found: &ArgMatches) {
-    let mut inner = found;
-    while let Some((_, deeper)) = inner.subcommand() {
-        inner = deeper;
+/// Stores the command line for the files that the command writes; the first argument is the program's name.
+pub(crate) fn remember(arguments: &[OsString], matches: &ArgMatches) {
+    let mut innermost = matches;
+    while let Some((_, subcommand)) = innermost.subcommand() {
+        innermost = subcommand;
     }
-    let seed = inner.try_get_one::<u64>("seed").ok().flatten().copied();
-    MADE_BY.set(MadeBy::new(typed(arguments), seed));
+    let seed = innermost.try_get_one::<u64>("seed").ok().flatten().copied();
+    MADE_BY.set(MadeBy::new(command_line(arguments), seed));
 }
 
-/// What made the files of the command that this thread runs.
+/// The command line and seed of the command that this thread runs.
 pub(crate) fn made_by() -> MadeBy {
     MADE_BY.with_borrow(Clone::clone)
 }
 
-fn typed(arguments: &[OsString]) -> String {
+fn command_line(arguments: &[OsString]) -> String {
     let mut words = vec!["rung".to_owned()];
-    let mut rest = arguments.iter().skip(1).map(|argument| argument.to_string_lossy());
-    while let Some(word) = rest.next() {
-        if PLACES.contains(&&*word) {
-            rest.next();
-        } else if word != "--json" && !PLACES.iter().any(|place| word.starts_with(&format!("{place}="))) {
+    let mut remaining = arguments.iter().skip(1).map(|argument| argument.to_string_lossy());
+    while let Some(word) = remaining.next() {
+        if OUTPUT_OPTIONS.contains(&&*word) {
+            remaining.next();
+        } else if word != "--json" && !OUTPUT_OPTIONS.iter().any(|option| word.starts_with(&format!("{option}="))) {
             words.push(quote(without_directory(&word)));
         }
     }
     words.join(" ")
 }
 
-/// A path of this machine is its last part.
+/// The file name of an absolute path; other words unchanged.
 fn without_directory(word: &str) -> &str {
     let path = Path::new(word);
     let name = path.file_name().and_then(|name| name.to_str());
     name.filter(|_| path.is_absolute()).unwrap_or(word)
 }
 
+/// Quotes a word for a shell if it needs quotes.
 fn quote(word: &str) -> String {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-._/=:,+".contains(letter);
+    let needs_no_quotes = |character: char| character.is_ascii_alphanumeric() || "-._/=:,+".contains(character);
     match word {
-        _ if !word.is_empty() && word.chars().all(plain) => word.to_owned(),
+        _ if !word.is_empty() && word.chars().all(needs_no_quotes) => word.to_owned(),
         _ if word.contains('\'') => format!("\"{word}\""),
         _ => format!("'{word}'"),
     }
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_and_machine_paths_are_left_out() {
+    fn command_line_omits_output_options_and_directories() {
         let words = [
             "/usr/bin/rung",
             "map",
@@ -76,7 +77,7 @@ mod tests {
             "/etc/config.json",
             "U2'",
         ];
-        let line = typed(&words.map(OsString::from));
+        let line = command_line(&words.map(OsString::from));
         assert_eq!(line, "rung map 'gdn full' --hops=2 config.json \"U2'\"");
     }
 }

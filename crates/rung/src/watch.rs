@@ -1,4 +1,4 @@
-//! Progress of training runs, and Ctrl-C.
+//! Shows the progress of training runs, and handles Ctrl-C.
 
 use std::io::IsTerminal as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,13 +13,13 @@ use crate::call::{self, CallerLink};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Ctrl-C, or a request to terminate. The first is noted, so that work can be saved; the second ends the process.
-/// In a call from another program it is the caller who asks.
+/// Handles Ctrl-C and SIGTERM. The first sets a flag, so that work can be saved; the second ends the process. In a call from another program
+/// the caller requests the stop.
 #[derive(Clone, Debug)]
 pub struct Interrupt(Option<CallerLink>);
 
 impl Interrupt {
-    /// Installs the handler. Without signals on this system it does nothing.
+    /// Installs the handler, for a command that saves a checkpoint.
     pub fn install() -> Self {
         Self::with_message("saving a checkpoint; press again to quit at once")
     }
@@ -27,7 +27,7 @@ impl Interrupt {
     /// Installs the handler, with the message printed on the first Ctrl-C.
     pub fn with_message(message: &'static str) -> Self {
         if let Some(link) = call::link() {
-            link.set_saves();
+            link.set_saves_on_stop();
             return Self(Some(link));
         }
         let _ = ctrlc::set_handler(move || {
@@ -45,17 +45,18 @@ impl Interrupt {
     }
 }
 
-/// A bar on a terminal, a line per look elsewhere; the latest state for a caller.
-pub struct Watcher {
+/// Shows the progress of one run: a bar on a terminal, otherwise a line per evaluation; a calling program gets the latest state.
+pub struct RunWatcher {
     caller: Option<CallerLink>,
     bar: Option<ProgressBar>,
-    lines: bool,
-    last: String,
-    drawn: Instant,
+    /// Whether each evaluation is printed as a line.
+    prints_lines: bool,
+    last_accuracy: String,
+    last_update: Instant,
 }
 
-impl Watcher {
-    /// For a run of this many steps; silent unless `verbose`.
+impl RunWatcher {
+    /// A watcher for a run of so many steps; silent unless `verbose`.
     pub fn new(steps: usize, verbose: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let bar = (verbose && terminal).then(|| {
@@ -65,32 +66,38 @@ impl Watcher {
             bar
         });
         let caller = call::link();
-        Self { caller, bar, lines: verbose && !terminal, last: String::new(), drawn: Instant::now() }
+        Self {
+            caller,
+            bar,
+            prints_lines: verbose && !terminal,
+            last_accuracy: String::new(),
+            last_update: Instant::now(),
+        }
     }
 
     /// Shows the state after a step.
     pub fn show(&mut self, report: &StepReport<'_>) {
         if let Some(evaluation) = report.evaluation {
-            self.last = accuracy_text(&evaluation.accuracy);
+            self.last_accuracy = accuracy_text(&evaluation.accuracy);
         }
-        let left = Duration::from_secs_f64(report.seconds_left.clamp(0.0, 1e9));
+        let time_left = Duration::from_secs_f64(report.seconds_left.clamp(0.0, 1e9));
         let text = format!(
             "loss {:.3}  {}  {:.0} tokens/s  about {} left",
             report.loss,
-            self.last,
+            self.last_accuracy,
             report.tokens_per_second,
-            indicatif::HumanDuration(left)
+            indicatif::HumanDuration(time_left)
         );
         if let Some(caller) = &self.caller {
             caller.show_progress(format!("step {}/{}  {text}", report.step, report.steps));
         }
         match &self.bar {
-            Some(bar) if self.drawn.elapsed() > Duration::from_millis(100) || report.evaluation.is_some() => {
+            Some(bar) if self.last_update.elapsed() > Duration::from_millis(100) || report.evaluation.is_some() => {
                 bar.set_position(report.step as u64);
                 bar.set_message(text);
-                self.drawn = Instant::now();
+                self.last_update = Instant::now();
             }
-            None if self.lines && report.evaluation.is_some() => {
+            None if self.prints_lines && report.evaluation.is_some() => {
                 eprintln!("step {}/{}  {text}", report.step, report.steps);
             }
             _ => {}
@@ -105,75 +112,79 @@ impl Watcher {
     }
 }
 
-/// "hop 1: 99.8%, hop 2: 31.2%"; without hops, the share alone.
+/// Accuracy by hops: "hop 1 99.8%, hop 2 31.2%"; for a task without hops only the percentage.
 pub fn accuracy_text(accuracy: &Accuracy) -> String {
-    let share = |mean: f64| format!("{:.1}%", 100.0 * mean);
+    let percent = |mean: f64| format!("{:.1}%", 100.0 * mean);
     match accuracy.iter().next() {
-        Some((0, tally)) if accuracy.len() == 1 => share(tally.mean()),
+        Some((0, answers)) if accuracy.len() == 1 => percent(answers.mean()),
         _ => {
-            let each = accuracy.iter().map(|(hops, tally)| format!("hop {hops} {}", share(tally.mean())));
-            each.collect::<Vec<_>>().join(", ")
+            let by_hops = accuracy.iter().map(|(hops, answers)| format!("hop {hops} {}", percent(answers.mean())));
+            by_hops.collect::<Vec<_>>().join(", ")
         }
     }
 }
 
-/// A bar of steps over all runs on a terminal, a line per finished run elsewhere.
+/// Shows the progress of a sweep: a bar of the steps of all runs on a terminal, otherwise a line per finished run.
 pub struct SweepWatcher {
     caller: Option<CallerLink>,
     bar: Option<ProgressBar>,
-    lines: bool,
-    /// Steps of each run that were counted.
-    done: Mutex<Vec<u64>>,
-    steps: Vec<u64>,
+    /// Whether each finished run is printed as a line.
+    prints_lines: bool,
+    /// Finished steps of each run.
+    finished_steps: Mutex<Vec<u64>>,
+    /// Maximum number of steps of each run.
+    max_steps: Vec<u64>,
 }
 
 impl SweepWatcher {
-    /// For the runs of a shard; silent unless `verbose`.
+    /// A watcher for the runs of a shard; silent unless `verbose`.
     pub fn new(sweep: &Sweep, shard: Shard, verbose: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
-        let steps: Vec<u64> = sweep.runs.iter().map(|run| run.config.train.steps as u64).collect();
-        let shard_steps = steps.iter().enumerate().filter(|(number, _)| shard.has(*number)).map(|(_, steps)| *steps);
-        let bar = (verbose && terminal).then(|| crate::output::steps(shard_steps.sum()));
+        let max_steps: Vec<u64> = sweep.runs.iter().map(|run| run.config.train.steps as u64).collect();
+        let shard_steps =
+            max_steps.iter().enumerate().filter(|(number, _)| shard.contains(*number)).map(|(_, steps)| *steps);
+        let bar = (verbose && terminal).then(|| crate::output::progress_bar(shard_steps.sum()));
         let caller = call::link();
-        Self { caller, bar, lines: verbose && !terminal, done: Mutex::new(vec![0; steps.len()]), steps }
+        let finished_steps = Mutex::new(vec![0; max_steps.len()]);
+        Self { caller, bar, prints_lines: verbose && !terminal, finished_steps, max_steps }
     }
 
     /// Shows an event.
     pub fn show(&self, event: &Event<'_>) {
-        let advance = |number: usize, to: u64| {
-            let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-            let more = to.saturating_sub(done[number]);
-            done[number] = to;
+        let advance = |run: usize, step: u64| {
+            let mut finished_steps = self.finished_steps.lock().unwrap_or_else(PoisonError::into_inner);
+            let added_steps = step.saturating_sub(finished_steps[run]);
+            finished_steps[run] = step;
             if let Some(bar) = &self.bar {
-                bar.inc(more);
+                bar.inc(added_steps);
             }
             if let Some(caller) = &self.caller {
                 caller.show_progress(format!(
                     "step {} of at most {}",
-                    done.iter().sum::<u64>(),
-                    self.steps.iter().sum::<u64>()
+                    finished_steps.iter().sum::<u64>(),
+                    self.max_steps.iter().sum::<u64>()
                 ));
             }
         };
         match event {
             Event::Step(number, step, _) => advance(*number, *step as u64),
-            // A run that stopped early counts whole, or the bar would never fill.
             Event::Waiting(_) => {}
-            Event::AlreadyRecorded(number, _) => advance(*number, self.steps[*number]),
+            // A run that stopped early counts with all of its steps, so that the bar is full at the end.
+            Event::AlreadyRecorded(number, _) => advance(*number, self.max_steps[*number]),
             Event::Recorded(number, record, seconds) => {
-                advance(*number, self.steps[*number]);
+                advance(*number, self.max_steps[*number]);
                 let text =
                     format!("{}  {} steps  {}", record.config.stack, record.steps, accuracy_text(&record.accuracy));
                 if let Some(bar) = &self.bar {
                     bar.set_message(text);
-                } else if self.lines {
+                } else if self.prints_lines {
                     eprintln!("{}: {text}  {seconds:.0} s", record.id);
                 }
             }
         }
     }
 
-    /// Shows a state beside the bar, if there is one.
+    /// Shows a message beside the bar, if there is a bar.
     pub fn set_message(&self, state: String) {
         if let Some(bar) = &self.bar {
             bar.set_message(state);
@@ -189,6 +200,6 @@ impl SweepWatcher {
 }
 
 /// A duration in words.
-pub fn duration(seconds: f64) -> String {
+pub fn duration_text(seconds: f64) -> String {
     indicatif::HumanDuration(Duration::from_secs_f64(seconds.clamp(0.0, 1e9))).to_string()
 }

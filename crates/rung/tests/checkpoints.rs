@@ -4,14 +4,14 @@ mod common;
 
 use std::path::PathBuf;
 
-use common::{fails, rung, scratch, text};
+use common::{fails, path_str, rung, scratch};
 use serde_json::Value;
 
 fn model() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../rung-tokenizer/tests/sentencepiece.gguf")
 }
 
-const LINES: [&str; 6] = [
+const PROMPT_LINES: [&str; 6] = [
     "The river opens a window and the house crosses",
     "The teacher remembers a number and the island measures",
     "",
@@ -20,13 +20,14 @@ const LINES: [&str; 6] = [
     "The engine carries a house and the number",
 ];
 
-/// A file of five prompts.
-fn prompts(name: &str) -> PathBuf {
+/// Writes a file with five prompts.
+fn write_prompts(name: &str) -> PathBuf {
     let path = scratch(name).join("prompts.txt");
-    std::fs::write(&path, LINES.join("\n")).unwrap();
+    std::fs::write(&path, PROMPT_LINES.join("\n")).unwrap();
     path
 }
 
+/// The output of a command with `--json`, which must succeed.
 fn json(arguments: &[&str]) -> Value {
     let output = rung(&[arguments, &["--json"]].concat());
     let error = String::from_utf8_lossy(&output.stderr);
@@ -36,44 +37,44 @@ fn json(arguments: &[&str]) -> Value {
 
 #[test]
 fn eval_measures_the_perplexity_of_the_logits() {
-    let (model, file) = (model(), prompts("checkpoint-eval"));
-    let output = rung(&["eval", text(&model), "--prompts", text(&file), "--json"]);
-    let cost = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(cost.contains("eval: 5 prompts, ") && cost.contains("1 pass over them"), "{cost}");
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (model, file) = (model(), write_prompts("checkpoint-eval"));
+    let output = rung(&["eval", path_str(&model), "--prompts", path_str(&file), "--json"]);
+    let estimate = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(estimate.contains("eval: 5 prompts, ") && estimate.contains("1 pass over them"), "{estimate}");
+    let evaluation: Value = serde_json::from_slice(&output.stdout).unwrap();
     let (mut loss, mut count) = (0.0, 0);
-    for line in LINES.iter().filter(|line| !line.is_empty()) {
-        let tokens = json(&["generate", text(&model), "--prompt", line, "--count", "0"])["prompt_tokens"].clone();
+    for line in PROMPT_LINES.iter().filter(|line| !line.is_empty()) {
+        let tokens = json(&["generate", path_str(&model), "--prompt", line, "--count", "0"])["prompt_tokens"].clone();
         let tokens: Vec<usize> = tokens.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as usize).collect();
         let list = tokens.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        let logits = json(&["logits", text(&model), "--tokens", &list]);
+        let logits = json(&["logits", path_str(&model), "--tokens", &list]);
         for (row, next) in logits["logits"].as_array().unwrap().iter().zip(&tokens[1..]) {
             let row: Vec<f64> = row.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
             loss += row.iter().map(|x| x.exp()).sum::<f64>().ln() - row[*next];
             count += 1;
         }
     }
-    let (group, mean) = (&found["groups"][0], loss / f64::from(count));
+    let (group, mean) = (&evaluation["groups"][0], loss / f64::from(count));
     assert_eq!(group["accuracy"]["count"].as_i64(), Some(i64::from(count)));
     assert!((group["loss"].as_f64().unwrap() - mean).abs() < 1e-4, "{group} {mean}");
     assert!((group["perplexity"].as_f64().unwrap() - mean.exp()).abs() < 1e-2 * mean.exp());
 }
 
 #[test]
-fn instruments_run_on_lines_of_a_file() {
-    let (model, file) = (model(), prompts("checkpoint-analyze"));
-    let analyze = |name: &str| json(&["analyze", name, text(&model), "--prompts", text(&file)]);
-    let ablated = analyze("ablate");
-    let variants = ablated["variants"].as_array().unwrap();
-    // As it is, without all attention, without each of two layers, without channel mixers.
-    assert_eq!(variants.len(), 5, "{ablated}");
-    let read = analyze("logit_lens");
-    let own = &read["scores"][2]["0"];
-    let mean = own["loss"].as_f64().unwrap() / own["count"].as_f64().unwrap();
+fn instruments_run_on_prompts_of_a_file() {
+    let (model, file) = (model(), write_prompts("checkpoint-analyze"));
+    let analyze = |name: &str| json(&["analyze", name, path_str(&model), "--prompts", path_str(&file)]);
+    let ablation = analyze("ablate");
+    let variants = ablation["variants"].as_array().unwrap();
+    // The variants: unchanged, without attention, without each of two layers, without feed-forward layers.
+    assert_eq!(variants.len(), 5, "{ablation}");
+    let logit_lens = analyze("logit_lens");
+    let last_level = &logit_lens["scores"][2]["0"];
+    let mean = last_level["loss"].as_f64().unwrap() / last_level["count"].as_f64().unwrap();
     assert!((mean - variants[0]["loss"]["0"].as_f64().unwrap()).abs() < 1e-5, "the last level is the network");
-    let rounded = analyze("precision");
-    let steps = rounded["steps"].as_array().unwrap();
-    let loss = |at: usize| steps[at]["loss"].as_f64().unwrap();
+    let precision = analyze("precision");
+    let steps = precision["steps"].as_array().unwrap();
+    let loss = |index: usize| steps[index]["loss"].as_f64().unwrap();
     assert!((loss(0) - mean).abs() < 1e-4, "token by token is the same");
     assert!((loss(1) - loss(0)).abs() < 1e-2 && (loss(5) - loss(0)).abs() > (loss(1) - loss(0)).abs());
     let lens = analyze("lens");
@@ -84,58 +85,128 @@ fn instruments_run_on_lines_of_a_file() {
 }
 
 #[test]
-fn what_has_no_meaning_is_refused_in_a_sentence() {
-    let (model, file) = (model(), prompts("checkpoint-refused"));
-    let (model, file) = (text(&model), text(&file));
+fn inapplicable_commands_fail_with_a_clear_message() {
+    let (model, file) = (model(), write_prompts("checkpoint-refused"));
+    let (model, file) = (path_str(&model), path_str(&file));
     fails(&["eval", model], "has no task: give --prompts FILE, with a prompt on each line, or --task SPEC");
     fails(&["analyze", "ablate", model, "--prompts", "5"], "has no task");
     fails(&["analyze", "state", model, "--prompts", file], "a causal network with a recurrent mixer");
     fails(&["analyze", "probe", model, "--prompts", file], "a task as text");
     fails(&["trace", model], "without registers and instances of a task: give --prompts FILE");
-    fails(&["falsify", model], "a search for counterexamples needs the token ids of a task");
+    fails(&["falsify", model], "has no task: give --task SPEC");
+    fails(
+        &["falsify", model, "--task", "funccomp{hops=1,m=2}", "--bits", "4"],
+        "found a checkpoint of another program",
+    );
+    fails(&["falsify", "--stack", "full", "--task", "funccomp", "--shots", "1"], "which reads text");
     fails(&["convert", model, "--to", "gdn"], "has no task");
     fails(&["eval", model, "--prompts", "/nonexistent.txt"], "/nonexistent.txt");
     let empty = scratch("checkpoint-empty").join("empty.txt");
     std::fs::write(&empty, "\n\n").unwrap();
-    fails(&["eval", model, "--prompts", text(&empty)], "found no prompts");
+    fails(&["eval", model, "--prompts", path_str(&empty)], "found no prompts");
 }
 
 #[test]
-fn trace_follows_a_line_and_convert_replaces_layers() {
-    let (model, file) = (model(), prompts("checkpoint-convert"));
-    let (model, file) = (text(&model), text(&file));
-    let traced = json(&["trace", model, "--prompts", file]);
-    assert_eq!(traced["layers"].as_array().unwrap().len(), 2);
-    assert!(traced["mismatch"].as_f64().unwrap() < 1e-4, "{}", traced["mismatch"]);
+fn trace_runs_on_a_prompt_and_convert_replaces_layers() {
+    let (model, file) = (model(), write_prompts("checkpoint-convert"));
+    let (model, file) = (path_str(&model), path_str(&file));
+    let trace = json(&["trace", model, "--prompts", file]);
+    assert_eq!(trace["layers"].as_array().unwrap().len(), 2);
+    assert!(trace["mismatch"].as_f64().unwrap() < 1e-4, "{}", trace["mismatch"]);
     let arguments =
         ["convert", model, "--to", "gdn", "--prompts", file, "--steps", "20", "--threshold", "inf", "--replace", "2"];
-    let found = json(&arguments);
-    assert_eq!(found["path"].as_array().unwrap().len(), 2, "{found}");
-    for layer in found["layers"].as_array().unwrap() {
+    let conversion = json(&arguments);
+    assert_eq!(conversion["path"].as_array().unwrap().len(), 2, "{conversion}");
+    for layer in conversion["layers"].as_array().unwrap() {
         assert!(layer["after"].as_f64().unwrap() < layer["before"].as_f64().unwrap(), "{layer}");
     }
-    let (folder, last) = (scratch("checkpoint-converted"), scratch("checkpoint-last").join("last.txt"));
-    std::fs::write(&last, LINES[5]).unwrap();
+    let (folder, test_file) = (scratch("checkpoint-converted"), scratch("checkpoint-last").join("last.txt"));
+    std::fs::write(&test_file, PROMPT_LINES[5]).unwrap();
     let converted = folder.join("out");
-    json(&[&arguments[..], &["--out", text(&converted)]].concat());
-    // The last of five prompts is the test.
-    let after =
-        json(&["eval", text(&converted), "--prompts", text(&last)])["groups"][0]["perplexity"].as_f64().unwrap();
-    assert!((after / found["test"][1].as_f64().unwrap() - 1.0).abs() < 1e-4, "{after} {found}");
-    assert!((after / found["test"][0].as_f64().unwrap() - 1.0).abs() > 1e-4, "two layers were replaced");
+    json(&[&arguments[..], &["--out", path_str(&converted)]].concat());
+    // The last of the five prompts is the test set.
+    let perplexity =
+        json(&["eval", path_str(&converted), "--prompts", path_str(&test_file)])["groups"][0]["perplexity"]
+            .as_f64()
+            .unwrap();
+    assert!((perplexity / conversion["test"][1].as_f64().unwrap() - 1.0).abs() < 1e-4, "{perplexity} {conversion}");
+    assert!((perplexity / conversion["test"][0].as_f64().unwrap() - 1.0).abs() > 1e-4, "two layers were replaced");
     let logits = |more: &[&str]| {
-        let rows = json(&[&["logits", text(&converted), "--tokens", "5,6,7,8"], more].concat())["logits"].clone();
+        let rows = json(&[&["logits", path_str(&converted), "--tokens", "5,6,7,8"], more].concat())["logits"].clone();
         let rows: Vec<Vec<f64>> = serde_json::from_value(rows).unwrap();
         rows.concat()
     };
-    let (whole, stepwise) = (logits(&[]), logits(&["--stepwise"]));
-    assert!(whole.iter().zip(&stepwise).all(|(a, b)| (a - b).abs() < 1e-4), "the state is handed on");
+    let (parallel, stepwise) = (logits(&[]), logits(&["--stepwise"]));
+    assert!(
+        parallel.iter().zip(&stepwise).all(|(a, b)| (a - b).abs() < 1e-4),
+        "decoding token by token gives the same logits"
+    );
     let description = converted.join("conversion.json");
     std::fs::write(&description, std::fs::read_to_string(&description).unwrap().replace("gdn{", "gone{")).unwrap();
-    fails(&["logits", text(&converted), "--tokens", "5"], "layers.mixer");
-    std::fs::write(&description, format!("{{\"base\": \"{}\", \"layers\": []}}", text(&converted))).unwrap();
-    fails(&["logits", text(&converted), "--tokens", "5"], "field `base`");
-    let none = json(&["convert", model, "--to", "gdn", "--prompts", file, "--steps", "2", "--threshold", "0"]);
-    assert!(none["path"].as_array().unwrap().is_empty());
-    assert_eq!(none["test"][0], none["test"][1], "nothing was replaced");
+    fails(&["logits", path_str(&converted), "--tokens", "5"], "layers.mixer");
+    std::fs::write(&description, format!("{{\"base\": \"{}\", \"layers\": []}}", path_str(&converted))).unwrap();
+    fails(&["logits", path_str(&converted), "--tokens", "5"], "field `base`");
+    let unchanged = json(&["convert", model, "--to", "gdn", "--prompts", file, "--steps", "2", "--threshold", "0"]);
+    assert!(unchanged["path"].as_array().unwrap().is_empty());
+    assert_eq!(unchanged["test"][0], unchanged["test"][1], "nothing was replaced");
+}
+
+#[test]
+fn falsify_finds_prompts_that_random_weights_cannot_answer() {
+    let (model, folder) = (model(), scratch("checkpoint-falsify"));
+    let file = folder.join("witness.json");
+    let arguments =
+        ["falsify", path_str(&model), "--task", "funccomp{hops=2,m=2,n=[1]}", "--shots", "1", "--out", path_str(&file)];
+    let found = json(&arguments);
+    let witness = &found["witness"];
+    assert_eq!(found["found"], true);
+    // Two prompts that differ in one look-up and in nothing else, and one answer.
+    let (prompts, changed) = (witness["prompts"].as_array().unwrap(), witness["changed"].as_u64().unwrap());
+    let [first, second] = &prompts[..] else { panic!("{witness}") };
+    let lines = |prompt: &Value| prompt.as_str().unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
+    let (first, second) = (lines(first), lines(second));
+    let different: Vec<usize> = (0..first.len()).filter(|line| first[*line] != second[*line]).collect();
+    let title = first[..different[0]].iter().rposition(|line| line.starts_with("Table")).unwrap();
+    assert_eq!((different.len(), &first[title]), (2, &format!("Table {}", changed + 1)), "{first:?} {second:?}");
+    assert_ne!(witness["answers"][0], witness["answers"][1]);
+    assert_eq!(witness["outputs"][0], witness["outputs"][1]);
+    assert_eq!(json(&["witness", "check", path_str(&file)])["holds"], true);
+    // Whatever is changed in the file is noticed.
+    let original = std::fs::read_to_string(&file).unwrap();
+    let forged = folder.join("forged.json");
+    for (from, to) in
+        [(r#""index":0"#, r#""index":1"#), (r#""fingerprint":""#, r#""fingerprint":"0"#), ("Table 1", "Table 3")]
+    {
+        assert!(original.contains(from), "{from}");
+        std::fs::write(&forged, original.replace(from, to)).unwrap();
+        let output = rung(&["witness", "check", path_str(&forged)]);
+        assert_eq!(output.status.code(), Some(1), "{to}");
+    }
+    let shown = String::from_utf8(rung(&["witness", "show", path_str(&file)]).stdout).unwrap();
+    assert!(shown.contains("a changed look-up goes unnoticed; measured"), "{shown}");
+}
+
+#[test]
+fn falsify_finds_nothing_against_an_exported_construction() {
+    let folder = scratch("checkpoint-export");
+    let [built, exported, longer] = ["u1", "u1-hf", "u1-longer"].map(|name| folder.join(name));
+    json(&["construct", "U1", "--hops", "2", "--m", "4", "--n", "1", "--out", path_str(&built)]);
+    json(&["export", path_str(&built), "--to", "hf", "--out", path_str(&exported)]);
+    json(&["export", path_str(&built), "--to", "gguf", "--beyond", "1", "--out", path_str(&longer)]);
+    let longer = longer.join("model.gguf");
+    let search = |model: &PathBuf, task: &str, budget: &str| {
+        let output =
+            rung(&["falsify", path_str(model), "--task", task, "--style", "tokens", "--budget", budget, "--json"]);
+        (output.status.code(), serde_json::from_slice::<Value>(&output.stdout).unwrap())
+    };
+    let (code, found) = search(&exported, "funccomp{hops=2,m=4,n=[1]}", "1");
+    assert_eq!(code, Some(1), "{found}");
+    assert!(found["questions"].as_u64().unwrap() > 1);
+    // One more table, which it does not look up.
+    let (code, found) = search(&longer, "funccomp{hops=3,m=4,n=[1,1]}", "60");
+    assert_eq!((code, found["witness"]["changed"].as_u64()), (Some(0), Some(2)), "{found}");
+    fails(
+        &["falsify", path_str(&exported), "--task", "funccomp{hops=3,m=4,n=[1,1]}", "--style", "tokens"],
+        "has no token `z3(0,0)=",
+    );
 }

@@ -1,63 +1,54 @@
-//! The program as a user meets it: what it prints, and its exit codes.
+//! Output and exit codes of the commands.
 
 mod common;
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{rung, scratch};
+use common::{json, rung, scratch};
 use serde_json::Value;
 
-fn json(arguments: &[&str]) -> Value {
-    let output = rung(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-/// Fails with exit code 2, one line on standard error that contains `expected`, nothing on standard output, within a second.
+/// Asserts that a command fails as in [`common::fails`], within five seconds.
 fn fails(arguments: &[&str], expected: &str) {
-    let started = Instant::now();
-    let output = rung(arguments);
-    let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {out}{error}");
-    assert!(error.contains(expected), "{arguments:?}: {error}");
-    assert!(!error.contains("panicked") && out.is_empty());
-    assert!(started.elapsed() < Duration::from_secs(5), "{arguments:?}");
+    let start = Instant::now();
+    common::fails(arguments, expected);
+    assert!(start.elapsed() < Duration::from_secs(5), "{arguments:?}");
 }
 
-const LARGE: [&str; 6] = ["--heads", "16", "--head-dim", "128", "--bits", "16"];
+/// Options of a large model.
+const LARGE_MODEL: [&str; 6] = ["--heads", "16", "--head-dim", "128", "--bits", "16"];
 
 #[test]
-fn a_bound_is_found_written_checked_and_refused_when_falsified() {
+fn check_accepts_written_bounds_and_rejects_modified_ones() {
     let directory = scratch("bound");
-    for (stack, most, case) in [("linear*3 full linear*3", 33.6, 1), ("full full linear*3", 56.4, 0)] {
+    for (stack, max_log2_tokens, case) in [("linear*3 full linear*3", 33.6, 1), ("full full linear*3", 56.4, 0)] {
         let path = directory.join(format!("case{case}.json"));
         let path = path.to_str().unwrap();
-        let found = json(&[&["bound", stack, "--hops", "2", "--json", "--out", path], &LARGE[..]].concat());
-        assert_eq!(found["verdict"], "impossible");
-        assert!(found["log2_tokens"].as_f64().unwrap() <= most);
-        assert_eq!(found["trivial"], false);
-        assert_eq!(found["papers_log2_tokens"], 2128.0);
-        assert_eq!(found["certificate"]["case"], case);
-        assert_eq!(found["certificate"]["stack"], stack);
-        assert!(found["tokens"].as_str().unwrap().bytes().all(|byte| byte.is_ascii_digit()));
+        let bound = json(&[&["bound", stack, "--hops", "2", "--json", "--out", path], &LARGE_MODEL[..]].concat());
+        assert_eq!(bound["verdict"], "impossible");
+        assert!(bound["log2_tokens"].as_f64().unwrap() <= max_log2_tokens);
+        assert_eq!(bound["trivial"], false);
+        assert_eq!(bound["papers_log2_tokens"], 2128.0);
+        assert_eq!(bound["certificate"]["case"], case);
+        assert_eq!(bound["certificate"]["stack"], stack);
+        assert!(bound["tokens"].as_str().unwrap().bytes().all(|byte| byte.is_ascii_digit()));
         assert_eq!(rung(&["check", path]).status.code(), Some(0));
         let text = std::fs::read_to_string(path).unwrap();
         let certificate: Value = serde_json::from_str(&text).unwrap();
-        for lie in [r#""stack":"full*9""#, r#""message_bits":"1""#, r#""stack":"full full full full""#] {
-            let (name, value) = lie.split_once(':').unwrap();
+        for false_field in [r#""stack":"full*9""#, r#""message_bits":"1""#, r#""stack":"full full full full""#] {
+            let (name, value) = false_field.split_once(':').unwrap();
             let mut changed = certificate.clone();
             changed[name.trim_matches('"')] = serde_json::from_str(value).unwrap();
             std::fs::write(path, changed.to_string()).unwrap();
-            assert_eq!(rung(&["check", path]).status.code(), Some(1), "{lie}");
+            assert_eq!(rung(&["check", path]).status.code(), Some(1), "{false_field}");
         }
         for (field, code) in [("message_bits", 1), ("sigma", 1), ("m", 2), ("n", 2)] {
             let mut changed = certificate.clone();
-            let bigger = |value: &str| Value::from(format!("{value}7"));
+            let append_digit = |value: &str| Value::from(format!("{value}7"));
             match &mut changed[field] {
                 Value::String(digits) if field == "m" => digits.truncate(2),
                 Value::String(digits) => digits.push('7'),
-                Value::Array(items) => items[0] = bigger(items[0].as_str().unwrap()),
+                Value::Array(items) => items[0] = append_digit(items[0].as_str().unwrap()),
                 other => panic!("{other}"),
             }
             std::fs::write(path, changed.to_string()).unwrap();
@@ -71,34 +62,35 @@ fn a_bound_is_found_written_checked_and_refused_when_falsified() {
 }
 
 #[test]
-fn the_sharpest_theorem_wins_and_its_certificate_is_checked() {
+fn bound_uses_the_sharpest_theorem_and_check_accepts_it() {
     let directory = scratch("sharp");
     let path = directory.join("certificate.json");
     let path = path.to_str().unwrap();
     let bound = |stack: &str, hops: &str, more: &[&str]| {
-        json(&[&["bound", stack, "--hops", hops, "--json", "--out", path], &LARGE[..], more].concat())
+        json(&[&["bound", stack, "--hops", hops, "--json", "--out", path], &LARGE_MODEL[..], more].concat())
     };
-    let check = || rung(&["check", path]).status.code();
-    let two = bound("linear*3 full", "2", &[]);
-    assert!(two["log2_tokens"].as_f64().unwrap() <= 21.6);
-    assert_eq!((&two["theorem"], check()), (&"entropy".into(), Some(0)));
-    // Fewer full layers than hops need: a smaller task inside the tables.
-    let five = bound("linear*3 full", "5", &[]);
-    assert!(five["log2_tokens"].as_f64().unwrap() <= 23.0);
-    assert_eq!((&five["certificate"]["embedding"]["hops"], check()), (&2.into(), Some(0)));
-    // Constant rows need tables that list w as the major index, and the certificate must say so.
+    let check_code = || rung(&["check", path]).status.code();
+    let two_hops = bound("linear*3 full", "2", &[]);
+    assert!(two_hops["log2_tokens"].as_f64().unwrap() <= 21.6);
+    assert_eq!((&two_hops["theorem"], check_code()), (&"entropy".into(), Some(0)));
+    // With far fewer full layers than hops, the certificate embeds a smaller task in the tables.
+    let five_hops = bound("linear*3 full", "5", &[]);
+    assert!(five_hops["log2_tokens"].as_f64().unwrap() <= 23.0);
+    assert_eq!((&five_hops["certificate"]["embedding"]["hops"], check_code()), (&2.into(), Some(0)));
+    // Some proofs need tables that list w as the major index, and the certificate must say so.
     let stack = "linear*3 full full";
-    let any = bound(stack, "3", &[])["log2_tokens"].as_f64().unwrap();
-    let ordered = bound(stack, "3", &["--table-order", "w-major"]);
-    assert!(ordered["log2_tokens"].as_f64().unwrap() < any - 1.0);
-    assert_eq!((&ordered["certificate"]["conventions"]["table_order"], check()), (&"w-major".into(), Some(0)));
-    let silent = std::fs::read_to_string(path).unwrap().replace(r#""table_order": "w-major""#, r#""message": "paper""#);
-    std::fs::write(path, silent.replacen(r#""message": "paper","#, "", 1)).unwrap();
-    assert_eq!(check(), Some(2));
+    let any_order = bound(stack, "3", &[])["log2_tokens"].as_f64().unwrap();
+    let w_major = bound(stack, "3", &["--table-order", "w-major"]);
+    assert!(w_major["log2_tokens"].as_f64().unwrap() < any_order - 1.0);
+    assert_eq!((&w_major["certificate"]["conventions"]["table_order"], check_code()), (&"w-major".into(), Some(0)));
+    let without_order =
+        std::fs::read_to_string(path).unwrap().replace(r#""table_order": "w-major""#, r#""message": "paper""#);
+    std::fs::write(path, without_order.replacen(r#""message": "paper","#, "", 1)).unwrap();
+    assert_eq!(check_code(), Some(2));
 }
 
 #[test]
-fn every_sentence_of_check_says_what_it_rests_on() {
+fn check_explain_names_the_basis_of_every_sentence() {
     let directory = scratch("explain");
     let path = directory.join("certificate.json");
     let path = path.to_str().unwrap();
@@ -117,39 +109,40 @@ fn every_sentence_of_check_says_what_it_rests_on() {
         "--out",
         path,
     ]);
-    let said = json(&["check", path, "--explain", "--json"]);
-    assert_eq!((&said["theorem"], &said["machine_checked"]), (&"entropy".into(), &true.into()));
-    let explanation = said["explanation"].as_array().unwrap();
-    let plain = String::from_utf8(rung(&["check", path]).stdout).unwrap();
-    let long = String::from_utf8(rung(&["check", path, "--explain"]).stdout).unwrap();
-    assert_eq!(plain.lines().count(), explanation.len());
-    for (line, sentence) in plain.lines().zip(explanation) {
+    let explained = json(&["check", path, "--explain", "--json"]);
+    assert_eq!((&explained["theorem"], &explained["machine_checked"]), (&"entropy".into(), &true.into()));
+    let explanation = explained["explanation"].as_array().unwrap();
+    let brief = String::from_utf8(rung(&["check", path]).stdout).unwrap();
+    let detailed = String::from_utf8(rung(&["check", path, "--explain"]).stdout).unwrap();
+    assert_eq!(brief.lines().count(), explanation.len());
+    for (line, sentence) in brief.lines().zip(explanation) {
         assert!(line.ends_with(sentence["sentence"].as_str().unwrap()), "{line}");
-        assert!(long.lines().any(|other| other == line), "{line}");
-        assert!(long.contains(sentence["rests_on"]["section"].as_str().unwrap()), "{line}");
+        assert!(detailed.lines().any(|other| other == line), "{line}");
+        assert!(detailed.contains(sentence["rests_on"]["section"].as_str().unwrap()), "{line}");
     }
     assert!(explanation[0]["lemmas"].as_array().unwrap().iter().any(|lemma| lemma["name"] == "theorem_one"));
-    let inequalities = said["inequalities"].as_array().unwrap();
+    let inequalities = explained["inequalities"].as_array().unwrap();
     assert!(
         inequalities.last().unwrap()["holds"] == true && !inequalities[0]["right_bits"].is_null(),
         "{inequalities:?}"
     );
     for inequality in inequalities {
         let formula = ["left", "relation", "right"].map(|side| inequality[side].as_str().unwrap()).join(" ");
-        assert!(long.contains(&format!("{formula}: ")), "{formula}");
+        assert!(detailed.contains(&format!("{formula}: ")), "{formula}");
     }
-    let wider = std::fs::read_to_string(path).unwrap().replace(r#""message_bits": "32""#, r#""message_bits": "99999""#);
-    std::fs::write(path, wider).unwrap();
-    let refused = rung(&["check", path, "--explain"]);
-    assert_eq!(refused.status.code(), Some(1));
-    let refused = String::from_utf8_lossy(&refused.stderr);
-    assert!(refused.contains("Theorem 1: two hops, one full layer") && refused.contains(", fails"), "{refused}");
+    let false_certificate =
+        std::fs::read_to_string(path).unwrap().replace(r#""message_bits": "32""#, r#""message_bits": "99999""#);
+    std::fs::write(path, false_certificate).unwrap();
+    let rejection = rung(&["check", path, "--explain"]);
+    assert_eq!(rejection.status.code(), Some(1));
+    let message = String::from_utf8_lossy(&rejection.stderr);
+    assert!(message.contains("Theorem 1: two hops, one full layer") && message.contains(", fails"), "{message}");
 }
 
 #[test]
-fn bits_can_be_given_without_a_stack() {
-    let found = json(&["bound", "--hops", "2", "--message-bits", "4", "--state-bits", "1,0", "--json"]);
-    assert!(found["tokens"].as_str().unwrap().parse::<u32>().unwrap() <= 14);
+fn bound_accepts_bits_instead_of_a_stack() {
+    let bound = json(&["bound", "--hops", "2", "--message-bits", "4", "--state-bits", "1,0", "--json"]);
+    assert!(bound["tokens"].as_str().unwrap().parse::<u32>().unwrap() <= 14);
     fails(
         &["bound", "--hops", "2", "--message-bits", "4", "--state-bits", "1"],
         "--state-bits: found 1 blocks, expected 2",
@@ -159,7 +152,7 @@ fn bits_can_be_given_without_a_stack() {
 
 #[test]
 fn capacity_counts_rungs() {
-    for (stack, full, rungs, extra) in [
+    for (stack, full_layers, rungs, extra_hop) in [
         ("linear full", 1, 1, true),
         ("full full", 2, 1, false),
         ("full linear full", 2, 2, true),
@@ -169,11 +162,11 @@ fn capacity_counts_rungs() {
         ("mamba2*48", 0, 0, true),
         ("(gdn*3 full)*12", 12, 12, true),
     ] {
-        let found = json(&["capacity", stack, "--json"]);
-        assert_eq!((&found["full"], &found["rungs"]), (&full.into(), &rungs.into()), "{stack}");
-        assert_eq!(found["extra_hop"], extra);
-        assert_eq!(found["blocks"].as_array().unwrap().len(), full + 1);
-        assert_eq!(found["state_bits"].as_array().unwrap().len(), full + 1);
+        let capacity = json(&["capacity", stack, "--json"]);
+        assert_eq!((&capacity["full"], &capacity["rungs"]), (&full_layers.into(), &rungs.into()), "{stack}");
+        assert_eq!(capacity["extra_hop"], extra_hop);
+        assert_eq!(capacity["blocks"].as_array().unwrap().len(), full_layers + 1);
+        assert_eq!(capacity["state_bits"].as_array().unwrap().len(), full_layers + 1);
     }
     let text = String::from_utf8(rung(&["capacity", "full linear full"]).stdout).unwrap();
     assert!(text.contains("rungs      exactly 2 hops"), "{text}");
@@ -197,7 +190,7 @@ fn decide_gives_each_verdict() {
 }
 
 #[test]
-fn sparse_compares_bits_had_and_needed() {
+fn sparse_compares_the_bits_of_summaries_with_the_bits_needed() {
     let arguments =
         ["sparse", "--block", "64", "--select", "4", "--values", "65536", "--blocks", "128", "--json", "--curve"];
     let short = json(&[&arguments[..], &["--bits", "256"]].concat());
@@ -208,7 +201,7 @@ fn sparse_compares_bits_had_and_needed() {
 }
 
 #[test]
-fn bad_input_is_named() {
+fn errors_name_the_bad_input() {
     fails(&["capacity", "lineer full"], "did you mean `linear`");
     fails(&["capacity", ""], "the stack is empty");
     fails(&["capacity", "full*0"], "a repeat count of at least 1");
@@ -234,7 +227,7 @@ fn bad_input_is_named() {
 }
 
 #[test]
-fn every_page_explains_itself() {
+fn every_explain_page_has_text() {
     for page in json(&["explain", "--json"]).as_array().unwrap() {
         let name = page["name"].as_str().unwrap();
         let text = json(&["explain", name, "--json"])["text"].as_str().unwrap().to_owned();
@@ -244,12 +237,12 @@ fn every_page_explains_itself() {
 }
 
 #[test]
-fn samples_are_lines_of_json_with_and_without_the_option() {
+fn task_sample_writes_json_lines_with_and_without_the_json_option() {
     let sample = |more: &[&str]| rung(&[&["task", "sample", "parity", "--count", "3", "--seed", "4"], more].concat());
-    let plain = sample(&[]);
-    let asked = sample(&["--json"]);
-    assert_eq!((asked.status.code(), &asked.stdout), (Some(0), &plain.stdout));
-    let lines = String::from_utf8(asked.stdout).unwrap();
+    let without_option = sample(&[]);
+    let with_option = sample(&["--json"]);
+    assert_eq!((with_option.status.code(), &with_option.stdout), (Some(0), &without_option.stdout));
+    let lines = String::from_utf8(with_option.stdout).unwrap();
     assert_eq!(
         lines.lines().filter(|line| serde_json::from_str::<Value>(line).unwrap()["tokens"].is_array()).count(),
         3
@@ -271,11 +264,11 @@ fn a_closed_pipe_is_not_an_error() {
 }
 
 #[test]
-fn reproduce_writes_a_report_with_everything_it_speaks_of() {
+fn reproduce_writes_the_same_report_and_its_files_twice() {
     let directory = scratch("report");
     let out = directory.to_str().unwrap();
-    let made = json(&["reproduce", "--only", "proved", "--out", out, "--json"]);
-    let report = std::fs::read_to_string(made["report"].as_str().unwrap()).unwrap();
+    let first = json(&["reproduce", "--only", "proved", "--out", out, "--json"]);
+    let report = std::fs::read_to_string(first["report"].as_str().unwrap()).unwrap();
     assert!(report.contains("Proved") && report.contains("<svg") && !report.contains("NaN"));
     assert!(!report.contains("src=\"http") && !report.contains("href=\"http"));
     let certificates: Vec<_> = std::fs::read_dir(directory.join("certificates")).unwrap().collect();
@@ -290,9 +283,9 @@ fn reproduce_writes_a_report_with_everything_it_speaks_of() {
 }
 
 #[test]
-fn bench_measures_what_is_asked() {
+fn bench_measures_the_selected_cases() {
     const FIELDS: [&str; 9] =
-        ["what", "mixer", "shape", "ms", "tokens_per_s", "peak_bytes", "share_of_limit", "torch_ms", "ratio"];
+        ["what", "mixer", "shape", "ms", "tokens_per_s", "peak_bytes", "share_of_limit", "peers", "ratio"];
     let names = |rows: &Value| -> Vec<String> {
         let name = |row: &Value| format!("{} {} {}", row["what"], row["mixer"], row["shape"]).replace('"', "");
         rows.as_array().unwrap().iter().map(name).collect()
@@ -304,7 +297,7 @@ fn bench_measures_what_is_asked() {
         assert_eq!(row.as_object().unwrap().keys().collect::<Vec<_>>(), FIELDS);
         assert!(row["ms"].as_f64().unwrap() > 0.0 && row["tokens_per_s"].as_f64().unwrap() > 0.0);
         assert!(row["share_of_limit"].as_f64().unwrap() > 0.0);
-        assert!(row["torch_ms"].is_null() && row["ratio"].is_null());
+        assert!(row["peers"].as_array().unwrap().is_empty() && row["ratio"].is_null());
     }
     let rows = json(&[&quick[..], &["--only", "exponents", "--mixer", "conv"]].concat());
     assert_eq!(names(&rows), ["exponent conv n=512..8192", "step conv n=256", "step conv n=8192"]);
@@ -316,7 +309,7 @@ fn bench_measures_what_is_asked() {
 
 #[cfg(unix)]
 #[test]
-fn bench_interleaves_with_a_peer() {
+fn bench_compares_with_another_program() {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = scratch("peer");
     let peer = |name: &str, script: &str| {
@@ -325,34 +318,34 @@ fn bench_interleaves_with_a_peer() {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    // Always two repetitions of some seconds, and no form of one kernel.
+    // The script reports two repetitions of some seconds for every kernel but gla, which it does not have.
     let slow = peer(
         "slow",
         "echo ready slow 1; while read line; do case \"$line\" in *gla*) echo none;; *) echo 5000 7000 1024;; esac; done",
     );
     let bench = ["bench", "--only", "kernels", "--shape", "S", "--steps", "2", "--json"];
-    let with = |mixer: &str| json(&[&bench[..], &["--mixer", mixer, "--against", &slow]].concat());
-    let rows = with("rms_norm");
+    let bench_against = |mixer: &str| json(&[&bench[..], &["--mixer", mixer, "--against", &slow]].concat());
+    let rows = bench_against("rms_norm");
     for row in rows.as_array().unwrap() {
-        let (ms, theirs) = (row["ms"].as_f64().unwrap(), row["torch_ms"].as_f64().unwrap());
-        assert!((theirs - 7000.0).abs() < 1e-9 && (row["ratio"].as_f64().unwrap() - theirs / ms).abs() < 1e-9);
+        let (ms, peer_ms) = (row["ms"].as_f64().unwrap(), row["peers"][0]["ms"].as_f64().unwrap());
+        assert!((peer_ms - 7000.0).abs() < 1e-9 && (row["ratio"].as_f64().unwrap() - peer_ms / ms).abs() < 1e-9);
     }
-    assert!(with("gla")[0]["ratio"].is_null());
-    let refused = |path: &str, expected: &str| {
+    assert!(bench_against("gla")[0]["ratio"].is_null());
+    let fails_against = |path: &str, expected: &str| {
         let arguments = ["bench", "--only", "kernels", "--shape", "S", "--mixer", "rms_norm", "--against", path];
         let output = rung(&arguments);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{error}");
         assert!(error.contains(expected), "{error}");
     };
-    refused(&peer("bare", "echo 'cannot import torch (no module)'"), "cannot import torch (no module)");
-    refused(&peer("silent", "exit 1"), "ended without an answer");
-    refused(&peer("mad", "echo ready mad 1; while read line; do echo what; done"), "it answered `what`");
-    refused("/no/such/python", "/no/such/python: No such file");
+    fails_against(&peer("bare", "echo 'cannot import torch (no module)'"), "cannot import torch (no module)");
+    fails_against(&peer("silent", "exit 1"), "ended without an answer");
+    fails_against(&peer("mad", "echo ready mad 1; while read line; do echo what; done"), "it answered `what`");
+    fails_against("/no/such/python", "/no/such/python: No such file");
 }
 
 #[test]
-fn bench_refuses_what_it_does_not_have() {
+fn bench_rejects_unknown_shapes_mixers_and_numbers() {
     fails(&["bench", "--shape", "XL"], "--shape: found `XL`, expected one of S, M, L");
     fails(&["bench", "--mixer", "gdm"], "--mixer: found `gdm`");
     fails(&["bench", "--only", "train", "--mixer", "rms_norm"], "nothing to measure");
@@ -361,21 +354,21 @@ fn bench_refuses_what_it_does_not_have() {
 }
 
 #[test]
-fn the_zoo_lists_every_mixer_with_what_is_known_and_how() {
+fn zoo_lists_every_mixer_with_its_evidence() {
     let directory = scratch("zoo");
     let files = ["zoo.svg", "zoo.png", "zoo.csv"].map(|name| directory.join(name));
     let tiny = ["zoo", "--lengths", "2,4,8", "--steps", "1"];
-    let found = json(&[&tiny[..], &["--json", "--out", files[0].to_str().unwrap()]].concat());
-    let rows = found["mixers"].as_array().unwrap();
-    let listed = json(&["explain", "--json"]);
-    let mixers = listed.as_array().unwrap().iter().filter(|page| page["subject"] == "mixer");
+    let zoo = json(&[&tiny[..], &["--json", "--out", files[0].to_str().unwrap()]].concat());
+    let rows = zoo["mixers"].as_array().unwrap();
+    let pages = json(&["explain", "--json"]);
+    let mixers = pages.as_array().unwrap().iter().filter(|page| page["subject"] == "mixer");
     assert!(mixers.map(|page| &page["name"]).eq(rows.iter().map(|row| &row["mixer"])));
     let row = |name: &str| rows.iter().find(|row| row["mixer"] == name).unwrap();
     assert_eq!(row("full")["counted"]["grows"], "64 a token");
     assert_eq!(row("full")["counted"]["evidence"], "proved");
     assert_eq!(row("gdn")["timed"]["tokens_per_s"].as_array().unwrap().len(), 3);
     assert_eq!(row("gdn")["timed"]["evidence"], "measured");
-    assert!(row("chunked")["timed"].is_null(), "no network, and listed all the same");
+    assert!(row("chunked")["timed"].is_null(), "a mixer without a network is listed but not timed");
     assert!(row("rglru")["timed"].is_object() && row("lightning")["timed"].is_object());
     assert_eq!(
         (&row("deltanet")["parity"]["tracks"], &row("full")["parity"]["tracks"]),
@@ -399,10 +392,10 @@ fn the_zoo_lists_every_mixer_with_what_is_known_and_how() {
 }
 
 #[test]
-fn models_are_shown_from_stacks_and_from_files() {
+fn model_show_describes_stacks_and_files() {
     let sizes = ["--heads", "2", "--head-dim", "8", "--json", "--tensors"];
-    let shown = json(&[&["model", "show", "--stack", "linear*2 full+gdn"], &sizes[..]].concat());
-    let layers = shown["layers"].as_array().unwrap();
+    let model = json(&[&["model", "show", "--stack", "linear*2 full+gdn"], &sizes[..]].concat());
+    let layers = model["layers"].as_array().unwrap();
     assert_eq!(layers.len(), 3);
     assert_eq!(
         (&layers[0]["growing_numbers_per_token"], &layers[2]["growing_numbers_per_token"]),
@@ -410,32 +403,32 @@ fn models_are_shown_from_stacks_and_from_files() {
     );
     // Two heads of 8 by 8, and the normaliser's 8.
     assert_eq!(layers[0]["state_numbers"], 2 * (8 * 8 + 8));
-    let tensors = shown["tensors"].as_array().unwrap();
+    let tensors = model["tensors"].as_array().unwrap();
     let size =
         |tensor: &Value| -> u64 { tensor["shape"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).product() };
-    let total = shown["parameters"].as_u64().unwrap();
+    let total = model["parameters"].as_u64().unwrap();
     assert_eq!(tensors.iter().map(size).sum::<u64>(), total);
-    assert_eq!(shown["bytes"], 4 * total);
-    let outside = shown["outside"].as_array().unwrap().iter();
+    assert_eq!(model["bytes"], 4 * total);
+    let outside = model["outside"].as_array().unwrap().iter();
     assert_eq!(outside.chain(layers).map(|part| part["parameters"].as_u64().unwrap()).sum::<u64>(), total);
 
     let path = scratch("model").join("model.safetensors");
     let file = path.to_str().unwrap();
-    let write = |header: &str, data: usize| {
+    let write_safetensors = |header: &str, data: usize| {
         let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0; data]].concat();
         std::fs::write(&path, bytes).unwrap();
     };
     let header = r#"{"__metadata__":{"rung.stack":"full","rung.width":"16"},
         "model.layers.0.self_attn.q_proj.weight":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]}}"#;
-    write(header, 12);
-    let shown = json(&["model", "show", file, "--json"]);
-    assert_eq!((&shown["parameters"], &shown["bytes"]), (&6.into(), &12.into()));
-    assert_eq!(shown["layers"][0]["parts"][0]["part"], "self_attn");
-    assert!(shown["layers"][0]["mixers"][0].as_str().unwrap().starts_with("full{"));
+    write_safetensors(header, 12);
+    let model = json(&["model", "show", file, "--json"]);
+    assert_eq!((&model["parameters"], &model["bytes"]), (&6.into(), &12.into()));
+    assert_eq!(model["layers"][0]["parts"][0]["part"], "self_attn");
+    assert!(model["layers"][0]["mixers"][0].as_str().unwrap().starts_with("full{"));
     fails(&["model", "show", file, "--stack", "full"], "the file is not of this stack");
-    write(header, 11);
+    write_safetensors(header, 11);
     fails(&["model", "show", file], "cut off in tensor `model.layers.0.self_attn.q_proj.weight`");
-    write(&header.replace("full", "ful"), 12);
+    write_safetensors(&header.replace("full", "ful"), 12);
     fails(&["model", "show", file], "did you mean `full`");
     std::fs::write(&path, [0xff; 99]).unwrap();
     fails(&["model", "show", file], "no safetensors file");
@@ -449,27 +442,30 @@ fn models_are_shown_from_stacks_and_from_files() {
 }
 
 #[test]
-fn constructions_are_built_verified_and_refused_when_broken() {
+fn verify_accepts_constructions_and_rejects_modified_files() {
     let directory = scratch("construct");
     let folder = directory.join("u2");
     let path = folder.to_str().unwrap();
-    let built =
+    let construction =
         json(&["construct", "u2", "--hops", "2", "--m", "2", "--n", "2", "--mixer", "gdn", "--out", path, "--json"]);
-    assert_eq!((&built["name"], &built["tokens"]), (&"U2".into(), &8.into()));
-    let found = json(&["verify", path, "--exhaustive", "--json"]);
-    assert_eq!((&found["instances"], &found["correct"]), (&4096.into(), &4096.into()));
-    assert_eq!((&found["exhaustive"], &found["layers"], &found["tokens"]), (&true.into(), &3.into(), &8.into()));
+    assert_eq!((&construction["name"], &construction["tokens"]), (&"U2".into(), &8.into()));
+    let verification = json(&["verify", path, "--exhaustive", "--json"]);
+    assert_eq!((&verification["instances"], &verification["correct"]), (&4096.into(), &4096.into()));
+    assert_eq!(
+        (&verification["exhaustive"], &verification["layers"], &verification["tokens"]),
+        (&true.into(), &3.into(), &8.into())
+    );
     let other = directory.join("u2-prime");
     let other = other.to_str().unwrap();
     json(&["construct", "U2'", "--hops", "2", "--m", "2", "--n", "2", "--mixer", "rwkv7", "--out", other, "--json"]);
     let all = json(&["verify", other, "--exhaustive", "--json"]);
     assert_eq!((&all["instances"], &all["correct"], &all["exhaustive"]), (&4096.into(), &4096.into(), &true.into()));
-    let few = json(&["verify", path, "--samples", "100", "--find-bits", "--json"]);
-    assert!((1..=24).contains(&few["bits"].as_u64().unwrap()), "{few}");
+    let sampled = json(&["verify", path, "--samples", "100", "--find-bits", "--json"]);
+    assert!((1..=24).contains(&sampled["bits"].as_u64().unwrap()), "{sampled}");
     let text = String::from_utf8(rung(&["verify", path, "--samples", "50", "--precision", "f64"]).stdout).unwrap();
     assert!(text.contains("50 of 50 right"), "{text}");
     assert!(std::fs::read_to_string(folder.join("README.md")).unwrap().contains("`is.start`"));
-    // One bit is too few to say +1, -1 and nothing.
+    // One bit is too few for the values +1, -1 and 0.
     assert_eq!(rung(&["verify", path, "--samples", "50", "--bits", "1"]).status.code(), Some(1));
     let weights = folder.join("model.safetensors");
     let bytes = std::fs::read(&weights).unwrap();
@@ -479,7 +475,7 @@ fn constructions_are_built_verified_and_refused_when_broken() {
     let half = bytes.len() / 2;
     zeros[half..].fill(0);
     std::fs::write(&weights, &zeros).unwrap();
-    // A file that was changed after it was written is refused before it answers anything.
+    // A file that was changed after it was written is rejected before the network runs.
     fails(&["verify", path, "--samples", "50"], "model.safetensors");
     fails(&["verify", directory.to_str().unwrap()], "construction.json");
     fails(&["construct", "U9"], "there is no construction `U9`");
@@ -492,22 +488,23 @@ fn constructions_are_built_verified_and_refused_when_broken() {
 }
 
 #[test]
-fn a_forward_pass_is_traced_and_replayed_as_a_protocol() {
+fn trace_and_protocol_run_a_construction() {
     let directory = scratch("trace");
     let (folder, picture, page) = (directory.join("u2"), directory.join("t.svg"), directory.join("t.html"));
     let [path, svg, html] = [&folder, &picture, &page].map(|path| path.to_str().unwrap());
     json(&["construct", "U2'", "--hops", "3", "--m", "3", "--n", "2,2", "--mixer", "gdn", "--out", path, "--json"]);
-    let shown = json(&["trace", path, "--seed", "4", "--svg", svg, "--html", html, "--json"]);
-    assert_eq!((&shown["answer"], shown["layers"].as_array().unwrap().len()), (&shown["expected"], 4));
-    assert_eq!(shown["layers"][1]["reads"][0]["through"], "state");
+    let trace = json(&["trace", path, "--seed", "4", "--svg", svg, "--html", html, "--json"]);
+    assert_eq!((&trace["answer"], trace["layers"].as_array().unwrap().len()), (&trace["expected"], 4));
+    assert_eq!(trace["layers"][1]["reads"][0]["through"], "state");
     assert!(std::fs::read_to_string(&picture).unwrap().starts_with("<svg"));
     assert!(std::fs::read_to_string(&page).unwrap().contains("<svg"));
     let text = String::from_utf8(rung(&["trace", path, "--instance", "7"]).stdout).unwrap();
     assert!(text.contains("layer 3, full") && text.contains("as the oracle says"), "{text}");
-    let held = json(&["protocol", path, "--bits", "16", "--json"]);
-    assert_eq!((&held["exact"], &held["bits"], &held["replayed"]), (&true.into(), &16.into(), &5.into()));
-    let crossed = held["epochs"].as_array().unwrap().iter().flat_map(|epoch| epoch["crossed"].as_array().unwrap());
-    assert_eq!(crossed.map(|bits| bits.as_u64().unwrap()).sum::<u64>(), held["total"].as_u64().unwrap());
+    let protocol = json(&["protocol", path, "--bits", "16", "--json"]);
+    assert_eq!((&protocol["exact"], &protocol["bits"], &protocol["replayed"]), (&true.into(), &16.into(), &5.into()));
+    let received_bits =
+        protocol["epochs"].as_array().unwrap().iter().flat_map(|epoch| epoch["crossed"].as_array().unwrap());
+    assert_eq!(received_bits.map(|bits| bits.as_u64().unwrap()).sum::<u64>(), protocol["total"].as_u64().unwrap());
     fails(&["protocol", path, "--bits", "5"], "--bits: found 5, expected 9 to 32, or 64");
     fails(&["trace", path, "--instance", "x"], "--instance: found \"x\"");
     fails(&["trace", path, "--instance", "1,2,3"], "expected 23 tokens");
@@ -517,10 +514,10 @@ fn a_forward_pass_is_traced_and_replayed_as_a_protocol() {
 }
 
 #[test]
-fn bounds_take_models_and_say_why_they_refuse() {
+fn bound_and_capacity_accept_models_and_explain_errors() {
     let preset = json(&["bound", "lfm2-1.2b", "--hops", "7", "--json"]);
     assert_eq!(preset["verdict"], "impossible");
-    // The certificate names the stack with every number, so that the checker can count its bits again.
+    // The certificate names the stack with every size, so that the checker can count its bits.
     assert!(preset["certificate"]["stack"].as_str().unwrap().contains("full{heads=32,kv=8,"), "{preset}");
     assert_eq!(json(&["bound", "qwen3-next-80b-a3b", "--hops", "12", "--json"])["verdict"], "solved");
     fails(&["bound", "qwen3.5-9b", "--hops", "9"], "certificates are searched up to there");

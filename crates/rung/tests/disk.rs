@@ -1,4 +1,5 @@
-//! Disks that cannot be written: a sweep ends with the path and the cause, what it recorded is whole, and the same command resumes.
+//! Sweeps on disks that cannot be written: the sweep ends with an error that names the path and the cause, its records are complete, and
+//! the same command resumes it.
 #![cfg(unix)]
 
 mod common;
@@ -8,134 +9,105 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use common::{command, rung, scratch, text};
+use common::{SmallSweep, command, output_text, path_str, records, rung, scratch};
 
-const SWEEP: &str = "seeds = [1, 2, 3, 4]
-[base]
-task = 'funccomp{hops=1,m=6,queries=4}'
-stack = 'full'
-[base.model]
-heads = 2
-head = 8
-[base.train]
-steps = 60
-batch = 4
-[base.evaluate]
-every = 10
-prompts = 8
-last = 16
-stop_at = 2.0
-";
+const SWEEP: SmallSweep = SmallSweep { seeds: 4, steps: 60, evaluations: 6, stacks: &["full"] };
 
-/// A folder with the sweep, and the records of an undisturbed run of it.
+/// Writes the sweep into a new folder. Returns the folder, the config file, and the records of an undisturbed run.
 fn prepare(name: &str) -> (PathBuf, PathBuf, BTreeMap<String, String>) {
     let folder = scratch(name);
-    let sweep = folder.join("sweep.toml");
-    std::fs::write(&sweep, SWEEP).unwrap();
-    let calm = folder.join("calm");
-    let output = rung(&["sweep", text(&sweep), "--out", text(&calm)]);
-    assert!(output.status.success(), "{}", said(&output));
-    let expected = records(&calm);
+    let sweep = SWEEP.write(&folder);
+    let undisturbed = folder.join("undisturbed");
+    let output = rung(&["sweep", path_str(&sweep), "--out", path_str(&undisturbed)]);
+    assert!(output.status.success(), "{}", output_text(&output));
+    let expected = records(&undisturbed);
     assert_eq!(expected.len(), 4);
     (folder, sweep, expected)
 }
 
-fn records(directory: &Path) -> BTreeMap<String, String> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let record = |entry: std::fs::DirEntry| {
-        let record = std::fs::read_to_string(entry.path().join("record.json")).ok()?;
-        Some((entry.file_name().to_string_lossy().into_owned(), record))
-    };
-    entries.filter_map(record).collect()
+/// Asserts exit code 1 and an error that names a file below the directory, the cause, and how to resume.
+fn assert_write_error(output: &Output, directory: &Path, cause: &str) {
+    let printed = output_text(output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    let line = printed.lines().find(|line| line.contains("failed: ")).unwrap_or_else(|| panic!("{printed}"));
+    assert!(line.contains(path_str(directory)) && line.contains(cause), "{printed}");
+    assert!(printed.contains("the same command resumes") && !printed.contains("panicked"), "{printed}");
 }
 
-fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-/// It ended with exit code 1, names a file below the directory and the cause, and says how to go on.
-fn ended_clearly(output: &Output, directory: &Path, cause: &str) {
-    let said = said(output);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    let line = said.lines().find(|line| line.contains("failed: ")).unwrap_or_else(|| panic!("{said}"));
-    assert!(line.contains(text(directory)) && line.contains(cause), "{said}");
-    assert!(said.contains("the same command resumes") && !said.contains("panicked"), "{said}");
-}
-
-/// Every record so far is whole, and the same command brings the others.
-fn resumes(sweep: &Path, out: &Path, expected: &BTreeMap<String, String>) {
+/// Asserts that every record so far is complete, and that the same command writes the others.
+fn assert_resumes(sweep: &Path, out: &Path, expected: &BTreeMap<String, String>) {
     for (name, record) in records(out) {
         assert_eq!(expected.get(&name), Some(&record), "{name}");
     }
-    let output = rung(&["sweep", text(sweep), "--out", text(out)]);
-    assert!(output.status.success(), "{}", said(&output));
+    let output = rung(&["sweep", path_str(sweep), "--out", path_str(out)]);
+    assert!(output.status.success(), "{}", output_text(&output));
     assert_eq!(records(out), *expected);
 }
 
 #[test]
-fn files_that_may_not_grow_end_the_sweep() {
+fn a_limit_on_the_size_of_files_ends_the_sweep() {
     let (folder, sweep, expected) = prepare("disk-limit");
-    // Blocks of 512 bytes: too few for a config, or for a checkpoint.
+    // Limits in blocks of 512 bytes: too small for a config, or for a checkpoint.
     for blocks in [0, 8] {
         let out = folder.join(format!("limited-{blocks}"));
         let script =
             format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" sweep \"$1\" --out \"$2\" --threads 2 2>&1 | cat");
         let mut shell = Command::new("sh");
-        shell.args(["-c", &script, env!("CARGO_BIN_EXE_rung"), text(&sweep), text(&out)]);
-        let output = said(&shell.output().unwrap());
-        assert!(output.contains("File too large") && output.contains(text(&out)), "{blocks}: {output}");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_rung"), path_str(&sweep), path_str(&out)]);
+        let output = output_text(&shell.output().unwrap());
+        assert!(output.contains("File too large") && output.contains(path_str(&out)), "{blocks}: {output}");
         assert!(output.contains("the same command resumes") && !output.contains("panicked"), "{blocks}: {output}");
-        resumes(&sweep, &out, &expected);
+        assert_resumes(&sweep, &out, &expected);
     }
 }
 
 #[test]
-fn a_directory_that_is_lost_midway_ends_the_sweep() {
-    let (folder, sweep, expected) = prepare("disk-lost");
-    let (out, away) = (folder.join("out"), folder.join("away"));
-    let slow =
-        std::fs::read_to_string(&sweep).unwrap().replace("seeds = [1, 2, 3, 4]", "seeds = [1, 2, 3, 4, 5, 6, 7, 8, 9]");
-    let long = folder.join("long.toml");
-    std::fs::write(&long, slow).unwrap();
-    let mut sweeping = command(&["sweep", text(&long), "--out", text(&out), "--threads", "1"]);
-    let child = sweeping.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+fn losing_the_output_directory_ends_the_sweep() {
+    let (folder, _, expected) = prepare("disk-lost");
+    let (out, moved) = (folder.join("out"), folder.join("moved"));
+    let long_sweep = SmallSweep { seeds: 9, ..SWEEP }.write(&scratch("disk-lost-long"));
+    let mut sweep_command = command(&["sweep", path_str(&long_sweep), "--out", path_str(&out), "--threads", "1"]);
+    let child =
+        sweep_command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
     let end = Instant::now() + Duration::from_mins(1);
     while records(&out).is_empty() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // From here on nothing can be written below it, whoever asks.
-    std::fs::rename(&out, &away).unwrap();
+    // A file in place of the directory makes every write below it fail, also for root.
+    std::fs::rename(&out, &moved).unwrap();
     std::fs::write(&out, "no directory").unwrap();
     let output = child.wait_with_output().unwrap();
-    ended_clearly(&output, &out, "Not a directory");
-    let kept = records(&away);
-    assert!(!kept.is_empty() && kept.len() < 9, "{}", kept.len());
+    assert_write_error(&output, &out, "Not a directory");
+    let first_records = records(&moved);
+    assert!(!first_records.is_empty() && first_records.len() < 9, "{}", first_records.len());
     std::fs::remove_file(&out).unwrap();
-    std::fs::rename(&away, &out).unwrap();
-    let output = rung(&["sweep", text(&long), "--out", text(&out)]);
-    assert!(output.status.success(), "{}", said(&output));
-    let all = records(&out);
-    assert_eq!(all.len(), 9);
-    assert!(expected.iter().chain(&kept).all(|(name, record)| all.get(name) == Some(record)));
+    std::fs::rename(&moved, &out).unwrap();
+    let output = rung(&["sweep", path_str(&long_sweep), "--out", path_str(&out)]);
+    assert!(output.status.success(), "{}", output_text(&output));
+    let all_records = records(&out);
+    assert_eq!(all_records.len(), 9);
+    assert!(expected.iter().chain(&first_records).all(|(name, record)| all_records.get(name) == Some(record)));
 }
 
 #[test]
-fn a_place_that_is_no_directory_is_named() {
+fn an_output_path_that_is_a_file_is_an_error() {
     let folder = scratch("disk-file");
-    let (sweep, out) = (folder.join("sweep.toml"), folder.join("out"));
-    std::fs::write(&sweep, SWEEP).unwrap();
+    let (sweep, out) = (SWEEP.write(&folder), folder.join("out"));
     std::fs::write(&out, "no directory").unwrap();
-    common::fails(&["sweep", text(&sweep), "--out", text(&out)], &format!("making the directory {}", out.display()));
+    common::fails(
+        &["sweep", path_str(&sweep), "--out", path_str(&out)],
+        &format!("making the directory {}", out.display()),
+    );
 }
 
-/// A file system of its own, small or read-only, where the system lets an ordinary process have one.
+/// Mounts a small and then read-only file system, where the system allows it to an ordinary process; otherwise the test is skipped.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_or_read_only_file_system_ends_the_sweep() {
     let (folder, sweep, expected) = prepare("disk-mount");
-    let (place, copy) = (folder.join("mounted"), folder.join("copy"));
-    std::fs::create_dir(&place).unwrap();
-    // One run's files take about 60 KB here: the disk is full in the second, then read-only, then large.
+    let (mounted, copy) = (folder.join("mounted"), folder.join("copy"));
+    std::fs::create_dir(&mounted).unwrap();
+    // The files of one run take about 60 KB: the disk is full in the second run, then read-only, then large.
     let script = "set -e
         mount -t tmpfs -o size=96k none \"$2\"
         set +e
@@ -148,18 +120,32 @@ fn a_full_or_read_only_file_system_ends_the_sweep() {
         cp -r \"$2/out\" \"$3/after\"";
     std::fs::create_dir(&copy).unwrap();
     let mut shell = Command::new("unshare");
-    shell.args(["-r", "-m", "sh", "-c", script, env!("CARGO_BIN_EXE_rung"), text(&sweep), text(&place), text(&copy)]);
+    shell.args([
+        "-r",
+        "-m",
+        "sh",
+        "-c",
+        script,
+        env!("CARGO_BIN_EXE_rung"),
+        path_str(&sweep),
+        path_str(&mounted),
+        path_str(&copy),
+    ]);
     let Some(output) = shell.output().ok().filter(|output| output.status.success()) else {
         println!("skipped: no mounts for this process");
         return;
     };
     let read = |name: &str| {
-        std::fs::read_to_string(copy.join(name)).unwrap_or_else(|error| panic!("{name}: {error}: {}", said(&output)))
+        std::fs::read_to_string(copy.join(name))
+            .unwrap_or_else(|error| panic!("{name}: {error}: {}", output_text(&output)))
     };
     for (name, cause) in [("full.txt", "No space left on device"), ("readonly.txt", "Read-only file system")] {
-        let said = read(name);
-        assert!(said.contains(cause) && said.contains(text(&place)) && !said.contains("panicked"), "{said}");
-        assert!(said.contains("the same command resumes") && said.ends_with("1\n"), "{said}");
+        let printed = read(name);
+        assert!(
+            printed.contains(cause) && printed.contains(path_str(&mounted)) && !printed.contains("panicked"),
+            "{printed}"
+        );
+        assert!(printed.contains("the same command resumes") && printed.ends_with("1\n"), "{printed}");
     }
     let before = records(&copy.join("before"));
     assert!(before.iter().all(|(name, record)| expected.get(name) == Some(record)) && before.len() < 4);

@@ -1,4 +1,4 @@
-//! The documents name files, headings, commands and options: each of them exists.
+//! Checks that files, headings, commands and options that the documents name exist.
 
 mod common;
 
@@ -12,8 +12,8 @@ use common::documents::{blocks, documents, root};
 fn paths(text: &str) -> Vec<&str> {
     let roots = ["crates/", "docs/", "proof/", ".ci/"];
     let is_path = |word: &&str| roots.iter().any(|root| word.starts_with(root));
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    let words = text.split(|c: char| !plain(c)).filter(is_path);
+    let is_path_character = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    let words = text.split(|c: char| !is_path_character(c)).filter(is_path);
     words.map(|word| word.trim_end_matches(['.', '/'])).collect()
 }
 
@@ -24,8 +24,12 @@ fn paths_named_in_the_documents_exist() {
     for document in documents() {
         let text = std::fs::read_to_string(&document).unwrap();
         for path in paths(&text) {
-            let built = path.starts_with("proof/build"); // what `make` writes
-            assert!(built || root.join(path).exists(), "{} names {path}, which does not exist", document.display());
+            let is_build_output = path.starts_with("proof/build"); // written by `make`
+            assert!(
+                is_build_output || root.join(path).exists(),
+                "{} names {path}, which does not exist",
+                document.display()
+            );
             count += 1;
         }
     }
@@ -34,27 +38,29 @@ fn paths_named_in_the_documents_exist() {
 
 /// Targets of links and pictures, `](target)`, outside of fenced blocks.
 fn links(text: &str) -> Vec<String> {
-    let mut inside = false;
+    let mut inside_fence = false;
     let prose = text.lines().filter(|line| {
-        let fence = line.starts_with("```");
-        inside ^= fence;
-        !inside && !fence
+        let is_fence = line.starts_with("```");
+        inside_fence ^= is_fence;
+        !inside_fence && !is_fence
     });
     let lines: Vec<&str> = prose.collect();
     let text = lines.join("\n");
-    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    let targets = text.split("](").skip(1).filter_map(|link| link.split_once(')'));
     targets.map(|(target, _)| target.to_owned()).collect()
 }
 
 /// The anchors of a document's headings, as GitHub writes them.
 fn anchors(text: &str) -> BTreeSet<String> {
     let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
-    let keep = |c: &char| c.is_alphanumeric() || *c == '-' || *c == '_' || *c == ' ';
-    headings.map(|title| title.to_lowercase().chars().filter(keep).collect::<String>().replace(' ', "-")).collect()
+    let is_anchor_character = |c: &char| c.is_alphanumeric() || *c == '-' || *c == '_' || *c == ' ';
+    headings
+        .map(|title| title.to_lowercase().chars().filter(is_anchor_character).collect::<String>().replace(' ', "-"))
+        .collect()
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn link_targets_and_anchors_exist() {
     let mut count = 0;
     for document in documents() {
         let text = std::fs::read_to_string(&document).unwrap();
@@ -75,23 +81,23 @@ fn links_lead_somewhere() {
 
 #[test]
 fn every_document_is_linked_from_another() {
-    let all = documents();
+    let documents = documents();
     let mut linked = BTreeSet::new();
-    for document in &all {
+    for document in &documents {
         let text = std::fs::read_to_string(document).unwrap();
         for link in links(&text) {
             let path = document.parent().unwrap().join(link.split('#').next().unwrap_or_default());
             linked.extend(path.canonicalize().ok().filter(|path| path != document));
         }
     }
-    for document in all.iter().filter(|path| path.starts_with(root().join("docs"))) {
+    for document in documents.iter().filter(|path| path.starts_with(root().join("docs"))) {
         assert!(linked.contains(document), "no document links to {}", document.display());
     }
 }
 
-/// The commands of a document's blocks that call `rung`, as words. A line may be a prompt with `$ `.
-fn calls(text: &str) -> Vec<Vec<String>> {
-    let mut found = Vec::new();
+/// The calls of `rung` in a document's `console` and `sh` blocks, as words. In `console` blocks commands start with `$ `.
+fn rung_calls(text: &str) -> Vec<Vec<String>> {
+    let mut calls = Vec::new();
     for block in blocks(text).iter().filter(|block| ["console", "sh"].contains(&block.language.as_str())) {
         for line in &block.lines {
             let line = match (block.language.as_str(), line.strip_prefix("$ ")) {
@@ -103,11 +109,11 @@ fn calls(text: &str) -> Vec<Vec<String>> {
             let words: Vec<String> =
                 line.split_whitespace().map(|word| word.trim_matches(['"', '\'']).to_owned()).collect();
             if words.first().is_some_and(|word| word == "rung") {
-                found.push(words[1..].to_vec());
+                calls.push(words[1..].to_vec());
             }
         }
     }
-    found
+    calls
 }
 
 #[test]
@@ -125,14 +131,15 @@ fn commands_and_options_in_the_documents_exist() {
     let mut count = 0;
     for document in documents() {
         let text = std::fs::read_to_string(&document).unwrap();
-        for words in calls(&text) {
-            let inner =
+        for words in rung_calls(&text) {
+            let has_subcommand =
                 words.len() > 1 && help(&words[..1]).contains("Usage: rung") && help(&words[..1]).contains("<COMMAND>");
-            let page = help(&words[..if inner { 2 } else { 1 }]);
+            let page = help(&words[..if has_subcommand { 2 } else { 1 }]);
             for option in words.iter().filter(|word| word.starts_with("--")) {
                 let option = option.split('=').next().unwrap_or_default();
-                let known = page.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).any(|word| word == option);
-                assert!(known, "{}: rung {} has no option {option}", document.display(), words.join(" "));
+                let is_known =
+                    page.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).any(|word| word == option);
+                assert!(is_known, "{}: rung {} has no option {option}", document.display(), words.join(" "));
             }
             count += 1;
         }
@@ -141,7 +148,7 @@ fn commands_and_options_in_the_documents_exist() {
 }
 
 #[test]
-fn every_command_has_its_place_on_the_page_of_its_group() {
+fn every_command_is_on_the_page_of_its_group() {
     let help = String::from_utf8(command(&["--help"]).output().unwrap().stdout).unwrap();
     let mut group = None;
     let mut count = 0;
@@ -161,7 +168,7 @@ fn every_command_has_its_place_on_the_page_of_its_group() {
 }
 
 #[test]
-fn rust_on_the_front_page_is_tested_as_documentation() {
+fn rust_example_of_the_readme_is_a_doc_test() {
     let example = std::fs::read_to_string(root().join("crates/rung-theory/src/lib.rs")).unwrap();
     let page = std::fs::read_to_string(root().join("README.md")).unwrap();
     let blocks: Vec<_> = blocks(&page).into_iter().filter(|block| block.language == "rust").collect();
@@ -172,7 +179,7 @@ fn rust_on_the_front_page_is_tested_as_documentation() {
 }
 
 #[test]
-fn recipes_are_all_there() {
+fn contributing_has_a_recipe_for_every_kind_of_addition() {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../CONTRIBUTING.md")).unwrap();
     for recipe in [
         "A mixer.",

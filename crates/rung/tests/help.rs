@@ -1,14 +1,13 @@
-//! Every command: its help as stored, its summary, and `--json` with every switch.
+//! Compares the help of every command with the stored text, and checks summaries and `--json`.
 //!
-//! `tests/help/` has one file per command. After a change of the help, `RUNG_UPDATE=1 cargo test -p rung --test help` writes them
-//! again.
+//! `tests/help/` has one file per command. `RUNG_UPDATE=1 cargo test -p rung --test help` updates them after a change of the help.
 
 mod common;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use common::{command, rung, scratch, text};
+use common::{command, path_str, rung, scratch};
 use serde_json::Value;
 
 fn help(words: &[&str]) -> String {
@@ -17,42 +16,42 @@ fn help(words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The names and summaries that a help text lists under its titles of commands.
+/// Names and summaries of the commands that a help text lists under the titles selected by `is_title`.
 fn subcommands(help: &str, is_title: impl Fn(&str) -> bool) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    let mut inside = false;
+    let mut subcommands = Vec::new();
+    let mut inside_list = false;
     for line in help.lines() {
         if !line.starts_with(' ') {
-            inside = is_title(line);
-        } else if let (true, Some((name, summary))) = (inside, line.trim().split_once(' ')) {
-            found.push((name.to_owned(), summary.trim().to_owned()));
+            inside_list = is_title(line);
+        } else if let (true, Some((name, summary))) = (inside_list, line.trim().split_once(' ')) {
+            subcommands.push((name.to_owned(), summary.trim().to_owned()));
         }
     }
-    found.retain(|(name, _)| name != "help" && !name.starts_with('-'));
-    found
+    subcommands.retain(|(name, _)| name != "help" && !name.starts_with('-'));
+    subcommands
 }
 
-fn top_level() -> Vec<(String, String)> {
+fn top_level_commands() -> Vec<(String, String)> {
     let titles = ["Read a model:", "Prove:", "Build:", "Train:", "Inspect:", "Report:"];
     subcommands(&help(&[]), |line| titles.contains(&line))
 }
 
-/// Every command that does something, as the words that call it.
+/// The words of every command without subcommands.
 fn commands() -> Vec<Vec<String>> {
-    let mut all = Vec::new();
-    for (name, _) in top_level() {
-        let inner = subcommands(&help(&[&name]), |line| line == "Commands:");
-        if inner.is_empty() {
-            all.push(vec![name]);
+    let mut commands = Vec::new();
+    for (name, _) in top_level_commands() {
+        let actions = subcommands(&help(&[&name]), |line| line == "Commands:");
+        if actions.is_empty() {
+            commands.push(vec![name]);
         } else {
-            all.extend(inner.into_iter().map(|(action, _)| vec![name.clone(), action]));
+            commands.extend(actions.into_iter().map(|(action, _)| vec![name.clone(), action]));
         }
     }
-    all
+    commands
 }
 
 #[test]
-fn help_is_as_stored() {
+fn help_equals_the_stored_text() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/help");
     let mut pages = vec![("rung".to_owned(), help(&[]))];
     for words in commands() {
@@ -70,34 +69,34 @@ fn help_is_as_stored() {
 }
 
 #[test]
-fn summaries_are_short_commands() {
-    let all = top_level();
-    assert!(all.len() > 25, "{all:?}");
-    for (name, summary) in all {
-        let first = summary.split(' ').next().unwrap_or_default();
+fn summaries_are_short_and_imperative() {
+    let commands = top_level_commands();
+    assert!(commands.len() > 25, "{commands:?}");
+    for (name, summary) in commands {
+        let verb = summary.split(' ').next().unwrap_or_default();
         assert!((10..=70).contains(&summary.len()) && !summary.ends_with('.'), "{name}: {summary}");
-        assert!(!first.ends_with('s') || matches!(first, "Compress" | "Process"), "{name}: {summary}");
+        assert!(!verb.ends_with('s') || matches!(verb, "Compress" | "Process"), "{name}: {summary}");
     }
 }
 
 #[test]
-fn the_program_alone_prints_its_help() {
+fn rung_without_arguments_prints_its_help() {
     let output = rung(&[]);
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
-    let alone = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(alone, help(&[]));
-    assert!(alone.contains("Examples:") && alone.contains("Layers are numbered from 0"));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(printed, help(&[]));
+    assert!(printed.contains("Examples:") && printed.contains("Layers are numbered from 0"));
 }
 
 #[test]
-fn every_command_takes_json() {
+fn every_command_has_the_json_option() {
     for words in commands() {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         assert!(help(&words).contains("--json"), "{words:?}");
     }
 }
 
-/// Quick calls of commands, with all their words but `--json`. `DIR` is a scratch directory with a construction `u2`, a sweep
+/// Quick calls of commands, without `--json`. `DIR` is a scratch directory with a construction `u2`, a sweep
 /// `sweep.toml` and a certificate.
 const CALLS: &[&[&str]] = &[
     &["audit", "lfm2-1.2b"],
@@ -137,15 +136,15 @@ const CALLS: &[&[&str]] = &[
 ];
 
 #[test]
-fn json_is_json_with_every_switch() {
+fn json_output_is_valid_json() {
     let directory = scratch("help");
-    let folder = text(&directory).to_owned();
-    let at = |name: &str| format!("{folder}/{name}");
-    assert!(rung(&["construct", "U2", "--m", "2", "--out", &at("u2")]).status.success());
-    assert!(rung(&["construct", "U1", "--m", "2", "--out", &at("u1")]).status.success());
-    assert!(rung(&["bound", "linear full", "--hops", "2", "--out", &at("certificate.json")]).status.success());
+    let folder = path_str(&directory).to_owned();
+    let path_in = |name: &str| format!("{folder}/{name}");
+    assert!(rung(&["construct", "U2", "--m", "2", "--out", &path_in("u2")]).status.success());
+    assert!(rung(&["construct", "U1", "--m", "2", "--out", &path_in("u1")]).status.success());
+    assert!(rung(&["bound", "linear full", "--hops", "2", "--out", &path_in("certificate.json")]).status.success());
     let sweep = "seeds = [0, 1]\n[base]\ntask = \"parity\"\n[grid]\nstack = [\"gdn\", \"full\"]\n";
-    std::fs::write(at("sweep.toml"), sweep).unwrap();
+    std::fs::write(path_in("sweep.toml"), sweep).unwrap();
     for words in CALLS {
         let words: Vec<String> = words.iter().map(|word| word.replace("DIR", &folder)).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -154,8 +153,8 @@ fn json_is_json_with_every_switch() {
         assert!(matches!(output.status.code(), Some(0 | 1)), "{words:?}: {error}");
         assert!(serde_json::from_str::<Value>(&out).is_ok(), "{words:?}: {out}");
     }
-    // These take a server, a checkpoint, a network in training, or minutes.
-    let elsewhere = [
+    // These need a server, a checkpoint, a trained network, or minutes; other tests cover them.
+    let tested_elsewhere = [
         "ask",
         "eval",
         "convert",
@@ -171,14 +170,17 @@ fn json_is_json_with_every_switch() {
     let called: BTreeSet<String> = CALLS.iter().map(|words| words.join(" ")).collect();
     for words in commands() {
         let name = words.join(" ");
-        assert!(elsewhere.contains(&name.as_str()) || called.iter().any(|call| call.starts_with(&name)), "{name}");
+        assert!(
+            tested_elsewhere.contains(&name.as_str()) || called.iter().any(|call| call.starts_with(&name)),
+            "{name}"
+        );
     }
 }
 
 #[test]
-fn sizes_have_one_syntax() {
+fn sizes_have_the_same_syntax_in_every_command() {
     for size in ["512M", "512MB", "2GiB", "1.5g", "500_000"] {
-        // The weights do not fit: exit code 3, not that of an argument that cannot be read.
+        // The weights do not fit, which gives exit code 3; a size that cannot be parsed would give 2.
         let plan = rung(&["plan", "lfm2-1.2b", "--engine", "vllm", "--memory", size]);
         let place = rung(&["place", "lfm2-1.2b", "--budget", size]);
         let falsify = rung(&["falsify", "nowhere.toml", "--memory", size]);
@@ -200,7 +202,7 @@ fn sizes_have_one_syntax() {
 #[test]
 fn layers_are_numbered_from_zero() {
     let directory = scratch("numbered");
-    let folder = text(&directory.join("u2")).to_owned();
+    let folder = path_str(&directory.join("u2")).to_owned();
     let stdout = |words: &[&str]| String::from_utf8(rung(words).stdout).unwrap();
     let construct = stdout(&["construct", "U2", "--m", "2", "--out", &folder]);
     assert!(construct.contains("layer  0 ") && !construct.contains("layer  3 "), "{construct}");

@@ -1,7 +1,7 @@
-//! docs/json.md lists the keys of every command's JSON: here the commands are run and the lists compared.
+//! Runs commands and compares the keys of their JSON with the lists in docs/json.md.
 //!
-//! Keys and types are written by this test, meanings by people: `RUNG_UPDATE=1 cargo test -p rung --test json_reference` writes the
-//! page again and keeps the meanings of keys that are still there.
+//! This test generates the keys and types; people write the meanings. `RUNG_UPDATE=1 cargo test -p rung --test json_reference` updates the
+//! page and keeps the meanings of keys that still exist.
 
 mod common;
 
@@ -59,7 +59,8 @@ const CALLS: &[&[&str]] = &[
     &["explain", "gdn"],
 ];
 
-const HEAD: &str = "\
+/// The start of the page.
+const PAGE_HEADER: &str = "\
 # JSON reference
 
 Every command takes `--json`, also with `--dry-run` and `--list`. Names are stable. Layers are numbered from 0. Errors are JSON too:
@@ -75,7 +76,7 @@ Exit codes: 0 the question was answered; 1 refused (`check`, `witness check`), n
 ";
 
 /// Commands that take minutes, a server or a cluster: their keys are listed by hand.
-const TAIL: &str = "
+const PAGE_FOOTER: &str = "
 ## Long commands
 
 These take minutes, a server or a cluster, so no test lists their keys.
@@ -84,7 +85,7 @@ These take minutes, a server or a cluster, so no test lists their keys.
 |---|---|
 | `rung analyze` | `name`, `task`, and what the instrument found: `ablate` has `variants`, `logit_lens` `levels` and `scores`, `precision` `steps`, `collapse` `variants`, `paths`, `products`, `bound`, `lens` `levels` and `map`, `state` `tokens` and `layers`, `injective` `heads`, `selection` and `diversity` `layers` |
 | `rung ask` | `model`, `grid`, `threshold`, `rates` (one per variant, table size and number of hops), `hops` (list of `variant`, `entries`, `measured_hops`) |
-| `rung bench` | a list of `what` (`forward`, `forward+backward`, `train`, `exponent`, `step`), `mixer`, `shape`, `ms` (median), `tokens_per_s`, `peak_bytes`, `share_of_limit`, `torch_ms`, `ratio`; `exponent` in rows of that name |
+| `rung bench` | a list of `what` (`forward`, `forward+backward`, `train`, `exponent`, `step`), `mixer`, `shape`, `ms` (median), `tokens_per_s`, `peak_bytes`, `share_of_limit`, `peers` (`software`, `ms`, `fastest_ms`, `peak_bytes` of each), `ratio` (of the fastest peer); `exponent` in rows of that name |
 | `rung bench --profile` | a list of `mixer`, `shape`, `ms` (mean), `bound_ms` (products at peak, then the update at memory bandwidth), `peak_flops_per_s`, `bytes_per_s`, `rows` (`operation`, `pass`, `calls`, `ms`, `flops`, `bytes`, of one step each) |
 | `rung convert` | `name`, `task`, `to`, `teacher`, `threshold`, `layers` (`layer`, `before`, `after`), `path` (`layer`, `score`), `best`, `most_linear`, `orders` (`name`, `layers`, `scores`), `written` |
 | `rung reproduce` | `report`, `chapters`, `interrupted`, `seconds` |
@@ -96,8 +97,8 @@ These take minutes, a server or a cluster, so no test lists their keys.
 /// Keys and the types of their values, in the order of the output.
 type Keys = Vec<(String, BTreeSet<&'static str>)>;
 
-/// Collects the keys below a value, three levels deep.
-fn collect(prefix: &str, value: &Value, keys: &mut Keys) {
+/// Collects the keys of a value, down to three levels.
+fn collect_keys(prefix: &str, value: &Value, keys: &mut Keys) {
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
@@ -116,16 +117,16 @@ fn collect(prefix: &str, value: &Value, keys: &mut Keys) {
                     None => keys.push((key.clone(), BTreeSet::from([kind]))),
                 }
                 if key.matches('.').count() < 2 {
-                    collect(&key, value, keys);
+                    collect_keys(&key, value, keys);
                 }
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| collect(&format!("{prefix}[]"), item, keys)),
+        Value::Array(items) => items.iter().for_each(|item| collect_keys(&format!("{prefix}[]"), item, keys)),
         _ => {}
     }
 }
 
-/// The output of a call, one value or one a line.
+/// The JSON values that a call prints.
 fn outputs(call: &[&str], directory: &Path) -> Vec<Value> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rung"));
     let output = command.args(call).arg("--json").current_dir(directory).output().unwrap();
@@ -135,61 +136,69 @@ fn outputs(call: &[&str], directory: &Path) -> Vec<Value> {
     values.map(|value| value.unwrap_or_else(|error| panic!("{call:?}: {error}: {out}"))).collect()
 }
 
-/// A call as it is typed.
-fn typed(call: &[&str]) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._/=".contains(c);
-    let words = call.iter().map(|word| if word.chars().all(plain) { (*word).to_owned() } else { format!("'{word}'") });
+/// A call as a shell command line.
+fn command_line(call: &[&str]) -> String {
+    let needs_no_quotes = |c: char| c.is_ascii_alphanumeric() || "-._/=".contains(c);
+    let words = call
+        .iter()
+        .map(|word| if word.chars().all(needs_no_quotes) { (*word).to_owned() } else { format!("'{word}'") });
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The meanings that the page has, by section and key.
+/// The meanings on the page, by section and key.
 fn meanings(page: &str) -> HashMap<(String, String), String> {
     let mut section = String::new();
-    let mut found = HashMap::new();
+    let mut meanings = HashMap::new();
     for line in page.lines() {
         if let Some(title) = line.strip_prefix("## ") {
             title.clone_into(&mut section);
         } else if let [key, _, meaning] = line.trim_matches('|').split(" | ").map(str::trim).collect::<Vec<_>>()[..] {
-            found.insert((section.clone(), key.trim_matches('`').to_owned()), meaning.to_owned());
+            meanings.insert((section.clone(), key.trim_matches('`').to_owned()), meaning.to_owned());
         }
     }
-    found
+    meanings
 }
 
 #[test]
-fn the_reference_lists_the_keys_that_are_written() {
+fn json_reference_lists_the_keys_of_every_command() {
     let path = root().join("docs/json.md");
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
     let meanings = meanings(&stored);
     let directory = scratch("json");
-    let mut page = HEAD.to_owned();
-    let mut unexplained = Vec::new();
+    let mut page = PAGE_HEADER.to_owned();
+    let mut keys_without_meaning = Vec::new();
     for call in CALLS {
         let mut keys = Keys::new();
         for value in &outputs(call, &directory) {
-            collect("", value, &mut keys);
+            collect_keys("", value, &mut keys);
         }
-        let dry = call.contains(&"--dry-run");
-        let inner = ["model", "task", "witness"].contains(&call[0]);
-        let title =
-            format!("rung {}{}", call[..if inner { 2 } else { 1 }].join(" "), if dry { " --dry-run" } else { "" });
-        let _ =
-            write!(page, "\n## {title}\n\n`rung {} --json`\n\n| key | type | meaning |\n|---|---|---|\n", typed(call));
+        let is_dry_run = call.contains(&"--dry-run");
+        let has_subcommand = ["model", "task", "witness"].contains(&call[0]);
+        let title = format!(
+            "rung {}{}",
+            call[..if has_subcommand { 2 } else { 1 }].join(" "),
+            if is_dry_run { " --dry-run" } else { "" }
+        );
+        let _ = write!(
+            page,
+            "\n## {title}\n\n`rung {} --json`\n\n| key | type | meaning |\n|---|---|---|\n",
+            command_line(call)
+        );
         for (key, kinds) in keys {
             let kinds: Vec<&str> = kinds.into_iter().collect();
             let meaning = meanings.get(&(title.clone(), key.clone())).cloned().unwrap_or_default();
             if meaning.is_empty() {
-                unexplained.push(format!("{title}: {key}"));
+                keys_without_meaning.push(format!("{title}: {key}"));
             }
             let _ = writeln!(page, "| `{key}` | {} | {meaning} |", kinds.join(" or "));
         }
     }
-    page.push_str(TAIL);
+    page.push_str(PAGE_FOOTER);
     if std::env::var_os("RUNG_UPDATE").is_some() {
         std::fs::write(&path, &page).unwrap();
     }
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
-    let differs = stored.lines().zip(page.lines()).find(|(stored, written)| stored != written);
-    assert!(stored == page, "docs/json.md differs: RUNG_UPDATE=1 writes it again; first at {differs:?}");
-    assert!(unexplained.is_empty(), "docs/json.md: write what these keys mean: {unexplained:#?}");
+    let first_difference = stored.lines().zip(page.lines()).find(|(stored, written)| stored != written);
+    assert!(stored == page, "docs/json.md differs: RUNG_UPDATE=1 writes it again; first at {first_difference:?}");
+    assert!(keys_without_meaning.is_empty(), "docs/json.md: write what these keys mean: {keys_without_meaning:#?}");
 }

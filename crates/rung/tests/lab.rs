@@ -1,4 +1,4 @@
-//! Training as a user meets it: killed, stopped, shared out, misconfigured, out of disk.
+//! Training runs and sweeps that are killed, stopped, sharded, misconfigured or out of disk; and the commands on their results.
 
 mod common;
 
@@ -7,17 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{command, fails, rung, scratch, text};
+use common::{command, fails, json, path_str, records, rung, scratch};
 use serde_json::Value;
 
-fn json(arguments: &[&str]) -> Value {
-    let output = rung(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-/// A sweep of four runs of a second or so in all, with a curriculum and a checkpoint every few steps.
-fn tiny_sweep(directory: &Path) -> PathBuf {
+/// Writes a sweep of four runs that take about a second in all, with a curriculum and a checkpoint every few steps.
+fn write_tiny_sweep(directory: &Path) -> PathBuf {
     let path = directory.join("sweep.toml");
     let sweep = r#"
         seeds = [0, 1]
@@ -43,156 +37,151 @@ fn tiny_sweep(directory: &Path) -> PathBuf {
     path
 }
 
-/// Every record below a directory, byte for byte.
-fn records(directory: &Path) -> BTreeMap<String, Vec<u8>> {
-    let runs = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-    let named = runs.filter(|run| run.join("record.json").exists());
-    named
-        .map(|run| (text(&run).rsplit('/').next().unwrap().to_owned(), std::fs::read(run.join("record.json")).unwrap()))
-        .collect()
-}
-
-/// The records of the tiny sweep, undisturbed.
-fn undisturbed(directory: &Path) -> BTreeMap<String, Vec<u8>> {
-    let (sweep, out) = (tiny_sweep(directory), directory.join("whole"));
-    let found = json(&["sweep", text(&sweep), "--out", text(&out), "--json"]);
-    assert_eq!((&found["runs"], &found["recorded"]), (&4.into(), &4.into()));
-    assert!(found["seconds_per_run"].as_f64().unwrap() > 0.0 && found["runs_per_hour"].as_f64().unwrap() > 0.0);
+/// Runs the tiny sweep without disturbance and returns its records.
+fn undisturbed_records(directory: &Path) -> BTreeMap<String, String> {
+    let (sweep, out) = (write_tiny_sweep(directory), directory.join("undisturbed"));
+    let summary = json(&["sweep", path_str(&sweep), "--out", path_str(&out), "--json"]);
+    assert_eq!((&summary["runs"], &summary["recorded"]), (&4.into(), &4.into()));
+    assert!(summary["seconds_per_run"].as_f64().unwrap() > 0.0 && summary["runs_per_hour"].as_f64().unwrap() > 0.0);
     let records = records(&out);
     assert_eq!(records.len(), 4);
     records
 }
 
-/// Trained networks are inspected like constructed ones; those in few bits speak in as few.
+/// A network that simulates few bits sends as few bits in the protocol.
 #[test]
-fn a_trained_network_is_shown_and_held_as_a_conversation() {
-    let directory = scratch("looked-at");
+fn trace_and_protocol_run_trained_networks() {
+    let directory = scratch("trained-trace");
     let config = directory.join("run.toml");
-    for (name, bits) in [("whole", 32), ("few", 10)] {
-        let few = if bits == 32 { String::new() } else { format!("bits = {bits}\nrange = 8.0\n") };
+    for (name, bits) in [("full-precision", 32), ("few", 10)] {
+        let bits_setting = if bits == 32 { String::new() } else { format!("bits = {bits}\nrange = 8.0\n") };
         let run = format!(
             "stack = 'rwkv7{{rank=2}} full'\ntask = 'funccomp{{hops=2,m=3,n=[2],queries=2}}'\n\
-             [model]\nheads = 2\nhead = 8\n{few}[train]\nsteps = 5\nbatch = 2\n[evaluate]\nlast = 2\nprompts = 2\n"
+             [model]\nheads = 2\nhead = 8\n{bits_setting}[train]\nsteps = 5\nbatch = 2\n[evaluate]\nlast = 2\nprompts = 2\n"
         );
         std::fs::write(&config, run).unwrap();
         let out = directory.join(name);
-        assert!(rung(&["train", "--config", text(&config), "--out", text(&out)]).status.success());
-        let shown = json(&["trace", text(&out), "--seed", "3", "--json"]);
-        assert_eq!((&shown["constructed"], shown["layers"].as_array().unwrap().len()), (&false.into(), 2));
-        // A state that is rounded at every token is no longer a sum of values.
-        assert!(bits < 32 || shown["mismatch"].as_f64().unwrap() < 1e-4, "{shown}");
-        let held = json(&["protocol", text(&out), "--json"]);
-        assert_eq!((&held["exact"], &held["bits"], &held["state_bits"]), (&true.into(), &bits.into(), &bits.into()));
-        for epoch in held["epochs"].as_array().unwrap() {
-            let state = epoch["papers"].is_null();
+        assert!(rung(&["train", "--config", path_str(&config), "--out", path_str(&out)]).status.success());
+        let trace = json(&["trace", path_str(&out), "--seed", "3", "--json"]);
+        assert_eq!((&trace["constructed"], trace["layers"].as_array().unwrap().len()), (&false.into(), 2));
+        // A state that is rounded at every token is not an exact sum of values.
+        assert!(bits < 32 || trace["mismatch"].as_f64().unwrap() < 1e-4, "{trace}");
+        let protocol = json(&["protocol", path_str(&out), "--json"]);
+        assert_eq!(
+            (&protocol["exact"], &protocol["bits"], &protocol["state_bits"]),
+            (&true.into(), &bits.into(), &bits.into())
+        );
+        for epoch in protocol["epochs"].as_array().unwrap() {
+            let is_state_epoch = epoch["papers"].is_null();
             let theory = epoch["theory"].as_u64().unwrap();
-            let crossed = epoch["crossed"].as_array().unwrap().iter().map(|bits| bits.as_u64().unwrap());
-            assert!(!state || crossed.max().unwrap() <= theory, "{epoch}");
+            let received_bits = epoch["crossed"].as_array().unwrap().iter().map(|bits| bits.as_u64().unwrap());
+            assert!(!is_state_epoch || received_bits.max().unwrap() <= theory, "{epoch}");
         }
     }
     std::fs::remove_file(directory.join("few/weights.safetensors")).unwrap();
-    fails(&["trace", text(&directory.join("few"))], "expected a finished run");
-    fails(&["protocol", text(&directory)], "no weights.safetensors");
+    fails(&["trace", path_str(&directory.join("few"))], "expected a finished run");
+    fails(&["protocol", path_str(&directory)], "no weights.safetensors");
 }
 
 #[test]
 fn a_sweep_killed_ten_times_ends_with_the_same_records() {
     let directory = scratch("killed");
-    let whole = undisturbed(&directory);
+    let expected = undisturbed_records(&directory);
     let out = directory.join("killed");
     let sweep = directory.join("sweep.toml");
-    let arguments = ["sweep", text(&sweep), "--out", text(&out), "--threads", "2"];
-    for moment in [30, 170, 90, 260, 55, 210, 140, 320, 75, 240] {
+    let arguments = ["sweep", path_str(&sweep), "--out", path_str(&out), "--threads", "2"];
+    for milliseconds in [30, 170, 90, 260, 55, 210, 140, 320, 75, 240] {
         let mut child = command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(moment));
+        std::thread::sleep(Duration::from_millis(milliseconds));
         child.kill().unwrap();
         child.wait().unwrap();
-        // Whatever is there is whole.
-        for bytes in if out.exists() { records(&out) } else { BTreeMap::new() }.into_values() {
-            serde_json::from_slice::<Value>(&bytes).expect("a whole record");
+        // Every record that exists is complete.
+        for record in records(&out).into_values() {
+            serde_json::from_str::<Value>(&record).expect("a complete record");
         }
     }
     assert!(rung(&arguments).status.success());
-    assert_eq!(records(&out), whole);
-    let again = json(&["sweep", text(&sweep), "--out", text(&out), "--json"]);
+    assert_eq!(records(&out), expected);
+    let again = json(&["sweep", path_str(&sweep), "--out", path_str(&out), "--json"]);
     assert_eq!((&again["recorded_before"], &again["runs_per_hour"]), (&4.into(), &Value::Null));
 }
 
 #[test]
-fn shards_and_threads_give_the_same_records() {
+fn records_do_not_depend_on_shards_and_threads() {
     let directory = scratch("shards");
-    let whole = undisturbed(&directory);
-    let (sweep, one, shared) = (directory.join("sweep.toml"), directory.join("one"), directory.join("shared"));
-    assert!(rung(&["sweep", text(&sweep), "--out", text(&one), "--threads", "1"]).status.success());
-    assert_eq!(records(&one), whole);
-    for (shard, sofar) in [("3/3", 1), ("1/3", 3), ("2/3", 4)] {
-        assert!(rung(&["sweep", text(&sweep), "--out", text(&shared), "--shard", shard]).status.success());
-        assert_eq!(records(&shared).len(), sofar);
+    let expected = undisturbed_records(&directory);
+    let (sweep, one_thread, sharded) = (directory.join("sweep.toml"), directory.join("one"), directory.join("sharded"));
+    assert!(rung(&["sweep", path_str(&sweep), "--out", path_str(&one_thread), "--threads", "1"]).status.success());
+    assert_eq!(records(&one_thread), expected);
+    for (shard, record_count) in [("3/3", 1), ("1/3", 3), ("2/3", 4)] {
+        assert!(rung(&["sweep", path_str(&sweep), "--out", path_str(&sharded), "--shard", shard]).status.success());
+        assert_eq!(records(&sharded).len(), record_count);
     }
-    assert_eq!(records(&shared), whole);
+    assert_eq!(records(&sharded), expected);
 }
 
 #[test]
-fn a_run_is_trained_evaluated_listed_and_compared() {
+fn train_eval_and_runs_work_on_the_same_run() {
     let directory = scratch("train");
     let out = directory.join("a");
     let base =
         ["train", "--stack", "gdn{heads=1,key=2,value=8,conv=2} full", "--task", "funccomp{hops=1,m=4,queries=8}"];
     let small =
         ["--steps", "60", "--batch", "8", "--threads", "1", "--set", "model.head=16", "--set", "evaluate.every=20"];
-    let large = ["--set", "model.largest=funccomp{hops=1,m=6}", "--out", text(&out), "--json"];
+    let large = ["--set", "model.largest=funccomp{hops=1,m=6}", "--out", path_str(&out), "--json"];
     let trained = json(&[&base[..], &small[..], &large[..]].concat());
     assert_eq!((&trained["status"], &trained["rungs"]), (&"recorded".into(), &1.into()));
-    // Training learns something: a guess has a quarter.
+    // Training learns something: the accuracy of guessing is 1/4.
     assert!(trained["accuracy"]["1"]["mean"].as_f64().unwrap() > 0.3, "{trained}");
     assert_eq!(json(&[&base[..], &small[..], &large[..]].concat())["recorded_before"], true);
 
-    let shown = json(&["model", "show", text(&out), "--json"]);
-    assert!(shown["layers"][0]["mixers"][0].as_str().unwrap().contains("head=16"), "{shown}");
+    let model = json(&["model", "show", path_str(&out), "--json"]);
+    assert!(model["layers"][0]["mixers"][0].as_str().unwrap().contains("head=16"), "{model}");
 
-    let own = json(&["eval", text(&out), "--prompts", "16", "--json"]);
+    let evaluation = json(&["eval", path_str(&out), "--prompts", "16", "--json"]);
     for field in ["mean", "low", "high"] {
-        assert!((0.0..=1.0).contains(&own["accuracy"]["1"][field].as_f64().unwrap()));
+        assert!((0.0..=1.0).contains(&evaluation["accuracy"]["1"][field].as_f64().unwrap()));
     }
-    assert_eq!(own["accuracy"]["1"]["count"], 128);
-    // Longer prompts and larger tables than it was trained on; not larger than it was made for.
-    let beyond = json(&["eval", text(&out), "--task", "funccomp{hops=1,m=6,queries=20}", "--prompts", "4", "--json"]);
-    assert_eq!((&beyond["accuracy"]["1"]["count"], &beyond["tokens"]), (&80.into(), &46.into()));
-    fails(&["eval", text(&out), "--task", "funccomp{hops=1,m=7}"], "in field `inner`, expected at most 7");
-    fails(&["eval", text(&out), "--task", "parity"], "does not fit the model");
-    fails(&["eval", text(&directory)], "run.toml");
-    fails(&["eval", text(&out), "--device", "abacus"], "--device: found device \"abacus\", expected cpu");
+    assert_eq!(evaluation["accuracy"]["1"]["count"], 128);
+    // Longer prompts and larger tables than in training work, up to `model.largest`.
+    let larger =
+        json(&["eval", path_str(&out), "--task", "funccomp{hops=1,m=6,queries=20}", "--prompts", "4", "--json"]);
+    assert_eq!((&larger["accuracy"]["1"]["count"], &larger["tokens"]), (&80.into(), &46.into()));
+    fails(&["eval", path_str(&out), "--task", "funccomp{hops=1,m=7}"], "in field `inner`, expected at most 7");
+    fails(&["eval", path_str(&out), "--task", "parity"], "does not fit the model");
+    fails(&["eval", path_str(&directory)], "run.toml");
+    fails(&["eval", path_str(&out), "--device", "abacus"], "--device: found device \"abacus\", expected cpu");
     if cfg!(feature = "gpu") {
-        let there = json(&["eval", text(&out), "--prompts", "16", "--device", "flex", "--json"]);
-        assert_eq!((&there["device"], &there["accuracy"]), (&"flex".into(), &own["accuracy"]));
+        let on_device = json(&["eval", path_str(&out), "--prompts", "16", "--device", "flex", "--json"]);
+        assert_eq!((&on_device["device"], &on_device["accuracy"]), (&"flex".into(), &evaluation["accuracy"]));
     } else {
-        let refusal = "--device: device flex is not in this build; expected cpu, or a build with `--features gpu`";
-        fails(&["eval", text(&out), "--device", "flex"], refusal);
+        let error = "--device: device flex is not in this build; expected cpu, or a build with `--features gpu`";
+        fails(&["eval", path_str(&out), "--device", "flex"], error);
     }
 
     let second = directory.join("b");
-    let other = ["--seed", "9", "--out", text(&second)];
+    let other = ["--seed", "9", "--out", path_str(&second)];
     assert!(rung(&[&base[..], &small[..], &other[..]].concat()).status.success());
-    let listed = json(&["runs", text(&directory), "--json"]);
-    assert_eq!(listed.as_array().unwrap().len(), 2);
-    let filtered = json(&["runs", text(&directory), "--where", "seed=9", "--where", "facts.rungs=1", "--json"]);
+    let runs = json(&["runs", path_str(&directory), "--json"]);
+    assert_eq!(runs.as_array().unwrap().len(), 2);
+    let filtered = json(&["runs", path_str(&directory), "--where", "seed=9", "--where", "facts.rungs=1", "--json"]);
     assert_eq!(filtered.as_array().unwrap().len(), 1);
-    fails(&["runs", text(&directory), "--where", "sede=9"], "found key `sede`");
+    fails(&["runs", path_str(&directory), "--where", "sede=9"], "found key `sede`");
     fails(&["runs", "no-such-directory"], "no-such-directory");
-    let [first, second] = [0, 1].map(|index| listed[index]["id"].as_str().unwrap());
-    let differ = json(&["runs", text(&directory), "--diff", first, second, "--json"]);
-    let keys: Vec<&str> = differ.as_array().unwrap().iter().map(|line| line["key"].as_str().unwrap()).collect();
+    let [first, second] = [0, 1].map(|index| runs[index]["id"].as_str().unwrap());
+    let differences = json(&["runs", path_str(&directory), "--diff", first, second, "--json"]);
+    let keys: Vec<&str> = differences.as_array().unwrap().iter().map(|line| line["key"].as_str().unwrap()).collect();
     assert!(keys.contains(&"config.seed") && !keys.contains(&"config.stack"), "{keys:?}");
-    let csv = String::from_utf8(rung(&["runs", text(&directory), "--csv"]).stdout).unwrap();
+    let csv = String::from_utf8(rung(&["runs", path_str(&directory), "--csv"]).stdout).unwrap();
     assert_eq!(csv.lines().count(), 3);
     assert!(csv.starts_with("id,stack,task,seed,"));
 }
 
 #[cfg(unix)]
 #[test]
-fn an_interrupted_run_is_saved_and_resumed_to_the_bit() {
+fn an_interrupted_run_resumes_to_the_same_weights_bit_for_bit() {
     let directory = scratch("interrupt");
-    let [whole, stopped] = ["whole", "stopped"].map(|name| directory.join(name));
+    let [uninterrupted, stopped] = ["uninterrupted", "stopped"].map(|name| directory.join(name));
     let run = |out: &Path| {
         let mut command =
             command(&["train", "--stack", "conv{taps=2,channels=8} full", "--task", "funccomp{hops=1,m=4,queries=4}"]);
@@ -208,12 +197,15 @@ fn an_interrupted_run_is_saved_and_resumed_to_the_bit() {
             "--set",
             "evaluate.every=25",
         ]);
-        command.args(["--set", "evaluate.stop_at=2", "--out", text(out)]).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+            .args(["--set", "evaluate.stop_at=2", "--out", path_str(out)])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         command
     };
-    assert!(run(&whole).status().unwrap().success());
+    assert!(run(&uninterrupted).status().unwrap().success());
     let mut child = run(&stopped).spawn().unwrap();
-    // After a heading the first line comes with the first look.
+    // After a header, one line is printed at every evaluation.
     let mut lines = std::io::BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     while !line.starts_with("step") && {
@@ -225,19 +217,19 @@ fn an_interrupted_run_is_saved_and_resumed_to_the_bit() {
     assert!(signalled.success());
     std::io::Read::read_to_end(&mut lines, &mut Vec::new()).unwrap();
     let code = child.wait().unwrap().code();
-    // A machine so quick that the run was over first has nothing to resume.
+    // On a fast machine the run may have finished before the signal.
     if code == Some(130) {
         assert!(stopped.join("resume.safetensors").exists() && !stopped.join("record.json").exists());
-        fails(&["train", "--stack", "full", "--task", "parity", "--out", text(&stopped)], "found a checkpoint");
-        // An edited config is another run.
+        fails(&["train", "--stack", "full", "--task", "parity", "--out", path_str(&stopped)], "found a checkpoint");
+        // Resuming with a changed config is an error.
         let config = stopped.join("run.toml");
-        let own = std::fs::read_to_string(&config).unwrap();
-        std::fs::write(&config, own.replace("seed = 0", "seed = 7")).unwrap();
-        fails(&["train", "--resume", text(&stopped)], "`seed` was 0 and is 7 in run.toml; set it back to go on");
-        std::fs::write(&config, own).unwrap();
-        assert!(rung(&["train", "--resume", text(&stopped)]).status.success());
+        let text = std::fs::read_to_string(&config).unwrap();
+        std::fs::write(&config, text.replace("seed = 0", "seed = 7")).unwrap();
+        fails(&["train", "--resume", path_str(&stopped)], "`seed` was 0 and is 7 in run.toml; set it back to go on");
+        std::fs::write(&config, text).unwrap();
+        assert!(rung(&["train", "--resume", path_str(&stopped)]).status.success());
     }
-    let read = |name: &str| [&whole, &stopped].map(|run| std::fs::read(run.join(name)).unwrap());
+    let read = |name: &str| [&uninterrupted, &stopped].map(|run| std::fs::read(run.join(name)).unwrap());
     let [a, b] = read("record.json");
     assert_eq!(a, b);
     let [a, b] = read("weights.safetensors");
@@ -246,40 +238,43 @@ fn an_interrupted_run_is_saved_and_resumed_to_the_bit() {
 }
 
 #[test]
-fn bad_input_is_named_and_leaves_nothing() {
+fn errors_name_the_bad_input_and_leave_no_files() {
     let directory = scratch("bad");
     let out = directory.join("never");
-    let train = |more: &[&str], expected: &str| {
-        let usual = ["train", "--stack", "gdn full", "--task", "funccomp{hops=1,m=4}", "--out", text(&out)];
-        fails(&[&usual[..], more].concat(), expected);
-        assert!(!out.exists(), "{more:?} left something");
+    let train_fails = |more: &[&str], expected: &str| {
+        let base = ["train", "--stack", "gdn full", "--task", "funccomp{hops=1,m=4}", "--out", path_str(&out)];
+        fails(&[&base[..], more].concat(), expected);
+        assert!(!out.exists(), "{more:?} left files");
     };
-    train(&["--set", "train.stepps=3"], "unknown field `stepps`");
-    train(&["--set", "train.steps"], "expected key=value");
-    train(&["--steps", "0"], "train.steps: found 0");
-    train(&["--rate", "nan"], "train.rate: found NaN");
-    train(&["--set", "model.heads=100000", "--set", "model.head=100000"], "found 10000000000");
-    train(&["--set", "model.width=9", "--set", "model.head=3", "--set", "model.positions=rotary"], "even");
-    train(&["--set", "model.largest=parity"], "does not fit the model");
+    train_fails(&["--set", "train.stepps=3"], "unknown field `stepps`");
+    train_fails(&["--set", "train.steps"], "expected key=value");
+    train_fails(&["--steps", "0"], "train.steps: found 0");
+    train_fails(&["--rate", "nan"], "train.rate: found NaN");
+    train_fails(&["--set", "model.heads=100000", "--set", "model.head=100000"], "found 10000000000");
+    train_fails(&["--set", "model.width=9", "--set", "model.head=3", "--set", "model.positions=rotary"], "even");
+    train_fails(&["--set", "model.largest=parity"], "does not fit the model");
     fails(&["train", "--stack", "gdn full"], "--task");
-    fails(&["train", "--resume", text(&directory)], "expected the directory of a run");
+    fails(&["train", "--resume", path_str(&directory)], "expected the directory of a run");
     fails(&["train", "--config", "no-such.toml"], "no-such.toml");
     let file = directory.join("run.toml");
     for (content, expected) in
         [("stack = 3", "expected a string"), ("stack = 'full'", "missing field `task`"), ("{", "TOML"), ("\0", "TOML")]
     {
         std::fs::write(&file, content).unwrap();
-        fails(&["train", "--config", text(&file), "--out", text(&out)], expected);
-        fails(&["sweep", text(&file), "--out", text(&out)], "run.toml");
+        fails(&["train", "--config", path_str(&file), "--out", path_str(&out)], expected);
+        fails(&["sweep", path_str(&file), "--out", path_str(&out)], "run.toml");
     }
-    fails(&["sweep", text(&tiny_sweep(&directory)), "--shard", "3/2"], "expected i/k");
-    // A place that cannot be written, whoever asks: below a file.
-    let blocked = file.join("run");
-    fails(&["train", "--stack", "full", "--task", "parity", "--steps", "1", "--out", text(&blocked)], "run.toml/run");
+    fails(&["sweep", path_str(&write_tiny_sweep(&directory)), "--shard", "3/2"], "expected i/k");
+    // A path below a file cannot be written, not even by root.
+    let below_file = file.join("run");
+    fails(
+        &["train", "--stack", "full", "--task", "parity", "--steps", "1", "--out", path_str(&below_file)],
+        "run.toml/run",
+    );
     assert!(!out.exists());
 }
 
-/// A limit on the size of files stands in for a full disk: writing fails half-way.
+/// A limit on the size of files simulates a full disk: writing fails halfway.
 #[cfg(unix)]
 #[test]
 fn a_full_disk_ends_the_run_and_leaves_nothing_half_written() {
@@ -288,25 +283,35 @@ fn a_full_disk_ends_the_run_and_leaves_nothing_half_written() {
     let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\"";
     let output = Command::new("sh")
         .args(["-c", script, env!("CARGO_BIN_EXE_rung")])
-        .args(["train", "--stack", "gdn full", "--task", "funccomp{hops=1,m=4}", "--steps", "4", "--out", text(&out)])
+        .args([
+            "train",
+            "--stack",
+            "gdn full",
+            "--task",
+            "funccomp{hops=1,m=4}",
+            "--steps",
+            "4",
+            "--out",
+            path_str(&out),
+        ])
         .output()
         .unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains("resume.safetensors: cannot write"), "{error}");
-    let mut left: Vec<String> =
+    let mut files: Vec<String> =
         std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    left.sort();
-    assert_eq!(left, [".lock", "log.txt", "run.toml"]);
-    // With room again the run goes through.
-    assert!(rung(&["train", "--resume", text(&out)]).status.success());
+    files.sort();
+    assert_eq!(files, [".lock", "log.txt", "run.toml"]);
+    // Without the limit the run finishes.
+    assert!(rung(&["train", "--resume", path_str(&out)]).status.success());
 }
 
 #[test]
-fn reproduce_trains_resumes_and_reports() {
+fn reproduce_trains_and_writes_the_same_report_again() {
     let directory = scratch("reproduce");
     let out = directory.join("out");
-    let first = json(&["reproduce", "--preset", "smoke", "--only", "measured", "--out", text(&out), "--json"]);
+    let first = json(&["reproduce", "--preset", "smoke", "--only", "measured", "--out", path_str(&out), "--json"]);
     let report = std::fs::read_to_string(first["report"].as_str().unwrap()).unwrap();
     for word in
         ["In two minutes", "Measured", "measured", "smoke preset", "<svg", "rung sweep sweeps/staircase-smoke.toml"]
@@ -314,29 +319,40 @@ fn reproduce_trains_resumes_and_reports() {
         assert!(report.contains(word), "{word}");
     }
     assert!(!report.contains("NaN"));
-    let made = records(&out.join("runs"));
-    json(&["reproduce", "--preset", "smoke", "--only", "measured", "--out", text(&out), "--threads", "1", "--json"]);
-    assert_eq!(records(&out.join("runs")), made);
+    let first_records = records(&out.join("runs"));
+    json(&[
+        "reproduce",
+        "--preset",
+        "smoke",
+        "--only",
+        "measured",
+        "--out",
+        path_str(&out),
+        "--threads",
+        "1",
+        "--json",
+    ]);
+    assert_eq!(records(&out.join("runs")), first_records);
     assert_eq!(std::fs::read_to_string(out.join("report.html")).unwrap(), report, "not deterministic");
     let lines = std::fs::read_to_string(out.join("records/staircase.jsonl")).unwrap();
     assert_eq!(lines.lines().count(), 2);
-    // Without its record a run is missing visibly.
-    let place = std::fs::read_dir(out.join("runs")).unwrap().next().unwrap().unwrap().path();
-    std::fs::remove_file(place.join("record.json")).unwrap();
-    let render = ["reproduce", "--preset", "smoke", "--only", "measured", "--render-only", "--out", text(&out)];
+    // The report says which run has no record.
+    let run = std::fs::read_dir(out.join("runs")).unwrap().next().unwrap().unwrap().path();
+    std::fs::remove_file(run.join("record.json")).unwrap();
+    let render = ["reproduce", "--preset", "smoke", "--only", "measured", "--render-only", "--out", path_str(&out)];
     assert_eq!(rung(&render).status.code(), Some(0));
     assert!(std::fs::read_to_string(out.join("report.html")).unwrap().contains("not run, or not finished"));
 }
 
 #[test]
-fn reports_are_rendered_again_from_records_alone() {
+fn render_only_writes_the_same_report_from_records() {
     let directory = scratch("render");
     let out = directory.join("out");
-    let parts = ["reproduce", "--preset", "smoke", "--only", "proved,constructed,audited", "--out", text(&out)];
-    assert!(rung(&parts).status.success());
+    let compute = ["reproduce", "--preset", "smoke", "--only", "proved,constructed,audited", "--out", path_str(&out)];
+    assert!(rung(&compute).status.success());
     let report = || std::fs::read_to_string(out.join("report.html")).unwrap();
     let first = report();
-    let render = [&parts[..], &["--render-only"]].concat();
+    let render = [&compute[..], &["--render-only"]].concat();
     for folder in ["figures", "certificates"] {
         std::fs::remove_dir_all(out.join(folder)).unwrap();
     }
@@ -351,58 +367,63 @@ fn reports_are_rendered_again_from_records_alone() {
     std::fs::write(record("proved/sparse.json"), r#"{"schema":0,"version":"0.0.1","data":1}"#).unwrap();
     std::fs::write(record("audited/models.json"), "half a rec").unwrap();
     assert_eq!(rung(&render).status.code(), Some(0));
-    let shown = report();
-    for line in [
+    let with_notes = report();
+    for note in [
         "constructed/u1-hops2: not run",
         "proved/sparse: recorded by version 0.0.1",
         "audited/models: the record cannot be read",
     ] {
-        assert!(shown.contains(line) && !first.contains(line), "{line}");
+        assert!(with_notes.contains(note) && !first.contains(note), "{note}");
     }
 }
 
 #[test]
-fn instruments_look_into_constructions_and_runs() {
+fn analyze_runs_every_instrument_on_constructions_and_runs() {
     let directory = scratch("analyze");
     let (u1, run, svg) = (directory.join("u1"), directory.join("run"), directory.join("picture.svg"));
-    json(&["construct", "U1", "--out", text(&u1), "--json"]);
-    let found = json(&["analyze", "probe", text(&u1), "--prompts", "400", "--svg", text(&svg), "--json"]);
-    let resolved: Vec<&Value> = found["registers"].as_array().unwrap().iter().map(|one| &one["resolved"]).collect();
+    json(&["construct", "U1", "--out", path_str(&u1), "--json"]);
+    let analysis = json(&["analyze", "probe", path_str(&u1), "--prompts", "400", "--svg", path_str(&svg), "--json"]);
+    let resolved: Vec<&Value> =
+        analysis["registers"].as_array().unwrap().iter().map(|register| &register["resolved"]).collect();
     assert_eq!(resolved, [2, 3], "hop l after layer l + 1");
     assert!(std::fs::read_to_string(&svg).unwrap().contains("i_2"));
     let train =
         ["train", "--stack", "gdn full", "--task", "funccomp{hops=2,m=4,n=[2],queries=4,mixed=yes}", "--steps", "2"];
-    assert!(rung(&[&train[..], &["--set", "model.head=8", "--out", text(&run)]].concat()).status.success());
+    assert!(rung(&[&train[..], &["--set", "model.head=8", "--out", path_str(&run)]].concat()).status.success());
     for name in ["probe", "ablate", "precision", "collapse", "lens", "state", "injective", "diversity"] {
-        let found = json(&["analyze", name, text(&run), "--prompts", "2", "--svg", text(&svg), "--json"]);
-        assert_eq!(found["name"], "gdn full", "{name}");
+        let analysis = json(&["analyze", name, path_str(&run), "--prompts", "2", "--svg", path_str(&svg), "--json"]);
+        assert_eq!(analysis["name"], "gdn full", "{name}");
         assert!(std::fs::read_to_string(&svg).unwrap().starts_with("<svg"), "{name}");
         assert!(rung(&["explain", name]).status.success(), "{name} has no page");
     }
-    fails(&["analyze", "prob", text(&run)], "did you mean `probe`?");
-    fails(&["analyze", "probe", text(&directory)], "expected a folder of `rung construct --out` or of `rung train`");
-    fails(&["analyze", "selection", text(&run)], "expected a network with a compositional layer");
-    fails(&["analyze", "state", text(&u1)], "expected a causal network with a recurrent mixer");
-    fails(&["analyze", "probe", text(&run), "--task", "parity"], "--task: `parity");
-    fails(&["analyze", "probe", text(&run), "--svg", "no-such-place/x.svg"], "--svg");
+    fails(&["analyze", "prob", path_str(&run)], "did you mean `probe`?");
+    fails(
+        &["analyze", "probe", path_str(&directory)],
+        "expected a folder of `rung construct --out` or of `rung train`",
+    );
+    fails(&["analyze", "selection", path_str(&run)], "expected a network with a compositional layer");
+    fails(&["analyze", "state", path_str(&u1)], "expected a causal network with a recurrent mixer");
+    fails(&["analyze", "probe", path_str(&run), "--task", "parity"], "--task: `parity");
+    fails(&["analyze", "probe", path_str(&run), "--svg", "no-such-place/x.svg"], "--svg");
 }
 
 #[test]
-fn conversion_writes_runs_that_can_be_opened() {
+fn convert_writes_runs_that_eval_and_analyze_open() {
     let directory = scratch("convert");
     let (run, out) = (directory.join("run"), directory.join("out"));
     let train = ["train", "--stack", "full full", "--task", "funccomp{hops=1,m=4,queries=4}", "--steps", "2"];
-    assert!(rung(&[&train[..], &["--set", "model.head=8", "--out", text(&run)]].concat()).status.success());
-    let convert = ["convert", text(&run), "--to", "linear", "--steps", "3", "--batch", "2", "--json"];
-    let found = json(&[&convert[..], &["--threshold", "-inf", "--out", text(&out)]].concat());
-    assert_eq!(found["most_linear"].as_array().unwrap().len(), 2);
-    let evaluated = json(&["eval", text(&out.join("most-linear")), "--prompts", "8", "--json"]);
+    assert!(rung(&[&train[..], &["--set", "model.head=8", "--out", path_str(&run)]].concat()).status.success());
+    let convert = ["convert", path_str(&run), "--to", "linear", "--steps", "3", "--batch", "2", "--json"];
+    let conversion = json(&[&convert[..], &["--threshold", "-inf", "--out", path_str(&out)]].concat());
+    assert_eq!(conversion["most_linear"].as_array().unwrap().len(), 2);
+    let evaluated = json(&["eval", path_str(&out.join("most-linear")), "--prompts", "8", "--json"]);
     assert!(evaluated["stack"].as_str().unwrap().starts_with("linear"), "{evaluated}");
     assert!(
-        json(&["analyze", "state", text(&out.join("most-linear")), "--json"])["layers"].as_array().unwrap().len() == 2
+        json(&["analyze", "state", path_str(&out.join("most-linear")), "--json"])["layers"].as_array().unwrap().len()
+            == 2
     );
-    let kept = json(&[&convert[..], &["--threshold", "inf"]].concat());
-    assert!(kept["path"].as_array().unwrap().is_empty());
-    fails(&["convert", text(&run), "--to", "full"], "expected a mixer of bounded state");
-    fails(&["convert", text(&run), "--to", "gdn", "--threshold", "nan"], "--threshold");
+    let unchanged = json(&[&convert[..], &["--threshold", "inf"]].concat());
+    assert!(unchanged["path"].as_array().unwrap().is_empty());
+    fails(&["convert", path_str(&run), "--to", "full"], "expected a mixer of bounded state");
+    fails(&["convert", path_str(&run), "--to", "gdn", "--threshold", "nan"], "--threshold");
 }

@@ -1,4 +1,4 @@
-//! Memory: what is too large is refused by name before it is begun, and estimates lie above what is really taken, but not far.
+//! Memory limits: commands that would need too much memory fail before they start, and estimates lie above the measured peak, but not far.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -6,7 +6,7 @@ mod common;
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::{fails, rung, scratch, text};
+use common::{fails, path_str, rung, scratch};
 use rung_bench::measure::Peak;
 use rung_train::run::{Run, RunConfig, Trainer};
 
@@ -15,14 +15,14 @@ fn run(stack: &str, task: &str, settings: &[&str]) -> Run {
     config.and_then(|config| config.resolve()).unwrap()
 }
 
-/// Bytes that the process has now.
-fn held() -> u64 {
+/// Resident memory of this process in bytes.
+fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Stack, task, settings of the runs that are measured.
+/// Stack, task and settings of the measured runs.
 const CASES: [(&str, &str, &[&str]); 5] = [
     ("full*2", "funccomp{hops=1,m=32,queries=8}", &["model.heads=8", "model.head=64", "train.batch=4"]),
     ("gdn full", "funccomp{hops=1,m=32,queries=8}", &["model.heads=8", "model.head=64", "train.batch=4"]),
@@ -31,64 +31,66 @@ const CASES: [(&str, &str, &[&str]); 5] = [
     ("fastmax{key=24}", "funccomp{hops=1,m=32,queries=8}", &["model.heads=4", "model.head=32", "train.batch=2"]),
 ];
 
-/// The variable that has a process measure one case alone: memory that another case gave back is not always given back to the system.
-const CASE: &str = "RUNG_MEMORY_CASE";
+/// The environment variable with the number of a case. Each case is measured in its own process, because freed memory is not always returned to
+/// the system.
+const CASE_VARIABLE: &str = "RUNG_MEMORY_CASE";
 
 #[test]
 fn estimates_of_training_lie_above_the_peak_and_not_far() {
-    if let Ok(number) = std::env::var(CASE) {
+    if let Ok(number) = std::env::var(CASE_VARIABLE) {
         return measure(CASES[number.parse::<usize>().unwrap()]);
     }
     for number in 0..CASES.len() {
         let name = "estimates_of_training_lie_above_the_peak_and_not_far";
         let mut child = Command::new(std::env::current_exe().unwrap());
-        let output = child.args([name, "--exact", "--nocapture"]).env(CASE, number.to_string()).output().unwrap();
-        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-        assert!(output.status.success(), "{said}");
-        said.lines().filter(|line| line.contains("MiB")).for_each(|line| println!("{line}"));
+        let output =
+            child.args([name, "--exact", "--nocapture"]).env(CASE_VARIABLE, number.to_string()).output().unwrap();
+        let printed = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        assert!(output.status.success(), "{printed}");
+        printed.lines().filter(|line| line.contains("MiB")).for_each(|line| println!("{line}"));
     }
 }
 
 fn measure((stack, task, settings): (&str, &str, &[&str])) {
     let run = run(stack, task, &[settings, &["evaluate.every=1", "evaluate.prompts=8"]].concat());
-    let (before, peak) = (held(), Peak::start().unwrap());
+    let (before, peak) = (resident_bytes(), Peak::start().unwrap());
     Trainer::new(&run).unwrap().step().unwrap();
-    let (real, estimate) = (peak.bytes().unwrap().saturating_sub(before), run.bytes() as u64);
+    let (measured, estimate) = (peak.bytes().unwrap().saturating_sub(before), run.memory_bytes() as u64);
     let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    println!("{stack} on {task}: estimated {:.1} MiB, took {:.1} MiB", mebibytes(estimate), mebibytes(real));
-    assert!(real <= estimate + (8 << 20), "{stack} on {task}: {real} bytes, estimated {estimate}");
-    assert!(estimate <= 8 * real + (16 << 20), "{stack} on {task}: {real} bytes, estimated {estimate}");
+    println!("{stack} on {task}: estimated {:.1} MiB, took {:.1} MiB", mebibytes(estimate), mebibytes(measured));
+    assert!(measured <= estimate + (8 << 20), "{stack} on {task}: {measured} bytes, estimated {estimate}");
+    assert!(estimate <= 8 * measured + (16 << 20), "{stack} on {task}: {measured} bytes, estimated {estimate}");
 }
 
-/// Folders of a small construction and of a small run.
-fn networks(folder: &std::path::Path) -> (PathBuf, PathBuf) {
+/// Writes a small construction and a small run. Returns their folders.
+fn write_networks(folder: &std::path::Path) -> (PathBuf, PathBuf) {
     let (construction, trained) = (folder.join("u1"), folder.join("run"));
-    let built = rung(&["construct", "U1", "--hops", "1", "--m", "4", "--out", text(&construction)]);
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let output = rung(&["construct", "U1", "--hops", "1", "--m", "4", "--out", path_str(&construction)]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let training =
-        ["train", "--stack", "full", "--task", "funccomp{hops=1,m=8}", "--steps", "2", "--out", text(&trained)];
+        ["train", "--stack", "full", "--task", "funccomp{hops=1,m=8}", "--steps", "2", "--out", path_str(&trained)];
     let output = rung(&training);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     (construction, trained)
 }
 
 #[test]
-fn every_command_that_takes_memory_keeps_to_a_limit() {
+fn every_command_with_a_memory_option_respects_it() {
     let folder = scratch("memory-commands");
-    let (construction, trained) = networks(&folder);
+    let (construction, trained) = write_networks(&folder);
     let sweep = folder.join("sweep.toml");
     std::fs::write(&sweep, "seeds = [1, 2]\n[base]\nstack = 'full'\ntask = 'funccomp{hops=1,m=8}'\n").unwrap();
     let out = folder.join("out");
     let task = "funccomp{hops=1,m=8}";
     let commands: &[&[&str]] = &[
-        &["train", "--stack", "full", "--task", task, "--out", text(&out)],
-        &["sweep", text(&sweep), "--out", text(&out)],
+        &["train", "--stack", "full", "--task", task, "--out", path_str(&out)],
+        &["sweep", path_str(&sweep), "--out", path_str(&out)],
         &["construct", "U1", "--hops", "1", "--m", "40"],
-        &["verify", text(&construction)],
-        &["analyze", "probe", text(&trained)],
-        &["convert", text(&trained), "--to", "gdn"],
-        &["protocol", text(&construction)],
-        &["eval", text(&trained)],
+        &["verify", path_str(&construction)],
+        &["analyze", "probe", path_str(&trained)],
+        &["convert", path_str(&trained), "--to", "gdn"],
+        &["protocol", path_str(&construction)],
+        &["eval", path_str(&trained)],
     ];
     for arguments in commands {
         fails(&[arguments, &["--memory", "2K"][..]].concat(), "MiB, expected at most 0 MiB (what --memory allows)");
@@ -102,12 +104,12 @@ fn every_command_that_takes_memory_keeps_to_a_limit() {
 }
 
 #[test]
-fn what_the_machine_does_not_have_is_refused_before_the_first_step() {
+fn a_run_larger_than_the_machine_fails_before_the_first_step() {
     let out = scratch("memory-machine").join("run");
-    // A gigabyte of address space stands for a small machine; the run would take several.
+    // A limit of 1 GiB of address space simulates a small machine; the run would need several.
     let script = "ulimit -v 1048576; exec \"$0\" \"$@\"";
     let mut shell = Command::new("sh");
-    shell.args(["-c", script, env!("CARGO_BIN_EXE_rung"), "train", "--stack", "full*8", "--out", text(&out)]);
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_rung"), "train", "--stack", "full*8", "--out", path_str(&out)]);
     shell.args(["--task", "funccomp{hops=1,m=4000}", "--set", "model.head=256", "--set", "model.heads=4"]);
     let output = shell.output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);

@@ -1,21 +1,21 @@
-//! `-v`, `-vv` and `RUNG_LOG`: silent unless asked, on standard error only.
+//! The log of `-v`, `-vv` and `RUNG_LOG`: off by default, and on standard error only.
 
 mod common;
 
-use common::{command, scratch, text};
+use common::{command, path_str, scratch};
 
-/// What a construction says on standard error, and on standard output.
-fn said(switches: &[&str], variable: &str) -> (String, String) {
+/// Standard error and standard output of `rung construct`.
+fn construct_output(switches: &[&str], variable: &str) -> (String, String) {
     let out = scratch("verbose").join("u1");
-    let arguments = ["construct", "U1", "--hops", "1", "--m", "4", "--out", text(&out)];
+    let arguments = ["construct", "U1", "--hops", "1", "--m", "4", "--out", path_str(&out)];
     let output = command(&[switches, &arguments].concat()).env("RUNG_LOG", variable).output().unwrap();
     [output.stderr, output.stdout].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).into()
 }
 
 #[test]
-fn commands_say_what_they_do_only_if_asked() {
-    let (quiet, answer) = said(&[], "");
-    assert_eq!(quiet, "");
+fn commands_log_only_with_the_option_or_the_variable() {
+    let (log, answer) = construct_output(&[], "");
+    assert_eq!(log, "");
     for (switches, variable, steps, files) in [
         (&["-v"][..], "", true, false),
         (&["-vv"], "", true, true),
@@ -24,7 +24,7 @@ fn commands_say_what_they_do_only_if_asked() {
         (&[], "debug", true, true),
         (&[], "off", false, false),
     ] {
-        let (error, output) = said(switches, variable);
+        let (error, output) = construct_output(switches, variable);
         let case = format!("{switches:?} {variable}: {error}");
         assert_eq!(
             (error.contains(" weights: about "), error.contains("model.safetensors: writing ")),
@@ -33,6 +33,6 @@ fn commands_say_what_they_do_only_if_asked() {
         );
         assert_eq!(output, answer, "{case}");
     }
-    let (error, output) = said(&[], "loud");
+    let (error, output) = construct_output(&[], "loud");
     assert!(error.contains("RUNG_LOG: found \"loud\", expected off") && output.is_empty(), "{error}");
 }

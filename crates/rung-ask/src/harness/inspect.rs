@@ -1,12 +1,14 @@
-//! Inspect: a Python file with one task per cell.
+//! Inspect: a Python file with one task per grid cell.
 //!
-//! Run with `inspect eval DIR/rung_ladder.py --model ..`. Inspect speaks the chat protocol, so prompts end as `rung ask` ends them there.
+//! Run with `inspect eval DIR/rung_ladder.py --model ..`. Inspect uses the chat protocol, so prompts get the ending that
+//! `rung ask` uses for chat.
 
 use super::HarnessTask;
-use crate::ladder::Grid;
+use crate::grid::Grid;
 use crate::prompt::CHAT_ENDING;
 
-pub(super) fn file(parts: &[HarnessTask], grid: &Grid) -> (String, String) {
+/// Name and text of the Python file.
+pub(super) fn python_file(tasks: &[HarnessTask], grid: &Grid) -> (String, String) {
     let mut text = format!(
         "\"\"\"Questions of rung {version}, seed {seed}: look-ups composed in one forward pass.\"\"\"\nfrom pathlib import Path\n\n\
          from inspect_ai import Task, task\nfrom inspect_ai.dataset import Sample, json_dataset\nfrom inspect_ai.model import GenerateConfig\n\
@@ -19,7 +21,7 @@ pub(super) fn file(parts: &[HarnessTask], grid: &Grid) -> (String, String) {
         seed = grid.seed,
         ending = CHAT_ENDING,
     );
-    for HarnessTask { name, .. } in parts {
+    for HarnessTask { name, .. } in tasks {
         text.extend(["\n\n@task\ndef ", name, "():\n    return ladder(\"", name, "\")\n"]);
     }
     ("rung_ladder.py".to_owned(), text)

@@ -1,14 +1,15 @@
-//! lighteval: a Python file with one task configuration per cell, and a README whose header makes the directory a dataset with one
-//! configuration per cell. Written for lighteval 0.13.
+//! lighteval: a Python file with one task configuration per grid cell, and a README whose header makes the directory a dataset with one
+//! configuration per grid cell. Written for lighteval 0.13.
 
 use std::fmt::Write as _;
 
 use super::HarnessTask;
-use crate::ladder::Grid;
+use crate::grid::Grid;
 
-pub(super) fn files(parts: &[HarnessTask], grid: &Grid) -> [(String, String); 2] {
-    let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
-    let text = format!(
+/// Names and texts of the Python file and the README.
+pub(super) fn files(tasks: &[HarnessTask], grid: &Grid) -> [(String, String); 2] {
+    let names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
+    let python = format!(
         "\"\"\"Questions of rung {version}, seed {seed}: look-ups composed in one forward pass.\"\"\"\nfrom pathlib import Path\n\n\
          from lighteval.metrics.metrics import Metrics\nfrom lighteval.tasks.lighteval_task import LightevalTaskConfig\n\
          from lighteval.tasks.requests import Doc\n\nHERE = str(Path(__file__).resolve().parent)\nNAMES = {names:?}\n\n\n\
@@ -20,10 +21,10 @@ pub(super) fn files(parts: &[HarnessTask], grid: &Grid) -> [(String, String); 2]
         version_number = 1,
         seed = grid.seed,
     );
-    let mut header = "---\nconfigs:\n".to_owned();
+    let mut readme = "---\nconfigs:\n".to_owned();
     for name in names {
-        let _ = writeln!(header, "- config_name: {name}\n  data_files: {name}.jsonl");
+        let _ = writeln!(readme, "- config_name: {name}\n  data_files: {name}.jsonl");
     }
-    header += "---\nQuestions of `rung task export lighteval`. Run `rung_ladder.py` with `--custom-tasks`.\n";
-    [("rung_ladder.py".to_owned(), text), ("README.md".to_owned(), header)]
+    readme += "---\nQuestions of `rung task export lighteval`. Run `rung_ladder.py` with `--custom-tasks`.\n";
+    [("rung_ladder.py".to_owned(), python), ("README.md".to_owned(), readme)]
 }

@@ -1,7 +1,7 @@
 //! The same questions as tasks of other evaluation harnesses.
 //!
 //! Each harness gets a directory that it runs unchanged: the questions as JSON lines, one file per number of hops and table size, and
-//! a description in the harness's own format. Scoring there is by generated text, so it agrees with `rung ask` where the most likely
+//! a description in the harness's own format. Harnesses score the generated text, so they agree with `rung ask` if the most likely
 //! token is one of the symbols.
 
 mod inspect;
@@ -13,10 +13,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::AskError;
-use crate::ladder::Grid;
-use crate::prompt::{Cell, Question};
+use crate::grid::Grid;
+use crate::prompt::{GridCell, Question, Variant};
 
-/// Which harness.
+/// The evaluation harness that the files are written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harness {
     /// EleutherAI's lm-evaluation-harness.
@@ -25,39 +25,39 @@ pub enum Harness {
     Inspect,
     /// Hugging Face's lighteval.
     Lighteval,
-    /// Only the questions.
+    /// No harness: only the questions as JSON lines.
     Jsonl,
 }
 
 impl Harness {
-    /// All of them, with the names that users type.
+    /// Every harness, with its name on the command line.
     pub const ALL: [(&'static str, Self); 4] =
         [("lm-eval", Self::LmEval), ("inspect", Self::Inspect), ("lighteval", Self::Lighteval), ("jsonl", Self::Jsonl)];
 }
 
-/// The questions of one cell and the file that holds them.
+/// One task of a harness: the questions of one grid cell.
 struct HarnessTask {
     /// Such as `rung_hops2_entries8`.
     name: String,
-    cell: Cell,
+    cell: GridCell,
     questions: Vec<Question>,
 }
 
-/// Writes the questions of a grid into a directory, which is made if it is missing. Returns the files.
+/// Writes the questions of a grid into a directory, which is created if it does not exist. Returns the names of the files.
 ///
 /// # Errors
-/// A cell cannot be asked, or a file cannot be written.
+/// A cell has no valid question, or a file cannot be written.
 pub fn export(harness: Harness, grid: &Grid, directory: &Path) -> Result<Vec<String>, AskError> {
     std::fs::create_dir_all(directory).map_err(|cause| AskError::file(directory, cause))?;
     let directory = directory.canonicalize().map_err(|cause| AskError::file(directory, cause))?;
-    let parts = parts(grid)?;
+    let tasks = tasks_by_cell(grid)?;
     let mut files: Vec<(String, String)> =
-        parts.iter().map(|part| (format!("{}.jsonl", part.name), part.lines())).collect();
+        tasks.iter().map(|task| (format!("{}.jsonl", task.name), task.json_lines())).collect();
     files.push(("grid.json".to_owned(), format!("{:#}\n", metadata(grid))));
     match harness {
-        Harness::LmEval => files.extend(lm_eval::files(&parts, grid, &directory)),
-        Harness::Inspect => files.push(inspect::file(&parts, grid)),
-        Harness::Lighteval => files.extend(lighteval::files(&parts, grid)),
+        Harness::LmEval => files.extend(lm_eval::files(&tasks, grid, &directory)),
+        Harness::Inspect => files.push(inspect::python_file(&tasks, grid)),
+        Harness::Lighteval => files.extend(lighteval::files(&tasks, grid)),
         Harness::Jsonl => (),
     }
     for (name, text) in &files {
@@ -67,36 +67,37 @@ pub fn export(harness: Harness, grid: &Grid, directory: &Path) -> Result<Vec<Str
     Ok(files.into_iter().map(|(name, _)| name).collect())
 }
 
-/// What made the questions: version, seed and everything else that fixes them.
+/// Everything that determines the questions: version, seed and grid.
 fn metadata(grid: &Grid) -> Value {
     json!({"made_by": concat!("rung ", env!("CARGO_PKG_VERSION")), "seed": grid.seed, "grid": grid})
 }
 
-fn parts(grid: &Grid) -> Result<Vec<HarnessTask>, AskError> {
-    let mut parts: Vec<HarnessTask> = Vec::new();
+fn tasks_by_cell(grid: &Grid) -> Result<Vec<HarnessTask>, AskError> {
+    let mut tasks: Vec<HarnessTask> = Vec::new();
     for (cell, question) in grid.questions()? {
-        // A harness reads one generated token, so there is nothing for a chain of thought.
+        // A harness reads one generated token, so questions with a chain of thought are left out.
         if cell.variant.chain_of_thought {
             continue;
         }
-        match parts.iter_mut().find(|part| part.cell == cell) {
-            Some(part) => part.questions.push(question),
-            None => parts.push(HarnessTask { name: name(&cell), cell, questions: vec![question] }),
+        match tasks.iter_mut().find(|task| task.cell == cell) {
+            Some(task) => task.questions.push(question),
+            None => tasks.push(HarnessTask { name: task_name(&cell), cell, questions: vec![question] }),
         }
     }
-    Ok(parts)
+    Ok(tasks)
 }
 
-fn name(cell: &Cell) -> String {
+fn task_name(cell: &GridCell) -> String {
     let label = cell.variant.label().replace([' ', ','], "_").replace("__", "_");
-    let suffix = if label == "one_pass" { String::new() } else { format!("_{label}") };
+    let suffix = if cell.variant == Variant::default() { String::new() } else { format!("_{label}") };
     format!("rung_hops{}_entries{}{suffix}", cell.hops, cell.entries)
 }
 
 impl HarnessTask {
-    fn lines(&self) -> String {
-        let line = |question: &Question| {
-            let line = json!({
+    /// The questions as JSON lines.
+    fn json_lines(&self) -> String {
+        let json_line = |question: &Question| {
+            let object = json!({
                 "id": question.id,
                 "prompt": question.text,
                 "answer": question.answer,
@@ -105,8 +106,8 @@ impl HarnessTask {
                 "hops": self.cell.hops,
                 "entries": self.cell.entries,
             });
-            format!("{line}\n")
+            format!("{object}\n")
         };
-        self.questions.iter().map(line).collect()
+        self.questions.iter().map(json_line).collect()
     }
 }

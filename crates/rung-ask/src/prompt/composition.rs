@@ -1,4 +1,4 @@
-//! Look-up tables and a walk through them: `funccomp` and `chain` as text.
+//! Composed look-ups as text: the prompts of the tasks `funccomp` and `chain`.
 //!
 //! Table l+1 maps the pair (branch, result of table l) to a symbol. Where every table has one branch, only the result counts and
 //! branches are not written. Tables are permutations, so that each symbol is the value of exactly one row.
@@ -7,20 +7,20 @@ use rung_theory::task::{Rng, below, shuffle};
 
 use super::{PromptBody, Style, TableOrder};
 
-/// Tables, a start, and the branch taken at every table after the first.
+/// Tables, the start symbol, and the branch selected at every table after the first.
 pub(super) struct Composition {
-    /// `tables[l][branch * previous + argument]`.
+    /// `tables[l][branch * arguments[l] + argument]` is the value of a row.
     tables: Vec<Vec<u32>>,
-    /// Values of each level before it: how many arguments a row of one branch can have.
+    /// For each table the number of possible arguments, which is the number of values of the table before it.
     arguments: Vec<u32>,
     start: u32,
     branches: Vec<u32>,
 }
 
 impl Composition {
-    /// Draws tables of `m` rows at the bottom, times each of `branches` further up.
-    pub(super) fn draw(rng: &mut Rng, m: u32, branches: &[u32]) -> Self {
-        let (mut tables, mut arguments, mut size) = (Vec::new(), Vec::new(), m);
+    /// Draws random tables. The first has `rows` rows; each further table has as many as the one before, times its number of branches.
+    pub(super) fn draw(rng: &mut Rng, rows: u32, branches: &[u32]) -> Self {
+        let (mut tables, mut arguments, mut size) = (Vec::new(), Vec::new(), rows);
         for branch in std::iter::once(&1).chain(branches) {
             arguments.push(size);
             size *= branch;
@@ -28,26 +28,37 @@ impl Composition {
             shuffle(rng, &mut table);
             tables.push(table);
         }
-        let start = below(rng, m);
+        let start = below(rng, rows);
         let branches = branches.iter().map(|branch| below(rng, *branch)).collect();
         Self { tables, arguments, start, branches }
     }
 
+    /// The same tables with two rows of one exchanged: the row that this look-up reads, and the next. Since tables are permutations, the answer of every
+    /// question with that look-up is another.
+    pub(super) fn with_changed_lookup(mut self, table: usize) -> Self {
+        let row = self.row(table, self.answer(table));
+        let next_row = (row + 1) % self.tables[table].len();
+        self.tables[table].swap(row, next_row);
+        self
+    }
+
+    /// The symbol after so many look-ups.
     fn answer(&self, hops: usize) -> u32 {
-        (0..hops).fold(self.start, |at, table| self.tables[table][self.row(table, at)])
+        (0..hops).fold(self.start, |symbol, table| self.tables[table][self.row(table, symbol)])
     }
 
-    /// The row of a table in which the walk reads.
-    fn row(&self, table: usize, at: u32) -> usize {
+    /// The row of a table that holds the value of an argument, in the selected branch.
+    fn row(&self, table: usize, argument: u32) -> usize {
         let branch = if table == 0 { 0 } else { self.branches[table - 1] };
-        (branch * self.arguments[table] + at) as usize
+        (branch * self.arguments[table] + argument) as usize
     }
 
-    /// Whether rows of a table differ by a branch.
+    /// Whether a table has more than one branch.
     fn is_branching(&self, table: usize) -> bool {
         self.tables[table].len() > self.arguments[table] as usize
     }
 
+    /// The parts of the prompt, with `names` as the symbols.
     pub(super) fn body(&self, style: Style, order: TableOrder, hops: usize, names: &[String]) -> PromptBody {
         let mut tables: Vec<usize> = (0..self.tables.len()).collect();
         if order == TableOrder::Hard {
@@ -63,6 +74,7 @@ impl Composition {
         PromptBody { intro, facts, question, cue, answer: self.answer(hops) as usize }
     }
 
+    /// The rows of one table as lines of text.
     fn facts(&self, style: Style, table: usize, names: &[String]) -> Vec<String> {
         let number = table + 1;
         let rows = self.tables[table].iter().enumerate().map(|(row, value)| {
@@ -79,8 +91,8 @@ impl Composition {
             }
             Style::Sentences => {
                 let sentence = |(branch, argument, value): (u32, &String, &String)| {
-                    let part = if branching { format!("part {branch} of ") } else { String::new() };
-                    format!("In {part}table {number}, {argument} leads to {value}.")
+                    let branch_text = if branching { format!("part {branch} of ") } else { String::new() };
+                    format!("In {branch_text}table {number}, {argument} leads to {value}.")
                 };
                 rows.map(sentence).collect()
             }
@@ -97,24 +109,26 @@ impl Composition {
         }
     }
 
+    /// The question in words.
     fn instruction(&self, hops: usize, names: &[String]) -> String {
         let start = &names[self.start as usize];
         if hops == 0 {
             return format!("Start with {start}. Look nothing up. Which symbol do you have?");
         }
         let step = |table: usize| {
-            let what = if table == 0 { "it" } else { "the result" };
-            let part = if self.is_branching(table) {
+            let object = if table == 0 { "it" } else { "the result" };
+            let branch_text = if self.is_branching(table) {
                 format!("part {} of ", self.branches[table - 1] + 1)
             } else {
                 String::new()
             };
-            format!("look {what} up in {part}table {}", table + 1)
+            format!("look {object} up in {branch_text}table {}", table + 1)
         };
         let steps: Vec<String> = (0..hops).map(step).collect();
         format!("Start with {start}, {}. Which symbol do you have?", steps.join(", then "))
     }
 
+    /// The question as Python.
     fn expression(&self, hops: usize, names: &[String]) -> String {
         let mut expression = "x".to_owned();
         for table in 0..hops {

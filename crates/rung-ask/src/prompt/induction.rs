@@ -1,31 +1,36 @@
-//! k-hop induction as text: jump from a letter to what followed its previous occurrence, k times.
+//! k-hop induction as text: k times, go from a letter to the letter that followed its previous occurrence.
 //!
 //! In a random string frequent letters are more often the answer, and an even number of jumps often leads back to the last letter.
-//! Strings are drawn until the answer has a rank of frequency that was drawn first, uniformly, and is the last letter as often as
-//! chance says (after one jump it never is), so that naming the most frequent or the last letter is worth no more than chance.
+//! First a frequency rank is drawn uniformly; then strings are drawn until the answer has this rank. The answer is also the last letter only
+//! as often as chance (after one jump it never is), so that guessing the most frequent or the last letter scores no better than chance.
 
 use rung_theory::task::{AnyTask, NO_TARGET, Prompt, Rng, below};
 
 use super::{PromptBody, Style};
 use crate::AskError;
 
-/// Draws until the answer has the wanted rank.
-const MOST_DRAWS: usize = 100_000;
+/// Maximum number of strings drawn until the answer has the required frequency rank.
+const MAX_DRAWS: usize = 100_000;
 
+/// Draws a string and writes the parts of its prompt.
+///
+/// # Errors
+/// No string with the required frequency rank was drawn.
 pub(super) fn body(task: &dyn AnyTask, style: Style, names: &[String], rng: &mut Rng) -> Result<PromptBody, AskError> {
-    let letters = names.len() as u32;
-    let (rank, is_last) = (below(rng, letters), below(rng, letters) == 0);
+    let letter_count = names.len() as u32;
+    let (required_rank, answer_is_last_letter) = (below(rng, letter_count), below(rng, letter_count) == 0);
     let mut prompt = Prompt::new();
-    for _ in 0..MOST_DRAWS {
+    for _ in 0..MAX_DRAWS {
         task.prompt(rng, &mut prompt);
         let Some((position, target, _)) = prompt.questions().last() else { continue };
-        if position + 1 != prompt.len() || target == NO_TARGET || target >= letters {
+        if position + 1 != prompt.len() || target == NO_TARGET || target >= letter_count {
             continue;
         }
-        let hops = prompt.tokens()[0] - letters + 1;
-        let fits = hops == 1 || (target == prompt.tokens()[position]) == is_last;
-        if fits && frequency_rank(&prompt.tokens()[1..], target, letters) == rank {
-            return Ok(write(&prompt.tokens()[1..], hops, target, style, names));
+        // The first token is the number of hops: its id follows the ids of the letters.
+        let hops = prompt.tokens()[0] - letter_count + 1;
+        let last_letter_fits = hops == 1 || (target == prompt.tokens()[position]) == answer_is_last_letter;
+        if last_letter_fits && frequency_rank(&prompt.tokens()[1..], target, letter_count) == required_rank {
+            return Ok(prompt_body(&prompt.tokens()[1..], hops, target, style, names));
         }
     }
     Err(AskError::Unsupported(format!(
@@ -34,14 +39,15 @@ pub(super) fn body(task: &dyn AnyTask, style: Style, names: &[String], rng: &mut
     )))
 }
 
-/// How many letters occur more often; among equals, the smaller comes first.
-fn frequency_rank(string: &[u32], letter: u32, letters: u32) -> u32 {
-    let count = |wanted: u32| string.iter().filter(|found| **found == wanted).count();
-    let own = count(letter);
-    (0..letters).filter(|other| count(*other) > own || (count(*other) == own && *other < letter)).count() as u32
+/// Number of letters that occur more often than `letter`; among equally frequent ones the smaller letter ranks first.
+fn frequency_rank(string: &[u32], letter: u32, letter_count: u32) -> u32 {
+    let occurrences = |wanted: u32| string.iter().filter(|candidate| **candidate == wanted).count();
+    let count = occurrences(letter);
+    let ranks_first = |other: &u32| occurrences(*other) > count || (occurrences(*other) == count && *other < letter);
+    (0..letter_count).filter(ranks_first).count() as u32
 }
 
-fn write(string: &[u32], hops: u32, target: u32, style: Style, names: &[String]) -> PromptBody {
+fn prompt_body(string: &[u32], hops: u32, target: u32, style: Style, names: &[String]) -> PromptBody {
     let letters: Vec<&str> = string.iter().map(|letter| names[*letter as usize].as_str()).collect();
     let rule = "A jump goes from a symbol to the symbol that came right after its previous occurrence.";
     let times = if hops == 1 { "once".to_owned() } else { format!("{hops} times") };

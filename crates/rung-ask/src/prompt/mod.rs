@@ -1,12 +1,12 @@
-//! Tasks as text.
+//! Writes tasks as text prompts.
 //!
 //! A [`Question`] is a prompt that ends right before its answer, and the answer is one of a few symbols, each a single token. The
-//! text is built from a `PromptBody`: what is given, line by line, and what is asked. Around it stand worked examples (shots), the order
-//! of tables and question, and filler before the answer, so that each of these can be varied alone.
+//! text is built from a `PromptBody`: the facts, line by line, and the question. Worked examples (shots), the order of tables and question,
+//! and filler tokens before the answer are added independently, so that each of these can be varied alone.
 //!
-//! Questions are balanced. Tables are permutations, keys have different values, and labels are fair coins, so that a constant
+//! Questions are balanced. Tables are permutations, keys have different values, and yes/no answers are equally likely, so that a constant
 //! guess, the last value shown and the most frequent symbol are right no more often than chance (`tests/balance.rs` computes these
-//! scores). A question is a function of the seed, its cell and its index: the tables of one index are the same for every number of
+//! scores). A question is a function of the seed, its grid cell and its index: the tables of one index are the same for every number of
 //! hops, so hops are compared on equal tables.
 
 mod composition;
@@ -29,37 +29,37 @@ pub use named_tokens::numerals;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Style {
-    /// One row per line.
+    /// One table row per line.
     #[default]
     Table,
-    /// One plain sentence per fact.
+    /// One English sentence per fact.
     Sentences,
     /// Python dictionaries and an expression.
     Code,
 }
 
-/// In which order look-up tables stand in the prompt.
+/// The order of the look-up tables in the prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TableOrder {
-    /// The table of the last hop first: nothing can be composed while reading. This is the order that the bounds speak about.
+    /// The table of the last hop comes first, so nothing can be composed while reading. The lower bounds hold for this order.
     #[default]
     Hard,
-    /// In the order of use: a recurrence could walk along if it knew the start.
+    /// In the order of use: a recurrence that knows the start symbol can follow the tables while reading.
     Easy,
 }
 
-/// What is done to a prompt beside its task: known confounders, each of which can be measured.
+/// A variation of the prompt that leaves the task unchanged: a known confounder whose effect can be measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub struct Variant {
     /// Tokens without content between question and answer.
     pub filler: usize,
-    /// The question stands before the tables.
+    /// The question comes before the tables.
     pub query_first: bool,
     /// Order of the tables.
     pub order: TableOrder,
-    /// The model may write its steps down.
+    /// The model is told to write its steps down before the answer.
     pub chain_of_thought: bool,
 }
 
@@ -83,20 +83,20 @@ impl Variant {
     }
 }
 
-/// One cell of the ladder: hops and table size vary independently.
+/// One cell of a [`Grid`](crate::grid::Grid): a number of hops, a table size and a prompt variant, which vary independently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Cell {
+pub struct GridCell {
     /// Look-ups asked for; 0 asks for the start symbol itself.
     pub hops: usize,
     /// Rows of each table.
     pub entries: usize,
     /// Tables in the prompt, at least one and at least `hops`; the others are distractors.
     pub tables: usize,
-    /// How the prompt is put.
+    /// Prompt variant.
     pub variant: Variant,
 }
 
-impl Default for Cell {
+impl Default for GridCell {
     fn default() -> Self {
         Self { hops: 1, entries: 8, tables: 4, variant: Variant::default() }
     }
@@ -105,58 +105,59 @@ impl Default for Cell {
 /// A prompt and its answer.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Question {
-    /// Names it within its seed.
+    /// Identifies the question among those of one seed.
     pub id: String,
     /// The prompt. A correct continuation is a space and the answer.
     pub text: String,
-    /// All symbols that may answer.
+    /// All possible answers.
     pub symbols: Vec<String>,
-    /// The right one.
+    /// The right answer, one of `symbols`.
     pub answer: String,
-    /// Look-ups that the answer needs, where the task counts them.
+    /// Look-ups that the answer needs; 1 for tasks that do not count them.
     pub hops: usize,
 }
 
-/// The instruction that a chat model gets behind a prompt of which one token is read.
+/// The instruction that follows a prompt for a chat model when one token is generated.
 pub const CHAT_ENDING: &str = "\nReply with the symbol alone.";
 
-/// White space before every answer.
-pub const LEAD: &str = " ";
+/// White space between prompt and answer.
+pub const ANSWER_PREFIX: &str = " ";
 
-/// What is given and asked, before it is put in order.
+/// The parts of a prompt, before they are put in order.
 struct PromptBody {
-    /// What the facts are about.
+    /// An explanation of the facts; may be empty.
     intro: String,
     /// The facts, one per line.
     facts: Vec<String>,
-    /// What is asked.
+    /// The question in words or code.
     question: String,
-    /// What stands right before the answer.
+    /// The text right before the answer, such as `Answer:`.
     cue: &'static str,
     /// The index of the right symbol.
     answer: usize,
 }
 
-/// How prompts are worded, for all questions alike.
+/// Writes prompts: the wording that all questions of a grid share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PromptWriter {
     /// Wording of facts.
     pub style: Style,
     /// Worked examples before the question.
     pub shots: usize,
-    /// Prompts are the names of a task's own tokens, as exported networks have them, and no words. Style, shots and variants play no role.
+    /// Whether prompts consist of the task's token names, which are the vocabulary of exported networks, instead of English. The style
+    /// then has no effect, and shots or a variant other than the default are an error.
     #[serde(default)]
     pub named_tokens: bool,
 }
 
 impl PromptWriter {
-    /// A question of the ladder: `cell.tables` look-up tables of `cell.entries` rows, `cell.hops` of which are followed.
+    /// A question of one grid cell: `cell.tables` look-up tables of `cell.entries` rows, of which the first `cell.hops` are looked up.
     ///
     /// # Errors
     /// Fewer symbols than rows, or more hops than tables.
-    pub fn ladder_question(
+    pub fn grid_question(
         &self,
-        cell: &Cell,
+        cell: &GridCell,
         symbols: &[String],
         seed: u64,
         index: u64,
@@ -168,23 +169,25 @@ impl PromptWriter {
             )));
         }
         let id = format!("{}/hops={}/entries={}/{index}", cell.variant.label(), cell.hops, cell.entries);
-        let rng = |example: u64| stream(seed, &[cell.entries as u64, cell.tables as u64, index, example]);
+        let rng = |example: u64| derived_rng(seed, &[cell.entries as u64, cell.tables as u64, index, example]);
         if self.named_tokens {
             self.check_named_tokens(&cell.variant)?;
-            return named_tokens::ladder_question(cell, id, &mut rng(0));
+            return named_tokens::grid_question(cell, id, &mut rng(0));
         }
-        let symbols = first(symbols, cell.entries)?;
+        let symbols = first_symbols(symbols, cell.entries)?;
         let body = |example: u64| {
             let mut rng = rng(example);
             let names = shuffled(&mut rng, symbols);
-            let instance = Composition::draw(&mut rng, cell.entries as u32, &vec![1; cell.tables - 1]);
+            // Every table has one branch: a look-up depends on the result of the previous table only.
+            let branches = vec![1; cell.tables - 1];
+            let instance = Composition::draw(&mut rng, cell.entries as u32, &branches);
             let body = instance.body(self.style, cell.variant.order, cell.hops, &names);
             (body, names)
         };
         Ok(self.assemble(id, &cell.variant, cell.hops, body))
     }
 
-    /// A question of a task named by its spec.
+    /// A question of a task.
     ///
     /// # Errors
     /// The task has no prompt, or has more answers than there are symbols.
@@ -196,47 +199,80 @@ impl PromptWriter {
         seed: u64,
         index: u64,
     ) -> Result<Question, AskError> {
+        let question = self.question(task, variant, symbols, [seed, index], None)?;
+        question.ok_or_else(|| AskError::Unsupported(format!("task `{}` asks nothing", task.name())))
+    }
+
+    /// The question of the same seed and index with another answer, which differs in what one look-up reads and in nothing else. None where there is no such
+    /// question: `lookup` counts the look-ups of composed tables from 0.
+    ///
+    /// # Errors
+    /// As [`PromptWriter::task_question`].
+    pub fn changed_question(
+        &self,
+        task: &dyn AnyTask,
+        variant: &Variant,
+        symbols: &[String],
+        [seed, index]: [u64; 2],
+        lookup: usize,
+    ) -> Result<Option<Question>, AskError> {
+        match PromptTask::from_task(task) {
+            Ok(PromptTask::Composition(composition)) if lookup < composition.hops() => {
+                self.question(task, variant, symbols, [seed, index], Some(lookup))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// A question of a task, perhaps with a change of what one look-up reads.
+    fn question(
+        &self,
+        task: &dyn AnyTask,
+        variant: &Variant,
+        symbols: &[String],
+        [seed, index]: [u64; 2],
+        changed: Option<usize>,
+    ) -> Result<Option<Question>, AskError> {
         let id = format!("{}/{}/{index}", task.spec(), variant.label());
         if self.named_tokens {
             self.check_named_tokens(variant)?;
+            let mut rng = derived_rng(seed, &[index, 0]);
+            if let Some(lookup) = changed {
+                let Some(task) = (task as &dyn Any).downcast_ref() else { return Ok(None) };
+                return named_tokens::changed_question(task, &mut rng, lookup, id);
+            }
             let mut prompt = Prompt::new();
-            task.prompt(&mut stream(seed, &[index, 0]), &mut prompt);
-            return named_tokens::question(task, &prompt, id, hops_of(task));
+            task.prompt(&mut rng, &mut prompt);
+            return named_tokens::question(task, &prompt, id, task_hops(task)).map(Some);
         }
-        let kind = PromptTask::of(task)?;
-        let symbols = first(symbols, kind.answers())?;
-        // The first failure of an example is reported; bodies themselves cannot fail once one was drawn.
-        let mut failure = None;
+        let prompt_task = PromptTask::from_task(task)?;
+        let symbols = first_symbols(symbols, prompt_task.answer_count())?;
         let mut bodies = Vec::new();
         for example in 0..=self.shots as u64 {
-            let mut rng = stream(seed, &[index, example]);
-            let names = if kind.has_fixed_symbols() { symbols.to_vec() } else { shuffled(&mut rng, symbols) };
-            match kind.body(task, self.style, variant.order, &names, &mut rng) {
-                Ok(body) => bodies.push(Some((body, names))),
-                Err(error) => failure = Some(error),
-            }
-        }
-        if let Some(error) = failure {
-            return Err(error);
+            let mut rng = derived_rng(seed, &[index, example]);
+            let names = if prompt_task.has_fixed_symbols() { symbols.to_vec() } else { shuffled(&mut rng, symbols) };
+            let changed = changed.filter(|_| example == 0);
+            let body = prompt_task.body(task, (self.style, variant.order), &names, &mut rng, changed)?;
+            bodies.push(Some((body, names)));
         }
         let body = |example: u64| bodies[example as usize].take().unwrap_or_else(|| unreachable!("each is taken once"));
-        Ok(self.assemble(id, variant, kind.hops(), body))
+        Ok(Some(self.assemble(id, variant, prompt_task.hops(), body)))
     }
 
-    /// The question of a task's instance of this number, in the task's own tokens; none beyond the last.
+    /// The question of the task instance with this index, written in the task's token names; none beyond the last instance.
     ///
     /// # Errors
-    /// The task asks nothing.
+    /// The instance has no question.
     pub fn instance_question(task: &dyn AnyTask, index: u128) -> Result<Option<Question>, AskError> {
         let mut prompt = Prompt::new();
         if !task.nth_prompt(index, &mut prompt) {
             return Ok(None);
         }
         let id = format!("{}/instance/{index}", task.spec());
-        named_tokens::question(task, &prompt, id, hops_of(task)).map(Some)
+        named_tokens::question(task, &prompt, id, task_hops(task)).map(Some)
     }
 
-    /// Refuses what prompts without words cannot have.
+    /// Rejects shots and variants, which prompts of token names do not support.
     fn check_named_tokens(&self, variant: &Variant) -> Result<(), AskError> {
         if self.shots == 0 && *variant == Variant::default() {
             return Ok(());
@@ -249,7 +285,7 @@ impl PromptWriter {
         )))
     }
 
-    /// Puts worked examples and the question together. Example 0 is the question itself.
+    /// Joins the worked examples and the question. Example 0 is the question itself.
     fn assemble(
         &self,
         id: String,
@@ -261,7 +297,7 @@ impl PromptWriter {
         for example in 1..=self.shots as u64 {
             let (body, names) = body(example);
             text.push_str(&body.text(variant));
-            text.push_str(LEAD);
+            text.push_str(ANSWER_PREFIX);
             text.push_str(&names[body.answer]);
             text.push_str("\n\n");
         }
@@ -296,7 +332,7 @@ impl PromptBody {
     }
 }
 
-/// A task that has prompts.
+/// A task for which prompts exist.
 enum PromptTask<'a> {
     Composition(&'a FuncComp),
     Induction(&'a KHop),
@@ -306,17 +342,18 @@ enum PromptTask<'a> {
 }
 
 impl<'a> PromptTask<'a> {
-    fn of(task: &'a dyn AnyTask) -> Result<Self, AskError> {
+    fn from_task(task: &'a dyn AnyTask) -> Result<Self, AskError> {
         let any = task as &dyn Any;
-        let kind = any
+        // `Chain` is function composition with other names, value distributions or a chain of thought; `Chain::composition` is the `FuncComp` without those.
+        let prompt_task = any
             .downcast_ref::<FuncComp>()
-            .or_else(|| any.downcast_ref::<Chain>().map(Chain::walk))
+            .or_else(|| any.downcast_ref::<Chain>().map(Chain::composition))
             .map(PromptTask::Composition)
             .or_else(|| any.downcast_ref().map(PromptTask::Induction))
             .or_else(|| any.downcast_ref().map(PromptTask::Recall))
             .or_else(|| any.downcast_ref::<TwoSum>().map(|_| PromptTask::TwoSum))
             .or_else(|| any.downcast_ref().map(PromptTask::Tracking));
-        kind.ok_or_else(|| {
+        prompt_task.ok_or_else(|| {
             AskError::Unsupported(format!(
                 "task `{}` has no prompt, expected funccomp, chain, khop, mqar, twosum or word",
                 task.name()
@@ -324,18 +361,18 @@ impl<'a> PromptTask<'a> {
         })
     }
 
-    /// How many symbols may answer.
-    fn answers(&self) -> usize {
+    /// Number of possible answers.
+    fn answer_count(&self) -> usize {
         match self {
             Self::Composition(task) => task.sizes().last().map_or(1, |size| *size as usize),
             Self::Induction(task) => task.alphabet() as usize,
             Self::Recall(task) => task.pairs(),
             Self::TwoSum => 2,
-            Self::Tracking(task) => tracking::points(task),
+            Self::Tracking(task) => tracking::cup_count(task),
         }
     }
 
-    /// Whether the answers are words of the question itself.
+    /// Whether the question prescribes the answer words, such as yes and no.
     fn has_fixed_symbols(&self) -> bool {
         matches!(self, Self::TwoSum)
     }
@@ -348,17 +385,21 @@ impl<'a> PromptTask<'a> {
         }
     }
 
+    /// The parts of a prompt; of composed tables perhaps with a change of what one look-up reads.
     fn body(
         &self,
         task: &dyn AnyTask,
-        style: Style,
-        order: TableOrder,
+        (style, order): (Style, TableOrder),
         names: &[String],
         rng: &mut Rng,
+        changed: Option<usize>,
     ) -> Result<PromptBody, AskError> {
         match self {
             Self::Composition(task) => {
-                let instance = Composition::draw(rng, task.sizes()[0], task.branches());
+                let mut instance = Composition::draw(rng, task.sizes()[0], task.parts_per_table());
+                if let Some(lookup) = changed {
+                    instance = instance.with_changed_lookup(lookup);
+                }
                 Ok(instance.body(style, order, task.hops(), names))
             }
             Self::Induction(_) => induction::body(task, style, names, rng),
@@ -369,29 +410,34 @@ impl<'a> PromptTask<'a> {
     }
 }
 
-/// Look-ups that a task's answers need, where it counts them.
-fn hops_of(task: &dyn AnyTask) -> usize {
-    PromptTask::of(task).map_or(1, |kind| kind.hops())
+/// Look-ups that a task's answers need; 1 for tasks that do not count them.
+fn task_hops(task: &dyn AnyTask) -> usize {
+    PromptTask::from_task(task).map_or(1, |prompt_task| prompt_task.hops())
 }
 
-/// The symbols that answer a task, if the task itself prescribes them; else how many it needs.
+/// The answer symbols of a task if the task prescribes them (`Ok`), otherwise the number of symbols that it needs (`Err`).
 ///
 /// # Errors
 /// The task has no prompt.
 pub fn answer_symbols(task: &dyn AnyTask) -> Result<Result<Vec<String>, usize>, AskError> {
-    let kind = PromptTask::of(task)?;
-    Ok(if kind.has_fixed_symbols() { Ok(two_sum::SYMBOLS.map(String::from).to_vec()) } else { Err(kind.answers()) })
+    let prompt_task = PromptTask::from_task(task)?;
+    Ok(if prompt_task.has_fixed_symbols() {
+        Ok(two_sum::SYMBOLS.map(String::from).to_vec())
+    } else {
+        Err(prompt_task.answer_count())
+    })
 }
 
 /// Parses a task spec.
 ///
 /// # Errors
-/// It is malformed.
+/// The spec is malformed.
 pub fn parse_task(spec: &str) -> Result<Box<dyn AnyTask>, AskError> {
     task::parse(spec).map_err(|error| AskError::Unsupported(error.to_string()))
 }
 
-fn first(symbols: &[String], count: usize) -> Result<&[String], AskError> {
+/// The first `count` symbols, or an error if there are fewer.
+fn first_symbols(symbols: &[String], count: usize) -> Result<&[String], AskError> {
     symbols.get(..count).ok_or(AskError::TooFewSymbols { found: symbols.len(), expected: count })
 }
 
@@ -401,7 +447,7 @@ fn shuffled(rng: &mut Rng, symbols: &[String]) -> Vec<String> {
     names
 }
 
-/// The random stream of a seed and some numbers: SplitMix64 over all of them.
-fn stream(seed: u64, numbers: &[u64]) -> Rng {
+/// A generator whose seed is derived from `seed` and `numbers` by SplitMix64.
+fn derived_rng(seed: u64, numbers: &[u64]) -> Rng {
     seeded(numbers.iter().fold(seed, |state, number| splitmix64(state.wrapping_add(*number))))
 }

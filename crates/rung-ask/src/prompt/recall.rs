@@ -1,15 +1,17 @@
-//! Associative recall as text: pairs of a number and a symbol, and one number asked for.
+//! Associative recall as text: pairs of a number and a symbol, and a question for the symbol of one number.
 
 use rung_theory::task::{AnyTask, Prompt, Rng, below};
 
 use super::{PromptBody, Style};
 
+/// Draws pairs and writes the parts of the prompt.
 pub(super) fn body(task: &dyn AnyTask, style: Style, names: &[String], rng: &mut Rng) -> PromptBody {
     let mut prompt = Prompt::new();
     task.prompt(rng, &mut prompt);
-    // Pairs come first, key and value in turn. Values are all different: the i-th pair gets the i-th symbol, which were shuffled.
+    // The task's prompt starts with alternating keys and values. Only its keys are used: the value of the i-th pair is the i-th name, and
+    // the names were shuffled, so values are random and all different.
     let keys: Vec<u32> = prompt.tokens().iter().copied().step_by(2).take(names.len()).collect();
-    let asked = below(rng, keys.len() as u32) as usize;
+    let queried_pair = below(rng, keys.len() as u32) as usize;
     let pairs = keys.iter().zip(names);
     let facts = match style {
         Style::Table => pairs.map(|(key, value)| format!("{key}: {value}")).collect(),
@@ -20,11 +22,11 @@ pub(super) fn body(task: &dyn AnyTask, style: Style, names: &[String], rng: &mut
         }
     };
     let (intro, question, cue) = match style {
-        Style::Code => (String::new(), format!("print(box[{}])", keys[asked]), "# prints:"),
+        Style::Code => (String::new(), format!("print(box[{}])", keys[queried_pair]), "# prints:"),
         Style::Table => {
-            ("Each number has a symbol.".to_owned(), format!("Which symbol has {}?", keys[asked]), "Answer:")
+            ("Each number has a symbol.".to_owned(), format!("Which symbol has {}?", keys[queried_pair]), "Answer:")
         }
-        Style::Sentences => (String::new(), format!("What does box {} hold?", keys[asked]), "Answer:"),
+        Style::Sentences => (String::new(), format!("What does box {} hold?", keys[queried_pair]), "Answer:"),
     };
-    PromptBody { intro, facts, question, cue, answer: asked }
+    PromptBody { intro, facts, question, cue, answer: queried_pair }
 }

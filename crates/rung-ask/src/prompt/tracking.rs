@@ -1,4 +1,4 @@
-//! State tracking as text: balls in cups, moved by permutations, and one cup asked for.
+//! State tracking as text: permutations move balls between cups, and the question is what one cup holds at the end.
 
 use rung_theory::task::word::{Group, Word};
 use rung_theory::task::{AnyTask, Prompt, Rng, below};
@@ -6,11 +6,15 @@ use rung_theory::task::{AnyTask, Prompt, Rng, below};
 use super::{PromptBody, Style};
 use crate::AskError;
 
-/// Cups that a group moves.
-pub(super) fn points(task: &Word) -> usize {
+/// Number of cups: an element of the group S3 permutes 3 cups, an element of S5 or A5 permutes 5.
+pub(super) fn cup_count(task: &Word) -> usize {
     if task.group() == Group::S3 { 3 } else { 5 }
 }
 
+/// Draws moves and writes the parts of the prompt.
+///
+/// # Errors
+/// The group is not a permutation group of a few cups.
 pub(super) fn body(
     word: &Word,
     task: &dyn AnyTask,
@@ -23,41 +27,45 @@ pub(super) fn body(
     }
     let mut prompt = Prompt::new();
     task.prompt(rng, &mut prompt);
-    let (elements, cups) = (word.group().permutations(), points(word));
+    let (elements, cups) = (word.group().permutations(), cup_count(word));
     let moves: Vec<&[u8]> = prompt.tokens().iter().map(|element| &elements[*element as usize][..cups]).collect();
-    // Which ball each cup holds at the end: a move takes what is in cup c to cup move[c].
+    // Index of the ball in each cup. A move takes the ball in cup c to cup `cup_move[c]`.
     let mut balls: Vec<usize> = (0..cups).collect();
-    for step in &moves {
+    for cup_move in &moves {
         let mut next = balls.clone();
         for (cup, ball) in balls.iter().enumerate() {
-            next[usize::from(step[cup])] = *ball;
+            next[usize::from(cup_move[cup])] = *ball;
         }
         balls = next;
     }
-    let asked = below(rng, cups as u32) as usize;
-    let held: Vec<&str> = names[..cups].iter().map(String::as_str).collect();
-    let facts = moves.iter().map(|step| line(step, style)).collect();
+    let queried_cup = below(rng, cups as u32) as usize;
+    let ball_names: Vec<&str> = names[..cups].iter().map(String::as_str).collect();
+    let facts = moves.iter().map(|cup_move| move_text(cup_move, style)).collect();
     let (intro, question, cue) = match style {
         Style::Code => (
             format!(
-                "cups = {held:?}\ndef move(cups, to):  # what is in cup c goes to cup to[c]\n    new = [None] * {cups}\n    for c in range({cups}): new[to[c]] = cups[c]\n    return new"
+                "cups = {ball_names:?}\ndef move(cups, to):  # what is in cup c goes to cup to[c]\n    new = [None] * {cups}\n    for c in range({cups}): new[to[c]] = cups[c]\n    return new"
             ),
-            format!("print(cups[{asked}])"),
+            format!("print(cups[{queried_cup}])"),
             "# prints:",
         ),
         Style::Table | Style::Sentences => (
-            format!("Cups 1 to {cups} hold {}, in this order. Each line moves all of them at once.", held.join(" ")),
-            format!("What is in cup {} at the end?", asked + 1),
+            format!(
+                "Cups 1 to {cups} hold {}, in this order. Each line moves all of them at once.",
+                ball_names.join(" ")
+            ),
+            format!("What is in cup {} at the end?", queried_cup + 1),
             "Answer:",
         ),
     };
-    Ok(PromptBody { intro, facts, question, cue, answer: balls[asked] })
+    Ok(PromptBody { intro, facts, question, cue, answer: balls[queried_cup] })
 }
 
-fn line(step: &[u8], style: Style) -> String {
-    let pairs = step.iter().enumerate().map(|(from, to)| (from + 1, to + 1));
+/// One move of all cups as a line of text.
+fn move_text(cup_move: &[u8], style: Style) -> String {
+    let pairs = cup_move.iter().enumerate().map(|(from, to)| (from + 1, to + 1));
     match style {
-        Style::Code => format!("cups = move(cups, {step:?})"),
+        Style::Code => format!("cups = move(cups, {cup_move:?})"),
         Style::Table => pairs.map(|(from, to)| format!("{from}>{to}")).collect::<Vec<_>>().join(" "),
         Style::Sentences => {
             let parts: Vec<String> =

@@ -4,9 +4,10 @@ use rung_theory::task::{AnyTask, Prompt, Rng};
 
 use super::{PromptBody, Style};
 
-/// What answers: class 0 is no, class 1 is yes.
+/// The answer words: class 0 is no, class 1 is yes.
 pub(super) const SYMBOLS: [&str; 2] = ["no", "yes"];
 
+/// Draws numbers and writes the parts of the prompt.
 pub(super) fn body(task: &dyn AnyTask, style: Style, rng: &mut Rng) -> PromptBody {
     let mut prompt = Prompt::new();
     task.prompt(rng, &mut prompt);

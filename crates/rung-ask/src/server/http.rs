@@ -1,4 +1,4 @@
-//! Requests and JSON replies, with limits on time and size.
+//! HTTP requests with JSON bodies and replies, with limits on time and size.
 
 use std::io::Read as _;
 use std::time::Duration;
@@ -10,78 +10,80 @@ use ureq::http::Response;
 
 use crate::AskError;
 
-/// The largest reply that is read.
-const MOST_BYTES: u64 = 16 << 20;
+/// Maximum size of a reply.
+const MAX_BYTES: u64 = 16 << 20;
 
-/// A server's address and how to reach it.
+/// An HTTP client for one server.
 pub(super) struct Http {
     agent: Agent,
-    base: String,
+    base_url: String,
     authorization: Option<String>,
 }
 
 impl Http {
-    pub(super) fn new(base: String, key: Option<String>, timeout: Duration) -> Self {
+    pub(super) fn new(base_url: String, api_key: Option<String>, timeout: Duration) -> Self {
         let config = Agent::config_builder()
             .timeout_global(Some(timeout))
             .http_status_as_error(false)
             .max_redirects(0)
             .user_agent(concat!("rung/", env!("CARGO_PKG_VERSION")))
             .build();
-        let authorization = key.map(|key| format!("Bearer {key}"));
-        Self { agent: config.into(), base, authorization }
+        let authorization = api_key.map(|key| format!("Bearer {key}"));
+        Self { agent: config.into(), base_url, authorization }
     }
 
     /// The address without user name and password.
-    pub(super) fn base(&self) -> &str {
-        &self.base
+    pub(super) fn base_url(&self) -> &str {
+        &self.base_url
     }
 
-    /// Posts JSON and reads JSON; also the URL, for errors about its shape.
+    /// Posts JSON. Returns the URL, for error messages, and the reply's JSON.
     pub(super) fn post(&self, path: &str, body: &Value) -> Result<(String, Value), AskError> {
-        let url = format!("{}{path}", self.base);
+        let url = format!("{}{path}", self.base_url);
         let mut request = self.agent.post(&url).content_type("application/json");
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
         }
         let reply = request.send(body.to_string().as_bytes());
-        let value = read(&url, reply)?;
+        let value = read_json(&url, reply)?;
         Ok((url, value))
     }
 
     pub(super) fn get(&self, path: &str) -> Result<Value, AskError> {
-        let url = format!("{}{path}", self.base);
+        let url = format!("{}{path}", self.base_url);
         let mut request = self.agent.get(&url);
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
         }
-        read(&url, request.call())
+        read_json(&url, request.call())
     }
 }
 
-fn read(url: &str, reply: Result<Response<Body>, ureq::Error>) -> Result<Value, AskError> {
+fn read_json(url: &str, reply: Result<Response<Body>, ureq::Error>) -> Result<Value, AskError> {
     let unreachable = |cause: String| AskError::Unreachable { url: url.to_owned(), cause };
     let mut reply = reply.map_err(|error| unreachable(error.to_string()))?;
     let status = reply.status().as_u16();
     let retry_after = reply.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
     let mut text = Vec::new();
-    let mut reader = reply.body_mut().as_reader().take(MOST_BYTES + 1);
+    let mut reader = reply.body_mut().as_reader().take(MAX_BYTES + 1);
     reader.read_to_end(&mut text).map_err(|error| unreachable(error.to_string()))?;
-    if text.len() as u64 > MOST_BYTES {
-        return Err(shape(url, format!("a reply of more than {MOST_BYTES} bytes"), "a shorter one"));
+    if text.len() as u64 > MAX_BYTES {
+        return Err(shape_error(url, format!("a reply of more than {MAX_BYTES} bytes"), "a shorter one"));
     }
     if !(200..300).contains(&status) {
         let message = printable(&String::from_utf8_lossy(&text));
         return Err(AskError::Status { url: url.to_owned(), status, message, retry_after });
     }
-    serde_json::from_slice(&text).map_err(|error| shape(url, format!("a reply that is no JSON ({error})"), "JSON"))
+    serde_json::from_slice(&text)
+        .map_err(|error| shape_error(url, format!("a reply that is no JSON ({error})"), "JSON"))
 }
 
-pub(super) fn shape(url: &str, found: impl Into<String>, expected: &str) -> AskError {
+/// An error about a reply that does not follow the protocol.
+pub(super) fn shape_error(url: &str, found: impl Into<String>, expected: &str) -> AskError {
     AskError::Shape { url: url.to_owned(), found: found.into(), expected: expected.to_owned() }
 }
 
-/// The start of a message, without anything that a terminal would obey.
+/// The first 200 characters of a text, without control characters.
 fn printable(text: &str) -> String {
-    text.chars().filter(|letter| !letter.is_control()).take(200).collect()
+    text.chars().filter(|character| !character.is_control()).take(200).collect()
 }

@@ -1,16 +1,16 @@
-//! Models behind an inference server.
+//! A client of inference servers.
 //!
-//! Three protocols cover the servers that people run. Which one an address speaks is found by asking it, and is shown.
+//! Three protocols cover the servers in common use. The protocol of an address is detected from its replies.
 //!
-//! | protocol | spoken by | first-token probabilities |
+//! | protocol | servers | first-token probabilities |
 //! |---|---|---|
 //! | `llama.cpp` | llama.cpp's `/completion` | the 64 most likely tokens |
 //! | `completions` | `/v1/completions` of vLLM, SGLang, llama.cpp, TGI | 20, or as many as the server allows |
 //! | `chat` | `/v1/chat/completions` of those, Ollama and hosted models | 20, where the server gives them |
 //!
-//! The chat protocol puts a chat template around the prompt. Reasoning is switched off by the template's own switch where there is
-//! one; a reply that reasoned anyway is marked. A key is read from the environment variable `RUNG_API_KEY`, sent as a bearer token,
-//! and kept nowhere else.
+//! The chat protocol puts a chat template around the prompt. Reasoning is switched off by a variable of the template where the
+//! server supports it; a reply that reasoned anyway is marked. An API key is read from the environment variable `RUNG_API_KEY`, sent as a
+//! bearer token, and stored nowhere else.
 
 mod http;
 pub mod reply;
@@ -21,14 +21,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::prompt::CHAT_ENDING;
-use crate::{AnsweringModel, AskError, Reply, ServerDescription};
+use crate::{AnsweringModel, AskError, ModelDescription, Reply};
 use http::Http;
 pub use reply::{parse_chat, parse_completions, parse_llama_cpp};
 
-/// The environment variable that holds a key.
-pub const KEY_VARIABLE: &str = "RUNG_API_KEY";
+/// The environment variable that holds the API key.
+pub const API_KEY_VARIABLE: &str = "RUNG_API_KEY";
 
-/// How a server is spoken to.
+/// The protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerProtocol {
     /// llama.cpp's own `/completion`.
@@ -40,121 +40,122 @@ pub enum ServerProtocol {
 }
 
 impl ServerProtocol {
-    /// All of them, with the names that users type.
+    /// Every protocol, with its name on the command line.
     pub const ALL: [(&'static str, Self); 3] =
         [("llama.cpp", Self::LlamaCpp), ("completions", Self::Completions), ("chat", Self::Chat)];
 
-    /// Its name.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, protocol)| *protocol == self).map_or("", |(name, _)| name)
     }
 }
 
-/// What a request asks for beside the answer; servers that refuse the first are asked for less.
-const DEMANDS: [CompletionOptions; 4] = [
-    CompletionOptions { probabilities: 20, template_switch: true },
-    CompletionOptions { probabilities: 20, template_switch: false },
-    CompletionOptions { probabilities: 5, template_switch: false },
-    CompletionOptions { probabilities: 0, template_switch: false },
+/// Optional fields of a request, from most to least. When a server rejects one set, the next is tried.
+const REQUEST_OPTIONS: [CompletionOptions; 4] = [
+    CompletionOptions { top_logprobs: 20, disable_thinking: true },
+    CompletionOptions { top_logprobs: 20, disable_thinking: false },
+    CompletionOptions { top_logprobs: 5, disable_thinking: false },
+    CompletionOptions { top_logprobs: 0, disable_thinking: false },
 ];
 
+/// Optional fields of a request.
 #[derive(Clone, Copy)]
 struct CompletionOptions {
-    /// Most likely first tokens.
-    probabilities: usize,
-    /// Whether the switch that turns reasoning off is sent.
-    template_switch: bool,
+    /// How many of the most likely first tokens are requested with their log-probabilities.
+    top_logprobs: usize,
+    /// Whether the request switches reasoning off in the chat template.
+    disable_thinking: bool,
 }
 
-/// A model behind an address.
+/// A model of an inference server.
 pub struct ModelServer {
     http: Http,
     protocol: ServerProtocol,
     model: String,
-    /// Index into [`DEMANDS`]: the first that the server accepts.
-    demand: AtomicUsize,
+    /// Index into [`REQUEST_OPTIONS`]: the first that the server has not rejected.
+    options_index: AtomicUsize,
 }
 
 impl ModelServer {
-    /// Connects to an address, and finds out what it speaks unless `protocol` says so.
+    /// Connects to an address, and detects its protocol unless `protocol` is given.
     ///
     /// # Errors
-    /// It cannot be reached or speaks none of the protocols.
+    /// The server cannot be reached or supports none of the protocols.
     pub fn connect(
         address: &str,
         protocol: Option<ServerProtocol>,
         model: Option<&str>,
         timeout: Duration,
     ) -> Result<Self, AskError> {
-        let (base, named) = split_address(address)?;
-        let http = Http::new(base, std::env::var(KEY_VARIABLE).ok(), timeout);
-        let protocol = match protocol.or(named) {
+        let (base_url, path_protocol) = split_address(address)?;
+        let http = Http::new(base_url, std::env::var(API_KEY_VARIABLE).ok(), timeout);
+        let protocol = match protocol.or(path_protocol) {
             Some(protocol) => protocol,
-            None => detect(&http)?,
+            None => detect_protocol(&http)?,
         };
-        let model = model.map_or_else(|| first_model(&http), str::to_owned);
-        let server = Self { http, protocol, model, demand: AtomicUsize::new(0) };
-        if protocol == ServerProtocol::Completions && named.is_none() && server.next_token("A B C D").is_err() {
+        let model = model.map_or_else(|| first_model_name(&http), str::to_owned);
+        let server = Self { http, protocol, model, options_index: AtomicUsize::new(0) };
+        if protocol == ServerProtocol::Completions && path_protocol.is_none() && server.next_token("A B C D").is_err() {
             return Ok(Self { protocol: ServerProtocol::Chat, ..server });
         }
         Ok(server)
     }
 
-    /// How it is spoken to.
+    /// The protocol in use.
     pub fn protocol(&self) -> ServerProtocol {
         self.protocol
     }
 
     /// The address without credentials.
     pub fn address(&self) -> &str {
-        self.http.base()
+        self.http.base_url()
     }
 
-    fn generate(&self, prompt: &str, tokens: usize, probabilities: bool) -> Result<Reply, AskError> {
+    fn complete(&self, prompt: &str, max_tokens: usize, with_logprobs: bool) -> Result<Reply, AskError> {
         if self.protocol == ServerProtocol::LlamaCpp {
-            let probabilities = if probabilities { 64 } else { 0 };
+            let top_logprobs = if with_logprobs { 64 } else { 0 };
             let request = json!({
-                "prompt": prompt, "n_predict": tokens, "n_probs": probabilities, "temperature": 0, "cache_prompt": false,
+                "prompt": prompt, "n_predict": max_tokens, "n_probs": top_logprobs, "temperature": 0, "cache_prompt": false,
             });
             let (url, value) = self.http.post("/completion", &request)?;
             return parse_llama_cpp(&url, &value);
         }
         loop {
-            let level = self.demand.load(Ordering::Relaxed);
-            match self.generate_with(DEMANDS[level], prompt, tokens, probabilities) {
-                // 400 and 422 are how servers refuse a field or a number that they do not know.
-                Err(AskError::Status { status: 400 | 422, .. }) if level + 1 < DEMANDS.len() => {
-                    self.demand.fetch_max(level + 1, Ordering::Relaxed);
+            let index = self.options_index.load(Ordering::Relaxed);
+            match self.complete_with(REQUEST_OPTIONS[index], prompt, max_tokens, with_logprobs) {
+                // Servers reject an unknown field or a too large number with status 400 or 422.
+                Err(AskError::Status { status: 400 | 422, .. }) if index + 1 < REQUEST_OPTIONS.len() => {
+                    self.options_index.fetch_max(index + 1, Ordering::Relaxed);
                 }
-                other => return other,
+                result => return result,
             }
         }
     }
 
-    fn generate_with(
+    fn complete_with(
         &self,
-        demand: CompletionOptions,
+        options: CompletionOptions,
         prompt: &str,
-        tokens: usize,
-        probabilities: bool,
+        max_tokens: usize,
+        with_logprobs: bool,
     ) -> Result<Reply, AskError> {
-        let mut request = json!({"model": self.model, "max_tokens": tokens, "temperature": 0});
-        let count = if probabilities { demand.probabilities } else { 0 };
+        let mut request = json!({"model": self.model, "max_tokens": max_tokens, "temperature": 0});
+        let top_logprobs = if with_logprobs { options.top_logprobs } else { 0 };
         if self.protocol == ServerProtocol::Completions {
             request["prompt"] = json!(prompt);
-            if count > 0 {
-                request["logprobs"] = json!(count);
+            if top_logprobs > 0 {
+                request["logprobs"] = json!(top_logprobs);
             }
             let (url, value) = self.http.post("/v1/completions", &request)?;
             return parse_completions(&url, &value);
         }
-        let ending = if tokens == 1 { CHAT_ENDING } else { "" };
+        let ending = if max_tokens == 1 { CHAT_ENDING } else { "" };
         request["messages"] = json!([{"role": "user", "content": format!("{prompt}{ending}")}]);
-        if count > 0 {
+        if top_logprobs > 0 {
             request["logprobs"] = json!(true);
-            request["top_logprobs"] = json!(count);
+            request["top_logprobs"] = json!(top_logprobs);
         }
-        if demand.template_switch {
+        if options.disable_thinking {
             request["chat_template_kwargs"] = json!({"enable_thinking": false});
         }
         let (url, value) = self.http.post("/v1/chat/completions", &request)?;
@@ -163,15 +164,15 @@ impl ModelServer {
 }
 
 impl AnsweringModel for ModelServer {
-    fn describe(&self) -> ServerDescription {
-        ServerDescription { protocol: self.protocol.name().to_owned(), model: self.model.clone() }
+    fn describe(&self) -> ModelDescription {
+        ModelDescription { protocol: self.protocol.name().to_owned(), model: self.model.clone() }
     }
 
     fn tokenize(&self, text: &str) -> Result<Option<Vec<u32>>, AskError> {
         let request = if self.protocol == ServerProtocol::LlamaCpp {
             json!({"content": text, "add_special": false})
         } else {
-            // vLLM reads `prompt`, llama.cpp `content`; each ignores what it does not know.
+            // vLLM reads `prompt`, llama.cpp `content`; each ignores unknown fields.
             json!({"model": self.model, "prompt": text, "content": text, "add_special_tokens": false, "add_special": false})
         };
         let value = match self.http.post("/tokenize", &request) {
@@ -184,35 +185,36 @@ impl AnsweringModel for ModelServer {
     }
 
     fn next_token(&self, prompt: &str) -> Result<Reply, AskError> {
-        self.generate(prompt, 1, true)
+        self.complete(prompt, 1, true)
     }
 
-    fn write(&self, prompt: &str, tokens: usize) -> Result<Reply, AskError> {
-        self.generate(prompt, tokens, false)
+    fn generate(&self, prompt: &str, max_tokens: usize) -> Result<Reply, AskError> {
+        self.complete(prompt, max_tokens, false)
     }
 }
 
-/// The base of an address, and the protocol if its path names one.
+/// The base URL of an address, and the protocol if the address ends with a known path.
 fn split_address(address: &str) -> Result<(String, Option<ServerProtocol>), AskError> {
     if !address.starts_with("http://") && !address.starts_with("https://") {
         return Err(AskError::Unsupported(format!("target: found {address}, expected http://.. or https://..")));
     }
     let address = address.trim_end_matches('/');
-    let endings = [
+    let known_paths = [
         ("/v1/chat/completions", Some(ServerProtocol::Chat)),
         ("/v1/completions", Some(ServerProtocol::Completions)),
         ("/completion", Some(ServerProtocol::LlamaCpp)),
         ("/v1", None),
     ];
-    for (ending, protocol) in endings {
-        if let Some(base) = address.strip_suffix(ending) {
+    for (path, protocol) in known_paths {
+        if let Some(base) = address.strip_suffix(path) {
             return Ok((base.to_owned(), protocol));
         }
     }
     Ok((address.to_owned(), None))
 }
 
-fn detect(http: &Http) -> Result<ServerProtocol, AskError> {
+/// Finds the protocol of a server by its replies to `/props` and `/v1/models`.
+fn detect_protocol(http: &Http) -> Result<ServerProtocol, AskError> {
     if let Ok(value) = http.get("/props")
         && value.get("default_generation_settings").is_some()
     {
@@ -221,7 +223,7 @@ fn detect(http: &Http) -> Result<ServerProtocol, AskError> {
     match http.get("/v1/models") {
         Ok(_) => Ok(ServerProtocol::Completions),
         Err(AskError::Status { status, .. }) => Err(AskError::Shape {
-            url: http.base().to_owned(),
+            url: http.base_url().to_owned(),
             found: format!("neither /props nor /v1/models (status {status})"),
             expected: "a server that speaks llama.cpp's protocol or OpenAI's; --protocol names one".to_owned(),
         }),
@@ -229,12 +231,13 @@ fn detect(http: &Http) -> Result<ServerProtocol, AskError> {
     }
 }
 
-fn first_model(http: &Http) -> String {
+/// The name of the first model that the server lists.
+fn first_model_name(http: &Http) -> String {
     let value = http.get("/v1/models").unwrap_or_default();
     let name = value["data"][0]["id"].as_str().unwrap_or("default");
-    // llama.cpp names a model by its path on the server's machine; only the file says something, and may be shown.
+    // llama.cpp names a model by its path on the server. Only the file name is kept, so that the server's directories are not shown.
     let file = name.rsplit(['/', '\\']).next().filter(|file| file.to_lowercase().ends_with("gguf"));
-    file.unwrap_or(name).chars().filter(|letter| !letter.is_control()).take(200).collect()
+    file.unwrap_or(name).chars().filter(|character| !character.is_control()).take(200).collect()
 }
 
 #[cfg(test)]
@@ -242,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_split_from_their_paths() {
+    fn split_address_separates_base_url_and_protocol() {
         let split = |address: &str| split_address(address).unwrap();
         assert_eq!(split("http://127.0.0.1:80/"), ("http://127.0.0.1:80".to_owned(), None));
         assert_eq!(split("http://h/v1"), ("http://h".to_owned(), None));

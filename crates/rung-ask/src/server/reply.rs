@@ -1,80 +1,84 @@
-//! What servers reply, one function per protocol: pure, so that any bytes can be tried on them.
+//! Parsers of server replies, one per protocol. They are pure functions, so that a fuzzer can call them.
 
 use serde_json::Value;
 
-use super::http::shape;
+use super::http::shape_error;
 use crate::{AskError, Reply, TokenProbability};
 
-/// A reply of llama.cpp's `/completion`.
+/// Parses a reply of llama.cpp's `/completion`.
 ///
 /// # Errors
 /// It has no `content`.
 pub fn parse_llama_cpp(url: &str, value: &Value) -> Result<Reply, AskError> {
     let text = value.get("content").and_then(Value::as_str);
-    let text = text.ok_or_else(|| shape(url, keys(value), "`content`, a string"))?.to_owned();
+    let text = text.ok_or_else(|| shape_error(url, describe_keys(value), "`content`, a string"))?.to_owned();
     let first = &value["completion_probabilities"][0];
-    let first_token = listed(&first["top_logprobs"]);
-    // Older builds say `probs`, with probabilities instead of their logarithms.
-    let first_token = if first_token.is_empty() { listed_probabilities(&first["probs"]) } else { first_token };
+    let first_token = parse_logprobs(&first["top_logprobs"]);
+    // Older builds have `probs`, with probabilities instead of their logarithms.
+    let first_token = if first_token.is_empty() { parse_probabilities(&first["probs"]) } else { first_token };
     Ok(Reply { text, first_token, reasoned: false })
 }
 
-/// A reply of `/v1/completions`.
+/// Parses a reply of `/v1/completions`.
 ///
 /// # Errors
 /// It has no `choices[0].text`.
 pub fn parse_completions(url: &str, value: &Value) -> Result<Reply, AskError> {
     let choice = &value["choices"][0];
-    let text =
-        choice["text"].as_str().ok_or_else(|| shape(url, keys(value), "`choices[0].text`, a string"))?.to_owned();
+    let text = choice["text"]
+        .as_str()
+        .ok_or_else(|| shape_error(url, describe_keys(value), "`choices[0].text`, a string"))?
+        .to_owned();
     let logprobs = &choice["logprobs"];
-    // llama.cpp answers in the shape of chat here; others have one object of token and logarithm per position.
-    let mut first_token = listed(&logprobs["content"][0]["top_logprobs"]);
+    // llama.cpp uses the chat format here; other servers have one object per position that maps tokens to log-probabilities.
+    let mut first_token = parse_logprobs(&logprobs["content"][0]["top_logprobs"]);
     if let Some(tokens) = logprobs["top_logprobs"][0].as_object() {
-        let token = |(text, logarithm): (&String, &Value)| probability(text, logarithm.as_f64()?.exp());
+        let token = |(text, logprob): (&String, &Value)| token_probability(text, logprob.as_f64()?.exp());
         first_token = tokens.iter().filter_map(token).collect();
     }
     Ok(Reply { text, first_token, reasoned: false })
 }
 
-/// A reply of `/v1/chat/completions`.
+/// Parses a reply of `/v1/chat/completions`.
 ///
 /// # Errors
 /// It has no `choices[0].message`.
 pub fn parse_chat(url: &str, value: &Value) -> Result<Reply, AskError> {
     let choice = &value["choices"][0];
     let message = choice.get("message").and_then(Value::as_object);
-    let message = message.ok_or_else(|| shape(url, keys(value), "`choices[0].message`, an object"))?;
+    let message = message.ok_or_else(|| shape_error(url, describe_keys(value), "`choices[0].message`, an object"))?;
     let text = message.get("content").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let written = |key: &str| message.get(key).and_then(Value::as_str).is_some_and(|text| !text.trim().is_empty());
-    let reasoned = written("reasoning_content") || written("reasoning") || text.trim_start().starts_with("<think>");
-    Ok(Reply { first_token: listed(&choice["logprobs"]["content"][0]["top_logprobs"]), text, reasoned })
+    let is_non_empty = |key: &str| message.get(key).and_then(Value::as_str).is_some_and(|text| !text.trim().is_empty());
+    let reasoned =
+        is_non_empty("reasoning_content") || is_non_empty("reasoning") || text.trim_start().starts_with("<think>");
+    Ok(Reply { first_token: parse_logprobs(&choice["logprobs"]["content"][0]["top_logprobs"]), text, reasoned })
 }
 
-/// A list of `{token, logprob}`.
-fn listed(value: &Value) -> Vec<TokenProbability> {
-    let token = |entry: &Value| probability(entry["token"].as_str()?, entry["logprob"].as_f64()?.exp());
+/// Parses a list of `{token, logprob}`.
+fn parse_logprobs(value: &Value) -> Vec<TokenProbability> {
+    let token = |entry: &Value| token_probability(entry["token"].as_str()?, entry["logprob"].as_f64()?.exp());
     value.as_array().map(|entries| entries.iter().filter_map(token).collect()).unwrap_or_default()
 }
 
-/// A list of `{tok_str, prob}`.
-fn listed_probabilities(value: &Value) -> Vec<TokenProbability> {
-    let token = |entry: &Value| probability(entry["tok_str"].as_str()?, entry["prob"].as_f64()?);
+/// Parses a list of `{tok_str, prob}`.
+fn parse_probabilities(value: &Value) -> Vec<TokenProbability> {
+    let token = |entry: &Value| token_probability(entry["tok_str"].as_str()?, entry["prob"].as_f64()?);
     value.as_array().map(|entries| entries.iter().filter_map(token).collect()).unwrap_or_default()
 }
 
-/// A token, unless its probability makes no sense.
-fn probability(text: &str, probability: f64) -> Option<TokenProbability> {
-    let plausible = (0.0..=1.0 + 1e-3).contains(&probability);
-    plausible.then(|| TokenProbability { text: text.to_owned(), probability: probability.min(1.0) })
+/// A token with its probability, or none if the probability is not between 0 and 1.
+fn token_probability(text: &str, probability: f64) -> Option<TokenProbability> {
+    let is_valid = (0.0..=1.0 + 1e-3).contains(&probability);
+    is_valid.then(|| TokenProbability { text: text.to_owned(), probability: probability.min(1.0) })
 }
 
-/// The names that a reply has, for an error.
-fn keys(value: &Value) -> String {
+/// The keys of a reply, for an error message.
+fn describe_keys(value: &Value) -> String {
     match value.as_object() {
         Some(object) => {
             let names: Vec<&str> = object.keys().take(8).map(String::as_str).collect();
-            let names: String = names.join(", ").chars().filter(|letter| !letter.is_control()).take(200).collect();
+            let names: String =
+                names.join(", ").chars().filter(|character| !character.is_control()).take(200).collect();
             format!("an object with [{names}]")
         }
         None => "no object".to_owned(),
@@ -87,16 +91,19 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_shape_of_probabilities_is_read() {
-        let half = 0.5_f64.ln();
-        let entry = json!([{"token": " A", "logprob": half, "id": 3}]);
+    fn probabilities_are_parsed_in_every_format() {
+        let ln_half = 0.5_f64.ln();
+        let entry = json!([{"token": " A", "logprob": ln_half, "id": 3}]);
         let replies = [
             parse_llama_cpp("u", &json!({"content": " A", "completion_probabilities": [{"top_logprobs": entry}]})),
             parse_llama_cpp(
                 "u",
                 &json!({"content": " A", "completion_probabilities": [{"probs": [{"tok_str": " A", "prob": 0.5}]}]}),
             ),
-            parse_completions("u", &json!({"choices": [{"text": " A", "logprobs": {"top_logprobs": [{" A": half}]}}]})),
+            parse_completions(
+                "u",
+                &json!({"choices": [{"text": " A", "logprobs": {"top_logprobs": [{" A": ln_half}]}}]}),
+            ),
             parse_completions(
                 "u",
                 &json!({"choices": [{"text": " A", "logprobs": {"content": [{"top_logprobs": entry}]}}]}),
@@ -114,17 +121,17 @@ mod tests {
     }
 
     #[test]
-    fn other_shapes_are_errors_or_without_probabilities() {
+    fn malformed_replies_are_errors_or_have_no_probabilities() {
         for value in [json!(null), json!([]), json!({}), json!({"choices": 3}), json!({"choices": [{"text": 4}]})] {
             assert!(parse_llama_cpp("u", &value).is_err() && parse_completions("u", &value).is_err());
             assert!(parse_chat("u", &value).is_err());
         }
-        let strange = json!({"content": "A", "completion_probabilities": [{"top_logprobs": [{"token": 3, "logprob": "x"}, {"token": "A", "logprob": 9}]}]});
-        assert!(parse_llama_cpp("u", &strange).unwrap().first_token.is_empty());
+        let malformed = json!({"content": "A", "completion_probabilities": [{"top_logprobs": [{"token": 3, "logprob": "x"}, {"token": "A", "logprob": 9}]}]});
+        assert!(parse_llama_cpp("u", &malformed).unwrap().first_token.is_empty());
     }
 
     #[test]
-    fn reasoning_is_noticed() {
+    fn replies_that_contain_reasoning_are_marked() {
         let reply = |message: Value| parse_chat("u", &json!({"choices": [{"message": message}]})).unwrap();
         assert!(reply(json!({"content": "A", "reasoning_content": "First"})).reasoned);
         assert!(reply(json!({"content": "<think> hm"})).reasoned);

@@ -1,4 +1,4 @@
-//! No layout field at all: architectures that are known to be of one kind throughout, or of one fixed period.
+//! No layout field at all: architectures whose layers are all alike, or alternate with a period fixed in the library.
 //!
 //! # Families
 //! Llama, Mistral, Qwen, GPT-2, Mixtral, DeepSeek-V3, Mamba and other well-known architectures.
@@ -54,27 +54,27 @@ const RECURRENT: &[&str] = &["mamba", "mamba2", "falcon_mamba"];
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let Some(name) = config.model_type()? else { return Ok(None) };
     let field = config.path_of("model_type");
-    let window = window_size(config)?.is_some();
+    let has_window = window_size(config)?.is_some();
     let all_layers = |spec: LayerSpec| Some(Layout::from_fn(num_layers, |_| spec.clone().decided_by(&*field)));
     if FULL.contains(&name) {
         return Ok(all_layers(LayerSpec::full()));
     }
     if TWO_BLOCKS.contains(&name) {
-        let what = format!("Every layer of `{name}` has two attention blocks: they are shown as layers of their own.");
-        return Ok(Some(Layout::from_fn(2 * num_layers, |_| LayerSpec::full().decided_by(&*field)).with_assumption(what)));
+        let assumption = format!("Every layer of `{name}` has two attention blocks: they are shown as layers of their own.");
+        return Ok(Some(Layout::from_fn(2 * num_layers, |_| LayerSpec::full().decided_by(&*field)).with_assumption(assumption)));
     }
     if FULL_OR_WINDOW.contains(&name) {
-        let name = if config.gguf { "attention.sliding_window" } else { "sliding_window" };
-        let spec = if window { LayerSpec::window() } else { LayerSpec::full() };
-        let field = if config.has_key(name) { config.path_of(name) } else { field };
+        let window_name = if config.gguf { "attention.sliding_window" } else { "sliding_window" };
+        let spec = if has_window { LayerSpec::window() } else { LayerSpec::full() };
+        let field = if config.has_key(window_name) { config.path_of(window_name) } else { field };
         return Ok(Some(Layout::from_fn(num_layers, |_| spec.clone().decided_by(&*field))));
     }
     if RECURRENT.contains(&name) {
-        return Ok(all_layers(LayerSpec::recurrent(Recurrent::OneOf(&["mamba1", "mamba2"]))));
+        return Ok(all_layers(LayerSpec::recurrent(Recurrent::Candidates(&["mamba1", "mamba2"]))));
     }
-    let Some(&(_, period)) = PERIODS.iter().find(|(model_type, _)| *model_type == name).filter(|_| window) else { return Ok(None) };
+    let Some(&(_, period)) = PERIODS.iter().find(|(model_type, _)| *model_type == name).filter(|_| has_window) else { return Ok(None) };
     let layer = |index: usize| if (index + 1).is_multiple_of(period) { LayerSpec::full() } else { LayerSpec::window() };
     let nth = if period == 2 { "2nd".to_owned() } else { format!("{period}th") };
-    let what = format!("Every {nth} layer is full and the others have a window: no field says so, the library fixes it for `{name}`.");
-    Ok(Some(Layout::from_fn(num_layers, |index| layer(index).decided_by(&*field)).with_assumption(what)))
+    let assumption = format!("Every {nth} layer is full and the others have a window: no field says so, the library fixes it for `{name}`.");
+    Ok(Some(Layout::from_fn(num_layers, |index| layer(index).decided_by(&*field)).with_assumption(assumption)))
 }

@@ -4,8 +4,8 @@
 //! GPT-Neo.
 //!
 //! # Pitfalls
-//! The file also has `attention_types`, the same in a nested shorthand; the expanded list is what is read. transformers
-//! keeps whole caches for the local layers too.
+//! The file also has `attention_types`, a nested shorthand for the same list; only the expanded list is read here.
+//! transformers caches the full context for the local layers too.
 
 use super::{Dialect, layer_from_word};
 use crate::AuditError;

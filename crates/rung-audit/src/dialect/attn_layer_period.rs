@@ -20,14 +20,14 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
-    // Zamba carries Jamba's fields, which its code does not use, beside the list that decides.
+    // Zamba's files also have Jamba's fields, which its code ignores in favour of the list.
     if config.has("n_mamba_heads") && config.has("layers_block_type") {
         return Ok(None);
     }
     let Some(period) = period(config, "attn_layer_period")? else { return Ok(None) };
     let offset = config.number("attn_layer_offset", 0, period as u64 - 1)?.unwrap_or(0) as usize;
     let field = config.path_of("attn_layer_period");
-    let mamba = || LayerSpec::recurrent(Recurrent::OneOf(&["mamba1", "mamba2"]));
+    let mamba = || LayerSpec::recurrent(Recurrent::Candidates(&["mamba1", "mamba2"]));
     let layer = |index: usize| if index % period == offset { LayerSpec::full() } else { mamba() };
     Ok(Some(Layout::from_fn(num_layers, |index| layer(index).decided_by(&*field))))
 }

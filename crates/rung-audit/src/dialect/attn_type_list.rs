@@ -4,7 +4,7 @@
 //! MiniMax-Text-01 and M1; M2, with ones only.
 //!
 //! # Pitfalls
-//! The opposite of lists in which 1 marks the cheaper layer.
+//! Other dialects use 1 for the cheaper layer (`hybrid_layer_pattern`, `sliding_window_layout`); here 1 is full attention.
 
 use super::{Dialect, flag_list};
 use crate::AuditError;
@@ -20,10 +20,10 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
-    let Some(softmax) = flag_list(config, "attn_type_list", num_layers)? else { return Ok(None) };
+    let Some(is_softmax) = flag_list(config, "attn_type_list", num_layers)? else { return Ok(None) };
     Ok(Some(Layout::from_fn(num_layers, |index| {
-        let lightning = || LayerSpec::recurrent(Recurrent::OneOf(&["lightning"]));
-        let spec = if softmax[index] { LayerSpec::full() } else { lightning() };
+        let lightning = || LayerSpec::recurrent(Recurrent::Candidates(&["lightning"]));
+        let spec = if is_softmax[index] { LayerSpec::full() } else { lightning() };
         spec.decided_by(config.path_of(&format!("attn_type_list[{index}]")))
     })))
 }

@@ -46,10 +46,10 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         } else if flag("replace_with_linear")? {
             ("replace_with_linear", LayerSpec::new(AttentionKind::None))
         } else {
-            let group = number("n_heads_in_group")?;
-            let kv = group.zip(heads).map(|(group, heads)| (heads / group).max(1)).or(number("num_key_value_heads")?);
+            let group_size = number("n_heads_in_group")?;
+            let kv_heads = group_size.zip(heads).map(|(group_size, heads)| (heads / group_size).max(1)).or(number("num_key_value_heads")?);
             let kind = number("window_length")?.map_or(AttentionKind::Full, |size| AttentionKind::Window(Some(size)));
-            ("no_op", LayerSpec { overrides: LayerOverrides { kv, ..LayerOverrides::default() }, ..LayerSpec::new(kind) })
+            ("no_op", LayerSpec { overrides: LayerOverrides { kv_heads, ..LayerOverrides::default() }, ..LayerSpec::new(kind) })
         };
         layers.push(spec.decided_by(config.path_of(&format!("{name}.{key}"))));
     }

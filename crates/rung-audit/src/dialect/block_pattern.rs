@@ -4,7 +4,7 @@
 //! OLMo-core.
 //!
 //! # Pitfalls
-//! The names are the author's own and point into `block`; only well-known ones (`attn`, `gdn`, `mamba`, ..) are read,
+//! Authors choose the names, which are keys of `block`; only well-known ones (`attn`, `gdn`, `mamba`, ..) are read,
 //! others are unknown. The depth must be a multiple of the pattern.
 
 use super::{Dialect, layer_from_word};

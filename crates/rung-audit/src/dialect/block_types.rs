@@ -4,7 +4,7 @@
 //! `RecurrentGemma`, Griffin.
 //!
 //! # Pitfalls
-//! `attention` is *local* here (`attention_window_size`): such a model has no layer that sees the whole past.
+//! `attention` is *local* here (`attention_window_size`): such a model has no layer that attends to every earlier token.
 
 use super::Dialect;
 use crate::AuditError;
@@ -27,7 +27,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     let layer = |index: usize| {
         let position = index % words.len();
         let spec = match words[position] {
-            "recurrent" => LayerSpec::recurrent(Recurrent::OneOf(&["rglru"])),
+            "recurrent" => LayerSpec::recurrent(Recurrent::Candidates(&["rglru"])),
             "attention" => LayerSpec::window(),
             word => LayerSpec::new(AttentionKind::Unknown { word: word.to_owned() }),
         };

@@ -4,7 +4,7 @@
 //! Llama 3.2 Vision (`mllama_text_model`).
 //!
 //! # Pitfalls
-//! These layers are counted in `num_hidden_layers` but keep no keys or values of text; what they keep of an image depends
+//! These layers are counted in `num_hidden_layers` but cache no keys or values of text; their cache of an image depends
 //! on the image and is not counted. Numbers past the last layer occur and are ignored, as the library does.
 
 use super::Dialect;
@@ -21,11 +21,11 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
-    let Some(crossing) = config.numbers("cross_attention_layers")? else { return Ok(None) };
+    let Some(cross_layers) = config.numbers("cross_attention_layers")? else { return Ok(None) };
     let field = config.path_of("cross_attention_layers");
     let layout = Layout::from_fn(num_layers, |index| {
-        let crosses = crossing.contains(&(index as u64));
-        if crosses { LayerSpec::without_mixer(FeedForwardKind::Dense).decided_by(&*field) } else { LayerSpec::full().decided_by(&*field) }
+        let is_cross = cross_layers.contains(&(index as u64));
+        if is_cross { LayerSpec::without_mixer(FeedForwardKind::Dense).decided_by(&*field) } else { LayerSpec::full().decided_by(&*field) }
     });
     Ok(Some(layout.with_assumption("Layers that attend to images keep nothing of the text; what they keep of images is not counted.")))
 }

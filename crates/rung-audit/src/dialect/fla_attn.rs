@@ -44,11 +44,11 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
 
 /// Makes the layers that one object lists attention layers.
 fn set_attention(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
-    let Some(listed) = layer_mask(config, "layers", layout.layers.len(), 0)? else { return Ok(()) };
+    let Some(is_attention) = layer_mask(config, "layers", layout.layers.len(), 0)? else { return Ok(()) };
     let window = config.size("window_size")?;
     let heads = config.size("num_heads")?;
-    let overrides = LayerOverrides { heads, kv: config.size("num_kv_heads")?.or(heads), ..LayerOverrides::default() };
-    for (spec, _) in layout.layers.iter_mut().zip(listed).filter(|(_, listed)| *listed) {
+    let overrides = LayerOverrides { heads, kv_heads: config.size("num_kv_heads")?.or(heads), ..LayerOverrides::default() };
+    for (spec, _) in layout.layers.iter_mut().zip(is_attention).filter(|(_, is_attention)| *is_attention) {
         let kind = window.map_or(AttentionKind::Full, |size| AttentionKind::Window(Some(size)));
         *spec = LayerSpec { overrides, ..LayerSpec::new(kind).decided_by(config.path_of("layers")) };
     }
@@ -59,35 +59,35 @@ fn set_attention(config: &Config, layout: &mut Layout) -> Result<(), AuditError>
 fn recurrence(config: &Config, model: &str) -> Result<Option<Recurrent>, AuditError> {
     let Some(width) = config.width()? else { return Ok(None) };
     let heads = config.size("num_heads")?;
-    let head = config.size("head_dim")?;
-    let conv = if config.flag("use_short_conv")? == Some(false) { 0 } else { config.count("conv_size")?.unwrap_or(4) };
-    // Widths of a key and a value head where they are given as factors of the model's width.
-    let split = |heads: u64, expand_k: f64, expand_v: f64| -> Result<(u64, u64), AuditError> {
-        let (key, value) = (config.scaled("expand_k", width, expand_k)?, config.scaled("expand_v", width, expand_v)?);
-        Ok(((key / heads).max(1), (value / heads).max(1)))
+    let head_dim = config.size("head_dim")?;
+    let conv_kernel = if config.flag("use_short_conv")? == Some(false) { 0 } else { config.count("conv_size")?.unwrap_or(4) };
+    // Widths of a key head and a value head, which these configs give as factors of the model's width.
+    let head_dims = |heads: u64, expand_k: f64, expand_v: f64| -> Result<(u64, u64), AuditError> {
+        let (key_dim, value_dim) = (config.scaled("expand_k", width, expand_k)?, config.scaled("expand_v", width, expand_v)?);
+        Ok(((key_dim / heads).max(1), (value_dim / heads).max(1)))
     };
     Ok(Some(match model {
         "rwkv7" | "rwkv6" => {
-            let head = head.unwrap_or(64);
-            let heads = heads.unwrap_or((width / head).max(1));
+            let head_dim = head_dim.unwrap_or(64);
+            let heads = heads.unwrap_or((width / head_dim).max(1));
             Recurrent::Known(
                 if model == "rwkv7" { "rwkv7" } else { "rwkv6" },
-                vec![("heads", heads), ("head", head), ("channel", 1)],
+                vec![("heads", heads), ("head", head_dim), ("channel", 1)],
             )
         }
         "gla" => {
             let heads = heads.unwrap_or(4);
-            let (key, value) = split(heads, 0.5, 1.0)?;
-            Recurrent::Known("gla", vec![("heads", heads), ("value", value), ("key", key)])
+            let (key_dim, value_dim) = head_dims(heads, 0.5, 1.0)?;
+            Recurrent::Known("gla", vec![("heads", heads), ("value", value_dim), ("key", key_dim)])
         }
         "retnet" | "linear_attn" | "delta_net" => {
-            let (name, heads, expand_v, extra) = match model {
+            let (name, heads, expand_v, conv_option) = match model {
                 "retnet" => ("retnet", heads.unwrap_or(8), 2.0, None),
-                "delta_net" => ("deltanet", heads.unwrap_or(16), 1.0, Some(("conv", conv))),
+                "delta_net" => ("deltanet", heads.unwrap_or(16), 1.0, Some(("conv", conv_kernel))),
                 _ => ("linear", heads.unwrap_or(4), 1.0, None),
             };
-            let (key, value) = split(heads, 1.0, expand_v)?;
-            Recurrent::Known(name, [("heads", heads), ("key", key), ("value", value)].into_iter().chain(extra).collect())
+            let (key_dim, value_dim) = head_dims(heads, 1.0, expand_v)?;
+            Recurrent::Known(name, [("heads", heads), ("key", key_dim), ("value", value_dim)].into_iter().chain(conv_option).collect())
         }
         "gated_deltanet" | "gated_deltaproduct" | "kda" => {
             let name = match model {
@@ -95,19 +95,19 @@ fn recurrence(config: &Config, model: &str) -> Result<Option<Recurrent>, AuditEr
                 "kda" => "kda",
                 _ => "deltaproduct",
             };
-            let (heads, head) = (heads.unwrap_or(6), head.unwrap_or(if model == "kda" { 128 } else { 256 }));
-            let values = config.size("num_v_heads")?.unwrap_or(heads);
-            let value = config.scaled("expand_v", head, if model == "kda" { 1.0 } else { 2.0 })?;
+            let (heads, head_dim) = (heads.unwrap_or(6), head_dim.unwrap_or(if model == "kda" { 128 } else { 256 }));
+            let value_heads = config.size("num_v_heads")?.unwrap_or(heads);
+            let value_dim = config.scaled("expand_v", head_dim, if model == "kda" { 1.0 } else { 2.0 })?;
             let mut numbers =
-                vec![("heads", heads), ("value-heads", values), ("key", head), ("value", value), ("conv", conv)];
+                vec![("heads", heads), ("value-heads", value_heads), ("key", head_dim), ("value", value_dim), ("conv", conv_kernel)];
             if name == "deltaproduct" {
                 numbers.push(("steps", config.size("num_householder")?.unwrap_or(2)));
             }
             Recurrent::Known(name, numbers)
         }
         "hgrn2" => Recurrent::Known("hgrn2", vec![("expand", config.size("expand_ratio")?.unwrap_or(128))]),
-        "mamba" | "samba" => Recurrent::OneOf(&["mamba1"]),
-        "mamba2" => Recurrent::OneOf(&["mamba2"]),
+        "mamba" | "samba" => Recurrent::Candidates(&["mamba1"]),
+        "mamba2" => Recurrent::Candidates(&["mamba2"]),
         _ => return Ok(None),
     }))
 }

@@ -1,7 +1,7 @@
 //! `full_attention_interval`: every k-th layer is full, the others are linear.
 //!
 //! # Families
-//! Qwen3-Next, Qwen3.5, and their GGUF headers.
+//! Qwen3-Next, Qwen3.5; their GGUF headers are read by the dialect `gguf_layers`.
 //!
 //! # Pitfalls
 //! The full layer is the *last* of each group: layer i (from 0) is full when (i + 1) is a multiple of k.

@@ -1,10 +1,10 @@
-//! `full_attn_idxs`: the layers (from 0) that are attention; the others are short convolutions.
+//! `full_attn_idxs`: the indices (from 0) of the attention layers; the others are short convolutions.
 //!
 //! # Families
-//! LFM2, older files.
+//! Older files of LFM2.
 //!
 //! # Pitfalls
-//! A convolution keeps only `conv_L_cache` - 1 inputs, however long the context.
+//! The field `conv_L_cache` is the kernel size: a convolution caches `conv_L_cache` - 1 inputs, whatever the context length.
 
 use super::{Dialect, layer_mask};
 use crate::AuditError;
@@ -20,9 +20,9 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
-    let Some(listed) = layer_mask(config, "full_attn_idxs", num_layers, 0)? else { return Ok(None) };
+    let Some(is_full) = layer_mask(config, "full_attn_idxs", num_layers, 0)? else { return Ok(None) };
     let field = config.path_of("full_attn_idxs");
-    let conv = || LayerSpec::recurrent(Recurrent::OneOf(&["conv"]));
-    let layer = |index: usize| if listed[index] { LayerSpec::full() } else { conv() };
+    let conv = || LayerSpec::recurrent(Recurrent::Candidates(&["conv"]));
+    let layer = |index: usize| if is_full[index] { LayerSpec::full() } else { conv() };
     Ok(Some(Layout::from_fn(num_layers, |index| layer(index).decided_by(&*field))))
 }

@@ -4,9 +4,9 @@
 //! Any model converted to GGUF; fields stand under the architecture's name (`qwen35.attention.head_count`).
 //!
 //! # Pitfalls
-//! A layer's kind is given in one of four ways: `attention.recurrent_layers` (flags), `full_attention_interval`, a list under
+//! One of four fields gives a layer's kind: `attention.recurrent_layers` (flags), `full_attention_interval`, a list under
 //! `attention.head_count_kv` with 0 for layers that do not attend, and a list under
-//! `attention.sliding_window_pattern` with 1 for windows. In a stack of Nemotron's kind, slots with neither attention nor
+//! `attention.sliding_window_pattern` with 1 for windows. In Nemotron-H models, layers with neither attention nor
 //! recurrence have 0 key/value heads *and* a feed-forward length. `ssm.time_step_rank` is a number of heads for Mamba-2 and
 //! for the delta rule, a rank for Mamba-1. `block_count` includes multi-token-prediction layers.
 
@@ -43,46 +43,51 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     let is_recurrent = |index: usize| recurrent_layers.as_ref().is_some_and(|(flags, _)| flags[index]);
     let recurrent_field = recurrent_layers.as_ref().map_or("", |(_, field)| *field);
     let kv_heads = per_layer(config, KV, num_layers)?;
-    let windows = windows(config, num_layers)?;
+    let is_window = window_layers(config, num_layers)?;
     let recurrence = recurrence(config)?;
-    // Without per-layer fields: an architecture of one kind, or a pattern fixed in llama.cpp itself.
-    let has_layout = recurrent_layers.is_some() || kv_heads.is_some() || windows.is_some();
-    let parallel = config.model_type()? == Some("falcon-h1");
-    if !has_layout && !parallel && recurrence.is_none() {
+    // Without per-layer fields: an architecture whose layers are all alike, or a pattern that llama.cpp hard-codes.
+    let has_layer_fields = recurrent_layers.is_some() || kv_heads.is_some() || is_window.is_some();
+    let is_parallel = config.model_type()? == Some("falcon-h1");
+    if !has_layer_fields && !is_parallel && recurrence.is_none() {
         return Ok(None);
     }
     let ffn_lengths = per_layer(config, "feed_forward_length", num_layers)?;
     Ok(Some(Layout::from_fn(num_layers, |index| {
-        let kv = kv_heads.as_ref().map(|heads| heads[index]);
+        let layer_kv_heads = kv_heads.as_ref().map(|heads| heads[index]);
         let has_ffn = ffn_lengths.as_ref().is_some_and(|lengths| lengths[index] > 0);
-        if parallel {
-            let recurrence = recurrence.clone().unwrap_or(Recurrent::OneOf(&["mamba2"]));
+        if is_parallel {
+            let recurrence = recurrence.clone().unwrap_or(Recurrent::Candidates(&["mamba2"]));
             return LayerSpec::full().with_recurrence(recurrence, Join::Parallel).decided_by(config.path_of("model_type"));
         }
-        if is_recurrent(index) || kv == Some(0) || (!has_layout && recurrence.is_some()) {
+        if is_recurrent(index) || layer_kv_heads == Some(0) || (!has_layer_fields && recurrence.is_some()) {
             let field = if is_recurrent(index) {
                 recurrent_field
-            } else if kv == Some(0) {
+            } else if layer_kv_heads == Some(0) {
                 KV
             } else {
                 "ssm.state_size"
             };
-            let is_nemotron = config.model_type().ok().flatten() == Some("nemotron_h");
-            let spec = if is_nemotron && kv == Some(0) && has_ffn && !is_recurrent(index) {
-                LayerSpec::without_mixer(FeedForwardKind::Dense)
+            let nemotron_ffn = match config.model_type().ok().flatten() {
+                Some("nemotron_h") => Some(FeedForwardKind::Dense),
+                Some("nemotron_h_moe") => Some(FeedForwardKind::Experts),
+                _ => None,
+            };
+            let is_ffn_layer = layer_kv_heads == Some(0) && has_ffn && !is_recurrent(index);
+            let spec = if let Some(ffn) = nemotron_ffn.filter(|_| is_ffn_layer) {
+                LayerSpec::without_mixer(ffn)
             } else {
                 LayerSpec::recurrent(recurrence.clone().unwrap_or(Recurrent::BySizes))
             };
             return spec.decided_by(config.path_of(field));
         }
-        let window = windows.as_ref().is_some_and(|windows| windows[index]);
+        let window = is_window.as_ref().is_some_and(|flags| flags[index]);
         let base = if window { LayerSpec::window() } else { LayerSpec::full() };
-        let field = match (&windows, &kv_heads) {
+        let field = match (&is_window, &kv_heads) {
             (Some(_), _) => PATTERN,
             (None, Some(_)) => KV,
             (None, None) => recurrent_field,
         };
-        let overrides = LayerOverrides { kv, ..LayerOverrides::default() };
+        let overrides = LayerOverrides { kv_heads: layer_kv_heads, ..LayerOverrides::default() };
         LayerSpec { overrides, ..base.decided_by(config.path_of(field)) }
     })))
 }
@@ -103,15 +108,16 @@ fn per_layer(config: &Config, name: &str, num_layers: usize) -> Result<Option<Ve
         return Ok(None);
     }
     let mut numbers = config.numbers(name)?.unwrap_or_default();
-    let extra = config.count("nextn_predict_layers")?.unwrap_or(0) as usize;
-    if numbers.len() != num_layers + extra {
+    let mtp_layers = config.count("nextn_predict_layers")?.unwrap_or(0) as usize;
+    if numbers.len() != num_layers + mtp_layers {
         config.require_length(name, numbers.len(), num_layers)?;
     }
     numbers.truncate(num_layers);
     Ok(Some(numbers))
 }
 
-fn windows(config: &Config, num_layers: usize) -> Result<Option<Vec<bool>>, AuditError> {
+/// A flag per layer, set for layers with a window; nothing where no field says so.
+fn window_layers(config: &Config, num_layers: usize) -> Result<Option<Vec<bool>>, AuditError> {
     if window_size(config)?.is_none() {
         return Ok(None);
     }
@@ -128,21 +134,21 @@ fn recurrence(config: &Config) -> Result<Option<Recurrent>, AuditError> {
         let channels = config.width()?.unwrap_or(1);
         return Ok(Some(Recurrent::Known("conv", vec![("taps", kernel_size), ("channels", channels)])));
     }
-    if let (Some(head), Some(width)) = (config.size("wkv.head_size")?, config.width()?) {
+    if let (Some(head_dim), Some(width)) = (config.size("wkv.head_size")?, config.width()?) {
         let name = if config.has("attention.iclr_lora_rank") { "rwkv7" } else { "rwkv6" };
         return Ok(Some(Recurrent::Known(
             name,
-            vec![("heads", (width / head).max(1)), ("head", head), ("channel", 1)],
+            vec![("heads", (width / head_dim).max(1)), ("head", head_dim), ("channel", 1)],
         )));
     }
-    let conv = config.size("ssm.conv_kernel")?.unwrap_or(4);
-    if let (Some(head), Some(heads)) = (config.size("kda.head_dim")?, max_query_heads(config)?) {
+    let conv_kernel = config.size("ssm.conv_kernel")?.unwrap_or(4);
+    if let (Some(head_dim), Some(heads)) = (config.size("kda.head_dim")?, max_query_heads(config)?) {
         return Ok(Some(Recurrent::Known(
             "kda",
-            vec![("heads", heads), ("key", head), ("value", head), ("conv", conv)],
+            vec![("heads", heads), ("key", head_dim), ("value", head_dim), ("conv", conv_kernel)],
         )));
     }
-    let (Some(state), Some(inner)) = (config.size("ssm.state_size")?, config.size("ssm.inner_size")?) else {
+    let (Some(state_size), Some(inner_dim)) = (config.size("ssm.state_size")?, config.size("ssm.inner_size")?) else {
         return Ok(None);
     };
     // A number of heads, except for Mamba-1, where it is a rank.
@@ -150,18 +156,18 @@ fn recurrence(config: &Config) -> Result<Option<Recurrent>, AuditError> {
     let groups = config.count("ssm.group_count")?.unwrap_or(0);
     Ok(Some(if config.has(INTERVAL) || config.has(RECURRENT) {
         // The delta rule: `group_count` key heads, `time_step_rank` value heads, keys of width `state_size`.
-        let value = (inner / heads_or_rank).max(1);
+        let value_dim = (inner_dim / heads_or_rank).max(1);
         let numbers =
-            vec![("heads", groups.max(1)), ("value-heads", heads_or_rank), ("key", state), ("value", value), ("conv", conv)];
+            vec![("heads", groups.max(1)), ("value-heads", heads_or_rank), ("key", state_size), ("value", value_dim), ("conv", conv_kernel)];
         Recurrent::Known("gdn", numbers)
     } else if groups > 0 {
-        let head = (inner / heads_or_rank).max(1);
+        let head_dim = (inner_dim / heads_or_rank).max(1);
         Recurrent::Known(
             "mamba2",
-            vec![("heads", heads_or_rank), ("head", head), ("state", state), ("groups", groups), ("conv", conv)],
+            vec![("heads", heads_or_rank), ("head", head_dim), ("state", state_size), ("groups", groups), ("conv", conv_kernel)],
         )
     } else {
-        Recurrent::Known("mamba1", vec![("inner", inner), ("state", state), ("conv", conv), ("rank", heads_or_rank)])
+        Recurrent::Known("mamba1", vec![("inner", inner_dim), ("state", state_size), ("conv", conv_kernel), ("rank", heads_or_rank)])
     }))
 }
 

@@ -4,7 +4,7 @@
 //! MiMo-V2-Flash.
 //!
 //! # Pitfalls
-//! The opposite polarity of `MiniMax`'s list. Keys and values have different widths (`v_head_dim`), and windows have heads
+//! `MiniMax`'s `attn_type_list` has the opposite meaning: there 1 is full. Keys and values have different widths (`v_head_dim`), and window layers have heads
 //! of their own (`swa_*`).
 
 use super::{Dialect, flag_list};
@@ -22,13 +22,13 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
-    // Training frameworks use the same name for a string of letters; that is another thing.
+    // Training frameworks use the same name for a string of letters; that field is not read here.
     if matches!(config.get("hybrid_layer_pattern"), Some(JsonValue::Text(_))) {
         return Ok(None);
     }
-    let Some(windows) = flag_list(config, "hybrid_layer_pattern", num_layers)? else { return Ok(None) };
+    let Some(is_window) = flag_list(config, "hybrid_layer_pattern", num_layers)? else { return Ok(None) };
     Ok(Some(Layout::from_fn(num_layers, |index| {
-        let spec = if windows[index] { LayerSpec::window() } else { LayerSpec::full() };
+        let spec = if is_window[index] { LayerSpec::window() } else { LayerSpec::full() };
         spec.decided_by(config.path_of(&format!("hybrid_layer_pattern[{index}]")))
     })))
 }

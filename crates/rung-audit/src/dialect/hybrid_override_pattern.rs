@@ -1,10 +1,10 @@
-//! `hybrid_override_pattern`: a letter per slot, such as `M-M*-ME`.
+//! `hybrid_override_pattern`: a letter per layer, such as `M-M*-ME`.
 //!
 //! # Families
 //! Nemotron-H, Nemotron Nano 2, Nemotron 3.
 //!
 //! # Pitfalls
-//! Feed-forward parts take slots of their own: of 52 "layers" 23 may be Mamba, 6 attention and 23 experts. The pattern
+//! Feed-forward networks count as layers of their own: of 52 "layers" 23 may be Mamba, 6 attention and 23 experts. The pattern
 //! of the multi-token-prediction layers (`mtp_hybrid_override_pattern`) is extra and not part of the stack.
 
 use super::Dialect;
@@ -28,9 +28,9 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         return Err(AuditError::field(config.path_of(NAME), found, format!("at most {MAX_LAYERS}")));
     }
     config.require_length(NAME, pattern.chars().count(), num_layers)?;
-    let letter = |(index, letter): (usize, char)| {
+    let layer = |(index, letter): (usize, char)| {
         let spec = match letter {
-            'M' => LayerSpec::recurrent(Recurrent::OneOf(&["mamba2"])).without_feed_forward(),
+            'M' => LayerSpec::recurrent(Recurrent::Candidates(&["mamba2"])).without_feed_forward(),
             '*' => LayerSpec::full().without_feed_forward(),
             '-' => LayerSpec::without_mixer(FeedForwardKind::Dense),
             'E' => LayerSpec::without_mixer(FeedForwardKind::Experts),
@@ -38,5 +38,5 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         };
         spec.decided_by(config.path_of(&format!("{NAME}[{index}]")))
     };
-    Ok(Some(Layout::new(pattern.chars().enumerate().map(letter).collect())))
+    Ok(Some(Layout::new(pattern.chars().enumerate().map(layer).collect())))
 }

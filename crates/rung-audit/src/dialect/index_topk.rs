@@ -4,8 +4,8 @@
 //! DeepSeek-V3.2, GLM-5.
 //!
 //! # Pitfalls
-//! The cache is not sparse: every token is kept, and the index key beside it. Layers whose `indexer_types` entry is
-//! `shared` reuse an earlier choice and keep no index key. `num_nextn_predict_layers` is extra. Where `layer_types` or
+//! The cache is not sparse: every token is cached, with an index key beside it. Layers whose `indexer_types` entry is
+//! `shared` reuse the tokens that an earlier layer selected and cache no index key. `num_nextn_predict_layers` counts layers outside the stack. Where `layer_types` or
 //! `compress_ratios` are present, they decide: this dialect is a fallback.
 
 use super::{Dialect, layer_types};
@@ -26,9 +26,9 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     if config.size(name)?.is_none() || config.has("attention.indexer.block_size") {
         return Ok(None);
     }
-    let shared = layer_types::shared_index(config, num_layers)?;
+    let shares_indexer = layer_types::indexer_sharing(config, num_layers)?;
     Ok(Some(Layout::from_fn(num_layers, |index| {
-        let own_index = !shared.get(index).copied().unwrap_or(false);
-        LayerSpec::new(AttentionKind::TokenSparse { own_index }).decided_by(config.path_of(name))
+        let has_own_indexer = !shares_indexer.get(index).copied().unwrap_or(false);
+        LayerSpec::new(AttentionKind::TokenSparse { has_own_indexer }).decided_by(config.path_of(name))
     })))
 }

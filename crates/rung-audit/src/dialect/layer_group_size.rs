@@ -1,12 +1,12 @@
-//! `layer_group_size`: the last layer of each group is full, and so is the tail past the last whole group.
+//! `layer_group_size`: the last layer of each group is full, and so are the layers past the last whole group.
 //!
 //! # Families
 //! Ling and Ring with linear attention (Bailing).
 //!
 //! # Pitfalls
-//! The tail. And the linear part has changed between generations without a field to say so: lightning attention up to
-//! 2.6, a gated delta rule with short convolutions from 3 on. The architecture's class decides; any other class leaves
-//! the state's size unknown.
+//! Layers past the last whole group are full. The linear layers differ between generations and no field says which they
+//! are: lightning attention up to 2.6, a gated delta rule with short convolutions from 3 on. The class in `architectures`
+//! decides; any other class leaves the state's size unknown.
 
 use super::{Dialect, period};
 use crate::AuditError;
@@ -23,39 +23,40 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
-    // Where the layers are listed, the list decides: libraries differ about the tail.
+    // Where the layers are listed, the list decides: libraries differ about the layers past the last whole group.
     if config.has("layer_types") {
         return Ok(None);
     }
-    let Some(group) = period(config, "layer_group_size")? else { return Ok(None) };
-    let (recurrent, assumed) = linear_part(config)?;
-    let grouped = num_layers / group * group;
+    let Some(group_size) = period(config, "layer_group_size")? else { return Ok(None) };
+    let (recurrent, assumption) = linear_recurrence(config)?;
+    let layers_in_groups = num_layers / group_size * group_size;
     let field = config.path_of("layer_group_size");
-    let full = |index: usize| (index + 1).is_multiple_of(group) || index >= grouped;
-    let layer = |index: usize| if full(index) { LayerSpec::full() } else { LayerSpec::recurrent(recurrent.clone()) };
+    let is_full = |index: usize| (index + 1).is_multiple_of(group_size) || index >= layers_in_groups;
+    let layer = |index: usize| if is_full(index) { LayerSpec::full() } else { LayerSpec::recurrent(recurrent.clone()) };
     let layout = Layout::from_fn(num_layers, |index| layer(index).decided_by(&*field));
-    Ok(Some(match assumed {
-        Some(what) => layout.with_assumption(what),
+    Ok(Some(match assumption {
+        Some(assumption) => layout.with_assumption(assumption),
         None => layout,
     }))
 }
 
-fn linear_part(config: &Config) -> Result<(Recurrent, Option<String>), AuditError> {
+/// The recurrence of the linear layers, and the assumption behind it.
+fn linear_recurrence(config: &Config) -> Result<(Recurrent, Option<String>), AuditError> {
     let class = config.architecture().unwrap_or_default();
     Ok(match class {
         "BailingMoeV3ForCausalLM" => {
-            let (heads, head) = (config.size("num_attention_heads")?, config.size("head_dim")?);
-            let (Some(heads), Some(head)) = (heads, head) else { return Ok((Recurrent::OneOf(&["kda"]), None)) };
-            let conv = config.count("short_conv_kernel_size")?.unwrap_or(4);
-            let numbers = vec![("heads", heads), ("key", head), ("value", head), ("conv", conv)];
-            let what = "The linear layers are a gated delta rule (KDA) with the heads of the full layers and short \
+            let (heads, head_dim) = (config.size("num_attention_heads")?, config.size("head_dim")?);
+            let (Some(heads), Some(head_dim)) = (heads, head_dim) else { return Ok((Recurrent::Candidates(&["kda"]), None)) };
+            let conv_kernel = config.count("short_conv_kernel_size")?.unwrap_or(4);
+            let numbers = vec![("heads", heads), ("key", head_dim), ("value", head_dim), ("conv", conv_kernel)];
+            let assumption = "The linear layers are a gated delta rule (KDA) with the heads of the full layers and short \
                         convolutions of width 4: the class BailingMoeV3ForCausalLM says so, no field does.";
-            (Recurrent::Known("kda", numbers), Some(what.to_owned()))
+            (Recurrent::Known("kda", numbers), Some(assumption.to_owned()))
         }
         "BailingMoeV2_5ForCausalLM" | "BailingMoeLinearV2ForCausalLM" | "BailingMoeLinearForCausalLM" => {
-            let sized = recurrent::lightning(config)?;
-            let what = format!("The linear layers are lightning attention: the class {class} says so, no field does.");
-            (recurrent::known_or_one_of(sized, &["lightning"]), Some(what))
+            let sizes = recurrent::lightning(config)?;
+            let assumption = format!("The linear layers are lightning attention: the class {class} says so, no field does.");
+            (recurrent::known_or_one_of(sizes, &["lightning"]), Some(assumption))
         }
         _ => (Recurrent::BySizes, None),
     })

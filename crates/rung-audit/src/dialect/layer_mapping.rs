@@ -4,8 +4,8 @@
 //! Zyphra's own files (Zamba, Zamba2, `BlackMamba`).
 //!
 //! # Pitfalls
-//! A `g` layer is a Mamba layer *with* the shared attention block in front of it; a list may be given as one text or as
-//! a list of letters. Letters may carry a number (`m1`, `g2`).
+//! A `g` layer is a Mamba layer *with* the shared attention block in front of it; the field is one string or
+//! a list of letters. A number may follow a letter (`m1`, `g2`).
 
 use super::Dialect;
 use crate::AuditError;
@@ -22,7 +22,7 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
-    const MAMBA: Recurrent = Recurrent::OneOf(&["mamba1", "mamba2"]);
+    const MAMBA: Recurrent = Recurrent::Candidates(&["mamba1", "mamba2"]);
     let words: Vec<String> = match config.get("layer_mapping") {
         None => return Ok(None),
         Some(JsonValue::Text(text)) => text.chars().filter(|letter| letter.is_alphabetic()).map(String::from).collect(),
@@ -30,7 +30,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     };
     config.require_length("layer_mapping", words.len(), num_layers)?;
     let layer = |(index, word): (usize, String)| {
-        let spec = match word.trim_end_matches(|c: char| c.is_ascii_digit()) {
+        let spec = match word.trim_end_matches(|letter: char| letter.is_ascii_digit()) {
             "m" => LayerSpec::recurrent(MAMBA),
             "g" => LayerSpec::full().with_recurrence(MAMBA, Join::AttentionFirst),
             "a" => LayerSpec::full(),

@@ -6,7 +6,7 @@
 //! # Pitfalls
 //! `linear_attention` contains the word attention. Newer libraries rewrite `mamba` and `conv` as `linear_attention` when
 //! they load a model, so the word alone does not say which recurrence it is: the size fields do. `moe` names a layer
-//! without a mixer. Zaya's `hybrid` is attention after a convolution, everyone else's is attention in parallel with a recurrence.
+//! without a mixer. Zaya's `hybrid` is attention after a convolution, in every other family it is attention in parallel with a recurrence.
 
 use super::{Dialect, layer_from_word};
 use crate::AuditError;
@@ -24,8 +24,8 @@ pub(super) static DIALECT: Dialect = Dialect {
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let Some(words) = config.words("layer_types")? else { return Ok(None) };
     config.require_length("layer_types", words.len(), num_layers)?;
-    let shared = shared_index(config, num_layers)?;
-    let global = super::layer_mask(config, "global_attn_idx", num_layers, 0)?;
+    let shares_indexer = indexer_sharing(config, num_layers)?;
+    let is_global = super::layer_mask(config, "global_attn_idx", num_layers, 0)?;
     let mut layers = Vec::with_capacity(num_layers);
     for (index, word) in words.into_iter().enumerate() {
         let mut spec = match word {
@@ -37,27 +37,27 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
             "heavily_compressed_attention" => compressed(config, word, 128, false)?,
             "moe" => LayerSpec::without_mixer(FeedForwardKind::Experts),
             "mlp" => LayerSpec::without_mixer(FeedForwardKind::Dense),
-            // Nemotron-Flash names its slots by letters and lists the layers with global attention.
-            "f" if global.is_some() => LayerSpec::without_mixer(FeedForwardKind::Dense),
-            "m2" if global.is_some() => LayerSpec::recurrent(Recurrent::OneOf(&["mamba2"])).without_feed_forward(),
-            "a" if global.as_ref().is_some_and(|global| global[index]) => LayerSpec::full().without_feed_forward(),
-            "a" if global.is_some() => LayerSpec::window().without_feed_forward(),
-            "deltanet" => LayerSpec::recurrent(Recurrent::OneOf(&["deltanet", "gdn"])),
+            // Nemotron-Flash names its layers by letters and lists those with global attention.
+            "f" if is_global.is_some() => LayerSpec::without_mixer(FeedForwardKind::Dense),
+            "m2" if is_global.is_some() => LayerSpec::recurrent(Recurrent::Candidates(&["mamba2"])).without_feed_forward(),
+            "a" if is_global.as_ref().is_some_and(|flags| flags[index]) => LayerSpec::full().without_feed_forward(),
+            "a" if is_global.is_some() => LayerSpec::window().without_feed_forward(),
+            "deltanet" => LayerSpec::recurrent(Recurrent::Candidates(&["deltanet", "gdn"])),
             _ => layer_from_word(word),
         };
-        if let AttentionKind::TokenSparse { own_index } = &mut spec.kind {
-            *own_index = !shared.get(index).copied().unwrap_or(false);
+        if let AttentionKind::TokenSparse { has_own_indexer } = &mut spec.kind {
+            *has_own_indexer = !shares_indexer.get(index).copied().unwrap_or(false);
         }
         layers.push(spec.decided_by(config.path_of(&format!("layer_types[{index}]"))));
     }
     Ok(Some(Layout::new(layers)))
 }
 
-/// Layers that reuse the indexer's choice of an earlier layer.
-pub(super) fn shared_index(config: &Config, num_layers: usize) -> Result<Vec<bool>, AuditError> {
+/// A flag per layer, set for layers that reuse the tokens an earlier layer's indexer selected.
+pub(super) fn indexer_sharing(config: &Config, num_layers: usize) -> Result<Vec<bool>, AuditError> {
     let Some(types) = config.words("indexer_types")? else { return Ok(Vec::new()) };
     config.require_length("indexer_types", types.len(), num_layers)?;
-    let one = |(index, word): (usize, &str)| match word {
+    let is_shared = |(index, word): (usize, &str)| match word {
         "full" => Ok(false),
         "shared" => Ok(true),
         _ => Err(AuditError::field(
@@ -66,18 +66,18 @@ pub(super) fn shared_index(config: &Config, num_layers: usize) -> Result<Vec<boo
             "full or shared",
         )),
     };
-    types.into_iter().enumerate().map(one).collect()
+    types.into_iter().enumerate().map(is_shared).collect()
 }
 
-fn compressed(config: &Config, word: &str, default: u64, has_indexer: bool) -> Result<LayerSpec, AuditError> {
-    let ratio = config.size(&format!("compress_rates.{word}"))?.unwrap_or(default);
+fn compressed(config: &Config, word: &str, default_ratio: u64, has_indexer: bool) -> Result<LayerSpec, AuditError> {
+    let ratio = config.size(&format!("compress_rates.{word}"))?.unwrap_or(default_ratio);
     Ok(LayerSpec::new(AttentionKind::Compressed { ratio, has_indexer }))
 }
 
 /// Attention and a second mixer in one layer.
 pub(super) fn hybrid(config: &Config, kind: AttentionKind) -> Result<LayerSpec, AuditError> {
     let convolution = match zaya_convolutions(config)? {
-        Some(found) => Some(found),
+        Some(sizes) => Some(sizes),
         None => inkling_convolutions(config, &kind)?,
     };
     let Some((kernel_size, channels)) = convolution else {
@@ -87,28 +87,30 @@ pub(super) fn hybrid(config: &Config, kind: AttentionKind) -> Result<LayerSpec, 
     Ok(LayerSpec::new(kind).with_recurrence(Recurrent::Known("conv", numbers), Join::RecurrenceFirst))
 }
 
-/// Zaya: two short convolutions run over queries and keys before attention, and half of the values is delayed by a token.
+/// Kernel size and channels of Zaya's convolutions: two short convolutions run over queries and keys before attention, and
+/// half of the values is delayed by a token.
 fn zaya_convolutions(config: &Config) -> Result<Option<(u64, u64)>, AuditError> {
-    let (Some(first), Some(second)) = (config.size("cca_time0")?, config.size("cca_time1")?) else { return Ok(None) };
-    let (heads, kv) = (config.size("num_attention_heads")?, config.size("num_key_value_heads")?);
-    let head = config.size("head_dim")?.unwrap_or(128);
-    let (Some(heads), Some(kv)) = (heads, kv) else { return Ok(None) };
-    // Together they keep first-1 and second-1 inputs; all that is kept is counted as one input of a wider convolution.
-    let columns = (first + second).saturating_sub(2);
-    Ok(Some((2, (columns * (heads + kv) * head + kv * head / 2).max(1))))
+    let (Some(first_kernel), Some(second_kernel)) = (config.size("cca_time0")?, config.size("cca_time1")?) else { return Ok(None) };
+    let (heads, kv_heads) = (config.size("num_attention_heads")?, config.size("num_key_value_heads")?);
+    let head_dim = config.size("head_dim")?.unwrap_or(128);
+    let (Some(heads), Some(kv_heads)) = (heads, kv_heads) else { return Ok(None) };
+    // The two cache first_kernel - 1 and second_kernel - 1 inputs, counted here as one input of a single wider convolution.
+    let inputs = (first_kernel + second_kernel).saturating_sub(2);
+    Ok(Some((2, (inputs * (heads + kv_heads) * head_dim + kv_heads * head_dim / 2).max(1))))
 }
 
-/// Inkling: convolutions over keys and values, and over the residual stream after attention and after the feed-forward part.
+/// Kernel size and channels of Inkling's convolutions: over keys and values, and over the residual stream after attention and
+/// after the feed-forward network.
 fn inkling_convolutions(config: &Config, kind: &AttentionKind) -> Result<Option<(u64, u64)>, AuditError> {
-    let known = config.model_type()?.is_some_and(|name| name.starts_with("inkling"));
-    let four = config.count("number_of_conv_states")?.map_or(known, |count| count == 4);
-    let Some(kernel_size) = config.size("conv_kernel_size")?.filter(|_| four) else { return Ok(None) };
-    let window = matches!(kind, AttentionKind::Window(_));
+    let is_inkling = config.model_type()?.is_some_and(|name| name.starts_with("inkling"));
+    let has_four_states = config.count("number_of_conv_states")?.map_or(is_inkling, |count| count == 4);
+    let Some(kernel_size) = config.size("conv_kernel_size")?.filter(|_| has_four_states) else { return Ok(None) };
+    let is_window = matches!(kind, AttentionKind::Window(_));
     let size = |window_name: &str, name: &str| match config.size(window_name)? {
-        Some(found) if window => Ok(Some(found)),
+        Some(swa_size) if is_window => Ok(Some(swa_size)),
         _ => config.size(name),
     };
-    let (kv, head) = (size("swa_num_key_value_heads", "num_key_value_heads")?, size("swa_head_dim", "head_dim")?);
-    let (Some(kv), Some(head), Some(width)) = (kv, head, config.width()?) else { return Ok(None) };
-    Ok(Some((kernel_size, 2 * kv * head + 2 * width)))
+    let (kv_heads, head_dim) = (size("swa_num_key_value_heads", "num_key_value_heads")?, size("swa_head_dim", "head_dim")?);
+    let (Some(kv_heads), Some(head_dim), Some(width)) = (kv_heads, head_dim, config.width()?) else { return Ok(None) };
+    Ok(Some((kernel_size, 2 * kv_heads * head_dim + 2 * width)))
 }

@@ -1,12 +1,12 @@
-//! `layers_block_type`: one word per slot.
+//! `layers_block_type`: one word per layer.
 //!
 //! # Families
 //! Zamba2, Nemotron 3 Ultra and 3.5, exports of Jamba.
 //!
 //! # Pitfalls
-//! Zamba2's `hybrid` is a shared attention block whose result goes into the layer's own Mamba: attention first, then the
-//! recurrence. `num_mem_blocks` of them share their weights, never their caches. Nemotron's `moe` and `mlp` are slots
-//! without a mixer, and `mtp_layers_block_type` is extra.
+//! Zamba2's `hybrid` layer is a shared attention block whose output feeds the layer's own Mamba: attention first, then the
+//! recurrence. There are `num_mem_blocks` distinct attention blocks; layers share their weights, never their caches.
+//! Nemotron's `moe` and `mlp` are layers without a mixer, and `mtp_layers_block_type` lists layers outside the stack.
 
 use super::{Dialect, layer_from_word};
 use crate::AuditError;
@@ -24,21 +24,21 @@ pub(super) static DIALECT: Dialect = Dialect {
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let Some(words) = config.words("layers_block_type")? else { return Ok(None) };
     config.require_length("layers_block_type", words.len(), num_layers)?;
-    // Where feed-forward parts stand in slots of their own, or belong to the shared block, other layers have none.
-    let slots = words.iter().any(|word| matches!(*word, "moe" | "mlp" | "hybrid"));
-    let distinct = config.size("num_mem_blocks")?.unwrap_or(u64::MAX);
-    let mut hybrids = 0;
+    // Where feed-forward networks are layers of their own, or belong to the shared block, mixer layers have none.
+    let separate_ffn = words.iter().any(|word| matches!(*word, "moe" | "mlp" | "hybrid"));
+    let distinct_blocks = config.size("num_mem_blocks")?.unwrap_or(u64::MAX);
+    let mut hybrid_count = 0;
     let mut layers = Vec::with_capacity(num_layers);
     for (index, word) in words.into_iter().enumerate() {
         let spec = match word {
             "moe" => LayerSpec::without_mixer(FeedForwardKind::Experts),
             "mlp" => LayerSpec::without_mixer(FeedForwardKind::Dense),
             "hybrid" => {
-                hybrids += 1;
-                let hybrid = LayerSpec::full().with_recurrence(Recurrent::OneOf(&["mamba1", "mamba2"]), Join::AttentionFirst);
-                LayerSpec { shares_weights: hybrids > distinct, ..hybrid }
+                hybrid_count += 1;
+                let hybrid = LayerSpec::full().with_recurrence(Recurrent::Candidates(&["mamba1", "mamba2"]), Join::AttentionFirst);
+                LayerSpec { shares_weights: hybrid_count > distinct_blocks, ..hybrid }
             }
-            _ if slots => layer_from_word(word).without_feed_forward(),
+            _ if separate_ffn => layer_from_word(word).without_feed_forward(),
             _ => layer_from_word(word),
         };
         layers.push(spec.decided_by(config.path_of(&format!("layers_block_type[{index}]"))));

@@ -1,11 +1,11 @@
-//! `linear_attn_config`: two lists of layer numbers.
+//! `linear_attn_config`: two lists of layer numbers, one for KDA layers and one for full layers.
 //!
 //! # Families
 //! Kimi Linear, Kimi K3, GLM successors.
 //!
 //! # Pitfalls
-//! Both lists count from 1, and the last layer may be full outside the period. Some files move `kda_layers` to another base
-//! with `kda_layer_index_base` and leave `full_attn_layers` at 1. Together the lists must name every layer once.
+//! Both lists count from 1, and the last layer may be full outside the period. In some files `kda_layer_index_base` says that
+//! `kda_layers` counts from 0, while `full_attn_layers` still counts from 1. Together the lists must name every layer once.
 
 use super::{Dialect, layer_mask};
 use crate::AuditError;
@@ -30,27 +30,27 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     }
     let base = config.number(BASE, 0, 1)?.unwrap_or(1);
     let linear = layer_mask(config, LINEAR, num_layers, base)?;
-    let fits = |full: &[bool]| linear.as_ref().is_none_or(|linear| linear.iter().zip(full).all(|(a, b)| a != b));
+    let complements = |full: &[bool]| linear.as_ref().is_none_or(|linear| linear.iter().zip(full).all(|(linear, full)| linear != full));
     let full = match layer_mask(config, FULL, num_layers, 1) {
-        Ok(found) if base == 1 || found.as_ref().is_none_or(|full| fits(full)) => found,
+        Ok(full) if base == 1 || full.as_ref().is_none_or(|full| complements(full)) => full,
         _ => layer_mask(config, FULL, num_layers, base)?,
     };
-    // One list alone leaves the other layers to the other kind.
+    // With only one list, the layers it omits are of the other kind.
     let full = match (full, &linear) {
         (Some(full), _) => full,
         (None, Some(linear)) => linear.iter().map(|flag| !flag).collect(),
         (None, None) => return Ok(None),
     };
-    if let Some(index) = linear.as_ref().and_then(|linear| linear.iter().zip(&full).position(|(a, b)| a == b)) {
-        let how = if full[index] { "both" } else { "neither" };
-        let why = format!("layer {} (from 1) is in {how} of them", index + 1);
+    if let Some(index) = linear.as_ref().and_then(|linear| linear.iter().zip(&full).position(|(linear, full)| linear == full)) {
+        let lists = if full[index] { "both" } else { "neither" };
+        let why = format!("layer {} (from 1) is in {lists} of them", index + 1);
         return Err(AuditError::Contradiction { first: config.path_of(LINEAR), second: config.path_of(FULL), why });
     }
     Ok(Some(Layout::from_fn(num_layers, |index| {
         if full[index] {
             LayerSpec::full().decided_by(config.path_of(FULL))
         } else {
-            LayerSpec::recurrent(Recurrent::OneOf(&["kda"])).decided_by(config.path_of(LINEAR))
+            LayerSpec::recurrent(Recurrent::Candidates(&["kda"])).decided_by(config.path_of(LINEAR))
         }
     })))
 }

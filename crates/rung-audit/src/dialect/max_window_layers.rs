@@ -4,7 +4,7 @@
 //! Qwen2, Qwen2.5, Qwen3 (dense and with experts).
 //!
 //! # Pitfalls
-//! Nearly every file says `use_sliding_window: false`, and then `sliding_window` means nothing.
+//! Nearly every file says `use_sliding_window: false`; its `sliding_window` is then ignored.
 
 use super::Dialect;
 use crate::AuditError;
@@ -20,18 +20,18 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
-    // Only these architectures give the two fields this meaning.
+    // Other architectures use these two field names with another meaning.
     let known = ["qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"];
     if !config.model_type()?.is_some_and(|name| known.contains(&name)) || config.gguf {
         return Ok(None);
     }
-    let Some(used) = config.flag("use_sliding_window")? else { return Ok(None) };
-    if !used || !config.has("sliding_window") {
+    let Some(uses_window) = config.flag("use_sliding_window")? else { return Ok(None) };
+    if !uses_window || !config.has("sliding_window") {
         return Ok(Some(Layout::from_fn(num_layers, |_| LayerSpec::full().decided_by(config.path_of("use_sliding_window")))));
     }
-    let Some(full) = config.count("max_window_layers")? else { return Ok(None) };
+    let Some(full_layers) = config.count("max_window_layers")? else { return Ok(None) };
     Ok(Some(Layout::from_fn(num_layers, |index| {
-        let spec = if index < full as usize { LayerSpec::full() } else { LayerSpec::window() };
+        let spec = if index < full_layers as usize { LayerSpec::full() } else { LayerSpec::window() };
         spec.decided_by(config.path_of("max_window_layers"))
     })))
 }

@@ -1,4 +1,4 @@
-//! The dialects: how public models write down which layer does what.
+//! The dialects: which config fields public models use to say what each layer is.
 //!
 //! One dialect per file. Each names the fields that decide, the families that use it and its pitfalls, and turns a
 //! config into a `Layout` or says that its fields are not there. Adding one: write the file, add its name to the list
@@ -13,14 +13,14 @@ use crate::config::Config;
 use crate::json::JsonValue;
 use crate::layout::{AttentionKind, LayerSpec, Layout, Recurrent};
 
-/// A way of writing down the layers.
+/// A set of config fields that describe a model's layers.
 #[derive(Debug)]
 pub struct Dialect {
     /// Its name in reports: that of the main field.
     pub name: &'static str,
     /// The fields that decide.
     pub fields: &'static [&'static str],
-    /// Who uses it.
+    /// Model families that use it.
     pub families: &'static str,
     /// Tried only when no other dialect applies.
     pub fallback: bool,
@@ -44,9 +44,10 @@ registry! {
     attention_layers, cross_attention_layers, index_topk, max_window_layers, two_mixers, architecture,
 }
 
-/// What all dialects together find.
+/// The result of trying all dialects.
 pub(crate) enum Decision {
-    Read(&'static Dialect, Layout),
+    /// The layout, and the dialect it comes from.
+    Known(&'static Dialect, Layout),
     /// No dialect applies; the fields that were looked for.
     Unknown(Vec<String>),
 }
@@ -63,7 +64,7 @@ pub(crate) fn decide(config: &Config) -> Result<Decision, AuditError> {
         let Some(layout) = (dialect.read)(config, num_layers)? else { continue };
         match &decided {
             None => decided = Some((dialect, layout)),
-            Some((_, first)) => first.agree(&layout)?,
+            Some((_, first)) => first.check_agreement(&layout)?,
         }
     }
     for dialect in DIALECTS.iter().filter(|dialect| dialect.fallback) {
@@ -76,45 +77,46 @@ pub(crate) fn decide(config: &Config) -> Result<Decision, AuditError> {
         return Ok(Decision::Unknown(fields.collect()));
     };
     share_caches(config, &mut layout)?;
-    share_sources(config, &mut layout)?;
-    heads_per_layer(config, &mut layout)?;
-    fields_per_layer(config, &mut layout)?;
+    share_source_layers(config, &mut layout)?;
+    override_heads(config, &mut layout)?;
+    override_fields(config, &mut layout)?;
     drop_rotary_keys(config, &mut layout)?;
     add_index_keys(config, &mut layout)?;
-    Ok(Decision::Read(dialect, layout))
+    Ok(Decision::Known(dialect, layout))
 }
 
-/// Gemma 3n and 4: the last so many layers read the cache of an earlier layer of their own kind.
+/// Gemma 3n and 4: the last `num_kv_shared_layers` layers read the cache of an earlier layer of the same kind.
 fn share_caches(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
     let name = if config.gguf { "attention.shared_kv_layers" } else { "num_kv_shared_layers" };
-    let Some(shared) = config.count(name)? else { return Ok(()) };
+    let Some(shared_layers) = config.count(name)? else { return Ok(()) };
     let num_layers = layout.layers.len();
-    // A draft of Gemma 4 reads the caches of the model it drafts for, in every layer.
-    let draft = shared as usize == num_layers && config.outer_type().is_some_and(|name| name.ends_with("_assistant"));
-    if draft {
-        layout.assumed.push("All layers read the caches of the model that this one drafts for.".to_owned());
+    // Every layer of Gemma 4's draft model reads a cache of the target model.
+    let is_draft = shared_layers as usize == num_layers
+        && config.root_model_type().is_some_and(|name| name.ends_with("_assistant"));
+    if is_draft {
+        layout.assumptions.push("All layers read the caches of the model that this one drafts for.".to_owned());
     }
-    if shared as usize >= num_layers && shared > 0 && !draft {
+    if shared_layers as usize >= num_layers && shared_layers > 0 && !is_draft {
         return Err(AuditError::field(
             config.path_of(name),
-            shared.to_string(),
+            shared_layers.to_string(),
             format!("fewer than {num_layers} layers"),
         ));
     }
-    for spec in &mut layout.layers[num_layers - shared as usize..] {
+    for spec in &mut layout.layers[num_layers - shared_layers as usize..] {
         spec.shares_cache = spec.kind != AttentionKind::None;
     }
     Ok(())
 }
 
-/// Mistral Large 4: the layer whose cache each layer reads; its own number where it keeps one.
-fn share_sources(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
+/// Mistral Large 4: `kv_source_layers` gives for each layer the layer whose cache it reads: its own index if it has a cache.
+fn share_source_layers(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
     let name = "kv_source_layers";
     let Some(sources) = config.numbers(name)? else { return Ok(()) };
     config.require_length(name, sources.len(), layout.layers.len())?;
     for (index, &source) in sources.iter().enumerate() {
-        let keeps = sources.get(source as usize) == Some(&source);
-        if source > index as u64 || !keeps {
+        let has_cache = sources.get(source as usize) == Some(&source);
+        if source > index as u64 || !has_cache {
             let path = config.path_of(&format!("{name}[{index}]"));
             return Err(AuditError::field(path, source.to_string(), "this layer or an earlier one that keeps a cache"));
         }
@@ -124,8 +126,8 @@ fn share_sources(config: &Config, layout: &mut Layout) -> Result<(), AuditError>
     Ok(())
 }
 
-/// Fields of `per_layer_config` that change what a layer keeps, and those that do not.
-const LAYER_SIZES: &[&str] = &[
+/// Fields of `per_layer_config` that are understood: either their effect on the cache is counted, or they have none.
+const PER_LAYER_FIELDS: &[&str] = &[
     "head_dim",
     "num_attention_heads",
     "num_key_value_heads",
@@ -155,8 +157,8 @@ const LAYER_SIZES: &[&str] = &[
     "qk_head_dim",
 ];
 
-/// transformers from 5.22 on writes what differs in single layers as `per_layer_config: {"5": {..}}`.
-fn fields_per_layer(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
+/// Reads `per_layer_config: {"5": {..}}`, in which transformers from 5.22 on writes fields that differ in single layers.
+fn override_fields(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
     let name = crate::config::PER_LAYER;
     let entries = match config.get(name) {
         None => return Ok(()),
@@ -177,8 +179,8 @@ fn fields_per_layer(config: &Config, layout: &mut Layout) -> Result<(), AuditErr
             ));
         };
         let JsonValue::Object(fields) = fields else { return Err(config.field_error(&path, fields, "an object")) };
-        match fields.iter().map(|(field, _)| field).find(|field| !LAYER_SIZES.contains(&field.as_str())) {
-            // A field that no dialect reads may change what the layer keeps.
+        match fields.iter().map(|(field, _)| field).find(|field| !PER_LAYER_FIELDS.contains(&field.as_str())) {
+            // A field that no dialect reads may change the layer's cache.
             Some(field) => layer.kind = AttentionKind::Unknown { word: format!("a layer with its own `{field}`") },
             None => layer.override_key = Some(key.clone()),
         }
@@ -186,14 +188,14 @@ fn fields_per_layer(config: &Config, layout: &mut Layout) -> Result<(), AuditErr
     Ok(())
 }
 
-/// Latent attention without rotary positions keeps no rotary key (Mistral Large 4).
+/// Latent attention without rotary positions caches no rotary key (Mistral Large 4).
 fn drop_rotary_keys(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
     if !config.has("kv_lora_rank") {
         return Ok(());
     }
-    let Some(rotary) = flag_list(config, "no_rope_layers", layout.layers.len())? else { return Ok(()) };
-    for (spec, rotary) in layout.layers.iter_mut().zip(rotary) {
-        spec.overrides.no_rope = !rotary;
+    let Some(has_rope) = flag_list(config, "no_rope_layers", layout.layers.len())? else { return Ok(()) };
+    for (spec, has_rope) in layout.layers.iter_mut().zip(has_rope) {
+        spec.overrides.no_rope = !has_rope;
     }
     Ok(())
 }
@@ -203,23 +205,24 @@ fn add_index_keys(config: &Config, layout: &mut Layout) -> Result<(), AuditError
     if config.size("indexer_head_dim")?.is_none() {
         return Ok(());
     }
-    let latent = config.has("kv_lora_rank");
-    let keeps_all = |kind: &AttentionKind| {
-        matches!(kind, AttentionKind::Full) || (matches!(kind, AttentionKind::TokenSparse { .. }) && !latent)
+    let is_latent = config.has("kv_lora_rank");
+    // Where latents are cached, a token-sparse layer is DeepSeek's, with an indexer of another form.
+    let may_have_indexer = |kind: &AttentionKind| {
+        matches!(kind, AttentionKind::Full) || (matches!(kind, AttentionKind::TokenSparse { .. }) && !is_latent)
     };
-    for spec in layout.layers.iter_mut().filter(|spec| keeps_all(&spec.kind)) {
+    for spec in layout.layers.iter_mut().filter(|spec| may_have_indexer(&spec.kind)) {
         spec.kind = AttentionKind::QuerySparse;
     }
     Ok(())
 }
 
-/// Models whose layers differ in heads give a list where others give a number (Laguna and others).
-fn heads_per_layer(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
-    let queries = ["num_attention_heads_per_layer", "num_attention_heads", "num_query_heads"];
-    let keys = ["num_key_value_heads_per_layer", "num_key_value_heads", "num_kv_heads"];
-    for (names, is_key) in [(queries, false), (keys, true)] {
-        let listed = |name: &&str| matches!(config.get(name), Some(JsonValue::List(_)));
-        let Some(name) = names.into_iter().find(listed).filter(|_| !config.gguf) else { continue };
+/// Reads lists of head counts: models whose layers differ in heads give a list where others give a number (Laguna and others).
+fn override_heads(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
+    let query_names = ["num_attention_heads_per_layer", "num_attention_heads", "num_query_heads"];
+    let kv_names = ["num_key_value_heads_per_layer", "num_key_value_heads", "num_kv_heads"];
+    for (names, is_kv) in [(query_names, false), (kv_names, true)] {
+        let is_list = |name: &&str| matches!(config.get(name), Some(JsonValue::List(_)));
+        let Some(name) = names.into_iter().find(is_list).filter(|_| !config.gguf) else { continue };
         let heads = config.numbers(name)?.unwrap_or_default();
         config.require_length(name, heads.len(), layout.layers.len())?;
         for (index, (spec, &count)) in layout.layers.iter_mut().zip(&heads).enumerate() {
@@ -227,14 +230,14 @@ fn heads_per_layer(config: &Config, layout: &mut Layout) -> Result<(), AuditErro
                 let path = config.path_of(&format!("{name}[{index}]"));
                 return Err(AuditError::field(path, "0", "at least one head in a layer that attends"));
             }
-            let overridden = if is_key { &mut spec.overrides.kv } else { &mut spec.overrides.heads };
+            let overridden = if is_kv { &mut spec.overrides.kv_heads } else { &mut spec.overrides.heads };
             *overridden = overridden.or(Some(count).filter(|&count| count > 0));
         }
     }
     Ok(())
 }
 
-/// A linear recurrence of whichever family the sizes belong to.
+/// A layer of linear recurrence; the size fields tell which one.
 fn linear_layer() -> LayerSpec {
     LayerSpec::recurrent(Recurrent::BySizes)
 }
@@ -253,13 +256,13 @@ fn flag_list(config: &Config, name: &str, num_layers: usize) -> Result<Option<Ve
     Ok(Some(numbers.into_iter().map(|number| number == 1).collect()))
 }
 
-/// A list of layer numbers counted from `base`, as a flag per layer.
+/// A list of layer numbers counted from `base`, converted to one flag per layer.
 fn layer_mask(config: &Config, name: &str, num_layers: usize, base: u64) -> Result<Option<Vec<bool>>, AuditError> {
     let Some(numbers) = config.numbers(name)? else { return Ok(None) };
-    let mut listed = vec![false; num_layers];
+    let mut mask = vec![false; num_layers];
     for (position, &number) in numbers.iter().enumerate() {
         let path = || config.path_of(&format!("{name}[{position}]"));
-        let flag = number.checked_sub(base).and_then(|index| listed.get_mut(index as usize));
+        let flag = number.checked_sub(base).and_then(|index| mask.get_mut(index as usize));
         let Some(flag) = flag else {
             let range = format!("a layer from {base} to {}", num_layers as u64 - 1 + base);
             return Err(AuditError::field(path(), number.to_string(), range));
@@ -268,7 +271,7 @@ fn layer_mask(config: &Config, name: &str, num_layers: usize, base: u64) -> Resu
             return Err(AuditError::field(path(), format!("{number} a second time"), "each layer once"));
         }
     }
-    Ok(Some(listed))
+    Ok(Some(mask))
 }
 
 /// A period such as "every 4th": at least 1.
@@ -278,7 +281,6 @@ fn period(config: &Config, name: &str) -> Result<Option<usize>, AuditError> {
 
 /// The layer that a word of a list names, or an unknown one.
 fn layer_from_word(word: &str) -> LayerSpec {
-    // Linear words first: "linear_attention" contains the word attention.
     match word {
         "linear_attention"
         | "linear"
@@ -287,10 +289,10 @@ fn layer_from_word(word: &str) -> LayerSpec {
         | "gated_deltanet"
         | "kda"
         | "gdn" => linear_layer(),
-        "conv" | "short_conv" => LayerSpec::recurrent(Recurrent::OneOf(&["conv"])),
-        "mamba" | "mamba2" | "ssm" => LayerSpec::recurrent(Recurrent::OneOf(&["mamba1", "mamba2"])),
-        "recurrent" => LayerSpec::recurrent(Recurrent::OneOf(&["rglru"])),
-        // The last keeps the prompt whole and a window of what is generated: counted as if all were prompt.
+        "conv" | "short_conv" => LayerSpec::recurrent(Recurrent::Candidates(&["conv"])),
+        "mamba" | "mamba2" | "ssm" => LayerSpec::recurrent(Recurrent::Candidates(&["mamba1", "mamba2"])),
+        "recurrent" => LayerSpec::recurrent(Recurrent::Candidates(&["rglru"])),
+        // `reference_sliding_attention` caches the full prompt and a window of the generated tokens: counted as full attention.
         "full_attention"
         | "attention"
         | "global_attention"
@@ -300,9 +302,10 @@ fn layer_from_word(word: &str) -> LayerSpec {
         | "reference_sliding_attention" => LayerSpec::full(),
         "sliding_attention" | "sliding" | "local_attention" | "local" | "swa" | "sliding_window" => LayerSpec::window(),
         "chunked_attention" => LayerSpec::new(AttentionKind::Chunked),
-        // transformers writes one word for both kinds of index: the size fields say which.
+        // transformers writes the same word for an indexer that selects tokens (DeepSeek) and one that selects blocks of tokens (Qwen): the size
+        // fields say which it is.
         "deepseek_sparse_attention" | "indexed_attention" => {
-            LayerSpec::new(AttentionKind::TokenSparse { own_index: true })
+            LayerSpec::new(AttentionKind::TokenSparse { has_own_indexer: true })
         }
         "qwen_sparse_attention" => LayerSpec::new(AttentionKind::QuerySparse),
         "minimax_m3_sparse" => LayerSpec::new(AttentionKind::BlockSparse),

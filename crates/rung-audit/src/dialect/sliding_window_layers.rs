@@ -1,10 +1,10 @@
-//! `sliding_window_layers`: the layers (from 0) that have a window.
+//! `sliding_window_layers`: the indices (from 0) of layers with a window.
 //!
 //! # Families
 //! Baichuan-M1.
 //!
 //! # Pitfalls
-//! Windows have their own head counts (`num_swa_*`) and thereby their own head width. Every layer also convolves its
+//! Window layers have their own head counts (`num_swa_*`) and so their own head width. Every layer also convolves its
 //! keys and values over `conv_window` tokens: state in parallel with attention, which adds no hop.
 
 use super::{Dialect, layer_mask};
@@ -21,12 +21,12 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
-    let Some(windows) = layer_mask(config, "sliding_window_layers", num_layers, 0)? else { return Ok(None) };
+    let Some(is_window) = layer_mask(config, "sliding_window_layers", num_layers, 0)? else { return Ok(None) };
     let conv = [convolution(config, false)?, convolution(config, true)?];
     let field = config.path_of("sliding_window_layers");
     Ok(Some(Layout::from_fn(num_layers, |index| {
-        let spec = if windows[index] { LayerSpec::window() } else { LayerSpec::full() };
-        let spec = match &conv[usize::from(windows[index])] {
+        let spec = if is_window[index] { LayerSpec::window() } else { LayerSpec::full() };
+        let spec = match &conv[usize::from(is_window[index])] {
             Some(conv) => spec.with_recurrence(conv.clone(), Join::Parallel),
             None => spec,
         };
@@ -34,15 +34,15 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     })))
 }
 
-/// The convolution over keys and values of one kind of layer.
-fn convolution(config: &Config, window: bool) -> Result<Option<Recurrent>, AuditError> {
+/// The convolution over keys and values of window layers or of full layers.
+fn convolution(config: &Config, is_window: bool) -> Result<Option<Recurrent>, AuditError> {
     let Some(kernel_size) = config.size("conv_window")?.filter(|&kernel_size| kernel_size > 1) else { return Ok(None) };
-    let size = |window_name: &str, name: &str| Ok::<_, AuditError>(if window { config.size(window_name)? } else { None }.or(config.size(name)?));
-    let (heads, kv) = (
+    let size = |window_name: &str, name: &str| Ok::<_, AuditError>(if is_window { config.size(window_name)? } else { None }.or(config.size(name)?));
+    let (heads, kv_heads) = (
         size("num_swa_attention_heads", "num_attention_heads")?,
         size("num_swa_key_value_heads", "num_key_value_heads")?,
     );
-    let (Some(heads), Some(kv), Some(width)) = (heads, kv, config.width()?) else { return Ok(None) };
-    let channels = 2 * kv * (width / heads);
+    let (Some(heads), Some(kv_heads), Some(width)) = (heads, kv_heads, config.width()?) else { return Ok(None) };
+    let channels = 2 * kv_heads * (width / heads);
     Ok(Some(Recurrent::Known("conv", vec![("taps", kernel_size), ("channels", channels.max(1)), ("gated", 1)])))
 }

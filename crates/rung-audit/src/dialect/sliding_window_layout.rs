@@ -4,7 +4,7 @@
 //! `SmallThinker`.
 //!
 //! # Pitfalls
-//! A second list, `rope_layout`, often has the same bits and means something else.
+//! A second list, `rope_layout`, often has the same values; it marks layers with rotary positions and is not read here.
 
 use super::{Dialect, flag_list};
 use crate::AuditError;
@@ -20,9 +20,9 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
-    let Some(windows) = flag_list(config, "sliding_window_layout", num_layers)? else { return Ok(None) };
+    let Some(is_window) = flag_list(config, "sliding_window_layout", num_layers)? else { return Ok(None) };
     Ok(Some(Layout::from_fn(num_layers, |index| {
-        let spec = if windows[index] { LayerSpec::window() } else { LayerSpec::full() };
+        let spec = if is_window[index] { LayerSpec::window() } else { LayerSpec::full() };
         spec.decided_by(config.path_of(&format!("sliding_window_layout[{index}]")))
     })))
 }

@@ -4,10 +4,10 @@
 //! Gemma 3, Cohere 2, EXAONE 4.
 //!
 //! # Pitfalls
-//! The full layer is the last of each group, and what is left over at the end is all windows. EXAONE writes the pattern
+//! The full layer is the last of each group; layers past the last whole group have windows. EXAONE writes the pattern
 //! as letters (`LLLG`) and makes the very last layer full whatever the pattern says. transformers saves the field of Gemma 3 with a
-//! leading underscore and does not look at it where there are `layer_types`, which may say something else. Without a window the field means
-//! nothing.
+//! leading underscore and ignores it where there are `layer_types`, which may differ. Without a window size the field is
+//! ignored.
 
 use super::{Dialect, period};
 use crate::AuditError;
@@ -31,14 +31,14 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     }
     let field = config.path_of(name);
     if let Some(JsonValue::Text(letters)) = config.get(name) {
-        return by_letters(config, name, letters, num_layers).map(Some);
+        return layout_from_letters(config, name, letters, num_layers).map(Some);
     }
     let Some(period) = period(config, name)? else { return Ok(None) };
     let layer = |index: usize| if (index + 1).is_multiple_of(period) { LayerSpec::full() } else { LayerSpec::window() };
     Ok(Some(Layout::from_fn(num_layers, |index| layer(index).decided_by(&*field))))
 }
 
-fn by_letters(config: &Config, name: &str, letters: &str, num_layers: usize) -> Result<Layout, AuditError> {
+fn layout_from_letters(config: &Config, name: &str, letters: &str, num_layers: usize) -> Result<Layout, AuditError> {
     let letters: Vec<char> = letters.chars().collect();
     if letters.is_empty() || letters.len() > num_layers {
         let found = format!("{} letters", letters.len());

@@ -5,7 +5,7 @@
 //!
 //! # Pitfalls
 //! `ssm_cfg` may be empty (then it is Mamba-1), and sizes that are not given are the package's defaults: 16 or 128 state
-//! indices, convolutions of width 4, expansion 2, heads of 64. `attn_layer_idx` counts from 0.
+//! elements per channel, convolution kernels of 4, expansion 2, heads of width 64. `attn_layer_idx` counts from 0.
 
 use super::{Dialect, layer_mask};
 use crate::AuditError;
@@ -24,10 +24,10 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     if !config.has_key("ssm_cfg") && !config.has_key("attn_layer_idx") {
         return Ok(None);
     }
-    let attention = layer_mask(config, "attn_layer_idx", num_layers, 0)?.unwrap_or_else(|| vec![false; num_layers]);
-    let recurrent = sizes(config)?;
+    let is_attention = layer_mask(config, "attn_layer_idx", num_layers, 0)?.unwrap_or_else(|| vec![false; num_layers]);
+    let recurrent = recurrence(config)?;
     Ok(Some(Layout::from_fn(num_layers, |index| {
-        if attention[index] {
+        if is_attention[index] {
             LayerSpec::full().decided_by(config.path_of("attn_layer_idx"))
         } else {
             LayerSpec::recurrent(recurrent.clone()).decided_by(config.path_of("ssm_cfg"))
@@ -35,7 +35,8 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     })))
 }
 
-fn sizes(config: &Config) -> Result<Recurrent, AuditError> {
+/// The recurrence of all layers without attention, with the package's defaults.
+fn recurrence(config: &Config) -> Result<Recurrent, AuditError> {
     let get = |name: &str| Ok::<_, AuditError>(config.size(&format!("ssm_cfg.{name}"))?.or(config.size(name)?));
     let is_mamba2 = match config.text("ssm_cfg.layer")? {
         None | Some("Mamba1") => false,
@@ -45,20 +46,20 @@ fn sizes(config: &Config) -> Result<Recurrent, AuditError> {
             return Err(AuditError::field(config.path_of("ssm_cfg.layer"), found, "Mamba1 or Mamba2"));
         }
     };
-    let Some(width) = config.width()? else { return Ok(Recurrent::OneOf(if is_mamba2 { &["mamba2"] } else { &["mamba1"] })) };
-    let inner = match get("expand")? {
+    let Some(width) = config.width()? else { return Ok(Recurrent::Candidates(if is_mamba2 { &["mamba2"] } else { &["mamba1"] })) };
+    let inner_dim = match get("expand")? {
         Some(expand) => expand.saturating_mul(width),
         None => 2 * width,
     };
-    let conv = get("d_conv")?.unwrap_or(4);
+    let conv_kernel = get("d_conv")?.unwrap_or(4);
     if !is_mamba2 {
-        let rank = get("dt_rank")?.unwrap_or(width.div_ceil(16));
-        let state = get("d_state")?.unwrap_or(16);
-        return Ok(Recurrent::Known("mamba1", vec![("inner", inner), ("state", state), ("conv", conv), ("rank", rank)]));
+        let dt_rank = get("dt_rank")?.unwrap_or(width.div_ceil(16));
+        let state_size = get("d_state")?.unwrap_or(16);
+        return Ok(Recurrent::Known("mamba1", vec![("inner", inner_dim), ("state", state_size), ("conv", conv_kernel), ("rank", dt_rank)]));
     }
-    let head = get("headdim")?.unwrap_or(64);
-    let heads = get("nheads")?.unwrap_or((inner / head).max(1));
-    let (state, groups) = (get("d_state")?.unwrap_or(128), get("ngroups")?.unwrap_or(1));
-    let numbers = vec![("heads", heads), ("head", head), ("state", state), ("groups", groups), ("conv", conv)];
+    let head_dim = get("headdim")?.unwrap_or(64);
+    let heads = get("nheads")?.unwrap_or((inner_dim / head_dim).max(1));
+    let (state_size, groups) = (get("d_state")?.unwrap_or(128), get("ngroups")?.unwrap_or(1));
+    let numbers = vec![("heads", heads), ("head", head_dim), ("state", state_size), ("groups", groups), ("conv", conv_kernel)];
     Ok(Recurrent::Known("mamba2", numbers))
 }

@@ -1,10 +1,10 @@
-//! No field at all: architectures in which every layer is two mixers.
+//! No layout field: architectures in which every layer has two mixers.
 //!
 //! # Families
-//! Falcon-H1 (attention and Mamba-2 in parallel), Zaya (attention behind a convolution).
+//! Falcon-H1 (attention and Mamba-2 in parallel), Zaya (attention after a convolution).
 //!
 //! # Pitfalls
-//! Falcon-H1 even carries `attn_layer_indices: null`. There is no other field, so the architecture's name decides.
+//! Falcon-H1's only layout field is `attn_layer_indices: null`, so the architecture's name decides.
 //! Zaya has no recurrence: its "hybrid" layers run a short convolution over queries and keys before they attend.
 
 use super::{Dialect, layer_types};
@@ -23,7 +23,7 @@ pub(super) static DIALECT: Dialect = Dialect {
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let spec = match config.model_type()? {
         Some("falcon_h1" | "falcon-h1") if config.gguf => return Ok(None),
-        Some("falcon_h1") => LayerSpec::full().with_recurrence(Recurrent::OneOf(&["mamba2"]), Join::Parallel),
+        Some("falcon_h1") => LayerSpec::full().with_recurrence(Recurrent::Candidates(&["mamba2"]), Join::Parallel),
         Some("zaya") => layer_types::hybrid(config, AttentionKind::Full)?,
         _ => return Ok(None),
     };

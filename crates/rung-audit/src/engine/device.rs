@@ -35,23 +35,23 @@ pub static DEVICES: &[(&str, u64)] = &[
     ("mi355x", 288),
 ];
 
-/// Reads `h100` or `h100x2`: bytes of one device, and how many there are.
+/// Parses `h100` or `h100x2` into bytes of one device and the number of devices.
 ///
 /// # Errors
 /// No such device, or a count that is not 1 to 1024.
 pub fn parse_devices(text: &str) -> Result<(u64, u64), AuditError> {
-    let refuse = |why: String| AuditError::Request { text: text.chars().take(40).collect(), why };
-    let plain = |name: &str| name.to_lowercase().replace([' ', '_'], "");
-    let lookup = |name: &str| DEVICES.iter().find(|(known, _)| *known == plain(name)).map(|(_, size)| size * GIB);
+    let normalize = |name: &str| name.to_lowercase().replace([' ', '_'], "");
+    let lookup = |name: &str| DEVICES.iter().find(|(known, _)| *known == normalize(name)).map(|(_, size)| size * GIB);
     if let Some(bytes) = lookup(text) {
         return Ok((bytes, 1));
     }
     let names: Vec<&str> = DEVICES.iter().map(|(name, _)| *name).collect();
-    let unknown = || refuse(format!("no such GPU; known are {}; or give --memory", names.join(", ")));
+    let unknown =
+        || AuditError::request(text, format!("no such GPU; known are {}; or give --memory", names.join(", ")));
     let (name, count) = text.rsplit_once(['x', 'X', '*']).ok_or_else(unknown)?;
     let bytes = lookup(name).ok_or_else(unknown)?;
     let count = count.trim().parse().ok().filter(|count| (1..=1024).contains(count));
-    let count = count.ok_or_else(|| refuse("expected 1 to 1024 devices after `x`".to_owned()))?;
+    let count = count.ok_or_else(|| AuditError::request(text, "expected 1 to 1024 devices after `x`"))?;
     Ok((bytes, count))
 }
 
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_counts_are_read() {
+    fn parse_devices_reads_names_and_counts() {
         assert_eq!(parse_devices("h100").unwrap(), (80 * GIB, 1));
         assert_eq!(parse_devices("H100x2").unwrap(), (80 * GIB, 2));
         assert_eq!(parse_devices("rtx4090").unwrap(), (24 * GIB, 1));

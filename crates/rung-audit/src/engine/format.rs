@@ -1,4 +1,4 @@
-//! How keys and values are stored in a cache: plain numbers, blocks with a scale, or vectors with a scale of their own.
+//! Number formats of a KV cache: single numbers, blocks with one scale, or vectors with one scale.
 
 use crate::AuditError;
 
@@ -7,16 +7,16 @@ use crate::AuditError;
 pub struct CacheFormat {
     /// The name users type.
     pub name: &'static str,
-    /// Numbers that are stored together.
-    elements: u64,
-    /// Bytes of so many numbers, their common scale included.
-    bytes: u64,
-    /// CacheParts stored beside each key and each value vector of a head.
-    scale: u64,
+    /// Numbers in one block.
+    block_elements: u64,
+    /// Bytes of one block, including its scale.
+    block_bytes: u64,
+    /// Bytes of the scale stored beside each key and each value vector of a head.
+    scale_bytes: u64,
 }
 
-const fn format(name: &'static str, elements: u64, bytes: u64, scale: u64) -> CacheFormat {
-    CacheFormat { name, elements, bytes, scale }
+const fn format(name: &'static str, block_elements: u64, block_bytes: u64, scale_bytes: u64) -> CacheFormat {
+    CacheFormat { name, block_elements, block_bytes, scale_bytes }
 }
 
 /// bfloat16.
@@ -42,14 +42,18 @@ static FORMATS: &[(CacheFormat, &[&str])] = &[
 ];
 
 impl CacheFormat {
-    /// Bytes of one vector of so many numbers.
-    pub fn vector(self, width: u64) -> u64 {
-        if width == 0 { 0 } else { width.div_ceil(self.elements).saturating_mul(self.bytes).saturating_add(self.scale) }
+    /// Bytes of one key or value vector with `width` numbers.
+    pub fn vector_bytes(self, width: u64) -> u64 {
+        if width == 0 {
+            0
+        } else {
+            width.div_ceil(self.block_elements).saturating_mul(self.block_bytes).saturating_add(self.scale_bytes)
+        }
     }
 
-    /// Bytes of so many numbers without scales of vectors: what a row over several heads takes.
-    pub fn row(self, width: u64) -> u64 {
-        width.div_ceil(self.elements).saturating_mul(self.bytes)
+    /// Bytes of `width` numbers that may span several heads, without the scales of vectors.
+    pub fn bytes_without_scales(self, width: u64) -> u64 {
+        width.div_ceil(self.block_elements).saturating_mul(self.block_bytes)
     }
 }
 
@@ -62,7 +66,7 @@ impl std::str::FromStr for CacheFormat {
         known.map(|(format, _)| *format).ok_or_else(|| {
             let names: Vec<&str> = FORMATS.iter().map(|(format, _)| format.name).collect();
             let why = format!("no such number format; expected one of {}", names.join(", "));
-            AuditError::Request { text: text.chars().take(40).collect(), why }
+            AuditError::request(text, why)
         })
     }
 }
@@ -72,8 +76,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scales_are_counted() {
-        let bytes = |name: &str, width| name.parse::<CacheFormat>().unwrap().vector(width);
+    fn vector_bytes_include_scales() {
+        let bytes = |name: &str, width| name.parse::<CacheFormat>().unwrap().vector_bytes(width);
         assert_eq!(bytes("bf16", 256), 512);
         assert_eq!(bytes("q8_0", 256), 272);
         assert_eq!(bytes("nvfp4", 128), 72);

@@ -1,18 +1,18 @@
 //! Engines: how serving software allocates KV cache and recurrent state for a model.
 //!
-//! One engine per file, like dialects. Each turns the layers' demands and the user's settings into a [`MemoryPlan`]: block and
-//! page sizes, bytes at a context, what fits into a memory size, and which flags to set. The rule behind a figure is
-//! stored beside it. Adding one: write the file, add its name to [`ENGINES`].
+//! One engine per file, like dialects. Each turns the layers' caches and the user's settings into a [`MemoryPlan`]: block and
+//! page sizes, bytes at a context, the context and requests that fit into a memory size, and the flags to set. The rule behind
+//! a figure is stored beside it. Adding one: write the file, add its name to [`ENGINES`].
 //!
 //! ```text
-//! Audit --> demands (elements per layer) --> engine's rule + settings --> MemoryPlan --> report
+//! Audit --> ModelCaches (elements per layer) --> engine's rules + settings --> MemoryPlan --> report
 //! ```
 //!
-//! All bytes are those of one device: with tensor parallelism every device holds its part.
+//! All bytes are those of one device: with tensor parallelism every device holds its shard.
 
-mod demand;
 pub mod device;
 mod format;
+mod layer_cache;
 mod llama_cpp;
 mod sglang;
 mod tensorrt_llm;
@@ -22,7 +22,7 @@ mod vllm;
 pub use format::{BF16_CACHE, CacheFormat, F16_CACHE};
 
 use crate::{Audit, AuditError, Dtype};
-use demand::{CacheLayers, demands};
+use layer_cache::{ModelCaches, model_caches};
 
 /// The most devices, requests or draft tokens that a plan takes.
 const MAX_COUNT: u64 = 1 << 20;
@@ -36,7 +36,7 @@ pub struct Engine {
     pub aliases: &'static [&'static str],
     /// The release whose rules these are.
     pub version: &'static str,
-    /// Options that `--set` takes, and what they mean.
+    /// Options that `--set` takes, with their descriptions.
     pub options: &'static [(&'static str, &'static str)],
     plan: fn(&PlanInput, &mut MemoryPlan) -> Result<(), AuditError>,
 }
@@ -54,7 +54,7 @@ pub fn engine(name: &str) -> Result<&'static Engine, AuditError> {
     let known = ENGINES.iter().find(|engine| engine.name == lower || engine.aliases.contains(&lower.as_str()));
     known.copied().ok_or_else(|| {
         let names: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
-        request(name, format!("no such engine; expected one of {}", names.join(", ")))
+        AuditError::request(name, format!("no such engine; expected one of {}", names.join(", ")))
     })
 }
 
@@ -71,13 +71,13 @@ pub struct EngineSettings {
     pub memory: Option<u64>,
     /// Bytes of all weights together.
     pub weights: Option<u64>,
-    /// Tokens, as the engine's own flag means them; by default the longest context of the model.
+    /// Context in tokens, with the meaning of the engine's own flag; by default the longest context of the model.
     pub context: Option<u64>,
-    /// Requests at once; 0 counts as 1.
+    /// Concurrent requests; 0 counts as 1.
     pub requests: u64,
     /// Tokens drafted by speculative decoding.
     pub speculative: u64,
-    /// The engine's release, where an older one is wanted.
+    /// The engine's release, if older than the one whose rules are the default.
     pub version: Option<String>,
     /// Plan the layers that the engine supports and leave out the others.
     pub partial: bool,
@@ -88,7 +88,7 @@ pub struct EngineSettings {
 /// A figure that the engine prints or that follows from its rules.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineFigure {
-    /// Its name, as near to the engine's log line as possible.
+    /// Its name, as close to the engine's log line as possible.
     pub name: &'static str,
     /// Its value.
     pub value: f64,
@@ -98,18 +98,18 @@ pub struct EngineFigure {
     pub rule: &'static str,
 }
 
-/// What an engine allocates for a model, and what fits.
+/// The memory that an engine allocates for a model, and the context and requests that fit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryPlan {
-    /// The model.
+    /// The model's name.
     pub model: String,
-    /// The engine.
+    /// The engine's name.
     pub engine: &'static str,
     /// The release whose rules were used.
     pub version: String,
-    /// Tokens, as the engine's own flag means them.
+    /// Context in tokens, with the meaning of the engine's own flag.
     pub context: u64,
-    /// Requests at once.
+    /// Concurrent requests.
     pub requests: u64,
     /// Devices that share each layer.
     pub tp: u64,
@@ -119,13 +119,13 @@ pub struct MemoryPlan {
     pub state_dtype: &'static str,
     /// Tokens in a block of the KV cache; nothing where there are no blocks.
     pub block_tokens: Option<u64>,
-    /// Bytes of one layer's page.
+    /// Bytes of a page or block: of one layer in vLLM, of all layers where the engine allocates them together (SGLang, TensorRT-LLM).
     pub page_bytes: Option<u64>,
-    /// Bytes that one more token takes, once windows are full.
+    /// Bytes that each further token takes once the windows are full.
     pub bytes_per_token: Option<u64>,
     /// Bytes that one request of `context` tokens takes.
     pub bytes_per_request: Option<u64>,
-    /// Bytes of keys and values that grow, at the context, for all requests.
+    /// Bytes of keys and values outside windows at the context, for all requests.
     pub kv_bytes: Option<u64>,
     /// Bytes of windows and chunks.
     pub window_bytes: Option<u64>,
@@ -139,7 +139,7 @@ pub struct MemoryPlan {
     pub weight_bytes: Option<u64>,
     /// Bytes left for the cache on one device.
     pub available_bytes: Option<u64>,
-    /// Tokens that fit into it, as the engine counts them.
+    /// Tokens that fit into `available_bytes`, as the engine counts them.
     pub tokens_fit: Option<u64>,
     /// Requests of `context` tokens that fit.
     pub requests_fit: Option<u64>,
@@ -149,9 +149,9 @@ pub struct MemoryPlan {
     pub figures: Vec<EngineFigure>,
     /// Flags to start the engine with.
     pub flags: Vec<String>,
-    /// What the figures rest on.
-    pub assumed: Vec<String>,
-    /// Why something is not answered.
+    /// Assumptions that the figures rest on.
+    pub assumptions: Vec<String>,
+    /// Why figures are missing; empty when all are known.
     pub unknown: Vec<String>,
 }
 
@@ -161,14 +161,14 @@ impl MemoryPlan {
         self.figures.iter().find(|figure| figure.name == name).map(|figure| figure.value)
     }
 
-    fn add(&mut self, name: &'static str, value: f64, unit: &'static str, rule: &'static str) {
+    fn add_figure(&mut self, name: &'static str, value: f64, unit: &'static str, rule: &'static str) {
         self.figures.push(EngineFigure { name, value, unit, rule });
     }
 
-    fn assume(&mut self, what: impl Into<String>) {
-        let what = what.into();
-        if !self.assumed.contains(&what) {
-            self.assumed.push(what);
+    fn add_assumption(&mut self, assumption: impl Into<String>) {
+        let assumption = assumption.into();
+        if !self.assumptions.contains(&assumption) {
+            self.assumptions.push(assumption);
         }
     }
 
@@ -192,10 +192,10 @@ impl CacheParts {
     }
 }
 
-/// Everything that an engine's rule reads: the model, the settings and their defaults.
+/// The input of an engine's rules: the model, the settings and their defaults.
 struct PlanInput<'a> {
     audit: &'a Audit,
-    demands: CacheLayers,
+    caches: ModelCaches,
     settings: &'a EngineSettings,
     engine: &'static Engine,
     tp: u64,
@@ -204,8 +204,9 @@ struct PlanInput<'a> {
 }
 
 impl PlanInput<'_> {
-    /// Requests to limit the engine to; none where the memory is given and no more than one was asked for: then what fits decides.
-    fn limited_requests(&self) -> Option<u64> {
+    /// The limit of requests to pass to the engine; none where the memory is given and no number of requests, because then
+    /// as many run as fit.
+    fn request_limit(&self) -> Option<u64> {
         (self.requests > 1 || self.settings.memory.is_none()).then_some(self.requests)
     }
 
@@ -223,7 +224,7 @@ impl PlanInput<'_> {
         let parse = |text: &str| {
             let fraction =
                 text.parse::<f64>().ok().filter(|fraction| (0.0..=1.0).contains(fraction) && *fraction > 0.0);
-            fraction.ok_or_else(|| request(text, format!("`{name}` is a fraction above 0 and at most 1")))
+            fraction.ok_or_else(|| AuditError::request(text, format!("`{name}` is a fraction above 0 and at most 1")))
         };
         self.option(name).map(parse).transpose()
     }
@@ -233,40 +234,36 @@ impl PlanInput<'_> {
             None => Ok(default),
             Some("true" | "1" | "on" | "yes") => Ok(true),
             Some("false" | "0" | "off" | "no") => Ok(false),
-            Some(text) => Err(request(text, format!("`{name}` is true or false"))),
+            Some(text) => Err(AuditError::request(text, format!("`{name}` is true or false"))),
         }
     }
 
-    /// Weights on one device.
-    fn weights(&self) -> Option<u64> {
-        let all = self.settings.weights.or(self.audit.parameters.map(|found| found.total.saturating_mul(2)))?;
-        Some(all.div_ceil(self.tp))
+    /// Bytes of weights on one device.
+    fn weight_bytes(&self) -> Option<u64> {
+        let total = self.settings.weights.or(self.audit.parameters.map(|count| count.total.saturating_mul(2)))?;
+        Some(total.div_ceil(self.tp))
     }
 
     /// Whether the engine's release is older than `major.minor.patch`; a release candidate is older than its release.
-    fn older_than(&self, wanted: [u64; 3]) -> Result<bool, AuditError> {
+    fn older_than(&self, release: [u64; 3]) -> Result<bool, AuditError> {
         let Some(text) = &self.settings.version else { return Ok(false) };
         let version = parse_version(text)?;
-        Ok(version < (wanted, u64::MAX))
+        Ok(version < (release, u64::MAX))
     }
 }
 
-/// A release: numbers, and the candidate's number (the largest for the release itself).
+/// The three numbers of a release, and the number of its release candidate (`u64::MAX` for the release itself).
 fn parse_version(text: &str) -> Result<([u64; 3], u64), AuditError> {
-    let refuse = || request(text, "a release such as 0.19.1 or 0.20.1rc1".to_owned());
+    let version_error = || AuditError::request(text, "a release such as 0.19.1 or 0.20.1rc1".to_owned());
     let (numbers, candidate) = match text.split_once("rc") {
-        Some((numbers, candidate)) => (numbers, candidate.parse().map_err(|_| refuse())?),
+        Some((numbers, candidate)) => (numbers, candidate.parse().map_err(|_| version_error())?),
         None => (text, u64::MAX),
     };
-    let mut found = [0; 3];
-    for (index, part) in numbers.trim_start_matches('v').split('.').enumerate() {
-        *found.get_mut(index).ok_or_else(refuse)? = part.parse().map_err(|_| refuse())?;
+    let mut release = [0; 3];
+    for (index, number) in numbers.trim_start_matches('v').split('.').enumerate() {
+        *release.get_mut(index).ok_or_else(version_error)? = number.parse().map_err(|_| version_error())?;
     }
-    Ok((found, candidate))
-}
-
-fn request(text: &str, why: impl Into<String>) -> AuditError {
-    AuditError::Request { text: text.chars().take(80).collect(), why: why.into() }
+    Ok((release, candidate))
 }
 
 /// Plans the memory of a model under an engine.
@@ -275,46 +272,56 @@ fn request(text: &str, why: impl Into<String>) -> AuditError {
 /// A setting is out of range or not one of the engine's, or heads cannot be divided over the devices. A model whose
 /// layers are not all known is no error: see [`MemoryPlan::unknown`].
 pub fn plan(audit: &Audit, engine: &'static Engine, settings: &EngineSettings) -> Result<MemoryPlan, AuditError> {
-    check(engine, settings)?;
+    check_settings(engine, settings)?;
     let context = settings.context.or(audit.trained_context).unwrap_or(crate::DEFAULT_CONTEXT);
     let tp = settings.tp.max(1);
-    let input =
-        PlanInput { audit, demands: demands(audit), settings, engine, tp, context, requests: settings.requests.max(1) };
-    let mut plan = empty(&input);
+    let input = PlanInput {
+        audit,
+        caches: model_caches(audit),
+        settings,
+        engine,
+        tp,
+        context,
+        requests: settings.requests.max(1),
+    };
+    let mut plan = empty_plan(&input);
     if settings.context.is_none() {
-        plan.assume(match audit.trained_context {
+        plan.add_assumption(match audit.trained_context {
             Some(_) => "The context is the longest the config names.".to_owned(),
             None => format!("The config names no longest context: {} tokens.", crate::DEFAULT_CONTEXT),
         });
     }
-    if let (None, Some(found)) = (settings.weights, audit.parameters) {
-        let left_out = if found.exact { "" } else { "; biases, norms and gates of this class are left out" };
-        plan.assume(format!("{} weights of two bytes, counted from the config{left_out}.", found.total));
+    if let (None, Some(count)) = (settings.weights, audit.parameters) {
+        let left_out = if count.exact { "" } else { "; biases, norms and gates of this class are left out" };
+        plan.add_assumption(format!("{} weights of two bytes, counted from the config{left_out}.", count.total));
     }
     plan.unknown.extend(audit.unknown.iter().cloned());
-    let known = audit.capacity.is_some() && plan.unknown.is_empty();
-    plan.unknown.extend(input.demands.unsupported.iter().cloned());
-    input.demands.check_parallel(tp)?;
-    if known && (plan.unknown.is_empty() || settings.partial) {
+    let all_layers_known = audit.capacity.is_some() && plan.unknown.is_empty();
+    plan.unknown.extend(input.caches.unsupported.iter().cloned());
+    input.caches.check_parallel(tp)?;
+    if all_layers_known && (plan.unknown.is_empty() || settings.partial) {
         (engine.plan)(&input, &mut plan)?;
     }
-    if settings.partial && !plan.unknown.is_empty() && known {
-        plan.assume("Layers that the engine's rules do not cover are left out: every figure is too low.");
+    if settings.partial && !plan.unknown.is_empty() && all_layers_known {
+        plan.add_assumption("Layers that the engine's rules do not cover are left out: every figure is too low.");
     }
     Ok(plan)
 }
 
-fn check(engine: &Engine, settings: &EngineSettings) -> Result<(), AuditError> {
+fn check_settings(engine: &Engine, settings: &EngineSettings) -> Result<(), AuditError> {
     for (name, value) in [("tp", settings.tp), ("requests", settings.requests), ("speculative", settings.speculative)] {
         if value > MAX_COUNT {
-            return Err(request(&value.to_string(), format!("`{name}` is at most {MAX_COUNT}")));
+            return Err(AuditError::request(&value.to_string(), format!("`{name}` is at most {MAX_COUNT}")));
         }
     }
     if settings.memory == Some(0) {
-        return Err(request("0", "a device with no memory holds no cache"));
+        return Err(AuditError::request("0", "a device with no memory holds no cache"));
     }
     if let Some(context) = settings.context.filter(|context| !(1..=crate::MAX_CONTEXT).contains(context)) {
-        return Err(request(&context.to_string(), format!("a context has 1 to {} tokens", crate::MAX_CONTEXT)));
+        return Err(AuditError::request(
+            &context.to_string(),
+            format!("a context has 1 to {} tokens", crate::MAX_CONTEXT),
+        ));
     }
     if let Some(version) = &settings.version {
         parse_version(version)?;
@@ -322,13 +329,16 @@ fn check(engine: &Engine, settings: &EngineSettings) -> Result<(), AuditError> {
     for (name, _) in &settings.options {
         if !engine.options.iter().any(|(known, _)| known == name) {
             let names: Vec<&str> = engine.options.iter().map(|(known, _)| *known).collect();
-            return Err(request(name, format!("no option of {}; it has {}", engine.name, names.join(", "))));
+            return Err(AuditError::request(
+                name,
+                format!("no option of {}; it has {}", engine.name, names.join(", ")),
+            ));
         }
     }
     Ok(())
 }
 
-fn empty(input: &PlanInput) -> MemoryPlan {
+fn empty_plan(input: &PlanInput) -> MemoryPlan {
     MemoryPlan {
         model: input.audit.model.clone(),
         engine: input.engine.name,
@@ -347,14 +357,14 @@ fn empty(input: &PlanInput) -> MemoryPlan {
         state_bytes: None,
         cache_bytes: None,
         memory_bytes: input.settings.memory,
-        weight_bytes: input.weights(),
+        weight_bytes: input.weight_bytes(),
         available_bytes: None,
         tokens_fit: None,
         requests_fit: None,
         context_fit: None,
         figures: Vec::new(),
         flags: Vec::new(),
-        assumed: Vec::new(),
+        assumptions: Vec::new(),
         unknown: Vec::new(),
     }
 }
@@ -369,12 +379,12 @@ fn largest(max: u64, fits: impl Fn(u64) -> bool) -> u64 {
     low
 }
 
-/// `number` rounded up to a multiple.
-fn pad(number: u64, multiple: u64) -> u64 {
+/// `number` rounded up to a multiple of `multiple`.
+fn round_up(number: u64, multiple: u64) -> u64 {
     number.div_ceil(multiple).saturating_mul(multiple)
 }
 
-/// Bytes of a number of elements.
+/// Bytes of `elements` numbers.
 fn bytes_of(elements: u64, dtype: Dtype) -> u64 {
     u64::try_from((u128::from(elements) * u128::from(dtype.bits)).div_ceil(8)).unwrap_or(u64::MAX)
 }
@@ -384,7 +394,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_are_ordered() {
+    fn parse_version_orders_releases() {
         assert!(parse_version("0.20.1rc1").unwrap() < parse_version("0.20.1").unwrap());
         assert!(parse_version("0.9").unwrap() < parse_version("0.10.0").unwrap());
         assert!(parse_version("v1.2.3").is_ok());
@@ -393,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_that_fits_is_found() {
+    fn largest_finds_the_last_number_that_fits() {
         assert_eq!(largest(100, |n| n * n <= 50), 7);
         assert_eq!(largest(100, |_| true), 100);
         assert_eq!(largest(100, |n| n == 0), 0);

@@ -7,11 +7,11 @@
 //! # Source
 //! `_torch/pyexecutor/mamba_cache_manager.py` of NVIDIA/TensorRT-LLM at `00bce92cbb90`, and the manager's log lines.
 
-use super::{BF16_CACHE, CacheParts, Engine, MemoryPlan, PlanInput, bytes_of, pad};
+use super::{BF16_CACHE, CacheParts, Engine, MemoryPlan, PlanInput, bytes_of, round_up};
 use crate::{AuditError, BF16, FP32};
 use rung_theory::stack::mixer::{CacheReach, KeyValueLayout};
 
-/// The engine.
+/// The rules of TensorRT-LLM.
 pub(super) static ENGINE: Engine = Engine {
     name: "tensorrt-llm",
     aliases: &["tensorrt_llm", "trtllm"],
@@ -28,60 +28,74 @@ pub(super) static ENGINE: Engine = Engine {
 const GIB: f64 = 1_073_741_824.0;
 
 fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
-    let covered = |kv: &KeyValueLayout| kv.reach == CacheReach::All && kv.index == 0;
-    if !input.demands.kv().all(|kv| covered(&kv)) {
+    let is_covered = |kv: &KeyValueLayout| kv.reach == CacheReach::All && kv.index == 0;
+    if !input.caches.kv().all(|kv| is_covered(&kv)) {
         plan.unknown.push("TensorRT-LLM's windows and index caches are not covered".to_owned());
     }
     if !plan.unknown.is_empty() && !input.settings.partial {
         return Ok(());
     }
     let format = input.settings.kv_format.unwrap_or(BF16_CACHE);
-    let block = input.option_number("tokens_per_block")?.filter(|block| (1..=1 << 20).contains(block)).unwrap_or(32);
-    let one = |kv: KeyValueLayout| {
-        kv.local_heads(input.tp).saturating_mul(format.row(kv.key).saturating_add(format.row(kv.value)))
+    let block_tokens =
+        input.option_number("tokens_per_block")?.filter(|block| (1..=1 << 20).contains(block)).unwrap_or(32);
+    let layer_bytes = |kv: KeyValueLayout| {
+        kv.local_heads(input.tp)
+            .saturating_mul(format.bytes_without_scales(kv.key).saturating_add(format.bytes_without_scales(kv.value)))
     };
-    let token = input.demands.kv().filter(covered).map(one).fold(0, u64::saturating_add);
+    let token_bytes = input.caches.kv().filter(is_covered).map(layer_bytes).fold(0, u64::saturating_add);
     let tokens = match (input.option_number("max_tokens")?, input.option_number("blocks")?) {
         (Some(tokens), _) => tokens,
-        (None, Some(blocks)) => blocks.saturating_mul(block),
-        (None, None) => pad(input.context, block).saturating_mul(input.requests),
+        (None, Some(blocks)) => blocks.saturating_mul(block_tokens),
+        (None, None) => round_up(input.context, block_tokens).saturating_mul(input.requests),
     };
     let state_dtype = input.settings.state_dtype.or(input.audit.declared_state_dtype).unwrap_or(FP32);
     plan.state_dtype = state_dtype.name;
-    let state = input.demands.states().map(|state| {
-        let columns = bytes_of(state.convolution(input.tp, state.layout.kernel_size.saturating_sub(1)), BF16);
-        columns.saturating_add(bytes_of(state.recurrence(input.tp), state_dtype))
+    let layer_states = input.caches.states().map(|state| {
+        let conv_bytes = bytes_of(state.conv_elements(input.tp, state.layout.kernel_size.saturating_sub(1)), BF16);
+        conv_bytes.saturating_add(bytes_of(state.recurrent_elements(input.tp), state_dtype))
     });
-    let state = state.fold(0, u64::saturating_add);
+    let state_bytes = layer_states.fold(0, u64::saturating_add);
     let bytes = |tokens: u64, requests: u64| CacheParts {
-        kv: token.saturating_mul(tokens),
+        kv: token_bytes.saturating_mul(tokens),
         window: 0,
-        state: state.saturating_mul(requests),
+        state: state_bytes.saturating_mul(requests),
     };
-    plan.block_tokens = Some(block);
-    plan.page_bytes = Some(token.saturating_mul(block));
-    plan.bytes_per_token = Some(token);
+    plan.block_tokens = Some(block_tokens);
+    plan.page_bytes = Some(token_bytes.saturating_mul(block_tokens));
+    plan.bytes_per_token = Some(token_bytes);
     plan.set_bytes(bytes(tokens, input.requests));
-    plan.bytes_per_request = Some(bytes(pad(input.context, block), 1).total());
-    plan.add("KV pool", token.saturating_mul(tokens) as f64 / GIB, "GiB", "tokens * layers * bytes of keys and values");
-    plan.add("max tokens", tokens as f64, "tokens", "blocks * tokens per block");
-    fit(input, plan, token, state, block)?;
+    plan.bytes_per_request = Some(bytes(round_up(input.context, block_tokens), 1).total());
+    plan.add_figure(
+        "KV pool",
+        token_bytes.saturating_mul(tokens) as f64 / GIB,
+        "GiB",
+        "tokens * layers * bytes of keys and values",
+    );
+    plan.add_figure("max tokens", tokens as f64, "tokens", "blocks * tokens per block");
+    add_fit(input, plan, token_bytes, state_bytes, block_tokens)?;
     plan.flags.push(format!("--max_seq_len {}", input.context));
-    plan.flags.extend(input.limited_requests().map(|requests| format!("--max_batch_size {requests}")));
+    plan.flags.extend(input.request_limit().map(|requests| format!("--max_batch_size {requests}")));
     Ok(())
 }
 
-fn fit(input: &PlanInput, plan: &mut MemoryPlan, token: u64, state: u64, block: u64) -> Result<(), AuditError> {
-    let (Some(memory), Some(weights)) = (input.settings.memory, input.weights()) else { return Ok(()) };
+/// Adds the tokens, requests and context that fit into the memory.
+fn add_fit(
+    input: &PlanInput,
+    plan: &mut MemoryPlan,
+    token_bytes: u64,
+    state_bytes: u64,
+    block_tokens: u64,
+) -> Result<(), AuditError> {
+    let (Some(memory), Some(weights)) = (input.settings.memory, input.weight_bytes()) else { return Ok(()) };
     let share = input.option_fraction("free_gpu_memory_fraction")?.unwrap_or(0.9);
-    plan.assume(format!("The pool takes {share} of what the weights leave free; activations take nothing."));
-    let left = (memory.saturating_sub(weights) as f64 * share) as u64;
-    let for_tokens = left.saturating_sub(state.saturating_mul(input.requests));
-    plan.available_bytes = Some(left);
-    let tokens = for_tokens.checked_div(token).unwrap_or(0) / block * block;
+    plan.add_assumption(format!("The pool takes {share} of what the weights leave free; activations take nothing."));
+    let available = (memory.saturating_sub(weights) as f64 * share) as u64;
+    let kv_budget = available.saturating_sub(state_bytes.saturating_mul(input.requests));
+    plan.available_bytes = Some(available);
+    let tokens = kv_budget.checked_div(token_bytes).unwrap_or(0) / block_tokens * block_tokens;
     plan.tokens_fit = Some(tokens);
-    plan.context_fit = Some(tokens / input.requests / block * block);
-    let each = token.saturating_mul(pad(input.context, block)).saturating_add(state);
-    plan.requests_fit = Some(left.checked_div(each).unwrap_or(0));
+    plan.context_fit = Some(tokens / input.requests / block_tokens * block_tokens);
+    let request_bytes = token_bytes.saturating_mul(round_up(input.context, block_tokens)).saturating_add(state_bytes);
+    plan.requests_fit = Some(available.checked_div(request_bytes).unwrap_or(0));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Audits as one self-contained page: no script, no font, no picture from elsewhere.
+//! Audits as one self-contained HTML page: no script, font or image is loaded.
 
 use rung_figure::Evidence;
 use rung_figure::figure::palette::{Colour, INK, PAPER};
@@ -6,16 +6,16 @@ use rung_figure::report::{Chapter, Column, Figure, Prose, Report, ReportError, S
 use rung_theory::stack::Plan;
 
 use super::plot::CachePlot;
-use super::{bytes, commas, counted, ratio, si_prefix, text};
+use super::{bytes, commas, count_noun, ratio, si_prefix, text};
 use crate::{Audit, AuditLayer};
 
 /// The largest number of deciding fields that are listed.
 const MAX_FIELDS: usize = 12;
 
-/// A page for some audits; with more than three, a table and the plot come first.
+/// A page for several audits; with more than three, it starts with a table and the plot.
 ///
 /// # Errors
-/// None that an audit can cause: the page's ids and rows are made here.
+/// None that an audit can cause: ids and table rows are generated here.
 pub fn page(audits: &[Audit], title: &str) -> Result<String, ReportError> {
     let mut report = Report::new(title);
     if audits.len() > 3 {
@@ -26,7 +26,7 @@ pub fn page(audits: &[Audit], title: &str) -> Result<String, ReportError> {
         report = report.chapter(chapter);
     }
     for (number, audit) in audits.iter().enumerate() {
-        report = report.chapter(section(number, audit));
+        report = report.chapter(audit_chapter(number, audit));
     }
     report.html()
 }
@@ -36,8 +36,8 @@ fn overview(audits: &[Audit]) -> Table {
     let columns = ["layers", "full", "rungs", "bytes per token", "state", "windows", "cache"].map(Column::number);
     let mut table = Table::new("All models", [Column::text("model")].into_iter().chain(columns));
     for audit in audits {
-        let number = |found: Option<u64>| TableCell::from(found.map_or_else(|| "unknown".to_owned(), commas));
-        let size = |found: Option<u64>| TableCell::from(found.map_or_else(|| "unknown".to_owned(), bytes));
+        let number = |value: Option<u64>| TableCell::from(value.map_or_else(|| "unknown".to_owned(), commas));
+        let size = |value: Option<u64>| TableCell::from(value.map_or_else(|| "unknown".to_owned(), bytes));
         let capacity = audit.capacity.as_ref();
         table.row([
             TableCell::from(audit.model.clone()),
@@ -53,7 +53,7 @@ fn overview(audits: &[Audit]) -> Table {
     table
 }
 
-/// The colours of a layer's letter: ground and ink.
+/// The colours of a layer's letter: background and text.
 fn colours(letter: char) -> (Colour, Colour) {
     match letter {
         'F' => (Colour(0x24_56_a6), PAPER),
@@ -67,7 +67,7 @@ fn colours(letter: char) -> (Colour, Colour) {
     }
 }
 
-/// One cell per layer, with the field that decided it as its hint.
+/// One cell per layer; its tooltip names the field that decided the layer's kind.
 fn layer_cells(audit: &Audit) -> Vec<StripCell> {
     let cell = |(index, layer): (usize, &AuditLayer)| {
         let letter = layer.letter();
@@ -76,14 +76,19 @@ fn layer_cells(audit: &Audit) -> Vec<StripCell> {
             (Some(attention), None) => format!("attention: {}", attention.word()),
             (Some(attention), Some(name)) => format!("attention: {}, recurrent: {name}", attention.word()),
         };
-        let (ground, ink) = colours(letter);
-        StripCell { letter, ground, ink, hint: format!("layer {index}; {kind}; decided by {}", layer.decided_by) }
+        let (background, text) = colours(letter);
+        StripCell {
+            letter,
+            background,
+            ink: text,
+            tooltip: format!("layer {index}; {kind}; decided by {}", layer.decided_by),
+        }
     };
     audit.layers.iter().enumerate().map(cell).collect()
 }
 
 /// The chapter of one audit.
-fn section(number: usize, audit: &Audit) -> Chapter {
+fn audit_chapter(number: usize, audit: &Audit) -> Chapter {
     let mut chapter = Chapter::new(format!("model-{}", number + 1), audit.model.clone());
     chapter.paragraph(audit.source.clone());
     let letters = audit.layer_letters();
@@ -105,10 +110,10 @@ fn section(number: usize, audit: &Audit) -> Chapter {
     }
     if let Some(capacity) = &audit.capacity {
         let (depth, full, reason) = (audit.mixing_layers(), capacity.full, text::hop_reason(audit));
-        let rungs = format!("{} {}", capacity.relation(), counted(capacity.rungs, "rung"));
+        let rungs = format!("{} {}", capacity.relation(), count_noun(capacity.rungs, "rung"));
         chapter.paragraph(Prose::new().number(rungs, Evidence::Proved).text(format!(
             ": {}, {reason}. All {depth} full would have {}.",
-            counted(full, "full layer"),
+            count_noun(full, "full layer"),
             depth.saturating_sub(1)
         )));
     }
@@ -122,35 +127,40 @@ fn section(number: usize, audit: &Audit) -> Chapter {
             "Block-sparse: a summary of {block} tokens has {bits} bits; 2-Sum requires {required}."
         ));
     }
-    if let Some(table) = sizes(audit) {
+    if let Some(table) = size_table(audit) {
         chapter.table(table);
     }
-    for what in &audit.assumed {
-        chapter.note(what.clone());
+    for assumption in &audit.assumptions {
+        chapter.note(assumption.clone());
     }
     chapter
 }
 
 /// Cache and mixer cost beside those of the model with full attention in every layer.
-fn sizes(audit: &Audit) -> Option<Table> {
+fn size_table(audit: &Audit) -> Option<Table> {
     let this = audit.cache?;
     let other = audit.all_full.map(|other| other.cache);
     let caption = format!("Cache at {} tokens, and cost of the mixers", commas(audit.context));
     let columns = [Column::text(""), Column::number("this"), Column::number("all full"), Column::number("")];
     let mut table = Table::new(caption, columns);
-    let mut line = |name: &str, this: u64, other: Option<u64>, show: fn(u64) -> String| {
-        let (shown, ratio) = other.map_or_else(Default::default, |other| (show(other), ratio(this, other)));
-        table.row([TableCell::from(name), TableCell::from(show(this)), TableCell::from(shown), TableCell::from(ratio)]);
+    let mut add_row = |name: &str, this: u64, other: Option<u64>, format: fn(u64) -> String| {
+        let (other_text, ratio) = other.map_or_else(Default::default, |other| (format(other), ratio(this, other)));
+        table.row([
+            TableCell::from(name),
+            TableCell::from(format(this)),
+            TableCell::from(other_text),
+            TableCell::from(ratio),
+        ]);
     };
-    line("KV cache, bytes per token", this.per_token, other.map(|other| other.per_token), commas);
-    line("recurrent state, bytes", this.state, other.map(|other| other.state), commas);
-    line("window KV cache, bytes", this.window, other.map(|other| other.window), commas);
-    line("all caches", this.total, other.map(|other| other.total), bytes);
+    add_row("KV cache, bytes per token", this.per_token, other.map(|other| other.per_token), commas);
+    add_row("recurrent state, bytes", this.state, other.map(|other| other.state), commas);
+    add_row("window KV cache, bytes", this.window, other.map(|other| other.window), commas);
+    add_row("all caches", this.total, other.map(|other| other.total), bytes);
     if let Some(cost) = audit.mixer_cost {
         let other = audit.all_full.and_then(|other| other.mixer_cost);
-        line("mixer weights", cost.parameters, other.map(|other| other.parameters), si_prefix);
-        line("FLOPs per token, prefill", cost.prefill_flops, other.map(|other| other.prefill_flops), si_prefix);
-        line("FLOPs per token, decode", cost.decode_flops, other.map(|other| other.decode_flops), si_prefix);
+        add_row("mixer weights", cost.parameters, other.map(|other| other.parameters), si_prefix);
+        add_row("FLOPs per token, prefill", cost.prefill_flops, other.map(|other| other.prefill_flops), si_prefix);
+        add_row("FLOPs per token, decode", cost.decode_flops, other.map(|other| other.decode_flops), si_prefix);
     }
     Some(table)
 }

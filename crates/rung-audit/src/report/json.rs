@@ -7,7 +7,7 @@ use crate::lint::LintFinding;
 use crate::placement::{PlacementGroup, PlacementReport};
 use crate::{Audit, BoundSearch, CacheBytes, MixerCost};
 
-fn cache(cache: Option<CacheBytes>) -> Value {
+fn cache_json(cache: Option<CacheBytes>) -> Value {
     cache.map_or(Value::Null, |cache| {
         json!({
             "bytes_per_token": cache.per_token,
@@ -18,7 +18,7 @@ fn cache(cache: Option<CacheBytes>) -> Value {
     })
 }
 
-fn mixer_cost(cost: Option<MixerCost>) -> Value {
+fn mixer_cost_json(cost: Option<MixerCost>) -> Value {
     cost.map_or(Value::Null, |cost| {
         json!({
             "parameters": cost.parameters,
@@ -28,7 +28,7 @@ fn mixer_cost(cost: Option<MixerCost>) -> Value {
     })
 }
 
-/// One audit.
+/// One audit as a JSON object.
 pub fn audit(audit: &Audit) -> Value {
     let layer = |layer: &crate::AuditLayer| {
         json!({
@@ -49,7 +49,7 @@ pub fn audit(audit: &Audit) -> Value {
     });
     let all_full = audit.all_full.map_or(
         Value::Null,
-        |other| json!({"rungs": other.rungs, "cache": cache(Some(other.cache)), "mixers": mixer_cost(other.mixer_cost)}),
+        |other| json!({"rungs": other.rungs, "cache": cache_json(Some(other.cache)), "mixers": mixer_cost_json(other.mixer_cost)}),
     );
     let sparse = audit.block_sparse.map_or(Value::Null, |sparse| {
         json!({
@@ -62,7 +62,7 @@ pub fn audit(audit: &Audit) -> Value {
     });
     let certified = audit.next_hop_bound.map_or(
         Value::Null,
-        |bound| json!({"hops": bound.hops, "searched": bound.search != BoundSearch::Skipped, "log2_tokens": bound.log2_tokens(), "reached": bound.reached}),
+        |bound| json!({"hops": bound.hops, "searched": bound.search != BoundSearch::Skipped, "log2_tokens": bound.log2_tokens(), "reached": bound.applies}),
     );
     json!({
         "model": audit.model,
@@ -84,16 +84,16 @@ pub fn audit(audit: &Audit) -> Value {
         "context": audit.context,
         "kv_dtype": audit.kv_dtype.name,
         "state_dtype": audit.state_dtype.name,
-        "mixers": mixer_cost(audit.mixer_cost),
+        "mixers": mixer_cost_json(audit.mixer_cost),
         "all_full": all_full,
         "certified": certified,
         "block_sparse": sparse,
         "unknown": audit.unknown,
-        "assumed": audit.assumed,
+        "assumed": audit.assumptions,
     })
 }
 
-/// Several audits.
+/// Several audits as a JSON array.
 pub fn audits(audits: &[Audit]) -> Value {
     Value::Array(audits.iter().map(audit).collect())
 }
@@ -116,10 +116,13 @@ pub fn what_ifs(before: &[Audit], after: &[Audit]) -> Value {
 /// The best placements of full layers.
 pub fn placements(report: &PlacementReport) -> Value {
     let group = |group: &PlacementGroup| {
-        let examples: Vec<Value> =
-            group.examples.iter().map(|one| json!({"why": one.why, "full": one.full, "strip": one.letters})).collect();
+        let examples: Vec<Value> = group
+            .examples
+            .iter()
+            .map(|example| json!({"why": example.why, "full": example.full_layers, "strip": example.letters}))
+            .collect();
         json!({
-            "full_layers": group.full,
+            "full_layers": group.full_layers,
             "cache_bytes": group.bytes,
             "placements": group.count.and_then(|count| u64::try_from(count).ok()),
             "log10_placements": group.log10_count,
@@ -133,16 +136,16 @@ pub fn placements(report: &PlacementReport) -> Value {
         "layers": report.mixing_layers,
         "full_layer_bytes": report.full_bytes,
         "other_layer_bytes": report.other_bytes,
-        "other_layer": report.other,
-        "now": {"full_layers": report.current.full, "rungs": report.current.rungs, "cache_bytes": report.current.bytes},
+        "other_layer": report.other_mixer,
+        "now": {"full_layers": report.current.full_layers, "rungs": report.current.rungs, "cache_bytes": report.current.bytes},
         "rungs": report.rungs,
         "ties": report.groups.iter().map(group).collect::<Vec<_>>(),
-        "assumed": report.assumed,
+        "assumed": report.assumptions,
     })
 }
 
-/// What lint found, each with the file it was found in.
-pub fn findings<'a>(found: impl Iterator<Item = (&'a str, &'a LintFinding)>) -> Value {
+/// Lint findings, each with the file it is about.
+pub fn findings<'a>(findings: impl Iterator<Item = (&'a str, &'a LintFinding)>) -> Value {
     let object = |(file, finding): (&str, &LintFinding)| {
         json!({
             "file": file,
@@ -153,5 +156,5 @@ pub fn findings<'a>(found: impl Iterator<Item = (&'a str, &'a LintFinding)>) -> 
             "fix": finding.fix,
         })
     };
-    json!({"findings": found.map(object).collect::<Vec<_>>()})
+    json!({"findings": findings.map(object).collect::<Vec<_>>()})
 }

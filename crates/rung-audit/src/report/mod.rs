@@ -1,10 +1,10 @@
 //! Reports: an audit as text, JSON, HTML, one row of a table, or one point of a plot.
 //!
-//! All of them read the [`Audit`](crate::Audit) and nothing else.
+//! Their only input is the [`Audit`](crate::Audit).
 
 pub mod html;
 pub mod json;
-pub mod mix;
+pub mod layer_ratio;
 pub mod plan;
 pub mod plot;
 pub mod table;
@@ -24,9 +24,9 @@ pub fn commas(number: impl std::fmt::Display) -> String {
 }
 
 /// A count and its noun: `1 rung`, `2 rungs`.
-pub fn counted(count: usize, noun: &str) -> String {
-    let ending = if count == 1 { "" } else { "s" };
-    format!("{} {noun}{ending}", commas(count))
+pub fn count_noun(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", commas(count))
 }
 
 /// Bytes with three digits and a binary unit.
@@ -79,10 +79,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_formatted() {
+    fn numbers_are_formatted_for_reports() {
         assert_eq!(commas(51_511_296_u64), "51,511,296");
         assert_eq!(commas(0_u64), "0");
-        assert_eq!([counted(1, "rung"), counted(0, "rung")], ["1 rung", "0 rungs"]);
+        assert_eq!([count_noun(1, "rung"), count_noun(0, "rung")], ["1 rung", "0 rungs"]);
         assert_eq!(bytes(51_511_296), "49.1 MiB");
         assert_eq!(si_prefix(1_234_567), "1.23M");
         assert_eq!(ratio(1, 4), "4.0x less");

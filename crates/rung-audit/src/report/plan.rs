@@ -4,13 +4,13 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::{bytes, commas, counted};
+use super::{bytes, commas, count_noun};
 use crate::engine::{EngineFigure, MemoryPlan};
 
 /// One plan as JSON.
 pub fn json(plan: &MemoryPlan) -> Value {
     let figure = |figure: &EngineFigure| {
-        // Whole numbers are written as such: they are exact.
+        // Whole numbers are written as JSON integers, which are exact.
         let value = if figure.value.fract() == 0.0 && figure.value.abs() < 9.0e15 {
             json!(figure.value as i64)
         } else {
@@ -43,23 +43,24 @@ pub fn json(plan: &MemoryPlan) -> Value {
         "context_fit": plan.context_fit,
         "figures": plan.figures.iter().map(figure).collect::<Vec<_>>(),
         "flags": plan.flags,
-        "assumed": plan.assumed,
+        "assumed": plan.assumptions,
         "unknown": plan.unknown,
     })
 }
 
-fn line(out: &mut String, name: &str, value: Option<u64>, unit: &str, rule: &str) {
+/// Writes a figure and, below it, the rule it follows.
+fn write_figure(out: &mut String, name: &str, value: Option<u64>, unit: &str, rule: &str) {
     let Some(value) = value else { return };
-    let people = if unit == "bytes" { format!("  ({})", bytes(value)) } else { String::new() };
-    let _ = writeln!(out, "  {name:<22} {:>20} {unit}{people}", commas(value));
+    let readable = if unit == "bytes" { format!("  ({})", bytes(value)) } else { String::new() };
+    let _ = writeln!(out, "  {name:<22} {:>20} {unit}{readable}", commas(value));
     let _ = writeln!(out, "  {:<22} {rule}", "");
 }
 
-/// One plan for the terminal: each figure with the rule it rests on.
+/// One plan for the terminal: each figure with the rule it follows.
 pub fn text(plan: &MemoryPlan) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{} under {} {}", plan.model, plan.engine, plan.version);
-    let requests = counted(plan.requests as usize, "request");
+    let requests = count_noun(plan.requests as usize, "request");
     let devices = if plan.tp > 1 { format!(", on each of {} devices", plan.tp) } else { String::new() };
     let _ = writeln!(
         out,
@@ -68,31 +69,37 @@ pub fn text(plan: &MemoryPlan) -> String {
         plan.kv_dtype,
         plan.state_dtype
     );
-    line(&mut out, "block", plan.block_tokens, "tokens", "tokens that are allocated together");
-    line(&mut out, "page", plan.page_bytes, "bytes", "what one layer stores in one block");
-    line(&mut out, "KV cache per token", plan.bytes_per_token, "bytes", "layers that see the whole context");
-    line(
+    write_figure(&mut out, "block", plan.block_tokens, "tokens", "tokens that are allocated together");
+    write_figure(&mut out, "page", plan.page_bytes, "bytes", "what one layer stores in one block");
+    write_figure(&mut out, "KV cache per token", plan.bytes_per_token, "bytes", "layers that see the whole context");
+    write_figure(
         &mut out,
         "one request",
         plan.bytes_per_request,
         "bytes",
         "KV cache, windows and recurrent state at the context",
     );
-    line(&mut out, "KV cache", plan.kv_bytes, "bytes", "grows with the context, all requests");
-    line(&mut out, "window cache", plan.window_bytes, "bytes", "layers with a window or chunks, all requests");
-    line(&mut out, "recurrent state", plan.state_bytes, "bytes", "does not grow with the context, all requests");
-    line(&mut out, "all caches", plan.cache_bytes, "bytes", "the sum of the three");
-    line(&mut out, "weights", plan.weight_bytes, "bytes", "on one device");
-    line(
+    write_figure(&mut out, "KV cache", plan.kv_bytes, "bytes", "grows with the context, all requests");
+    write_figure(&mut out, "window cache", plan.window_bytes, "bytes", "layers with a window or chunks, all requests");
+    write_figure(
+        &mut out,
+        "recurrent state",
+        plan.state_bytes,
+        "bytes",
+        "does not grow with the context, all requests",
+    );
+    write_figure(&mut out, "all caches", plan.cache_bytes, "bytes", "the sum of the three");
+    write_figure(&mut out, "weights", plan.weight_bytes, "bytes", "on one device");
+    write_figure(
         &mut out,
         "left for caches",
         plan.available_bytes,
         "bytes",
         "memory that the engine may use, less the weights",
     );
-    line(&mut out, "tokens that fit", plan.tokens_fit, "tokens", "as the engine counts them");
-    line(&mut out, "requests that fit", plan.requests_fit, "requests", "at this context");
-    line(&mut out, "context that fits", plan.context_fit, "tokens", &format!("for {requests}"));
+    write_figure(&mut out, "tokens that fit", plan.tokens_fit, "tokens", "as the engine counts them");
+    write_figure(&mut out, "requests that fit", plan.requests_fit, "requests", "at this context");
+    write_figure(&mut out, "context that fits", plan.context_fit, "tokens", &format!("for {requests}"));
     if !plan.figures.is_empty() {
         out.push('\n');
     }
@@ -102,7 +109,7 @@ pub fn text(plan: &MemoryPlan) -> String {
         let _ = writeln!(out, "  {:<28} {value:>14} {}", figure.name, figure.unit);
         let _ = writeln!(out, "  {:<28} {}", "", figure.rule);
     }
-    let lists = [("flags", &plan.flags), ("assumed", &plan.assumed), ("unknown", &plan.unknown)];
+    let lists = [("flags", &plan.flags), ("assumed", &plan.assumptions), ("unknown", &plan.unknown)];
     for (name, items) in lists.into_iter().filter(|(_, items)| !items.is_empty()) {
         out.push('\n');
         for item in items {

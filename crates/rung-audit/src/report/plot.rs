@@ -1,7 +1,7 @@
 //! The plot: cache bytes against rungs, one labelled point per model.
 //!
-//! Bytes are on a logarithmic axis; rungs on one that is logarithmic in 1 + rungs, because half of all models stand
-//! between 0 and 12. Models whose sizes or rungs are unknown are left out.
+//! Bytes are on a logarithmic axis; rungs on one that is logarithmic in 1 + rungs, because half of all models have
+//! 0 to 12. Models whose sizes or rungs are unknown are left out.
 
 use rung_figure::figure::Chart;
 use rung_figure::figure::csv::Csv;
@@ -21,7 +21,7 @@ const FRAME: Area = Area { x: 80.0, y: 96.0, width: WIDTH - 120.0, height: HEIGH
 const FONT: f64 = 13.0;
 const RADIUS: f64 = 5.0;
 
-/// Kinds of stack, with their colours.
+/// Families of models by their kinds of layers, with their colours.
 const FAMILIES: [(&str, Colour); 5] = [
     ("full in every layer", Colour(0x24_56_a6)),
     ("full and recurrent", Colour(0x0b_7a_75)),
@@ -30,7 +30,7 @@ const FAMILIES: [(&str, Colour); 5] = [
     ("nothing full", Colour(0xc6_28_28)),
 ];
 
-/// The index in [`FAMILIES`] of a model's stack.
+/// The index of a model's family in [`FAMILIES`].
 fn family(audit: &Audit) -> usize {
     let any = |test: &dyn Fn(&crate::AuditLayer) -> bool| audit.layers.iter().any(test);
     let full = any(&|layer| layer.is_full());
@@ -49,27 +49,27 @@ fn family(audit: &Audit) -> usize {
 /// A model on the plot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlottedModel {
-    /// What it is called.
+    /// The model's name.
     pub name: String,
-    /// Its layers.
+    /// Number of layers.
     pub layers: usize,
-    /// Layers of full attention.
+    /// Number of full-attention layers.
     pub full_layers: usize,
-    /// Hops that its layout allows.
+    /// Hops that its layers can compose.
     pub rungs: usize,
-    /// KV cache that grows.
+    /// Bytes of KV cache that each token adds.
     pub bytes_per_token: u64,
-    /// Recurrent state.
+    /// Bytes of recurrent state.
     pub state_bytes: u64,
-    /// KV cache of windows.
+    /// Bytes of KV cache of window layers.
     pub window_bytes: u64,
-    /// All of it at the context of the plot.
+    /// Bytes of all caches at the context of the plot.
     pub cache_bytes: u64,
-    /// Kind of stack, an index into the legend.
+    /// Index of the model's family in the legend.
     family: usize,
 }
 
-/// Cache bytes against rungs.
+/// A scatter plot of cache bytes against rungs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CachePlot {
     title: String,
@@ -77,20 +77,24 @@ pub struct CachePlot {
     pub models: Vec<PlottedModel>,
 }
 
-/// Ends of both axes: log10 of bytes, and log2 of 1 + rungs.
+/// Ranges of both axes: log10 of bytes, and log2 of 1 + rungs.
 struct Axes {
     x: (f64, f64),
     y: (f64, f64),
 }
 
 impl Axes {
-    fn at(&self, log10_bytes: f64, log2_rungs: f64) -> (f64, f64) {
-        let along = |value: f64, (least, most): (f64, f64)| (value - least) / (most - least);
-        (FRAME.x + along(log10_bytes, self.x) * FRAME.width, FRAME.bottom() - along(log2_rungs, self.y) * FRAME.height)
+    /// The position on the page of a point.
+    fn position(&self, log10_bytes: f64, log2_rungs: f64) -> (f64, f64) {
+        let fraction = |value: f64, (min, max): (f64, f64)| (value - min) / (max - min);
+        (
+            FRAME.x + fraction(log10_bytes, self.x) * FRAME.width,
+            FRAME.bottom() - fraction(log2_rungs, self.y) * FRAME.height,
+        )
     }
 }
 
-/// Models that fall on one point, with their names.
+/// A point with the names of all models that fall on it.
 struct PlotPoint {
     label: Label,
     colour: Colour,
@@ -120,50 +124,50 @@ impl CachePlot {
 
     /// Pairs of labels that overlap; for tests.
     pub fn overlaps(&self) -> usize {
-        label::overlaps(&place(&self.spots(&self.axes())))
+        label::overlaps(&place_labels(&self.plot_points(&self.axes())))
     }
 
     fn axes(&self) -> Axes {
-        let points = || self.models.iter().map(PlottedModel::point);
-        let least = points().map(|(x, _)| x).fold(6.0, f64::min) - 0.15;
-        let most = points().map(|(x, _)| x).fold(9.0, f64::max) + 0.1;
-        let top = points().map(|(_, y)| y).fold(1.0, f64::max) + 0.45;
-        Axes { x: (least, most), y: (-0.7, top) }
+        let positions = || self.models.iter().map(PlottedModel::coordinates);
+        let min_x = positions().map(|(x, _)| x).fold(6.0, f64::min) - 0.15;
+        let max_x = positions().map(|(x, _)| x).fold(9.0, f64::max) + 0.1;
+        let max_y = positions().map(|(_, y)| y).fold(1.0, f64::max) + 0.45;
+        Axes { x: (min_x, max_x), y: (-0.7, max_y) }
     }
 
-    fn spots(&self, axes: &Axes) -> Vec<PlotPoint> {
-        let mut spots: Vec<PlotPoint> = Vec::new();
+    fn plot_points(&self, axes: &Axes) -> Vec<PlotPoint> {
+        let mut points: Vec<PlotPoint> = Vec::new();
         for model in &self.models {
-            let (x, y) = model.point();
-            let (at, colour) = (axes.at(x, y), model.colour());
+            let (x, y) = model.coordinates();
+            let (position, colour) = (axes.position(x, y), model.colour());
             // Models that fall on one point share it, and its label.
-            let same = |spot: &&mut PlotPoint| {
-                let (x, y) = spot.label.at;
-                (x - at.0).abs() < 2.0 && (y - at.1).abs() < 1.0 && spot.colour == colour
+            let is_same = |point: &&mut PlotPoint| {
+                let (x, y) = point.label.at;
+                (x - position.0).abs() < 2.0 && (y - position.1).abs() < 1.0 && point.colour == colour
             };
-            match spots.iter_mut().find(same) {
-                Some(spot) => spot.label.text.extend([", ", &model.name]),
-                None => spots.push(PlotPoint { label: Label { at, text: model.name.clone() }, colour }),
+            match points.iter_mut().find(is_same) {
+                Some(point) => point.label.text.extend([", ", &model.name]),
+                None => points.push(PlotPoint { label: Label { at: position, text: model.name.clone() }, colour }),
             }
         }
-        spots
+        points
     }
 }
 
 impl PlottedModel {
     fn colour(&self) -> Colour {
-        // Records come from files: an index beyond the legend is the last kind.
+        // The index may come from a file: beyond the legend, the last family is used.
         FAMILIES[self.family.min(FAMILIES.len() - 1)].1
     }
 
     /// log10 of its cache in bytes, and log2 of 1 + its rungs.
-    fn point(&self) -> (f64, f64) {
+    fn coordinates(&self) -> (f64, f64) {
         ((self.cache_bytes.max(1) as f64).log10(), (1.0 + self.rungs as f64).log2())
     }
 }
 
-fn place(spots: &[PlotPoint]) -> Vec<PlacedLabel> {
-    let labels: Vec<Label> = spots.iter().map(|spot| spot.label.clone()).collect();
+fn place_labels(points: &[PlotPoint]) -> Vec<PlacedLabel> {
+    let labels: Vec<Label> = points.iter().map(|point| point.label.clone()).collect();
     label::place(&labels, FONT, RADIUS, FRAME)
 }
 
@@ -178,17 +182,17 @@ impl Chart for CachePlot {
         svg.text((FRAME.x, 34.0), &self.title, &TextStyle::new(22.0).bold());
         draw_axes(&mut svg, &axes);
         draw_legend(&mut svg);
-        let spots = self.spots(&axes);
-        let placed = place(&spots);
-        for (spot, label) in spots.iter().zip(&placed) {
+        let points = self.plot_points(&axes);
+        let labels = place_labels(&points);
+        for (point, label) in points.iter().zip(&labels) {
             if let Some((from, to)) = label.leader {
-                svg.line(from, to, &Stroke::new(spot.colour, 0.6));
+                svg.line(from, to, &Stroke::new(point.colour, 0.6));
             }
         }
-        for (spot, PlacedLabel { area, .. }) in spots.iter().zip(&placed) {
-            svg.circle(spot.label.at, RADIUS, &Paint::fill(spot.colour));
+        for (point, PlacedLabel { area, .. }) in points.iter().zip(&labels) {
+            svg.circle(point.label.at, RADIUS, &Paint::fill(point.colour));
             let at = (area.x + area.width / 2.0, area.bottom() - 4.5);
-            svg.text(at, &spot.label.text, &TextStyle::new(FONT).anchored(Anchor::Middle));
+            svg.text(at, &point.label.text, &TextStyle::new(FONT).anchored(Anchor::Middle));
         }
         svg.finish(&self.title)
     }
@@ -223,11 +227,11 @@ impl Chart for CachePlot {
 fn draw_axes(svg: &mut Svg, axes: &Axes) {
     let grid = Stroke::new(GRID, 1.0);
     let tick = TextStyle::new(FONT).coloured(MUTED);
-    // A tick at every fourfold, named in binary units.
+    // A tick at every power of 4, labelled in binary units.
     for power in (10..60).step_by(2) {
         let log10 = f64::from(power) * 2.0_f64.log10();
         if log10 >= axes.x.0 && log10 <= axes.x.1 {
-            let (x, _) = axes.at(log10, 0.0);
+            let (x, _) = axes.position(log10, 0.0);
             svg.line((x, FRAME.y), (x, FRAME.bottom()), &grid);
             let name = bytes(1_u64 << power).replace(".00", "").replace(".0 ", " ");
             svg.text((x, FRAME.bottom() + 20.0), &name, &tick.anchored(Anchor::Middle));
@@ -236,7 +240,7 @@ fn draw_axes(svg: &mut Svg, axes: &Axes) {
     for rungs in [0_u32, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256] {
         let log2 = f64::from(1 + rungs).log2();
         if log2 <= axes.y.1 {
-            let (_, y) = axes.at(0.0, log2);
+            let (_, y) = axes.position(0.0, log2);
             svg.line((FRAME.x, y), (FRAME.right(), y), &grid);
             svg.text((FRAME.x - 10.0, y + 4.5), &rungs.to_string(), &tick.anchored(Anchor::End));
         }
@@ -248,11 +252,11 @@ fn draw_axes(svg: &mut Svg, axes: &Axes) {
 }
 
 fn draw_legend(svg: &mut Svg) {
-    let lettering = TextStyle::new(FONT);
+    let style = TextStyle::new(FONT);
     let mut x = FRAME.x;
     for (name, colour) in FAMILIES {
         svg.circle((x + 6.0, 64.0), RADIUS, &Paint::fill(colour));
-        svg.text((x + 18.0, 69.0), name, &lettering);
-        x += 44.0 + lettering.width(name);
+        svg.text((x + 18.0, 69.0), name, &style);
+        x += 44.0 + style.width(name);
     }
 }

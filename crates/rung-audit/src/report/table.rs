@@ -6,7 +6,7 @@ use super::{bytes, commas};
 use crate::{Audit, AuditError};
 
 /// The columns that a table can be sorted by.
-pub const SORTS: [&str; 7] = ["name", "rungs", "full", "layers", "cache", "per-token", "state"];
+pub const SORT_COLUMNS: [&str; 7] = ["name", "rungs", "full", "layers", "cache", "per-token", "state"];
 
 /// Sorts audits by a column; ties by name. Unknown figures come last.
 ///
@@ -23,33 +23,33 @@ pub fn sort(audits: &mut [Audit], by: &str) -> Result<(), AuditError> {
         "per-token" => |audit| audit.cache.map(|cache| cache.per_token),
         "state" => |audit| audit.cache.map(|cache| cache.state),
         _ => {
-            let why = format!("no such column to sort by; expected one of {}", SORTS.join(", "));
+            let why = format!("no such column to sort by; expected one of {}", SORT_COLUMNS.join(", "));
             return Err(AuditError::Request { text: by.to_owned(), why });
         }
     };
-    audits.sort_by_cached_key(|audit| (key(audit).map_or((1, 0), |found| (0, found)), audit.model.clone()));
+    audits.sort_by_cached_key(|audit| (key(audit).map_or((1, 0), |value| (0, value)), audit.model.clone()));
     Ok(())
 }
 
 /// The table for the terminal.
 pub fn text(audits: &[Audit]) -> String {
     let mut out = String::new();
-    let widest = audits.iter().map(|audit| audit.model.chars().count()).max().unwrap_or(0).max(5);
+    let name_width = audits.iter().map(|audit| audit.model.chars().count()).max().unwrap_or(0).max(5);
     let context = audits.first().map_or(0, |audit| audit.context);
     let _ = writeln!(
         out,
-        "{:<widest$} {:>6} {:>5} {:>4} {:>6} {:>12} {:>10} {:>10} {:>10} {:>8}  layers",
+        "{:<name_width$} {:>6} {:>5} {:>4} {:>6} {:>12} {:>10} {:>10} {:>10} {:>8}  layers",
         "model", "layers", "full", "+hop", "rungs", "bytes/token", "state", "windows", "cache", "vs full"
     );
     for audit in audits {
-        let number = |found: Option<u64>| found.map_or_else(|| "?".to_owned(), commas);
-        let size = |found: Option<u64>| found.map_or_else(|| "?".to_owned(), bytes);
+        let number = |value: Option<u64>| value.map_or_else(|| "?".to_owned(), commas);
+        let size = |value: Option<u64>| value.map_or_else(|| "?".to_owned(), bytes);
         let capacity = audit.capacity.as_ref();
         let fraction =
             audit.cache.zip(audit.all_full).map(|(this, other)| this.total as f64 / other.cache.total.max(1) as f64);
         let _ = writeln!(
             out,
-            "{:<widest$} {:>6} {:>5} {:>4} {:>6} {:>12} {:>10} {:>10} {:>10} {:>8}  {}",
+            "{:<name_width$} {:>6} {:>5} {:>4} {:>6} {:>12} {:>10} {:>10} {:>10} {:>8}  {}",
             audit.model,
             audit.layers.len(),
             number(capacity.map(|capacity| capacity.full as u64)),
@@ -71,7 +71,7 @@ pub fn text(audits: &[Audit]) -> String {
     out
 }
 
-/// The first layers, which show the period.
+/// The first 24 letters, which show the period.
 fn short_letters(letters: &str) -> String {
     const MAX: usize = 24;
     if letters.len() <= MAX { letters.to_owned() } else { format!("{}..", &letters[..MAX]) }

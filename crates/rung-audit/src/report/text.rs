@@ -4,14 +4,14 @@ use std::fmt::Write;
 
 use rung_theory::stack::{Capacity, Plan};
 
-use super::{bytes, commas, counted, ratio, si_prefix};
+use super::{bytes, commas, count_noun, ratio, si_prefix};
 use crate::placement::PlacementReport;
-use crate::{AttentionScope, Audit, BoundSearch, MOST_CERTIFIED_HOPS, NextHopBound};
+use crate::{AttentionScope, Audit, BoundSearch, MAX_CERTIFIED_HOPS, NextHopBound};
 
 /// Layer letters in one line.
 const LETTERS_PER_LINE: usize = 64;
 
-/// One letter per layer, coloured on request.
+/// Layer letters in lines of 64, coloured if `colour` is set.
 pub fn colour_letters(letters: &str, colour: bool) -> String {
     let mut out = String::new();
     for (index, letter) in letters.chars().enumerate() {
@@ -37,7 +37,7 @@ pub fn colour_letters(letters: &str, colour: bool) -> String {
     out
 }
 
-/// What the letters mean, for those that occur.
+/// The meaning of the letters that occur.
 pub fn legend(letters: &str) -> String {
     let meanings = [
         ('F', "full"),
@@ -53,70 +53,72 @@ pub fn legend(letters: &str) -> String {
     present.map(|(letter, meaning)| format!("{letter} {meaning}")).collect::<Vec<_>>().join(", ")
 }
 
-/// How many layers of each kind, as a sentence.
+/// The number of layers of each kind, as a comma-separated list.
 pub fn layer_counts(audit: &Audit) -> String {
-    let mut found: Vec<(String, usize)> = Vec::new();
+    let mut counts: Vec<(String, usize)> = Vec::new();
     for layer in &audit.layers {
-        let word = match (layer.attention, layer.recurrent) {
+        let kind = match (layer.attention, layer.recurrent) {
             (None, _) => "unknown".to_owned(),
             (Some(AttentionScope::None), None) => format!("without a token mixer ({})", layer.feed_forward.word()),
             (Some(AttentionScope::None), Some(name)) => format!("recurrent ({name})"),
-            (Some(kind), None) => kind.word().to_owned(),
-            (Some(kind), Some(name)) => format!("{} with {name}", kind.word()),
+            (Some(scope), None) => scope.word().to_owned(),
+            (Some(scope), Some(name)) => format!("{} with {name}", scope.word()),
         };
-        match found.iter_mut().find(|(known, _)| *known == word) {
+        match counts.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, count)) => *count += 1,
-            None => found.push((word, 1)),
+            None => counts.push((kind, 1)),
         }
     }
-    found.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    found.into_iter().map(|(word, count)| format!("{count} {word}")).collect::<Vec<_>>().join(", ")
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    counts.into_iter().map(|(kind, count)| format!("{count} {kind}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The fields that decided, with the number of layers that each decided.
+/// The config fields that decided the layers' kinds, each with its number of layers.
 pub fn deciding_fields(audit: &Audit) -> Vec<(String, usize)> {
-    let mut found: Vec<(String, usize)> = Vec::new();
+    let mut fields: Vec<(String, usize)> = Vec::new();
     for layer in &audit.layers {
-        // `layer_types[7]` and its neighbours are one field; a number inside `block_configs[7].attention` is not shown.
+        // Indices are dropped: `layer_types[7]` becomes `layer_types[]`, so that all its entries count as one field.
         let mut field = String::new();
-        let mut inside = false;
+        let mut in_brackets = false;
         for letter in layer.decided_by.chars() {
             match letter {
-                '[' => inside = true,
+                '[' => in_brackets = true,
                 ']' => {
-                    inside = false;
+                    in_brackets = false;
                     field.push_str("[]");
                 }
-                _ if !inside => field.push(letter),
+                _ if !in_brackets => field.push(letter),
                 _ => {}
             }
         }
-        match found.iter_mut().find(|(known, _)| *known == field) {
+        match fields.iter_mut().find(|(known, _)| *known == field) {
             Some((_, count)) => *count += 1,
-            None => found.push((field, 1)),
+            None => fields.push((field, 1)),
         }
     }
-    found
+    fields
 }
 
-/// Why the stack has, or has not, the extra hop. Layers are numbered from 0, as in the config.
+/// Explains why the stack has the extra hop or does not. Layers are numbered from 0, as in the config.
 pub fn hop_reason(audit: &Audit) -> String {
     let Some(capacity) = &audit.capacity else { return String::new() };
-    // Two layers of the plan may belong to one of the config.
-    let owners: Vec<usize> = audit
+    // Two layers of the plan may belong to one layer of the config.
+    let config_indices: Vec<usize> = audit
         .layers
         .iter()
         .enumerate()
         .flat_map(|(index, layer)| layer.plan_layers.iter().map(move |_| index))
         .collect();
-    let mut passing: Vec<usize> = capacity.earned_by.iter().filter_map(|&index| owners.get(index).copied()).collect();
-    passing.dedup();
-    if passing.is_empty() {
-        let beside = capacity.parallel_bits.iter().any(|&bits| bits > 0);
-        let but = if beside { "; a recurrence in parallel with attention passes nothing on" } else { "" };
-        return format!("no extra hop: no recurrent or window layer comes before the second full layer{but}");
+    let mut source_layers: Vec<usize> =
+        capacity.extra_hop_layers.iter().filter_map(|&index| config_indices.get(index).copied()).collect();
+    source_layers.dedup();
+    if source_layers.is_empty() {
+        let has_parallel_state = capacity.parallel_bits.iter().any(|&bits| bits > 0);
+        let reason =
+            if has_parallel_state { "; a recurrence in parallel with attention passes nothing on" } else { "" };
+        return format!("no extra hop: no recurrent or window layer comes before the second full layer{reason}");
     }
-    let layers = ranges(&passing);
+    let layers = ranges(&source_layers);
     if capacity.full == 0 {
         return format!("{layers} could pass a value on, but there is no full layer to look anything up");
     }
@@ -129,23 +131,24 @@ pub fn hop_reason(audit: &Audit) -> String {
     format!("the extra hop {verb} from the state of {layers}, {position}")
 }
 
-/// Indices as ranges, for people.
+/// Layer indices as ranges, such as `layers 0 to 2 and 5`.
 fn ranges(indices: &[usize]) -> String {
-    let mut found: Vec<(usize, usize)> = Vec::new();
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
     for &index in indices {
-        match found.last_mut() {
+        match ranges.last_mut() {
             Some((_, last)) if *last + 1 == index => *last = index,
-            _ => found.push((index, index)),
+            _ => ranges.push((index, index)),
         }
     }
-    let one =
+    let range_text =
         |&(first, last): &(usize, usize)| if first == last { first.to_string() } else { format!("{first} to {last}") };
-    let text: Vec<String> = found.iter().take(4).map(one).collect();
-    let more = if found.len() > 4 { ", .." } else { "" };
-    format!("layer{} {}{more}", if indices.len() == 1 { "" } else { "s" }, text.join(" and "))
+    let text: Vec<String> = ranges.iter().take(4).map(range_text).collect();
+    let ellipsis = if ranges.len() > 4 { ", .." } else { "" };
+    format!("layer{} {}{ellipsis}", if indices.len() == 1 { "" } else { "s" }, text.join(" and "))
 }
 
-fn row(out: &mut String, name: &str, value: &str) {
+/// Writes a value of one or more lines beside its name.
+fn write_row(out: &mut String, name: &str, value: &str) {
     let mut first = true;
     for line in value.lines() {
         let _ = writeln!(out, "  {:<12} {line}", if first { name } else { "" });
@@ -171,14 +174,14 @@ fn wrap(text: &str, width: usize) -> String {
     out
 }
 
-/// A table of figures of this model and, if there are any, of the all-full model.
-fn figures(out: &mut String, title: &str, show: fn(u64) -> String, rows: &[(&str, u64, Option<u64>)]) {
-    let other = if rows.iter().any(|(_, _, other)| other.is_some()) { "all full" } else { "" };
-    let _ = writeln!(out, "\n  {title:<34} {:>18}  {other:>18}", "this");
+/// Writes a table of figures of this model and, where given, of the all-full model.
+fn write_figures(out: &mut String, title: &str, format: fn(u64) -> String, rows: &[(&str, u64, Option<u64>)]) {
+    let other_title = if rows.iter().any(|(_, _, other)| other.is_some()) { "all full" } else { "" };
+    let _ = writeln!(out, "\n  {title:<34} {:>18}  {other_title:>18}", "this");
     for (name, this, other) in rows {
-        let _ = write!(out, "    {name:<32} {:>18}", show(*this));
+        let _ = write!(out, "    {name:<32} {:>18}", format(*this));
         if let Some(other) = other {
-            let _ = write!(out, "  {:>18}  {}", show(*other), ratio(*this, *other));
+            let _ = write!(out, "  {:>18}  {}", format(*other), ratio(*this, *other));
         }
         out.push('\n');
     }
@@ -187,25 +190,25 @@ fn figures(out: &mut String, title: &str, show: fn(u64) -> String, rows: &[(&str
 /// The report of one audit.
 pub fn audit(audit: &Audit, colour: bool) -> String {
     let mut out = String::new();
-    let (bold, plain) = if colour { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
-    let _ = writeln!(out, "{bold}{}{plain}", audit.model);
-    row(&mut out, "source", &wrap(&audit.source, 96));
+    let (bold, reset) = if colour { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+    let _ = writeln!(out, "{bold}{}{reset}", audit.model);
+    write_row(&mut out, "source", &wrap(&audit.source, 96));
     let letters = audit.layer_letters();
     if !letters.is_empty() {
-        row(&mut out, "layers", &colour_letters(&letters, colour));
-        row(&mut out, "", &legend(&letters));
-        row(&mut out, "", &format!("{} in all: {}", audit.layers.len(), layer_counts(audit)));
+        write_row(&mut out, "layers", &colour_letters(&letters, colour));
+        write_row(&mut out, "", &legend(&letters));
+        write_row(&mut out, "", &format!("{} in all: {}", audit.layers.len(), layer_counts(audit)));
         let fields = deciding_fields(audit);
         let fields: Vec<String> = fields.iter().take(6).map(|(field, count)| format!("{field} ({count})")).collect();
-        row(&mut out, "decided by", &wrap(&fields.join(", "), 96));
+        write_row(&mut out, "decided by", &wrap(&fields.join(", "), 96));
     }
     if let Some(outline) = audit.plan.as_ref().map(Plan::outline).filter(|text| text.len() < 200) {
-        row(&mut out, "stack", &outline);
+        write_row(&mut out, "stack", &outline);
     }
     for reason in &audit.unknown {
-        row(&mut out, "unknown", &wrap(reason, 96));
+        write_row(&mut out, "unknown", &wrap(reason, 96));
     }
-    rungs(&mut out, audit);
+    write_rungs(&mut out, audit);
     if let Some(this) = audit.cache {
         let other = audit.all_full.map(|other| other.cache);
         let title = format!("context of {} tokens", commas(audit.context));
@@ -215,7 +218,7 @@ pub fn audit(audit: &Audit, colour: bool) -> String {
             ("window KV cache, bytes", this.window, other.map(|other| other.window)),
             ("all caches, bytes", this.total, other.map(|other| other.total)),
         ];
-        figures(&mut out, &title, commas, &rows);
+        write_figures(&mut out, &title, commas, &rows);
     }
     if let Some(this) = audit.mixer_cost {
         let other = audit.all_full.and_then(|other| other.mixer_cost);
@@ -224,37 +227,41 @@ pub fn audit(audit: &Audit, colour: bool) -> String {
             ("FLOPs per token, prefill", this.prefill_flops, other.map(|other| other.prefill_flops)),
             ("FLOPs per token, decode", this.decode_flops, other.map(|other| other.decode_flops)),
         ];
-        figures(&mut out, "mixers only", si_prefix, &rows);
+        write_figures(&mut out, "mixers only", si_prefix, &rows);
     }
     out.push('\n');
-    for what in &audit.assumed {
-        row(&mut out, "assumed", &wrap(what, 96));
+    for assumption in &audit.assumptions {
+        write_row(&mut out, "assumed", &wrap(assumption, 96));
     }
     out
 }
 
-fn rungs(out: &mut String, audit: &Audit) {
+fn write_rungs(out: &mut String, audit: &Audit) {
     let Some(capacity) = &audit.capacity else { return };
-    let sum = format!("{} {}: {}", capacity.relation(), capacity.rungs, rungs_terms(capacity));
-    row(out, "rungs", &wrap(&sum, 96));
-    row(out, "", &hop_reason(audit));
+    let rungs_text = format!("{} {}: {}", capacity.relation(), capacity.rungs, rungs_terms(capacity));
+    write_row(out, "rungs", &wrap(&rungs_text, 96));
+    write_row(out, "", &hop_reason(audit));
     if capacity.at_least < capacity.rungs {
-        let known = match capacity.at_least {
+        let known_count = match capacity.at_least {
             0 => "for none".to_owned(),
             count => format!("for {count}"),
         };
-        row(out, "", &format!("weights of these layer types are known {known} of them; see `rung explain capacity`"));
+        write_row(
+            out,
+            "",
+            &format!("weights of these layer types are known {known_count} of them; see `rung explain capacity`"),
+        );
     }
     let depth = audit.mixing_layers();
-    row(out, "", &format!("with full attention in all {depth} layers: {}", depth.saturating_sub(1)));
-    let occupied = capacity.blocks.iter().filter(|block| !block.layers.is_empty()).count();
-    row(
+    write_row(out, "", &format!("with full attention in all {depth} layers: {}", depth.saturating_sub(1)));
+    let with_state = capacity.blocks.iter().filter(|block| !block.layers.is_empty()).count();
+    write_row(
         out,
         "blocks",
-        &format!("{} before, between and after the full layers, {occupied} with state", capacity.blocks.len()),
+        &format!("{} before, between and after the full layers, {with_state} with state", capacity.blocks.len()),
     );
     if let Some(bound) = audit.next_hop_bound {
-        row(out, "lower bound", &next_hop_text(audit, bound));
+        write_row(out, "lower bound", &next_hop_text(audit, bound));
     }
     if let Some(sparse) = audit.block_sparse {
         let required = match sparse.required_bits {
@@ -267,7 +274,7 @@ fn rungs(out: &mut String, audit: &Audit) {
             sparse.selected_blocks,
             sparse.block_tokens
         );
-        row(
+        write_row(
             out,
             "block-sparse",
             &format!("{selection}; a summary has {} bits, {required}", commas(sparse.summary_bits)),
@@ -275,42 +282,45 @@ fn rungs(out: &mut String, audit: &Audit) {
     }
 }
 
-/// Where the number of rungs comes from: a hop for each full layer, and whether one of them must first find the start value.
+/// The terms of the number of rungs: a hop for each full layer, less one if a full layer must first find the start value.
 pub fn rungs_terms(capacity: &Capacity) -> String {
-    let layers = counted(capacity.full, "full layer");
+    let layers = count_noun(capacity.full, "full layer");
     match (capacity.full, capacity.extra_hop) {
         (0, _) => "there is no full layer".to_owned(),
         (_, false) => format!("{layers}, less the one that must first find the start value"),
         (_, true) => {
             let verb = if capacity.at_least == capacity.rungs { "passes" } else { "may pass" };
-            format!("{layers}; a {} layer {verb} the start value on, so no full layer is spent on it", capacity.carrier)
+            format!(
+                "{layers}; a {} layer {verb} the start value on, so no full layer is spent on it",
+                capacity.extra_hop_kind
+            )
         }
     }
 }
 
-/// What the lower bounds say about one hop more.
+/// The lower bound on one hop more, as a sentence.
 pub fn next_hop_text(audit: &Audit, bound: NextHopBound) -> String {
-    let hops = counted(bound.hops, "hop");
+    let hops = count_noun(bound.hops, "hop");
     let (verb, context) = (if bound.hops == 1 { "is" } else { "are" }, commas(audit.context));
     match bound.search {
-        BoundSearch::From { log2_tokens } if bound.reached => {
+        BoundSearch::Certified { log2_tokens } if bound.applies => {
             format!("{hops} {verb} proved impossible from 2^{log2_tokens:.1} tokens on")
         }
-        BoundSearch::From { log2_tokens } => format!(
+        BoundSearch::Certified { log2_tokens } => format!(
             "none that applies at {context} tokens ({hops} {verb} proved impossible from 2^{log2_tokens:.1} tokens on)"
         ),
         BoundSearch::NotFound => format!("no proof found that {hops} {verb} impossible, at any length"),
-        BoundSearch::Skipped if bound.hops <= MOST_CERTIFIED_HOPS => {
-            format!("not searched for {hops}; `rung audit --certify` searches up to {MOST_CERTIFIED_HOPS}")
+        BoundSearch::Skipped if bound.hops <= MAX_CERTIFIED_HOPS => {
+            format!("not searched for {hops}; `rung audit --certify` searches up to {MAX_CERTIFIED_HOPS}")
         }
-        BoundSearch::Skipped => format!("unknown for {hops}: proofs are searched up to {MOST_CERTIFIED_HOPS} hops"),
+        BoundSearch::Skipped => format!("unknown for {hops}: proofs are searched up to {MAX_CERTIFIED_HOPS} hops"),
     }
 }
 
-/// One figure of an audit.
+/// Reads one figure of an audit.
 type AuditFigure = fn(&Audit) -> Option<u64>;
 
-/// Two audits side by side, and what differs.
+/// Audits side by side; for two, with their differences.
 pub fn compare(audits: &[Audit], colour: bool) -> String {
     let mut out = String::new();
     for (index, audit) in audits.iter().enumerate() {
@@ -334,25 +344,25 @@ pub fn compare(audits: &[Audit], colour: bool) -> String {
         ("window KV cache, bytes", |audit| audit.cache.map(|cache| cache.window)),
         ("all caches at the context, bytes", |audit| audit.cache.map(|cache| cache.total)),
         ("context, tokens", |audit| Some(audit.context)),
-        ("mixer weights", |audit| audit.mixer_cost.map(|work| work.parameters)),
-        ("FLOPs per token, prefill", |audit| audit.mixer_cost.map(|work| work.prefill_flops)),
-        ("FLOPs per token, decode", |audit| audit.mixer_cost.map(|work| work.decode_flops)),
+        ("mixer weights", |audit| audit.mixer_cost.map(|cost| cost.parameters)),
+        ("FLOPs per token, prefill", |audit| audit.mixer_cost.map(|cost| cost.prefill_flops)),
+        ("FLOPs per token, decode", |audit| audit.mixer_cost.map(|cost| cost.decode_flops)),
     ];
     for (name, get) in rows {
         let _ = write!(out, "{name:<32}");
         for audit in audits {
             let _ = write!(out, " {:>18}", get(audit).map_or_else(|| "unknown".to_owned(), commas));
         }
-        if let [a, b] = audits
-            && let (Some(a), Some(b)) = (get(a), get(b))
+        if let [first, second] = audits
+            && let (Some(first), Some(second)) = (get(first), get(second))
         {
-            let _ = write!(out, "  {}", difference(a, b));
+            let _ = write!(out, "  {}", difference(first, second));
         }
         out.push('\n');
     }
     for audit in audits {
         for reason in &audit.unknown {
-            row(&mut out, "unknown", &wrap(&format!("{}: {reason}", audit.model), 96));
+            write_row(&mut out, "unknown", &wrap(&format!("{}: {reason}", audit.model), 96));
         }
     }
     out
@@ -371,43 +381,52 @@ fn difference(from: u64, to: u64) -> String {
 pub fn placements(report: &PlacementReport, colour: bool) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{} within {} at {} tokens", report.model, bytes(report.budget), commas(report.context));
-    row(&mut out, "full layer", &bytes(report.full_bytes));
-    row(&mut out, "other layer", &format!("{} ({})", bytes(report.other_bytes), report.other));
+    write_row(&mut out, "full layer", &bytes(report.full_bytes));
+    write_row(&mut out, "other layer", &format!("{} ({})", bytes(report.other_bytes), report.other_mixer));
     let current = report.current;
-    let over = if current.bytes > report.budget { ", over the budget" } else { "" };
-    row(
+    let excess = if current.bytes > report.budget { ", over the budget" } else { "" };
+    write_row(
         &mut out,
         "now",
         &format!(
-            "{} full of {} layers with a mixer, {}, {}{over}",
-            current.full,
+            "{} full of {} layers with a mixer, {}, {}{excess}",
+            current.full_layers,
             report.mixing_layers,
-            counted(current.rungs, "rung"),
+            count_noun(current.rungs, "rung"),
             bytes(current.bytes)
         ),
     );
     let Some(best) = report.rungs else {
         let cheapest = report.other_bytes.min(report.full_bytes).saturating_mul(report.mixing_layers as u64);
-        row(&mut out, "best", &format!("nothing fits: the cheapest stack of this depth takes {}", bytes(cheapest)));
+        write_row(
+            &mut out,
+            "best",
+            &format!("nothing fits: the cheapest stack of this depth takes {}", bytes(cheapest)),
+        );
         return out;
     };
-    row(&mut out, "best", &counted(best, "rung"));
+    write_row(&mut out, "best", &count_noun(best, "rung"));
     for group in &report.groups {
         let count = match group.count {
             Some(count) if count < 1_000_000_000_000 => commas(count as u64),
             _ => format!("about 10^{:.0}", group.log10_count),
         };
-        let _ = writeln!(out, "\n  {}, {}, placements: {count}", counted(group.full, "full layer"), bytes(group.bytes));
-        for one in &group.examples {
-            row(&mut out, "", &format!("{}\n{}", one.why, colour_letters(&one.letters, colour)));
+        let _ = writeln!(
+            out,
+            "\n  {}, {}, placements: {count}",
+            count_noun(group.full_layers, "full layer"),
+            bytes(group.bytes)
+        );
+        for example in &group.examples {
+            write_row(&mut out, "", &format!("{}\n{}", example.why, colour_letters(&example.letters, colour)));
         }
     }
     out.push('\n');
-    if report.groups.iter().any(|group| group.full > 1 && group.full < report.mixing_layers) {
-        row(&mut out, "rule", "any placement in which one of the first two layers with a mixer is not full");
+    if report.groups.iter().any(|group| group.full_layers > 1 && group.full_layers < report.mixing_layers) {
+        write_row(&mut out, "rule", "any placement in which one of the first two layers with a mixer is not full");
     }
-    for what in &report.assumed {
-        row(&mut out, "assumed", &wrap(what, 96));
+    for assumption in &report.assumptions {
+        write_row(&mut out, "assumed", &wrap(assumption, 96));
     }
     out
 }

@@ -1,5 +1,5 @@
 //! A writer of GGUF headers for tests.
-#![allow(dead_code, reason = "each test program uses some of it")]
+#![allow(dead_code, reason = "each test program uses a part of it")]
 
 /// A metadata value.
 #[derive(Clone, Debug)]
@@ -12,11 +12,11 @@ pub enum Meta {
     Numbers(Vec<i32>),
     /// A list of flags.
     Flags(Vec<bool>),
-    /// A list of texts.
+    /// A list of that many texts.
     Texts(usize),
 }
 
-/// The bytes of a header, version 3, with a claim of tensors behind it.
+/// The bytes of a version-3 header that announces 7 tensors.
 pub fn header(fields: &[(&str, Meta)]) -> Vec<u8> {
     let mut out = b"GGUF".to_vec();
     out.extend(3_u32.to_le_bytes());
@@ -60,8 +60,8 @@ pub fn header(fields: &[(&str, Meta)]) -> Vec<u8> {
     out
 }
 
-/// A header like that of a Qwen3.5 model with a hundred thousand tokens in its vocabulary.
-pub fn qwen(tokens: usize, more: &[(&'static str, Meta)]) -> Vec<u8> {
+/// A header like that of a Qwen3.5 model with a vocabulary of `tokens` tokens and some more fields.
+pub fn qwen(tokens: usize, more_fields: &[(&'static str, Meta)]) -> Vec<u8> {
     let mut fields = vec![
         ("general.architecture", Meta::Text("qwen35")),
         ("general.name", Meta::Text("A Small Hybrid")),
@@ -78,6 +78,6 @@ pub fn qwen(tokens: usize, more: &[(&'static str, Meta)]) -> Vec<u8> {
         ("qwen35.ssm.time_step_rank", Meta::Number(16)),
         ("qwen35.ssm.inner_size", Meta::Number(2048)),
     ];
-    fields.extend(more.iter().cloned());
+    fields.extend(more_fields.iter().cloned());
     header(&fields)
 }

@@ -3,7 +3,7 @@
     python llama_cpp_cache.py > llama_cpp_caches.jsonl
 
 Needs numpy, gguf and xllamacpp. Each line has the architecture, `-c`, `-np`, the logged sizes in MiB and the metadata of
-the file (as `key: value`, so that the tests can write the same header). Weights are random: only sizes matter here.
+the file (as `key: value`, so that the tests can write the same header). Weights are random, because only sizes are compared.
 """
 
 import json
@@ -39,13 +39,13 @@ def attention(name, gated=False):
     }
 
 
-def ends(output=True):
-    found = {"token_embd.weight": (VOCABULARY, WIDTH), "output_norm.weight": (WIDTH,)}
-    return found | ({"output.weight": (VOCABULARY, WIDTH)} if output else {})
+def embeddings(output=True):
+    tensors = {"token_embd.weight": (VOCABULARY, WIDTH), "output_norm.weight": (WIDTH,)}
+    return tensors | ({"output.weight": (VOCABULARY, WIDTH)} if output else {})
 
 
 def llama():
-    tensors = ends()
+    tensors = embeddings()
     for layer in range(4):
         name = f"blk.{layer}"
         tensors |= norms(name, "attn_norm", "ffn_norm") | attention(name) | feed_forward(name)
@@ -53,7 +53,7 @@ def llama():
 
 
 def gemma3():
-    tensors = ends(False)
+    tensors = embeddings(False)
     for layer in range(6):
         name = f"blk.{layer}"
         tensors |= norms(name, "attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm") | attention(name) | feed_forward(name)
@@ -63,7 +63,7 @@ def gemma3():
 
 def mamba2():
     inner, state, heads, groups = 128, 16, 4, 1
-    tensors = ends()
+    tensors = embeddings()
     for layer in range(4):
         name = f"blk.{layer}"
         tensors |= norms(name, "attn_norm") | mamba2_layer(name, inner, state, heads, groups)
@@ -87,7 +87,7 @@ def mamba2_layer(name, inner, state, heads, groups):
 
 def granitehybrid():
     inner, state, heads, groups = 128, 16, 4, 1
-    tensors = ends()
+    tensors = embeddings()
     for layer in range(4):
         name = f"blk.{layer}"
         tensors |= norms(name, "attn_norm", "ffn_norm") | feed_forward(name)
@@ -106,7 +106,7 @@ def lfm2():
         name = f"blk.{layer}"
         tensors |= norms(name, "attn_norm", "ffn_norm") | feed_forward(name)
         if layer == 3:
-            # This class has no head width of its own: the width is shared out.
+            # This class gives no head width: it is the model's width divided by the heads.
             tensors |= {f"{name}.attn_{part}.weight": (size, WIDTH) for part, size in (("q", 64), ("k", 32), ("v", 32), ("output", 64))}
             tensors |= {f"{name}.attn_q_norm.weight": (16,), f"{name}.attn_k_norm.weight": (16,)}
         else:
@@ -119,10 +119,10 @@ def lfm2():
 
 
 def qwen35():
-    keys, values, state, head = 2, 4, 16, 16
-    inner = values * head
-    channels = 2 * keys * state + inner
-    tensors = ends()
+    key_heads, value_heads, state, head_dim = 2, 4, 16, 16
+    inner = value_heads * head_dim
+    channels = 2 * key_heads * state + inner
+    tensors = embeddings()
     for layer in range(4):
         name = f"blk.{layer}"
         tensors |= norms(name, "attn_norm", "post_attention_norm") | feed_forward(name)
@@ -133,23 +133,23 @@ def qwen35():
                 f"{name}.attn_qkv.weight": (channels, WIDTH),
                 f"{name}.attn_gate.weight": (inner, WIDTH),
                 f"{name}.ssm_conv1d.weight": (channels, 4),
-                f"{name}.ssm_dt.bias": (values,),
-                f"{name}.ssm_a": (values,),
-                f"{name}.ssm_beta.weight": (values, WIDTH),
-                f"{name}.ssm_alpha.weight": (values, WIDTH),
-                f"{name}.ssm_norm.weight": (head,),
+                f"{name}.ssm_dt.bias": (value_heads,),
+                f"{name}.ssm_a": (value_heads,),
+                f"{name}.ssm_beta.weight": (value_heads, WIDTH),
+                f"{name}.ssm_alpha.weight": (value_heads, WIDTH),
+                f"{name}.ssm_norm.weight": (head_dim,),
                 f"{name}.ssm_out.weight": (WIDTH, inner),
             }
     fields = dict(ATTENTION, **{
-        "full_attention_interval": 4, "ssm.conv_kernel": 4, "ssm.inner_size": inner, "ssm.state_size": state, "ssm.time_step_rank": values,
-        "ssm.group_count": keys, "rope.dimension_count": 16, "rope.dimension_sections": [4, 2, 2, 0],
+        "full_attention_interval": 4, "ssm.conv_kernel": 4, "ssm.inner_size": inner, "ssm.state_size": state, "ssm.time_step_rank": value_heads,
+        "ssm.group_count": key_heads, "rope.dimension_count": 16, "rope.dimension_sections": [4, 2, 2, 0],
     })
     return 4, fields, tensors
 
 
 def rwkv7():
-    rank, head = 8, 16
-    tensors = ends() | {"token_embd_norm.weight": (WIDTH,), "token_embd_norm.bias": (WIDTH,), "output_norm.bias": (WIDTH,)}
+    rank, head_dim = 8, 16
+    tensors = embeddings() | {"token_embd_norm.weight": (WIDTH,), "token_embd_norm.bias": (WIDTH,), "output_norm.bias": (WIDTH,)}
     for layer in range(4):
         name = f"blk.{layer}"
         for part in ("attn_norm", "attn_norm_2"):
@@ -174,7 +174,7 @@ def rwkv7():
             f"{name}.channel_mix_value.weight": (WIDTH, FFN),
         }
     fields = {
-        "wkv.head_size": head, "attention.decay_lora_rank": rank, "attention.iclr_lora_rank": rank,
+        "wkv.head_size": head_dim, "attention.decay_lora_rank": rank, "attention.iclr_lora_rank": rank,
         "attention.value_residual_mix_lora_rank": rank, "attention.gate_lora_rank": rank, "attention.layer_norm_epsilon": 1e-5,
         "attention.head_count": 0, "token_shift_count": 2,
     }
@@ -184,7 +184,8 @@ def rwkv7():
 ARCHITECTURES = {"llama": llama, "gemma3": gemma3, "qwen35": qwen35, "mamba2": mamba2, "granitehybrid": granitehybrid, "rwkv7": rwkv7, "lfm2": lfm2}
 
 
-def write(path, name):
+def write_model(path, name):
+    """Writes the GGUF file of an architecture and returns its metadata."""
     import gguf
 
     depth, fields, tensors = ARCHITECTURES[name]()
@@ -214,7 +215,7 @@ def write(path, name):
 
 
 def load(path, context, sequences):
-    """Loads the file; what llama.cpp logs goes to standard error."""
+    """Loads the file in llama.cpp, which logs to standard error, and exits."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -224,12 +225,12 @@ def load(path, context, sequences):
     params.kv_unified = True
     params.verbosity = 4
     params.warmup = False
-    server = xllamacpp.Server(params)  # noqa: F841: its end would wait for its threads
-    # The server runs on in threads of its own; what is wanted has been logged.
+    server = xllamacpp.Server(params)  # noqa: F841: deleting it would wait for its threads
+    # The sizes have been logged; exit without waiting for the server's threads.
     os._exit(0)
 
 
-SIZES = {
+LOG_PATTERNS = {
     "kv": r"llama_kv_cache: size =\s*([\d.]+) MiB \(\s*(\d+) cells",
     "recurrent": r"llama_memory_recurrent: size =\s*([\d.]+) MiB",
 }
@@ -245,13 +246,13 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for name in ARCHITECTURES:
             path = os.path.join(folder, f"{name}.gguf")
-            fields = write(path, name)
+            fields = write_model(path, name)
             for context, sequences in ((32768, 1), (20000, 4), (32768, 64)):
                 run = subprocess.run([sys.executable, __file__, path, str(context), str(sequences)], capture_output=True, text=True, timeout=40)
                 row = {"architecture": name, "context": context, "requests": sequences, "fields": fields}
-                for part, pattern in SIZES.items():
-                    found = re.findall(pattern, run.stderr + run.stdout)
-                    row[part] = [float(one[0] if isinstance(one, tuple) else one) for one in found]
+                for part, pattern in LOG_PATTERNS.items():
+                    matches = re.findall(pattern, run.stderr + run.stdout)
+                    row[part] = [float(match[0] if isinstance(match, tuple) else match) for match in matches]
                 if not row["kv"] and not row["recurrent"]:
                     row["error"] = run.stderr[-1500:]
                 print(json.dumps(row), flush=True)

@@ -1,8 +1,8 @@
-"""Counts what the caches of transformers hold, for tiny models of every decoder class.
+"""Counts the elements of transformers' caches, for tiny models of every decoder class.
 
 For each model type with a text decoder: take the default config, shrink its sizes (the pattern of the layers stays),
 build the model with random weights, run it at two lengths with a cache, and add up every floating-point tensor that
-the cache holds. Elements are counted, by dtype, so the result does not depend on the precision of the run.
+the cache holds. Elements are counted by dtype, so the result does not depend on the precision of the run.
 
     python transformers_cache.py [--only TYPE ...] > transformers_cache.jsonl
 
@@ -27,10 +27,10 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 LAYERS = 8
 # Multiples of every compression ratio in use, and longer than the shrunken windows.
 LENGTHS = (256, 512)
-# Seconds for one type.
-LIMIT = 60
+# Seconds for one model type.
+TIME_LIMIT = 60
 
-# Sizes that differ from each other, so that one field taken for another shows up.
+# Different sizes, so that confusing two fields changes the result.
 SIZES = {
     "hidden_size": 64, "d_model": 64, "n_embd": 64, "intermediate_size": 96, "n_inner": 96, "ffn_dim": 96,
     "ffn_hidden_size": 96, "moe_intermediate_size": 48, "shared_expert_intermediate_size": 48, "vocab_size": 199,
@@ -65,53 +65,53 @@ KV_HEADS = {"num_key_value_heads", "num_kv_heads", "swa_num_key_value_heads", "n
 
 def shrink(values, fields):
     """Shrinks one config's values; `fields` are further values for this type."""
-    found = dict(values)
+    tiny = dict(values)
     depth = next((values[name] for name in DEPTHS if isinstance(values.get(name), int)), None)
     heads = next((values[name] for name in HEADS if isinstance(values.get(name), int)), None)
     for name, value in values.items():
         if name in DEPTHS and isinstance(value, int):
-            found[name] = min(value, LAYERS)
+            tiny[name] = min(value, LAYERS)
         elif name in HEADS and isinstance(value, int):
-            found[name] = 4
+            tiny[name] = 4
         elif name == "linear_num_value_heads" and isinstance(value, int):
-            found[name] = 8 if value != values.get("linear_num_key_heads") else 4
+            tiny[name] = 8 if value != values.get("linear_num_key_heads") else 4
         elif name in KV_HEADS and isinstance(value, int):
-            found[name] = 1 if value == 1 else (4 if value == heads else 2)
+            tiny[name] = 1 if value == 1 else (4 if value == heads else 2)
         elif name in EXPERTS and isinstance(value, int):
-            found[name] = min(value, 4 if not name.startswith(("num_experts_per", "moe_topk", "moe_k", "moe_top_k")) else 2)
+            tiny[name] = min(value, 4 if not name.startswith(("num_experts_per", "moe_topk", "moe_k", "moe_top_k")) else 2)
         elif name.endswith("token_id") and isinstance(value, int) and value >= SIZES["vocab_size"]:
-            found[name] = 1
+            tiny[name] = 1
         elif name == "head_dim" and isinstance(value, int) and isinstance(values.get("qk_rope_head_dim"), int):
-            # Models with latents keep the rotary width here.
-            found[name] = SIZES["qk_rope_head_dim"] if values["qk_rope_head_dim"] else 0
+            # Models with latent attention store the rotary width here.
+            tiny[name] = SIZES["qk_rope_head_dim"] if values["qk_rope_head_dim"] else 0
         elif name == "head_dim" and isinstance(value, int):
-            natural = heads and values.get("hidden_size") and values["hidden_size"] // heads == value
-            found[name] = 16 if natural else 24
+            is_default = heads and values.get("hidden_size") and values["hidden_size"] // heads == value
+            tiny[name] = 16 if is_default else 24
         elif name in SIZES and isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            found[name] = SIZES[name]
+            tiny[name] = SIZES[name]
         elif isinstance(value, list) and depth and len(value) >= depth > LAYERS:
-            found[name] = value[:LAYERS]
+            tiny[name] = value[:LAYERS]
         elif name == "per_layer_config" and isinstance(value, dict):
-            found[name] = {key: shrink(item, {}) for key, item in value.items() if int(key) < LAYERS}
-    found.update(fields)
-    return found
+            tiny[name] = {key: shrink(item, {}) for key, item in value.items() if int(key) < LAYERS}
+    tiny.update(fields)
+    return tiny
 
 
-# What one type needs beyond the table above.
+# Fields that single types need beyond the table above.
 HYBRID = ["linear_attention", "linear_attention", "linear_attention", "full_attention"] * 2
-WIDE = {"hidden_size": 256, "num_attention_heads": 2, "num_key_value_heads": 1}
-MORE = {
+WIDE_HEADS = {"hidden_size": 256, "num_attention_heads": 2, "num_key_value_heads": 1}
+EXTRA_FIELDS = {
     "bamba": {"attn_layer_indices": [3, 7]},
-    "cosmos3_edge_text": WIDE | {"head_dim": 128},
+    "cosmos3_edge_text": WIDE_HEADS | {"head_dim": 128},
     "dbrx": {"attn_config": {"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 10000.0}},
     "dots3_note_text": {"head_dim": 24},
     "deepseek_v2": {"num_experts_per_tok": 2},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
     "gemma3n_text": {"num_kv_shared_layers": 2},
-    "glm4v_moe_text": WIDE | {"head_dim": 128},
-    "glm4v_text": WIDE | {"hidden_size": 128},
+    "glm4v_moe_text": WIDE_HEADS | {"head_dim": 128},
+    "glm4v_text": WIDE_HEADS | {"hidden_size": 128},
     "glm5_next_text": {"index_topk": 32},
-    "glm_ocr_text": WIDE | {"head_dim": 64},
+    "glm_ocr_text": WIDE_HEADS | {"head_dim": 64},
     "granitemoehybrid": {"layer_types": ["mamba", "mamba", "mamba", "attention"] * 2},
     "hrm_text": {"num_layers_per_stack": 2, "num_hidden_layers": 16},
     "hunyuan_v1_dense": {"head_dim": 24},
@@ -122,8 +122,8 @@ MORE = {
     "mamba2": {"num_heads": 8, "head_dim": 16},
     "ministral": {"head_dim": 24},
     "nemotron": {"num_key_value_heads": 2, "head_dim": 24},
-    "qwen2_5_vl_text": WIDE,
-    "qwen2_vl_text": WIDE,
+    "qwen2_5_vl_text": WIDE_HEADS,
+    "qwen2_vl_text": WIDE_HEADS,
     "xlstm": {"chunk_size": 64},
     "qwen4_exp_text": {
         "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 16, "indexer_budget": 32,
@@ -134,75 +134,77 @@ MORE = {
 }
 
 
-def tensors(thing, seen):
+def tensors(value, seen):
     """Every floating-point tensor inside a cache, however it is nested."""
-    # Only what cannot change its identity while we look is compared: tensors and the objects that hold them.
-    if isinstance(thing, torch.Tensor) or hasattr(thing, "__dict__"):
-        if id(thing) in seen:
+    # Only tensors and the objects that hold them are compared by identity; other values may be temporary.
+    if isinstance(value, torch.Tensor) or hasattr(value, "__dict__"):
+        if id(value) in seen:
             return
-        seen[id(thing)] = thing
-    if isinstance(thing, torch.Tensor):
-        if thing.is_floating_point() and thing.dim() >= 2:
-            yield thing
-    elif isinstance(thing, dict):
-        for item in thing.values():
+        seen[id(value)] = value
+    if isinstance(value, torch.Tensor):
+        if value.is_floating_point() and value.dim() >= 2:
+            yield value
+    elif isinstance(value, dict):
+        for item in value.values():
             yield from tensors(item, seen)
-    elif isinstance(thing, (list, tuple)):
-        for item in thing:
+    elif isinstance(value, (list, tuple)):
+        for item in value:
             yield from tensors(item, seen)
-    elif hasattr(thing, "__dict__") and not isinstance(thing, (type, torch.nn.Module)):
-        for name, item in vars(thing).items():
+    elif hasattr(value, "__dict__") and not isinstance(value, (type, torch.nn.Module)):
+        for name, item in vars(value).items():
             if name != "config":
                 yield from tensors(item, seen)
 
 
 def cache_of(output):
+    """The cache of a model's output, under whichever name it has."""
     for name in ("past_key_values", "cache_params", "state", "mems", "past_buckets_states"):
-        found = getattr(output, name, None)
-        if found is not None:
-            return found
+        cache = getattr(output, name, None)
+        if cache is not None:
+            return cache
     return None
 
 
 def module_states(model):
-    """Caches that are kept in the modules themselves: Griffin's state, convolution inputs and windows."""
+    """Caches that are stored in the modules themselves: Griffin's state, convolution inputs and windows."""
     names = ("recurrent_states", "conv1d_state", "key_states", "value_states")
     for module in model.modules():
-        held = {name: getattr(module, name, None) for name in names}
-        held = {name: tensor for name, tensor in held.items() if isinstance(tensor, torch.Tensor)}
-        if held:
-            yield type(module).__name__, held
+        states = {name: getattr(module, name, None) for name in names}
+        states = {name: tensor for name, tensor in states.items() if isinstance(tensor, torch.Tensor)}
+        if states:
+            yield type(module).__name__, states
 
 
-def add(sums, found):
-    for tensor in found:
+def add_elements(sums, tensors):
+    """Adds the elements of tensors to sums by dtype."""
+    for tensor in tensors:
         key = str(tensor.dtype).removeprefix("torch.")
         sums[key] = sums.get(key, 0) + tensor.numel()
     return sums
 
 
 def count(model, length):
-    """Elements by dtype, and the kinds of cache that hold them; nothing if the model has no cache."""
+    """Elements by dtype, and the classes of the caches; nothing if the model has no cache."""
     torch.manual_seed(0)
     ids = torch.randint(3, 190, (1, length))
     with torch.no_grad():
         output = model(input_ids=ids, use_cache=True)
         cache = cache_of(output)
         if cache is None and any(True for _ in module_states(model)):
-            # Griffin keeps its state in its modules and its windows in a cache that has to be given.
+            # Griffin stores its state in its modules and its windows in a cache that must be passed in.
             cache = DynamicCache(config=model.config)
             model(input_ids=ids, use_cache=True, past_key_values=cache)
     if cache is None:
         return None
     kinds = {type(layer).__name__ for layer in getattr(cache, "layers", [cache])}
-    sums = add({}, tensors(cache, {}))
-    for kind, held in module_states(model):
+    sums = add_elements({}, tensors(cache, {}))
+    for kind, states in module_states(model):
         kinds.add(kind)
-        add(sums, held.values())
+        add_elements(sums, states.values())
     return sorted(kinds), sums
 
 
-NOISE = {
+IGNORED_FIELDS = {
     "transformers_version", "_name_or_path", "return_dict", "output_hidden_states", "chunk_size_feed_forward", "id2label",
     "label2id", "problem_type", "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "attention_dropout",
     "initializer_range", "rms_norm_eps", "layer_norm_epsilon", "output_attentions", "hidden_dropout", "embd_pdrop",
@@ -214,10 +216,12 @@ NOISE = {
 }
 
 
-def plain(values):
+def to_json_values(values):
+    """A config without ignored fields, with only JSON values."""
+
     def clean(value):
         if isinstance(value, dict):
-            return {str(key): clean(item) for key, item in value.items() if key not in NOISE}
+            return {str(key): clean(item) for key, item in value.items() if key not in IGNORED_FIELDS}
         if isinstance(value, (list, tuple)):
             return [clean(item) for item in value]
         finite = not isinstance(value, float) or math.isfinite(value)
@@ -226,22 +230,22 @@ def plain(values):
     return clean(values)
 
 
-def build(kind):
+def build(model_type):
     """The tiny model of one type, and the config it was built from."""
-    config = AutoConfig.for_model(kind)
+    config = AutoConfig.for_model(model_type)
     values = config.to_dict()
     values.pop("transformers_version", None)
-    fields = MORE.get(kind, {})
+    fields = EXTRA_FIELDS.get(model_type, {})
     inner = next((name for name in ("text_config", "decoder_config") if isinstance(values.get(name), dict)), None)
     attempts = []
     if inner is None:
         lists = {name for name, value in values.items() if isinstance(value, (list, dict)) and name not in ("architectures",)}
-        small = shrink(values, fields)
-        attempts = [{name: value for name, value in small.items() if name not in lists or name in fields}, small]
+        shrunk = shrink(values, fields)
+        attempts = [{name: value for name, value in shrunk.items() if name not in lists or name in fields}, shrunk]
     else:
-        small = dict(values)
-        small[inner] = shrink(values[inner], fields)
-        attempts = [small]
+        shrunk = dict(values)
+        shrunk[inner] = shrink(values[inner], fields)
+        attempts = [shrunk]
     error = None
     for attempt in attempts:
         try:
@@ -250,42 +254,43 @@ def build(kind):
             for name in ("is_decoder", "use_cache"):
                 if hasattr(tiny, name):
                     setattr(tiny, name, True)
-            maker = AutoModelForCausalLM if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES else AutoModel
+            model_class = AutoModelForCausalLM if model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES else AutoModel
             with torch.device("meta"):
-                size = sum(weight.numel() for weight in maker.from_config(tiny).parameters())
+                size = sum(weight.numel() for weight in model_class.from_config(tiny).parameters())
             if size > 30_000_000:
                 raise ValueError(f"the shrunken model still has {size} weights")
-            return maker.from_config(tiny).eval(), tiny
-        except Exception as found:  # noqa: BLE001
-            error = found
+            return model_class.from_config(tiny).eval(), tiny
+        except Exception as exception:  # noqa: BLE001
+            error = exception
     raise error
 
 
-def wanted():
-    for kind in CONFIG_MAPPING_NAMES:
-        if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or ("text" in kind and kind in MODEL_MAPPING_NAMES):
-            yield kind
+def decoder_types():
+    """All model types with a text decoder."""
+    for model_type in CONFIG_MAPPING_NAMES:
+        if model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or ("text" in model_type and model_type in MODEL_MAPPING_NAMES):
+            yield model_type
 
 
-def stop(*_):
-    raise TimeoutError(f"not built and run within {LIMIT} seconds")
+def raise_timeout(*_):
+    raise TimeoutError(f"not built and run within {TIME_LIMIT} seconds")
 
 
 def main():
-    signal.signal(signal.SIGALRM, stop)
+    signal.signal(signal.SIGALRM, raise_timeout)
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*")
-    chosen = parser.parse_args().only
+    only = parser.parse_args().only
     print(json.dumps({"transformers": transformers.__version__, "torch": torch.__version__, "lengths": LENGTHS}))
-    for kind in chosen or wanted():
-        row = {"type": kind}
-        signal.alarm(LIMIT)
+    for model_type in only or decoder_types():
+        row = {"type": model_type}
+        signal.alarm(TIME_LIMIT)
         try:
-            model, tiny = build(kind)
+            model, tiny = build(model_type)
             try:
-                # Half precision shows which states are kept in full precision.
+                # In half precision the dtypes show which states are stored in full precision.
                 first, second = (count(model.to(torch.bfloat16), length) for length in LENGTHS)
             except Exception:  # noqa: BLE001
                 first, second = (count(model.to(torch.float32), length) for length in LENGTHS)
@@ -295,14 +300,14 @@ def main():
                 dtypes = first[1].keys() | second[1].keys()
                 row["dtype"] = "bf16" if "bfloat16" in dtypes else "fp32"
                 row["cache"] = first[0]
-                row["elements"] = {dtype: [held[1].get(dtype, 0) for held in (first, second)] for dtype in sorted(dtypes)}
-                row["config"] = plain(tiny.to_dict())
+                row["elements"] = {dtype: [count_at_length[1].get(dtype, 0) for count_at_length in (first, second)] for dtype in sorted(dtypes)}
+                row["config"] = to_json_values(tiny.to_dict())
         except Exception as error:  # noqa: BLE001
-            # Paths of the machine are no part of the result.
+            # Paths of this machine are removed from the message.
             row["not_run"] = re.sub(r" neither in <module.*", " in the library", f"{type(error).__name__}: {error}")[:200]
         signal.alarm(0)
         print(json.dumps(row), flush=True)
-        print(kind, row.get("not_run", "ok"), file=sys.stderr, flush=True)
+        print(model_type, row.get("not_run", "ok"), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

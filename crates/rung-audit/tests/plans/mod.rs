@@ -1,9 +1,9 @@
-//! Settings of plans from JSON, and figures by name.
+//! Reads plan settings from JSON and figures by name.
 
 use rung_audit::engine::{EngineSettings, MemoryPlan};
 use serde_json::Value;
 
-/// Settings by the names of `rung plan`'s options.
+/// Settings from an object keyed by the names of `rung plan`'s options.
 pub fn settings(value: &Value) -> EngineSettings {
     let number = |name: &str| value[name].as_u64();
     let text = |name: &str| value[name].as_str();
@@ -23,19 +23,19 @@ pub fn settings(value: &Value) -> EngineSettings {
     }
 }
 
-/// A figure in a unit; `bytes` become the unit that is asked for.
+/// A figure of a plan, converted from bytes to `unit` where necessary.
 pub fn figure(plan: &MemoryPlan, name: &str, unit: &str) -> Option<f64> {
     let bytes = |bytes: Option<u64>| bytes.map(|bytes| (bytes as f64, "bytes"));
-    let (value, found) = match name {
+    let (value, value_unit) = match name {
         "cache_bytes" => bytes(plan.cache_bytes)?,
         "kv_bytes" => bytes(plan.kv_bytes)?,
         "kv_and_window_bytes" => bytes(Some(plan.kv_bytes? + plan.window_bytes?))?,
         _ => plan.figures.iter().find(|figure| figure.name == name).map(|figure| (figure.value, figure.unit))?,
     };
-    match (found, unit) {
+    match (value_unit, unit) {
         ("bytes", "GiB") => Some(value / 1_073_741_824.0),
         ("bytes", "MiB") => Some(value / 1_048_576.0),
-        (found, unit) if found == unit => Some(value),
-        _ => panic!("{name} is in {found}, not {unit}"),
+        (value_unit, unit) if value_unit == unit => Some(value),
+        _ => panic!("{name} is in {value_unit}, not {unit}"),
     }
 }

@@ -1,12 +1,12 @@
-//! A validator of JSON against a schema.
+//! Validates JSON against a JSON Schema.
 
 use serde_json::Value;
 
-/// The part of JSON Schema that ours uses; a word it does not know is a failure, so nothing is skipped in silence.
+/// Supports the keywords that our schemas use; an unsupported keyword is an error, so that none is ignored silently.
 pub fn validate(schema: &Value, root: &Value, value: &Value, path: &str) -> Result<(), String> {
     let fail = |why: String| Err(format!("{path}: {why}"));
-    for (word, rule) in schema.as_object().ok_or("a schema is an object")? {
-        match word.as_str() {
+    for (keyword, rule) in schema.as_object().ok_or("a schema is an object")? {
+        match keyword.as_str() {
             "$schema" | "$defs" | "title" | "description" => {}
             "$ref" => {
                 let pointer = rule.as_str().and_then(|text| text.strip_prefix('#')).ok_or("a local reference")?;
@@ -14,8 +14,7 @@ pub fn validate(schema: &Value, root: &Value, value: &Value, path: &str) -> Resu
             }
             "oneOf" => {
                 let results: Vec<_> =
-                    rule.as_array().unwrap().iter().map(|one| validate(one, root, value, path)).collect();
-                // An empty list is both a list of audits and none of edits.
+                    rule.as_array().unwrap().iter().map(|schema| validate(schema, root, value, path)).collect();
                 if results.iter().filter(|result| result.is_ok()).count() != 1 {
                     return fail(format!("not exactly one of: {results:?}"));
                 }
@@ -25,7 +24,7 @@ pub fn validate(schema: &Value, root: &Value, value: &Value, path: &str) -> Resu
                     || vec![rule.as_str().unwrap()],
                     |list| list.iter().filter_map(Value::as_str).collect(),
                 );
-                let is = |name: &&str| match *name {
+                let has_type = |name: &&str| match *name {
                     "null" => value.is_null(),
                     "boolean" => value.is_boolean(),
                     "integer" => value.is_u64() || value.is_i64(),
@@ -35,7 +34,7 @@ pub fn validate(schema: &Value, root: &Value, value: &Value, path: &str) -> Resu
                     "object" => value.is_object(),
                     _ => false,
                 };
-                if !names.iter().any(is) {
+                if !names.iter().any(has_type) {
                     return fail(format!("{value} is none of {names:?}"));
                 }
             }
@@ -82,10 +81,10 @@ pub fn validate(schema: &Value, root: &Value, value: &Value, path: &str) -> Resu
             "additionalProperties" => {
                 let known = schema.get("properties");
                 for (name, field) in value.as_object().into_iter().flatten() {
-                    let listed = known.is_some_and(|known| known.get(name).is_some());
+                    let is_known = known.is_some_and(|known| known.get(name).is_some());
                     match rule {
-                        Value::Bool(false) if !listed => return fail(format!("{name} is not in the schema")),
-                        Value::Object(_) if !listed => validate(rule, root, field, &format!("{path}.{name}"))?,
+                        Value::Bool(false) if !is_known => return fail(format!("{name} is not in the schema")),
+                        Value::Object(_) if !is_known => validate(rule, root, field, &format!("{path}.{name}"))?,
                         _ => {}
                     }
                 }

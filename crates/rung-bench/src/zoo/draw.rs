@@ -1,7 +1,7 @@
-//! The zoo on paper: a table whose speeds are drawn.
+//! The table of mixers as a figure, with speeds as a plot.
 //!
-//! Every mixer has a line. Its tokens per second stand on one logarithmic scale for all, a mark for each length, the larger the
-//! longer: where the marks lie on each other, cost is linear. A mixer without a network has no marks.
+//! Every mixer has a line. Tokens per second are on one logarithmic axis, with a mark per length that is larger for longer
+//! sequences: where the marks coincide, cost is linear. A mixer without a network has no marks.
 
 use super::tracking::TrackingClaim;
 use super::{MixerRow, Timing};
@@ -12,20 +12,24 @@ use rung_figure::figure::palette::{self, Colour, GRID, INK, MUTED};
 use rung_figure::figure::svg::{Anchor, Area, Paint, Stroke, Svg, TextStyle};
 use rung_figure::figure::{Chart, Scale};
 
-/// All rows, and how they were measured.
+/// The table of all mixers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Zoo {
-    /// In the order in which they are shown.
+    /// The rows, in the order in which they are shown.
     pub rows: Vec<MixerRow>,
-    /// Lengths and repetitions.
+    /// The lengths and repetitions of the measurements.
     pub timing: Timing,
 }
 
+/// Width of the figure in pixels.
 const WIDTH: f64 = 1130.0;
-const LINE: f64 = 20.0;
+/// Height of a row.
+const ROW_HEIGHT: f64 = 20.0;
+/// Where the first row starts.
 const TOP: f64 = 76.0;
-const SIZE: f64 = 11.0;
-/// Where columns begin, or end if they hold numbers.
+/// Size of the text.
+const FONT_SIZE: f64 = 11.0;
+// Horizontal positions at which columns start, or end if they hold numbers.
 const NAME: f64 = 16.0;
 const CROSSES: f64 = 205.0;
 const GROWS: f64 = 220.0;
@@ -41,11 +45,11 @@ impl Zoo {
         self.rows.iter().filter_map(|row| row.speed.as_ref()).flat_map(|speed| speed.tokens_per_second.iter().copied())
     }
 
-    fn draw_head(&self, svg: &mut Svg) {
+    fn draw_header(&self, svg: &mut Svg) {
         svg.text((NAME, 26.0), self.title(), &TextStyle::new(15.0).bold());
         let lengths: Vec<String> = self.timing.lengths.iter().map(ToString::to_string).collect();
         let speed = format!("tokens/s at {} tokens", lengths.join(", "));
-        let bold = TextStyle::new(SIZE).bold();
+        let bold = TextStyle::new(FONT_SIZE).bold();
         let columns = [
             (NAME, "mixer", None, Anchor::Start),
             (CROSSES, "crosses", Some(Evidence::Proved), Anchor::End),
@@ -65,30 +69,30 @@ impl Zoo {
         }
     }
 
-    fn draw_row(&self, svg: &mut Svg, row: &MixerRow, y: f64, across: &Axis) {
-        let baseline = y + LINE / 2.0 + SIZE * 0.36;
-        let plain = TextStyle::new(SIZE);
-        let mut write = |x: f64, text: &str, lettering: &TextStyle| svg.text((x, baseline), text, lettering);
-        write(NAME, row.mixer.name(), &plain.bold());
-        write(CROSSES, &row.crossing().to_string(), &plain.anchored(Anchor::End));
-        write(GROWS, row.grows().as_deref().unwrap_or("-"), &plain);
-        write(COST, &row.cost(), &plain);
-        write(CREDIT, row.credit().word(), &plain);
+    fn draw_row(&self, svg: &mut Svg, row: &MixerRow, y: f64, speed_axis: &Axis) {
+        let baseline = y + ROW_HEIGHT / 2.0 + FONT_SIZE * 0.36;
+        let style = TextStyle::new(FONT_SIZE);
+        let mut write = |x: f64, text: &str, style: &TextStyle| svg.text((x, baseline), text, style);
+        write(NAME, row.mixer.name(), &style.bold());
+        write(CROSSES, &row.crossing().to_string(), &style.anchored(Anchor::End));
+        write(GROWS, row.growth().as_deref().unwrap_or("-"), &style);
+        write(COST, &row.cost(), &style);
+        write(CREDIT, row.credit().word(), &style);
         let exponent = row.speed.as_ref().map_or("-".to_owned(), |speed| format!("{:.2}", speed.exponent));
-        write(EXPONENT, &exponent, &plain.anchored(Anchor::End));
+        write(EXPONENT, &exponent, &style.anchored(Anchor::End));
         for (x, claim) in [(PARITY, row.parity()), (PERMUTATIONS, row.permutations())] {
-            write(x, &claim.to_string(), &plain.coloured(ink(claim)));
+            write(x, &claim.to_string(), &style.coloured(claim_colour(claim)));
         }
         match &row.speed {
-            Some(speed) => self.draw_speed(svg, &speed.tokens_per_second, y + LINE / 2.0, across),
-            None => write(f64::midpoint(PLOT.0, PLOT.1), "no network", &plain.coloured(MUTED).anchored(Anchor::Middle)),
+            Some(speed) => self.draw_speed(svg, &speed.tokens_per_second, y + ROW_HEIGHT / 2.0, speed_axis),
+            None => write(f64::midpoint(PLOT.0, PLOT.1), "no network", &style.coloured(MUTED).anchored(Anchor::Middle)),
         }
     }
 
-    fn draw_speed(&self, svg: &mut Svg, speeds: &[f64], y: f64, across: &Axis) {
+    fn draw_speed(&self, svg: &mut Svg, speeds: &[f64], y: f64, speed_axis: &Axis) {
         let colour = palette::evidence(Evidence::Measured);
         let marks: Vec<(f64, f64)> =
-            speeds.iter().filter_map(|speed| across.position(*speed)).map(|x| (x, y)).collect();
+            speeds.iter().filter_map(|speed| speed_axis.position(*speed)).map(|x| (x, y)).collect();
         svg.polyline(&marks, &Stroke::new(colour, 1.0));
         for (index, (mark, speed)) in marks.iter().zip(speeds).enumerate() {
             let hint = format!("{speed:.0} tokens/s at {} tokens", self.timing.lengths[index]);
@@ -100,7 +104,7 @@ impl Zoo {
     }
 }
 
-fn ink(claim: TrackingClaim) -> Colour {
+fn claim_colour(claim: TrackingClaim) -> Colour {
     claim.evidence().map_or(MUTED, palette::evidence)
 }
 
@@ -110,16 +114,16 @@ impl Chart for Zoo {
     }
 
     fn svg(&self) -> String {
-        let bottom = TOP + LINE * self.rows.len() as f64;
+        let bottom = TOP + ROW_HEIGHT * self.rows.len() as f64;
         let mut svg = Svg::new(WIDTH, bottom + 52.0);
-        self.draw_head(&mut svg);
-        let across = Axis::covering(Scale::Log10, self.speeds()).over(PLOT.0, PLOT.1);
+        self.draw_header(&mut svg);
+        let speed_axis = Axis::covering(Scale::Log10, self.speeds()).over(PLOT.0, PLOT.1);
         let plot = Area::new(PLOT.0, TOP, PLOT.1 - PLOT.0, bottom - TOP);
-        axis::draw_bottom(&mut svg, plot, &across, &across.ticks(5), "tokens/s, one layer on one thread", true);
+        axis::draw_bottom(&mut svg, plot, &speed_axis, &speed_axis.ticks(5), "tokens/s, one layer on one thread", true);
         for (index, row) in self.rows.iter().enumerate() {
-            let y = TOP + LINE * index as f64;
+            let y = TOP + ROW_HEIGHT * index as f64;
             svg.line((NAME, y), (WIDTH - NAME, y), &Stroke::new(GRID, 0.8));
-            self.draw_row(&mut svg, row, y, &across);
+            self.draw_row(&mut svg, row, y, &speed_axis);
         }
         svg.finish(self.title())
     }
@@ -142,7 +146,7 @@ impl Chart for Zoo {
                 csv.row([
                     row.mixer.name().to_owned(),
                     row.crossing().to_string(),
-                    row.grows().unwrap_or_default(),
+                    row.growth().unwrap_or_default(),
                     row.cost(),
                     tokens,
                     field(speed),
@@ -171,7 +175,7 @@ mod tests {
     use crate::zoo::{Speed, names};
 
     #[test]
-    fn every_mixer_is_on_the_page_and_in_the_table() {
+    fn figure_and_csv_have_every_mixer() {
         let speed = |name: &str| {
             let timed = rung_nn::mixer::NAMES.contains(&name);
             timed.then(|| Speed { tokens_per_second: vec![1e6, 5e5], exponent: 1.5 })

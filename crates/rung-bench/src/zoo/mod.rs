@@ -1,12 +1,12 @@
-//! All mixers side by side: what they keep, what they cost, how fast they are here, and what they are good for.
+//! A table of all mixers: state and cache, cost, speed on this machine, and what they can compute.
 //!
-//! One row for each mixer of the registry, in its order, as a narrow layer: two heads of sixteen, windows of 64 tokens. What is
-//! kept, the cost and the credit in hops are read off the definition and hold for all weights, so they are *proved*. Speed, and
-//! the exponent of cost in the length of the sequence, are *measured* for the mixers that have a network. What a layer can track
-//! ([`tracking`]) is claimed only where the project shows it.
+//! One row for each mixer of the registry, in its order, as a narrow layer: two heads of sixteen channels, windows of 64 tokens.
+//! State, cache, cost and hop credit follow from the definition and hold for all weights, so they are *proved*. Speed, and the
+//! exponent of cost in the sequence length, are *measured* for the mixers that have a network. What a layer can track ([`tracking`])
+//! is claimed only with evidence.
 //!
-//! The exponent may disagree with the formula beside it, and that is shown, not hidden: at short lengths projections still count,
-//! and a network may do more work than its mixer needs.
+//! The measured exponent may differ from the formula next to it: at short lengths projections dominate, and a network may do more
+//! work than its mixer needs.
 //!
 //! ```
 //! use rung_bench::zoo::{HopCredit, MixerRow, Timing};
@@ -27,35 +27,35 @@ use tracking::TrackingClaim;
 
 use crate::{BenchError, exponents};
 
-/// Lengths that show a slope within a minute for all mixers.
+/// Sequence lengths over which all mixers can be measured within a minute.
 pub const LENGTHS: [usize; 3] = [512, 2048, 8192];
 
-/// How speed is measured.
+/// The lengths and repetitions of the measurements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Tokens of the texts, growing.
+    /// Sequence lengths, ascending.
     pub lengths: Vec<usize>,
-    /// Repetitions that are counted; figures are their median.
+    /// Repetitions; reported times are their medians.
     pub rounds: usize,
 }
 
-/// What a layer is worth in hops of function composition.
+/// How many hops of function composition a layer adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HopCredit {
-    /// A full layer: a hop each.
+    /// Full attention: one hop per layer.
     Full,
-    /// A full layer that reads blocks of its choice: a hop at most, and 2-Sum only with summaries that are long enough.
+    /// Full attention to selected blocks: at most one hop, and 2-Sum only with summaries that are long enough.
     Blocks,
-    /// A full layer that reads tokens of its choice: a hop at most.
+    /// Full attention to selected tokens: at most one hop.
     Tokens,
-    /// A state of fixed size: one hop more in all, if it stands before the second full layer.
+    /// A state of bounded size: one more hop in total, if the layer is before the second layer of full attention.
     State,
-    /// Nothing crosses from token to token.
+    /// Nothing is passed from token to token.
     Nothing,
 }
 
 impl HopCredit {
-    /// As tables have it.
+    /// The word in tables.
     pub fn word(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -67,62 +67,62 @@ impl HopCredit {
     }
 }
 
-/// What was measured of a mixer.
+/// The measured speed of a mixer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Speed {
-    /// At every length.
+    /// Tokens per second at every length.
     pub tokens_per_second: Vec<f64>,
-    /// Of cost in the length.
+    /// Exponent of cost in the length.
     pub exponent: f64,
 }
 
-/// One mixer.
+/// One row of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MixerRow {
-    /// With every number of the layer that was counted and timed.
+    /// The mixer with all its options.
     pub mixer: Mixer,
-    /// None without a network.
+    /// `None` for a mixer without a network.
     pub speed: Option<Speed>,
 }
 
 impl MixerRow {
-    /// Counts and times a mixer of the registry.
+    /// Measures a mixer of the registry.
     ///
     /// # Errors
     /// No mixer has that name.
     pub fn of(name: &str, timing: &Timing) -> Result<Self, BenchError> {
         let mixer = exponents::benchmark_mixer(name)?;
-        // `none` has a network that does nothing: its time is that of a call.
+        // The network of `none` does nothing, so it is not timed.
         let timed = mixer.facts().flops.per_token > 0 && rung_nn::mixer::NAMES.contains(&mixer.name());
         let speed = timed.then(|| Speed::measure(name, timing)).transpose()?;
         Ok(Self { mixer, speed })
     }
 
-    /// Numbers that cross from one token to the next, caches apart; of a state in levels, one level is counted.
+    /// Numbers that are passed from one token to the next, without caches; of a state with levels, one level is counted.
     pub fn crossing(&self) -> u128 {
         let facts = self.mixer.facts();
-        facts.crossing() - facts.recurrent_state + self.per_level().unwrap_or(facts.recurrent_state)
+        facts.state_size() - facts.recurrent_state + self.per_level().unwrap_or(facts.recurrent_state)
     }
 
-    /// What grows with the text, in words: `64 a token`, `512 a doubling`, nothing.
-    pub fn grows(&self) -> Option<String> {
-        let per_token = self.mixer.facts().per_token();
+    /// How state and cache grow with the length: `64 a token`, `512 a doubling`, or `None`.
+    pub fn growth(&self) -> Option<String> {
+        let per_token = self.mixer.facts().cache_growth();
         let levels = self.per_level().map(|numbers| format!("{numbers} a doubling"));
         levels.or_else(|| (per_token > 0).then(|| format!("{per_token} a token")))
     }
 
-    /// Numbers of one level, where a state has levels.
+    /// Numbers per level, if the state has levels.
     fn per_level(&self) -> Option<u128> {
         let facts = self.mixer.facts();
         facts.log2_context.map(|last| facts.recurrent_state / (u128::from(last) + 1))
     }
 
-    /// The cost of a text of n tokens as a formula, widths left out.
+    /// The cost of a sequence of n tokens as a formula, without the factors of widths.
     pub fn cost(&self) -> String {
         let facts = self.mixer.facts();
         let ratio = self.mixer.number("ratio").filter(|ratio| *ratio > 1);
         match (facts.selection(), facts.flops.max_attended) {
-            (Some(TokenSelection { block: 1, picked, .. }), _) => format!("n^2 + {picked} n"),
+            (Some(TokenSelection { block: 1, selected_count, .. }), _) => format!("n^2 + {selected_count} n"),
             (Some(TokenSelection { block, .. }), limit) => format!("n^2/{block} + {} n", limit.unwrap_or_default()),
             (None, Some(limit)) => format!("{limit} n"),
             (None, None) if facts.flops.per_attended > 0 => {
@@ -134,24 +134,24 @@ impl MixerRow {
         }
     }
 
-    /// What it is worth in hops.
+    /// The hop credit of a layer with this mixer.
     pub fn credit(&self) -> HopCredit {
         let facts = self.mixer.facts();
         match (facts.reach, facts.selection()) {
             (MixerReach::Full(_), None) => HopCredit::Full,
             (MixerReach::Full(_), Some(TokenSelection { block: 1, .. })) => HopCredit::Tokens,
             (MixerReach::Full(_), Some(_)) => HopCredit::Blocks,
-            (MixerReach::Bounded, _) if facts.crossing() > 0 => HopCredit::State,
+            (MixerReach::Bounded, _) if facts.state_size() > 0 => HopCredit::State,
             (MixerReach::Bounded, _) => HopCredit::Nothing,
         }
     }
 
-    /// Whether one layer keeps the parity of all bits so far.
+    /// Whether one layer can track the parity of all bits so far.
     pub fn parity(&self) -> TrackingClaim {
         tracking::parity(&self.mixer)
     }
 
-    /// Whether one layer keeps the product of all permutations of three things so far.
+    /// Whether one layer can track the product of all permutations of three elements so far.
     pub fn permutations(&self) -> TrackingClaim {
         tracking::permutations(&self.mixer)
     }
@@ -174,12 +174,12 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 mod tests {
     use super::*;
 
-    fn counted(name: &str) -> MixerRow {
+    fn row_without_speed(name: &str) -> MixerRow {
         MixerRow { mixer: exponents::benchmark_mixer(name).unwrap(), speed: None }
     }
 
     #[test]
-    fn what_is_counted_follows_from_the_definition() {
+    fn counts_follow_from_the_definition() {
         for (name, crossing, grows, cost, credit) in [
             ("full", 0, Some("64 a token"), "n^2", HopCredit::Full),
             ("window", 63 * 64, None, "64 n", HopCredit::State),
@@ -190,14 +190,14 @@ mod tests {
             ("compressed", 127 * 16 + 3 * 2 * 16, Some("4 a token"), "n^2/4", HopCredit::Full),
             ("none", 0, None, "0", HopCredit::Nothing),
         ] {
-            let row = counted(name);
-            let found = (row.crossing(), row.grows(), row.cost(), row.credit());
+            let row = row_without_speed(name);
+            let found = (row.crossing(), row.growth(), row.cost(), row.credit());
             assert_eq!(found, (crossing, grows.map(str::to_owned), cost.to_owned(), credit), "{name}");
         }
     }
 
     #[test]
-    fn networks_are_timed_and_the_rest_is_listed() {
+    fn only_mixers_with_a_network_have_a_speed() {
         let timing = Timing { lengths: vec![4, 8, 16], rounds: 1 };
         for name in ["gdn", "rglru", "lightning", "chunked", "none"] {
             let row = MixerRow::of(name, &timing).unwrap();

@@ -1,13 +1,13 @@
-//! What one layer can track, and how that is known.
+//! State tracking: what one layer can track, and the evidence.
 //!
-//! Two states that must be kept exactly: the parity of the bits so far, and the product so far in the group S3 of permutations
-//! of three things, the smallest in which the order of factors matters. A claim is made for a text of any length and one layer.
+//! Two states must be tracked exactly: the parity of the bits so far, and the product so far in the group S3 of permutations of
+//! three elements, the smallest group in which the order of factors matters. Claims are about one layer and sequences of any length.
 //!
-//! - A layer without a state or a cache that grows sees only the last few tokens, so a token further back changes nothing that
-//!   it sees: it tracks neither, *proved*.
-//! - `rung construct parity` builds weights of DeltaNet whose state changes its sign: *constructed*. Gated DeltaNet holds DeltaNet
-//!   where nothing decays, and DeltaProduct where one micro-step does the work; tests hold both.
-//! - All else is unknown here.
+//! - A layer without a recurrent state or a growing cache sees only the last few tokens, so earlier tokens change nothing that it
+//!   sees: it tracks neither, *proved*.
+//! - `rung construct parity` builds weights of DeltaNet whose state changes its sign: *constructed*. Gated DeltaNet without decay and
+//!   DeltaProduct with one micro-step are DeltaNet, as tests check.
+//! - All other cases are unknown.
 
 use std::fmt;
 
@@ -15,14 +15,14 @@ use rung_theory::stack::Mixer;
 
 use rung_figure::Evidence;
 
-/// Whether a layer can track something.
+/// Whether a layer can track a state, with the evidence and what shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrackingClaim {
-    /// It can.
+    /// The layer can.
     Yes(Evidence, &'static str),
-    /// It cannot, and why.
+    /// The layer cannot.
     No(Evidence, &'static str),
-    /// The project does not show it.
+    /// This project neither proves nor constructs it.
     Unknown,
 }
 
@@ -36,7 +36,7 @@ impl TrackingClaim {
         }
     }
 
-    /// How it is known.
+    /// The kind of evidence.
     pub fn evidence(self) -> Option<Evidence> {
         match self {
             Self::Yes(evidence, _) | Self::No(evidence, _) => Some(evidence),
@@ -44,7 +44,7 @@ impl TrackingClaim {
         }
     }
 
-    /// What shows it.
+    /// The construction or reason that shows the claim.
     pub fn shown_by(self) -> Option<&'static str> {
         match self {
             Self::Yes(_, by) | Self::No(_, by) => Some(by),
@@ -61,25 +61,26 @@ impl fmt::Display for TrackingClaim {
     }
 }
 
-const SHORT_SIGHTED: TrackingClaim = TrackingClaim::No(Evidence::Proved, "it sees only the last few tokens");
+const BOUNDED_CONTEXT: TrackingClaim = TrackingClaim::No(Evidence::Proved, "it sees only the last few tokens");
 
-/// Whether one layer keeps the parity of the bits so far.
+/// Whether one layer can track the parity of the bits so far.
 pub fn parity(mixer: &Mixer) -> TrackingClaim {
-    if short_sighted(mixer) {
-        return SHORT_SIGHTED;
+    if has_bounded_context(mixer) {
+        return BOUNDED_CONTEXT;
     }
-    mixer.kind().parity_shown_by.map_or(TrackingClaim::Unknown, |by| TrackingClaim::Yes(Evidence::Constructed, by))
+    mixer.kind().parity_evidence.map_or(TrackingClaim::Unknown, |by| TrackingClaim::Yes(Evidence::Constructed, by))
 }
 
-/// Whether one layer keeps the product of the permutations of three things so far.
+/// Whether one layer can track the product of permutations of three elements so far.
 pub fn permutations(mixer: &Mixer) -> TrackingClaim {
-    // Parity is a quotient of S3: who cannot keep the one cannot keep the other.
-    if short_sighted(mixer) { SHORT_SIGHTED } else { TrackingClaim::Unknown }
+    // Parity is a quotient of S3: a layer that cannot track parity cannot track S3.
+    if has_bounded_context(mixer) { BOUNDED_CONTEXT } else { TrackingClaim::Unknown }
 }
 
-fn short_sighted(mixer: &Mixer) -> bool {
+/// Whether the layer sees only a bounded number of tokens.
+fn has_bounded_context(mixer: &Mixer) -> bool {
     let facts = mixer.facts();
-    facts.recurrent_state == 0 && facts.per_token() == 0
+    facts.recurrent_state == 0 && facts.cache_growth() == 0
 }
 
 #[cfg(test)]
@@ -88,7 +89,7 @@ mod tests {
     use crate::exponents::benchmark_mixer;
 
     #[test]
-    fn only_what_is_shown_is_claimed() {
+    fn parity_claims_follow_the_evidence() {
         for (name, expected) in [
             ("conv", "no"),
             ("window", "no"),

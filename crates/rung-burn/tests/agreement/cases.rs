@@ -1,28 +1,26 @@
-//! Every case of every mixer.
-//!
-//! The cases are those that the native executor is held to, so a new mixer is here as soon as it has a line in that table.
+//! Every case of every mixer, from the table of cases that the native executor is tested with.
 
 use rung_burn::device::{self, Device};
 use rung_burn::{Burn, Number};
 use rung_engine::{Native, Ops};
-use rung_nn::mixer::cases::{BATCH, Built, CASES, WIDTH, build_within, input, results, scalar};
+use rung_nn::mixer::cases::{BATCH, Built, CASES, WIDTH, build_with_precision, input, results, scalar};
 use rung_nn::{Precision, TokenMixer as _};
 
 use super::assert_close;
 
 const TIME: usize = 9;
 
-/// Outputs and states of a case, and at the end the mixer's own loss, if it has one.
-fn numbers<O: Ops>(ops: &O, case: &Built<O::Scalar>, x: &O::Tensor) -> Vec<O::Tensor> {
+/// Outputs and states of a case, and last the mixer's auxiliary loss, if it has one.
+fn run<O: Ops>(ops: &O, case: &Built<O::Scalar>, x: &O::Tensor) -> Vec<O::Tensor> {
     let mut all = results(ops, &case.mixer, x);
-    all.extend(case.mixer.own_loss(ops, || x.clone()));
+    all.extend(case.mixer.auxiliary_loss(ops, || x.clone()));
     all
 }
 
-/// All cases on a device and native: the same outputs and states, and the same gradients in all weights and the input.
+/// Checks all cases on a device against the native executor: outputs, states, and gradients in all weights and the input.
 pub fn check<S: Number>(device: &Device, precision: Precision, tolerance: f64) {
     for &(text, positions) in CASES {
-        check_case::<S>(device, build_within(text, positions, 4, precision), text, tolerance);
+        check_case::<S>(device, build_with_precision(text, positions, 4, precision), text, tolerance);
     }
 }
 
@@ -30,9 +28,9 @@ fn check_case<S: Number>(device: &Device, mut case: Built<S>, text: &str, tolera
     let x = case.weights.add("x", &[BATCH, TIME, WIDTH], input(TIME, 1.0)).id();
     let native = Native::new();
     native.bind(&case.weights);
-    let expected = numbers(&native, &case, &native.parameter(x));
-    let burn = Burn::learning(device, &case.weights).unwrap();
-    let found = numbers(&burn, &case, &burn.parameter(x));
+    let expected = run(&native, &case, &native.parameter(x));
+    let burn = Burn::with_gradients(device, &case.weights).unwrap();
+    let found = run(&burn, &case, &burn.parameter(x));
     assert_eq!(found.len(), expected.len(), "{text}");
     for (found, expected) in found.iter().zip(&expected) {
         assert_eq!(burn.shape(found), native.shape(expected), "{text}");
@@ -48,16 +46,16 @@ fn check_case<S: Number>(device: &Device, mut case: Built<S>, text: &str, tolera
 }
 
 #[test]
-fn cases_agree_in_double_precision() {
-    check::<f64>(&device::named("flex").unwrap(), Precision::default(), 1e-9);
+fn mixer_cases_agree_in_double_precision() {
+    check::<f64>(&device::open("flex").unwrap(), Precision::default(), 1e-9);
 }
 
 #[test]
-fn cases_agree_in_single_precision() {
-    check::<f32>(&device::named("flex").unwrap(), Precision::default(), 1e-3);
+fn mixer_cases_agree_in_single_precision() {
+    check::<f32>(&device::open("flex").unwrap(), Precision::default(), 1e-3);
 }
 
 #[test]
-fn cases_agree_with_states_and_messages_in_few_bits() {
-    check::<f64>(&device::named("flex").unwrap(), Precision::bits(6, 8.0), 1e-9);
+fn mixer_cases_agree_with_states_and_messages_of_few_bits() {
+    check::<f64>(&device::open("flex").unwrap(), Precision::bits(6, 8.0), 1e-9);
 }

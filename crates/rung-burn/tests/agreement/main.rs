@@ -1,21 +1,21 @@
-//! Burn and the native executor agree: values and gradients, of every primitive, every case of every mixer, and a whole model.
+//! Burn and the native executor agree in values and gradients of every primitive, every case of every mixer, and a model.
 //!
-//! All of it runs on Burn's processor device, `flex`. With the feature `wgpu` it also runs on the device that Burn finds through
-//! it, be it a graphics card or a driver that computes on the processor.
+//! All tests run on Burn's CPU device, `flex`. With the feature `wgpu` they also run on the device that Burn finds through wgpu: a
+//! GPU, or a driver that emulates one on the CPU.
 
 use rung_engine::Scalar;
 
 mod cases;
 #[cfg(feature = "wgpu")]
-mod graphics;
+mod gpu;
 mod models;
 mod primitives;
 
-/// Two lists of numbers agree, relative to the largest. A NaN agrees with nothing.
+/// Asserts that numbers agree up to `tolerance` times the largest magnitude. A NaN agrees with nothing.
 fn assert_close<S: Scalar>(found: &[S], expected: &[S], tolerance: f64, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
-    let size = expected.iter().fold(1e-3_f64, |size, value| size.max(value.to_f64().abs()));
+    let largest = expected.iter().fold(1e-3_f64, |largest, value| largest.max(value.to_f64().abs()));
     for (index, (a, b)) in found.iter().zip(expected).enumerate() {
-        assert!((a.to_f64() - b.to_f64()).abs() <= tolerance * size, "{what}: number {index} is {a}, expected {b}");
+        assert!((a.to_f64() - b.to_f64()).abs() <= tolerance * largest, "{what}: number {index} is {a}, expected {b}");
     }
 }

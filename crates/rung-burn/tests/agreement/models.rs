@@ -1,9 +1,9 @@
-//! A whole model: the same loss, the same gradient, the same path of training.
+//! Complete models: the same loss, the same gradient and the same weights after training.
 
 use rung_burn::device::{self, Device};
 use rung_burn::{Burn, Number};
 use rung_engine::{AdamWConfig, Native, Ops, Parameters, Scalar};
-use rung_nn::mixer::cases::shake;
+use rung_nn::mixer::cases::perturb;
 use rung_nn::{FeedForwardConfig, InputConfig, Model, ModelConfig, Positions};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{Rng, below, seeded};
@@ -28,7 +28,7 @@ fn build<S: Scalar>(stack: &str, config: &ModelConfig) -> (Model, Parameters<S>)
     let mut weights = Parameters::new();
     let plan = Plan::parse(stack, &Defaults { heads: 2, head_dim: 4, ..Defaults::default() }).unwrap();
     let model = config.init(&plan, &mut weights, &mut seeded(11)).unwrap_or_else(|error| panic!("{stack}: {error}"));
-    shake(&mut weights, 0.3);
+    perturb(&mut weights, 0.3);
     (model, weights)
 }
 
@@ -36,7 +36,7 @@ fn tokens(rng: &mut Rng, count: usize) -> Vec<u32> {
     (0..count).map(|_| below(rng, CLASSES as u32)).collect()
 }
 
-/// The sum of cross-entropies of both spans.
+/// The sum of the cross-entropies of two consecutive spans of tokens.
 fn loss<O: Ops>(ops: &O, model: &Model) -> O::Tensor {
     let (mut rng, mut state, mut losses) = (seeded(3), None, Vec::new());
     for time in SPANS {
@@ -50,7 +50,7 @@ fn loss<O: Ops>(ops: &O, model: &Model) -> O::Tensor {
     ops.sum_all(&ops.concat(&losses, 0))
 }
 
-/// A model with mixers of several kinds, on a device and native.
+/// Checks the loss and gradient of a model with several mixers on a device against the native executor.
 pub fn check<S: Number>(device: &Device, tolerance: f64) {
     let config = ModelConfig {
         positions: Positions::Rotary { base: 100.0 },
@@ -63,7 +63,7 @@ pub fn check<S: Number>(device: &Device, tolerance: f64) {
     native.bind(&weights);
     let expected = loss(&native, &model);
     native.backward(&expected);
-    let burn = Burn::learning(device, &weights).unwrap();
+    let burn = Burn::with_gradients(device, &weights).unwrap();
     let found = loss(&burn, &model);
     assert_close(&burn.values(&found), &native.values(&expected), tolerance, "loss");
     let gradient = native.gradient();
@@ -72,21 +72,21 @@ pub fn check<S: Number>(device: &Device, tolerance: f64) {
 }
 
 #[test]
-fn a_whole_model_agrees() {
-    check::<f64>(&device::named("flex").unwrap(), 1e-9);
-    check::<f32>(&device::named("flex").unwrap(), 1e-4);
+fn a_model_agrees() {
+    check::<f64>(&device::open("flex").unwrap(), 1e-9);
+    check::<f32>(&device::open("flex").unwrap(), 1e-4);
 }
 
-/// The optimiser stays native; gradients come from Burn.
+/// Trains with the native optimiser and the gradients of either executor.
 #[test]
-fn training_takes_the_same_path() {
+fn training_gives_the_same_weights() {
     let (model, start) = build::<f64>("gdn full", &config());
     let run = |gradient: &dyn Fn(&Parameters<f64>) -> Vec<f64>| {
         let mut weights = start.clone();
         let mut optimizer = AdamWConfig { rate: 0.01, ..AdamWConfig::default() }.init();
         for _ in 0..5 {
-            let found = gradient(&weights);
-            optimizer.update(&mut weights, &found, 1.0);
+            let gradient = gradient(&weights);
+            optimizer.update(&mut weights, &gradient, 1.0);
         }
         weights
     };
@@ -97,7 +97,7 @@ fn training_takes_the_same_path() {
         ops.gradient()
     });
     let burn = run(&|weights| {
-        let ops = Burn::learning(&device::named("flex").unwrap(), weights).unwrap();
+        let ops = Burn::with_gradients(&device::open("flex").unwrap(), weights).unwrap();
         ops.gradient(&loss(&ops, &model))
     });
     assert_close(burn.flat(), native.flat(), 1e-6, "weights after five steps");

@@ -1,9 +1,9 @@
-//! Every primitive.
+//! Every primitive of `Ops`.
 
 use rung_burn::device::{self, Device};
 use rung_burn::{Burn, Number};
 use rung_engine::{Binary, Native, Ops, Parameter, Parameters, Scalar, Unary};
-use rung_nn::mixer::cases::{draw, shake};
+use rung_nn::mixer::cases::{draw, perturb};
 use rung_theory::task::seeded;
 
 use super::assert_close;
@@ -21,17 +21,17 @@ fn results<O: Ops>(ops: &O, inputs: &[O::Tensor]) -> Vec<(String, O::Tensor)> {
     for kind in [Unary::Log, Unary::Sqrt] {
         all.push((format!("{kind:?}"), ops.unary(kind, &positive)));
     }
-    for far in [-500.0, 500.0] {
+    for offset in [-500.0, 500.0] {
         for kind in [Unary::Sigmoid, Unary::Tanh, Unary::Softplus] {
-            all.push((format!("{kind:?} at {far}"), ops.unary(kind, &ops.affine(x, 1.0, far))));
+            all.push((format!("{kind:?} at {offset}"), ops.unary(kind, &ops.affine(x, 1.0, offset))));
         }
     }
     for kind in [Binary::Add, Binary::Sub, Binary::Mul, Binary::Div] {
         all.push((format!("{kind:?}"), ops.binary(kind, x, &positive)));
-        all.push((format!("{kind:?}, small first"), ops.binary(kind, column, &ops.affine(x, 1.0, 1.0))));
+        all.push((format!("{kind:?}, left broadcast"), ops.binary(kind, column, &ops.affine(x, 1.0, 1.0))));
     }
-    let turned = |x: &O::Tensor, order: &[usize]| ops.permute(x, order);
-    let nothing = ops.slice(x, 1, 2..2);
+    let permute = |x: &O::Tensor, order: &[usize]| ops.permute(x, order);
+    let empty = ops.slice(x, 1, 2..2);
     let mut add = |name: &str, tensor| all.push((name.to_owned(), tensor));
     add("full", ops.full(&[2, 3], 1.5));
     add("constant", ops.constant(&[2], &[O::Scalar::from_f64(0.1), O::Scalar::from_f64(-7.0)]));
@@ -40,20 +40,20 @@ fn results<O: Ops>(ops: &O, inputs: &[O::Tensor]) -> Vec<(String, O::Tensor)> {
     add("detached weight", ops.mul(&ops.detach(x), column));
     add("detached result", ops.mul(&ops.detach(&ops.mul(x, x)), x));
     add("product", ops.product(x, false, stack, false));
-    add("product, left flipped", ops.product(&turned(x, &[0, 2, 1]), true, stack, false));
-    add("product, right flipped", ops.product(x, false, &turned(stack, &[0, 2, 1]), true));
+    add("product, left transposed", ops.product(&permute(x, &[0, 2, 1]), true, stack, false));
+    add("product, right transposed", ops.product(x, false, &permute(stack, &[0, 2, 1]), true));
     add("product, a shared matrix", ops.product(x, false, matrix, true));
-    add("product of matrices, both flipped", ops.product(matrix, true, &turned(matrix, &[1, 0]), true));
-    add("product over nothing", ops.product(&turned(&nothing, &[0, 2, 1]), false, &nothing, false));
-    add("permutation of nothing", turned(&nothing, &[2, 0, 1]));
-    add("sum over nothing", ops.sum(&nothing, 1));
-    add("sum of nothing", ops.sum_all(&nothing));
-    add("cumulative sum over nothing", ops.cumulative_sum(&nothing, 1));
+    add("product of matrices, both transposed", ops.product(matrix, true, &permute(matrix, &[1, 0]), true));
+    add("product over an empty axis", ops.product(&permute(&empty, &[0, 2, 1]), false, &empty, false));
+    add("permutation of an empty tensor", permute(&empty, &[2, 0, 1]));
+    add("sum over an empty axis", ops.sum(&empty, 1));
+    add("sum of an empty tensor", ops.sum_all(&empty));
+    add("cumulative sum over an empty axis", ops.cumulative_sum(&empty, 1));
     add("reshape", ops.mul(&ops.reshape(x, &[4, 6]), &ops.full(&[6], 2.0)));
-    add("permute", turned(x, &[2, 0, 1]));
+    add("permute", permute(x, &[2, 0, 1]));
     add("slice", ops.slice(x, 2, 1..3));
-    add("slice of nothing", nothing.clone());
-    add("concat", ops.concat(&[x.clone(), nothing, ops.slice(x, 1, 1..3)], 1));
+    add("slice of an empty tensor", empty.clone());
+    add("concat", ops.concat(&[x.clone(), empty, ops.slice(x, 1, 1..3)], 1));
     add("broadcast", ops.broadcast(column, &[2, 3, 4]));
     add("gather_rows", ops.gather_rows(matrix, &[4, 0, 4, 2]));
     add("gather_rows of none", ops.gather_rows(matrix, &[]));
@@ -66,8 +66,8 @@ fn results<O: Ops>(ops: &O, inputs: &[O::Tensor]) -> Vec<(String, O::Tensor)> {
     all
 }
 
-/// One of the results, and its sum against fixed random numbers, which has a gradient in every element.
-fn probe<O: Ops>(ops: &O, ids: &[Parameter], index: usize) -> Option<(String, O::Tensor, O::Tensor)> {
+/// The name of a result, the result, and as loss its sum times fixed random numbers, which has a gradient in every element.
+fn result_and_loss<O: Ops>(ops: &O, ids: &[Parameter], index: usize) -> Option<(String, O::Tensor, O::Tensor)> {
     let inputs: Vec<_> = ids.iter().map(|&id| ops.parameter(id)).collect();
     let (name, result) = results(ops, &inputs).into_iter().nth(index)?;
     let (shape, mut rng) = (ops.shape(&result), seeded(9));
@@ -76,21 +76,21 @@ fn probe<O: Ops>(ops: &O, ids: &[Parameter], index: usize) -> Option<(String, O:
     Some((name, result, loss))
 }
 
-/// All results on a device and native: the same values, and the same gradients in all inputs.
+/// Checks all results on a device against the native executor: values, and gradients in all inputs.
 pub fn check<S: Number>(device: &Device, tolerance: f64) {
     let mut weights = Parameters::<S>::new();
     let ids = SHAPES.map(|shape| {
         let zeros = vec![S::ZERO; shape.iter().product()];
         weights.add(format!("{shape:?}"), shape, zeros).id()
     });
-    shake(&mut weights, 0.3);
+    perturb(&mut weights, 0.3);
     let native = Native::new();
-    let burn = Burn::learning(device, &weights).unwrap();
+    let burn = Burn::with_gradients(device, &weights).unwrap();
     for index in 0.. {
         native.bind(&weights);
-        let Some((name, expected, loss)) = probe(&native, &ids, index) else { break };
+        let Some((name, expected, loss)) = result_and_loss(&native, &ids, index) else { break };
         native.backward(&loss);
-        let (_, found, loss) = probe(&burn, &ids, index).expect("the same list");
+        let (_, found, loss) = result_and_loss(&burn, &ids, index).expect("the same list");
         assert_eq!(burn.shape(&found), native.shape(&expected), "{name}");
         assert_close(&burn.values(&found), &native.values(&expected), tolerance, &name);
         assert_close(&burn.gradient(&loss), &native.gradient(), tolerance, &format!("gradient of {name}"));
@@ -99,19 +99,19 @@ pub fn check<S: Number>(device: &Device, tolerance: f64) {
 
 #[test]
 fn primitives_agree_in_single_precision() {
-    check::<f32>(&device::named("flex").unwrap(), 1e-5);
+    check::<f32>(&device::open("flex").unwrap(), 1e-5);
 }
 
 #[test]
 fn primitives_agree_in_double_precision() {
-    check::<f64>(&device::named("flex").unwrap(), 1e-12);
+    check::<f64>(&device::open("flex").unwrap(), 1e-12);
 }
 
 #[test]
 fn frozen_weights_have_values_and_no_gradient() {
     let mut weights = Parameters::<f32>::new();
     let id = weights.add("x", &[2], vec![3.0, 4.0]).id();
-    let burn = Burn::frozen(&device::named("flex").unwrap(), &weights).unwrap();
+    let burn = Burn::without_gradients(&device::open("flex").unwrap(), &weights).unwrap();
     let loss = burn.sum_all(&burn.parameter(id));
     assert_eq!((burn.values(&loss), burn.gradient(&loss)), (vec![7.0], vec![0.0, 0.0]));
 }

@@ -1,25 +1,25 @@
-//! The general delta rule, as its definition says it: one token after another.
+//! The general delta rule, token by token as in its definition.
 
-use super::{four, heads_first};
+use super::{extents_of_four_axes, heads_first};
 use crate::ops::{GeneralDelta, Ops};
 
-/// Composed body of [`Ops::general_delta`].
+/// Composed function of [`Ops::general_delta`].
 pub fn general_delta<O: Ops + ?Sized>(ops: &O, inputs: &GeneralDelta<'_, O::Tensor>) -> (O::Tensor, O::Tensor) {
-    let [batch, time, heads, value_width] = four(ops, inputs.value);
+    let [batch, time, heads, value_width] = extents_of_four_axes(ops, inputs.value);
     let key_width = ops.shape(inputs.key)[3];
-    let first = |x: &O::Tensor| heads_first(ops, x, heads);
-    let (query, key, value) = (first(inputs.query), first(inputs.key), first(inputs.value));
-    let (recall_key, erase_key) = (first(inputs.recall_key), first(inputs.erase_key));
-    let fade = ops.permute(&ops.exp(&first(inputs.decay)), &[0, 1, 3, 2]);
+    let by_head = |x: &O::Tensor| heads_first(ops, x, heads);
+    let (query, key, value) = (by_head(inputs.query), by_head(inputs.key), by_head(inputs.value));
+    let (recall_key, erase_key) = (by_head(inputs.recall_key), by_head(inputs.erase_key));
+    let decay_factors = ops.permute(&ops.exp(&by_head(inputs.decay)), &[0, 1, 3, 2]);
     let mut state = inputs.state.cloned().unwrap_or_else(|| ops.zeros(&[batch, heads, key_width, value_width]));
     let mut outputs = Vec::with_capacity(time);
     for token in 0..time {
         let row = |x: &O::Tensor| ops.slice(x, 2, token..token + 1);
-        let along = |x: &O::Tensor, row: &O::Tensor| ops.product(x, true, row, false);
+        let outer_product = |x: &O::Tensor, y: &O::Tensor| ops.product(x, true, y, false);
         let recalled = ops.matmul(&row(&recall_key), &state);
-        let kept = ops.mul(&state, &ops.slice(&fade, 3, token..token + 1));
-        let kept = ops.sub(&kept, &along(&row(&erase_key), &recalled));
-        state = ops.add(&kept, &along(&row(&key), &row(&value)));
+        let decayed = ops.mul(&state, &ops.slice(&decay_factors, 3, token..token + 1));
+        let erased = ops.sub(&decayed, &outer_product(&row(&erase_key), &recalled));
+        state = ops.add(&erased, &outer_product(&row(&key), &row(&value)));
         if let Some(rounding) = inputs.rounding {
             state = rounding.apply(ops, &state);
         }

@@ -3,45 +3,45 @@
 use crate::ops::{Ops, Rounding, Unary};
 use crate::scalar::Scalar;
 
-/// Composed body of [`Ops::softmax`].
+/// Composed function of [`Ops::softmax`].
 pub fn softmax<O: Ops + ?Sized>(ops: &O, x: &O::Tensor) -> O::Tensor {
     let axis = ops.shape(x).len() - 1;
-    let raised = ops.exp(&ops.sub(x, &ops.max(x, axis)));
-    ops.div(&raised, &ops.sum(&raised, axis))
+    let exponentials = ops.exp(&ops.sub(x, &ops.max(x, axis)));
+    ops.div(&exponentials, &ops.sum(&exponentials, axis))
 }
 
-/// Composed body of [`Ops::linear`].
+/// Composed function of [`Ops::linear`].
 pub fn linear<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, weight: &O::Tensor, bias: Option<&O::Tensor>) -> O::Tensor {
     let y = ops.product(x, false, weight, true);
     bias.map_or(y.clone(), |bias| ops.add(&y, bias))
 }
 
-/// Composed body of [`Ops::silu`].
+/// Composed function of [`Ops::silu`].
 pub fn silu<O: Ops + ?Sized>(ops: &O, x: &O::Tensor) -> O::Tensor {
     ops.mul(x, &ops.sigmoid(x))
 }
 
-/// Composed body of [`Ops::elu_plus_one`].
+/// Composed function of [`Ops::elu_plus_one`].
 pub fn elu_plus_one<O: Ops + ?Sized>(ops: &O, x: &O::Tensor) -> O::Tensor {
-    let below = ops.neg(&ops.relu(&ops.neg(x)));
-    ops.add(&ops.relu(x), &ops.exp(&below))
+    let negative_part = ops.neg(&ops.relu(&ops.neg(x)));
+    ops.add(&ops.relu(x), &ops.exp(&negative_part))
 }
 
-/// Composed body of [`Ops::silu_gate`].
+/// Composed function of [`Ops::silu_gate`].
 pub fn silu_gate<O: Ops + ?Sized>(ops: &O, gate: &O::Tensor, x: &O::Tensor) -> O::Tensor {
     ops.mul(&silu(ops, gate), x)
 }
 
-/// Composed body of [`Ops::gelu`].
+/// Composed function of [`Ops::gelu`].
 pub fn gelu<O: Ops + ?Sized>(ops: &O, x: &O::Tensor) -> O::Tensor {
     let cube = ops.mul(&ops.mul(x, x), x);
     let inner = ops.scale(&ops.add(x, &ops.scale(&cube, 0.044_715)), (2.0 / std::f64::consts::PI).sqrt());
     ops.mul(&ops.scale(x, 0.5), &ops.affine(&ops.tanh(&inner), 1.0, 1.0))
 }
 
-/// `erfc(z) exp(z^2) / t` with `t = 1 / (1 + z / 2)`, as a polynomial in `8 t / 3 - 5 / 3`: a Chebyshev fit for z from 0 to 6, lowest
-/// power first. With the Gaussian in front its error is below 2e-14 for every z.
-const TAIL: [f64; 17] = [
+/// Coefficients, lowest power first, of `erfc(z) exp(z^2) / t` with `t = 1 / (1 + z / 2)` as a polynomial in `8 t / 3 - 5 / 3`: a
+/// Chebyshev fit for z from 0 to 6. The error of `erfc` computed with it is below 2e-14 for every z.
+const ERFC_COEFFICIENTS: [f64; 17] = [
     6.056_598_670_867_85e-1,
     3.121_042_135_297_20e-1,
     8.378_961_740_932_97e-2,
@@ -61,45 +61,47 @@ const TAIL: [f64; 17] = [
     2.141_494_969_355_34e-9,
 ];
 
-/// Composed body of [`Ops::gelu_exact`]: `x / 2 + |x| (1/2 - erfc(|x| / sqrt 2) / 2)`.
+/// Composed function of [`Ops::gelu_exact`]: `x / 2 + |x| (1/2 - erfc(|x| / sqrt 2) / 2)`.
 ///
-/// The error function is no primitive. Its polynomial is taken without gradient; its slope, a Gaussian, is put in by hand as the
-/// factor of a difference that is zero.
+/// The error function is not a primitive. The polynomial is computed without gradient; the derivative, a Gaussian, is added as the
+/// factor of a difference whose value is zero.
 pub fn gelu_exact<O: Ops + ?Sized>(ops: &O, x: &O::Tensor) -> O::Tensor {
-    let size = ops.add(&ops.relu(x), &ops.relu(&ops.neg(x)));
-    let still = ops.detach(&size);
-    let scaled = ops.scale(&still, std::f64::consts::FRAC_1_SQRT_2);
+    let magnitude = ops.add(&ops.relu(x), &ops.relu(&ops.neg(x)));
+    let constant = ops.detach(&magnitude);
+    let scaled = ops.scale(&constant, std::f64::consts::FRAC_1_SQRT_2);
     let gaussian = ops.exp(&ops.neg(&ops.mul(&scaled, &scaled)));
-    let near = ops.div(&ops.full(&[1], 1.0), &ops.affine(&scaled, 0.5, 1.0));
-    let place = ops.affine(&near, 8.0 / 3.0, -5.0 / 3.0);
-    let highest = ops.full(&ops.shape(x), TAIL[TAIL.len() - 1]);
-    let powers = TAIL.iter().rev().skip(1);
-    let polynomial = powers.fold(highest, |sum, &term| ops.affine(&ops.mul(&sum, &place), 1.0, term));
-    let half_tail = ops.scale(&ops.mul(&ops.mul(&polynomial, &near), &gaussian), 0.5);
-    let share = ops.affine(&half_tail, -1.0, 0.5);
-    let slope = ops.scale(&ops.mul(&still, &gaussian), (std::f64::consts::TAU).powf(-0.5));
-    let bent = ops.add(&ops.mul(&size, &share), &ops.mul(&ops.sub(&size, &still), &slope));
-    ops.add(&ops.scale(x, 0.5), &bent)
+    let t = ops.div(&ops.full(&[1], 1.0), &ops.affine(&scaled, 0.5, 1.0));
+    let variable = ops.affine(&t, 8.0 / 3.0, -5.0 / 3.0);
+    let [lower @ .., highest] = &ERFC_COEFFICIENTS;
+    let highest = ops.full(&ops.shape(x), *highest);
+    let polynomial =
+        lower.iter().rev().fold(highest, |sum, &coefficient| ops.affine(&ops.mul(&sum, &variable), 1.0, coefficient));
+    let half_erfc = ops.scale(&ops.mul(&ops.mul(&polynomial, &t), &gaussian), 0.5);
+    let factor = ops.affine(&half_erfc, -1.0, 0.5);
+    let derivative = ops.scale(&ops.mul(&constant, &gaussian), (std::f64::consts::TAU).powf(-0.5));
+    let zero = ops.sub(&magnitude, &constant);
+    let even_part = ops.add(&ops.mul(&magnitude, &factor), &ops.mul(&zero, &derivative));
+    ops.add(&ops.scale(x, 0.5), &even_part)
 }
 
-/// `x / sqrt(x^2 summed over the last axis, times factor, plus epsilon)`.
+/// `x / sqrt(factor * sum(x^2) + epsilon)` over the last axis.
 fn divide_by_root<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, factor: f64, epsilon: f64) -> O::Tensor {
     let squares = ops.sum(&ops.mul(x, x), ops.shape(x).len() - 1);
     ops.div(x, &ops.sqrt(&ops.affine(&squares, factor, epsilon)))
 }
 
-/// Composed body of [`Ops::l2_norm`].
+/// Composed function of [`Ops::l2_norm`].
 pub fn l2_norm<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, epsilon: f64) -> O::Tensor {
     divide_by_root(ops, x, 1.0, epsilon)
 }
 
-/// Composed body of [`Ops::rms_norm`].
+/// Composed function of [`Ops::rms_norm`].
 pub fn rms_norm<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, weight: Option<&O::Tensor>, epsilon: f64) -> O::Tensor {
     let y = divide_by_root(ops, x, 1.0 / ops.shape(x).width() as f64, epsilon);
     weight.map_or(y.clone(), |weight| ops.mul(&y, weight))
 }
 
-/// Composed body of [`Ops::layer_norm`].
+/// Composed function of [`Ops::layer_norm`].
 pub fn layer_norm<O: Ops + ?Sized>(
     ops: &O,
     x: &O::Tensor,
@@ -112,30 +114,30 @@ pub fn layer_norm<O: Ops + ?Sized>(
     bias.map_or(y.clone(), |bias| ops.add(&y, bias))
 }
 
-/// Composed body of [`Ops::cross_entropy`].
+/// Composed function of [`Ops::cross_entropy`].
 pub fn cross_entropy<O: Ops + ?Sized>(ops: &O, logits: &O::Tensor, targets: &[usize]) -> O::Tensor {
     let [rows, classes] = ops.shape(logits)[..] else { panic!("logits of shape {}", ops.shape(logits)) };
     assert_eq!(rows, targets.len(), "one target per row of logits");
-    let mut chosen = vec![O::Scalar::ZERO; rows * classes];
+    let mut one_hot = vec![O::Scalar::ZERO; rows * classes];
     for (row, &target) in targets.iter().enumerate() {
         assert!(target < classes, "target {target} of row {row} among {classes} classes");
-        chosen[row * classes + target] = O::Scalar::ONE;
+        one_hot[row * classes + target] = O::Scalar::ONE;
     }
     let shifted = ops.sub(logits, &ops.max(logits, 1));
-    let total = ops.log(&ops.sum(&ops.exp(&shifted), 1));
-    let picked = ops.sum(&ops.mul(&shifted, &ops.constant(&[rows, classes], &chosen)), 1);
-    ops.reshape(&ops.sub(&total, &picked), &[rows])
+    let log_sum = ops.log(&ops.sum(&ops.exp(&shifted), 1));
+    let target_logit = ops.sum(&ops.mul(&shifted, &ops.constant(&[rows, classes], &one_hot)), 1);
+    ops.reshape(&ops.sub(&log_sum, &target_logit), &[rows])
 }
 
-/// Composed body of [`Ops::round_to_bits`].
+/// Composed function of [`Ops::round_to_bits`].
 pub fn round_to_bits<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, bits: u32, range: f64) -> O::Tensor {
     assert!((1..=Rounding::MOST_BITS).contains(&bits) && range > 0.0, "{bits} bits over a range of {range}");
     let half = f64::from(1_u32 << (bits - 1));
-    // Clamp to -half..half - 1 with two rectifiers, since that is the primitive there is.
+    // Clamp to -half..half - 1 with two ReLUs, since there is no primitive that clamps.
     let level = ops.unary(Unary::Round, &ops.scale(&ops.detach(x), half / range));
     let level = ops.affine(&ops.relu(&ops.affine(&level, 1.0, half)), 1.0, -half);
     let level = ops.affine(&ops.relu(&ops.affine(&level, -1.0, half - 1.0)), -1.0, half - 1.0);
     let rounded = ops.scale(&level, range / half);
-    // The difference is zero, so that the result is a level exactly; only its gradient is not.
+    // The difference is exactly zero but has the gradient of `x`.
     ops.add(&rounded, &ops.sub(x, &ops.detach(x)))
 }

@@ -1,9 +1,9 @@
-//! Operations along time that are not attention: short convolution, gated recurrence and rotary positions.
+//! Operations along time that are not attention: short convolution, gated recurrence and rotary position embedding.
 
-use super::four;
+use super::extents_of_four_axes;
 use crate::ops::{GatedScan, Ops};
 
-/// Composed body of [`Ops::short_convolution`].
+/// Composed function of [`Ops::short_convolution`].
 pub fn short_convolution<O: Ops + ?Sized>(
     ops: &O,
     x: &O::Tensor,
@@ -13,18 +13,18 @@ pub fn short_convolution<O: Ops + ?Sized>(
 ) -> (O::Tensor, O::Tensor) {
     let [batch, time, channels] = ops.shape(x)[..] else { panic!("input of shape {}", ops.shape(x)) };
     let taps = ops.shape(filters)[1];
-    let before = state.cloned().unwrap_or_else(|| ops.zeros(&[batch, taps - 1, channels]));
-    let all = if taps == 1 { x.clone() } else { ops.concat(&[before, x.clone()], 1) };
+    let initial = state.cloned().unwrap_or_else(|| ops.zeros(&[batch, taps - 1, channels]));
+    let padded = if taps == 1 { x.clone() } else { ops.concat(&[initial, x.clone()], 1) };
     let mut sum: Option<O::Tensor> = bias.cloned();
     for tap in 0..taps {
         let filter = ops.reshape(&ops.slice(filters, 1, tap..tap + 1), &[channels]);
-        let term = ops.mul(&ops.slice(&all, 1, tap..tap + time), &filter);
+        let term = ops.mul(&ops.slice(&padded, 1, tap..tap + time), &filter);
         sum = Some(sum.map_or(term.clone(), |sum| ops.add(&term, &sum)));
     }
-    (sum.expect("a filter has at least one tap"), ops.slice(&all, 1, time..time + taps - 1))
+    (sum.expect("a filter has at least one tap"), ops.slice(&padded, 1, time..time + taps - 1))
 }
 
-/// Composed body of [`Ops::gated_scan`].
+/// Composed function of [`Ops::gated_scan`].
 pub fn gated_scan<O: Ops + ?Sized>(ops: &O, inputs: &GatedScan<'_, O::Tensor>) -> O::Tensor {
     let GatedScan { value, gate, state, rounding } = *inputs;
     let (time, mut state, mut states) = (ops.shape(value)[1], state.clone(), Vec::new());
@@ -37,13 +37,13 @@ pub fn gated_scan<O: Ops + ?Sized>(ops: &O, inputs: &GatedScan<'_, O::Tensor>) -
     ops.concat(&states, 1)
 }
 
-/// Composed body of [`Ops::rotary`].
+/// Composed function of [`Ops::rotary`].
 pub fn rotary<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, cosine: &O::Tensor, sine: &O::Tensor) -> O::Tensor {
-    let [_, time, _, width] = four(ops, x);
+    let [_, time, _, width] = extents_of_four_axes(ops, x);
     let half = width / 2;
     let (cosine, sine) = (ops.reshape(cosine, &[time, 1, half]), ops.reshape(sine, &[time, 1, half]));
     let (left, right) = (ops.slice(x, 3, 0..half), ops.slice(x, 3, half..width));
-    let turned_left = ops.sub(&ops.mul(&left, &cosine), &ops.mul(&right, &sine));
-    let turned_right = ops.add(&ops.mul(&right, &cosine), &ops.mul(&left, &sine));
-    ops.concat(&[turned_left, turned_right], 3)
+    let rotated_left = ops.sub(&ops.mul(&left, &cosine), &ops.mul(&right, &sine));
+    let rotated_right = ops.add(&ops.mul(&right, &cosine), &ops.mul(&left, &sine));
+    ops.concat(&[rotated_left, rotated_right], 3)
 }

@@ -1,296 +1,320 @@
-//! Softmax attention without the matrix of weights.
+//! Softmax attention without storing the matrix of attention weights.
 //!
-//! One head at a time, a tile of queries at a time: a product gives the tile's scores against the keys it can see, a pass turns
-//! them into weights, a product with the values gives the outputs. Only the log of each row's sum is kept. The backward pass
-//! makes the same scores again, from them the same weights, and then needs four more products. Keys that no query of the tile
-//! sees are never touched, so causal attention costs half of full attention, and a window costs its size.
+//! Each head is computed a tile of queries at a time. A matrix product gives the tile's scores against its visible keys, a
+//! softmax turns them into weights, and a product with the values gives the outputs. Only the logarithm of each row's sum of
+//! exponentials is stored. The backward pass computes the scores and weights again and then needs four more products. Keys that
+//! no query of the tile sees are skipped, so causal attention costs half of full attention, and a window costs its size.
 //!
-//! Tiles are so small that their scores stay in the second-level cache; the backward pass, which needs no whole rows, also goes
-//! by parts of the keys. Keys and values of a head are packed for the products once, unless there are only a few queries, as
-//! in decoding. Queries are read in place, by stride.
+//! Tiles are so small that their scores stay in the L2 cache. The backward pass, which needs no complete rows of scores, also
+//! splits tiles by keys. Keys and values of a head are packed for the products once, unless there are only a few queries, as in
+//! decoding. Queries are read in place, by stride.
 
 use crate::kernels::pointwise::accumulate;
-use crate::kernels::product::{Accumulate, Matrix, MatrixMut, PANEL_STEP, Panels, TILE, dot, product, product_with};
+use crate::kernels::product::{
+    Matrix, MatrixMut, PANEL_ALIGNMENT, Panels, TILE_ROWS, WriteMode, dot, product, product_with_panels,
+};
 use crate::ops::AttentionMask;
 use crate::scalar::Scalar;
 use std::ops::Range;
 
-/// Extents and options of a call.
+/// The sizes of attention's inputs, its mask and its scale.
 #[derive(Clone, Copy)]
 pub(crate) struct Extents {
     pub(crate) batch: usize,
-    pub(crate) queries: usize,
-    pub(crate) keys: usize,
+    pub(crate) query_len: usize,
+    pub(crate) key_len: usize,
     pub(crate) heads: usize,
-    pub(crate) key_heads: usize,
+    pub(crate) kv_heads: usize,
     pub(crate) width: usize,
     pub(crate) value_width: usize,
     pub(crate) mask: AttentionMask,
     pub(crate) scale: f64,
 }
 
-/// An additive bias and how to find the matrix of a sequence and head in it.
+/// A bias added to the scores, `[batch or 1, heads or 1, queries, keys]`.
 pub(crate) struct Bias<'a, S> {
     pub(crate) values: &'a [S],
+    /// Whether sequences have different biases.
     pub(crate) per_sequence: bool,
+    /// Whether heads have different biases.
     pub(crate) per_head: bool,
 }
 
-/// The most scores of a tile in the forward pass, which needs whole rows: 128 KB of single precision.
-const TILE_SCORES: usize = 1 << 15;
+/// The most scores of a tile in the forward pass, which needs complete rows: 128 KB in single precision.
+const MAX_TILE_SCORES: usize = 1 << 15;
 /// The most queries of a tile.
-const MOST_QUERIES: usize = 10 * TILE;
-/// The most keys of a tile in the backward pass, which needs no whole rows.
-const MOST_KEYS: usize = 8 * PANEL_STEP;
-/// From this many queries on, keys and values are packed once for all tiles.
-pub(crate) const MANY_QUERIES: usize = 4 * TILE;
+const MAX_TILE_QUERIES: usize = 10 * TILE_ROWS;
+/// The most keys of a tile in the backward pass, which needs no complete rows.
+const MAX_TILE_KEYS: usize = 8 * PANEL_ALIGNMENT;
+/// From this many queries on, keys and values are packed into panels once for all tiles.
+pub(crate) const MIN_PACKED_QUERIES: usize = 4 * TILE_ROWS;
 
 impl Extents {
-    /// Queries per tile, about equally many in each: whole tiles of products.
-    fn tile(&self, most: usize) -> usize {
-        let tiles = self.queries.div_ceil(most.clamp(TILE, MOST_QUERIES)).max(1);
-        self.queries.div_ceil(tiles).next_multiple_of(TILE)
+    /// Queries per tile, about equally many in each tile and a multiple of `TILE_ROWS`.
+    fn tile_rows(&self, max_rows: usize) -> usize {
+        let tiles = self.query_len.div_ceil(max_rows.clamp(TILE_ROWS, MAX_TILE_QUERIES)).max(1);
+        self.query_len.div_ceil(tiles).next_multiple_of(TILE_ROWS)
     }
 
     /// Queries per tile in the forward pass.
-    fn forward_tile(&self) -> usize {
-        self.tile(TILE_SCORES / self.keys.max(1) / TILE * TILE)
+    fn forward_tile_rows(&self) -> usize {
+        self.tile_rows(MAX_TILE_SCORES / self.key_len.max(1) / TILE_ROWS * TILE_ROWS)
     }
 
-    /// Numbers of scratch space for the forward pass: a tile's scores, and the panels of keys and values.
-    pub(crate) fn scratch<S: Scalar>(&self) -> usize {
-        self.forward_tile() * self.keys
-            + Panels::<S>::size(self.width, self.keys)
-            + Panels::<S>::size(self.keys, self.value_width)
+    /// Length of the scratch buffer of the forward pass: a tile's scores, and the panels of keys and values.
+    pub(crate) fn forward_scratch_len<S: Scalar>(&self) -> usize {
+        self.forward_tile_rows() * self.key_len
+            + Panels::<S>::size(self.width, self.key_len)
+            + Panels::<S>::size(self.key_len, self.value_width)
     }
 
-    /// Numbers of scratch space for the backward pass: a tile's weights and their slopes, a number for each of its queries,
-    /// and panels of the keys, either way round, and of the values.
-    pub(crate) fn scratch_back<S: Scalar>(&self) -> usize {
-        let tile = self.tile(MOST_QUERIES);
-        tile * (2 * MOST_KEYS + 1)
-            + Panels::<S>::size(self.width, self.keys)
-            + Panels::<S>::size(self.keys, self.width)
-            + Panels::<S>::size(self.value_width, self.keys)
+    /// Length of the scratch buffer of the backward pass: a tile's weights and their gradients, one number per query of the
+    /// tile, and panels of the keys, of the transposed keys and of the values.
+    pub(crate) fn backward_scratch_len<S: Scalar>(&self) -> usize {
+        let rows = self.tile_rows(MAX_TILE_QUERIES);
+        rows * (2 * MAX_TILE_KEYS + 1)
+            + Panels::<S>::size(self.width, self.key_len)
+            + Panels::<S>::size(self.key_len, self.width)
+            + Panels::<S>::size(self.value_width, self.key_len)
     }
 
-    /// Keys that a query sees.
-    pub(crate) fn seen(&self, query: usize) -> Range<usize> {
-        self.mask.range(query + self.keys - self.queries, self.keys)
+    /// The keys that the mask lets a query see.
+    pub(crate) fn visible_keys(&self, query: usize) -> Range<usize> {
+        self.mask.range(query + self.key_len - self.query_len, self.key_len)
     }
 
-    /// Offset of a matrix of `[.., queries, keys]` biases.
-    pub(super) fn bias_at<S>(&self, bias: &Bias<'_, S>, sequence: usize, head: usize) -> usize {
+    /// Where the biases `[queries, keys]` of a sequence and head start.
+    pub(super) fn bias_offset<S>(&self, bias: &Bias<'_, S>, sequence: usize, head: usize) -> usize {
         let heads = if bias.per_head { self.heads } else { 1 };
         let sequence = if bias.per_sequence { sequence } else { 0 };
-        (sequence * heads + if bias.per_head { head } else { 0 }) * self.queries * self.keys
+        (sequence * heads + if bias.per_head { head } else { 0 }) * self.query_len * self.key_len
     }
 
-    /// The keys of a sequence and key head in `[batch, keys, key heads, width]`, or its values.
-    fn whole<'a, S>(&self, x: &'a [S], (sequence, key_head): (usize, usize), width: usize) -> Matrix<'a, S> {
-        let place = (sequence * self.keys * self.key_heads + key_head) * width;
-        Matrix::new(&x[place.min(x.len())..], self.keys, width, self.key_heads * width)
+    /// The keys, or the values, of a sequence and KV head in `[batch, keys, KV heads, width]`.
+    fn head_matrix<'a, S>(&self, x: &'a [S], (sequence, kv_head): (usize, usize), width: usize) -> Matrix<'a, S> {
+        let start = (sequence * self.key_len * self.kv_heads + kv_head) * width;
+        Matrix::new(&x[start.min(x.len())..], self.key_len, width, self.kv_heads * width)
     }
 
-    /// Every sequence and key head.
-    fn key_heads(self) -> impl Iterator<Item = (usize, usize)> {
-        (0..self.batch).flat_map(move |sequence| (0..self.key_heads).map(move |head| (sequence, head)))
+    /// Every pair of a sequence and a KV head.
+    fn sequences_and_kv_heads(self) -> impl Iterator<Item = (usize, usize)> {
+        (0..self.batch).flat_map(move |sequence| (0..self.kv_heads).map(move |head| (sequence, head)))
     }
 
-    /// Tiles of the heads that read a key head, each with the keys it sees.
-    fn tiles(self, (sequence, key_head): (usize, usize), tile: usize) -> impl Iterator<Item = Tile> {
-        let heads = (0..self.heads).filter(move |head| head * self.key_heads / self.heads == key_head);
+    /// Tiles of all query heads that share a KV head, each with its visible keys.
+    fn tiles(self, (sequence, kv_head): (usize, usize), tile_rows: usize) -> impl Iterator<Item = Tile> {
+        let heads = (0..self.heads).filter(move |head| head * self.kv_heads / self.heads == kv_head);
         heads.flat_map(move |head| {
-            (0..self.queries).step_by(tile).map(move |first| {
-                let rows = tile.min(self.queries - first);
-                let start = self.seen(first).start / PANEL_STEP * PANEL_STEP;
-                let keys = start..self.seen(first + rows - 1).end;
-                Tile { sequence, head, first, rows, keys, extents: self }
+            (0..self.query_len).step_by(tile_rows).map(move |first_query| {
+                let rows = tile_rows.min(self.query_len - first_query);
+                let start = self.visible_keys(first_query).start / PANEL_ALIGNMENT * PANEL_ALIGNMENT;
+                let key_range = start..self.visible_keys(first_query + rows - 1).end;
+                Tile { sequence, head, first_query, rows, key_range, extents: self }
             })
         })
     }
 }
 
-/// Some queries of one head, and the keys they see.
+/// A range of queries of one head, and the keys that at least one of them sees.
 struct Tile {
     sequence: usize,
     head: usize,
-    first: usize,
+    first_query: usize,
     rows: usize,
-    keys: Range<usize>,
+    /// Starts at a multiple of `PANEL_ALIGNMENT`.
+    key_range: Range<usize>,
     extents: Extents,
 }
 
 impl Tile {
-    fn key_head(&self) -> usize {
-        self.head * self.extents.key_heads / self.extents.heads
+    fn kv_head(&self) -> usize {
+        self.head * self.extents.kv_heads / self.extents.heads
     }
 
-    /// Where the tile's queries start in `[batch, queries, heads, width]`, and the step from one to the next.
-    fn query_place(&self, width: usize) -> (usize, usize) {
-        let row = self.sequence * self.extents.queries + self.first;
+    /// Offset of the tile's first query in `[batch, queries, heads, width]`, and the stride from one query to the next.
+    fn query_position(&self, width: usize) -> (usize, usize) {
+        let row = self.sequence * self.extents.query_len + self.first_query;
         ((row * self.extents.heads + self.head) * width, self.extents.heads * width)
     }
 
-    /// The same for the keys in `[batch, keys, key heads, width]`.
-    fn key_place(&self, width: usize) -> (usize, usize) {
-        let row = self.sequence * self.extents.keys + self.keys.start;
-        ((row * self.extents.key_heads + self.key_head()) * width, self.extents.key_heads * width)
+    /// Offset of the tile's first key in `[batch, keys, KV heads, width]`, and the stride from one key to the next.
+    fn key_position(&self, width: usize) -> (usize, usize) {
+        let row = self.sequence * self.extents.key_len + self.key_range.start;
+        ((row * self.extents.kv_heads + self.kv_head()) * width, self.extents.kv_heads * width)
     }
 
-    fn queries<'a, S>(&self, x: &'a [S], width: usize) -> Matrix<'a, S> {
-        let (place, stride) = self.query_place(width);
-        Matrix::new(&x[place..], self.rows, width, stride)
+    fn query_matrix<'a, S>(&self, x: &'a [S], width: usize) -> Matrix<'a, S> {
+        let (start, stride) = self.query_position(width);
+        Matrix::new(&x[start..], self.rows, width, stride)
     }
 
-    fn queries_mut<'a, S>(&self, x: &'a mut [S], width: usize) -> MatrixMut<'a, S> {
-        let (place, stride) = self.query_place(width);
-        MatrixMut::new(&mut x[place..], self.rows, width, stride)
+    fn query_matrix_mut<'a, S>(&self, x: &'a mut [S], width: usize) -> MatrixMut<'a, S> {
+        let (start, stride) = self.query_position(width);
+        MatrixMut::new(&mut x[start..], self.rows, width, stride)
     }
 
-    fn keys<'a, S>(&self, x: &'a [S], width: usize) -> Matrix<'a, S> {
-        let (place, stride) = self.key_place(width);
-        Matrix::new(&x[place..], self.keys.len(), width, stride)
+    fn key_matrix<'a, S>(&self, x: &'a [S], width: usize) -> Matrix<'a, S> {
+        let (start, stride) = self.key_position(width);
+        Matrix::new(&x[start..], self.key_range.len(), width, stride)
     }
 
-    fn keys_mut<'a, S>(&self, x: &'a mut [S], width: usize) -> MatrixMut<'a, S> {
-        let (place, stride) = self.key_place(width);
-        MatrixMut::new(&mut x[place..], self.keys.len(), width, stride)
+    fn key_matrix_mut<'a, S>(&self, x: &'a mut [S], width: usize) -> MatrixMut<'a, S> {
+        let (start, stride) = self.key_position(width);
+        MatrixMut::new(&mut x[start..], self.key_range.len(), width, stride)
     }
 
-    fn scores<'a, S>(&self, x: &'a [S]) -> Matrix<'a, S> {
-        Matrix::new(x, self.rows, self.keys.len(), self.keys.len())
+    fn score_matrix<'a, S>(&self, x: &'a [S]) -> Matrix<'a, S> {
+        Matrix::new(x, self.rows, self.key_range.len(), self.key_range.len())
     }
 
-    fn scores_mut<'a, S>(&self, x: &'a mut [S]) -> MatrixMut<'a, S> {
-        MatrixMut::new(x, self.rows, self.keys.len(), self.keys.len())
+    fn score_matrix_mut<'a, S>(&self, x: &'a mut [S]) -> MatrixMut<'a, S> {
+        MatrixMut::new(x, self.rows, self.key_range.len(), self.key_range.len())
     }
 
-    /// The same queries with a part of the keys at a time.
-    fn by_keys(&self) -> impl Iterator<Item = Self> {
-        self.keys.clone().step_by(MOST_KEYS).map(|start| {
-            let keys = start..self.keys.end.min(start + MOST_KEYS);
-            Self { keys, ..*self }
+    /// Tiles of the same queries with at most `MAX_TILE_KEYS` keys each.
+    fn split_by_keys(&self) -> impl Iterator<Item = Self> {
+        self.key_range.clone().step_by(MAX_TILE_KEYS).map(|start| {
+            let key_range = start..self.key_range.end.min(start + MAX_TILE_KEYS);
+            Self { key_range, ..*self }
         })
     }
 
-    /// Keys of the tile that a row sees, counted from the tile's first key.
-    fn seen(&self, row: usize) -> Range<usize> {
-        let seen = self.extents.seen(self.first + row);
-        let within = |key: usize| key.clamp(self.keys.start, self.keys.end) - self.keys.start;
-        within(seen.start)..within(seen.end)
+    /// The keys of the tile that a row sees, relative to the tile's first key.
+    fn visible_keys(&self, row: usize) -> Range<usize> {
+        let visible = self.extents.visible_keys(self.first_query + row);
+        let within = |key: usize| key.clamp(self.key_range.start, self.key_range.end) - self.key_range.start;
+        within(visible.start)..within(visible.end)
     }
 
-    /// Where a row's kept number is in `[batch, heads, queries]`.
-    fn kept_at(&self, row: usize) -> usize {
-        (self.sequence * self.extents.heads + self.head) * self.extents.queries + self.first + row
+    /// Index of a row's log-sum in `[batch, heads, queries]`.
+    fn log_sum_index(&self, row: usize) -> usize {
+        (self.sequence * self.extents.heads + self.head) * self.extents.query_len + self.first_query + row
     }
 
-    /// The row's biases in `[.., queries, keys]`, as a range.
+    /// Where a row's biases for the tile's keys lie in `[.., queries, keys]`.
     fn bias_range<S>(&self, bias: &Bias<'_, S>, row: usize) -> Range<usize> {
-        let start = self.extents.bias_at(bias, self.sequence, self.head)
-            + (self.first + row) * self.extents.keys
-            + self.keys.start;
-        start..start + self.keys.len()
+        let start = self.extents.bias_offset(bias, self.sequence, self.head)
+            + (self.first_query + row) * self.extents.key_len
+            + self.key_range.start;
+        start..start + self.key_range.len()
     }
 
-    /// Products of the tile's queries, or of something of their shape, with its keys or values.
-    fn against<S: Scalar>(&self, factor: f64, queries: Matrix<'_, S>, keys: &Keys<'_, S>, scores: &mut [S]) {
-        let mut out = self.scores_mut(scores);
+    /// `scores = factor * queries keys'`, where `queries` has a row per query of the tile and `keys` are its keys or values.
+    fn multiply_by_keys<S: Scalar>(
+        &self,
+        factor: f64,
+        queries: Matrix<'_, S>,
+        keys: &HeadRows<'_, S>,
+        scores: &mut [S],
+    ) {
+        let mut out = self.score_matrix_mut(scores);
         match keys {
-            Keys::Packed(panels) => {
-                let panels = panels.starting_at(self.keys.start);
-                product_with(&mut out, Accumulate::Fresh, factor, queries, panels, 0..queries.extents()[1]);
+            HeadRows::Packed(panels) => {
+                let panels = panels.skip_columns(self.key_range.start);
+                product_with_panels(&mut out, WriteMode::Overwrite, factor, queries, panels, 0..queries.extents()[1]);
             }
-            Keys::Plain(x, width) => product(&mut out, Accumulate::Fresh, factor, queries, self.keys(x, *width).t()),
+            HeadRows::Unpacked(x, width) => {
+                product(&mut out, WriteMode::Overwrite, factor, queries, self.key_matrix(x, *width).t());
+            }
         }
     }
 
-    /// Sum of the tile's keys or values by weights.
-    fn combine<S: Scalar>(
+    /// `out = factor * weights values`, or that added to `out`, where `values` are the tile's values or keys.
+    fn multiply_by_values<S: Scalar>(
         &self,
-        into: Accumulate,
+        mode: WriteMode,
         factor: f64,
         weights: &[S],
-        keys: &Keys<'_, S>,
+        values: &HeadRows<'_, S>,
         out: &mut MatrixMut<'_, S>,
     ) {
-        let weights = self.scores(weights);
-        match keys {
-            Keys::Packed(panels) => product_with(out, into, factor, weights, *panels, self.keys.clone()),
-            Keys::Plain(x, width) => product(out, into, factor, weights, self.keys(x, *width)),
+        let weights = self.score_matrix(weights);
+        match values {
+            HeadRows::Packed(panels) => {
+                product_with_panels(out, mode, factor, weights, *panels, self.key_range.clone());
+            }
+            HeadRows::Unpacked(x, width) => product(out, mode, factor, weights, self.key_matrix(x, *width)),
         }
     }
 
-    /// Scaled and biased scores of the tile.
-    fn score<S: Scalar>(&self, query: &[S], keys: &Keys<'_, S>, bias: Option<&Bias<'_, S>>, scores: &mut [S]) {
-        self.against(self.extents.scale, self.queries(query, self.extents.width), keys, scores);
+    /// The tile's scores, scaled and with the bias added.
+    fn compute_scores<S: Scalar>(
+        &self,
+        query: &[S],
+        keys: &HeadRows<'_, S>,
+        bias: Option<&Bias<'_, S>>,
+        scores: &mut [S],
+    ) {
+        self.multiply_by_keys(self.extents.scale, self.query_matrix(query, self.extents.width), keys, scores);
         let Some(bias) = bias else { return };
-        for (row, scores) in scores.chunks_exact_mut(self.keys.len()).take(self.rows).enumerate() {
+        for (row, scores) in scores.chunks_exact_mut(self.key_range.len()).take(self.rows).enumerate() {
             accumulate(&bias.values[self.bias_range(bias, row)], scores);
         }
     }
 }
 
-/// The keys or values of a head: packed, where many queries will use them, or as they are with the width of a head.
-enum Keys<'a, S> {
+/// The keys or values of a head.
+enum HeadRows<'a, S> {
+    /// Packed into panels, for many queries.
     Packed(Panels<'a, S>),
-    Plain(&'a [S], usize),
+    /// The tensor `[batch, keys, KV heads, width]` and its width, for few queries.
+    Unpacked(&'a [S], usize),
 }
 
 vectorised! {
-    /// Turns the visible part of a row of scores into weights that sum to one; returns the log of the sum.
-    pub(crate) fn weights_of_row<S>(row: &mut [S], from: usize, to: usize) -> S {
-        row[..from].fill(S::ZERO);
-        row[to..].fill(S::ZERO);
-        let row = &mut row[from..to];
-        let mut tops = [S::LOWEST; 16];
+    /// Replaces scores `start..end` of a row by their softmax and the others by zero; returns the log of the sum of exponentials.
+    pub(crate) fn softmax_row<S>(row: &mut [S], start: usize, end: usize) -> S {
+        row[..start].fill(S::ZERO);
+        row[end..].fill(S::ZERO);
+        let row = &mut row[start..end];
+        let mut lane_maxima = [S::LOWEST; 16];
         let mut blocks = row.chunks_exact(16);
         for block in blocks.by_ref() {
-            for (top, &x) in tops.iter_mut().zip(block) {
-                *top = x.larger(*top);
+            for (maximum, &x) in lane_maxima.iter_mut().zip(block) {
+                *maximum = x.larger(*maximum);
             }
         }
-        let highest = tops.iter().chain(blocks.remainder()).fold(S::LOWEST, |top, &x| x.larger(top));
+        let maximum = lane_maxima.iter().chain(blocks.remainder()).fold(S::LOWEST, |maximum, &x| x.larger(maximum));
         let mut lanes = [S::ZERO; 16];
         let mut blocks = row.chunks_exact_mut(16);
         for block in blocks.by_ref() {
             for (lane, x) in lanes.iter_mut().zip(block) {
-                *x = (*x - highest).exp();
+                *x = (*x - maximum).exp();
                 *lane += *x;
             }
         }
         let mut sum = S::ZERO;
         for x in blocks.into_remainder() {
-            *x = (*x - highest).exp();
+            *x = (*x - maximum).exp();
             sum += *x;
         }
         let sum = lanes.into_iter().fold(sum, |sum, lane| sum + lane);
-        let share = S::ONE / sum;
+        let inverse_sum = S::ONE / sum;
         for x in row {
-            *x *= share;
+            *x *= inverse_sum;
         }
-        highest + sum.ln()
+        maximum + sum.ln()
     }
 
-    /// Turns a row of scores into the weights they had, given the log of their sum.
-    pub(crate) fn weights_again<S>(row: &mut [S], from: usize, to: usize, kept: S) {
-        row[..from].fill(S::ZERO);
-        row[to..].fill(S::ZERO);
-        for x in &mut row[from..to] {
-            *x = (*x - kept).exp();
+    /// The same softmax, from the log-sum that [`softmax_row`] returned.
+    pub(crate) fn softmax_row_from_log_sum<S>(row: &mut [S], start: usize, end: usize, log_sum: S) {
+        row[..start].fill(S::ZERO);
+        row[end..].fill(S::ZERO);
+        for x in &mut row[start..end] {
+            *x = (*x - log_sum).exp();
         }
     }
 
-    /// Gradient of a row's scores, in place of the gradient of its weights.
-    pub(crate) fn score_slopes<S>(weights: &[S], slopes: &mut [S], shared: S) {
-        for (slope, &weight) in slopes.iter_mut().zip(weights) {
-            *slope = weight * (*slope - shared);
+    /// Replaces the gradient of a row's weights by that of its scores. `output_dot` is the dot product of the row's output and
+    /// its gradient.
+    pub(crate) fn softmax_row_backward<S>(weights: &[S], gradients: &mut [S], output_dot: S) {
+        for (gradient, &weight) in gradients.iter_mut().zip(weights) {
+            *gradient = weight * (*gradient - output_dot);
         }
     }
 }
 
-/// Inputs of both passes.
+/// The tensors that forward and backward pass read.
 pub(crate) struct Inputs<'a, S> {
     pub(crate) query: &'a [S],
     pub(crate) key: &'a [S],
@@ -298,39 +322,43 @@ pub(crate) struct Inputs<'a, S> {
     pub(crate) bias: Option<Bias<'a, S>>,
 }
 
-/// Outputs `[batch, queries, heads, value width]` and the log-sums `[batch, heads, queries]`.
+/// Writes the outputs `[batch, queries, heads, value width]` and the log-sums `[batch, heads, queries]`.
 pub(crate) fn forward<S: Scalar>(
     extents: Extents,
     inputs: &Inputs<'_, S>,
     scratch: &mut [S],
-    kept: &mut [S],
+    log_sums: &mut [S],
     out: &mut [S],
 ) {
     let Extents { width, value_width, .. } = extents;
-    let (scores, space) = scratch.split_at_mut(extents.forward_tile() * extents.keys);
-    let (key_space, value_space) = space.split_at_mut(Panels::<S>::size(width, extents.keys));
-    for head in extents.key_heads() {
-        let (keys, values) = if extents.queries < MANY_QUERIES {
-            (Keys::Plain(inputs.key, width), Keys::Plain(inputs.value, value_width))
+    let (scores, remaining) = scratch.split_at_mut(extents.forward_tile_rows() * extents.key_len);
+    let (key_buffer, value_buffer) = remaining.split_at_mut(Panels::<S>::size(width, extents.key_len));
+    for head in extents.sequences_and_kv_heads() {
+        let (keys, values) = if extents.query_len < MIN_PACKED_QUERIES {
+            (HeadRows::Unpacked(inputs.key, width), HeadRows::Unpacked(inputs.value, value_width))
         } else {
-            let keys = Panels::pack(extents.whole(inputs.key, head, width).t(), key_space);
-            (
-                Keys::Packed(keys),
-                Keys::Packed(Panels::pack(extents.whole(inputs.value, head, value_width), value_space)),
-            )
+            let keys = Panels::pack(extents.head_matrix(inputs.key, head, width).t(), key_buffer);
+            let values = Panels::pack(extents.head_matrix(inputs.value, head, value_width), value_buffer);
+            (HeadRows::Packed(keys), HeadRows::Packed(values))
         };
-        for tile in extents.tiles(head, extents.forward_tile()) {
-            tile.score(inputs.query, &keys, inputs.bias.as_ref(), scores);
-            for (row, scores) in scores.chunks_exact_mut(tile.keys.len()).take(tile.rows).enumerate() {
-                let seen = tile.seen(row);
-                kept[tile.kept_at(row)] = weights_of_row(scores, seen.start, seen.end);
+        for tile in extents.tiles(head, extents.forward_tile_rows()) {
+            tile.compute_scores(inputs.query, &keys, inputs.bias.as_ref(), scores);
+            for (row, scores) in scores.chunks_exact_mut(tile.key_range.len()).take(tile.rows).enumerate() {
+                let visible = tile.visible_keys(row);
+                log_sums[tile.log_sum_index(row)] = softmax_row(scores, visible.start, visible.end);
             }
-            tile.combine(Accumulate::Fresh, 1.0, scores, &values, &mut tile.queries_mut(out, value_width));
+            tile.multiply_by_values(
+                WriteMode::Overwrite,
+                1.0,
+                scores,
+                &values,
+                &mut tile.query_matrix_mut(out, value_width),
+            );
         }
     }
 }
 
-/// What the backward pass writes. Gradients of keys, values and bias are added to; that of the queries is replaced.
+/// The gradients that the backward pass computes. It adds to those of keys, values and bias, and overwrites that of the queries.
 pub(crate) struct Gradients<'a, S> {
     pub(crate) query: &'a mut [S],
     pub(crate) key: &'a mut [S],
@@ -342,47 +370,63 @@ pub(crate) struct Gradients<'a, S> {
 pub(crate) fn backward<S: Scalar>(
     extents: Extents,
     inputs: &Inputs<'_, S>,
-    (out, kept, slope): (&[S], &[S], &[S]),
+    (out, log_sums, grad_out): (&[S], &[S], &[S]),
     scratch: &mut [S],
     gradients: &mut Gradients<'_, S>,
 ) {
     let Extents { width, value_width, .. } = extents;
-    let rows = extents.tile(MOST_QUERIES);
-    let (weights, space) = scratch.split_at_mut(rows * MOST_KEYS);
-    let (slopes, space) = space.split_at_mut(rows * MOST_KEYS);
-    let (shared, space) = space.split_at_mut(rows);
-    let (across, space) = space.split_at_mut(Panels::<S>::size(width, extents.keys));
-    let (down, value_space) = space.split_at_mut(Panels::<S>::size(extents.keys, width));
-    for head in extents.key_heads() {
-        let key = extents.whole(inputs.key, head, width);
-        let keys_across = Keys::Packed(Panels::pack(key.t(), across));
-        let keys_down = Keys::Packed(Panels::pack(key, down));
-        let values = Keys::Packed(Panels::pack(extents.whole(inputs.value, head, value_width).t(), value_space));
-        for whole in extents.tiles(head, rows) {
-            let (query, out_slope) = (whole.queries(inputs.query, width), whole.queries(slope, value_width));
-            let (place, stride) = whole.query_place(value_width);
-            for (row, shared) in shared.iter_mut().enumerate().take(whole.rows) {
-                let at = place + row * stride..place + row * stride + value_width;
-                *shared = dot(&out[at.clone()], &slope[at]);
+    let rows = extents.tile_rows(MAX_TILE_QUERIES);
+    let (weights, remaining) = scratch.split_at_mut(rows * MAX_TILE_KEYS);
+    let (grad_scores, remaining) = remaining.split_at_mut(rows * MAX_TILE_KEYS);
+    let (output_dots, remaining) = remaining.split_at_mut(rows);
+    let (transposed_key_buffer, remaining) = remaining.split_at_mut(Panels::<S>::size(width, extents.key_len));
+    let (key_buffer, value_buffer) = remaining.split_at_mut(Panels::<S>::size(extents.key_len, width));
+    for head in extents.sequences_and_kv_heads() {
+        let key = extents.head_matrix(inputs.key, head, width);
+        let transposed_keys = HeadRows::Packed(Panels::pack(key.t(), transposed_key_buffer));
+        let keys = HeadRows::Packed(Panels::pack(key, key_buffer));
+        let values =
+            HeadRows::Packed(Panels::pack(extents.head_matrix(inputs.value, head, value_width).t(), value_buffer));
+        for query_tile in extents.tiles(head, rows) {
+            let query = query_tile.query_matrix(inputs.query, width);
+            let grad_out_matrix = query_tile.query_matrix(grad_out, value_width);
+            let (start, stride) = query_tile.query_position(value_width);
+            for (row, output_dot) in output_dots.iter_mut().enumerate().take(query_tile.rows) {
+                let range = start + row * stride..start + row * stride + value_width;
+                *output_dot = dot(&out[range.clone()], &grad_out[range]);
             }
-            for tile in whole.by_keys() {
-                tile.score(inputs.query, &keys_across, inputs.bias.as_ref(), weights);
-                tile.against(1.0, out_slope, &values, slopes);
-                let pairs = weights.chunks_exact_mut(tile.keys.len()).zip(slopes.chunks_exact_mut(tile.keys.len()));
-                for (row, (weights, slopes)) in pairs.take(tile.rows).enumerate() {
-                    let seen = tile.seen(row);
-                    weights_again(weights, seen.start, seen.end, kept[tile.kept_at(row)]);
-                    score_slopes(weights, slopes, shared[row]);
-                    if let (Some(bias), Some(to_bias)) = (&inputs.bias, &mut gradients.bias) {
-                        accumulate(slopes, &mut to_bias[tile.bias_range(bias, row)]);
+            for tile in query_tile.split_by_keys() {
+                tile.compute_scores(inputs.query, &transposed_keys, inputs.bias.as_ref(), weights);
+                tile.multiply_by_keys(1.0, grad_out_matrix, &values, grad_scores);
+                let keys_per_row = tile.key_range.len();
+                let pairs = weights.chunks_exact_mut(keys_per_row).zip(grad_scores.chunks_exact_mut(keys_per_row));
+                for (row, (weights, grad_scores)) in pairs.take(tile.rows).enumerate() {
+                    let visible = tile.visible_keys(row);
+                    softmax_row_from_log_sum(weights, visible.start, visible.end, log_sums[tile.log_sum_index(row)]);
+                    softmax_row_backward(weights, grad_scores, output_dots[row]);
+                    if let (Some(bias), Some(grad_bias)) = (&inputs.bias, &mut gradients.bias) {
+                        accumulate(grad_scores, &mut grad_bias[tile.bias_range(bias, row)]);
                     }
                 }
-                let into = if tile.keys.start == whole.keys.start { Accumulate::Fresh } else { Accumulate::Sum };
-                let to_query = &mut tile.queries_mut(gradients.query, width);
-                tile.combine(into, extents.scale, slopes, &keys_down, to_query);
-                let (weights, slopes) = (tile.scores(weights).t(), tile.scores(slopes).t());
-                product(&mut tile.keys_mut(gradients.value, value_width), Accumulate::Sum, 1.0, weights, out_slope);
-                product(&mut tile.keys_mut(gradients.key, width), Accumulate::Sum, extents.scale, slopes, query);
+                let is_first = tile.key_range.start == query_tile.key_range.start;
+                let mode = if is_first { WriteMode::Overwrite } else { WriteMode::Add };
+                let grad_query = &mut tile.query_matrix_mut(gradients.query, width);
+                tile.multiply_by_values(mode, extents.scale, grad_scores, &keys, grad_query);
+                let (weights, grad_scores) = (tile.score_matrix(weights).t(), tile.score_matrix(grad_scores).t());
+                product(
+                    &mut tile.key_matrix_mut(gradients.value, value_width),
+                    WriteMode::Add,
+                    1.0,
+                    weights,
+                    grad_out_matrix,
+                );
+                product(
+                    &mut tile.key_matrix_mut(gradients.key, width),
+                    WriteMode::Add,
+                    extents.scale,
+                    grad_scores,
+                    query,
+                );
             }
         }
     }

@@ -1,230 +1,242 @@
-//! Attention to chosen blocks of keys, at the cost of those alone.
+//! Softmax attention in which each query reads only chosen blocks of keys, at the cost of those blocks alone.
 //!
-//! A block at a time: the queries that chose it are copied together, and from there it is a small dense attention, made of matrix
-//! products. Each block gives its readers an average of its values and the log of its sum of weights, and two such pairs merge
-//! into the pair of both blocks together; a query's pairs are merged as its blocks go by. The backward pass goes by blocks as
-//! well: the log of the whole sum gives each weight back without looking at other blocks.
+//! Blocks are computed one at a time. The queries that read a block (its readers) are copied together, and their attention to
+//! the block is two dense matrix products. Each block gives its readers an average of its values and the log of its sum of
+//! exponentials. Two such pairs of average and log-sum merge into the pair of both blocks, so each query's pairs are merged
+//! block after block. The backward pass also runs block by block: the log of the total sum gives the weights of one block without
+//! the others.
 
-use super::attention::{score_slopes, weights_again, weights_of_row};
+use super::attention::{softmax_row, softmax_row_backward, softmax_row_from_log_sum};
 use super::pointwise::accumulate;
-use super::product::{Accumulate, Matrix, MatrixMut, TILE, dot, product};
+use super::product::{Matrix, MatrixMut, TILE_ROWS, WriteMode, dot, product};
 use crate::choice::BlockReaders;
 use crate::scalar::Scalar;
 use std::ops::Range;
 
-/// Extents and options of a call.
+/// The sizes of the inputs, and the scale of the scores.
 #[derive(Clone, Copy)]
 pub(crate) struct Extents {
     pub(crate) batch: usize,
-    pub(crate) queries: usize,
-    pub(crate) keys: usize,
+    pub(crate) query_len: usize,
+    pub(crate) key_len: usize,
     pub(crate) heads: usize,
-    pub(crate) key_heads: usize,
+    pub(crate) kv_heads: usize,
+    /// Groups of heads; all heads of a group read the same blocks.
     pub(crate) groups: usize,
     pub(crate) width: usize,
     pub(crate) value_width: usize,
+    /// Keys per block.
     pub(crate) block: usize,
     pub(crate) scale: f64,
 }
 
-/// The most queries that are copied together.
-const MOST_READERS: usize = 16 * TILE;
+/// The most readers of a block that are copied together.
+const MAX_TILE_READERS: usize = 16 * TILE_ROWS;
 
 /// One head of one sequence.
 #[derive(Clone, Copy)]
 struct Head {
     sequence: usize,
-    number: usize,
+    index: usize,
     extents: Extents,
 }
 
-/// Some readers of a block.
+/// A block of keys and at most `MAX_TILE_READERS` of its readers.
 struct Tile<'a> {
     readers: &'a [u32],
-    keys: Range<usize>,
+    key_range: Range<usize>,
 }
 
 impl Extents {
-    /// Numbers of scratch space for the forward pass: queries, scores and results of a tile.
-    pub(crate) fn scratch(&self) -> usize {
-        MOST_READERS * (self.width + self.block + self.value_width)
+    /// Length of the scratch buffer of the forward pass: queries, scores and averages of a tile.
+    pub(crate) fn forward_scratch_len(&self) -> usize {
+        MAX_TILE_READERS * (self.width + self.block + self.value_width)
     }
 
-    /// Numbers of scratch space for the backward pass: queries and their slopes, weights and theirs, slopes of the results, and
-    /// a number for each query.
-    pub(crate) fn scratch_back(&self) -> usize {
-        MOST_READERS * (2 * self.width + 2 * self.block + self.value_width) + self.queries
+    /// Length of the scratch buffer of the backward pass: a tile's queries and weights, their gradients, the gradients of its
+    /// outputs, and one number per query.
+    pub(crate) fn backward_scratch_len(&self) -> usize {
+        MAX_TILE_READERS * (2 * self.width + 2 * self.block + self.value_width) + self.query_len
     }
 
     fn heads(self) -> impl Iterator<Item = Head> {
         (0..self.batch)
-            .flat_map(move |sequence| (0..self.heads).map(move |number| Head { sequence, number, extents: self }))
+            .flat_map(move |sequence| (0..self.heads).map(move |index| Head { sequence, index, extents: self }))
     }
 }
 
 impl Head {
     /// Tiles of readers, block by block.
     fn tiles(self, readers: &BlockReaders) -> impl Iterator<Item = Tile<'_>> {
-        let Extents { groups, heads, keys, block, .. } = self.extents;
-        let table = self.sequence * groups + self.number * groups / heads;
-        (0..keys.div_ceil(block)).flat_map(move |number| {
-            let keys = number * block..keys.min((number + 1) * block);
-            readers.of(table, number).chunks(MOST_READERS).map(move |readers| Tile { readers, keys: keys.clone() })
+        let Extents { groups, heads, key_len, block, .. } = self.extents;
+        let group = self.sequence * groups + self.index * groups / heads;
+        (0..key_len.div_ceil(block)).flat_map(move |index| {
+            let key_range = index * block..key_len.min((index + 1) * block);
+            readers
+                .readers_of(group, index)
+                .chunks(MAX_TILE_READERS)
+                .map(move |readers| Tile { readers, key_range: key_range.clone() })
         })
     }
 
-    /// Where a query lies in `[batch, queries, heads, width]`.
-    fn query(&self, query: u32, width: usize) -> Range<usize> {
+    /// Where a query of this head lies in `[batch, queries, heads, width]`.
+    fn query_range(&self, query: u32, width: usize) -> Range<usize> {
         let start =
-            ((self.sequence * self.extents.queries + query as usize) * self.extents.heads + self.number) * width;
+            ((self.sequence * self.extents.query_len + query as usize) * self.extents.heads + self.index) * width;
         start..start + width
     }
 
-    /// Where a query's log-sum lies in `[batch, heads, queries]`.
-    fn kept_at(&self, query: u32) -> usize {
-        (self.sequence * self.extents.heads + self.number) * self.extents.queries + query as usize
+    /// Index of a query's log-sum in `[batch, heads, queries]`.
+    fn log_sum_index(&self, query: u32) -> usize {
+        (self.sequence * self.extents.heads + self.index) * self.extents.query_len + query as usize
     }
 
-    /// Keys of the tile that a reader sees: all, unless it stands among them.
-    fn seen(&self, tile: &Tile<'_>, query: u32) -> usize {
-        let position = query as usize + self.extents.keys - self.extents.queries;
-        tile.keys.len().min(position + 1 - tile.keys.start)
+    /// How many keys of the tile a reader sees: all, unless its own position is among them.
+    fn visible_key_count(&self, tile: &Tile<'_>, query: u32) -> usize {
+        let position = query as usize + self.extents.key_len - self.extents.query_len;
+        tile.key_range.len().min(position + 1 - tile.key_range.start)
     }
 
-    /// Where a tile's keys start in `[batch, keys, key heads, width]`, and the step from one to the next.
-    fn key_place(&self, tile: &Tile<'_>, width: usize) -> (usize, usize) {
-        let Extents { keys, key_heads, heads, .. } = self.extents;
-        let row = self.sequence * keys + tile.keys.start;
-        ((row * key_heads + self.number * key_heads / heads) * width, key_heads * width)
+    /// Offset of a tile's first key in `[batch, keys, KV heads, width]`, and the stride from one key to the next.
+    fn key_position(&self, tile: &Tile<'_>, width: usize) -> (usize, usize) {
+        let Extents { key_len, kv_heads, heads, .. } = self.extents;
+        let row = self.sequence * key_len + tile.key_range.start;
+        ((row * kv_heads + self.index * kv_heads / heads) * width, kv_heads * width)
     }
 
-    fn keys<'a, S>(&self, tile: &Tile<'_>, x: &'a [S], width: usize) -> Matrix<'a, S> {
-        let (place, stride) = self.key_place(tile, width);
-        Matrix::new(&x[place..], tile.keys.len(), width, stride)
+    fn key_matrix<'a, S>(&self, tile: &Tile<'_>, x: &'a [S], width: usize) -> Matrix<'a, S> {
+        let (start, stride) = self.key_position(tile, width);
+        Matrix::new(&x[start..], tile.key_range.len(), width, stride)
     }
 
-    fn keys_mut<'a, S>(&self, tile: &Tile<'_>, x: &'a mut [S], width: usize) -> MatrixMut<'a, S> {
-        let (place, stride) = self.key_place(tile, width);
-        MatrixMut::new(&mut x[place..], tile.keys.len(), width, stride)
+    fn key_matrix_mut<'a, S>(&self, tile: &Tile<'_>, x: &'a mut [S], width: usize) -> MatrixMut<'a, S> {
+        let (start, stride) = self.key_position(tile, width);
+        MatrixMut::new(&mut x[start..], tile.key_range.len(), width, stride)
     }
 
-    /// Copies the readers' rows together.
+    /// Copies the rows of the tile's readers into consecutive rows.
     fn gather<S: Scalar>(&self, tile: &Tile<'_>, x: &[S], width: usize, out: &mut [S]) {
         for (&query, out) in tile.readers.iter().zip(out.chunks_exact_mut(width)) {
-            out.copy_from_slice(&x[self.query(query, width)]);
+            out.copy_from_slice(&x[self.query_range(query, width)]);
         }
     }
 }
 
-/// Rows one after another in a slice.
-fn rows<S>(x: &[S], rows: usize, width: usize) -> Matrix<'_, S> {
+/// A matrix whose rows follow each other in a slice.
+fn contiguous<S>(x: &[S], rows: usize, width: usize) -> Matrix<'_, S> {
     Matrix::new(x, rows, width, width)
 }
 
-fn rows_mut<S>(x: &mut [S], rows: usize, width: usize) -> MatrixMut<'_, S> {
+fn contiguous_mut<S>(x: &mut [S], rows: usize, width: usize) -> MatrixMut<'_, S> {
     MatrixMut::new(x, rows, width, width)
 }
 
 vectorised! {
-    /// Merges an average and the log of its sum into the pair so far, and returns the log of both sums.
-    fn merge<S>(so_far: S, x: &mut [S], sum: S, y: &[S]) -> S {
-        let (top, gap) = (so_far.larger(sum), (so_far - sum).abs());
-        let both = top + (S::ONE + (-gap).exp()).ln();
-        let (left, right) = ((so_far - both).exp(), (sum - both).exp());
-        for (x, &y) in x.iter_mut().zip(y) {
-            *x = *x * left + y * right;
+    /// Merges the average and log-sum of a block into those of the blocks before; returns the log of the total sum.
+    fn merge<S>(log_sum: S, average: &mut [S], block_log_sum: S, block_average: &[S]) -> S {
+        let (maximum, gap) = (log_sum.larger(block_log_sum), (log_sum - block_log_sum).abs());
+        let total = maximum + (S::ONE + (-gap).exp()).ln();
+        let (share, block_share) = ((log_sum - total).exp(), (block_log_sum - total).exp());
+        for (x, &y) in average.iter_mut().zip(block_average) {
+            *x = *x * share + y * block_share;
         }
-        both
+        total
     }
 }
 
 /// Queries, keys and values.
 pub(crate) type Inputs<'a, S> = [&'a [S]; 3];
 
-/// Outputs `[batch, queries, heads, value width]` and the log-sums `[batch, heads, queries]`.
+/// Writes the outputs `[batch, queries, heads, value width]` and the log-sums `[batch, heads, queries]`.
 pub(crate) fn forward<S: Scalar>(
     extents: Extents,
     readers: &BlockReaders,
     [query, key, value]: Inputs<'_, S>,
     scratch: &mut [S],
-    (kept, out): (&mut [S], &mut [S]),
+    (log_sums, out): (&mut [S], &mut [S]),
 ) {
     let Extents { width, value_width, block, scale, .. } = extents;
-    let (queries, space) = scratch.split_at_mut(MOST_READERS * width);
-    let (scores, results) = space.split_at_mut(MOST_READERS * block);
-    kept.fill(S::LOWEST);
+    let (queries, remaining) = scratch.split_at_mut(MAX_TILE_READERS * width);
+    let (scores, averages) = remaining.split_at_mut(MAX_TILE_READERS * block);
+    log_sums.fill(S::LOWEST);
     for head in extents.heads() {
         for tile in head.tiles(readers) {
-            let (count, length) = (tile.readers.len(), tile.keys.len());
+            let (count, key_count) = (tile.readers.len(), tile.key_range.len());
             head.gather(&tile, query, width, queries);
-            let keys = head.keys(&tile, key, width);
-            product(
-                &mut rows_mut(scores, count, length),
-                Accumulate::Fresh,
-                scale,
-                rows(queries, count, width),
-                keys.t(),
-            );
-            let sums: &mut [S] = &mut queries[..count];
-            for ((&query, scores), sum) in tile.readers.iter().zip(scores.chunks_exact_mut(length)).zip(&mut *sums) {
-                *sum = weights_of_row(scores, 0, head.seen(&tile, query));
+            let query_rows = contiguous(queries, count, width);
+            let keys = head.key_matrix(&tile, key, width);
+            product(&mut contiguous_mut(scores, count, key_count), WriteMode::Overwrite, scale, query_rows, keys.t());
+            // The queries are no longer needed.
+            let block_log_sums: &mut [S] = &mut queries[..count];
+            let rows = tile.readers.iter().zip(scores.chunks_exact_mut(key_count));
+            for ((&query, scores), block_log_sum) in rows.zip(&mut *block_log_sums) {
+                *block_log_sum = softmax_row(scores, 0, head.visible_key_count(&tile, query));
             }
-            let values = head.keys(&tile, value, value_width);
-            let mut averages = rows_mut(results, count, value_width);
-            product(&mut averages, Accumulate::Fresh, 1.0, rows(scores, count, length), values);
-            for ((&query, average), &sum) in tile.readers.iter().zip(results.chunks_exact(value_width)).zip(&*sums) {
-                let (so_far, out) = (&mut kept[head.kept_at(query)], &mut out[head.query(query, value_width)]);
-                if *so_far == S::LOWEST {
+            let values = head.key_matrix(&tile, value, value_width);
+            let mut average_rows = contiguous_mut(averages, count, value_width);
+            let weights = contiguous(scores, count, key_count);
+            product(&mut average_rows, WriteMode::Overwrite, 1.0, weights, values);
+            let rows = tile.readers.iter().zip(averages.chunks_exact(value_width));
+            for ((&query, average), &block_log_sum) in rows.zip(&*block_log_sums) {
+                let log_sum = &mut log_sums[head.log_sum_index(query)];
+                let out = &mut out[head.query_range(query, value_width)];
+                if *log_sum == S::LOWEST {
                     out.copy_from_slice(average);
-                    *so_far = sum;
+                    *log_sum = block_log_sum;
                 } else {
-                    *so_far = merge(*so_far, out, sum, average);
+                    *log_sum = merge(*log_sum, out, block_log_sum, average);
                 }
             }
         }
     }
 }
 
-/// Gradients of queries, keys and values, which are added to, from the output, the log-sums and the gradient of the output.
+/// Adds to the gradients of queries, keys and values, from the output, the log-sums and the gradient of the output.
 pub(crate) fn backward<S: Scalar>(
     extents: Extents,
     readers: &BlockReaders,
     [query, key, value]: Inputs<'_, S>,
-    (out, kept, slope): (&[S], &[S], &[S]),
+    (out, log_sums, grad_out): (&[S], &[S], &[S]),
     scratch: &mut [S],
-    [to_query, to_key, to_value]: [&mut [S]; 3],
+    [grad_query, grad_key, grad_value]: [&mut [S]; 3],
 ) {
     let Extents { width, value_width, block, scale, .. } = extents;
-    let (queries, space) = scratch.split_at_mut(MOST_READERS * width);
-    let (moves, space) = space.split_at_mut(MOST_READERS * width);
-    let (weights, space) = space.split_at_mut(MOST_READERS * block);
-    let (slopes, space) = space.split_at_mut(MOST_READERS * block);
-    let (results, shared) = space.split_at_mut(MOST_READERS * value_width);
+    let (queries, remaining) = scratch.split_at_mut(MAX_TILE_READERS * width);
+    let (grad_queries, remaining) = remaining.split_at_mut(MAX_TILE_READERS * width);
+    let (weights, remaining) = remaining.split_at_mut(MAX_TILE_READERS * block);
+    let (grad_scores, remaining) = remaining.split_at_mut(MAX_TILE_READERS * block);
+    let (grad_outputs, output_dots) = remaining.split_at_mut(MAX_TILE_READERS * value_width);
     for head in extents.heads() {
-        for (query, shared) in (0_u32..).zip(&mut shared[..extents.queries]) {
-            let place = head.query(query, value_width);
-            *shared = dot(&out[place.clone()], &slope[place]);
+        for (query, output_dot) in (0_u32..).zip(&mut output_dots[..extents.query_len]) {
+            let range = head.query_range(query, value_width);
+            *output_dot = dot(&out[range.clone()], &grad_out[range]);
         }
         for tile in head.tiles(readers) {
-            let (count, length) = (tile.readers.len(), tile.keys.len());
+            let (count, key_count) = (tile.readers.len(), tile.key_range.len());
             head.gather(&tile, query, width, queries);
-            head.gather(&tile, slope, value_width, results);
-            let (asked, result) = (rows(queries, count, width), rows(results, count, value_width));
-            let (keys, values) = (head.keys(&tile, key, width), head.keys(&tile, value, value_width));
-            product(&mut rows_mut(weights, count, length), Accumulate::Fresh, scale, asked, keys.t());
-            product(&mut rows_mut(slopes, count, length), Accumulate::Fresh, 1.0, result, values.t());
-            let pairs = weights.chunks_exact_mut(length).zip(slopes.chunks_exact_mut(length));
-            for (&query, (weights, slopes)) in tile.readers.iter().zip(pairs) {
-                weights_again(weights, 0, head.seen(&tile, query), kept[head.kept_at(query)]);
-                score_slopes(weights, slopes, shared[query as usize]);
+            head.gather(&tile, grad_out, value_width, grad_outputs);
+            let query_rows = contiguous(queries, count, width);
+            let grad_out_rows = contiguous(grad_outputs, count, value_width);
+            let (keys, values) = (head.key_matrix(&tile, key, width), head.key_matrix(&tile, value, value_width));
+            product(&mut contiguous_mut(weights, count, key_count), WriteMode::Overwrite, scale, query_rows, keys.t());
+            let mut grad_weights = contiguous_mut(grad_scores, count, key_count);
+            product(&mut grad_weights, WriteMode::Overwrite, 1.0, grad_out_rows, values.t());
+            let pairs = weights.chunks_exact_mut(key_count).zip(grad_scores.chunks_exact_mut(key_count));
+            for (&query, (weights, grad_scores)) in tile.readers.iter().zip(pairs) {
+                let log_sum = log_sums[head.log_sum_index(query)];
+                softmax_row_from_log_sum(weights, 0, head.visible_key_count(&tile, query), log_sum);
+                softmax_row_backward(weights, grad_scores, output_dots[query as usize]);
             }
-            let (weights, slopes) = (rows(weights, count, length), rows(slopes, count, length));
-            product(&mut rows_mut(moves, count, width), Accumulate::Fresh, scale, slopes, keys);
-            for (&query, moved) in tile.readers.iter().zip(moves.chunks_exact(width)) {
-                accumulate(moved, &mut to_query[head.query(query, width)]);
+            let weights = contiguous(weights, count, key_count);
+            let grad_scores = contiguous(grad_scores, count, key_count);
+            product(&mut contiguous_mut(grad_queries, count, width), WriteMode::Overwrite, scale, grad_scores, keys);
+            for (&query, grad_query_row) in tile.readers.iter().zip(grad_queries.chunks_exact(width)) {
+                accumulate(grad_query_row, &mut grad_query[head.query_range(query, width)]);
             }
-            product(&mut head.keys_mut(&tile, to_key, width), Accumulate::Sum, scale, slopes.t(), asked);
-            product(&mut head.keys_mut(&tile, to_value, value_width), Accumulate::Sum, 1.0, weights.t(), result);
+            let mut grad_keys = head.key_matrix_mut(&tile, grad_key, width);
+            product(&mut grad_keys, WriteMode::Add, scale, grad_scores.t(), query_rows);
+            let mut grad_values = head.key_matrix_mut(&tile, grad_value, value_width);
+            product(&mut grad_values, WriteMode::Add, 1.0, weights.t(), grad_out_rows);
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Short depthwise causal convolution.
 //!
 //! `out[t, c] = bias[c] + sum_tap filter[c, tap] in[t + tap - (taps - 1), c]`, where inputs before the first token come from the
-//! carried state. Filters are turned to `[taps, channels]` once per call, so that every inner loop runs over channels, and the
-//! state is put in front of the input, so that no loop asks where it is.
+//! state. Filters are transposed to `[taps, channels]` once per call, so that every inner loop runs over channels, and the state is
+//! concatenated with the input, so that no loop needs a special case for it.
 
 use crate::scalar::Scalar;
 
-/// Extents of a call.
+/// The sizes of the inputs; a filter has `taps` weights per channel.
 #[derive(Clone, Copy)]
 pub(crate) struct Extents {
     pub(crate) batch: usize,
@@ -16,8 +16,8 @@ pub(crate) struct Extents {
 }
 
 impl Extents {
-    /// Rows of one sequence with the state in front.
-    pub(crate) fn padded(self) -> usize {
+    /// Rows of one sequence together with its state.
+    pub(crate) fn padded_len(self) -> usize {
         self.time + self.taps - 1
     }
 }
@@ -32,11 +32,12 @@ pub(crate) fn transpose_filters<S: Scalar>(rows: usize, columns: usize, x: &[S],
 }
 
 vectorised! {
-    /// Convolution of the padded input with turned filters.
+    /// Convolves the padded input with transposed filters.
     pub(crate) fn forward<S>(extents: Extents, padded: &[S], filters: &[S], bias: &[S], out: &mut [S]) {
         let width = extents.channels;
         for sequence in 0..extents.batch {
-            let input = &padded[sequence * extents.padded() * width..(sequence + 1) * extents.padded() * width];
+            let padded_len = extents.padded_len();
+            let input = &padded[sequence * padded_len * width..(sequence + 1) * padded_len * width];
             for time in 0..extents.time {
                 let row = sequence * extents.time + time;
                 let out = &mut out[row * width..(row + 1) * width];
@@ -52,33 +53,34 @@ vectorised! {
         }
     }
 
-    /// Gradients to the padded input (added), to the turned filters (added) and to the bias (added).
+    /// Adds to the gradients of the padded input, of the transposed filters and of the bias.
     pub(crate) fn backward<S>(
         extents: Extents,
         padded: &[S],
         filters: &[S],
-        slope: &[S],
-        to_padded: &mut [S],
-        to_filters: &mut [S],
-        to_bias: &mut [S],
+        grad_out: &[S],
+        grad_padded: &mut [S],
+        grad_filters: &mut [S],
+        grad_bias: &mut [S],
     ) {
         let width = extents.channels;
         for sequence in 0..extents.batch {
-            let place = sequence * extents.padded() * width;
+            let start = sequence * extents.padded_len() * width;
             for time in 0..extents.time {
                 let row = sequence * extents.time + time;
-                let slope = &slope[row * width..(row + 1) * width];
-                for (to_bias, &slope) in to_bias.iter_mut().zip(slope) {
-                    *to_bias += slope;
+                let grad_out = &grad_out[row * width..(row + 1) * width];
+                for (grad_bias, &grad_out) in grad_bias.iter_mut().zip(grad_out) {
+                    *grad_bias += grad_out;
                 }
                 for tap in 0..extents.taps {
-                    let at = place + (time + tap) * width;
-                    let (filter, input) = (&filters[tap * width..(tap + 1) * width], &padded[at..at + width]);
-                    let to_filter = &mut to_filters[tap * width..(tap + 1) * width];
-                    let to_input = &mut to_padded[at..at + width];
+                    let input_start = start + (time + tap) * width;
+                    let input_range = input_start..input_start + width;
+                    let (filter, input) = (&filters[tap * width..(tap + 1) * width], &padded[input_range.clone()]);
+                    let grad_filter = &mut grad_filters[tap * width..(tap + 1) * width];
+                    let grad_input = &mut grad_padded[input_range];
                     for index in 0..width {
-                        to_input[index] = slope[index].mul_add(filter[index], to_input[index]);
-                        to_filter[index] = slope[index].mul_add(input[index], to_filter[index]);
+                        grad_input[index] = grad_out[index].mul_add(filter[index], grad_input[index]);
+                        grad_filter[index] = grad_out[index].mul_add(input[index], grad_filter[index]);
                     }
                 }
             }

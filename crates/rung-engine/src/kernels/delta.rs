@@ -1,11 +1,11 @@
 //! The general delta rule, one token after another.
 //!
-//! With the state `S` before a token, `u = S' s` is what it holds under the recall key s. The token makes it
-//! `Diag(e^g) S - r u' + k v'` and reads `S' q` from that. Rows of the state are walked once for `u` and once for the rest, in
-//! vectors over value channels; a state of 64 by 64 numbers stays in the nearest cache.
+//! With the state `S` before a token, `u = S' s` is the value that it recalls for the recall key `s`. The state after the token is
+//! `Diag(e^g) S - r u' + k v'`, and the output is `S' q` of that. A token passes over the rows of the state once for `u` and once
+//! for the update, in vectors over value channels; a state of 64 by 64 numbers stays in the L1 cache.
 //!
-//! The forward pass keeps the state at every `chunk` tokens (the grid). The backward pass walks the grid from the end, makes
-//! the states of a cell again from its first, and takes the gradient `D` of the state back through each token:
+//! The forward pass stores the state at every `chunk` tokens, the start of a *cell*. The backward pass runs from the last cell to
+//! the first, computes the states of a cell again, and takes the gradient `D` of the state back through each token:
 //!
 //! - `D += q dy'`, `dq = S_after dy`;
 //! - `dk = D v`, `dv = D' k`, `dr = -D u`, `du = -D' r`, `dg = e^g (D . S)` summed over a row;
@@ -14,7 +14,7 @@
 use crate::scalar::Scalar;
 use std::ops::Range;
 
-/// Extents of a call.
+/// The sizes of the inputs.
 #[derive(Clone, Copy)]
 pub(crate) struct Extents {
     pub(crate) batch: usize,
@@ -22,102 +22,103 @@ pub(crate) struct Extents {
     pub(crate) heads: usize,
     pub(crate) key_width: usize,
     pub(crate) value_width: usize,
-    /// Tokens per grid cell.
+    /// Tokens per cell; the state before each cell is stored.
     pub(crate) chunk: usize,
 }
 
-/// One array for each tensor of a call; an absent state is empty.
+/// One `T` for each input of the general delta rule.
 #[derive(Clone, Copy)]
-pub(crate) struct Inputs<'a, S> {
-    pub(crate) query: &'a [S],
-    pub(crate) key: &'a [S],
-    pub(crate) value: &'a [S],
-    pub(crate) decay: &'a [S],
-    pub(crate) recall_key: &'a [S],
-    pub(crate) erase_key: &'a [S],
-    pub(crate) state: &'a [S],
+pub(crate) struct PerInput<T> {
+    pub(crate) query: T,
+    pub(crate) key: T,
+    pub(crate) value: T,
+    pub(crate) decay: T,
+    pub(crate) recall_key: T,
+    pub(crate) erase_key: T,
+    pub(crate) state: T,
 }
 
-/// What the backward pass writes; an absent state is empty.
-pub(crate) struct Gradients<'a, S> {
-    pub(crate) query: &'a mut [S],
-    pub(crate) key: &'a mut [S],
-    pub(crate) value: &'a mut [S],
-    pub(crate) decay: &'a mut [S],
-    pub(crate) recall_key: &'a mut [S],
-    pub(crate) erase_key: &'a mut [S],
-    pub(crate) state: &'a mut [S],
+impl<T> From<[T; 7]> for PerInput<T> {
+    fn from([query, key, value, decay, recall_key, erase_key, state]: [T; 7]) -> Self {
+        Self { query, key, value, decay, recall_key, erase_key, state }
+    }
 }
+
+/// The tensors that both passes read; an absent state is empty.
+pub(crate) type Inputs<'a, S> = PerInput<&'a [S]>;
+
+/// The gradients that the backward pass overwrites; an absent state is empty.
+pub(crate) type Gradients<'a, S> = PerInput<&'a mut [S]>;
 
 impl Extents {
-    /// Grid cells of a sequence.
-    pub(crate) fn cells(&self) -> usize {
+    /// Cells of a sequence.
+    pub(crate) fn cell_count(&self) -> usize {
         self.time.div_ceil(self.chunk)
     }
 
-    /// Numbers of a state.
-    pub(crate) fn state(&self) -> usize {
+    /// Numbers in a state.
+    pub(crate) fn state_len(&self) -> usize {
         self.key_width * self.value_width
     }
 
-    /// Scratch space of the forward pass: factors and what is recalled.
-    pub(crate) fn scratch(&self) -> usize {
+    /// Length of the scratch buffer of the forward pass: decay factors and the recalled value.
+    pub(crate) fn forward_scratch_len(&self) -> usize {
         self.key_width + self.value_width
     }
 
-    /// Scratch space of the backward pass: for every token of a cell its state, factors and what is recalled; then the state
-    /// after the last, its gradient, and that of what is recalled.
-    pub(crate) fn scratch_back(&self) -> usize {
-        self.chunk * (self.state() + self.scratch()) + 2 * self.state() + self.value_width
+    /// Length of the scratch buffer of the backward pass: for every token of a cell its state, decay factors and recalled value;
+    /// then the current state, its gradient, and that of the recalled value.
+    pub(crate) fn backward_scratch_len(&self) -> usize {
+        self.chunk * (self.state_len() + self.forward_scratch_len()) + 2 * self.state_len() + self.value_width
     }
 
-    fn cell(&self, cell: usize) -> Range<usize> {
+    fn cell_tokens(&self, cell: usize) -> Range<usize> {
         cell * self.chunk..((cell + 1) * self.chunk).min(self.time)
     }
 
-    /// Where a token's head has its row among `[batch, time, heads]`.
-    fn row(&self, head: usize, time: usize) -> usize {
+    /// Index of a token's row in `[batch, time, heads]`, for a head in `[batch, heads]`.
+    fn token_row(&self, head: usize, time: usize) -> usize {
         let (sequence, head) = (head / self.heads, head % self.heads);
         (sequence * self.time + time) * self.heads + head
     }
 }
 
-/// Part number `index` of equal parts.
-fn part(index: usize, size: usize) -> Range<usize> {
-    index * size..(index + 1) * size
+/// Where row `index` lies among rows of `width` numbers.
+fn row_range(index: usize, width: usize) -> Range<usize> {
+    index * width..(index + 1) * width
 }
 
-/// The rows of one token and head, with `fade` for `e^g`.
+/// The rows of one token and head, with `decay_factors` for `e^g`.
 #[derive(Clone, Copy)]
 struct Token<'a, S> {
     query: &'a [S],
     key: &'a [S],
     value: &'a [S],
-    fade: &'a [S],
+    decay_factors: &'a [S],
     recall_key: &'a [S],
     erase_key: &'a [S],
 }
 
 impl<'a, S: Scalar> Token<'a, S> {
-    fn new(extents: &Extents, inputs: &Inputs<'a, S>, row: usize, fade: &'a [S]) -> Self {
-        let keys = part(row, extents.key_width);
+    fn new(extents: &Extents, inputs: &Inputs<'a, S>, row: usize, decay_factors: &'a [S]) -> Self {
+        let key_range = row_range(row, extents.key_width);
         Self {
-            query: &inputs.query[keys.clone()],
-            key: &inputs.key[keys.clone()],
-            value: &inputs.value[part(row, extents.value_width)],
-            fade,
-            recall_key: &inputs.recall_key[keys.clone()],
-            erase_key: &inputs.erase_key[keys],
+            query: &inputs.query[key_range.clone()],
+            key: &inputs.key[key_range.clone()],
+            value: &inputs.value[row_range(row, extents.value_width)],
+            decay_factors,
+            recall_key: &inputs.recall_key[key_range.clone()],
+            erase_key: &inputs.erase_key[key_range],
         }
     }
 }
 
 const LANES: usize = 16;
 
-/// Products summed in lanes, which are then folded in halves, so that all of it becomes vector code.
+/// Dot product with `LANES` partial sums, which are then added in halves: both loops become vector code.
 #[inline(always)]
 fn dot<S: Scalar>(left: &[S], right: &[S]) -> S {
-    let ((left, left_rest), (right, right_rest)) = (left.as_chunks::<LANES>(), right.as_chunks::<LANES>());
+    let ((left, left_remainder), (right, right_remainder)) = (left.as_chunks::<LANES>(), right.as_chunks::<LANES>());
     let mut lanes = [S::ZERO; LANES];
     for (left, right) in left.iter().zip(right) {
         for (lane, (&left, &right)) in lanes.iter_mut().zip(left.iter().zip(right)) {
@@ -129,18 +130,18 @@ fn dot<S: Scalar>(left: &[S], right: &[S]) -> S {
             lanes[lane] += lanes[lane + half];
         }
     }
-    left_rest.iter().zip(right_rest).fold(lanes[0], |sum, (&left, &right)| left.mul_add(right, sum))
+    left_remainder.iter().zip(right_remainder).fold(lanes[0], |sum, (&left, &right)| left.mul_add(right, sum))
 }
 
 vectorised! {
     /// `out = e^x`.
-    fn raise<S>(x: &[S], out: &mut [S]) {
+    fn exponentiate<S>(x: &[S], out: &mut [S]) {
         for (out, &x) in out.iter_mut().zip(x) {
             *out = x.exp();
         }
     }
 
-    /// What a state holds under a key.
+    /// `out = state' recall_key`.
     fn recall<S>(state: &[S], recall_key: &[S], out: &mut [S]) {
         out.fill(S::ZERO);
         for (row, &recall_key) in state.chunks_exact(out.len()).zip(recall_key) {
@@ -150,187 +151,208 @@ vectorised! {
         }
     }
 
-    /// From the state before a token to the state after it.
+    /// Turns the state before a token into the state after it.
     fn advance<S>(token: Token<'_, S>, recalled: &[S], state: &mut [S]) {
         let width = recalled.len();
         for (index, row) in state.chunks_exact_mut(width).enumerate() {
-            let (fade, key, erase_key) = (token.fade[index], token.key[index], token.erase_key[index]);
+            let (decay_factor, key, erase_key) = (token.decay_factors[index], token.key[index], token.erase_key[index]);
             for ((x, &recalled), &value) in row.iter_mut().zip(recalled).zip(token.value) {
-                *x = recalled.mul_add(-erase_key, value.mul_add(key, *x * fade));
+                *x = recalled.mul_add(-erase_key, value.mul_add(key, *x * decay_factor));
             }
         }
     }
 
-    /// For each row of a state, its product with a vector.
-    fn row_dots<S>(state: &[S], vector: &[S], out: &mut [S]) {
+    /// `out = state vector`.
+    fn multiply_rows<S>(state: &[S], vector: &[S], out: &mut [S]) {
         for (out, row) in out.iter_mut().zip(state.chunks_exact(vector.len())) {
             *out = dot(row, vector);
         }
     }
 
-    /// The first half of a token's reverse: its slope joins the gradient of the state, from which all but `ds` follows.
-    fn rows_back<S>(
+    /// First half of a token's backward pass: adds the gradient of the output to that of the state, and computes all gradients
+    /// but `ds`.
+    fn backward_read_and_write<S>(
         token: Token<'_, S>,
-        before: &[S],
+        previous_state: &[S],
         recalled: &[S],
-        slope: &[S],
-        to_state: &mut [S],
-        to_keys: [&mut [S]; 3],
-        to_value: &mut [S],
-        to_recalled: &mut [S],
+        grad_out: &[S],
+        grad_state: &mut [S],
+        grad_key_rows: [&mut [S]; 3],
+        grad_value: &mut [S],
+        grad_recalled: &mut [S],
     ) {
-        let width = slope.len();
-        let [to_key, to_removed, to_decay] = to_keys;
-        to_value.fill(S::ZERO);
-        to_recalled.fill(S::ZERO);
-        for (index, (row, before)) in to_state.chunks_exact_mut(width).zip(before.chunks_exact(width)).enumerate() {
+        let width = grad_out.len();
+        let [grad_key, grad_erase_key, grad_decay] = grad_key_rows;
+        grad_value.fill(S::ZERO);
+        grad_recalled.fill(S::ZERO);
+        for (index, (row, previous_state)) in grad_state.chunks_exact_mut(width).zip(previous_state.chunks_exact(width)).enumerate() {
             let (query, key, erase_key) = (token.query[index], token.key[index], token.erase_key[index]);
-            let sums = to_value.iter_mut().zip(&mut *to_recalled);
-            for ((x, &slope), (to_value, to_recalled)) in row.iter_mut().zip(slope).zip(sums) {
-                *x = slope.mul_add(query, *x);
-                *to_value = x.mul_add(key, *to_value);
-                *to_recalled = x.mul_add(-erase_key, *to_recalled);
+            let sums = grad_value.iter_mut().zip(&mut *grad_recalled);
+            for ((x, &grad_out), (grad_value, grad_recalled)) in row.iter_mut().zip(grad_out).zip(sums) {
+                *x = grad_out.mul_add(query, *x);
+                *grad_value = x.mul_add(key, *grad_value);
+                *grad_recalled = x.mul_add(-erase_key, *grad_recalled);
             }
-            to_key[index] = dot(row, token.value);
-            to_removed[index] = -dot(row, recalled);
-            to_decay[index] = dot(row, before) * token.fade[index];
+            grad_key[index] = dot(row, token.value);
+            grad_erase_key[index] = -dot(row, recalled);
+            grad_decay[index] = dot(row, previous_state) * token.decay_factors[index];
         }
     }
 
-    /// The second half: the gradient of the state before.
-    fn state_back<S>(token: Token<'_, S>, to_recalled: &[S], to_state: &mut [S]) {
-        for (index, row) in to_state.chunks_exact_mut(to_recalled.len()).enumerate() {
-            let (fade, recall_key) = (token.fade[index], token.recall_key[index]);
-            for (x, &to_recalled) in row.iter_mut().zip(to_recalled) {
-                *x = to_recalled.mul_add(recall_key, *x * fade);
+    /// Second half: the gradient of the state before the token.
+    fn backward_state<S>(token: Token<'_, S>, grad_recalled: &[S], grad_state: &mut [S]) {
+        for (index, row) in grad_state.chunks_exact_mut(grad_recalled.len()).enumerate() {
+            let (decay_factor, recall_key) = (token.decay_factors[index], token.recall_key[index]);
+            for (x, &grad_recalled) in row.iter_mut().zip(grad_recalled) {
+                *x = grad_recalled.mul_add(recall_key, *x * decay_factor);
             }
         }
     }
 }
 
-/// Outputs of all tokens, the last states, and the states at the start of each grid cell.
+/// Computes the outputs of all tokens, the states after the last token, and the states before each cell.
 pub(crate) fn forward<S: Scalar>(
     extents: Extents,
     inputs: &Inputs<'_, S>,
     scratch: &mut [S],
-    (out, last, kept): (&mut [S], &mut [S], &mut [S]),
+    (out, last_states, cell_states): (&mut [S], &mut [S], &mut [S]),
 ) {
-    let (keys, values, size) = (extents.key_width, extents.value_width, extents.state());
-    let (fade, rest) = scratch.split_at_mut(keys);
-    let recalled = &mut rest[..values];
+    let (key_width, value_width, state_len) = (extents.key_width, extents.value_width, extents.state_len());
+    let (decay_factors, remaining) = scratch.split_at_mut(key_width);
+    let recalled = &mut remaining[..value_width];
     for head in 0..extents.batch * extents.heads {
-        let state = &mut last[part(head, size)];
+        let state = &mut last_states[row_range(head, state_len)];
         if inputs.state.is_empty() {
             state.fill(S::ZERO);
         } else {
-            state.copy_from_slice(&inputs.state[part(head, size)]);
+            state.copy_from_slice(&inputs.state[row_range(head, state_len)]);
         }
-        for cell in 0..extents.cells() {
-            kept[part(head * extents.cells() + cell, size)].copy_from_slice(state);
-            for time in extents.cell(cell) {
-                let row = extents.row(head, time);
-                raise(&inputs.decay[part(row, keys)], fade);
-                let token = Token::new(&extents, inputs, row, fade);
+        for cell in 0..extents.cell_count() {
+            cell_states[row_range(head * extents.cell_count() + cell, state_len)].copy_from_slice(state);
+            for time in extents.cell_tokens(cell) {
+                let row = extents.token_row(head, time);
+                exponentiate(&inputs.decay[row_range(row, key_width)], decay_factors);
+                let token = Token::new(&extents, inputs, row, decay_factors);
                 recall(state, token.recall_key, recalled);
                 advance(token, recalled, state);
-                recall(state, token.query, &mut out[part(row, values)]);
+                recall(state, token.query, &mut out[row_range(row, value_width)]);
             }
         }
     }
 }
 
-/// Scratch space of the backward pass.
+/// The scratch buffer of the backward pass, split into its arrays.
 struct BackwardScratch<'a, S> {
+    /// The states before each token of a cell.
     states: &'a mut [S],
-    fades: &'a mut [S],
+    decay_factors: &'a mut [S],
     recalled: &'a mut [S],
-    after: &'a mut [S],
-    to_state: &'a mut [S],
-    to_recalled: &'a mut [S],
+    current_state: &'a mut [S],
+    grad_state: &'a mut [S],
+    grad_recalled: &'a mut [S],
 }
 
 impl<'a, S> BackwardScratch<'a, S> {
     fn new(extents: &Extents, scratch: &'a mut [S]) -> Self {
-        let (states, rest) = scratch.split_at_mut(extents.chunk * extents.state());
-        let (fades, rest) = rest.split_at_mut(extents.chunk * extents.key_width);
-        let (recalled, rest) = rest.split_at_mut(extents.chunk * extents.value_width);
-        let (after, rest) = rest.split_at_mut(extents.state());
-        let (to_state, rest) = rest.split_at_mut(extents.state());
-        Self { states, fades, recalled, after, to_state, to_recalled: &mut rest[..extents.value_width] }
+        let (states, remaining) = scratch.split_at_mut(extents.chunk * extents.state_len());
+        let (decay_factors, remaining) = remaining.split_at_mut(extents.chunk * extents.key_width);
+        let (recalled, remaining) = remaining.split_at_mut(extents.chunk * extents.value_width);
+        let (current_state, remaining) = remaining.split_at_mut(extents.state_len());
+        let (grad_state, remaining) = remaining.split_at_mut(extents.state_len());
+        Self {
+            states,
+            decay_factors,
+            recalled,
+            current_state,
+            grad_state,
+            grad_recalled: &mut remaining[..extents.value_width],
+        }
     }
 }
 
-/// Gradients of everything, from the gradient of the outputs and (unless empty) of the last states.
+/// Computes the gradients of all inputs, from the gradients of the outputs and (unless empty) of the states after the last token.
 pub(crate) fn backward<S: Scalar>(
     extents: Extents,
     inputs: &Inputs<'_, S>,
-    kept: &[S],
-    (slope, last_slope): (&[S], &[S]),
+    cell_states: &[S],
+    (grad_out, grad_last_states): (&[S], &[S]),
     scratch: &mut [S],
     gradients: &mut Gradients<'_, S>,
 ) {
-    let size = extents.state();
+    let state_len = extents.state_len();
     let mut work = BackwardScratch::new(&extents, scratch);
     for head in 0..extents.batch * extents.heads {
-        if last_slope.is_empty() {
-            work.to_state.fill(S::ZERO);
+        if grad_last_states.is_empty() {
+            work.grad_state.fill(S::ZERO);
         } else {
-            work.to_state.copy_from_slice(&last_slope[part(head, size)]);
+            work.grad_state.copy_from_slice(&grad_last_states[row_range(head, state_len)]);
         }
-        for cell in (0..extents.cells()).rev() {
-            work.after.copy_from_slice(&kept[part(head * extents.cells() + cell, size)]);
-            recompute_cell(&extents, inputs, (head, cell), slope, &mut work, gradients.query);
-            backward_cell(&extents, inputs, (head, cell), slope, &mut work, gradients);
+        for cell in (0..extents.cell_count()).rev() {
+            work.current_state.copy_from_slice(&cell_states[row_range(head * extents.cell_count() + cell, state_len)]);
+            recompute_cell(&extents, inputs, (head, cell), grad_out, &mut work, gradients.query);
+            backward_cell(&extents, inputs, (head, cell), grad_out, &mut work, gradients);
         }
         if !gradients.state.is_empty() {
-            gradients.state[part(head, size)].copy_from_slice(work.to_state);
+            gradients.state[row_range(head, state_len)].copy_from_slice(work.grad_state);
         }
     }
 }
 
-/// The states of a cell's tokens, made again; each gives its query's gradient as it passes.
+/// Computes the states of a cell's tokens again, and from them the gradients of the queries.
 fn recompute_cell<S: Scalar>(
     extents: &Extents,
     inputs: &Inputs<'_, S>,
     (head, cell): (usize, usize),
-    slope: &[S],
+    grad_out: &[S],
     work: &mut BackwardScratch<'_, S>,
-    to_query: &mut [S],
+    grad_query: &mut [S],
 ) {
-    let (keys, values, size) = (extents.key_width, extents.value_width, extents.state());
-    for (place, time) in extents.cell(cell).enumerate() {
-        let row = extents.row(head, time);
-        let (fade, recalled) = (&mut work.fades[part(place, keys)], &mut work.recalled[part(place, values)]);
-        raise(&inputs.decay[part(row, keys)], fade);
-        let token = Token::new(extents, inputs, row, fade);
-        work.states[part(place, size)].copy_from_slice(work.after);
-        recall(work.after, token.recall_key, recalled);
-        advance(token, recalled, work.after);
-        row_dots(work.after, &slope[part(row, values)], &mut to_query[part(row, keys)]);
+    let (key_width, value_width, state_len) = (extents.key_width, extents.value_width, extents.state_len());
+    for (index, time) in extents.cell_tokens(cell).enumerate() {
+        let row = extents.token_row(head, time);
+        let decay_factors = &mut work.decay_factors[row_range(index, key_width)];
+        let recalled = &mut work.recalled[row_range(index, value_width)];
+        exponentiate(&inputs.decay[row_range(row, key_width)], decay_factors);
+        let token = Token::new(extents, inputs, row, decay_factors);
+        work.states[row_range(index, state_len)].copy_from_slice(work.current_state);
+        recall(work.current_state, token.recall_key, recalled);
+        advance(token, recalled, work.current_state);
+        let grad_out = &grad_out[row_range(row, value_width)];
+        multiply_rows(work.current_state, grad_out, &mut grad_query[row_range(row, key_width)]);
     }
 }
 
-/// The tokens of a cell, backward. `work.to_state` is the gradient of the state that leaves, and becomes that of the first.
+/// Gradients of a cell, from its last token to its first. `work.grad_state` is the gradient of the state after the cell, and
+/// becomes that of the state before it.
 fn backward_cell<S: Scalar>(
     extents: &Extents,
     inputs: &Inputs<'_, S>,
     (head, cell): (usize, usize),
-    slope: &[S],
+    grad_out: &[S],
     work: &mut BackwardScratch<'_, S>,
     gradients: &mut Gradients<'_, S>,
 ) {
-    let (keys, values, size) = (extents.key_width, extents.value_width, extents.state());
-    for (place, time) in extents.cell(cell).enumerate().rev() {
-        let row = extents.row(head, time);
-        let token = Token::new(extents, inputs, row, &work.fades[part(place, keys)]);
-        let before = &work.states[part(place, size)];
-        let recalled = &work.recalled[part(place, values)];
-        let to_keys = [&mut *gradients.key, &mut *gradients.erase_key, &mut *gradients.decay];
-        let to_keys = to_keys.map(|gradient| &mut gradient[part(row, keys)]);
-        let to_value = &mut gradients.value[part(row, values)];
-        let slope = &slope[part(row, values)];
-        rows_back(token, before, recalled, slope, work.to_state, to_keys, to_value, work.to_recalled);
-        row_dots(before, work.to_recalled, &mut gradients.recall_key[part(row, keys)]);
-        state_back(token, work.to_recalled, work.to_state);
+    let (key_width, value_width, state_len) = (extents.key_width, extents.value_width, extents.state_len());
+    for (index, time) in extents.cell_tokens(cell).enumerate().rev() {
+        let row = extents.token_row(head, time);
+        let token = Token::new(extents, inputs, row, &work.decay_factors[row_range(index, key_width)]);
+        let previous_state = &work.states[row_range(index, state_len)];
+        let recalled = &work.recalled[row_range(index, value_width)];
+        let grad_key_rows = [&mut *gradients.key, &mut *gradients.erase_key, &mut *gradients.decay];
+        let grad_key_rows = grad_key_rows.map(|gradient| &mut gradient[row_range(row, key_width)]);
+        let grad_value = &mut gradients.value[row_range(row, value_width)];
+        let grad_out = &grad_out[row_range(row, value_width)];
+        backward_read_and_write(
+            token,
+            previous_state,
+            recalled,
+            grad_out,
+            work.grad_state,
+            grad_key_rows,
+            grad_value,
+            work.grad_recalled,
+        );
+        multiply_rows(previous_state, work.grad_recalled, &mut gradients.recall_key[row_range(row, key_width)]);
+        backward_state(token, work.grad_recalled, work.grad_state);
     }
 }

@@ -1,13 +1,12 @@
 //! Gated recurrence over channels, token by token.
 //!
-//! `h <- round(h + g (v - h))`, with one gate `g` per token. The arithmetic is that of the composed body, operation by operation, so
-//! that both round to the same level. The reverse pass goes backwards through the stored states and takes the rounding as the
-//! identity.
+//! `h <- round(h + g (v - h))`, with one gate `g` per token. The arithmetic is that of the composed function, operation by operation,
+//! so that both round to the same level. The backward pass reads the stored states and treats the rounding as the identity.
 
 use crate::ops::Rounding;
 use crate::scalar::Scalar;
 
-/// Extents of a call, and the bits of its state.
+/// The sizes of the inputs, and the rounding of the state.
 #[derive(Clone, Copy)]
 pub(crate) struct Extents {
     pub(crate) batch: usize,
@@ -17,50 +16,51 @@ pub(crate) struct Extents {
 }
 
 impl Extents {
-    /// The numbers of one token, counted through all rows.
-    fn token(self, row: usize, token: usize) -> std::ops::Range<usize> {
+    /// Where the channels of a token lie in `[batch, time, channels]`.
+    fn token_range(self, row: usize, token: usize) -> std::ops::Range<usize> {
         let start = (row * self.time + token) * self.channels;
         start..start + self.channels
     }
 }
 
-/// The states after every token. Inputs are value, gate and first state.
+/// Computes the states after every token from the values, the gates and the initial state.
 pub(crate) fn forward<S: Scalar>(extents: Extents, [value, gate, state]: [&[S]; 3], out: &mut [S]) {
     for row in 0..extents.batch {
         for token in 0..extents.time {
-            let (gate, range) = (gate[row * extents.time + token], extents.token(row, token));
-            let (past, rest) = out.split_at_mut(range.start);
-            let before =
-                if token == 0 { &state[row * extents.channels..] } else { &past[extents.token(row, token - 1)] };
-            for ((out, &value), &before) in rest.iter_mut().zip(&value[range]).zip(before) {
-                let next = before + gate * (value - before);
+            let (gate, range) = (gate[row * extents.time + token], extents.token_range(row, token));
+            let (past, remaining) = out.split_at_mut(range.start);
+            let previous =
+                if token == 0 { &state[row * extents.channels..] } else { &past[extents.token_range(row, token - 1)] };
+            for ((out, &value), &previous) in remaining.iter_mut().zip(&value[range]).zip(previous) {
+                let next = previous + gate * (value - previous);
                 *out = extents.rounding.map_or(next, |rounding| rounding.nearest(next));
             }
         }
     }
 }
 
-/// Gradients to value, gate and first state, which start at zero.
+/// Computes the gradients of values, gates and initial state, which must be zero at the start.
 pub(crate) fn backward<S: Scalar>(
     extents: Extents,
     [value, gate, state]: [&[S]; 3],
     states: &[S],
-    slope: &[S],
-    to_value: &mut [S],
-    to_gate: &mut [S],
-    to_state: &mut [S],
+    grad_out: &[S],
+    grad_value: &mut [S],
+    grad_gate: &mut [S],
+    grad_state: &mut [S],
 ) {
     for row in 0..extents.batch {
-        let first = row * extents.channels..(row + 1) * extents.channels;
-        let flow = &mut to_state[first.clone()];
+        let state_range = row * extents.channels..(row + 1) * extents.channels;
+        let grad_state = &mut grad_state[state_range.clone()];
         for token in (0..extents.time).rev() {
-            let (at, range) = (row * extents.time + token, extents.token(row, token));
-            let before = if token == 0 { &state[first.clone()] } else { &states[extents.token(row, token - 1)] };
-            for (channel, place) in range.enumerate() {
-                let slope = flow[channel] + slope[place];
-                to_value[place] = gate[at] * slope;
-                to_gate[at] += (value[place] - before[channel]) * slope;
-                flow[channel] = slope - gate[at] * slope;
+            let (gate_index, range) = (row * extents.time + token, extents.token_range(row, token));
+            let previous =
+                if token == 0 { &state[state_range.clone()] } else { &states[extents.token_range(row, token - 1)] };
+            for (channel, index) in range.enumerate() {
+                let gradient = grad_state[channel] + grad_out[index];
+                grad_value[index] = gate[gate_index] * gradient;
+                grad_gate[gate_index] += (value[index] - previous[channel]) * gradient;
+                grad_state[channel] = gradient - gate[gate_index] * gradient;
             }
         }
     }

@@ -1,14 +1,13 @@
-//! Element by element: functions of one number, of two, and sums of broadcasts.
+//! Element-wise functions of one or two tensors, with broadcasting, and sums over broadcast axes.
 //!
-//! Two operands that broadcast are first brought to the fewest axes that describe them ([`Pairing`]): equal shapes become one
-//! long row, a bias over a batch becomes two axes, and the inner loop is then a plain loop whose operands step by one or stand
-//! still.
+//! For two operands that broadcast, adjacent axes are merged where possible ([`BroadcastLayout`]): equal shapes become one long
+//! row, a bias over a batch becomes two axes. In the innermost loop each operand has stride 1 or is a single number.
 
 use crate::ops::{Binary, Unary};
 use crate::scalar::Scalar;
 use crate::shape::{MAX_RANK, Shape};
 
-/// Functions of one element that have a kernel: the primitives and the fused ones.
+/// Functions of one number that have a kernel: the primitives and the fused activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ElementMap {
     Primitive(Unary),
@@ -19,12 +18,12 @@ pub(crate) enum ElementMap {
 
 impl ElementMap {
     /// Whether the derivative is computed from the result rather than from the argument.
-    pub(crate) fn keeps_result(self) -> bool {
+    pub(crate) fn derivative_uses_result(self) -> bool {
         use Unary::{Exp, Relu, Sigmoid, Sqrt, Tanh};
         matches!(self, Self::EluPlusOne | Self::Primitive(Exp | Sigmoid | Tanh | Relu | Sqrt))
     }
 
-    /// The name in reports.
+    /// The name of the operation in profiles and error messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Primitive(Unary::Exp) => "exp",
@@ -42,20 +41,21 @@ impl ElementMap {
     }
 }
 
-/// Constants of the tanh form of GELU: `sqrt(2 / pi)` and the weight of the cube.
+/// `sqrt(2 / pi)`, in the tanh form of GELU.
 const GELU_SCALE: f64 = 0.797_884_560_802_865_4;
+/// Coefficient of the cube, in the tanh form of GELU.
 const GELU_CUBE: f64 = 0.044_715;
 
 /// The argument of GELU's tanh, and its derivative.
 #[inline(always)]
-fn gelu_inner<S: Scalar>(x: S) -> (S, S) {
+fn gelu_argument<S: Scalar>(x: S) -> (S, S) {
     let square = x * x;
-    let inner = x * S::from_f64(GELU_SCALE) * square.mul_add(S::from_f64(GELU_CUBE), S::ONE);
-    (inner, S::from_f64(GELU_SCALE) * square.mul_add(S::from_f64(3.0 * GELU_CUBE), S::ONE))
+    let argument = x * S::from_f64(GELU_SCALE) * square.mul_add(S::from_f64(GELU_CUBE), S::ONE);
+    (argument, S::from_f64(GELU_SCALE) * square.mul_add(S::from_f64(3.0 * GELU_CUBE), S::ONE))
 }
 
 #[inline(always)]
-fn each<S: Scalar>(x: &[S], out: &mut [S], function: impl Fn(S) -> S) {
+fn map_each<S: Scalar>(x: &[S], out: &mut [S], function: impl Fn(S) -> S) {
     for (out, &x) in out.iter_mut().zip(x) {
         *out = function(x);
     }
@@ -72,41 +72,41 @@ vectorised! {
     /// `out = map(x)`.
     pub(crate) fn map<S>(kind: ElementMap, x: &[S], out: &mut [S]) {
         match kind {
-            ElementMap::Primitive(Unary::Exp) => each(x, out, S::exp),
-            ElementMap::Primitive(Unary::Log) => each(x, out, S::ln),
-            ElementMap::Primitive(Unary::Sigmoid) => each(x, out, S::sigmoid),
-            ElementMap::Primitive(Unary::Tanh) => each(x, out, S::tanh),
-            ElementMap::Primitive(Unary::Softplus) => each(x, out, S::softplus),
-            ElementMap::Primitive(Unary::Relu) => each(x, out, |x| if x > S::ZERO { x } else { x * S::ZERO }),
-            ElementMap::Primitive(Unary::Sqrt) => each(x, out, S::sqrt),
-            ElementMap::Primitive(Unary::Round) => each(x, out, S::round),
-            ElementMap::Silu => each(x, out, |x| x * x.sigmoid()),
-            ElementMap::EluPlusOne => each(x, out, |x| if x > S::ZERO { x + S::ONE } else { x.exp() }),
-            ElementMap::Gelu => each(x, out, |x| x * (gelu_inner(x).0 * S::from_f64(2.0)).sigmoid()),
+            ElementMap::Primitive(Unary::Exp) => map_each(x, out, S::exp),
+            ElementMap::Primitive(Unary::Log) => map_each(x, out, S::ln),
+            ElementMap::Primitive(Unary::Sigmoid) => map_each(x, out, S::sigmoid),
+            ElementMap::Primitive(Unary::Tanh) => map_each(x, out, S::tanh),
+            ElementMap::Primitive(Unary::Softplus) => map_each(x, out, S::softplus),
+            ElementMap::Primitive(Unary::Relu) => map_each(x, out, |x| if x > S::ZERO { x } else { x * S::ZERO }),
+            ElementMap::Primitive(Unary::Sqrt) => map_each(x, out, S::sqrt),
+            ElementMap::Primitive(Unary::Round) => map_each(x, out, S::round),
+            ElementMap::Silu => map_each(x, out, |x| x * x.sigmoid()),
+            ElementMap::EluPlusOne => map_each(x, out, |x| if x > S::ZERO { x + S::ONE } else { x.exp() }),
+            ElementMap::Gelu => map_each(x, out, |x| x * (gelu_argument(x).0 * S::from_f64(2.0)).sigmoid()),
         }
     }
 
-    /// `out = slope * map'(.)`, from the argument or the result, whichever [`ElementMap::keeps_result`] says was kept.
-    pub(crate) fn map_back<S>(kind: ElementMap, kept: &[S], slope: &[S], out: &mut [S]) {
+    /// `out = grad_out * map'(x)`, where `saved` is the result if [`ElementMap::derivative_uses_result`], otherwise the argument.
+    pub(crate) fn map_backward<S>(kind: ElementMap, saved: &[S], grad_out: &[S], out: &mut [S]) {
         let one = S::ONE;
         match kind {
-            ElementMap::Primitive(Unary::Exp) => map_pairs(kept, slope, out, |y, s| s * y),
-            ElementMap::Primitive(Unary::Log) => map_pairs(kept, slope, out, |x, s| s / x),
-            ElementMap::Primitive(Unary::Sigmoid) => map_pairs(kept, slope, out, |y, s| s * y * (one - y)),
-            ElementMap::Primitive(Unary::Tanh) => map_pairs(kept, slope, out, |y, s| s * (one - y * y)),
-            ElementMap::Primitive(Unary::Softplus) => map_pairs(kept, slope, out, |x, s| s * x.sigmoid()),
-            ElementMap::Primitive(Unary::Relu) => map_pairs(kept, slope, out, |y, s| if y > S::ZERO { s } else { S::ZERO }),
-            ElementMap::Primitive(Unary::Sqrt) => map_pairs(kept, slope, out, |y, s| s / (y + y)),
+            ElementMap::Primitive(Unary::Exp) => map_pairs(saved, grad_out, out, |y, s| s * y),
+            ElementMap::Primitive(Unary::Log) => map_pairs(saved, grad_out, out, |x, s| s / x),
+            ElementMap::Primitive(Unary::Sigmoid) => map_pairs(saved, grad_out, out, |y, s| s * y * (one - y)),
+            ElementMap::Primitive(Unary::Tanh) => map_pairs(saved, grad_out, out, |y, s| s * (one - y * y)),
+            ElementMap::Primitive(Unary::Softplus) => map_pairs(saved, grad_out, out, |x, s| s * x.sigmoid()),
+            ElementMap::Primitive(Unary::Relu) => map_pairs(saved, grad_out, out, |y, s| if y > S::ZERO { s } else { S::ZERO }),
+            ElementMap::Primitive(Unary::Sqrt) => map_pairs(saved, grad_out, out, |y, s| s / (y + y)),
             ElementMap::Primitive(Unary::Round) => out.fill(S::ZERO),
-            ElementMap::Silu => map_pairs(kept, slope, out, |x, s| {
+            ElementMap::Silu => map_pairs(saved, grad_out, out, |x, s| {
                 let gate = x.sigmoid();
                 s * gate * (x * (one - gate) + one)
             }),
-            ElementMap::EluPlusOne => map_pairs(kept, slope, out, |y, s| if y > one { s } else { s * y }),
-            ElementMap::Gelu => map_pairs(kept, slope, out, |x, s| {
-                let (inner, turn) = gelu_inner(x);
-                let gate = (inner * S::from_f64(2.0)).sigmoid();
-                s * gate * (x * S::from_f64(2.0) * turn * (one - gate) + one)
+            ElementMap::EluPlusOne => map_pairs(saved, grad_out, out, |y, s| if y > one { s } else { s * y }),
+            ElementMap::Gelu => map_pairs(saved, grad_out, out, |x, s| {
+                let (argument, derivative) = gelu_argument(x);
+                let gate = (argument * S::from_f64(2.0)).sigmoid();
+                s * gate * (x * S::from_f64(2.0) * derivative * (one - gate) + one)
             }),
         }
     }
@@ -117,18 +117,18 @@ vectorised! {
     }
 
     /// Gradients of [`silu_gate`].
-    pub(crate) fn silu_gate_back<S>(gate: &[S], x: &[S], slope: &[S], to_gate: &mut [S], to_x: &mut [S]) {
-        let operands = gate.iter().zip(x).zip(slope);
-        for (((&gate, &x), &slope), (to_gate, to_x)) in operands.zip(to_gate.iter_mut().zip(to_x)) {
-            let open = gate.sigmoid();
-            *to_x = slope * gate * open;
-            *to_gate = slope * x * open * (gate * (S::ONE - open) + S::ONE);
+    pub(crate) fn silu_gate_backward<S>(gate: &[S], x: &[S], grad_out: &[S], grad_gate: &mut [S], grad_x: &mut [S]) {
+        let operands = gate.iter().zip(x).zip(grad_out);
+        for (((&gate, &x), &grad_out), (grad_gate, grad_x)) in operands.zip(grad_gate.iter_mut().zip(grad_x)) {
+            let sigmoid = gate.sigmoid();
+            *grad_x = grad_out * gate * sigmoid;
+            *grad_gate = grad_out * x * sigmoid * (gate * (S::ONE - sigmoid) + S::ONE);
         }
     }
 
     /// `out = factor * x + offset`.
     pub(crate) fn affine<S>(x: &[S], factor: S, offset: S, out: &mut [S]) {
-        each(x, out, |x| x.mul_add(factor, offset));
+        map_each(x, out, |x| x.mul_add(factor, offset));
     }
 
     /// `out += x`.
@@ -138,13 +138,13 @@ vectorised! {
         }
     }
 
-    /// One row of a binary operation; a side of length one stands still.
-    fn row<S>(kind: Binary, left: &[S], right: &[S], out: &mut [S]) {
+    /// One row of a binary operation; an operand of length 1 is used for the complete row.
+    fn binary_row<S>(kind: Binary, left: &[S], right: &[S], out: &mut [S]) {
         #[inline(always)]
         fn run<S: Scalar>(left: &[S], right: &[S], out: &mut [S], function: impl Fn(S, S) -> S) {
             match (left, right) {
-                (_, &[still]) => each(left, out, |x| function(x, still)),
-                (&[still], _) => each(right, out, |x| function(still, x)),
+                (_, &[constant]) => map_each(left, out, |x| function(x, constant)),
+                (&[constant], _) => map_each(right, out, |x| function(constant, x)),
                 _ => map_pairs(left, right, out, function),
             }
         }
@@ -156,41 +156,43 @@ vectorised! {
         }
     }
 
-    /// Sum of a row.
-    pub(crate) fn total<S>(x: &[S]) -> S {
+    /// Sum of a row, with 16 partial sums.
+    pub(crate) fn sum_row<S>(x: &[S]) -> S {
         let mut lanes = [S::ZERO; 16];
-        let mut blocks = x.chunks_exact(16);
-        for block in blocks.by_ref() {
-            for (lane, &x) in lanes.iter_mut().zip(block) {
+        let mut chunks = x.chunks_exact(16);
+        for chunk in chunks.by_ref() {
+            for (lane, &x) in lanes.iter_mut().zip(chunk) {
                 *lane += x;
             }
         }
-        blocks.remainder().iter().copied().sum::<S>() + lanes.into_iter().sum::<S>()
+        chunks.remainder().iter().copied().sum::<S>() + lanes.into_iter().sum::<S>()
     }
 }
 
-/// The fewest axes that describe two broadcasting operands and their result.
-pub(crate) struct Pairing {
+/// Extents of the result of a broadcast, and strides of both operands, with as few axes as possible.
+pub(crate) struct BroadcastLayout {
     extents: [usize; MAX_RANK],
+    /// Strides of the left operand, 0 along axes where it is broadcast.
     left: [usize; MAX_RANK],
+    /// Strides of the right operand, likewise.
     right: [usize; MAX_RANK],
     rank: usize,
 }
 
-impl Pairing {
+impl BroadcastLayout {
     pub(crate) fn new(left: &Shape, right: &Shape, out: &Shape) -> Self {
-        let mut pairing = Self { extents: [1; MAX_RANK], left: [0; MAX_RANK], right: [0; MAX_RANK], rank: 0 };
+        let mut layout = Self { extents: [1; MAX_RANK], left: [0; MAX_RANK], right: [0; MAX_RANK], rank: 0 };
         let (left, right) = (strides(left, out), strides(right, out));
         for axis in 0..out.len() {
             if out[axis] != 1 {
-                pairing.push(out[axis], left[axis], right[axis]);
+                layout.push(out[axis], left[axis], right[axis]);
             }
         }
-        pairing.rank = pairing.rank.max(1);
-        pairing
+        layout.rank = layout.rank.max(1);
+        layout
     }
 
-    /// Adds an inner axis, merged into the one before it if both operands run on without a gap.
+    /// Adds an innermost axis, merged into the axis before it if both operands are contiguous over the two.
     fn push(&mut self, extent: usize, left: usize, right: usize) {
         let last = self.rank.saturating_sub(1);
         if self.rank > 0 && self.left[last] == left * extent && self.right[last] == right * extent {
@@ -203,14 +205,14 @@ impl Pairing {
     }
 
     /// Calls `visit(left offset, right offset, out offset)` for every inner row.
-    fn rows(&self, mut visit: impl FnMut(usize, usize, usize)) {
+    fn for_each_row(&self, mut visit: impl FnMut(usize, usize, usize)) {
         let outer = self.rank - 1;
         let count: usize = self.extents[..outer].iter().product();
         for row in 0..count {
-            let (mut rest, mut left, mut right) = (row, 0, 0);
+            let (mut outer_index, mut left, mut right) = (row, 0, 0);
             for axis in (0..outer).rev() {
-                let index = rest % self.extents[axis];
-                rest /= self.extents[axis];
+                let index = outer_index % self.extents[axis];
+                outer_index /= self.extents[axis];
                 left += index * self.left[axis];
                 right += index * self.right[axis];
             }
@@ -218,8 +220,8 @@ impl Pairing {
         }
     }
 
-    /// Extent of the inner row, and how many elements of either side it covers.
-    fn inner(&self) -> (usize, usize, usize) {
+    /// Extent of an inner row, and how many elements of the left and of the right operand it reads: as many, or 1.
+    fn inner_row(&self) -> (usize, usize, usize) {
         let last = self.rank - 1;
         let extent = self.extents[last];
         let span = |stride: usize| if stride == 0 { 1 } else { extent };
@@ -227,42 +229,45 @@ impl Pairing {
     }
 }
 
-/// Row-major strides of a shape aligned to a larger one, zero where it repeats.
+/// Row-major strides of a shape that is broadcast to `out`, 0 along axes where it repeats.
 fn strides(shape: &Shape, out: &Shape) -> [usize; MAX_RANK] {
     let mut strides = [0; MAX_RANK];
-    let (shift, mut step) = (out.len() - shape.len(), 1);
+    let (added_axes, mut stride) = (out.len() - shape.len(), 1);
     for axis in (0..shape.len()).rev() {
-        strides[axis + shift] = if shape[axis] == 1 { 0 } else { step };
-        step *= shape[axis];
+        strides[axis + added_axes] = if shape[axis] == 1 { 0 } else { stride };
+        stride *= shape[axis];
     }
     strides
 }
 
 /// `out = left (kind) right`, broadcasting.
-pub(crate) fn binary<S: Scalar>(kind: Binary, pairing: &Pairing, left: &[S], right: &[S], out: &mut [S]) {
-    let (extent, left_span, right_span) = pairing.inner();
-    pairing.rows(|l, r, o| row(kind, &left[l..l + left_span], &right[r..r + right_span], &mut out[o..o + extent]));
+pub(crate) fn binary<S: Scalar>(kind: Binary, layout: &BroadcastLayout, left: &[S], right: &[S], out: &mut [S]) {
+    let (extent, left_span, right_span) = layout.inner_row();
+    layout.for_each_row(|left_start, right_start, out_start| {
+        let (left, right) = (&left[left_start..left_start + left_span], &right[right_start..right_start + right_span]);
+        binary_row(kind, left, right, &mut out[out_start..out_start + extent]);
+    });
 }
 
-/// Adds a tensor of shape `from` into one of shape `to` that it was broadcast from.
-pub(crate) fn sum_to<S: Scalar>(from: &Shape, x: &[S], to: &Shape, out: &mut [S]) {
-    let pairing = Pairing::new(to, from, from);
-    let (extent, span, _) = pairing.inner();
-    pairing.rows(|target, _, source| {
+/// Adds a tensor of shape `from` to one of shape `to`, summed over the axes along which `to` broadcasts to `from`.
+pub(crate) fn sum_to_shape<S: Scalar>(from: &Shape, x: &[S], to: &Shape, out: &mut [S]) {
+    let layout = BroadcastLayout::new(to, from, from);
+    let (extent, span, _) = layout.inner_row();
+    layout.for_each_row(|target, _, source| {
         let source = &x[source..source + extent];
         if span == 1 {
-            out[target] += total(source);
+            out[target] += sum_row(source);
         } else {
             accumulate(source, &mut out[target..target + span]);
         }
     });
 }
 
-/// Repeats a tensor of shape `from` up to shape `to`.
-pub(crate) fn spread<S: Scalar>(from: &Shape, x: &[S], to: &Shape, out: &mut [S]) {
-    let pairing = Pairing::new(from, to, to);
-    let (extent, span, _) = pairing.inner();
-    pairing.rows(|source, _, target| {
+/// Broadcasts a tensor of shape `from` to shape `to`.
+pub(crate) fn broadcast<S: Scalar>(from: &Shape, x: &[S], to: &Shape, out: &mut [S]) {
+    let layout = BroadcastLayout::new(from, to, to);
+    let (extent, span, _) = layout.inner_row();
+    layout.for_each_row(|source, _, target| {
         let out = &mut out[target..target + extent];
         if span == 1 { out.fill(x[source]) } else { out.copy_from_slice(&x[source..source + span]) }
     });

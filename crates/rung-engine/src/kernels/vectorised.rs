@@ -1,35 +1,35 @@
-//! One loop, three builds.
+//! Functions that are compiled three times, for three instruction sets.
 //!
 //! `vectorised! { fn name<S>(arguments) { body } }` defines a generic function whose body is compiled for AVX-512, for AVX2 with
-//! fused multiply-add and for the baseline, and which runs the widest one the machine has. The body must be self-contained loops
-//! and calls of `#[inline(always)]` functions: only what is inlined into it is compiled for the wider instructions.
+//! fused multiply-add and for the baseline of the target. A call runs the version for the widest vectors that the machine has.
+//! The body must consist of loops and calls of `#[inline(always)]` functions: only inlined code is compiled for wider vectors.
 
-/// Instruction sets, widest first.
+/// Instruction sets that kernels are compiled for, widest vectors first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InstructionSet {
-    /// AVX-512 with the byte, word and quadword parts.
+    /// AVX-512 with its extensions F, VL, DQ and BW.
     #[cfg(target_arch = "x86_64")]
-    Wide,
+    Avx512,
     /// AVX2 with fused multiply-add.
     #[cfg(target_arch = "x86_64")]
-    Middle,
-    /// What the target always has.
+    Avx2,
+    /// The instructions that every machine of the target has.
     Baseline,
 }
 
 impl InstructionSet {
-    /// Whether vectors are of 64 bytes.
-    pub(crate) fn is_widest(self) -> bool {
+    /// Whether vectors have 64 bytes.
+    pub(crate) fn is_avx512(self) -> bool {
         #[cfg(target_arch = "x86_64")]
-        return self == Self::Wide;
+        return self == Self::Avx512;
         #[cfg(not(target_arch = "x86_64"))]
         false
     }
 }
 
-/// The widest instruction set of this machine. The standard library remembers the answer after the first question.
+/// The widest instruction set of this machine. The standard library caches the detection.
 #[inline]
-pub(crate) fn level() -> InstructionSet {
+pub(crate) fn instruction_set() -> InstructionSet {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f")
@@ -38,22 +38,22 @@ pub(crate) fn level() -> InstructionSet {
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("fma")
         {
-            return InstructionSet::Wide;
+            return InstructionSet::Avx512;
         }
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            return InstructionSet::Middle;
+            return InstructionSet::Avx2;
         }
     }
     InstructionSet::Baseline
 }
 
-/// The vector instructions that kernels use on this machine: `avx512`, `avx2` or `none`. Sums are rounded differently with each.
+/// The vector instructions that kernels use on this machine: `avx512`, `avx2` or `none`. Results differ in rounding between them.
 pub fn vector_instructions() -> &'static str {
-    match level() {
+    match instruction_set() {
         #[cfg(target_arch = "x86_64")]
-        InstructionSet::Wide => "avx512",
+        InstructionSet::Avx512 => "avx512",
         #[cfg(target_arch = "x86_64")]
-        InstructionSet::Middle => "avx2",
+        InstructionSet::Avx2 => "avx2",
         InstructionSet::Baseline => "none",
     }
 }
@@ -70,22 +70,22 @@ macro_rules! vectorised {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
-                fn wide<$scalar: $crate::Scalar $(, const $size: usize)?>($($argument: $type),*) $(-> $result)? {
+                fn with_avx512<$scalar: $crate::Scalar $(, const $size: usize)?>($($argument: $type),*) $(-> $result)? {
                     body::<$scalar $(, $size)?>($($argument),*)
                 }
                 #[target_feature(enable = "avx2,fma")]
-                fn middle<$scalar: $crate::Scalar $(, const $size: usize)?>($($argument: $type),*) $(-> $result)? {
+                fn with_avx2<$scalar: $crate::Scalar $(, const $size: usize)?>($($argument: $type),*) $(-> $result)? {
                     body::<$scalar $(, $size)?>($($argument),*)
                 }
-                #[expect(unsafe_code, reason = "a function built for more instructions than the target promises")]
-                match $crate::kernels::vectorised::level() {
-                    // SAFETY: `level` found every feature that the function is built with on this machine.
-                    $crate::kernels::vectorised::InstructionSet::Wide => {
-                        return unsafe { wide::<$scalar $(, $size)?>($($argument),*) };
+                #[expect(unsafe_code, reason = "the function uses instructions that the target does not guarantee")]
+                match $crate::kernels::vectorised::instruction_set() {
+                    // SAFETY: `instruction_set` detected every feature that the function is compiled with.
+                    $crate::kernels::vectorised::InstructionSet::Avx512 => {
+                        return unsafe { with_avx512::<$scalar $(, $size)?>($($argument),*) };
                     }
                     // SAFETY: as above.
-                    $crate::kernels::vectorised::InstructionSet::Middle => {
-                        return unsafe { middle::<$scalar $(, $size)?>($($argument),*) };
+                    $crate::kernels::vectorised::InstructionSet::Avx2 => {
+                        return unsafe { with_avx2::<$scalar $(, $size)?>($($argument),*) };
                     }
                     $crate::kernels::vectorised::InstructionSet::Baseline => {}
                 }

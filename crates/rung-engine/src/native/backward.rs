@@ -1,130 +1,121 @@
-//! The reverse of each operation.
+//! The backward pass of each operation.
 //!
-//! A record takes the gradient of its output from the [`Flow`], calls a kernel, and gives the inputs theirs. Where an input is a
-//! constant, the work for it is left out.
+//! A record takes the gradient of its output from the [`BackwardPass`], calls a kernel, and adds to the gradients of its inputs.
+//! Gradients of constants are not computed where that saves work.
 
-use crate::choice::BlockReaders;
-use crate::kernels::product::{Accumulate, Matrix, MatrixMut, product};
-use crate::kernels::{attention, blocks, convolution, gated, layout, loss, norm, pointwise, recurrence, rotary};
-use crate::native::pool::Buffer;
-use crate::native::tape::{Flow, GradientTarget, Record, Recurrent, Tensor};
+use super::attention;
+use super::pool::Buffer;
+use super::record::Record;
+use super::tape::{BackwardPass, GradientTarget, Tensor};
+use crate::kernels::product::{Matrix, MatrixMut, WriteMode, product};
+use crate::kernels::{convolution, gated, layout, loss, norm, pointwise, rotary};
 use crate::ops::Binary;
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 
-/// The data of an optional tensor, empty if absent.
-fn data<S: Scalar>(x: Option<&Tensor<S>>) -> &[S] {
-    x.map_or(&[], |x| &x.data)
-}
-
-/// The variable of an optional tensor.
-fn var<S: Scalar>(x: Option<&Tensor<S>>) -> GradientTarget {
-    x.map_or(GradientTarget::None, |x| x.var)
-}
-
 impl<S: Scalar> Record<S> {
-    /// Passes the gradient of the outputs on to the inputs.
-    pub(crate) fn backward(self, flow: &mut Flow<'_, S>) {
+    /// Adds to the gradients of the inputs, from the gradient of the output.
+    pub(crate) fn backward(self, pass: &mut BackwardPass<'_, S>) {
         let record = match self {
-            Self::Recurrence(record) => return record.backward(flow),
-            Self::Delta(record) => return record.backward(flow),
+            Self::Recurrence(record) => return record.backward(pass),
+            Self::Delta(record) => return record.backward(pass),
             record => record,
         };
-        let Some(slope) = flow.take(record.out()) else { return };
+        let Some(grad_out) = pass.take_gradient(record.out()) else { return };
         match record {
-            Self::Map { kind, x, kept, .. } => {
-                let mut out = flow.pool.take(slope.len());
-                pointwise::map_back(kind, &kept, &slope, out.write());
-                flow.give(x, out);
+            Self::Map { kind, x, saved, .. } => {
+                let mut out = pass.pool.take(grad_out.len());
+                pointwise::map_backward(kind, &saved, &grad_out, out.write());
+                pass.add_gradient(x, out);
             }
             Self::Affine { x, factor, .. } => {
-                let mut out = flow.pool.take(slope.len());
-                pointwise::affine(&slope, factor, S::ZERO, out.write());
-                flow.give(x, out);
+                let mut out = pass.pool.take(grad_out.len());
+                pointwise::affine(&grad_out, factor, S::ZERO, out.write());
+                pass.add_gradient(x, out);
             }
-            Self::Binary { kind, left, right, shape, .. } => binary(flow, kind, &left, &right, &shape, &slope),
+            Self::Binary { kind, left, right, shape, .. } => binary(pass, kind, &left, &right, &shape, &grad_out),
             Self::Sum { x, from, to, .. } => {
-                let mut out = flow.pool.take(from.size());
-                pointwise::spread(&to, &slope, &from, out.write());
-                flow.give(x, out);
+                let mut out = pass.pool.take(from.size());
+                pointwise::broadcast(&to, &grad_out, &from, out.write());
+                pass.add_gradient(x, out);
             }
-            Self::Product { left, flip_left, right, flip_right, .. } => {
-                matrix_product(flow, (&left, flip_left), (&right, flip_right), &slope);
+            Self::Product { left, transpose_left, right, transpose_right, .. } => {
+                matrix_product(pass, (&left, transpose_left), (&right, transpose_right), &grad_out);
             }
             Self::Bias { bias, width, out } => {
-                add_rows(flow, bias, width, &slope);
-                // The rows themselves go on to the product that the bias was added to.
-                flow.give(out, slope);
+                add_rows(pass, bias, width, &grad_out);
+                // The product that the bias was added to takes the same gradient.
+                pass.add_gradient(out, grad_out);
             }
-            Self::Permute { x, shape, order, .. } => permute(flow, x, &shape, &order[..shape.len()], &slope),
+            Self::Permute { x, shape, order, .. } => permute(pass, x, &shape, &order[..shape.len()], &grad_out),
             Self::Slice { x, shape, axis, range, .. } => {
-                let (outer, extent, inner) = shape.around(axis);
-                let mut out = flow.pool.filled(shape.size(), S::ZERO);
+                let (outer, extent, inner) = shape.split_at_axis(axis);
+                let mut out = pass.pool.take_filled(shape.size(), S::ZERO);
                 let target = (out.write(), extent, range.start);
-                layout::move_rows((outer, inner), range.len(), (&slope, range.len(), 0), target);
-                flow.give(x, out);
+                layout::copy_axis_range((outer, inner), range.len(), (&grad_out, range.len(), 0), target);
+                pass.add_gradient(x, out);
             }
-            Self::Concat { parts, shape, axis, .. } => {
-                let (outer, extent, inner) = shape.around(axis);
+            Self::Concat { inputs, shape, axis, .. } => {
+                let (outer, extent, inner) = shape.split_at_axis(axis);
                 let mut start = 0;
-                for index in parts {
-                    let (part, count) = flow.parts[index];
-                    let mut out = flow.pool.take(outer * count * inner);
-                    layout::move_rows((outer, inner), count, (&slope, extent, start), (out.write(), count, 0));
-                    flow.give(part, out);
+                for index in inputs {
+                    let (input, count) = pass.concat_inputs[index];
+                    let mut out = pass.pool.take(outer * count * inner);
+                    layout::copy_axis_range((outer, inner), count, (&grad_out, extent, start), (out.write(), count, 0));
+                    pass.add_gradient(input, out);
                     start += count;
                 }
             }
             Self::Broadcast { x, from, to, .. } => {
-                let mut out = flow.pool.filled(from.size(), S::ZERO);
-                pointwise::sum_to(&to, &slope, &from, out.write());
-                flow.give(x, out);
+                let mut out = pass.pool.take_filled(from.size(), S::ZERO);
+                pointwise::sum_to_shape(&to, &grad_out, &from, out.write());
+                pass.add_gradient(x, out);
             }
             Self::Gather { x, shape, rows, .. } => {
-                let rows = &flow.indices[rows];
-                flow.add_to(x, shape.size(), |out, fresh| {
-                    if fresh {
+                let rows = &pass.indices[rows];
+                pass.update_gradient(x, shape.size(), |out, is_new| {
+                    if is_new {
                         out.fill(S::ZERO);
                     }
-                    layout::scatter(shape.width(), rows, &slope, out);
+                    layout::scatter_add_rows(shape.width(), rows, &grad_out, out);
                 });
             }
-            Self::RunningSum { x, around, .. } => {
-                let mut out = flow.pool.take(slope.len());
-                layout::running_sum(around, true, &slope, out.write());
-                flow.give(x, out);
+            Self::CumulativeSum { x, extents, .. } => {
+                let mut out = pass.pool.take(grad_out.len());
+                layout::cumulative_sum(extents, true, &grad_out, out.write());
+                pass.add_gradient(x, out);
             }
-            Self::Attention { extents, inputs, bias, result, kept, .. } => {
-                attend(flow, extents, &inputs, bias.as_ref(), (&result, &kept, &slope));
+            Self::Attention { extents, inputs, bias, result, log_sums, .. } => {
+                attention::backward(pass, extents, &inputs, bias.as_ref(), (&result, &log_sums, &grad_out));
             }
-            Self::Blocks { extents, readers, inputs, result, kept, .. } => {
-                attend_to_blocks(flow, extents, &readers, &inputs, (&result, &kept, &slope));
+            Self::BlockAttention { extents, readers, inputs, result, log_sums, .. } => {
+                attention::backward_blocks(pass, extents, &readers, &inputs, (&result, &log_sums, &grad_out));
             }
-            Self::Norm { norm, x, weight, bias, kept, .. } => {
-                normalise(flow, norm, &x, weight.as_ref(), bias, (&kept, &slope));
+            Self::Norm { norm, x, weight, bias, statistics, .. } => {
+                normalise(pass, norm, &x, weight.as_ref(), bias, (&statistics, &grad_out));
             }
-            Self::Gate { gate, x, .. } => {
-                let (mut to_gate, mut to_x) = (flow.pool.take(slope.len()), flow.pool.take(slope.len()));
-                pointwise::silu_gate_back(&gate.data, &x.data, &slope, to_gate.write(), to_x.write());
-                flow.give(gate.var, to_gate);
-                flow.give(x.var, to_x);
+            Self::SiluGate { gate, x, .. } => {
+                let (mut grad_gate, mut grad_x) = (pass.pool.take(grad_out.len()), pass.pool.take(grad_out.len()));
+                pointwise::silu_gate_backward(&gate.data, &x.data, &grad_out, grad_gate.write(), grad_x.write());
+                pass.add_gradient(gate.grad_target, grad_gate);
+                pass.add_gradient(x.grad_target, grad_x);
             }
             Self::Convolution { extents, padded, filters, bias, .. } => {
-                convolve(flow, extents, &padded, &filters, bias, &slope);
+                convolve(pass, extents, &padded, &filters, bias, &grad_out);
             }
-            Self::GatedScan { extents, inputs, states, .. } => gated_scan(flow, extents, &inputs, &states, &slope),
-            Self::Rotary { x, shape, angles, .. } => rotate_back(flow, x, &shape, &angles, &slope),
-            Self::Loss { logits, targets, kept, .. } => {
-                let mut out = flow.pool.take(logits.shape.size());
-                let targets = &flow.indices[targets];
-                loss::backward(logits.shape.width(), &logits.data, targets, &kept, &slope, out.write());
-                flow.give(logits.var, out);
+            Self::GatedScan { extents, inputs, states, .. } => gated_scan(pass, extents, &inputs, &states, &grad_out),
+            Self::Rotary { x, shape, angles, .. } => rotary(pass, x, &shape, &angles, &grad_out),
+            Self::CrossEntropy { logits, targets, log_sums, .. } => {
+                let mut out = pass.pool.take(logits.shape.size());
+                let targets = &pass.indices[targets];
+                loss::backward(logits.shape.width(), &logits.data, targets, &log_sums, &grad_out, out.write());
+                pass.add_gradient(logits.grad_target, out);
             }
             Self::Recurrence(_) | Self::Delta(_) => {}
         }
     }
 
-    /// The variable that came out.
+    /// Where the gradient of the output comes from.
     fn out(&self) -> GradientTarget {
         match self {
             Self::Map { out, .. }
@@ -138,361 +129,271 @@ impl<S: Scalar> Record<S> {
             | Self::Concat { out, .. }
             | Self::Broadcast { out, .. }
             | Self::Gather { out, .. }
-            | Self::RunningSum { out, .. }
+            | Self::CumulativeSum { out, .. }
             | Self::Attention { out, .. }
-            | Self::Blocks { out, .. }
+            | Self::BlockAttention { out, .. }
             | Self::Norm { out, .. }
-            | Self::Gate { out, .. }
+            | Self::SiluGate { out, .. }
             | Self::Convolution { out, .. }
             | Self::GatedScan { out, .. }
             | Self::Rotary { out, .. }
-            | Self::Loss { out, .. } => *out,
+            | Self::CrossEntropy { out, .. } => *out,
             Self::Recurrence(record) => record.out,
             Self::Delta(record) => record.out,
         }
     }
 }
 
-fn rotate_back<S: Scalar>(
-    flow: &mut Flow<'_, S>,
+fn rotary<S: Scalar>(
+    pass: &mut BackwardPass<'_, S>,
     x: GradientTarget,
     shape: &Shape,
     angles: &[Buffer<S>; 2],
-    slope: &Buffer<S>,
+    grad_out: &Buffer<S>,
 ) {
     let [cosine, sine] = angles;
-    let mut out = flow.pool.take(slope.len());
+    let mut out = pass.pool.take(grad_out.len());
     let (time, heads, half) = (shape[1], shape[2], shape[3] / 2);
-    rotary::rotate(time, heads, half, slope, cosine, sine, true, out.write());
-    flow.give(x, out);
+    rotary::rotate(time, heads, half, grad_out, cosine, sine, true, out.write());
+    pass.add_gradient(x, out);
 }
 
 fn gated_scan<S: Scalar>(
-    flow: &mut Flow<'_, S>,
+    pass: &mut BackwardPass<'_, S>,
     extents: gated::Extents,
     inputs: &[Tensor<S>; 3],
     states: &[S],
-    slope: &[S],
+    grad_out: &[S],
 ) {
-    let mut to = inputs.each_ref().map(|x| flow.pool.filled(x.shape.size(), S::ZERO));
-    let [value, gate, state] = to.each_mut().map(Buffer::write);
-    gated::backward(extents, inputs.each_ref().map(|x| &x.data[..]), states, slope, value, gate, state);
-    for (x, gradient) in inputs.iter().zip(to) {
-        flow.give(x.var, gradient);
+    let mut gradients = inputs.each_ref().map(|x| pass.pool.take_filled(x.shape.size(), S::ZERO));
+    let [value, gate, state] = gradients.each_mut().map(Buffer::write);
+    gated::backward(extents, inputs.each_ref().map(|x| &x.data[..]), states, grad_out, value, gate, state);
+    for (x, gradient) in inputs.iter().zip(gradients) {
+        pass.add_gradient(x.grad_target, gradient);
     }
 }
 
-/// Gives an element-wise gradient to an operand, summed over what was broadcast.
-fn add_reduced_gradient<S: Scalar>(flow: &mut Flow<'_, S>, x: &Tensor<S>, shape: &Shape, gradient: Buffer<S>) {
+/// Adds an element-wise gradient to that of an operand, summed over the axes along which the operand was broadcast.
+fn add_reduced_gradient<S: Scalar>(pass: &mut BackwardPass<'_, S>, x: &Tensor<S>, shape: &Shape, gradient: Buffer<S>) {
     if x.shape.size() == shape.size() {
-        return flow.give(x.var, gradient);
+        return pass.add_gradient(x.grad_target, gradient);
     }
-    let mut out = flow.pool.filled(x.shape.size(), S::ZERO);
-    pointwise::sum_to(shape, &gradient, &x.shape, out.write());
-    flow.give(x.var, out);
+    let mut out = pass.pool.take_filled(x.shape.size(), S::ZERO);
+    pointwise::sum_to_shape(shape, &gradient, &x.shape, out.write());
+    pass.add_gradient(x.grad_target, out);
 }
 
 fn binary<S: Scalar>(
-    flow: &mut Flow<'_, S>,
+    pass: &mut BackwardPass<'_, S>,
     kind: Binary,
     left: &Tensor<S>,
     right: &Tensor<S>,
     shape: &Shape,
-    slope: &Buffer<S>,
+    grad_out: &Buffer<S>,
 ) {
-    let with = |flow: &Flow<'_, S>, kind: Binary, x: &[S], y: &Tensor<S>| {
-        let mut out = flow.pool.take(shape.size());
-        let pairing = pointwise::Pairing::new(shape, &y.shape, shape);
-        pointwise::binary(kind, &pairing, x, &y.data, out.write());
+    let combine = |pass: &BackwardPass<'_, S>, kind: Binary, x: &[S], y: &Tensor<S>| {
+        let mut out = pass.pool.take(shape.size());
+        let layout = pointwise::BroadcastLayout::new(shape, &y.shape, shape);
+        pointwise::binary(kind, &layout, x, &y.data, out.write());
         out
     };
-    if left.var.wanted() {
+    if left.grad_target.is_some() {
         let gradient = match kind {
-            Binary::Add | Binary::Sub => slope.clone(),
-            Binary::Mul => with(flow, Binary::Mul, slope, right),
-            Binary::Div => with(flow, Binary::Div, slope, right),
+            Binary::Add | Binary::Sub => grad_out.clone(),
+            Binary::Mul => combine(pass, Binary::Mul, grad_out, right),
+            Binary::Div => combine(pass, Binary::Div, grad_out, right),
         };
-        add_reduced_gradient(flow, left, shape, gradient);
+        add_reduced_gradient(pass, left, shape, gradient);
     }
-    if right.var.wanted() {
+    if right.grad_target.is_some() {
         let gradient = match kind {
-            Binary::Add => slope.clone(),
-            Binary::Sub => scaled(flow, slope, -S::ONE),
-            Binary::Mul => with(flow, Binary::Mul, slope, left),
+            Binary::Add => grad_out.clone(),
+            Binary::Sub => scale(pass, grad_out, -S::ONE),
+            Binary::Mul => combine(pass, Binary::Mul, grad_out, left),
             Binary::Div => {
-                let over = with(flow, Binary::Div, slope, right);
-                let over = with(flow, Binary::Div, &over, right);
-                let over = with(flow, Binary::Mul, &over, left);
-                scaled(flow, &over, -S::ONE)
+                let quotient = combine(pass, Binary::Div, grad_out, right);
+                let quotient = combine(pass, Binary::Div, &quotient, right);
+                let product = combine(pass, Binary::Mul, &quotient, left);
+                scale(pass, &product, -S::ONE)
             }
         };
-        add_reduced_gradient(flow, right, shape, gradient);
+        add_reduced_gradient(pass, right, shape, gradient);
     }
 }
 
-fn scaled<S: Scalar>(flow: &Flow<'_, S>, x: &[S], factor: S) -> Buffer<S> {
-    let mut out = flow.pool.take(x.len());
+fn scale<S: Scalar>(pass: &BackwardPass<'_, S>, x: &[S], factor: S) -> Buffer<S> {
+    let mut out = pass.pool.take(x.len());
     pointwise::affine(x, factor, S::ZERO, out.write());
     out
 }
 
-/// Adds up rows into a weight, as for a bias.
-fn add_rows<S: Scalar>(flow: &mut Flow<'_, S>, var: GradientTarget, width: usize, rows: &[S]) {
-    flow.add_to(var, width, |out, fresh| {
-        if fresh {
+/// Adds the sum of all rows to the gradient of a bias.
+fn add_rows<S: Scalar>(pass: &mut BackwardPass<'_, S>, bias: GradientTarget, width: usize, rows: &[S]) {
+    pass.update_gradient(bias, width, |out, is_new| {
+        if is_new {
             out.fill(S::ZERO);
         }
         rows.chunks_exact(width).for_each(|row| pointwise::accumulate(row, out));
     });
 }
 
-fn permute<S: Scalar>(flow: &mut Flow<'_, S>, x: GradientTarget, shape: &Shape, order: &[usize], slope: &[S]) {
-    let mut moved = *shape;
+fn permute<S: Scalar>(
+    pass: &mut BackwardPass<'_, S>,
+    x: GradientTarget,
+    shape: &Shape,
+    order: &[usize],
+    grad_out: &[S],
+) {
+    let mut permuted_shape = *shape;
     let mut inverse = [0; crate::shape::MAX_RANK];
-    for (axis, &from) in order.iter().enumerate() {
-        moved[axis] = shape[from];
-        inverse[from] = axis;
+    for (axis, &source) in order.iter().enumerate() {
+        permuted_shape[axis] = shape[source];
+        inverse[source] = axis;
     }
-    let mut out = flow.pool.take(slope.len());
-    layout::permute(&moved, &inverse[..order.len()], slope, out.write());
-    flow.give(x, out);
+    let mut out = pass.pool.take(grad_out.len());
+    layout::permute(&permuted_shape, &inverse[..order.len()], grad_out, out.write());
+    pass.add_gradient(x, out);
 }
 
-/// How a (possibly batched) product falls into plain ones: their number, and rows, columns and elements per matrix.
-pub(crate) struct Batch {
+/// A (possibly batched) product as products of matrices.
+pub(crate) struct BatchedProduct {
+    /// How many products of two matrices.
     pub(crate) count: usize,
+    /// Rows and columns of each left matrix.
     pub(crate) left: [usize; 2],
+    /// Rows and columns of each right matrix.
     pub(crate) right: [usize; 2],
-    /// Elements from one right matrix to the next: none if it is shared.
-    pub(crate) right_step: usize,
+    /// Elements from one right matrix to the next: 0 if all products share one.
+    pub(crate) right_stride: usize,
 }
 
-impl Batch {
+impl BatchedProduct {
+    /// The matrices of a product of tensors of these shapes.
+    ///
     /// # Panics
     /// If the leading axes differ.
-    pub(crate) fn new(left: &Shape, flip_left: bool, right: &Shape) -> Self {
+    pub(crate) fn new(left: &Shape, transpose_left: bool, right: &Shape) -> Self {
         let (left_rank, right_rank) = (left.len(), right.len());
         assert!(left_rank >= 2 && right_rank >= 2, "a product of {left} and {right}");
         let right_matrix = [right[right_rank - 2], right[right_rank - 1]];
-        if right_rank == 2 && !flip_left {
-            return Self { count: 1, left: [left.rows(), left.width()], right: right_matrix, right_step: 0 };
+        if right_rank == 2 && !transpose_left {
+            return Self { count: 1, left: [left.rows(), left.width()], right: right_matrix, right_stride: 0 };
         }
         assert!(right_rank == 2 || left[..left_rank - 2] == right[..right_rank - 2], "a product of {left} and {right}");
         Self {
             count: left[..left_rank - 2].iter().product(),
             left: [left[left_rank - 2], left[left_rank - 1]],
             right: right_matrix,
-            right_step: if right_rank == 2 { 0 } else { right_matrix[0] * right_matrix[1] },
+            right_stride: if right_rank == 2 { 0 } else { right_matrix[0] * right_matrix[1] },
         }
     }
 
-    /// Left and right matrices number `index`, flipped as asked.
+    /// The left and right matrix of product `index`, each transposed if its flag is set.
     pub(crate) fn operands<'a, S>(
         &self,
         index: usize,
-        (left, flip_left): (&'a [S], bool),
-        (right, flip_right): (&'a [S], bool),
+        (left, transpose_left): (&'a [S], bool),
+        (right, transpose_right): (&'a [S], bool),
     ) -> (Matrix<'a, S>, Matrix<'a, S>) {
         let size = self.left[0] * self.left[1];
         let left = Matrix::new(&left[index * size..], self.left[0], self.left[1], self.left[1]);
-        let right = Matrix::new(&right[index * self.right_step..], self.right[0], self.right[1], self.right[1]);
-        (left.flipped(flip_left), right.flipped(flip_right))
+        let right = Matrix::new(&right[index * self.right_stride..], self.right[0], self.right[1], self.right[1]);
+        (left.transposed_if(transpose_left), right.transposed_if(transpose_right))
     }
 }
 
+/// Gradients of a matrix product.
 fn matrix_product<S: Scalar>(
-    flow: &mut Flow<'_, S>,
-    (left, flip_left): (&Tensor<S>, bool),
-    (right, flip_right): (&Tensor<S>, bool),
-    slope: &[S],
+    pass: &mut BackwardPass<'_, S>,
+    (left, transpose_left): (&Tensor<S>, bool),
+    (right, transpose_right): (&Tensor<S>, bool),
+    grad_out: &[S],
 ) {
-    let batch = Batch::new(&left.shape, flip_left, &right.shape);
-    let rows = if flip_left { batch.left[1] } else { batch.left[0] };
-    let columns = if flip_right { batch.right[0] } else { batch.right[1] };
-    let slope_of = |index: usize| Matrix::new(&slope[index * rows * columns..], rows, columns, columns);
-    flow.add_to(left.var, left.shape.size(), |out, fresh| {
-        let into = if fresh { Accumulate::Fresh } else { Accumulate::Sum };
+    let batch = BatchedProduct::new(&left.shape, transpose_left, &right.shape);
+    let rows = if transpose_left { batch.left[1] } else { batch.left[0] };
+    let columns = if transpose_right { batch.right[0] } else { batch.right[1] };
+    let grad_out_matrix = |index: usize| Matrix::new(&grad_out[index * rows * columns..], rows, columns, columns);
+    pass.update_gradient(left.grad_target, left.shape.size(), |out, is_new| {
+        let mode = if is_new { WriteMode::Overwrite } else { WriteMode::Add };
         let size = batch.left[0] * batch.left[1];
         for (index, out) in out.chunks_exact_mut(size.max(1)).enumerate() {
-            let (_, right) = batch.operands(index, (&left.data, flip_left), (&right.data, flip_right));
+            let (_, right) = batch.operands(index, (&left.data, transpose_left), (&right.data, transpose_right));
             let mut out = MatrixMut::new(out, batch.left[0], batch.left[1], batch.left[1]);
-            if flip_left {
-                product(&mut out, into, 1.0, right, slope_of(index).t());
+            if transpose_left {
+                product(&mut out, mode, 1.0, right, grad_out_matrix(index).t());
             } else {
-                product(&mut out, into, 1.0, slope_of(index), right.t());
+                product(&mut out, mode, 1.0, grad_out_matrix(index), right.t());
             }
         }
     });
-    flow.add_to(right.var, right.shape.size(), |out, fresh| {
+    pass.update_gradient(right.grad_target, right.shape.size(), |out, is_new| {
         for index in 0..batch.count {
-            let into = if fresh && (index == 0 || batch.right_step > 0) { Accumulate::Fresh } else { Accumulate::Sum };
-            let (left, _) = batch.operands(index, (&left.data, flip_left), (&right.data, flip_right));
-            let out = &mut out[index * batch.right_step..];
+            let mode =
+                if is_new && (index == 0 || batch.right_stride > 0) { WriteMode::Overwrite } else { WriteMode::Add };
+            let (left, _) = batch.operands(index, (&left.data, transpose_left), (&right.data, transpose_right));
+            let out = &mut out[index * batch.right_stride..];
             let mut out = MatrixMut::new(out, batch.right[0], batch.right[1], batch.right[1]);
-            if flip_right {
-                product(&mut out, into, 1.0, slope_of(index).t(), left);
+            if transpose_right {
+                product(&mut out, mode, 1.0, grad_out_matrix(index).t(), left);
             } else {
-                product(&mut out, into, 1.0, left.t(), slope_of(index));
+                product(&mut out, mode, 1.0, left.t(), grad_out_matrix(index));
             }
         }
     });
-}
-
-fn attend<S: Scalar>(
-    flow: &mut Flow<'_, S>,
-    extents: attention::Extents,
-    [query, key, value]: &[Tensor<S>; 3],
-    bias: Option<&Tensor<S>>,
-    kept: (&[S], &[S], &[S]),
-) {
-    let mut to_query = flow.pool.take(query.shape.size());
-    let mut to_key = flow.pool.filled(key.shape.size(), S::ZERO);
-    let mut to_value = flow.pool.filled(value.shape.size(), S::ZERO);
-    let mut to_bias = bias.filter(|bias| bias.var.wanted()).map(|bias| flow.pool.filled(bias.shape.size(), S::ZERO));
-    let mut scratch = flow.pool.take(extents.scratch_back::<S>());
-    let inputs = attention_inputs(query, key, value, bias);
-    let mut gradients = attention::Gradients {
-        query: to_query.write(),
-        key: to_key.write(),
-        value: to_value.write(),
-        bias: to_bias.as_mut().map(Buffer::write),
-    };
-    attention::backward(extents, &inputs, kept, scratch.write(), &mut gradients);
-    flow.give(query.var, to_query);
-    flow.give(key.var, to_key);
-    flow.give(value.var, to_value);
-    if let Some(to_bias) = to_bias {
-        flow.give(var(bias), to_bias);
-    }
-}
-
-fn attend_to_blocks<S: Scalar>(
-    flow: &mut Flow<'_, S>,
-    extents: blocks::Extents,
-    readers: &BlockReaders,
-    inputs: &[Tensor<S>; 3],
-    kept: (&[S], &[S], &[S]),
-) {
-    let mut gradients = inputs.each_ref().map(|x| flow.pool.filled(x.shape.size(), S::ZERO));
-    let mut scratch = flow.pool.take(extents.scratch_back());
-    let data = inputs.each_ref().map(|x| &x.data[..]);
-    blocks::backward(extents, readers, data, kept, scratch.write(), gradients.each_mut().map(Buffer::write));
-    for (x, gradient) in inputs.iter().zip(gradients) {
-        flow.give(x.var, gradient);
-    }
-}
-
-/// The kernel's view of attention's tensors.
-pub(crate) fn attention_inputs<'a, S: Scalar>(
-    query: &'a Tensor<S>,
-    key: &'a Tensor<S>,
-    value: &'a Tensor<S>,
-    bias: Option<&'a Tensor<S>>,
-) -> attention::Inputs<'a, S> {
-    let bias = bias.map(|bias| attention::Bias {
-        values: &bias.data,
-        per_sequence: bias.shape[0] > 1,
-        per_head: bias.shape[1] > 1,
-    });
-    attention::Inputs { query: &query.data, key: &key.data, value: &value.data, bias }
 }
 
 fn normalise<S: Scalar>(
-    flow: &mut Flow<'_, S>,
+    pass: &mut BackwardPass<'_, S>,
     norm: norm::Norm,
     x: &Tensor<S>,
     weight: Option<&Tensor<S>>,
     bias: GradientTarget,
-    (kept, slope): (&[S], &[S]),
+    (statistics, grad_out): (&[S], &[S]),
 ) {
     let width = x.shape.width();
-    let mut to_x = flow.pool.take(slope.len());
-    let mut to_weight = flow.pool.filled(width, S::ZERO);
-    let mut to_bias = flow.pool.filled(width, S::ZERO);
-    let (to_weights, to_biases) = (to_weight.write(), to_bias.write());
-    norm::backward(norm, width, &x.data, data(weight), kept, slope, to_x.write(), to_weights, to_biases);
-    flow.give(x.var, to_x);
+    let mut grad_x = pass.pool.take(grad_out.len());
+    let mut grad_weight = pass.pool.take_filled(width, S::ZERO);
+    let mut grad_bias = pass.pool.take_filled(width, S::ZERO);
+    let (grad_weight_data, grad_bias_data) = (grad_weight.write(), grad_bias.write());
+    norm::backward(
+        norm,
+        width,
+        &x.data,
+        Tensor::data_or_empty(weight),
+        statistics,
+        grad_out,
+        grad_x.write(),
+        grad_weight_data,
+        grad_bias_data,
+    );
+    pass.add_gradient(x.grad_target, grad_x);
     if weight.is_some() {
-        flow.give(var(weight), to_weight);
-        flow.give(bias, to_bias);
+        pass.add_gradient(Tensor::grad_target_or_none(weight), grad_weight);
+        pass.add_gradient(bias, grad_bias);
     } else {
-        add_rows(flow, bias, width, slope);
+        add_rows(pass, bias, width, grad_out);
     }
 }
 
 fn convolve<S: Scalar>(
-    flow: &mut Flow<'_, S>,
+    pass: &mut BackwardPass<'_, S>,
     extents: convolution::Extents,
     padded: &Tensor<S>,
     filters: &Tensor<S>,
     bias: GradientTarget,
-    slope: &[S],
+    grad_out: &[S],
 ) {
     let (channels, taps) = (extents.channels, extents.taps);
-    let mut turned = flow.pool.take(channels * taps);
-    convolution::transpose_filters(channels, taps, &filters.data, turned.write());
-    let mut to_padded = flow.pool.filled(padded.shape.size(), S::ZERO);
-    let mut to_turned = flow.pool.filled(channels * taps, S::ZERO);
-    let mut to_bias = flow.pool.filled(channels, S::ZERO);
-    let (to_input, to_filters, to_biases) = (to_padded.write(), to_turned.write(), to_bias.write());
-    convolution::backward(extents, &padded.data, &turned, slope, to_input, to_filters, to_biases);
-    let mut to_filters = flow.pool.take(channels * taps);
-    convolution::transpose_filters(taps, channels, &to_turned, to_filters.write());
-    flow.give(padded.var, to_padded);
-    flow.give(filters.var, to_filters);
-    flow.give(bias, to_bias);
-}
-
-impl<S: Scalar> Recurrent<S> {
-    fn backward(self, flow: &mut Flow<'_, S>) {
-        let [query, key, value] = &self.inputs;
-        let (slope, last) = match (flow.take(self.out), flow.take(self.last)) {
-            (None, None) => return,
-            (Some(slope), last) => (slope, last),
-            (None, last) => (flow.pool.filled(value.shape.size(), S::ZERO), last),
-        };
-        let zeros = |x: Option<&Tensor<S>>| flow.pool.filled(x.map_or(0, |x| x.shape.size()), S::ZERO);
-        let mut to =
-            [Some(query), Some(key), Some(value), self.decay.as_ref(), self.beta.as_ref(), self.state.as_ref()]
-                .map(zeros);
-        let mut scratch = flow.pool.take(self.extents.scratch());
-        {
-            let [query, key, value, decay, beta, state] = &mut to;
-            let mut gradients = recurrence::Gradients {
-                query: query.write(),
-                key: key.write(),
-                value: value.write(),
-                decay: decay.write(),
-                beta: beta.write(),
-                state: state.write(),
-            };
-            let slopes = (&*slope, last.as_deref().unwrap_or(&[]));
-            let kept = (&*self.kept, &*self.errors);
-            recurrence::backward(self.extents, &self.view(), kept, slopes, scratch.write(), &mut gradients);
-        }
-        let vars = [
-            query.var,
-            key.var,
-            value.var,
-            var(self.decay.as_ref()),
-            var(self.beta.as_ref()),
-            var(self.state.as_ref()),
-        ];
-        for (var, gradient) in vars.into_iter().zip(to) {
-            flow.give(var, gradient);
-        }
-    }
-
-    /// The kernel's view of the inputs.
-    pub(crate) fn view(&self) -> recurrence::Inputs<'_, S> {
-        let [query, key, value] = &self.inputs;
-        recurrence::Inputs {
-            query: &query.data,
-            key: &key.data,
-            value: &value.data,
-            decay: data(self.decay.as_ref()),
-            beta: data(self.beta.as_ref()),
-            state: data(self.state.as_ref()),
-        }
-    }
+    let mut transposed = pass.pool.take(channels * taps);
+    convolution::transpose_filters(channels, taps, &filters.data, transposed.write());
+    let mut grad_padded = pass.pool.take_filled(padded.shape.size(), S::ZERO);
+    let mut grad_transposed = pass.pool.take_filled(channels * taps, S::ZERO);
+    let mut grad_bias = pass.pool.take_filled(channels, S::ZERO);
+    let (grad_input, grad_filters, grad_bias_data) = (grad_padded.write(), grad_transposed.write(), grad_bias.write());
+    convolution::backward(extents, &padded.data, &transposed, grad_out, grad_input, grad_filters, grad_bias_data);
+    let mut grad_filters = pass.pool.take(channels * taps);
+    convolution::transpose_filters(taps, channels, &grad_transposed, grad_filters.write());
+    pass.add_gradient(padded.grad_target, grad_padded);
+    pass.add_gradient(filters.grad_target, grad_filters);
+    pass.add_gradient(bias, grad_bias);
 }

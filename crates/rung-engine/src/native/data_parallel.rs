@@ -1,17 +1,17 @@
 //! One training step on all cores.
 //!
-//! The items of a batch are divided into as many runs as there are threads, and each thread takes its run through the whole
-//! forward and backward pass with an executor of its own. The threads share the weights, which are read-only, and meet once, to
-//! add up their gradients. Compared with threads inside each operation this has no waiting between operations and needs no
-//! kernel to be parallel.
+//! The items of a batch are divided into one range per thread, and each thread runs the complete forward and backward pass of its
+//! range with an executor of its own. The threads share the weights, which are read-only, and synchronise once, to add up their
+//! gradients. Compared with threads inside each operation, no thread waits between operations, and no kernel needs to be parallel.
 //!
-//! A thread goes through its run in *pieces* of a few items and adds the gradients up. A piece is chosen so that its
-//! activations stay in the cache; memory then depends on the piece and not on the batch.
+//! A thread divides its range into *micro-batches* of a few items and adds up their gradients. A micro-batch is so small that its
+//! activations stay in the cache; memory then depends on its size and not on the size of the batch.
 //!
-//! Which thread does what, and the order in which gradients are added, depend only on the number of items, of threads and the
-//! size of a piece. So the same seed gives the same bits on the same number of threads. On another number of threads the sums
-//! are taken in another order, and results agree up to rounding.
+//! Which thread computes what, and the order in which gradients are added, depend only on the number of items and threads and on
+//! the size of a micro-batch. So the same seed gives the same bits on the same number of threads. On another number of threads
+//! sums are taken in another order, and results agree up to rounding.
 
+use super::threaded_product::next_task;
 use super::worker_pool::WorkerPool;
 use super::{Native, NonFinite, OperationProfile, Tensor};
 use crate::kernels::pointwise::accumulate;
@@ -22,53 +22,53 @@ use crate::scalar::Scalar;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// Why a step has no result.
+/// Why a step failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
-    /// A number stopped being finite.
+    /// The loss or a gradient is not finite.
     #[error(transparent)]
     NotFinite(#[from] NonFinite),
 }
 
-/// What a step gave. Its gradient is in [`DataParallel::gradient`].
+/// The loss and gradient norm of a step. The gradient itself is in [`DataParallel::gradient`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOutcome {
-    /// Sum of the losses of all pieces.
+    /// Sum of the losses of all micro-batches.
     pub loss: f64,
     /// Euclidean norm of the gradient.
     pub gradient_norm: f64,
 }
 
-/// Threads that train together: each takes its part of a batch, and the gradients are added up.
+/// Data-parallel training: each thread computes the gradient of its part of a batch, and the gradients are added up.
 pub struct DataParallel<S: Scalar> {
     pool: WorkerPool,
     workers: Vec<Worker<S>>,
     gradient: Vec<S>,
-    piece: usize,
+    micro_batch: usize,
 }
 
-/// One thread's executor, and the loss of its run.
+/// One thread's executor, and the loss of its part of the batch.
 struct Worker<S: Scalar> {
     ops: Native<S>,
     loss: Mutex<f64>,
 }
 
 impl<S: Scalar> DataParallel<S> {
-    /// This many threads, which takes a batch in pieces of at most `piece` items.
+    /// A trainer on this many threads, with micro-batches of at most `micro_batch` items.
     ///
     /// # Panics
-    /// If the system refuses the threads.
-    pub fn new(threads: usize, piece: usize) -> Self {
+    /// If the system cannot start the threads.
+    pub fn new(threads: usize, micro_batch: usize) -> Self {
         let threads = threads.max(1);
         Self {
             pool: WorkerPool::new(threads),
             workers: (0..threads).map(|_| Worker { ops: Native::new(), loss: Mutex::new(0.0) }).collect(),
             gradient: Vec::new(),
-            piece: piece.max(1),
+            micro_batch: micro_batch.max(1),
         }
     }
 
-    /// A piece size that keeps the activations of a model in cache: about `2^16` numbers per activation.
+    /// The micro-batch size that keeps activations of `[tokens, width]` per item in the cache: about `2^16` numbers each.
     pub fn micro_batch_for(tokens: usize, width: usize) -> usize {
         ((1 << 16) / (tokens * width).max(1)).max(1)
     }
@@ -83,7 +83,7 @@ impl<S: Scalar> DataParallel<S> {
         self.workers.iter().for_each(|worker| worker.ops.start_profile());
     }
 
-    /// Stops the profile, and gives the rows of each thread.
+    /// Stops the profile, and returns the rows of each thread.
     pub fn take_profile(&self) -> Vec<Vec<OperationProfile>> {
         self.workers.iter().map(|worker| worker.ops.take_profile()).collect()
     }
@@ -95,11 +95,11 @@ impl<S: Scalar> DataParallel<S> {
 
     /// Forward and backward pass over `items` items.
     ///
-    /// `loss` is called with an executor and a range of items, and returns their share of the loss, of one element: shares are
-    /// added up, so a mean over the batch is divided by the size of the whole batch.
+    /// `loss` is called with an executor and a range of items, and returns their contribution to the loss as a tensor of one
+    /// element. Contributions are added up, so a mean over the batch must be divided by the size of the complete batch.
     ///
     /// # Errors
-    /// If the loss or a gradient is not finite. The step is then run once more to find the operation where it began.
+    /// If the loss or a gradient is not finite. The step is then run once more to find the first operation with such a result.
     pub fn step<F>(&mut self, weights: &Parameters<S>, items: usize, loss: F) -> Result<StepOutcome, StepError>
     where
         F: Fn(&Native<S>, Range<usize>) -> Tensor<S> + Sync,
@@ -109,30 +109,29 @@ impl<S: Scalar> DataParallel<S> {
             return Ok(outcome);
         }
         for worker in &self.workers {
-            worker.ops.watch();
+            worker.ops.start_finite_check();
         }
         self.run(weights, items, &loss);
-        let faults: Vec<_> = self.workers.iter().filter_map(|worker| worker.ops.fault()).collect();
+        let non_finite: Vec<_> = self.workers.iter().filter_map(|worker| worker.ops.take_non_finite()).collect();
         let unknown = || NonFinite { scope: "the model".to_owned(), operation: "sum of losses", pass: "forward" };
-        Err(faults.into_iter().next().unwrap_or_else(unknown).into())
+        Err(non_finite.into_iter().next().unwrap_or_else(unknown).into())
     }
 
     fn run<F>(&mut self, weights: &Parameters<S>, items: usize, loss: &F) -> StepOutcome
     where
         F: Fn(&Native<S>, Range<usize>) -> Tensor<S> + Sync,
     {
-        let (piece, count) = (self.piece, self.workers.len());
+        let (micro_batch, count) = (self.micro_batch, self.workers.len());
         self.gradient.resize(weights.size(), S::ZERO);
         let (workers, gradient) = (&self.workers, &mut self.gradient);
         self.pool.run(&|index| {
             let items = items * index / count..items * (index + 1) / count;
-            workers[index].run(weights, items, piece, loss);
+            workers[index].run(weights, items, micro_batch, loss);
         });
-        let parts = Mutex::new(gradient.chunks_mut(PART).enumerate());
-        let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let chunks = Mutex::new(gradient.chunks_mut(REDUCE_CHUNK).enumerate());
         self.pool.run(&|_| {
-            while let Some((index, part)) = next() {
-                reduce(workers, part, index * PART);
+            while let Some((index, chunk)) = next_task(&chunks) {
+                sum_gradients(workers, chunk, index * REDUCE_CHUNK);
             }
         });
         for worker in workers {
@@ -146,28 +145,29 @@ impl<S: Scalar> DataParallel<S> {
 }
 
 impl<S: Scalar> Worker<S> {
-    fn run<F>(&self, weights: &Parameters<S>, items: Range<usize>, piece: usize, loss: &F)
+    fn run<F>(&self, weights: &Parameters<S>, items: Range<usize>, micro_batch: usize, loss: &F)
     where
         F: Fn(&Native<S>, Range<usize>) -> Tensor<S> + Sync,
     {
         self.ops.bind(weights);
         self.ops.skip_profile();
         let mut total = 0.0;
-        for start in items.clone().step_by(piece) {
-            let share = loss(&self.ops, start..(start + piece).min(items.end));
-            assert_eq!(self.ops.shape(&share).size(), 1, "a loss is one number");
-            total += share.data[0].to_f64();
-            self.ops.backward(&share);
+        for start in items.clone().step_by(micro_batch) {
+            let loss = loss(&self.ops, start..(start + micro_batch).min(items.end));
+            assert_eq!(self.ops.shape(&loss).size(), 1, "a loss is one number");
+            total += loss.data[0].to_f64();
+            self.ops.backward(&loss);
         }
         *self.loss.lock().unwrap_or_else(PoisonError::into_inner) = total;
     }
 }
 
-/// Numbers of a gradient that a thread adds up at a time.
-const PART: usize = 1 << 14;
+/// Numbers of the gradient that a thread adds up at a time.
+const REDUCE_CHUNK: usize = 1 << 14;
 
-/// Adds the workers' gradients, in their order, element by element: which thread takes which part does not matter to the sum.
-fn reduce<S: Scalar>(workers: &[Worker<S>], out: &mut [S], start: usize) {
+/// Sums the workers' gradients from `start` on, element by element in the order of the workers: the sum does not depend on which
+/// thread computes it.
+fn sum_gradients<S: Scalar>(workers: &[Worker<S>], out: &mut [S], start: usize) {
     out.fill(S::ZERO);
     for worker in workers {
         accumulate(&worker.ops.lock().gradient[start..start + out.len()], out);

@@ -1,18 +1,18 @@
-//! Buffers that come back.
+//! A pool of reusable buffers.
 //!
-//! Fresh memory from the system is slow twice: the call, and the page faults of the first touch. A training step asks for the
-//! same sizes again and again, so a [`Pool`] keeps every buffer that was dropped, by size class, and hands it out again. After
-//! the first step nothing is asked of the system any more.
+//! New memory from the system is slow twice: the call, and the page faults of the first access. A training step needs the same
+//! sizes again and again, so a [`Pool`] keeps every buffer that was dropped, by size class, and reuses it. After the first step
+//! nothing is allocated any more.
 //!
-//! A [`Buffer`] is a counted reference. It can be written while it has one owner, which is the case from the moment it is
-//! taken until the tensor made from it is first cloned; a shared one is copied before writing. When the last owner drops it,
-//! it goes home by itself. A weight is a buffer too, one that looks into the shared array of the model and is never written.
+//! A [`Buffer`] is a reference-counted array. It can be written while it has one owner, which is the case until the tensor made
+//! from it is first cloned; a shared one is copied before writing. When the last owner drops it, it returns to its pool. A weight
+//! is a buffer too: a range of the model's shared array, which is never written during a step.
 
 use crate::scalar::Scalar;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Size classes: four per power of two, so that at most a quarter of a buffer is unused.
+/// Number of size classes: four per power of two, so that at most a quarter of a buffer is unused.
 const CLASSES: usize = 4 * 60;
 
 /// The free buffers of one executor.
@@ -20,27 +20,28 @@ pub(crate) struct Pool<S> {
     free: Mutex<Vec<Vec<Arc<Block<S>>>>>,
 }
 
+/// An array that returns to its pool.
 pub(crate) struct Block<S> {
     data: Vec<S>,
-    class: usize,
-    home: Weak<Pool<S>>,
+    size_class: usize,
+    pool: Weak<Pool<S>>,
 }
 
-/// A counted reference to an array of numbers.
+/// A reference-counted array of numbers.
 pub(crate) enum Buffer<S: Scalar> {
-    /// Belongs to a pool.
+    /// The first `length` numbers of a block of a pool; no block for an empty buffer.
     Pooled { block: Option<Arc<Block<S>>>, length: usize },
-    /// Part of an array that is shared read-only.
+    /// A range of an array that is shared read-only.
     Shared { values: Arc<Vec<S>>, start: usize, length: usize },
 }
 
-/// The class that holds `length` numbers, and how many it holds.
-fn class_of(length: usize) -> (usize, usize) {
+/// The size class for `length` numbers, and how many numbers it holds.
+fn size_class_of(length: usize) -> (usize, usize) {
     let length = length.max(16);
     let octave = (length - 1).ilog2() as usize;
     let quarter = 1_usize << (octave - 2);
-    let steps = length.div_ceil(quarter);
-    (4 * octave + steps - 5, steps * quarter)
+    let quarters = length.div_ceil(quarter);
+    (4 * octave + quarters - 5, quarters * quarter)
 }
 
 impl<S: Scalar> Pool<S> {
@@ -48,32 +49,33 @@ impl<S: Scalar> Pool<S> {
         Arc::new(Self { free: Mutex::new((0..CLASSES).map(|_| Vec::new()).collect()) })
     }
 
-    /// A buffer with whatever its last user left in it.
+    /// A buffer with arbitrary contents.
     pub(crate) fn take(self: &Arc<Self>, length: usize) -> Buffer<S> {
-        let (class, capacity) = class_of(length);
-        let found = self.free.lock().unwrap_or_else(PoisonError::into_inner)[class].pop();
-        let block = found
-            .unwrap_or_else(|| Arc::new(Block { data: vec![S::ZERO; capacity], class, home: Arc::downgrade(self) }));
+        let (size_class, capacity) = size_class_of(length);
+        let reused = self.free.lock().unwrap_or_else(PoisonError::into_inner)[size_class].pop();
+        let block = reused.unwrap_or_else(|| {
+            Arc::new(Block { data: vec![S::ZERO; capacity], size_class, pool: Arc::downgrade(self) })
+        });
         Buffer::Pooled { block: Some(block), length }
     }
 
-    /// A buffer of one value.
-    pub(crate) fn filled(self: &Arc<Self>, length: usize, value: S) -> Buffer<S> {
+    /// A buffer filled with one value.
+    pub(crate) fn take_filled(self: &Arc<Self>, length: usize, value: S) -> Buffer<S> {
         let mut buffer = self.take(length);
         buffer.write().fill(value);
         buffer
     }
 
-    /// A copy of the values.
-    pub(crate) fn copied(self: &Arc<Self>, values: &[S]) -> Buffer<S> {
+    /// A buffer with a copy of the values.
+    pub(crate) fn take_copy(self: &Arc<Self>, values: &[S]) -> Buffer<S> {
         let mut buffer = self.take(values.len());
         buffer.write().copy_from_slice(values);
         buffer
     }
 
     fn put_back(&self, block: Arc<Block<S>>) {
-        let class = block.class;
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)[class].push(block);
+        let size_class = block.size_class;
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)[size_class].push(block);
     }
 }
 
@@ -89,7 +91,7 @@ impl<S: Scalar> Buffer<S> {
     }
 
     /// Whether [`write`](Self::write) may be called.
-    pub(crate) fn is_sole(&self) -> bool {
+    pub(crate) fn has_one_owner(&self) -> bool {
         matches!(self, Self::Pooled { block: Some(block), .. } if Arc::strong_count(block) == 1)
     }
 }
@@ -120,9 +122,9 @@ impl<S: Scalar> Drop for Buffer<S> {
         if let Self::Pooled { block, .. } = self
             && let Some(block) = block.take()
             && Arc::strong_count(&block) == 1
-            && let Some(home) = block.home.upgrade()
+            && let Some(pool) = block.pool.upgrade()
         {
-            home.put_back(block);
+            pool.put_back(block);
         }
     }
 }
@@ -132,10 +134,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_hold_what_they_promise() {
+    fn size_classes_hold_their_length_and_waste_at_most_a_quarter() {
         let mut last = 0;
         for length in 1..5000 {
-            let (class, capacity) = class_of(length);
+            let (class, capacity) = size_class_of(length);
             assert!(
                 capacity >= length && (length < 16 || capacity < length + length / 4 + 1),
                 "{length} in {capacity}"
@@ -146,15 +148,15 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_buffer_is_handed_out_again() {
+    fn a_buffer_is_reused_after_its_last_owner_drops_it() {
         let pool = Pool::<f32>::new();
-        let first = pool.filled(100, 1.0);
-        let place = first.as_ptr();
+        let first = pool.take_filled(100, 1.0);
+        let address = first.as_ptr();
         let second = first.clone();
         drop(first);
-        assert_ne!(pool.take(100).as_ptr(), place, "it still has an owner");
+        assert_ne!(pool.take(100).as_ptr(), address, "the buffer still has an owner");
         drop(second);
-        let places = [pool.take(100), pool.take(100)].map(|buffer| buffer.as_ptr());
-        assert!(places.contains(&place));
+        let addresses = [pool.take(100), pool.take(100)].map(|buffer| buffer.as_ptr());
+        assert!(addresses.contains(&address));
     }
 }

@@ -1,36 +1,38 @@
-//! Where the time of a step goes, operation by operation.
+//! The time of a step, operation by operation.
 //!
-//! While a profile is on, the executor reads the clock at the end of each operation, and the time since the reading before belongs to
-//! that operation. So the rows add up to the time of the passes.
+//! While a profile is on, the executor reads the clock at the end of each operation. The time since the previous reading belongs to
+//! that operation, so the rows add up to the time of the passes.
 //!
-//! Arithmetic counts products alone (a multiply-add is two), and a backward pass as two forward ones; a recurrence counts what its
-//! step form does. Memory traffic counts every input and output once: what a kernel reads again from a cache is not in it.
+//! FLOPs are those of products only (a multiply-add is two), with a backward pass counted as two forward passes and a recurrence
+//! counted in its step form. Memory traffic counts every input and output once: repeated reads from a cache are not counted.
 
 use std::time::Instant;
 
-use super::tape::{Record, Recurrent, Tensor};
+use super::record::Record;
+use super::tape::Tensor;
 use crate::scalar::Scalar;
 
 /// Time, arithmetic and memory traffic of one operation in one pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OperationProfile {
-    /// The operation.
+    /// Name of the operation.
     pub operation: &'static str,
     /// `forward` or `backward`.
     pub pass: &'static str,
-    /// How often it ran.
+    /// How often the operation ran.
     pub calls: u64,
-    /// Seconds in all.
+    /// Total seconds of all calls.
     pub seconds: f64,
-    /// Floating-point operations in all.
+    /// Total floating-point operations of all calls.
     pub flops: f64,
-    /// Bytes read and written in all.
+    /// Total bytes read and written by all calls.
     pub bytes: f64,
 }
 
 /// The rows of a profile so far.
 pub(crate) struct Profile {
     rows: Vec<OperationProfile>,
+    /// When the clock was last read.
     last: Instant,
 }
 
@@ -39,13 +41,13 @@ impl Profile {
         Self { rows: Vec::new(), last: Instant::now() }
     }
 
-    /// What happened since the last reading belongs to no operation.
+    /// Reads the clock without adding the time to an operation.
     pub(crate) fn skip(&mut self) {
         self.last = Instant::now();
     }
 
-    /// An operation ends here.
-    pub(crate) fn lap(&mut self, operation: &'static str, pass: &'static str) {
+    /// Adds the time since the last reading of the clock to an operation.
+    pub(crate) fn end_operation(&mut self, operation: &'static str, pass: &'static str) {
         let now = Instant::now();
         let seconds = now.duration_since(self.last).as_secs_f64();
         self.last = now;
@@ -54,12 +56,12 @@ impl Profile {
         row.seconds += seconds;
     }
 
-    /// Adds what an operation costs, once for a forward and twice for a backward pass.
-    pub(crate) fn count(&mut self, operation: &'static str, pass: &'static str, cost: Cost) {
-        let times = if pass == BACKWARD { 2.0 } else { 1.0 };
+    /// Adds the cost of an operation, once for a forward and twice for a backward pass.
+    pub(crate) fn add_cost(&mut self, operation: &'static str, pass: &'static str, cost: Cost) {
+        let factor = if pass == BACKWARD { 2.0 } else { 1.0 };
         let row = self.row(operation, pass);
-        row.flops += times * cost.flops;
-        row.bytes += times * cost.bytes;
+        row.flops += factor * cost.flops;
+        row.bytes += factor * cost.bytes;
     }
 
     /// The rows, in the order in which operations first ran.
@@ -81,7 +83,7 @@ impl Profile {
 pub(crate) const FORWARD: &str = "forward";
 pub(crate) const BACKWARD: &str = "backward";
 
-/// What the forward pass of an operation costs.
+/// The cost of an operation's forward pass.
 #[derive(Clone, Copy)]
 pub(crate) struct Cost {
     flops: f64,
@@ -89,29 +91,30 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    fn new<S>(flops: usize, numbers: usize) -> Self {
+    /// Floating-point operations, and numbers read and written.
+    pub(super) fn new<S>(flops: usize, numbers: usize) -> Self {
         Self { flops: flops as f64, bytes: (numbers * size_of::<S>()) as f64 }
     }
 }
 
-/// Numbers of some tensors.
-fn numbers<'a, S: Scalar>(tensors: impl IntoIterator<Item = &'a Tensor<S>>) -> usize {
+/// Total size of some tensors.
+fn total_size<'a, S: Scalar>(tensors: impl IntoIterator<Item = &'a Tensor<S>>) -> usize {
     tensors.into_iter().map(|x| x.shape.size()).sum()
 }
 
 impl<S: Scalar> Record<S> {
-    /// What the forward pass costs.
+    /// The cost of the forward pass.
     pub(crate) fn cost(&self) -> Cost {
         match self {
-            Self::Map { kept, .. } => Cost::new::<S>(0, 2 * kept.len()),
-            Self::Binary { left, right, shape, .. } => Cost::new::<S>(0, numbers([left, right]) + shape.size()),
+            Self::Map { saved, .. } => Cost::new::<S>(0, 2 * saved.len()),
+            Self::Binary { left, right, shape, .. } => Cost::new::<S>(0, total_size([left, right]) + shape.size()),
             Self::Sum { from, to, .. } | Self::Broadcast { from, to, .. } => Cost::new::<S>(0, from.size() + to.size()),
-            Self::Product { left, right, flip_right, .. } => {
+            Self::Product { left, right, transpose_right, .. } => {
                 let rank = right.shape.len();
-                let columns = right.shape[if *flip_right { rank - 2 } else { rank - 1 }];
-                let inner = right.shape[if *flip_right { rank - 1 } else { rank - 2 }];
+                let columns = right.shape[if *transpose_right { rank - 2 } else { rank - 1 }];
+                let inner = right.shape[if *transpose_right { rank - 1 } else { rank - 2 }];
                 let rows = left.shape.size() / inner.max(1);
-                Cost::new::<S>(2 * rows * inner * columns, numbers([left, right]) + rows * columns)
+                Cost::new::<S>(2 * rows * inner * columns, total_size([left, right]) + rows * columns)
             }
             Self::Permute { shape, .. } | Self::Concat { shape, .. } | Self::Rotary { shape, .. } => {
                 Cost::new::<S>(0, 2 * shape.size())
@@ -120,39 +123,26 @@ impl<S: Scalar> Record<S> {
                 Cost::new::<S>(0, 2 * shape.size() / shape[*axis].max(1) * range.len())
             }
             Self::Gather { shape, rows, .. } => Cost::new::<S>(0, 2 * rows.len() * shape.width()),
-            Self::RunningSum { around: (outer, extent, inner), .. } => Cost::new::<S>(0, 2 * outer * extent * inner),
-            Self::Attention { extents, inputs, result, .. } => {
-                let seen: usize = (0..extents.queries).map(|query| extents.seen(query).len()).sum();
-                let flops = 2 * extents.batch * extents.heads * seen * (extents.width + extents.value_width);
-                Cost::new::<S>(flops, numbers(inputs) + result.len())
+            Self::CumulativeSum { extents: (outer, extent, inner), .. } => {
+                Cost::new::<S>(0, 2 * outer * extent * inner)
             }
-            Self::Blocks { inputs, result, .. } => Cost::new::<S>(0, numbers(inputs) + result.len()),
+            Self::Attention { extents, inputs, result, .. } => {
+                let visible: usize = (0..extents.query_len).map(|query| extents.visible_keys(query).len()).sum();
+                let flops = 2 * extents.batch * extents.heads * visible * (extents.width + extents.value_width);
+                Cost::new::<S>(flops, total_size(inputs) + result.len())
+            }
+            Self::BlockAttention { inputs, result, .. } => Cost::new::<S>(0, total_size(inputs) + result.len()),
             Self::Norm { x, .. } => Cost::new::<S>(0, 2 * x.shape.size()),
-            Self::Gate { x, .. } => Cost::new::<S>(0, 3 * x.shape.size()),
+            Self::SiluGate { x, .. } => Cost::new::<S>(0, 3 * x.shape.size()),
             Self::Convolution { padded, filters, extents, .. } => {
                 Cost::new::<S>(2 * extents.taps * padded.shape.size(), 2 * padded.shape.size() + filters.shape.size())
             }
-            Self::GatedScan { inputs, states, .. } => Cost::new::<S>(0, numbers(inputs) + states.len()),
-            Self::Loss { logits, .. } => Cost::new::<S>(0, logits.shape.size()),
+            Self::GatedScan { inputs, states, .. } => Cost::new::<S>(0, total_size(inputs) + states.len()),
+            Self::CrossEntropy { logits, .. } => Cost::new::<S>(0, logits.shape.size()),
             Self::Recurrence(record) => record.cost(),
             Self::Delta(record) => record.cost(),
-            // In place, or of one number.
+            // Not counted: a bias is added in place, and most affine functions are of one number.
             Self::Affine { .. } | Self::Bias { .. } => Cost::new::<S>(0, 0),
         }
     }
-}
-
-impl<S: Scalar> Recurrent<S> {
-    fn cost(&self) -> Cost {
-        let extents = self.extents;
-        let per_token = (if extents.delta { 6 } else { 4 }) * extents.state();
-        let tokens = extents.batch * extents.time * extents.heads;
-        let inputs = self.inputs.iter().chain(&self.decay).chain(&self.beta);
-        Cost::new::<S>(tokens * per_token, numbers(inputs) + tokens * extents.value_width)
-    }
-}
-
-/// What the forward pass of the general delta rule costs: decay, look-up, write and read of a state.
-pub(super) fn general_delta_cost<S: Scalar>(tokens: usize, state: usize, inputs: &[Tensor<S>]) -> Cost {
-    Cost::new::<S>(8 * tokens * state, numbers(inputs))
 }

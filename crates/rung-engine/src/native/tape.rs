@@ -1,41 +1,38 @@
-//! What was done, so that it can be undone.
+//! The tape: records of the forward pass, and the gradients of the backward pass.
 //!
-//! Every operation that a gradient must pass through leaves a [`Record`] on the tape: which variables went in, which came out,
-//! and the buffers its backward pass will read. The reverse pass takes records off the end; each takes the gradient of its
-//! outputs and gives gradients to its inputs. Records own their buffers, so what no record needs goes back to the pool while the
-//! forward pass is still running, and the rest as the reverse pass goes.
+//! Every operation that a gradient must pass through leaves a [`Record`] on the tape: where the gradients of its inputs go, where
+//! that of its output comes from, and the buffers that its backward pass reads. The backward pass takes records off the end; each
+//! takes the gradient of its output and adds to the gradients of its inputs. Records own their buffers, so buffers that no record
+//! needs return to the pool during the forward pass, and the others during the backward pass.
 //!
-//! Records are an enum and lists of numbers live in two growing arrays of the tape, rather than in boxes, because a step must
-//! not ask the system for memory: after the first step every array has its size.
+//! Records are an enum, and lists of numbers are in two growing arrays of the tape rather than in boxes, because a step must not
+//! allocate: after the first step every array has its size.
 //!
-//! Gradients of weights go straight into one flat array, where the pieces of a batch add up.
+//! Gradients of weights are added to one flat array, which sums them over the micro-batches of a batch.
 
-use crate::choice::BlockReaders;
-use crate::kernels::pointwise::{ElementMap, accumulate};
-use crate::kernels::update::all_finite;
-use crate::kernels::{attention, blocks, convolution, gated, norm, recurrence};
-use crate::native::delta::DeltaRecord;
-use crate::native::pool::{Buffer, Pool};
-use crate::native::profile::{BACKWARD, FORWARD, Profile};
-use crate::ops::Binary;
+use super::finite_check::FiniteCheck;
+use super::pool::{Buffer, Pool};
+use super::profile::{BACKWARD, FORWARD, Profile};
+use super::record::Record;
+use crate::kernels::pointwise::accumulate;
 use crate::scalar::Scalar;
-use crate::shape::{MAX_RANK, Shape};
+use crate::shape::Shape;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Where a gradient goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GradientTarget {
-    /// Nowhere: a constant.
+    /// Nowhere: the tensor is a constant.
     None,
-    /// Into this part of the flat gradient.
+    /// To this range of the flat gradient of all weights.
     Weight { start: usize, length: usize },
-    /// To whoever made this.
+    /// To the operation that computed the tensor, through this slot of the tape.
     Node(u32),
 }
 
 impl GradientTarget {
-    pub(crate) fn wanted(self) -> bool {
+    pub(crate) fn is_some(self) -> bool {
         self != Self::None
     }
 }
@@ -45,210 +42,55 @@ impl GradientTarget {
 pub struct Tensor<S: Scalar> {
     pub(crate) data: Buffer<S>,
     pub(crate) shape: Shape,
-    pub(crate) var: GradientTarget,
+    pub(crate) grad_target: GradientTarget,
 }
 
-/// One operation, as its backward pass needs it.
-pub(crate) enum Record<S: Scalar> {
-    Map {
-        kind: ElementMap,
-        x: GradientTarget,
-        kept: Buffer<S>,
-        out: GradientTarget,
-    },
-    Affine {
-        x: GradientTarget,
-        factor: S,
-        out: GradientTarget,
-    },
-    Binary {
-        kind: Binary,
-        left: Tensor<S>,
-        right: Tensor<S>,
-        shape: Shape,
-        out: GradientTarget,
-    },
-    Sum {
-        x: GradientTarget,
-        from: Shape,
-        to: Shape,
-        out: GradientTarget,
-    },
-    Product {
-        left: Tensor<S>,
-        flip_left: bool,
-        right: Tensor<S>,
-        flip_right: bool,
-        out: GradientTarget,
-    },
-    Bias {
-        bias: GradientTarget,
-        width: usize,
-        out: GradientTarget,
-    },
-    Permute {
-        x: GradientTarget,
-        shape: Shape,
-        order: [usize; MAX_RANK],
-        out: GradientTarget,
-    },
-    Slice {
-        x: GradientTarget,
-        shape: Shape,
-        axis: usize,
-        range: Range<usize>,
-        out: GradientTarget,
-    },
-    Concat {
-        parts: Range<usize>,
-        shape: Shape,
-        axis: usize,
-        out: GradientTarget,
-    },
-    Broadcast {
-        x: GradientTarget,
-        from: Shape,
-        to: Shape,
-        out: GradientTarget,
-    },
-    Gather {
-        x: GradientTarget,
-        shape: Shape,
-        rows: Range<usize>,
-        out: GradientTarget,
-    },
-    RunningSum {
-        x: GradientTarget,
-        around: (usize, usize, usize),
-        out: GradientTarget,
-    },
-    Attention {
-        extents: attention::Extents,
-        inputs: [Tensor<S>; 3],
-        bias: Option<Tensor<S>>,
-        result: Buffer<S>,
-        kept: Buffer<S>,
-        out: GradientTarget,
-    },
-    Blocks {
-        extents: blocks::Extents,
-        readers: BlockReaders,
-        inputs: [Tensor<S>; 3],
-        result: Buffer<S>,
-        kept: Buffer<S>,
-        out: GradientTarget,
-    },
-    Norm {
-        norm: norm::Norm,
-        x: Tensor<S>,
-        weight: Option<Tensor<S>>,
-        bias: GradientTarget,
-        kept: Buffer<S>,
-        out: GradientTarget,
-    },
-    Gate {
-        gate: Tensor<S>,
-        x: Tensor<S>,
-        out: GradientTarget,
-    },
-    Convolution {
-        extents: convolution::Extents,
-        padded: Tensor<S>,
-        filters: Tensor<S>,
-        bias: GradientTarget,
-        out: GradientTarget,
-    },
-    GatedScan {
-        extents: gated::Extents,
-        /// Value, gate, state.
-        inputs: [Tensor<S>; 3],
-        states: Buffer<S>,
-        out: GradientTarget,
-    },
-    Rotary {
-        x: GradientTarget,
-        shape: Shape,
-        angles: [Buffer<S>; 2],
-        out: GradientTarget,
-    },
-    Loss {
-        logits: Tensor<S>,
-        targets: Range<usize>,
-        kept: Buffer<S>,
-        out: GradientTarget,
-    },
-    Recurrence(Recurrent<S>),
-    Delta(DeltaRecord<S>),
-}
-
-/// The record of a recurrence, which has the most to keep.
-pub(crate) struct Recurrent<S: Scalar> {
-    pub(crate) extents: recurrence::Extents,
-    pub(crate) inputs: [Tensor<S>; 3],
-    pub(crate) decay: Option<Tensor<S>>,
-    pub(crate) beta: Option<Tensor<S>>,
-    pub(crate) state: Option<Tensor<S>>,
-    pub(crate) kept: Buffer<S>,
-    pub(crate) errors: Buffer<S>,
-    pub(crate) out: GradientTarget,
-    pub(crate) last: GradientTarget,
-}
-
-/// Where a number stopped being finite.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{operation} in {scope} gave a number that is not finite, in the {pass} pass")]
-pub struct NonFinite {
-    /// The names given to [`scope`](crate::Ops::scope), outermost first.
-    pub scope: String,
-    /// The operation.
-    pub operation: &'static str,
-    /// `forward` or `backward`.
-    pub pass: &'static str,
-}
-
-/// Looks at every result while it is on. It is off in the ordinary course: a step that ends in a number that is not finite is run
-/// again with it on, to find where that began.
-#[derive(Default)]
-pub(crate) struct Watch {
-    pub(crate) scopes: Vec<String>,
-    pub(crate) fault: Option<NonFinite>,
-}
-
-impl Watch {
-    fn inspect<S: Scalar>(&mut self, values: &[S], operation: &'static str, scope: Option<&str>, pass: &'static str) {
-        if self.fault.is_none() && !all_finite(values) {
-            let scope = scope.map_or_else(|| self.place(), str::to_owned);
-            self.fault = Some(NonFinite { scope, operation, pass });
-        }
+impl<S: Scalar> Tensor<S> {
+    /// The tensor without its numbers, for a record that needs only its shape and gradient target.
+    pub(super) fn without_data(&self) -> Self {
+        Self { data: Buffer::Pooled { block: None, length: 0 }, shape: self.shape, grad_target: self.grad_target }
     }
 
-    /// The current scope, as one text.
-    fn place(&self) -> String {
-        if self.scopes.is_empty() { "the model".to_owned() } else { self.scopes.join(", ") }
+    /// The numbers of each optional tensor, empty where it is absent.
+    pub(super) fn data_of<const COUNT: usize>(tensors: &[Option<Self>; COUNT]) -> [&[S]; COUNT] {
+        tensors.each_ref().map(|x| Self::data_or_empty(x.as_ref()))
+    }
+
+    /// The numbers of an optional tensor, empty if absent.
+    pub(super) fn data_or_empty(x: Option<&Self>) -> &[S] {
+        x.map_or(&[], |x| &x.data)
+    }
+
+    /// The gradient target of an optional tensor.
+    pub(super) fn grad_target_or_none(x: Option<&Self>) -> GradientTarget {
+        x.map_or(GradientTarget::None, |x| x.grad_target)
     }
 }
 
-/// A record with the name of its operation, and of its scope if someone is watching.
+/// A record with the name of its operation, and of its scope while results are checked.
 struct TapeEntry<S: Scalar> {
     record: Record<S>,
     operation: &'static str,
     scope: Option<String>,
 }
 
-/// The records of a forward pass, and the gradients of a reverse pass.
+/// The records of a forward pass, the weights it reads, and the gradients of a backward pass.
 pub(crate) struct Tape<S: Scalar> {
     entries: Vec<TapeEntry<S>>,
+    /// The gradient of each node so far.
     slots: Vec<Option<Buffer<S>>>,
+    /// Row indices and classes that records refer to.
     pub(crate) indices: Vec<u32>,
-    pub(crate) parts: Vec<(GradientTarget, usize)>,
+    /// Inputs of concatenations that records refer to, with their extents along the axis.
+    pub(crate) concat_inputs: Vec<(GradientTarget, usize)>,
     /// Values of the weights in this step.
     pub(crate) weights: Option<Arc<Vec<S>>>,
-    /// Shape and place of each weight.
+    /// Shape of each weight, and where it starts in the flat array.
     pub(crate) layout: Vec<(Shape, usize)>,
     /// Whether weights take gradients.
     pub(crate) training: bool,
     pub(crate) gradient: Vec<S>,
-    pub(crate) watch: Option<Watch>,
+    pub(crate) finite_check: Option<FiniteCheck>,
     pub(crate) profile: Option<Profile>,
 }
 
@@ -258,104 +100,128 @@ impl<S: Scalar> Tape<S> {
             entries: Vec::new(),
             slots: Vec::new(),
             indices: Vec::new(),
-            parts: Vec::new(),
+            concat_inputs: Vec::new(),
             weights: None,
             layout: Vec::new(),
             training: false,
             gradient: Vec::new(),
-            watch: None,
+            finite_check: None,
             profile: None,
         }
     }
 
-    /// Forgets all records and variables; arrays keep their size.
+    /// Removes all records and gradients of nodes; arrays keep their capacity.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.slots.clear();
         self.indices.clear();
-        self.parts.clear();
+        self.concat_inputs.clear();
     }
 
-    /// A new variable.
-    pub(crate) fn node(&mut self) -> GradientTarget {
+    /// A new node, for the output of an operation.
+    pub(crate) fn new_node(&mut self) -> GradientTarget {
         self.slots.push(None);
         GradientTarget::Node(self.slots.len() as u32 - 1)
     }
 
     pub(crate) fn push(&mut self, operation: &'static str, record: Record<S>) {
         if let Some(profile) = &mut self.profile {
-            profile.count(operation, FORWARD, record.cost());
+            profile.add_cost(operation, FORWARD, record.cost());
         }
-        let scope = self.watch.as_ref().map(Watch::place);
+        let scope = self.finite_check.as_ref().map(FiniteCheck::scope_name);
         self.entries.push(TapeEntry { record, operation, scope });
     }
 
-    /// Remembers row numbers until the reverse pass.
+    /// Stores row indices until the backward pass.
     pub(crate) fn store_rows(&mut self, rows: &[usize]) -> Range<usize> {
         let start = self.indices.len();
         self.indices.extend(rows.iter().map(|&row| row as u32));
         start..self.indices.len()
     }
 
-    /// Ends an operation: its time goes to the profile, and its result is checked, if either is on.
-    pub(crate) fn end(&mut self, operation: &'static str, values: &[S]) {
+    /// Ends an operation: adds its time to the profile and checks its result, if these are on.
+    pub(crate) fn end_operation(&mut self, operation: &'static str, values: &[S]) {
         if let Some(profile) = &mut self.profile {
-            profile.lap(operation, FORWARD);
+            profile.end_operation(operation, FORWARD);
         }
-        if let Some(watch) = &mut self.watch {
-            watch.inspect(values, operation, None, FORWARD);
+        if let Some(check) = &mut self.finite_check {
+            check.inspect(values, operation, None, FORWARD);
         }
     }
 
-    /// The reverse pass, from a loss whose gradient is one.
+    /// The backward pass, from a loss whose gradient is 1.
     pub(crate) fn backward(&mut self, pool: &Arc<Pool<S>>, loss: &Tensor<S>) {
-        let mut flow = Flow {
+        let mut pass = BackwardPass {
             pool,
             slots: &mut self.slots,
             gradient: &mut self.gradient,
             indices: &self.indices,
-            parts: &self.parts,
-            watch: self.watch.as_mut(),
+            concat_inputs: &self.concat_inputs,
+            finite_check: self.finite_check.as_mut(),
             operation: "loss",
             scope: None,
         };
-        flow.give(loss.var, pool.filled(loss.shape.size(), S::ONE));
+        pass.add_gradient(loss.grad_target, pool.take_filled(loss.shape.size(), S::ONE));
         while let Some(entry) = self.entries.pop() {
-            (flow.operation, flow.scope) = (entry.operation, entry.scope);
+            (pass.operation, pass.scope) = (entry.operation, entry.scope);
             if let Some(profile) = &mut self.profile {
-                profile.count(entry.operation, BACKWARD, entry.record.cost());
+                profile.add_cost(entry.operation, BACKWARD, entry.record.cost());
             }
-            entry.record.backward(&mut flow);
+            entry.record.backward(&mut pass);
             if let Some(profile) = &mut self.profile {
-                profile.lap(entry.operation, BACKWARD);
+                profile.end_operation(entry.operation, BACKWARD);
             }
         }
     }
 }
 
-/// Gradients on their way back.
-pub(crate) struct Flow<'a, S: Scalar> {
+/// The state of a backward pass: the gradients so far, and what records refer to.
+pub(crate) struct BackwardPass<'a, S: Scalar> {
     pub(crate) pool: &'a Arc<Pool<S>>,
     slots: &'a mut Vec<Option<Buffer<S>>>,
     gradient: &'a mut [S],
     pub(crate) indices: &'a [u32],
-    pub(crate) parts: &'a [(GradientTarget, usize)],
-    watch: Option<&'a mut Watch>,
+    pub(crate) concat_inputs: &'a [(GradientTarget, usize)],
+    finite_check: Option<&'a mut FiniteCheck>,
     operation: &'static str,
     scope: Option<String>,
 }
 
-impl<S: Scalar> Flow<'_, S> {
-    /// The gradient of an output, which is then gone; nothing if the output is unused.
-    pub(crate) fn take(&mut self, var: GradientTarget) -> Option<Buffer<S>> {
-        let GradientTarget::Node(node) = var else { return None };
+impl<S: Scalar> BackwardPass<'_, S> {
+    /// Takes the gradient of an output out of its slot; `None` if nothing used the output.
+    pub(crate) fn take_gradient(&mut self, output: GradientTarget) -> Option<Buffer<S>> {
+        let GradientTarget::Node(node) = output else { return None };
         self.slots[node as usize].take()
     }
 
-    /// Adds a gradient to a variable's.
-    pub(crate) fn give(&mut self, var: GradientTarget, gradient: Buffer<S>) {
+    /// The backward pass of an operation that returns outputs, shaped like its third input, and a last state.
+    ///
+    /// Calls `backward` with the gradients of the outputs and of the last state (empty if nothing used it), and with zeros to which
+    /// it adds the gradients of the inputs. Does nothing if nothing used the results.
+    pub(super) fn backward_with_state<const COUNT: usize>(
+        &mut self,
+        inputs: &[Option<Tensor<S>>; COUNT],
+        [out, last_state]: [GradientTarget; 2],
+        backward: impl FnOnce((&[S], &[S]), [&mut [S]; COUNT]),
+    ) {
+        let (grad_out, grad_last_state) = (self.take_gradient(out), self.take_gradient(last_state));
+        if grad_out.is_none() && grad_last_state.is_none() {
+            return;
+        }
+        let size = |x: &Option<Tensor<S>>| x.as_ref().map_or(0, |x| x.shape.size());
+        let grad_out = grad_out.unwrap_or_else(|| self.pool.take_filled(size(&inputs[2]), S::ZERO));
+        let mut gradients = inputs.each_ref().map(|x| self.pool.take_filled(size(x), S::ZERO));
+        let grad_results = (&*grad_out, grad_last_state.as_deref().unwrap_or(&[]));
+        backward(grad_results, gradients.each_mut().map(Buffer::write));
+        for (x, gradient) in inputs.iter().zip(gradients) {
+            self.add_gradient(Tensor::grad_target_or_none(x.as_ref()), gradient);
+        }
+    }
+
+    /// Adds to the gradient of a tensor.
+    pub(crate) fn add_gradient(&mut self, target: GradientTarget, gradient: Buffer<S>) {
         self.inspect(&gradient);
-        match var {
+        match target {
             GradientTarget::None => {}
             GradientTarget::Weight { start, length } => {
                 accumulate(&gradient, &mut self.gradient[start..start + length]);
@@ -363,28 +229,33 @@ impl<S: Scalar> Flow<'_, S> {
             GradientTarget::Node(node) => {
                 let sum = match self.slots[node as usize].take() {
                     None => gradient,
-                    Some(held) if held.is_sole() => added(held, &gradient),
-                    Some(held) if gradient.is_sole() => added(gradient, &held),
-                    Some(held) => added(self.pool.copied(&held), &gradient),
+                    Some(old) if old.has_one_owner() => sum_in_place(old, &gradient),
+                    Some(old) if gradient.has_one_owner() => sum_in_place(gradient, &old),
+                    Some(old) => sum_in_place(self.pool.take_copy(&old), &gradient),
                 };
                 self.slots[node as usize] = Some(sum);
             }
         }
     }
 
-    /// Runs `add` on a variable's gradient, which it must add to. `fresh` says whether the gradient is new, and then holds no
-    /// particular numbers: `add` must replace them.
-    pub(crate) fn add_to(&mut self, var: GradientTarget, length: usize, add: impl FnOnce(&mut [S], bool)) {
-        match var {
+    /// Calls `update` with the gradient of a tensor, which it must add to, and `false`. If there is no gradient yet, calls it with
+    /// arbitrary numbers, which it must overwrite, and `true`.
+    pub(crate) fn update_gradient(
+        &mut self,
+        target: GradientTarget,
+        length: usize,
+        update: impl FnOnce(&mut [S], bool),
+    ) {
+        match target {
             GradientTarget::None => {}
-            GradientTarget::Weight { start, length } => add(&mut self.gradient[start..start + length], false),
+            GradientTarget::Weight { start, length } => update(&mut self.gradient[start..start + length], false),
             GradientTarget::Node(node) => {
-                let (mut buffer, fresh) = match self.slots[node as usize].take() {
+                let (mut buffer, is_new) = match self.slots[node as usize].take() {
                     None => (self.pool.take(length), true),
-                    Some(held) if held.is_sole() => (held, false),
-                    Some(held) => (self.pool.copied(&held), false),
+                    Some(old) if old.has_one_owner() => (old, false),
+                    Some(old) => (self.pool.take_copy(&old), false),
                 };
-                add(buffer.write(), fresh);
+                update(buffer.write(), is_new);
                 self.inspect(&buffer);
                 self.slots[node as usize] = Some(buffer);
             }
@@ -392,13 +263,13 @@ impl<S: Scalar> Flow<'_, S> {
     }
 
     fn inspect(&mut self, gradient: &[S]) {
-        if let Some(watch) = &mut self.watch {
-            watch.inspect(gradient, self.operation, self.scope.as_deref(), BACKWARD);
+        if let Some(check) = &mut self.finite_check {
+            check.inspect(gradient, self.operation, self.scope.as_deref(), BACKWARD);
         }
     }
 }
 
-fn added<S: Scalar>(mut held: Buffer<S>, more: &[S]) -> Buffer<S> {
-    accumulate(more, held.write());
-    held
+fn sum_in_place<S: Scalar>(mut sum: Buffer<S>, term: &[S]) -> Buffer<S> {
+    accumulate(term, sum.write());
+    sum
 }

@@ -1,63 +1,73 @@
 //! One large product on several threads.
 //!
-//! With few rows, as in decoding, columns are shared out. Otherwise a block of the right operand is packed by all threads, each some of
-//! its panels, and then multiplied by all threads, each with some rows of the left. Every element is computed as on one thread, so the
-//! bits are the same.
+//! With few rows, as in decoding, each thread computes a range of columns. Otherwise all threads pack a block of the right operand,
+//! each some of its panels, and then multiply it, each with some rows of the left operand. Every element is computed as on one
+//! thread, so the bits are the same.
 
 use std::sync::{Mutex, PoisonError};
 
 use super::worker_pool::WorkerPool;
-use crate::kernels::product::{Accumulate, DEPTH, FEW_ROWS, Matrix, MatrixMut, Panels, TILE, product, product_with};
+use crate::kernels::product::{
+    BLOCK_DEPTH, MAX_UNPACKED_ROWS, Matrix, MatrixMut, Panels, TILE_ROWS, WriteMode, product, product_with_panels,
+};
 use crate::scalar::Scalar;
 
-/// Products of fewer terms than this are not worth waking a thread for.
-const FEW_TERMS: usize = 1 << 16;
-/// Whether a product is worth sharing out.
+/// Products of fewer multiplications than this run on one thread: waking another would take longer.
+const MIN_MULTIPLICATIONS: usize = 1 << 16;
+
+/// Whether a product is large enough for several threads.
 pub(super) fn is_divisible(rows: usize, columns: usize, inner: usize) -> bool {
-    rows.saturating_mul(columns).saturating_mul(inner) >= FEW_TERMS
+    rows.saturating_mul(columns).saturating_mul(inner) >= MIN_MULTIPLICATIONS
 }
 
-/// The next part of some work.
-pub(super) fn next_of<T>(parts: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
-    parts.lock().unwrap_or_else(PoisonError::into_inner).next()
+/// Takes the next task from a queue that all threads share.
+pub(super) fn next_task<T>(tasks: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
+    tasks.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
-/// `out = left right`, whose rows are `columns` long. The space holds the panels of a block: see [`packed_size`].
-pub(super) fn product_on<S: Scalar>(
+/// `out = left right`, whose rows are `columns` long. The buffer, of [`packed_len`] numbers, holds the panels of a block.
+pub(super) fn multiply_with<S: Scalar>(
     workers: &mut WorkerPool,
     out: &mut [S],
     columns: usize,
     left: Matrix<'_, S>,
     right: Matrix<'_, S>,
-    space: &mut [S],
+    buffer: &mut [S],
 ) {
     let [rows, inner] = left.extents();
-    if rows <= FEW_ROWS {
-        return few_rows(workers, out, columns, left, right);
+    if rows <= MAX_UNPACKED_ROWS {
+        return multiply_few_rows(workers, out, columns, left, right);
     }
-    for start in (0..inner).step_by(DEPTH) {
-        let terms = start..inner.min(start + DEPTH);
-        let block = right.rows(terms.clone());
-        pack_on(workers, block, space);
-        let panels = Panels::of_packed(block.extents(), space);
-        let into = if start > 0 { Accumulate::Sum } else { Accumulate::Fresh };
-        let parts = Mutex::new(row_parts(out, rows, columns, workers.threads()).into_iter());
+    for start in (0..inner).step_by(BLOCK_DEPTH) {
+        let inner_range = start..inner.min(start + BLOCK_DEPTH);
+        let block = right.rows(inner_range.clone());
+        pack_with(workers, block, buffer);
+        let panels = Panels::from_packed(block.extents(), buffer);
+        let mode = if start > 0 { WriteMode::Add } else { WriteMode::Overwrite };
+        let tasks = Mutex::new(row_tasks(out, rows, columns, workers.threads()).into_iter());
         workers.run(&|_| {
-            while let Some((first, out)) = next_of(&parts) {
+            while let Some((first, out)) = next_task(&tasks) {
                 let rows = out.len() / columns;
-                let left = left.rows(first..first + rows).columns(terms.clone());
-                product_with(&mut MatrixMut::new(out, rows, columns, columns), into, 1.0, left, panels, 0..terms.len());
+                let left = left.rows(first..first + rows).columns(inner_range.clone());
+                product_with_panels(
+                    &mut MatrixMut::new(out, rows, columns, columns),
+                    mode,
+                    1.0,
+                    left,
+                    panels,
+                    0..inner_range.len(),
+                );
             }
         });
     }
 }
 
-/// Numbers that the panels of a block take; none for few rows, which are not packed.
-pub(super) fn packed_size<S: Scalar>(rows: usize, columns: usize, inner: usize) -> usize {
-    if rows <= FEW_ROWS { 0 } else { Panels::<S>::size(DEPTH.min(inner), columns) }
+/// Length of the panels of a block; 0 for few rows, which need no packing.
+pub(super) fn packed_len<S: Scalar>(rows: usize, columns: usize, inner: usize) -> usize {
+    if rows <= MAX_UNPACKED_ROWS { 0 } else { Panels::<S>::size(BLOCK_DEPTH.min(inner), columns) }
 }
 
-fn few_rows<S: Scalar>(
+fn multiply_few_rows<S: Scalar>(
     workers: &mut WorkerPool,
     out: &mut [S],
     columns: usize,
@@ -65,15 +75,15 @@ fn few_rows<S: Scalar>(
     right: Matrix<'_, S>,
 ) {
     for (row, out) in out.chunks_exact_mut(columns).enumerate() {
-        let share = columns.div_ceil(workers.threads()).next_multiple_of(16);
-        let parts = Mutex::new(out.chunks_mut(share).enumerate());
+        let task_size = columns.div_ceil(workers.threads()).next_multiple_of(16);
+        let tasks = Mutex::new(out.chunks_mut(task_size).enumerate());
         workers.run(&|_| {
-            while let Some((index, out)) = next_of(&parts) {
-                let (first, length) = (index * share, out.len());
+            while let Some((index, out)) = next_task(&tasks) {
+                let (first, length) = (index * task_size, out.len());
                 let right = right.columns(first..first + length);
                 product(
                     &mut MatrixMut::new(out, 1, length, length),
-                    Accumulate::Fresh,
+                    WriteMode::Overwrite,
                     1.0,
                     left.rows(row..row + 1),
                     right,
@@ -83,31 +93,31 @@ fn few_rows<S: Scalar>(
     }
 }
 
-/// Packs a block of at most `DEPTH` rows: panels lie one after another, so each part of the space is packed by itself.
-fn pack_on<S: Scalar>(workers: &mut WorkerPool, block: Matrix<'_, S>, space: &mut [S]) {
+/// Packs a block of at most `BLOCK_DEPTH` rows. Panels lie one after another in the buffer, so each thread packs its own.
+fn pack_with<S: Scalar>(workers: &mut WorkerPool, block: Matrix<'_, S>, buffer: &mut [S]) {
     let [height, columns] = block.extents();
     let width = Panels::<S>::width();
-    let share = columns.div_ceil(workers.threads()).next_multiple_of(width);
+    let task_size = columns.div_ceil(workers.threads()).next_multiple_of(width);
     let size = Panels::<S>::size(height, columns);
-    let parts = Mutex::new(space[..size].chunks_mut(share * height).enumerate());
+    let tasks = Mutex::new(buffer[..size].chunks_mut(task_size * height).enumerate());
     workers.run(&|_| {
-        while let Some((index, space)) = next_of(&parts) {
-            let columns = index * share..columns.min((index + 1) * share);
-            Panels::pack(block.columns(columns), space);
+        while let Some((index, buffer)) = next_task(&tasks) {
+            let columns = index * task_size..columns.min((index + 1) * task_size);
+            Panels::pack(block.columns(columns), buffer);
         }
     });
 }
 
-/// Rows of a result in parts of whole tiles; what is left over goes to the last, so that none has so few rows that it is computed
-/// otherwise.
-fn row_parts<S>(out: &mut [S], rows: usize, columns: usize, threads: usize) -> Vec<(usize, &mut [S])> {
-    let share = (rows / threads / TILE * TILE).max(TILE);
-    let (mut parts, mut rest, mut first) = (Vec::with_capacity(rows / share + 1), out, 0);
-    while rows - first >= 2 * share {
-        let (part, after) = rest.split_at_mut(share * columns);
-        parts.push((first, part));
-        (rest, first) = (after, first + share);
+/// Splits the rows of a result into tasks of complete tiles, each with the index of its first row. The last task also takes the
+/// remainder: a task of few rows would be computed by another path, with other rounding.
+fn row_tasks<S>(out: &mut [S], rows: usize, columns: usize, threads: usize) -> Vec<(usize, &mut [S])> {
+    let task_size = (rows / threads / TILE_ROWS * TILE_ROWS).max(TILE_ROWS);
+    let (mut tasks, mut remaining, mut first) = (Vec::with_capacity(rows / task_size + 1), out, 0);
+    while rows - first >= 2 * task_size {
+        let (task, after) = remaining.split_at_mut(task_size * columns);
+        tasks.push((first, task));
+        (remaining, first) = (after, first + task_size);
     }
-    parts.push((first, rest));
-    parts
+    tasks.push((first, remaining));
+    tasks
 }

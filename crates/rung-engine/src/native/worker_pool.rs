@@ -1,11 +1,11 @@
-//! Threads that do one thing together, again and again.
+//! A pool of threads that all run the same function.
 //!
-//! A training step gives every thread the same function to run and waits for all of them. That is all a pool does: it keeps
-//! its threads asleep between steps, wakes them with a function of the thread's number, and returns when the last one is done.
-//! The general thread pools keep queues, and their queues ask the system for memory now and then; a step must not.
+//! A training step gives every thread the same function to run and waits for all of them. A pool does only that: its threads sleep
+//! between calls, run a function of the thread's index when they are woken, and the call returns when the last thread is done.
+//! General thread pools have queues, which sometimes allocate; a training step must not.
 //!
-//! Decoding a token has hundreds of small products, each of which would wake a thread. So a thread that waits reads a counter for
-//! some microseconds before it goes to sleep, and most products find the others awake.
+//! Decoding a token has hundreds of small products, each of which would wake a thread. So a waiting thread polls a counter for some
+//! hundred microseconds before it sleeps, and most products find the other threads awake.
 
 use std::any::Any;
 use std::hint::spin_loop;
@@ -14,37 +14,39 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// How often a counter is read before a thread goes to sleep: some tens of microseconds.
-const SPINS: usize = 4000;
+/// How often a thread polls a counter before it sleeps: some hundred microseconds, longer than the time between two products of a
+/// decoding step. Waking a thread takes as long as a product.
+const SPINS: usize = 40_000;
 
-/// A function of the thread's number.
+/// A function of the thread's index.
 type Work<'a> = dyn Fn(usize) + Sync + 'a;
 
-/// The calling thread, as number 0, and some others.
+/// The calling thread, with index 0, and further threads.
 pub(super) struct WorkerPool {
     shared: Arc<SharedState>,
-    others: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
-/// Where work is announced.
+/// What the threads of a pool share.
 struct SharedState {
     job: Mutex<Job>,
-    announced: Condvar,
+    work_ready: Condvar,
     finished: Condvar,
-    /// Counts the announcements; a thread works once for each.
+    /// Number of calls so far; a thread runs the work once for each.
     round: AtomicU64,
-    /// Threads that have not finished the round. Both counters change under the lock of the job alone, and are read without it
-    /// by threads that wait; what they protect is read under the lock.
+    /// Threads that have not finished the present call. Both counters are changed only under the lock of the job; waiting threads
+    /// poll them without it, and then read the job under the lock.
     busy: AtomicUsize,
 }
 
+/// The work of the present call.
 struct Job {
     work: Option<&'static Work<'static>>,
     panic: Option<Box<dyn Any + Send>>,
     closing: bool,
 }
 
-/// Waits for a condition for a short while, without sleeping.
+/// Polls a condition for a short time, without sleeping.
 fn spin_until(mut condition: impl FnMut() -> bool) {
     for _ in 0..SPINS {
         if condition() {
@@ -67,22 +69,22 @@ impl SharedState {
         self.busy.load(Ordering::Acquire)
     }
 
-    /// What the other threads do until the pool is dropped.
-    fn serve(&self, number: usize) {
-        let mut seen = 0;
+    /// The loop of a further thread, until the pool is dropped.
+    fn run_thread(&self, index: usize) {
+        let mut finished_round = 0;
         loop {
-            spin_until(|| self.round() != seen);
+            spin_until(|| self.round() != finished_round);
             let mut job = self.lock();
-            while self.round() == seen && !job.closing {
-                job = self.announced.wait(job).unwrap_or_else(PoisonError::into_inner);
+            while self.round() == finished_round && !job.closing {
+                job = self.work_ready.wait(job).unwrap_or_else(PoisonError::into_inner);
             }
             if job.closing {
                 return;
             }
-            seen = self.round();
-            let work = job.work.expect("an announcement has work");
+            finished_round = self.round();
+            let work = job.work.expect("a call has work");
             drop(job);
-            let outcome = catch_unwind(AssertUnwindSafe(|| work(number)));
+            let outcome = catch_unwind(AssertUnwindSafe(|| work(index)));
             let mut job = self.lock();
             if let Err(panic) = outcome {
                 job.panic = Some(panic);
@@ -98,55 +100,58 @@ impl WorkerPool {
     /// A pool of this many threads, the calling one included.
     ///
     /// # Panics
-    /// If the system refuses the threads.
+    /// If the system cannot start the threads.
     pub(super) fn new(threads: usize) -> Self {
         let shared = Arc::new(SharedState {
             job: Mutex::new(Job { work: None, panic: None, closing: false }),
-            announced: Condvar::new(),
+            work_ready: Condvar::new(),
             finished: Condvar::new(),
             round: AtomicU64::new(0),
             busy: AtomicUsize::new(0),
         });
-        let spawn = |number: usize| {
+        let spawn = |index: usize| {
             let shared = Arc::clone(&shared);
-            let name = format!("rung {number}");
-            std::thread::Builder::new().name(name).spawn(move || shared.serve(number)).expect("a thread of a pool")
+            let name = format!("rung {index}");
+            std::thread::Builder::new().name(name).spawn(move || shared.run_thread(index)).expect("a thread of a pool")
         };
-        let others = (1..threads).map(spawn).collect();
-        Self { shared, others }
+        let threads = (1..threads).map(spawn).collect();
+        Self { shared, threads }
     }
 
     /// Number of threads.
     pub(super) fn threads(&self) -> usize {
-        self.others.len() + 1
+        self.threads.len() + 1
     }
 
-    /// Runs `work` once on every thread, with the thread's number.
+    /// Runs `work` once on every thread, with the thread's index.
     pub(super) fn run(&mut self, work: &Work<'_>) {
-        if self.others.is_empty() {
+        if self.threads.is_empty() {
             return work(0);
         }
-        #[expect(unsafe_code, reason = "threads that outlive a call borrow from it while it waits for them")]
-        // SAFETY: the reference is dropped by every thread before it reports, this call returns or unwinds only after all of
-        // them reported, and `&mut self` keeps a second call away until then.
-        let shared = unsafe { std::mem::transmute::<&Work<'_>, &'static Work<'static>>(work) };
+        #[expect(
+            unsafe_code,
+            reason = "threads that outlive a call use a reference of it while the call waits for them"
+        )]
+        // SAFETY: no thread uses the reference after it decreases `busy`, this call returns or unwinds only when `busy` is zero, and
+        // `&mut self` prevents a second call until then.
+        let static_work = unsafe { std::mem::transmute::<&Work<'_>, &'static Work<'static>>(work) };
         {
             let mut job = self.shared.lock();
-            job.work = Some(shared);
-            self.shared.busy.store(self.others.len(), Ordering::Release);
+            job.work = Some(static_work);
+            self.shared.busy.store(self.threads.len(), Ordering::Release);
             self.shared.round.fetch_add(1, Ordering::AcqRel);
         }
-        self.shared.announced.notify_all();
-        let own = catch_unwind(AssertUnwindSafe(|| work(0)));
+        self.shared.work_ready.notify_all();
+        let own_result = catch_unwind(AssertUnwindSafe(|| work(0)));
         spin_until(|| self.shared.busy() == 0);
         let mut job = self.shared.lock();
         while self.shared.busy() > 0 {
             job = self.shared.finished.wait(job).unwrap_or_else(PoisonError::into_inner);
         }
         job.work = None;
-        let theirs = job.panic.take();
+        let other_panic = job.panic.take();
         drop(job);
-        if let Some(panic) = own.err().or(theirs) {
+        if let Some(panic) = own_result.err().or(other_panic) {
             resume_unwind(panic);
         }
     }
@@ -155,10 +160,10 @@ impl WorkerPool {
 impl Drop for WorkerPool {
     fn drop(&mut self) {
         self.shared.lock().closing = true;
-        self.shared.announced.notify_all();
-        for other in self.others.drain(..) {
-            // A thread catches the panics of its work, so it has nothing to report here.
-            let _ = other.join();
+        self.shared.work_ready.notify_all();
+        for thread in self.threads.drain(..) {
+            // A thread catches the panics of its work, so joining does not fail.
+            let _ = thread.join();
         }
     }
 }
@@ -169,27 +174,28 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn every_thread_works_once_a_round() {
+    fn run_calls_the_work_once_on_every_thread() {
         let mut pool = WorkerPool::new(3);
         let counts: [AtomicUsize; 3] = std::array::from_fn(|_| AtomicUsize::new(0));
         for round in 1..=100 {
-            pool.run(&|number| {
-                counts[number].fetch_add(1, Ordering::Relaxed);
+            pool.run(&|index| {
+                counts[index].fetch_add(1, Ordering::Relaxed);
             });
             assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == round));
         }
     }
 
     #[test]
-    fn a_panic_on_any_thread_reaches_the_caller_and_the_pool_goes_on() {
+    fn a_panic_on_any_thread_reaches_the_caller_and_the_pool_still_works() {
         let mut pool = WorkerPool::new(2);
-        for number in 0..2 {
-            let outcome = catch_unwind(AssertUnwindSafe(|| pool.run(&|own| assert_ne!(own, number, "on purpose"))));
+        for panicking in 0..2 {
+            let outcome =
+                catch_unwind(AssertUnwindSafe(|| pool.run(&|index| assert_ne!(index, panicking, "on purpose"))));
             assert!(outcome.is_err());
         }
         let sum = AtomicUsize::new(0);
-        pool.run(&|number| {
-            sum.fetch_add(number + 1, Ordering::Relaxed);
+        pool.run(&|index| {
+            sum.fetch_add(index + 1, Ordering::Relaxed);
         });
         assert_eq!(sum.into_inner(), 3);
     }

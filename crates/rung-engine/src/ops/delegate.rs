@@ -1,12 +1,12 @@
-//! Operations that an executor only passes on: [`delegate_ops!`](crate::delegate_ops).
+//! Operations that an executor delegates: [`delegate_ops!`](crate::delegate_ops).
 
-/// Writes out methods of [`Ops`](crate::Ops) that pass their arguments on.
+/// Implements methods of [`Ops`](crate::Ops) by passing their arguments to another implementation.
 ///
-/// - `delegate_ops!(composed => softmax, linear)` runs the bodies of [`composed`](crate::composed);
+/// - `delegate_ops!(composed => softmax, linear)` calls the functions of [`composed`](crate::composed);
 /// - `delegate_ops!(native => silu, gelu)` calls the executor in the field `native`, which has the same tensors.
 ///
-/// In place of a name, `primitives` and `fused` stand for all of their kind. An executor that names its operations one by one
-/// does not compile when one is missing:
+/// In the list, `primitives` stands for all primitives and `fused` for all fused operations. An executor that lists its operations
+/// one by one does not compile when one is missing:
 ///
 /// ```compile_fail,E0046
 /// use rung_engine::{Native, Ops, Tensor, delegate_ops};
@@ -19,7 +19,7 @@
 /// }
 /// ```
 ///
-/// This one is complete: primitives from the executor inside, fused operations composed of them.
+/// This executor is complete: primitives of the inner executor, and fused operations composed of them.
 ///
 /// ```
 /// use rung_engine::{Native, Ops, Tensor, delegate_ops};
@@ -105,7 +105,7 @@ macro_rules! delegate_ops {
         $crate::delegate_ops! { @method $by affine(x: &Self::Tensor, factor: f64, offset: f64) -> Self::Tensor }
     };
     (@name $by:tt product) => {
-        $crate::delegate_ops! { @method $by product(left: &Self::Tensor, flip_left: bool, right: &Self::Tensor, flip_right: bool) -> Self::Tensor }
+        $crate::delegate_ops! { @method $by product(left: &Self::Tensor, transpose_left: bool, right: &Self::Tensor, transpose_right: bool) -> Self::Tensor }
     };
     (@name $by:tt reshape) => {
         $crate::delegate_ops! { @method $by reshape(x: &Self::Tensor, shape: &[usize]) -> Self::Tensor }

@@ -23,7 +23,7 @@ pub enum Unary {
     Relu,
     /// Square root.
     Sqrt,
-    /// Nearest whole number; its gradient is zero.
+    /// Nearest integer; its gradient is zero.
     Round,
 }
 
@@ -40,20 +40,20 @@ pub enum Binary {
     Div,
 }
 
-/// Which keys a query may read. Queries are the last positions of the keys: with as many queries as keys, query t sits at
-/// key t; a single query sits at the last key, as in decoding from a cache.
+/// Which keys a query may read. Queries are at the last positions of the keys: with as many queries as keys, query t is at key t;
+/// a single query is at the last key, as in decoding from a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttentionMask {
     /// Every key, before and after.
     None,
-    /// Keys up to the query's own.
+    /// Keys up to the query's own position.
     Causal,
-    /// The query's own key and those just before it, this many in all.
+    /// The last keys up to the query's own position, this many with its own.
     Window(usize),
 }
 
 impl AttentionMask {
-    /// The keys that a query at this position sees, out of `keys`.
+    /// The visible keys of a query at this position, out of `keys`.
     pub fn range(self, position: usize, keys: usize) -> Range<usize> {
         match self {
             Self::None => 0..keys,
@@ -65,13 +65,13 @@ impl AttentionMask {
 
 /// The inputs of softmax attention.
 ///
-/// Heads of keys and values may be fewer than heads of queries: consecutive query heads share one.
+/// There may be fewer KV heads than query heads: consecutive query heads then share one.
 pub struct AttentionInputs<'a, T> {
     /// `[batch, queries, heads, width]`.
     pub query: &'a T,
-    /// `[batch, keys, key heads, width]`.
+    /// `[batch, keys, KV heads, width]`.
     pub key: &'a T,
-    /// `[batch, keys, key heads, value width]`.
+    /// `[batch, keys, KV heads, value width]`.
     pub value: &'a T,
     /// Added to the scaled scores: `[batch or 1, heads or 1, queries, keys]`.
     pub bias: Option<&'a T>,
@@ -81,14 +81,14 @@ pub struct AttentionInputs<'a, T> {
     pub scale: f64,
 }
 
-/// The inputs of softmax attention to chosen blocks of keys. Queries are the last positions of the keys, and see nothing after
-/// themselves. The choice is given, and takes no gradient.
+/// The inputs of softmax attention to chosen blocks of keys. Queries are at the last positions of the keys and see no later key.
+/// The choice takes no gradient.
 pub struct BlockAttention<'a, T> {
     /// `[batch, queries, heads, width]`.
     pub query: &'a T,
-    /// `[batch, keys, key heads, width]`.
+    /// `[batch, keys, KV heads, width]`.
     pub key: &'a T,
-    /// `[batch, keys, key heads, value width]`.
+    /// `[batch, keys, KV heads, value width]`.
     pub value: &'a T,
     /// The blocks that each query reads. Every query has at least one.
     pub choice: &'a BlockChoice,
@@ -96,9 +96,9 @@ pub struct BlockAttention<'a, T> {
     pub scale: f64,
 }
 
-/// How a recurrent state fades from one token to the next: log-decays, never positive.
+/// How a recurrent state decays from one token to the next. Log-decays are never positive.
 pub enum Decay<'a, T> {
-    /// It does not.
+    /// No decay.
     None,
     /// One log-decay per head, `[batch, time, heads]`.
     Scalar(&'a T),
@@ -106,17 +106,17 @@ pub enum Decay<'a, T> {
     Vector(&'a T),
 }
 
-/// Few bits for a number: one of `2^bits` evenly spaced values from `-range` up.
+/// Rounding to few bits: to one of `2^bits` evenly spaced values from `-range` up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rounding {
-    /// Bits, from 1 to [`Rounding::MOST_BITS`].
+    /// Bits per number, from 1 to [`Rounding::MOST_BITS`].
     pub bits: u32,
-    /// The largest size a number can have.
+    /// The largest magnitude that a number can have.
     pub range: f64,
 }
 
 impl Rounding {
-    /// As many as single precision holds exactly.
+    /// The most bits: single precision has no more.
     pub const MOST_BITS: u32 = 24;
 
     /// The nearest of the `2^bits` levels.
@@ -126,32 +126,32 @@ impl Rounding {
         let half = f64::from(1_u32 << (self.bits - 1));
         let level = (x * S::from_f64(half / self.range)).round().larger(S::from_f64(-half));
         let level = if level > S::from_f64(half - 1.0) { S::from_f64(half - 1.0) } else { level };
-        // Adding zero leaves no negative one, which would be a level more.
+        // Adding zero turns a negative zero into zero, so that it does not count as another level.
         (level + S::ZERO) * S::from_f64(self.range / half)
     }
 
-    /// The nearest values, with the gradient of `x`; see [`Ops::round_to_bits`].
+    /// Rounds a tensor, with the gradient of `x`; see [`Ops::round_to_bits`].
     pub fn apply<O: Ops + ?Sized>(self, ops: &O, x: &O::Tensor) -> O::Tensor {
         ops.round_to_bits(x, self.bits, self.range)
     }
 }
 
-/// Bits of the accumulators that [`Ops::left_to_right_attention`] sums in.
+/// The rounding of the accumulators of [`Ops::left_to_right_attention`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AccumulatorRounding {
-    /// Of each channel of the running mean of values.
+    /// Rounding of each channel of the running mean of values.
     pub mean: Rounding,
-    /// Of the running log of the sum of weights.
+    /// Rounding of the log of the running sum of weights.
     pub log_sum: Rounding,
 }
 
 /// The inputs of a linear recurrence over a matrix state.
 ///
 /// With decay `a = exp(g)` and without `beta`, the state is `S <- a S + k v'` and the output `o = S' q`. With `beta` the write
-/// is a delta step: `S <- a S`, then `S <- S + beta k (v - S' k)'`. This covers linear attention and `DeltaNet` (no decay),
+/// is that of the delta rule: `S <- a S`, then `S <- S + beta k (v - S' k)'`. This covers linear attention and `DeltaNet` (no decay),
 /// `RetNet`, Mamba-2 and Gated `DeltaNet` (scalar decay), and GLA (vector decay). Queries are used as given; scale them first.
 ///
-/// Heads of queries and keys may be fewer than heads of values: consecutive value heads share one.
+/// There may be fewer query and key heads than value heads: consecutive value heads then share one.
 pub struct Recurrence<'a, T> {
     /// `[batch, time, key heads, key width]`.
     pub query: &'a T,
@@ -159,25 +159,25 @@ pub struct Recurrence<'a, T> {
     pub key: &'a T,
     /// `[batch, time, heads, value width]`.
     pub value: &'a T,
-    /// How the state fades.
+    /// How the state decays.
     pub decay: Decay<'a, T>,
-    /// Strength of the delta step, `[batch, time, heads]`; without it the write is a plain sum.
+    /// Write strength of the delta rule, `[batch, time, heads]`; without it `k v'` is added to the state.
     pub beta: Option<&'a T>,
     /// The state before the first token, `[batch, heads, key width, value width]`; zero if absent.
     pub state: Option<&'a T>,
-    /// Tokens per chunk. It changes the cost and the rounding, never the meaning.
+    /// Tokens per chunk. It changes the cost and the rounding errors, not the definition.
     pub chunk: usize,
-    /// Keeps the state in few bits: it is rounded after every token, and what is read is the rounded state. Then the chunk
-    /// does not matter, and tokens go one by one.
+    /// Rounds the state to few bits after every token; outputs are read from the rounded state. The recurrence then runs token by
+    /// token, and `chunk` has no effect.
     pub rounding: Option<Rounding>,
 }
 
-/// The inputs of the general delta rule, whose erasure has a direction and a strength of its own.
+/// The inputs of the general delta rule, which has separate keys for recalling and erasing.
 ///
 /// The state is `S <- Diag(exp(g)) S - r (s' S) + k v'`, all with the state before the token on the right, and the output
 /// `o = S' q` from the state after it. With `s` a unit key and `r = a s` this is RWKV-7's; with `g = 0`, `s` a key,
-/// `r = beta s` and `k = beta s` it is the delta rule of [`Recurrence`]. Unlike there, what is erased is looked up before
-/// anything fades.
+/// `r = beta s` and `k = beta s` it is the delta rule of [`Recurrence`]. Unlike there, the value to erase is recalled from
+/// the state before the decay.
 pub struct GeneralDelta<'a, T> {
     /// `[batch, time, heads, key width]`.
     pub query: &'a T,
@@ -187,26 +187,26 @@ pub struct GeneralDelta<'a, T> {
     pub value: &'a T,
     /// Log-decays of the key channels, `[batch, time, heads, key width]`, never positive.
     pub decay: &'a T,
-    /// `s`: the key under which something is looked up to be erased, `[batch, time, heads, key width]`.
+    /// `s`: the key with which the value to erase is recalled, `[batch, time, heads, key width]`.
     pub recall_key: &'a T,
-    /// `r`: along what, and how much of it, it is erased, `[batch, time, heads, key width]`.
+    /// `r`: the key along which the recalled value is erased; its length is the strength, `[batch, time, heads, key width]`.
     pub erase_key: &'a T,
     /// The state before the first token, `[batch, heads, key width, value width]`; zero if absent.
     pub state: Option<&'a T>,
-    /// Tokens between the states that are kept for the gradient. It changes the cost, never the result.
+    /// Tokens between the states that are stored for the backward pass. It changes the cost, not the result.
     pub chunk: usize,
-    /// Keeps the state in few bits, as in [`Recurrence`].
+    /// Rounds the state to few bits, as in [`Recurrence`].
     pub rounding: Option<Rounding>,
 }
 
-/// The inputs of a gated recurrence over channels, `h <- h + g (v - h)`: each token replaces a share of the state.
+/// The inputs of a gated recurrence over channels, `h <- h + g (v - h)`.
 pub struct GatedScan<'a, T> {
-    /// What is written, `[batch, time, channels]`.
+    /// `v`, `[batch, time, channels]`.
     pub value: &'a T,
-    /// The share that is replaced, `[batch, time, 1]`.
+    /// `g`: the fraction of the state that is replaced, `[batch, time, 1]`.
     pub gate: &'a T,
     /// The state before the first token, `[batch, 1, channels]`.
     pub state: &'a T,
-    /// Keeps the state in few bits: it is rounded after every token.
+    /// Rounds the state to few bits after every token.
     pub rounding: Option<Rounding>,
 }

@@ -1,16 +1,17 @@
-//! A small model with every kind of layer, for the tests of whole steps.
+//! A small model with attention and a recurrence, for tests of training steps.
 
 use rung_engine::{AttentionInputs, AttentionMask, Decay, Native, Ops, Parameter, Parameters, Recurrence, Tensor};
 
-/// Extents.
+/// Tokens per sequence.
 pub const LENGTH: usize = 24;
 const WIDTH: usize = 16;
 const HEADS: usize = 2;
 
-/// Weights, and one matrix per projection.
+/// The model and its weights.
 pub struct Model {
     pub weights: Parameters<f32>,
-    table: Parameter,
+    embedding: Parameter,
+    /// Projections q, k, v, o, up and down of each layer.
     layers: Vec<[Parameter; 6]>,
     gates: Parameter,
     filters: Parameter,
@@ -29,40 +30,40 @@ impl Model {
             let values = values.collect();
             weights.add(name, shape, values).id()
         };
-        let table = add("table", &[32, WIDTH]);
+        let embedding = add("embedding", &[32, WIDTH]);
         let layers = (0..2).map(|layer| {
-            ["q", "k", "v", "o", "up", "down"].map(|part| add(&format!("{layer}.{part}"), &[WIDTH, WIDTH]))
+            ["q", "k", "v", "o", "up", "down"].map(|name| add(&format!("{layer}.{name}"), &[WIDTH, WIDTH]))
         });
         let layers = layers.collect();
         let (gates, filters, gain) =
             (add("gates", &[HEADS, WIDTH]), add("filters", &[WIDTH, 4]), add("gain", &[WIDTH]));
-        Self { weights, table, layers, gates, filters, gain }
+        Self { weights, embedding, layers, gates, filters, gain }
     }
 
-    /// A token of an item, the same in every run.
-    fn token(item: usize, place: usize) -> usize {
-        (item * 31 + place * place * 7) % 32
+    /// The token of an item at a position, the same in every run.
+    fn token(item: usize, position: usize) -> usize {
+        (item * 31 + position * position * 7) % 32
     }
 
-    /// Mean loss share of some items: an attention layer, then a gated delta layer with a convolution.
+    /// Sum of the losses of some items over the batch size: an attention layer, then a gated delta layer with a convolution.
     pub fn loss(&self, ops: &Native<f32>, items: std::ops::Range<usize>, batch: usize) -> Tensor<f32> {
-        const MOST: usize = 8;
+        const MAX_ITEMS: usize = 8;
         let count = items.len();
-        let (mut tokens, mut targets) = ([0; MOST * LENGTH], [0; MOST]);
+        let (mut tokens, mut targets) = ([0; MAX_ITEMS * LENGTH], [0; MAX_ITEMS]);
         for (row, item) in items.enumerate() {
             targets[row] = item % 32;
-            for place in 0..LENGTH {
-                tokens[row * LENGTH + place] = Self::token(item, place);
+            for position in 0..LENGTH {
+                tokens[row * LENGTH + position] = Self::token(item, position);
             }
         }
-        let x = ops.gather_rows(&ops.parameter(self.table), &tokens[..count * LENGTH]);
+        let x = ops.gather_rows(&ops.parameter(self.embedding), &tokens[..count * LENGTH]);
         let mut x = ops.reshape(&x, &[count, LENGTH, WIDTH]);
         for (index, layer) in self.layers.iter().enumerate() {
             let name = ["layer 0: softmax", "layer 1: gdn"][index];
             x = ops.scope(name, || self.layer(ops, index, layer, &x));
         }
         let last = ops.reshape(&ops.slice(&x, 1, LENGTH - 1..LENGTH), &[count, WIDTH]);
-        let logits = ops.linear(&last, &ops.parameter(self.table), None);
+        let logits = ops.linear(&last, &ops.parameter(self.embedding), None);
         ops.scale(&ops.sum_all(&ops.cross_entropy(&logits, &targets[..count])), 1.0 / batch as f64)
     }
 
@@ -70,7 +71,7 @@ impl Model {
         let y = ops.rms_norm(x, Some(&ops.parameter(self.gain)), 1e-5);
         let shape = ops.shape(&y);
         let heads = |y: &Tensor<f32>| ops.reshape(y, &[shape[0], LENGTH, HEADS, WIDTH / HEADS]);
-        let [query, key, value] = [0, 1, 2].map(|part| heads(&ops.linear(&y, &ops.parameter(layer[part]), None)));
+        let [query, key, value] = [0, 1, 2].map(|index| heads(&ops.linear(&y, &ops.parameter(layer[index]), None)));
         let mixed = if index == 0 {
             ops.attention(&AttentionInputs {
                 query: &query,

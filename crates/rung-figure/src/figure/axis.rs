@@ -1,16 +1,13 @@
-//! Scales, and the numbers written along them.
+//! Axes: scales, ticks and their labels.
 //!
-//! An [`Axis`] maps values to pixels and picks its ticks. Ticks are round numbers in the sense of the scale: 1, 2 or 5
-//! times a power of ten on a linear one, whole powers on a logarithmic one. Where a logarithmic range is too short to
-//! hold two whole powers, it falls back on finer round numbers, so that every axis has at least two labels and can be
-//! read.
+//! An [`Axis`] maps values to pixels and chooses its ticks. Ticks are round numbers of the scale: 1, 2 or 5 times a power of ten on a linear
+//! one, whole powers on a logarithmic one. If a logarithmic range contains fewer than two whole powers, finer round numbers are used, so
+//! that every axis has at least two labels.
 //!
-//! [`Scale::Bent`] is for values that matter both when small and when large. It is linear up to a knee and logarithmic
-//! beyond, and the linear part never gets less than a fixed share of the length. A hop map needs it: contexts of today
-//! lie below 2²⁴ tokens, bounds may begin at 2⁶⁰⁰.
+//! [`Scale::Bent`] is linear up to a knee and logarithmic beyond, and the linear part gets at least a fixed share of the length. A hop map
+//! needs it: context lengths of today are below 2²⁴ tokens, bounds may begin at 2⁶⁰⁰.
 //!
-//! Range and labels are safe for any input: an axis over nothing, over one value or over values that are not finite is
-//! still an axis.
+//! Any input gives a valid axis: no values, one value, or values that are not finite.
 //!
 //! ```
 //! use rung_figure::figure::axis::{Axis, Scale};
@@ -29,46 +26,46 @@ use super::text;
 pub const TICK_SIZE: f64 = 11.5;
 /// Font size of axis titles.
 pub const TITLE_SIZE: f64 = 12.5;
-/// Least space between two labels, in pixels.
+/// The smallest gap between two labels, in pixels.
 const LABEL_GAP: f64 = 9.0;
-/// The least share of its length a bent axis gives to the part below the knee.
+/// The smallest share of the length of a bent axis for the part below the knee.
 const BENT_SHARE: f64 = 0.45;
 
-/// How values are spread over an axis.
+/// The scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scale {
-    /// Evenly.
+    /// Linear.
     Linear,
-    /// Evenly, for counts: only whole numbers are written along it.
+    /// Linear, for counts: only whole numbers are ticks.
     Whole,
-    /// By powers of two.
+    /// Logarithmic, with powers of two as ticks.
     Log2,
-    /// By powers of ten.
+    /// Logarithmic, with powers of ten as ticks.
     Log10,
-    /// Evenly from the low end to the knee, then by doublings.
+    /// Linear up to the knee, then logarithmic.
     Bent {
-        /// Where the scale changes.
+        /// The value at which the scale changes.
         knee: f64,
     },
 }
 
 impl Scale {
-    /// Whether the scale has a place for the value.
+    /// Whether the scale can show the value.
     pub fn admits(self, value: f64) -> bool {
         value.is_finite() && (value > 0.0 || !matches!(self, Self::Log2 | Self::Log10))
     }
 }
 
-/// A value that is written along an axis.
+/// A labelled value of an axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tick {
-    /// Where it stands.
+    /// The value.
     pub value: f64,
-    /// What is written.
+    /// Its text.
     pub label: String,
 }
 
-/// A scale with its range, laid over a range of pixels.
+/// A scale with its range of values and its range of pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[must_use]
 pub struct Axis {
@@ -80,32 +77,32 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// An axis from `low` to `high`. Ends the scale cannot show, or that leave no room between them, are moved.
+    /// An axis from `low` to `high`. Ends that the scale cannot show, or that are equal, are moved.
     pub fn new(scale: Scale, low: f64, high: f64) -> Self {
-        let (low, high) = sound_range(scale, low, high);
+        let (low, high) = valid_range(scale, low, high);
         Self { scale, low, high, start: 0.0, end: 1.0 }
     }
 
-    /// An axis on which all `values` that the scale admits have a place, with some air at the ends.
+    /// An axis that contains all `values` that the scale can show, with some padding at the ends.
     pub fn covering(scale: Scale, values: impl IntoIterator<Item = f64>) -> Self {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.into_iter().filter(|&value| scale.admits(value)) {
             (low, high) = (low.min(value), high.max(value));
         }
-        let (low, high) = sound_range(scale, low, high);
+        let (low, high) = valid_range(scale, low, high);
         let (low, high) = if matches!(scale, Scale::Log2 | Scale::Log10) {
-            let air = (high / low).powf(0.04);
-            (low / air, high * air)
+            let padding = (high / low).powf(0.04);
+            (low / padding, high * padding)
         } else {
-            let air = (high - low) * 0.05;
-            // Counts and shares begin at nought: air below it would suggest there could be fewer than none.
-            let floor = if low >= 0.0 && low < 0.35 * high { 0.0 } else { low - air };
-            (floor, high + air)
+            let padding = (high - low) * 0.05;
+            // No padding below zero for values that cannot be negative, such as counts and shares.
+            let floor = if low >= 0.0 && low < 0.35 * high { 0.0 } else { low - padding };
+            (floor, high + padding)
         };
         Self::new(scale, low, high)
     }
 
-    /// The same axis, laid over pixels `start` to `end` (which may run backwards, as a vertical axis does).
+    /// The same axis over the pixels from `start` to `end`. `end` may be smaller, as for a vertical axis.
     pub fn over(self, start: f64, end: f64) -> Self {
         Self { start, end, ..self }
     }
@@ -120,101 +117,101 @@ impl Axis {
         self.high
     }
 
-    /// The pixel of a value, also beyond the ends; `None` where the scale has no place for it.
+    /// The pixel of a value, also beyond the ends; `None` if the scale cannot show it.
     pub fn position(&self, value: f64) -> Option<f64> {
         self.scale.admits(value).then(|| self.start + self.share(value) * (self.end - self.start))
     }
 
-    /// How far along the axis a value lies: 0 at the low end, 1 at the high end.
+    /// The position of a value as a fraction of the length: 0 at the low end, 1 at the high end.
     fn share(&self, value: f64) -> f64 {
-        let even = |low: f64, value: f64, high: f64| (value - low) / (high - low);
+        let linear = |low: f64, value: f64, high: f64| (value - low) / (high - low);
         match self.scale {
-            Scale::Linear | Scale::Whole => even(self.low, value, self.high),
-            Scale::Log2 | Scale::Log10 => even(self.low.ln(), value.ln(), self.high.ln()),
-            Scale::Bent { knee } if !self.bends(knee) => even(self.low, value, self.high),
+            Scale::Linear | Scale::Whole => linear(self.low, value, self.high),
+            Scale::Log2 | Scale::Log10 => linear(self.low.ln(), value.ln(), self.high.ln()),
+            Scale::Bent { knee } if !self.bends(knee) => linear(self.low, value, self.high),
             Scale::Bent { knee } => {
-                let share = BENT_SHARE.max(even(self.low, knee, self.high));
+                let share = BENT_SHARE.max(linear(self.low, knee, self.high));
                 if value <= knee {
-                    share * even(self.low, value, knee)
+                    share * linear(self.low, value, knee)
                 } else {
-                    share + (1.0 - share) * even(knee.ln(), value.ln(), self.high.ln())
+                    share + (1.0 - share) * linear(knee.ln(), value.ln(), self.high.ln())
                 }
             }
         }
     }
 
-    /// Whether a knee lies inside the range; without that, a bent scale is a linear one.
+    /// Whether the knee is inside the range; otherwise a bent scale is linear.
     fn bends(&self, knee: f64) -> bool {
         knee > 0.0 && self.low < knee && knee < self.high
     }
 
-    /// Round values along the axis, about `most` of them at most, in rising order.
-    pub fn ticks(&self, most: usize) -> Vec<Tick> {
-        let most = most.max(2);
+    /// Round values along the axis, approximately at most `max`, in increasing order.
+    pub fn ticks(&self, max: usize) -> Vec<Tick> {
+        let max = max.max(2);
         match self.scale {
-            Scale::Linear => linear_ticks(self.low, self.high, most),
-            Scale::Whole => whole_ticks(self.low, self.high, most),
-            Scale::Log2 => power_ticks(2, self.low, self.high, most),
-            Scale::Log10 => power_ticks(10, self.low, self.high, most),
-            Scale::Bent { knee } if !self.bends(knee) => linear_ticks(self.low, self.high, most),
-            Scale::Bent { knee } => bent_ticks(self.low, knee, self.high, most),
+            Scale::Linear => linear_ticks(self.low, self.high, max),
+            Scale::Whole => whole_ticks(self.low, self.high, max),
+            Scale::Log2 => power_ticks(2, self.low, self.high, max),
+            Scale::Log10 => power_ticks(10, self.low, self.high, max),
+            Scale::Bent { knee } if !self.bends(knee) => linear_ticks(self.low, self.high, max),
+            Scale::Bent { knee } => bent_ticks(self.low, knee, self.high, max),
         }
     }
 
-    /// As many ticks as can be written side by side without touching, labelled by `write`.
-    pub fn ticks_beside(&self, most: usize, write: impl Fn(&Tick) -> String) -> Vec<Tick> {
+    /// As many ticks as fit side by side without overlap, labelled by `write`.
+    pub fn ticks_beside(&self, max: usize, write: impl Fn(&Tick) -> String) -> Vec<Tick> {
         let attempt = |count| -> Vec<Tick> {
             self.ticks(count).into_iter().map(|tick| Tick { label: write(&tick), value: tick.value }).collect()
         };
-        let fits = |ticks: &Vec<Tick>| ticks.windows(2).all(|pair| self.apart(&pair[0], &pair[1]));
-        (3..=most.max(3)).rev().map(attempt).find(fits).unwrap_or_else(|| self.thinned(attempt(3)))
+        let fits = |ticks: &Vec<Tick>| ticks.windows(2).all(|pair| self.fit_together(&pair[0], &pair[1]));
+        (3..=max.max(3)).rev().map(attempt).find(fits).unwrap_or_else(|| self.without_overlaps(attempt(3)))
     }
 
-    /// Whether the labels of two ticks can stand beside each other.
-    fn apart(&self, one: &Tick, other: &Tick) -> bool {
-        let half = |tick: &Tick| text::width(&tick.label, TICK_SIZE, false) / 2.0;
-        let places = self.position(one.value).zip(self.position(other.value));
-        places.is_some_and(|(a, b)| (b - a).abs() >= half(one) + half(other) + LABEL_GAP)
+    /// Whether the labels of two ticks do not overlap.
+    fn fit_together(&self, first: &Tick, second: &Tick) -> bool {
+        let half_width = |tick: &Tick| text::width(&tick.label, TICK_SIZE, false) / 2.0;
+        let positions = self.position(first.value).zip(self.position(second.value));
+        positions.is_some_and(|(a, b)| (b - a).abs() >= half_width(first) + half_width(second) + LABEL_GAP)
     }
 
-    /// The ticks without those that would touch the one before.
-    fn thinned(&self, ticks: Vec<Tick>) -> Vec<Tick> {
-        let mut kept: Vec<Tick> = Vec::with_capacity(ticks.len());
+    /// The ticks without those that would overlap the previous one.
+    fn without_overlaps(&self, ticks: Vec<Tick>) -> Vec<Tick> {
+        let mut separate: Vec<Tick> = Vec::with_capacity(ticks.len());
         for tick in ticks {
-            if kept.last().is_none_or(|last| self.apart(last, &tick)) {
-                kept.push(tick);
+            if separate.last().is_none_or(|last| self.fit_together(last, &tick)) {
+                separate.push(tick);
             }
         }
-        kept
+        separate
     }
 }
 
-/// A range the scale can show, with room between its ends.
-fn sound_range(scale: Scale, low: f64, high: f64) -> (f64, f64) {
-    /// Beyond this, differences between ends overflow.
-    const FAR: f64 = 1e300;
-    /// Nearer to nought than this, numbers lose digits.
-    const NEAR: f64 = 1e-290;
+/// A range that the scale can show, whose ends are different.
+fn valid_range(scale: Scale, low: f64, high: f64) -> (f64, f64) {
+    /// The difference of larger numbers may overflow.
+    const LARGEST: f64 = 1e300;
+    /// Smaller numbers lose digits.
+    const SMALLEST: f64 = 1e-290;
     let logarithmic = matches!(scale, Scale::Log2 | Scale::Log10);
     let (low, high) = if low > high { (high, low) } else { (low, high) };
     let default = if logarithmic { (1.0, 10.0) } else { (0.0, 1.0) };
-    let floor = if logarithmic { NEAR } else { -FAR };
-    let low = if scale.admits(low) { low.clamp(floor, FAR) } else { f64::NAN };
-    let high = if scale.admits(high) { high.clamp(floor, FAR) } else { f64::NAN };
+    let floor = if logarithmic { SMALLEST } else { -LARGEST };
+    let low = if scale.admits(low) { low.clamp(floor, LARGEST) } else { f64::NAN };
+    let high = if scale.admits(high) { high.clamp(floor, LARGEST) } else { f64::NAN };
     let (low, high) = match (low.is_nan(), high.is_nan()) {
         (true, true) => default,
         (true, false) => (if logarithmic { high / 10.0 } else { high - high.abs().max(1.0) }, high),
         (false, true) => (low, if logarithmic { low * 10.0 } else { low + low.abs().max(1.0) }),
         (false, false) => (low, high),
     };
-    // Ends so near each other that labels would need more digits than a number has are pushed apart.
-    if high - low > 1e-9 * low.abs().max(high.abs()).max(NEAR) {
+    // Ends that are so close that labels would need more digits than a float has are moved apart.
+    if high - low > 1e-9 * low.abs().max(high.abs()).max(SMALLEST) {
         (low, high)
     } else if logarithmic {
         (low / 2.0, high * 2.0)
     } else {
-        let air = (low.abs() * 0.1).max(0.5);
-        (low - air, high + air)
+        let padding = (low.abs() * 0.1).max(0.5);
+        (low - padding, high + padding)
     }
 }
 
@@ -229,9 +226,9 @@ fn round_step(rough: f64) -> f64 {
         .unwrap_or(10.0 * decade)
 }
 
-fn linear_ticks(low: f64, high: f64, most: usize) -> Vec<Tick> {
-    // Rounding the step up can leave a single round number in the range; then a finer one is taken.
-    let mut rough = (high - low) / (most - 1) as f64;
+fn linear_ticks(low: f64, high: f64, max: usize) -> Vec<Tick> {
+    // If rounding the step up leaves a single tick in the range, a finer step is used.
+    let mut rough = (high - low) / (max - 1) as f64;
     loop {
         let step = round_step(rough);
         let (first, last) = ((low / step - 1e-9).ceil(), (high / step + 1e-9).floor());
@@ -247,8 +244,8 @@ fn linear_ticks(low: f64, high: f64, most: usize) -> Vec<Tick> {
 }
 
 /// Whole numbers only; all ticks where the range has fewer than two.
-fn whole_ticks(low: f64, high: f64, most: usize) -> Vec<Tick> {
-    let ticks = linear_ticks(low, high, most);
+fn whole_ticks(low: f64, high: f64, max: usize) -> Vec<Tick> {
+    let ticks = linear_ticks(low, high, max);
     let whole = ticks.iter().filter(|tick| tick.value.fract() == 0.0);
     let whole: Vec<Tick> =
         whole.map(|tick| Tick { value: tick.value, label: label(tick.value, 1.0, low, high) }).collect();
@@ -268,70 +265,69 @@ fn label(value: f64, step: f64, low: f64, high: f64) -> String {
     if exponent == 0 || digits == "0" { digits } else { format!("{digits}×{}", text::power(10, f64::from(exponent))) }
 }
 
-fn power_ticks(base: u32, low: f64, high: f64, most: usize) -> Vec<Tick> {
+fn power_ticks(base: u32, low: f64, high: f64, max: usize) -> Vec<Tick> {
     let exponent = |value: f64| if base == 2 { value.log2() } else { value.log10() };
     let (first, last) = ((exponent(low) - 1e-9).ceil() as i32, (exponent(high) + 1e-9).floor() as i32);
     if last <= first {
-        return short_power_ticks(base, low, high, most);
+        return short_power_ticks(base, low, high, max);
     }
-    let stride = round_stride((last - first + 1) as usize, most);
+    let stride = round_stride((last - first + 1) as usize, max);
     let aligned: Vec<i32> = (first..=last).filter(|power| power.rem_euclid(stride) == 0).collect();
     let powers = if aligned.len() >= 2 { aligned } else { vec![first, last] };
-    let plain = if base == 2 { 0..=10 } else { -3..=4 };
-    let all_plain = plain.contains(&powers[0]) && plain.contains(&powers[powers.len() - 1]);
+    let decimal_range = if base == 2 { 0..=10 } else { -3..=4 };
+    let all_decimal = decimal_range.contains(&powers[0]) && decimal_range.contains(&powers[powers.len() - 1]);
     powers
         .into_iter()
         .map(|power| {
             let value = f64::from(base).powi(power).clamp(low, high);
             let label =
-                if all_plain { f64::from(base).powi(power).to_string() } else { text::power(base, f64::from(power)) };
+                if all_decimal { f64::from(base).powi(power).to_string() } else { text::power(base, f64::from(power)) };
             Tick { value, label }
         })
         .collect()
 }
 
-/// Exponents are counted by ones, twos, fives, tens and so on.
-fn round_stride(count: usize, most: usize) -> i32 {
-    round_step(count as f64 / most as f64).max(1.0) as i32
+/// The step between exponents: 1, 2, 5, 10 and so on.
+fn round_stride(count: usize, max: usize) -> i32 {
+    round_step(count as f64 / max as f64).max(1.0) as i32
 }
 
-/// Ticks for a logarithmic range that does not hold two whole powers: 1, 2 and 5 times powers of ten, or else evenly
-/// spaced ones.
-fn short_power_ticks(base: u32, low: f64, high: f64, most: usize) -> Vec<Tick> {
+/// Ticks for a logarithmic range without two whole powers: 1, 2 and 5 times powers of ten, or else evenly spaced numbers.
+fn short_power_ticks(base: u32, low: f64, high: f64, max: usize) -> Vec<Tick> {
     let decade = 10f64.powf(low.log10().floor());
     let round: Vec<f64> = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0]
         .iter()
         .map(|times| times * decade)
         .filter(|v| (low..=high).contains(v))
         .collect();
-    if base == 10 && (3..=most).contains(&round.len()) {
+    if base == 10 && (3..=max).contains(&round.len()) {
         return round.into_iter().map(|value| Tick { value, label: label(value, decade, low, high) }).collect();
     }
-    linear_ticks(low, high, most)
+    linear_ticks(low, high, max)
 }
 
-fn bent_ticks(low: f64, knee: f64, high: f64, most: usize) -> Vec<Tick> {
-    let below = (most / 2).max(2);
-    let rough = (knee - low) / below as f64;
-    // On this scale the values are themselves exponents as a rule, and those are counted by powers of two.
+fn bent_ticks(low: f64, knee: f64, high: f64, max: usize) -> Vec<Tick> {
+    let linear_count = (max / 2).max(2);
+    let rough = (knee - low) / linear_count as f64;
+    // Values on this scale are usually exponents, so steps are powers of two.
     let step = [1.0, 2.0, 4.0, 8.0].into_iter().find(|step| *step >= rough).unwrap_or_else(|| round_step(rough));
     let first = (low / step).ceil() * step;
-    let even = (0..=most).map(|index| first + index as f64 * step).take_while(|&value| value <= knee);
-    let even = even.map(|value| Tick { value, label: label(value, step, low, knee) });
+    let linear = (0..=max).map(|index| first + index as f64 * step).take_while(|&value| value <= knee);
+    let linear = linear.map(|value| Tick { value, label: label(value, step, low, knee) });
     let doublings: Vec<i32> =
         (0..1000).filter(|&power| 2f64.powi(power) > knee * 1.2 && 2f64.powi(power) <= high).collect();
-    let stride = doublings.len().div_ceil((most - most / 2).max(1)).max(1);
-    let doubled = doublings.into_iter().step_by(stride).map(|power| Tick {
+    let stride = doublings.len().div_ceil((max - max / 2).max(1)).max(1);
+    let powers_of_two = doublings.into_iter().step_by(stride).map(|power| Tick {
         value: 2f64.powi(power),
         label: if power < 20 { 2f64.powi(power).to_string() } else { text::power(2, f64::from(power)) },
     });
-    let ticks: Vec<Tick> = even.chain(doubled).collect();
-    if ticks.len() < 2 { linear_ticks(low, high, most) } else { ticks }
+    let ticks: Vec<Tick> = linear.chain(powers_of_two).collect();
+    if ticks.len() < 2 { linear_ticks(low, high, max) } else { ticks }
 }
 
 /// Draws a horizontal axis along the lower edge of `plot`, with grid lines through it and the title below.
 pub fn draw_bottom(svg: &mut Svg, plot: Area, axis: &Axis, ticks: &[Tick], title: &str, grid: bool) {
-    let lettering = TextStyle::new(TICK_SIZE).coloured(MUTED).anchored(Anchor::Middle);
+    let style = TextStyle::new(TICK_SIZE).coloured(MUTED).anchored(Anchor::Middle);
     let bottom = plot.bottom();
     for tick in ticks {
         let Some(x) = axis.position(tick.value) else { continue };
@@ -339,7 +335,7 @@ pub fn draw_bottom(svg: &mut Svg, plot: Area, axis: &Axis, ticks: &[Tick], title
             svg.line((x, plot.y), (x, bottom), &Stroke::new(GRID, 1.0));
         }
         svg.line((x, bottom), (x, bottom + 4.0), &Stroke::new(MUTED, 1.0));
-        svg.text((x, bottom + 17.0), &tick.label, &lettering);
+        svg.text((x, bottom + 17.0), &tick.label, &style);
     }
     svg.line((plot.x, bottom), (plot.right(), bottom), &Stroke::new(INK, 1.0));
     let middle = f64::midpoint(plot.x, plot.right());
@@ -348,29 +344,29 @@ pub fn draw_bottom(svg: &mut Svg, plot: Area, axis: &Axis, ticks: &[Tick], title
 
 /// Draws a vertical axis along the left edge of `plot`, with grid lines through it and the title reading upwards.
 pub fn draw_left(svg: &mut Svg, plot: Area, axis: &Axis, ticks: &[Tick], title: &str, grid: bool) {
-    let lettering = TextStyle::new(TICK_SIZE).coloured(MUTED).anchored(Anchor::End);
+    let style = TextStyle::new(TICK_SIZE).coloured(MUTED).anchored(Anchor::End);
     for tick in ticks {
         let Some(y) = axis.position(tick.value) else { continue };
         if grid {
             svg.line((plot.x, y), (plot.right(), y), &Stroke::new(GRID, 1.0));
             svg.line((plot.x - 4.0, y), (plot.x, y), &Stroke::new(MUTED, 1.0));
         }
-        svg.text((plot.x - 8.0, y + TICK_SIZE * 0.36), &tick.label, &lettering);
+        svg.text((plot.x - 8.0, y + TICK_SIZE * 0.36), &tick.label, &style);
     }
     svg.line((plot.x, plot.y), (plot.x, plot.bottom()), &Stroke::new(INK, 1.0));
     let middle = f64::midpoint(plot.y, plot.bottom());
-    let lettering = TextStyle::new(TITLE_SIZE).anchored(Anchor::Middle).upwards();
-    svg.text((plot.x - label_room(ticks) - 8.0, middle), title, &lettering);
+    let style = TextStyle::new(TITLE_SIZE).anchored(Anchor::Middle).upwards();
+    svg.text((plot.x - label_width(ticks) - 8.0, middle), title, &style);
 }
 
-/// Pixels that the labels of a vertical axis take, from the axis to their far end.
-pub fn label_room(ticks: &[Tick]) -> f64 {
+/// The width of the labels of a vertical axis, with their distance from the axis.
+pub fn label_width(ticks: &[Tick]) -> f64 {
     ticks.iter().map(|tick| text::width(&tick.label, TICK_SIZE, false)).fold(0.0, f64::max) + 12.0
 }
 
-/// Pixels that a vertical axis takes in all: labels and title.
-pub fn left_room(ticks: &[Tick]) -> f64 {
-    label_room(ticks) + 8.0 + TITLE_SIZE
+/// The width of a vertical axis with labels and title.
+pub fn left_width(ticks: &[Tick]) -> f64 {
+    label_width(ticks) + 8.0 + TITLE_SIZE
 }
 
 #[cfg(test)]
@@ -388,10 +384,10 @@ mod tests {
         ]
     }
 
-    fn check(axis: &Axis, most: usize) -> Result<(), TestCaseError> {
-        let ticks = axis.ticks(most);
+    fn check_ticks(axis: &Axis, max: usize) -> Result<(), TestCaseError> {
+        let ticks = axis.ticks(max);
         prop_assert!(ticks.len() >= 2, "{axis:?} has {ticks:?}");
-        prop_assert!(ticks.len() <= 2 * most + 1, "{axis:?} has {} ticks, {most} wanted", ticks.len());
+        prop_assert!(ticks.len() <= 2 * max + 1, "{axis:?} has {} ticks, {max} wanted", ticks.len());
         prop_assert!(
             ticks.iter().all(|tick| axis.low() <= tick.value && tick.value <= axis.high()),
             "{axis:?}: {ticks:?}"
@@ -403,36 +399,36 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ticks_are_inside_rising_and_told_apart(
-            scale in scales(), low in -1e6..1e6f64, width in 1e-3..1e6f64, most in 2usize..15,
+        fn ticks_are_inside_the_range_increasing_and_differently_labelled(
+            scale in scales(), low in -1e6..1e6f64, width in 1e-3..1e6f64, max in 2usize..15,
         ) {
-            check(&Axis::new(scale, low, low + width), most)?;
+            check_ticks(&Axis::new(scale, low, low + width), max)?;
         }
 
         #[test]
-        fn ticks_of_positive_ranges_of_any_size(scale in scales(), low in -200.0..200.0f64, decades in 0.001..90.0f64, most in 2usize..15) {
+        fn ticks_of_positive_ranges_of_any_size_are_valid(scale in scales(), low in -200.0..200.0f64, decades in 0.001..90.0f64, max in 2usize..15) {
             let low = 10f64.powf(low);
-            check(&Axis::new(scale, low, low * 10f64.powf(decades)), most)?;
+            check_ticks(&Axis::new(scale, low, low * 10f64.powf(decades)), max)?;
         }
 
         #[test]
-        fn any_two_numbers_make_an_axis(scale in scales(), low: f64, high: f64) {
+        fn any_two_numbers_give_an_axis_with_ticks_on_it(scale in scales(), low: f64, high: f64) {
             let axis = Axis::new(scale, low, high).over(0.0, 100.0);
             prop_assert!(axis.low() < axis.high());
             for tick in axis.ticks(8) {
-                let place = axis.position(tick.value);
-                prop_assert!(place.is_some_and(|place| (-0.01..=100.01).contains(&place)), "{axis:?}: {tick:?} at {place:?}");
+                let pixel = axis.position(tick.value);
+                prop_assert!(pixel.is_some_and(|pixel| (-0.01..=100.01).contains(&pixel)), "{axis:?}: {tick:?} at {pixel:?}");
             }
         }
 
         #[test]
-        fn positions_rise_with_values(scale in scales(), high in 2.0..1e4f64, a in 0.001..0.9f64, step in 1e-6..0.1f64) {
+        fn positions_increase_with_values(scale in scales(), high in 2.0..1e4f64, a in 0.001..0.9f64, step in 1e-6..0.1f64) {
             let axis = Axis::new(scale, 0.001, high).over(0.0, 1000.0);
             prop_assert!(axis.position(a * high) < axis.position((a + step) * high));
         }
 
         #[test]
-        fn labels_beside_each_other_do_not_touch(scale in scales(), low in 0.1..10.0f64, width in 1.0..1e5f64) {
+        fn ticks_beside_have_labels_that_do_not_overlap(scale in scales(), low in 0.1..10.0f64, width in 1.0..1e5f64) {
             let axis = Axis::new(scale, low, low + width).over(0.0, 640.0);
             let ticks = axis.ticks_beside(10, |tick| tick.label.clone());
             for pair in ticks.windows(2) {
@@ -443,18 +439,18 @@ mod tests {
         }
 
         #[test]
-        fn covering_covers(scale in scales(), values in prop::collection::vec(0.01..1e6f64, 0..20)) {
+        fn a_covering_axis_contains_all_values(scale in scales(), values in prop::collection::vec(0.01..1e6f64, 0..20)) {
             let axis = Axis::covering(scale, values.iter().copied().chain([f64::NAN, f64::INFINITY]));
             prop_assert!(values.iter().all(|value| axis.low() <= *value && *value <= axis.high()));
         }
     }
 
-    fn labels(axis: Axis, most: usize) -> Vec<String> {
-        axis.ticks(most).into_iter().map(|tick| tick.label).collect()
+    fn labels(axis: Axis, max: usize) -> Vec<String> {
+        axis.ticks(max).into_iter().map(|tick| tick.label).collect()
     }
 
     #[test]
-    fn labels_are_those_a_person_would_write() {
+    fn labels_are_round_and_short() {
         assert_eq!(
             labels(Axis::new(Scale::Linear, 0.0, 1.0), 6),
             ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"].map(|l| if l == "0.0" { "0" } else { l })
@@ -472,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bent_axis_keeps_room_for_the_small_part() {
+    fn a_bent_axis_gives_its_linear_part_a_minimum_share() {
         let axis = Axis::new(Scale::Bent { knee: 24.0 }, 0.0, 5000.0).over(0.0, 100.0);
         assert!(axis.position(24.0).unwrap() >= 44.9);
         let short = Axis::new(Scale::Bent { knee: 24.0 }, 0.0, 26.0).over(0.0, 100.0);

@@ -1,7 +1,6 @@
-//! Comma-separated values, as RFC 4180 has them, with line feeds.
+//! Comma-separated values as in RFC 4180, with line feeds.
 //!
-//! Numbers are written in the shortest form that reads back as the same number; an infinite bound is written `inf`, and
-//! a number that is missing is an empty field.
+//! Numbers are written in the shortest form that parses to the same number; infinity is `inf`, and a missing number is an empty field.
 
 /// A table under construction.
 #[derive(Debug, Clone)]
@@ -29,7 +28,7 @@ impl Csv {
     }
 }
 
-/// A number as a field; not-a-number is an empty field.
+/// A number as a field; NaN is an empty field.
 pub fn field(value: f64) -> String {
     if value.is_nan() { String::new() } else { value.to_string() }
 }

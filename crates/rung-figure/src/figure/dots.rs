@@ -1,8 +1,7 @@
-//! Names down the side, numbers across.
+//! The dot chart: a row for each name, and dots at numbers along a horizontal axis.
 //!
-//! For what has no order along an axis: mixers, patterns of layers, kinds of training. Every name has a row, every series a colour and
-//! a mark; a dot stands at its number with the spread it was seen with. An open dot is one that needs a second look, such as a
-//! result against a prediction.
+//! It is for categories without an order: mixers, patterns of layers, kinds of training. Every series has a colour and a mark; a dot can
+//! have a spread. An open dot marks a result that needs attention, for example because it contradicts a prediction.
 //!
 //! ```
 //! use rung_figure::figure::{AxisSpec, Chart, Dot, DotChart, Scale};
@@ -24,23 +23,23 @@ use super::svg::{Anchor, Area, Stroke, Svg, TextStyle};
 use super::text;
 use crate::Evidence;
 
-/// The most that names may take of the width.
-const NAMES: f64 = 300.0;
-const LINE: f64 = 15.0;
-/// Pixels from one series to the next within a row.
-const ASIDE: f64 = 6.5;
+/// The largest width of the column of names; longer names are wrapped.
+const MAX_NAME_WIDTH: f64 = 300.0;
+const LINE_HEIGHT: f64 = 15.0;
+/// Vertical distance between two series within a row.
+const SERIES_OFFSET: f64 = 6.5;
 
-/// A number in a row.
+/// A dot in a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[must_use]
 pub struct Dot {
-    /// Which row, from 0.
+    /// The row, from 0.
     pub row: usize,
     /// The number.
     pub value: f64,
-    /// The ends of its spread.
+    /// Lower and upper end of the spread.
     pub spread: Option<(f64, f64)>,
-    /// Whether the mark is open.
+    /// Whether the mark is drawn as an outline.
     pub open: bool,
 }
 
@@ -61,7 +60,7 @@ impl Dot {
     }
 }
 
-/// The chart.
+/// A dot chart.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct DotChart {
@@ -73,7 +72,7 @@ pub struct DotChart {
 }
 
 impl DotChart {
-    /// A chart with rows and nothing in them yet.
+    /// A chart with rows and without series.
     pub fn new<R: ToString>(title: impl Into<String>, across: AxisSpec, rows: &[R]) -> Self {
         let rows = rows.iter().map(ToString::to_string).collect();
         Self { title: title.into(), across, rows, series: Vec::new(), evidence: None }
@@ -93,7 +92,7 @@ impl DotChart {
     fn legend(&self) -> Legend {
         let evidence = self.evidence.map(|evidence| format!(" ({evidence})")).unwrap_or_default();
         let entry = |(index, (name, _)): (usize, &(String, Vec<Dot>))| LegendEntry {
-            key: Key::Line { stroke: None, mark: Some((MarkerShape::of(index), palette::series(index))) },
+            key: Key::Line { stroke: None, mark: Some((MarkerShape::of_series(index), palette::series(index))) },
             name: format!("{name}{evidence}"),
         };
         Legend::new(self.series.iter().enumerate().map(entry).collect(), WIDTH - 2.0 * MARGIN)
@@ -110,12 +109,14 @@ impl Chart for DotChart {
         let legend = self.legend();
         let top = MARGIN + heading.height() + 6.0 + legend.height() + 14.0;
 
-        let names: Vec<Vec<String>> = self.rows.iter().map(|name| text::wrap(name, TICK_SIZE, false, NAMES)).collect();
+        let names: Vec<Vec<String>> =
+            self.rows.iter().map(|name| text::wrap(name, TICK_SIZE, false, MAX_NAME_WIDTH)).collect();
         let widest = names.iter().flatten().map(|line| text::width(line, TICK_SIZE, false)).fold(0.0, f64::max);
-        let least = ASIDE * self.series.len() as f64 + 9.5;
-        let heights: Vec<f64> = names.iter().map(|lines| (lines.len() as f64 * LINE + 5.0).max(least)).collect();
+        let min_height = SERIES_OFFSET * self.series.len() as f64 + 9.5;
+        let heights: Vec<f64> =
+            names.iter().map(|lines| (lines.len() as f64 * LINE_HEIGHT + 5.0).max(min_height)).collect();
         let left = MARGIN + widest + 12.0;
-        let plot = Area::new(left, top, WIDTH - left - MARGIN - 10.0, heights.iter().sum::<f64>().max(LINE));
+        let plot = Area::new(left, top, WIDTH - left - MARGIN - 10.0, heights.iter().sum::<f64>().max(LINE_HEIGHT));
         let numbers = self.series.iter().flat_map(|(_, dots)| dots).map(|dot| dot.value);
         let across = self.across.axis(numbers).over(plot.x, plot.right());
         let ticks = across.ticks_beside(10, |tick| tick.label.clone());
@@ -131,23 +132,23 @@ impl Chart for DotChart {
         for (lines, height) in names.iter().zip(&heights) {
             let middle = edge + height / 2.0;
             svg.line((plot.x, middle), (plot.right(), middle), &Stroke::new(GRID, 1.0));
-            let first = middle - (lines.len() as f64 - 1.0) * LINE / 2.0 + TICK_SIZE * 0.36;
+            let first = middle - (lines.len() as f64 - 1.0) * LINE_HEIGHT / 2.0 + TICK_SIZE * 0.36;
             for (index, line) in lines.iter().enumerate() {
-                let at = (plot.x - 8.0, first + index as f64 * LINE);
+                let at = (plot.x - 8.0, first + index as f64 * LINE_HEIGHT);
                 svg.text(at, line, &TextStyle::new(TICK_SIZE).anchored(Anchor::End));
             }
             middles.push(middle);
             edge += height;
         }
         for (index, (name, dots)) in self.series.iter().enumerate() {
-            let (colour, mark) = (palette::series(index), MarkerShape::of(index));
-            let aside = (index as f64 - (self.series.len() as f64 - 1.0) / 2.0) * ASIDE;
+            let (colour, mark) = (palette::series(index), MarkerShape::of_series(index));
+            let offset = (index as f64 - (self.series.len() as f64 - 1.0) / 2.0) * SERIES_OFFSET;
             svg.group(name, |svg| {
                 for dot in dots {
-                    let place = |value: f64| across.position(value).map(|x| x.clamp(plot.x, plot.right()));
-                    let Some((x, y)) = place(dot.value).zip(middles.get(dot.row)) else { continue };
-                    let y = y + aside;
-                    if let Some((low, high)) = dot.spread.and_then(|(low, high)| place(low).zip(place(high))) {
+                    let pixel = |value: f64| across.position(value).map(|x| x.clamp(plot.x, plot.right()));
+                    let Some((x, y)) = pixel(dot.value).zip(middles.get(dot.row)) else { continue };
+                    let y = y + offset;
+                    if let Some((low, high)) = dot.spread.and_then(|(low, high)| pixel(low).zip(pixel(high))) {
                         svg.line((low, y), (high, y), &Stroke::new(colour, 1.5));
                     }
                     if dot.open { mark.draw_open(svg, (x, y), colour) } else { mark.draw(svg, (x, y), colour) }
@@ -186,7 +187,7 @@ mod tests {
             let dots = dots.into_iter().map(|(row, value, spread, open)| Dot { row, value, spread, open }).collect();
             let chart = DotChart::new("t", AxisSpec::new("x", Scale::Linear), &rows).series("s", dots);
             let svg = chart.svg();
-            // Names may say anything, numbers of the drawing are in quotes.
+            // A name may contain these words; numbers of the drawing begin after a quotation mark.
             prop_assert!(!svg.contains("\"NaN") && !svg.contains("\"inf") && !svg.contains("\"-inf"), "{svg}");
             #[cfg(feature = "png")]
             prop_assert!(resvg::usvg::roxmltree::Document::parse(&svg).is_ok(), "{svg}");

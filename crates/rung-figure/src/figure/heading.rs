@@ -1,13 +1,13 @@
-//! The title over a chart, and the sheet that all charts share: its width and its margin.
+//! The title over a chart, and the width and margin of all charts.
 //!
-//! A heading is wrapped before it is drawn, because a chart has to know how many lines it will take.
+//! A heading is wrapped before it is drawn, because the layout of a chart depends on its number of lines.
 
 use super::svg::{Svg, TextStyle};
 use super::text;
 
 /// Width of every chart in pixels.
 pub const WIDTH: f64 = 760.0;
-/// Pixels left free at its edges.
+/// Empty pixels at the edges of every chart.
 pub const MARGIN: f64 = 16.0;
 const SIZE: f64 = 15.0;
 const LINE_HEIGHT: f64 = 21.0;
@@ -29,11 +29,11 @@ impl Heading {
         self.lines.len() as f64 * LINE_HEIGHT
     }
 
-    /// Draws it in the upper left corner.
+    /// Draws the title in the upper left corner.
     pub fn draw(&self, svg: &mut Svg) {
         for (index, line) in self.lines.iter().enumerate() {
-            let at = (MARGIN, MARGIN + SIZE + index as f64 * LINE_HEIGHT);
-            svg.text(at, line, &TextStyle::new(SIZE).bold());
+            let baseline = (MARGIN, MARGIN + SIZE + index as f64 * LINE_HEIGHT);
+            svg.text(baseline, line, &TextStyle::new(SIZE).bold());
         }
     }
 }

@@ -1,9 +1,8 @@
-//! A table of numbers as a table of colours.
+//! The heat map: a table of numbers as colours.
 //!
-//! Rows and columns have names, a cell a number and, where there is room, a few letters. Numbers from zero up go from paper to dark
-//! blue; where some are negative, zero is paper, and below it goes to dark orange. A cell can be framed: the one that answers the
-//! question. A cell without a number is left as paper with a dash, and a cell may have a second, smaller line of letters. A map whose
-//! rows are in order can have a boundary: a line of steps between the cells below it and those above.
+//! Rows and columns have names. A cell has a number, which is also written where it fits. Numbers from zero up go from white to dark blue,
+//! negative numbers to dark orange. A frame marks an important cell. A cell without a number is white with a dash, and a cell may have a
+//! second, smaller line of text. A map with ordered rows can have a boundary: a stepped line between the cells below and above it.
 //!
 //! ```
 //! use rung_figure::figure::{Chart, HeatCell, HeatMap};
@@ -21,20 +20,20 @@ use super::svg::{Anchor, Area, Paint, Stroke, Svg, TextStyle};
 use super::text;
 use crate::Evidence;
 
-const LABEL: f64 = 11.0;
-/// Cells from this height on have room for a second line.
-const DETAILED: f64 = 40.0;
-const BOUNDARY: Colour = Colour(0xd9_8a_0b);
+const LABEL_SIZE: f64 = 11.0;
+/// The smallest height of a cell with a second line.
+const MIN_DETAIL_HEIGHT: f64 = 40.0;
+const BOUNDARY_COLOUR: Colour = Colour(0xd9_8a_0b);
 
-/// A cell.
+/// A cell of a heat map.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[must_use]
 pub struct HeatCell {
-    /// Its number, if it has one.
+    /// The number; `None` for an empty cell.
     pub value: Option<f64>,
-    /// Whether it is framed.
+    /// Whether the cell has a frame.
     pub framed: bool,
-    /// A second line of letters, where cells are high enough.
+    /// A second line of text, drawn if cells are high enough.
     pub detail: String,
 }
 
@@ -55,44 +54,44 @@ impl HeatCell {
     }
 }
 
-/// How numbers are written.
+/// The format of the numbers in cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CellFormat {
-    /// As a share.
+    /// Percent without decimals.
     Percent,
-    /// As a share with one digit after the point.
+    /// Percent with one decimal.
     Tenths,
-    /// With two digits after the point.
+    /// A number with two decimals.
     Number,
-    /// Not at all.
+    /// No text.
     None,
 }
 
-/// The chart.
+/// A heat map.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct HeatMap {
-    /// What it is called.
+    /// The title.
     pub title: String,
-    /// What rows are.
+    /// The title of the vertical axis.
     pub row_title: String,
     /// Names of rows.
     pub rows: Vec<String>,
-    /// What columns are.
+    /// The title of the horizontal axis.
     pub column_title: String,
     /// Names of columns.
     pub columns: Vec<String>,
     /// The cells, row by row.
     pub cells: Vec<Vec<HeatCell>>,
-    /// How numbers are written.
-    pub letters: CellFormat,
-    /// The number that is darkest; the largest there is if absent.
-    pub most: Option<f64>,
-    /// How the numbers are known.
+    /// The format of the numbers.
+    pub format: CellFormat,
+    /// The number with the darkest colour; by default the largest.
+    pub max: Option<f64>,
+    /// The evidence for the numbers.
     pub evidence: Option<Evidence>,
-    /// For every column, how many of the lowest rows are below the boundary; empty for none.
+    /// For every column, the number of rows below the boundary, from the lowest; empty for no boundary.
     pub boundary: Vec<usize>,
-    /// A few words below.
+    /// Text below the chart.
     pub note: String,
 }
 
@@ -111,17 +110,17 @@ impl HeatMap {
             column_title: column_title.to_owned(),
             columns: columns.iter().map(ToString::to_string).collect(),
             cells,
-            letters: CellFormat::Percent,
-            most: Some(1.0),
+            format: CellFormat::Percent,
+            max: Some(1.0),
             evidence: None,
             boundary: Vec::new(),
             note: String::new(),
         }
     }
 
-    /// The same map of plain numbers, dark at the largest.
-    pub fn of_numbers(self, letters: CellFormat) -> Self {
-        Self { letters, most: None, ..self }
+    /// The same map of numbers instead of shares: the largest has the darkest colour.
+    pub fn of_numbers(self, format: CellFormat) -> Self {
+        Self { format, max: None, ..self }
     }
 
     /// The same map, with its evidence.
@@ -134,22 +133,22 @@ impl HeatMap {
         Self { boundary, ..self }
     }
 
-    /// The same map, with a few words below.
-    pub fn noted(self, note: impl Into<String>) -> Self {
+    /// The same map with a note below.
+    pub fn with_note(self, note: impl Into<String>) -> Self {
         Self { note: note.into(), ..self }
     }
 
-    /// The number that is darkest.
-    fn largest(&self) -> f64 {
-        let found = self.cells.iter().flatten().filter_map(|cell| cell.value).map(f64::abs).fold(0.0, f64::max);
-        self.most.unwrap_or(found).max(f64::MIN_POSITIVE)
+    /// The number with the darkest colour.
+    fn darkest(&self) -> f64 {
+        let largest = self.cells.iter().flatten().filter_map(|cell| cell.value).map(f64::abs).fold(0.0, f64::max);
+        self.max.unwrap_or(largest).max(f64::MIN_POSITIVE)
     }
 
-    fn letters(&self, value: f64) -> String {
-        match self.letters {
-            // Numbers that no cell has room for.
+    fn cell_text(&self, value: f64) -> String {
+        match self.format {
+            // Larger numbers do not fit into any cell.
             _ if value.abs() > 1e6 => String::new(),
-            // A zero that was a little below stays a plain zero.
+            // Adding 0.0 turns -0.0 into 0.0.
             CellFormat::Percent => format!("{:.0}%", (100.0 * value).round() + 0.0),
             CellFormat::Tenths => format!("{:.1}%", 100.0 * value + 0.0),
             CellFormat::Number => format!("{value:.2}"),
@@ -158,30 +157,30 @@ impl HeatMap {
     }
 
     fn draw_cell(&self, svg: &mut Svg, area: Area, cell: &HeatCell) {
-        let detailed = !cell.detail.is_empty() && area.height >= DETAILED;
-        let middle = |down: f64| (area.x + area.width / 2.0, area.y + area.height / 2.0 + down);
+        let detailed = !cell.detail.is_empty() && area.height >= MIN_DETAIL_HEIGHT;
+        let below_centre = |offset: f64| (area.x + area.width / 2.0, area.y + area.height / 2.0 + offset);
         let Some(value) = cell.value else {
-            let lettering = TextStyle::new(LABEL).coloured(MUTED).anchored(Anchor::Middle);
-            return svg.text(middle(4.0), if detailed { &cell.detail } else { "–" }, &lettering);
+            let style = TextStyle::new(LABEL_SIZE).coloured(MUTED).anchored(Anchor::Middle);
+            return svg.text(below_centre(4.0), if detailed { &cell.detail } else { "–" }, &style);
         };
-        let colour = shade(value / self.largest());
+        let colour = shade(value / self.darkest());
         svg.rect(area, &Paint::fill(colour));
         let ink = if INK.contrast(colour) >= PAPER.contrast(colour) { INK } else { PAPER };
-        let mut line = |letters: &str, size: f64, down: f64| {
-            let lettering = TextStyle::new(size).anchored(Anchor::Middle).coloured(ink);
-            if area.height >= 14.0 && lettering.width(letters) + 4.0 <= area.width {
-                svg.text(middle(down), letters, &lettering);
+        let mut draw_line = |text: &str, size: f64, offset: f64| {
+            let style = TextStyle::new(size).anchored(Anchor::Middle).coloured(ink);
+            if area.height >= 14.0 && style.width(text) + 4.0 <= area.width {
+                svg.text(below_centre(offset), text, &style);
             }
         };
         if detailed {
-            line(&self.letters(value), 16.0, 2.0);
-            line(&cell.detail, 10.0, 18.0);
+            draw_line(&self.cell_text(value), 16.0, 2.0);
+            draw_line(&cell.detail, 10.0, 18.0);
         } else {
-            line(&self.letters(value), LABEL, 4.0);
+            draw_line(&self.cell_text(value), LABEL_SIZE, 4.0);
         }
     }
 
-    /// The steps between the cells below the boundary and those above, from left to right.
+    /// Draws the stepped line between the cells below and above the boundary.
     fn draw_boundary(&self, svg: &mut Svg, plot: Area, width: f64, height: f64) {
         let level = |rows: usize| plot.bottom() - rows.min(self.rows.len()) as f64 * height;
         let mut steps: Vec<(f64, f64)> = Vec::new();
@@ -189,7 +188,7 @@ impl HeatMap {
             let left = plot.x + column as f64 * width;
             steps.extend([(left, level(*rows)), (left + width, level(*rows))]);
         }
-        svg.polyline(&steps, &Stroke::new(BOUNDARY, 3.4));
+        svg.polyline(&steps, &Stroke::new(BOUNDARY_COLOUR, 3.4));
     }
 }
 
@@ -204,9 +203,9 @@ fn shade(value: f64) -> Colour {
     Colour(channel(16) | channel(8) | channel(0))
 }
 
-/// Every how manieth label is written, so that they do not touch.
-fn stride(count: usize, room: f64, needed: f64) -> usize {
-    let fitting = (room / needed.max(1.0)).floor().max(1.0) as usize;
+/// The step between labels that are written, so that they do not overlap.
+fn stride(count: usize, available: f64, label_size: f64) -> usize {
+    let fitting = (available / label_size.max(1.0)).floor().max(1.0) as usize;
     count.div_ceil(fitting).max(1)
 }
 
@@ -221,7 +220,7 @@ impl Chart for HeatMap {
             None => self.title.clone(),
         };
         let heading = Heading::new(&title);
-        let label = TextStyle::new(LABEL);
+        let label = TextStyle::new(LABEL_SIZE);
         let names = self.rows.iter().map(|name| label.width(name)).fold(0.0, f64::max);
         let left = MARGIN + 20.0 + names.min(240.0) + 8.0;
         let top = MARGIN + heading.height() + 8.0;
@@ -231,14 +230,14 @@ impl Chart for HeatMap {
         let detailed = self.cells.iter().flatten().any(|cell| !cell.detail.is_empty());
         let height = (560.0 / rows as f64).clamp(2.0, if detailed { 54.0 } else { 26.0 });
         let plot = Area::new(left, top, width * columns as f64, height * rows as f64);
-        let note = text::wrap(&self.note, LABEL, false, WIDTH - 2.0 * MARGIN);
+        let note = text::wrap(&self.note, LABEL_SIZE, false, WIDTH - 2.0 * MARGIN);
         let widest = self.columns.iter().map(|name| label.width(name)).fold(0.0, f64::max) + 6.0;
-        // Names that are wider than their columns are written upwards.
-        let tall = widest > width;
-        let names_below = if tall { widest.min(160.0) } else { 15.0 };
-        let foot = names_below + 27.0;
-        let notes = if self.note.is_empty() { 0.0 } else { 10.0 + 15.0 * note.len() as f64 };
-        let mut svg = Svg::new(WIDTH, plot.bottom() + foot + notes + MARGIN);
+        // Names that are wider than their columns are written vertically.
+        let vertical_names = widest > width;
+        let names_height = if vertical_names { widest.min(160.0) } else { 15.0 };
+        let axis_height = names_height + 27.0;
+        let note_height = if self.note.is_empty() { 0.0 } else { 10.0 + 15.0 * note.len() as f64 };
+        let mut svg = Svg::new(WIDTH, plot.bottom() + axis_height + note_height + MARGIN);
         heading.draw(&mut svg);
         let area = |row: usize, column: usize| {
             Area::new(plot.x + column as f64 * width, plot.y + row as f64 * height, width, height)
@@ -250,7 +249,7 @@ impl Chart for HeatMap {
         }
         for (row, cells) in self.cells.iter().enumerate().take(rows) {
             for (column, _) in cells.iter().enumerate().take(columns).filter(|(_, cell)| cell.framed) {
-                svg.rect(area(row, column), &Paint::stroke(Stroke::new(BOUNDARY, 2.6)));
+                svg.rect(area(row, column), &Paint::stroke(Stroke::new(BOUNDARY_COLOUR, 2.6)));
             }
         }
         svg.rect(plot, &Paint::stroke(Stroke::new(MUTED, 0.8)));
@@ -260,22 +259,22 @@ impl Chart for HeatMap {
             let middle = plot.y + (row as f64 + 0.5) * height + 4.0;
             svg.text((plot.x - 6.0, middle), name, &label.anchored(Anchor::End));
         }
-        let every = stride(columns, plot.width, if tall { 13.0 } else { widest });
+        let every = stride(columns, plot.width, if vertical_names { 13.0 } else { widest });
         for (column, name) in self.columns.iter().enumerate().step_by(every) {
             let middle = plot.x + (column as f64 + 0.5) * width;
-            if tall {
+            if vertical_names {
                 svg.text((middle + 4.0, plot.bottom() + 5.0), name, &label.anchored(Anchor::End).upwards());
             } else {
                 svg.text((middle, plot.bottom() + 15.0), name, &label.anchored(Anchor::Middle));
             }
         }
-        let below = (plot.x + plot.width / 2.0, plot.bottom() + names_below + 19.0);
+        let below = (plot.x + plot.width / 2.0, plot.bottom() + names_height + 19.0);
         svg.text(below, &self.column_title, &TextStyle::new(12.0).anchored(Anchor::Middle));
         let beside = (MARGIN + 10.0, plot.y + plot.height / 2.0);
         svg.text(beside, &self.row_title, &TextStyle::new(12.0).anchored(Anchor::Middle).upwards());
         for (index, line) in note.iter().enumerate().filter(|_| !self.note.is_empty()) {
-            let at = (MARGIN, plot.bottom() + foot + 14.0 + 15.0 * index as f64);
-            svg.text(at, line, &label.coloured(MUTED));
+            let baseline = (MARGIN, plot.bottom() + axis_height + 14.0 + 15.0 * index as f64);
+            svg.text(baseline, line, &label.coloured(MUTED));
         }
         svg.finish(&format!("Heat map. {title}"))
     }
@@ -299,7 +298,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_map_has_a_broken_number(values in prop::collection::vec(prop::collection::vec(any::<f64>(), 0..5), 0..40)) {
+        fn svg_has_no_nan_or_infinity(values in prop::collection::vec(prop::collection::vec(any::<f64>(), 0..5), 0..40)) {
             let names: Vec<usize> = (0..values.len()).collect();
             let cells = values.iter().map(|row| row.iter().map(|value| HeatCell::new(*value)).collect()).collect();
             let map = HeatMap::new("t", ("r", &names), ("c", &[0, 1, 2, 3, 4]), cells);
@@ -314,14 +313,14 @@ mod tests {
     fn a_boundary_is_drawn_and_details_are_written() {
         let cells = vec![vec![HeatCell::default().detailed("not run"), HeatCell::new(0.3).detailed("2 to 4")]];
         let map = HeatMap::new("t", ("r", &["L = 2"]), ("c", &["F = 1", "F = 2"]), cells).bounded(vec![0, 1]);
-        let plain = HeatMap { boundary: Vec::new(), ..map.clone() };
+        let without_boundary = HeatMap { boundary: Vec::new(), ..map.clone() };
         let svg = map.svg();
         assert!(svg.contains("not run") && svg.contains("2 to 4") && svg.contains("30%"));
-        assert!(svg.len() > plain.svg().len() && map.csv().contains("2 to 4"));
+        assert!(svg.len() > without_boundary.svg().len() && map.csv().contains("2 to 4"));
     }
 
     #[test]
-    fn zero_is_paper_and_ends_are_dark() {
+    fn shade_of_zero_is_paper_and_of_one_is_dark() {
         assert_eq!(shade(0.0), PAPER);
         assert!(shade(1.0).contrast(PAPER) > 7.0 && shade(-1.0).contrast(PAPER) > 5.0 && shade(1.0) != shade(-1.0));
     }

@@ -1,8 +1,8 @@
-//! Labels beside points, none upon another.
+//! Places labels beside points so that they do not overlap.
 //!
-//! Placement is greedy: the most crowded points first, each label at the cheapest of some thousand positions around its point. What
-//! costs: covering another label (most), a point or a leader line, and distance. A label that had to move away is joined to its point
-//! by a leader line.
+//! Placement is greedy: the points with most neighbours first, each label at the cheapest of about a thousand positions around its point.
+//! Covering another label costs most; covering a point or a leader line, and distance, cost less. A label that is away from its point is
+//! connected to it by a leader line.
 //!
 //! ```
 //! use rung_figure::figure::label::{Label, overlaps, place};
@@ -16,12 +16,12 @@
 use super::svg::Area;
 use super::text;
 
-/// Distance between two circles of candidate positions, in pixels.
+/// Distance between two rings of candidate positions, in pixels.
 const RING_STEP: f64 = 9.0;
-/// How many such circles there are.
+/// Number of rings.
 const RINGS: u32 = 42;
 
-/// A point that is to be named.
+/// A point and its name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Label {
     /// The point.
@@ -30,26 +30,26 @@ pub struct Label {
     pub text: String,
 }
 
-/// Where a label stands.
+/// The position of a label.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PlacedLabel {
-    /// What its letters cover.
+    /// The area of its text.
     pub area: Area,
-    /// The line from the point to it, where it stands away from the point.
+    /// The leader line from the point to a label that is not directly beside it.
     pub leader: Option<Segment>,
 }
 
 /// A straight line between two points.
 pub type Segment = ((f64, f64), (f64, f64));
 
-/// Places labels in letters of `size` around points drawn with `radius`, inside `bounds`. One for each label, in their order.
+/// Places labels of font size `size` around points drawn with `radius`, inside `bounds`. The result is in the order of the labels.
 pub fn place(labels: &[Label], size: f64, radius: f64, bounds: Area) -> Vec<PlacedLabel> {
-    let crowd = |label: &Label| {
+    let neighbour_count = |label: &Label| {
         let near = |other: &&Label| (other.at.0 - label.at.0).abs() < 110.0 && (other.at.1 - label.at.1).abs() < 60.0;
         labels.iter().filter(near).count()
     };
     let mut order: Vec<usize> = (0..labels.len()).collect();
-    order.sort_by_key(|&index| std::cmp::Reverse(crowd(&labels[index])));
+    order.sort_by_key(|&index| std::cmp::Reverse(neighbour_count(&labels[index])));
     let around =
         |&(x, y): &(f64, f64)| Area::new(x - radius - 1.0, y - radius - 1.0, 2.0 * radius + 2.0, 2.0 * radius + 2.0);
     let points: Vec<Area> = labels.iter().map(|label| around(&label.at)).collect();
@@ -59,7 +59,7 @@ pub fn place(labels: &[Label], size: f64, radius: f64, bounds: Area) -> Vec<Plac
             let length = candidate.leader.map_or(0.0, |((x1, y1), (x2, y2))| (x2 - x1).hypot(y2 - y1));
             (cost(&candidate, index, &points, &placed) as f64 + length / 12.0, candidate)
         });
-        // A label that is wider than the page stands on its point.
+        // A label that is wider than the bounds is centred on its point.
         let fallback = PlacedLabel { area: centred(labels[index].at, extent(&labels[index], size)), leader: None };
         let best = scored.min_by(|a, b| a.0.total_cmp(&b.0)).map_or(fallback, |(_, candidate)| candidate);
         placed[index] = Some(best);
@@ -67,12 +67,13 @@ pub fn place(labels: &[Label], size: f64, radius: f64, bounds: Area) -> Vec<Plac
     placed.into_iter().flatten().collect()
 }
 
-/// Pairs of labels that overlap: none, unless there are far too many points.
+/// The number of pairs of labels that overlap: 0, unless there are far too many points.
 pub fn overlaps(placed: &[PlacedLabel]) -> usize {
-    let pairs = |index: usize| placed[..index].iter().filter(|other| meet(placed[index].area, other.area)).count();
+    let pairs = |index: usize| placed[..index].iter().filter(|other| overlap(placed[index].area, other.area)).count();
     (0..placed.len()).map(pairs).sum()
 }
 
+/// Width and height of a label.
 fn extent(label: &Label, size: f64) -> (f64, f64) {
     (text::width(&label.text, size, false) + 4.0, size + 3.0)
 }
@@ -84,38 +85,38 @@ fn centred((x, y): (f64, f64), (width, height): (f64, f64)) -> Area {
 /// Positions around a point inside the bounds, nearest first.
 fn candidates(label: &Label, size: f64, radius: f64, bounds: Area) -> Vec<PlacedLabel> {
     let (width, height) = extent(label, size);
-    let mut found = Vec::new();
+    let mut candidates = Vec::new();
     for ring in 0..RINGS {
-        let reach = radius + 3.0 + f64::from(ring) * RING_STEP;
+        let distance = radius + 3.0 + f64::from(ring) * RING_STEP;
         let steps = if ring == 0 { 8 } else { 32 };
         for step in 0..steps {
             let angle = std::f64::consts::TAU * f64::from(step) / f64::from(steps);
-            // The label's nearest edge, not its middle, stands at that distance.
-            let middle =
-                (label.at.0 + angle.cos() * (reach + width / 2.0), label.at.1 + angle.sin() * (reach + height / 2.0));
-            let area = centred(middle, (width, height));
+            // The distance is to the label's nearest edge, not to its centre.
+            let (x, y) = label.at;
+            let centre = (x + angle.cos() * (distance + width / 2.0), y + angle.sin() * (distance + height / 2.0));
+            let area = centred(centre, (width, height));
             let inside = area.x > bounds.x + 2.0
                 && area.right() < bounds.right() - 2.0
                 && area.y > bounds.y + 2.0
                 && area.bottom() < bounds.bottom() - 2.0;
             if inside {
                 let end = (label.at.0.clamp(area.x, area.right()), label.at.1.clamp(area.y, area.bottom()));
-                found.push(PlacedLabel { area, leader: (ring > 0).then_some((label.at, end)) });
+                candidates.push(PlacedLabel { area, leader: (ring > 0).then_some((label.at, end)) });
             }
         }
     }
-    found
+    candidates
 }
 
-/// What a position covers, in points of cost; other labels weigh most.
+/// The cost of what a position covers, without distance; `own` is the index of the label's point.
 fn cost(candidate: &PlacedLabel, own: usize, points: &[Area], placed: &[Option<PlacedLabel>]) -> usize {
     let mut sum = 0;
     for (index, point) in points.iter().enumerate() {
-        let hit = candidate.leader.is_some_and(|leader| index != own && crosses(*point, leader));
-        sum += 90 * usize::from(meet(candidate.area, *point)) + 60 * usize::from(hit);
+        let crossed = candidate.leader.is_some_and(|leader| index != own && crosses(*point, leader));
+        sum += 90 * usize::from(overlap(candidate.area, *point)) + 60 * usize::from(crossed);
     }
     for other in placed.iter().flatten() {
-        sum += 1000 * usize::from(meet(candidate.area, other.area));
+        sum += 1000 * usize::from(overlap(candidate.area, other.area));
         sum += 90 * usize::from(candidate.leader.is_some_and(|leader| crosses(other.area, leader)));
         if let Some(leader) = other.leader {
             sum += 90 * usize::from(crosses(candidate.area, leader));
@@ -125,31 +126,33 @@ fn cost(candidate: &PlacedLabel, own: usize, points: &[Area], placed: &[Option<P
     sum
 }
 
-fn meet(one: Area, other: Area) -> bool {
-    one.x < other.right() && other.x < one.right() && one.y < other.bottom() && other.y < one.bottom()
+fn overlap(first: Area, second: Area) -> bool {
+    first.x < second.right() && second.x < first.right() && first.y < second.bottom() && second.y < first.bottom()
 }
 
 /// Whether a segment passes through an area (clipping by Liang and Barsky).
 fn crosses(area: Area, ((x1, y1), (x2, y2)): Segment) -> bool {
     let (dx, dy) = (x2 - x1, y2 - y1);
     let (mut from, mut to) = (0.0_f64, 1.0_f64);
-    for (step, room) in [(-dx, x1 - area.x), (dx, area.right() - x1), (-dy, y1 - area.y), (dy, area.bottom() - y1)] {
+    for (step, distance) in [(-dx, x1 - area.x), (dx, area.right() - x1), (-dy, y1 - area.y), (dy, area.bottom() - y1)]
+    {
         if step == 0.0 {
-            if room < 0.0 {
+            if distance < 0.0 {
                 return false;
             }
         } else if step < 0.0 {
-            from = from.max(room / step);
+            from = from.max(distance / step);
         } else {
-            to = to.min(room / step);
+            to = to.min(distance / step);
         }
     }
     from < to
 }
 
 fn segments_cross(a: Segment, b: Segment) -> bool {
-    let side = |p: (f64, f64), q: (f64, f64), r: (f64, f64)| (q.0 - p.0) * (r.1 - p.1) - (q.1 - p.1) * (r.0 - p.0);
-    side(a.0, a.1, b.0) * side(a.0, a.1, b.1) < 0.0 && side(b.0, b.1, a.0) * side(b.0, b.1, a.1) < 0.0
+    // Positive if r is to one side of the line from p to q, negative on the other.
+    let cross = |p: (f64, f64), q: (f64, f64), r: (f64, f64)| (q.0 - p.0) * (r.1 - p.1) - (q.1 - p.1) * (r.0 - p.0);
+    cross(a.0, a.1, b.0) * cross(a.0, a.1, b.1) < 0.0 && cross(b.0, b.1, a.0) * cross(b.0, b.1, a.1) < 0.0
 }
 
 #[cfg(test)]
@@ -157,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crowd_of_points_is_named_without_overlaps() {
+    fn labels_of_many_close_points_do_not_overlap() {
         let at = |index: u32| (400.0 + f64::from(index % 7) * 6.0, 300.0 + f64::from(index / 7) * 6.0);
         let labels: Vec<Label> = (0..40).map(|index| Label { at: at(index), text: format!("model {index}") }).collect();
         let bounds = Area::new(0.0, 0.0, 900.0, 600.0);
@@ -169,14 +172,14 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_is_too_wide_stands_on_its_point() {
+    fn a_label_wider_than_the_bounds_is_placed_on_its_point() {
         let label = Label { at: (20.0, 20.0), text: "much wider than the page".to_owned() };
         let placed = place(&[label], 13.0, 5.0, Area::new(0.0, 0.0, 40.0, 40.0));
         assert!(placed[0].leader.is_none() && overlaps(&placed) == 0);
     }
 
     #[test]
-    fn segments_and_areas_meet_where_they_do() {
+    fn crossings_of_segments_and_areas_are_detected() {
         let area = Area::new(10.0, 10.0, 10.0, 10.0);
         assert!(crosses(area, ((0.0, 15.0), (30.0, 15.0))) && !crosses(area, ((0.0, 5.0), (30.0, 5.0))));
         assert!(crosses(area, ((15.0, 0.0), (15.0, 30.0))) && !crosses(area, ((0.0, 0.0), (5.0, 30.0))));

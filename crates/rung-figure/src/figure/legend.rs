@@ -1,7 +1,6 @@
-//! The legend: what the colours and marks stand for.
+//! The legend: the meaning of colours and marks.
 //!
-//! It is laid out before it is drawn, because a chart has to know how many lines it will take. Entries stand side by
-//! side and wrap.
+//! It is laid out before it is drawn, because the layout of a chart depends on its number of lines. Entries are side by side and wrap.
 
 use super::palette::{Colour, Fill, INK, PAPER};
 use super::svg::{Area, Outline, Paint, Stroke, Svg, TextStyle};
@@ -28,21 +27,21 @@ pub enum MarkerShape {
 
 impl MarkerShape {
     /// The mark of the `index`th series.
-    pub fn of(index: usize) -> Self {
+    pub fn of_series(index: usize) -> Self {
         [Self::Circle, Self::Square, Self::Diamond, Self::Triangle][index % 4]
     }
 
     /// Draws the mark around a point.
-    pub fn draw(self, svg: &mut Svg, place: (f64, f64), colour: Colour) {
-        self.painted(svg, place, &Paint { fill: Some(colour), stroke: Some(Stroke::new(PAPER, 1.0)) });
+    pub fn draw(self, svg: &mut Svg, centre: (f64, f64), colour: Colour) {
+        self.paint(svg, centre, &Paint { fill: Some(colour), stroke: Some(Stroke::new(PAPER, 1.0)) });
     }
 
     /// Draws the outline of the mark around a point.
-    pub fn draw_open(self, svg: &mut Svg, place: (f64, f64), colour: Colour) {
-        self.painted(svg, place, &Paint { fill: Some(PAPER), stroke: Some(Stroke::new(colour, 1.6)) });
+    pub fn draw_open(self, svg: &mut Svg, centre: (f64, f64), colour: Colour) {
+        self.paint(svg, centre, &Paint { fill: Some(PAPER), stroke: Some(Stroke::new(colour, 1.6)) });
     }
 
-    fn painted(self, svg: &mut Svg, (x, y): (f64, f64), paint: &Paint) {
+    fn paint(self, svg: &mut Svg, (x, y): (f64, f64), paint: &Paint) {
         match self {
             Self::Circle => svg.circle((x, y), 4.0, paint),
             Self::Square => svg.rect(Area::new(x - 3.6, y - 3.6, 7.2, 7.2), paint),
@@ -56,35 +55,36 @@ impl MarkerShape {
     }
 }
 
-/// What stands before the name of an entry.
+/// The sample of a colour, line or mark before the name of an entry.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Key {
     /// A filled box.
     Area(Fill),
-    /// A piece of line, a mark, or both.
+    /// A short line, a mark, or both.
     Line {
         /// The line, if points are joined.
         stroke: Option<Stroke>,
         /// The mark, if points are marked, and its colour.
         mark: Option<(MarkerShape, Colour)>,
     },
-    /// A short upright stroke.
+    /// A short vertical line.
     Tick,
 }
 
-/// One entry.
+/// One entry of a legend.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LegendEntry {
-    /// What is drawn.
+    /// The sample that is drawn.
     pub key: Key,
-    /// What it stands for.
+    /// Its meaning.
     pub name: String,
 }
 
 /// A legend laid out for a width.
 #[derive(Debug, Clone)]
 pub struct Legend {
-    placed: Vec<(f64, f64, LegendEntry)>,
+    /// Entries with their left and top edge, relative to the legend's.
+    entries: Vec<(f64, f64, LegendEntry)>,
     lines: usize,
 }
 
@@ -92,17 +92,17 @@ impl Legend {
     /// Lays entries side by side, wrapping before `available` pixels are exceeded.
     pub fn new(entries: Vec<LegendEntry>, available: f64) -> Self {
         let (mut x, mut lines) = (0.0, usize::from(!entries.is_empty()));
-        let mut placed = Vec::with_capacity(entries.len());
+        let mut positioned = Vec::with_capacity(entries.len());
         for entry in entries {
             let width = KEY_WIDTH + 7.0 + TextStyle::new(SIZE).width(&entry.name);
             if x > 0.0 && x + width > available {
                 x = 0.0;
                 lines += 1;
             }
-            placed.push((x, (lines - 1) as f64 * LINE_HEIGHT, entry));
+            positioned.push((x, (lines - 1) as f64 * LINE_HEIGHT, entry));
             x += width + GAP;
         }
-        Self { placed, lines }
+        Self { entries: positioned, lines }
     }
 
     /// Height in pixels.
@@ -112,7 +112,7 @@ impl Legend {
 
     /// Draws the legend with its upper left corner at a point.
     pub fn draw(&self, svg: &mut Svg, (left, top): (f64, f64)) {
-        for (x, y, entry) in &self.placed {
+        for (x, y, entry) in &self.entries {
             let (x, middle) = (left + x, top + y + LINE_HEIGHT / 2.0);
             draw_key(svg, &entry.key, x, middle);
             svg.text((x + KEY_WIDTH + 7.0, middle + SIZE * 0.36), &entry.name, &TextStyle::new(SIZE));

@@ -1,11 +1,10 @@
-//! Lines and points over two axes.
+//! The line chart: series of points over two axes.
 //!
-//! The chart takes series of points, each with an optional spread, and axes that are linear or logarithmic. A series
-//! can carry [`Evidence`]; then its legend entry says the word, and if it is the only one of its kind it has the colour and the mark
-//! of that evidence in every figure. All others take colours, marks and dashes in order: a reader has to distinguish them.
+//! A point can have a spread, and axes are linear or logarithmic. A series can have [`Evidence`]; then the legend names it, and if it is the
+//! only series with that evidence it has the evidence's colour and mark. All other series get colours, marks and dashes in order.
 //!
-//! Points that a scale cannot show (nothing or less on a logarithmic axis, a number that is not finite) break the line
-//! and are not drawn; the CSV still has them.
+//! Points that a scale cannot show (zero or less on a logarithmic axis, a number that is not finite) break the line and are not drawn; the
+//! CSV still has them.
 //!
 //! ```
 //! use rung_figure::figure::{AxisSpec, Chart, LineChart, Point, Scale, Series};
@@ -29,13 +28,13 @@ use super::palette::{self, Colour, INK, MUTED, PAPER};
 use super::svg::{Anchor, Area, Paint, Stroke, Svg, TextStyle};
 use crate::Evidence;
 
-/// A point, with the spread it was seen with.
+/// A point with an optional spread.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[must_use]
 pub struct Point {
-    /// Across.
+    /// Value on the horizontal axis.
     pub x: f64,
-    /// Up.
+    /// Value on the vertical axis.
     pub y: f64,
     /// Lower end of the spread.
     pub low: Option<f64>,
@@ -76,16 +75,16 @@ pub struct Series {
     pub points: Vec<Point>,
     /// How they are drawn.
     pub style: SeriesStyle,
-    /// How they came to be known.
+    /// The evidence for the values.
     pub evidence: Option<Evidence>,
-    /// How far to the right of its place it is drawn, so that the spreads of several series do not cover each other.
-    pub aside: f64,
+    /// Pixels by which the series is shifted to the right, so that the spreads of several series do not cover each other.
+    pub x_offset: f64,
 }
 
 impl Series {
     /// A line.
     pub fn line(name: impl Into<String>, points: Vec<Point>) -> Self {
-        Self { name: name.into(), points, style: SeriesStyle::Line, evidence: None, aside: 0.0 }
+        Self { name: name.into(), points, style: SeriesStyle::Line, evidence: None, x_offset: 0.0 }
     }
 
     /// Marks.
@@ -103,19 +102,19 @@ impl Series {
         Self { evidence: Some(evidence), ..self }
     }
 
-    /// The same series, drawn a little to the right of its place, or to the left if negative.
-    pub fn aside(self, aside: f64) -> Self {
-        Self { aside, ..self }
+    /// The same series, shifted by some pixels to the right, or to the left if negative.
+    pub fn shifted(self, x_offset: f64) -> Self {
+        Self { x_offset, ..self }
     }
 }
 
-/// What an axis shows.
+/// Title, scale and range of an axis.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct AxisSpec {
-    /// Words along the axis.
+    /// The title along the axis.
     pub title: String,
-    /// How values are spread.
+    /// The scale.
     pub scale: Scale,
     /// Low and high end; taken from the data when absent.
     pub range: Option<(f64, f64)>,
@@ -143,32 +142,32 @@ impl AxisSpec {
 /// A horizontal line to compare with, such as `ratio = 1`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Guide {
-    /// Where it stands.
+    /// Its value on the vertical axis.
     pub y: f64,
-    /// What is written on it.
+    /// Its label.
     pub label: String,
 }
 
-/// The chart.
+/// A line chart.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct LineChart {
-    /// What it is called.
+    /// The title.
     pub title: String,
-    /// The axis across.
+    /// The horizontal axis.
     pub x: AxisSpec,
-    /// The axis up.
+    /// The vertical axis.
     pub y: AxisSpec,
-    /// What is drawn.
+    /// The series.
     pub series: Vec<Series>,
-    /// Lines to compare with.
+    /// Horizontal lines to compare with.
     pub guides: Vec<Guide>,
 }
 
 const PLOT_HEIGHT: f64 = 330.0;
 
 impl LineChart {
-    /// A chart with nothing on it yet.
+    /// A chart without series.
     pub fn new(title: impl Into<String>, x: AxisSpec, y: AxisSpec) -> Self {
         Self { title: title.into(), x, y, series: Vec::new(), guides: Vec::new() }
     }
@@ -189,31 +188,33 @@ impl LineChart {
         self.series.iter().flat_map(|series| &series.points)
     }
 
-    fn heights(&self) -> impl Iterator<Item = f64> {
+    /// All values that the vertical axis has to cover.
+    fn y_values(&self) -> impl Iterator<Item = f64> {
         let spreads = self.points().flat_map(|point| [Some(point.y), point.low, point.high]).flatten();
         spreads.chain(self.guides.iter().map(|guide| guide.y))
     }
 
     fn pens(&self) -> Vec<SeriesPen> {
-        let alone = |series: &Series| {
-            series.evidence.is_some_and(|known| self.series.iter().filter(|s| s.evidence == Some(known)).count() == 1)
+        let only_of_its_evidence = |series: &Series| {
+            let same = |evidence| self.series.iter().filter(|other| other.evidence == Some(evidence)).count();
+            series.evidence.is_some_and(|evidence| same(evidence) == 1)
         };
-        // The first colour in the order is near to that of proofs.
-        let skipped = usize::from(self.series.iter().any(alone));
-        let mut places = skipped..;
+        // The first colour of the palette is similar to that of proofs, so it is skipped beside colours of evidence.
+        let skipped = usize::from(self.series.iter().any(only_of_its_evidence));
+        let mut indices = skipped..;
         let pen = |series: &Series| match series.evidence {
-            Some(known) if alone(series) => {
-                let mark = match known {
+            Some(evidence) if only_of_its_evidence(series) => {
+                let mark = match evidence {
                     Evidence::Proved => MarkerShape::Square,
                     Evidence::Constructed => MarkerShape::Diamond,
                     Evidence::Measured => MarkerShape::Circle,
                 };
-                SeriesPen { colour: palette::evidence(known), mark, dash: "" }
+                SeriesPen { colour: palette::evidence(evidence), mark, dash: "" }
             }
             _ => {
-                let place = places.next().unwrap_or_default();
-                let dash = DASHES[(place - skipped) % DASHES.len()];
-                SeriesPen { colour: palette::series(place), mark: MarkerShape::of(place - skipped), dash }
+                let index = indices.next().unwrap_or_default();
+                let dash = DASHES[(index - skipped) % DASHES.len()];
+                SeriesPen { colour: palette::series(index), mark: MarkerShape::of_series(index - skipped), dash }
             }
         };
         self.series.iter().map(pen).collect()
@@ -232,7 +233,7 @@ impl LineChart {
 
 const DASHES: [&str; 4] = ["", "7 4", "2 4", "9 4 2 4"];
 
-/// What a series is drawn with.
+/// Colour, mark and dashes of a series.
 struct SeriesPen {
     colour: Colour,
     mark: MarkerShape,
@@ -256,9 +257,9 @@ impl Chart for LineChart {
         let legend = self.legend(&pens);
         let top = MARGIN + heading.height() + 6.0 + legend.height() + 14.0;
 
-        let up = self.y.axis(self.heights()).over(top + PLOT_HEIGHT, top);
+        let up = self.y.axis(self.y_values()).over(top + PLOT_HEIGHT, top);
         let up_ticks = up.ticks(7);
-        let left = MARGIN + axis::left_room(&up_ticks);
+        let left = MARGIN + axis::left_width(&up_ticks);
         let plot = Area::new(left, top, WIDTH - left - MARGIN - 10.0, PLOT_HEIGHT);
         let across = self.x.axis(self.points().map(|point| point.x)).over(plot.x, plot.right());
         let across_ticks = across.ticks_beside(10, |tick| tick.label.clone());
@@ -269,15 +270,15 @@ impl Chart for LineChart {
         axis::draw_bottom(&mut svg, plot, &across, &across_ticks, &self.x.title, true);
         axis::draw_left(&mut svg, plot, &up, &up_ticks, &self.y.title, true);
 
-        let sheet = PlotArea { plot, across, up };
+        let plot_area = PlotArea { plot, across, up };
         for guide in &self.guides {
-            sheet.draw_guide_line(&mut svg, guide);
+            plot_area.draw_guide_line(&mut svg, guide);
         }
         for (series, pen) in self.series.iter().zip(&pens) {
-            svg.group(&series.name, |svg| sheet.draw_series(svg, series, pen));
+            svg.group(&series.name, |svg| plot_area.draw_series(svg, series, pen));
         }
         for guide in &self.guides {
-            sheet.draw_guide_label(&mut svg, guide, self.points());
+            plot_area.draw_guide_label(&mut svg, guide, self.points());
         }
         svg.finish(&format!("Line chart. {}", self.title))
     }
@@ -296,7 +297,7 @@ impl Chart for LineChart {
     }
 }
 
-/// Where things go while a chart is drawn.
+/// The plot with its two axes.
 struct PlotArea {
     plot: Area,
     across: Axis,
@@ -304,51 +305,53 @@ struct PlotArea {
 }
 
 impl PlotArea {
-    fn place(&self, x: f64, y: f64, aside: f64) -> Option<(f64, f64)> {
-        self.across.position(x).map(|x| x + aside).zip(self.up.position(y))
+    /// The pixel of a point.
+    fn pixel(&self, x: f64, y: f64, x_offset: f64) -> Option<(f64, f64)> {
+        self.across.position(x).map(|x| x + x_offset).zip(self.up.position(y))
     }
 
-    fn holds(&self, (x, y): (f64, f64)) -> bool {
-        let near = |low: f64, value: f64, high: f64| low - 0.01 <= value && value <= high + 0.01;
-        near(self.plot.x, x, self.plot.right()) && near(self.plot.y, y, self.plot.bottom())
+    /// Whether a pixel is inside the plot, with some tolerance.
+    fn contains(&self, (x, y): (f64, f64)) -> bool {
+        let between = |low: f64, value: f64, high: f64| low - 0.01 <= value && value <= high + 0.01;
+        between(self.plot.x, x, self.plot.right()) && between(self.plot.y, y, self.plot.bottom())
     }
 
     fn draw_series(&self, svg: &mut Svg, series: &Series, pen: &SeriesPen) {
         for point in &series.points {
-            self.draw_spread(svg, point, series.aside, pen);
+            self.draw_spread(svg, point, series.x_offset, pen);
         }
         if series.style != SeriesStyle::Points {
             self.draw_line(svg, series, pen);
         }
         if series.style != SeriesStyle::Line {
-            let places = series.points.iter().filter_map(|point| self.place(point.x, point.y, series.aside));
-            places.filter(|place| self.holds(*place)).for_each(|place| pen.mark.draw(svg, place, pen.colour));
+            let pixels = series.points.iter().filter_map(|point| self.pixel(point.x, point.y, series.x_offset));
+            pixels.filter(|pixel| self.contains(*pixel)).for_each(|pixel| pen.mark.draw(svg, pixel, pen.colour));
         }
     }
 
-    /// The line, cut to the plot. Segments that meet are drawn as one, so that dashes run on.
+    /// Draws the line, clipped to the plot. Connected segments are one polyline, so that dashes are not interrupted.
     fn draw_line(&self, svg: &mut Svg, series: &Series, pen: &SeriesPen) {
-        let mut run: Vec<(f64, f64)> = Vec::new();
-        let place = |point: &Point| self.place(point.x, point.y, series.aside);
+        let mut polyline: Vec<(f64, f64)> = Vec::new();
+        let pixel = |point: &Point| self.pixel(point.x, point.y, series.x_offset);
         for pair in series.points.windows(2) {
-            let ends = place(&pair[0]).zip(place(&pair[1]));
+            let ends = pixel(&pair[0]).zip(pixel(&pair[1]));
             let Some((from, to)) = ends.and_then(|(from, to)| clip(self.plot, from, to)) else { continue };
-            if run.last() != Some(&from) {
-                svg.polyline(&std::mem::take(&mut run), &pen.stroke());
-                run.push(from);
+            if polyline.last() != Some(&from) {
+                svg.polyline(&std::mem::take(&mut polyline), &pen.stroke());
+                polyline.push(from);
             }
-            run.push(to);
+            polyline.push(to);
         }
-        svg.polyline(&run, &pen.stroke());
+        svg.polyline(&polyline, &pen.stroke());
     }
 
-    fn draw_spread(&self, svg: &mut Svg, point: &Point, aside: f64, pen: &SeriesPen) {
+    fn draw_spread(&self, svg: &mut Svg, point: &Point, x_offset: f64, pen: &SeriesPen) {
         let ends = (point.low.unwrap_or(point.y), point.high.unwrap_or(point.y));
         if point.low.is_none() && point.high.is_none() {
             return;
         }
-        let places = self.place(point.x, ends.0, aside).zip(self.place(point.x, ends.1, aside));
-        let Some((from, to)) = places.and_then(|(from, to)| clip(self.plot, from, to)) else { return };
+        let pixels = self.pixel(point.x, ends.0, x_offset).zip(self.pixel(point.x, ends.1, x_offset));
+        let Some((from, to)) = pixels.and_then(|(from, to)| clip(self.plot, from, to)) else { return };
         let stroke = Stroke::new(pen.colour, 1.3);
         svg.line(from, to, &stroke);
         for (x, y) in [from, to] {
@@ -356,41 +359,41 @@ impl PlotArea {
         }
     }
 
-    fn guide_height(&self, guide: &Guide) -> Option<f64> {
-        self.up.position(guide.y).filter(|y| self.holds((self.plot.x, *y)))
+    fn guide_y(&self, guide: &Guide) -> Option<f64> {
+        self.up.position(guide.y).filter(|y| self.contains((self.plot.x, *y)))
     }
 
     fn draw_guide_line(&self, svg: &mut Svg, guide: &Guide) {
-        if let Some(y) = self.guide_height(guide) {
+        if let Some(y) = self.guide_y(guide) {
             svg.line((self.plot.x, y), (self.plot.right(), y), &Stroke::new(INK, 1.2).dashed("5 3"));
         }
     }
 
-    /// Writes the label above or below its line, at the end where fewer points are.
+    /// Writes the label above or below its line, at the end with fewer points.
     fn draw_guide_label<'a>(&self, svg: &mut Svg, guide: &Guide, points: impl Iterator<Item = &'a Point>) {
-        let Some(y) = self.guide_height(guide) else { return };
-        let lettering = TextStyle::new(11.0).coloured(MUTED);
-        let width = lettering.width(&guide.label) + 8.0;
+        let Some(y) = self.guide_y(guide) else { return };
+        let style = TextStyle::new(11.0).coloured(MUTED);
+        let width = style.width(&guide.label) + 8.0;
         let (left, right) = (self.plot.x + 4.0, self.plot.right() - width - 4.0);
         let (above, below) = (y - 17.0, y + 3.0);
         let boxes = [(left, above), (right, above), (left, below), (right, below)]
             .map(|(x, top)| Area::new(x, top, width, 14.0))
             .into_iter()
             .filter(|area| area.y >= self.plot.y && area.bottom() <= self.plot.bottom());
-        let places: Vec<(f64, f64)> = points.filter_map(|point| self.place(point.x, point.y, 0.0)).collect();
-        let crowd = |area: &Area| {
+        let pixels: Vec<(f64, f64)> = points.filter_map(|point| self.pixel(point.x, point.y, 0.0)).collect();
+        let near_points = |area: &Area| {
             let near = |(x, y): &&(f64, f64)| {
                 (area.x - 12.0..area.right() + 12.0).contains(x) && (area.y - 10.0..area.bottom() + 10.0).contains(y)
             };
-            places.iter().filter(near).count()
+            pixels.iter().filter(near).count()
         };
-        let Some(area) = boxes.min_by_key(crowd) else { return };
+        let Some(area) = boxes.min_by_key(near_points) else { return };
         svg.rect(area, &Paint::fill(PAPER));
-        svg.text((area.x + 4.0, area.y + 11.0), &guide.label, &lettering.anchored(Anchor::Start));
+        svg.text((area.x + 4.0, area.y + 11.0), &guide.label, &style.anchored(Anchor::Start));
     }
 }
 
-/// The part of a straight line that lies in an area (Liang and Barsky's method).
+/// The part of a segment that is in an area (Liang and Barsky's method).
 fn clip(area: Area, from: (f64, f64), to: (f64, f64)) -> Option<((f64, f64), (f64, f64))> {
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let (mut enter, mut leave) = (0.0f64, 1.0f64);
@@ -398,7 +401,7 @@ fn clip(area: Area, from: (f64, f64), to: (f64, f64)) -> Option<((f64, f64), (f6
         [(-dx, from.0 - area.x), (dx, area.right() - from.0), (-dy, from.1 - area.y), (dy, area.bottom() - from.1)];
     for (speed, distance) in sides {
         if speed == 0.0 {
-            // A hair of tolerance: a line along the frame is inside.
+            // With a tolerance, so that a line along the frame is inside.
             if distance < -0.01 {
                 return None;
             }
@@ -408,10 +411,10 @@ fn clip(area: Area, from: (f64, f64), to: (f64, f64)) -> Option<((f64, f64), (f6
             leave = leave.min(distance / speed);
         }
     }
-    let at = |share: f64| (from.0 + share * dx, from.1 + share * dy);
-    // Ends that were inside are handed back as they came, so that neighbouring segments meet exactly.
-    let first = if enter == 0.0 { from } else { at(enter) };
-    let second = if leave >= 1.0 { to } else { at(leave) };
+    let point_at = |fraction: f64| (from.0 + fraction * dx, from.1 + fraction * dy);
+    // Ends inside the area are returned unchanged, so that consecutive segments share them exactly.
+    let first = if enter == 0.0 { from } else { point_at(enter) };
+    let second = if leave >= 1.0 { to } else { point_at(leave) };
     (enter <= leave).then_some((first, second))
 }
 
@@ -431,7 +434,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_chart_has_a_broken_number(x in scales(), y in scales(), points in points(), range in prop::option::of((any::<f64>(), any::<f64>()))) {
+        fn svg_has_no_nan_or_infinity(x in scales(), y in scales(), points in points(), range in prop::option::of((any::<f64>(), any::<f64>()))) {
             let chart = LineChart::new("t", AxisSpec { range, ..AxisSpec::new("x", x) }, AxisSpec::new("y", y))
                 .series(Series::line_and_points("s", points.clone()).known(Evidence::Measured))
                 .series(Series::points("p", points))
@@ -442,7 +445,7 @@ mod tests {
 
         #[cfg(feature = "png")]
         #[test]
-        fn every_chart_is_well_formed(title in ".*", name in ".*", points in points()) {
+        fn svg_is_well_formed_for_any_text(title in ".*", name in ".*", points in points()) {
             let chart = LineChart::new(title, AxisSpec::new(name.clone(), Scale::Linear), AxisSpec::new("y", Scale::Linear))
                 .series(Series::line(name, points));
             let svg = chart.svg();
@@ -450,7 +453,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_clipped_is_inside(a in (-50.0..150.0f64, -50.0..150.0f64), b in (-50.0..150.0f64, -50.0..150.0f64)) {
+        fn clipped_segments_are_inside_the_area(a in (-50.0..150.0f64, -50.0..150.0f64), b in (-50.0..150.0f64, -50.0..150.0f64)) {
             let area = Area::new(0.0, 0.0, 100.0, 100.0);
             if let Some((from, to)) = clip(area, a, b) {
                 for (x, y) in [from, to] {
@@ -461,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_across_is_cut_and_a_line_beside_is_not_drawn() {
+    fn clip_cuts_a_crossing_segment_and_drops_one_outside() {
         let area = Area::new(0.0, 0.0, 10.0, 10.0);
         assert_eq!(clip(area, (-10.0, 5.0), (20.0, 5.0)), Some(((0.0, 5.0), (10.0, 5.0))));
         assert_eq!(clip(area, (-10.0, 15.0), (20.0, 15.0)), None);
@@ -469,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_every_point() {
+    fn csv_has_every_point() {
         let points = vec![Point::new(1.0, 0.5).between(0.4, 0.6), Point::new(2.0, f64::NAN)];
         let chart = LineChart::new("t", AxisSpec::new("x", Scale::Log2), AxisSpec::new("y", Scale::Linear))
             .series(Series::points("a, b", points).known(Evidence::Measured));

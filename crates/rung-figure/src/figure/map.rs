@@ -1,9 +1,8 @@
-//! The hop map: what one forward pass of a stack can do.
+//! The hop map: how many hops one forward pass of a stack can compute.
 //!
-//! Across runs the number of tokens, in powers of two; up runs the number of hops. Each row is cut into spans: here the
-//! task is *solved* by a known construction, there it is *impossible* by a certificate, and between lies what is
-//! *unknown*. The eye sees at once how high the stack climbs, and how long the context must be before a bound says
-//! anything.
+//! The horizontal axis is the number of tokens, in powers of two; the vertical axis the number of hops. Each row is divided into spans of
+//! context lengths for which the task is *solved* by a known construction, *impossible* by a certificate, or *unknown*. The map shows how
+//! many hops the stack can compute, and from which context length on a bound holds.
 //!
 //! ```text
 //!  hops                 128k 1M
@@ -14,9 +13,9 @@
 //!       2⁰       2⁸      2¹⁶     2²⁴      2³²     tokens in the context
 //! ```
 //!
-//! Bounds may begin at 2⁶⁰⁰ tokens while contexts of today end below 2²⁴; when the range is that long the axis is
-//! compressed beyond 2²⁴ and says so. Rounded labels err on the careful side: a span of impossibility is never said to
-//! begin earlier than it does, a solved span never to end later (a ten-millionth, which is floating-point dust, aside).
+//! Bounds may begin at 2⁶⁰⁰ tokens while context lengths of today are below 2²⁴; if the range is that long, the axis is compressed beyond
+//! 2²⁴ and its title says so. Labels are rounded conservatively: an impossible span never seems to begin earlier than it does, a solved span
+//! never to end later (except for floating-point errors of a ten-millionth).
 
 use super::Chart;
 use super::axis::{self, Axis, Scale, Tick};
@@ -39,7 +38,7 @@ pub enum SpanKind {
 }
 
 impl SpanKind {
-    /// All three, from good to bad news.
+    /// All three, in the order of the legend.
     pub const ALL: [Self; 3] = [Self::Solved, Self::Unknown, Self::Impossible];
 
     /// The word on the map.
@@ -52,14 +51,14 @@ impl SpanKind {
     }
 }
 
-/// A range of context lengths about which one thing is known.
+/// A range of context lengths with the same verdict.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Span {
     /// Base-two logarithm of the fewest tokens.
     pub from_log2: f64,
     /// Base-two logarithm of the most tokens; may be infinite.
     pub to_log2: f64,
-    /// What is known.
+    /// The verdict.
     pub kind: SpanKind,
 }
 
@@ -72,24 +71,24 @@ impl Span {
     /// The part between 0 and `max_log2`, if there is any.
     pub fn clipped(&self, max_log2: f64) -> Option<(f64, f64)> {
         let (from, to) = (self.from_log2.max(0.0), self.to_log2.min(max_log2));
-        // `max` and `min` pass over a NaN, which must not turn into a span of full width.
+        // `max` and `min` ignore NaN, which must not give a span of full width.
         (!self.from_log2.is_nan() && !self.to_log2.is_nan() && from < to).then_some((from, to))
     }
 
-    /// What to write on the span, best wording first: the number matters more than the word, which the legend has too.
-    fn wordings(&self) -> Vec<String> {
-        /// Less than this beyond a tenth is an artefact of floating point, not a reason to round away from it.
-        const HAIR: f64 = 1e-6;
-        // Beyond the longest map there is nothing to round, and ten times the number may overflow.
-        let tenths =
-            |value: f64, round: fn(f64) -> f64| if value < LONGEST { round(value * 10.0) / 10.0 } else { value };
+    /// Texts for the span, the best first. The number is more important than the word, which the legend has too.
+    fn labels(&self) -> Vec<String> {
+        /// A smaller excess over a tenth is a floating-point error and is not rounded up.
+        const TOLERANCE: f64 = 1e-6;
+        // Numbers beyond the longest map are not rounded, since ten times the number may overflow.
+        let round_to_tenths =
+            |value: f64, round: fn(f64) -> f64| if value < MAX_LOG2 { round(value * 10.0) / 10.0 } else { value };
         let word = self.kind.word();
         let end = match self.kind {
             SpanKind::Impossible if self.from_log2 > 0.0 => {
-                Some(format!("from {}", text::power(2, tenths(self.from_log2, |t| (t - HAIR).ceil()))))
+                Some(format!("from {}", text::power(2, round_to_tenths(self.from_log2, |t| (t - TOLERANCE).ceil()))))
             }
             SpanKind::Solved if self.to_log2.is_finite() => {
-                Some(format!("to {}", text::power(2, tenths(self.to_log2, |t| (t + HAIR).floor()))))
+                Some(format!("to {}", text::power(2, round_to_tenths(self.to_log2, |t| (t + TOLERANCE).floor()))))
             }
             _ => None,
         };
@@ -97,7 +96,7 @@ impl Span {
         with_end.chain([word.to_owned()]).collect()
     }
 
-    fn hint(&self, hops: u32) -> String {
+    fn tooltip(&self, hops: u32) -> String {
         let plural = if hops == 1 { "hop" } else { "hops" };
         let from = text::power(2, self.from_log2.max(0.0));
         let range = if self.to_log2.is_finite() {
@@ -109,23 +108,23 @@ impl Span {
     }
 }
 
-/// A figure from elsewhere, to compare a row with.
+/// A context length to compare a row with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Marker {
-    /// Base-two logarithm of the tokens where it stands.
+    /// Base-two logarithm of its tokens.
     pub at_log2: f64,
     /// A short word beside it.
     pub label: String,
 }
 
 impl Marker {
-    /// A mark where the papers' own formula puts the beginning of impossibility.
+    /// A mark where impossibility begins by the papers' formula.
     pub fn papers(at_log2: f64) -> Self {
         Self { at_log2, label: "papers".to_owned() }
     }
 }
 
-/// What is known about one number of hops.
+/// The verdicts for one number of hops.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct Row {
@@ -153,22 +152,22 @@ impl Row {
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct HopMap {
-    /// What the map is called; usually the stack in its grammar.
+    /// The title; usually the stack.
     pub title: String,
     /// One row for each number of hops, in any order.
     pub rows: Vec<Row>,
-    /// Base-two logarithm of the most tokens shown. When absent, all finite ends and marks are shown.
+    /// Base-two logarithm of the largest number of tokens. By default all finite ends and marks are shown.
     pub max_log2: Option<f64>,
 }
 
 const LABEL_SIZE: f64 = 11.5;
-/// Below this the axis is linear: contexts of today and of some years to come.
+/// Below this, which covers context lengths of today and of some years to come, a compressed axis is linear.
 const KNEE: f64 = 24.0;
-/// Up to this an axis is linear all the way.
+/// An axis up to this value is linear everywhere.
 const LINEAR_LIMIT: f64 = 64.0;
-/// No map is longer than this. Bounds that begin beyond are not about contexts anyone could hold.
-const LONGEST: f64 = 1e12;
-/// Context lengths people know by name.
+/// The largest value of the axis.
+const MAX_LOG2: f64 = 1e12;
+/// Common context lengths, drawn as vertical lines.
 const REFERENCES: [(f64, &str); 2] = [(17.0, "128k"), (20.0, "1M")];
 
 impl HopMap {
@@ -185,15 +184,14 @@ impl HopMap {
     /// Base-two logarithm of the right end of the map.
     fn limit(&self) -> f64 {
         if let Some(limit) = self.max_log2.filter(|limit| *limit >= 1.0) {
-            return limit.min(LONGEST);
+            return limit.min(MAX_LOG2);
         }
         let ends = self.rows.iter().flat_map(|row| row.spans.iter().flat_map(|span| [span.from_log2, span.to_log2]));
         let marks = self.rows.iter().filter_map(|row| row.marker.as_ref().map(|marker| marker.at_log2));
-        let farthest = ends.chain(marks).filter(|end| end.is_finite()).fold(0.0, f64::max);
-        // Some room to the right of the last boundary, so that what begins there can be seen and named. A compressed
-        // axis needs more.
-        let room = if farthest > LINEAR_LIMIT / 1.25 { 2.0 } else { 1.25 };
-        (farthest * room).clamp(KNEE, LONGEST)
+        let last_end = ends.chain(marks).filter(|end| end.is_finite()).fold(0.0, f64::max);
+        // Some space to the right of the last boundary, so that the span that begins there can be labelled. A compressed axis needs more.
+        let factor = if last_end > LINEAR_LIMIT / 1.25 { 2.0 } else { 1.25 };
+        (last_end * factor).clamp(KNEE, MAX_LOG2)
     }
 
     fn axis(&self) -> Axis {
@@ -224,7 +222,7 @@ impl HopMap {
         (420.0 / self.rows.len().max(1) as f64).clamp(13.0, 32.0)
     }
 
-    /// The row numbers to write: all of them, or every few when rows are thin.
+    /// The numbers of hops that are written: all, or some of them if rows are too thin.
     fn row_ticks(&self, rows: &[&Row]) -> Vec<Tick> {
         let stride = (15.0 / self.row_height()).ceil() as usize;
         let tick = |(index, row): (usize, &&Row)| Tick { value: index as f64 + 0.5, label: row.hops.to_string() };
@@ -245,7 +243,7 @@ impl Chart for HopMap {
         let legend = self.legend(WIDTH - 2.0 * MARGIN);
 
         let top = MARGIN + heading.height() + 6.0 + legend.height() + 26.0;
-        let left = MARGIN + axis::left_room(&row_ticks);
+        let left = MARGIN + axis::left_width(&row_ticks);
         let height = self.row_height() * rows.len().max(1) as f64;
         let plot = Area::new(left, top, WIDTH - left - MARGIN - 14.0, height);
 
@@ -255,21 +253,21 @@ impl Chart for HopMap {
 
         let across = self.axis().over(plot.x, plot.right());
         let upward = Axis::new(Scale::Linear, 0.0, rows.len().max(1) as f64).over(plot.bottom(), plot.y);
-        let sheet = PlotArea { plot, across, limit: self.limit() };
-        let strip = |index: usize| {
+        let plot_area = PlotArea { plot, across, limit: self.limit() };
+        let row_area = |index: usize| {
             let height = self.row_height();
             RowArea { y: plot.bottom() - (index + 1) as f64 * height, height }
         };
-        rows.iter().enumerate().for_each(|(index, row)| sheet.draw_row(&mut svg, row, strip(index)));
-        sheet.draw_references(&mut svg);
-        rows.iter().enumerate().for_each(|(index, row)| sheet.draw_labels(&mut svg, row, strip(index)));
+        rows.iter().enumerate().for_each(|(index, row)| plot_area.draw_row(&mut svg, row, row_area(index)));
+        plot_area.draw_references(&mut svg);
+        rows.iter().enumerate().for_each(|(index, row)| plot_area.draw_labels(&mut svg, row, row_area(index)));
         let ticks = across.ticks_beside(14, |tick| text::power(2, tick.value));
-        let words = if self.limit() > LINEAR_LIMIT {
+        let axis_title = if self.limit() > LINEAR_LIMIT {
             format!("tokens in the context, n (compressed beyond {})", text::power(2, KNEE))
         } else {
             "tokens in the context, n".to_owned()
         };
-        axis::draw_bottom(&mut svg, plot, &across, &ticks, &words, false);
+        axis::draw_bottom(&mut svg, plot, &across, &ticks, &axis_title, false);
         axis::draw_left(
             &mut svg,
             plot,
@@ -305,7 +303,7 @@ impl Chart for HopMap {
     }
 }
 
-/// The place of a row on the page.
+/// Top edge and height of a row, in pixels.
 #[derive(Clone, Copy)]
 struct RowArea {
     y: f64,
@@ -317,7 +315,7 @@ impl RowArea {
         self.y + self.height / 2.0
     }
 
-    /// Font size of what is written in the row.
+    /// Font size of labels in the row.
     fn size(&self) -> f64 {
         if self.height < 15.0 { 9.5 } else { LABEL_SIZE }
     }
@@ -326,14 +324,14 @@ impl RowArea {
         self.middle() + self.size() * 0.36
     }
 
-    /// The ground under a label, which leaves the frames of the row alone.
-    fn plate(&self, left: f64, width: f64) -> Area {
+    /// The background of a label, which does not cover the frame of the row.
+    fn label_area(&self, left: f64, width: f64) -> Area {
         let height = (self.size() * 1.4).min(self.height - 3.0);
         Area::new(left, self.middle() - height / 2.0, width, height)
     }
 }
 
-/// Where things go while a map is drawn.
+/// The plot with its horizontal axis.
 struct PlotArea {
     plot: Area,
     across: Axis,
@@ -345,25 +343,25 @@ impl PlotArea {
         self.across.position(log2).unwrap_or(self.plot.x)
     }
 
-    fn draw_row(&self, svg: &mut Svg, row: &Row, strip: RowArea) {
+    fn draw_row(&self, svg: &mut Svg, row: &Row, row_area: RowArea) {
         for span in &row.spans {
             let Some((from, to)) = span.clipped(self.limit) else { continue };
-            let area = Area::new(self.x(from), strip.y + 1.0, self.x(to) - self.x(from), strip.height - 2.0);
+            let area = Area::new(self.x(from), row_area.y + 1.0, self.x(to) - self.x(from), row_area.height - 2.0);
             let fill = palette::verdict(span.kind);
-            svg.group(&span.hint(row.hops), |svg| {
+            svg.group(&span.tooltip(row.hops), |svg| {
                 texture::fill(svg, area, &fill);
                 svg.rect(area, &Paint::stroke(Stroke::new(INK, 0.6)));
                 if span.to_log2 > self.limit {
-                    draw_continuation(svg, (area.right(), strip.middle()), strip.height, span.kind);
+                    draw_continuation(svg, (area.right(), row_area.middle()), row_area.height, span.kind);
                 }
             });
         }
     }
 
     fn draw_references(&self, svg: &mut Svg) {
-        let shown: Vec<_> = REFERENCES.iter().filter(|(log2, _)| *log2 <= self.limit).collect();
-        let crowded = shown.len() == 2 && self.x(shown[1].0) - self.x(shown[0].0) < 34.0;
-        for (index, (log2, name)) in shown.iter().enumerate() {
+        let references: Vec<_> = REFERENCES.iter().filter(|(log2, _)| *log2 <= self.limit).collect();
+        let crowded = references.len() == 2 && self.x(references[1].0) - self.x(references[0].0) < 34.0;
+        for (index, (log2, name)) in references.iter().enumerate() {
             let x = self.x(*log2);
             svg.line((x, self.plot.y - 5.0), (x, self.plot.bottom()), &Stroke::new(PAPER, 2.6));
             svg.line((x, self.plot.y - 5.0), (x, self.plot.bottom()), &Stroke::new(INK, 1.1).dashed("1 3.5"));
@@ -372,69 +370,69 @@ impl PlotArea {
                 (true, 0) => Anchor::End,
                 (true, _) => Anchor::Start,
             };
-            let nudge = match anchor {
+            let offset = match anchor {
                 Anchor::Start => -3.0,
                 Anchor::Middle => 0.0,
                 Anchor::End => 3.0,
             };
-            svg.text((x + nudge, self.plot.y - 10.0), name, &TextStyle::new(11.0).coloured(MUTED).anchored(anchor));
+            svg.text((x + offset, self.plot.y - 10.0), name, &TextStyle::new(11.0).coloured(MUTED).anchored(anchor));
         }
     }
 
-    /// Words on the spans and the row's mark, over everything else.
-    fn draw_labels(&self, svg: &mut Svg, row: &Row, strip: RowArea) {
-        let taken = row.marker.as_ref().and_then(|marker| self.draw_marker(svg, row, marker, strip));
+    /// Draws the row's mark and the labels of its spans over everything else.
+    fn draw_labels(&self, svg: &mut Svg, row: &Row, row_area: RowArea) {
+        let marker_range = row.marker.as_ref().and_then(|marker| self.draw_marker(svg, row, marker, row_area));
         for span in &row.spans {
-            self.draw_wording(svg, span, taken, strip);
+            self.draw_span_label(svg, span, marker_range, row_area);
         }
     }
 
-    /// Writes the best wording that finds room: between the reference lines, or else across them.
-    fn draw_wording(&self, svg: &mut Svg, span: &Span, taken: Option<(f64, f64)>, strip: RowArea) {
+    /// Writes the best label that fits between the reference lines, or else across them.
+    fn draw_span_label(&self, svg: &mut Svg, span: &Span, marker_range: Option<(f64, f64)>, row_area: RowArea) {
         let Some((from, to)) = span.clipped(self.limit) else { return };
         let ends = (self.x(from), self.x(to));
         let fill = palette::verdict(span.kind);
-        let lettering = TextStyle::new(strip.size()).coloured(fill.ink).anchored(Anchor::Middle);
-        let mut obstacles: Vec<(f64, f64)> = taken.into_iter().collect();
+        let style = TextStyle::new(row_area.size()).coloured(fill.ink).anchored(Anchor::Middle);
+        let mut obstacles: Vec<(f64, f64)> = marker_range.into_iter().collect();
         let across = widest_gap(ends, &obstacles);
         obstacles.extend(REFERENCES.iter().map(|(log2, _)| (self.x(*log2) - 2.0, self.x(*log2) + 2.0)));
         let between = widest_gap(ends, &obstacles);
-        for wording in span.wordings() {
-            let width = lettering.width(&wording) + 12.0;
+        for label in span.labels() {
+            let width = style.width(&label) + 12.0;
             let Some(gap) = [between, across].into_iter().find(|gap| gap.1 - gap.0 >= width) else { continue };
             let centre = f64::midpoint(gap.0, gap.1);
-            svg.rect(strip.plate(centre - width / 2.0 + 2.0, width - 4.0), &Paint::fill(fill.colour));
-            svg.text((centre, strip.baseline()), &wording, &lettering);
+            svg.rect(row_area.label_area(centre - width / 2.0 + 2.0, width - 4.0), &Paint::fill(fill.colour));
+            svg.text((centre, row_area.baseline()), &label, &style);
             return;
         }
     }
 
-    /// Draws a mark with its word on the side that has room, and returns the range it takes.
-    fn draw_marker(&self, svg: &mut Svg, row: &Row, marker: &Marker, strip: RowArea) -> Option<(f64, f64)> {
+    /// Draws a mark with its label to the right or left, and returns the range that it covers.
+    fn draw_marker(&self, svg: &mut Svg, row: &Row, marker: &Marker, row_area: RowArea) -> Option<(f64, f64)> {
         if !(0.0..=self.limit).contains(&marker.at_log2) {
             return None;
         }
         let x = self.x(marker.at_log2);
-        let stem = ((x, strip.y + 1.0), (x, strip.y + strip.height - 1.0));
-        let lettering = TextStyle::new(strip.size() - 0.5);
-        let width = lettering.width(&marker.label) + 8.0;
-        let left = if self.room_for_marker(row, marker, x, width) { x } else { x - width };
-        let plate = strip.plate(left, width);
+        let stem = ((x, row_area.y + 1.0), (x, row_area.y + row_area.height - 1.0));
+        let style = TextStyle::new(row_area.size() - 0.5);
+        let width = style.width(&marker.label) + 8.0;
+        let left = if self.label_goes_right(row, marker, x, width) { x } else { x - width };
+        let label_area = row_area.label_area(left, width);
         svg.group(
             &format!("{} hops: {} at {} tokens", row.hops, marker.label, text::power(2, marker.at_log2)),
             |svg| {
                 svg.line(stem.0, stem.1, &Stroke::new(PAPER, 4.5));
-                svg.rect(plate, &Paint { fill: Some(PAPER), stroke: Some(Stroke::new(INK, 0.8)) });
+                svg.rect(label_area, &Paint { fill: Some(PAPER), stroke: Some(Stroke::new(INK, 0.8)) });
                 svg.line(stem.0, stem.1, &Stroke::new(INK, 2.5));
-                svg.text((left + 4.0, strip.baseline()), &marker.label, &lettering);
+                svg.text((left + 4.0, row_area.baseline()), &marker.label, &style);
             },
         );
-        Some((plate.x - 4.0, plate.right() + 4.0))
+        Some((label_area.x - 4.0, label_area.right() + 4.0))
     }
 
-    /// Whether the mark's word goes to the right: it must stay on the plot, and shall not hide the next boundary if the
-    /// other side is free.
-    fn room_for_marker(&self, row: &Row, marker: &Marker, x: f64, width: f64) -> bool {
+    /// Whether a mark's label goes to the right: it must be inside the plot, and should not cover the next boundary if the left side is
+    /// free.
+    fn label_goes_right(&self, row: &Row, marker: &Marker, x: f64, width: f64) -> bool {
         let edges = || row.spans.iter().flat_map(|span| [span.from_log2, span.to_log2]).filter(|edge| edge.is_finite());
         let right =
             edges().filter(|edge| *edge > marker.at_log2).map(|edge| self.x(edge)).fold(self.plot.right(), f64::min);
@@ -445,11 +443,11 @@ impl PlotArea {
     }
 }
 
-/// A small point beyond the right edge: this goes on.
+/// Draws a small arrow beyond the right edge: the span continues.
 fn draw_continuation(svg: &mut Svg, (x, y): (f64, f64), height: f64, kind: SpanKind) {
     let half = (height / 2.0 - 3.0).min(8.0);
-    let tip = Outline::polygon(&[(x + 2.5, y - half), (x + 10.0, y), (x + 2.5, y + half)]);
-    svg.path(&tip, &Paint { fill: Some(palette::verdict(kind).colour), stroke: Some(Stroke::new(INK, 0.6)) });
+    let arrow = Outline::polygon(&[(x + 2.5, y - half), (x + 10.0, y), (x + 2.5, y + half)]);
+    svg.path(&arrow, &Paint { fill: Some(palette::verdict(kind).colour), stroke: Some(Stroke::new(INK, 0.6)) });
 }
 
 /// The widest gap between two ends that no obstacle covers.
@@ -493,14 +491,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn clipped_spans_lie_in_range(span in spans(), max in 1.0..2000.0f64) {
+        fn clipped_spans_are_in_range(span in spans(), max in 1.0..2000.0f64) {
             if let Some((from, to)) = span.clipped(max) {
                 prop_assert!(0.0 <= from && from < to && to <= max);
             }
         }
 
         #[test]
-        fn no_map_has_a_broken_number(map in maps()) {
+        fn svg_has_no_nan_or_infinity(map in maps()) {
             let map = HopMap { title: "fixed".to_owned(), rows: map.rows.into_iter().map(|row| Row {
                 marker: row.marker.map(|marker| Marker::papers(marker.at_log2)), ..row }).collect(), ..map };
             let svg = map.svg();
@@ -509,13 +507,13 @@ mod tests {
 
         #[cfg(feature = "png")]
         #[test]
-        fn every_map_is_well_formed(map in maps()) {
+        fn svg_is_well_formed_for_any_map(map in maps()) {
             let svg = map.svg();
             prop_assert!(resvg::usvg::roxmltree::Document::parse(&svg).is_ok(), "{svg}");
         }
 
         #[test]
-        fn the_widest_gap_is_free(ends in (0.0..50.0f64, 50.0..100.0f64), obstacles in prop::collection::vec((0.0..100.0f64, 0.0..20.0f64), 0..5)) {
+        fn the_widest_gap_has_no_obstacle(ends in (0.0..50.0f64, 50.0..100.0f64), obstacles in prop::collection::vec((0.0..100.0f64, 0.0..20.0f64), 0..5)) {
             let obstacles: Vec<(f64, f64)> = obstacles.into_iter().map(|(left, width)| (left, left + width)).collect();
             let gap = widest_gap(ends, &obstacles);
             prop_assert!(ends.0 <= gap.0 && gap.0 <= gap.1 && gap.1 <= ends.1);
@@ -526,14 +524,14 @@ mod tests {
     }
 
     #[test]
-    fn rounding_is_careful() {
-        assert_eq!(Span::new(40.01, f64::INFINITY, SpanKind::Impossible).wordings()[0], "impossible from 2^40.1");
-        assert_eq!(Span::new(0.0, 19.99, SpanKind::Solved).wordings()[0], "solved to 2^19.9");
-        assert_eq!(Span::new(60.0 - 1.4 * 24.0, 99.0, SpanKind::Impossible).wordings()[1], "from 2^26.4");
+    fn labels_are_rounded_conservatively() {
+        assert_eq!(Span::new(40.01, f64::INFINITY, SpanKind::Impossible).labels()[0], "impossible from 2^40.1");
+        assert_eq!(Span::new(0.0, 19.99, SpanKind::Solved).labels()[0], "solved to 2^19.9");
+        assert_eq!(Span::new(60.0 - 1.4 * 24.0, 99.0, SpanKind::Impossible).labels()[1], "from 2^26.4");
     }
 
     #[test]
-    fn the_table_has_every_span_and_mark() {
+    fn csv_has_every_span_and_mark() {
         let row =
             Row::new(2, vec![Span::new(0.0, 8.5, SpanKind::Solved), Span::new(8.5, f64::INFINITY, SpanKind::Unknown)]);
         let map = HopMap::new("t", vec![row.marked(Marker::papers(40.0))]);
@@ -543,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_that_is_not_a_number_is_not_drawn() {
+    fn clipped_drops_nan_and_what_is_beyond_the_limit() {
         assert_eq!(Span::new(f64::NAN, 5.0, SpanKind::Solved).clipped(10.0), None);
         assert_eq!(Span::new(12.0, f64::INFINITY, SpanKind::Solved).clipped(10.0), None);
         assert_eq!(Span::new(-3.0, f64::INFINITY, SpanKind::Solved).clipped(10.0), Some((0.0, 10.0)));

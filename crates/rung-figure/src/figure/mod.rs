@@ -1,25 +1,22 @@
-//! Figures, drawn by hand.
+//! Charts as SVG, PNG and CSV, without a plotting library.
 //!
-//! A chart here is plain data: a title, rows or series, and nothing about pixels. It answers three questions, the three
-//! methods of [`Chart`]: what it is called, how it looks ([`Chart::svg`]) and which numbers it shows ([`Chart::csv`]).
-//! [`png`] turns any SVG made here into a bitmap with a font carried inside the program, so a figure looks the same on
-//! a machine with no fonts installed.
+//! A chart is plain data: a title, rows or series, and nothing about pixels. The three methods of [`Chart`] give its title, its drawing
+//! ([`Chart::svg`]) and its numbers ([`Chart::csv`]). [`png`] renders an SVG with a font that is part of the program, so a figure looks the
+//! same on a machine with no fonts installed.
 //!
-//! The parts, from the paper up:
+//! The modules, from low level to high:
 //!
-//! * [`svg`]: the builder. It refuses coordinates that are not finite, so no `NaN` reaches a file.
-//! * [`text`]: how wide a label will be. Layout uses it to keep labels apart.
-//! * [`palette`] and [`texture`]: colours with fixed meanings, and hatching so that the meaning survives a grey
-//!   printer.
-//! * [`axis`]: scales and tick choice.
-//! * [`heading`]: the title, and the sheet that all charts share.
+//! * [`svg`]: the SVG writer. It drops shapes with coordinates that are not finite, so no `NaN` reaches a file.
+//! * [`text`]: the width of a text, which layout uses to avoid overlaps.
+//! * [`palette`] and [`texture`]: colours with fixed meanings, and hatching so that the meaning remains when printed in grey.
+//! * [`axis`]: scales and ticks.
+//! * [`heading`]: the title, and the width and margin of all charts.
 //! * [`label`]: names of points, placed so that they do not overlap.
-//! * [`legend`]: keys and names, wrapped to the width there is.
+//! * [`legend`]: keys and names, wrapped to the available width.
 //! * [`map`], [`lines`], [`dots`] and [`heat`]: the charts.
-//! * [`csv`]: the numbers, for whoever wants to draw it again.
+//! * [`csv`]: the numbers of a chart.
 //!
-//! No figure uses an `id`, a style sheet or a script, so any number of them can stand inline in one HTML page without
-//! meeting.
+//! No figure uses an `id`, a style sheet or a script, so any number of them can be inline in one HTML page without conflicts.
 
 pub mod axis;
 pub mod csv;
@@ -45,9 +42,9 @@ pub use map::{HopMap, Marker, Row, Span, SpanKind};
 #[cfg(feature = "png")]
 pub use png::{PngError, png};
 
-/// Something that can be drawn, and whose numbers can be given away.
+/// A chart that can be drawn and exported.
 pub trait Chart {
-    /// What the chart is called.
+    /// The title.
     fn title(&self) -> &str;
     /// The drawing: one `<svg>` element, well-formed, without ids.
     fn svg(&self) -> String;

@@ -1,10 +1,9 @@
-//! Colours that mean something, and keep meaning it.
+//! Colours with fixed meanings.
 //!
-//! Three colours belong to the verdicts of a hop map (solved, unknown, impossible) and three to the kinds of evidence
-//! (proved, constructed, measured). They do not change between figures. They were chosen from families that people with
-//! the common colour blindnesses tell apart (green-blue against red-orange, blue against amber), and so that each trio
-//! also differs in lightness by enough to survive a grey printer; a test holds that. Areas carry a [`Texture`] as well,
-//! lines a dash pattern and a marker shape, so that no meaning hangs on colour alone.
+//! Three colours belong to the verdicts of a hop map (solved, unknown, impossible) and three to the kinds of evidence (proved, constructed,
+//! measured). They are the same in all figures. People with common forms of colour blindness can distinguish them (green-blue from
+//! red-orange, blue from amber), and the three of each group differ in lightness by enough to be distinguished in grey, which a test
+//! checks. Areas also have a [`Texture`], and lines a dash pattern and a marker shape, so that no meaning depends on colour only.
 
 use std::fmt;
 
@@ -41,36 +40,39 @@ impl Colour {
 
 /// Text and frames.
 pub const INK: Colour = Colour(0x1b_1d_22);
-/// Text of second rank: tick labels, notes.
+/// Secondary text: tick labels, notes.
 pub const MUTED: Colour = Colour(0x52_57_60);
 /// Grid lines.
 pub const GRID: Colour = Colour(0xde_e1_e6);
 /// The page.
 pub const PAPER: Colour = Colour(0xff_ff_ff);
 
-/// How an area is filled, and what can be written on it.
+/// Background, texture and text colour of an area.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fill {
-    /// The ground.
+    /// The background.
     pub colour: Colour,
-    /// What is drawn over the ground.
+    /// The texture over the background.
     pub texture: Texture,
     /// Colour of the texture.
-    pub thread: Colour,
-    /// Colour of letters on the ground.
+    pub texture_colour: Colour,
+    /// Colour of text on the background.
     pub ink: Colour,
 }
 
 /// The fill of a verdict on a hop map.
 pub fn verdict(kind: SpanKind) -> Fill {
     match kind {
-        SpanKind::Solved => Fill { colour: Colour(0x7c_cf_b2), texture: Texture::Plain, thread: INK, ink: INK },
+        SpanKind::Solved => Fill { colour: Colour(0x7c_cf_b2), texture: Texture::Plain, texture_colour: INK, ink: INK },
         SpanKind::Unknown => {
-            Fill { colour: Colour(0xf4_f4_f1), texture: Texture::Dots, thread: Colour(0xb4_b4_ac), ink: INK }
+            Fill { colour: Colour(0xf4_f4_f1), texture: Texture::Dots, texture_colour: Colour(0xb4_b4_ac), ink: INK }
         }
-        SpanKind::Impossible => {
-            Fill { colour: Colour(0xa6_36_12), texture: Texture::Diagonal, thread: Colour(0xc9_67_46), ink: PAPER }
-        }
+        SpanKind::Impossible => Fill {
+            colour: Colour(0xa6_36_12),
+            texture: Texture::Diagonal,
+            texture_colour: Colour(0xc9_67_46),
+            ink: PAPER,
+        },
     }
 }
 
@@ -83,7 +85,7 @@ pub fn evidence(evidence: Evidence) -> Colour {
     }
 }
 
-/// The colour of the `index`th series of a chart, where its evidence does not settle it.
+/// The colour of the `index`th series of a chart, unless the series has the colour of its evidence.
 pub fn series(index: usize) -> Colour {
     const SERIES: [Colour; 6] = [
         Colour(0x00_72_b2),
@@ -100,14 +102,14 @@ pub fn series(index: usize) -> Colour {
 mod tests {
     use super::*;
 
-    /// The smallest contrast between any two of three colours, as a grey printer would show them.
+    /// The smallest contrast in lightness between any two of three colours.
     fn least_contrast(colours: [Colour; 3]) -> f64 {
         let [a, b, c] = colours;
         a.contrast(b).min(a.contrast(c)).min(b.contrast(c))
     }
 
     #[test]
-    fn trios_differ_in_grey() {
+    fn colours_of_verdicts_and_of_evidence_differ_in_lightness() {
         assert!(least_contrast(SpanKind::ALL.map(|kind| verdict(kind).colour)) > 1.5);
         assert!(least_contrast(Evidence::ALL.map(evidence)) > 1.5);
     }
@@ -119,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_can_be_read_on_their_ground() {
+    fn text_has_enough_contrast_with_its_background() {
         for kind in SpanKind::ALL {
             let fill = verdict(kind);
             assert!(fill.ink.contrast(fill.colour) > 4.5, "{kind:?}");
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_can_be_seen_on_paper() {
+    fn series_colours_have_enough_contrast_with_paper() {
         for colour in (0..6).map(series) {
             assert!(colour.contrast(PAPER) > 2.9, "{colour}");
         }

@@ -1,8 +1,7 @@
-//! From SVG to PNG, the same on every machine.
+//! Renders SVG as PNG, the same on every machine.
 //!
-//! `resvg` draws what a browser would draw. It is given the two cuts of `DejaVu Sans` that the figures use, from inside
-//! the program, and no system fonts: the picture does not depend on what is installed. Pixels are doubled, for screens
-//! and slides.
+//! `resvg` renders the SVG with the regular and bold fonts of `DejaVu Sans`, which are part of the program, and without system fonts, so the
+//! image does not depend on what is installed. It has twice the resolution of the SVG, for screens and slides.
 
 use std::sync::{Arc, OnceLock};
 
@@ -21,12 +20,12 @@ pub enum PngError {
     /// The drawing is too large to hold in memory as pixels.
     #[error("a bitmap of {width} x {height} pixels cannot be made; draw the figure smaller")]
     Size {
-        /// Width asked for.
+        /// Width in pixels.
         width: u32,
-        /// Height asked for.
+        /// Height in pixels.
         height: u32,
     },
-    /// The encoder refused the pixels.
+    /// The encoder failed.
     #[error("the PNG encoder failed: {0}")]
     Encoding(String),
 }
@@ -46,7 +45,7 @@ pub fn png(svg: &str) -> Result<Vec<u8>, PngError> {
     pixels.encode_png().map_err(|error| PngError::Encoding(error.to_string()))
 }
 
-/// The two cuts, read once.
+/// The two fonts, loaded once.
 fn fonts() -> Arc<usvg::fontdb::Database> {
     static FONTS: OnceLock<Arc<usvg::fontdb::Database>> = OnceLock::new();
     let load = || {
@@ -54,7 +53,7 @@ fn fonts() -> Arc<usvg::fontdb::Database> {
         for font in [dejavu::sans::regular(), dejavu::sans::bold()] {
             fonts.load_font_source(usvg::fontdb::Source::Binary(Arc::new(font)));
         }
-        // Whatever sans-serif a picture asks for, this is the one there is.
+        // Any other sans-serif family is replaced by this one.
         fonts.set_sans_serif_family("DejaVu Sans");
         Arc::new(fonts)
     };
@@ -85,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_that_asks_for_any_sans_serif_gets_letters_too() {
+    fn text_in_another_sans_serif_family_is_drawn() {
         let svg = r#"<svg xmlns="http://www.w3.org/2000/svg" width="60" height="20" font-family="sans-serif">
             <text x="5" y="15" font-size="12">rung</text></svg>"#;
         let pixels = tiny_skia::Pixmap::decode_png(&png(svg).expect("text renders")).expect("a PNG file");
@@ -96,9 +95,9 @@ mod tests {
     fn estimated_widths_match_what_is_drawn() {
         for sample in ["impossible from 2⁹⁸", "tokens in the context", "0.001 10000 papers 128k"] {
             for bold in [false, true] {
-                let lettering = TextStyle { bold, ..TextStyle::new(100.0) };
+                let style = TextStyle { bold, ..TextStyle::new(100.0) };
                 let mut svg = Svg::new(4000.0, 200.0);
-                svg.text((0.0, 100.0), sample, &lettering);
+                svg.text((0.0, 100.0), sample, &style);
                 let options = usvg::Options { fontdb: fonts(), ..usvg::Options::default() };
                 let tree = usvg::Tree::from_str(&svg.finish("text"), &options).expect("valid SVG");
                 let drawn = tree.root().children().last().expect("the text").bounding_box().width();

@@ -1,9 +1,8 @@
 //! A small SVG writer.
 //!
-//! It knows rectangles, lines, paths, circles, text and groups, and that is all the charts need. Two rules hold for
-//! everything it writes: text is escaped, and a shape with a coordinate that is not a finite number is left out. The
-//! second is a net under the charts: they are to decide themselves what to do with an infinite bound, and a wrong
-//! decision shall cost a shape, not a broken file.
+//! It writes rectangles, lines, paths, circles, text and groups, which is all that the charts need. Text is escaped, and a shape with a
+//! coordinate that is not finite is left out. Charts have to handle infinite bounds themselves; if one does not, a shape is missing, but
+//! the file is valid.
 //!
 //! ```
 //! use rung_figure::figure::palette::INK;
@@ -22,7 +21,7 @@ use super::palette::{Colour, INK, PAPER};
 use super::text;
 use crate::markup::escape;
 
-/// The fonts asked for. The first is the one whose widths [`text`] knows and the one PNG files carry.
+/// The font list. [`text`] has the widths of the first font, and PNG files are rendered with it.
 pub const FONT_FAMILY: &str = "DejaVu Sans, Verdana, sans-serif";
 
 /// A rectangle on the page, in pixels from the upper left.
@@ -110,7 +109,7 @@ impl Paint {
     }
 }
 
-/// Which part of a text stands at its point.
+/// The part of a text that is at its point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
     /// The point is where the text begins.
@@ -121,7 +120,7 @@ pub enum Anchor {
     End,
 }
 
-/// How a text is set.
+/// The style of a text.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[must_use]
 pub struct TextStyle {
@@ -129,16 +128,16 @@ pub struct TextStyle {
     pub size: f64,
     /// Bold or regular.
     pub bold: bool,
-    /// Which part of the text stands at the point.
+    /// The part of the text that is at the point.
     pub anchor: Anchor,
-    /// Colour of the letters.
+    /// Colour of the text.
     pub colour: Colour,
-    /// Read from below upwards, for the title of a vertical axis.
+    /// Rotated by 90 degrees to read upwards, for the title of a vertical axis.
     pub upwards: bool,
 }
 
 impl TextStyle {
-    /// Regular letters in ink, beginning at the point.
+    /// Regular text in the colour [`INK`] that begins at the point.
     pub fn new(size: f64) -> Self {
         Self { size, bold: false, anchor: Anchor::Start, colour: INK, upwards: false }
     }
@@ -226,36 +225,36 @@ impl Svg {
     }
 
     /// One line of text whose baseline is at the point.
-    pub fn text(&mut self, at: (f64, f64), text: &str, lettering: &TextStyle) {
-        if text.is_empty() || !finite(&[at.0, at.1, lettering.size]) {
+    pub fn text(&mut self, at: (f64, f64), text: &str, style: &TextStyle) {
+        if text.is_empty() || !finite(&[at.0, at.1, style.size]) {
             return;
         }
-        let anchor = match lettering.anchor {
+        let anchor = match style.anchor {
             Anchor::Start => "",
             Anchor::Middle => " text-anchor=\"middle\"",
             Anchor::End => " text-anchor=\"end\"",
         };
-        let bold = if lettering.bold { " font-weight=\"bold\"" } else { "" };
+        let bold = if style.bold { " font-weight=\"bold\"" } else { "" };
         let (x, y) = (number(at.0), number(at.1));
-        let turn = if lettering.upwards { format!(" transform=\"rotate(-90 {x} {y})\"") } else { String::new() };
-        let (size, colour) = (number(lettering.size), lettering.colour);
+        let turn = if style.upwards { format!(" transform=\"rotate(-90 {x} {y})\"") } else { String::new() };
+        let (size, colour) = (number(style.size), style.colour);
         self.push(&format!(
             "<text x=\"{x}\" y=\"{y}\" font-size=\"{size}\" fill=\"{colour}\"{anchor}{bold}{turn}>{}</text>",
             escape(text)
         ));
     }
 
-    /// Shapes that belong together. `hint` is what a reader sees when pointing at them, and may be empty.
-    pub fn group(&mut self, hint: &str, draw: impl FnOnce(&mut Self)) {
+    /// A group of shapes with a tooltip, which may be empty.
+    pub fn group(&mut self, tooltip: &str, draw: impl FnOnce(&mut Self)) {
         self.push("<g>");
-        if !hint.is_empty() {
-            self.push(&format!("<title>{}</title>", escape(hint)));
+        if !tooltip.is_empty() {
+            self.push(&format!("<title>{}</title>", escape(tooltip)));
         }
         draw(self);
         self.push("</g>");
     }
 
-    /// The finished element. `label` tells in words what is drawn, for those who cannot see it.
+    /// The finished element. `label` describes the drawing for screen readers.
     pub fn finish(self, label: &str) -> String {
         let (width, height) = (number(self.width), number(self.height));
         let mut out = String::with_capacity(self.body.len() + 400);
@@ -292,22 +291,22 @@ impl Default for Outline {
 }
 
 impl Outline {
-    /// Nothing yet.
+    /// An empty outline.
     pub fn new() -> Self {
         Self { data: String::new(), finite: true }
     }
 
-    /// Lift the pen and put it down at `point`.
+    /// Begins a new line at `point`.
     pub fn move_to(&mut self, point: (f64, f64)) {
-        self.step('M', point);
+        self.push_command('M', point);
     }
 
-    /// Draw a straight line to `point`.
+    /// Adds a straight line to `point`.
     pub fn line_to(&mut self, point: (f64, f64)) {
-        self.step('L', point);
+        self.push_command('L', point);
     }
 
-    /// Draw back to where the pen was last put down.
+    /// Closes the current line with a straight line to its beginning.
     pub fn close(&mut self) {
         self.data.push('Z');
     }
@@ -322,9 +321,9 @@ impl Outline {
         outline
     }
 
-    fn step(&mut self, letter: char, (x, y): (f64, f64)) {
+    fn push_command(&mut self, command: char, (x, y): (f64, f64)) {
         self.finite &= finite(&[x, y]);
-        self.data.push(letter);
+        self.data.push(command);
         self.data.push_str(&number(x));
         self.data.push(' ');
         self.data.push_str(&number(y));
@@ -335,7 +334,7 @@ fn finite(values: &[f64]) -> bool {
     values.iter().all(|value| value.is_finite())
 }
 
-/// A coordinate with at most two decimals and nothing superfluous: a hundredth of a pixel is below what anyone sees.
+/// A coordinate with at most two decimals and without trailing zeros.
 fn number(value: f64) -> String {
     let text = format!("{value:.2}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
@@ -352,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_that_are_nowhere_are_left_out() {
+    fn shapes_with_coordinates_that_are_not_finite_are_left_out() {
         let mut svg = Svg::new(10.0, 10.0);
         svg.rect(Area::new(f64::NAN, 0.0, 1.0, 1.0), &Paint::fill(INK));
         svg.circle((0.0, f64::INFINITY), 1.0, &Paint::fill(INK));

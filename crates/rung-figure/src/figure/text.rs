@@ -1,9 +1,8 @@
-//! How wide a text will be.
+//! The width of a text.
 //!
-//! SVG leaves the setting of text to whoever shows it, but layout must know widths before: labels shall not overlap.
-//! The tables below are the advance widths of `DejaVu Sans` for the printable ASCII characters, in its own units of
-//! 1/2048 em, so for the font that is asked for first the answer is exact up to kerning. Verdana, the second, is within
-//! a few percent. Other characters get the width of their class.
+//! An SVG viewer sets the text, but layout must know widths before, so that labels do not overlap. The tables below are the advance widths
+//! of `DejaVu Sans` for printable ASCII, in units of 1/2048 em, so for the first font of the list the width is exact up to kerning. Verdana,
+//! the second font, is within a few percent. Other characters have an approximate width.
 
 /// Units in one em.
 const EM: f64 = 2048.0;
@@ -48,8 +47,7 @@ fn advance(character: char, bold: bool) -> u16 {
         '·' | '\u{a0}' => table[0],
         '–' => 1024,
         '×' | '−' | '≤' | '≥' | '→' => 1716,
-        // A letter with an accent is about as wide as the average letter; all else (ideographs, symbols) is given a
-        // full em.
+        // An accented letter is about as wide as the average letter; anything else (ideographs, symbols) gets a full em.
         '\u{a1}'..='\u{24f}' | '\u{370}'..='\u{3ff}' => 1400,
         _ => 2048,
     }
@@ -111,21 +109,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn widths_are_those_of_the_font() {
+    fn width_sums_the_advances_of_the_font() {
         assert!((width("000", 2048.0, false) - 3909.0).abs() < 1e-9);
         assert!((width("Ab", 2048.0, true) - 3051.0).abs() < 1e-9);
     }
 
     #[test]
-    fn wrapping_keeps_every_word_and_fits() {
-        let text = "a title that is much too long for the little room it has been given";
+    fn wrapped_lines_have_every_word_and_fit() {
+        let text = "a title that is much too long for the narrow column it has to fit into";
         let lines = wrap(text, 12.0, true, 120.0);
         assert_eq!(lines.join(" "), text);
         assert!(lines.iter().all(|line| width(line, 12.0, true) <= 120.0));
     }
 
     #[test]
-    fn powers_are_raised() {
+    fn whole_exponents_are_superscripts() {
         assert_eq!([power(2, 17.0), power(10, -3.0), power(2, 98.25)], ["2¹⁷", "10⁻³", "2^98.2"]);
         assert_eq!(power(2, 3.14e9), "2^(3.1×10⁹)");
     }

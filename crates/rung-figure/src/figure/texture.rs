@@ -1,13 +1,13 @@
 //! Hatching, drawn line by line.
 //!
-//! SVG has patterns, but a pattern needs an `id`, and ids of several figures meet when they stand inline in one page.
-//! So the lines are cut to the rectangle here, all in one path. They hang on a grid common to the whole page: two
-//! neighbouring areas with the same texture look like one.
+//! SVG has patterns, but a pattern needs an `id`, and ids of several figures that are inline in one page conflict. So the lines are clipped
+//! to the rectangle here and drawn as one path. They are aligned to a grid of the whole drawing, so the texture continues across adjacent
+//! areas.
 
 use super::palette::Fill;
 use super::svg::{Area, Outline, Paint, Stroke, Svg};
 
-/// What is drawn over the ground of an area.
+/// The texture over the background colour of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Texture {
     /// Nothing.
@@ -21,13 +21,13 @@ pub enum Texture {
 const DOT_STEP: f64 = 7.0;
 const LINE_STEP: f64 = 7.0;
 
-/// Fills `area`, ground and texture.
+/// Fills `area` with background colour and texture.
 pub fn fill(svg: &mut Svg, area: Area, fill: &Fill) {
     svg.rect(area, &Paint::fill(fill.colour));
     match fill.texture {
         Texture::Plain => {}
-        Texture::Dots => svg.path(&dots(area), &Paint::stroke(Stroke::new(fill.thread, 1.6))),
-        Texture::Diagonal => svg.path(&diagonals(area), &Paint::stroke(Stroke::new(fill.thread, 1.2))),
+        Texture::Dots => svg.path(&dots(area), &Paint::stroke(Stroke::new(fill.texture_colour, 1.6))),
+        Texture::Diagonal => svg.path(&diagonals(area), &Paint::stroke(Stroke::new(fill.texture_colour, 1.2))),
     }
 }
 
@@ -41,9 +41,10 @@ fn multiples(low: f64, high: f64, step: f64) -> impl Iterator<Item = f64> {
 fn dots(area: Area) -> Outline {
     let mut outline = Outline::new();
     for (row, y) in multiples(area.y + 1.5, area.bottom() - 1.5, DOT_STEP).enumerate() {
+        // Every second row is shifted by half a step.
         let shift = if row % 2 == 0 { 0.0 } else { DOT_STEP / 2.0 };
         for x in multiples(area.x + 1.5 - shift, area.right() - 1.5 - shift, DOT_STEP) {
-            // A line too short to see, with round ends, is a dot.
+            // A line of almost no length with round ends is a dot.
             outline.move_to((x + shift, y));
             outline.line_to((x + shift + 0.01, y));
         }
@@ -51,7 +52,7 @@ fn dots(area: Area) -> Outline {
     outline
 }
 
-/// Lines `x + y = c`, cut to the area.
+/// Lines `x + y = c`, clipped to the area.
 fn diagonals(area: Area) -> Outline {
     let mut outline = Outline::new();
     for sum in multiples(area.x + area.y, area.right() + area.bottom(), LINE_STEP) {

@@ -1,8 +1,7 @@
-//! What a chapter is made of.
+//! The blocks of a chapter: paragraphs, tables, figures and so on.
 //!
-//! A [`Table`] says for each column whether it holds words or numbers; numbers are set to the right in figures of equal
-//! width, so that sizes can be compared by eye. A [`Figure`] is made from a [`Chart`] and from nothing else: that keeps
-//! foreign markup out of the report, and makes sure that the drawing and the CSV beside it show the same numbers.
+//! A [`Table`] has columns of text and of numbers; numbers are right-aligned with digits of equal width. A [`Figure`] can only be made from
+//! a [`Chart`], so that no foreign markup gets into a report and the drawing and its CSV show the same numbers.
 
 use super::ReportError;
 use super::prose::Prose;
@@ -10,10 +9,10 @@ use crate::Evidence;
 use crate::figure::Chart;
 use crate::figure::palette::Colour;
 
-/// A part of a chapter.
+/// A block of a chapter.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReportBlock {
-    /// A heading below the chapter's own.
+    /// A heading of a section within the chapter.
     Heading(String),
     /// A paragraph.
     Paragraph(Prose),
@@ -21,9 +20,9 @@ pub enum ReportBlock {
     Table(Table),
     /// A figure.
     Figure(Figure),
-    /// A command or a piece of code, set as it is.
+    /// A command or code, shown verbatim.
     Command(String),
-    /// A remark set apart from the text.
+    /// A remark in a box.
     Note(Prose),
     /// A row of coloured cells with a letter each, such as the layers of a model.
     Strip(Vec<StripCell>),
@@ -32,22 +31,22 @@ pub enum ReportBlock {
 /// A cell of a strip.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StripCell {
-    /// What stands in it.
+    /// The letter in the cell.
     pub letter: char,
-    /// Its colour.
-    pub ground: Colour,
-    /// The colour of the letter.
+    /// Background colour.
+    pub background: Colour,
+    /// Colour of the letter.
     pub ink: Colour,
-    /// What a reader sees when pointing at it.
-    pub hint: String,
+    /// The tooltip.
+    pub tooltip: String,
 }
 
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
-    /// What stands at its head.
+    /// The text in the header.
     pub title: String,
-    /// Whether it holds numbers, which are set to the right.
+    /// Whether it has numbers, which are right-aligned.
     pub numeric: bool,
 }
 
@@ -67,14 +66,14 @@ impl Column {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[must_use]
 pub struct TableCell {
-    /// What it says.
+    /// The content.
     pub prose: Prose,
-    /// How that is known.
+    /// The evidence for the content.
     pub evidence: Option<Evidence>,
 }
 
 impl TableCell {
-    /// A cell with a name to type in it: a stack, an option.
+    /// A cell with code, such as a stack or an option.
     pub fn code(code: impl Into<String>) -> Self {
         Self { prose: Prose::new().code(code), evidence: None }
     }
@@ -94,11 +93,11 @@ impl<T: Into<Prose>> From<T> for TableCell {
 /// A table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    /// What it shows.
+    /// The caption.
     pub caption: Prose,
-    /// Its columns.
+    /// The columns.
     pub columns: Vec<Column>,
-    /// Its rows, each with one cell for each column.
+    /// The rows, each with one cell for each column.
     pub rows: Vec<Vec<TableCell>>,
 }
 
@@ -128,14 +127,14 @@ impl Table {
     }
 }
 
-/// A figure: the drawing, its numbers, what it shows and how to make it again.
+/// A figure: the drawing, its numbers, a caption and the command that makes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Figure {
     pub(super) svg: String,
     pub(super) csv: String,
-    /// What it shows.
+    /// The caption.
     pub caption: Prose,
-    /// The command that makes it; may be empty.
+    /// The command that makes the figure; may be empty.
     pub command: String,
     /// The name under which a browser saves the numbers.
     pub csv_name: String,

@@ -1,14 +1,13 @@
-//! From report to HTML.
+//! Renders a report as HTML.
 //!
-//! The document is written so that it is both HTML and well-formed XML: every element is closed and every attribute
-//! quoted. That costs nothing and lets the tests read reports back with a strict parser.
+//! The document is both HTML and well-formed XML: every element is closed and every attribute quoted, so that tests can parse it strictly.
 //!
-//! Tables and figures sit in boxes of their own that scroll sideways when the screen is narrow, so the page never does.
+//! Tables and figures are in boxes that scroll horizontally on narrow screens, so the page itself does not.
 
 use std::fmt::Write as _;
 
 use super::block::{Column, Figure, ReportBlock, StripCell, Table, TableCell};
-use super::prose::{Piece, Prose};
+use super::prose::{Inline, Prose};
 use super::{Chapter, Report};
 use crate::Evidence;
 use crate::made_by::GENERATOR;
@@ -16,7 +15,7 @@ use crate::markup::{escape, percent_encode};
 
 const STYLE: &str = include_str!("style.css");
 
-/// The whole document.
+/// The HTML document of a report.
 pub(super) fn document(report: &Report) -> String {
     let mut page = Page::default();
     page.head(report);
@@ -31,7 +30,7 @@ pub(super) fn document(report: &Report) -> String {
     page.text
 }
 
-/// A document under construction, with its running numbers.
+/// A document under construction, with the numbers of figures and tables so far.
 #[derive(Default)]
 struct Page {
     text: String,
@@ -46,7 +45,7 @@ impl Page {
 
     fn head(&mut self, report: &Report) {
         let title = escape(&report.title);
-        // Writing to a String cannot fail; so it is below.
+        // Writing to a String cannot fail, here and below.
         let _ = write!(
             self.text,
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
@@ -155,10 +154,12 @@ impl Page {
 
     fn strip(&mut self, cells: &[StripCell]) {
         self.push("<div class=\"strip\">");
-        for StripCell { letter, ground, ink, hint } in cells {
-            let (letter, hint) = (escape(&letter.to_string()), escape(hint));
-            let _ =
-                write!(self.text, "<span style=\"background:{ground};color:{ink}\" title=\"{hint}\">{letter}</span>");
+        for StripCell { letter, background, ink, tooltip } in cells {
+            let (letter, tooltip) = (escape(&letter.to_string()), escape(tooltip));
+            let _ = write!(
+                self.text,
+                "<span style=\"background:{background};color:{ink}\" title=\"{tooltip}\">{letter}</span>"
+            );
         }
         self.push("</div>\n");
     }
@@ -187,13 +188,13 @@ impl Page {
     }
 }
 
-/// The headings below a chapter's own, with the ids they get.
+/// The ids and titles of a chapter's section headings.
 fn headings(chapter: &Chapter) -> impl Iterator<Item = (String, &str)> {
     let titles = chapter.blocks.iter().filter_map(|block| match block {
         ReportBlock::Heading(title) => Some(title.as_str()),
         _ => None,
     });
-    // A dot cannot occur in a chapter's id, so these never meet one.
+    // A chapter's id cannot contain a dot, so these ids are different from all of them.
     titles.enumerate().map(|(index, title)| (format!("{}.{}", chapter.id, index + 1), title))
 }
 
@@ -202,10 +203,10 @@ fn class(column: &Column) -> &'static str {
 }
 
 fn cell_content(cell: &TableCell) -> String {
-    let words = prose(&cell.prose);
+    let content = prose(&cell.prose);
     match cell.evidence {
-        None => words,
-        Some(evidence) => format!("<span class=\"known\">{words}&#160;{}</span>", badge(evidence)),
+        None => content,
+        Some(evidence) => format!("<span class=\"known\">{content}&#160;{}</span>", badge(evidence)),
     }
 }
 
@@ -215,25 +216,25 @@ fn badge(evidence: Evidence) -> String {
 }
 
 fn prose(prose: &Prose) -> String {
-    prose.pieces.iter().map(piece).collect()
+    prose.inlines.iter().map(inline).collect()
 }
 
-fn piece(piece: &Piece) -> String {
-    match piece {
-        Piece::Strong(text) => format!("<strong>{}</strong>", escape(text)),
-        Piece::Code(text) => format!("<code>{}</code>", escape(text)),
-        Piece::Known(text, evidence) => {
+fn inline(inline: &Inline) -> String {
+    match inline {
+        Inline::Strong(text) => format!("<strong>{}</strong>", escape(text)),
+        Inline::Code(text) => format!("<code>{}</code>", escape(text)),
+        Inline::WithEvidence(text, evidence) => {
             format!("<span class=\"known\">{}&#160;{}</span>", escape(text), badge(*evidence))
         }
-        Piece::Link { text, address } if is_safe(address) => {
+        Inline::Link { text, address } if is_safe(address) => {
             format!("<a href=\"{}\">{}</a>", escape(address), escape(text))
         }
-        // An address that is not safe leaves its words behind.
-        Piece::Text(text) | Piece::Link { text, .. } => escape(text),
+        // A link with an unsafe address is shown as plain text.
+        Inline::Text(text) | Inline::Link { text, .. } => escape(text),
     }
 }
 
-/// Addresses that lead somewhere and run nothing.
+/// Whether an address is a web page or a heading of this page, and not for example a script.
 fn is_safe(address: &str) -> bool {
     ["https://", "http://", "#"].iter().any(|start| address.starts_with(start))
 }
@@ -245,25 +246,26 @@ mod tests {
     #[cfg(feature = "png")]
     use proptest::prelude::*;
 
-    fn everything(text: &str) -> Report {
+    /// A report with every kind of block, all with the same text.
+    fn report_of(text: &str) -> Report {
         let map = HopMap::new(text, vec![Row::new(1, vec![Span::new(0.0, f64::INFINITY, SpanKind::Solved)])]);
-        let words = Prose::new()
+        let prose = Prose::new()
             .text(text)
             .strong(text)
             .code(text)
             .number(text, Evidence::Measured)
             .link(text, format!("https://example.org/{text}"))
             .link(text, text);
-        let mut table = Table::new(words.clone(), [Column::text(text), Column::number(text)]);
+        let mut table = Table::new(prose.clone(), [Column::text(text), Column::number(text)]);
         table.row([TableCell::from(text), TableCell::from(text).known(Evidence::Proved)]);
         let mut chapter = Chapter::new("all", text);
-        chapter.heading(text).paragraph(words.clone()).table(table).command(text).note(words.clone());
-        chapter.figure(Figure::new(&map, words, text, text));
+        chapter.heading(text).paragraph(prose.clone()).table(table).command(text).note(prose.clone());
+        chapter.figure(Figure::new(&map, prose, text, text));
         Report::new(text).summary(text).fact(text, text).chapter(chapter)
     }
 
     #[cfg(feature = "png")]
-    fn parse_problem(html: &str) -> Option<String> {
+    fn parse_error(html: &str) -> Option<String> {
         use resvg::usvg::roxmltree::{Document, ParsingOptions};
         let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
         Document::parse_with_options(html, options).err().map(|error| error.to_string())
@@ -272,22 +274,22 @@ mod tests {
     #[cfg(feature = "png")]
     proptest! {
         #[test]
-        fn any_text_makes_a_well_formed_report(text in "\\PC{0,40}|[<>&'\"]{0,8}|.{0,20}") {
-            let html = everything(&text).html().unwrap();
-            prop_assert_eq!(parse_problem(&html), None, "{}", html);
+        fn reports_are_well_formed_for_any_text(text in "\\PC{0,40}|[<>&'\"]{0,8}|.{0,20}") {
+            let html = report_of(&text).html().unwrap();
+            prop_assert_eq!(parse_error(&html), None, "{}", html);
         }
     }
 
     #[test]
-    fn markup_in_any_place_is_text() {
-        let html = everything("<script>alert('x')</script>").html().unwrap();
+    fn markup_in_any_text_is_escaped() {
+        let html = report_of("<script>alert('x')</script>").html().unwrap();
         assert!(!html.contains("<script"));
         assert!(html.matches("&lt;script&gt;").count() > 15);
     }
 
     #[test]
-    fn nothing_is_fetched_and_nothing_runs() {
-        let html = everything("plain").html().unwrap();
+    fn html_has_no_scripts_and_loads_nothing() {
+        let html = report_of("plain").html().unwrap();
         for forbidden in ["<script", "<link", "<img", "@import", "url(", " src=", "onload"] {
             assert!(!html.contains(forbidden), "{forbidden}");
         }
@@ -295,13 +297,13 @@ mod tests {
 
     #[test]
     fn unsafe_addresses_are_not_links() {
-        let made = prose(&Prose::new().link("a", "javascript:alert(1)").link("b", "#all"));
-        assert_eq!(made, "a<a href=\"#b\">b</a>".replace("#b", "#all"));
+        let html = prose(&Prose::new().link("a", "javascript:alert(1)").link("b", "#all"));
+        assert_eq!(html, "a<a href=\"#b\">b</a>".replace("#b", "#all"));
     }
 
     #[test]
-    fn every_link_inside_the_page_arrives() {
-        let html = everything("plain").html().unwrap();
+    fn every_link_inside_the_page_has_a_target() {
+        let html = report_of("plain").html().unwrap();
         let targets: Vec<&str> = html.split("href=\"#").skip(1).filter_map(|rest| rest.split('"').next()).collect();
         assert!(targets.len() >= 4);
         for target in targets {
@@ -310,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_csv_link_gives_the_numbers_back() {
+    fn the_csv_link_contains_the_numbers() {
         let map = HopMap::new("m", vec![Row::new(3, vec![Span::new(0.0, 1.5, SpanKind::Unknown)])]);
         let mut chapter = Chapter::new("c", "c");
         chapter.figure(Figure::new(&map, "", "", "m.csv"));
@@ -319,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_report_is_the_same_text() {
-        assert_eq!(everything("x").html().unwrap(), everything("x").html().unwrap());
+    fn the_same_report_gives_the_same_html() {
+        assert_eq!(report_of("x").html().unwrap(), report_of("x").html().unwrap());
     }
 }

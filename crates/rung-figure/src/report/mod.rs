@@ -1,11 +1,10 @@
-//! The report: one HTML file that can be sent, kept and printed.
+//! The report: one self-contained HTML file.
 //!
-//! Everything is in the file. There is no script, no font, style sheet or picture to fetch; figures are inline SVG and
-//! their numbers hang on them as a CSV link. It reads on a telephone, in the dark and on paper. The same [`Report`]
-//! gives the same bytes every time: there is no clock in here, and a date belongs among the [facts](Report::fact) if
-//! the caller wants one.
+//! There is no script, font, style sheet or image to load; figures are inline SVG, and their numbers are attached as a CSV link. The page
+//! adapts to narrow screens, dark mode and print. The same [`Report`] always gives the same bytes: there is no clock here, and a caller who
+//! wants a date adds it to the [facts](Report::fact).
 //!
-//! A report is data until it is written:
+//! A report is plain data until it is rendered:
 //!
 //! ```text
 //! Report ── Chapter ── ReportBlock: Heading | Paragraph | Table | Figure | Command | Note
@@ -13,9 +12,9 @@
 //!                                        └─ Prose: text, numbers with their Evidence, code, links
 //! ```
 //!
-//! * [`prose`] is running text, where a number may carry a badge that says *proved*, *constructed* or *measured*.
-//! * [`block`] is what a chapter is made of.
-//! * `html` turns all that into text. Each string goes through the escape function; there is no way to pass markup in.
+//! * [`prose`] is running text, in which a number can have a badge that says *proved*, *constructed* or *measured*.
+//! * [`block`] has the blocks of a chapter.
+//! * `html` renders them. Every string is escaped; there is no way to pass markup in.
 //!
 //! ```
 //! use rung_figure::Evidence;
@@ -37,24 +36,24 @@ pub mod prose;
 use thiserror::Error;
 
 pub use block::{Column, Figure, ReportBlock, StripCell, Table, TableCell};
-pub use prose::{Piece, Prose};
+pub use prose::{Inline, Prose};
 
-/// A whole report.
+/// A report.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct Report {
-    /// What it is called.
+    /// The title.
     pub title: String,
-    /// What a reader in a hurry takes away, a paragraph each.
+    /// The paragraphs of the summary.
     pub summary: Vec<Prose>,
-    /// How it came about: version, seed, preset, and a date if the caller passes one.
+    /// How it was made, as names and values: version, seed, preset, and a date if the caller adds one.
     pub facts: Vec<(String, String)>,
     /// The chapters, in order.
     pub chapters: Vec<Chapter>,
 }
 
 impl Report {
-    /// A report with nothing in it yet.
+    /// A report without chapters.
     pub fn new(title: impl Into<String>) -> Self {
         Self { title: title.into(), summary: Vec::new(), facts: Vec::new(), chapters: Vec::new() }
     }
@@ -65,7 +64,7 @@ impl Report {
         self
     }
 
-    /// The same report with one more fact about how it came about.
+    /// The same report with one more fact about how it was made.
     pub fn fact(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.facts.push((name.into(), value.into()));
         self
@@ -100,21 +99,21 @@ impl Report {
 /// A chapter of a report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chapter {
-    /// Its name in addresses: lower-case letters, digits and hyphens, beginning with a letter.
+    /// The HTML id: lower-case letters, digits and hyphens, beginning with a letter.
     pub id: String,
-    /// What it is called.
+    /// The title.
     pub title: String,
-    /// What it is made of.
+    /// The content.
     pub blocks: Vec<ReportBlock>,
 }
 
 impl Chapter {
-    /// A chapter with nothing in it yet.
+    /// A chapter without blocks.
     pub fn new(id: impl Into<String>, title: impl Into<String>) -> Self {
         Self { id: id.into(), title: title.into(), blocks: Vec::new() }
     }
 
-    /// Adds a heading below the chapter's own.
+    /// Adds a section heading.
     pub fn heading(&mut self, title: impl Into<String>) -> &mut Self {
         self.push(ReportBlock::Heading(title.into()))
     }
@@ -134,12 +133,12 @@ impl Chapter {
         self.push(ReportBlock::Figure(figure))
     }
 
-    /// Adds a command or a piece of code, set as it is.
+    /// Adds a command or code, shown verbatim.
     pub fn command(&mut self, text: impl Into<String>) -> &mut Self {
         self.push(ReportBlock::Command(text.into()))
     }
 
-    /// Adds a remark set apart from the text.
+    /// Adds a remark in a box.
     pub fn note(&mut self, prose: impl Into<Prose>) -> &mut Self {
         self.push(ReportBlock::Note(prose.into()))
     }
@@ -155,8 +154,8 @@ impl Chapter {
     }
 
     fn check(&self) -> Result<(), ReportError> {
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        if !self.id.starts_with(|first: char| first.is_ascii_lowercase()) || !self.id.bytes().all(plain) {
+        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if !self.id.starts_with(|first: char| first.is_ascii_lowercase()) || !self.id.bytes().all(allowed) {
             return Err(ReportError::Id { id: self.id.clone(), title: self.title.clone() });
         }
         let tables = self
@@ -167,10 +166,10 @@ impl Chapter {
     }
 }
 
-/// Why a report could not be made.
+/// Why a report cannot be rendered.
 #[derive(Debug, Error)]
 pub enum ReportError {
-    /// A chapter's id cannot stand in an address.
+    /// A chapter's id has characters that are not allowed.
     #[error(
         "chapter \"{title}\" has the id \"{id}\"; an id has lower-case letters, digits and hyphens, and begins with a letter"
     )]
@@ -180,7 +179,7 @@ pub enum ReportError {
         /// The chapter that has it.
         title: String,
     },
-    /// Two chapters have one id.
+    /// Two chapters have the same id.
     #[error("two chapters have the id \"{id}\"; give each its own")]
     SameId {
         /// The id.
@@ -205,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_checked() {
+    fn invalid_and_repeated_ids_are_refused() {
         for id in ["", "Proved", "1st", "a b", "é", "-a"] {
             let report = Report::new("t").chapter(Chapter::new(id, "c"));
             assert!(matches!(report.html(), Err(ReportError::Id { .. })), "{id}");
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn row_widths_are_checked() {
+    fn rows_with_a_wrong_number_of_cells_are_refused() {
         let mut table = Table::new("sizes", [Column::text("a"), Column::number("b")]);
         table.row([TableCell::from("x"), TableCell::from("1")]).row([TableCell::from("y")]);
         let mut chapter = Chapter::new("c", "c");

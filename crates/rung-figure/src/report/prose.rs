@@ -1,4 +1,4 @@
-//! Running text in which numbers say how they are known.
+//! Running text in which numbers have a badge with their evidence.
 //!
 //! ```
 //! use rung_figure::Evidence;
@@ -10,22 +10,22 @@
 
 use crate::Evidence;
 
-/// One piece of running text.
+/// An inline element of running text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
-    /// Words.
+pub enum Inline {
+    /// Plain text.
     Text(String),
-    /// Words that matter most.
+    /// Emphasised text.
     Strong(String),
-    /// A number (or a short statement) and how it is known.
-    Known(String, Evidence),
-    /// A name to type: a command, an option, a stack.
+    /// A number or a short statement with its evidence.
+    WithEvidence(String, Evidence),
+    /// Code: a command, an option, a stack.
     Code(String),
-    /// Words that lead to an address.
+    /// A link.
     Link {
-        /// The words.
+        /// The text.
         text: String,
-        /// The address: `https:`, `http:` or a place in this report (`#chapter`). Any other is not made a link.
+        /// The address: `https:`, `http:` or a heading of this report (`#chapter`). Others are shown as plain text.
         address: String,
     },
 }
@@ -34,55 +34,55 @@ pub enum Piece {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[must_use]
 pub struct Prose {
-    /// The pieces, in order.
-    pub pieces: Vec<Piece>,
+    /// The elements, in order.
+    pub inlines: Vec<Inline>,
 }
 
 impl Prose {
-    /// No text yet.
+    /// An empty text.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same with words added.
+    /// The same with plain text added.
     pub fn text(self, text: impl Into<String>) -> Self {
-        self.with(Piece::Text(text.into()))
+        self.with(Inline::Text(text.into()))
     }
 
-    /// The same with emphasised words added.
+    /// The same with emphasised text added.
     pub fn strong(self, text: impl Into<String>) -> Self {
-        self.with(Piece::Strong(text.into()))
+        self.with(Inline::Strong(text.into()))
     }
 
-    /// The same with a number added, and how it is known.
+    /// The same with a number and its evidence added.
     pub fn number(self, number: impl Into<String>, evidence: Evidence) -> Self {
-        self.with(Piece::Known(number.into(), evidence))
+        self.with(Inline::WithEvidence(number.into(), evidence))
     }
 
     /// The same with code added.
     pub fn code(self, code: impl Into<String>) -> Self {
-        self.with(Piece::Code(code.into()))
+        self.with(Inline::Code(code.into()))
     }
 
     /// The same with a link added.
     pub fn link(self, text: impl Into<String>, address: impl Into<String>) -> Self {
-        self.with(Piece::Link { text: text.into(), address: address.into() })
+        self.with(Inline::Link { text: text.into(), address: address.into() })
     }
 
-    /// The words alone.
+    /// The text without markup and evidence.
     pub fn plain(&self) -> String {
-        let words = |piece: &Piece| match piece {
-            Piece::Text(text)
-            | Piece::Strong(text)
-            | Piece::Known(text, _)
-            | Piece::Code(text)
-            | Piece::Link { text, .. } => text.clone(),
+        let text = |inline: &Inline| match inline {
+            Inline::Text(text)
+            | Inline::Strong(text)
+            | Inline::WithEvidence(text, _)
+            | Inline::Code(text)
+            | Inline::Link { text, .. } => text.clone(),
         };
-        self.pieces.iter().map(words).collect()
+        self.inlines.iter().map(text).collect()
     }
 
-    fn with(mut self, piece: Piece) -> Self {
-        self.pieces.push(piece);
+    fn with(mut self, inline: Inline) -> Self {
+        self.inlines.push(inline);
         self
     }
 }

@@ -1,19 +1,19 @@
 //! Do all tokens become the same, and what keeps them apart: rank collapse, layer by layer, for every mixer.
 //!
-//! A mixer that only averages makes tokens more alike: its stream tends to one row repeated, a matrix of rank one. Skips and channel
-//! mixers work against it. The residual is what is left of the stream after taking away what all tokens have in common.
+//! A mixer that only averages makes tokens more alike: the stream of all tokens, as a matrix with a row per token, tends to a matrix of
+//! rank one. Skip connections and channel mixers (MLPs) work against it. The residual of the stream is the stream minus its mean token.
 //!
 //! # What it shows
 //!
-//! - The relative residual `|X - 1 x'| / |X|` after every layer, x being the mean token: for the stack as it is, without channel
-//!   mixers, without skips around mixers, and without both. The norm is the composite one, the root of the largest row sum times
+//! - The relative residual `|X - 1 x'| / |X|` after every layer, x being the mean token: for the intact stack, without channel
+//!   mixers, without skips around mixers, and without both. The norm is the composite norm, the root of the largest row sum times
 //!   the largest column sum of absolute values.
-//! - Paths: through every layer a token's content goes past the mixer or through it, so the last stream is a sum over paths, and
-//!   paths can be sorted by how many mixers they pass. How many there are of each length is a count; how large their sum is, is
-//!   measured, with gates held still, and the sums add up to the stream exactly.
-//! - Products of token-by-token weights along random paths of heads: how far from rank one they are after so many layers.
-//! - The published bound on the residual of attention without skips and channel mixers, where it reaches: softmax attention that
-//!   is bidirectional, no norms, no positions. For causal attention, and for other mixers, there is none here.
+//! - Paths: in every layer the stream goes through a mixer or through the skip around it, so the last stream is a sum over paths. Paths are
+//!   grouped by the number of mixers they go through. The number of paths of each length is counted; the size of their sum is measured
+//!   with frozen gates and attention weights. The sums add up to the stream exactly.
+//! - Products of attention matrices along random paths of heads: their distance from rank one after every layer.
+//! - The published bound on the residual of attention without skips and channel mixers, where it applies: bidirectional softmax
+//!   attention without norms and positions. For causal attention and for other mixers there is none here.
 //!
 //! # Known answer
 //!
@@ -22,7 +22,7 @@
 //! # Source
 //!
 //! Dong, Cordonnier and Loukas, *Attention is not all you need: pure attention loses rank doubly exponentially with depth*
-//! (arXiv 2103.03404). Mixers other than softmax attention, and sizes of paths by held gates, are ours.
+//! (arXiv 2103.03404). Mixers other than softmax attention, and sizes of paths with frozen gates, are additions of this project.
 
 use std::fmt::Write as _;
 
@@ -38,42 +38,45 @@ use super::{AnalysisError, Finding, InstrumentOptions, layer_names};
 use rung_figure::figure::{AxisSpec, Chart, LineChart, Point, Scale, Series};
 use rung_nn::Network;
 
-/// Prompts that residuals are a mean over.
+/// Default number of prompts; residuals are means over them.
 const PROMPTS: usize = 4;
 
-/// The most layers whose paths are separated by length: beyond, rounding would show.
-const MOST_LAYERS: usize = 16;
+/// Paths of deeper stacks are not separated by length, since the interpolation would lose too much precision.
+const MAX_PATH_LAYERS: usize = 16;
 
-/// What is left of differences between tokens.
+/// How similar the streams of all tokens are, layer by layer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Collapse {
-    /// The network.
+    /// Name of the network.
     pub name: String,
     /// The task.
     pub task: String,
-    /// The levels of the stream.
+    /// Names of the levels of the stream: the embedding, then every layer.
     pub levels: Vec<String>,
-    /// As it is, without channel mixers, without skips, without both.
+    /// The intact stack, without channel mixers, without skips, without both.
     pub variants: Vec<StackVariant>,
-    /// Paths by the number of mixers they pass; none for very deep stacks.
+    /// Paths by the number of mixers they go through; empty for very deep stacks.
     pub paths: Vec<PathLength>,
-    /// Products of weights along paths of heads, after every layer; none where weights cannot be had.
+    /// Distance from rank one of products of attention matrices along paths of heads, after every layer; empty where a mixer has no such
+    /// matrix.
     pub products: Vec<f64>,
-    /// Decimal logarithms of the published bound on the residual without both, at every level; or why there is none.
+    /// Decimal logarithms of the published bound on the residual without skips and channel mixers, at every level; or why there is none.
     pub bound: Result<Vec<f64>, String>,
 }
 
-/// A variant of the stack.
+/// The residuals of a stack without some of its parts.
 #[derive(Clone, Debug, Serialize)]
 pub struct StackVariant {
-    /// What it is.
+    /// `as it is`, or the missing parts.
     pub name: &'static str,
     /// The relative residual at every level, mean over prompts.
-    pub relative: Vec<f64>,
-    /// The residual itself, largest of the prompts.
+    #[serde(rename = "relative")]
+    pub relative_residual: Vec<f64>,
+    /// The absolute residual at every level, maximum over prompts.
     pub residual: Vec<f64>,
 }
 
+/// Name, whether it has skips, whether it has channel mixers.
 const VARIANTS: [(&str, bool, bool); 4] = [
     ("as it is", true, true),
     ("without channel mixers", true, false),
@@ -81,7 +84,7 @@ const VARIANTS: [(&str, bool, bool); 4] = [
     ("without both", false, false),
 ];
 
-/// Keeps the streams of a pass without some of its parts.
+/// Hooks that switch off skips or channel mixers and store the streams.
 struct ReducedPass {
     skips: bool,
     channels: bool,
@@ -94,33 +97,37 @@ impl<S: Scalar> Hooks<Native<S>> for ReducedPass {
         x
     }
 
-    fn skips(&self) -> bool {
+    fn add_residual(&self) -> bool {
         self.skips
     }
 
-    fn channels(&self) -> bool {
+    fn run_channel_mixers(&self) -> bool {
         self.channels
     }
 }
 
-/// Measures.
+/// Measures how similar tokens become.
 ///
 /// # Errors
 /// The network or the task does not fit.
 pub fn collapse<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Collapse, AnalysisError> {
     let options = InstrumentOptions { prompts: Some(options.prompts.unwrap_or(PROMPTS)), ..options.clone() };
     let questions = Questions::draw(network, &options, (usize::MAX, usize::MAX))?;
-    let prompts: Vec<&[u32]> =
-        questions.batches.iter().flat_map(|asked| asked.batch.tokens.chunks_exact(asked.batch.ids)).collect();
+    let prompts: Vec<&[u32]> = questions
+        .batches
+        .iter()
+        .flat_map(|question_batch| question_batch.batch.tokens.chunks_exact(question_batch.batch.ids_per_row))
+        .collect();
     let variants = VARIANTS.iter().map(|variant| residuals(network, *variant, &prompts));
     let variants = variants.collect::<Result<Vec<_>, _>>()?;
     let bound = bound(network).map(|bound| {
         let start = variants[3].residual[0].log10();
-        (0..=network.model.depth()).map(|depth| bound.at(depth, start)).collect()
+        (0..=network.model.depth()).map(|depth| bound.log_at(depth, start)).collect()
     });
     let mut levels = vec!["embedding".to_owned()];
     levels.extend(layer_names(&network.plan));
-    let paths = if network.model.depth() <= MOST_LAYERS { paths::by_length(network, prompts[0])? } else { Vec::new() };
+    let paths =
+        if network.model.depth() <= MAX_PATH_LAYERS { paths::by_length(network, prompts[0])? } else { Vec::new() };
     let products = paths::products(network, prompts[0], options.seed)?;
     Ok(Collapse { name: network.name.clone(), task: questions.task.clone(), levels, variants, paths, products, bound })
 }
@@ -131,21 +138,21 @@ fn residuals<S: Scalar>(
     prompts: &[&[u32]],
 ) -> Result<StackVariant, ModelError> {
     let levels = network.model.depth() + 1;
-    let (mut relative, mut residual) = (vec![0.0; levels], vec![0.0_f64; levels]);
+    let (mut relative_residual, mut residual) = (vec![0.0; levels], vec![0.0_f64; levels]);
     for tokens in prompts {
         let ops = Native::new();
         ops.bind_frozen(&network.weights);
-        let mut bare = ReducedPass { skips, channels, streams: Vec::new() };
-        network.model.forward_with_hooks(&ops, tokens, 1, &mut bare)?;
-        for (level, stream) in bare.streams.into_iter().enumerate() {
+        let mut hooks = ReducedPass { skips, channels, streams: Vec::new() };
+        network.model.forward_with_hooks(&ops, tokens, 1, &mut hooks)?;
+        for (level, stream) in hooks.streams.into_iter().enumerate() {
             let width = network.model.width();
             let matrix = Matrix::new(stream.len() / width, width, stream);
-            let (left, whole) = (matrix.residual().composite_norm(), matrix.composite_norm());
-            relative[level] += left / whole.max(f64::MIN_POSITIVE) / prompts.len() as f64;
-            residual[level] = residual[level].max(left);
+            let (residual_norm, norm) = (matrix.residual().composite_norm(), matrix.composite_norm());
+            relative_residual[level] += residual_norm / norm.max(f64::MIN_POSITIVE) / prompts.len() as f64;
+            residual[level] = residual[level].max(residual_norm);
         }
     }
-    Ok(StackVariant { name, relative, residual })
+    Ok(StackVariant { name, relative_residual, residual })
 }
 
 /// The published bound: `(4 beta H / sqrt d)^((3^L - 1) / 2) |res X|^(3^L)`.
@@ -154,8 +161,8 @@ struct Bound {
 }
 
 impl Bound {
-    /// Its decimal logarithm after so many layers, from that of the residual at the start.
-    fn at(&self, depth: usize, start: f64) -> f64 {
+    /// The bound's decimal logarithm after `depth` layers, from the decimal logarithm of the residual of the embedding.
+    fn log_at(&self, depth: usize, start: f64) -> f64 {
         let power = 3_f64.powf(depth as f64);
         (power - 1.0) / 2.0 * self.log_base + power * start
     }
@@ -171,37 +178,38 @@ fn bound<S: Scalar>(network: &Network<S>) -> Result<Bound, String> {
         return Err("the theorem is for attention without norms and positions".to_owned());
     }
     let (mut beta, mut base) = (0.0_f64, 0.0_f64);
-    for (layer, found) in network.plan.layers.iter().enumerate() {
-        let [mixer] = &found.mixers[..] else { return Err("a layer has several mixers side by side".to_owned()) };
+    for (index, layer) in network.plan.layers.iter().enumerate() {
+        let [mixer] = &layer.mixers[..] else { return Err("a layer has several mixers side by side".to_owned()) };
         if !mixer.facts().looks_up || mixer.number("conv") != Some(0) {
             return Err(format!("no bound is known here for {mixer}"));
         }
         let (heads, kv) = (heads(mixer) as usize, mixer.facts().attention.map_or(1, |heads| heads.kv as usize));
-        let table = |role: Role| of_weight(&network.weights, layer, role);
+        let projection = |role: Role| weight_matrix(&network.weights, index, role);
         let (Some(query), Some(key), Some(value), Some(output)) =
-            (table(Role::Query), table(Role::Key), table(Role::Value), table(Role::Output))
+            (projection(Role::Query), projection(Role::Key), projection(Role::Value), projection(Role::Output))
         else {
             return Err("attention shares the cache of another layer".to_owned());
         };
         let width = query.rows / heads;
         for head in 0..heads {
             let group = head * kv / heads;
-            let rows = |table: &Matrix, at: usize, count: usize| {
-                let size = table.rows / count;
-                let numbers = table.numbers[at * size * table.columns..(at + 1) * size * table.columns].to_vec();
-                Matrix::new(size, table.columns, numbers)
+            let rows_of_head = |matrix: &Matrix, head: usize, heads: usize| {
+                let size = matrix.rows / heads;
+                let range = head * size * matrix.columns..(head + 1) * size * matrix.columns;
+                Matrix::new(size, matrix.columns, matrix.numbers[range].to_vec())
             };
-            let scores = rows(&query, head, heads).flipped().times(&rows(&key, group, kv));
-            let moved = rows(&output.flipped(), head, heads);
-            let moved = rows(&value, group, kv).flipped().times(&moved);
-            beta = beta.max(scores.column_norm() * moved.composite_norm());
+            let query_key = rows_of_head(&query, head, heads).transposed().times(&rows_of_head(&key, group, kv));
+            let output = rows_of_head(&output.transposed(), head, heads);
+            let value_output = rows_of_head(&value, group, kv).transposed().times(&output);
+            beta = beta.max(query_key.column_norm() * value_output.composite_norm());
         }
         base = base.max(4.0 * heads as f64 / (width as f64).sqrt());
     }
     Ok(Bound { log_base: (base * beta).log10() })
 }
 
-fn of_weight<S: Scalar>(weights: &Parameters<S>, layer: usize, role: Role) -> Option<Matrix> {
+/// The projection of a layer's only mixer with this role.
+fn weight_matrix<S: Scalar>(weights: &Parameters<S>, layer: usize, role: Role) -> Option<Matrix> {
     let id = weights.find_role(&names::mixer(layer, 0, 1), role)?;
     let [rows, columns] = weights.entry(id).shape[..] else { return None };
     Some(Matrix::new(rows, columns, weights.get(id).iter().map(|value| value.to_f64()).collect()))
@@ -219,7 +227,7 @@ impl Collapse {
         for (level, name) in self.levels.iter().enumerate() {
             let _ = write!(text, "  {name:widest$}");
             for variant in &self.variants {
-                let _ = write!(text, "{:>24.2e}", variant.relative[level]);
+                let _ = write!(text, "{:>24.2e}", variant.relative_residual[level]);
             }
             if let Some(product) = level.checked_sub(1).and_then(|layer| self.products.get(layer)) {
                 let _ = write!(text, "{product:>22.2e}");
@@ -229,22 +237,28 @@ impl Collapse {
         if !self.paths.is_empty() {
             text += "\n  mixers passed   share of paths   size of their sum\n";
             for path in &self.paths {
-                let _ = writeln!(text, "  {:>13}   {:>13.1}%   {:>17.3}", path.mixers, 100.0 * path.counted, path.size);
+                let _ = writeln!(
+                    text,
+                    "  {:>13}   {:>13.1}%   {:>17.3}",
+                    path.mixers,
+                    100.0 * path.share_of_paths,
+                    path.relative_norm
+                );
             }
         }
         text += "\n";
         match &self.bound {
             Ok(bound) => {
                 let last = self.levels.len() - 1;
-                let found = self.variants[3].residual[last];
+                let residual = self.variants[3].residual[last];
                 let _ = writeln!(
                     text,
-                    "  without both: residual {found:.2e}; the published bound is 10^{:.1}",
+                    "  without both: residual {residual:.2e}; the published bound is 10^{:.1}",
                     bound[last]
                 );
             }
-            Err(why) => {
-                let _ = writeln!(text, "  no bound beside it: {why}");
+            Err(reason) => {
+                let _ = writeln!(text, "  no bound beside it: {reason}");
             }
         }
         text
@@ -258,10 +272,11 @@ impl Collapse {
             AxisSpec::new("relative residual to rank one", Scale::Log10),
         );
         let points = |values: &[f64], first: usize| {
-            values.iter().enumerate().map(|(at, value)| Point::new((at + first) as f64, *value)).collect::<Vec<_>>()
+            let point = |(index, value): (usize, &f64)| Point::new((index + first) as f64, *value);
+            values.iter().enumerate().map(point).collect::<Vec<_>>()
         };
         for variant in &self.variants {
-            chart = chart.series(Series::line_and_points(variant.name, points(&variant.relative, 0)));
+            chart = chart.series(Series::line_and_points(variant.name, points(&variant.relative_residual, 0)));
         }
         if !self.products.is_empty() {
             chart = chart.series(Series::line("products of weights", points(&self.products, 1)));
@@ -279,111 +294,116 @@ impl Collapse {
             AxisSpec::new("mixers passed", Scale::Whole),
             AxisSpec::new("share", Scale::Linear),
         )
-        .series(Series::line_and_points("share of all paths, counted", points(|path| path.counted)))
-        .series(Series::line_and_points("size of their sum over the stream's, measured", points(|path| path.size)));
+        .series(Series::line_and_points("share of all paths, counted", points(|path| path.share_of_paths)))
+        .series(Series::line_and_points(
+            "size of their sum over the stream's, measured",
+            points(|path| path.relative_norm),
+        ));
         (!self.paths.is_empty()).then_some(chart)
     }
 }
 
-/// Runs it.
+/// Runs the instrument.
 ///
 /// # Errors
 /// The network or the task does not fit.
 pub fn find<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
-    let found = collapse(network, options)?;
-    let mut charts: Vec<Box<dyn Chart>> = vec![Box::new(found.chart())];
-    if let Some(chart) = found.path_chart() {
+    let collapse = collapse(network, options)?;
+    let mut charts: Vec<Box<dyn Chart>> = vec![Box::new(collapse.chart())];
+    if let Some(chart) = collapse.path_chart() {
         charts.push(Box::new(chart));
     }
-    Ok(Finding::of(&found, found.text(), charts))
+    Ok(Finding::new(&collapse, collapse.text(), charts))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::{sample, sample_with};
+    use crate::analysis::{random_network, random_network_with};
     use rung_nn::{FeedForwardConfig, ModelConfig};
 
-    /// Bidirectional attention, and nothing else.
-    fn bare(stack: &str, deviation: f64) -> Network<f64> {
-        sample_with(stack, |config| ModelConfig {
+    /// Bidirectional attention without norms and channel mixers.
+    fn attention_only(stack: &str, deviation: f64) -> Network<f64> {
+        random_network_with(stack, |config| ModelConfig {
             causal: false,
             norm: NormConfig::None,
             feed_forward: FeedForwardConfig::None,
             deviation,
-            tied_query_key: false,
+            init_key_from_query: false,
             ..config
         })
     }
 
     #[test]
-    fn attention_alone_collapses_below_its_bound_and_skips_keep_tokens_apart() {
-        let found = collapse(&bare("full full full", 0.05), &InstrumentOptions::default()).unwrap();
-        let [whole, _, _, alone] = &found.variants[..] else { panic!("four variants") };
+    fn attention_without_skips_collapses_below_its_bound_and_with_skips_does_not() {
+        let measured = collapse(&attention_only("full full full", 0.05), &InstrumentOptions::default()).unwrap();
+        let [intact, _, _, without_both] = &measured.variants[..] else { panic!("four variants") };
         assert!(
-            alone.relative.windows(2).all(|pair| pair[1] < 0.2 * pair[0] || pair[1] < 1e-12),
+            without_both.relative_residual.windows(2).all(|pair| pair[1] < 0.2 * pair[0] || pair[1] < 1e-12),
             "{:?}",
-            alone.relative
+            without_both.relative_residual
         );
-        assert!(whole.relative.iter().all(|left| *left > 0.5), "{:?}", whole.relative);
-        let bound = found.bound.unwrap();
-        for (residual, bound) in alone.residual.iter().zip(bound).skip(1) {
+        assert!(intact.relative_residual.iter().all(|residual| *residual > 0.5), "{:?}", intact.relative_residual);
+        let bound = measured.bound.unwrap();
+        for (residual, bound) in without_both.residual.iter().zip(bound).skip(1) {
             assert!(residual.log10() <= bound, "{residual} above 10^{bound}");
         }
-        assert!(found.products.windows(2).all(|pair| pair[1] < pair[0]), "{:?}", found.products);
+        assert!(measured.products.windows(2).all(|pair| pair[1] < pair[0]), "{:?}", measured.products);
     }
 
     #[test]
-    fn the_sum_over_paths_of_heads_is_attention_without_skips() {
-        // By hand for two layers of two heads: sum over (h1, h2) of P_h2 P_h1 X W_h1 W_h2.
-        let network = bare("full full", 0.3);
+    fn attention_without_skips_is_the_sum_over_paths_of_heads() {
+        // Computed here for two layers of two heads: the sum over (h1, h2) of P_h2 P_h1 X W_h1 W_h2, where P_h is the attention matrix
+        // and W_h the value times the output projection of head h.
+        let network = attention_only("full full", 0.3);
         let questions =
             Questions::draw(&network, &InstrumentOptions { prompts: Some(1), ..InstrumentOptions::default() }, (1, 1))
                 .unwrap();
         let tokens = &questions.batches[0].batch.tokens;
         let ops = Native::new();
         ops.bind_frozen(&network.weights);
-        let mut bare = ReducedPass { skips: false, channels: false, streams: Vec::new() };
-        network.model.forward_with_hooks(&ops, tokens, 1, &mut bare).unwrap();
+        let mut hooks = ReducedPass { skips: false, channels: false, streams: Vec::new() };
+        network.model.forward_with_hooks(&ops, tokens, 1, &mut hooks).unwrap();
         let width = network.model.width();
         let matrix = |stream: &Vec<f64>| Matrix::new(stream.len() / width, width, stream.clone());
-        let mut sum = Matrix::zeros(bare.streams[0].len() / width, width);
-        let weights = |layer: usize, x: &Matrix, head: usize| {
-            let table = |role: Role| of_weight(&network.weights, layer, role).unwrap();
-            let rows = |table: &Matrix| {
-                Matrix::new(8, width, table.numbers[head * 8 * width..(head + 1) * 8 * width].to_vec())
+        let mut sum = Matrix::zeros(hooks.streams[0].len() / width, width);
+        let head_matrices = |layer: usize, x: &Matrix, head: usize| {
+            let projection = |role: Role| weight_matrix(&network.weights, layer, role).unwrap();
+            let rows_of_head = |matrix: &Matrix| {
+                Matrix::new(8, width, matrix.numbers[head * 8 * width..(head + 1) * 8 * width].to_vec())
             };
-            let scores =
-                x.times(&rows(&table(Role::Query)).flipped()).times(&rows(&table(Role::Key)).times(&x.flipped()));
-            let mut shares = scores.clone();
-            for row in shares.numbers.chunks_exact_mut(scores.columns) {
+            let queries = x.times(&rows_of_head(&projection(Role::Query)).transposed());
+            let scores = queries.times(&rows_of_head(&projection(Role::Key)).times(&x.transposed()));
+            let mut attention = scores.clone();
+            for row in attention.numbers.chunks_exact_mut(scores.columns) {
                 let sum: f64 = row.iter().map(|score| (score / 8_f64.sqrt()).exp()).sum();
                 for score in row {
                     *score = (*score / 8_f64.sqrt()).exp() / sum;
                 }
             }
-            (shares, rows(&table(Role::Value)).flipped().times(&rows(&table(Role::Output).flipped())))
+            let value = rows_of_head(&projection(Role::Value)).transposed();
+            (attention, value.times(&rows_of_head(&projection(Role::Output).transposed())))
         };
         for first in 0..2 {
             for second in 0..2 {
-                let (p1, w1) = weights(0, &matrix(&bare.streams[0]), first);
-                let (p2, w2) = weights(1, &matrix(&bare.streams[1]), second);
-                sum = sum.plus(1.0, &p2.times(&p1).times(&matrix(&bare.streams[0])).times(&w1).times(&w2));
+                let (p1, w1) = head_matrices(0, &matrix(&hooks.streams[0]), first);
+                let (p2, w2) = head_matrices(1, &matrix(&hooks.streams[1]), second);
+                sum = sum.plus(1.0, &p2.times(&p1).times(&matrix(&hooks.streams[0])).times(&w1).times(&w2));
             }
         }
-        let apart = sum.plus(-1.0, &matrix(&bare.streams[2]));
-        assert!(apart.composite_norm() < 1e-9 * sum.composite_norm());
+        let difference = sum.plus(-1.0, &matrix(&hooks.streams[2]));
+        assert!(difference.composite_norm() < 1e-9 * sum.composite_norm());
     }
 
     #[test]
-    fn every_mixer_can_be_looked_at() {
+    fn collapse_is_measured_for_every_mixer() {
         for name in rung_nn::mixer::NAMES {
-            let found = collapse(&sample::<f64>(&format!("{name} {name}")), &InstrumentOptions::default()).unwrap();
-            assert!(
-                found.bound.is_err() && found.variants.iter().all(|one| one.relative.iter().all(|x| x.is_finite()))
-            );
-            let counted: f64 = found.paths.iter().map(|path| path.counted).sum();
-            assert!((counted - 1.0).abs() < 1e-12, "{name}");
+            let network = random_network::<f64>(&format!("{name} {name}"));
+            let measured = collapse(&network, &InstrumentOptions::default()).unwrap();
+            let mut residuals = measured.variants.iter().flat_map(|variant| &variant.relative_residual);
+            assert!(measured.bound.is_err() && residuals.all(|residual| residual.is_finite()));
+            let total_share: f64 = measured.paths.iter().map(|path| path.share_of_paths).sum();
+            assert!((total_share - 1.0).abs() < 1e-12, "{name}");
         }
     }
 }

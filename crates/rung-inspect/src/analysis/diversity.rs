@@ -1,18 +1,18 @@
-//! Do heads do different things: how far apart the heads of a layer read, and how far apart their weights are.
+//! Do heads do different things: the distance between the heads of a layer, by attention weights and by projections.
 //!
-//! Heads that read the same tokens are one head paid for several times. Training with repulsion between heads is meant to keep
-//! them apart; this is the instrument to see whether it did.
+//! Heads that read the same tokens are redundant. Training with repulsion between heads is meant to keep them different; this instrument
+//! measures whether it did.
 //!
 //! # What it shows
 //!
-//! For each layer with several heads: the mean over pairs of heads, and over tokens, of the total variation between what they read
-//! (0: the same tokens with the same shares, 1: no token in common); and the mean over pairs of the angle between their query, key
-//! and value projections, as one minus the cosine.
+//! For each layer with several heads: the mean, over pairs of heads and over tokens, of the total variation distance between their
+//! attention weights (0: the same tokens with the same weights, 1: no token in common); and the mean over pairs of one minus the cosine
+//! between their query, key and value projections.
 //!
 //! # How
 //!
-//! Shares of attention are its weights; shares of a recurrence are sizes of weight times value. The first tokens, which have little
-//! to read, count as all others.
+//! For a recurrence, the weight of a token is the size of its weight times its value. The first tokens, which have little to read, count
+//! as much as all others.
 //!
 //! # Known answer
 //!
@@ -26,7 +26,7 @@ use std::fmt::Write as _;
 
 use rung_engine::{Parameters, Role, Scalar};
 use rung_nn::model::names;
-use rung_nn::trace::{MixingOp, ReaderKind, Trace};
+use rung_nn::trace::{MixingKind, MixingOp, Trace};
 use serde::Serialize;
 
 use super::matrix::dot;
@@ -36,16 +36,16 @@ use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_nn::Network;
 
-/// Prompts that are read.
+/// Default number of prompts.
 const PROMPTS: usize = 4;
 
-/// The most heads of a layer that are compared.
-const MOST_HEADS: usize = 16;
+/// At most this many heads of a layer are compared.
+const MAX_HEADS: usize = 16;
 
-/// Heads of every layer.
+/// Distances between heads, layer by layer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Diversity {
-    /// The network.
+    /// Name of the network.
     pub name: String,
     /// The task.
     pub task: String,
@@ -53,22 +53,24 @@ pub struct Diversity {
     pub layers: Vec<Heads>,
 }
 
-/// The heads of a layer.
+/// Distances between the heads of a layer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Heads {
-    /// The layer.
+    /// Name of the layer.
     pub layer: String,
-    /// Its number, from 1.
+    /// Number of the layer, from 1.
     pub number: usize,
-    /// How many heads were compared.
+    /// Number of heads that were compared.
     pub heads: usize,
-    /// Mean total variation between what two heads read.
-    pub reads: f64,
-    /// Mean of one minus the cosine between projections of two heads; none where projections have other names.
-    pub weights: Option<f64>,
+    /// Mean total variation distance between the attention weights of two heads.
+    #[serde(rename = "reads")]
+    pub attention_distance: f64,
+    /// Mean of one minus the cosine between projections of two heads; `None` for mixers without such projections.
+    #[serde(rename = "weights")]
+    pub projection_distance: Option<f64>,
 }
 
-/// Compares heads.
+/// Compares the heads of every layer.
 ///
 /// # Errors
 /// No layer has several heads, or the task does not fit.
@@ -76,24 +78,29 @@ pub fn diversity<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -
     let options = InstrumentOptions { prompts: Some(options.prompts.unwrap_or(PROMPTS)), ..options.clone() };
     let questions = Questions::draw(network, &options, (usize::MAX, usize::MAX))?;
     let names = layer_names(&network.plan);
+    // For each layer: sum of distances, number of prompts, number of heads.
     let mut sums = vec![(0.0, 0_usize, 0_usize); names.len()];
-    for tokens in questions.batches.iter().flat_map(|asked| asked.batch.tokens.chunks_exact(asked.batch.ids)) {
+    for tokens in questions
+        .batches
+        .iter()
+        .flat_map(|question_batch| question_batch.batch.tokens.chunks_exact(question_batch.batch.ids_per_row))
+    {
         let trace = Trace::record(network, tokens)?;
-        for (readings, sum) in trace.layers.iter().zip(&mut sums) {
-            let mixing =
-                readings.iter().filter(|one| one.reads != ReaderKind::Convolution && one.tokens() == trace.tokens());
-            let Some(reading) = mixing.max_by_key(|one| one.heads).filter(|one| one.heads > 1) else { continue };
-            *sum = (sum.0 + apart(reading), sum.1 + 1, reading.heads.min(MOST_HEADS));
+        for (ops, sum) in trace.layers.iter().zip(&mut sums) {
+            let token_mixing =
+                ops.iter().filter(|op| op.kind != MixingKind::Convolution && op.tokens() == trace.tokens());
+            let Some(op) = token_mixing.max_by_key(|op| op.heads).filter(|op| op.heads > 1) else { continue };
+            *sum = (sum.0 + weight_distance(op), sum.1 + 1, op.heads.min(MAX_HEADS));
         }
     }
     let layers = names.into_iter().zip(sums).enumerate().filter(|(_, (_, (_, count, _)))| *count > 0);
     let layers: Vec<Heads> = layers
-        .map(|(at, (layer, (sum, count, heads)))| Heads {
+        .map(|(index, (layer, (sum, count, heads)))| Heads {
             layer,
-            number: at + 1,
+            number: index + 1,
             heads,
-            reads: sum / count as f64,
-            weights: projections(&network.weights, at, heads),
+            attention_distance: sum / count as f64,
+            projection_distance: projection_distance(&network.weights, index, heads),
         })
         .collect();
     if layers.is_empty() {
@@ -103,12 +110,12 @@ pub fn diversity<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -
     Ok(Diversity { name: network.name.clone(), task: questions.task.clone(), layers })
 }
 
-/// Mean over tokens and pairs of heads of half the sum of differences between shares.
-fn apart(reading: &MixingOp) -> f64 {
-    let (tokens, heads) = (reading.tokens(), reading.heads.min(MOST_HEADS));
+/// Total variation distance between the attention weights of two heads, mean over tokens and pairs of heads.
+fn weight_distance(op: &MixingOp) -> f64 {
+    let (tokens, heads) = (op.tokens(), op.heads.min(MAX_HEADS));
     let (mut sum, mut count) = (0.0, 0);
     for time in 0..tokens {
-        let rows: Vec<Vec<f64>> = (0..heads).map(|head| reading.shares(time, head)).collect();
+        let rows: Vec<Vec<f64>> = (0..heads).map(|head| op.shares(time, head)).collect();
         for (left, right) in pairs(heads) {
             sum += rows[left].iter().zip(&rows[right]).map(|(a, b)| (a - b).abs()).sum::<f64>() / 2.0;
             count += 1;
@@ -117,20 +124,21 @@ fn apart(reading: &MixingOp) -> f64 {
     sum / f64::from(count.max(1))
 }
 
-/// Mean over projections and pairs of heads of one minus the cosine.
-fn projections<S: Scalar>(weights: &Parameters<S>, layer: usize, heads: usize) -> Option<f64> {
+/// One minus the cosine between the projections of two heads, mean over projections and pairs of heads.
+fn projection_distance<S: Scalar>(weights: &Parameters<S>, layer: usize, heads: usize) -> Option<f64> {
     let (mut sum, mut count) = (0.0, 0);
     for role in [Role::Query, Role::Key, Role::Value] {
         let Some(id) = weights.find_role(&names::mixer(layer, 0, 1), role) else { continue };
         let values: Vec<f64> = weights.get(id).iter().map(|value| value.to_f64()).collect();
-        // Keys and values of fewer heads are shared, and tell no heads apart.
+        // Keys and values of grouped-query attention are shared by heads, so they are not compared.
         if !weights.entry(id).shape[0].is_multiple_of(heads) {
             continue;
         }
-        let parts: Vec<&[f64]> = values.chunks_exact(values.len() / heads).collect();
+        let projections: Vec<&[f64]> = values.chunks_exact(values.len() / heads).collect();
         for (left, right) in pairs(heads) {
-            let size = (dot(parts[left], parts[left]) * dot(parts[right], parts[right])).sqrt();
-            sum += 1.0 - dot(parts[left], parts[right]) / size.max(f64::MIN_POSITIVE);
+            let (left, right) = (projections[left], projections[right]);
+            let norms = (dot(left, left) * dot(right, right)).sqrt();
+            sum += 1.0 - dot(left, right) / norms.max(f64::MIN_POSITIVE);
             count += 1;
         }
     }
@@ -146,21 +154,26 @@ impl Diversity {
         let mut text = format!("{} on {}: how far apart heads are (measured)\n\n", self.name, self.task);
         text += "  layer            heads   what they read   projections\n";
         for layer in &self.layers {
-            let weights = layer.weights.map_or_else(|| "–".to_owned(), |apart| format!("{apart:.3}"));
-            let _ = writeln!(text, "  {:15} {:>6} {:>16.3} {weights:>13}", layer.layer, layer.heads, layer.reads);
+            let weights = layer.projection_distance.map_or_else(|| "–".to_owned(), |distance| format!("{distance:.3}"));
+            let _ = writeln!(
+                text,
+                "  {:15} {:>6} {:>16.3} {weights:>13}",
+                layer.layer, layer.heads, layer.attention_distance
+            );
         }
         text += "\n  0: the same; 1: no token in common, or projections at right angles\n";
         text
     }
 
-    /// One line of the picture: layers and distances.
+    /// The distance between heads by layer, as a series of [`empty_chart`](Self::empty_chart).
     pub fn series(&self, name: &str) -> Series {
-        let points = self.layers.iter().map(|layer| Point::new(layer.number as f64, layer.reads)).collect();
+        let points =
+            self.layers.iter().map(|layer| Point::new(layer.number as f64, layer.attention_distance)).collect();
         Series::line_and_points(name, points)
     }
 
-    /// An empty picture for [`series`](Self::series).
-    pub fn sheet(title: &str) -> LineChart {
+    /// A chart without series, for one or more [`series`](Self::series).
+    pub fn empty_chart(title: &str) -> LineChart {
         LineChart::new(
             format!("How far apart heads read ({}): {title}", Evidence::Measured),
             AxisSpec::new("layer", Scale::Whole),
@@ -169,30 +182,33 @@ impl Diversity {
     }
 }
 
-/// Runs it.
+/// Runs the instrument.
 ///
 /// # Errors
 /// No layer has several heads, or the task does not fit.
 pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
-    let found = diversity(network, options)?;
-    let chart = Diversity::sheet(&found.name).series(found.series("mean over pairs of heads"));
-    Ok(Finding::of(&found, found.text(), vec![Box::new(chart)]))
+    let diversity = diversity(network, options)?;
+    let chart = Diversity::empty_chart(&diversity.name).series(diversity.series("mean over pairs of heads"));
+    Ok(Finding::new(&diversity, diversity.text(), vec![Box::new(chart)]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::sample;
+    use crate::analysis::random_network;
 
     #[test]
-    fn equal_heads_are_not_apart_and_their_order_does_not_matter() {
+    fn equal_heads_have_distance_0_and_the_order_of_heads_does_not_matter() {
         for stack in ["full gdn", "linear retnet"] {
             let options = InstrumentOptions::default();
-            let network = sample::<f64>(stack);
-            let found = diversity(&network, &options).unwrap();
-            assert!(found.layers.iter().all(|layer| layer.reads > 1e-3 && layer.reads <= 1.0), "{stack}");
-            let change = |change: fn(&mut [f64])| {
-                let mut network = sample::<f64>(stack);
+            let network = random_network::<f64>(stack);
+            let original = diversity(&network, &options).unwrap();
+            assert!(
+                original.layers.iter().all(|layer| layer.attention_distance > 1e-3 && layer.attention_distance <= 1.0),
+                "{stack}"
+            );
+            let after_change = |change: fn(&mut [f64])| {
+                let mut network = random_network::<f64>(stack);
                 network.change_weights(|name, values| {
                     if name.contains("_proj") && !name.contains("o_proj") && name.contains("mixer") {
                         change(values);
@@ -200,15 +216,21 @@ mod tests {
                 });
                 diversity(&network, &options).unwrap()
             };
-            let equal = change(|values| {
+            let equal = after_change(|values| {
                 let half = values.len() / 2;
                 let (left, right) = values.split_at_mut(half);
                 right[..half].copy_from_slice(left);
             });
-            assert!(equal.layers[0].reads < 1e-9 && equal.layers[0].weights.unwrap() < 1e-9, "{stack}");
-            let turned = change(|values| values.rotate_left(values.len() / 2));
-            assert!((turned.layers[0].reads - found.layers[0].reads).abs() < 1e-9, "{stack}");
+            assert!(
+                equal.layers[0].attention_distance < 1e-9 && equal.layers[0].projection_distance.unwrap() < 1e-9,
+                "{stack}"
+            );
+            let swapped = after_change(|values| values.rotate_left(values.len() / 2));
+            assert!(
+                (swapped.layers[0].attention_distance - original.layers[0].attention_distance).abs() < 1e-9,
+                "{stack}"
+            );
         }
-        assert!(diversity(&sample::<f64>("full{heads=1,kv=1}"), &InstrumentOptions::default()).is_err());
+        assert!(diversity(&random_network::<f64>("full{heads=1,kv=1}"), &InstrumentOptions::default()).is_err());
     }
 }

@@ -1,29 +1,29 @@
 //! Can two different queries read the same: the rank test of injectivity, and colliding queries where there are some.
 //!
-//! A head reads with a row of weights. If two different queries give the same row, whatever made them differ is lost at that head.
-//! Whether that can happen is decided by a rank, for the keys that are really there.
+//! A query gives a row of attention weights over the keys. If two different queries give the same row, the head cannot distinguish them.
+//! Whether that happens for the keys of a prompt is decided by the rank of a matrix.
 //!
 //! # What it shows
 //!
-//! For the last token of a prompt and every head: the width of the query, the rank of the map from queries to rows, whether it is
-//! injective, and the change of the row along the direction that changes it least. Where that change is nothing, the two queries
-//! are a collision; one is drawn, beside an equally long step in the direction that changes the row most.
+//! For the last token of a prompt and every head: the dimension of the query, the rank of the map from queries to rows, whether it is
+//! injective, and the change of the row along the direction that changes it least. If that change is zero, the two queries collide; one
+//! collision is drawn, beside an equally long step in the direction that changes the row most.
 //!
 //! # How
 //!
-//! - Softmax attention: rows of q and q' are the same exactly if `K (q - q')` is constant over the keys in sight. So: the rank of
-//!   the keys with their mean taken away, against the width.
-//! - Recurrences and InLine attention: the row is linear in the query that enters the sum, so: the rank of that map.
-//! - Linear attention that divides by the sum of weights: twice the query gives the same row. Never injective.
+//! - Softmax attention: the rows of q and q' are the same exactly if `K (q - q')` is constant over the visible keys. So the map is
+//!   injective if the rank of the keys minus their mean is the dimension of the query.
+//! - Recurrences and InLine attention: the row is a linear function of the query, and its rank decides.
+//! - Linear attention that divides by the sum of weights is never injective: q and 2 q give the same row.
 //!
 //! # Known answer
 //!
-//! With no more keys than the query is wide, no attention is injective.
+//! Attention with at most as many keys as the query has dimensions is not injective.
 //!
 //! # What it does not show
 //!
-//! The query meant is the one that enters the sum, after feature maps: what a map such as ReLU drops is dropped before. Mixers that
-//! select blocks are left out. Rows that differ little differ all the same here.
+//! The query is taken after feature maps; what a map such as ReLU discards is not counted. Mixers that select blocks are left out. Rows that
+//! differ by little count as different.
 //!
 //! # Source
 //!
@@ -32,7 +32,7 @@
 use std::fmt::Write as _;
 
 use rung_engine::Scalar;
-use rung_nn::trace::{MixingOp, ReaderKind, Trace};
+use rung_nn::trace::{MixingKind, MixingOp, Trace};
 use rung_theory::stack::Layer;
 use serde::Serialize;
 
@@ -43,53 +43,56 @@ use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, CellFormat, Chart, HeatCell, HeatMap, LineChart, Point, Scale, Series};
 use rung_nn::Network;
 
-/// Singular values below this share of the largest count as none.
-const NOTHING: f64 = 1e-9;
+/// Singular values below this share of the largest count as zero.
+const ZERO_TOLERANCE: f64 = 1e-9;
 
-/// The most heads of a layer that are examined.
-const MOST_HEADS: usize = 8;
+/// At most this many heads of a layer are tested.
+const MAX_HEADS: usize = 8;
 
-/// Every head and its verdict.
+/// The injectivity of every head.
 #[derive(Clone, Debug, Serialize)]
 pub struct Injectivity {
-    /// The network.
+    /// Name of the network.
     pub name: String,
     /// The task.
     pub task: String,
-    /// Tokens of the prompt.
+    /// Number of tokens of the prompt.
     pub tokens: usize,
-    /// Heads, layer by layer.
+    /// The heads, layer by layer.
     pub heads: Vec<HeadInjectivity>,
 }
 
-/// One head.
+/// The injectivity of one head.
 #[derive(Clone, Debug, Serialize)]
 pub struct HeadInjectivity {
-    /// The layer.
+    /// Name of the layer.
     pub layer: String,
     /// The head, from 0.
     pub head: usize,
-    /// Width of the query.
+    /// Dimension of the query.
     pub width: usize,
     /// The rank of the map from queries to rows.
     pub rank: usize,
     /// Whether different queries have different rows.
     pub injective: bool,
-    /// Whether it is not for a reason that no keys can change.
-    pub never: bool,
+    /// Whether the head is not injective for any keys.
+    #[serde(rename = "never")]
+    pub never_injective: bool,
     /// The query of the last token.
     pub query: Vec<f64>,
-    /// Another one, in the direction that changes the row least.
-    pub other: Vec<f64>,
-    /// The row of weights of each.
+    /// A step from it in the direction that changes the row least.
+    #[serde(rename = "other")]
+    pub other_query: Vec<f64>,
+    /// The rows of weights of `query`, of `other_query`, and of an equally long step in the direction that changes the row most.
     pub rows: [Vec<f64>; 3],
-    /// The largest change between the rows of the two, over the largest weight.
-    pub change: f64,
-    /// The same for an equally long step in the direction that changes the row most.
+    /// The largest difference between the rows of `query` and `other_query`, relative to the largest weight.
+    #[serde(rename = "change")]
+    pub least_change: f64,
+    /// The largest difference between the first and the third row, relative to the largest weight.
     pub most_change: f64,
 }
 
-/// Tests every head.
+/// Tests the heads of every layer.
 ///
 /// # Errors
 /// No mixer can be tested, or the task does not fit.
@@ -98,18 +101,19 @@ pub fn injectivity<S: Scalar>(network: &Network<S>, options: &InstrumentOptions)
     let batch = &questions.batches[0].batch;
     let trace = Trace::record(network, &batch.tokens)?;
     let mut heads = Vec::new();
-    for ((readings, layer), name) in trace.layers.iter().zip(&network.plan.layers).zip(layer_names(&network.plan)) {
-        let fitting =
-            readings.iter().filter(|one| one.reads != ReaderKind::Convolution && one.tokens() == batch.length);
-        // A sum of keys is no read of its own: of several sums in a layer, the one with the widest query is the read.
-        let widest = |one: &&MixingOp| one.query(batch.length - 1, 0).map_or(0, <[f64]>::len);
-        let attention = readings.iter().any(|one| one.reads == ReaderKind::Attention);
-        let Some(reading) = fitting.filter(|one| !attention || one.reads == ReaderKind::Attention).max_by_key(widest)
+    for ((ops, layer), name) in trace.layers.iter().zip(&network.plan.layers).zip(layer_names(&network.plan)) {
+        let token_mixing =
+            ops.iter().filter(|op| op.kind != MixingKind::Convolution && op.tokens() == batch.tokens_per_row);
+        // The sum of keys in a normaliser is recorded too. Of several recorded sums, the one with the largest query is the read.
+        let query_dim = |op: &&MixingOp| op.query(batch.tokens_per_row - 1, 0).map_or(0, <[f64]>::len);
+        let has_attention = ops.iter().any(|op| op.kind == MixingKind::Attention);
+        let Some(op) =
+            token_mixing.filter(|op| !has_attention || op.kind == MixingKind::Attention).max_by_key(query_dim)
         else {
             continue;
         };
-        for head in 0..reading.heads.min(MOST_HEADS) {
-            heads.push(test(reading, head, batch.length - 1, divides(layer), &name));
+        for head in 0..op.heads.min(MAX_HEADS) {
+            heads.push(test_head(op, head, batch.tokens_per_row - 1, normalizes(layer), &name));
         }
     }
     if heads.is_empty() {
@@ -117,75 +121,77 @@ pub fn injectivity<S: Scalar>(network: &Network<S>, options: &InstrumentOptions)
             (network.name.clone(), "attention or a recurrence that is not made of chosen blocks".to_owned());
         return Err(AnalysisError::Unfit { instrument: "injective", found, expected });
     }
-    Ok(Injectivity { name: network.name.clone(), task: questions.task.clone(), tokens: batch.length, heads })
+    Ok(Injectivity { name: network.name.clone(), task: questions.task.clone(), tokens: batch.tokens_per_row, heads })
 }
 
-/// Whether a layer divides what it reads by the sum of weights, with weights that have no constant part.
-fn divides(layer: &Layer) -> bool {
+/// Whether a layer divides its output by the sum of weights, so that the scale of the query has no effect.
+fn normalizes(layer: &Layer) -> bool {
     layer.mixers.iter().any(|mixer| mixer.facts().scale_invariant)
 }
 
-fn test(reading: &MixingOp, head: usize, time: usize, divides: bool, layer: &str) -> HeadInjectivity {
-    let query = reading.query(time, head).unwrap_or_default().to_vec();
+fn test_head(op: &MixingOp, head: usize, time: usize, normalizes: bool, layer: &str) -> HeadInjectivity {
+    let query = op.query(time, head).unwrap_or_default().to_vec();
     let width = query.len();
-    let map = scores(reading, time, head, width);
-    // Rows count only up to what they have in common, where a softmax follows.
-    let map = if reading.reads == ReaderKind::Attention { map.residual() } else { map };
-    let mut found = map.singular();
-    let largest = found[0].0;
-    let rank = found.iter().filter(|(value, _)| *value > NOTHING * largest && largest > 0.0).count();
+    let map = query_to_row(op, time, head, width);
+    // Softmax ignores a constant that is added to all scores.
+    let map = if op.kind == MixingKind::Attention { map.residual() } else { map };
+    let mut pairs = map.singular_pairs();
+    let largest = pairs[0].0;
+    let rank = pairs.iter().filter(|(value, _)| *value > ZERO_TOLERANCE * largest && largest > 0.0).count();
     let length = dot(&query, &query).sqrt().max(1e-3);
     let step = |direction: &[f64]| -> Vec<f64> {
         query.iter().zip(direction).map(|(query, direction)| query + length * direction).collect()
     };
-    let along: Vec<f64> = query.iter().map(|value| value / length).collect();
-    let (_, least) = found.pop().unwrap_or_default();
-    let other = step(if divides { &along } else { &least });
-    let most = found.first().map_or_else(|| other.clone(), |(_, direction)| step(direction));
+    let query_direction: Vec<f64> = query.iter().map(|value| value / length).collect();
+    let (_, least_direction) = pairs.pop().unwrap_or_default();
+    let other_query = step(if normalizes { &query_direction } else { &least_direction });
+    let most_changed = pairs.first().map_or_else(|| other_query.clone(), |(_, direction)| step(direction));
     let row = |query: &[f64]| {
-        let row = reading.weights_for(time, head, query);
+        let row = op.weights_for(time, head, query);
         let sum: f64 = row.iter().sum();
-        if divides && sum != 0.0 { row.iter().map(|weight| weight / sum).collect() } else { row }
+        if normalizes && sum != 0.0 { row.iter().map(|weight| weight / sum).collect() } else { row }
     };
-    let rows = [row(&query), row(&other), row(&most)];
-    let size = rows[0].iter().map(|weight| weight.abs()).fold(f64::MIN_POSITIVE, f64::max);
-    let change =
-        |at: usize| rows[0].iter().zip(&rows[at]).map(|(one, other)| (one - other).abs()).fold(0.0, f64::max) / size;
+    let rows = [row(&query), row(&other_query), row(&most_changed)];
+    let largest_weight = rows[0].iter().map(|weight| weight.abs()).fold(f64::MIN_POSITIVE, f64::max);
+    let change = |index: usize| {
+        let differences = rows[0].iter().zip(&rows[index]).map(|(first, other)| (first - other).abs());
+        differences.fold(0.0, f64::max) / largest_weight
+    };
     HeadInjectivity {
         layer: layer.to_owned(),
         head,
         width,
         rank,
-        injective: rank == width && !divides,
-        never: divides,
-        change: change(1),
+        injective: rank == width && !normalizes,
+        never_injective: normalizes,
+        least_change: change(1),
         most_change: change(2),
         query,
-        other,
+        other_query,
         rows,
     }
 }
 
-/// The linear part of the map from queries to rows: scores of attention, weights of a recurrence. Keys in sight only.
-fn scores(reading: &MixingOp, time: usize, head: usize, width: usize) -> Matrix {
-    let unit = |at: usize| (0..width).map(|other| f64::from(u8::from(other == at))).collect::<Vec<f64>>();
-    let row = |query: &[f64]| reading.weights_for(time, head, query);
-    let columns: Vec<Vec<f64>> = if reading.reads == ReaderKind::Attention {
-        // The logarithm of a row is its scores, up to a constant that the residual takes away.
-        let none = row(&vec![0.0; width]);
-        let seen: Vec<usize> = (0..none.len()).filter(|at| none[*at] > 0.0).collect();
-        let small = 1e-3;
-        let column = |at: usize| {
-            let query: Vec<f64> = unit(at).iter().map(|value| small * value).collect();
-            let moved = row(&query);
-            seen.iter().map(|token| (moved[*token].ln() - none[*token].ln()) / small).collect()
+/// The linear map from queries to the scores of attention, or to the weights of a recurrence, over the visible keys.
+fn query_to_row(op: &MixingOp, time: usize, head: usize, width: usize) -> Matrix {
+    let unit = |axis: usize| (0..width).map(|other| f64::from(u8::from(other == axis))).collect::<Vec<f64>>();
+    let row = |query: &[f64]| op.weights_for(time, head, query);
+    let columns: Vec<Vec<f64>> = if op.kind == MixingKind::Attention {
+        // The logarithm of the weights is the scores plus a constant, which the residual removes.
+        let row_of_zero = row(&vec![0.0; width]);
+        let visible: Vec<usize> = (0..row_of_zero.len()).filter(|token| row_of_zero[*token] > 0.0).collect();
+        let step = 1e-3;
+        let column = |axis: usize| {
+            let query: Vec<f64> = unit(axis).iter().map(|value| step * value).collect();
+            let row = row(&query);
+            visible.iter().map(|token| (row[*token].ln() - row_of_zero[*token].ln()) / step).collect()
         };
         (0..width).map(column).collect()
     } else {
-        (0..width).map(|at| row(&unit(at))).collect()
+        (0..width).map(|axis| row(&unit(axis))).collect()
     };
     let tokens = columns[0].len();
-    Matrix::new(width, tokens, columns.concat()).flipped()
+    Matrix::new(width, tokens, columns.concat()).transposed()
 }
 
 impl Injectivity {
@@ -194,7 +200,7 @@ impl Injectivity {
         let mut text = format!("{name} on {task}: rows of weights at the last of {tokens} tokens (measured)\n\n");
         text += "  layer           head  width  rank  injective      least change   most change\n";
         for head in &self.heads {
-            let verdict = match (head.injective, head.never) {
+            let verdict = match (head.injective, head.never_injective) {
                 (true, _) => "yes",
                 (false, true) => "never",
                 (false, false) => "not here",
@@ -202,38 +208,39 @@ impl Injectivity {
             let _ = writeln!(
                 text,
                 "  {:15} {:>4}  {:>5}  {:>4}  {verdict:12} {:>14.1e} {:>13.1e}",
-                head.layer, head.head, head.width, head.rank, head.change, head.most_change
+                head.layer, head.head, head.width, head.rank, head.least_change, head.most_change
             );
         }
         if let Some(head) = self.collision() {
-            let few = |numbers: &[f64]| {
-                let shown = numbers.iter().take(6).map(|value| format!("{value:.3}")).collect::<Vec<_>>().join(", ");
-                if numbers.len() > 6 { format!("({shown}, ..)") } else { format!("({shown})") }
+            let vector_text = |numbers: &[f64]| {
+                let first = numbers.iter().take(6).map(|value| format!("{value:.3}")).collect::<Vec<_>>().join(", ");
+                if numbers.len() > 6 { format!("({first}, ..)") } else { format!("({first})") }
             };
-            let (layer, number, change) = (&head.layer, head.head, head.change);
-            let _ = writeln!(text, "\n  a collision, at layer {layer}, head {number}: {}", few(&head.query));
+            let (layer, number, change) = (&head.layer, head.head, head.least_change);
+            let _ = writeln!(text, "\n  a collision, at layer {layer}, head {number}: {}", vector_text(&head.query));
             let _ = writeln!(
                 text,
                 "  and {}\n  give rows that differ by {change:.0e} of the largest weight",
-                few(&head.other)
+                vector_text(&head.other_query)
             );
         }
         text
     }
 
-    /// A head that is not injective.
+    /// The first head that is not injective.
     pub fn collision(&self) -> Option<&HeadInjectivity> {
         self.heads.iter().find(|head| !head.injective)
     }
 
-    /// The rows of two queries that collide, or are closest to it.
+    /// The rows of two colliding queries, or of the two with the smallest change if no head collides.
     pub fn chart(&self) -> LineChart {
-        let closest = || self.heads.iter().min_by(|a, b| a.change.total_cmp(&b.change));
+        let closest = || self.heads.iter().min_by(|a, b| a.least_change.total_cmp(&b.least_change));
         let head = self.collision().or_else(closest).unwrap_or_else(|| unreachable!("there is a head"));
-        let points = |row: &[f64]| row.iter().enumerate().map(|(at, weight)| Point::new(at as f64, *weight)).collect();
-        let word = if head.injective { "closest queries" } else { "colliding queries" };
+        let point = |(token, weight): (usize, &f64)| Point::new(token as f64, *weight);
+        let points = |row: &[f64]| row.iter().enumerate().map(point).collect();
+        let queries = if head.injective { "closest queries" } else { "colliding queries" };
         LineChart::new(
-            format!("Rows of two {word} (measured): {}, layer {}, head {}", self.name, head.layer, head.head),
+            format!("Rows of two {queries} (measured): {}, layer {}, head {}", self.name, head.layer, head.head),
             AxisSpec::new("token that is read", Scale::Linear),
             AxisSpec::new("weight", Scale::Linear),
         )
@@ -242,76 +249,79 @@ impl Injectivity {
         .series(Series::line("an equally long step along the most", points(&head.rows[2])))
     }
 
-    /// The share of a query's width that survives, head by head.
+    /// A heat map of the rank relative to the dimension of the query, for every head.
     pub fn rank_chart(&self) -> HeatMap {
         let mut rows: Vec<&str> = self.heads.iter().map(|head| &head.layer[..]).collect();
         rows.dedup();
-        let most = self.heads.iter().map(|head| head.head).max().unwrap_or(0);
-        let columns: Vec<String> = (0..=most).map(|head| head.to_string()).collect();
-        let cell = |layer: &str, at: usize| {
-            let head = self.heads.iter().find(|head| head.layer == layer && head.head == at);
-            let share =
-                |head: &HeadInjectivity| head.rank.saturating_sub(usize::from(head.never)) as f64 / head.width as f64;
+        let last_head = self.heads.iter().map(|head| head.head).max().unwrap_or(0);
+        let columns: Vec<String> = (0..=last_head).map(|head| head.to_string()).collect();
+        let cell = |layer: &str, number: usize| {
+            let head = self.heads.iter().find(|head| head.layer == layer && head.head == number);
+            let share = |head: &HeadInjectivity| {
+                head.rank.saturating_sub(usize::from(head.never_injective)) as f64 / head.width as f64
+            };
             head.map_or_else(HeatCell::default, |head| {
                 let cell = HeatCell::new(share(head));
                 if head.injective { cell.framed() } else { cell }
             })
         };
-        let cells = rows.iter().map(|layer| (0..=most).map(|at| cell(layer, at)).collect()).collect();
+        let cells = rows.iter().map(|layer| (0..=last_head).map(|number| cell(layer, number)).collect()).collect();
         let map = HeatMap::new(
             format!("How much of a query its row keeps: {}", self.name),
             ("layer", &rows),
             ("head", &columns),
             cells,
         );
-        HeatMap { letters: CellFormat::Percent, ..map }
+        HeatMap { format: CellFormat::Percent, ..map }
             .known(Evidence::Measured)
-            .noted("Dimensions of the query that the row of weights depends on, of all; framed: injective.")
+            .with_note("Dimensions of the query that the row of weights depends on, of all; framed: injective.")
     }
 }
 
-/// Runs it.
+/// Runs the instrument.
 ///
 /// # Errors
 /// No mixer can be tested, or the task does not fit.
 pub fn find<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
-    let found = injectivity(network, options)?;
-    let charts: Vec<Box<dyn Chart>> = vec![Box::new(found.chart()), Box::new(found.rank_chart())];
-    Ok(Finding::of(&found, found.text(), charts))
+    let injectivity = injectivity(network, options)?;
+    let charts: Vec<Box<dyn Chart>> = vec![Box::new(injectivity.chart()), Box::new(injectivity.rank_chart())];
+    Ok(Finding::new(&injectivity, injectivity.text(), charts))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::sample;
+    use crate::analysis::random_network;
 
     #[test]
     fn attention_is_injective_with_enough_keys_and_collides_with_few() {
-        // Thirteen tokens: more than a query of 8 is wide, fewer than one of 16.
-        let wide = injectivity(&sample::<f64>("full"), &InstrumentOptions::default()).unwrap();
-        assert!(wide.heads.iter().all(|head| head.injective && head.rank == 8 && head.change > 1e-6));
-        let narrow = injectivity(&sample::<f64>("full{head=16}"), &InstrumentOptions::default()).unwrap();
-        for head in &narrow.heads {
-            assert!(!head.injective && head.rank < narrow.tokens, "{}", head.rank);
-            assert!(head.change < 1e-7 && head.most_change > 1e-3, "{} {}", head.change, head.most_change);
-            let apart: f64 = head.query.iter().zip(&head.other).map(|(a, b)| (a - b).powi(2)).sum();
-            assert!(apart > 1e-6, "two different queries");
+        // Thirteen tokens: more than a query of dimension 8 needs, fewer than one of 16.
+        let enough_keys = injectivity(&random_network::<f64>("full"), &InstrumentOptions::default()).unwrap();
+        assert!(enough_keys.heads.iter().all(|head| head.injective && head.rank == 8 && head.least_change > 1e-6));
+        let few_keys = injectivity(&random_network::<f64>("full{head=16}"), &InstrumentOptions::default()).unwrap();
+        for head in &few_keys.heads {
+            assert!(!head.injective && head.rank < few_keys.tokens, "{}", head.rank);
+            assert!(head.least_change < 1e-7 && head.most_change > 1e-3, "{} {}", head.least_change, head.most_change);
+            let squared_distance: f64 = head.query.iter().zip(&head.other_query).map(|(a, b)| (a - b).powi(2)).sum();
+            assert!(squared_distance > 1e-6, "two different queries");
         }
     }
 
     #[test]
-    fn a_divided_sum_loses_the_scale_and_inline_does_not() {
-        let divided = injectivity(&sample::<f64>("linear"), &InstrumentOptions::default()).unwrap();
-        assert!(divided.heads.iter().all(|head| head.never && !head.injective && head.change < 1e-12));
-        let inline = injectivity(&sample::<f64>("inline"), &InstrumentOptions::default()).unwrap();
-        assert!(inline.heads.iter().all(|head| head.injective && head.width == 9 && head.change > 1e-9));
+    fn normalized_linear_attention_ignores_the_scale_of_the_query_and_inline_does_not() {
+        let normalized = injectivity(&random_network::<f64>("linear"), &InstrumentOptions::default()).unwrap();
+        assert!(
+            normalized.heads.iter().all(|head| head.never_injective && !head.injective && head.least_change < 1e-12)
+        );
+        let inline = injectivity(&random_network::<f64>("inline"), &InstrumentOptions::default()).unwrap();
+        assert!(inline.heads.iter().all(|head| head.injective && head.width == 9 && head.least_change > 1e-9));
     }
 
     #[test]
     fn recurrences_can_be_tested() {
         for mixer in ["gdn", "rwkv7", "gla", "mamba2", "linear{normaliser=no}", "retnet"] {
-            let found = injectivity(&sample::<f64>(mixer), &InstrumentOptions::default()).unwrap();
-            assert!(!found.heads.is_empty() && found.heads.iter().all(|head| !head.never), "{mixer}");
+            let result = injectivity(&random_network::<f64>(mixer), &InstrumentOptions::default()).unwrap();
+            assert!(!result.heads.is_empty() && result.heads.iter().all(|head| !head.never_injective), "{mixer}");
         }
     }
 }

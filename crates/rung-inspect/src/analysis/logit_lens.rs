@@ -1,20 +1,20 @@
-//! When does the answer appear: the read-out applied to the stream after every layer.
+//! When does the answer appear: the final norm and the unembedding applied to the stream after every layer.
 //!
-//! The last norm and the unembedding turn the last stream into scores. Applied to the stream as embedded, or after an earlier layer, they say
-//! what the network would answer if it stopped there.
+//! The final norm and the unembedding (together the read-out) turn the last stream into logits. Applied to the embedding or to the stream
+//! after an earlier layer, they give the answer of the network if it stopped there.
 //!
 //! # What it shows
 //!
-//! For the stream as embedded and after each layer, and for each number of hops: the share of right answers, and the mean log-probability of the right
-//! one. Where only some symbols may answer, the likeliest of them counts as the answer; the probability is among all classes.
+//! For the embedding and after each layer, and for each number of hops: the share of right answers, and the mean log-probability of the
+//! right answer. Where only some symbols count as answers, the most probable of them is the answer; the probability is among all classes.
 //!
 //! # Known answer
 //!
-//! After the last layer it is what the network answers.
+//! After the last layer it is the answer of the network.
 //!
 //! # What it does not show
 //!
-//! A layer may hold the answer in a form that the read-out cannot see; `probe` fits a read-out to every layer.
+//! A layer may hold the answer in a form that the read-out cannot decode; `probe` fits a linear read-out to every layer.
 //!
 //! # Source
 //!
@@ -33,23 +33,23 @@ use serde::Serialize;
 use super::questions::{QuestionBatch, Questions, Score, group_name, merge_scores};
 use super::{AnalysisError, Finding, InstrumentOptions, layer_names, require_one_pass};
 
-/// Questions that are enough, and tokens that are too many.
-const AMOUNT: (usize, usize) = (600, 1 << 13);
+/// The largest numbers of questions and of tokens.
+const MAX_QUESTIONS_AND_TOKENS: (usize, usize) = (600, 1 << 13);
 
-/// What every level of the stream would answer.
+/// Answers of the read-out at every level of the stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct LogitLens {
-    /// The network.
+    /// Name of the network.
     pub name: String,
     /// The task.
     pub task: String,
-    /// The levels of the stream.
+    /// Names of the levels of the stream: the embedding, then every layer.
     pub levels: Vec<String>,
     /// For each level, right answers and losses for each number of hops.
     pub scores: Vec<BTreeMap<u16, Score>>,
 }
 
-/// Keeps the streams of the tokens that answer.
+/// Stores the streams of the tokens that answer.
 struct AnsweringStreams<'a, S: Scalar> {
     positions: &'a [usize],
     streams: Vec<Tensor<S>>,
@@ -64,18 +64,18 @@ impl<S: Scalar> Hooks<Native<S>> for AnsweringStreams<'_, S> {
     }
 }
 
-/// Reads every level out.
+/// Applies the read-out to every level.
 ///
 /// # Errors
 /// The network or the task does not fit.
 pub fn logit_lens<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<LogitLens, AnalysisError> {
     require_one_pass("logit_lens", network)?;
-    let questions = Questions::draw(network, options, AMOUNT)?;
-    let read = parallel::map(&questions.batches, |asked| read_levels(network, &questions, asked));
+    let questions = Questions::draw(network, options, MAX_QUESTIONS_AND_TOKENS)?;
+    let results = parallel::map(&questions.batches, |question_batch| score_levels(network, &questions, question_batch));
     let mut scores = vec![BTreeMap::new(); network.model.depth() + 1];
-    for levels in read {
-        for (all, more) in scores.iter_mut().zip(levels?) {
-            merge_scores(all, &more);
+    for batch_scores in results {
+        for (scores, batch_scores) in scores.iter_mut().zip(batch_scores?) {
+            merge_scores(scores, &batch_scores);
         }
     }
     let mut levels = vec!["embedding".to_owned()];
@@ -83,19 +83,20 @@ pub fn logit_lens<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) 
     Ok(LogitLens { name: network.name.clone(), task: questions.task, levels, scores })
 }
 
-fn read_levels<S: Scalar>(
+/// The scores of a batch at every level.
+fn score_levels<S: Scalar>(
     network: &Network<S>,
     questions: &Questions,
-    asked: &QuestionBatch,
+    question_batch: &QuestionBatch,
 ) -> Result<Vec<BTreeMap<u16, Score>>, ModelError> {
-    let (ops, positions) = (network.executor(), asked.positions());
+    let (ops, positions) = (network.executor(), question_batch.positions());
     if positions.is_empty() {
         return Ok(vec![BTreeMap::new(); network.model.depth() + 1]);
     }
-    let mut kept = AnsweringStreams { positions: &positions, streams: Vec::new() };
-    network.model.forward_with_hooks(&ops, &asked.batch.tokens, asked.rows(), &mut kept)?;
-    let level = |stream: &Tensor<S>| questions.score(&network.model, &ops, asked, stream);
-    Ok(kept.streams.iter().map(level).collect())
+    let mut hooks = AnsweringStreams { positions: &positions, streams: Vec::new() };
+    network.model.forward_with_hooks(&ops, &question_batch.batch.tokens, question_batch.rows(), &mut hooks)?;
+    let score = |stream: &Tensor<S>| questions.score(&network.model, &ops, question_batch, stream);
+    Ok(hooks.streams.iter().map(score).collect())
 }
 
 impl LogitLens {
@@ -150,14 +151,14 @@ impl LogitLens {
     }
 }
 
-/// Runs it.
+/// Runs the instrument.
 ///
 /// # Errors
 /// The network or the task does not fit.
 pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
-    let found = logit_lens(network, options)?;
-    let charts: Vec<Box<dyn Chart>> = vec![Box::new(found.accuracy_chart()), Box::new(found.probability_chart())];
-    Ok(Finding::of(&found, found.text(), charts))
+    let lens = logit_lens(network, options)?;
+    let charts: Vec<Box<dyn Chart>> = vec![Box::new(lens.accuracy_chart()), Box::new(lens.probability_chart())];
+    Ok(Finding::new(&lens, lens.text(), charts))
 }
 
 #[cfg(test)]
@@ -170,12 +171,12 @@ mod tests {
     fn the_last_level_answers_as_the_network_does() {
         let network = build::<f32>("U1", &ConstructionRequest { m: 8, ..ConstructionRequest::default() }).unwrap();
         let options = InstrumentOptions { prompts: Some(64), ..InstrumentOptions::default() };
-        let found = logit_lens(&network, &options).unwrap();
-        assert_eq!(found.levels.len(), network.model.depth() + 1);
-        let questions = Questions::draw(&network, &options, AMOUNT).unwrap();
-        let own = questions.measure(&network.model, &network.weights, || NoHooks).unwrap();
-        assert_eq!(found.scores.last(), Some(&own));
-        assert!((own[&2].accuracy() - 1.0).abs() < 1e-9, "U1 is right");
-        assert!(found.scores[0][&2].accuracy() < 0.6, "nothing was looked up yet");
+        let lens = logit_lens(&network, &options).unwrap();
+        assert_eq!(lens.levels.len(), network.model.depth() + 1);
+        let questions = Questions::draw(&network, &options, MAX_QUESTIONS_AND_TOKENS).unwrap();
+        let scores = questions.measure(&network.model, &network.weights, || NoHooks).unwrap();
+        assert_eq!(lens.scores.last(), Some(&scores));
+        assert!((scores[&2].accuracy() - 1.0).abs() < 1e-9, "U1 is right");
+        assert!(lens.scores[0][&2].accuracy() < 0.6, "nothing was looked up yet");
     }
 }

@@ -1,39 +1,39 @@
-//! Small dense matrices in double precision: what instruments need of linear algebra, and no more.
+//! Small dense matrices in double precision: the linear algebra that instruments need.
 //!
-//! Sizes here are heads and widths, a few hundred at most, so the textbook methods do: Cholesky for ridge regression, Jacobi's
-//! rotations for singular values. Rows follow each other in memory.
+//! Sizes are those of heads and model widths, a few hundred at most, so textbook methods are fast enough: Cholesky for ridge regression,
+//! one-sided Jacobi rotations for singular values.
 
-/// A matrix.
+/// A row-major matrix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matrix {
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
-    /// Columns.
+    /// Number of columns.
     pub columns: usize,
-    /// Numbers, row by row.
+    /// The entries, row by row.
     pub numbers: Vec<f64>,
 }
 
 impl Matrix {
-    /// A matrix from its numbers.
+    /// A matrix from its entries, row by row.
     ///
     /// # Panics
-    /// There are not as many as rows times columns.
+    /// There are not rows times columns entries.
     pub fn new(rows: usize, columns: usize, numbers: Vec<f64>) -> Self {
         assert_eq!(numbers.len(), rows * columns, "numbers of a {rows} x {columns} matrix");
         Self { rows, columns, numbers }
     }
 
-    /// Zeros.
+    /// The zero matrix.
     pub fn zeros(rows: usize, columns: usize) -> Self {
         Self::new(rows, columns, vec![0.0; rows * columns])
     }
 
     /// The identity.
     pub fn identity(size: usize) -> Self {
-        let mut one = Self::zeros(size, size);
-        (0..size).for_each(|index| one.numbers[index * size + index] = 1.0);
-        one
+        let mut identity = Self::zeros(size, size);
+        (0..size).for_each(|index| identity.numbers[index * size + index] = 1.0);
+        identity
     }
 
     /// A row.
@@ -41,22 +41,22 @@ impl Matrix {
         &self.numbers[row * self.columns..(row + 1) * self.columns]
     }
 
-    /// One number.
+    /// One entry.
     pub fn at(&self, row: usize, column: usize) -> f64 {
         self.numbers[row * self.columns + column]
     }
 
     /// The transpose.
     #[must_use]
-    pub fn flipped(&self) -> Self {
-        let cell = |at: usize| self.at(at % self.rows, at / self.rows);
+    pub fn transposed(&self) -> Self {
+        let cell = |index: usize| self.at(index % self.rows, index / self.rows);
         Self::new(self.columns, self.rows, (0..self.numbers.len()).map(cell).collect())
     }
 
-    /// The product.
+    /// The matrix product.
     ///
     /// # Panics
-    /// Sizes do not fit.
+    /// The columns of the left matrix are not as many as the rows of the right one.
     #[must_use]
     pub fn times(&self, right: &Self) -> Self {
         assert_eq!(self.columns, right.rows, "inner sizes of a product");
@@ -72,7 +72,7 @@ impl Matrix {
         out
     }
 
-    /// The sum with another of the same size, times a factor.
+    /// `self + factor * other`, for matrices of the same size.
     #[must_use]
     pub fn plus(&self, factor: f64, other: &Self) -> Self {
         let sum = self.numbers.iter().zip(&other.numbers).map(|(left, right)| left + factor * right);
@@ -94,51 +94,51 @@ impl Matrix {
         sums.into_iter().fold(0.0, f64::max)
     }
 
-    /// The root of the product of both: the composite norm of the papers on rank collapse.
+    /// The root of row norm times column norm: the composite norm of the papers on rank collapse.
     pub fn composite_norm(&self) -> f64 {
         (self.row_norm() * self.column_norm()).sqrt()
     }
 
-    /// The matrix without what all rows have in common: their mean.
+    /// The matrix with the mean row subtracted from every row.
     #[must_use]
     pub fn residual(&self) -> Self {
         let mut mean = vec![0.0; self.columns];
         for row in 0..self.rows {
             mean.iter_mut().zip(self.row(row)).for_each(|(sum, value)| *sum += value / self.rows as f64);
         }
-        let cell = |(at, value): (usize, &f64)| value - mean[at % self.columns];
+        let cell = |(index, value): (usize, &f64)| value - mean[index % self.columns];
         Self::new(self.rows, self.columns, self.numbers.iter().enumerate().map(cell).collect())
     }
 
-    /// Singular values, largest first, by one-sided rotations: accurate also for the small ones.
+    /// Singular values, largest first. One-sided Jacobi rotations are accurate for small ones too.
     pub fn singular_values(&self) -> Vec<f64> {
-        self.singular().into_iter().map(|(value, _)| value).collect()
+        self.singular_pairs().into_iter().map(|(value, _)| value).collect()
     }
 
-    /// Singular values, largest first, each with its right singular vector; as many as columns if rows are not fewer.
-    pub fn singular(&self) -> Vec<(f64, Vec<f64>)> {
-        const SWEEPS: usize = 40;
-        // Rows of `work` are columns of the matrix; rows of `turned` the rotations so far.
-        let mut work: Vec<Vec<f64>> =
+    /// Singular values, largest first, each with its right singular vector; one pair for every column.
+    pub fn singular_pairs(&self) -> Vec<(f64, Vec<f64>)> {
+        const MAX_SWEEPS: usize = 40;
+        // Rotations make the columns of the matrix orthogonal; applied to the identity they give the right singular vectors.
+        let mut columns: Vec<Vec<f64>> =
             (0..self.columns).map(|c| (0..self.rows).map(|r| self.at(r, c)).collect()).collect();
-        let one = Self::identity(self.columns);
-        let mut turned: Vec<Vec<f64>> = (0..self.columns).map(|row| one.row(row).to_vec()).collect();
-        for _ in 0..SWEEPS {
+        let identity = Self::identity(self.columns);
+        let mut vectors: Vec<Vec<f64>> = (0..self.columns).map(|row| identity.row(row).to_vec()).collect();
+        for _ in 0..MAX_SWEEPS {
             let mut rotated = false;
             for left in 0..self.columns {
                 for right in left + 1..self.columns {
-                    let (a, b) = (dot(&work[left], &work[left]), dot(&work[right], &work[right]));
-                    let both = dot(&work[left], &work[right]);
-                    if both.abs() <= 1e-15 * (a * b).sqrt() || both == 0.0 {
+                    let (a, b) = (dot(&columns[left], &columns[left]), dot(&columns[right], &columns[right]));
+                    let inner = dot(&columns[left], &columns[right]);
+                    if inner.abs() <= 1e-15 * (a * b).sqrt() || inner == 0.0 {
                         continue;
                     }
                     rotated = true;
-                    let slope = (b - a) / (2.0 * both);
+                    let slope = (b - a) / (2.0 * inner);
                     let tangent = slope.signum() / (slope.abs() + slope.hypot(1.0));
                     let tangent = if slope == 0.0 { 1.0 } else { tangent };
                     let cosine = 1.0 / tangent.hypot(1.0);
-                    for table in [&mut work, &mut turned] {
-                        let (first, second) = table.split_at_mut(right);
+                    for rows in [&mut columns, &mut vectors] {
+                        let (first, second) = rows.split_at_mut(right);
                         rotate(&mut first[left], &mut second[0], cosine, cosine * tangent);
                     }
                 }
@@ -147,13 +147,14 @@ impl Matrix {
                 break;
             }
         }
-        let mut found: Vec<(f64, Vec<f64>)> =
-            work.iter().map(|column| dot(column, column).sqrt()).zip(turned).collect();
-        found.sort_by(|left, right| right.0.total_cmp(&left.0));
-        found
+        let mut pairs: Vec<(f64, Vec<f64>)> =
+            columns.iter().map(|column| dot(column, column).sqrt()).zip(vectors).collect();
+        pairs.sort_by(|left, right| right.0.total_cmp(&left.0));
+        pairs
     }
 }
 
+/// Rotates two vectors in their common plane.
 fn rotate(left: &mut [f64], right: &mut [f64], cosine: f64, sine: f64) {
     for (a, b) in left.iter_mut().zip(right) {
         (*a, *b) = (cosine * *a - sine * *b, sine * *a + cosine * *b);
@@ -165,38 +166,38 @@ pub fn dot(left: &[f64], right: &[f64]) -> f64 {
     left.iter().zip(right).map(|(left, right)| left * right).sum()
 }
 
-/// Solves `a x = b` for a symmetric positive definite matrix and several right sides; none if it is not definite.
+/// Solves `a x = b` for a symmetric positive definite matrix and every column of `b` by Cholesky's factorisation; `None` if `a` is not
+/// positive definite.
 pub fn solve(a: &Matrix, b: &Matrix) -> Option<Matrix> {
-    let (size, sides) = (a.rows, b.columns);
+    let (size, columns) = (a.rows, b.columns);
     let mut lower = a.clone();
     for row in 0..size {
         for column in 0..=row {
-            let known = dot(&lower.row(row)[..column], &lower.row(column)[..column]);
-            let rest = a.at(row, column) - known;
+            let difference = a.at(row, column) - dot(&lower.row(row)[..column], &lower.row(column)[..column]);
             lower.numbers[row * size + column] = if row == column {
-                if rest <= 0.0 || !rest.is_finite() {
+                if difference <= 0.0 || !difference.is_finite() {
                     return None;
                 }
-                rest.sqrt()
+                difference.sqrt()
             } else {
-                rest / lower.at(column, column)
+                difference / lower.at(column, column)
             };
         }
     }
     let mut x = b.clone();
     for row in (0..size).chain((0..size).rev().map(|row| row + size)) {
-        // Down through the triangle first, then up through its transpose.
-        let (row, up) = (row % size, row >= size);
-        let others = if up { row + 1..size } else { 0..row };
-        for other in others {
-            let factor = if up { lower.at(other, row) } else { lower.at(row, other) };
-            for side in 0..sides {
-                let known = x.at(other, side);
-                x.numbers[row * sides + side] -= factor * known;
+        // Forward substitution with the lower triangle first, then back substitution with its transpose.
+        let (row, back) = (row % size, row >= size);
+        let solved_rows = if back { row + 1..size } else { 0..row };
+        for solved in solved_rows {
+            let factor = if back { lower.at(solved, row) } else { lower.at(row, solved) };
+            for column in 0..columns {
+                let value = x.at(solved, column);
+                x.numbers[row * columns + column] -= factor * value;
             }
         }
         let pivot = lower.at(row, row);
-        x.numbers[row * sides..(row + 1) * sides].iter_mut().for_each(|value| *value /= pivot);
+        x.numbers[row * columns..(row + 1) * columns].iter_mut().for_each(|value| *value /= pivot);
     }
     Some(x)
 }
@@ -213,30 +214,30 @@ mod tests {
     }
 
     #[test]
-    fn solutions_solve() {
-        let half = random(9, 6, 1);
-        let a = half.flipped().times(&half).plus(0.1, &Matrix::identity(6));
+    fn solve_inverts_the_product() {
+        let factor = random(9, 6, 1);
+        let a = factor.transposed().times(&factor).plus(0.1, &Matrix::identity(6));
         let x = random(6, 3, 2);
-        let found = solve(&a, &a.times(&x)).unwrap();
-        assert!(found.plus(-1.0, &x).numbers.iter().all(|value| value.abs() < 1e-9));
+        let solution = solve(&a, &a.times(&x)).unwrap();
+        assert!(solution.plus(-1.0, &x).numbers.iter().all(|value| value.abs() < 1e-9));
         assert!(solve(&Matrix::zeros(2, 2), &Matrix::zeros(2, 1)).is_none());
     }
 
     #[test]
     fn singular_values_are_those_of_known_matrices() {
         assert_eq!(Matrix::identity(4).singular_values(), [1.0; 4]);
-        // A rank of two by construction, and vectors that the matrix sends to nothing.
+        // A product of rank two, whose last singular vector is in the kernel.
         let matrix = random(8, 2, 3).times(&random(2, 5, 4));
-        let found = matrix.singular();
-        assert!(found[1].0 > 0.1 && found[2].0 < 1e-12, "{found:?}");
-        let gone = matrix.times(&Matrix::new(5, 1, found[4].1.clone()));
-        assert!(gone.numbers.iter().all(|value| value.abs() < 1e-12));
-        let squares: f64 = found.iter().map(|(value, _)| value * value).sum();
+        let pairs = matrix.singular_pairs();
+        assert!(pairs[1].0 > 0.1 && pairs[2].0 < 1e-12, "{pairs:?}");
+        let image = matrix.times(&Matrix::new(5, 1, pairs[4].1.clone()));
+        assert!(image.numbers.iter().all(|value| value.abs() < 1e-12));
+        let squares: f64 = pairs.iter().map(|(value, _)| value * value).sum();
         assert!((squares - dot(&matrix.numbers, &matrix.numbers)).abs() < 1e-9);
     }
 
     #[test]
-    fn the_composite_norm_is_below_the_product_of_norms() {
+    fn composite_norm_is_submultiplicative_and_residual_ignores_a_common_row() {
         let (left, right) = (random(5, 4, 5), random(4, 6, 6));
         assert!(left.times(&right).composite_norm() <= left.composite_norm() * right.composite_norm() + 1e-12);
         let shifted = left.plus(1.0, &Matrix::new(5, 4, [0.3, -1.0, 2.0, 0.0].repeat(5)));

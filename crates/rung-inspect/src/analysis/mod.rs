@@ -1,29 +1,30 @@
-//! Looking inside of networks, one instrument per file.
+//! Instruments: measurements inside of networks, one per file.
 //!
-//! An instrument takes any network of the project — constructed, or trained here, or with weights that were saved here — and a
-//! question about what happens in it. The answer is plain data ([`Finding`]): text for a terminal, JSON, and charts. The essay on
-//! top of an instrument's file is its page in `rung explain`.
+//! An instrument answers a question about a network, which may be constructed, trained by this program, or a checkpoint. The result
+//! ([`Finding`]) is text for a terminal, JSON, and charts. The module doc of an instrument's file is its page in `rung explain`.
+//!
+//! The stream is the residual stream, a hop is one table look-up of a question, and a mixer is a layer's attention or recurrence.
 //!
 //! | instrument | question |
 //! |---|---|
-//! | [`probe`] | at which layer can each hop be read off the stream? |
+//! | [`probe`] | at which layer can a linear probe read each hop from the stream? |
 //! | [`ablate`] | which mixers does each hop need? |
 //! | [`precision`] | how few bits can the state have? |
-//! | [`collapse`] | do all tokens become the same, and what keeps them apart? |
-//! | [`logit_lens`] | at which layer does the read-out find the answer? |
-//! | [`lens`] | which tokens is an answer made of, at every layer? |
-//! | [`state`] | how many directions does a recurrent state use, and how many bits? |
-//! | [`injective`] | can two queries read the same? |
-//! | [`selection`] | which search takes which retrieval? |
-//! | [`diversity`] | do heads do different things? |
-//! | [`convert`] | which full layers can become linear, and in what order? (a command of its own) |
+//! | [`collapse`] | does the stream of all tokens become the same, and what prevents it? |
+//! | [`logit_lens`] | at which layer does the unembedding give the answer? |
+//! | [`lens`] | how much does each token contribute to an answer, at every layer? |
+//! | [`state`] | what is the rank of a recurrent state, and how many bits does it need? |
+//! | [`injective`] | can two queries give the same attention weights? |
+//! | [`selection`] | which retrievals do the searches of compositional attention select? |
+//! | [`diversity`] | do the heads of a layer differ? |
+//! | [`convert`] | which full attention layers can become recurrent, and in what order? (the command `rung convert`) |
 //!
-//! All of them measure: a probe that finds nothing has not shown that nothing is there.
+//! All of them measure and prove nothing: a probe that fails does not show that the information is absent.
 //!
 //! To add an instrument: write its file, and add a line to [`INSTRUMENTS`].
 
 pub mod ablate;
-mod carried_precision;
+mod cache_precision;
 pub mod collapse;
 pub mod convert;
 pub mod diversity;
@@ -53,82 +54,82 @@ use rung_train::run::RunError;
 
 use text_prompts::TextPrompts;
 
-/// What is asked of an instrument.
+/// Options of an instrument.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct InstrumentOptions {
-    /// Another task than the network's own, that fits it.
+    /// A task to use instead of the network's own; it must fit the network.
     pub task: Option<String>,
-    /// Prompts to use, instead of as many as take a few seconds.
+    /// Number of prompts; by default as many as take a few seconds.
     pub prompts: Option<usize>,
-    /// Which prompts.
+    /// Seed of the prompts.
     pub seed: u64,
-    /// Prompts as text, for a checkpoint of another program, which has no task.
+    /// Text prompts, for a checkpoint of another program, which has no task.
     pub text: Option<Arc<TextPrompts>>,
 }
 
-/// What an instrument found.
+/// The result of an instrument.
 pub struct Finding {
     /// For a terminal.
     pub text: String,
-    /// All numbers.
+    /// All numbers as JSON.
     pub data: Value,
-    /// Pictures, the most telling first.
+    /// Charts, the most important first.
     pub charts: Vec<Box<dyn Chart>>,
 }
 
 impl Finding {
-    /// All three views of what was found.
-    fn of(found: &impl Serialize, text: String, charts: Vec<Box<dyn Chart>>) -> Self {
-        Self { text, data: serde_json::to_value(found).unwrap_or_default(), charts }
+    /// A finding whose JSON is the serialized `result`.
+    fn new(result: &impl Serialize, text: String, charts: Vec<Box<dyn Chart>>) -> Self {
+        Self { text, data: serde_json::to_value(result).unwrap_or_default(), charts }
     }
 }
 
-/// Why there is nothing to find.
+/// Why an instrument fails.
 #[derive(Debug, thiserror::Error)]
 pub enum AnalysisError {
-    /// The network refused.
+    /// The network cannot run on the prompts.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The task does not fit.
+    /// The task cannot be parsed or does not fit the network.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The instrument does not fit the network.
+    /// The instrument does not apply to the network or its options.
     #[error("{instrument}: found {found}, expected {expected}")]
     Unfit {
         /// The instrument.
         instrument: &'static str,
-        /// What the network has.
+        /// The network or the option.
         found: String,
-        /// What it would need.
+        /// What the instrument needs.
         expected: String,
     },
 }
 
-/// How an instrument is run: in single precision, or in double where sums must be exact.
+/// The function of an instrument: in single precision, or in double where sums must be exact.
 #[derive(Clone, Copy)]
 pub enum InstrumentFn {
     /// In `f32`.
-    Single(fn(&Network<f32>, &InstrumentOptions) -> Result<Finding, AnalysisError>),
-    /// In `f64`; in `f32` where weights are too many for that.
-    Double(
+    F32(fn(&Network<f32>, &InstrumentOptions) -> Result<Finding, AnalysisError>),
+    /// In `f64`, and in `f32` for checkpoints whose weights would not fit in `f64`.
+    F64WithF32Fallback(
         fn(&Network<f64>, &InstrumentOptions) -> Result<Finding, AnalysisError>,
         fn(&Network<f32>, &InstrumentOptions) -> Result<Finding, AnalysisError>,
     ),
 }
 
-/// An instrument.
+/// An entry of [`INSTRUMENTS`].
 pub struct Instrument {
-    /// What users type.
+    /// The name after `rung analyze`.
     pub name: &'static str,
-    /// Its file, whose essay is its page.
+    /// The source file, whose module doc is the instrument's page.
     pub source: &'static str,
-    /// How it is run.
+    /// The instrument's function.
     pub run: InstrumentFn,
 }
 
 impl Instrument {
-    /// The most prompts as text that it reads, if it reads few.
-    pub fn prompts(&self) -> Option<usize> {
+    /// The largest number of text prompts that it reads; `None` for no limit.
+    pub fn max_text_prompts(&self) -> Option<usize> {
         match self.name {
             "lens" | "state" | "injective" => Some(1),
             "collapse" | "diversity" => Some(4),
@@ -136,14 +137,14 @@ impl Instrument {
         }
     }
 
-    /// How many times it reads all prompts in a network of so many layers, about.
+    /// The approximate number of forward passes over all prompts, in a network of `depth` layers.
     pub fn passes(&self, depth: usize) -> usize {
         match self.name {
             "ablate" => depth + 4,
-            // One for each level, forward and back, and those that map every token to every other.
+            // Two for each layer, and those of the token-to-token map.
             "lens" => 2 * depth + 70,
             "collapse" => 5,
-            // Token by token, once for each number of bits.
+            // One for each number of bits.
             "precision" => 6,
             _ => 1,
         }
@@ -159,36 +160,40 @@ macro_rules! instruments {
             run: instruments!(@ $run $file),
         }),*];
     };
-    (@ Single $file:ident) => { InstrumentFn::Single($file::find) };
-    (@ Double $file:ident) => { InstrumentFn::Double($file::find::<f64>, $file::find::<f32>) };
+    (@ F32 $file:ident) => { InstrumentFn::F32($file::find) };
+    (@ F64WithF32Fallback $file:ident) => { InstrumentFn::F64WithF32Fallback($file::find::<f64>, $file::find::<f32>) };
 }
 
 instruments! {
-    probe: Single;
-    ablate: Single;
-    logit_lens: Single;
-    precision: Single;
-    collapse: Double;
-    lens: Double;
-    state: Single;
-    injective: Double;
-    selection: Single;
-    diversity: Single;
+    probe: F32;
+    ablate: F32;
+    logit_lens: F32;
+    precision: F32;
+    collapse: F64WithF32Fallback;
+    lens: F64WithF32Fallback;
+    state: F32;
+    injective: F64WithF32Fallback;
+    selection: F32;
+    diversity: F32;
 }
 
 /// The page of every instrument.
 pub fn pages() -> Vec<ExplainPage> {
-    let page = |one: &Instrument| ExplainPage { name: one.name, subject: Subject::Instrument, source: one.source };
+    let page = |instrument: &Instrument| ExplainPage {
+        name: instrument.name,
+        subject: Subject::Instrument,
+        source: instrument.source,
+    };
     let convert = ExplainPage { name: "convert", subject: Subject::Instrument, source: include_str!("convert/mod.rs") };
     INSTRUMENTS.iter().map(page).chain([convert]).collect()
 }
 
 /// The instrument of this name.
 pub fn instrument(name: &str) -> Option<&'static Instrument> {
-    INSTRUMENTS.iter().find(|one| one.name.eq_ignore_ascii_case(name))
+    INSTRUMENTS.iter().find(|instrument| instrument.name.eq_ignore_ascii_case(name))
 }
 
-/// `0: full`, `1: gdn + window`, ..: the layers of a network.
+/// Names of the layers: `0: full`, `1: gdn + window`, ..
 pub(crate) fn layer_names(plan: &rung_theory::stack::Plan) -> Vec<String> {
     let name = |(index, layer): (usize, &rung_theory::stack::Layer)| {
         let mixers = layer.mixers.iter().map(rung_theory::stack::Mixer::name).collect::<Vec<_>>().join(" + ");
@@ -197,7 +202,7 @@ pub(crate) fn layer_names(plan: &rung_theory::stack::Plan) -> Vec<String> {
     plan.layers.iter().enumerate().map(name).collect()
 }
 
-/// Refuses networks that say something between question and answer.
+/// Rejects networks that emit a chain of thought before the answer.
 pub(crate) fn require_one_pass<S: rung_engine::Scalar>(
     instrument: &'static str,
     network: &Network<S>,
@@ -209,15 +214,15 @@ pub(crate) fn require_one_pass<S: rung_engine::Scalar>(
     Err(AnalysisError::Unfit { instrument, found, expected: "a network that answers in one pass".to_owned() })
 }
 
-/// A small network with fresh weights, large enough that nothing is linear, for tests.
+/// A small network for tests, with random weights large enough that its activations are not almost linear.
 #[cfg(test)]
-pub(crate) fn sample<S: rung_engine::Scalar>(stack: &str) -> Network<S> {
-    sample_with(stack, |config| config)
+pub(crate) fn random_network<S: rung_engine::Scalar>(stack: &str) -> Network<S> {
+    random_network_with(stack, |config| config)
 }
 
-/// The same, with another config.
+/// As [`random_network`], with a changed config.
 #[cfg(test)]
-pub(crate) fn sample_with<S: rung_engine::Scalar>(
+pub(crate) fn random_network_with<S: rung_engine::Scalar>(
     stack: &str,
     change: impl FnOnce(rung_nn::ModelConfig) -> rung_nn::ModelConfig,
 ) -> Network<S> {

@@ -1,11 +1,11 @@
-//! A forward pass as one linear operator: recorded once, then fed with other streams, and followed back.
+//! A forward pass as one linear operator of the residual stream: recorded once, then replayed with other inputs or differentiated.
 
 use rung_engine::{Native, Ops, Parameter, Parameters, Scalar};
 use rung_nn::Network;
 use rung_nn::linearized::{LinearizedOps, LinearizedTensor};
 use rung_nn::{Hooks, MixerIndex, ModelError};
 
-/// A forward pass whose gates are held still.
+/// A forward pass that is linear in the stream because attention weights, gates and norms are frozen at their recorded values.
 pub struct LinearizedPass<'a, S: Scalar> {
     network: &'a Network<S>,
     tokens: &'a [u32],
@@ -13,47 +13,49 @@ pub struct LinearizedPass<'a, S: Scalar> {
     leaves: Vec<Parameter>,
 }
 
-/// What happens to the streams of a pass.
+/// Changes to the streams of a pass. Level 0 is the embedding, level l the stream after layer l - 1.
 #[derive(Default)]
 struct StreamEdits<'a, S> {
+    /// Zero parameters that are added to the stream at every level, to get the gradient there.
     leaves: &'a [Parameter],
-    /// A stream that is put in at a level.
-    put: Option<(usize, Vec<S>)>,
-    /// A factor for what every mixer adds.
+    /// A level, and the values that replace the stream there.
+    replacement: Option<(usize, Vec<S>)>,
+    /// A factor of every mixer's output.
     factor: Option<&'a dyn Fn(MixerIndex) -> f64>,
+    /// The streams of all levels so far.
     streams: Vec<Vec<S>>,
 }
 
 impl<S: Scalar> Hooks<LinearizedOps<S>> for StreamEdits<'_, S> {
     fn stream(&mut self, ops: &LinearizedOps<S>, level: usize, x: LinearizedTensor<S>) -> LinearizedTensor<S> {
-        let mut x = match &self.put {
-            Some((at, values)) if *at == level => ops.track(&ops.constant(&ops.shape(&x), values)),
+        let mut x = match &self.replacement {
+            Some((replaced, values)) if *replaced == level => ops.track(&ops.constant(&ops.shape(&x), values)),
             _ if level == 0 => ops.track(&x),
             _ => x,
         };
         self.streams.push(ops.native().values(ops.tensor(&x)));
         if let Some(leaf) = self.leaves.get(level) {
-            x = ops.add(&x, &ops.leaf(*leaf));
+            x = ops.add(&x, &ops.track_parameter(*leaf));
         }
         x
     }
 
-    fn mixed(
+    fn mixer_output(
         &mut self,
         ops: &LinearizedOps<S>,
-        place: MixerIndex,
+        mixer: MixerIndex,
         _: &LinearizedTensor<S>,
         output: LinearizedTensor<S>,
     ) -> LinearizedTensor<S> {
-        self.factor.map_or(output.clone(), |factor| ops.scale(&output, factor(place)))
+        self.factor.map_or(output.clone(), |factor| ops.scale(&output, factor(mixer)))
     }
 }
 
 impl<'a, S: Scalar> LinearizedPass<'a, S> {
-    /// Records a pass; returns it with its streams and its scores, `[tokens, classes]`.
+    /// Records a pass; returns it with its streams and its logits, `[tokens, classes]`.
     ///
     /// # Errors
-    /// The tokens are none of the model's.
+    /// The tokens are not in the model's vocabulary.
     pub fn record(network: &'a Network<S>, tokens: &'a [u32]) -> Result<(Self, RecordedPass<S>), ModelError> {
         let mut weights: Parameters<S> = network.weights.clone();
         let (width, length) = (network.model.width(), tokens.len() / network.config.input.fields());
@@ -65,21 +67,23 @@ impl<'a, S: Scalar> LinearizedPass<'a, S> {
         let native = Native::new();
         native.bind(&weights);
         let pass = Self { network, tokens, ops: LinearizedOps::new(native), leaves };
-        let mut through = StreamEdits { leaves: &pass.leaves, ..StreamEdits::default() };
-        let last = pass.network.model.forward_with_hooks(&pass.ops, tokens, 1, &mut through)?;
-        let scores = pass.network.model.read_out(&pass.ops, &last);
-        let streams = through.streams;
-        let recorded = RecordedPass { values: pass.ops.native().values(pass.ops.tensor(&scores)), scores, streams };
+        let mut edits = StreamEdits { leaves: &pass.leaves, ..StreamEdits::default() };
+        let last = pass.network.model.forward_with_hooks(&pass.ops, tokens, 1, &mut edits)?;
+        let logits = pass.network.model.read_out(&pass.ops, &last);
+        let streams = edits.streams;
+        let recorded =
+            RecordedPass { values: pass.ops.native().values(pass.ops.tensor(&logits)), tensor: logits, streams };
         Ok((pass, recorded))
     }
 
-    /// The gradient of one score with respect to every stream. Only the first call finds it.
-    pub fn back(&self, recorded: &RecordedPass<S>, token: usize, class: usize) -> Vec<Vec<S>> {
+    /// The gradient of one logit with respect to the stream at every level. It can be computed once per recorded pass.
+    pub fn gradients(&self, recorded: &RecordedPass<S>, token: usize, class: usize) -> Vec<Vec<S>> {
         let ops = &self.ops;
-        let row = ops.slice(&recorded.scores, 1, token..token + 1);
-        let score = ops.sum_all(&ops.slice(&row, 2, class..class + 1));
-        ops.native().backward(ops.tensor(&score));
+        let row = ops.slice(&recorded.tensor, 1, token..token + 1);
+        let logit = ops.sum_all(&ops.slice(&row, 2, class..class + 1));
+        ops.native().backward(ops.tensor(&logit));
         let gradient = ops.native().gradient();
+        // The leaves are after the network's weights.
         let first = self.network.weights.size();
         let size = recorded.streams[0].len();
         (0..self.leaves.len())
@@ -87,29 +91,29 @@ impl<'a, S: Scalar> LinearizedPass<'a, S> {
             .collect()
     }
 
-    /// The last stream and the scores if another stream were put in at a level, and every mixer's output had a factor.
+    /// The last stream and the logits with the stream replaced at a level and every mixer's output scaled by a factor.
     ///
     /// # Errors
-    /// The tokens are none of the model's.
+    /// The tokens are not in the model's vocabulary.
     pub fn replay(
         &self,
-        put: Option<(usize, Vec<S>)>,
+        replacement: Option<(usize, Vec<S>)>,
         factor: Option<&dyn Fn(MixerIndex) -> f64>,
     ) -> Result<(Vec<S>, Vec<S>), ModelError> {
         self.ops.rewind();
-        let mut through = StreamEdits { put, factor, ..StreamEdits::default() };
-        let last = self.network.model.forward_with_hooks(&self.ops, self.tokens, 1, &mut through)?;
-        let scores = self.network.model.read_out(&self.ops, &last);
+        let mut edits = StreamEdits { replacement, factor, ..StreamEdits::default() };
+        let last = self.network.model.forward_with_hooks(&self.ops, self.tokens, 1, &mut edits)?;
+        let logits = self.network.model.read_out(&self.ops, &last);
         let values = |x: &LinearizedTensor<S>| self.ops.native().values(self.ops.tensor(x));
-        Ok((values(&last), values(&scores)))
+        Ok((values(&last), values(&logits)))
     }
 }
 
-/// What a recorded pass gave.
+/// The outputs of a recorded pass.
 pub struct RecordedPass<S: Scalar> {
-    scores: LinearizedTensor<S>,
-    /// Scores, `[tokens, classes]`.
+    tensor: LinearizedTensor<S>,
+    /// Logits, `[tokens, classes]`.
     pub values: Vec<S>,
-    /// Streams at every level, `[tokens, width]`.
+    /// The stream at every level, `[tokens, width]`.
     pub streams: Vec<Vec<S>>,
 }

@@ -1,18 +1,19 @@
-//! Which layer climbs which rung: linear probes of the numbers on the way to an answer, at every layer.
+//! Which layer computes which hop: linear probes of the intermediate answers, at every layer.
 //!
-//! A question of L hops has L numbers on its way, `i_1 .. i_L`. At the token that answers, and at every level of the stream (as
-//! embedded, then after each layer), a linear classifier is fitted for each of them on some prompts and tried on others. The first
-//! level at which it is right is where the stack has climbed that rung.
+//! A question of L hops has L intermediate answers `i_1 .. i_L`. At the token that answers, and at every level of the stream (the
+//! embedding, then after each layer), a linear classifier is fitted for each of them on some prompts and tested on others. The first level
+//! at which it is right shows by which layer the hop is computed.
 //!
 //! # What it shows
 //!
-//! The share of right answers of each probe on prompts it was not fitted on, beside the share that a guess would have. A frame marks
-//! the first level that reaches 90%. Tasks other than function composition have one number, the answer.
+//! The accuracy of each probe on prompts it was not fitted on, beside the accuracy of a guess. A frame marks the first level with 90%. Tasks
+//! other than function composition have one number to probe, the answer.
 //!
 //! # How
 //!
-//! Linear discriminants, in closed form and in double precision: the mean of every class, the spread within classes common to all, with
-//! a ridge. Features are centred and scaled. Half of the questions fit, half test. Questions that ask for fewer hops are left out for the numbers beyond.
+//! Linear discriminant analysis in closed form and double precision: the mean of every class, and one covariance within classes with a
+//! ridge. Features are centred and scaled. Half of the questions are for fitting, half for testing. A probe of `i_l` uses only questions of
+//! at least l hops.
 //!
 //! # Known answer
 //!
@@ -20,8 +21,8 @@
 //!
 //! # What it does not show
 //!
-//! A probe reads off what is linearly there; it does not show that the network uses it. A probe that fails has not shown that
-//! nothing is there: it may be there in another form, or at another token.
+//! A probe that succeeds does not show that the network uses the number. A probe that fails does not show that the number is absent: it may
+//! be encoded non-linearly, or be at another token.
 
 use std::fmt::Write as _;
 
@@ -30,7 +31,7 @@ use rung_nn::{Hooks, ModelError};
 use serde::Serialize;
 
 use super::matrix::{Matrix, dot, solve};
-use super::questions::{QuestionBatch, Questions, best};
+use super::questions::{QuestionBatch, Questions, argmax};
 use super::{AnalysisError, Finding, InstrumentOptions, layer_names, require_one_pass};
 use rung_figure::Evidence;
 use rung_figure::figure::{HeatCell, HeatMap};
@@ -38,85 +39,89 @@ use rung_nn::Network;
 use rung_train::parallel;
 use rung_train::run::accuracy::AnswerCount;
 
-/// A probe that is this often right has found it.
+/// The accuracy from which on a level counts as having the number.
 pub const RESOLVED: f64 = 0.9;
 
-/// Added to the spread within classes, features having a spread of one.
+/// Added to the diagonal of the covariance within classes; features have variance one.
 const RIDGE: f64 = 1e-3;
 
-/// Questions that are enough, and tokens that are too many.
-const AMOUNT: (usize, usize) = (3000, 1 << 16);
+/// The largest numbers of questions and of tokens.
+const MAX_QUESTIONS_AND_TOKENS: (usize, usize) = (3000, 1 << 16);
 
-/// What probes found.
+/// The accuracy of all probes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Probes {
-    /// The network.
+    /// Name of the network.
     pub name: String,
     /// The task.
     pub task: String,
-    /// The levels of the stream.
+    /// Names of the levels of the stream: the embedding, then every layer.
     pub levels: Vec<String>,
-    /// The numbers on the way.
+    /// The intermediate answers.
     pub registers: Vec<ProbedRegister>,
 }
 
-/// One number on the way.
+/// The probes of one intermediate answer.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProbedRegister {
-    /// What it is called.
+    /// Its name, such as `i_1`.
     pub name: String,
-    /// The share that a guess has.
+    /// The accuracy of a guess.
     pub guess: f64,
-    /// Questions that the probes were fitted on.
+    /// Number of questions that the probes were fitted on.
     pub fitted_on: usize,
-    /// Right answers at every level.
+    /// Right answers of the probe at every level.
     pub levels: Vec<AnswerCount>,
-    /// The first level with [`RESOLVED`] of them right.
+    /// The first level with an accuracy of at least [`RESOLVED`].
     pub resolved: Option<usize>,
 }
 
-/// Fits and tries the probes.
+/// Fits and tests the probes.
 ///
 /// # Errors
 /// The network or the task does not fit.
 pub fn probe<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Probes, AnalysisError> {
     require_one_pass("probe", network)?;
-    let questions = Questions::draw(network, options, AMOUNT)?;
+    let questions = Questions::draw(network, options, MAX_QUESTIONS_AND_TOKENS)?;
     if questions.registers.is_empty() {
         let (found, expected) = (questions.task, "a task as text, whose answers are known: give --task".to_owned());
         return Err(AnalysisError::Unfit { instrument: "probe", found, expected });
     }
-    let streams = parallel::map(&questions.batches, |asked| answering(network, asked));
+    let streams = parallel::map(&questions.batches, |question_batch| answering_streams(network, question_batch));
     let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut levels = vec!["embedding".to_owned()];
     levels.extend(layer_names(&network.plan));
+    // For every question, its streams at all levels and its intermediate answers.
     let rows: Vec<(&Vec<Vec<f64>>, &[u32])> = streams
         .iter()
         .zip(&questions.batches)
-        .flat_map(|(rows, asked)| rows.iter().zip(asked.questions.iter().map(|one| &one.registers[..])))
+        .flat_map(|(rows, question_batch)| {
+            rows.iter().zip(question_batch.questions.iter().map(|question| &question.registers[..]))
+        })
         .collect();
-    let jobs: Vec<(usize, usize)> =
-        (0..questions.registers.len()).flat_map(|at| (0..levels.len()).map(move |level| (at, level))).collect();
-    let counts = parallel::map(&jobs, |&(at, level)| {
-        let known: Vec<(&[f64], usize)> = rows
+    let jobs: Vec<(usize, usize)> = (0..questions.registers.len())
+        .flat_map(|register| (0..levels.len()).map(move |level| (register, level)))
+        .collect();
+    let counts = parallel::map(&jobs, |&(register, level)| {
+        let samples: Vec<(&[f64], usize)> = rows
             .iter()
-            .filter_map(|(streams, registers)| Some((&streams[level][..], *registers.get(at)? as usize)))
+            .filter_map(|(streams, registers)| Some((&streams[level][..], *registers.get(register)? as usize)))
             .collect();
-        let (fit, test) = known.split_at(known.len() / 2);
-        (fit.len(), tried(fit, test, questions.registers[at].values))
+        let (fit, test) = samples.split_at(samples.len() / 2);
+        (fit.len(), fit_and_test(fit, test, questions.registers[register].values))
     });
     let registers =
         questions.registers.iter().zip(counts.chunks(levels.len())).map(|(register, counts)| ProbedRegister {
             name: register.name.clone(),
             guess: 1.0 / register.values as f64,
             fitted_on: counts[0].0,
-            levels: counts.iter().map(|(_, tally)| *tally).collect(),
-            resolved: counts.iter().position(|(_, tally)| tally.count > 0 && tally.mean() >= RESOLVED),
+            levels: counts.iter().map(|(_, answers)| *answers).collect(),
+            resolved: counts.iter().position(|(_, answers)| answers.count > 0 && answers.mean() >= RESOLVED),
         });
     Ok(Probes { name: network.name.clone(), task: questions.task.clone(), levels, registers: registers.collect() })
 }
 
-/// Keeps the stream of some tokens at every level.
+/// Stores the stream of some tokens at every level.
 struct TokenStreams<'a> {
     positions: &'a [usize],
     /// For every token, its stream at every level.
@@ -135,71 +140,76 @@ impl<S: Scalar> Hooks<Native<S>> for TokenStreams<'_> {
     }
 }
 
-/// The streams of all answering tokens of a batch.
-fn answering<S: Scalar>(network: &Network<S>, asked: &QuestionBatch) -> Result<Vec<Vec<Vec<f64>>>, ModelError> {
+/// The streams of all answering tokens of a batch, at every level.
+fn answering_streams<S: Scalar>(
+    network: &Network<S>,
+    question_batch: &QuestionBatch,
+) -> Result<Vec<Vec<Vec<f64>>>, ModelError> {
     let ops = Native::new();
     ops.bind_frozen(&network.weights);
-    let positions: Vec<usize> = asked.questions.iter().map(|one| one.row * asked.batch.length + one.position).collect();
-    let mut keep = TokenStreams { positions: &positions, streams: vec![Vec::new(); positions.len()] };
+    let positions = question_batch.positions();
+    let mut hooks = TokenStreams { positions: &positions, streams: vec![Vec::new(); positions.len()] };
     if !positions.is_empty() {
-        network.model.forward_with_hooks(&ops, &asked.batch.tokens, asked.rows(), &mut keep)?;
+        network.model.forward_with_hooks(&ops, &question_batch.batch.tokens, question_batch.rows(), &mut hooks)?;
     }
-    Ok(keep.streams)
+    Ok(hooks.streams)
 }
 
-/// Fits a classifier on some rows and counts its right answers on others.
-fn tried(fit: &[(&[f64], usize)], test: &[(&[f64], usize)], classes: usize) -> AnswerCount {
-    let mut tally = AnswerCount::default();
-    let Some((first, _)) = fit.first() else { return tally };
+/// Fits a linear discriminant on some samples (features and class) and counts its right answers on others.
+fn fit_and_test(fit: &[(&[f64], usize)], test: &[(&[f64], usize)], classes: usize) -> AnswerCount {
+    let mut answers = AnswerCount::default();
+    let Some((first, _)) = fit.first() else { return answers };
     let width = first.len();
     let count = fit.len() as f64;
     let mut mean = vec![0.0; width];
-    let mut spread = vec![0.0; width];
+    let mut variance = vec![0.0; width];
     for (row, _) in fit {
         mean.iter_mut().zip(*row).for_each(|(sum, value)| *sum += value / count);
     }
     for (row, _) in fit {
-        for ((sum, value), mean) in spread.iter_mut().zip(*row).zip(&mean) {
+        for ((sum, value), mean) in variance.iter_mut().zip(*row).zip(&mean) {
             *sum += (value - mean).powi(2) / count;
         }
     }
-    // A column that never changes says nothing, whatever its scale.
+    // Constant features are ignored.
     let scale: Vec<f64> =
-        spread.iter().map(|square| if *square > 1e-20 { square.sqrt().recip() } else { 0.0 }).collect();
-    let feature = |row: &[f64]| -> Vec<f64> {
+        variance.iter().map(|variance| if *variance > 1e-20 { variance.sqrt().recip() } else { 0.0 }).collect();
+    let normalize = |row: &[f64]| -> Vec<f64> {
         row.iter().zip(&mean).zip(&scale).map(|((value, mean), scale)| (value - mean) * scale).collect()
     };
     let (mut means, mut counts) = (Matrix::zeros(classes, width), vec![0.0; classes]);
     for (row, class) in fit {
         counts[*class] += 1.0;
-        let target = &mut means.numbers[class * width..(class + 1) * width];
-        target.iter_mut().zip(feature(row)).for_each(|(sum, value)| *sum += value);
+        let class_mean = &mut means.numbers[class * width..(class + 1) * width];
+        class_mean.iter_mut().zip(normalize(row)).for_each(|(sum, value)| *sum += value);
     }
-    for (target, count) in means.numbers.chunks_exact_mut(width).zip(&counts) {
-        for sum in target {
+    for (class_mean, count) in means.numbers.chunks_exact_mut(width).zip(&counts) {
+        for sum in class_mean {
             *sum /= f64::max(*count, 1.0);
         }
     }
-    // What rows of one class differ by. A direction that tells classes apart and varies in none of them decides by itself.
+    // The scatter matrix within classes. A direction that varies between classes but in no class gets a large weight.
     let mut within = Matrix::identity(width);
     within.numbers.iter_mut().for_each(|value| *value *= RIDGE * count);
     for (row, class) in fit {
-        let apart: Vec<f64> = feature(row).iter().zip(means.row(*class)).map(|(value, mean)| value - mean).collect();
-        for (at, factor) in apart.iter().enumerate().filter(|(_, factor)| **factor != 0.0) {
-            let target = &mut within.numbers[at * width..(at + 1) * width];
-            target.iter_mut().zip(&apart).for_each(|(sum, value)| *sum += factor * value);
+        let deviation: Vec<f64> =
+            normalize(row).iter().zip(means.row(*class)).map(|(value, mean)| value - mean).collect();
+        for (index, factor) in deviation.iter().enumerate().filter(|(_, factor)| **factor != 0.0) {
+            let scatter_row = &mut within.numbers[index * width..(index + 1) * width];
+            scatter_row.iter_mut().zip(&deviation).for_each(|(sum, value)| *sum += factor * value);
         }
     }
-    let Some(weights) = solve(&within, &means.flipped()) else { return tally };
-    let weights = weights.flipped();
-    let half = |class: usize| dot(weights.row(class), means.row(class)) / 2.0;
-    let known: Vec<(usize, f64)> = (0..classes).filter(|at| counts[*at] > 0.0).map(|at| (at, half(at))).collect();
+    let Some(weights) = solve(&within, &means.transposed()) else { return answers };
+    let weights = weights.transposed();
+    let bias = |class: usize| dot(weights.row(class), means.row(class)) / 2.0;
+    let biases: Vec<(usize, f64)> =
+        (0..classes).filter(|class| counts[*class] > 0.0).map(|class| (class, bias(class))).collect();
     for (row, class) in test {
-        let row = feature(row);
-        let scores: Vec<f64> = known.iter().map(|(at, half)| dot(weights.row(*at), &row) - half).collect();
-        tally.add(known[best(&scores)].0 == *class);
+        let row = normalize(row);
+        let scores: Vec<f64> = biases.iter().map(|(class, bias)| dot(weights.row(*class), &row) - bias).collect();
+        answers.add(biases[argmax(&scores)].0 == *class);
     }
-    tally
+    answers
 }
 
 impl Probes {
@@ -216,7 +226,7 @@ impl Probes {
             let _ = write!(text, "  {name:widest$}");
             for register in &self.registers {
                 let mark = if register.resolved == Some(level) { "*" } else { " " };
-                let _ = write!(text, "{:>8}{mark}", share(&register.levels[level]));
+                let _ = write!(text, "{:>8}{mark}", percent(&register.levels[level]));
             }
             text += "\n";
         }
@@ -232,7 +242,7 @@ impl Probes {
         text
     }
 
-    /// The picture.
+    /// A heat map of the accuracy, a row for each level and a column for each intermediate answer.
     pub fn chart(&self) -> HeatMap {
         let cell = |level: usize, register: &ProbedRegister| {
             let cell = HeatCell::new(register.levels[level].mean());
@@ -251,7 +261,7 @@ impl Probes {
             cells,
         )
         .known(Evidence::Measured)
-        .noted(format!(
+        .with_note(format!(
             "Right answers of linear probes on new prompts of {}; framed: the first level with {:.0}%. A guess has: {guesses}.",
             self.task,
             100.0 * RESOLVED
@@ -259,17 +269,17 @@ impl Probes {
     }
 }
 
-fn share(tally: &AnswerCount) -> String {
-    if tally.count == 0 { "–".to_owned() } else { format!("{:.1}%", 100.0 * tally.mean()) }
+fn percent(answers: &AnswerCount) -> String {
+    if answers.count == 0 { "–".to_owned() } else { format!("{:.1}%", 100.0 * answers.mean()) }
 }
 
-/// Runs it.
+/// Runs the instrument.
 ///
 /// # Errors
 /// The network or the task does not fit.
 pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
-    let found = probe(network, options)?;
-    Ok(Finding::of(&found, found.text(), vec![Box::new(found.chart())]))
+    let probes = probe(network, options)?;
+    Ok(Finding::new(&probes, probes.text(), vec![Box::new(probes.chart())]))
 }
 
 #[cfg(test)]
@@ -278,31 +288,32 @@ mod tests {
     use rung_nn::construct::{ConstructionRequest, build};
 
     #[test]
-    fn on_u1_hop_l_appears_after_layer_l_plus_one() {
+    fn in_u1_hop_l_appears_after_layer_l_plus_one() {
         let request = ConstructionRequest { hops: 3, m: 4, n: vec![2, 2], ..ConstructionRequest::default() };
         let network = build::<f32>("U1", &request).unwrap();
         let options = InstrumentOptions { prompts: Some(800), ..InstrumentOptions::default() };
-        let found = probe(&network, &options).unwrap();
-        assert_eq!(found.levels.len(), 5);
-        for (at, register) in found.registers.iter().enumerate() {
-            assert_eq!(register.resolved, Some(at + 2), "{}: {:?}", register.name, register.levels);
-            for (level, tally) in register.levels.iter().enumerate() {
-                let expected = if level >= at + 2 { tally.mean() >= 0.99 } else { tally.mean() < 0.5 };
-                assert!(expected, "{} at level {level}: {}", register.name, tally.mean());
+        let probes = probe(&network, &options).unwrap();
+        assert_eq!(probes.levels.len(), 5);
+        for (hop, register) in probes.registers.iter().enumerate() {
+            assert_eq!(register.resolved, Some(hop + 2), "{}: {:?}", register.name, register.levels);
+            for (level, answers) in register.levels.iter().enumerate() {
+                let expected = if level >= hop + 2 { answers.mean() >= 0.99 } else { answers.mean() < 0.5 };
+                assert!(expected, "{} at level {level}: {}", register.name, answers.mean());
             }
         }
     }
 
     #[test]
-    fn a_probe_finds_what_is_linearly_there_and_nothing_else() {
-        let numbers: Vec<(Vec<f64>, usize)> = (0..200)
-            .map(|at: usize| (vec![f64::from((at % 2) as u8), f64::from((at / 2 % 2) as u8), 1.0], at))
+    fn a_probe_finds_linearly_encoded_classes_and_not_parity() {
+        let features: Vec<(Vec<f64>, usize)> = (0..200)
+            .map(|number: usize| (vec![f64::from((number % 2) as u8), f64::from((number / 2 % 2) as u8), 1.0], number))
             .collect();
-        let rows =
-            |class: fn(usize) -> usize| numbers.iter().map(|(row, at)| (&row[..], class(*at))).collect::<Vec<_>>();
-        let bits = rows(|at| at % 4);
-        assert_eq!(tried(&bits[..100], &bits[100..], 4).right, 100);
-        let parity = rows(|at| (at % 2) ^ (at / 2 % 2));
-        assert!(tried(&parity[..100], &parity[100..], 2).mean() < 0.8, "parity is not linear");
+        let samples = |class: fn(usize) -> usize| {
+            features.iter().map(|(row, number)| (&row[..], class(*number))).collect::<Vec<_>>()
+        };
+        let bits = samples(|number| number % 4);
+        assert_eq!(fit_and_test(&bits[..100], &bits[100..], 4).right, 100);
+        let parity = samples(|number| (number % 2) ^ (number / 2 % 2));
+        assert!(fit_and_test(&parity[..100], &parity[100..], 2).mean() < 0.8, "parity is not linear");
     }
 }

@@ -1,7 +1,8 @@
-//! The questions that instruments ask: prompts of a task in a network's ids, and what its registers would hold.
+//! The questions that instruments ask: prompts of a task in a network's ids, with the intermediate answers.
 //!
-//! For function composition the oracle knows more than the answer: every `i_l` on the way. Elsewhere there is the answer alone. Checkpoints of
-//! other programs are asked about prompts as text ([`TextPrompts`](super::text_prompts::TextPrompts)).
+//! For function composition every intermediate answer `i_1 .. i_L` is known, for other tasks only the answer. They are called registers,
+//! after the parts of the stream in which a construction stores them. Checkpoints of other programs are asked about text prompts
+//! ([`TextPrompts`](super::text_prompts::TextPrompts)).
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -17,20 +18,20 @@ use rung_nn::Network;
 use rung_train::parallel;
 use rung_train::run::accuracy::{Accuracy, AnswerCount};
 use rung_train::run::error::RunError;
-use rung_train::run::source::{Batch, PromptPurpose, PromptSource, seed_of};
+use rung_train::run::source::{Batch, PromptPurpose, PromptSource, prompt_seed};
 use serde::Serialize;
 
-/// Prompts that are read at once.
+/// Prompts per batch.
 const ROWS: usize = 8;
 
-/// A question, and the numbers on the way to its answer.
+/// A question with its intermediate answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The row of its batch.
+    /// The row of the batch.
     pub row: usize,
-    /// The token that answers.
+    /// Position of the token that answers.
     pub position: usize,
-    /// `i_1 ..` up to the hops that are asked for; or the answer alone.
+    /// The intermediate answers `i_1, i_2, ..` up to the answer; or only the answer.
     pub registers: Vec<u32>,
 }
 
@@ -38,51 +39,51 @@ pub struct Question {
 pub struct QuestionBatch {
     /// Tokens, targets and groups.
     pub batch: Batch,
-    /// In the order of rows and positions.
+    /// Sorted by row and position.
     pub questions: Vec<Question>,
 }
 
 impl QuestionBatch {
-    /// Prompts in it.
+    /// Number of prompts.
     pub fn rows(&self) -> usize {
-        self.batch.targets.len() / self.batch.length.max(1)
+        self.batch.targets.len() / self.batch.tokens_per_row.max(1)
     }
 
-    /// The tokens that answer, counted through all rows.
+    /// Positions of the tokens that answer, in the concatenation of all rows.
     pub(super) fn positions(&self) -> Vec<usize> {
-        self.questions.iter().map(|one| one.row * self.batch.length + one.position).collect()
+        self.questions.iter().map(|question| question.row * self.batch.tokens_per_row + question.position).collect()
     }
 }
 
-/// What a register is called, and how many values it has.
+/// The name of an intermediate answer and its number of possible values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegisterInfo {
-    /// `i_1`, or `answer`.
+    /// `i_1`, `i_2`, .. or `answer`.
     pub name: String,
-    /// Values.
+    /// Number of possible values.
     pub values: usize,
 }
 
-/// Prompts to ask.
+/// Prompts with their questions.
 pub struct Questions {
     /// The task, with every option.
     pub task: String,
-    /// The registers on the way to an answer.
+    /// The intermediate answers that questions have.
     pub registers: Vec<RegisterInfo>,
     /// The prompts.
     pub batches: Vec<QuestionBatch>,
-    /// The classes that may answer; empty if any may.
+    /// The classes that count as answers; empty if every class does.
     pub symbols: Vec<usize>,
-    /// What the tokens of the first prompt say, if they are text.
+    /// The tokens of the first prompt as text, for text prompts.
     pub words: Option<Vec<String>>,
 }
 
-/// Right answers and the loss of some questions.
+/// Right answers and the summed loss of a group of questions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Score {
-    /// Right answers.
+    /// Number of right answers.
     pub right: u64,
-    /// Questions.
+    /// Number of questions.
     pub count: u64,
     /// Sum of the negative log-probabilities of the right answers.
     pub loss: f64,
@@ -99,74 +100,74 @@ impl Score {
         self.loss / self.count as f64
     }
 
-    fn add(&mut self, more: &Self) {
-        self.right += more.right;
-        self.count += more.count;
-        self.loss += more.loss;
+    fn add(&mut self, other: &Self) {
+        self.right += other.right;
+        self.count += other.count;
+        self.loss += other.loss;
     }
 }
 
-/// Adds the scores of `more` to `all`, group by group.
-pub(crate) fn merge_scores(all: &mut BTreeMap<u16, Score>, more: &BTreeMap<u16, Score>) {
-    for (group, score) in more {
-        all.entry(*group).or_default().add(score);
+/// Adds `other` to `scores`, group by group.
+pub(crate) fn merge_scores(scores: &mut BTreeMap<u16, Score>, other: &BTreeMap<u16, Score>) {
+    for (group, score) in other {
+        scores.entry(*group).or_default().add(score);
     }
 }
 
-/// All groups together.
+/// The score of all groups together.
 pub(crate) fn total(scores: &BTreeMap<u16, Score>) -> Score {
-    let mut all = Score::default();
+    let mut total = Score::default();
     for score in scores.values() {
-        all.add(score);
+        total.add(score);
     }
-    all
+    total
 }
 
-/// `all`, or `2-hop`.
+/// `all` for group 0, `2-hop` for group 2.
 pub(crate) fn group_name(group: u16) -> String {
     if group == 0 { "all".to_owned() } else { format!("{group}-hop") }
 }
 
 impl Questions {
-    /// Draws prompts: as many as asked for, or until there are `enough` questions or too many `tokens` to read.
+    /// Draws `options.prompts` prompts, or by default until there are `max_questions` questions or `max_tokens` tokens.
     ///
     /// # Errors
-    /// The task cannot be read or does not fit the network.
+    /// The task cannot be parsed or does not fit the network.
     pub fn draw<S: Scalar>(
         network: &Network<S>,
         options: &InstrumentOptions,
-        (enough, tokens): (usize, usize),
+        (max_questions, max_tokens): (usize, usize),
     ) -> Result<Self, AnalysisError> {
         if let Some(text) = &options.text {
             let longest = text.prompts.iter().map(|prompt| prompt.tokens.len()).max().unwrap_or(0);
             check_memory(network, 1, longest, options)?;
-            return Ok(text.questions(options.prompts, (enough, tokens)));
+            return Ok(text.questions(options.prompts, (max_questions, max_tokens)));
         }
-        let own_task = network.task()?;
-        let text = options.task.clone().unwrap_or_else(|| own_task.spec());
-        let parsed = || task::parse(&text).map_err(|error| RunError::task("--task", error));
-        let own = parsed()?;
-        let mut source = PromptSource::new("--task", parsed()?, &own_task.fields(), own_task.classes())?;
-        check_memory(network, ROWS, own.length(), options)?;
-        let composition = (&*own as &dyn Any).downcast_ref::<FuncComp>();
-        let mut prompts = options.prompts.unwrap_or(usize::MAX);
-        let (mut batches, mut questions, mut read) = (Vec::new(), 0, 0);
-        while prompts > 0 {
-            let rows = ROWS.min(prompts);
+        let network_task = network.task()?;
+        let spec = options.task.clone().unwrap_or_else(|| network_task.spec());
+        let parse = || task::parse(&spec).map_err(|error| RunError::task("--task", error));
+        let task = parse()?;
+        let mut source = PromptSource::new("--task", parse()?, &network_task.fields(), network_task.classes())?;
+        check_memory(network, ROWS, task.length(), options)?;
+        let composition = (&*task as &dyn Any).downcast_ref::<FuncComp>();
+        let mut prompts_left = options.prompts.unwrap_or(usize::MAX);
+        let (mut batches, mut question_count, mut token_count) = (Vec::new(), 0, 0);
+        while prompts_left > 0 {
+            let rows = ROWS.min(prompts_left);
             let step = batches.len() as u64;
             let mut batch = Batch::default();
             source.fill(options.seed, PromptPurpose::Testing, step, rows, &mut batch);
-            let asked: Vec<Question> = (0..rows)
+            let questions: Vec<Question> = (0..rows)
                 .flat_map(|row| {
-                    let seed = seed_of(options.seed, PromptPurpose::Testing, step, row as u64);
-                    asked(&batch, row, composition, seed)
+                    let seed = prompt_seed(options.seed, PromptPurpose::Testing, step, row as u64);
+                    questions_of_row(&batch, row, composition, seed)
                 })
                 .collect();
-            questions += asked.len();
-            read += batch.targets.len();
-            prompts -= rows;
-            batches.push(QuestionBatch { batch, questions: asked });
-            if options.prompts.is_none() && (questions >= enough || read >= tokens) {
+            question_count += questions.len();
+            token_count += batch.targets.len();
+            prompts_left -= rows;
+            batches.push(QuestionBatch { batch, questions });
+            if options.prompts.is_none() && (question_count >= max_questions || token_count >= max_tokens) {
                 break;
             }
         }
@@ -178,25 +179,25 @@ impl Questions {
                 };
                 task.sizes().iter().enumerate().map(name).collect()
             }
-            None => vec![RegisterInfo { name: "answer".to_owned(), values: own.classes() as usize }],
+            None => vec![RegisterInfo { name: "answer".to_owned(), values: task.classes() as usize }],
         };
-        Ok(Self { task: own.spec(), registers, batches, symbols: Vec::new(), words: None })
+        Ok(Self { task: task.spec(), registers, batches, symbols: Vec::new(), words: None })
     }
 
-    /// Prompts in all.
+    /// Number of prompts.
     pub fn prompts(&self) -> usize {
         self.batches.iter().map(QuestionBatch::rows).sum()
     }
 
-    /// Tokens in all.
+    /// Number of tokens.
     pub fn tokens(&self) -> usize {
-        self.batches.iter().map(|asked| asked.batch.targets.len()).sum()
+        self.batches.iter().map(|batch| batch.batch.targets.len()).sum()
     }
 
-    /// Right answers in each group, by a model with hooks on every pass.
+    /// Right answers of a model with hooks, in each group.
     ///
     /// # Errors
-    /// The model cannot read the prompts.
+    /// The prompts do not fit the model.
     pub fn accuracy<S: Scalar, H: Hooks<Native<S>>>(
         &self,
         model: &Model,
@@ -206,77 +207,80 @@ impl Questions {
         Ok(accuracy_of(&self.measure(model, weights, hooks)?))
     }
 
-    /// Right answers and losses in each group, by a model with hooks on every pass. Batches run on all cores.
+    /// Right answers and losses of a model with hooks, in each group. Batches run on all cores.
     ///
     /// # Errors
-    /// The model cannot read the prompts.
+    /// The prompts do not fit the model.
     pub fn measure<S: Scalar, H: Hooks<Native<S>>>(
         &self,
         model: &Model,
         weights: &Parameters<S>,
         hooks: impl Fn() -> H + Sync,
     ) -> Result<BTreeMap<u16, Score>, ModelError> {
-        let found = parallel::map(&self.batches, |asked| {
-            let (ops, positions) = (Native::new(), asked.positions());
+        let results = parallel::map(&self.batches, |question_batch| {
+            let (ops, positions) = (Native::new(), question_batch.positions());
             ops.bind_frozen(weights);
-            let stream = model.forward_with_hooks(&ops, &asked.batch.tokens, asked.rows(), &mut hooks())?;
+            let stream =
+                model.forward_with_hooks(&ops, &question_batch.batch.tokens, question_batch.rows(), &mut hooks())?;
             if positions.is_empty() {
                 return Ok(BTreeMap::new());
             }
             let rows = ops.shape(&stream).rows();
             let flat = ops.gather_rows(&ops.reshape(&stream, &[rows, model.width()]), &positions);
-            Ok(self.score(model, &ops, asked, &flat))
+            Ok(self.score(model, &ops, question_batch, &flat))
         });
-        let mut all = BTreeMap::new();
-        for one in found {
-            merge_scores(&mut all, &one?);
+        let mut scores = BTreeMap::new();
+        for batch_scores in results {
+            merge_scores(&mut scores, &batch_scores?);
         }
-        Ok(all)
+        Ok(scores)
     }
 
-    /// Right answers and losses of the streams at the tokens that answer, `[questions, width]`.
+    /// Right answers and losses from the streams at the tokens that answer, `[questions, width]`.
     pub(super) fn score<S: Scalar>(
         &self,
         model: &Model,
         ops: &Native<S>,
-        asked: &QuestionBatch,
+        question_batch: &QuestionBatch,
         streams: &Tensor<S>,
     ) -> BTreeMap<u16, Score> {
-        self.score_with(model.classes(), ops, asked, streams, |some| model.read_out(ops, some))
+        self.score_with(model.classes(), ops, question_batch, streams, |rows| model.read_out(ops, rows))
     }
 
-    /// The same of rows that something else turns into scores of classes.
+    /// As [`score`](Self::score), with another function from rows to logits.
     pub(super) fn score_with<S: Scalar>(
         &self,
         classes: usize,
         ops: &Native<S>,
-        asked: &QuestionBatch,
+        question_batch: &QuestionBatch,
         rows: &Tensor<S>,
         read_out: impl Fn(&Tensor<S>) -> Tensor<S>,
     ) -> BTreeMap<u16, Score> {
-        let (positions, mut scores) = (asked.positions(), BTreeMap::<u16, Score>::new());
-        for start in (0..positions.len()).step_by(SCORED) {
-            let some = start..positions.len().min(start + SCORED);
-            let logits = ops.values(&read_out(&ops.slice(rows, 0, some.clone())));
-            for (logits, at) in logits.chunks_exact(classes).zip(&positions[some]) {
-                let target = asked.batch.targets[*at] as usize;
-                let best = match &self.symbols[..] {
-                    [] => best(logits),
+        let (positions, mut scores) = (question_batch.positions(), BTreeMap::<u16, Score>::new());
+        for start in (0..positions.len()).step_by(LOGIT_ROWS) {
+            let range = start..positions.len().min(start + LOGIT_ROWS);
+            let logits = ops.values(&read_out(&ops.slice(rows, 0, range.clone())));
+            for (logits, position) in logits.chunks_exact(classes).zip(&positions[range]) {
+                let target = question_batch.batch.targets[*position] as usize;
+                let answer = match &self.symbols[..] {
+                    [] => argmax(logits),
                     symbols => {
-                        let better = |best: usize, one: &usize| if logits[*one] > logits[best] { *one } else { best };
+                        let better = |best: usize, class: &usize| {
+                            if logits[*class] > logits[best] { *class } else { best }
+                        };
                         symbols.iter().fold(symbols[0], better)
                     }
                 };
-                let one = Score { right: u64::from(best == target), count: 1, loss: loss(logits, target) };
-                scores.entry(asked.batch.groups[*at]).or_default().add(&one);
+                let score = Score { right: u64::from(answer == target), count: 1, loss: loss(logits, target) };
+                scores.entry(question_batch.batch.groups[*position]).or_default().add(&score);
             }
         }
         scores
     }
 }
 
-/// Refuses prompts that do not fit the memory. Instruments that look at a few read one on every core, and may keep what every token says to every
-/// other; those that look at many read a batch on every core.
+/// Rejects prompts that do not fit the memory. Instruments with few prompts run one on every core and may store a matrix of all token pairs;
+/// those with many run a batch on every core.
 fn check_memory<S: Scalar>(
     network: &Network<S>,
     rows: usize,
@@ -287,17 +291,17 @@ fn check_memory<S: Scalar>(
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let prompts = options.prompts.unwrap_or(usize::MAX);
     let few = prompts <= FEW;
-    let at_once = if few { cores } else { prompts.min(rows * cores) };
-    network.check_memory("the instrument", (at_once, tokens), true).map_err(ModelError::Memory)?;
+    let concurrent_prompts = if few { cores } else { prompts.min(rows * cores) };
+    network.check_training_memory("the instrument", (concurrent_prompts, tokens)).map_err(ModelError::Memory)?;
     if few && options.text.is_none() {
         let what = format!("the instrument: every pair of {tokens} tokens");
-        memory::check(what, memory::pair_bytes(&network.plan, tokens), None).map_err(ModelError::Memory)?;
+        memory::check(what, memory::attention_weight_bytes(&network.plan, tokens), None).map_err(ModelError::Memory)?;
     }
     Ok(())
 }
 
-/// Questions that are read out at once: a vocabulary may be large.
-const SCORED: usize = 64;
+/// Questions whose logits are computed at once; few, because a vocabulary may be large.
+const LOGIT_ROWS: usize = 64;
 
 /// The negative log-probability of a class.
 fn loss<S: Scalar>(logits: &[S], target: usize) -> f64 {
@@ -306,40 +310,37 @@ fn loss<S: Scalar>(logits: &[S], target: usize) -> f64 {
     sum.ln() + largest - logits[target].to_f64()
 }
 
-/// Right answers alone.
+/// The right answers of each group, without losses.
 pub(crate) fn accuracy_of(scores: &BTreeMap<u16, Score>) -> Accuracy {
     scores.iter().map(|(group, score)| (*group, AnswerCount { right: score.right, count: score.count })).collect()
 }
 
-/// The first of the largest scores.
-pub(crate) fn best<S: Scalar>(scores: &[S]) -> usize {
-    (0..scores.len()).fold(0, |best, class| if scores[class] > scores[best] { class } else { best })
+/// The class of the largest logit; the first of equal ones.
+pub(crate) fn argmax<S: Scalar>(logits: &[S]) -> usize {
+    (0..logits.len()).fold(0, |best, class| if logits[class] > logits[best] { class } else { best })
 }
 
-/// The questions of one row of a batch.
-fn asked(batch: &Batch, row: usize, composition: Option<&FuncComp>, seed: u64) -> Vec<Question> {
-    let targets = &batch.targets[row * batch.length..(row + 1) * batch.length];
+/// The questions of one row of a batch, whose prompt was drawn with `seed`.
+fn questions_of_row(batch: &Batch, row: usize, composition: Option<&FuncComp>, seed: u64) -> Vec<Question> {
+    let targets = &batch.targets[row * batch.tokens_per_row..(row + 1) * batch.tokens_per_row];
     let positions = targets.iter().enumerate().filter(|(_, target)| **target != NO_TARGET);
     let Some(task) = composition else {
-        let one = |(position, target): (usize, &u32)| Question { row, position, registers: vec![*target] };
-        return positions.map(one).collect();
+        let question = |(position, target): (usize, &u32)| Question { row, position, registers: vec![*target] };
+        return positions.map(question).collect();
     };
-    // The same seed draws the same instance as it did for the batch.
+    // The seed gives the same instance as when the batch was filled.
     let mut instance = FuncCompInstance::default();
     task.sample(&mut seeded(seed), &mut instance);
-    let one = |((position, _), query): ((usize, &u32), &task::funccomp::Query)| {
-        let reached = |hops: usize| task.follow(&instance, &task::funccomp::Query { hops, ..query.clone() });
-        Question { row, position, registers: (1..=query.hops).map(reached).collect() }
+    let question = |((position, _), query): ((usize, &u32), &task::funccomp::Query)| {
+        let intermediate = |hops: usize| task.follow(&instance, &task::funccomp::Query { hops, ..query.clone() });
+        Question { row, position, registers: (1..=query.hops).map(intermediate).collect() }
     };
-    positions.zip(&instance.queries).map(one).collect()
+    positions.zip(&instance.queries).map(question).collect()
 }
 
-/// "62% of 1-hop, 99% of 2-hop questions".
-pub(crate) fn shares(accuracy: &Accuracy) -> String {
-    let share = |(group, tally): (&u16, &rung_train::run::accuracy::AnswerCount)| {
-        let what = if *group == 0 { "all".to_owned() } else { format!("{group}-hop") };
-        format!("{what} {:.1}%", 100.0 * tally.mean())
-    };
+/// "1-hop 62.0%, 2-hop 99.0%".
+pub(crate) fn accuracy_text(accuracy: &Accuracy) -> String {
+    let share = |(group, count): (&u16, &AnswerCount)| format!("{} {:.1}%", group_name(*group), 100.0 * count.mean());
     accuracy.iter().map(share).collect::<Vec<_>>().join(", ")
 }
 
@@ -349,18 +350,16 @@ mod tests {
     use rung_nn::construct::{ConstructionRequest, build};
 
     #[test]
-    fn registers_end_in_the_target() {
-        let built =
-            build::<f32>("U1", &ConstructionRequest { hops: 3, m: 3, n: vec![2, 2], ..ConstructionRequest::default() })
-                .unwrap();
-        let network = built;
-        let found = Questions::draw(&network, &InstrumentOptions::default(), (100, 1 << 16)).unwrap();
-        assert_eq!(found.registers.iter().map(|register| register.values).collect::<Vec<_>>(), [3, 6, 12]);
+    fn the_last_register_of_a_question_is_its_answer() {
+        let request = ConstructionRequest { hops: 3, m: 3, n: vec![2, 2], ..ConstructionRequest::default() };
+        let network = build::<f32>("U1", &request).unwrap();
+        let questions = Questions::draw(&network, &InstrumentOptions::default(), (100, 1 << 16)).unwrap();
+        assert_eq!(questions.registers.iter().map(|register| register.values).collect::<Vec<_>>(), [3, 6, 12]);
         let mut count = 0;
-        for QuestionBatch { batch, questions } in &found.batches {
-            for one in questions {
-                let target = batch.targets[one.row * batch.length + one.position];
-                assert_eq!((one.registers.len(), one.registers[2]), (3, target));
+        for QuestionBatch { batch, questions } in &questions.batches {
+            for question in questions {
+                let target = batch.targets[question.row * batch.tokens_per_row + question.position];
+                assert_eq!((question.registers.len(), question.registers[2]), (3, target));
                 count += 1;
             }
         }
@@ -368,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_do_not_fit_are_named() {
+    fn tasks_that_do_not_fit_are_rejected() {
         let network = build::<f32>("U1", &ConstructionRequest::default()).unwrap();
         let options = InstrumentOptions { task: Some("parity".to_owned()), ..InstrumentOptions::default() };
         let error = Questions::draw(&network, &options, (10, 100)).err().unwrap().to_string();

@@ -1,23 +1,23 @@
 //! Which search takes which retrieval: what compositional attention selects.
 //!
-//! Compositional attention has searches (where to look) and retrievals (what to read there), and every token chooses, for each
-//! search, among the retrievals. If each search always takes the same one, that is ordinary attention with heads; if the choice
-//! changes from token to token, the layer uses what it has more than heads for.
+//! Compositional attention has searches (query-key pairs: where to attend) and retrievals (value projections: what to read). For each
+//! search, every token selects among the retrievals by a softmax. If each search always selects the same retrieval, the layer is ordinary
+//! multi-head attention; if the selection changes from token to token, the layer uses its additional freedom.
 //!
 //! # What it shows
 //!
-//! For each compositional layer: the mean share of every retrieval in every search; the bits of a choice at one token; the bits by
-//! which the choice depends on the search, and by which it depends on the token.
+//! For each compositional layer: the mean share of every retrieval in every search; the entropy of the selection at one token, in bits;
+//! and how many bits of the selection depend on the search, and how many on the token.
 //!
 //! # How
 //!
-//! The shares are those of the forward pass itself. With p(r | s, t) the share of retrieval r in search s at token t, and means over
-//! tokens and searches written by leaving them out: a choice has `H(p(r | s, t))` bits, it depends on the search by
+//! The shares are those of the forward pass. Let p(r | s, t) be the share of retrieval r in search s at token t, p(r | s) its mean over
+//! tokens, p(r) its mean over tokens and searches, and H the entropy. A selection has `H(p(r | s, t))` bits. It depends on the search by
 //! `H(p(r)) - mean H(p(r | s))` bits, and on the token by `mean H(p(r | s)) - mean H(p(r | s, t))` bits.
 //!
 //! # Known answer
 //!
-//! With one retrieval there is nothing to choose: all shares are 1 and all bits 0.
+//! With one retrieval there is nothing to select: all shares are 1 and all bits 0.
 //!
 //! # Source
 //!
@@ -37,62 +37,64 @@ use rung_figure::Evidence;
 use rung_figure::figure::{Chart, HeatCell, HeatMap};
 use rung_nn::Network;
 
-/// Prompts that are read.
+/// Default number of prompts.
 const PROMPTS: usize = 8;
 
-/// Selections of every compositional layer.
+/// The selections of every compositional layer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Selections {
-    /// The network.
+    /// Name of the network.
     pub name: String,
     /// The task.
     pub task: String,
-    /// Compositional layers.
+    /// One selection for each compositional layer.
     pub layers: Vec<Selection>,
 }
 
-/// What one layer selects.
+/// The selections of one layer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Selection {
-    /// The layer.
+    /// Name of the layer.
     pub layer: String,
     /// Mean share of every retrieval, search by search.
     pub shares: Vec<Vec<f64>>,
-    /// Bits of a choice at one token, mean over tokens and searches.
+    /// Entropy of the selection at one token, in bits, mean over tokens and searches.
     pub choice_bits: f64,
-    /// Bits by which the choice depends on the search.
+    /// Bits of the selection that depend on the search.
     pub search_bits: f64,
-    /// Bits by which the choice of a search depends on the token.
+    /// Bits of the selection that depend on the token.
     pub token_bits: f64,
 }
 
-/// Keeps what is chosen among retrievals.
+/// Stores the softmax over retrievals of every compositional layer.
 struct SelectionObserver {
-    at: RefCell<Option<usize>>,
+    /// The layer that is being computed.
+    layer: RefCell<Option<usize>>,
+    /// Number of searches and of retrievals of every layer; `None` if it is not compositional.
     sizes: Vec<Option<[usize; 2]>>,
     /// For every layer, shares as `[token, search, retrieval]`.
-    found: RefCell<Vec<Vec<f64>>>,
+    shares: RefCell<Vec<Vec<f64>>>,
 }
 
 impl<S: Scalar> OpObserver<S> for SelectionObserver {
     fn enter(&self, name: &str) {
-        *self.at.borrow_mut() = names::layer_index(name);
+        *self.layer.borrow_mut() = names::layer_index(name);
     }
 
     fn softmax(&self, ops: &Native<S>, x: &Tensor<S>) -> Tensor<S> {
         let shares = ops.softmax(x);
-        let Some(layer) = *self.at.borrow() else { return shares };
-        let wanted = self.sizes.get(layer).copied().flatten();
-        if let ([_, _, searches, retrievals], Some(sizes)) = (&ops.shape(x)[..], wanted)
+        let Some(layer) = *self.layer.borrow() else { return shares };
+        let layer_sizes = self.sizes.get(layer).copied().flatten();
+        if let ([_, _, searches, retrievals], Some(sizes)) = (&ops.shape(x)[..], layer_sizes)
             && [*searches, *retrievals] == sizes
         {
-            self.found.borrow_mut()[layer].extend(ops.values(&shares).into_iter().map(Scalar::to_f64));
+            self.shares.borrow_mut()[layer].extend(ops.values(&shares).into_iter().map(Scalar::to_f64));
         }
         shares
     }
 }
 
-/// Watches choices.
+/// Measures the selections of every compositional layer.
 ///
 /// # Errors
 /// There is no compositional layer, or the task does not fit.
@@ -108,43 +110,44 @@ pub fn selections<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) 
     }
     let options = InstrumentOptions { prompts: Some(options.prompts.unwrap_or(PROMPTS)), ..options.clone() };
     let questions = Questions::draw(network, &options, (usize::MAX, usize::MAX))?;
-    let found = RefCell::new(vec![Vec::new(); sizes.len()]);
-    let chooser = SelectionObserver { at: RefCell::new(None), sizes: sizes.clone(), found };
-    let ops = ObservedOps { native: Native::new(), watch: &chooser };
+    let shares = RefCell::new(vec![Vec::new(); sizes.len()]);
+    let observer = SelectionObserver { layer: RefCell::new(None), sizes: sizes.clone(), shares };
+    let ops = ObservedOps { native: Native::new(), observer: &observer };
     ops.native.bind_frozen(&network.weights);
-    for asked in &questions.batches {
-        network.model.forward(&ops, &asked.batch.tokens, asked.rows(), None)?;
+    for question_batch in &questions.batches {
+        network.model.forward(&ops, &question_batch.batch.tokens, question_batch.rows(), None)?;
     }
     drop(ops);
-    let found = chooser.found.into_inner();
-    let layers = layer_names(&network.plan).into_iter().zip(sizes).zip(found);
-    let layers = layers.filter_map(|((layer, size), shares)| Some(read(layer, size?, &shares)));
+    let shares = observer.shares.into_inner();
+    let layers = layer_names(&network.plan).into_iter().zip(sizes).zip(shares);
+    let layers = layers.filter_map(|((layer, size), shares)| Some(summarize(layer, size?, &shares)));
     Ok(Selections { name: network.name.clone(), task: questions.task.clone(), layers: layers.collect() })
 }
 
-/// Statistics of shares, `[token, search, retrieval]`.
-fn read(layer: String, [searches, retrievals]: [usize; 2], shares: &[f64]) -> Selection {
+/// Means and entropies of shares, `[token, search, retrieval]`.
+fn summarize(layer: String, [searches, retrievals]: [usize; 2], shares: &[f64]) -> Selection {
     let rows = shares.chunks_exact(retrievals);
     let tokens = (rows.len() / searches).max(1) as f64;
     let mut mean = vec![vec![0.0; retrievals]; searches];
-    let mut choice = 0.0;
-    for (at, row) in rows.enumerate() {
-        mean[at % searches].iter_mut().zip(row).for_each(|(sum, share)| *sum += share / tokens);
-        choice += bits(row) / tokens / searches as f64;
+    let mut choice_bits = 0.0;
+    for (index, row) in rows.enumerate() {
+        mean[index % searches].iter_mut().zip(row).for_each(|(sum, share)| *sum += share / tokens);
+        choice_bits += entropy(row) / tokens / searches as f64;
     }
-    let of_search = mean.iter().map(|row| bits(row)).sum::<f64>() / searches as f64;
-    let all: Vec<f64> =
-        (0..retrievals).map(|at| mean.iter().map(|row| row[at]).sum::<f64>() / searches as f64).collect();
+    let bits_per_search = mean.iter().map(|row| entropy(row)).sum::<f64>() / searches as f64;
+    let mean_over_searches: Vec<f64> =
+        (0..retrievals).map(|column| mean.iter().map(|row| row[column]).sum::<f64>() / searches as f64).collect();
     Selection {
         layer,
-        choice_bits: choice,
-        search_bits: (bits(&all) - of_search).max(0.0),
-        token_bits: (of_search - choice).max(0.0),
+        choice_bits,
+        search_bits: (entropy(&mean_over_searches) - bits_per_search).max(0.0),
+        token_bits: (bits_per_search - choice_bits).max(0.0),
         shares: mean,
     }
 }
 
-fn bits(shares: &[f64]) -> f64 {
+/// Entropy in bits.
+fn entropy(shares: &[f64]) -> f64 {
     shares.iter().filter(|share| **share > 0.0).map(|share| -share * share.log2()).sum::<f64>().max(0.0)
 }
 
@@ -165,7 +168,7 @@ impl Selections {
         text
     }
 
-    /// Shares, layer by layer.
+    /// A heat map of the mean shares for each layer.
     pub fn charts(&self) -> Vec<HeatMap> {
         let chart = |layer: &Selection| {
             let rows: Vec<usize> = (0..layer.shares.len()).collect();
@@ -173,7 +176,7 @@ impl Selections {
             let cells =
                 layer.shares.iter().map(|row| row.iter().map(|share| HeatCell::new(*share)).collect()).collect();
             let title = format!("Retrievals that searches select: {}, layer {}", self.name, layer.layer);
-            HeatMap::new(title, ("search", &rows), ("retrieval", &columns), cells).known(Evidence::Measured).noted(
+            HeatMap::new(title, ("search", &rows), ("retrieval", &columns), cells).known(Evidence::Measured).with_note(
                 format!(
                     "Mean shares. A choice has {:.2} bits; it depends on the search by {:.2} and on the token by {:.2} bits.",
                     layer.choice_bits, layer.search_bits, layer.token_bits
@@ -184,47 +187,47 @@ impl Selections {
     }
 }
 
-/// Runs it.
+/// Runs the instrument.
 ///
 /// # Errors
 /// There is no compositional layer, or the task does not fit.
 pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
-    let found = selections(network, options)?;
-    let charts = found.charts().into_iter().map(|chart| Box::new(chart) as Box<dyn Chart>).collect();
-    Ok(Finding::of(&found, found.text(), charts))
+    let selections = selections(network, options)?;
+    let charts = selections.charts().into_iter().map(|chart| Box::new(chart) as Box<dyn Chart>).collect();
+    Ok(Finding::new(&selections, selections.text(), charts))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::sample;
+    use crate::analysis::random_network;
 
     #[test]
-    fn shares_add_up_and_one_retrieval_is_no_choice() {
-        let found = selections(
-            &sample::<f32>("compositional{searches=3,retrievals=4} full mla"),
+    fn shares_sum_to_1_and_a_single_retrieval_has_no_entropy() {
+        let measured = selections(
+            &random_network::<f32>("compositional{searches=3,retrievals=4} full mla"),
             &InstrumentOptions::default(),
         )
         .unwrap();
-        let layer = &found.layers[0];
-        assert_eq!((found.layers.len(), layer.shares.len(), layer.shares[0].len()), (1, 3, 4));
+        let layer = &measured.layers[0];
+        assert_eq!((measured.layers.len(), layer.shares.len(), layer.shares[0].len()), (1, 3, 4));
         assert!(layer.shares.iter().all(|row| (row.iter().sum::<f64>() - 1.0).abs() < 1e-5));
         assert!(layer.choice_bits > 0.1 && layer.choice_bits + layer.search_bits + layer.token_bits <= 2.0 + 1e-9);
         let single =
-            selections(&sample::<f32>("compositional{searches=2,retrievals=1}"), &InstrumentOptions::default())
+            selections(&random_network::<f32>("compositional{searches=2,retrievals=1}"), &InstrumentOptions::default())
                 .unwrap();
         assert!(single.layers[0].shares.iter().flatten().all(|share| (share - 1.0).abs() < 1e-9));
         assert!(single.layers[0].choice_bits.abs() < 1e-9);
-        assert!(selections(&sample::<f32>("full"), &InstrumentOptions::default()).is_err());
+        assert!(selections(&random_network::<f32>("full"), &InstrumentOptions::default()).is_err());
     }
 
     #[test]
-    fn bits_tell_searches_from_tokens() {
-        // Two searches, each with a retrieval of its own, at every token.
-        let own = read(String::new(), [2, 2], &[1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0]);
-        assert_eq!((own.choice_bits, own.search_bits, own.token_bits), (0.0, 1.0, 0.0));
-        // Both change together from token to token.
-        let turning = read(String::new(), [2, 2], &[1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0]);
-        assert_eq!((turning.choice_bits, turning.search_bits, turning.token_bits), (0.0, 0.0, 1.0));
+    fn summarize_separates_dependence_on_search_and_on_token() {
+        // Each search selects its own retrieval at every token.
+        let by_search = summarize(String::new(), [2, 2], &[1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0]);
+        assert_eq!((by_search.choice_bits, by_search.search_bits, by_search.token_bits), (0.0, 1.0, 0.0));
+        // Both searches select the same retrieval, another one at every token.
+        let by_token = summarize(String::new(), [2, 2], &[1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0]);
+        assert_eq!((by_token.choice_bits, by_token.search_bits, by_token.token_bits), (0.0, 0.0, 1.0));
     }
 }

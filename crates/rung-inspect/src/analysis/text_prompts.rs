@@ -1,43 +1,42 @@
-//! Prompts of a checkpoint of another program: token ids that somebody else's tokenizer made of text.
+//! Text prompts for a checkpoint of another program, as token ids of that checkpoint's tokenizer.
 //!
-//! A checkpoint has no task of ours. It is asked about sequences of its own tokens: lines of a file, where every token is to be predicted from those
-//! before it; or a built-in task as text, where the last token is to be followed by one of a few symbols. Instruments see both as questions
-//! ([`Questions`]).
+//! Such a checkpoint has no built-in task. Its prompts are either lines of a file, where every token is predicted from the tokens before it,
+//! or a built-in task written as text, where one of a few symbols has to follow the last token. Instruments see both as [`Questions`].
 
 use rung_theory::task::NO_TARGET;
 use rung_train::run::source::Batch;
 
 use super::questions::{Question, QuestionBatch, Questions, RegisterInfo};
 
-/// Tokens that are read at once.
+/// The largest number of tokens of a batch.
 const BATCH_TOKENS: usize = 1 << 10;
 
 /// Prompts as token ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TextPrompts {
-    /// Where they come from: a file, or tasks.
+    /// The file or the task that the prompts are from.
     pub name: String,
     /// The prompts.
     pub prompts: Vec<TextPrompt>,
-    /// The tokens that may answer; empty if any token may.
+    /// The tokens that count as answers; empty if every token does.
     pub symbols: Vec<u32>,
 }
 
 /// One prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TextPrompt {
-    /// Its tokens.
+    /// Token ids.
     pub tokens: Vec<u32>,
-    /// What each token says.
+    /// Each token as text.
     pub words: Vec<String>,
-    /// The token that should come after the last one; if there is none, every token is to be predicted.
+    /// The token that should follow the last one; `None` if every token is to be predicted.
     pub answer: Option<u32>,
-    /// Look-ups that the answer needs; 0 where they are not counted.
+    /// Number of look-ups that the answer needs; 0 if unknown.
     pub hops: u16,
 }
 
 impl TextPrompt {
-    /// What should come after each token.
+    /// The token that should follow each token, or `NO_TARGET`.
     pub(crate) fn targets(&self) -> Vec<u32> {
         let count = self.tokens.len();
         match self.answer {
@@ -48,33 +47,39 @@ impl TextPrompt {
 }
 
 impl TextPrompts {
-    /// As questions: at most `most` prompts, or until there are `enough` questions or too many `tokens` to read. Prompts of the same length are read together.
-    pub(crate) fn questions(&self, most: Option<usize>, (enough, tokens): (usize, usize)) -> Questions {
-        let (mut batches, mut questions, mut read): (Vec<QuestionBatch>, usize, usize) = (Vec::new(), 0, 0);
-        for prompt in self.prompts.iter().take(most.unwrap_or(usize::MAX)) {
-            if most.is_none() && (questions >= enough || read >= tokens) {
+    /// The prompts as questions: the first `max_prompts`, or without a number until there are `max_questions` questions or `max_tokens`
+    /// tokens. Consecutive prompts of the same length are in one batch.
+    pub(crate) fn questions(
+        &self,
+        max_prompts: Option<usize>,
+        (max_questions, max_tokens): (usize, usize),
+    ) -> Questions {
+        let (mut batches, mut question_count, mut token_count): (Vec<QuestionBatch>, usize, usize) = (Vec::new(), 0, 0);
+        for prompt in self.prompts.iter().take(max_prompts.unwrap_or(usize::MAX)) {
+            if max_prompts.is_none() && (question_count >= max_questions || token_count >= max_tokens) {
                 break;
             }
             let length = prompt.tokens.len();
-            let fits =
-                |one: &QuestionBatch| one.batch.length == length && one.batch.tokens.len() + length <= BATCH_TOKENS;
+            let fits = |last: &QuestionBatch| {
+                last.batch.tokens_per_row == length && last.batch.tokens.len() + length <= BATCH_TOKENS
+            };
             if !batches.last().is_some_and(fits) {
-                let batch = Batch { ids: length, length, ..Batch::default() };
+                let batch = Batch { ids_per_row: length, tokens_per_row: length, ..Batch::default() };
                 batches.push(QuestionBatch { batch, questions: Vec::new() });
             }
-            let Some(QuestionBatch { batch, questions: asked }) = batches.last_mut() else { break };
+            let Some(QuestionBatch { batch, questions }) = batches.last_mut() else { break };
             let row = batch.targets.len() / length;
             let targets = prompt.targets();
             for (position, target) in targets.iter().enumerate().filter(|(_, target)| **target != NO_TARGET) {
-                let place = self.symbols.iter().position(|symbol| symbol == target).map(|place| place as u32);
-                asked.push(Question { row, position, registers: place.into_iter().collect() });
-                questions += 1;
+                let answer_index = self.symbols.iter().position(|symbol| symbol == target).map(|index| index as u32);
+                questions.push(Question { row, position, registers: answer_index.into_iter().collect() });
+                question_count += 1;
             }
-            read += length;
+            token_count += length;
             batch.tokens.extend_from_slice(&prompt.tokens);
             batch.groups.extend(targets.iter().map(|_| prompt.hops));
             batch.targets.extend(targets);
-            batch.questions = asked.len();
+            batch.questions = questions.len();
         }
         let registers = match self.symbols.len() {
             0 => Vec::new(),
@@ -91,22 +96,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_ask_for_every_token_and_tasks_for_the_last() {
+    fn lines_have_a_question_at_every_token_and_tasks_at_the_last() {
         let line = |tokens: &[u32]| TextPrompt { tokens: tokens.to_vec(), ..TextPrompt::default() };
         let lines =
             TextPrompts { prompts: vec![line(&[5, 6, 7]), line(&[8, 9, 5]), line(&[1, 2])], ..TextPrompts::default() };
-        let found = lines.questions(None, (usize::MAX, usize::MAX));
-        assert_eq!(found.batches.iter().map(QuestionBatch::rows).collect::<Vec<_>>(), [2, 1]);
-        assert_eq!(found.batches[0].batch.targets, [6, 7, NO_TARGET, 9, 5, NO_TARGET]);
-        assert_eq!(found.batches[0].questions.len(), 4);
-        assert!(found.registers.is_empty());
+        let questions = lines.questions(None, (usize::MAX, usize::MAX));
+        assert_eq!(questions.batches.iter().map(QuestionBatch::rows).collect::<Vec<_>>(), [2, 1]);
+        assert_eq!(questions.batches[0].batch.targets, [6, 7, NO_TARGET, 9, 5, NO_TARGET]);
+        assert_eq!(questions.batches[0].questions.len(), 4);
+        assert!(questions.registers.is_empty());
         assert_eq!(lines.questions(Some(1), (1, 1)).prompts(), 1);
         assert_eq!(lines.questions(None, (1, usize::MAX)).prompts(), 1);
 
-        let asked = TextPrompt { answer: Some(9), hops: 2, ..line(&[5, 6, 7]) };
-        let task = TextPrompts { prompts: vec![asked], symbols: vec![8, 9], ..TextPrompts::default() };
-        let found = task.questions(None, (usize::MAX, usize::MAX));
-        assert_eq!(found.batches[0].questions, [Question { row: 0, position: 2, registers: vec![1] }]);
-        assert_eq!((found.batches[0].batch.targets[2], found.batches[0].batch.groups[2]), (9, 2));
+        let prompt = TextPrompt { answer: Some(9), hops: 2, ..line(&[5, 6, 7]) };
+        let task = TextPrompts { prompts: vec![prompt], symbols: vec![8, 9], ..TextPrompts::default() };
+        let questions = task.questions(None, (usize::MAX, usize::MAX));
+        assert_eq!(questions.batches[0].questions, [Question { row: 0, position: 2, registers: vec![1] }]);
+        assert_eq!((questions.batches[0].batch.targets[2], questions.batches[0].batch.groups[2]), (9, 2));
     }
 }

@@ -1,8 +1,8 @@
-//! Traces as something to look at: who reads whom in every layer, and what the registers hold.
+//! Traces of a forward pass: which token reads which in every layer, and what the registers hold.
 //!
-//! [`Picture`] puts a recorded forward pass and the names of registers and tokens together, cut down to the tokens that the
-//! answer came from. It is plain data; [`text`](Picture::text), [`svg`](rung_figure::figure::Chart::svg) and
-//! [`html`](Picture::html) show it, and it serialises.
+//! A register is a named slice of the residual stream of a construction. [`Picture`] combines a recorded forward pass with the names of
+//! registers and tokens, limited to the tokens that the answer came from. It is plain data that serialises to JSON;
+//! [`text`](Picture::text), [`svg`](rung_figure::figure::Chart::svg) and [`html`](Picture::html) render it.
 
 mod draw;
 mod page;
@@ -12,19 +12,19 @@ use rung_engine::Scalar;
 use rung_nn::ModelError;
 use rung_nn::Network;
 use rung_nn::construct::{Register, RegisterKind};
-use rung_nn::trace::{Flow, ReaderKind, Trace, sequence};
+use rung_nn::trace::{Flow, MixingKind, Trace, sequence};
 use rung_theory::stack::Mixer;
 use rung_theory::task::{NO_TARGET, OracleError, TokenNames};
 use serde::Serialize;
 
 use crate::analysis::text_prompts::TextPrompt;
 
-/// How much is shown.
+/// Limits on what a trace shows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TraceLimits {
-    /// A read of less than this share is not followed.
+    /// Reads with a smaller share of a head's output are not followed back.
     pub share: f64,
-    /// The most tokens.
+    /// The largest number of tokens.
     pub tokens: usize,
 }
 
@@ -34,60 +34,66 @@ impl Default for TraceLimits {
     }
 }
 
-/// A forward pass to look at.
+/// The part of a forward pass that an answer came from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Picture {
-    /// What the network is called.
+    /// Name of the network.
     pub name: String,
-    /// Its task.
+    /// The network's task.
     pub task: String,
-    /// Whether its weights were constructed; if not, nothing is known about its stream.
+    /// Whether the weights were constructed. Only then the residual stream has registers.
     pub constructed: bool,
-    /// Tokens of the text, thoughts included.
+    /// Number of tokens, including those of a chain of thought.
     pub tokens: usize,
-    /// The token that answers.
+    /// Position of the token that answers.
     pub position: usize,
-    /// What the network answers.
+    /// The network's answer.
     pub answer: u32,
-    /// What the oracle says.
+    /// The right answer, by the task's oracle.
     pub expected: Option<u32>,
     /// The tokens that are shown, in order.
-    pub shown: Vec<ShownToken>,
-    /// What happens, layer by layer.
+    #[serde(rename = "shown")]
+    pub shown_tokens: Vec<ShownToken>,
+    /// Reads and register changes, layer by layer.
     pub layers: Vec<LayerTrace>,
-    /// A read of less than this share is not followed.
-    pub least_share: f64,
-    /// Tokens left out although they carry that much.
-    pub crowded_out: usize,
-    /// The largest difference between the recorded weights times the values and what the layers computed.
+    /// Reads with a smaller share of a head's output were not followed back.
+    #[serde(rename = "least_share")]
+    pub min_share: f64,
+    /// Number of tokens left out by [`TraceLimits::tokens`] although their share is large enough.
+    #[serde(rename = "crowded_out")]
+    pub tokens_over_limit: usize,
+    /// The largest difference between the outputs of the layers and the recorded weights times the values.
     pub mismatch: f64,
 }
 
 /// A token that is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShownToken {
-    /// Its place in the text.
+    /// Position in the sequence, from 0.
     pub position: usize,
-    /// What it says.
-    pub says: String,
-    /// Registers as embedded.
+    /// The token as text.
+    #[serde(rename = "says")]
+    pub text: String,
+    /// Registers of its embedding, before the first layer.
     pub registers: Vec<RegisterValue>,
 }
 
-/// What happens in a layer.
+/// Reads and register changes of one layer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LayerTrace {
-    /// Its mixers.
+    /// Names of its mixers.
     pub mixers: String,
-    /// What a construction says that it does.
+    /// The construction's description of the layer; empty for trained networks.
     pub about: String,
-    /// Who reads whom.
-    pub reads: Vec<AttentionEdge>,
-    /// What tokens know afterwards that they did not before.
-    pub learned: Vec<RegisterChange>,
+    /// Reads between the shown tokens.
+    #[serde(rename = "reads")]
+    pub edges: Vec<AttentionEdge>,
+    /// The tokens that the answer depends on here, with their changed registers.
+    #[serde(rename = "learned")]
+    pub register_changes: Vec<RegisterChange>,
 }
 
-/// One token reads another.
+/// A read of one token by another, through attention, a recurrent state or a convolution.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AttentionEdge {
     /// `attention`, `state` or `convolution`.
@@ -98,72 +104,74 @@ pub struct AttentionEdge {
     pub from: usize,
     /// The token that reads.
     pub to: usize,
-    /// How much of what the head reads comes from there.
+    /// The share of the head's output that comes from the token that is read.
     pub share: f64,
 }
 
-/// What a token learned in a layer.
+/// A token whose output of a layer the answer depends on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RegisterChange {
     /// The token.
     pub position: usize,
-    /// Registers that changed.
+    /// Registers that the layer changed.
     pub registers: Vec<RegisterValue>,
-    /// The largest share of a head that went to tokens not shown.
-    pub elsewhere: f64,
+    /// The largest share of a head that comes from tokens not shown.
+    #[serde(rename = "elsewhere")]
+    pub omitted_share: f64,
 }
 
-/// A register and what it holds.
+/// The name and the value of a register.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RegisterValue {
-    /// Its name.
+    /// Name of the register.
     pub register: String,
-    /// What it holds, in words.
+    /// The decoded value as text.
     pub value: String,
-    /// Whether it is what a mixer read, before it was snapped to bits.
+    /// Whether the value is a mixer's output before it is rounded to bits.
     pub raw: bool,
 }
 
-/// Why there is no picture.
+/// Why a trace fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PictureError {
-    /// The network refused the tokens.
+    /// The network cannot run on the tokens.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The oracle refused the tokens.
+    /// The task's oracle cannot answer the tokens.
     #[error(transparent)]
     Oracle(#[from] OracleError),
     /// No such token.
     #[error("position {found}: the text has {tokens} tokens, counted from 0")]
     Position {
-        /// What was asked for.
+        /// The requested position.
         found: usize,
-        /// Tokens of the text.
+        /// Number of tokens.
         tokens: usize,
     },
 }
 
 impl Picture {
-    /// Runs a network on a prompt of its task, and follows the answer at `position` (the last question if none) back.
+    /// Runs a network on a prompt of its task, and follows the answer at `position` (default: the last question) back to the tokens it
+    /// came from.
     ///
     /// # Errors
-    /// The tokens are none of the task's or too many, or there is no such position.
+    /// The tokens are not a prompt of the task or too many, or there is no such position.
     pub fn take<S: Scalar>(
         name: &str,
         network: &Network<S>,
         prompt: &[u32],
         position: Option<usize>,
-        cut: TraceLimits,
+        limits: TraceLimits,
     ) -> Result<Self, PictureError> {
         let targets = network.task()?.oracle(prompt)?;
         let tokens = sequence(network, prompt)?;
         let names = TokenNames::new(network.task()?);
         let words: Vec<String> = tokens.chunks_exact(names.width()).map(|ids| names.name(ids)).collect();
         let task = network.task()?.spec();
-        Self::follow((name, task), network, (&tokens, &words, &targets), position, cut)
+        Self::follow((name, task), network, (&tokens, &words, &targets), position, limits)
     }
 
-    /// Runs a checkpoint of another program on a prompt as text, and follows what comes after `position` (the last token if none) back.
+    /// Runs a checkpoint of another program on a text prompt, and follows the prediction at `position` (default: the last token) back.
     ///
     /// # Errors
     /// There are too many tokens, or there is no such position.
@@ -171,43 +179,43 @@ impl Picture {
         network: &Network<S>,
         prompt: &TextPrompt,
         position: Option<usize>,
-        cut: TraceLimits,
+        limits: TraceLimits,
     ) -> Result<Self, PictureError> {
         let position = position.or(prompt.tokens.len().checked_sub(1));
-        let parts = (&prompt.tokens[..], &prompt.words[..], &prompt.targets()[..]);
-        Self::follow((&network.name, "a prompt as text".to_owned()), network, parts, position, cut)
+        let sequence = (&prompt.tokens[..], &prompt.words[..], &prompt.targets()[..]);
+        Self::follow((&network.name, "a prompt as text".to_owned()), network, sequence, position, limits)
     }
 
-    /// Follows the answer at a position back through tokens that say something and have targets.
+    /// Follows the answer at a position back. `words` and `targets` are the text and the expected answer of every token.
     fn follow<S: Scalar>(
         (name, task): (&str, String),
         network: &Network<S>,
         (tokens, words, targets): (&[u32], &[String], &[u32]),
         position: Option<usize>,
-        cut: TraceLimits,
+        limits: TraceLimits,
     ) -> Result<Self, PictureError> {
         let trace = Trace::record(network, tokens)?;
         let thoughts = network.chain_of_thought();
-        let asked = targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(targets.len() - 1);
-        let last = if thoughts.is_some() { trace.tokens() - 1 } else { asked };
+        let last_question = targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(targets.len() - 1);
+        let last = if thoughts.is_some() { trace.tokens() - 1 } else { last_question };
         let answering = position.unwrap_or(last);
         if answering >= trace.tokens() {
             return Err(PictureError::Position { found: answering, tokens: trace.tokens() });
         }
-        // What a thought says was answered at the token before it, so each of them is followed back too.
+        // A token of a chain of thought is the output of the token before it, so all of them are followed back too.
         let first = if thoughts.is_some() { answering.min(targets.len() - 1) } else { answering };
-        let flow = trace.flow(&(first..=answering).collect::<Vec<_>>(), cut.share, cut.tokens);
+        let flow = trace.flow(&(first..=answering).collect::<Vec<_>>(), limits.share, limits.tokens);
         let scores = trace.scores(answering);
         let answer = match thoughts {
-            Some(thoughts) => thoughts.token(scores)[thoughts.answer],
+            Some(thoughts) => thoughts.token(scores)[thoughts.answer_field],
             None => {
                 (0..scores.len()).fold(0, |best, class| if scores[class] > scores[best] { class } else { best }) as u32
             }
         };
-        let expected = if answering == last { targets.get(asked) } else { targets.get(answering) };
-        let shown = flow.tokens.iter().map(|&position| ShownToken {
+        let expected = if answering == last { targets.get(last_question) } else { targets.get(answering) };
+        let shown_tokens = flow.tokens.iter().map(|&position| ShownToken {
             position,
-            says: words[position].clone(),
+            text: words[position].clone(),
             registers: register_values(network, None, trace.stream(0, position)),
         });
         Ok(Self {
@@ -218,45 +226,45 @@ impl Picture {
             position: answering,
             answer,
             expected: expected.copied().filter(|target| *target != NO_TARGET),
-            shown: shown.collect(),
+            shown_tokens: shown_tokens.collect(),
             layers: (0..trace.layers.len()).map(|layer| layer_trace(network, &trace, &flow, layer)).collect(),
-            least_share: cut.share,
-            crowded_out: flow.crowded_out,
+            min_share: limits.share,
+            tokens_over_limit: flow.omitted_tokens,
             mismatch: flow.mismatch,
         })
     }
 
-    /// Tokens that are not shown.
+    /// The number of tokens that are not shown.
     pub fn left_out(&self) -> usize {
-        self.tokens - self.shown.len()
+        self.tokens - self.shown_tokens.len()
     }
 
-    /// What a shown token says.
-    fn says(&self, position: usize) -> &str {
-        self.shown.iter().find(|shown| shown.position == position).map_or("", |shown| &shown.says)
+    /// A shown token as text.
+    fn token_text(&self, position: usize) -> &str {
+        self.shown_tokens.iter().find(|token| token.position == position).map_or("", |token| &token.text)
     }
 
-    /// What is shown and what is not, in a sentence.
+    /// How many tokens are shown and how many left out, in a sentence.
     pub fn scope(&self) -> String {
-        let left = match self.left_out() {
+        let others = match self.left_out() {
             0 => return format!("All {} tokens are shown.", self.tokens),
             1 => "1 other token is".to_owned(),
-            left => format!("{left} other tokens are"),
+            count => format!("{count} other tokens are"),
         };
-        let percent = percent(self.least_share);
+        let percent = percent(self.min_share);
         let text = format!(
-            "Shown are the {} of {} tokens that the answer came from; {left} left out, as reads of less than {percent} are not followed",
-            self.shown.len(),
+            "Shown are the {} of {} tokens that the answer came from; {others} left out, as reads of less than {percent} are not followed",
+            self.shown_tokens.len(),
             self.tokens
         );
-        if self.crowded_out > 0 {
-            let more = self.crowded_out;
+        if self.tokens_over_limit > 0 {
+            let more = self.tokens_over_limit;
             return format!("{text} and {more} more carry that much but found no room.");
         }
         text + "."
     }
 
-    /// How the weights were checked, in a sentence.
+    /// How far the trace agrees with the forward pass, in a sentence.
     pub fn check(&self) -> String {
         let mismatch = self.mismatch;
         format!("Weights times values give what the layers computed, to within {mismatch:.0e}.")
@@ -265,51 +273,56 @@ impl Picture {
 
 fn layer_trace<S: Scalar>(network: &Network<S>, trace: &Trace, flow: &Flow, layer: usize) -> LayerTrace {
     let mixers = network.plan.layers[layer].mixers.iter().map(Mixer::name).collect::<Vec<_>>().join(" + ");
-    let reads = flow.reads.iter().filter(|read| read.layer == layer).map(|read| AttentionEdge {
-        through: match read.reads {
-            ReaderKind::Attention => "attention",
-            ReaderKind::State => "state",
-            ReaderKind::Convolution => "convolution",
+    let edges = flow.reads.iter().filter(|read| read.layer == layer).map(|read| AttentionEdge {
+        through: match read.kind {
+            MixingKind::Attention => "attention",
+            MixingKind::State => "state",
+            MixingKind::Convolution => "convolution",
         },
         head: read.head,
         from: read.from,
         to: read.to,
         share: read.share,
     });
-    let followed = flow.elsewhere.iter().filter(|(at, ..)| *at == layer);
-    let learned = followed.map(|&(_, position, elsewhere)| RegisterChange {
+    let readers = flow.omitted_shares.iter().filter(|(reader_layer, ..)| *reader_layer == layer);
+    let register_changes = readers.map(|&(_, position, omitted_share)| RegisterChange {
         position,
         registers: register_values(network, Some(trace.stream(layer, position)), trace.stream(layer + 1, position)),
-        elsewhere,
+        omitted_share,
     });
     let about = network.construction().map_or("", |info| &info.layers[layer]).to_owned();
-    LayerTrace { mixers, about, reads: reads.collect(), learned: learned.collect() }
+    LayerTrace { mixers, about, edges: edges.collect(), register_changes: register_changes.collect() }
 }
 
-/// What registers hold that they did not before.
+/// The registers of a residual stream that are set; with `before`, only those whose value changed.
 fn register_values<S: Scalar>(network: &Network<S>, before: Option<&[f64]>, now: &[f64]) -> Vec<RegisterValue> {
     let Some(info) = network.construction() else { return Vec::new() };
-    let changed = info.registers.iter().filter_map(|register| {
-        let value = decoded(register, now)?;
-        let new = before.is_none_or(|before| decoded(register, before).as_ref() != Some(&value));
-        new.then(|| RegisterValue { register: register.name.clone(), value, raw: register.holds == RegisterKind::Raw })
+    let changes = info.registers.iter().filter_map(|register| {
+        let value = decode_register(register, now)?;
+        let changed = before.is_none_or(|before| decode_register(register, before).as_ref() != Some(&value));
+        changed.then(|| RegisterValue {
+            register: register.name.clone(),
+            value,
+            raw: register.holds == RegisterKind::Raw,
+        })
     });
-    changed.collect()
+    changes.collect()
 }
 
-fn decoded(register: &Register, stream: &[f64]) -> Option<String> {
-    let (number, first) = (register.number(stream), register.of(stream).first().copied().unwrap_or_default());
+/// The value of a register as text; `None` if it is constant or empty.
+fn decode_register(register: &Register, stream: &[f64]) -> Option<String> {
+    let (number, first) = (register.decode(stream), register.values_in(stream).first().copied().unwrap_or_default());
     match register.holds {
         RegisterKind::Constant => None,
         RegisterKind::Flag => number.filter(|set| *set == 1).map(|_| "yes".to_owned()),
         RegisterKind::Number | RegisterKind::OneHot => number.map(|number| number.to_string()),
         RegisterKind::Raw if register.size == 1 => (first.abs() > 1e-3).then(|| format!("{first:.2}")),
-        RegisterKind::Raw if register.of(stream).iter().all(|value| value.abs() < 1e-3) => None,
+        RegisterKind::Raw if register.values_in(stream).iter().all(|value| value.abs() < 1e-3) => None,
         RegisterKind::Raw => Some(number.map_or_else(|| "unclear".to_owned(), |number| number.to_string())),
     }
 }
 
-/// A share for people.
+/// A share in percent, with one decimal where it is not whole.
 fn percent(share: f64) -> String {
     let percent = 100.0 * share;
     if percent > 99.95 || (percent - percent.round()).abs() < 0.05 {
@@ -336,30 +349,34 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_right_and_registers_tell_the_walk() {
+    fn answers_of_constructions_are_right_and_the_last_register_holds_the_answer() {
         for name in ["U1", "U2", "U2'", "U3", "U4", "U4-causal", "U6"] {
             for hops in 1..=4 {
                 let picture = picture(name, hops);
                 assert_eq!(Some(picture.answer), picture.expected, "{name}, {hops} hops");
-                assert!(picture.shown.len() <= 12 && picture.mismatch < 1e-4, "{name}: {}", picture.mismatch);
+                assert!(picture.shown_tokens.len() <= 12 && picture.mismatch < 1e-4, "{name}: {}", picture.mismatch);
             }
         }
         let picture = picture("U1", 3);
-        assert_eq!((picture.shown.len(), picture.layers.len()), (5, 4));
-        let last = &picture.layers[3].learned[0];
-        let reached = last.registers.iter().find(|held| held.register == "i.3").unwrap();
-        assert_eq!(reached.value, picture.answer.to_string());
-        let read = &picture.layers[3].reads[0];
-        assert!(picture.says(read.from).ends_with(&format!("={}", picture.answer)), "{}", picture.says(read.from));
+        assert_eq!((picture.shown_tokens.len(), picture.layers.len()), (5, 4));
+        let last_change = &picture.layers[3].register_changes[0];
+        let register = last_change.registers.iter().find(|register| register.register == "i.3").unwrap();
+        assert_eq!(register.value, picture.answer.to_string());
+        let edge = &picture.layers[3].edges[0];
+        assert!(
+            picture.token_text(edge.from).ends_with(&format!("={}", picture.answer)),
+            "{}",
+            picture.token_text(edge.from)
+        );
     }
 
     #[test]
-    fn pictures_say_what_they_leave_out() {
+    fn text_and_html_contain_reads_and_the_number_of_tokens_left_out() {
         let picture = picture("U1", 2);
         assert!(picture.scope().starts_with("Shown are the 4 of 14 tokens"), "{}", picture.scope());
         let text = picture.text();
-        for part in ["layer 2, full", "% from #", "14 tokens", "oracle", picture.scope().as_str()] {
-            assert!(text.contains(part), "{part} is not in\n{text}");
+        for phrase in ["layer 2, full", "% from #", "14 tokens", "oracle", picture.scope().as_str()] {
+            assert!(text.contains(phrase), "{phrase} is not in\n{text}");
         }
         assert_eq!(picture.csv().lines().count(), 4);
         let html = picture.html("rung trace u1").unwrap();
@@ -367,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_beyond_the_text_are_refused() {
+    fn positions_beyond_the_text_are_rejected() {
         let built = build::<f32>("U1", &ConstructionRequest::default()).unwrap();
         let mut prompt = Prompt::new();
         built.task().unwrap().prompt(&mut seeded(0), &mut prompt);

@@ -1,4 +1,4 @@
-//! A trace in letters.
+//! A trace as text for a terminal.
 
 use std::fmt::Write as _;
 
@@ -14,50 +14,55 @@ impl Picture {
     }
 
     fn write_text(&self, text: &mut String) -> std::fmt::Result {
-        let how = if self.constructed { "constructed" } else { "weights as given" };
-        writeln!(text, "{} for {} ({how})", self.name, self.task)?;
+        let origin = if self.constructed { "constructed" } else { "weights as given" };
+        writeln!(text, "{} for {} ({origin})", self.name, self.task)?;
         writeln!(text, "  {} tokens, {} layers. {}", self.tokens, self.layers.len(), self.verdict())?;
         writeln!(text, "  {}\n  {}\n", self.scope(), self.check())?;
-        let width = self.shown.iter().map(|shown| shown.says.chars().count()).max().unwrap_or(0);
+        let width = self.shown_tokens.iter().map(|token| token.text.chars().count()).max().unwrap_or(0);
         let digits = self.tokens.to_string().len().max(2);
-        let label = |position: usize| format!("#{position:<digits$} {:width$}", self.says(position));
+        let label = |position: usize| format!("#{position:<digits$} {:width$}", self.token_text(position));
         writeln!(text, "  tokens")?;
-        for shown in &self.shown {
-            writeln!(text, "    {}  {}", label(shown.position), listed(&shown.registers))?;
+        for token in &self.shown_tokens {
+            writeln!(text, "    {}  {}", label(token.position), join_registers(&token.registers))?;
         }
         for (index, layer) in self.layers.iter().enumerate() {
             let about = if layer.about.is_empty() { String::new() } else { format!(": {}", layer.about) };
             writeln!(text, "\n  layer {index}, {}{about}", layer.mixers)?;
-            if layer.learned.is_empty() {
+            if layer.register_changes.is_empty() {
                 writeln!(text, "    nothing that the answer came from")?;
             }
-            for learned in &layer.learned {
-                let mut head = label(learned.position);
-                for read in layer.reads.iter().filter(|read| read.to == learned.position) {
-                    let (share, from) = (percent(read.share), label(read.from));
-                    let by = if read.through == "attention" {
+            for change in &layer.register_changes {
+                // The label stands before the first line of a token only.
+                let mut indent = label(change.position);
+                for edge in layer.edges.iter().filter(|edge| edge.to == change.position) {
+                    let (share, from) = (percent(edge.share), label(edge.from));
+                    let mechanism = if edge.through == "attention" {
                         String::new()
                     } else {
-                        format!(" through its {}", read.through)
+                        format!(" through its {}", edge.through)
                     };
-                    let from = if read.from == read.to { "itself".to_owned() } else { from.trim_end().to_owned() };
-                    let head_number = if self.constructed { String::new() } else { format!(" (head {})", read.head) };
-                    writeln!(text, "    {head}  reads {share} from {from}{by}{head_number}")?;
-                    head = " ".repeat(head.chars().count());
+                    let from = if edge.from == edge.to { "itself".to_owned() } else { from.trim_end().to_owned() };
+                    let head_number = if self.constructed { String::new() } else { format!(" (head {})", edge.head) };
+                    writeln!(text, "    {indent}  reads {share} from {from}{mechanism}{head_number}")?;
+                    indent = " ".repeat(indent.chars().count());
                 }
-                if learned.elsewhere > self.least_share {
-                    writeln!(text, "    {head}  reads up to {} from tokens not shown", percent(learned.elsewhere))?;
-                    head = " ".repeat(head.chars().count());
+                if change.omitted_share > self.min_share {
+                    writeln!(
+                        text,
+                        "    {indent}  reads up to {} from tokens not shown",
+                        percent(change.omitted_share)
+                    )?;
+                    indent = " ".repeat(indent.chars().count());
                 }
-                if !learned.registers.is_empty() {
-                    writeln!(text, "    {head}  holds {}", listed(&learned.registers))?;
+                if !change.registers.is_empty() {
+                    writeln!(text, "    {indent}  holds {}", join_registers(&change.registers))?;
                 }
             }
         }
         writeln!(text, "\n  answer at #{}: {}", self.position, self.answer)
     }
 
-    /// What it answers and what the oracle says, in a sentence.
+    /// The network's answer and the right answer, in a sentence.
     pub fn verdict(&self) -> String {
         let (position, answer) = (self.position, self.answer);
         match self.expected {
@@ -68,14 +73,14 @@ impl Picture {
     }
 }
 
-/// Registers in a row. What was merely read has a tilde.
-fn listed(registers: &[RegisterValue]) -> String {
-    registers.iter().map(one).collect::<Vec<_>>().join(", ")
+/// The texts of several registers, separated by commas.
+pub(super) fn join_registers(registers: &[RegisterValue]) -> String {
+    registers.iter().map(register_text).collect::<Vec<_>>().join(", ")
 }
 
-/// A register in words.
-pub(super) fn one(held: &RegisterValue) -> String {
-    let RegisterValue { register, value, raw } = held;
+/// A register and its value; `~` instead of `=` before a value that is not yet rounded to bits.
+pub(super) fn register_text(register: &RegisterValue) -> String {
+    let RegisterValue { register, value, raw } = register;
     match (*raw, value.as_str()) {
         (_, "yes") => register.clone(),
         (true, value) => format!("{register} ~ {value}"),

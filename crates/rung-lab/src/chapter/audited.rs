@@ -1,7 +1,7 @@
-//! "Real models": what public models' layers really are, what their caches hold, and how many rungs they have.
+//! The chapter "Real models": layers, cache sizes and rungs (hops that the layout allows in one forward pass) of public models.
 //!
-//! Everything is read from the configs that ship with the audit; the figures are arithmetic on their numbers. The bounds are
-//! quoted with care: for models of this size they do not reach any context of today, and the chapter says so.
+//! Everything is computed from the configs that ship with the audit. The chapter says that for models of this size the lower bounds start
+//! beyond any context length in use.
 
 use rung_audit::report::plot::{CachePlot, PlottedModel};
 use rung_audit::report::{bytes, commas};
@@ -13,8 +13,8 @@ use crate::store::EvidenceStore;
 use rung_figure::report::{Chapter, Column, Figure, Prose, Table, TableCell};
 use rung_nn::file::WriteError;
 
-/// The record of all models.
-const MODELS: &str = "audited/models";
+/// Key of the record of all models.
+const MODELS_KEY: &str = "audited/models";
 
 /// Audits the configs that ship with the program.
 ///
@@ -22,10 +22,10 @@ const MODELS: &str = "audited/models";
 /// The record cannot be written.
 pub fn compute(store: &EvidenceStore) -> Result<(), WriteError> {
     let audits: Vec<Audit> = presets().filter_map(|name| audit_preset(name, &AuditOptions::default()).ok()).collect();
-    store.write(MODELS, &CachePlot::new(&audits))
+    store.write(MODELS_KEY, &CachePlot::new(&audits))
 }
 
-/// Draws the chapter from its record.
+/// Writes the chapter from its record.
 pub fn render(store: &EvidenceStore) -> ChapterOutput {
     let mut chapter = Chapter::new("audited", "Real models");
     chapter.paragraph(
@@ -45,12 +45,12 @@ pub fn render(store: &EvidenceStore) -> ChapterOutput {
         Column::number("cache at 128k"),
     ];
     let mut table = Table::new("Public models, from their own configs", columns);
-    let Some(chart) = store.read_or_note::<CachePlot>(MODELS, &mut chapter) else {
+    let Some(chart) = store.read_or_note::<CachePlot>(MODELS_KEY, &mut chapter) else {
         return ChapterOutput { chapter, summary: "not run.".to_owned(), artefacts: Vec::new() };
     };
-    let mut sorted: Vec<&PlottedModel> = chart.models.iter().collect();
-    sorted.sort_by_key(|model| (model.rungs, &model.name));
-    for model in sorted {
+    let mut sorted_models: Vec<&PlottedModel> = chart.models.iter().collect();
+    sorted_models.sort_by_key(|model| (model.rungs, &model.name));
+    for model in sorted_models {
         table.row([
             TableCell::from(model.name.as_str()),
             TableCell::from(model.layers.to_string()),

@@ -1,8 +1,9 @@
-//! "Constructed": weights that do it, run against the oracle, beside certificates for one full layer fewer.
+//! The chapter "Constructed": explicit weights that solve a task, beside certificates that one full layer fewer cannot solve it.
 //!
-//! Every row of the first table has evidence on both sides. On one, a network with explicit weights was built and run on all or
-//! many instances. On the other, the same layout with a full layer taken away has a certificate, which was searched for, written
-//! out, read back and checked. Then one forward pass as a picture, and three as the conversation that the proofs speak of.
+//! Every row of the first table has an upper and a lower bound. For the upper bound a network with explicit weights was built and run on
+//! all or many instances, and compared with the task's oracle. For the lower bound a certificate was searched for the same layout with one
+//! full layer fewer, written out, read back and checked. Then the chapter shows one forward pass as a trace, and three as the communication
+//! protocol that the proofs use.
 
 use rung_nn::Network;
 use rung_nn::construct::{self, ConstructionRequest, InstanceSet, verify};
@@ -22,22 +23,22 @@ use rung_inspect::trace::{Picture, TraceLimits};
 use rung_nn::file::WriteError;
 use serde::{Deserialize, Serialize};
 
-/// Sizes of the stacks that are proved to fail.
+/// Model size of the stacks that are proved to fail.
 const SIZES: Defaults = Defaults { heads: 1, head_dim: 8, kv_heads: None, model_width: None, bits: 32 };
 
-/// The record of the forward pass that is drawn.
-const TRACE: &str = "constructed/trace";
-/// The record of the protocols.
-const PROTOCOL: &str = "constructed/protocol";
+/// Key of the record of the traced forward pass.
+const TRACE_KEY: &str = "constructed/trace";
+/// Key of the record of the protocols.
+const PROTOCOL_KEY: &str = "constructed/protocol";
 
-/// Most hops of the ladder.
-const HOPS: usize = 5;
+/// Maximum number of hops in the table of constructions with lower bounds.
+const MAX_HOPS: usize = 5;
 
-/// Constructions beside the ladder, with the hops they are shown at.
-const OTHERS: [(&str, usize); 8] =
+/// Constructions without a matching lower bound, each with its number of hops.
+const OTHER_CONSTRUCTIONS: [(&str, usize); 8] =
     [("U2'", 3), ("U3", 3), ("U4", 8), ("U4-causal", 8), ("U5", 2), ("U6", 3), ("parity", 2), ("parity-retrieval", 2)];
 
-/// One thing to verify.
+/// A construction to build and verify.
 #[derive(Clone, Copy)]
 struct Job {
     name: &'static str,
@@ -47,52 +48,60 @@ struct Job {
 /// A construction that was built and verified.
 #[derive(Serialize, Deserialize)]
 struct VerifiedConstruction {
-    /// Its layers.
+    /// The mixers of its layers.
     outline: String,
-    /// What it solves.
+    /// Spec of the task that it solves.
     task: String,
-    /// Tokens of a prompt.
+    /// Number of tokens of a prompt.
     tokens: usize,
-    /// Tokens of a chain of thought before the answer.
-    emitted: usize,
-    /// Instances that were run.
+    /// Number of chain-of-thought tokens before the answer.
+    #[serde(rename = "emitted")]
+    chain_of_thought_tokens: usize,
+    /// Number of instances that were run.
     instances: u64,
-    /// Those answered rightly.
+    /// Number of right answers.
     correct: u64,
-    /// Whether these are all instances.
+    /// Whether every instance of the task was run.
     exhaustive: bool,
-    /// What builds and verifies it.
+    /// The command that builds and verifies it.
     command: String,
-    /// The layout with one full layer fewer, and from where on that fails.
-    fails: Option<CertifiedFailure>,
+    /// The lower bound for one full layer fewer, if one was certified.
+    #[serde(rename = "fails")]
+    reduced_failure: Option<CertifiedFailure>,
 }
 
-/// A stack that is proved to fail.
+/// A stack with a certificate that it fails from a prompt length on.
 #[derive(Serialize, Deserialize)]
 struct CertifiedFailure {
     stack: String,
+    /// Prompt length from which on it fails, as the base-2 logarithm of the number of tokens.
     log2_tokens: f64,
+    /// Text of the certificate file.
     certificate: String,
 }
 
-/// What crossed each border in one epoch of a protocol.
+/// The bits sent between neighbouring players in one epoch of a protocol.
 #[derive(Serialize, Deserialize)]
 struct EpochBits {
     construction: String,
     epoch: String,
-    crossed: Vec<u64>,
+    /// Bits received by each player.
+    #[serde(rename = "crossed")]
+    received_bits: Vec<u64>,
+    /// The theory's bound on these bits, as text.
     bound: String,
-    /// Whether each player, run alone, gave the same bits.
-    exact: bool,
+    /// Whether each player gave the same bits when it was run alone on its own tokens and its messages.
+    #[serde(rename = "exact")]
+    replay_is_equal: bool,
 }
 
 fn jobs() -> Vec<Job> {
-    let ladder = (1..=HOPS).flat_map(|hops| ["U1", "U2"].map(|name| Job { name, hops }));
-    ladder.chain(OTHERS.map(|(name, hops)| Job { name, hops })).collect()
+    let jobs_by_hops = (1..=MAX_HOPS).flat_map(|hops| ["U1", "U2"].map(|name| Job { name, hops }));
+    jobs_by_hops.chain(OTHER_CONSTRUCTIONS.map(|(name, hops)| Job { name, hops })).collect()
 }
 
-/// How many records the chapter has, for a progress bar.
-pub fn units() -> u64 {
+/// Number of records of the chapter, for a progress bar.
+pub fn record_count() -> u64 {
     jobs().len() as u64 + 2
 }
 
@@ -102,12 +111,12 @@ impl Job {
     }
 
     fn request(self) -> ConstructionRequest {
-        let (m, growth) = match (self.name, self.hops) {
+        let (m, branches) = match (self.name, self.hops) {
             (_, 1) => (4, 2),
             ("U4" | "U4-causal", _) => (2, 1),
             _ => (2, 2),
         };
-        ConstructionRequest { hops: self.hops, m, n: vec![growth; self.hops - 1], ..ConstructionRequest::default() }
+        ConstructionRequest { hops: self.hops, m, n: vec![branches; self.hops - 1], ..ConstructionRequest::default() }
     }
 
     fn command(self) -> String {
@@ -117,8 +126,8 @@ impl Job {
         format!("rung construct {:?} --hops {} --m {m}{n} --out c", self.name, self.hops)
     }
 
-    /// The layout of the ladder with one full layer fewer than the construction has.
-    fn shorter(self) -> Option<String> {
+    /// The layout with one full layer fewer than the construction has, where a lower bound is searched for.
+    fn reduced_stack(self) -> Option<String> {
         let Self { name, hops } = self;
         match name {
             "U1" => Some(vec!["full"; hops].join(" ")),
@@ -128,37 +137,38 @@ impl Job {
     }
 
     fn compute(self, preset: Preset) -> Result<VerifiedConstruction, String> {
-        let built = construct::build::<f32>(self.name, &self.request()).map_err(|error| error.to_string())?;
-        let (few, samples) = if preset == Preset::Full { (1_000_000, 50_000) } else { (20_000, 2_000) };
-        let all = built.task.as_ref().and_then(|task| task.instances()).is_some_and(|count| count <= few);
-        let which = if all { InstanceSet::All } else { InstanceSet::Samples { count: samples, seed: 0 } };
-        let found = verify(&built, which, 1, &|_| {}).map_err(|error| error.to_string())?;
-        let how = if all { "--exhaustive".to_owned() } else { format!("--samples {samples}") };
+        let network = construct::build::<f32>(self.name, &self.request()).map_err(|error| error.to_string())?;
+        let (exhaustive_limit, samples) = if preset == Preset::Full { (1_000_000, 50_000) } else { (20_000, 2_000) };
+        let exhaustive =
+            network.task.as_ref().and_then(|task| task.instance_count()).is_some_and(|count| count <= exhaustive_limit);
+        let instances = if exhaustive { InstanceSet::All } else { InstanceSet::Samples { count: samples, seed: 0 } };
+        let verification = verify(&network, instances, 1, &|_| {}).map_err(|error| error.to_string())?;
+        let option = if exhaustive { "--exhaustive".to_owned() } else { format!("--samples {samples}") };
         Ok(VerifiedConstruction {
-            outline: built.plan.outline(),
-            task: built.task().map_err(|error| error.to_string())?.spec(),
-            tokens: found.tokens,
-            emitted: built.chain_of_thought().map_or(0, |thoughts| thoughts.count),
-            instances: found.instances,
-            correct: found.correct,
-            exhaustive: found.exhaustive,
-            command: format!("{}; rung verify c {how}", self.command()),
-            fails: self.shorter().and_then(|stack| certified(stack, self.hops)),
+            outline: network.plan.outline(),
+            task: network.task().map_err(|error| error.to_string())?.spec(),
+            tokens: verification.tokens,
+            chain_of_thought_tokens: network.chain_of_thought().map_or(0, |thoughts| thoughts.count),
+            instances: verification.instances,
+            correct: verification.correct,
+            exhaustive: verification.exhaustive,
+            command: format!("{}; rung verify c {option}", self.command()),
+            reduced_failure: self.reduced_stack().and_then(|stack| certify_failure(stack, self.hops)),
         })
     }
 }
 
-/// Searches for a certificate, writes it, reads the text back and checks that.
-fn certified(stack: String, hops: usize) -> Option<CertifiedFailure> {
+/// Searches for a certificate, writes it as text, parses the text and checks it.
+fn certify_failure(stack: String, hops: usize) -> Option<CertifiedFailure> {
     let plan = Plan::parse(&stack, &SIZES).ok()?;
-    let found = StackBounds::new(&plan, Convention::Paper).lower_bound(hops).into_certificate()?;
+    let bound = StackBounds::new(&plan, Convention::Paper).lower_bound(hops).into_certificate()?;
     let conventions = certificate::conventions(&SIZES, Convention::Paper);
-    let certificate = format!("{:#}\n", certificate::write(&found.certificate, &stack, &conventions));
+    let certificate = format!("{:#}\n", certificate::write(&bound.certificate, &stack, &conventions));
     let log2_tokens = check_certificate(&certificate)?;
     Some(CertifiedFailure { stack, log2_tokens, certificate })
 }
 
-/// log2 tokens of a certificate that the checker accepts.
+/// Base-2 logarithm of the tokens of a certificate, if the checker accepts it.
 fn check_certificate(text: &str) -> Option<f64> {
     let accepted = checker::check(&certificate::read(text).ok()?).ok()?;
     Some(rung_theory::bound::input::log2(&accepted.tokens))
@@ -170,14 +180,14 @@ fn check_certificate(text: &str) -> Option<f64> {
 /// A record cannot be written.
 pub fn compute(store: &EvidenceStore, tick: &(dyn Fn() + Sync)) -> Result<(), WriteError> {
     store.write_all(&jobs(), Job::key, |job| job.compute(store.preset()), tick)?;
-    store.write(TRACE, &trace_forward_pass())?;
+    store.write(TRACE_KEY, &trace_forward_pass())?;
     tick();
-    store.write(PROTOCOL, &run_protocols())?;
+    store.write(PROTOCOL_KEY, &run_protocols())?;
     tick();
     Ok(())
 }
 
-/// Draws the chapter from its records.
+/// Writes the chapter from its records.
 pub fn render(store: &EvidenceStore) -> ChapterOutput {
     let mut chapter = Chapter::new("constructed", "Constructed");
     let mut artefacts = Vec::new();
@@ -187,25 +197,31 @@ pub fn render(store: &EvidenceStore) -> ChapterOutput {
          unembedding. Nothing was trained. Each was run against the oracle of its task, on every instance where they are few and \
          on samples where they are many.",
     );
-    let read = |job: Job| Some((job, store.read_outcome(&job.key(), &mut chapter)?));
-    let done: Vec<(Job, VerifiedConstruction)> = jobs().into_iter().filter_map(read).collect();
-    ladder(&mut chapter, &mut artefacts, &done);
-    others(&mut chapter, &done);
-    trace(&mut chapter, &mut artefacts, store);
-    protocol(&mut chapter, store);
-    let right = done.iter().filter(|(_, verified)| verified.correct == verified.instances).count();
-    let instances: u64 = done.iter().map(|(_, verified)| verified.instances).sum();
+    let read_result = |job: Job| Some((job, store.read_outcome(&job.key(), &mut chapter)?));
+    let results: Vec<(Job, VerifiedConstruction)> = jobs().into_iter().filter_map(read_result).collect();
+    render_two_sided_table(&mut chapter, &mut artefacts, &results);
+    render_other_constructions(&mut chapter, &results);
+    render_trace(&mut chapter, &mut artefacts, store);
+    render_protocols(&mut chapter, store);
+    let right = results.iter().filter(|(_, verified)| verified.correct == verified.instances).count();
+    let instances: u64 = results.iter().map(|(_, verified)| verified.instances).sum();
     let summary =
-        format!("{right} of {} constructions right on all of their instances, {instances} in all.", done.len());
+        format!("{right} of {} constructions right on all of their instances, {instances} in all.", results.len());
     ChapterOutput { chapter, summary, artefacts }
 }
 
-fn share(found: &VerifiedConstruction) -> String {
-    let how = if found.exhaustive { "all instances" } else { "sampled" };
-    format!("{} of {} right, {how}", found.correct, found.instances)
+/// "4096 of 4096 right, all instances".
+fn verification_text(verified: &VerifiedConstruction) -> String {
+    let coverage = if verified.exhaustive { "all instances" } else { "sampled" };
+    format!("{} of {} right, {coverage}", verified.correct, verified.instances)
 }
 
-fn ladder(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, done: &[(Job, VerifiedConstruction)]) {
+/// Constructions with a certificate for one full layer fewer.
+fn render_two_sided_table(
+    chapter: &mut Chapter,
+    artefacts: &mut Vec<Artefact>,
+    results: &[(Job, VerifiedConstruction)],
+) {
     chapter.heading("The ladder, with evidence on both sides");
     let columns = [
         Column::number("hops"),
@@ -216,9 +232,10 @@ fn ladder(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, done: &[(Job, Ve
         Column::number("fails from, tokens"),
     ];
     let mut table = Table::new("What a stack composes, and what it does not with one full layer fewer", columns);
-    for (job, verified) in done.iter().filter(|(job, _)| job.shorter().is_some()) {
-        let (stack, fails) =
-            match verified.fails.as_ref().filter(|fails| check_certificate(&fails.certificate).is_some()) {
+    for (job, verified) in results.iter().filter(|(job, _)| job.reduced_stack().is_some()) {
+        let failure = verified.reduced_failure.as_ref();
+        let (reduced_stack, fails_from) =
+            match failure.filter(|failure| check_certificate(&failure.certificate).is_some()) {
                 Some(CertifiedFailure { stack, log2_tokens, certificate }) => {
                     let path = format!("certificates/ladder-{}-hops{}.json", job.name.to_lowercase(), job.hops);
                     artefacts.push(Artefact { path, bytes: certificate.clone().into_bytes() });
@@ -227,19 +244,19 @@ fn ladder(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, done: &[(Job, Ve
                         TableCell::from(text::power(2, (log2_tokens * 10.0).round() / 10.0)).known(Evidence::Proved),
                     )
                 }
-                None => (TableCell::code(job.shorter().unwrap_or_default()), TableCell::from("not certified")),
+                None => (TableCell::code(job.reduced_stack().unwrap_or_default()), TableCell::from("not certified")),
             };
         table.row([
             TableCell::from(job.hops.to_string()),
             TableCell::code(&verified.outline),
             TableCell::from(job.name),
-            TableCell::from(share(verified)).known(Evidence::Constructed),
-            stack,
-            fails,
+            TableCell::from(verification_text(verified)).known(Evidence::Constructed),
+            reduced_stack,
+            fails_from,
         ]);
     }
     chapter.table(table);
-    let example = done.iter().find(|(job, _)| job.name == "U2" && job.hops == 2);
+    let example = results.iter().find(|(job, _)| job.name == "U2" && job.hops == 2);
     chapter.command(example.map_or_else(String::new, |(_, verified)| verified.command.clone()));
     chapter.command("rung check certificates/ladder-u2-hops2.json");
     chapter.note(
@@ -251,7 +268,7 @@ fn ladder(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, done: &[(Job, Ve
     );
 }
 
-fn others(chapter: &mut Chapter, done: &[(Job, VerifiedConstruction)]) {
+fn render_other_constructions(chapter: &mut Chapter, results: &[(Job, VerifiedConstruction)]) {
     chapter.heading("Other ways up");
     let columns = [
         Column::text("construction"),
@@ -262,37 +279,37 @@ fn others(chapter: &mut Chapter, done: &[(Job, VerifiedConstruction)]) {
         Column::text("verified"),
     ];
     let mut table = Table::new("Thoughts, both directions, 2-Sum, and what recurrences do better", columns);
-    for (job, verified) in done.iter().filter(|(job, _)| job.shorter().is_none()) {
+    for (job, verified) in results.iter().filter(|(job, _)| job.reduced_stack().is_none()) {
         table.row([
             TableCell::from(job.name),
             TableCell::code(&verified.outline),
             TableCell::code(&verified.task),
             TableCell::from(verified.tokens.to_string()),
-            TableCell::from(verified.emitted.to_string()),
-            TableCell::from(share(verified)).known(Evidence::Constructed),
+            TableCell::from(verified.chain_of_thought_tokens.to_string()),
+            TableCell::from(verification_text(verified)).known(Evidence::Constructed),
         ]);
     }
     chapter.table(table);
     chapter.command("rung construct list");
 }
 
-/// A construction for two hops, and a prompt for it.
-fn two_hops(name: &str) -> Result<(Network<f32>, Vec<u32>), String> {
-    let built = construct::build::<f32>(name, &ConstructionRequest::default()).map_err(|error| error.to_string())?;
+/// A construction for two hops, and the tokens of a prompt for it.
+fn two_hop_construction(name: &str) -> Result<(Network<f32>, Vec<u32>), String> {
+    let network = construct::build::<f32>(name, &ConstructionRequest::default()).map_err(|error| error.to_string())?;
     let mut prompt = Prompt::new();
-    built.task().map_err(|error| error.to_string())?.prompt(&mut seeded(0), &mut prompt);
-    Ok((built, prompt.tokens().to_vec()))
+    network.task().map_err(|error| error.to_string())?.prompt(&mut seeded(0), &mut prompt);
+    Ok((network, prompt.tokens().to_vec()))
 }
 
 fn trace_forward_pass() -> Result<Drawing, String> {
-    let (built, prompt) = two_hops("U2'")?;
-    let picture = Picture::take("U2'", &built, &prompt, None, TraceLimits::default());
-    picture.map(|picture| Drawing::of(&picture)).map_err(|error| error.to_string())
+    let (network, prompt) = two_hop_construction("U2'")?;
+    let picture = Picture::take("U2'", &network, &prompt, None, TraceLimits::default());
+    picture.map(|picture| Drawing::new(&picture)).map_err(|error| error.to_string())
 }
 
-fn trace(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) {
+fn render_trace(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) {
     chapter.heading("One forward pass");
-    let Some(picture) = store.read_outcome::<Drawing>(TRACE, chapter) else { return };
+    let Some(picture) = store.read_outcome::<Drawing>(TRACE_KEY, chapter) else { return };
     artefacts.extend(figure_files("trace", &picture));
     let caption = "Two hops with a full layer, a linear one and a full one. The start value looks itself up; the state hands what \
                    it found to the query; the query looks that up. Weights are those of the forward pass itself.";
@@ -307,20 +324,20 @@ fn trace(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceS
 fn run_protocols() -> Result<Vec<EpochBits>, String> {
     let mut rows = Vec::new();
     for name in ["U1", "U2", "U2'"] {
-        let (built, prompt) = two_hops(name)?;
-        let ledger = ProtocolReport::keep(name, &built, &prompt, None).map_err(|error| error.to_string())?;
-        rows.extend(ledger.epochs.iter().map(|epoch| EpochBits {
+        let (network, prompt) = two_hop_construction(name)?;
+        let report = ProtocolReport::measure(name, &network, &prompt, None).map_err(|error| error.to_string())?;
+        rows.extend(report.epochs.iter().map(|epoch| EpochBits {
             construction: name.to_owned(),
             epoch: epoch.name.clone(),
-            crossed: epoch.crossed.clone(),
+            received_bits: epoch.received_bits.clone(),
             bound: epoch.bound(),
-            exact: ledger.exact(),
+            replay_is_equal: report.exact(),
         }));
     }
     Ok(rows)
 }
 
-fn protocol(chapter: &mut Chapter, store: &EvidenceStore) {
+fn render_protocols(chapter: &mut Chapter, store: &EvidenceStore) {
     chapter.heading("The same as a conversation");
     chapter.paragraph(
         "The proofs see a forward pass as a conversation: whoever holds the entries of z_2 speaks to whoever holds z_1, and so on \
@@ -337,11 +354,11 @@ fn protocol(chapter: &mut Chapter, store: &EvidenceStore) {
         Column::text("replay"),
     ];
     let mut table = Table::new("Bits that crossed, on one prompt of two hops, numbers of 32 bits", columns);
-    let Some(rows) = store.read_outcome::<Vec<EpochBits>>(PROTOCOL, chapter) else { return };
-    for EpochBits { construction, epoch, crossed, bound, exact } in rows {
-        let replay = if exact { "same bits" } else { "other bits" };
+    let Some(rows) = store.read_outcome::<Vec<EpochBits>>(PROTOCOL_KEY, chapter) else { return };
+    for EpochBits { construction, epoch, received_bits, bound, replay_is_equal } in rows {
+        let replay = if replay_is_equal { "same bits" } else { "other bits" };
         let mut row = vec![TableCell::from(construction), TableCell::from(epoch)];
-        row.extend(crossed.iter().map(|bits| TableCell::from(bits.to_string()).known(Evidence::Measured)));
+        row.extend(received_bits.iter().map(|bits| TableCell::from(bits.to_string()).known(Evidence::Measured)));
         row.extend([TableCell::from(bound), TableCell::from(replay)]);
         table.row(row);
     }
@@ -354,15 +371,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_of_the_ladder_have_both_sides() {
+    fn constructions_are_right_and_certified_with_one_full_layer_fewer() {
         for name in ["U1", "U2"] {
             let verified = Job { name, hops: 2 }.compute(Preset::Quick).unwrap();
             assert_eq!(verified.correct, verified.instances);
             assert!(verified.exhaustive && verified.instances == 4096);
-            let CertifiedFailure { stack, log2_tokens, .. } = verified.fails.unwrap();
-            let [shorter, own] = [&stack, &verified.outline].map(|stack| Plan::parse(stack, &SIZES).unwrap());
+            let CertifiedFailure { stack, log2_tokens, .. } = verified.reduced_failure.unwrap();
+            let [reduced, complete] = [&stack, &verified.outline].map(|stack| Plan::parse(stack, &SIZES).unwrap());
             assert!(
-                shorter.full_layers() + 1 == own.full_layers() && log2_tokens > 4.0,
+                reduced.full_layers() + 1 == complete.full_layers() && log2_tokens > 4.0,
                 "{stack} from 2^{log2_tokens}"
             );
         }

@@ -1,4 +1,5 @@
-//! "Inspected": the instruments on a construction, where the answer is known, and on a trained hybrid, where it is not.
+//! The chapter "Inspected": interpretability analyses of a construction, whose mechanism is known, and of a trained network, whose
+//! mechanism is not.
 
 use std::path::{Path, PathBuf};
 
@@ -21,62 +22,67 @@ use rung_train::run::initial::initialize;
 use rung_train::run::{RunConfig, RunError, RunRecord, Trainer};
 use serde::{Deserialize, Serialize};
 
-/// Hops of the construction.
+/// Number of hops of the inspected construction.
 const HOPS: usize = 3;
 
-/// The run to look into: of those that know most hops, the one with the best answers at the largest number of them. A hybrid goes
-/// before a stack of one kind.
-pub fn choose(runs: &[(PathBuf, RunRecord)]) -> Option<&(PathBuf, RunRecord)> {
+/// The run to inspect. Runs are ranked by the largest number of hops that they learned, then hybrids before stacks of one kind of layer,
+/// then by accuracy at that number of hops.
+pub fn best_run(runs: &[(PathBuf, RunRecord)]) -> Option<&(PathBuf, RunRecord)> {
     let rank = |record: &RunRecord| {
-        let known = record.accuracy.iter().filter(|(_, tally)| tally.mean() >= probe::RESOLVED);
-        let last = known.map(|(hops, _)| *hops).max().unwrap_or(0);
-        let share = record.accuracy.get(&last).map_or(0.0, rung_train::run::AnswerCount::mean);
-        let hybrid = record.facts.full_layers > 0 && record.facts.state_bits.iter().any(|bits| *bits > 0);
-        (last, hybrid, share)
+        let learned = record.accuracy.iter().filter(|(_, answers)| answers.mean() >= probe::RESOLVED);
+        let max_hops = learned.map(|(hops, _)| *hops).max().unwrap_or(0);
+        let accuracy = record.accuracy.get(&max_hops).map_or(0.0, rung_train::run::AnswerCount::mean);
+        let is_hybrid = record.facts.full_layers > 0 && record.facts.state_bits.iter().any(|bits| *bits > 0);
+        (max_hops, is_hybrid, accuracy)
     };
-    let better = |a: &&(PathBuf, RunRecord), b: &&(PathBuf, RunRecord)| {
+    let compare = |a: &&(PathBuf, RunRecord), b: &&(PathBuf, RunRecord)| {
         let (left, right) = (rank(&a.1), rank(&b.1));
         (left.0, left.1).cmp(&(right.0, right.1)).then(left.2.total_cmp(&right.2)).then(b.0.cmp(&a.0))
     };
-    runs.iter().max_by(better)
+    runs.iter().max_by(compare)
 }
 
-/// What probes read.
+/// Result of the probes on one network.
 #[derive(Serialize, Deserialize)]
 struct ProbeReading {
-    /// Registers, each with the level after which it can be read: 0 for as embedded.
+    /// Names of intermediate results, each with the level of the residual stream from which on a probe can read it: 0 is the embedding.
     registers: Vec<(String, Option<usize>)>,
-    /// Bits of state up to the level of the first register, if no full layer stands before it.
+    /// Bits of recurrent state up to the level of the first register, if no full layer precedes it.
     state_bits_before: Option<u64>,
     chart: Drawing,
 }
 
-/// The network that was inspected.
+/// The trained network that is inspected.
 #[derive(Serialize, Deserialize)]
 struct InspectedNetwork {
     name: String,
     task: String,
-    /// Its directory below that of the report.
+    /// Its directory, relative to the report.
     directory: String,
 }
 
-/// Full layers that were replaced by recurrent ones.
+/// Result of replacing full-attention layers by distilled recurrent layers.
 #[derive(Serialize, Deserialize)]
 struct ConvertedLayers {
+    /// Minimum accuracy after a replacement.
     threshold: f64,
+    /// Number of layers that were replaced.
     replaced: usize,
     full_layers: usize,
+    /// Distillation steps per layer.
     steps: usize,
     chart: Drawing,
 }
 
-/// An instrument, with the figures that it gives: name and caption.
+/// The name of an analysis, and name and caption of each of its figures.
 type InstrumentFigures = (&'static str, &'static [(&'static str, &'static str)]);
 
-const CONSTRUCTED: [InstrumentFigures; 1] =
+/// Analyses of the construction.
+const CONSTRUCTION_FIGURES: [InstrumentFigures; 1] =
     [("ablate", &[("ablate-u1", "U1 without one layer at a time: it needs all of them.")])];
 
-const TRAINED: [InstrumentFigures; 7] = [
+/// Analyses of the trained network.
+const TRAINED_FIGURES: [InstrumentFigures; 7] = [
     ("ablate", &[("ablate-trained", "Right answers without some of its mixers: what each number of hops needs.")]),
     (
         "lens",
@@ -122,9 +128,9 @@ const TRAINED: [InstrumentFigures; 7] = [
 /// A record cannot be written.
 pub fn compute(store: &EvidenceStore, runs: &[(PathBuf, RunRecord)]) -> Result<(), WriteError> {
     compute_constructed(store)?;
-    let Some((path, _)) = choose(runs) else { return Ok(()) };
+    let Some((path, _)) = best_run(runs) else { return Ok(()) };
     match (Network::<f32>::open(path), Network::<f64>::open(path)) {
-        (Ok(single), Ok(double)) => compute_trained(store, path, (&single, &double)),
+        (Ok(network_f32), Ok(network_f64)) => compute_trained(store, path, (&network_f32, &network_f64)),
         (Err(error), _) | (_, Err(error)) => {
             store.write("inspected/trained", &Err::<InspectedNetwork, String>(error.to_string()))
         }
@@ -134,19 +140,17 @@ pub fn compute(store: &EvidenceStore, runs: &[(PathBuf, RunRecord)]) -> Result<(
 fn compute_constructed(store: &EvidenceStore) -> Result<(), WriteError> {
     let request = ConstructionRequest { hops: HOPS, m: 4, n: vec![2; HOPS - 1], ..ConstructionRequest::default() };
     let build = || -> Result<(Network<f32>, Network<f64>), String> {
-        let single = construct::build::<f32>("U1", &request).map_err(|error| error.to_string())?;
-        let double = construct::build::<f64>("U1", &request).map_err(|error| error.to_string())?;
-        Ok((single, double))
+        let network_f32 = construct::build::<f32>("U1", &request).map_err(|error| error.to_string())?;
+        let network_f64 = construct::build::<f64>("U1", &request).map_err(|error| error.to_string())?;
+        Ok((network_f32, network_f64))
     };
-    let (probed, networks) = match build() {
-        Ok((single, double)) => (read_probe(&single), Ok((single, double))),
-        Err(error) => (Err(error.clone()), Err(error)),
-    };
-    store.write("inspected/u1-probe", &probed)?;
-    for (instrument, _) in CONSTRUCTED {
-        let read = networks.as_ref().map_err(Clone::clone);
-        let read = read.and_then(|(single, double)| inspect(instrument, single, double));
-        store.write(&format!("inspected/u1-{instrument}"), &read)?;
+    let networks = build();
+    let probe_reading = networks.as_ref().map_err(Clone::clone).and_then(|(network, _)| probe_registers(network));
+    store.write("inspected/u1-probe", &probe_reading)?;
+    for (instrument, _) in CONSTRUCTION_FIGURES {
+        let networks = networks.as_ref().map_err(Clone::clone);
+        let charts = networks.and_then(|(network_f32, network_f64)| inspect(instrument, network_f32, network_f64));
+        store.write(&format!("inspected/u1-{instrument}"), &charts)?;
     }
     Ok(())
 }
@@ -154,65 +158,68 @@ fn compute_constructed(store: &EvidenceStore) -> Result<(), WriteError> {
 fn compute_trained(
     store: &EvidenceStore,
     path: &Path,
-    (single, double): (&Network<f32>, &Network<f64>),
+    (network_f32, network_f64): (&Network<f32>, &Network<f64>),
 ) -> Result<(), WriteError> {
     let directory = path.file_name().map_or_else(String::new, |name| format!("runs/{}", name.to_string_lossy()));
     let network = InspectedNetwork {
-        name: single.name.clone(),
-        task: single.task.as_ref().map_or_else(String::new, |task| task.spec()),
+        name: network_f32.name.clone(),
+        task: network_f32.task.as_ref().map_or_else(String::new, |task| task.spec()),
         directory,
     };
     store.write("inspected/trained", &Ok::<_, String>(network))?;
-    store.write("inspected/trained-probe", &read_probe(single))?;
-    for (instrument, _) in TRAINED {
-        store.write(&format!("inspected/trained-{instrument}"), &inspect(instrument, single, double))?;
+    store.write("inspected/trained-probe", &probe_registers(network_f32))?;
+    for (instrument, _) in TRAINED_FIGURES {
+        store.write(&format!("inspected/trained-{instrument}"), &inspect(instrument, network_f32, network_f64))?;
     }
-    store.write("inspected/trained-convert", &convert_layers(store.preset(), single))?;
+    store.write("inspected/trained-convert", &convert_layers(store.preset(), network_f32))?;
     store.write("inspected/repulsion", &compare_repulsion(store.preset()))
 }
 
-/// The charts of one instrument.
-fn inspect(instrument: &str, single: &Network<f32>, double: &Network<f64>) -> Result<Vec<Drawing>, String> {
+/// The charts of one analysis.
+fn inspect(instrument: &str, network_f32: &Network<f32>, network_f64: &Network<f64>) -> Result<Vec<Drawing>, String> {
     let options = InstrumentOptions::default();
-    let one = |chart: &dyn Chart| vec![Drawing::of(chart)];
+    let single_chart = |chart: &dyn Chart| vec![Drawing::new(chart)];
     let charts = match instrument {
-        "ablate" => ablate::ablate(single, &options).map(|found| one(&found.chart())),
-        "precision" => precision::sweep(single, &options).map(|found| one(&found.chart())),
-        "state" => state::states(single, &options).map(|found| one(&found.chart())),
-        "injective" => injective::injectivity(double, &options).map(|found| one(&found.rank_chart())),
-        "diversity" => diversity::diversity(single, &options).map(|found| {
-            one(&diversity::Diversity::sheet(&found.name).series(found.series("mean over pairs of heads")))
+        "ablate" => ablate::ablate(network_f32, &options).map(|result| single_chart(&result.chart())),
+        "precision" => precision::sweep(network_f32, &options).map(|result| single_chart(&result.chart())),
+        "state" => state::states(network_f32, &options).map(|result| single_chart(&result.chart())),
+        "injective" => injective::injectivity(network_f64, &options).map(|result| single_chart(&result.rank_chart())),
+        "diversity" => diversity::diversity(network_f32, &options).map(|result| {
+            single_chart(
+                &diversity::Diversity::empty_chart(&result.name).series(result.series("mean over pairs of heads")),
+            )
         }),
-        "lens" => lens::lens(double, &options).map(|found| {
-            let map = found.map_chart().map(|chart| Drawing::of(&chart));
-            [Drawing::of(&found.chart())].into_iter().chain(map).collect()
+        "lens" => lens::lens(network_f64, &options).map(|result| {
+            let map = result.map_chart().map(|chart| Drawing::new(&chart));
+            [Drawing::new(&result.chart())].into_iter().chain(map).collect()
         }),
-        _ => collapse::collapse(double, &options).map(|found| {
-            let paths = found.path_chart().map(|chart| Drawing::of(&chart));
-            [Drawing::of(&found.chart())].into_iter().chain(paths).collect()
+        _ => collapse::collapse(network_f64, &options).map(|result| {
+            let paths = result.path_chart().map(|chart| Drawing::new(&chart));
+            [Drawing::new(&result.chart())].into_iter().chain(paths).collect()
         }),
     };
     charts.map_err(|error| error.to_string())
 }
 
-fn read_probe(network: &Network<f32>) -> Result<ProbeReading, String> {
-    let found = probe::probe(network, &InstrumentOptions::default()).map_err(|error| error.to_string())?;
+/// Trains probes on a network and reports where each register can be read.
+fn probe_registers(network: &Network<f32>) -> Result<ProbeReading, String> {
+    let probes = probe::probe(network, &InstrumentOptions::default()).map_err(|error| error.to_string())?;
     Ok(ProbeReading {
-        registers: found.registers.iter().map(|register| (register.name.clone(), register.resolved)).collect(),
-        state_bits_before: state_bits_before(&found, network),
-        chart: Drawing::of(&found.chart()),
+        registers: probes.registers.iter().map(|register| (register.name.clone(), register.resolved)).collect(),
+        state_bits_before: state_bits_before(&probes, network),
+        chart: Drawing::new(&probes.chart()),
     })
 }
 
-/// Bits of state up to the level at which the first number is known, if that is before any full layer.
-fn state_bits_before(found: &probe::Probes, network: &Network<f32>) -> Option<u64> {
-    let level = found.registers.first().filter(|register| register.name == "i_1")?.resolved?;
+/// Bits of recurrent state up to the level at which the first register can be read, if that is before any full layer.
+fn state_bits_before(probes: &probe::Probes, network: &Network<f32>) -> Option<u64> {
+    let level = probes.registers.first().filter(|register| register.name == "i_1")?.resolved?;
     let layers = &network.plan.layers[..level];
     let bits: u128 = layers.iter().map(rung_theory::stack::Layer::state_bits).sum();
     (level > 0 && layers.iter().all(|layer| !layer.is_full())).then_some(bits as u64)
 }
 
-/// Draws the chapter from its records.
+/// Writes the chapter from its records.
 pub fn render(store: &EvidenceStore) -> ChapterOutput {
     let mut page = Page { chapter: Chapter::new("inspected", "Inspected"), artefacts: Vec::new() };
     page.chapter.paragraph(
@@ -229,7 +236,7 @@ pub fn render(store: &EvidenceStore) -> ChapterOutput {
     ChapterOutput { chapter, summary, artefacts }
 }
 
-/// A chapter that is being written, with its files.
+/// A chapter being written, with its files.
 struct Page {
     chapter: Chapter,
     artefacts: Vec<Artefact>,
@@ -241,7 +248,7 @@ impl Page {
         self.chapter.figure(Figure::new(chart, caption, command, format!("{name}.csv")));
     }
 
-    /// The figures of one instrument; those that a network has no use for are missing at the end of the list.
+    /// Adds the figures of one analysis. A record may have fewer charts than `figures`, because the last ones do not apply to every network.
     fn instrument(&mut self, store: &EvidenceStore, key: &str, figures: &[(&str, &str)], command: &str) {
         let Some(charts) = store.read_outcome::<Vec<Drawing>>(key, &mut self.chapter) else { return };
         for (chart, (name, caption)) in charts.iter().zip(figures) {
@@ -251,22 +258,23 @@ impl Page {
 }
 
 /// "i_1 after layer 1, i_2 after layer 2".
-fn list_registers(found: &ProbeReading) -> String {
-    let one = |(name, resolved): &(String, Option<usize>)| match resolved {
+fn list_registers(reading: &ProbeReading) -> String {
+    let register_text = |(name, resolved): &(String, Option<usize>)| match resolved {
         Some(0) => format!("{name} as embedded"),
         Some(level) => format!("{name} after layer {}", level - 1),
         None => format!("{name} nowhere"),
     };
-    found.registers.iter().map(one).collect::<Vec<_>>().join(", ")
+    reading.registers.iter().map(register_text).collect::<Vec<_>>().join(", ")
 }
 
 fn render_constructed(page: &mut Page, findings: &mut Vec<String>, store: &EvidenceStore) {
     let build = "rung construct U1 --hops 3 --m 4 --n 2,2 --out u1";
     page.chapter.heading("A construction, where the answer is known");
-    if let Some(found) = store.read_outcome::<ProbeReading>("inspected/u1-probe", &mut page.chapter) {
-        let right = found.registers.iter().enumerate().all(|(at, (_, resolved))| *resolved == Some(at + 2));
-        let verdict = if right { "as its weights say" } else { "which is not what its weights say" };
-        let registers = list_registers(&found);
+    if let Some(reading) = store.read_outcome::<ProbeReading>("inspected/u1-probe", &mut page.chapter) {
+        let as_constructed =
+            reading.registers.iter().enumerate().all(|(index, (_, resolved))| *resolved == Some(index + 2));
+        let verdict = if as_constructed { "as its weights say" } else { "which is not what its weights say" };
+        let registers = list_registers(&reading);
         page.chapter.paragraph(
             Prose::new()
                 .text("Construction U1 reads the start in its first layer and looks up one table in each further one. Probes find ")
@@ -275,9 +283,9 @@ fn render_constructed(page: &mut Page, findings: &mut Vec<String>, store: &Evide
         );
         findings.push(format!("in U1, {registers}, {verdict}"));
         let caption = "Which layer climbs which rung, in a construction: a staircase, one number per full layer.";
-        page.figure("probe-u1", &found.chart, caption, &format!("{build}; rung analyze probe u1 --svg probe.svg"));
+        page.figure("probe-u1", &reading.chart, caption, &format!("{build}; rung analyze probe u1 --svg probe.svg"));
     }
-    for (instrument, figures) in CONSTRUCTED {
+    for (instrument, figures) in CONSTRUCTION_FIGURES {
         let command = format!("{build}; rung analyze {instrument} u1 --svg {instrument}.svg");
         page.instrument(store, &format!("inspected/u1-{instrument}"), figures, &command);
     }
@@ -291,17 +299,18 @@ fn render_trained(page: &mut Page, findings: &mut Vec<String>, store: &EvidenceS
     };
     let InspectedNetwork { name, task, directory } = network;
     let command = |instrument: &str| format!("rung analyze {instrument} {directory} --svg {instrument}.svg");
-    let about = Prose::new().text("The network is ").code(name.clone()).text(", trained on ").code(task).text(".");
-    page.chapter.paragraph(about);
-    if let Some(found) = store.read_outcome::<ProbeReading>("inspected/trained-probe", &mut page.chapter) {
-        let registers = list_registers(&found);
+    let description =
+        Prose::new().text("The network is ").code(name.clone()).text(", trained on ").code(task).text(".");
+    page.chapter.paragraph(description);
+    if let Some(reading) = store.read_outcome::<ProbeReading>("inspected/trained-probe", &mut page.chapter) {
+        let registers = list_registers(&reading);
         page.chapter.paragraph(
             Prose::new()
                 .text("Probes find ")
                 .number(registers.clone(), Evidence::Measured)
                 .text(" at the token that answers."),
         );
-        if let Some(bits) = found.state_bits_before {
+        if let Some(bits) = reading.state_bits_before {
             page.chapter.paragraph(format!(
                 "The first number is there before any full layer has been passed: the state holds the first table and looks it up \
                  itself. It has room for that, with {bits} bits up to there. The bounds speak of tables larger than the state, where \
@@ -309,9 +318,14 @@ fn render_trained(page: &mut Page, findings: &mut Vec<String>, store: &EvidenceS
             ));
         }
         findings.push(format!("in a trained {name}, {registers}"));
-        page.figure("probe-trained", &found.chart, "Which layer climbs which rung, after training.", &command("probe"));
+        page.figure(
+            "probe-trained",
+            &reading.chart,
+            "Which layer climbs which rung, after training.",
+            &command("probe"),
+        );
     }
-    for (instrument, figures) in TRAINED {
+    for (instrument, figures) in TRAINED_FIGURES {
         page.instrument(store, &format!("inspected/trained-{instrument}"), figures, &command(instrument));
     }
     render_converted(page, findings, store, &directory);
@@ -319,15 +333,20 @@ fn render_trained(page: &mut Page, findings: &mut Vec<String>, store: &EvidenceS
         page.chapter.heading("Heads that repel each other");
         let caption = "How far apart four heads of each layer read: as drawn, and after training with and without repulsion between them, \
                        from the same weights on the same prompts. One seed: an illustration, not a finding.";
-        page.figure("repulsion", &chart, caption, &format!("rung train {REPELLED}; rung analyze diversity DIR"));
+        page.figure(
+            "repulsion",
+            &chart,
+            caption,
+            &format!("rung train {REPULSION_ARGUMENTS}; rung analyze diversity DIR"),
+        );
     }
 }
 
-/// What the two trainings of [`compare_repulsion`] have in common.
-const REPELLED: &str = "--stack \"gdn full\" --task 'funccomp{hops=1,m=8,queries=16}' --set model.heads=4 --set model.head=8 \
+/// Arguments of `rung train` for the run with repulsion of [`compare_repulsion`].
+const REPULSION_ARGUMENTS: &str = "--stack \"gdn full\" --task 'funccomp{hops=1,m=8,queries=16}' --set model.heads=4 --set model.head=8 \
                         --set train.repulsion.strength=1";
 
-/// Heads of a small network as drawn, and after training without and with repulsion.
+/// How different the attention heads of a small network are at initialization, and after training without and with repulsion.
 fn train_with_repulsion(preset: Preset) -> Result<Vec<(&'static str, diversity::Diversity)>, AnalysisError> {
     let steps = match preset {
         Preset::Smoke => 3,
@@ -339,7 +358,7 @@ fn train_with_repulsion(preset: Preset) -> Result<Vec<(&'static str, diversity::
         .with("model.head=8")?
         .with("evaluate.stop_at=2")?
         .with(&format!("train.steps={steps}"))?;
-    let mut found = Vec::new();
+    let mut diversities = Vec::new();
     for (name, setting, trains) in [
         ("as drawn", "train.steps=1", false),
         ("trained", &*format!("train.steps={steps}"), true),
@@ -354,18 +373,18 @@ fn train_with_repulsion(preset: Preset) -> Result<Vec<(&'static str, diversity::
         let task = task::parse(&run.config.task).map_err(|error| RunError::task("task", error))?;
         let (plan, config) = (run.plan.clone(), run.model.clone());
         let network = Network::new(plan.outline(), task, plan, config, model, trainer.weights().clone());
-        found.push((name, diversity::diversity(&network, &InstrumentOptions::default())?));
+        diversities.push((name, diversity::diversity(&network, &InstrumentOptions::default())?));
     }
-    Ok(found)
+    Ok(diversities)
 }
 
 fn compare_repulsion(preset: Preset) -> Result<Drawing, String> {
-    let found = train_with_repulsion(preset).map_err(|error| error.to_string())?;
-    let mut chart = diversity::Diversity::sheet("training with and without repulsion");
-    for (name, one) in &found {
-        chart = chart.series(one.series(name));
+    let diversities = train_with_repulsion(preset).map_err(|error| error.to_string())?;
+    let mut chart = diversity::Diversity::empty_chart("training with and without repulsion");
+    for (name, diversity) in &diversities {
+        chart = chart.series(diversity.series(name));
     }
-    Ok(Drawing::of(&chart))
+    Ok(Drawing::new(&chart))
 }
 
 fn convert_layers(preset: Preset, network: &Network<f32>) -> Result<ConvertedLayers, String> {
@@ -375,26 +394,26 @@ fn convert_layers(preset: Preset, network: &Network<f32>) -> Result<ConvertedLay
         Preset::Full => 1000,
     };
     let options = ConvertOptions { steps, ..ConvertOptions::default() };
-    let (found, _) = convert(network, &options, &|| {}).map_err(|error| error.to_string())?;
+    let (conversion, _) = convert(network, &options, &|| {}).map_err(|error| error.to_string())?;
     Ok(ConvertedLayers {
-        threshold: found.threshold,
-        replaced: found.most_linear.len(),
-        full_layers: found.layers.len(),
+        threshold: conversion.threshold,
+        replaced: conversion.most_linear.len(),
+        full_layers: conversion.layers.len(),
         steps,
-        chart: Drawing::of(&found.chart()),
+        chart: Drawing::new(&conversion.chart()),
     })
 }
 
 fn render_converted(page: &mut Page, findings: &mut Vec<String>, store: &EvidenceStore, directory: &str) {
-    let Some(found) = store.read_outcome::<ConvertedLayers>("inspected/trained-convert", &mut page.chapter) else {
+    let Some(conversion) = store.read_outcome::<ConvertedLayers>("inspected/trained-convert", &mut page.chapter) else {
         return;
     };
     page.chapter.heading("Full layers made linear");
-    let count = format!("{} of {}", found.replaced, found.full_layers);
+    let count = format!("{} of {}", conversion.replaced, conversion.full_layers);
     page.chapter.paragraph(
         Prose::new()
             .text("Each full layer was distilled into a gated delta rule on its own inputs and outputs, and then replaced. Above ")
-            .number(format!("{:.0}%", 100.0 * found.threshold), Evidence::Measured)
+            .number(format!("{:.0}%", 100.0 * conversion.threshold), Evidence::Measured)
             .text(" right answers, greedy replacement reaches ")
             .number(count.clone(), Evidence::Measured)
             .text(" layers. Nothing was trained after a replacement."),
@@ -402,8 +421,8 @@ fn render_converted(page: &mut Page, findings: &mut Vec<String>, store: &Evidenc
     findings.push(format!("{count} of its full layers can be replaced by imitations"));
     let caption =
         "Right answers as more full layers are replaced, in five orders. The order by rungs looks at the layout alone.";
-    let command = format!("rung convert {directory} --to gdn --steps {} --svg convert.svg", found.steps);
-    page.figure("convert", &found.chart, caption, &command);
+    let command = format!("rung convert {directory} --to gdn --steps {} --svg convert.svg", conversion.steps);
+    page.figure("convert", &conversion.chart, caption, &command);
 }
 
 #[cfg(test)]
@@ -411,7 +430,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn on_u1_the_chapter_gives_the_known_answer() {
+    fn probes_of_u1_find_each_register_after_its_layer() {
         let out = std::env::temp_dir().join(format!("rung-inspected-{}", std::process::id()));
         let store = EvidenceStore::new(&out, Preset::Smoke);
         compute(&store, &[]).unwrap();

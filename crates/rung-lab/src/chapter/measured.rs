@@ -1,4 +1,4 @@
-//! "Measured" and "Open questions": what training finds, experiment by experiment, from the records of its runs and nothing else.
+//! The chapters "Measured" and "Open questions": results of training, experiment by experiment, from the records of the runs alone.
 
 use super::ChapterOutput;
 use crate::artefact::{Artefact, Preset};
@@ -6,17 +6,17 @@ use crate::experiment::{Conclusion, Experiment, ExperimentOutput, ReportChapter}
 use rung_figure::report::{Chapter, Prose};
 use rung_train::run::RunRecord;
 
-/// An experiment with what was recorded of it.
+/// An experiment with the records of its runs.
 pub struct ExperimentRecords {
-    /// Which.
+    /// The experiment.
     pub experiment: &'static Experiment,
-    /// Its records, in the order of its sweep.
+    /// Records of its runs, in the order of its sweep.
     pub records: Vec<RunRecord>,
-    /// Runs that have none, with the reason: interrupted or failed.
+    /// A sentence for each run without a record, with the reason: interrupted or failed.
     pub missing: Vec<String>,
 }
 
-/// Draws a chapter from the records of its experiments, and says what each of them says.
+/// Writes a chapter from the records of its experiments, and returns the conclusion of each.
 pub fn render(
     report_chapter: ReportChapter,
     preset: Preset,
@@ -36,27 +36,27 @@ pub fn render(
         let mut page = ExperimentOutput { chapter: &mut chapter, artefacts: &mut artefacts, command };
         let conclusion =
             if records.is_empty() { Conclusion::default() } else { (experiment.render)(records, &mut page) };
-        let conclusion = if preset == Preset::Smoke { unjudged(conclusion) } else { conclusion };
-        // What the figures say comes before the figures.
+        let conclusion = if preset == Preset::Smoke { without_judgement(conclusion) } else { conclusion };
+        // The conclusion comes before its figures.
         let mut figures = chapter.blocks.split_off(first_block);
         chapter.paragraph(conclusion.paragraph.clone());
         chapter.blocks.append(&mut figures);
-        for sentence in conclusion.contradictions.iter().chain(missing) {
-            chapter.note(Prose::from(sentence.as_str()));
+        for note in conclusion.contradictions.iter().chain(missing) {
+            chapter.note(Prose::from(note.as_str()));
         }
         let path = format!("sweeps/{}-{}.toml", experiment.name, preset.name());
-        let text = experiment.text(preset);
+        let sweep_text = experiment.sweep_text(preset);
         chapter.paragraph(Prose::new().text("The runs, as ").code(format!("rung sweep {path}")).text(" takes them:"));
-        chapter.command(text.trim_end());
-        artefacts.push(Artefact { path, bytes: text.as_bytes().to_vec() });
-        let lines: String = records.iter().map(RunRecord::line).collect();
+        chapter.command(sweep_text.trim_end());
+        artefacts.push(Artefact { path, bytes: sweep_text.as_bytes().to_vec() });
+        let lines: String = records.iter().map(RunRecord::to_json_line).collect();
         artefacts.push(Artefact { path: format!("records/{}.jsonl", experiment.name), bytes: lines.into_bytes() });
         conclusions.push(conclusion);
     }
-    let runs: usize = experiments.iter().map(|found| found.records.len()).sum();
-    let against: usize = conclusions.iter().map(|conclusion| conclusion.contradictions.len()).sum();
-    let missing: usize = experiments.iter().map(|found| found.missing.len()).sum();
-    let mut summary = format!("{runs} training runs; {against} results against the prediction");
+    let runs: usize = experiments.iter().map(|experiment| experiment.records.len()).sum();
+    let contradictions: usize = conclusions.iter().map(|conclusion| conclusion.contradictions.len()).sum();
+    let missing: usize = experiments.iter().map(|experiment| experiment.missing.len()).sum();
+    let mut summary = format!("{runs} training runs; {contradictions} results against the prediction");
     if missing > 0 {
         summary = format!("{summary}; {missing} runs missing");
     }
@@ -64,8 +64,8 @@ pub fn render(
     (output, conclusions)
 }
 
-/// A conclusion without judgement: a few steps neither confirm nor refute anything.
-fn unjudged(conclusion: Conclusion) -> Conclusion {
+/// Removes the judgement from a conclusion: a few training steps neither confirm nor refute anything.
+fn without_judgement(conclusion: Conclusion) -> Conclusion {
     let paragraph = Prose::from("A few steps of training judge nothing. The figures show that the machinery works.");
     Conclusion { paragraph, line: "not judged: a few steps".to_owned(), contradictions: Vec::new(), ..conclusion }
 }

@@ -1,8 +1,8 @@
 //! The chapters of the report of `rung reproduce`, one per file.
 //!
-//! A chapter has two halves. `compute` searches, builds, falsifies or inspects, and writes what it finds as records of an
-//! [`EvidenceStore`](crate::store::EvidenceStore). `render` reads records and nothing else, and gives back a page and the files behind
-//! it: figures, data, certificates. Those are not written here; the caller decides where.
+//! A chapter has two functions. `compute` searches, builds, falsifies or inspects, and writes the results as records of an
+//! [`EvidenceStore`](crate::store::EvidenceStore). `render` reads only records, and returns a page and its files: figures, data and
+//! certificates. The caller writes these files.
 
 pub mod audited;
 pub mod constructed;
@@ -23,8 +23,8 @@ pub use crate::artefact::{Artefact, Preset};
 pub struct ChapterOutput {
     /// The page.
     pub chapter: Chapter,
-    /// One line for the summary.
+    /// One sentence for the report's summary.
     pub summary: String,
-    /// The files behind it.
+    /// The files of the chapter: figures, data, certificates.
     pub artefacts: Vec<Artefact>,
 }

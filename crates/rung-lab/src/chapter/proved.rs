@@ -1,11 +1,12 @@
-//! "Proved": what no weights can do, with certificates; and what a stack's layout is worth.
+//! The chapter "Proved": certified lower bounds, which hold for all weights, and the number of hops that a layout allows.
 //!
-//! Every certificate in the chapter is searched for, recorded as text, read back from that text and checked. The chapter shows only
-//! what the checker accepted.
+//! Every certificate is searched for, recorded as text, parsed from that text and checked. The chapter shows only certificates that the
+//! checker accepted.
 
+use rung_theory::bound::papers::published_log2_tokens;
 use rung_theory::bound::sparse::Sparse;
 use rung_theory::bound::stack_bounds::StackBounds;
-use rung_theory::bound::{certificate, checker, papers};
+use rung_theory::bound::{certificate, checker};
 use rung_theory::stack::{Convention, Defaults, Plan};
 
 use super::{ChapterOutput, gap};
@@ -18,40 +19,41 @@ use rung_figure::report::{Chapter, Column, Figure, Prose, Table, TableCell};
 use rung_nn::file::WriteError;
 use serde::{Deserialize, Serialize};
 
-/// A model size and the linear layers in each of its blocks.
+/// A model size and the number of linear-attention layers in each of its blocks.
 #[derive(Clone, Copy)]
 struct Model {
     heads: u64,
-    head: u64,
+    head_dim: u64,
     bits: u64,
-    linear: u64,
+    linear_layers: u64,
 }
 
 const MODELS: [Model; 4] = [
-    Model { heads: 1, head: 4, bits: 4, linear: 1 },
-    Model { heads: 1, head: 8, bits: 4, linear: 1 },
-    Model { heads: 1, head: 8, bits: 8, linear: 3 },
-    Model { heads: 16, head: 128, bits: 16, linear: 3 },
+    Model { heads: 1, head_dim: 4, bits: 4, linear_layers: 1 },
+    Model { heads: 1, head_dim: 8, bits: 4, linear_layers: 1 },
+    Model { heads: 1, head_dim: 8, bits: 8, linear_layers: 3 },
+    Model { heads: 16, head_dim: 128, bits: 16, linear_layers: 3 },
 ];
 
-/// The last of them, at which maps and the gap are drawn.
+/// The largest model size, for which the hop maps and the gap are drawn.
 const LARGEST: Model = MODELS[3];
 
-/// Numbers of hops in a map.
+/// Numbers of hops in a hop map.
 const MAPPED_HOPS: std::ops::RangeInclusive<usize> = 1..=5;
 
-/// Powers of two that the values of 2-Sum are taken modulo.
-const SPARSE_VALUES: [u32; 3] = [10, 16, 20];
+/// Exponents of the moduli 2^exponent of 2-Sum.
+const MODULUS_EXPONENTS: [u32; 3] = [10, 16, 20];
 
-/// Stacks whose map is drawn: the smallest hybrid, a hybrid of today's rhythm, and full attention only.
-const MAPPED: [(&str, &str); 3] = [
+/// Stacks whose hop map is drawn, each with a description: the smallest hybrid, a hybrid with the usual ratio of layers, and full attention
+/// only.
+const MAPPED_STACKS: [(&str, &str); 3] = [
     ("linear*3 full linear*3", "one full layer among linear ones"),
     ("(gdn*3 full)*2", "two groups of three Gated DeltaNet layers and a full one"),
     ("full full full", "three full layers"),
 ];
 
-/// Stacks whose rungs are counted.
-const COUNTED: [&str; 8] = [
+/// Stacks of the capacity table.
+const CAPACITY_STACKS: [&str; 8] = [
     "linear full",
     "full full",
     "full linear full",
@@ -64,20 +66,25 @@ const COUNTED: [&str; 8] = [
 
 impl Model {
     fn defaults(self) -> Defaults {
-        Defaults { heads: self.heads, head_dim: self.head, bits: self.bits, ..Defaults::default() }
+        Defaults { heads: self.heads, head_dim: self.head_dim, bits: self.bits, ..Defaults::default() }
     }
 
-    /// `hops - 1` full layers with linear ones in every block (case 1), or `hops` with none in blocks 0 and 1 (case 0).
+    /// The stack of a lower bound. Case 1: `hops - 1` full layers, with linear layers in every block. Case 0: `hops` full layers, without linear
+    /// layers in blocks 0 and 1.
     fn stack(self, case: u8, hops: usize) -> String {
-        let linear = if self.linear == 1 { "linear".to_owned() } else { format!("linear*{}", self.linear) };
+        let linear = match self.linear_layers {
+            1 => "linear".to_owned(),
+            count => format!("linear*{count}"),
+        };
         match case {
             1 => format!("{linear}{}", format!(" full {linear}").repeat(hops - 1)),
             _ => format!("full{}", format!(" full {linear}").repeat(hops - 1)),
         }
     }
 
-    fn flags(self) -> String {
-        format!("--heads {} --head-dim {} --bits {}", self.heads, self.head, self.bits)
+    /// The options of `rung bound` for this size.
+    fn options(self) -> String {
+        format!("--heads {} --head-dim {} --bits {}", self.heads, self.head_dim, self.bits)
     }
 }
 
@@ -91,28 +98,28 @@ struct Search {
 
 impl Search {
     fn name(&self) -> String {
-        let Model { heads, head, bits, .. } = self.model;
-        format!("h{heads}-d{head}-p{bits}-case{}-hops{}", self.case, self.hops)
+        let Model { heads, head_dim, bits, .. } = self.model;
+        format!("h{heads}-d{head_dim}-p{bits}-case{}-hops{}", self.case, self.hops)
     }
 
     fn stack(&self) -> String {
         self.model.stack(self.case, self.hops)
     }
 
-    fn compute(&self) -> Outcome {
+    fn compute(&self) -> RecordOutcome {
         let stack = self.stack();
         let plan = Plan::parse(&stack, &self.model.defaults()).map_err(|error| error.to_string())?;
-        let found = StackBounds::new(&plan, Convention::Paper).lower_bound(self.hops).into_certificate();
+        let bound = StackBounds::new(&plan, Convention::Paper).lower_bound(self.hops).into_certificate();
         let conventions = certificate::conventions(&self.model.defaults(), Convention::Paper);
-        let written = found.map(|found| FoundCertificate {
-            log2_tokens: found.log2_tokens(),
-            certificate: format!("{:#}\n", certificate::write(&found.certificate, &stack, &conventions)),
+        let certificate = bound.map(|bound| FoundCertificate {
+            log2_tokens: bound.log2_tokens(),
+            certificate: format!("{:#}\n", certificate::write(&bound.certificate, &stack, &conventions)),
         });
-        Ok(RecordContent::Certificate(written))
+        Ok(RecordContent::Certificate(certificate))
     }
 }
 
-/// A certificate as it was found.
+/// A certificate that the search found, as text.
 #[derive(Serialize, Deserialize)]
 struct FoundCertificate {
     log2_tokens: f64,
@@ -121,7 +128,7 @@ struct FoundCertificate {
 
 /// A row of the capacity table.
 #[derive(Serialize, Deserialize)]
-struct CountedStack {
+struct StackCapacity {
     stack: String,
     full_layers: usize,
     extra_hop: bool,
@@ -129,27 +136,28 @@ struct CountedStack {
     at_least: usize,
 }
 
-/// One piece of work: a record.
+/// A record to compute.
 enum Job {
     Capacity,
     Certificate(Search),
+    /// Index of the stack in [`MAPPED_STACKS`], and number of hops.
     MapRow(usize, usize),
     Gap,
     Sparse,
 }
 
-/// What a record holds.
+/// The data of a record.
 #[derive(Serialize, Deserialize)]
 enum RecordContent {
-    Capacity(Vec<CountedStack>),
+    Capacity(Vec<StackCapacity>),
     Certificate(Option<FoundCertificate>),
     MapRow(MapRow),
     Gap(gap::GapLines),
-    /// For each power of two that values are taken modulo: tokens in a block, and the bits that its summary needs.
+    /// For each exponent of a modulus: tokens of a block, and the bits that its summary needs.
     Sparse(Vec<(u32, Vec<(f64, f64)>)>),
 }
 
-type Outcome = Result<RecordContent, String>;
+type RecordOutcome = Result<RecordContent, String>;
 
 impl Job {
     fn key(&self) -> String {
@@ -162,33 +170,35 @@ impl Job {
         }
     }
 
-    fn compute(&self, preset: Preset) -> Outcome {
+    fn compute(&self, preset: Preset) -> RecordOutcome {
         match self {
-            Self::Capacity => count_stacks().map(RecordContent::Capacity),
+            Self::Capacity => stack_capacities().map(RecordContent::Capacity),
             Self::Certificate(search) => search.compute(),
             Self::MapRow(stack, hops) => {
                 let plan = mapped_plan(*stack)?;
-                Ok(RecordContent::MapRow((&hop_map::rung(&StackBounds::new(&plan, Convention::Paper), *hops)).into()))
+                Ok(RecordContent::MapRow(
+                    (&hop_map::hop_map_row(&StackBounds::new(&plan, Convention::Paper), *hops)).into(),
+                ))
             }
             Self::Gap => {
                 let plan = |hops| Plan::parse(&LARGEST.stack(1, hops), &LARGEST.defaults()).ok();
-                let product = u128::from(LARGEST.heads * LARGEST.head * LARGEST.bits);
-                Ok(RecordContent::Gap(gap::GapLines::compute(2..=most_hops(preset), plan, product)))
+                let heads_dim_bits = u128::from(LARGEST.heads * LARGEST.head_dim * LARGEST.bits);
+                Ok(RecordContent::Gap(gap::GapLines::compute(2..=max_hops(preset), plan, heads_dim_bits)))
             }
-            Self::Sparse => {
-                Ok(RecordContent::Sparse(SPARSE_VALUES.map(|power| (power, sparse_points(1 << power))).into()))
-            }
+            Self::Sparse => Ok(RecordContent::Sparse(
+                MODULUS_EXPONENTS.map(|exponent| (exponent, sparse_points(1 << exponent))).into(),
+            )),
         }
     }
 }
 
-fn most_hops(preset: Preset) -> usize {
+fn max_hops(preset: Preset) -> usize {
     if preset == Preset::Full { 8 } else { 4 }
 }
 
 fn searches(preset: Preset) -> Vec<Search> {
     let of_model = |model: Model| {
-        let of_case = move |case| (2..=most_hops(preset)).map(move |hops| Search { model, case, hops });
+        let of_case = move |case| (2..=max_hops(preset)).map(move |hops| Search { model, case, hops });
         [1, 0].into_iter().flat_map(of_case)
     };
     MODELS.into_iter().flat_map(of_model).collect()
@@ -196,17 +206,17 @@ fn searches(preset: Preset) -> Vec<Search> {
 
 fn jobs(preset: Preset) -> Vec<Job> {
     let certificates = searches(preset).into_iter().map(Job::Certificate);
-    let maps = (0..MAPPED.len()).flat_map(|stack| MAPPED_HOPS.map(move |hops| Job::MapRow(stack, hops)));
+    let maps = (0..MAPPED_STACKS.len()).flat_map(|stack| MAPPED_HOPS.map(move |hops| Job::MapRow(stack, hops)));
     certificates.chain(maps).chain([Job::Capacity, Job::Gap, Job::Sparse]).collect()
 }
 
-/// How many records the chapter has, for a progress bar.
-pub fn units(preset: Preset) -> u64 {
+/// Number of records of the chapter, for a progress bar.
+pub fn record_count(preset: Preset) -> u64 {
     jobs(preset).len() as u64
 }
 
 fn mapped_plan(index: usize) -> Result<Plan, String> {
-    Plan::parse(MAPPED[index].0, &LARGEST.defaults()).map_err(|error| error.to_string())
+    Plan::parse(MAPPED_STACKS[index].0, &LARGEST.defaults()).map_err(|error| error.to_string())
 }
 
 /// Computes the chapter's evidence. `tick` is called after each record.
@@ -217,7 +227,7 @@ pub fn compute(store: &EvidenceStore, tick: &(dyn Fn() + Sync)) -> Result<(), Wr
     store.write_all(&jobs(store.preset()), Job::key, |job| job.compute(store.preset()), tick)
 }
 
-/// Draws the chapter from its records.
+/// Writes the chapter from its records.
 pub fn render(store: &EvidenceStore) -> ChapterOutput {
     let mut artefacts = Vec::new();
     let mut chapter = Chapter::new("proved", "Proved");
@@ -247,10 +257,10 @@ fn introduction(chapter: &mut Chapter) {
     );
 }
 
-fn count_stacks() -> Result<Vec<CountedStack>, String> {
-    let count = |stack: &&str| {
+fn stack_capacities() -> Result<Vec<StackCapacity>, String> {
+    let capacity = |stack: &&str| {
         let capacity = Plan::parse(stack, &Defaults::default()).map_err(|error| error.to_string())?.capacity();
-        Ok(CountedStack {
+        Ok(StackCapacity {
             stack: (*stack).to_owned(),
             full_layers: capacity.full,
             extra_hop: capacity.extra_hop,
@@ -258,7 +268,7 @@ fn count_stacks() -> Result<Vec<CountedStack>, String> {
             at_least: capacity.at_least,
         })
     };
-    COUNTED.iter().map(count).collect()
+    CAPACITY_STACKS.iter().map(capacity).collect()
 }
 
 fn capacity_table(chapter: &mut Chapter, store: &EvidenceStore) {
@@ -285,7 +295,8 @@ fn capacity_table(chapter: &mut Chapter, store: &EvidenceStore) {
     chapter.command("rung capacity \"full linear full\"");
 }
 
-/// How many certificates were accepted; and for the largest model, hops and log2 tokens of those of the first case.
+/// Adds the table of certificates. Returns the number of accepted certificates; and for the largest model, hops and log2 tokens of those
+/// of case 1.
 fn certificate_table(
     chapter: &mut Chapter,
     artefacts: &mut Vec<Artefact>,
@@ -310,9 +321,9 @@ fn certificate_table(
         let Search { model, case, hops } = search;
         let stack = search.stack();
         let key = Job::Certificate(search).key();
-        let Some(RecordContent::Certificate(found)) = store.read_outcome(&key, chapter) else { continue };
-        let accepted = found.as_ref().and_then(|found| accepted(&found.certificate));
-        let cell = match (found, accepted) {
+        let Some(RecordContent::Certificate(certificate)) = store.read_outcome(&key, chapter) else { continue };
+        let accepted = certificate.as_ref().and_then(|found| check_certificate(&found.certificate));
+        let tokens_cell = match (certificate, accepted) {
             (Some(found), Some((log2_tokens, trivial))) => {
                 checked += 1;
                 if case == 1 && model.heads == LARGEST.heads {
@@ -325,27 +336,32 @@ fn certificate_table(
             }
             _ => TableCell::from("not certified"),
         };
-        let product = u128::from(model.heads * model.head * model.bits);
+        let heads_dim_bits = u128::from(model.heads * model.head_dim * model.bits);
         table.row([
-            TableCell::from(format!("{} x {}, {}", model.heads, model.head, model.bits)),
+            TableCell::from(format!("{} x {}, {}", model.heads, model.head_dim, model.bits)),
             TableCell::code(stack),
             TableCell::from(hops.to_string()),
-            cell,
-            TableCell::from(text::power(2, papers::own_parameters(product, hops).round())),
+            tokens_cell,
+            TableCell::from(text::power(2, published_log2_tokens(heads_dim_bits, hops).round())),
         ]);
     }
     chapter.table(table);
     let model = LARGEST;
-    chapter.command(format!("rung bound \"{}\" --hops 2 {} --out certificate.json", model.stack(1, 2), model.flags()));
+    chapter.command(format!(
+        "rung bound \"{}\" --hops 2 {} --out certificate.json",
+        model.stack(1, 2),
+        model.options()
+    ));
     chapter.command("rung check certificate.json");
     chapter.paragraph("The certificates of this table are in the folder certificates beside this report.");
     (checked, largest)
 }
 
-/// log2 tokens of a certificate that the checker accepts and that names its stack rightly, and whether it is trivial.
-fn accepted(text: &str) -> Option<(f64, bool)> {
+/// log2 tokens of a certificate, and whether it is trivial; none unless the checker accepts it and it belongs to the stack that it names.
+fn check_certificate(text: &str) -> Option<(f64, bool)> {
     let point = certificate::read(text).ok()?;
-    let accepted = checker::check(&point).ok().filter(|_| certificate::names_its_stack(text, &point) == Ok(true))?;
+    let accepted =
+        checker::check(&point).ok().filter(|_| certificate::matches_named_stack(text, &point) == Ok(true))?;
     Some((rung_theory::bound::input::log2(&accepted.tokens), accepted.trivial))
 }
 
@@ -369,9 +385,9 @@ fn maps(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceSt
          tables of so many tokens a certificate was found. Everything else is unknown. All maps are for {} heads of {} and {} bits per \
          number. Texts of today end around 2^20 tokens, far left of most bounds: at such lengths nothing is proved \
          impossible for models of this size.",
-        model.heads, model.head, model.bits
+        model.heads, model.head_dim, model.bits
     ));
-    for (index, (stack, words)) in MAPPED.iter().enumerate() {
+    for (index, (stack, description)) in MAPPED_STACKS.iter().enumerate() {
         let Ok(plan) = mapped_plan(index) else { continue };
         let rows: Vec<MapRow> = MAPPED_HOPS
             .filter_map(|hops| match store.read_outcome(&Job::MapRow(index, hops).key(), chapter) {
@@ -383,22 +399,22 @@ fn maps(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceSt
         let name = format!("map-{}", index + 1);
         artefacts.extend(figure_files(&name, &chart));
         let caption = format!(
-            "The hop map of {words}: for each number of hops, from left to right, the prompt lengths that are solved by a construction, \
+            "The hop map of {description}: for each number of hops, from left to right, the prompt lengths that are solved by a construction, \
              unknown, and impossible by a certificate."
         );
-        let command = format!("rung map \"{stack}\" --hops 5 {} --out map.svg", model.flags());
+        let command = format!("rung map \"{stack}\" --hops 5 {} --out map.svg", model.options());
         chapter.figure(Figure::new(&chart, caption, command, format!("{name}.csv")));
     }
 }
 
-/// Tokens in a block, and the bits that its summary needs at least for 2-Sum with values modulo `values`.
+/// Points of a curve: tokens of a block, and the minimum bits of its summary for 2-Sum with values modulo `values`.
 fn sparse_points(values: u64) -> Vec<(f64, f64)> {
     let point = |block: u64| {
         let sparse = Sparse { block, select: 16, bits: 0, values, blocks: 512, same_map: false };
-        let needed = sparse.verdict().ok()?.needed?;
+        let needed = sparse.verdict().ok()?.needed_bits?;
         Some((block as f64, needed as f64))
     };
-    (0..=10).map(|power| 1_u64 << power).filter_map(point).collect()
+    (0..=10).map(|exponent| 1_u64 << exponent).filter_map(point).collect()
 }
 
 fn sparse_curve(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) {
@@ -415,12 +431,12 @@ fn sparse_curve(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &Ev
         AxisSpec::new("tokens in a block", Scale::Log2),
         AxisSpec::new("bits of a summary, at least", Scale::Log2),
     );
-    for (power, points) in curves {
-        let name = format!("values modulo {}", text::power(2, f64::from(power)));
+    for (exponent, points) in curves {
+        let name = format!("values modulo {}", text::power(2, f64::from(exponent)));
         let points = points.into_iter().map(|(block, bits)| Point::new(block, bits)).collect();
         chart = chart.series(Series::line_and_points(name, points).known(Evidence::Proved));
     }
-    // MoBA as published keeps one mean key of 128 numbers per key/value head; 8 heads of 16 bits.
+    // MoBA as published has one mean key of 128 numbers per key/value head, here for 8 heads and 16 bits.
     chart = chart.guide(16_384.0, "8 mean keys of 128 numbers of 16 bits");
     artefacts.extend(figure_files("sparse", &chart));
     let command = "rung sparse --block 1024 --select 16 --bits 16384 --values 65536 --blocks 512 --curve";

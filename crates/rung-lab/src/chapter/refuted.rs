@@ -1,9 +1,9 @@
-//! "Refuted": failures of concrete models that can be held in the hand, and how close they come to what is proved.
+//! The chapter "Refuted": explicit failures of concrete models, and how close they come to the proved bounds.
 //!
-//! Four things: a witness for each kind of layer, checked; the smallest table at which a birthday found two tables with one state,
-//! beside the size at which the pigeonhole says that there must be two; constructions, of which every instance was asked and none was
-//! wrong; and how far each attack reached. All searches count candidates, not seconds, so the chapter is the same on every machine of
-//! one kind.
+//! A witness is a pair of prompts with different answers that a model cannot tell apart. The chapter has a checked witness for each kind of
+//! layer; the smallest table for which a birthday search found two tables with the same state, beside the size from which on the pigeonhole
+//! principle guarantees two; and constructions that are right on every instance. Search budgets are numbers of candidates, not
+//! seconds, so the chapter does not depend on the speed of the machine.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use rung_nn::file::WriteError;
 use rung_train::run::RunConfig;
 use serde::{Deserialize, Serialize};
 
-/// A model to be refuted: what it is called, stack, task, bits.
+/// Models to refute: name, stack, task, and bits to which numbers are rounded.
 const MODELS: [(&str, &str, &str, Option<u32>); 9] = [
     ("linear", "linear{heads=1,key=3,value=3,normaliser=no}", "funccomp{hops=1,m=8}", Some(4)),
     ("gated", "hgrn2{expand=1}", "funccomp{hops=1,m=8}", Some(4)),
@@ -41,18 +41,18 @@ const MODELS: [(&str, &str, &str, Option<u32>); 9] = [
     ("hybrid", "linear{heads=1,key=2,value=2} full{heads=1,head=4}", "funccomp{hops=2,m=2,n=[2]}", Some(3)),
 ];
 
-/// Bits of a number in the figure.
-const BITS: u32 = 4;
+/// Bits per number of the models in the figure.
+const FIGURE_BITS: u32 = 4;
 
-/// Mixers of the figure, with the state numbers of their sizes: name, stack with a place for the value's width, key's width.
-const RISING: [(&str, &str); 3] = [
+/// Mixers of the figure: name, and stack in which `WIDTH` stands for the width of a value.
+const FIGURE_MIXERS: [(&str, &str); 3] = [
     ("linear attention", "linear{heads=1,key=2,value=WIDTH,normaliser=no}"),
     ("Mamba-2", "mamba2{heads=1,head=WIDTH,state=2,conv=1}"),
     ("DeltaNet", "deltanet{heads=1,key=2,value=WIDTH,conv=0}"),
 ];
 
-/// An untrained model that writes with vigour, so that few bits are not simply zero.
-fn config(stack: &str, task: &str) -> RunConfig {
+/// An untrained model with large initial weights, so that its numbers do not all round to zero.
+fn untrained_config(stack: &str, task: &str) -> RunConfig {
     let mut config = RunConfig::new(stack, task);
     let model = &mut config.model;
     (model.heads, model.head, model.embedding_scale, model.scale) = (1, 8, 1.0, 2.0);
@@ -60,11 +60,12 @@ fn config(stack: &str, task: &str) -> RunConfig {
     config
 }
 
-fn budget(most: u64) -> SearchBudget {
-    SearchBudget { time: Duration::from_mins(30), most, ..SearchBudget::default() }
+/// A search budget of so many candidates.
+fn budget(candidates: u64) -> SearchBudget {
+    SearchBudget { time: Duration::from_mins(30), max_candidates: candidates, ..SearchBudget::default() }
 }
 
-/// The widths of the figure.
+/// Value widths of the models in the figure.
 fn widths(preset: Preset) -> std::ops::RangeInclusive<u64> {
     match preset {
         Preset::Smoke => 1..=2,
@@ -73,67 +74,76 @@ fn widths(preset: Preset) -> std::ops::RangeInclusive<u64> {
     }
 }
 
-/// What the search came to for one model.
+/// Result of the search for a witness of one model.
 #[derive(Serialize, Deserialize)]
 struct Refutation {
     /// The method that found the witness, or the last that was tried.
     method: String,
-    /// Candidates that it ran.
+    /// Number of candidates that it tried.
     candidates: u64,
-    /// The counterexample, if one was found.
+    /// The witness, if one was found.
     witness: Option<RecordedWitness>,
 }
 
+/// A witness with the result of its check.
 #[derive(Serialize, Deserialize)]
 struct RecordedWitness {
-    /// As the file that `rung witness check` reads.
+    /// Contents of the file for `rung witness check`.
     json: String,
+    /// The right answers of the two prompts.
     answers: Vec<u32>,
+    /// The model's answers.
     outputs: Vec<u32>,
     /// Whether the checker accepts it.
     holds: bool,
-    /// Where the prompts differ and where the model stops seeing it, in words and as a page.
+    /// Where the prompts differ, and from which layer on the model's activations are equal.
     text: String,
+    /// The same as a page.
     html: String,
 }
 
-/// The smallest table of a model of the figure for which two contents with one state were found.
+/// The smallest table for which two contents with the same state were found.
 #[derive(Serialize, Deserialize)]
 struct SmallestCollision {
     state_bits: f64,
+    /// Number of entries.
     table: u32,
 }
 
-/// A construction of which every instance was asked.
+/// Result of running a construction on every instance.
 #[derive(Serialize, Deserialize)]
 struct ExhaustiveSearch {
     checked: u64,
     total: u64,
+    /// Whether a witness was found.
     found: bool,
 }
 
 /// Constructions that are searched: name, hops, m, n.
 const CONSTRUCTIONS: [(&str, usize, u32, &[u32]); 2] = [("U1", 2, 2, &[2]), ("U2", 1, 4, &[])];
 
-/// How many records the chapter has, for a progress bar.
-pub fn units(preset: Preset) -> u64 {
-    MODELS.len() as u64 + RISING.len() as u64 * widths(preset).count() as u64 + 2
+/// Number of records of the chapter, for a progress bar.
+pub fn record_count(preset: Preset) -> u64 {
+    MODELS.len() as u64 + FIGURE_MIXERS.len() as u64 * widths(preset).count() as u64 + 2
 }
 
-/// Computes the chapter's evidence. `tick` is called after each record. Each search has all cores.
+/// Computes the chapter's evidence. `tick` is called after each record. Each search uses all cores.
 ///
 /// # Errors
 /// A record cannot be written.
 pub fn compute(store: &EvidenceStore, tick: &(dyn Fn() + Sync)) -> Result<(), WriteError> {
     for (name, stack, task, bits) in MODELS {
-        store.write(&model_key(name), &refutation(name, stack, task, bits).map_err(|error| error.to_string()))?;
+        store.write(&model_key(name), &refute(name, stack, task, bits).map_err(|error| error.to_string()))?;
         tick();
     }
-    let most = if store.preset() == Preset::Full { 1 << 22 } else { 1 << 18 };
-    for (index, (_, stack)) in RISING.iter().enumerate() {
+    let max_candidates = if store.preset() == Preset::Full { 1 << 22 } else { 1 << 18 };
+    for (index, (_, stack)) in FIGURE_MIXERS.iter().enumerate() {
         for width in widths(store.preset()) {
             let stack = stack.replace("WIDTH", &width.to_string());
-            store.write(&width_key(index, width), &smallest(&stack, most).map_err(|error| error.to_string()))?;
+            store.write(
+                &width_key(index, width),
+                &smallest_collision(&stack, max_candidates).map_err(|error| error.to_string()),
+            )?;
             tick();
         }
     }
@@ -157,7 +167,7 @@ fn construction_key(name: &str) -> String {
     format!("refuted/construction-{}", name.to_lowercase())
 }
 
-/// Draws the chapter from its records.
+/// Writes the chapter from its records.
 pub fn render(store: &EvidenceStore) -> ChapterOutput {
     let mut chapter = Chapter::new("refuted", "Refuted");
     chapter.paragraph(
@@ -166,24 +176,24 @@ pub fn render(store: &EvidenceStore) -> ChapterOutput {
          side by side and confirmed by a checker that reads each prompt whole. A witness speaks for its model alone.",
     );
     let mut artefacts = Vec::new();
-    let held = witnesses(&mut chapter, &mut artefacts, store);
-    rising(&mut chapter, &mut artefacts, store);
-    upheld(&mut chapter, store);
-    let summary = format!("{held} of {} models have a witness that the checker accepts", MODELS.len());
+    let accepted = render_witnesses(&mut chapter, &mut artefacts, store);
+    render_collision_figure(&mut chapter, &mut artefacts, store);
+    render_exhaustive_searches(&mut chapter, store);
+    let summary = format!("{accepted} of {} models have a witness that the checker accepts", MODELS.len());
     ChapterOutput { chapter, summary, artefacts }
 }
 
-/// Searches a model for a witness, and checks it.
-fn refutation(name: &str, stack: &str, task: &str, bits: Option<u32>) -> Result<Refutation, FalsifyError> {
-    let asked = bits.map_or(RequestedPrecision::Own, |bits| RequestedPrecision::Bits(bits, None));
-    let target = TargetModel::open(Origin::Fresh(Box::new(config(stack, task))), None, asked)?;
-    let found = falsify(&target, &budget(1 << 18), &|_, _| true)?;
-    let (method, candidates) = found.tried.last().map_or(("", 0), |tried| (tried.method.name(), tried.candidates));
+/// Searches for a witness of a model, and checks it.
+fn refute(name: &str, stack: &str, task: &str, bits: Option<u32>) -> Result<Refutation, FalsifyError> {
+    let precision = bits.map_or(RequestedPrecision::Own, |bits| RequestedPrecision::Bits(bits, None));
+    let target = TargetModel::open(Origin::Fresh(Box::new(untrained_config(stack, task))), None, precision)?;
+    let search = falsify(&target, &budget(1 << 18), &|_, _| true)?;
+    let (method, candidates) = search.reports.last().map_or(("", 0), |tried| (tried.method.name(), tried.candidates));
     let record = |witness: Witness| {
         let page = WitnessPage::new(&witness, &target).ok();
         let command = format!("rung witness check witnesses/{name}.json");
         RecordedWitness {
-            json: format!("{}\n", witness.text()),
+            json: format!("{}\n", witness.to_json()),
             holds: check::check(&witness, &target).is_ok_and(|verdict| verdict.is_ok()),
             text: page.as_ref().map_or_else(String::new, WitnessPage::text),
             html: page.and_then(|page| page.html(&command).ok()).unwrap_or_default(),
@@ -191,11 +201,12 @@ fn refutation(name: &str, stack: &str, task: &str, bits: Option<u32>) -> Result<
             outputs: witness.outputs.clone(),
         }
     };
-    Ok(Refutation { method: method.to_owned(), candidates, witness: found.witness.map(record) })
+    Ok(Refutation { method: method.to_owned(), candidates, witness: search.witness.map(record) })
 }
 
-fn witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) -> usize {
-    let mut held = 0;
+/// Adds the table of witnesses. Returns how many the checker accepts.
+fn render_witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) -> usize {
+    let mut accepted = 0;
     let mut table = Table::new(
         "A witness for each kind of layer",
         [
@@ -211,23 +222,25 @@ fn witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &Evide
     );
     let mut example = None;
     for (name, stack, task, bits) in MODELS {
-        let Some(found) = store.read_outcome::<Refutation>(&model_key(name), chapter) else { continue };
+        let Some(refutation) = store.read_outcome::<Refutation>(&model_key(name), chapter) else { continue };
         let bits = bits.map_or_else(|| "32".to_owned(), |bits| bits.to_string());
-        let Refutation { method, candidates, witness: Some(witness) } = found else {
-            let none = ["none found", "", "", "", ""].map(TableCell::from);
-            table.row([TableCell::code(stack), TableCell::code(task), TableCell::from(bits)].into_iter().chain(none));
+        let Refutation { method, candidates, witness: Some(witness) } = refutation else {
+            let no_witness = ["none found", "", "", "", ""].map(TableCell::from);
+            table.row(
+                [TableCell::code(stack), TableCell::code(task), TableCell::from(bits)].into_iter().chain(no_witness),
+            );
             continue;
         };
-        held += usize::from(witness.holds);
-        let listed = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        accepted += usize::from(witness.holds);
+        let join = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         table.row([
             TableCell::code(stack),
             TableCell::code(task),
             TableCell::from(bits),
             TableCell::from(method),
             TableCell::from(candidates.to_string()).known(Evidence::Measured),
-            TableCell::from(listed(&witness.answers)),
-            TableCell::from(listed(&witness.outputs)),
+            TableCell::from(join(&witness.answers)),
+            TableCell::from(join(&witness.outputs)),
             TableCell::from(if witness.holds { "holds" } else { "refused" }),
         ]);
         if name == "deltanet" {
@@ -244,12 +257,12 @@ fn witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &Evide
         chapter.paragraph("One of them in full: where the prompts differ, and where the model stops seeing it.");
         chapter.command(example);
     }
-    held
+    accepted
 }
 
-/// The smallest table at which a birthday finds a collision, against the pigeonhole.
-fn rising(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) {
-    let (mut chart, mut largest) = (
+/// Adds the figure of the smallest table for which a birthday search finds a collision, beside the pigeonhole bound.
+fn render_collision_figure(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) {
+    let (mut chart, mut max_state_bits) = (
         LineChart::new(
             "How close attacks come to the proof",
             AxisSpec::new("bits of state", Scale::Linear),
@@ -257,19 +270,20 @@ fn rising(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &Evidence
         ),
         1.0_f64,
     );
-    for (index, (name, _)) in RISING.iter().enumerate() {
+    for (index, (name, _)) in FIGURE_MIXERS.iter().enumerate() {
         let mut points = Vec::new();
         for width in widths(store.preset()) {
-            let found = store.read_outcome::<Option<SmallestCollision>>(&width_key(index, width), chapter);
-            if let Some(Some(SmallestCollision { state_bits, table })) = found {
-                largest = largest.max(state_bits);
+            let collision = store.read_outcome::<Option<SmallestCollision>>(&width_key(index, width), chapter);
+            if let Some(Some(SmallestCollision { state_bits, table })) = collision {
+                max_state_bits = max_state_bits.max(state_bits);
                 points.push(Point::new(state_bits, f64::from(table)));
             }
         }
         chart = chart.series(Series::line_and_points(*name, points));
     }
-    let line = (1..=largest as u32).map(|bits| Point::new(f64::from(bits), f64::from(pigeonhole(bits))));
-    chart = chart.series(Series::line("pigeonhole: m log m > bits", line.collect()).known(Evidence::Proved));
+    let pigeonhole_line =
+        (1..=max_state_bits as u32).map(|bits| Point::new(f64::from(bits), f64::from(pigeonhole_table(bits))));
+    chart = chart.series(Series::line("pigeonhole: m log m > bits", pigeonhole_line.collect()).known(Evidence::Proved));
     artefacts.extend(figure_files("refuted", &chart));
     let caption = "The line is proved: at that size of table some two tables share a state, whatever the weights. The marks are measured: the \
                    smallest table of an untrained model for which a birthday over tables found two. Marks below the line are failures \
@@ -284,40 +298,41 @@ fn rising(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &Evidence
     );
 }
 
-/// The smallest table with a collision, if there is one within the budget.
-fn smallest(stack: &str, most: u64) -> Result<Option<SmallestCollision>, FalsifyError> {
+/// The smallest table for which a collision is found within the budget.
+fn smallest_collision(stack: &str, max_candidates: u64) -> Result<Option<SmallestCollision>, FalsifyError> {
     for m in 2..=24 {
         let task = format!("funccomp{{hops=1,m={m}}}");
-        let asked = RequestedPrecision::Bits(BITS, None);
-        let target = TargetModel::open(Origin::Fresh(Box::new(config(stack, &task))), None, asked)?;
-        let budget = SearchBudget { only: Some(Method::StateCollision), ..budget(most) };
-        let found = falsify(&target, &budget, &|_, _| true)?;
-        if found.witness.is_some() {
-            let numbers: u128 = target.network.plan.layers.iter().map(rung_theory::stack::Layer::state_bits).sum();
-            let own = target.network.plan.layers[0].mixers[0].bits();
-            let state_bits = numbers as f64 / own as f64 * f64::from(BITS);
+        let precision = RequestedPrecision::Bits(FIGURE_BITS, None);
+        let target = TargetModel::open(Origin::Fresh(Box::new(untrained_config(stack, &task))), None, precision)?;
+        let budget = SearchBudget { only: Some(Method::StateCollision), ..budget(max_candidates) };
+        let search = falsify(&target, &budget, &|_, _| true)?;
+        if search.witness.is_some() {
+            let plan_bits: u128 = target.network.plan.layers.iter().map(rung_theory::stack::Layer::state_bits).sum();
+            let bits_per_number = target.network.plan.layers[0].mixers[0].bits();
+            let state_bits = plan_bits as f64 / bits_per_number as f64 * f64::from(FIGURE_BITS);
             return Ok(Some(SmallestCollision { state_bits, table: m }));
         }
     }
     Ok(None)
 }
 
-/// The first table whose contents are more than the states: m log m above the bits.
-fn pigeonhole(bits: u32) -> u32 {
+/// The smallest number of entries m of a table that has more contents than the state has values: m log m > bits.
+fn pigeonhole_table(bits: u32) -> u32 {
     (1..=bits + 2).find(|m| f64::from(*m) * f64::from(*m).log2() > f64::from(bits)).unwrap_or(u32::MAX)
 }
 
-/// Asks a construction every instance.
+/// Runs a construction on every instance.
 fn search_construction(name: &str, request: &ConstructionRequest) -> Result<ExhaustiveSearch, String> {
-    let built = construct::build::<f32>(name, request).map_err(|error| error.to_string())?;
-    let target = TargetModel::of(built, Origin::Folder(name.into()), None, RequestedPrecision::Own);
-    let found = target.and_then(|target| falsify(&target, &budget(u64::MAX), &|_, _| true));
-    let found = found.map_err(|error| error.to_string())?;
-    let (checked, total) = found.tried.last().map_or((0, 0), |tried| (tried.candidates, tried.total.unwrap_or(0)));
-    Ok(ExhaustiveSearch { checked, total, found: found.witness.is_some() })
+    let network = construct::build::<f32>(name, request).map_err(|error| error.to_string())?;
+    let target = TargetModel::from_network(network, Origin::Folder(name.into()), None, RequestedPrecision::Own);
+    let search = target.and_then(|target| falsify(&target, &budget(u64::MAX), &|_, _| true));
+    let search = search.map_err(|error| error.to_string())?;
+    let (checked, total) = search.reports.last().map_or((0, 0), |tried| (tried.candidates, tried.total.unwrap_or(0)));
+    Ok(ExhaustiveSearch { checked, total, found: search.witness.is_some() })
 }
 
-fn upheld(chapter: &mut Chapter, store: &EvidenceStore) {
+/// Adds the results for constructions, which have no witness.
+fn render_exhaustive_searches(chapter: &mut Chapter, store: &EvidenceStore) {
     chapter.heading("Not refuted");
     for (name, ..) in CONSTRUCTIONS {
         let key = construction_key(name);

@@ -1,7 +1,6 @@
-//! "In two minutes": what somebody who designs a model takes away.
+//! The chapter "In two minutes": the conclusions for a model designer.
 //!
-//! The rule, whether training bears it out, what it costs, and what it does not say. Every number comes from the chapters that were
-//! drawn; a chapter that was left out leaves its sentence out.
+//! It states the rule, whether training confirms it, and what the rule does not say. Every number comes from the chapters of the report.
 
 use super::ChapterOutput;
 use crate::experiment::Conclusion;
@@ -9,7 +8,7 @@ use rung_figure::Evidence;
 use rung_figure::report::{Chapter, Column, Prose, Table, TableCell};
 use rung_theory::stack::{Defaults, Plan};
 
-/// Layouts that a designer compares.
+/// Layouts of the comparison: stack and description.
 const LAYOUTS: [(&str, &str); 5] = [
     ("full*8", "full attention only"),
     ("gdn*8", "bounded state only"),
@@ -18,7 +17,7 @@ const LAYOUTS: [(&str, &str); 5] = [
     ("full full gdn*6", "state only after the full layers"),
 ];
 
-/// Draws the page.
+/// Writes the chapter.
 pub fn render(chapters: &[ChapterOutput], conclusions: &[(&str, &Conclusion)]) -> Chapter {
     let mut chapter = Chapter::new("in-two-minutes", "In two minutes");
     chapter.paragraph(
@@ -37,24 +36,24 @@ pub fn render(chapters: &[ChapterOutput], conclusions: &[(&str, &Conclusion)]) -
         Column::number("look-ups in one pass"),
     ];
     let mut table = Table::new("What the same number of layers is worth", columns);
-    for (stack, words) in LAYOUTS {
+    for (stack, description) in LAYOUTS {
         let Ok(plan) = Plan::parse(stack, &Defaults::default()) else { continue };
         let capacity = plan.capacity();
         table.row([
             TableCell::code(stack),
-            TableCell::from(words),
+            TableCell::from(description),
             TableCell::from(capacity.full.to_string()),
             TableCell::from(format!("{} {}", capacity.relation(), capacity.rungs)).known(Evidence::Proved),
         ]);
     }
     chapter.table(table);
-    let read: Vec<_> = conclusions.iter().filter(|(_, conclusion)| !conclusion.line.is_empty()).collect();
-    if !read.is_empty() {
+    let with_result: Vec<_> = conclusions.iter().filter(|(_, conclusion)| !conclusion.line.is_empty()).collect();
+    if !with_result.is_empty() {
         let columns =
             [Column::text("experiment"), Column::number("against the prediction"), Column::text("what came out")];
         let caption = "What training finds, all of it measured; what is against a prediction is said in its section";
         let mut table = Table::new(caption, columns);
-        for (name, conclusion) in read {
+        for (name, conclusion) in with_result {
             table.row([
                 TableCell::from(*name),
                 TableCell::from(conclusion.contradictions.len().to_string()).known(Evidence::Measured),

@@ -1,4 +1,4 @@
-//! "What is not known": the questions that the chapters before leave open, as far as the program can tell.
+//! The chapter "What is not known": questions that the other chapters leave open.
 
 use rung_figure::report::{Chapter, Column, Prose, Table, TableCell};
 use rung_theory::bound::search::MAX_SEARCH_HOPS;
@@ -6,37 +6,37 @@ use rung_theory::stack::{Defaults, Plan, mixer};
 
 use crate::experiment::Conclusion;
 
-/// Draws the page.
+/// Writes the chapter.
 pub fn render(conclusions: &[(&str, &Conclusion)]) -> Chapter {
     let mut chapter = Chapter::new("unknown", "What is not known");
-    let mut point = |title: &str, text: String| {
+    let mut question = |title: &str, text: String| {
         chapter.paragraph(Prose::new().strong(format!("{title} ")).text(text));
     };
-    point(
+    question(
         "Between the two sides.",
         "For every stack there are sizes that no construction solves and no certificate excludes. The maps show them as unknown; the \
          gap has the distance in tokens. Whether sharper proofs or better weights close it is open."
             .to_owned(),
     );
-    point(
+    question(
         "More hops.",
         format!(
             "Certificates are searched up to {MAX_SEARCH_HOPS} hops. Whether a model of more rungs could do one hop more at a context of today is unknown."
         ),
     );
-    let against: usize = conclusions.iter().map(|(_, conclusion)| conclusion.contradictions.len()).sum();
-    point(
+    let contradictions: usize = conclusions.iter().map(|(_, conclusion)| conclusion.contradictions.len()).sum();
+    question(
         "Training.",
         format!(
             "No theorem here says which weights gradient descent finds. {} in this report; each is listed in its section.",
-            match against {
+            match contradictions {
                 0 => "No result is against a prediction".to_owned(),
                 1 => "1 result is against a prediction".to_owned(),
-                _ => format!("{against} results are against a prediction"),
+                _ => format!("{contradictions} results are against a prediction"),
             }
         ),
     );
-    point(
+    question(
         "Real models.",
         "Rungs are what a layout allows for large tables. What a trained language model does within one forward pass is a measurement \
          (rung ask), of that model and that prompt."
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_without_known_weights_are_listed() {
+    fn layers_without_a_matching_construction_are_listed() {
         let page = rung_figure::report::Report::new("t").chapter(render(&[])).html().unwrap();
         assert!(page.contains("mla full full") && !page.contains("gdn full full"), "{page}");
         assert!(page.contains("No result is against a prediction"));

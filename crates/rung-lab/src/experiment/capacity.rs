@@ -1,11 +1,11 @@
 //! State capacity: how much of a table can a bounded state hold, against what its bits allow?
 //!
 //! Stacks without any full layer, on one look-up in a table of m entries. All that such a stack knows of the table when the
-//! question comes is its state of S bits. Shannon's converse for a uniform source says how often it can answer right at most: with
-//! error rate e, S >= m (log m - h(e) - e log(m - 1)), h being the entropy of a coin. That curve is proved; where trained states lie
-//! below it is measured.
+//! question comes is its state of S bits. Shannon's converse for a uniform source bounds its accuracy: with error rate e,
+//! S >= m (log m - h(e) - e log(m - 1)), where h is the binary entropy. That curve is proved; the accuracy of trained states below it is
+//! measured.
 
-use super::table::{ResultCell, SeedSpread, cells, outline, results_table};
+use super::table::{ResultCell, SeedSpread, group_by_setting, outline, results_table};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use crate::artefact::figure_files;
 use rung_figure::Evidence;
@@ -13,7 +13,7 @@ use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_figure::report::{Figure, Prose};
 use rung_train::run::RunRecord;
 
-/// The experiment.
+/// Name, sweeps and report of the experiment.
 pub static EXPERIMENT: Experiment = Experiment {
     name: "capacity",
     title: "State capacity: the pigeonhole line, measured",
@@ -26,13 +26,13 @@ pub static EXPERIMENT: Experiment = Experiment {
     render: capacity,
 };
 
-/// The largest share of right answers that so many bits per entry allow, for values among `m`.
+/// The largest accuracy that so many bits per entry allow, for `m` possible values.
 pub fn max_accuracy(bits_per_entry: f64, m: f64) -> f64 {
     let needed = |error: f64| {
         let entropy = |p: f64| if p <= 0.0 || p >= 1.0 { 0.0 } else { -p * p.log2() };
         m.log2() - entropy(error) - entropy(1.0 - error) - error * (m - 1.0).log2()
     };
-    // Bits needed fall as the error grows, down to zero at a guess.
+    // The bits needed decrease with the error rate, down to zero at the error rate of guessing.
     let (mut low, mut high) = (0.0, 1.0 - 1.0 / m);
     if bits_per_entry >= m.log2() {
         return 1.0;
@@ -44,11 +44,11 @@ pub fn max_accuracy(bits_per_entry: f64, m: f64) -> f64 {
     1.0 - high
 }
 
-/// A state is used well if it answers this share of what its bits allow beyond a guess.
-const NEAR: f64 = 0.7;
+/// A state comes near its capacity if it reaches this fraction of the accuracy above guessing that its bits allow.
+const NEAR_CAPACITY: f64 = 0.7;
 
 fn capacity(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let cells = cells(records);
+    let cells = group_by_setting(records);
     let chart = chart(&cells);
     page.artefacts.extend(figure_files("capacity", &chart));
     let caption = "One look-up by stacks without full attention. Across: bits of the state over bits of the table, m log m. No weights can \
@@ -58,13 +58,14 @@ fn capacity(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusio
     conclude(&cells)
 }
 
+/// State bits over table bits.
 fn ratio(cell: &ResultCell<'_>) -> f64 {
     cell.state_bits() / cell.first().facts.table_bits.unwrap_or(f64::NAN)
 }
 
-/// m of the task.
-fn points(cell: &ResultCell<'_>) -> f64 {
-    1.0 / super::table::guess(cell, 1)
+/// The number of entries m of the task's table.
+fn entries(cell: &ResultCell<'_>) -> f64 {
+    1.0 / super::table::guess_accuracy(cell, 1)
 }
 
 fn chart(cells: &[ResultCell<'_>]) -> LineChart {
@@ -73,16 +74,16 @@ fn chart(cells: &[ResultCell<'_>]) -> LineChart {
         AxisSpec::new("state bits / (m log m)", Scale::Log2),
         AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02),
     );
-    let m = cells.iter().map(points).fold(f64::NAN, f64::max);
+    let m = cells.iter().map(entries).fold(f64::NAN, f64::max);
     let ratios = cells.iter().map(ratio);
     let (low, high) = ratios.fold((1.0_f64, 1.0_f64), |(low, high), ratio| (low.min(ratio), high.max(ratio)));
-    let steps = 60;
-    let line = (0..=steps).map(|step| {
-        let x = low / 1.2 * ((1.44 * high / low).log2() * f64::from(step) / f64::from(steps)).exp2();
-        Point::new(x, max_accuracy(x * m.log2(), m))
+    let intervals = 60;
+    let proved_line = (0..=intervals).map(|index| {
+        let ratio = low / 1.2 * ((1.44 * high / low).log2() * f64::from(index) / f64::from(intervals)).exp2();
+        Point::new(ratio, max_accuracy(ratio * m.log2(), m))
     });
-    chart =
-        chart.series(Series::line(format!("no weights do better, m = {m}"), line.collect()).known(Evidence::Proved));
+    chart = chart
+        .series(Series::line(format!("no weights do better, m = {m}"), proved_line.collect()).known(Evidence::Proved));
     let family_of = |cell: &ResultCell<'_>| {
         let config = &cell.first().config;
         format!("{}, numbers of {} bits", outline(&config.stack), config.model.bits.unwrap_or(32))
@@ -95,8 +96,8 @@ fn chart(cells: &[ResultCell<'_>]) -> LineChart {
         }
     }
     for family in families {
-        let own = cells.iter().filter(|cell| family_of(cell) == family);
-        let mut points: Vec<Point> = own
+        let family_cells = cells.iter().filter(|cell| family_of(cell) == family);
+        let mut points: Vec<Point> = family_cells
             .map(|cell| {
                 let SeedSpread { mean, low, high, .. } = cell.accuracy(1);
                 Point::new(ratio(cell), mean).between(low, high)
@@ -110,34 +111,35 @@ fn chart(cells: &[ResultCell<'_>]) -> LineChart {
 
 fn conclude(cells: &[ResultCell<'_>]) -> Conclusion {
     let mut conclusion = Conclusion::default();
-    let above: Vec<&ResultCell<'_>> = cells
+    let above_line: Vec<&ResultCell<'_>> = cells
         .iter()
         .filter(|cell| {
-            let most = max_accuracy(ratio(cell) * points(cell).log2(), points(cell));
-            // A sample may lie above the line by chance; its interval may not.
-            cell.records.iter().any(|record| record.accuracy.values().any(|tally| tally.interval().0 > most))
+            let limit = max_accuracy(ratio(cell) * entries(cell).log2(), entries(cell));
+            // A measured accuracy may lie above the line by chance; its confidence interval may not.
+            cell.records.iter().any(|record| record.accuracy.values().any(|answers| answers.interval().0 > limit))
         })
         .collect();
-    let best_of = |small: bool| {
-        let fitting = cells.iter().filter(|cell| (ratio(cell) < 1.0) == small);
-        fitting.map(|cell| (cell, cell.accuracy(1))).max_by(|a, b| a.1.mean.total_cmp(&b.1.mean))
+    // The best cell with a state smaller than the table, or with a larger one.
+    let best_of = |smaller: bool| {
+        let candidates = cells.iter().filter(|cell| (ratio(cell) < 1.0) == smaller);
+        candidates.map(|cell| (cell, cell.accuracy(1))).max_by(|a, b| a.1.mean.total_cmp(&b.1.mean))
     };
     let mut paragraph = Prose::new();
     let mut lines = Vec::new();
-    for (small, words) in [(true, "fewer bits than the table"), (false, "more bits than the table")] {
-        let Some((cell, spread)) = best_of(small) else { continue };
+    for (smaller, description) in [(true, "fewer bits than the table"), (false, "more bits than the table")] {
+        let Some((cell, spread)) = best_of(smaller) else { continue };
         paragraph = paragraph
-            .text(format!("Of the states with {words}, the best is "))
+            .text(format!("Of the states with {description}, the best is "))
             .code(cell.first().config.stack.clone())
             .text(format!(" at a ratio of {:.2}: ", ratio(cell)))
             .number(spread.percent(), Evidence::Measured)
             .text(format!(
                 " right, where its bits allow {:.1}%. ",
-                100.0 * max_accuracy(ratio(cell) * points(cell).log2(), points(cell))
+                100.0 * max_accuracy(ratio(cell) * entries(cell).log2(), entries(cell))
             ));
         lines.push(format!("at ratio {:.2} {:.1}%", ratio(cell), 100.0 * spread.mean));
     }
-    conclusion.contradictions = above
+    conclusion.contradictions = above_line
         .iter()
         .map(|cell| {
             format!(
@@ -147,18 +149,18 @@ fn conclude(cells: &[ResultCell<'_>]) -> Conclusion {
             )
         })
         .collect();
-    // A line that no point comes near is not tested by being respected.
-    let used = |cell: &&ResultCell<'_>| {
-        let most = max_accuracy(ratio(cell) * points(cell).log2(), points(cell));
-        let guess = 1.0 / points(cell);
-        most < 0.99 && (cell.accuracy(1).high - guess) >= NEAR * (most - guess)
+    // If no point comes near the line, the experiment does not test it.
+    let is_near_capacity = |cell: &&ResultCell<'_>| {
+        let limit = max_accuracy(ratio(cell) * entries(cell).log2(), entries(cell));
+        let guess = 1.0 / entries(cell);
+        limit < 0.99 && (cell.accuracy(1).high - guess) >= NEAR_CAPACITY * (limit - guess)
     };
-    let near = cells.iter().filter(used).count();
-    paragraph = paragraph.text(match near {
+    let near_count = cells.iter().filter(is_near_capacity).count();
+    paragraph = paragraph.text(match near_count {
         0 => "No recipe was found in which a state smaller than the table is used to near its capacity, so the line is respected but not \
               tested. "
             .to_owned(),
-        count => format!("{count} of the states reach {:.0}% of what their bits allow. ", 100.0 * NEAR),
+        count => format!("{count} of the states reach {:.0}% of what their bits allow. ", 100.0 * NEAR_CAPACITY),
     });
     conclusion.paragraph = match conclusion.contradictions.len() {
         0 => paragraph.text("No measured point lies above the proved line."),
@@ -173,12 +175,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_goes_from_a_guess_to_certainty() {
+    fn max_accuracy_rises_from_guessing_to_certainty() {
         assert!((max_accuracy(0.0, 32.0) - 1.0 / 32.0).abs() < 1e-6);
         assert!((max_accuracy(5.0, 32.0) - 1.0).abs() < 1e-12);
-        let middle: Vec<f64> = (0..=10).map(|tenth| max_accuracy(0.5 * f64::from(tenth), 32.0)).collect();
-        assert!(middle.windows(2).all(|pair| pair[0] < pair[1]));
-        // Storing half the table whole, and guessing the rest, is possible, so the line must be above that.
-        assert!(middle[5] > 0.5 + 0.5 / 32.0);
+        let accuracies: Vec<f64> = (0..=10).map(|tenth| max_accuracy(0.5 * f64::from(tenth), 32.0)).collect();
+        assert!(accuracies.windows(2).all(|pair| pair[0] < pair[1]));
+        // A state can store half of the table and guess the other half, so the bound must lie above that accuracy.
+        assert!(accuracies[5] > 0.5 + 0.5 / 32.0);
     }
 }

@@ -1,8 +1,8 @@
-//! Cells set side by side: points along an axis, some of them with a prediction.
+//! Comparison of cells ([`ResultCell`], groups of runs that differ in their seed only): points along an axis, some of them with a prediction.
 //!
-//! Most questions have the same shape: something is varied, accuracy is measured, and for some points the theory says what must or
-//! should come out. An experiment turns its cells into [`ComparisonPoint`]s; the figure, the table, the paragraph and what contradicts the
-//! prediction follow from those alone, so that no sentence can say more than the data.
+//! Most experiments have the same shape: something is varied, accuracy is measured, and for some points the theory predicts whether the task is
+//! learned. An experiment turns its cells into [`ComparisonPoint`]s; the figure, the table, the paragraph and the list of contradictions are
+//! computed from those points alone.
 
 use super::table::{LEARNED, ResultCell, SeedSpread};
 use super::{Conclusion, ExperimentOutput};
@@ -11,124 +11,124 @@ use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Chart, Dot, DotChart, LineChart, Point, Scale, Series};
 use rung_figure::report::{Column, Figure, Prose, Table, TableCell};
 
-/// One point.
+/// The accuracy of one cell, with its position in the figure and its prediction.
 #[derive(Clone)]
 pub struct ComparisonPoint {
-    /// The line it belongs to.
+    /// Name of the line or row that it belongs to.
     pub series: String,
-    /// Where it stands along the axis.
-    pub at: f64,
-    /// The same in words: "at 4 thoughts".
+    /// Position along the axis.
+    pub position: f64,
+    /// The position in words: "at 4 thoughts".
     pub label: String,
-    /// Right answers, over seeds.
-    pub found: SeedSpread,
-    /// What a guess scores.
+    /// Accuracy over seeds.
+    pub accuracy: SeedSpread,
+    /// Accuracy of guessing.
     pub guess: f64,
-    /// Whether it should be learned, where something says so, and what.
-    pub predicted: Option<(bool, &'static str)>,
-    /// The run behind it: stack, task.
-    pub behind: [String; 2],
-    /// What is decided about all hops of exactly these tables, if it is function composition.
-    pub decided: Option<String>,
+    /// Whether the task is predicted to be learned, and the reason; none without a prediction.
+    pub prediction: Option<(bool, &'static str)>,
+    /// Stack and task of the runs.
+    pub stack_and_task: [String; 2],
+    /// The verdict of the theory about all hops of exactly these tables, if the task is function composition.
+    pub verdict: Option<String>,
 }
 
 impl ComparisonPoint {
-    /// Of a cell, at some group of questions.
-    pub fn of(
+    /// The point of a cell, with the accuracy on one group of questions.
+    pub fn new(
         cell: &ResultCell<'_>,
         group: usize,
         series: impl Into<String>,
-        at: f64,
+        position: f64,
         label: impl Into<String>,
     ) -> Self {
         let record = cell.first();
         Self {
             series: series.into(),
-            at,
+            position,
             label: label.into(),
-            found: cell.accuracy(group),
+            accuracy: cell.accuracy(group),
             guess: record.facts.baseline,
-            predicted: None,
-            behind: [record.config.stack.clone(), record.config.task.clone()],
-            decided: record.facts.verdict.as_ref().map(|[word, _]| word.clone()),
+            prediction: None,
+            stack_and_task: [record.config.stack.clone(), record.config.task.clone()],
+            verdict: record.facts.verdict.as_ref().map(|[word, _]| word.clone()),
         }
     }
 
-    /// With what is said about it.
+    /// Adds a prediction and its reason.
     #[must_use]
-    pub fn predicted(self, learned: bool, by: &'static str) -> Self {
-        Self { predicted: Some((learned, by)), ..self }
+    pub fn predicted(self, learned: bool, reason: &'static str) -> Self {
+        Self { prediction: Some((learned, reason)), ..self }
     }
 
-    /// With another spread than that of the task itself.
+    /// Replaces the accuracy.
     #[must_use]
-    pub fn found(self, found: SeedSpread) -> Self {
-        Self { found, ..self }
+    pub fn with_accuracy(self, accuracy: SeedSpread) -> Self {
+        Self { accuracy, ..self }
     }
 
-    /// With another guess than that of the task itself.
+    /// Replaces the accuracy of guessing.
     #[must_use]
-    pub fn guess(self, guess: f64) -> Self {
+    pub fn with_guess(self, guess: f64) -> Self {
         Self { guess, ..self }
     }
 
-    /// Whether it counts as learned: where that is predicted, if most seeds learned it; otherwise if one did.
-    fn learned(&self) -> bool {
-        match self.predicted {
-            Some((true, _)) => self.found.mostly_learned(),
-            _ => self.found.once_learned(),
+    /// Whether the task counts as learned: if learning is predicted, most seeds must have learned it; otherwise one seed is enough.
+    fn is_learned(&self) -> bool {
+        match self.prediction {
+            Some((true, _)) => self.accuracy.mostly_learned(),
+            _ => self.accuracy.once_learned(),
         }
     }
 
-    /// Whether it came out otherwise than predicted.
-    fn surprises(&self) -> bool {
-        self.predicted.is_some_and(|(learned, _)| learned != self.learned())
+    /// Whether the result contradicts the prediction.
+    fn contradicts_prediction(&self) -> bool {
+        self.prediction.is_some_and(|(learned, _)| learned != self.is_learned())
     }
 }
 
-/// What the points of a figure stand along.
+/// The horizontal axis of a figure.
 pub enum AxisKind {
-    /// A measure: lines over an axis with these words.
-    Measure(&'static str, Scale),
-    /// Nothing that has an order: a row for every series, and in it a dot for every place.
+    /// A number with this label: the figure has lines over the axis.
+    Number(&'static str, Scale),
+    /// Names without an order: the figure has a row for every series, with a dot for every label.
     Names,
 }
 
-/// How points are shown.
+/// Description of a figure of points.
 pub struct ComparisonFigure {
     /// The name of the figure's files.
     pub file: &'static str,
-    /// Over the figure.
+    /// Title of the figure.
     pub title: &'static str,
-    /// Along it.
-    pub along: AxisKind,
-    /// A place along a measure that a proof singles out, and its name.
-    pub proved: Option<(f64, &'static str)>,
-    /// Under it.
+    /// Horizontal axis.
+    pub axis: AxisKind,
+    /// An optional vertical line at a proved bound: its position on a numeric axis, and its name.
+    pub proved_line: Option<(f64, &'static str)>,
+    /// Caption of the figure.
     pub caption: &'static str,
 }
 
-/// Figure and table into the page.
-pub fn render(points: &[ComparisonPoint], view: &ComparisonFigure, page: &mut ExperimentOutput<'_>) {
-    match view.along {
-        AxisKind::Measure(words, scale) => {
-            figure(&lines(points, view, words, scale), view.caption.to_owned(), view, page);
+/// Adds the figure and the table to the page.
+pub fn render(points: &[ComparisonPoint], figure: &ComparisonFigure, page: &mut ExperimentOutput<'_>) {
+    match figure.axis {
+        AxisKind::Number(axis_label, scale) => {
+            add_chart(&line_chart(points, figure, axis_label, scale), figure.caption.to_owned(), figure, page);
         }
         AxisKind::Names => {
-            let caption = format!("{} Open marks are against the prediction.", view.caption);
-            figure(&dots(points, view), caption, view, page);
+            let caption = format!("{} Open marks are against the prediction.", figure.caption);
+            add_chart(&dot_chart(points, figure), caption, figure, page);
         }
     }
-    page.chapter.table(table(points, view));
+    page.chapter.table(table(points, figure));
 }
 
-fn figure(chart: &dyn Chart, caption: String, view: &ComparisonFigure, page: &mut ExperimentOutput<'_>) {
-    page.artefacts.extend(figure_files(view.file, chart));
-    page.chapter.figure(Figure::new(chart, caption, page.command.clone(), format!("{}.csv", view.file)));
+fn add_chart(chart: &dyn Chart, caption: String, figure: &ComparisonFigure, page: &mut ExperimentOutput<'_>) {
+    page.artefacts.extend(figure_files(figure.file, chart));
+    page.chapter.figure(Figure::new(chart, caption, page.command.clone(), format!("{}.csv", figure.file)));
 }
 
-/// What points are called, each name once, in order.
-fn names<'a>(points: &'a [ComparisonPoint], name: impl Fn(&'a ComparisonPoint) -> &'a str) -> Vec<&'a str> {
+/// The distinct names of points, in order of first occurrence.
+fn distinct_names<'a>(points: &'a [ComparisonPoint], name: impl Fn(&'a ComparisonPoint) -> &'a str) -> Vec<&'a str> {
     let mut names: Vec<&str> = Vec::new();
     for point in points {
         if !names.contains(&name(point)) {
@@ -138,60 +138,70 @@ fn names<'a>(points: &'a [ComparisonPoint], name: impl Fn(&'a ComparisonPoint) -
     names
 }
 
-fn right_answers() -> AxisSpec {
+fn accuracy_axis() -> AxisSpec {
     AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02)
 }
 
-fn dots(points: &[ComparisonPoint], view: &ComparisonFigure) -> DotChart {
-    let rows = names(points, |point| &point.series);
-    let mut chart = DotChart::new(view.title, right_answers(), &rows).known(Evidence::Measured);
-    for label in names(points, |point| &point.label) {
-        let own = points.iter().filter(|point| point.label == label);
+fn dot_chart(points: &[ComparisonPoint], figure: &ComparisonFigure) -> DotChart {
+    let rows = distinct_names(points, |point| &point.series);
+    let mut chart = DotChart::new(figure.title, accuracy_axis(), &rows).known(Evidence::Measured);
+    for label in distinct_names(points, |point| &point.label) {
+        let labelled = points.iter().filter(|point| point.label == label);
         let dot = |point: &ComparisonPoint| {
             let row = rows.iter().position(|name| *name == point.series).unwrap_or_default();
-            let dot = Dot::new(row, point.found.mean).between(point.found.low, point.found.high);
-            if point.surprises() { dot.open() } else { dot }
+            let dot = Dot::new(row, point.accuracy.mean).between(point.accuracy.low, point.accuracy.high);
+            if point.contradicts_prediction() { dot.open() } else { dot }
         };
-        chart = chart.series(label, own.map(dot).collect());
+        chart = chart.series(label, labelled.map(dot).collect());
     }
     chart
 }
 
-/// How far lines stand apart, so that their spreads do not cover each other.
-const ASIDE: f64 = 6.0;
+/// Horizontal offset between lines in pixels, so that their error bars do not overlap.
+const LINE_OFFSET: f64 = 6.0;
 
-fn lines(points: &[ComparisonPoint], view: &ComparisonFigure, words: &'static str, scale: Scale) -> LineChart {
-    let positions: Vec<f64> =
-        points.iter().map(|point| point.at).chain(view.proved.iter().map(|(at, _)| *at)).collect();
+fn line_chart(
+    points: &[ComparisonPoint],
+    figure: &ComparisonFigure,
+    axis_label: &'static str,
+    scale: Scale,
+) -> LineChart {
+    let positions: Vec<f64> = points
+        .iter()
+        .map(|point| point.position)
+        .chain(figure.proved_line.iter().map(|(position, _)| *position))
+        .collect();
     let [low, high] =
         [positions.iter().copied().fold(f64::NAN, f64::min), positions.iter().copied().fold(f64::NAN, f64::max)];
-    let names = names(points, |point| &point.series);
-    // Room at both ends for what stands aside.
+    let names = distinct_names(points, |point| &point.series);
+    // Room at both ends for the offsets of lines.
     let axis = if matches!(scale, Scale::Log2 | Scale::Log10) {
         let margin = (high / low).max(2.0).powf(0.06);
-        AxisSpec::new(words, scale).from_to(low / margin, high * margin)
+        AxisSpec::new(axis_label, scale).from_to(low / margin, high * margin)
     } else {
         let margin = 0.06 * (high - low).max(1.0);
-        AxisSpec::new(words, scale).from_to(low - margin, high + margin)
+        AxisSpec::new(axis_label, scale).from_to(low - margin, high + margin)
     };
-    let mut chart = LineChart::new(view.title, axis, right_answers());
-    if let Some((at, name)) = view.proved {
-        let ends = vec![Point::new(at, 0.0), Point::new(at, 1.0)];
+    let mut chart = LineChart::new(figure.title, axis, accuracy_axis());
+    if let Some((position, name)) = figure.proved_line {
+        let ends = vec![Point::new(position, 0.0), Point::new(position, 1.0)];
         chart = chart.series(Series::line(name, ends).known(Evidence::Proved));
     }
     for (index, name) in names.iter().enumerate() {
-        let own = points.iter().filter(|point| point.series == *name);
-        let mut line_points: Vec<Point> = own
-            .map(|point| Point::new(point.at, point.found.mean).between(point.found.low, point.found.high))
+        let series_points = points.iter().filter(|point| point.series == *name);
+        let mut line_points: Vec<Point> = series_points
+            .map(|point| {
+                Point::new(point.position, point.accuracy.mean).between(point.accuracy.low, point.accuracy.high)
+            })
             .collect();
         line_points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        let aside = ASIDE * (index as f64 - (names.len() as f64 - 1.0) / 2.0);
-        chart = chart.series(Series::line_and_points(*name, line_points).known(Evidence::Measured).aside(aside));
+        let offset = LINE_OFFSET * (index as f64 - (names.len() as f64 - 1.0) / 2.0);
+        chart = chart.series(Series::line_and_points(*name, line_points).known(Evidence::Measured).shifted(offset));
     }
     chart
 }
 
-fn table(points: &[ComparisonPoint], view: &ComparisonFigure) -> Table {
+fn table(points: &[ComparisonPoint], figure: &ComparisonFigure) -> Table {
     let columns = [
         Column::text("what"),
         Column::text("where"),
@@ -203,15 +213,15 @@ fn table(points: &[ComparisonPoint], view: &ComparisonFigure) -> Table {
         Column::text("stack"),
         Column::text("task"),
     ];
-    let mut table = Table::new(format!("{}: every point", view.title), columns);
+    let mut table = Table::new(format!("{}: every point", figure.title), columns);
     for point in points {
-        let predicted = point.predicted.map_or_else(
+        let prediction = point.prediction.map_or_else(
             || "nothing".to_owned(),
-            |(learned, by)| format!("{}: {by}", if learned { "learned" } else { "not learned" }),
+            |(learned, reason)| format!("{}: {reason}", if learned { "learned" } else { "not learned" }),
         );
-        let [stack, task] = &point.behind;
-        // A prediction from rungs is about large tables; only a decision is about these.
-        let bound = match point.decided.as_deref() {
+        let [stack, task] = &point.stack_and_task;
+        // A prediction from rungs is about large tables; only a verdict is about tables of this size.
+        let bound = match point.verdict.as_deref() {
             Some("unknown") => "does not reach it: unknown",
             Some(word) => word,
             None => "none",
@@ -219,11 +229,11 @@ fn table(points: &[ComparisonPoint], view: &ComparisonFigure) -> Table {
         table.row([
             TableCell::from(point.series.clone()),
             TableCell::from(point.label.clone()),
-            TableCell::from(Prose::from(point.found.percent())).known(Evidence::Measured),
-            TableCell::from(predicted),
+            TableCell::from(Prose::from(point.accuracy.percent())).known(Evidence::Measured),
+            TableCell::from(prediction),
             TableCell::from(bound),
             TableCell::from(format!("{:.1}%", 100.0 * point.guess)),
-            TableCell::from(point.found.share()),
+            TableCell::from(point.accuracy.learned_text()),
             TableCell::code(stack.clone()),
             TableCell::code(task.clone()),
         ]);
@@ -231,121 +241,129 @@ fn table(points: &[ComparisonPoint], view: &ComparisonFigure) -> Table {
     table
 }
 
-/// Series beyond this number are named by the figure and its table alone.
-const FEW: usize = 12;
+/// With more series than this, the paragraph does not describe each of them.
+const MAX_DESCRIBED_SERIES: usize = 12;
 
-/// The paragraph: how each prediction fared, then where each line went. `question` begins it.
+/// The conclusion. Its paragraph begins with `question`, then compares each prediction with the results, then describes each series.
 pub fn conclude(points: &[ComparisonPoint], question: &str) -> Conclusion {
     let mut paragraph = Prose::new().strong(format!("{question} "));
     let mut predictions: Vec<(bool, &str)> = Vec::new();
-    for prediction in points.iter().filter_map(|point| point.predicted) {
+    for prediction in points.iter().filter_map(|point| point.prediction) {
         if !predictions.contains(&prediction) {
             predictions.push(prediction);
-            let own: Vec<&ComparisonPoint> =
-                points.iter().filter(|point| point.predicted == Some(prediction)).collect();
-            paragraph = outcome(paragraph, prediction, &own);
+            let predicted: Vec<&ComparisonPoint> =
+                points.iter().filter(|point| point.prediction == Some(prediction)).collect();
+            paragraph = prediction_result(paragraph, prediction, &predicted);
         }
     }
-    let names = names(points, |point| &point.series);
-    if names.len() <= FEW {
+    let names = distinct_names(points, |point| &point.series);
+    if names.len() <= MAX_DESCRIBED_SERIES {
         for name in names {
-            let own: Vec<&ComparisonPoint> = points.iter().filter(|point| point.series == name).collect();
-            paragraph = course(paragraph.code(name).text(": "), &own);
+            let series: Vec<&ComparisonPoint> = points.iter().filter(|point| point.series == name).collect();
+            paragraph = describe_series(paragraph.code(name).text(": "), &series);
         }
     }
-    let judged = points.iter().filter(|point| point.predicted.is_some()).count();
+    let predictions = points.iter().filter(|point| point.prediction.is_some()).count();
     let contradictions: Vec<String> = points.iter().filter_map(contradiction).collect();
-    let line = match judged {
+    let line = match predictions {
         0 => "nothing was predicted".to_owned(),
-        _ => format!("{} of {judged} predictions held", judged - contradictions.len()),
+        _ => format!("{} of {predictions} predictions held", predictions - contradictions.len()),
     };
     Conclusion { paragraph, line, contradictions, ..Conclusion::default() }
 }
 
-/// How one prediction fared at the points that it is about.
-fn outcome(paragraph: Prose, (learned, by): (bool, &str), own: &[&ComparisonPoint]) -> Prose {
-    let count = own.iter().filter(|point| point.learned()).count();
-    let means = own.iter().map(|point| point.found.mean);
+/// Compares one prediction with the results of its points.
+fn prediction_result(paragraph: Prose, (learned, reason): (bool, &str), points: &[&ComparisonPoint]) -> Prose {
+    let count = points.iter().filter(|point| point.is_learned()).count();
+    let means = points.iter().map(|point| point.accuracy.mean);
     let [low, high] = [means.clone().fold(f64::INFINITY, f64::min), means.fold(0.0, f64::max)]
         .map(|mean| format!("{:.1}%", 100.0 * mean));
     let range = if low == high { low } else { format!("{low} to {high}") };
-    let verb = match (own.len(), count) {
+    let result = match (points.len(), count) {
         (1, 0) => "not learned".to_owned(),
         (1, _) => "learned".to_owned(),
-        (_, 0) => format!("none of {} learned", own.len()),
+        (_, 0) => format!("none of {} learned", points.len()),
         (all, count) if all == count => format!("all {all} learned"),
         (all, count) => format!("{count} of {all} learned"),
     };
-    let should = if learned { "Predicted: learned" } else { "Predicted: not learned" };
-    paragraph.text(format!("{should} ({by}). Measured: {verb}, ")).number(range, Evidence::Measured).text(". ")
+    let prediction = if learned { "Predicted: learned" } else { "Predicted: not learned" };
+    paragraph
+        .text(format!("{prediction} ({reason}). Measured: {result}, "))
+        .number(range, Evidence::Measured)
+        .text(". ")
 }
 
-/// The points of one line, or where it is lowest and highest if there are many.
-fn course(paragraph: Prose, own: &[&ComparisonPoint]) -> Prose {
-    let at = |point: &ComparisonPoint| format!("{} {}", point.found.percent(), point.label);
-    // Among equals the first.
-    let extreme = |sign: f64| own.iter().rev().max_by(|a, b| (sign * a.found.mean).total_cmp(&(sign * b.found.mean)));
-    let words = match own {
+/// Lists the points of one series, or the lowest and the highest if there are more than three.
+fn describe_series(paragraph: Prose, series: &[&ComparisonPoint]) -> Prose {
+    let text = |point: &ComparisonPoint| format!("{} {}", point.accuracy.percent(), point.label);
+    // Among equal points the first.
+    let extreme =
+        |sign: f64| series.iter().rev().max_by(|a, b| (sign * a.accuracy.mean).total_cmp(&(sign * b.accuracy.mean)));
+    let description = match series {
         [_, _, _, _, ..] => {
-            let ends = extreme(-1.0).zip(extreme(1.0)).map(|(low, high)| format!("from {} to {}", at(low), at(high)));
+            let ends =
+                extreme(-1.0).zip(extreme(1.0)).map(|(low, high)| format!("from {} to {}", text(low), text(high)));
             ends.unwrap_or_default()
         }
-        few => few.iter().map(|point| at(point)).collect::<Vec<String>>().join(", "),
+        points => points.iter().map(|point| text(point)).collect::<Vec<String>>().join(", "),
     };
-    paragraph.number(words, Evidence::Measured).text(". ")
+    paragraph.number(description, Evidence::Measured).text(". ")
 }
 
+/// A sentence about a point that contradicts its prediction.
 fn contradiction(point: &ComparisonPoint) -> Option<String> {
-    let (learned, by) = point.predicted.filter(|_| point.surprises())?;
-    let ComparisonPoint { series, label, found, .. } = point;
-    let percent = found.percent();
+    let (learned, reason) = point.prediction.filter(|_| point.contradicts_prediction())?;
+    let ComparisonPoint { series, label, accuracy, .. } = point;
+    let (percent, seeds) = (accuracy.percent(), accuracy.learned_text());
     Some(if learned {
-        let (least, share) = (100.0 * LEARNED, found.share());
-        format!("{series} {label}: predicted learned ({by}); {share} seeds reached {least}% ({percent}).")
+        let threshold = 100.0 * LEARNED;
+        format!("{series} {label}: predicted learned ({reason}); {seeds} seeds reached {threshold}% ({percent}).")
     } else {
-        let share = found.share();
         format!(
-            "{series} {label}: predicted not learned ({by}); {share} seeds learned it ({percent}): at this size a shortcut must exist."
+            "{series} {label}: predicted not learned ({reason}); {seeds} seeds learned it ({percent}): at this size a shortcut must exist."
         )
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::cells;
+    use super::super::table::group_by_setting;
     use super::super::table::tests::record;
     use super::*;
 
     #[test]
-    fn what_is_said_follows_from_the_points() {
+    fn conclusion_compares_predictions_with_results() {
         let records = [
             record("full", "parity", 0, 1e-3, &[995]),
             record("gdn", "parity", 0, 1e-3, &[600]),
             record("gdn", "parity", 1, 1e-3, &[700]),
         ];
-        let cells = cells(&records);
-        let point = |index: usize, at: f64| ComparisonPoint::of(&cells[index], 1, "line", at, format!("at {at}"));
-        let fine = [point(0, 1.0).predicted(true, "a construction"), point(1, 2.0).predicted(false, "the rungs")];
-        let reading = conclude(&fine, "Does it?");
-        assert_eq!(reading.line, "2 of 2 predictions held");
+        let cells = group_by_setting(&records);
+        let point = |index: usize, position: f64| {
+            ComparisonPoint::new(&cells[index], 1, "line", position, format!("at {position}"))
+        };
+        let as_predicted =
+            [point(0, 1.0).predicted(true, "a construction"), point(1, 2.0).predicted(false, "the rungs")];
+        let conclusion = conclude(&as_predicted, "Does it?");
+        assert_eq!(conclusion.line, "2 of 2 predictions held");
         assert_eq!(
-            reading.paragraph.plain(),
+            conclusion.paragraph.plain(),
             "Does it? Predicted: learned (a construction). Measured: learned, 99.5%. Predicted: not learned (the rungs). \
              Measured: not learned, 65.0%. \
              line: 99.5% at 1, 65.0% (60.0 to 70.0) at 2. "
         );
-        assert!(reading.contradictions.is_empty());
-        let odd = [
+        assert!(conclusion.contradictions.is_empty());
+        let contradicting = [
             point(0, 1.0).predicted(false, "the rungs"),
             point(1, 2.0).predicted(true, "a construction"),
             point(1, 3.0),
             point(1, 4.0),
         ];
-        let reading = conclude(&odd, "Does it?");
-        assert_eq!((reading.line.as_str(), reading.contradictions.len()), ("0 of 2 predictions held", 2));
-        assert!(reading.contradictions[0].contains("a shortcut must exist"), "{:?}", reading.contradictions);
-        let words = reading.paragraph.plain();
-        assert!(words.contains("line: from 65.0% (60.0 to 70.0) at 2 to 99.5% at 1. "), "{words}");
+        let conclusion = conclude(&contradicting, "Does it?");
+        assert_eq!((conclusion.line.as_str(), conclusion.contradictions.len()), ("0 of 2 predictions held", 2));
+        assert!(conclusion.contradictions[0].contains("a shortcut must exist"), "{:?}", conclusion.contradictions);
+        let text = conclusion.paragraph.plain();
+        assert!(text.contains("line: from 65.0% (60.0 to 70.0) at 2 to 99.5% at 1. "), "{text}");
         assert_eq!(conclude(&[point(0, 1.0)], "Does it?").line, "nothing was predicted");
     }
 
@@ -355,28 +373,36 @@ mod tests {
             .into_iter()
             .map(|(seed, right)| record("deltanet full", "funccomp{hops=1,m=16}", seed, 1e-3, &[right]))
             .collect();
-        let judge = |records: &[rung_train::run::RunRecord], learned: bool| {
-            let cells = cells(records);
-            conclude(&[ComparisonPoint::of(&cells[0], 1, "line", 1.0, "here").predicted(learned, "it")], "?")
+        let contradictions = |records: &[rung_train::run::RunRecord], learned: bool| {
+            let cells = group_by_setting(records);
+            conclude(&[ComparisonPoint::new(&cells[0], 1, "line", 1.0, "here").predicted(learned, "it")], "?")
                 .contradictions
                 .len()
         };
-        assert_eq!((judge(&records, false), judge(&records, true)), (1, 0), "two of three learned it");
-        assert_eq!((judge(&records[1..], false), judge(&records[1..], true)), (1, 1), "one of two is not most");
-        assert_eq!((judge(&records[2..], false), judge(&records[2..], true)), (0, 1));
+        assert_eq!(
+            (contradictions(&records, false), contradictions(&records, true)),
+            (1, 0),
+            "two of three learned it"
+        );
+        assert_eq!(
+            (contradictions(&records[1..], false), contradictions(&records[1..], true)),
+            (1, 1),
+            "one of two is not most"
+        );
+        assert_eq!((contradictions(&records[2..], false), contradictions(&records[2..], true)), (0, 1));
     }
 
     #[test]
-    fn surprises_are_open_dots_in_the_rows_of_their_series() {
+    fn contradicted_predictions_are_open_dots_in_the_rows_of_their_series() {
         let records = [record("full", "parity", 0, 1e-3, &[995]), record("gdn", "parity", 0, 1e-3, &[600])];
-        let cells = cells(&records);
+        let cells = group_by_setting(&records);
         let point = |index: usize| {
-            ComparisonPoint::of(&cells[index], 1, format!("row {index}"), 1.0, "here").predicted(true, "it")
+            ComparisonPoint::new(&cells[index], 1, format!("row {index}"), 1.0, "here").predicted(true, "it")
         };
-        let view = ComparisonFigure { file: "f", title: "t", along: AxisKind::Names, proved: None, caption: "" };
-        let chart = dots(&[point(0), point(1)], &view);
+        let figure = ComparisonFigure { file: "f", title: "t", axis: AxisKind::Names, proved_line: None, caption: "" };
+        let chart = dot_chart(&[point(0), point(1)], &figure);
         let dot = |row, mean| Dot::new(row, mean).between(mean, mean);
-        let expected = DotChart::new("t", right_answers(), &["row 0", "row 1"]).known(Evidence::Measured);
+        let expected = DotChart::new("t", accuracy_axis(), &["row 0", "row 1"]).known(Evidence::Measured);
         assert_eq!(chart, expected.series("here", vec![dot(0, 0.995), dot(1, 0.6).open()]));
     }
 }

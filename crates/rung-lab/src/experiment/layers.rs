@@ -1,15 +1,15 @@
 //! More sparse layers: does 2-Sum become solvable with two or three of them?
 //!
-//! The bound speaks about one layer of block-sparse attention. With a second layer a token can carry what its own block holds, and
-//! nothing is proved. The same short summaries, one to three layers, and one full layer beside them.
+//! The lower bound holds for one layer of block-sparse attention. With a second layer a token can pass on the content of its own block, and
+//! nothing is proved. The experiment has one to three layers with the same short summaries, and one full layer for comparison.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
-use super::table::{cells, outline};
+use super::table::{group_by_setting, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::RunRecord;
 
-/// The experiment.
+/// Name, sweeps and report of the experiment.
 pub static EXPERIMENT: Experiment = Experiment {
     name: "layers",
     title: "More sparse layers: does 2-Sum become solvable?",
@@ -19,7 +19,7 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 fn layers(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let cells = cells(records);
+    let cells = group_by_setting(records);
     let points: Vec<ComparisonPoint> = cells
         .iter()
         .map(|cell| {
@@ -27,18 +27,18 @@ fn layers(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion 
             let mixer = stack.split(['*', ' ']).next().unwrap_or_default().to_owned();
             let count = cell.plan().layers.len();
             let label = if count == 1 { "with 1 layer".to_owned() } else { format!("with {count} layers") };
-            let point = ComparisonPoint::of(cell, 1, mixer, count as f64, label);
+            let point = ComparisonPoint::new(cell, 1, mixer, count as f64, label);
             if stack == "full" { point.predicted(true, "constructed, U5") } else { point }
         })
         .collect();
-    let view = ComparisonFigure {
+    let figure = ComparisonFigure {
         file: "layers",
         title: "2-Sum by layers of block-sparse attention",
-        along: AxisKind::Measure("layers", Scale::Whole),
-        proved: None,
+        axis: AxisKind::Number("layers", Scale::Whole),
+        proved_line: None,
         caption: "Right answers against the number of sparse layers; one full layer beside them. Nothing is proved about two layers or more. \
                   Bars go from the worst seed to the best.",
     };
-    render(&points, &view, page);
+    render(&points, &figure, page);
     conclude(&points, "Do further sparse layers make up for short summaries?")
 }

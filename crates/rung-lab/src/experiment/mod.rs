@@ -1,34 +1,37 @@
-//! Experiments: named sweeps that ship with the program, and how their records are read.
+//! Experiments: named sweeps that ship with the program, and how their records become a report.
 //!
-//! Each experiment is one file here and three sweeps beside it, `NAME-smoke.toml`, `NAME-quick.toml` and `NAME-full.toml`. It has a
-//! question, runs that could answer it either way, and a reader that turns records into figures and one paragraph. The paragraph is
-//! written from the data: what agrees with the prediction is said to agree, what does not is listed.
+//! Each experiment is one Rust file and up to three sweeps beside it, `NAME-smoke.toml`, `NAME-quick.toml` and `NAME-full.toml`. It has a
+//! question, runs that could answer it either way, and a function that turns records into figures and one paragraph. The paragraph is
+//! computed from the data and lists every result that contradicts a prediction.
+//!
+//! A rung is a hop that a stack's layout allows in one forward pass over large tables; a stack of F full layers has F rungs if a recurrent
+//! layer precedes the second one. A stack is one rung short of a task that needs one hop more.
 //!
 //! | experiment | question |
 //! |---|---|
-//! | [`staircase`] | does a stack make as many hops as it has full layers, and not one more? |
-//! | [`controls`] | is a stack that fails one hop well trained, and would anything but a full layer help? |
-//! | [`certified`] | does training fail where a proof says so, at the very same size? |
+//! | [`staircase`] | does a stack make as many hops as it has full layers, and no more? |
+//! | [`controls`] | is a stack that fails at the last hop well trained, and does anything but a full layer help? |
+//! | [`certified`] | does training fail where a proof says so, at the same size? |
 //! | [`recipe`] | which ingredients of the recipe does training need? |
 //! | [`capacity`] | how much of a table can a bounded state hold, against what its bits allow? |
-//! | [`placement`] | does it matter where the layer with state stands? |
+//! | [`placement`] | does the position of the bounded-state layer matter? |
 //! | [`sparse`] | how long must the summaries of block-sparse attention be? |
 //! | [`layers`] | do more sparse layers make up for short summaries? |
-//! | [`ablation`] | is it the structure of a state that counts, or its bits? |
-//! | [`gap`] | do many linear layers stand in for a full one? |
-//! | [`shift`] | is it the walk that was learned, or the tables? |
-//! | [`variants`] | does any pattern beat its rungs? |
-//! | [`thoughts`] | how many steps must be written down? |
-//! | [`tracking`] | where do recurrences and hybrids win? |
-//! | [`zoo`] | does every bounded-state mixer have the rungs that its layout has? |
+//! | [`ablation`] | does the structure of a state matter, or only its bits? |
+//! | [`gap`] | can many linear layers replace a full one? |
+//! | [`shift`] | does a model trained on one distribution of tables work on others? |
+//! | [`variants`] | does any layer pattern make more hops than it has rungs? |
+//! | [`thoughts`] | how many chain-of-thought tokens does a task need? |
+//! | [`tracking`] | which tasks need recurrences or hybrids? |
+//! | [`zoo`] | does every bounded-state mixer reach the rungs of its layout? |
 //! | [`length`] | do hops hold on tables larger than in training? |
 //!
-//! The first six are the chapter "Measured" and part of the main job; the others are the chapter "Open questions" and run in the full
-//! preset, or when they are asked for.
+//! The first six are the chapter "Measured"; the others are the chapter "Open questions" and run in the full preset, or when they are
+//! selected on the command line.
 //!
 //! # Which learning rate
 //!
-//! Where a sweep has a grid of rates, each stack and task is shown at one of them: the rate with the best mean accuracy over seeds at
+//! Where a sweep has a grid of rates, each stack and task is reported at one of them: the rate with the best mean accuracy over seeds at
 //! the largest number of hops; among equals the lower mean loss, then the smaller rate. The rule favours every stack equally,
 //! also those that are predicted to fail.
 
@@ -56,49 +59,49 @@ use rung_figure::report::{Chapter, Figure, Prose};
 use rung_train::run::{RunError, RunRecord};
 use rung_train::sweep::{Sweep, SweepConfig};
 
-/// Where an experiment stands in the report.
+/// The chapter of the report that an experiment belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportChapter {
-    /// The hierarchy itself: part of the main job.
+    /// Experiments about the hierarchy of hops, which run in every preset.
     Measured,
-    /// What the literature left open.
+    /// Experiments about open questions of the literature.
     Open,
 }
 
-/// An experiment.
+/// A question, the runs that answer it, and the function that reports them.
 pub struct Experiment {
-    /// What users type.
+    /// The name on the command line.
     pub name: &'static str,
-    /// Its heading in the report.
+    /// Heading in the report.
     pub title: &'static str,
-    /// Its chapter.
+    /// Chapter of the report.
     pub chapter: ReportChapter,
-    /// The sweeps, smallest first: smoke, quick, full.
+    /// Texts of the sweep files: smoke, quick, full.
     pub sweeps: [&'static str; 3],
     /// Turns records into figures, tables and a conclusion.
     pub render: fn(&[RunRecord], &mut ExperimentOutput<'_>) -> Conclusion,
 }
 
-/// Where an experiment adds its figures, tables and files.
+/// The part of the report to which an experiment adds its figures, tables and files.
 pub struct ExperimentOutput<'a> {
     /// The chapter.
     pub chapter: &'a mut Chapter,
-    /// The files behind it.
+    /// The files of the report.
     pub artefacts: &'a mut Vec<Artefact>,
-    /// The command that makes it again.
+    /// The command that reproduces the experiment.
     pub command: String,
 }
 
-/// What an experiment concludes from its records.
+/// The conclusion of an experiment from its records.
 #[derive(Clone, Debug, Default)]
 pub struct Conclusion {
-    /// One paragraph, with its numbers tagged.
+    /// One paragraph, in which every number is marked with its kind of evidence.
     pub paragraph: Prose,
     /// One line for terminals and for the summary.
     pub line: String,
-    /// What contradicts the prediction, a sentence each.
+    /// One sentence for each result that contradicts its prediction.
     pub contradictions: Vec<String>,
-    /// Figures that stand on the first page of the report.
+    /// Figures for the first page of the report.
     pub headline: Vec<Figure>,
 }
 
@@ -123,16 +126,16 @@ pub const ALL: [&Experiment; 16] = [
 ];
 
 impl Experiment {
-    /// Its runs.
+    /// The runs of the experiment.
     ///
     /// # Errors
-    /// The text that ships with the program is wrong; a test makes sure that it is not.
+    /// The sweep file is malformed; a test checks that none is.
     pub fn sweep(&self, preset: Preset) -> Result<Sweep, RunError> {
-        SweepConfig::read(self.text(preset))?.resolve()
+        SweepConfig::read(self.sweep_text(preset))?.resolve()
     }
 
-    /// Its runs as text.
-    pub fn text(&self, preset: Preset) -> &'static str {
+    /// The text of the sweep file.
+    pub fn sweep_text(&self, preset: Preset) -> &'static str {
         match preset {
             Preset::Smoke => self.sweeps[0],
             Preset::Quick => self.sweeps[1],
@@ -146,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_sweep_resolves_and_has_seeds() {
+    fn every_sweep_resolves_with_at_least_three_seeds_and_one_thread() {
         for experiment in ALL {
             for preset in [Preset::Smoke, Preset::Quick, Preset::Full] {
                 let sweep =

@@ -1,16 +1,16 @@
-//! Placement: does it matter where the bounded-state layer stands?
+//! Placement: does the position of the bounded-state layer matter?
 //!
-//! The layers of the staircase in other orders. A bounded-state layer earns its hop before the first full layer or right after it;
-//! anywhere else it is worth nothing. Without one in front, a full layer must find the token before among many alike, so those stacks
-//! have a learned number on the scores of the nearest tokens.
+//! The layers of [`staircase`](super::staircase) in other orders. A bounded-state layer gives an extra hop if it is before or directly after the first full
+//! layer, and nowhere else. Without one before it, a full layer must attend to the previous token among many similar ones, so those stacks
+//! have a learned bias on the attention scores of the nearest tokens.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
-use super::table::cells;
-use super::variants::of_hops;
+use super::table::group_by_setting;
+use super::variants::points_by_hops;
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::RunRecord;
 
-/// The experiment.
+/// Name, sweeps and report of the experiment.
 pub static EXPERIMENT: Experiment = Experiment {
     name: "placement",
     title: "Placement: where the extra hop comes from",
@@ -24,14 +24,14 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 fn placement(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let points: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_hops).collect();
-    let view = ComparisonFigure {
+    let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_by_hops).collect();
+    let figure = ComparisonFigure {
         file: "placement",
         title: "The same layers in different orders",
-        along: AxisKind::Names,
-        proved: None,
+        axis: AxisKind::Names,
+        proved_line: None,
         caption: "Right answers by hops, for orders of the same layers and the rungs they have. Bars go from the worst seed to the best.",
     };
-    render(&points, &view, page);
+    render(&points, &figure, page);
     conclude(&points, "Does it matter where the bounded-state layer stands?")
 }

@@ -1,14 +1,14 @@
-//! Recipe: which of its ingredients does training need?
+//! Recipe: an ablation of the training recipe.
 //!
-//! The stack of the staircase on as many hops as it has full layers, with one ingredient of the recipe changed at a time and few
-//! steps, so that what helps shows. Nothing is predicted about the changed ones.
+//! The stack of [`staircase`](super::staircase) on as many hops as it has full layers, with one setting of the recipe changed at a time, and few training
+//! steps, so that differences show. There is no prediction for the changed recipes.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
-use super::table::{ResultCell, cells, guess};
+use super::table::{ResultCell, group_by_setting, guess_accuracy};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::RunRecord;
 
-/// The experiment.
+/// Name, sweeps and report of the experiment.
 pub static EXPERIMENT: Experiment = Experiment {
     name: "recipe",
     title: "Recipe: what training needs",
@@ -17,39 +17,46 @@ pub static EXPERIMENT: Experiment = Experiment {
     render: recipe,
 };
 
-/// The keys in which a config differs from the whole recipe, with their values.
-fn change(whole: &ResultCell<'_>, own: &ResultCell<'_>) -> String {
-    let [whole, own] = [whole, own].map(|cell| cell.first().config.text());
-    let has = |text: &str, line: &str| text.lines().any(|other| other == line);
+/// The keys in which a config differs from the complete recipe, with their values.
+fn change(complete: &ResultCell<'_>, changed: &ResultCell<'_>) -> String {
+    let [complete, changed] = [complete, changed].map(|cell| cell.first().config.to_toml());
+    let has_line = |text: &str, line: &str| text.lines().any(|other| other == line);
     let key = |line: &str| line.split(" =").next().unwrap_or_default().to_owned();
-    let set: Vec<&str> = own.lines().filter(|line| !has(&whole, line)).collect();
-    let unset = whole.lines().filter(|line| !has(&own, line) && !set.iter().any(|other| key(other) == key(line)));
-    let unset = unset.map(|line| format!("no {}", key(line)));
-    let changes: Vec<String> = set.iter().map(|line| (*line).to_owned()).chain(unset).collect();
-    if changes.is_empty() { "the whole recipe".to_owned() } else { changes.join(", ") }
+    let changed_lines: Vec<&str> = changed.lines().filter(|line| !has_line(&complete, line)).collect();
+    let missing_lines = complete
+        .lines()
+        .filter(|line| !has_line(&changed, line) && !changed_lines.iter().any(|other| key(other) == key(line)));
+    let missing_keys = missing_lines.map(|line| format!("no {}", key(line)));
+    let differences: Vec<String> = changed_lines.iter().map(|line| (*line).to_owned()).chain(missing_keys).collect();
+    if differences.is_empty() { "the whole recipe".to_owned() } else { differences.join(", ") }
 }
 
 fn recipe(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let cells = cells(records);
-    let points: Vec<ComparisonPoint> = cells.iter().flat_map(|cell| of_change(&cells[0], cell)).collect();
-    let view = ComparisonFigure {
+    let cells = group_by_setting(records);
+    let points: Vec<ComparisonPoint> = cells.iter().flat_map(|cell| points_by_hops(&cells[0], cell)).collect();
+    let figure = ComparisonFigure {
         file: "recipe",
         title: "The recipe without one of its ingredients",
-        along: AxisKind::Names,
-        proved: None,
+        axis: AxisKind::Names,
+        proved_line: None,
         caption: "Right answers by hops after few steps, with one ingredient changed. Bars go from the worst seed to the best.",
     };
-    render(&points, &view, page);
+    render(&points, &figure, page);
     conclude(&points, "What does training need?")
 }
 
-/// Questions of every number of hops. The whole recipe comes first.
-fn of_change(whole: &ResultCell<'_>, cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
-    let series = change(whole, cell);
+/// One point for each number of hops. Only the complete recipe has a prediction.
+fn points_by_hops(complete: &ResultCell<'_>, cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
+    let series = change(complete, cell);
     let point = |hops: usize| {
         let label = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
-        let point = ComparisonPoint::of(cell, hops, series.clone(), hops as f64, label).guess(guess(cell, hops));
-        if std::ptr::eq(whole, cell) { point.predicted(true, "within the rungs, with the whole recipe") } else { point }
+        let point =
+            ComparisonPoint::new(cell, hops, series.clone(), hops as f64, label).with_guess(guess_accuracy(cell, hops));
+        if std::ptr::eq(complete, cell) {
+            point.predicted(true, "within the rungs, with the whole recipe")
+        } else {
+            point
+        }
     };
     cell.first().accuracy.keys().map(|hops| point(usize::from(*hops))).collect()
 }
@@ -60,17 +67,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_named_by_their_keys() {
+    fn changes_are_described_by_their_config_keys() {
         let task = "funccomp{hops=1,m=16,names=levels}";
-        let make = |edit: &dyn Fn(&mut rung_train::run::RunConfig)| {
-            let mut one = record("gated{bits=2} full", task, 0, 1e-3, &[999]);
-            one.config.model.read_out = Some("value".to_owned());
-            edit(&mut one.config);
-            one
+        let edited_record = |edit: &dyn Fn(&mut rung_train::run::RunConfig)| {
+            let mut record = record("gated{bits=2} full", task, 0, 1e-3, &[999]);
+            record.config.model.read_out = Some("value".to_owned());
+            edit(&mut record.config);
+            record
         };
-        let records =
-            [make(&|_| ()), make(&|config| config.train.auxiliary = 0.5), make(&|config| config.model.read_out = None)];
-        let cells = cells(&records);
+        let records = [
+            edited_record(&|_| ()),
+            edited_record(&|config| config.train.auxiliary = 0.5),
+            edited_record(&|config| config.model.read_out = None),
+        ];
+        let cells = group_by_setting(&records);
         let names: Vec<String> = cells.iter().map(|cell| change(&cells[0], cell)).collect();
         assert_eq!(names, ["the whole recipe", "auxiliary = 0.5", "no read_out"]);
     }

@@ -1,15 +1,15 @@
-//! Shift: trained on one kind of table, asked about another.
+//! Distribution shift: trained on one distribution of tables, tested on others.
 //!
-//! Uniform tables are what the theory speaks about; tables out there are skewed, clustered, or repeat nothing. A model that has
-//! learned to look up does not care; one that has learned a habit of its tables does. Each model is trained on one kind, with
-//! little and with much weight decay, and asked about all kinds.
+//! The theory is about uniform tables; real tables are skewed, clustered, or permutations. A model that has learned to look up works on
+//! all of them; one that has learned the statistics of its tables does not. Each model is trained on one distribution, with little and with
+//! much weight decay, and tested on all of them.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
-use super::table::{LEARNED, ResultCell, cells};
+use super::table::{LEARNED, ResultCell, group_by_setting};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::RunRecord;
 
-/// The experiment.
+/// Name, sweeps and report of the experiment.
 pub static EXPERIMENT: Experiment = Experiment {
     name: "shift",
     title: "Shift: other tables than in training",
@@ -18,45 +18,57 @@ pub static EXPERIMENT: Experiment = Experiment {
     render: shift,
 };
 
-/// In the order of the axis.
-const KINDS: [&str; 4] = ["uniform", "zipf", "clustered", "permutation"];
+/// Distributions of tables, in the order of the axis.
+const DISTRIBUTIONS: [&str; 4] = ["uniform", "zipf", "clustered", "permutation"];
 
-fn kind(task: &str) -> Option<usize> {
-    KINDS.iter().position(|kind| task.contains(&format!("tables={kind}")))
+/// Index of a task's distribution.
+fn distribution(task: &str) -> Option<usize> {
+    DISTRIBUTIONS.iter().position(|name| task.contains(&format!("tables={name}")))
 }
 
-fn of_cell(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
+/// One point for each distribution that the cell was tested on.
+fn points_of_cell(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
     let config = &cell.first().config;
-    let Some(trained) = kind(&config.task) else { return Vec::new() };
+    let Some(trained_index) = distribution(&config.task) else { return Vec::new() };
     let Some(hops) = cell.first().accuracy.keys().max().copied() else { return Vec::new() };
-    let series = format!("trained on {}, decay {}", KINDS[trained], config.train.decay);
-    let known = cell.accuracy(hops.into()).mean >= LEARNED;
-    let own =
-        ComparisonPoint::of(cell, hops.into(), series.clone(), trained as f64 + 1.0, format!("on {}", KINDS[trained]));
-    let mut points = vec![own.predicted(true, "within the rungs, on its own kind")];
+    let series = format!("trained on {}, decay {}", DISTRIBUTIONS[trained_index], config.train.decay);
+    let is_learned = cell.accuracy(hops.into()).mean >= LEARNED;
+    let training_point = ComparisonPoint::new(
+        cell,
+        hops.into(),
+        series.clone(),
+        trained_index as f64 + 1.0,
+        format!("on {}", DISTRIBUTIONS[trained_index]),
+    );
+    let mut points = vec![training_point.predicted(true, "within the rungs, on its own kind")];
     for task in &config.evaluate.also {
-        let Some(asked) = kind(task) else { continue };
-        let found = cell.accuracy_on(task, hops);
-        let point =
-            ComparisonPoint::of(cell, hops.into(), series.clone(), asked as f64 + 1.0, format!("on {}", KINDS[asked]))
-                .found(found);
-        // A walk that was learned is a walk on any table.
-        points.push(if known { point.predicted(true, "the walk was learned") } else { point });
+        let Some(tested_index) = distribution(task) else { continue };
+        let accuracy = cell.accuracy_on(task, hops);
+        let point = ComparisonPoint::new(
+            cell,
+            hops.into(),
+            series.clone(),
+            tested_index as f64 + 1.0,
+            format!("on {}", DISTRIBUTIONS[tested_index]),
+        )
+        .with_accuracy(accuracy);
+        // A learned look-up works on every distribution.
+        points.push(if is_learned { point.predicted(true, "the walk was learned") } else { point });
     }
-    points.sort_by(|a, b| a.at.total_cmp(&b.at));
+    points.sort_by(|a, b| a.position.total_cmp(&b.position));
     points
 }
 
 fn shift(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let points: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_cell).collect();
-    let view = ComparisonFigure {
+    let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_of_cell).collect();
+    let figure = ComparisonFigure {
         file: "shift",
         title: "Trained on one kind of table, asked about all",
-        along: AxisKind::Names,
-        proved: None,
+        axis: AxisKind::Names,
+        proved_line: None,
         caption: "Right answers to questions of the most hops. Every row is one kind of training, every mark a kind of question. Bars go \
                   from the worst seed to the best.",
     };
-    render(&points, &view, page);
+    render(&points, &figure, page);
     conclude(&points, "Is it the walk that was learned, or the tables?")
 }

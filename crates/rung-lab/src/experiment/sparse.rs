@@ -1,8 +1,8 @@
 //! Sparse capacity: how long must a block's summary be for 2-Sum?
 //!
-//! One layer of block-sparse attention, asked at every token whether some value before cancels it. A block that was not read speaks
-//! only through its summary, and summaries of too few bits look alike for different contents: below the proved number of bits no
-//! weights answer every prompt. What training reaches on random prompts, where most blind spots are never met, is measured.
+//! One layer of block-sparse attention answers at every token whether an earlier value adds up with it to zero. A block that is not selected
+//! is visible only through its summary, and with too few bits different contents have equal summaries: below the proved number of bits no
+//! weights answer every prompt. The accuracy of trained layers on random prompts, which rarely contain such collisions, is measured.
 
 use std::any::Any;
 
@@ -11,12 +11,12 @@ use rung_theory::stack::mixer::{MixerReach, TokenSelection};
 use rung_theory::task::{self, match2::Match2};
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
-use super::table::{ResultCell, cells, outline};
+use super::table::{ResultCell, group_by_setting, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::RunRecord;
 
-/// The experiment.
+/// Name, sweeps and report of the experiment.
 pub static EXPERIMENT: Experiment = Experiment {
     name: "sparse",
     title: "Sparse capacity: how long must a summary be?",
@@ -25,56 +25,56 @@ pub static EXPERIMENT: Experiment = Experiment {
     render: sparse,
 };
 
-/// The layer's blocks on the cell's task: bits of a summary, and the bound.
-pub(super) fn blocks(cell: &ResultCell<'_>) -> Option<(f64, Sparse)> {
+/// Bits of a block's summary, and the lower bound for the cell's layer and task.
+pub(super) fn summary_bound(cell: &ResultCell<'_>) -> Option<(f64, Sparse)> {
     let config = &cell.first().config;
     let (bits, plan) = (config.model.bits.unwrap_or(32), cell.plan());
     let task = task::parse(&config.task).ok()?;
     let values = (&*task as &dyn Any).downcast_ref::<Match2>()?.modulus();
     let mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter());
-    let picks = mixers.filter_map(|mixer| match mixer.facts().reach {
+    let selections = mixers.filter_map(|mixer| match mixer.facts().reach {
         MixerReach::Full(message) => message.selection,
         MixerReach::Bounded => None,
     });
-    let TokenSelection { groups, picked, block, summary, .. } = picks.into_iter().next()?;
-    let had = u64::try_from(summary * u128::from(bits)).ok()?;
-    let narrow = |number: u128| u64::try_from(number).ok();
-    let block = narrow(block)?;
-    let others = (task.length() as u64).div_ceil(block).saturating_sub(1);
+    let TokenSelection { groups, selected_count, block, summary, .. } = selections.into_iter().next()?;
+    let summary_bits = u64::try_from(summary * u128::from(bits)).ok()?;
+    let to_u64 = |number: u128| u64::try_from(number).ok();
+    let block = to_u64(block)?;
+    let earlier_blocks = (task.length() as u64).div_ceil(block).saturating_sub(1);
     let bound = Sparse {
         block,
-        select: narrow(groups * picked)?,
-        bits: had,
+        select: to_u64(groups * selected_count)?,
+        bits: summary_bits,
         values: values.into(),
-        blocks: others,
+        blocks: earlier_blocks,
         same_map: true,
     };
-    Some((had as f64, bound))
+    Some((summary_bits as f64, bound))
 }
 
 fn sparse(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let cells = cells(records);
+    let cells = group_by_setting(records);
     let points: Vec<ComparisonPoint> = cells.iter().filter_map(point).collect();
-    let view = ComparisonFigure {
+    let figure = ComparisonFigure {
         file: "sparse-capacity",
         title: "2-Sum by one layer of block-sparse attention",
-        along: AxisKind::Measure("bits of a summary / bits that the bound asks for", Scale::Log2),
-        proved: Some((1.0, "what the bound asks for")),
+        axis: AxisKind::Number("bits of a summary / bits that the bound asks for", Scale::Log2),
+        proved_line: Some((1.0, "what the bound asks for")),
         caption: "Right answers against the bits of a block's summary, all heads together, over the smallest number for which the proved \
                   bound is silent. Left of 1 no weights answer every prompt; random prompts rarely meet the blind spots, so accuracy may \
                   still be well above a half there. Bars go from the worst seed to the best.",
     };
-    render(&points, &view, page);
+    render(&points, &figure, page);
     conclude(&points, "How much do short summaries cost on random prompts?")
 }
 
 fn point(cell: &ResultCell<'_>) -> Option<ComparisonPoint> {
-    let (had, bound) = blocks(cell)?;
+    let (summary_bits, bound) = summary_bound(cell)?;
     let verdict = bound.verdict().ok()?;
-    let needed = verdict.needed? as f64;
-    let (ratio, mixer) = (had / needed, outline(&cell.first().config.stack));
+    let needed = verdict.needed_bits? as f64;
+    let (ratio, mixer) = (summary_bits / needed, outline(&cell.first().config.stack));
     let series = format!("{mixer}, blocks of {}", bound.block);
-    let label = format!("with {had} bits where {needed} are needed");
-    let point = ComparisonPoint::of(cell, 1, series, ratio, label);
+    let label = format!("with {summary_bits} bits where {needed} are needed");
+    let point = ComparisonPoint::new(cell, 1, series, ratio, label);
     Some(if verdict.impossible { point.predicted(false, "proved for the worst prompt") } else { point })
 }

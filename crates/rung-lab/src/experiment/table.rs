@@ -1,4 +1,4 @@
-//! Records grouped: one cell for each stack and task, at the learning rate that the rule picks, with its seeds.
+//! Groups records by setting, which is all of the configuration except seed and learning rate. A group is called a cell: it has all seeds at the best learning rate.
 
 use std::collections::BTreeMap;
 
@@ -10,35 +10,35 @@ use rung_train::run::RunRecord;
 use rung_train::run::accuracy::AnswerCount;
 pub use rung_train::run::config::outline;
 
-/// Above this share of right answers a hop counts as learned.
+/// From this accuracy on, questions count as learned.
 pub const LEARNED: f64 = 0.99;
 
-/// The runs of one stack on one task at one rate, one for each seed.
+/// A cell: the group of runs of one stack on one task at one learning rate, one run for each seed.
 pub struct ResultCell<'a> {
-    /// In order of seed.
+    /// The records, ordered by seed.
     pub records: Vec<&'a RunRecord>,
-    /// Rates that were tried.
+    /// Learning rates that were tried.
     pub rates: Vec<f64>,
 }
 
-/// A mean over seeds and its extremes.
+/// Mean, minimum and maximum over seeds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SeedSpread {
-    /// Mean.
+    /// Mean over seeds.
     pub mean: f64,
     /// The worst seed.
     pub low: f64,
     /// The best seed.
     pub high: f64,
-    /// Seeds at [`LEARNED`] or above.
+    /// Number of seeds at [`LEARNED`] or above.
     pub learned: usize,
-    /// Seeds.
+    /// Number of seeds.
     pub seeds: usize,
 }
 
 impl SeedSpread {
-    /// Of some numbers; not a number if there are none.
-    pub fn of(values: impl Iterator<Item = f64>) -> Self {
+    /// The spread of one value per seed; NaN without values.
+    pub fn new(values: impl Iterator<Item = f64>) -> Self {
         let values: Vec<f64> = values.collect();
         Self {
             mean: values.iter().sum::<f64>() / values.len() as f64,
@@ -49,40 +49,40 @@ impl SeedSpread {
         }
     }
 
-    /// Whether at least two of three seeds learned it: how a prediction that something is learned is judged.
+    /// Whether at least two of three seeds learned it, which confirms a prediction that a task is learned.
     pub fn mostly_learned(&self) -> bool {
         self.seeds > 0 && 3 * self.learned >= 2 * self.seeds
     }
 
-    /// Whether a seed learned it: one is enough against a prediction that something is not learned.
+    /// Whether at least one seed learned it, which refutes a prediction that a task is not learned.
     pub fn once_learned(&self) -> bool {
         self.learned > 0
     }
 
-    /// "2 of 3".
-    pub fn share(&self) -> String {
+    /// How many seeds learned it: "2 of 3".
+    pub fn learned_text(&self) -> String {
         format!("{} of {}", self.learned, self.seeds)
     }
 
-    /// "99.8% (99.5 to 100.0)".
+    /// Mean, minimum and maximum: "99.8% (99.5 to 100.0)".
     pub fn percent(&self) -> String {
-        let [mean, low, high] = [self.mean, self.low, self.high].map(|share| format!("{:.1}", 100.0 * share));
+        let [mean, low, high] = [self.mean, self.low, self.high].map(|value| format!("{:.1}", 100.0 * value));
         if low == high { format!("{mean}%") } else { format!("{mean}% ({low} to {high})") }
     }
 }
 
 impl<'a> ResultCell<'a> {
-    /// The first record, for what all of them share.
+    /// The first record, for properties that all records share.
     pub fn first(&self) -> &'a RunRecord {
         self.records[0]
     }
 
-    /// Its stack.
+    /// The stack.
     pub fn plan(&self) -> Plan {
         self.first().config.plan().unwrap_or_else(|error| unreachable!("a recorded run was resolved: {error}"))
     }
 
-    /// Hops of the task; 0 if it is another task.
+    /// Hops of the task; 0 if the task is not function composition.
     pub fn hops(&self) -> usize {
         self.first().facts.hops.unwrap_or(0)
     }
@@ -92,18 +92,18 @@ impl<'a> ResultCell<'a> {
         self.first().facts.rungs
     }
 
-    /// Accuracy at so many hops, over seeds.
+    /// Accuracy on questions of so many hops, over seeds.
     pub fn accuracy(&self, hops: usize) -> SeedSpread {
-        SeedSpread::of(self.records.iter().map(|record| record.mean(hops as u16)))
+        SeedSpread::new(self.records.iter().map(|record| record.mean(hops as u16)))
     }
 
-    /// Accuracy on another task that was asked at the end, over seeds.
+    /// Accuracy on one of the additional evaluation tasks, over seeds.
     pub fn accuracy_on(&self, task: &str, group: u16) -> SeedSpread {
-        let share = |record: &&RunRecord| record.also.get(task)?.get(&group).map(AnswerCount::mean);
-        SeedSpread::of(self.records.iter().filter_map(share))
+        let accuracy = |record: &&RunRecord| record.also.get(task)?.get(&group).map(AnswerCount::mean);
+        SeedSpread::new(self.records.iter().filter_map(accuracy))
     }
 
-    /// State bits of all blocks.
+    /// Bits of recurrent state, summed over all layers.
     pub fn state_bits(&self) -> f64 {
         self.first().facts.state_bits.iter().map(|bits| *bits as f64).sum()
     }
@@ -114,42 +114,43 @@ impl<'a> ResultCell<'a> {
     }
 }
 
-/// Groups records and picks a rate for each group by the rule of [`super`], in the order in which stacks are met.
-pub fn cells(records: &[RunRecord]) -> Vec<ResultCell<'_>> {
+/// Groups records and selects a learning rate for each group by the rule of [`super`]. Cells are in the order of their first records.
+pub fn group_by_setting(records: &[RunRecord]) -> Vec<ResultCell<'_>> {
     let mut groups: Vec<(String, BTreeMap<u64, Vec<&RunRecord>>)> = Vec::new();
     for record in records {
-        // Everything but seed and rate makes a group.
+        // Records of a group differ in seed and learning rate only.
         let mut config = record.config.clone();
         (config.seed, config.train.rate) = (0, 0.0);
-        let key = config.text();
-        let at = groups.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
+        let key = config.to_toml();
+        let index = groups.iter().position(|(group_key, _)| *group_key == key).unwrap_or_else(|| {
             groups.push((key, BTreeMap::new()));
             groups.len() - 1
         });
-        // Rates are positive, so their bits are in their order.
-        groups[at].1.entry(record.config.train.rate.to_bits()).or_default().push(record);
+        // Positive floats are ordered like their bits.
+        groups[index].1.entry(record.config.train.rate.to_bits()).or_default().push(record);
     }
     groups.into_iter().filter_map(|(_, rates)| at_best_rate(rates)).collect()
 }
 
+/// The cell of one group at its best learning rate.
 fn at_best_rate(rates: BTreeMap<u64, Vec<&RunRecord>>) -> Option<ResultCell<'_>> {
-    let tried = rates.keys().map(|bits| f64::from_bits(*bits)).collect();
+    let tried_rates = rates.keys().map(|bits| f64::from_bits(*bits)).collect();
     let score = |records: &[&RunRecord]| {
-        let top = records[0].accuracy.keys().next_back().copied().unwrap_or(0);
-        let mean = SeedSpread::of(records.iter().map(|record| record.mean(top))).mean;
-        (mean, -SeedSpread::of(records.iter().map(|record| record.loss)).mean)
+        let max_hops = records[0].accuracy.keys().next_back().copied().unwrap_or(0);
+        let mean = SeedSpread::new(records.iter().map(|record| record.mean(max_hops))).mean;
+        (mean, -SeedSpread::new(records.iter().map(|record| record.loss)).mean)
     };
-    // Later ones win ties, so the smaller rate comes last.
+    // `max_by` returns the last maximum, so the smaller rate comes last.
     let best = rates.into_values().rev().max_by(|a, b| {
         let (a, b) = (score(a), score(b));
         a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))
     });
     let mut records = best?;
     records.sort_by_key(|record| record.config.seed);
-    Some(ResultCell { records, rates: tried })
+    Some(ResultCell { records, rates: tried_rates })
 }
 
-/// Every cell with its prediction, for the report.
+/// A table of every cell with its verdict.
 pub fn results_table(caption: &str, cells: &[ResultCell<'_>]) -> Table {
     let columns = [
         Column::text("stack"),
@@ -167,19 +168,19 @@ pub fn results_table(caption: &str, cells: &[ResultCell<'_>]) -> Table {
     for cell in cells {
         let record = cell.first();
         let ratio = record.facts.table_bits.map_or(f64::NAN, |bits| cell.state_bits() / bits);
-        let steps = SeedSpread::of(cell.records.iter().map(|record| record.steps as f64));
+        let steps = SeedSpread::new(cell.records.iter().map(|record| record.steps as f64));
         for hops in record.accuracy.keys().map(|hops| usize::from(*hops)) {
             let within = hops <= cell.rungs();
             // The verdict is about all hops of the task.
             let verdict = record.facts.verdict.as_ref().filter(|_| Some(hops) == record.facts.hops);
-            let known = verdict.map_or_else(String::new, |[word, _]| format!("; {word}"));
+            let verdict_text = verdict.map_or_else(String::new, |[word, _]| format!("; {word}"));
             table.row([
                 TableCell::code(record.config.stack.clone()),
                 TableCell::code(record.config.task.clone()),
                 TableCell::from(cell.rungs().to_string()).known(Evidence::Proved),
                 TableCell::from(format!("{ratio:.2}")),
                 TableCell::from(hops.to_string()),
-                TableCell::from(format!("{}{known}", if within { "within" } else { "beyond" })),
+                TableCell::from(format!("{}{verdict_text}", if within { "within" } else { "beyond" })),
                 TableCell::from(Prose::from(cell.accuracy(hops).percent())).known(Evidence::Measured),
                 TableCell::from(cell.records.len().to_string()),
                 TableCell::from(format!("{:.0}", steps.mean)),
@@ -190,8 +191,8 @@ pub fn results_table(caption: &str, cells: &[ResultCell<'_>]) -> Table {
     table
 }
 
-/// What a guess that knows the question scores at so many hops: one over the size of the last table it passes.
-pub(super) fn guess(cell: &ResultCell<'_>, hops: usize) -> f64 {
+/// Accuracy of guessing on questions of so many hops: one over the size of the last table looked up.
+pub(super) fn guess_accuracy(cell: &ResultCell<'_>, hops: usize) -> f64 {
     let task = rung_theory::task::parse(&cell.first().config.task);
     let sizes = task.ok().and_then(|task| rung_train::run::record::table_sizes(&*task));
     sizes.and_then(|sizes| sizes.get(hops - 1).copied()).map_or(f64::NAN, |size| 1.0 / f64::from(size))
@@ -203,7 +204,7 @@ pub(crate) mod tests {
     use rung_train::run::trainer::StopReason;
     use rung_train::run::{RunConfig, RunFacts, record};
 
-    /// A record as if a run had ended with these shares of right answers, per thousand.
+    /// A record of a run with these accuracies, in right answers per thousand.
     pub(crate) fn record(stack: &str, task: &str, seed: u64, rate: f64, right: &[u64]) -> RunRecord {
         let mut config = RunConfig::new(stack, task);
         (config.seed, config.train.rate) = (seed, rate);
@@ -227,7 +228,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_rate_is_chosen_at_the_deepest_hop_and_ties_go_to_the_smaller() {
+    fn the_rate_is_best_at_most_hops_and_the_smaller_of_equal_ones() {
         let task = "funccomp{hops=2,m=8,n=[3],mixed=yes}";
         let records = [
             record("gdn full", task, 1, 1e-3, &[900, 100]),
@@ -237,7 +238,7 @@ pub(crate) mod tests {
             record("full full", task, 0, 4e-3, &[500, 100]),
             record("full full", task, 0, 2e-3, &[500, 100]),
         ];
-        let cells = cells(&records);
+        let cells = group_by_setting(&records);
         assert_eq!(cells.len(), 2);
         let rates: Vec<_> = cells.iter().map(|cell| (cell.first().config.train.rate, cell.records.len())).collect();
         assert_eq!(rates, [(1e-3, 2), (2e-3, 1)]);

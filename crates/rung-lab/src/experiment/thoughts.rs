@@ -1,24 +1,24 @@
-//! Chain of thought: how many steps must be written down?
+//! Chain of thought: how many intermediate results must be written down?
 //!
-//! A stack with fewer rungs than hops may write intermediate stops and read them again: every thought is another pass. The stops
-//! are spread evenly over the walk, so the longest run of hops between two of them is what one pass must do: with s thoughts and L
-//! hops, the part of L that is one in s+1. One rung and L-1 thoughts suffice (constructions U3 and U6).
+//! A stack with fewer rungs than hops may write intermediate results (thoughts) as tokens and read them again: every thought is another
+//! forward pass. Thoughts are spread evenly over the hops, so one pass must make the largest number of hops between two of them: with s
+//! thoughts and L hops, L/(s+1) rounded up. One rung and L-1 thoughts suffice (constructions U3 and U6).
 //!
-//! Stops are trained and asked with the right ones before them. A chain is right if all its stops are; then the model, writing by
-//! itself, writes exactly these tokens. What is shown is the lower end of that: one minus the errors of all stops.
+//! Thoughts are trained and tested with teacher forcing. A chain is right if all its thoughts and its answer are; the model then generates
+//! exactly these tokens by itself. The report shows a lower bound on the fraction of right chains: one minus the sum of the error rates.
 
 use std::any::Any;
 
 use rung_theory::task::{self, chain::Chain};
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
-use super::table::{ResultCell, SeedSpread, cells, outline};
+use super::table::{ResultCell, SeedSpread, group_by_setting, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::RunRecord;
 use rung_train::run::accuracy::AnswerCount;
 
-/// The experiment.
+/// Name, sweeps and report of the experiment.
 pub static EXPERIMENT: Experiment = Experiment {
     name: "thoughts",
     title: "Chain of thought: how many steps must be written down?",
@@ -31,9 +31,9 @@ pub static EXPERIMENT: Experiment = Experiment {
     render: thoughts,
 };
 
-/// At least this share of chains is right.
+/// A lower bound on the fraction of right chains.
 fn right_chains(record: &RunRecord) -> f64 {
-    let errors: f64 = record.accuracy.values().map(|stop| 1.0 - AnswerCount::mean(stop)).sum();
+    let errors: f64 = record.accuracy.values().map(|answers| 1.0 - AnswerCount::mean(answers)).sum();
     (1.0 - errors).max(0.0)
 }
 
@@ -41,17 +41,19 @@ fn comparison_point(cell: &ResultCell<'_>) -> Option<ComparisonPoint> {
     let record = cell.first();
     let task = task::parse(&record.config.task).ok()?;
     let task = (&*task as &dyn Any).downcast_ref::<Chain>()?;
-    let (hops, thoughts) = (task.walk().hops(), task.thoughts());
+    let composition = task.composition();
+    let (hops, thoughts) = (composition.hops(), task.thoughts());
     let label = format!("with {thoughts} thought{}", if thoughts == 1 { "" } else { "s" });
     let series = format!("{}, {hops} hops", outline(&record.config.stack));
-    let found = SeedSpread::of(cell.records.iter().map(|record| right_chains(record)));
-    let last = *task.walk().sizes().last()?;
-    let point =
-        ComparisonPoint::of(cell, hops, series, thoughts as f64, label).found(found).guess(1.0 / f64::from(last));
-    let longest_run = hops.div_ceil(thoughts + 1);
-    let first = task.walk().sizes()[0];
-    let state_holds_table = cell.state_bits() >= f64::from(first) * f64::from(first).log2();
-    Some(match longest_run <= cell.rungs() {
+    let accuracy = SeedSpread::new(cell.records.iter().map(|record| right_chains(record)));
+    let last_table_entries = *composition.sizes().last()?;
+    let point = ComparisonPoint::new(cell, hops, series, thoughts as f64, label)
+        .with_accuracy(accuracy)
+        .with_guess(1.0 / f64::from(last_table_entries));
+    let hops_per_pass = hops.div_ceil(thoughts + 1);
+    let entries = f64::from(composition.sizes()[0]);
+    let state_holds_table = cell.state_bits() >= entries * entries.log2();
+    Some(match hops_per_pass <= cell.rungs() {
         true => point.predicted(true, "no run of hops is longer than the rungs"),
         false if state_holds_table => point,
         false => point.predicted(false, "a run of hops is longer than the rungs"),
@@ -59,15 +61,15 @@ fn comparison_point(cell: &ResultCell<'_>) -> Option<ComparisonPoint> {
 }
 
 fn thoughts(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let points: Vec<ComparisonPoint> = cells(records).iter().filter_map(comparison_point).collect();
-    let view = ComparisonFigure {
+    let points: Vec<ComparisonPoint> = group_by_setting(records).iter().filter_map(comparison_point).collect();
+    let figure = ComparisonFigure {
         file: "thoughts",
         title: "Chains of thought by the number of thoughts",
-        along: AxisKind::Measure("thoughts", Scale::Whole),
-        proved: None,
+        axis: AxisKind::Number("thoughts", Scale::Whole),
+        proved_line: None,
         caption: "At least this share of whole chains is right. Constructed: one rung does any number of hops with one thought fewer than hops. \
                   Bars go from the worst seed to the best.",
     };
-    render(&points, &view, page);
+    render(&points, &figure, page);
     conclude(&points, "How many steps must a stack write down?")
 }

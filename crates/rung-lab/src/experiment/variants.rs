@@ -1,14 +1,14 @@
-//! Variants: does any pattern beat its rungs?
+//! Variants: does any layer pattern make more hops than it has rungs?
 //!
-//! Alternating layers, other orders, other mixers, two mixers side by side in one layer, on the same two hops. A pattern that reaches
-//! more hops than it has rungs, with a state that cannot hold the table, would be news; one with a larger state may have a shortcut.
+//! Alternating layers, other orders, other mixers, and two parallel mixers in one layer, on the same two hops. A pattern that makes more hops
+//! than it has rungs with a state smaller than the table would contradict the theory; one with a larger state may have a shortcut.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
-use super::table::{ResultCell, cells, outline};
+use super::table::{ResultCell, group_by_setting, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::RunRecord;
 
-/// The experiment.
+/// Name, sweeps and report of the experiment.
 pub static EXPERIMENT: Experiment = Experiment {
     name: "variants",
     title: "Variants: does any pattern beat its rungs?",
@@ -21,19 +21,19 @@ pub static EXPERIMENT: Experiment = Experiment {
     render: variants,
 };
 
-/// Questions of every number of hops, one line for each cell.
-pub(super) fn of_hops(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
+/// One point for each number of hops of the questions.
+pub(super) fn points_by_hops(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
     let record = cell.first();
     let plural = if cell.rungs() == 1 { "rung" } else { "rungs" };
     let series = format!("{}: {} {plural}", outline(&record.config.stack), cell.rungs());
-    let roomy = record.facts.table_bits.is_none_or(|bits| cell.state_bits() >= bits);
+    let state_holds_table = record.facts.table_bits.is_none_or(|bits| cell.state_bits() >= bits);
     let point = |hops: usize| {
         let label = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
-        let point =
-            ComparisonPoint::of(cell, hops, series.clone(), hops as f64, label).guess(super::table::guess(cell, hops));
+        let point = ComparisonPoint::new(cell, hops, series.clone(), hops as f64, label)
+            .with_guess(super::table::guess_accuracy(cell, hops));
         match hops <= cell.rungs() {
             true => point.predicted(true, "within the rungs"),
-            false if roomy => point,
+            false if state_holds_table => point,
             false => point.predicted(false, "beyond the rungs, the state smaller than the table"),
         }
     };
@@ -41,14 +41,14 @@ pub(super) fn of_hops(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
 }
 
 fn variants(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let points: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_hops).collect();
-    let view = ComparisonFigure {
+    let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_by_hops).collect();
+    let figure = ComparisonFigure {
         file: "variants",
         title: "Patterns of layers on one and two hops",
-        along: AxisKind::Names,
-        proved: None,
+        axis: AxisKind::Names,
+        proved_line: None,
         caption: "Right answers by hops, for patterns of layers and the rungs they have. Bars go from the worst seed to the best.",
     };
-    render(&points, &view, page);
+    render(&points, &figure, page);
     conclude(&points, "Does any pattern reach more hops than it has rungs?")
 }

@@ -1,15 +1,15 @@
-//! Mixers: does every bounded-state mixer have the rungs that its layout has?
+//! Mixers: does every bounded-state mixer reach the rungs of its layout?
 //!
-//! The theorem speaks of any recurrence. Every bounded-state mixer that has a network stands in the place of the staircase's, in front
-//! of as many full layers as the most hops asked for less one. Their states of 32-bit numbers could hold tables of 16 entries, so no
-//! bound reaches these sizes: what is not learned beyond the rungs is a finding about training.
+//! The theorem holds for any recurrence. Every bounded-state mixer that is implemented takes the place of the recurrent layer of [`staircase`](super::staircase), before
+//! one full layer fewer than the maximum number of hops. Their states of 32-bit numbers could hold tables of 16 entries, so the lower bounds
+//! do not apply at these sizes: a failure beyond the rungs is a result about training.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
-use super::table::{ResultCell, cells, guess, outline};
+use super::table::{ResultCell, group_by_setting, guess_accuracy, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::RunRecord;
 
-/// The experiment.
+/// Name, sweeps and report of the experiment.
 pub static EXPERIMENT: Experiment = Experiment {
     name: "zoo",
     title: "Mixers: every bounded-state layer before full ones",
@@ -18,11 +18,13 @@ pub static EXPERIMENT: Experiment = Experiment {
     render: zoo,
 };
 
-fn of_hops(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
+/// One point for each number of hops of the questions.
+fn points_by_hops(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
     let series = outline(&cell.first().config.stack);
     let point = |hops: usize| {
         let label = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
-        let point = ComparisonPoint::of(cell, hops, series.clone(), hops as f64, label).guess(guess(cell, hops));
+        let point =
+            ComparisonPoint::new(cell, hops, series.clone(), hops as f64, label).with_guess(guess_accuracy(cell, hops));
         let within = hops <= cell.rungs();
         point.predicted(within, if within { "within the rungs" } else { "beyond the rungs" })
     };
@@ -30,15 +32,15 @@ fn of_hops(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
 }
 
 fn zoo(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let points: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_hops).collect();
-    let view = ComparisonFigure {
+    let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_by_hops).collect();
+    let figure = ComparisonFigure {
         file: "zoo-depth",
         title: "Every bounded-state mixer before full layers",
-        along: AxisKind::Names,
-        proved: None,
+        axis: AxisKind::Names,
+        proved_line: None,
         caption: "Right answers by hops, for every mixer in the place of the staircase's bounded-state layer. Bars go from the worst seed to \
                   the best.",
     };
-    render(&points, &view, page);
+    render(&points, &figure, page);
     conclude(&points, "Does every mixer have the rungs that its layout has?")
 }

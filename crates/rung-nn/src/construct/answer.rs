@@ -1,8 +1,8 @@
-//! Running a construction: the class it gives at every question of a prompt.
+//! Running a construction: the class that it predicts at every question of a prompt.
 //!
-//! Three ways, all through the weights: [`FastLookup`] where it applies; the last row alone ([`Model::last`](crate::Model::last))
-//! where a prompt has one question at its end; the whole forward pass otherwise. A construction that emits a chain of thought is decoded
-//! token by token, each emitted token being fed back through the step form with the state so far.
+//! Three methods, all of which use the weights alone: [`FastLookup`] where it applies; the last token only
+//! ([`Model::forward_last`](crate::Model::forward_last)) if a prompt has one question at its end; the full forward pass otherwise. A construction that
+//! emits a chain of thought is decoded token by token: each emitted token is the next input, with the state so far.
 
 use rung_engine::{Native, Ops, Scalar};
 
@@ -13,152 +13,165 @@ use crate::memory::{self, TooLarge};
 use crate::model::Model;
 use crate::network::Network;
 
+/// Elements that [`FastLookup`] holds per token of a prompt, instead of a row of the residual stream: the token's attention score before and
+/// after the concatenation, its attention weight, and a copy of that weight.
+const FAST_LOOKUP_ELEMENTS_PER_TOKEN: usize = 4;
+
+/// How many tensors of the size of the largest activation are assumed to be in memory at once. A rough upper bound.
+const LIVE_ACTIVATIONS: u128 = 4;
+
 /// A construction ready to answer, on one thread.
 pub struct Answerer<'a, S: Scalar> {
-    built: &'a Network<S>,
+    network: &'a Network<S>,
     ops: Native<S>,
-    front: usize,
+    /// How many of the first layers must run on all tokens; the others need only the last token.
+    layers_on_all_tokens: usize,
     fast_lookup: Option<FastLookup<S>>,
 }
 
 impl<'a, S: Scalar> Answerer<'a, S> {
-    /// Binds the weights and looks at which of them matter where.
-    pub fn new(built: &'a Network<S>) -> Self {
-        let ops = built.executor();
-        let fast_lookup = FastLookup::new(built, &ops);
+    /// Binds the weights and finds out which layers can be restricted to the last token.
+    pub fn new(network: &'a Network<S>) -> Self {
+        let ops = network.executor();
+        let fast_lookup = FastLookup::new(network, &ops);
         Self {
-            built,
-            front: super::layers_on_all_tokens(&built.config, &built.model, &built.weights),
+            network,
+            layers_on_all_tokens: super::layers_on_all_tokens(&network.config, &network.model, &network.weights),
             fast_lookup,
             ops,
         }
     }
 
-    /// Without shortcuts: the whole forward pass of every token. The slow twin.
-    pub fn without_shortcuts(built: &'a Network<S>) -> Self {
-        Self { built, front: built.model.depth(), fast_lookup: None, ops: built.executor() }
+    /// Runs the full forward pass on every token: the slow reference for [`Answerer::new`].
+    pub fn without_shortcuts(network: &'a Network<S>) -> Self {
+        Self { network, layers_on_all_tokens: network.model.depth(), fast_lookup: None, ops: network.executor() }
     }
 
-    /// The layers that run on all tokens.
+    /// How many of the first layers run on all tokens.
     pub fn layers_on_all_tokens(&self) -> usize {
-        self.front
+        self.layers_on_all_tokens
     }
 
-    /// Numbers of the largest activation that a prompt of this many tokens needs.
-    pub fn numbers_per_prompt(&self, tokens: usize) -> usize {
-        let width = if self.fast_lookup.is_some() { 4 } else { self.built.model.width() };
-        tokens.saturating_mul(width)
+    /// Elements of the largest activation that a prompt of this many tokens needs.
+    pub fn elements_per_prompt(&self, tokens: usize) -> usize {
+        let elements_per_token =
+            if self.fast_lookup.is_some() { FAST_LOOKUP_ELEMENTS_PER_TOKEN } else { self.network.model.width() };
+        tokens.saturating_mul(elements_per_token)
     }
 
-    /// Refuses prompts that do not fit the memory: so many at once, on all threads together, of so many tokens each.
+    /// Checks that a number of prompts at once, on all threads together, of a number of tokens each, fit in memory.
     ///
     /// # Errors
-    /// They do not fit.
+    /// They do not fit in memory.
     pub fn check_memory(&self, (prompts, tokens): (usize, usize)) -> Result<(), TooLarge> {
         if self.fast_lookup.is_none() {
-            return self.built.check_memory("answers", (prompts, tokens), false);
+            return self.network.check_inference_memory("answers", (prompts, tokens));
         }
-        let numbers = 4 * self.numbers_per_prompt(tokens) as u128 * prompts as u128;
-        let what = format!("answers: {prompts} prompts of {tokens} tokens at once by `{}`", self.built.name);
-        memory::check(what, numbers.saturating_mul(size_of::<S>() as u128), None)
+        let elements = LIVE_ACTIVATIONS * self.elements_per_prompt(tokens) as u128 * prompts as u128;
+        let what = format!("answers: {prompts} prompts of {tokens} tokens at once by `{}`", self.network.name);
+        memory::check(what, elements.saturating_mul(size_of::<S>() as u128), None)
     }
 
-    /// The answers of `batch` prompts of equal length, one after another: at their last tokens.
+    /// The answers at the last tokens of `batch` prompts of equal length.
     ///
     /// # Errors
-    /// The tokens are none of the model's.
+    /// A token id is not in the model's vocabulary.
     pub fn answer_last(&mut self, tokens: &[u32], batch: usize) -> Result<Vec<u32>, ModelError> {
-        if let Some(thoughts) = self.built.chain_of_thought() {
-            return Ok(self.emit_chain(thoughts, tokens, batch)?.into_iter().map(|thought| thought.answer).collect());
+        if let Some(chain_of_thought) = self.network.chain_of_thought() {
+            return Ok(self
+                .emit_chain(chain_of_thought, tokens, batch)?
+                .into_iter()
+                .map(|chain| chain.answer)
+                .collect());
         }
-        let classes = self.built.model.classes();
+        let classes = self.network.model.classes();
         if let Some(scores) =
             self.fast_lookup.as_mut().and_then(|fast_lookup| fast_lookup.scores(&self.ops, tokens, batch))
         {
-            return Ok(best(&self.ops.values(&scores), classes));
+            return Ok(argmax_rows(&self.ops.values(&scores), classes));
         }
-        let (hidden, _) = self.built.model.last(&self.ops, tokens, batch, self.front)?;
-        Ok(best(&self.ops.values(&self.built.model.logits(&self.ops, &hidden)), classes))
+        let (hidden, _) = self.network.model.forward_last(&self.ops, tokens, batch, self.layers_on_all_tokens)?;
+        Ok(argmax_rows(&self.ops.values(&self.network.model.logits(&self.ops, &hidden)), classes))
     }
 
     /// The answers at all tokens of `batch` prompts.
     ///
     /// # Errors
-    /// The tokens are none of the model's.
+    /// A token id is not in the model's vocabulary.
     pub fn answer_all(&mut self, tokens: &[u32], batch: usize) -> Result<Vec<u32>, ModelError> {
-        let (hidden, _) = self.built.model.forward(&self.ops, tokens, batch, None)?;
-        Ok(best(&self.ops.values(&self.built.model.logits(&self.ops, &hidden)), self.built.model.classes()))
+        let (hidden, _) = self.network.model.forward(&self.ops, tokens, batch, None)?;
+        Ok(argmax_rows(&self.ops.values(&self.network.model.logits(&self.ops, &hidden)), self.network.model.classes()))
     }
 
     fn emit_chain(
         &self,
-        thoughts: &ChainOfThought,
+        chain_of_thought: &ChainOfThought,
         tokens: &[u32],
         batch: usize,
     ) -> Result<Vec<EmittedChain>, ModelError> {
-        decode(&self.built.model, &self.ops, thoughts, (tokens, batch), self.front)
+        decode(&self.network.model, &self.ops, chain_of_thought, (tokens, batch), self.layers_on_all_tokens)
     }
 
-    /// The tokens that a construction emits after a prompt, the last of which holds the answer; none if it answers at once.
+    /// The tokens that a construction emits after a prompt, the last of which holds the answer; `None` if it emits no chain of thought.
     ///
     /// # Errors
-    /// The tokens are none of the model's.
+    /// A token id is not in the model's vocabulary.
     pub fn chain_of_thought(&self, tokens: &[u32]) -> Result<Option<EmittedChain>, ModelError> {
-        let Some(thoughts) = self.built.chain_of_thought() else { return Ok(None) };
-        Ok(self.emit_chain(thoughts, tokens, 1)?.pop())
+        let Some(chain_of_thought) = self.network.chain_of_thought() else { return Ok(None) };
+        Ok(self.emit_chain(chain_of_thought, tokens, 1)?.pop())
     }
 }
 
-/// Decodes: reads `batch` prompts, emits a token for each, feeds it back, and so on.
+/// Greedy decoding of the chains of thought of `batch` prompts.
 pub(crate) fn decode<O: Ops>(
     model: &Model,
     ops: &O,
-    thoughts: &ChainOfThought,
+    chain_of_thought: &ChainOfThought,
     (tokens, batch): (&[u32], usize),
-    front: usize,
+    layers_on_all_tokens: usize,
 ) -> Result<Vec<EmittedChain>, ModelError> {
     let classes = model.classes();
     let mut emitted = vec![EmittedChain::default(); batch];
-    let (mut hidden, mut state) = model.last(ops, tokens, batch, front)?;
-    for step in 0..thoughts.count {
+    let (mut hidden, mut state) = model.forward_last(ops, tokens, batch, layers_on_all_tokens)?;
+    for step in 0..chain_of_thought.count {
         let scores = ops.values(&model.logits(ops, &hidden));
-        let mut next = Vec::with_capacity(batch * thoughts.fields.len());
-        for (scores, thought) in scores.chunks_exact(classes).zip(&mut emitted) {
-            let token = thoughts.token(scores);
-            thought.answer = token[thoughts.answer];
-            thought.tokens.extend_from_slice(&token);
-            next.extend(token);
+        let mut next_tokens = Vec::with_capacity(batch * chain_of_thought.field_starts.len());
+        for (scores, chain) in scores.chunks_exact(classes).zip(&mut emitted) {
+            let token = chain_of_thought.token(scores);
+            chain.answer = token[chain_of_thought.answer_field];
+            chain.tokens.extend_from_slice(&token);
+            next_tokens.extend(token);
         }
-        if step + 1 < thoughts.count {
-            (hidden, state) = model.forward(ops, &next, batch, Some(&state))?;
+        if step + 1 < chain_of_thought.count {
+            (hidden, state) = model.forward(ops, &next_tokens, batch, Some(&state))?;
         }
     }
     Ok(emitted)
 }
 
-/// What a construction said before it answered.
+/// The chain of thought that a construction emitted for one prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EmittedChain {
-    /// Tokens emitted, one id per field.
+    /// The emitted tokens, one after another. A token is a tuple of ids, one per input field.
     pub tokens: Vec<u32>,
-    /// The answer in the last of them.
+    /// The id in the answer field of the last emitted token.
     pub answer: u32,
 }
 
 impl ChainOfThought {
-    /// The token that scores ask for: in each field the id with the highest.
+    /// The token with the highest scores: in each field the id with the highest score.
     pub fn token<S: Scalar>(&self, scores: &[S]) -> Vec<u32> {
-        let ends = self.fields.iter().skip(1).copied().chain([scores.len()]);
-        self.fields.iter().zip(ends).map(|(first, end)| highest(&scores[*first..end])).collect()
+        let field_ends = self.field_starts.iter().skip(1).copied().chain([scores.len()]);
+        self.field_starts.iter().zip(field_ends).map(|(start, end)| argmax(&scores[*start..end])).collect()
     }
 }
 
-fn best<S: Scalar>(scores: &[S], classes: usize) -> Vec<u32> {
-    scores.chunks_exact(classes).map(highest).collect()
+fn argmax_rows<S: Scalar>(scores: &[S], classes: usize) -> Vec<u32> {
+    scores.chunks_exact(classes).map(argmax).collect()
 }
 
-/// The place of the highest score, the first of equals.
-fn highest<S: Scalar>(scores: &[S]) -> u32 {
+/// The index of the highest score; the first of equals.
+fn argmax<S: Scalar>(scores: &[S]) -> u32 {
     let mut best = 0;
     for (class, score) in scores.iter().enumerate() {
         if *score > scores[best] {

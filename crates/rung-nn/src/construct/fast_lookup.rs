@@ -1,269 +1,276 @@
-//! The answers of many prompts at once, for stacks of attention whose keys and values come from the embedding alone.
+//! Answers many prompts at once, for attention stacks whose keys and values depend on the embedding alone.
 //!
-//! There (U1, say) only the answering token climbs. What the others contribute is a sum over their fields: the key of an entry
-//! is the sum of its fields' rows, each times the key projection. So those products are made once, for whole vocabularies:
+//! In such a stack (U1, for instance) only the last token has to pass through the layers. The key of an earlier token is the sum over its
+//! fields of embedding row times key projection, and so is its value. So these products are computed once for the whole vocabulary of
+//! each field:
 //!
-//! - fields that no key reads (the values of the entries) may differ from prompt to prompt; the keys are then the same for a
-//!   whole batch, and all its scores are one matrix product;
-//! - the read is a sum of values by weight, each a row of its vocabulary's products;
-//! - the unembedding's columns that are zero are left out.
+//! - fields that no key depends on (for instance the field with the value of a table entry) may differ from prompt to prompt; the keys are
+//!   then the same for all prompts of a batch, and all attention scores are one matrix product;
+//! - the output of a head is a weighted sum of rows of the value products;
+//! - the columns of the unembedding that are zero are left out.
 //!
-//! Sums are taken in another order than in [`Model::forward`](crate::Model::forward); a test holds the two against each other.
+//! Sums are taken in another order than in [`Model::forward`](crate::Model::forward); a test compares the two.
 
 use rung_engine::{Native, Ops, Scalar, Tensor};
 
+use super::weight_writer::AttentionSizes;
 use crate::model::{InputConfig, ModelConfig, NormConfig};
 use crate::network::Network;
 use crate::position::Positions;
 use crate::precision::Precision;
 
-/// What is the same for all prompts.
+/// The products that are the same for all prompts.
 pub struct FastLookup<S: Scalar> {
     layers: Vec<Layer<S>>,
-    tables: Vec<Tensor<S>>,
-    /// The unembedding without its columns of zeros, and which columns those are that remain.
+    /// The embedding table of each field.
+    embeddings: Vec<Tensor<S>>,
+    /// The unembedding without its zero columns.
     unembedding: Tensor<S>,
-    scored: Vec<usize>,
-    /// Fields that keys read, or that say the same in every prompt.
-    shared: Vec<usize>,
-    /// Fields that only values read.
-    free: Vec<usize>,
-    layout: Option<Layout<S>>,
+    /// The columns of the residual stream that remain in `unembedding`.
+    unembedding_columns: Vec<usize>,
+    /// Fields that keys depend on, which must be equal in all prompts of a batch.
+    key_fields: Vec<usize>,
+    /// Fields that no key depends on (values may).
+    value_only_fields: Vec<usize>,
+    /// Keys and values of the last batch, which the next one can use if its key fields are the same.
+    cache: Option<CachedKeys<S>>,
 }
 
 struct Layer<S: Scalar> {
-    sizes: Sizes,
+    sizes: AttentionSizes,
     query: Tensor<S>,
     key: Tensor<S>,
     value: Tensor<S>,
     output: Tensor<S>,
     up: Tensor<S>,
     down: Tensor<S>,
-    /// For each field, its vocabulary times the value projection, if that is not all zero.
-    values: Vec<Option<Tensor<S>>>,
+    /// For each field, its embedding table times the value projection, if that is not all zero.
+    field_values: Vec<Option<Tensor<S>>>,
 }
 
-#[derive(Clone, Copy)]
-struct Sizes {
-    heads: usize,
-    kv: usize,
-    key: usize,
-    value: usize,
-}
-
-/// Keys and shared values of one arrangement of entries.
-struct Layout<S: Scalar> {
-    cells: Vec<u32>,
+/// The keys of all tokens but the last, and what the key fields add to their values.
+struct CachedKeys<S: Scalar> {
+    /// The ids in the key fields, token after token.
+    ids: Vec<u32>,
+    /// One tensor per layer.
     keys: Vec<Tensor<S>>,
+    /// One tensor per layer, unless it is zero.
     values: Vec<Option<Tensor<S>>>,
 }
 
 impl<S: Scalar> FastLookup<S> {
-    /// Prepares a construction, if it is of this kind. The executor must be bound to its weights.
-    pub fn new(built: &Network<S>, ops: &Native<S>) -> Option<Self> {
-        let ModelConfig { norm, causal, positions, precision, .. } = built.config;
-        let plain = norm == NormConfig::None
+    /// Prepares a network, or returns `None` if its keys and values depend on more than the embedding. The executor must be bound to its
+    /// weights.
+    pub fn new(network: &Network<S>, ops: &Native<S>) -> Option<Self> {
+        let ModelConfig { norm, causal, positions, precision, .. } = network.config;
+        let is_supported = norm == NormConfig::None
             && causal
             && positions == Positions::None
             && precision == Precision::default()
-            && built.chain_of_thought().is_none();
-        let softmax = built.plan.layers.iter().all(
+            && network.chain_of_thought().is_none();
+        let is_attention_only = network.plan.layers.iter().all(
             |layer| matches!(&layer.mixers[..], [mixer] if mixer.name() == "full" && mixer.number("conv") == Some(0)),
         );
-        if !plain || !softmax || super::layers_on_all_tokens(&built.config, &built.model, &built.weights) > 0 {
+        if !is_supported
+            || !is_attention_only
+            || super::layers_on_all_tokens(&network.config, &network.model, &network.weights) > 0
+        {
             return None;
         }
-        let weights = &built.weights;
+        let weights = &network.weights;
         let get = |name: &str| weights.find(name).map(|id| ops.parameter(id));
-        let InputConfig::Fields(fields) = &built.config.input else { return None };
-        let tables: Option<Vec<_>> =
+        let InputConfig::Fields(fields) = &network.config.input else { return None };
+        let embeddings: Option<Vec<_>> =
             fields.iter().map(|field| get(&format!("embeddings.{}.weight", field.name))).collect();
-        let tables = tables?;
-        let mut read_by_keys = vec![false; fields.len()];
+        let embeddings = embeddings?;
+        let mut used_by_keys = vec![false; fields.len()];
         let mut layers = Vec::new();
-        for (index, layer) in built.plan.layers.iter().enumerate() {
-            let number = |name: &str| layer.mixers[0].number(name).unwrap_or_default() as usize;
+        for (index, layer) in network.plan.layers.iter().enumerate() {
             let weight = |name: &str| get(&format!("layers.{index}.{name}_proj.weight"));
             let [key, value] = [weight("mixer.k")?, weight("mixer.v")?];
-            let used = |table: &Tensor<S>, projection: &Tensor<S>| {
-                let product = ops.linear(table, projection, None);
+            let nonzero_product = |embedding: &Tensor<S>, projection: &Tensor<S>| {
+                let product = ops.linear(embedding, projection, None);
                 ops.values(&product).iter().any(|number| *number != S::ZERO).then_some(product)
             };
-            for (read, table) in read_by_keys.iter_mut().zip(&tables) {
-                *read |= used(table, &key).is_some();
+            for (used, embedding) in used_by_keys.iter_mut().zip(&embeddings) {
+                *used |= nonzero_product(embedding, &key).is_some();
             }
-            let values = tables.iter().map(|table| used(table, &value)).collect();
+            let field_values = embeddings.iter().map(|embedding| nonzero_product(embedding, &value)).collect();
             layers.push(Layer {
-                sizes: Sizes { heads: number("heads"), kv: number("kv"), key: number("key"), value: number("value") },
+                sizes: AttentionSizes::of(&layer.mixers[0]),
                 query: weight("mixer.q")?,
                 output: weight("mixer.o")?,
                 up: weight("mlp.up")?,
                 down: weight("mlp.down")?,
                 key,
                 value,
-                values,
+                field_values,
             });
         }
-        let (shared, free) = (0..fields.len()).partition(|field| read_by_keys[*field]);
-        let (unembedding, scored) = without_zeros(ops, &get("lm_head.weight")?);
-        Some(Self { layers, tables, unembedding, scored, shared, free, layout: None })
+        let (key_fields, value_only_fields) = (0..fields.len()).partition(|field| used_by_keys[*field]);
+        let (unembedding, unembedding_columns) = without_zero_columns(ops, &get("lm_head.weight")?);
+        Some(Self { layers, embeddings, unembedding, unembedding_columns, key_fields, value_only_fields, cache: None })
     }
 
-    /// Scores of all classes at the last token of each prompt, `[batch, classes]`; none if the prompts differ in what keys read.
+    /// Scores of all classes at the last token of each prompt, `[batch, classes]`; `None` if the prompts differ in their key fields.
     pub fn scores(&mut self, ops: &Native<S>, tokens: &[u32], batch: usize) -> Option<Tensor<S>> {
-        let fields = self.tables.len();
+        let fields = self.embeddings.len();
         let length = tokens.len() / batch / fields;
-        let rows: Vec<&[u32]> = tokens.chunks_exact(length * fields).collect();
-        self.arrange(ops, &rows, length)?;
-        let layout = self.layout.as_ref()?;
-        let last: Vec<&[u32]> = rows.iter().map(|row| &row[(length - 1) * fields..]).collect();
-        let mut stream = ops.gather_rows(&self.tables[0], &column(&last, 0));
+        let prompts: Vec<&[u32]> = tokens.chunks_exact(length * fields).collect();
+        self.cache_keys(ops, &prompts, length)?;
+        let cache = self.cache.as_ref()?;
+        let last_tokens: Vec<&[u32]> = prompts.iter().map(|prompt| &prompt[(length - 1) * fields..]).collect();
+        let mut stream = ops.gather_rows(&self.embeddings[0], &field_ids(&last_tokens, 0));
         for field in 1..fields {
-            stream = ops.add(&stream, &ops.gather_rows(&self.tables[field], &column(&last, field)));
+            stream = ops.add(&stream, &ops.gather_rows(&self.embeddings[field], &field_ids(&last_tokens, field)));
         }
         for (index, layer) in self.layers.iter().enumerate() {
-            let read = layer.read(ops, &stream, &layout.keys[index], layout.values[index].as_ref(), &|weights, own| {
-                self.free_values(ops, layer, &rows, length, weights, own)
-            });
-            stream = ops.add(&stream, &ops.linear(&read, &layer.output, None));
+            let value_only_output = |weights: &[S], kv_head: usize| {
+                self.value_only_output(ops, layer, (&prompts, length), weights, kv_head)
+            };
+            let attended =
+                layer.attend(ops, &stream, &cache.keys[index], cache.values[index].as_ref(), &value_only_output);
+            stream = ops.add(&stream, &ops.linear(&attended, &layer.output, None));
             let hidden = ops.relu(&ops.linear(&stream, &layer.up, None));
             stream = ops.add(&stream, &ops.linear(&hidden, &layer.down, None));
         }
         let (values, width) = (ops.values(&stream), ops.shape(&stream).width());
-        let scored: Vec<S> =
-            values.chunks_exact(width).flat_map(|row| self.scored.iter().map(|column| row[*column])).collect();
-        Some(ops.linear(&ops.constant(&[batch, self.scored.len()], &scored), &self.unembedding, None))
+        let columns = &self.unembedding_columns;
+        let used: Vec<S> =
+            values.chunks_exact(width).flat_map(|row| columns.iter().map(|column| row[*column])).collect();
+        Some(ops.linear(&ops.constant(&[batch, columns.len()], &used), &self.unembedding, None))
     }
 
-    /// Makes keys and shared values for the arrangement of these prompts, unless they are there already.
-    fn arrange(&mut self, ops: &Native<S>, rows: &[&[u32]], length: usize) -> Option<()> {
-        let fields = self.tables.len();
-        let same = |cells: &[u32], row: &[u32]| {
-            let others = row.chunks_exact(fields).take(length - 1).zip(cells.chunks_exact(self.shared.len().max(1)));
-            others
-                .into_iter()
-                .all(|(token, cells)| self.shared.iter().zip(cells).all(|(field, cell)| token[*field] == *cell))
+    /// Computes the keys of these prompts, unless they are cached already. Returns `None` if the prompts differ in their key fields.
+    fn cache_keys(&mut self, ops: &Native<S>, prompts: &[&[u32]], length: usize) -> Option<()> {
+        let fields = self.embeddings.len();
+        let has_ids = |prompt: &[u32], ids: &[u32]| {
+            let tokens = prompt.chunks_exact(fields).take(length - 1);
+            tokens
+                .zip(ids.chunks_exact(self.key_fields.len().max(1)))
+                .all(|(token, ids)| self.key_fields.iter().zip(ids).all(|(field, id)| token[*field] == *id))
         };
-        let known = self.layout.as_ref().is_some_and(|layout| {
-            layout.cells.len() == (length - 1) * self.shared.len() && same(&layout.cells, rows[0])
+        let is_cached = self.cache.as_ref().is_some_and(|cache| {
+            cache.ids.len() == (length - 1) * self.key_fields.len() && has_ids(prompts[0], &cache.ids)
         });
-        if !known {
-            let tokens = rows[0].chunks_exact(fields).take(length - 1);
-            let cells: Vec<u32> =
-                tokens.clone().flat_map(|token| self.shared.iter().map(|field| token[*field])).collect();
-            let others: Vec<&[u32]> = tokens.collect();
+        if !is_cached {
+            let tokens: Vec<&[u32]> = prompts[0].chunks_exact(fields).take(length - 1).collect();
+            let ids: Vec<u32> =
+                tokens.iter().flat_map(|token| self.key_fields.iter().map(|field| token[*field])).collect();
             let mut keys = Vec::new();
             let mut values = Vec::new();
             for layer in &self.layers {
-                let mut key = ops.zeros(&[others.len(), layer.sizes.kv * layer.sizes.key]);
+                let mut key = ops.zeros(&[tokens.len(), layer.sizes.kv_heads * layer.sizes.key]);
                 let mut value: Option<Tensor<S>> = None;
-                for field in &self.shared {
-                    let ids = column(&others, *field);
-                    let rows = ops.gather_rows(&self.tables[*field], &ids);
+                for field in &self.key_fields {
+                    let ids = field_ids(&tokens, *field);
+                    let rows = ops.gather_rows(&self.embeddings[*field], &ids);
                     key = ops.add(&key, &ops.linear(&rows, &layer.key, None));
-                    if let Some(table) = &layer.values[*field] {
-                        let rows = ops.gather_rows(table, &ids);
+                    if let Some(field_values) = &layer.field_values[*field] {
+                        let rows = ops.gather_rows(field_values, &ids);
                         value = Some(value.map_or(rows.clone(), |value| ops.add(&value, &rows)));
                     }
                 }
                 keys.push(key);
                 values.push(value);
             }
-            self.layout = Some(Layout { cells, keys, values });
+            self.cache = Some(CachedKeys { ids, keys, values });
         }
-        let cells = &self.layout.as_ref()?.cells;
-        rows.iter().all(|row| same(cells, row)).then_some(())
+        let ids = &self.cache.as_ref()?.ids;
+        prompts.iter().all(|prompt| has_ids(prompt, ids)).then_some(())
     }
 
-    /// What fields that differ from prompt to prompt add to a read.
-    fn free_values(
+    /// What the value-only fields add to the output of a head, given its attention weights.
+    fn value_only_output(
         &self,
         ops: &Native<S>,
         layer: &Layer<S>,
-        rows: &[&[u32]],
-        length: usize,
+        (prompts, length): (&[&[u32]], usize),
         weights: &[S],
         kv_head: usize,
     ) -> Option<Tensor<S>> {
-        let (fields, width) = (self.tables.len(), layer.sizes.value);
+        let (fields, width) = (self.embeddings.len(), layer.sizes.value);
         let mut sum: Option<Tensor<S>> = None;
-        for field in &self.free {
-            let Some(table) = &layer.values[*field] else { continue };
-            let (table, stride, place) = (ops.values(table), ops.shape(table)[1], kv_head * width);
-            let mut read = vec![S::ZERO; rows.len() * width];
-            let of_prompts = rows.iter().zip(weights.chunks_exact(length)).zip(read.chunks_exact_mut(width));
-            for ((row, weights), read) in of_prompts {
-                let ids = row.iter().skip(*field).step_by(fields);
+        for field in &self.value_only_fields {
+            let Some(table) = &layer.field_values[*field] else { continue };
+            let (table, stride, offset) = (ops.values(table), ops.shape(table)[1], kv_head * width);
+            let mut outputs = vec![S::ZERO; prompts.len() * width];
+            let rows = prompts.iter().zip(weights.chunks_exact(length)).zip(outputs.chunks_exact_mut(width));
+            for ((prompt, weights), output) in rows {
+                let ids = prompt.iter().skip(*field).step_by(fields);
                 for (id, weight) in ids.zip(&weights[..length - 1]) {
-                    let values = &table[*id as usize * stride + place..][..width];
-                    for (sum, value) in read.iter_mut().zip(values) {
+                    let values = &table[*id as usize * stride + offset..][..width];
+                    for (sum, value) in output.iter_mut().zip(values) {
                         *sum += *weight * *value;
                     }
                 }
             }
-            let part = ops.constant(&[rows.len(), width], &read);
-            sum = Some(sum.map_or(part.clone(), |sum| ops.add(&sum, &part)));
+            let addend = ops.constant(&[prompts.len(), width], &outputs);
+            sum = Some(sum.map_or(addend.clone(), |sum| ops.add(&sum, &addend)));
         }
         sum
     }
 }
 
-/// What free fields add to a read, given the weights of all tokens and the number of the value head.
-type Free<'a, S> = dyn Fn(&[S], usize) -> Option<Tensor<S>> + 'a;
+/// What the value-only fields add to a head's output, given the attention weights of all tokens and the index of the KV head.
+type ValueOnlyOutput<'a, S> = dyn Fn(&[S], usize) -> Option<Tensor<S>> + 'a;
 
 impl<S: Scalar> Layer<S> {
-    /// What the answering tokens read, `[batch, heads * value]`.
-    fn read(
+    /// The output of attention at the last tokens, before the output projection: `[batch, heads * value]`.
+    fn attend(
         &self,
         ops: &Native<S>,
         stream: &Tensor<S>,
         keys: &Tensor<S>,
         values: Option<&Tensor<S>>,
-        free: &Free<'_, S>,
+        value_only_output: &ValueOnlyOutput<'_, S>,
     ) -> Tensor<S> {
-        let Sizes { heads, kv, key, value } = self.sizes;
+        let AttentionSizes { heads, kv_heads, key, value } = self.sizes;
         let scale = (key as f64).powf(-0.5);
-        let others = ops.shape(keys)[0];
+        let earlier_tokens = ops.shape(keys)[0];
         let query = ops.linear(stream, &self.query, None);
-        let (own_key, own_value) = (ops.linear(stream, &self.key, None), ops.linear(stream, &self.value, None));
-        let parts: Vec<Tensor<S>> = (0..heads)
+        let (last_token_key, last_token_value) =
+            (ops.linear(stream, &self.key, None), ops.linear(stream, &self.value, None));
+        let outputs: Vec<Tensor<S>> = (0..heads)
             .map(|head| {
-                let kv_head = head * kv / heads;
-                let part =
+                let kv_head = head * kv_heads / heads;
+                let slice_head =
                     |x: &Tensor<S>, index: usize, width: usize| ops.slice(x, 1, index * width..(index + 1) * width);
-                let query = ops.scale(&part(&query, head, key), scale);
-                let own = ops.sum(&ops.mul(&query, &part(&own_key, kv_head, key)), 1);
-                let seen = ops.product(&query, false, &part(keys, kv_head, key), true);
-                let weights = ops.softmax(&ops.concat(&[seen, own], 1));
-                let of_own = ops.slice(&weights, 1, others..others + 1);
-                let mut read = ops.mul(&part(&own_value, kv_head, value), &of_own);
+                let query = ops.scale(&slice_head(&query, head, key), scale);
+                let last_token_score = ops.sum(&ops.mul(&query, &slice_head(&last_token_key, kv_head, key)), 1);
+                let earlier_scores = ops.product(&query, false, &slice_head(keys, kv_head, key), true);
+                let weights = ops.softmax(&ops.concat(&[earlier_scores, last_token_score], 1));
+                let last_token_weight = ops.slice(&weights, 1, earlier_tokens..earlier_tokens + 1);
+                let mut output = ops.mul(&slice_head(&last_token_value, kv_head, value), &last_token_weight);
                 if let Some(values) = values {
-                    let of_others = ops.slice(&weights, 1, 0..others);
-                    read = ops.add(&read, &ops.matmul(&of_others, &part(values, kv_head, value)));
+                    let earlier_weights = ops.slice(&weights, 1, 0..earlier_tokens);
+                    output = ops.add(&output, &ops.matmul(&earlier_weights, &slice_head(values, kv_head, value)));
                 }
-                if let Some(more) = free(&ops.values(&weights), kv_head) {
-                    read = ops.add(&read, &more);
+                if let Some(addend) = value_only_output(&ops.values(&weights), kv_head) {
+                    output = ops.add(&output, &addend);
                 }
-                read
+                output
             })
             .collect();
-        ops.concat(&parts, 1)
+        ops.concat(&outputs, 1)
     }
 }
 
-/// A matrix without its columns of zeros (one stays if there are no others), and which columns remain.
-fn without_zeros<S: Scalar>(ops: &Native<S>, matrix: &Tensor<S>) -> (Tensor<S>, Vec<usize>) {
+/// A matrix without its zero columns (one stays if all are zero), and the indices of the remaining columns.
+fn without_zero_columns<S: Scalar>(ops: &Native<S>, matrix: &Tensor<S>) -> (Tensor<S>, Vec<usize>) {
     let (values, shape) = (ops.values(matrix), ops.shape(matrix));
     let width = shape.width();
-    let used = |column: &usize| values.iter().skip(*column).step_by(width).any(|value| *value != S::ZERO);
-    let mut kept: Vec<usize> = (0..width).filter(used).collect();
-    if kept.is_empty() {
-        kept.push(0);
+    let is_nonzero = |column: &usize| values.iter().skip(*column).step_by(width).any(|value| *value != S::ZERO);
+    let mut remaining: Vec<usize> = (0..width).filter(is_nonzero).collect();
+    if remaining.is_empty() {
+        remaining.push(0);
     }
-    let rest: Vec<S> = values.chunks_exact(width).flat_map(|row| kept.iter().map(|column| row[*column])).collect();
-    (ops.constant(&[shape.rows(), kept.len()], &rest), kept)
+    let narrowed: Vec<S> =
+        values.chunks_exact(width).flat_map(|row| remaining.iter().map(|column| row[*column])).collect();
+    (ops.constant(&[shape.rows(), remaining.len()], &narrowed), remaining)
 }
 
-fn column(tokens: &[&[u32]], field: usize) -> Vec<usize> {
+/// The ids of one field of many tokens.
+fn field_ids(tokens: &[&[u32]], field: usize) -> Vec<usize> {
     tokens.iter().map(|token| token[field] as usize).collect()
 }

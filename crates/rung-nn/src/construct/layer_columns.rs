@@ -1,12 +1,11 @@
-//! Which layers must run on all tokens, read off the weights.
+//! Determines from the weights which layers must run on all tokens.
 //!
-//! An answer is wanted at the last token only. Another token matters there through what a mixer keeps of it: keys and values,
-//! or a recurrent state. If a layer computes those from columns of the stream that no layer after the front has written, then
-//! the other tokens need not be taken through those layers at all, and nothing changes: what they would have written is never
-//! read. In U1, for instance, keys and values come from the embedding alone, and w is the only token that must pass all layers.
+//! If the answer is needed at the last token only, the other tokens matter through what mixers store of them: keys and values, or a
+//! recurrent state. Suppose that from some layer on, every layer computes those from columns of the residual stream that none of these
+//! layers writes. Then these layers can be skipped for the other tokens: what they would write there is never read. In U1, for
+//! instance, keys and values come from the embedding alone, and only w, the last token, must pass through the layers.
 //!
-//! This looks at which numbers of the weights are zero, not at what a construction says of itself; a weight that is changed
-//! by hand changes the result as it should.
+//! The criterion is which weights are zero, not the construction's description, so it stays right if a weight is changed by hand.
 
 use rung_engine::{Parameter, Parameters, Role, Scalar};
 
@@ -19,30 +18,30 @@ pub fn layers_on_all_tokens<S: Scalar>(config: &ModelConfig, model: &Model, weig
         return depth.saturating_sub(1);
     }
     let layers: Vec<LayerColumns> = (0..depth).map(|layer| LayerColumns::of(layer, model.width(), weights)).collect();
-    let exact = |count: &usize| {
+    let is_enough = |count: &usize| {
         let mut written = vec![false; model.width()];
         layers[*count..].iter().all(|layer| {
-            let clean = !layer.state_inputs.iter().zip(&written).any(|(kept, written)| *kept && *written);
-            for (all, new) in written.iter_mut().zip(&layer.outputs) {
-                *all |= *new;
+            let reads_written = layer.state_inputs.iter().zip(&written).any(|(read, written)| *read && *written);
+            for (written, output) in written.iter_mut().zip(&layer.outputs) {
+                *written |= *output;
             }
-            clean
+            !reads_written
         })
     };
-    (0..depth).find(exact).unwrap_or(depth.saturating_sub(1))
+    (0..depth).find(is_enough).unwrap_or(depth.saturating_sub(1))
 }
 
-/// Columns of the stream that a layer uses.
+/// Columns of the residual stream that a layer uses, one Boolean per column.
 pub(crate) struct LayerColumns {
-    /// Those that its mixers' states depend on.
+    /// Columns that its mixers' states, keys and values depend on.
     pub(crate) state_inputs: Vec<bool>,
-    /// Those that its queries and gates look at, where they have a projection of their own.
+    /// Columns that its queries and gates read, where they have a separate projection.
     pub(crate) query_inputs: Vec<bool>,
-    /// Those that the MLP looks at.
+    /// Columns that the MLP reads.
     pub(crate) mlp_inputs: Vec<bool>,
-    /// Those that its mixers add to.
+    /// Columns that its mixers add to.
     pub(crate) mixer_outputs: Vec<bool>,
-    /// Those that it adds to.
+    /// Columns that the layer adds to, by its mixers or its MLP.
     pub(crate) outputs: Vec<bool>,
 }
 
@@ -58,15 +57,15 @@ impl LayerColumns {
         };
         let mlp: Vec<Parameter> = weights.within(&names::mlp(layer)).map(|(id, _)| id).collect();
         for (id, entry) in weights.within(&names::layer(layer)) {
-            let own = mlp.contains(&id);
+            let is_mlp = mlp.contains(&id);
             let (values, columns) = (weights.get(id), entry.shape.width());
             let rows = entry.shape.first().copied().unwrap_or(1);
-            let asks = entry.role == Role::Query && is_softmax(&entry.name, weights);
+            let is_softmax_query = entry.role == Role::Query && is_softmax(&entry.name, weights);
             if entry.role == Role::Output {
                 for (column, row) in values.chunks_exact(columns).enumerate().take(width) {
                     let used = row.iter().any(|value| *value != S::ZERO);
                     used_columns.outputs[column] |= used;
-                    used_columns.mixer_outputs[column] |= used && !own;
+                    used_columns.mixer_outputs[column] |= used && !is_mlp;
                 }
             } else if entry.role == Role::OutputBias {
                 for (column, _) in values.iter().enumerate().filter(|(_, value)| **value != S::ZERO) {
@@ -74,24 +73,24 @@ impl LayerColumns {
                     used_columns.mixer_outputs[column] = true;
                 }
             } else if columns == width && entry.shape.len() == 2 {
-                // The MLP and the queries of attention look at the token itself only. Those of a recurrence may pass through a
-                // convolution, which keeps them.
-                let queries = matches!(entry.role, Role::Query | Role::Gate);
+                // The MLP and the queries of softmax attention use the current token only. The queries of a recurrence may pass
+                // through a convolution, which stores them.
+                let is_query = matches!(entry.role, Role::Query | Role::Gate);
                 for row in values.chunks_exact(width) {
                     for (column, _) in row.iter().enumerate().filter(|(_, value)| **value != S::ZERO) {
-                        used_columns.mlp_inputs[column] |= own;
-                        used_columns.query_inputs[column] |= queries;
-                        used_columns.state_inputs[column] |= !own && !asks;
+                        used_columns.mlp_inputs[column] |= is_mlp;
+                        used_columns.query_inputs[column] |= is_query;
+                        used_columns.state_inputs[column] |= !is_mlp && !is_softmax_query;
                     }
                 }
-            } else if own || asks {
-                // Offsets.
+            } else if is_mlp || is_softmax_query {
+                // Biases, which read no column.
             } else if entry.shape.len() == 3 && entry.shape[1] > 1 {
-                // A projection in groups, which may read any part of the stream.
+                // A projection in groups, which may read any column.
                 let used = values.iter().any(|value| *value != S::ZERO);
-                used_columns.state_inputs.iter_mut().for_each(|kept| *kept |= used);
+                used_columns.state_inputs.iter_mut().for_each(|read| *read |= used);
             } else if rows == width && entry.shape.len() == 3 {
-                // A convolution on the stream itself.
+                // A convolution on the residual stream itself.
                 let taps = entry.shape[2];
                 for (channel, filter) in values.chunks_exact(taps).enumerate() {
                     let used = filter.iter().any(|value| *value != S::ZERO);
@@ -105,12 +104,12 @@ impl LayerColumns {
     }
 }
 
-/// Whether the mixer that this query projection belongs to is softmax attention: it has queries, keys, values, an output, perhaps a
-/// convolution before them, and nothing else.
+/// Whether this query projection belongs to softmax attention: a mixer with queries, keys, values, an output, perhaps a convolution before
+/// them, and nothing else.
 fn is_softmax<S: Scalar>(query: &str, weights: &Parameters<S>) -> bool {
-    // A projection's name ends in its own name and `weight`.
-    let scope = query.rsplitn(3, '.').nth(2).unwrap_or_default();
-    weights.within(scope).all(|(_, entry)| {
+    // The name of a projection's weight is `<mixer>.<projection>.weight`.
+    let mixer = query.rsplitn(3, '.').nth(2).unwrap_or_default();
+    weights.within(mixer).all(|(_, entry)| {
         matches!(entry.role, Role::Query | Role::Key | Role::Value | Role::Output | Role::InputConvolution)
     })
 }

@@ -1,14 +1,14 @@
-//! Constructions: weights that provably do it, built and run.
+//! Constructions: explicit weights that provably solve a task, built and run.
 //!
-//! Where a bound says "impossible", a construction says "here are the weights". Each is an ordinary [`Network`] of this crate
-//! with an ordinary safetensors file: standard attention with a finite temperature, bounded-state mixers with all their gates
-//! and norms, ReLU MLPs, residuals, an unembedding. Nothing is trained and nothing happens outside of the network.
+//! A lower bound proves that a stack cannot solve a task; a construction proves that a stack can, by its weights. Each is an ordinary
+//! [`Network`] of this crate with an ordinary safetensors file: standard attention with a finite temperature, bounded-state mixers with
+//! all their gates and norms, ReLU MLPs, residuals, an unembedding. Nothing is trained, and the network computes the whole answer.
 //!
 //! ```text
-//! registers   named slices of the stream          register.rs
-//! parts       look-up, snap, move, carry          part.rs, carry.rs
-//! draft       layers of parts -> plan, weights    draft.rs
-//! one file per construction                       u1.rs, u2.rs, ..
+//! registers         named columns of the residual stream      register.rs
+//! building blocks   lookup heads, rounding neurons            blocks.rs, forwarding.rs
+//! builder           layers of blocks -> plan, weights         builder.rs, weight_writer.rs
+//! one file per construction                                   u1.rs, u2.rs, ..
 //! ```
 //!
 //! ```
@@ -33,13 +33,13 @@
 //! To add a construction: write its file, and add a line to the registry below.
 
 mod answer;
-pub mod carry;
-mod chain;
-pub mod draft;
+pub mod blocks;
+pub mod builder;
+mod composition;
 mod fast_lookup;
+pub mod forwarding;
 mod layer_columns;
 mod parity;
-pub mod part;
 mod precision;
 mod register;
 mod shortcut;
@@ -49,18 +49,19 @@ mod u3;
 mod u4;
 mod u5;
 mod verify;
+mod weight_writer;
 
 #[cfg(test)]
 mod tests;
 
 pub(crate) use answer::decode;
 pub use answer::{Answerer, EmittedChain};
-pub use carry::CarryError;
-pub use draft::Draft;
+pub use builder::ConstructionBuilder;
+pub use forwarding::ForwardingError;
 pub(crate) use layer_columns::LayerColumns;
 pub use layer_columns::layers_on_all_tokens;
 pub use precision::MOST_BITS;
-pub use register::{Register, RegisterKind, Registers, Slice, bits};
+pub use register::{ColumnRange, Register, RegisterKind, Registers, bits_for};
 pub use verify::{InstanceSet, MAX_EXHAUSTIVE, Verification, VerifyError, WrongAnswer, verify};
 
 use rung_engine::Scalar;
@@ -73,28 +74,28 @@ use crate::error::ModelError;
 use crate::model::NormConfig;
 use crate::network::Network;
 
-/// What is asked of a construction.
+/// Options of a construction. Each construction uses only some of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConstructionRequest {
-    /// Hops of function composition.
+    /// Hops of function composition, L.
     pub hops: usize,
     /// Entries of the first table.
     pub m: u32,
-    /// Growth of each further table.
+    /// How many times larger each further table is.
     pub n: Vec<u32>,
-    /// The mixer that carries, where one is needed: `linear` if not said.
+    /// The mixer of the forwarding layers, if the construction has any: `linear` by default.
     pub mixer: Option<String>,
-    /// Tokens (of 2-Sum) or bits (of parity).
+    /// Tokens of 2-Sum, or bits of parity.
     pub length: usize,
-    /// The modulus of 2-Sum, or how many values a retrieval has.
+    /// The modulus of 2-Sum, or the number of values of a retrieval.
     pub modulus: u32,
     /// Entries of a retrieval.
     pub entries: u32,
-    /// The hop e whose entries look ahead, in S3; the one with the fewest branches if not said.
+    /// The hop e whose entries look up the next table in advance, in S3; by default the one with the fewest branches.
     pub at: Option<usize>,
     /// Candidates of S5: a power of two.
     pub candidates: u32,
-    /// The norms of the model. Constructions need none; with them, a ballast in the stream keeps its length nearly the same.
+    /// The norms of the model. Constructions need none; with norms, large constant columns keep the length of all vectors nearly equal.
     pub norm: NormConfig,
 }
 
@@ -115,44 +116,44 @@ impl Default for ConstructionRequest {
     }
 }
 
-/// Why there is no construction.
+/// Why a construction cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConstructError {
     /// No construction has this name.
     #[error("there is no construction `{found}`; there are {known}")]
     UnknownName {
-        /// What was asked for.
+        /// The name in the request.
         found: String,
-        /// What there is.
+        /// Every known name, separated by commas.
         known: String,
     },
-    /// An option that does not fit.
+    /// An option has a value that the construction does not accept.
     #[error("construction {name}: {option} is {found}; expected {expected}")]
     Option {
         /// The construction.
         name: &'static str,
         /// The option.
         option: &'static str,
-        /// What was given.
+        /// Its value in the request.
         found: String,
-        /// What could have been given.
+        /// The accepted values.
         expected: String,
     },
-    /// A given plan lacks a layer.
-    #[error("construction {name} does not fit the stack: {lack}")]
+    /// A given plan has no layer for one of the construction's.
+    #[error("construction {name} does not fit the stack: {reason}")]
     DoesNotFit {
         /// The construction.
         name: String,
-        /// What is lacking.
-        lack: String,
+        /// What the plan does not have.
+        reason: String,
     },
-    /// The sizes make no task.
+    /// The options do not form a valid task.
     #[error(transparent)]
     Task(#[from] TaskError),
-    /// The mixer cannot carry.
+    /// The mixer cannot be used in a forwarding layer.
     #[error(transparent)]
-    Carry(#[from] CarryError),
-    /// The mixer's sizes make no sense.
+    Forwarding(#[from] ForwardingError),
+    /// The mixer's sizes are invalid.
     #[error(transparent)]
     Stack(#[from] StackError),
     /// The network cannot be built.
@@ -163,52 +164,56 @@ pub enum ConstructError {
 /// A chain of thought: tokens that the model emits and reads again before the answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChainOfThought {
-    /// Tokens emitted, the answer included.
+    /// Number of emitted tokens, including the last, which has the answer.
     pub count: usize,
-    /// For each field of a token, the first class of its ids: the highest score among them is the id emitted.
-    pub fields: Vec<usize>,
-    /// The field of the last token that is the answer.
-    pub answer: usize,
+    /// For each field of a token, the index of the model's first class for it. The classes of a field end where those of the next begin;
+    /// the one with the highest score is the id that is emitted.
+    #[serde(rename = "fields")]
+    pub field_starts: Vec<usize>,
+    /// Index of the field that has the answer in the last token.
+    #[serde(rename = "answer")]
+    pub answer_field: usize,
 }
 
-/// What a construction says of itself.
+/// The description that is stored with a construction's weights.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConstructionInfo {
-    /// Its name.
+    /// The construction's name.
     pub name: String,
     /// The task it solves, with every option.
     pub task: String,
-    /// The registers of its stream.
+    /// The registers of its residual stream.
     pub registers: Registers,
     /// What each layer does; empty for layers that do nothing.
     pub layers: Vec<String>,
-    /// Tokens that it emits before the answer.
-    pub thoughts: Option<ChainOfThought>,
+    /// The tokens that it emits before the answer, if any.
+    #[serde(rename = "thoughts")]
+    pub chain_of_thought: Option<ChainOfThought>,
 }
 
-/// A construction as the registry knows it.
+/// An entry of the registry of constructions.
 #[derive(Debug)]
 pub struct ConstructionKind {
     /// The name users type; case does not matter.
     pub name: &'static str,
     /// What it does, in one line.
     pub about: &'static str,
-    /// Whether a mixer can be chosen.
-    pub carries: bool,
-    draft: fn(&ConstructionRequest) -> Result<Draft, ConstructError>,
+    /// Whether it has forwarding layers, so that a mixer can be chosen.
+    pub has_forwarding: bool,
+    build_layers: fn(&ConstructionRequest) -> Result<ConstructionBuilder, ConstructError>,
 }
 
 /// Every construction.
 pub static KINDS: &[ConstructionKind] = &[
-    kind("U1", "L+1 full layers: w reads z_0, then looks up one table per layer", false, u1::draft),
-    kind("U2", "a carrier of z_0, then L full layers", true, u2::before),
-    kind("U2'", "a full layer, a carrier of i_1, then L-1 full layers", true, u2::after),
-    kind("U3", "one full layer and L+1 thoughts", false, u3::alone),
+    kind("U1", "L+1 full layers: w reads z_0, then looks up one table per layer", false, u1::build_layers),
+    kind("U2", "a carrier of z_0, then L full layers", true, u2::forward_then_lookups),
+    kind("U2'", "a full layer, a carrier of i_1, then L-1 full layers", true, u2::lookup_then_forward),
+    kind("U3", "one full layer and L+1 thoughts", false, u3::full_layer_only),
     kind("U4", "floor(log2 L)+2 bidirectional full layers: pointers double", false, u4::bidirectional),
     kind("U4-causal", "the same, causal, with the query in front", false, u4::query_first),
-    kind("U5", "one full layer: 2-Sum at the last token", false, u5::last),
-    kind("U5-all", "one full layer: 2-Sum at every token", false, u5::everywhere),
-    kind("U6", "a carrier of z_0, one full layer and L thoughts", true, u3::with_carrier),
+    kind("U5", "one full layer: 2-Sum at the last token", false, u5::at_last_token),
+    kind("U5-all", "one full layer: 2-Sum at every token", false, u5::at_every_token),
+    kind("U6", "a carrier of z_0, one full layer and L thoughts", true, u3::forwarding_and_full_layer),
     kind("S2", "a carrier of z_0, a state that holds z_1, then L-1 full layers", true, shortcut::table_in_state),
     kind("S3", "entries look ahead: L full layers, or a carrier and L-1", true, shortcut::prefetch),
     kind("S4", "L full layers, the first of which reads all of z_1", false, shortcut::speculation),
@@ -220,33 +225,33 @@ pub static KINDS: &[ConstructionKind] = &[
 const fn kind(
     name: &'static str,
     about: &'static str,
-    carries: bool,
-    draft: fn(&ConstructionRequest) -> Result<Draft, ConstructError>,
+    has_forwarding: bool,
+    build_layers: fn(&ConstructionRequest) -> Result<ConstructionBuilder, ConstructError>,
 ) -> ConstructionKind {
-    ConstructionKind { name, about, carries, draft }
+    ConstructionKind { name, about, has_forwarding, build_layers }
 }
 
 /// The construction of this name.
 ///
 /// # Errors
-/// There is none.
+/// No construction has this name.
 pub fn find(name: &str) -> Result<&'static ConstructionKind, ConstructError> {
-    let plain = |name: &str| name.to_ascii_lowercase().replace("-prime", "'").replace("prime", "'");
-    KINDS.iter().find(|kind| plain(kind.name) == plain(name)).ok_or_else(|| ConstructError::UnknownName {
+    let normalize = |name: &str| name.to_ascii_lowercase().replace("-prime", "'").replace("prime", "'");
+    KINDS.iter().find(|kind| normalize(kind.name) == normalize(name)).ok_or_else(|| ConstructError::UnknownName {
         found: name.to_owned(),
         known: KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", "),
     })
 }
 
-/// Builds a construction in the smallest plan that holds it.
+/// Builds a construction in the smallest plan with room for it.
 ///
 /// # Errors
-/// There is none of this name, or the request does not fit it.
+/// No construction has this name, or it does not accept the request.
 pub fn build<S: Scalar>(name: &str, request: &ConstructionRequest) -> Result<Network<S>, ConstructError> {
-    draft(name, request)?.finish(None)
+    builder(name, request)?.build(None)
 }
 
-/// Builds a construction in the layers of a plan; the stream may become wider. Layers it does not need stay zero.
+/// Builds a construction in the layers of a plan, whose residual stream may become wider. Layers that it does not need stay zero.
 ///
 /// # Errors
 /// As [`build`], or the plan has no layers for it.
@@ -255,13 +260,13 @@ pub fn build_on<S: Scalar>(
     request: &ConstructionRequest,
     plan: &Plan,
 ) -> Result<Network<S>, ConstructError> {
-    draft(name, request)?.finish(Some(plan))
+    builder(name, request)?.build(Some(plan))
 }
 
-fn draft(name: &str, request: &ConstructionRequest) -> Result<Draft, ConstructError> {
-    let mut draft = (find(name)?.draft)(request)?;
-    draft.norm(request.norm);
-    Ok(draft)
+fn builder(name: &str, request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {
+    let mut builder = (find(name)?.build_layers)(request)?;
+    builder.add_norms(request.norm);
+    Ok(builder)
 }
 
 impl ConstructionRequest {

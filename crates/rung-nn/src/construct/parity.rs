@@ -1,25 +1,28 @@
-//! Parity by a recurrence, and parity-conditioned retrieval by a hybrid. See the pages of these names.
+//! Parity by one recurrent layer, and parity-conditioned retrieval by a hybrid. `rung explain parity-recurrence` and `parity-hybrid`
+//! give the arguments.
 
 use rung_theory::stack::{Defaults, Mixer};
 use rung_theory::task;
 
-use super::draft::{Draft, Mixing, Setting};
-use super::part::{KeyMatch, gated_snap, look_up, set, sharpness, threshold, unset};
-use super::register::{RegisterKind, Slice, bits};
+use super::blocks::{
+    KeyMatch, gated_rounding_neurons, if_set, if_unset, inverse_temperature, lookup_head, threshold_neurons,
+};
+use super::builder::{ConstructionBuilder, LayerMixer, WeightEntry};
+use super::register::{ColumnRange, RegisterKind, bits_for};
 use super::{ConstructError, ConstructionRequest};
 
-/// One layer of `DeltaNet` with negative eigenvalues.
-pub fn parity(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
-    let mut draft = Draft::new("parity", task::parse(&format!("parity{{length={}}}", request.length))?);
-    let flips = draft.registers.add("flips", 1, RegisterKind::Flag, "the token is a bit that is 1");
-    draft.embed(0, move |symbol| vec![(flips.start, if symbol == 1 { 1.0 } else { -1.0 })]);
-    let odd = count(&mut draft, flips)?;
-    draft.answer(move |class| odd.code(class as u64));
-    Ok(draft)
+/// Parity of a bit string, by one `DeltaNet` layer with negative eigenvalues.
+pub fn parity(request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {
+    let mut builder = ConstructionBuilder::new("parity", task::parse(&format!("parity{{length={}}}", request.length))?);
+    let flips = builder.registers.add("flips", 1, RegisterKind::Flag, "the token is a bit that is 1");
+    builder.embed(0, move |symbol| vec![(flips.start, if symbol == 1 { 1.0 } else { -1.0 })]);
+    let is_odd = add_parity_layer(&mut builder, flips)?;
+    builder.unembed(move |class| is_odd.encode(class as u64));
+    Ok(builder)
 }
 
-/// The same, then one full layer.
-pub fn retrieval(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
+/// A [`parity`] layer, then one full-attention layer that looks up a value of the entry; the parity chooses which.
+pub fn retrieval(request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {
     let ConstructionRequest { length, entries, modulus, .. } = *request;
     let spec = format!(
         "parity-retrieval{{bits={length},entries={entries},keys={},values={modulus}}}",
@@ -27,57 +30,61 @@ pub fn retrieval(request: &ConstructionRequest) -> Result<Draft, ConstructError>
     );
     let task = task::parse(&spec)?;
     let (fields, tokens) = (task.fields(), task.length());
-    let mut draft = Draft::new("parity-retrieval", task);
-    let one = draft.one;
+    let mut builder = ConstructionBuilder::new("parity-retrieval", task);
+    let bias = builder.bias;
     let blank = |field: usize| fields[field].vocabulary - 1;
-    let size = |field: usize| bits(u64::from(blank(field)));
-    let registers = &mut draft.registers;
+    let size = |field: usize| bits_for(u64::from(blank(field)));
+    let registers = &mut builder.registers;
     let flips = registers.add("flips", 1, RegisterKind::Flag, "the token is a bit that is 1");
-    let entry = registers.add("is.entry", 1, RegisterKind::Flag, "the token is an entry");
+    let is_entry = registers.add("is.entry", 1, RegisterKind::Flag, "the token is an entry");
     let key = registers.add("key", size(2), RegisterKind::Number, "key of an entry or of the query");
     let [even, odd] = [("even", 3), ("odd", 4)]
         .map(|(name, field)| registers.add(name, size(field), RegisterKind::Number, "a value of an entry"));
     let [read_even, read_odd] = ["even", "odd"]
         .map(|name| registers.add(format!("read.{name}"), even.size, RegisterKind::Raw, "a value as it was read"));
     let answer = registers.add("answer", even.size, RegisterKind::Number, "the value that the parity chooses");
-    draft.embed(0, move |kind| vec![(entry.start, if kind == 1 { 1.0 } else { -1.0 })]);
-    draft.embed(1, move |bit| vec![(flips.start, if bit == 1 { 1.0 } else { -1.0 })]);
+    builder.embed(0, move |kind| vec![(is_entry.start, if kind == 1 { 1.0 } else { -1.0 })]);
+    builder.embed(1, move |bit| vec![(flips.start, if bit == 1 { 1.0 } else { -1.0 })]);
     for (field, register) in [(2, key), (3, even), (4, odd)] {
-        draft.embed_number(field, register, blank(field));
+        builder.embed_number(field, register, blank(field));
     }
-    let parity = count(&mut draft, flips)?;
-    let wanted = KeyMatch::new().flag(entry, one).numbers(key, key);
-    let head = look_up(&wanted, sharpness(tokens), &[(even, read_even), (odd, read_odd)]);
-    let mut neurons = gated_snap(read_even, answer, one, &[unset(parity)]);
-    neurons.extend(gated_snap(read_odd, answer, one, &[set(parity)]));
-    draft.layer("the query looks up both values; the parity chooses", Mixing::Heads(vec![head]), neurons);
-    draft.answer_number(answer);
-    Ok(draft)
+    let is_odd = add_parity_layer(&mut builder, flips)?;
+    let key_match = KeyMatch::new().key_flag(is_entry, bias).equal_bits(key, key);
+    let head = lookup_head(&key_match, inverse_temperature(tokens), &[(even, read_even), (odd, read_odd)]);
+    let mut neurons = gated_rounding_neurons(read_even, answer, bias, &[if_unset(is_odd)]);
+    neurons.extend(gated_rounding_neurons(read_odd, answer, bias, &[if_set(is_odd)]));
+    builder.add_layer("the query looks up both values; the parity chooses", LayerMixer::Attention(vec![head]), neurons);
+    builder.unembed_number(answer);
+    Ok(builder)
 }
 
-/// A layer whose state is 1 after an odd number of flips and 0 after an even one; returns the flag that says so.
+/// Adds a layer whose state is 1 after an odd number of flips and 0 after an even number; returns the flag that is set if odd.
 ///
 /// Where a token flips, beta is 2 and the state becomes `2 v - S = 1 - S` with v = 1/2; elsewhere beta is 0.
-fn count(draft: &mut Draft, flips: Slice) -> Result<Slice, ConstructError> {
-    let one = draft.one;
-    let raw = draft.registers.add("read.parity", 1, RegisterKind::Raw, "the state as it was read: 0 or 1");
-    let odd = draft.registers.add("odd-ones", 1, RegisterKind::Flag, "the number of ones so far is odd");
-    let width = draft.registers.width();
+fn add_parity_layer(builder: &mut ConstructionBuilder, flips: ColumnRange) -> Result<ColumnRange, ConstructError> {
+    let bias = builder.bias;
+    let raw = builder.registers.add("read.parity", 1, RegisterKind::Raw, "the state as it was read: 0 or 1");
+    let is_odd = builder.registers.add("odd-ones", 1, RegisterKind::Flag, "the number of ones so far is odd");
+    let width = builder.registers.width();
     let defaults = Defaults { heads: 1, head_dim: 1, kv_heads: None, model_width: Some(width as u64), bits: 32 };
     let mixer = Mixer::new("deltanet", &[("heads", 1), ("conv", 0), ("negative", 1)], &defaults)?;
-    let setting = |name: &str, index: usize, value: f64| -> Setting { (format!("{name}.weight"), index, value) };
-    let settings = vec![
-        setting("q_proj", one.start, 8.0),
-        setting("k_proj", one.start, 8.0),
-        setting("v_proj", one.start, half_through_silu()),
-        setting("b_proj", flips.start, 30.0),
-        setting("o_norm", 0, 1.0),
-        setting("o_proj", raw.start, 1.0),
+    let entry = |name: &str, index: usize, value: f64| -> WeightEntry { (format!("{name}.weight"), index, value) };
+    let entries = vec![
+        entry("q_proj", bias.start, 8.0),
+        entry("k_proj", bias.start, 8.0),
+        entry("v_proj", bias.start, half_through_silu()),
+        entry("b_proj", flips.start, 30.0),
+        entry("o_norm", 0, 1.0),
+        entry("o_proj", raw.start, 1.0),
     ];
-    // Reflections grow within the triangular solve of a long chunk.
-    draft.chunk(4);
-    draft.layer("each one flips the state", Mixing::Own(mixer, settings), threshold(raw.start, odd, 0.5, one));
-    Ok(odd)
+    // With eigenvalues of -1, rounding errors grow within the triangular solve of a long chunk.
+    builder.set_chunk_size(4);
+    builder.add_layer(
+        "each one flips the state",
+        LayerMixer::Explicit(mixer, entries),
+        threshold_neurons(raw.start, is_odd, 0.5, bias),
+    );
+    Ok(is_odd)
 }
 
 /// The x whose SiLU is 1/2, by bisection.

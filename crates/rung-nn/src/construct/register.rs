@@ -1,12 +1,11 @@
-//! Named registers: slices of the residual stream.
+//! Named registers: ranges of columns of the residual stream.
 //!
-//! A construction divides the width of its stream into registers, each with a name, and every weight it sets is a sentence
-//! about registers: this head compares that one with this one, that neuron writes there. A register is written once, by the
-//! embedding or by one layer, and never cleared; so what a token knows after any layer can be read off its vector, which is
-//! what `rung trace` shows.
+//! A construction divides the columns of its residual stream into named registers, and sets every weight by register: a head
+//! compares two registers, a neuron adds to one. A register is written once, by the embedding or by one layer, and never cleared.
+//! So the vector of a token after any layer shows everything computed so far, which is what `rung trace` prints.
 //!
-//! Numbers are held as bits, the lowest first, and a bit is +1 or -1. Zero stands for "nothing here": a blank field, or a
-//! register before its layer. So two numbers of b bits agree exactly when their product is b, and any difference costs 2.
+//! Numbers are stored as bits, the lowest first, and a bit is +1 or -1. Zero means empty: a blank field, or a register before the
+//! layer that writes it. So the dot product of two numbers of b bits is b if they are equal, and each bit that differs takes 2 off.
 //!
 //! ```
 //! use rung_nn::construct::{RegisterKind, Registers};
@@ -14,10 +13,10 @@
 //! let mut registers = Registers::default();
 //! let value = registers.add("value", 3, RegisterKind::Number, "what the entry says");
 //! let mut stream = vec![0.0; registers.width()];
-//! for (column, bit) in value.code(6) {
+//! for (column, bit) in value.encode(6) {
 //!     stream[column] = bit;
 //! }
-//! assert_eq!(registers.find("value").unwrap().number(&stream), Some(6));
+//! assert_eq!(registers.find("value").unwrap().decode(&stream), Some(6));
 //! ```
 
 use std::ops::Range;
@@ -30,114 +29,114 @@ use serde::{Deserialize, Serialize};
 pub enum RegisterKind {
     /// The number 1, for offsets.
     Constant,
-    /// Yes or no: +1 or -1.
+    /// A Boolean: +1 for true, -1 for false.
     Flag,
-    /// A whole number in bits of +1 and -1.
+    /// An unsigned integer in bits of +1 and -1.
     Number,
-    /// One 1 among zeros.
+    /// A one-hot vector.
     OneHot,
-    /// What a mixer read, before it was snapped to bits.
+    /// The output of a mixer, before it is rounded to bits.
     Raw,
 }
 
-/// A register with its name.
+/// A named range of columns of the residual stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Register {
-    /// Its name.
+    /// Unique within a construction.
     pub name: String,
-    /// First column of the stream.
+    /// First column.
     pub start: usize,
-    /// Columns.
+    /// Number of columns.
     pub size: usize,
     /// What its numbers mean.
     pub holds: RegisterKind,
-    /// A few words for people.
+    /// A short description for people.
     pub about: String,
 }
 
-/// Where a register lies: the handle that weights are set with.
+/// The columns of a register: the handle that weights are set with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slice {
+pub struct ColumnRange {
     /// First column.
     pub start: usize,
-    /// Columns.
+    /// Number of columns.
     pub size: usize,
 }
 
-/// All registers of a construction.
+/// The registers of a construction, in the order of their columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Registers {
-    all: Vec<Register>,
+    registers: Vec<Register>,
 }
 
-impl Slice {
-    /// One of its columns.
+impl ColumnRange {
+    /// The column at an index within the range.
     pub fn column(self, index: usize) -> usize {
         self.start + index
     }
 
-    /// All of its columns.
+    /// Every column, as a range of indices.
     pub fn columns(self) -> Range<usize> {
         self.start..self.start + self.size
     }
 
-    /// Its first columns: the low bits.
+    /// The first `size` columns, which hold the low bits of a number.
     #[must_use]
     pub fn low_bits(self, size: usize) -> Self {
         Self { size: size.min(self.size), ..self }
     }
 
-    /// The columns and bits of a number.
-    pub fn code(self, number: u64) -> Vec<(usize, f64)> {
-        self.columns().enumerate().map(|(index, column)| (column, sign(number, index))).collect()
+    /// The bits of a number, each as (column, +1 or -1).
+    pub fn encode(self, number: u64) -> Vec<(usize, f64)> {
+        self.columns().enumerate().map(|(index, column)| (column, bit_sign(number, index))).collect()
     }
 }
 
-/// +1 if a number has this bit, else -1.
-pub fn sign(number: u64, bit: usize) -> f64 {
+/// +1 if a number has this bit set, else -1.
+pub fn bit_sign(number: u64, bit: usize) -> f64 {
     if bit < 64 && number >> bit & 1 == 1 { 1.0 } else { -1.0 }
 }
 
-/// Bits that tell `count` things apart; at least one, so that no register is empty.
-pub fn bits(count: u64) -> usize {
+/// Bits needed to number `count` values; at least one, so that no register is empty.
+pub fn bits_for(count: u64) -> usize {
     (64 - count.saturating_sub(1).leading_zeros() as usize).max(1)
 }
 
 impl Registers {
-    /// Adds a register after the others.
+    /// Adds a register after the existing ones.
     pub fn add(
         &mut self,
         name: impl Into<String>,
         size: usize,
         holds: RegisterKind,
         about: impl Into<String>,
-    ) -> Slice {
+    ) -> ColumnRange {
         let (name, start) = (name.into(), self.width());
         debug_assert!(self.find(&name).is_none(), "two registers are named {name}");
-        self.all.push(Register { name, start, size, holds, about: about.into() });
-        Slice { start, size }
+        self.registers.push(Register { name, start, size, holds, about: about.into() });
+        ColumnRange { start, size }
     }
 
-    /// Columns of all of them.
+    /// Columns that the registers take together.
     pub fn width(&self) -> usize {
-        self.all.last().map_or(0, |last| last.start + last.size)
+        self.registers.last().map_or(0, |last| last.start + last.size)
     }
 
     /// The register of this name.
     pub fn find(&self, name: &str) -> Option<&Register> {
-        self.all.iter().find(|register| register.name == name)
+        self.registers.iter().find(|register| register.name == name)
     }
 
     /// Every register, in the order of columns.
     pub fn iter(&self) -> impl Iterator<Item = &Register> {
-        self.all.iter()
+        self.registers.iter()
     }
 
-    /// Whether registers follow each other without gaps within a width: what a file must say.
-    pub fn fit(&self, width: usize) -> bool {
+    /// Whether the registers follow each other without gaps and end within `width`, as every valid file has them.
+    pub fn are_contiguous_within(&self, width: usize) -> bool {
         let mut next = 0;
-        self.all.iter().all(|register| {
+        self.registers.iter().all(|register| {
             let follows = register.start == next && register.size <= width - next.min(width);
             next = register.start.saturating_add(register.size);
             follows && next <= width
@@ -146,19 +145,19 @@ impl Registers {
 }
 
 impl Register {
-    /// Where it lies.
-    pub fn slice(&self) -> Slice {
-        Slice { start: self.start, size: self.size }
+    /// The handle of its columns.
+    pub fn column_range(&self) -> ColumnRange {
+        ColumnRange { start: self.start, size: self.size }
     }
 
-    /// Its part of a token's vector.
-    pub fn of<'a, T>(&self, stream: &'a [T]) -> &'a [T] {
-        &stream[self.slice().columns()]
+    /// Its values in the vector of one token.
+    pub fn values_in<'a, T>(&self, stream: &'a [T]) -> &'a [T] {
+        &stream[self.column_range().columns()]
     }
 
-    /// The number it holds: bits by their signs, or the place of the one. None where it holds none.
-    pub fn number(&self, stream: &[f64]) -> Option<u64> {
-        let values = self.of(stream);
+    /// The number it holds: bits by their signs, or the index of the 1 in a one-hot vector. None if the register is empty.
+    pub fn decode(&self, stream: &[f64]) -> Option<u64> {
+        let values = self.values_in(stream);
         match self.holds {
             RegisterKind::OneHot => {
                 let mut ones = values.iter().enumerate().filter(|(_, value)| **value > 0.5);
@@ -176,25 +175,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_tell_things_apart() {
-        let needed: Vec<usize> = [0, 1, 2, 3, 4, 5, 8, 9, 1 << 40].into_iter().map(bits).collect();
+    fn bits_for_is_the_rounded_up_logarithm_but_at_least_one() {
+        let needed: Vec<usize> = [0, 1, 2, 3, 4, 5, 8, 9, 1 << 40].into_iter().map(bits_for).collect();
         assert_eq!(needed, [1, 1, 1, 2, 2, 3, 3, 4, 40]);
     }
 
     #[test]
-    fn registers_hold_numbers_flags_and_nothing() {
+    fn decode_returns_numbers_flags_and_one_hot_indices_or_none_if_empty() {
         let mut registers = Registers::default();
         let flag = registers.add("flag", 1, RegisterKind::Flag, "");
         let value = registers.add("value", 4, RegisterKind::Number, "");
-        let place = registers.add("place", 3, RegisterKind::OneHot, "");
+        let one_hot = registers.add("place", 3, RegisterKind::OneHot, "");
         let mut stream = vec![0.0; registers.width()];
-        let read = |stream: &[f64]| registers.iter().map(|register| register.number(stream)).collect::<Vec<_>>();
-        assert_eq!(read(&stream), [None, None, None]);
-        for (column, bit) in value.code(9).into_iter().chain(flag.code(0)) {
+        let decode_all = |stream: &[f64]| registers.iter().map(|register| register.decode(stream)).collect::<Vec<_>>();
+        assert_eq!(decode_all(&stream), [None, None, None]);
+        for (column, bit) in value.encode(9).into_iter().chain(flag.encode(0)) {
             stream[column] = bit;
         }
-        stream[place.column(2)] = 1.0;
-        assert_eq!(read(&stream), [Some(0), Some(9), Some(2)]);
-        assert!(registers.fit(8) && !registers.fit(7));
+        stream[one_hot.column(2)] = 1.0;
+        assert_eq!(decode_all(&stream), [Some(0), Some(9), Some(2)]);
+        assert!(registers.are_contiguous_within(8) && !registers.are_contiguous_within(7));
     }
 }

@@ -1,29 +1,44 @@
-//! U1: w reads z_0, then looks up one table per layer. See the page of that name in the theory.
+//! U1: function composition with one full-attention layer per table. `rung explain U1` gives the argument.
+//!
+//! The task is [`funccomp`](rung_theory::task::funccomp): the query token w starts at `z_0` and looks up the tables `z_1 .. z_L`
+//! one after another; `i_l` is the value found in table `z_l`.
 
-use super::chain::ChainRegisters;
-use super::draft::{Draft, Mixing};
-use super::part::snap;
+use super::blocks::rounding_neurons;
+use super::builder::{ConstructionBuilder, LayerMixer};
+use super::composition::CompositionBuilder;
 use super::{ConstructError, ConstructionRequest};
 
-/// L+1 full layers.
-pub fn draft(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
-    let mut chain = ChainRegisters::new("U1", &request.funccomp()?, 0);
-    let (raw, mut reached) = chain.reading(0);
-    let head = chain.read_start(raw);
-    chain.draft.layer("w reads z_0", Mixing::Heads(vec![head]), snap(raw, reached, chain.one));
-    for l in 1..=chain.hops() {
-        reached = climb(&mut chain, l, reached);
+/// L+1 full-attention layers: the first reads z_0, each further one looks up one table.
+pub fn build_layers(request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {
+    let mut composition = CompositionBuilder::new("U1", &request.funccomp()?, 0);
+    let (raw, mut index) = composition.add_index_registers(0);
+    let head = composition.start_head(raw);
+    composition.builder.add_layer(
+        "w reads z_0",
+        LayerMixer::Attention(vec![head]),
+        rounding_neurons(raw, index, composition.bias),
+    );
+    for l in 1..=composition.hops() {
+        index = add_lookup_layer(&mut composition, l, index);
     }
-    chain.draft.answer_number(reached);
-    Ok(chain.draft)
+    composition.builder.unembed_number(index);
+    Ok(composition.builder)
 }
 
-/// A layer in which w looks up z_l; returns the register of i_l.
-pub(super) fn climb(chain: &mut ChainRegisters, l: usize, reached: super::Slice) -> super::Slice {
-    let (raw, next) = chain.reading(l);
-    let head = chain.hop(l, reached, raw);
+/// Adds a layer in which w looks up table z_l at the address in `index` (i_(l-1)); returns the register of the value found, i_l.
+pub(super) fn add_lookup_layer(
+    composition: &mut CompositionBuilder,
+    l: usize,
+    index: super::ColumnRange,
+) -> super::ColumnRange {
+    let (raw, next_index) = composition.add_index_registers(l);
+    let head = composition.table_head(l, index, raw);
     let about =
         format!("w looks up z_{l} at {}", if l > 1 { format!("(w_{}, i_{})", l - 1, l - 1) } else { "z_0".to_owned() });
-    chain.draft.layer(about, Mixing::Heads(vec![head]), snap(raw, next, chain.one));
-    next
+    composition.builder.add_layer(
+        about,
+        LayerMixer::Attention(vec![head]),
+        rounding_neurons(raw, next_index, composition.bias),
+    );
+    next_index
 }

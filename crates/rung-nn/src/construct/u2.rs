@@ -1,55 +1,61 @@
-//! U2 and U2': a bounded-state layer saves the full layer that would have read z_0. See the pages of these names.
+//! U2 and U2': a bounded-state layer replaces the full-attention layer that would have read z_0. `rung explain U2` gives the
+//! argument; the names w, z_l and i_l are those of [`u1`](super::u1).
 
-use super::carry::{self, Carry};
-use super::chain::ChainRegisters;
-use super::draft::{Draft, Mixing};
-use super::part::snap;
-use super::u1::climb;
+use super::blocks::rounding_neurons;
+use super::builder::{ConstructionBuilder, LayerMixer};
+use super::composition::CompositionBuilder;
+use super::forwarding::{self, ForwardedBits};
+use super::u1::add_lookup_layer;
 use super::{ConstructError, ConstructionRequest};
 
-/// A carrier of z_0, then L full layers.
-pub fn before(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
-    let mut chain = ChainRegisters::new("U2", &request.funccomp()?, 0);
-    let from = chain.value.low_bits(chain.value_bits(0));
-    let mut reached = hand_on(&mut chain, request, from, 0)?;
-    for l in 1..=chain.hops() {
-        reached = climb(&mut chain, l, reached);
+/// A forwarding layer that copies z_0 to w, then L full-attention layers.
+pub fn forward_then_lookups(request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {
+    let mut composition = CompositionBuilder::new("U2", &request.funccomp()?, 0);
+    let from = composition.value.low_bits(composition.value_bits(0));
+    let mut index = add_forwarding_layer(&mut composition, request, from, 0)?;
+    for l in 1..=composition.hops() {
+        index = add_lookup_layer(&mut composition, l, index);
     }
-    chain.draft.answer_number(reached);
-    Ok(chain.draft)
+    composition.builder.unembed_number(index);
+    Ok(composition.builder)
 }
 
-/// A full layer in which z_0 looks up z_1, a carrier of i_1, then L-1 full layers.
-pub fn after(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
-    let mut chain = ChainRegisters::new("U2'", &request.funccomp()?, 0);
-    let size = chain.value_bits(1);
-    let registers = &mut chain.draft.registers;
+/// A full-attention layer in which the token z_0 looks up z_1, a forwarding layer that copies i_1 to w, then L-1 full-attention layers.
+pub fn lookup_then_forward(request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {
+    let mut composition = CompositionBuilder::new("U2'", &request.funccomp()?, 0);
+    let size = composition.value_bits(1);
+    let registers = &mut composition.builder.registers;
     let raw = registers.add("read.first", size, super::RegisterKind::Raw, "i_1 as z_0 read it");
-    let first = registers.add("first", size, super::RegisterKind::Number, "i_1 at the token z_0");
-    let head = chain.hop(1, chain.value.low_bits(chain.value_bits(0)), raw);
-    let snapped = snap(raw, first, chain.one);
-    chain.draft.layer("z_0 looks up z_1 at its own value", Mixing::Heads(vec![head]), snapped);
-    let mut reached = hand_on(&mut chain, request, first, 1)?;
-    for l in 2..=chain.hops() {
-        reached = climb(&mut chain, l, reached);
+    let first_index = registers.add("first", size, super::RegisterKind::Number, "i_1 at the token z_0");
+    let head = composition.table_head(1, composition.value.low_bits(composition.value_bits(0)), raw);
+    let neurons = rounding_neurons(raw, first_index, composition.bias);
+    composition.builder.add_layer("z_0 looks up z_1 at its own value", LayerMixer::Attention(vec![head]), neurons);
+    let mut index = add_forwarding_layer(&mut composition, request, first_index, 1)?;
+    for l in 2..=composition.hops() {
+        index = add_lookup_layer(&mut composition, l, index);
     }
-    chain.draft.answer_number(reached);
-    Ok(chain.draft)
+    composition.builder.unembed_number(index);
+    Ok(composition.builder)
 }
 
-/// A carry layer from z_0 to w: of the bits of i_l, which it returns.
-pub(super) fn hand_on(
-    chain: &mut ChainRegisters,
+/// Adds a layer that copies i_l (z_0 itself for l = 0) from the token z_0 to w; returns the register at w that receives it.
+pub(super) fn add_forwarding_layer(
+    composition: &mut CompositionBuilder,
     request: &ConstructionRequest,
-    from: super::Slice,
+    from: super::ColumnRange,
     l: usize,
-) -> Result<super::Slice, ConstructError> {
-    let (raw, reached) = chain.reading(l);
-    let carry = Carry { from, to: raw, flag: chain.start.start, one: chain.one.start, slots: None };
-    // The width of the stream is not known yet and no carrier's size depends on it.
-    let mixer = carry::mixer(request.mixer(), from.size, 0, chain.draft.registers.width() as u64)?;
+) -> Result<super::ColumnRange, ConstructError> {
+    let (raw, index) = composition.add_index_registers(l);
+    let forwarded =
+        ForwardedBits { from, to: raw, flag: composition.start_flag.start, bias: composition.bias.start, slots: None };
+    // The final width of the residual stream is not known yet; a mixer whose state follows it (hgrn2) then forwards more than is needed.
+    let mixer = forwarding::resolve_mixer(request.mixer(), from.size, 0, composition.builder.registers.width() as u64)?;
     let about =
         format!("the state hands {} from z_0 to w", if l == 0 { "its value".to_owned() } else { format!("i_{l}") });
-    chain.draft.layer(about, Mixing::Carry(carry, mixer), snap(raw, reached, chain.one));
-    Ok(reached)
+    composition.builder.add_layer(
+        about,
+        LayerMixer::Forwarding(forwarded, mixer),
+        rounding_neurons(raw, index, composition.bias),
+    );
+    Ok(index)
 }

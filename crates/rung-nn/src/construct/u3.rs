@@ -1,115 +1,143 @@
-//! U3 and U6: one full layer, and thoughts between. See the pages of these names.
+//! U3 and U6: one full-attention layer and a chain of thought. `rung explain U3` gives the argument; the names w, z_l and i_l are
+//! those of [`u1`](super::u1).
 //!
 //! A thought is a token that the model emits and reads again. Thought s says "s hops are done and led to i_s": its kind counts
 //! the hops, `outer` and `inner` hold the address (w_s, i_s) to look up next, `value` holds i_s, and the parts of w are copied
-//! along. So the one look-up head serves every step: it compares addresses, and the kind of the asking token with the table.
+//! from the token before. So one lookup head serves every decoding step: it compares addresses, and it compares the kind of the
+//! querying token with the table of the entry.
 
-use rung_theory::task::Task;
+use rung_theory::task::TaskBase as _;
 
-use super::carry::{self, Carry};
-use super::chain::ChainRegisters;
-use super::draft::{Draft, Mixing};
-use super::part::{KeyMatch, gated_copy, gated_snap, look_up, set, snap, unset};
-use super::register::{RegisterKind, Slice};
+use super::blocks::{
+    KeyMatch, gated_copy_neurons, gated_rounding_neurons, if_set, if_unset, lookup_head, rounding_neurons,
+};
+use super::builder::{ConstructionBuilder, LayerMixer};
+use super::composition::{CompositionBuilder, VALUE_FIELD};
+use super::forwarding::{self, ForwardedBits};
+use super::register::{ColumnRange, RegisterKind};
 use super::{ChainOfThought, ConstructError, ConstructionRequest};
 
-/// One full layer and L+1 thoughts.
-pub fn alone(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
+/// U3: one full-attention layer and L+1 thoughts.
+pub fn full_layer_only(request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {
     let task = request.funccomp()?;
-    let mut chain = ChainRegisters::new("U3", &task, task.hops() + 1);
-    let wants = wants(&mut chain, 0);
-    let wanted = chain.inner.columns().map(|column| (vec![(column, 1.0)], column)).collect::<Vec<_>>();
-    think(&mut chain, &wants, 0, &wanted);
-    Ok(chain.draft)
+    let mut composition = CompositionBuilder::new("U3", &task, task.hops() + 1);
+    let request_flags = add_request_flags(&mut composition, 0);
+    let inner_match = composition.inner.columns().map(|column| (vec![(column, 1.0)], column)).collect::<Vec<_>>();
+    add_lookup_and_emit(&mut composition, &request_flags, 0, &inner_match);
+    Ok(composition.builder)
 }
 
-/// A carrier of z_0, one full layer and L thoughts.
-pub fn with_carrier(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
+/// U6: a forwarding layer that copies z_0 to w, one full-attention layer and L thoughts.
+pub fn forwarding_and_full_layer(request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {
     let task = request.funccomp()?;
-    let mut chain = ChainRegisters::new("U6", &task, task.hops());
-    let wants = wants(&mut chain, 1);
-    let size = chain.value_bits(0);
-    let registers = &mut chain.draft.registers;
+    let mut composition = CompositionBuilder::new("U6", &task, task.hops());
+    let request_flags = add_request_flags(&mut composition, 1);
+    let size = composition.value_bits(0);
+    let registers = &mut composition.builder.registers;
     let raw = registers.add("read.0", size, RegisterKind::Raw, "z_0 as it was handed on");
-    let first = registers.add("i.0", chain.inner.size, RegisterKind::Number, "z_0, at w only");
-    let carry =
-        Carry { from: chain.value.low_bits(size), to: raw, flag: chain.start.start, one: chain.one.start, slots: None };
-    let mixer = carry::mixer(request.mixer(), size, 0, chain.draft.registers.width() as u64)?;
-    let neurons = gated_snap(raw, first, chain.one, &[set(chain.query)]);
-    chain.draft.layer("the state hands z_0 to w", Mixing::Carry(carry, mixer), neurons);
-    let both = chain.inner.columns().zip(first.columns());
-    let wanted = both.map(|(inner, first)| (vec![(inner, 1.0), (first, 1.0)], inner)).collect::<Vec<_>>();
-    think(&mut chain, &wants, 1, &wanted);
-    Ok(chain.draft)
-}
-
-/// Flags for what a token asks: w asks for `first` (0 is z_0), and each thought for the table after that.
-fn wants(chain: &mut ChainRegisters, first: usize) -> Vec<Slice> {
-    let hops = chain.hops();
-    let add = |l: usize| {
-        let about = if l == 0 { "the token asks for z_0".to_owned() } else { format!("the token asks for z_{l}") };
-        chain.draft.registers.add(format!("wants.{l}"), 1, RegisterKind::Flag, about)
+    let start = registers.add("i.0", composition.inner.size, RegisterKind::Number, "z_0, at w only");
+    let forwarded = ForwardedBits {
+        from: composition.value.low_bits(size),
+        to: raw,
+        flag: composition.start_flag.start,
+        bias: composition.bias.start,
+        slots: None,
     };
-    let wants: Vec<Slice> = (first..=hops).map(add).collect();
-    let (query_kind, kinds) = (hops as u32 + 1, chain.draft.vocabulary(0));
-    chain.draft.add_ids(0, wants.len() as u32);
-    let flags = wants.clone();
-    chain.draft.embed(0, move |kind| {
-        let step =
-            if kind == query_kind { Some(0) } else { kind.checked_sub(kinds).map(|thought| thought as usize + 1) };
-        flags.iter().enumerate().map(|(at, flag)| (flag.start, if step == Some(at) { 1.0 } else { -1.0 })).collect()
-    });
-    wants
+    let mixer = forwarding::resolve_mixer(request.mixer(), size, 0, composition.builder.registers.width() as u64)?;
+    let neurons = gated_rounding_neurons(raw, start, composition.bias, &[if_set(composition.query_flag)]);
+    composition.builder.add_layer("the state hands z_0 to w", LayerMixer::Forwarding(forwarded, mixer), neurons);
+    let columns = composition.inner.columns().zip(start.columns());
+    let inner_match = columns.map(|(inner, start)| (vec![(inner, 1.0), (start, 1.0)], inner)).collect::<Vec<_>>();
+    add_lookup_and_emit(&mut composition, &request_flags, 1, &inner_match);
+    Ok(composition.builder)
 }
 
-/// The layer that looks up and decides what to emit. `inner` gives the asking side of each bit of the inner address.
-fn think(chain: &mut ChainRegisters, wants: &[Slice], first: usize, inner: &[(Vec<(usize, f64)>, usize)]) {
-    let (hops, one) = (chain.hops(), chain.one);
-    let registers = &mut chain.draft.registers;
-    let raw = registers.add("read", chain.value.size, RegisterKind::Raw, "what was looked up");
-    let reached = registers.add("reached", chain.value.size, RegisterKind::Number, "the next thought's value");
+/// Adds one flag per table that a token may look up: w requests `first` (0 stands for z_0), and each thought the next table.
+fn add_request_flags(composition: &mut CompositionBuilder, first: usize) -> Vec<ColumnRange> {
+    let hops = composition.hops();
+    let add_flag = |l: usize| {
+        let about = if l == 0 { "the token asks for z_0".to_owned() } else { format!("the token asks for z_{l}") };
+        composition.builder.registers.add(format!("wants.{l}"), 1, RegisterKind::Flag, about)
+    };
+    let request_flags: Vec<ColumnRange> = (first..=hops).map(add_flag).collect();
+    let (query_kind, kinds) = (hops as u32 + 1, composition.builder.vocabulary(0));
+    composition.builder.add_ids(0, request_flags.len() as u32);
+    let flags = request_flags.clone();
+    composition.builder.embed(0, move |kind| {
+        let requested =
+            if kind == query_kind { Some(0) } else { kind.checked_sub(kinds).map(|thought| thought as usize + 1) };
+        let sign = |index: usize| if requested == Some(index) { 1.0 } else { -1.0 };
+        flags.iter().enumerate().map(|(index, flag)| (flag.start, sign(index))).collect()
+    });
+    request_flags
+}
+
+/// Adds the layer that looks up what a token requests and computes the token to emit. `inner_match` has one entry per bit of the
+/// inner address: the weighted sum on the query side and the column on the key side.
+fn add_lookup_and_emit(
+    composition: &mut CompositionBuilder,
+    request_flags: &[ColumnRange],
+    first: usize,
+    inner_match: &[(Vec<(usize, f64)>, usize)],
+) {
+    let (hops, bias) = (composition.hops(), composition.bias);
+    let registers = &mut composition.builder.registers;
+    let raw = registers.add("read", composition.value.size, RegisterKind::Raw, "what was looked up");
+    let index = registers.add("reached", composition.value.size, RegisterKind::Number, "the next thought's value");
     let next_outer =
-        registers.add("next.outer", chain.outer.size, RegisterKind::Number, "the next thought's outer address");
+        registers.add("next.outer", composition.outer.size, RegisterKind::Number, "the next thought's outer address");
     let next_inner =
-        registers.add("next.inner", chain.inner.size, RegisterKind::Number, "the next thought's inner address");
-    let mut wanted = KeyMatch::new().numbers(chain.outer, chain.outer);
-    for (asking, asked) in inner {
-        wanted = wanted.sums(asking.clone(), vec![(*asked, 1.0)]);
+        registers.add("next.inner", composition.inner.size, RegisterKind::Number, "the next thought's inner address");
+    let mut key_match = KeyMatch::new().equal_bits(composition.outer, composition.outer);
+    for (query, key) in inner_match {
+        key_match = key_match.add_product(query.clone(), vec![(*key, 1.0)]);
     }
-    for (at, flag) in wants.iter().enumerate() {
-        let asked = if first + at == 0 { chain.start } else { chain.entry[first + at - 1] };
-        wanted = wanted.numbers(*flag, asked);
+    for (table, flag) in (first..).zip(request_flags) {
+        let source_flag = if table == 0 { composition.start_flag } else { composition.entry_flags[table - 1] };
+        key_match = key_match.equal_bits(*flag, source_flag);
     }
-    let head = look_up(&wanted, chain.sharpness, &[(chain.value, raw)]);
-    let last = wants[wants.len() - 1];
-    let mut neurons = snap(raw, reached, one);
-    neurons.extend(gated_snap(raw.low_bits(next_inner.size), next_inner, one, &[unset(last)]));
+    let head = lookup_head(&key_match, composition.inverse_temperature, &[(composition.value, raw)]);
+    let last_request = request_flags[request_flags.len() - 1];
+    let mut neurons = rounding_neurons(raw, index, bias);
+    neurons.extend(gated_rounding_neurons(raw.low_bits(next_inner.size), next_inner, bias, &[if_unset(last_request)]));
     for l in first.max(1)..hops {
-        neurons.extend(gated_copy(chain.parts[l - 1], next_outer, one, &[set(wants[l - first])]));
+        neurons.extend(gated_copy_neurons(
+            composition.query_parts[l - 1],
+            next_outer,
+            bias,
+            &[if_set(request_flags[l - first])],
+        ));
     }
     let about = "w and each thought look up what their kind asks for";
-    chain.draft.layer(about, Mixing::Heads(vec![head]), neurons);
-    emit(chain, wants, [next_outer, next_inner, reached]);
+    composition.builder.add_layer(about, LayerMixer::Attention(vec![head]), neurons);
+    set_emitted_scores(composition, request_flags, [next_outer, next_inner, index]);
 }
 
-/// Scores of the ids of every field of the next thought.
-fn emit(chain: &mut ChainRegisters, wants: &[Slice], [outer, inner, reached]: [Slice; 3]) {
-    let fields = Task::fields(&chain.task);
-    let vocabularies: Vec<usize> = (0..fields.len()).map(|field| chain.draft.vocabulary(field) as usize).collect();
-    let firsts: Vec<usize> =
+/// Sets the unembedding: scores for the ids of every field of the next thought.
+fn set_emitted_scores(
+    composition: &mut CompositionBuilder,
+    request_flags: &[ColumnRange],
+    [outer, inner, index]: [ColumnRange; 3],
+) {
+    let fields = composition.task.fields();
+    let vocabularies: Vec<usize> =
+        (0..fields.len()).map(|field| composition.builder.vocabulary(field) as usize).collect();
+    let first_classes: Vec<usize> =
         vocabularies.iter().scan(0, |next, size| Some(std::mem::replace(next, *next + size))).collect();
     let classes = vocabularies.iter().sum();
-    let thoughts = ChainOfThought { count: wants.len(), fields: firsts.clone(), answer: 3 };
-    let (one, kinds, wants) = (chain.one, fields[0].vocabulary as usize, wants.to_vec());
-    let sources: Vec<Slice> = [outer, inner, reached].into_iter().chain(chain.parts.iter().copied()).collect();
-    chain.draft.answer(move |class| {
-        let field = firsts.iter().rposition(|first| *first <= class).unwrap_or_default();
-        let id = class - firsts[field];
+    let thoughts =
+        ChainOfThought { count: request_flags.len(), field_starts: first_classes.clone(), answer_field: VALUE_FIELD };
+    let (bias, kinds, flags) = (composition.bias, fields[0].vocabulary as usize, request_flags.to_vec());
+    let sources: Vec<ColumnRange> =
+        [outer, inner, index].into_iter().chain(composition.query_parts.iter().copied()).collect();
+    composition.builder.unembed(move |class| {
+        let field = first_classes.iter().rposition(|first| *first <= class).unwrap_or_default();
+        let id = class - first_classes[field];
         if field == 0 {
-            return id.checked_sub(kinds).map(|at| vec![(wants[at].start, 1.0)]).unwrap_or_default();
+            return id.checked_sub(kinds).map(|thought| vec![(flags[thought].start, 1.0)]).unwrap_or_default();
         }
-        // A blank scores half: more than any id where there is no number, less than the right one where there is.
-        if id + 1 == vocabularies[field] { vec![(one.start, 0.5)] } else { sources[field - 1].code(id as u64) }
+        // The blank id scores 1/2: more than any other id where the register is empty, less than the right id where it holds a number.
+        if id + 1 == vocabularies[field] { vec![(bias.start, 0.5)] } else { sources[field - 1].encode(id as u64) }
     });
-    chain.draft.set_chain_of_thought(thoughts, classes);
+    composition.builder.set_chain_of_thought(thoughts, classes);
 }

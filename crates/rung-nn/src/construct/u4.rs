@@ -1,95 +1,127 @@
-//! U4: everyone reads w, then pointers double. See the page of that name.
+//! U4: all tokens read w, then pointers double. `rung explain U4` gives the argument; the names w, z_l and i_l are those of
+//! [`u1`](super::u1).
 //!
-//! A node is a token that knows where the walk goes from it: an entry of z_l (level l), and the token that answers (level 0,
-//! whose pointer is z_0). After t rounds a node of level l knows i_(l + 2^t - 1), or i_L if that is nearer. In round t it asks
-//! the entry of level l + 2^(t-1) that its pointer names, and takes over that one's pointer.
+//! A node is a token with a pointer: an entry of z_l (level l), or the answering token (level 0, whose pointer is z_0). After t
+//! rounds the pointer of a node of level l is i_(l + 2^t - 1), but at most i_L. In round t a node looks up the entry of level
+//! l + 2^(t-1) that its pointer names, and copies that entry's pointer.
 
 use rung_theory::task::funccomp::Order;
 
-use super::chain::ChainRegisters;
-use super::draft::{Draft, Mixing, Neuron};
-use super::part::{KeyMatch, any, gated_copy, gated_snap, look_up, not, set};
-use super::register::{RegisterKind, Slice};
+use super::blocks::{KeyMatch, gated_copy_neurons, gated_rounding_neurons, if_any, if_set, lookup_head, negate};
+use super::builder::{ConstructionBuilder, LayerMixer, Neuron};
+use super::composition::CompositionBuilder;
+use super::register::{ColumnRange, RegisterKind};
 use super::{ConstructError, ConstructionRequest};
 
-/// Every token sees every other; the usual order.
-pub fn bidirectional(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
-    draft("U4", request, Order::Hard)
+/// U4: bidirectional attention, with the prompt in its usual order.
+pub fn bidirectional(request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {
+    build_layers("U4", request, Order::Hard)
 }
 
-/// Causal, with w in front.
-pub fn query_first(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
-    draft("U4-causal", request, Order::QueryFirst)
+/// U4-causal: causal attention, with w as the first token.
+pub fn query_first(request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {
+    build_layers("U4-causal", request, Order::QueryFirst)
 }
 
-fn draft(name: &'static str, request: &ConstructionRequest, order: Order) -> Result<Draft, ConstructError> {
-    let mut chain = ChainRegisters::new(name, &request.funccomp_in(order)?, 0);
+fn build_layers(
+    name: &'static str,
+    request: &ConstructionRequest,
+    order: Order,
+) -> Result<ConstructionBuilder, ConstructError> {
+    let mut composition = CompositionBuilder::new(name, &request.funccomp_in(order)?, 0);
     if order == Order::Hard {
-        chain.draft.set_bidirectional();
+        composition.builder.set_bidirectional();
     }
-    let (one, hops, size) = (chain.one, chain.hops(), chain.value.size);
+    let (bias, hops, size) = (composition.bias, composition.hops(), composition.value.size);
     let rounds = hops.ilog2() as usize + 1;
-    let mut levels = vec![chain.slot.unwrap_or(chain.query)];
-    levels.extend(chain.entry.iter().copied());
-    let registers = &mut chain.draft.registers;
+    let mut level_flags = vec![composition.slot_flag.unwrap_or(composition.query_flag)];
+    level_flags.extend(composition.entry_flags.iter().copied());
+    let registers = &mut composition.builder.registers;
     let mut number = |name: String, size: usize, about: &str| registers.add(name, size, RegisterKind::Number, about);
-    let start = number("read.start".to_owned(), size, "z_0 as it was read");
-    let parts: Vec<Slice> = chain
-        .parts
+    let read_start = number("read.start".to_owned(), size, "z_0 as it was read");
+    let read_parts: Vec<ColumnRange> = composition
+        .query_parts
         .iter()
         .enumerate()
         .map(|(e, part)| number(format!("read.w.{}", e + 1), part.size, "part of w as it was read"))
         .collect();
     let mut pointer = number("pointer.0".to_owned(), size, "where the walk is, as far as the token knows at first");
-    let outers: Vec<Slice> = (1..=rounds)
-        .map(|round| number(format!("outer.{round}"), chain.outer.size, "the part of w that the round needs"))
+    let outers: Vec<ColumnRange> = (1..=rounds)
+        .map(|round| number(format!("outer.{round}"), composition.outer.size, "the part of w that the round needs"))
         .collect();
 
-    let copies: Vec<(Slice, Slice)> = chain.parts.iter().copied().zip(parts.iter().copied()).collect();
-    let mut heads = vec![look_up(&KeyMatch::new().flag(chain.start, one), chain.sharpness, &[(chain.value, start)])];
+    let copies: Vec<(ColumnRange, ColumnRange)> =
+        composition.query_parts.iter().copied().zip(read_parts.iter().copied()).collect();
+    let mut heads = vec![lookup_head(
+        &KeyMatch::new().key_flag(composition.start_flag, bias),
+        composition.inverse_temperature,
+        &[(composition.value, read_start)],
+    )];
     if !copies.is_empty() {
-        heads.push(look_up(&KeyMatch::new().flag(chain.query, one), chain.sharpness, &copies));
+        heads.push(lookup_head(
+            &KeyMatch::new().key_flag(composition.query_flag, bias),
+            composition.inverse_temperature,
+            &copies,
+        ));
     }
-    let mut neurons = gated_snap(start, pointer, one, &[set(levels[0])]);
-    neurons.extend(gated_copy(chain.value, pointer, one, &[any(&chain.entry, one)]));
+    let mut neurons = gated_rounding_neurons(read_start, pointer, bias, &[if_set(level_flags[0])]);
+    neurons.extend(gated_copy_neurons(composition.value, pointer, bias, &[if_any(&composition.entry_flags, bias)]));
     for (round, outer) in outers.iter().enumerate() {
-        neurons.extend(outer_parts(&levels, &parts, 1 << round, *outer, one));
+        neurons.extend(outer_parts(&level_flags, &read_parts, 1 << round, *outer, bias));
     }
-    chain.draft.layer("everyone reads w, the answering token also z_0", Mixing::Heads(heads), neurons);
+    composition.builder.add_layer(
+        "everyone reads w, the answering token also z_0",
+        LayerMixer::Attention(heads),
+        neurons,
+    );
 
     for (round, outer) in outers.iter().enumerate() {
         let step = 1 << round;
-        let registers = &mut chain.draft.registers;
+        let registers = &mut composition.builder.registers;
         let raw =
             registers.add(format!("read.{}", round + 1), size, RegisterKind::Raw, "the pointer that was asked for");
-        let next = registers.add(
+        let next_pointer = registers.add(
             format!("pointer.{}", round + 1),
             size,
             RegisterKind::Number,
             "where the walk is after this round",
         );
-        let mut wanted =
-            KeyMatch::new().numbers(pointer.low_bits(chain.inner.size), chain.inner).numbers(*outer, chain.outer);
-        for (level, flag) in levels.iter().enumerate().take_while(|(level, _)| level + step <= hops) {
-            wanted = wanted.numbers(*flag, levels[level + step]);
+        let mut key_match = KeyMatch::new()
+            .equal_bits(pointer.low_bits(composition.inner.size), composition.inner)
+            .equal_bits(*outer, composition.outer);
+        for (level, flag) in level_flags.iter().enumerate().take_while(|(level, _)| level + step <= hops) {
+            key_match = key_match.equal_bits(*flag, level_flags[level + step]);
         }
-        let head = look_up(&wanted, chain.sharpness, &[(pointer, raw)]);
-        let asks = any(&levels[..=hops - step], one);
-        let mut neurons = gated_snap(raw, next, one, std::slice::from_ref(&asks));
-        neurons.extend(gated_copy(pointer, next, one, &[not(&asks), any(&levels, one)]));
-        chain.draft.layer(
+        let head = lookup_head(&key_match, composition.inverse_temperature, &[(pointer, raw)]);
+        let looks_up = if_any(&level_flags[..=hops - step], bias);
+        let mut neurons = gated_rounding_neurons(raw, next_pointer, bias, std::slice::from_ref(&looks_up));
+        neurons.extend(gated_copy_neurons(
+            pointer,
+            next_pointer,
+            bias,
+            &[negate(&looks_up), if_any(&level_flags, bias)],
+        ));
+        composition.builder.add_layer(
             format!("pointers of {step} hops become pointers of {}", 2 * step),
-            Mixing::Heads(vec![head]),
+            LayerMixer::Attention(vec![head]),
             neurons,
         );
-        pointer = next;
+        pointer = next_pointer;
     }
-    chain.draft.answer_number(pointer);
-    Ok(chain.draft)
+    composition.builder.unembed_number(pointer);
+    Ok(composition.builder)
 }
 
-/// For each level, the part of w that belongs to the entries `step` levels on.
-fn outer_parts(levels: &[Slice], parts: &[Slice], step: usize, outer: Slice, one: Slice) -> Vec<Neuron> {
-    let needs = levels.iter().enumerate().filter(|(level, _)| (2..levels.len()).contains(&(level + step)));
-    needs.flat_map(|(level, flag)| gated_snap(parts[level + step - 2], outer, one, &[set(*flag)])).collect()
+/// Neurons that write to `outer`, at a node of each level, the part of w in the addresses of the entries `step` levels further.
+fn outer_parts(
+    level_flags: &[ColumnRange],
+    query_parts: &[ColumnRange],
+    step: usize,
+    outer: ColumnRange,
+    bias: ColumnRange,
+) -> Vec<Neuron> {
+    let sources = level_flags.iter().enumerate().filter(|(level, _)| (2..level_flags.len()).contains(&(level + step)));
+    sources
+        .flat_map(|(level, flag)| gated_rounding_neurons(query_parts[level + step - 2], outer, bias, &[if_set(*flag)]))
+        .collect()
 }

@@ -1,55 +1,62 @@
-//! U5: one look-up for the value that cancels. See the page of that name.
+//! U5: 2-Sum by one attention lookup of the value that sums to 0 modulo M. `rung explain U5` gives the argument.
 
 use rung_theory::task::{self, Task as _};
 
-use super::draft::{Draft, Mixing, Neuron};
-use super::part::{KeyMatch, look_up, sharpness};
-use super::register::{RegisterKind, bits};
+use super::blocks::{KeyMatch, inverse_temperature, lookup_head};
+use super::builder::{ConstructionBuilder, LayerMixer, Neuron};
+use super::register::{RegisterKind, bits_for};
 use super::{ConstructError, ConstructionRequest};
 
-/// 2-Sum at the last token.
-pub fn last(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
+/// U5: 2-Sum answered at the last token.
+pub fn at_last_token(request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {
     let spec = format!("{}{{length={},modulus={}}}", task::twosum::TwoSum::NAME, request.length, request.modulus);
-    draft("U5", request, &spec, true)
+    build_layers("U5", request, &spec, AnsweredTokens::Last)
 }
 
-/// 2-Sum at every token.
-pub fn everywhere(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
+/// U5-all: 2-Sum answered at every token.
+pub fn at_every_token(request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {
     let spec = format!("{}{{length={},modulus={}}}", task::match2::Match2::NAME, request.length, request.modulus);
-    draft("U5-all", request, &spec, false)
+    build_layers("U5-all", request, &spec, AnsweredTokens::All)
 }
 
-fn draft(
+/// The tokens at which the construction answers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AnsweredTokens {
+    Last,
+    All,
+}
+
+fn build_layers(
     name: &'static str,
     request: &ConstructionRequest,
     spec: &str,
-    only_last: bool,
-) -> Result<Draft, ConstructError> {
-    let mut draft = Draft::new(name, task::parse(spec)?);
-    let (one, modulus, length) = (draft.one, request.modulus, request.length);
-    let size = bits(u64::from(modulus));
-    let registers = &mut draft.registers;
+    answered: AnsweredTokens,
+) -> Result<ConstructionBuilder, ConstructError> {
+    let mut builder = ConstructionBuilder::new(name, task::parse(spec)?);
+    let (bias, modulus, length) = (builder.bias, request.modulus, request.length);
+    let size = bits_for(u64::from(modulus));
+    let registers = &mut builder.registers;
     let value = registers.add("value", size, RegisterKind::Number, "x");
     let partner = registers.add("partner", size, RegisterKind::Number, "-x mod M");
-    let read = registers.add("read", size, RegisterKind::Raw, "the value nearest to the partner, as it was read");
+    let nearest = registers.add("read", size, RegisterKind::Raw, "the value nearest to the partner, as it was read");
     let distance =
         registers.add("distance", 1, RegisterKind::Raw, "how far that is from the partner: 0, or 2 and more");
-    draft.embed_number(0, value, modulus);
-    draft.embed(0, move |id| partner.code(u64::from((modulus - id) % modulus)));
-    let mut wanted = KeyMatch::new().numbers(partner, value);
-    if only_last {
-        // The asking token does not count: its place takes it below every other.
-        let last = draft.registers.add("is.last", 1, RegisterKind::Flag, "the token is the last");
-        draft.embed_positions(move |place| vec![(last.start, if place + 1 == length { 1.0 } else { -1.0 })]);
-        wanted = wanted.sums(vec![(one.start, 1.0)], vec![(last.start, -(size as f64) - 1.0)]);
+    builder.embed_number(0, value, modulus);
+    builder.embed(0, move |id| partner.encode(u64::from((modulus - id) % modulus)));
+    let mut key_match = KeyMatch::new().equal_bits(partner, value);
+    if answered == AnsweredTokens::Last {
+        // The last token must not match itself: its position lowers its score below every other token's.
+        let is_last = builder.registers.add("is.last", 1, RegisterKind::Flag, "the token is the last");
+        builder.embed_positions(move |position| vec![(is_last.start, if position + 1 == length { 1.0 } else { -1.0 })]);
+        key_match = key_match.add_product(vec![(bias.start, 1.0)], vec![(is_last.start, -(size as f64) - 1.0)]);
     }
-    let head = look_up(&wanted, sharpness(length * size), &[(value, read)]);
-    let differences = read.columns().zip(partner.columns()).flat_map(|(read, partner)| {
+    let head = lookup_head(&key_match, inverse_temperature(length * size), &[(value, nearest)]);
+    // |nearest - partner| as the sum of two ReLUs per bit.
+    let differences = nearest.columns().zip(partner.columns()).flat_map(|(nearest, partner)| {
         [1.0, -1.0]
-            .map(|sign| Neuron { input: vec![(read, sign), (partner, -sign)], output: vec![(distance.start, 1.0)] })
+            .map(|sign| Neuron { input: vec![(nearest, sign), (partner, -sign)], output: vec![(distance.start, 1.0)] })
     });
-    let neurons = differences.collect();
-    draft.layer("every token looks for its partner", Mixing::Heads(vec![head]), neurons);
-    draft.answer(move |class| vec![(if class == 1 { one.start } else { distance.start }, 1.0)]);
-    Ok(draft)
+    builder.add_layer("every token looks for its partner", LayerMixer::Attention(vec![head]), differences.collect());
+    builder.unembed(move |class| vec![(if class == 1 { bias.start } else { distance.start }, 1.0)]);
+    Ok(builder)
 }

@@ -1,6 +1,6 @@
-//! Verification: a construction against the oracle of its task.
+//! Verification: a construction's answers compared with the oracle of its task.
 //!
-//! Every instance where they can be enumerated, or random ones. Threads take instances in chunks; a chunk's
+//! It runs on every instance of the task if these can be enumerated, or on random ones. Threads take instances in chunks; a chunk's
 //! samples depend on the seed and its number only, so the result does not depend on the number of threads.
 
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ use crate::error::ModelError;
 use crate::memory::TooLarge;
 use crate::network::Network;
 
-/// The most instances that are enumerated.
+/// The most instances that are enumerated; beyond it, a sample is needed.
 pub const MAX_EXHAUSTIVE: u128 = 10_000_000;
 
 /// The instances to run.
@@ -25,9 +25,9 @@ pub enum InstanceSet {
     All,
     /// Random instances.
     Samples {
-        /// How many.
+        /// Number of instances.
         count: u64,
-        /// The seed.
+        /// Seed of the random generator.
         seed: u64,
     },
 }
@@ -37,9 +37,9 @@ pub enum InstanceSet {
 pub struct Verification {
     /// Instances run.
     pub instances: u64,
-    /// Those with every question answered right.
+    /// Instances with every question answered right.
     pub correct: u64,
-    /// Whether they are all there are.
+    /// Whether all instances of the task were run.
     pub exhaustive: bool,
     /// Layers of the network.
     pub layers: usize,
@@ -52,13 +52,13 @@ pub struct Verification {
 /// One wrong answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WrongAnswer {
-    /// The prompt.
+    /// The token ids of the prompt.
     pub prompt: Vec<u32>,
-    /// The position asked at.
+    /// The position of the question.
     pub position: usize,
-    /// What the oracle says.
+    /// The oracle's answer.
     pub expected: u32,
-    /// What the network says.
+    /// The network's answer.
     pub found: u32,
 }
 
@@ -68,18 +68,18 @@ pub enum VerifyError {
     /// Too many instances to enumerate.
     #[error("{found} instances; at most {most} are gone through one by one, so ask for samples")]
     TooMany {
-        /// How many there are.
+        /// Number of instances of the task.
         found: String,
-        /// How many there may be.
+        /// The most that are enumerated.
         most: u128,
     },
     /// The prompts do not fit the memory.
     #[error(transparent)]
     Memory(#[from] TooLarge),
-    /// The network refused the tokens.
+    /// The network rejected the tokens.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The oracle refused the tokens.
+    /// The oracle rejected the tokens.
     #[error(transparent)]
     Oracle(#[from] OracleError),
 }
@@ -87,8 +87,8 @@ pub enum VerifyError {
 /// Instances per chunk.
 const CHUNK: u64 = 512;
 
-/// Limit on the numbers in the largest activation of a batch.
-const MAX_ACTIVATION: usize = 1 << 20;
+/// Limit on the elements of the largest activation of a batch.
+const MAX_ACTIVATION_ELEMENTS: usize = 1 << 20;
 
 /// Runs a construction on instances of its task. `progress` is called with the size of every finished chunk.
 ///
@@ -97,14 +97,14 @@ const MAX_ACTIVATION: usize = 1 << 20;
 #[inline(never)]
 pub fn verify<S: Scalar>(
     network: &Network<S>,
-    which: InstanceSet,
+    instance_set: InstanceSet,
     threads: usize,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Verification, VerifyError> {
     let task = network.task()?;
-    let instances = match which {
+    let instances = match instance_set {
         InstanceSet::Samples { count, .. } => count,
-        InstanceSet::All => match task.instances() {
+        InstanceSet::All => match task.instance_count() {
             Some(count) if count <= MAX_EXHAUSTIVE => count as u64,
             count => {
                 let found = count.map_or_else(|| "more than can be counted off".to_owned(), |count| count.to_string());
@@ -117,12 +117,13 @@ pub fn verify<S: Scalar>(
     let batch = batch_size(&answerer, tokens, CHUNK.min(instances));
     answerer.check_memory((batch * threads, tokens))?;
     drop(answerer);
-    let run = Run { network, which, instances, next: AtomicU64::new(0), stop: AtomicBool::new(false), progress };
+    let run =
+        Run { network, instance_set, instances, next_chunk: AtomicU64::new(0), stop: AtomicBool::new(false), progress };
     let total = Mutex::new(Ok(Tally::default()));
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                let tally = run.work();
+                let tally = run.verify_chunks();
                 run.stop.fetch_or(tally.is_err(), Ordering::Relaxed);
                 let mut total = total.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 match (&mut *total, tally) {
@@ -137,18 +138,19 @@ pub fn verify<S: Scalar>(
     Ok(Verification {
         instances,
         correct: tally.correct,
-        exhaustive: which == InstanceSet::All,
+        exhaustive: instance_set == InstanceSet::All,
         layers: network.model.depth(),
         tokens: task.length(),
         wrong: tally.wrong.map(|(_, wrong)| wrong),
     })
 }
 
+/// What the threads of one verification share.
 struct Run<'a, S: Scalar> {
     network: &'a Network<S>,
-    which: InstanceSet,
+    instance_set: InstanceSet,
     instances: u64,
-    next: AtomicU64,
+    next_chunk: AtomicU64,
     stop: AtomicBool,
     progress: &'a (dyn Fn(u64) + Sync),
 }
@@ -156,7 +158,7 @@ struct Run<'a, S: Scalar> {
 #[derive(Default)]
 struct Tally {
     correct: u64,
-    /// With the chunk it was met in.
+    /// The wrong answer from the lowest chunk, with the number of that chunk.
     wrong: Option<(u64, WrongAnswer)>,
 }
 
@@ -164,11 +166,11 @@ impl Tally {
     fn add(&mut self, other: Self) {
         self.correct += other.correct;
         if let Some((chunk, wrong)) = other.wrong {
-            self.keep(chunk, wrong);
+            self.record_wrong(chunk, wrong);
         }
     }
 
-    fn keep(&mut self, chunk: u64, wrong: WrongAnswer) {
+    fn record_wrong(&mut self, chunk: u64, wrong: WrongAnswer) {
         if self.wrong.as_ref().is_none_or(|(first, _)| chunk < *first) {
             self.wrong = Some((chunk, wrong));
         }
@@ -176,25 +178,25 @@ impl Tally {
 }
 
 impl<S: Scalar> Run<'_, S> {
-    /// One thread's share: chunk after chunk until there are none.
-    fn work(&self) -> Result<Tally, VerifyError> {
+    /// The loop of one thread: takes chunk after chunk until none is left.
+    fn verify_chunks(&self) -> Result<Tally, VerifyError> {
         let mut answerer = Answerer::new(self.network);
         let mut tally = Tally::default();
         let mut prompt = Prompt::new();
         while !self.stop.load(Ordering::Relaxed) {
-            let chunk = self.next.fetch_add(1, Ordering::Relaxed);
+            let chunk = self.next_chunk.fetch_add(1, Ordering::Relaxed);
             let first = chunk * CHUNK;
             if first >= self.instances {
                 break;
             }
             let count = CHUNK.min(self.instances - first);
-            self.chunk(chunk, count, &mut answerer, &mut prompt, &mut tally)?;
+            self.verify_chunk(chunk, count, &mut answerer, &mut prompt, &mut tally)?;
             (self.progress)(count);
         }
         Ok(tally)
     }
 
-    fn chunk(
+    fn verify_chunk(
         &self,
         chunk: u64,
         count: u64,
@@ -203,7 +205,7 @@ impl<S: Scalar> Run<'_, S> {
         tally: &mut Tally,
     ) -> Result<(), VerifyError> {
         let task = self.network.task()?;
-        let mut rng = match self.which {
+        let mut rng = match self.instance_set {
             InstanceSet::Samples { seed, .. } => seeded(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(chunk)),
             InstanceSet::All => seeded(0),
         };
@@ -213,17 +215,16 @@ impl<S: Scalar> Run<'_, S> {
             let size = (batch as u64).min(count - done);
             let (mut tokens, mut targets) = (Vec::new(), Vec::new());
             for index in done..done + size {
-                match self.which {
+                match self.instance_set {
                     InstanceSet::Samples { .. } => task.prompt(&mut rng, prompt),
                     InstanceSet::All => {
                         task.nth_prompt(u128::from(chunk * CHUNK + index), prompt);
                     }
                 }
-                // What the sampler says is tested against the oracle elsewhere; once a chunk it is checked here too.
-                let targets_of_this =
-                    if index == 0 { task.oracle(prompt.tokens())? } else { prompt.targets().to_vec() };
+                // The sampler's targets are tested against the oracle elsewhere; once a chunk the oracle's are used.
+                let prompt_targets = if index == 0 { task.oracle(prompt.tokens())? } else { prompt.targets().to_vec() };
                 tokens.extend_from_slice(prompt.tokens());
-                targets.extend(targets_of_this);
+                targets.extend(prompt_targets);
             }
             compare(chunk, &tokens, &targets, size as usize, answerer, tally)?;
             done += size;
@@ -232,12 +233,12 @@ impl<S: Scalar> Run<'_, S> {
     }
 }
 
-/// Prompts that are answered at once, of so many.
+/// Prompts per forward pass, at most `count`.
 fn batch_size<S: Scalar>(answerer: &Answerer<'_, S>, tokens: usize, count: u64) -> usize {
-    (MAX_ACTIVATION / answerer.numbers_per_prompt(tokens).max(1)).clamp(1, count.max(1) as usize)
+    (MAX_ACTIVATION_ELEMENTS / answerer.elements_per_prompt(tokens).max(1)).clamp(1, count.max(1) as usize)
 }
 
-/// Runs prompts and counts those with every answer right.
+/// Runs a batch of prompts and counts those with every answer right.
 fn compare<S: Scalar>(
     chunk: u64,
     tokens: &[u32],
@@ -252,14 +253,14 @@ fn compare<S: Scalar>(
     let per_prompt = answers.len() / batch;
     for (row, (targets, answers)) in targets.chunks_exact(length).zip(answers.chunks_exact(per_prompt)).enumerate() {
         let offset = length - per_prompt;
-        let asked = targets.iter().enumerate().skip(offset).filter(|(_, target)| **target != NO_TARGET);
-        let wrong = asked.map(|(position, target)| (position, *target, answers[position - offset]));
-        match wrong.into_iter().find(|(_, target, answer)| target != answer) {
+        let questions = targets.iter().enumerate().skip(offset).filter(|(_, target)| **target != NO_TARGET);
+        let results = questions.map(|(position, target)| (position, *target, answers[position - offset]));
+        match results.into_iter().find(|(_, target, answer)| target != answer) {
             None => tally.correct += 1,
             Some((position, expected, found)) => {
                 let width = tokens.len() / batch;
                 let prompt = tokens[row * width..(row + 1) * width].to_vec();
-                tally.keep(chunk, WrongAnswer { prompt, position, expected, found });
+                tally.record_wrong(chunk, WrongAnswer { prompt, position, expected, found });
             }
         }
     }

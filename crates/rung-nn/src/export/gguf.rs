@@ -1,12 +1,12 @@
-//! A GGUF file, version 3: header keys, names and places of tensors, tensors.
+//! Writes a GGUF file, version 3: header keys, descriptions of tensors, data of tensors.
 //!
 //! The vocabulary is written as a unigram model (llama.cpp's `t5`): every token is one piece with `▁` in front, so that a word between
-//! spaces is one token whatever characters it has. Vectors stay in single precision, which llama.cpp wants of norms,
-//! and so do the vectors and convolutions of state spaces, which it stores as matrices.
+//! spaces is one token whatever characters it has. Vectors are in single precision, which llama.cpp requires for norms, and so are the
+//! vectors and convolutions of state-space mixers, which it stores as matrices.
 
 use super::{ExportError, ExportedCheckpoint, NumberFormat, TargetTensor, Vocabulary};
 
-/// Tensors begin at multiples of this.
+/// The data of every tensor starts at a multiple of this many bytes.
 const ALIGNMENT: usize = 32;
 
 /// Kinds of pieces in `tokenizer.ggml.token_type`.
@@ -14,7 +14,7 @@ const NORMAL: i32 = 1;
 const UNKNOWN: i32 = 2;
 const CONTROL: i32 = 3;
 
-/// A value of the header.
+/// A value of a header key.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     U32(u32),
@@ -29,18 +29,17 @@ pub(super) enum Value {
 
 /// The bytes of the file.
 pub(super) fn file(exported: &ExportedCheckpoint) -> Result<Vec<u8>, ExportError> {
-    let architecture = exported
-        .family
-        .architecture
-        .ok_or_else(|| ExportError::unfit("format", "GGUF", format!("another one for {}", exported.family.name)))?;
+    let architecture = exported.family.architecture.ok_or_else(|| {
+        ExportError::unsupported("format", "GGUF", format!("another one for {}", exported.family.name))
+    })?;
     let mut keys = vec![
         ("general.architecture".to_owned(), Value::Text(architecture.to_owned())),
         ("general.name".to_owned(), Value::Text(format!("rung {}", exported.name))),
         ("general.alignment".to_owned(), Value::U32(ALIGNMENT as u32)),
         ("general.file_type".to_owned(), Value::U32(file_type(exported.numbers))),
     ];
-    let own = exported.target.keys.iter();
-    keys.extend(own.map(|(name, value)| (format!("{architecture}.{name}"), value.clone())));
+    let family_keys = exported.target.keys.iter();
+    keys.extend(family_keys.map(|(name, value)| (format!("{architecture}.{name}"), value.clone())));
     keys.push((format!("{architecture}.context_length"), Value::U32(exported.length as u32)));
     keys.push((format!("{architecture}.vocab_size"), Value::U32(exported.vocabulary.tokens.len() as u32)));
     keys.extend(tokenizer(&exported.vocabulary));
@@ -50,18 +49,18 @@ pub(super) fn file(exported: &ExportedCheckpoint) -> Result<Vec<u8>, ExportError
     bytes.extend((tensors.len() as u64).to_le_bytes());
     bytes.extend((keys.len() as u64).to_le_bytes());
     for (name, value) in &keys {
-        text(&mut bytes, name);
+        write_text(&mut bytes, name);
         value.write(&mut bytes);
     }
     let mut data = Vec::new();
     for tensor in tensors {
-        let numbers = numbers_of(tensor, exported.numbers);
-        text(&mut bytes, &tensor.name);
+        let format = number_format(tensor, exported.numbers);
+        write_text(&mut bytes, &tensor.name);
         bytes.extend((tensor.shape.len() as u32).to_le_bytes());
         tensor.shape.iter().rev().for_each(|extent| bytes.extend((*extent as u64).to_le_bytes()));
-        bytes.extend(tensor_type(numbers).to_le_bytes());
+        bytes.extend(tensor_type(format).to_le_bytes());
         bytes.extend((data.len() as u64).to_le_bytes());
-        data.extend(numbers.encode(&tensor.values));
+        data.extend(format.encode(&tensor.values));
         data.resize(data.len().next_multiple_of(ALIGNMENT), 0);
     }
     bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
@@ -69,25 +68,26 @@ pub(super) fn file(exported: &ExportedCheckpoint) -> Result<Vec<u8>, ExportError
     Ok(bytes)
 }
 
-fn numbers_of(tensor: &TargetTensor, numbers: NumberFormat) -> NumberFormat {
-    let is_vector =
+/// The number format of a tensor: the chosen one for projections, single precision for all others.
+fn number_format(tensor: &TargetTensor, chosen: NumberFormat) -> NumberFormat {
+    let always_f32 =
         ["ssm_a", "ssm_d", "ssm_norm.weight", "ssm_conv1d.weight"].iter().any(|end| tensor.name.ends_with(end));
-    let is_projection = tensor.shape.len() == 2 && !is_vector;
-    if is_projection { numbers } else { NumberFormat::F32 }
+    let is_projection = tensor.shape.len() == 2 && !always_f32;
+    if is_projection { chosen } else { NumberFormat::F32 }
 }
 
-/// The number of a format among tensors.
-fn tensor_type(numbers: NumberFormat) -> u32 {
-    match numbers {
+/// The GGUF type id of tensors in a format.
+fn tensor_type(format: NumberFormat) -> u32 {
+    match format {
         NumberFormat::F32 => 0,
         NumberFormat::F16 => 1,
         NumberFormat::Bf16 => 30,
     }
 }
 
-/// The number of a format among files.
-fn file_type(numbers: NumberFormat) -> u32 {
-    match numbers {
+/// The GGUF file type for a format.
+fn file_type(format: NumberFormat) -> u32 {
+    match format {
         NumberFormat::F32 => 0,
         NumberFormat::F16 => 1,
         NumberFormat::Bf16 => 32,
@@ -95,23 +95,23 @@ fn file_type(numbers: NumberFormat) -> u32 {
 }
 
 fn tokenizer(vocabulary: &Vocabulary) -> Vec<(String, Value)> {
-    let special = |id: usize| id == Vocabulary::UNKNOWN as usize || id == Vocabulary::END as usize;
-    let named = || vocabulary.tokens.iter().enumerate();
+    let is_special = |id: usize| id == Vocabulary::UNKNOWN as usize || id == Vocabulary::END as usize;
+    let tokens = || vocabulary.tokens.iter().enumerate();
     let piece = |(id, token): (usize, &super::vocabulary::Token)| {
-        if special(id) { token.name.clone() } else { format!("▁{}", token.name) }
+        if is_special(id) { token.name.clone() } else { format!("▁{}", token.name) }
     };
     let kind = |(id, _)| match id as u32 {
         Vocabulary::UNKNOWN => UNKNOWN,
         Vocabulary::END => CONTROL,
         _ => NORMAL,
     };
-    // One long piece scores better than two short ones.
-    let score = |(id, _)| if special(id) { 0.0 } else { -1.0 };
+    // A unigram model prefers the segmentation with the highest sum: one long piece over two short ones.
+    let score = |(id, _)| if is_special(id) { 0.0 } else { -1.0 };
     let keys = [
         ("model", Value::Text("t5".to_owned())),
-        ("tokens", Value::Texts(named().map(piece).collect())),
-        ("scores", Value::F32s(named().map(score).collect())),
-        ("token_type", Value::I32s(named().map(kind).collect())),
+        ("tokens", Value::Texts(tokens().map(piece).collect())),
+        ("scores", Value::F32s(tokens().map(score).collect())),
+        ("token_type", Value::I32s(tokens().map(kind).collect())),
         ("unknown_token_id", Value::U32(Vocabulary::UNKNOWN)),
         ("eos_token_id", Value::U32(Vocabulary::END)),
         ("padding_token_id", Value::U32(Vocabulary::END)),
@@ -123,13 +123,13 @@ fn tokenizer(vocabulary: &Vocabulary) -> Vec<(String, Value)> {
     keys.into_iter().map(|(name, value)| (format!("tokenizer.ggml.{name}"), value)).collect()
 }
 
-fn text(bytes: &mut Vec<u8>, text: &str) {
+fn write_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend((text.len() as u64).to_le_bytes());
     bytes.extend(text.as_bytes());
 }
 
 impl Value {
-    /// Writes its type and itself.
+    /// Appends the type and the value.
     fn write(&self, bytes: &mut Vec<u8>) {
         const ARRAY: u32 = 9;
         let array = |bytes: &mut Vec<u8>, kind: u32, count: usize| {
@@ -147,12 +147,12 @@ impl Value {
             Self::Flag(value) => single(bytes, 7, &[u8::from(*value)]),
             Self::Text(value) => {
                 single(bytes, 8, &[]);
-                text(bytes, value);
+                write_text(bytes, value);
             }
             Self::Texts(values) => {
                 array(bytes, 8, values.len());
                 for value in values {
-                    text(bytes, value);
+                    write_text(bytes, value);
                 }
             }
             Self::I32s(values) => {

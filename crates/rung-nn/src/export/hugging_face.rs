@@ -1,4 +1,4 @@
-//! A Hugging Face directory: config, weights, vocabulary.
+//! The files of a Hugging Face folder: config, weights, vocabulary.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use super::{ExportError, ExportedCheckpoint, NumberFormat, TargetTensor, Vocabul
 use crate::checkpoint::MADE_BY;
 use crate::tensor_file;
 
-/// The files with their names.
+/// Name and content of every file.
 pub(super) fn files(exported: &ExportedCheckpoint) -> Result<Vec<(&'static str, Vec<u8>)>, ExportError> {
     let text = |value: &Value| format!("{value:#}\n").into_bytes();
     Ok(vec![
@@ -48,12 +48,13 @@ fn config(exported: &ExportedCheckpoint) -> Value {
     Value::Object(config)
 }
 
-struct Stored<'a> {
+/// A tensor that safetensors encodes on demand.
+struct EncodedTensor<'a> {
     tensor: &'a TargetTensor,
     numbers: NumberFormat,
 }
 
-impl View for Stored<'_> {
+impl View for EncodedTensor<'_> {
     fn dtype(&self) -> Dtype {
         match self.numbers {
             NumberFormat::F32 => Dtype::F32,
@@ -77,13 +78,14 @@ impl View for Stored<'_> {
 
 fn weights(exported: &ExportedCheckpoint) -> Result<Vec<u8>, ExportError> {
     let numbers = exported.numbers;
-    let stored = exported.target.tensors.iter().map(|tensor| (tensor.name.as_str(), Stored { tensor, numbers }));
-    // transformers refuses files that do not say that they are PyTorch's.
-    tensor_file::encode(stored, &[("format", "pt"), MADE_BY])
-        .map_err(|error| ExportError::unfit("model.safetensors", error, "tensors"))
+    let tensors =
+        exported.target.tensors.iter().map(|tensor| (tensor.name.as_str(), EncodedTensor { tensor, numbers }));
+    // transformers rejects files without this metadata.
+    tensor_file::encode(tensors, &[("format", "pt"), MADE_BY])
+        .map_err(|error| ExportError::unsupported("model.safetensors", error, "tensors"))
 }
 
-/// Whole words, separated by white space.
+/// A word-level tokenizer: every token is a word between white space.
 fn tokenizer(vocabulary: &Vocabulary) -> Value {
     let special = |id: u32| {
         json!({

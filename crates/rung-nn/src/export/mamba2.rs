@@ -1,13 +1,13 @@
-//! Mamba-2 alone: layers of one mixer and no feed-forward network.
+//! Mamba-2 layers without feed-forward blocks.
 //!
-//! transformers takes the gated norm over all groups together, llama.cpp over each by itself; with one group they agree.
+//! transformers computes the gated norm over all groups together, llama.cpp over each group separately; with one group they agree.
 
 use serde_json::{Map, json};
 
 use super::gguf::Value as Key;
 use super::granite_hybrid::{EXPANSION, common_mamba2, mamba2_epsilon, mamba2_tensors, width};
-use super::llama::{LayerNames, ends};
-use super::plain::{ExportMixer, ExportNetwork};
+use super::llama::{LayerNames, embeddings_and_head};
+use super::network::{ExportMixer, ExportNetwork};
 use super::{ExportError, ExportFormat, Family, Target};
 
 /// The family.
@@ -21,21 +21,24 @@ pub(super) const FAMILY: Family = Family {
     write,
 };
 
-fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportError> {
-    let mamba2 = common_mamba2(plain)?.ok_or_else(|| ExportError::unfit("stack", "no layer", "layers of mamba2"))?;
-    let epsilon = mamba2_epsilon(plain, Some(mamba2))?;
+fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportError> {
+    let mamba2 =
+        common_mamba2(network)?.ok_or_else(|| ExportError::unsupported("stack", "no layer", "layers of mamba2"))?;
+    let epsilon = mamba2_epsilon(network, Some(mamba2))?;
     if format == ExportFormat::HuggingFace && mamba2.groups > 1 {
         let found = format!("{} groups, each with a norm of its own", mamba2.groups);
-        return Err(ExportError::unfit("mamba2", found, "one group"));
+        return Err(ExportError::unsupported("mamba2", found, "one group"));
     }
-    let mut tensors = ends(plain, format);
-    for (index, layer) in plain.layers.iter().enumerate() {
-        let ExportMixer::Mamba2(mamba2) = &layer.mixer else { unreachable!("a family gets layers that fit it") };
+    let mut tensors = embeddings_and_head(network, format);
+    for (index, layer) in network.layers.iter().enumerate() {
+        let ExportMixer::Mamba2(mamba2) = &layer.mixer else {
+            unreachable!("a family is only chosen for layers that it supports")
+        };
         let names = LayerNames { format, index };
         tensors.push(names.vector("norm", "attn_norm", layer.mixer_norm.clone()));
-        tensors.extend(mamba2_tensors(&mamba2.widened(plain.width), names, "mixer"));
+        tensors.extend(mamba2_tensors(&mamba2.widened(network.width), names, "mixer"));
     }
-    let heads = EXPANSION * plain.width / mamba2.head;
+    let heads = EXPANSION * network.width / mamba2.head;
     let (mut config, mut keys) = (Map::new(), Vec::new());
     match format {
         ExportFormat::HuggingFace => {
@@ -43,9 +46,9 @@ fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportEr
                 let name = tensor.name.replacen("model.", "backbone.", 1);
                 tensor.name = name.replace("embed_tokens", "embeddings").replace("backbone.norm.", "backbone.norm_f.");
             }
-            let own = json!({
-                "hidden_size": plain.width,
-                "num_hidden_layers": plain.layers.len(),
+            let fields = json!({
+                "hidden_size": network.width,
+                "num_hidden_layers": network.layers.len(),
                 "num_heads": heads,
                 "head_dim": mamba2.head,
                 "state_size": mamba2.state,
@@ -60,26 +63,26 @@ fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportEr
                 "use_conv_bias": true,
                 "residual_in_fp32": true,
             });
-            if let serde_json::Value::Object(own) = own {
-                config = own;
+            if let serde_json::Value::Object(fields) = fields {
+                config = fields;
             }
         }
         ExportFormat::Gguf => {
             let number = |value: usize| Key::U32(value as u32);
-            let own = [
-                ("embedding_length", number(plain.width)),
-                ("block_count", number(plain.layers.len())),
+            let family_keys = [
+                ("embedding_length", number(network.width)),
+                ("block_count", number(network.layers.len())),
                 ("feed_forward_length", number(0)),
                 ("attention.head_count", number(0)),
                 ("attention.layer_norm_rms_epsilon", Key::F32(epsilon as f32)),
                 ("ssm.conv_kernel", number(mamba2.taps)),
-                ("ssm.inner_size", number(EXPANSION * plain.width)),
+                ("ssm.inner_size", number(EXPANSION * network.width)),
                 ("ssm.state_size", number(mamba2.state)),
                 ("ssm.time_step_rank", number(heads)),
                 ("ssm.group_count", number(mamba2.groups)),
             ];
-            keys.extend(own.into_iter().map(|(name, value)| (name.to_owned(), value)));
+            keys.extend(family_keys.into_iter().map(|(name, value)| (name.to_owned(), value)));
         }
     }
-    Ok(Target { config, keys, tensors, width: plain.width })
+    Ok(Target { config, keys, tensors, width: network.width })
 }

@@ -1,8 +1,8 @@
-//! Weights on their way out: matrices in double precision that can be cut, padded and scaled.
+//! Matrices in double precision that an export slices, pads and scales.
 
 use std::ops::Range;
 
-/// A matrix, row by row.
+/// A row-major matrix.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Matrix {
     pub(super) rows: usize,
@@ -27,14 +27,14 @@ impl Matrix {
         self.values[row * self.columns + column]
     }
 
-    /// All of it, times a factor.
+    /// The matrix times a factor.
     #[must_use]
     pub(super) fn scaled(mut self, factor: f64) -> Self {
         self.values.iter_mut().for_each(|value| *value *= factor);
         self
     }
 
-    /// The same with zeros below and to the right.
+    /// The matrix with zeros below and to the right, up to a given size.
     #[must_use]
     pub(super) fn padded(&self, rows: usize, columns: usize) -> Self {
         let mut padded = Self::zeros(rows, columns);
@@ -44,34 +44,34 @@ impl Matrix {
         padded
     }
 
-    /// Some of its rows.
+    /// A range of rows.
     pub(super) fn take_rows(&self, rows: Range<usize>) -> Self {
         let values = self.values[rows.start * self.columns..rows.end * self.columns].to_vec();
         Self { rows: rows.len(), columns: self.columns, values }
     }
 
-    /// One below the other.
-    pub(super) fn stacked(parts: &[&Self]) -> Self {
-        let columns = parts.first().map_or(0, |part| part.columns);
-        let values: Vec<f64> = parts.iter().flat_map(|part| part.values.iter().copied()).collect();
-        Self { rows: parts.iter().map(|part| part.rows).sum(), columns, values }
+    /// Matrices stacked vertically.
+    pub(super) fn stacked(matrices: &[&Self]) -> Self {
+        let columns = matrices.first().map_or(0, |matrix| matrix.columns);
+        let values: Vec<f64> = matrices.iter().flat_map(|matrix| matrix.values.iter().copied()).collect();
+        Self { rows: matrices.iter().map(|matrix| matrix.rows).sum(), columns, values }
     }
 
-    /// Row `i` of the result is row `order(i)`; zeros where that is none.
-    pub(super) fn rows_by(&self, rows: usize, order: impl Fn(usize) -> Option<usize>) -> Self {
+    /// Row `i` of the result is row `source(i)`, or zeros if that is `None`.
+    pub(super) fn map_rows(&self, rows: usize, source: impl Fn(usize) -> Option<usize>) -> Self {
         let mut result = Self::zeros(rows, self.columns);
         for row in 0..rows {
-            if let Some(from) = order(row) {
+            if let Some(from) = source(row) {
                 result.values[row * self.columns..][..self.columns].copy_from_slice(self.row(from));
             }
         }
         result
     }
 
-    /// Column `i` of the result is column `order(i)`; zeros where that is none.
-    pub(super) fn columns_by(&self, columns: usize, order: impl Fn(usize) -> Option<usize>) -> Self {
+    /// Column `i` of the result is column `source(i)`, or zeros if that is `None`.
+    pub(super) fn map_columns(&self, columns: usize, source: impl Fn(usize) -> Option<usize>) -> Self {
         let mut result = Self::zeros(self.rows, columns);
-        for (column, from) in (0..columns).filter_map(|column| order(column).map(|from| (column, from))) {
+        for (column, from) in (0..columns).filter_map(|column| source(column).map(|from| (column, from))) {
             for row in 0..self.rows {
                 result.set(row, column, self.get(row, from));
             }

@@ -1,12 +1,12 @@
-//! Constructions and trained runs as checkpoints that other programs run.
+//! Writes constructions and trained runs as checkpoints of transformers and llama.cpp.
 //!
 //! ```text
-//! Network --plain--> norms, gated networks, one vocabulary --family--> config, tensors --hugging_face or gguf--> files
+//! Network --ExportNetwork--> norms, gated MLPs, one vocabulary --family--> config, tensors --hugging_face or gguf--> files
 //! ```
 //!
-//! A family is an architecture that transformers and llama.cpp know. Where its layers have a part that ours lack, the export finds weights
-//! that make the part do nothing; where there are none, it refuses and names the part. Tokens that are tuples of fields become one
-//! vocabulary of named tokens, so that a prompt is a line of text; see [`vocabulary`].
+//! A family is an architecture of transformers and llama.cpp. If its layers have a component that the network does not have, such as a norm,
+//! the export gives it weights with which it does nothing; if that is impossible, the export fails with an error that names the component.
+//! Tokens that are tuples of fields become one vocabulary of named tokens, so that a prompt is a line of text; see [`vocabulary`].
 //!
 //! ```
 //! use rung_nn::construct::{self, ConstructionRequest};
@@ -30,9 +30,9 @@ mod hugging_face;
 mod llama;
 mod mamba2;
 mod matrix;
+mod network;
 mod numbers;
 mod olmo_hybrid;
-mod plain;
 mod qwen35;
 mod rwkv7;
 pub mod vocabulary;
@@ -53,22 +53,22 @@ use crate::file::write_atomically;
 use crate::model::FeedForwardConfig;
 use crate::network::Network;
 use matrix::Matrix;
-use plain::ExportNetwork;
+use network::ExportNetwork;
 
 /// Why a network cannot be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// A part of the network, or an option, has no counterpart in the target.
+    /// A component of the network, or an option, is not supported by the target format.
     #[error("{part}: found {found}, expected {expected}")]
-    Unfit {
-        /// The part.
+    Unsupported {
+        /// The component or option.
         part: String,
-        /// What it is.
+        /// What the network has.
         found: String,
-        /// What it would have to be.
+        /// What the target supports.
         expected: String,
     },
-    /// The network has no task, or refuses its tokens.
+    /// The network has no task, or rejects its tokens.
     #[error(transparent)]
     Model(#[from] ModelError),
     /// A file cannot be written.
@@ -76,18 +76,18 @@ pub enum ExportError {
     System {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }
 
 impl ExportError {
-    fn unfit(part: impl Display, found: impl Display, expected: impl Display) -> Self {
-        Self::Unfit { part: part.to_string(), found: found.to_string(), expected: expected.to_string() }
+    fn unsupported(part: impl Display, found: impl Display, expected: impl Display) -> Self {
+        Self::Unsupported { part: part.to_string(), found: found.to_string(), expected: expected.to_string() }
     }
 }
 
-/// Which files are written.
+/// The format of an exported checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExportFormat {
     /// A Hugging Face directory: `config.json`, `model.safetensors`, `tokenizer.json`.
@@ -97,16 +97,16 @@ pub enum ExportFormat {
     Gguf,
 }
 
-/// How a network is exported.
+/// Options of an export.
 #[derive(Clone, Debug)]
 pub struct ExportOptions {
-    /// Which files.
+    /// The format of the files.
     pub format: ExportFormat,
-    /// The family, by name; the first that fits the layers if not given.
+    /// The name of the family; by default the first that supports the layers.
     pub family: Option<String>,
     /// Number format of matrices.
     pub numbers: NumberFormat,
-    /// Further tables of function composition that the vocabulary has entries of.
+    /// How many further tables of function composition the vocabulary has tokens for.
     pub beyond: usize,
 }
 
@@ -116,7 +116,7 @@ impl Default for ExportOptions {
     }
 }
 
-/// A tensor of the target.
+/// A tensor of the exported checkpoint.
 struct TargetTensor {
     name: String,
     shape: Vec<usize>,
@@ -133,18 +133,18 @@ impl TargetTensor {
     }
 }
 
-/// What a family makes of a network.
+/// A network converted to a family.
 struct Target {
-    /// `config.json`, without what all families share; empty for GGUF.
+    /// `config.json`, without the fields that all families share; empty for GGUF.
     config: Map<String, Value>,
     /// Keys of a GGUF header after the architecture's name; empty for Hugging Face.
     keys: Vec<(String, gguf::Value)>,
     tensors: Vec<TargetTensor>,
-    /// Width of the stream.
+    /// Width of the residual stream.
     width: usize,
 }
 
-/// An architecture of other programs.
+/// An architecture of transformers or llama.cpp.
 pub struct Family {
     /// The name: that of transformers' `model_type`, or of GGUF's architecture where there is no such class.
     pub name: &'static str,
@@ -152,21 +152,21 @@ pub struct Family {
     pub class: Option<&'static str>,
     /// The architecture in GGUF files, if llama.cpp has one.
     pub architecture: Option<&'static str>,
-    /// Which mixers its layers may have.
+    /// The mixers that its layers may have.
     pub mixers: &'static [&'static str],
-    /// Whether its layers have a feed-forward network.
+    /// Whether its layers have feed-forward blocks.
     pub feed_forward: bool,
-    /// The width that the stream gets, which is at least the given one.
+    /// The width of the residual stream in this family, which is at least the given one.
     width: fn(&Plan, usize) -> usize,
     write: fn(&ExportNetwork, ExportFormat) -> Result<Target, ExportError>,
 }
 
-/// Every family, those that are preferred first.
+/// Every family, in the order of preference.
 pub static FAMILIES: &[Family] =
     &[llama::FAMILY, mamba2::FAMILY, granite_hybrid::FAMILY, olmo_hybrid::FAMILY, qwen35::FAMILY, rwkv7::FAMILY];
 
 impl Family {
-    fn fits(&self, plan: &Plan, feed_forward: bool, format: ExportFormat) -> bool {
+    fn supports(&self, plan: &Plan, feed_forward: bool, format: ExportFormat) -> bool {
         let has_format = match format {
             ExportFormat::HuggingFace => self.class.is_some(),
             ExportFormat::Gguf => self.architecture.is_some(),
@@ -176,62 +176,68 @@ impl Family {
     }
 }
 
-/// A network as another program's checkpoint.
+/// A network converted to another program's checkpoint, in memory.
 pub struct ExportedCheckpoint {
-    /// The family.
+    /// The architecture.
     pub family: &'static Family,
-    /// Which files it will be.
+    /// The format of the files.
     pub format: ExportFormat,
-    /// Its tokens.
+    /// The tokens with their names.
     pub vocabulary: Vocabulary,
     /// Number format of matrices.
     pub numbers: NumberFormat,
-    /// Width of its stream.
+    /// Width of its residual stream.
     pub width: usize,
+    /// The longest sequence.
     length: usize,
     name: String,
     target: Target,
 }
 
-/// Writes a network as a family's checkpoint, in memory.
+/// Converts a network to a family's checkpoint.
 ///
 /// # Errors
-/// No family fits, or a part of the network has no counterpart there.
+/// No family supports the layers, or a component of the network is not supported by the family.
 pub fn export<S: Scalar>(network: &Network<S>, options: &ExportOptions) -> Result<ExportedCheckpoint, ExportError> {
     let feed_forward = network.config.feed_forward != FeedForwardConfig::None;
-    let family = choose(&network.plan, feed_forward, options)?;
+    let family = choose_family(&network.plan, feed_forward, options)?;
     let vocabulary = Vocabulary::new(network.task()?, options.beyond)?;
-    let plain = ExportNetwork::read(network, &vocabulary, family.width)?;
-    let target = (family.write)(&plain, options.format)?;
-    let (name, length) = (network.name.clone(), plain.length);
+    let export_network = ExportNetwork::read(network, &vocabulary, family.width)?;
+    let target = (family.write)(&export_network, options.format)?;
+    let (name, length) = (network.name.clone(), export_network.length);
     let (format, numbers, width) = (options.format, options.numbers, target.width);
     Ok(ExportedCheckpoint { family, format, vocabulary, numbers, width, length, name, target })
 }
 
-fn choose(plan: &Plan, feed_forward: bool, options: &ExportOptions) -> Result<&'static Family, ExportError> {
-    let fits = |family: &&Family| family.fits(plan, feed_forward, options.format);
+fn choose_family(plan: &Plan, feed_forward: bool, options: &ExportOptions) -> Result<&'static Family, ExportError> {
+    let is_supported = |family: &&Family| family.supports(plan, feed_forward, options.format);
     let known = || FAMILIES.iter().map(|family| family.name).collect::<Vec<_>>().join(", ");
     if let Some(name) = &options.family {
-        let family =
-            FAMILIES.iter().find(|family| family.name == name || family.architecture == Some(name)).ok_or_else(
-                || ExportError::unfit("family", format!("`{}`", name.escape_debug()), format!("one of {}", known())),
-            )?;
-        if fits(&family) {
+        let family = FAMILIES
+            .iter()
+            .find(|family| family.name == name || family.architecture == Some(name))
+            .ok_or_else(|| {
+                ExportError::unsupported("family", format!("`{}`", name.escape_debug()), format!("one of {}", known()))
+            })?;
+        if is_supported(&family) {
             return Ok(family);
         }
-        let network = if family.feed_forward { "" } else { " without feed-forward networks" };
-        let expected =
-            format!("layers of {}{network}, in a format that there is of `{}`", family.mixers.join(", "), family.name);
-        return Err(ExportError::unfit("stack", plan.outline(), expected));
+        let without_mlp = if family.feed_forward { "" } else { " without feed-forward networks" };
+        let expected = format!(
+            "layers of {}{without_mlp}, in a format that there is of `{}`",
+            family.mixers.join(", "),
+            family.name
+        );
+        return Err(ExportError::unsupported("stack", plan.outline(), expected));
     }
-    FAMILIES.iter().find(fits).ok_or_else(|| {
-        if let Some(family) = FAMILIES.iter().find(|family| family.fits(plan, false, options.format)) {
+    FAMILIES.iter().find(is_supported).ok_or_else(|| {
+        if let Some(family) = FAMILIES.iter().find(|family| family.supports(plan, false, options.format)) {
             let expected = format!("none: that of `{}` has no counterpart", family.name);
-            return ExportError::unfit("feed-forward network", "one in every layer", expected);
+            return ExportError::unsupported("feed-forward network", "one in every layer", expected);
         }
-        let family = |family: &Family| format!("{} ({})", family.name, family.mixers.join(", "));
-        let all = FAMILIES.iter().map(family).collect::<Vec<_>>().join("; ");
-        ExportError::unfit("stack", plan.outline(), format!("layers of one family: {all}"))
+        let describe = |family: &Family| format!("{} ({})", family.name, family.mixers.join(", "));
+        let all = FAMILIES.iter().map(describe).collect::<Vec<_>>().join("; ");
+        ExportError::unsupported("stack", plan.outline(), format!("layers of one family: {all}"))
     })
 }
 

@@ -1,17 +1,17 @@
-//! OLMo Hybrid: Gated DeltaNet and full attention.
+//! OLMo Hybrid: Gated `DeltaNet` and full attention.
 //!
-//! Its full layers have norms on queries and keys, over all heads together, and on what attention and the gated network give instead of on
-//! what they read. Each is made constant by a constant of its own, which only networks with a constant column can have:
+//! Its full-attention layers have norms on queries and keys, over all heads together, and on the outputs of attention and MLP instead of their
+//! inputs. In a network with a constant column, a large constant makes each of these norms divide by nearly the same number at every token:
 //!
 //! - a channel of the queries in which every key is zero, and one of the keys in which every query is zero;
-//! - the column of the ballast, which attention fills through one channel of the values and the network through one more neuron, and which
-//!   the gain of the norm behind them drops.
+//! - the constant column of the residual stream, to which attention writes through one channel of the values and the MLP through one more
+//!   neuron, and which the gain of the norm after them sets to zero.
 
 use serde_json::{Map, json};
 
-use super::llama::{LayerNames, STILL, USUAL_BASE, common_config, ends};
+use super::llama::{DEFAULT_ROPE_THETA, LayerNames, NO_ROTATION_DIVISOR, common_config, embeddings_and_head};
 use super::matrix::Matrix;
-use super::plain::{Attention, Constant, ExportMixer, ExportNetwork, GatedDeltanet, GatedNetwork, common_heads};
+use super::network::{Attention, Constant, ExportMixer, ExportNetwork, GatedDeltanet, GatedMlp, common_heads};
 use super::{ExportError, ExportFormat, Family, Target, TargetTensor, llama};
 
 /// The family.
@@ -25,44 +25,44 @@ pub(super) const FAMILY: Family = Family {
     write,
 };
 
-/// Input of a gate that is always open.
+/// Input of a SiLU gate that is always open.
 const OPEN: f64 = 8.0;
 
 /// What the norms of queries and keys divide by.
-const LENGTH: f64 = 512.0;
+const NORM_DIVISOR: f64 = 512.0;
 
-fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportError> {
-    let Some(constant) = plain.constant else {
+fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportError> {
+    let Some(constant) = network.constant else {
         let found = "norms before attention, and none on queries and keys";
-        return Err(ExportError::unfit(
+        return Err(ExportError::unsupported(
             "full attention",
             found,
             "norms on queries, keys and outputs, as OLMo Hybrid has them",
         ));
     };
-    if plain.rotary.is_some() {
-        return Err(ExportError::unfit("positions", "rotary positions", "none"));
+    if network.rotary.is_some() {
+        return Err(ExportError::unsupported("positions", "rotary positions", "none"));
     }
-    let has = |kind: fn(&ExportMixer) -> bool| plain.layers.iter().any(|layer| kind(&layer.mixer));
-    if !has(|mixer| matches!(mixer, ExportMixer::Attention(_)))
-        || !has(|mixer| matches!(mixer, ExportMixer::GatedDeltanet(_)))
+    let has_mixer = |kind: fn(&ExportMixer) -> bool| network.layers.iter().any(|layer| kind(&layer.mixer));
+    if !has_mixer(|mixer| matches!(mixer, ExportMixer::Attention(_)))
+        || !has_mixer(|mixer| matches!(mixer, ExportMixer::GatedDeltanet(_)))
     {
-        return Err(ExportError::unfit("stack", "one kind of layer", "layers of gdn and of full attention"));
+        return Err(ExportError::unsupported("stack", "one kind of layer", "layers of gdn and of full attention"));
     }
-    let delta = common_delta(plain)?;
-    let [heads, kv_heads, own_head] = common_heads(plain)?;
+    let delta = common_delta(network)?;
+    let [heads, kv_heads, network_head] = common_heads(network)?;
     // Two more channels, for the constants of queries and keys.
-    let head = own_head + 2;
-    let mut tensors = ends(plain, format);
-    for (index, layer) in plain.layers.iter().enumerate() {
+    let head = network_head + 2;
+    let mut tensors = embeddings_and_head(network, format);
+    for (index, layer) in network.layers.iter().enumerate() {
         let names = LayerNames { format, index };
         match &layer.mixer {
             ExportMixer::Attention(attention) => {
                 let attention = attention.resized(heads, kv_heads, head);
                 tensors.extend(attention_tensors(&attention, constant, names));
-                let network = with_constant(&layer.network, constant, true);
-                tensors.extend(names.network(&network));
-                let mut gain = layer.network_norm.clone();
+                let mlp = with_constant_neuron(&layer.mlp, constant);
+                tensors.extend(names.mlp(&mlp));
+                let mut gain = layer.mlp_norm.clone();
                 gain[constant.column] = 0.0;
                 tensors.push(names.vector("post_attention_layernorm", "", gain.clone()));
                 tensors.push(names.vector("post_feedforward_layernorm", "", gain));
@@ -70,13 +70,13 @@ fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportEr
             ExportMixer::GatedDeltanet(delta) => {
                 tensors.push(names.vector("input_layernorm", "", layer.mixer_norm.clone()));
                 tensors.extend(delta_tensors(delta, names));
-                tensors.push(names.vector("post_attention_layernorm", "", layer.network_norm.clone()));
-                tensors.extend(names.network(&with_constant(&layer.network, constant, false)));
+                tensors.push(names.vector("post_attention_layernorm", "", layer.mlp_norm.clone()));
+                tensors.extend(names.mlp(&with_zero_neuron(&layer.mlp)));
             }
-            _ => unreachable!("a family gets layers that fit it"),
+            _ => unreachable!("a family is only chosen for layers that it supports"),
         }
     }
-    let kinds: Vec<&str> = plain
+    let layer_types: Vec<&str> = network
         .layers
         .iter()
         .map(
@@ -85,12 +85,12 @@ fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportEr
             },
         )
         .collect();
-    let mut config: Map<String, serde_json::Value> = common_config(plain, [heads, kv_heads, head]);
-    let own = json!({
-        "intermediate_size": plain.hidden() + 1,
-        "layer_types": kinds,
-        // transformers turns by its usual base where nothing is said.
-        "rope_parameters": { "rope_type": "linear", "factor": STILL, "rope_theta": USUAL_BASE },
+    let mut config: Map<String, serde_json::Value> = common_config(network, [heads, kv_heads, head]);
+    let fields = json!({
+        "intermediate_size": network.hidden() + 1,
+        "layer_types": layer_types,
+        // Without this field, transformers would use rotary positions with its default base.
+        "rope_parameters": { "rope_type": "linear", "factor": NO_ROTATION_DIVISOR, "rope_theta": DEFAULT_ROPE_THETA },
         "linear_num_key_heads": delta.heads,
         "linear_num_value_heads": delta.value_heads,
         "linear_key_head_dim": delta.key,
@@ -98,44 +98,44 @@ fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportEr
         "linear_conv_kernel_dim": delta.taps,
         "linear_allow_neg_eigval": delta.negative,
     });
-    if let serde_json::Value::Object(own) = own {
-        config.extend(own);
+    if let serde_json::Value::Object(fields) = fields {
+        config.extend(fields);
     }
-    Ok(Target { config, keys: Vec::new(), tensors, width: plain.width })
+    Ok(Target { config, keys: Vec::new(), tensors, width: network.width })
 }
 
-/// The Gated DeltaNet of all layers that have one; they must be of one size.
-pub(super) fn common_delta(plain: &ExportNetwork) -> Result<&GatedDeltanet, ExportError> {
-    let mut all = plain.layers.iter().filter_map(|layer| match &layer.mixer {
+/// A Gated `DeltaNet` layer with the sizes of all such layers, which must be equal.
+pub(super) fn common_delta(network: &ExportNetwork) -> Result<&GatedDeltanet, ExportError> {
+    let mut delta_layers = network.layers.iter().filter_map(|layer| match &layer.mixer {
         ExportMixer::GatedDeltanet(delta) => Some(delta),
         _ => None,
     });
     let sizes =
         |delta: &GatedDeltanet| ([delta.heads, delta.value_heads, delta.key, delta.value, delta.taps], delta.negative);
-    let unfit = |found: &str| ExportError::unfit("gdn", found, "one size in all layers");
-    let first = all.next().ok_or_else(|| unfit("no layer"))?;
-    match all.find(|other| sizes(other) != sizes(first)) {
+    let error = |found: &str| ExportError::unsupported("gdn", found, "one size in all layers");
+    let first = delta_layers.next().ok_or_else(|| error("no layer"))?;
+    match delta_layers.find(|other| sizes(other) != sizes(first)) {
         None => Ok(first),
-        Some(_) => Err(unfit("layers of different sizes")),
+        Some(_) => Err(error("layers of different sizes")),
     }
 }
 
-/// Attention whose last two channels of the first head hold constants; the last channel of its values fills the ballast's column.
+/// Attention whose last two channels of the first head hold constants; the last channel of its values writes the constant column.
 fn attention_tensors(attention: &Attention, constant: Constant, names: LayerNames) -> Vec<TargetTensor> {
-    let [own_query, own_key] = [attention.key - 2, attention.key - 1];
+    let [query_constant, key_constant] = [attention.key - 2, attention.key - 1];
     let normed = |matrix: &Matrix, channel: usize| {
-        // Rows are made small, so that beside the constant they do not count, and the gain makes them large again.
+        // Rows are scaled down, so that the constant dominates the norm, and the gain scales them up again.
         let largest = matrix.values.iter().fold(1.0_f64, |largest, value| largest.max(value.abs()));
         let mut matrix = matrix.clone().scaled(largest.recip());
-        let length = LENGTH * (matrix.rows as f64).sqrt();
-        matrix.set(channel, constant.column, length / constant.value);
-        (matrix.rows, matrix, LENGTH * largest)
+        let constant_value = NORM_DIVISOR * (matrix.rows as f64).sqrt();
+        matrix.set(channel, constant.column, constant_value / constant.value);
+        (matrix.rows, matrix, NORM_DIVISOR * largest)
     };
-    let (query_rows, queries, query_gain) = normed(&attention.queries, own_query);
-    let (key_rows, keys, key_gain) = normed(&attention.keys, own_key);
+    let (query_rows, queries, query_gain) = normed(&attention.queries, query_constant);
+    let (key_rows, keys, key_gain) = normed(&attention.keys, key_constant);
     let (mut values, mut output) = (attention.values.clone(), attention.output.clone());
-    values.set(own_key, constant.column, 1.0);
-    output.set(constant.column, own_key, 1.0);
+    values.set(key_constant, constant.column, 1.0);
+    output.set(constant.column, key_constant, 1.0);
     vec![
         names.matrix("self_attn.q_proj", "", queries),
         names.matrix("self_attn.k_proj", "", keys),
@@ -146,19 +146,25 @@ fn attention_tensors(attention: &Attention, constant: Constant, names: LayerName
     ]
 }
 
-/// A network with one more neuron, which fills the ballast's column or does nothing.
-fn with_constant(network: &GatedNetwork, constant: Constant, fills: bool) -> GatedNetwork {
-    let rows = network.gate.rows;
-    let mut gate = network.gate.padded(rows + 1, network.gate.columns);
-    let mut up = network.up.padded(rows + 1, network.up.columns);
-    let mut down = network.down.padded(network.down.rows, rows + 1);
-    if fills {
-        gate.set(rows, constant.column, OPEN / constant.value);
-        up.set(rows, constant.column, 1.0 / constant.value);
-        let open = OPEN / (1.0 + (-OPEN).exp());
-        down.set(constant.column, rows, constant.value / open);
+/// An MLP with one more neuron, which writes the constant to its column.
+fn with_constant_neuron(mlp: &GatedMlp, constant: Constant) -> GatedMlp {
+    let neuron = mlp.gate.rows;
+    let mut mlp = with_zero_neuron(mlp);
+    mlp.gate.set(neuron, constant.column, OPEN / constant.value);
+    mlp.up.set(neuron, constant.column, 1.0 / constant.value);
+    let silu_of_open = OPEN / (1.0 + (-OPEN).exp());
+    mlp.down.set(constant.column, neuron, constant.value / silu_of_open);
+    mlp
+}
+
+/// An MLP with one more neuron, whose weights are zero, so that all layers have MLPs of the same size.
+fn with_zero_neuron(mlp: &GatedMlp) -> GatedMlp {
+    let hidden = mlp.gate.rows + 1;
+    GatedMlp {
+        gate: mlp.gate.padded(hidden, mlp.gate.columns),
+        up: mlp.up.padded(hidden, mlp.up.columns),
+        down: mlp.down.padded(mlp.down.rows, hidden),
     }
-    GatedNetwork { gate, up, down }
 }
 
 fn delta_tensors(delta: &GatedDeltanet, names: LayerNames) -> Vec<TargetTensor> {
@@ -169,7 +175,7 @@ fn delta_tensors(delta: &GatedDeltanet, names: LayerNames) -> Vec<TargetTensor> 
         TargetTensor::matrix(name("k_proj.weight"), delta.keys.clone()),
         TargetTensor::matrix(name("v_proj.weight"), delta.values.clone()),
         TargetTensor::matrix(name("a_proj.weight"), delta.step.clone()),
-        TargetTensor::matrix(name("b_proj.weight"), delta.strength.clone()),
+        TargetTensor::matrix(name("b_proj.weight"), delta.beta.clone()),
         TargetTensor::matrix(name("g_proj.weight"), delta.gate.clone()),
         TargetTensor { name: name("conv1d.weight"), shape: vec![rows, 1, columns], values },
         TargetTensor::vector(name("A_log"), delta.log_rate.clone()),

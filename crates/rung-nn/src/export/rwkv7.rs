@@ -1,10 +1,10 @@
-//! RWKV-7 alone: layers of one mixer and no feed-forward network.
+//! RWKV-7 layers without feed-forward blocks.
 //!
-//! Its norms of the stream subtract the mean. The stream stands there twice, the second time negated, so that its mean is zero and a layer norm is an
-//! RMS norm. Empty heads fill the width, and the channel mixer, which has a shift and a squared ReLU, gets weights of zero.
+//! Its norms of the residual stream subtract the mean. The exported stream holds the network's stream and its negative, so that the mean is zero and
+//! a layer norm equals an RMS norm. Zero heads fill the width, and the feed-forward block, which has a token shift and a squared ReLU, gets zero weights.
 //!
-//! - **The norm of the embeddings**, which GGUF files cannot leave out: one more column gives all of them the same length, and the gain drops it.
-//! - **The norm of a head's output**: flash-linear-attention's epsilon is `head_dim * norm_eps`. Values, of any size, make up for it.
+//! - **The norm of the embeddings**, which GGUF files cannot leave out: one more column gives all embeddings the same length, and the gain sets that column to zero.
+//! - **The norm of a head's output**: flash-linear-attention's epsilon is `head_dim * norm_eps`. A factor on the values compensates for it.
 
 use rung_theory::stack::Plan;
 use serde_json::{Map, json};
@@ -12,7 +12,7 @@ use serde_json::{Map, json};
 use super::gguf::Value as Key;
 use super::llama::LayerNames;
 use super::matrix::Matrix;
-use super::plain::{ExportMixer, ExportNetwork, Rwkv7};
+use super::network::{ExportMixer, ExportNetwork, Rwkv7};
 use super::{ExportError, ExportFormat, Family, Target, TargetTensor};
 use crate::mixer::rwkv7::Epsilons;
 
@@ -27,56 +27,57 @@ pub(super) const FAMILY: Family = Family {
     write,
 };
 
-/// Hidden width of the channel mixers that do nothing.
+/// Hidden width of the feed-forward blocks, which do nothing.
 const HIDDEN: usize = 32;
 
-/// llama.cpp's kernel takes the channels of a head in steps of this, and is wrong for narrower heads.
+/// llama.cpp's kernel requires head widths that are a multiple of this.
 const KERNEL_STEP: usize = 64;
 
-/// Half of the target's width: one more column than is needed, and room for all heads.
-fn width(plan: &Plan, least: usize) -> usize {
+/// Half of the exported width: at least `min_width` and one more column, and with room for all heads.
+fn width(plan: &Plan, min_width: usize) -> usize {
     let mixers = || plan.layers.iter().flat_map(|layer| layer.mixers.iter());
-    let most = |option: fn(u64, u64) -> u64| {
-        let sizes = mixers().map(|mixer| option(mixer.number("heads").unwrap_or(1), mixer.number("head").unwrap_or(1)));
+    let largest = |size: fn(u64, u64) -> u64| {
+        let sizes = mixers().map(|mixer| size(mixer.number("heads").unwrap_or(1), mixer.number("head").unwrap_or(1)));
         sizes.max().unwrap_or(1).max(1) as usize
     };
-    let (inner, head) = (most(|heads, head| heads * head), most(|_, head| head));
+    let (inner, head) = (largest(|heads, head| heads * head), largest(|_, head| head));
     let step = if head.is_multiple_of(2) { head / 2 } else { head };
-    (least + 1).max(inner.div_ceil(2)).next_multiple_of(step)
+    (min_width + 1).max(inner.div_ceil(2)).next_multiple_of(step)
 }
 
-fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportError> {
-    let mixers: Vec<&Rwkv7> = plain
+fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportError> {
+    let mixers: Vec<&Rwkv7> = network
         .layers
         .iter()
         .map(|layer| match &layer.mixer {
             ExportMixer::Rwkv7(mixer) => &**mixer,
-            _ => unreachable!("a family gets layers that fit it"),
+            _ => unreachable!("a family is only chosen for layers that it supports"),
         })
         .collect();
     let sizes = |mixer: &Rwkv7| (mixer.heads, mixer.head, mixer.ranks());
     let Some(first) = mixers.first().copied() else {
-        return Err(ExportError::unfit("stack", "no layer", "layers of rwkv7"));
+        return Err(ExportError::unsupported("stack", "no layer", "layers of rwkv7"));
     };
     let value_rank = |mixer: &&Rwkv7| mixer.mix.as_ref().map(|mix| mix.down.rows);
-    // A stack of one layer mixes in no values.
+    // A stack of one layer has no mix with the first layer's values.
     let value = mixers.iter().find_map(value_rank).unwrap_or(1);
-    let same = |mixer: &&Rwkv7| sizes(mixer) == sizes(first) && value_rank(mixer).is_none_or(|rank| rank == value);
-    if !mixers.iter().all(same) {
-        return Err(ExportError::unfit("rwkv7", "layers of different sizes", "one size in all layers"));
+    let has_common_size =
+        |mixer: &&Rwkv7| sizes(mixer) == sizes(first) && value_rank(mixer).is_none_or(|rank| rank == value);
+    if !mixers.iter().all(has_common_size) {
+        return Err(ExportError::unsupported("rwkv7", "layers of different sizes", "one size in all layers"));
     }
     if format == ExportFormat::Gguf && !first.head.is_multiple_of(KERNEL_STEP) {
         let expected = format!("a multiple of {KERNEL_STEP}, which llama.cpp's kernel needs");
-        return Err(ExportError::unfit("rwkv7", format!("heads of {}", first.head), expected));
+        return Err(ExportError::unsupported("rwkv7", format!("heads of {}", first.head), expected));
     }
-    let width = 2 * plain.width;
-    let shape = Shape { format, width, value_scale: value_scale(plain, first.head, format) };
-    let mut tensors = shape.ends(plain);
-    for (index, (layer, mixer)) in plain.layers.iter().zip(&mixers).enumerate() {
+    let width = 2 * network.width;
+    let writer = TensorWriter { format, width, value_scale: value_scale(network, first.head, format) };
+    let mut tensors = writer.embeddings_norm_and_head(network);
+    for (index, (layer, mixer)) in network.layers.iter().zip(&mixers).enumerate() {
         let names = LayerNames { format, index };
-        tensors.extend(shape.norm(&names.stem("attn_norm", "attn_norm"), &layer.mixer_norm));
-        tensors.extend(shape.mixer(mixer, names));
-        tensors.extend(shape.norm(&names.stem("ffn_norm", "attn_norm_2"), &layer.network_norm));
+        tensors.extend(writer.norm(&names.stem("attn_norm", "attn_norm"), &layer.mixer_norm));
+        tensors.extend(writer.mixer(mixer, names));
+        tensors.extend(writer.norm(&names.stem("ffn_norm", "attn_norm_2"), &layer.mlp_norm));
         tensors.push(names.matrix("ffn.key", "channel_mix_key", Matrix::zeros(HIDDEN, width)));
         tensors.push(names.matrix("ffn.value", "channel_mix_value", Matrix::zeros(width, HIDDEN)));
         tensors.push(match format {
@@ -91,10 +92,10 @@ fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportEr
     let [decay, rate, gate] = first.ranks();
     match format {
         ExportFormat::HuggingFace => {
-            let own = json!({
+            let fields = json!({
                 "hidden_size": width,
                 "intermediate_size": HIDDEN,
-                "num_hidden_layers": plain.layers.len(),
+                "num_hidden_layers": network.layers.len(),
                 "head_dim": first.head,
                 "num_heads": width / first.head,
                 "decay_low_rank_dim": decay,
@@ -104,69 +105,69 @@ fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportEr
                 "hidden_act": "sqrelu",
                 "norm_first": false,
                 "norm_bias": false,
-                "norm_eps": plain.epsilon,
+                "norm_eps": network.epsilon,
                 "fuse_norm": false,
                 "attn": null,
                 "attn_mode": "chunk",
             });
-            if let serde_json::Value::Object(own) = own {
-                config = own;
+            if let serde_json::Value::Object(fields) = fields {
+                config = fields;
             }
         }
         ExportFormat::Gguf => {
             let number = |value: usize| Key::U32(value as u32);
-            let own = [
+            let family_keys = [
                 ("embedding_length", number(width)),
-                ("block_count", number(plain.layers.len())),
+                ("block_count", number(network.layers.len())),
                 ("feed_forward_length", number(HIDDEN)),
                 ("attention.head_count", number(0)),
-                ("attention.layer_norm_epsilon", Key::F32(plain.epsilon as f32)),
+                ("attention.layer_norm_epsilon", Key::F32(network.epsilon as f32)),
                 ("wkv.head_size", number(first.head)),
                 ("attention.decay_lora_rank", number(decay)),
                 ("attention.iclr_lora_rank", number(rate)),
                 ("attention.value_residual_mix_lora_rank", number(value)),
                 ("attention.gate_lora_rank", number(gate)),
             ];
-            keys.extend(own.into_iter().map(|(name, value)| (name.to_owned(), value)));
+            keys.extend(family_keys.into_iter().map(|(name, value)| (name.to_owned(), value)));
         }
     }
     Ok(Target { config, keys, tensors, width })
 }
 
-/// Factor on values with which the norm of a head's output does as with the published epsilon.
-fn value_scale(plain: &ExportNetwork, head: usize, format: ExportFormat) -> f64 {
+/// Factor on values with which the norm of a head's output gives the same result as with the published epsilon.
+fn value_scale(network: &ExportNetwork, head: usize, format: ExportFormat) -> f64 {
     match format {
-        ExportFormat::HuggingFace => (head as f64 * plain.epsilon / Epsilons::PUBLISHED.head).sqrt(),
+        ExportFormat::HuggingFace => (head as f64 * network.epsilon / Epsilons::PUBLISHED.head).sqrt(),
         ExportFormat::Gguf => 1.0,
     }
 }
 
-/// How weights are laid out in the target.
-struct Shape {
+/// Writes the tensors of the exported network.
+struct TensorWriter {
     format: ExportFormat,
-    /// Of the stream and of all heads together.
+    /// Width of the exported residual stream, and of all heads together.
     width: usize,
     value_scale: f64,
 }
 
-impl Shape {
-    /// A projection that reads the stream: its first copy.
-    fn reading(&self, matrix: &Matrix, rows: usize) -> Matrix {
+impl TensorWriter {
+    /// A projection that reads the first half of the residual stream.
+    fn input_projection(&self, matrix: &Matrix, rows: usize) -> Matrix {
         matrix.padded(rows, self.width)
     }
 
-    /// Once as it is and once negated, in columns.
-    fn mirrored(matrix: &Matrix) -> Matrix {
+    /// The matrix and its negative, side by side.
+    fn with_negative(matrix: &Matrix) -> Matrix {
         let columns = matrix.columns;
-        let mut mirrored = matrix.padded(matrix.rows, 2 * columns);
+        let mut result = matrix.padded(matrix.rows, 2 * columns);
         for row in 0..matrix.rows {
-            (0..columns).for_each(|column| mirrored.set(row, columns + column, -matrix.get(row, column)));
+            (0..columns).for_each(|column| result.set(row, columns + column, -matrix.get(row, column)));
         }
-        mirrored
+        result
     }
 
-    /// A vector of the heads' channels with zeros behind.
-    fn wide(&self, values: &[f64]) -> Vec<f64> {
+    /// A vector over the heads' channels, padded with zeros.
+    fn padded(&self, values: &[f64]) -> Vec<f64> {
         let mut values = values.to_vec();
         values.resize(self.width, 0.0);
         values
@@ -181,71 +182,80 @@ impl Shape {
     }
 
     /// Embeddings, their norm, the last norm and the head.
-    fn ends(&self, plain: &ExportNetwork) -> Vec<TargetTensor> {
-        let (mut embedding, head) = (plain.embedding.clone(), self.reading(&plain.head, plain.head.rows));
+    fn embeddings_norm_and_head(&self, network: &ExportNetwork) -> Vec<TargetTensor> {
+        let (mut embedding, head) =
+            (network.embedding.clone(), self.input_projection(&network.head, network.head.rows));
         let [embedding_name, norm, head_name] = match self.format {
             ExportFormat::HuggingFace => ["model.embeddings.weight", "model.norm", "lm_head.weight"],
             ExportFormat::Gguf => ["token_embd.weight", "output_norm", "output.weight"],
         };
-        let mut tensors = self.norm(norm, &plain.norm);
+        let mut tensors = self.norm(norm, &network.norm);
         tensors.push(TargetTensor::matrix(head_name, head));
         if self.format == ExportFormat::Gguf {
-            let free = plain.width - 1 - usize::from(plain.constant.is_some());
+            let extra_column = network.width - 1 - usize::from(network.constant.is_some());
             let square = |row: &[f64]| row.iter().map(|value| value * value).sum::<f64>();
             let squares: Vec<f64> = (0..embedding.rows).map(|row| square(embedding.row(row))).collect();
             let largest = squares.iter().fold(1e-3_f64, |largest, square| largest.max(*square));
-            squares.iter().enumerate().for_each(|(row, square)| embedding.set(row, free, (largest - square).sqrt()));
-            let mut gain = vec![(largest / plain.width as f64 + plain.epsilon).sqrt(); plain.width];
-            gain[free] = 0.0;
+            squares
+                .iter()
+                .enumerate()
+                .for_each(|(row, square)| embedding.set(row, extra_column, (largest - square).sqrt()));
+            let mut gain = vec![(largest / network.width as f64 + network.epsilon).sqrt(); network.width];
+            gain[extra_column] = 0.0;
             tensors.extend(self.norm("token_embd_norm", &gain));
         }
-        tensors.push(TargetTensor::matrix(embedding_name, Self::mirrored(&embedding)));
+        tensors.push(TargetTensor::matrix(embedding_name, Self::with_negative(&embedding)));
         tensors
     }
 
     fn mixer(&self, mixer: &Rwkv7, names: LayerNames) -> Vec<TargetTensor> {
         let width = self.width;
         let projection =
-            |name: &str, gguf: &str, matrix: &Matrix| names.matrix(name, gguf, self.reading(matrix, width));
-        let output = Self::mirrored(&transposed(&mixer.output.padded(mixer.output.rows, width)));
+            |name: &str, gguf: &str, matrix: &Matrix| names.matrix(name, gguf, self.input_projection(matrix, width));
+        let output = Self::with_negative(&transposed(&mixer.output.padded(mixer.output.rows, width)));
         let mut tensors = vec![
             projection("attn.r_proj", "time_mix_receptance", &mixer.receptance),
             projection("attn.k_proj", "time_mix_key", &mixer.key),
             projection("attn.v_proj", "time_mix_value", &mixer.value.clone().scaled(self.value_scale)),
             names.matrix("attn.o_proj", "time_mix_output", transposed(&output)),
-            names.vector("attn.g_norm", "time_mix_ln", self.wide(&mixer.norm[0])),
-            TargetTensor::vector(names.stem("attn.g_norm.bias", "time_mix_ln.bias"), self.wide(&mixer.norm[1])),
+            names.vector("attn.g_norm", "time_mix_ln", self.padded(&mixer.norm[0])),
+            TargetTensor::vector(names.stem("attn.g_norm.bias", "time_mix_ln.bias"), self.padded(&mixer.norm[1])),
         ];
-        let bonus: Vec<f64> = self.wide(&mixer.bonus).iter().map(|value| value / self.value_scale).collect();
-        let factors = [("k_k", self.wide(&mixer.erase_scale)), ("k_a", self.wide(&mixer.key_scale)), ("r_k", bonus)];
+        let bonus: Vec<f64> = self.padded(&mixer.bonus).iter().map(|value| value / self.value_scale).collect();
+        let factors =
+            [("k_k", self.padded(&mixer.erase_scale)), ("k_a", self.padded(&mixer.key_scale)), ("r_k", bonus)];
         for (name, values) in factors {
-            let stem = names.stem(&format!("attn.{name}"), &format!("time_mix_{name}.weight"));
+            let full_name = names.stem(&format!("attn.{name}"), &format!("time_mix_{name}.weight"));
             let heads = vec![width / mixer.head, mixer.head];
             let shape = if name == "r_k" && self.format == ExportFormat::HuggingFace { heads } else { vec![width] };
-            tensors.push(TargetTensor { name: stem, shape, values });
+            tensors.push(TargetTensor { name: full_name, shape, values });
         }
-        let shares = mixer.shares.iter().map(|share| self.wide(share));
+        let token_shift = mixer.token_shift.iter().map(|weights| self.padded(weights));
         match self.format {
-            ExportFormat::HuggingFace => tensors.extend(shares.zip("rwkvag".chars()).map(|(values, letter)| {
+            ExportFormat::HuggingFace => tensors.extend(token_shift.zip("rwkvag".chars()).map(|(values, letter)| {
                 TargetTensor { name: names.stem(&format!("attn.x_{letter}"), ""), shape: vec![1, 1, width], values }
             })),
             ExportFormat::Gguf => {
                 let name = names.stem("", "time_mix_lerp_fused.weight");
-                tensors.push(TargetTensor { name, shape: vec![6, 1, 1, width], values: shares.flatten().collect() });
+                tensors.push(TargetTensor {
+                    name,
+                    shape: vec![6, 1, 1, width],
+                    values: token_shift.flatten().collect(),
+                });
             }
         }
-        // GGUF files have a share of the first layer's values in the first layer too, which is not used.
+        // GGUF files have a mix with the first layer's values in the first layer too, which is not used.
         let unused = (self.format == ExportFormat::Gguf).then_some(&mixer.low_rank[1]);
-        let parts = mixer.low_rank.iter().chain(mixer.mix.as_ref().or(unused)).zip(["w", "a", "g", "v"]);
-        for (part, letter) in parts {
+        let low_ranks = mixer.low_rank.iter().chain(mixer.mix.as_ref().or(unused)).zip(["w", "a", "g", "v"]);
+        for (low_rank, letter) in low_ranks {
             let hugging_face = |ending: &str| format!("attn.{letter}_lora.lora.{ending}");
             let gguf = |number: u8| format!("time_mix_{letter}{number}");
-            let rank = part.down.rows;
-            tensors.push(names.matrix(&hugging_face("0"), &gguf(1), self.reading(&part.down, rank)));
-            tensors.push(names.matrix(&hugging_face("2"), &gguf(2), part.up.padded(width, rank)));
-            if let Some(bias) = &part.bias {
+            let rank = low_rank.down.rows;
+            tensors.push(names.matrix(&hugging_face("0"), &gguf(1), self.input_projection(&low_rank.down, rank)));
+            tensors.push(names.matrix(&hugging_face("2"), &gguf(2), low_rank.up.padded(width, rank)));
+            if let Some(bias) = &low_rank.bias {
                 let name = names.stem(&hugging_face("2.bias"), &format!("{}.weight", gguf(0)));
-                tensors.push(TargetTensor::vector(name, self.wide(bias)));
+                tensors.push(TargetTensor::vector(name, self.padded(bias)));
             }
         }
         tensors

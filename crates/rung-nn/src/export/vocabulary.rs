@@ -1,7 +1,7 @@
-//! One vocabulary of named tokens for tokens that are tuples of fields.
+//! A vocabulary of named tokens for tasks whose tokens are tuples of fields.
 //!
-//! Every tuple that prompts of a task can have becomes one token, whose vector is the sum of its fields' vectors and whose name says
-//! what it means: `z2(0,1)=3`. Classes become tokens too, named by their numbers, so that an answer is the next token:
+//! Every tuple that prompts of a task can have becomes one token, whose embedding is the sum of its fields' embeddings and whose name
+//! describes it: `z2(0,1)=3`. Classes become tokens too, named by their numbers, so that an answer is the next token:
 //!
 //! ```text
 //! z2(0,0)=1 z2(0,1)=3 .. z1(0)=1 z1(1)=0 z0=1 w=(0)   3
@@ -10,21 +10,21 @@
 use std::any::Any;
 
 use rung_theory::task::funccomp::FuncComp;
-use rung_theory::task::{AnyTask, TokenNames};
+use rung_theory::task::{AnyTask, TaskBase as _, TokenNames};
 
 use super::ExportError;
 
-/// More tokens than this are refused.
-const MOST_TOKENS: u128 = 1 << 18;
+/// The most tokens that a vocabulary may have.
+const MAX_TOKENS: u128 = 1 << 18;
 
-/// What a token stands for.
+/// What a token represents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenMeaning {
-    /// Anything that is not in the vocabulary.
+    /// Any word that is not in the vocabulary.
     Unknown,
-    /// The end of a sequence; no network here ever gives it.
+    /// The end of a sequence; exported networks never predict it.
     End,
-    /// A class.
+    /// A class, which is an answer.
     Answer(u32),
     /// A token of a prompt: an id for each field.
     Prompt(Vec<u32>),
@@ -32,33 +32,33 @@ pub enum TokenMeaning {
     FurtherEntry(Vec<u32>),
 }
 
-/// A token.
+/// A token of the vocabulary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     /// Its name, without spaces.
     pub name: String,
-    /// What it stands for.
+    /// What it represents.
     pub meaning: TokenMeaning,
 }
 
 /// All tokens, in the order of their ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vocabulary {
-    /// The tokens.
+    /// The tokens; the index is the id.
     pub tokens: Vec<Token>,
 }
 
 impl Vocabulary {
-    /// The id of unknown tokens.
+    /// The id of unknown words.
     pub const UNKNOWN: u32 = 0;
-    /// The id of the end.
+    /// The id of the end of a sequence.
     pub const END: u32 = 1;
 
-    /// The vocabulary of a task. With `beyond`, also the entries of so many further tables of function composition, each as large as
-    /// the last one, so that questions can be put that need more hops than the network takes.
+    /// The vocabulary of a task. With `beyond`, it also has the entries of that many further tables of function composition, each as large as
+    /// the last one, for questions that need more hops than the network makes.
     ///
     /// # Errors
-    /// There are too many tokens, or further tables are asked for of another task.
+    /// There are too many tokens, or `beyond` is not 0 for another task.
     pub fn new(task: &dyn AnyTask, beyond: usize) -> Result<Self, ExportError> {
         let composition = (task as &dyn Any).downcast_ref::<FuncComp>();
         let mut tokens = vec![
@@ -69,9 +69,13 @@ impl Vocabulary {
             (0..task.classes()).map(|class| Token { name: class.to_string(), meaning: TokenMeaning::Answer(class) }),
         );
         match (composition, beyond) {
-            (Some(task), 1..) => tokens.extend(further(task, beyond)?),
+            (Some(task), 1..) => tokens.extend(tokens_with_further_tables(task, beyond)?),
             (None, 1..) => {
-                return Err(ExportError::unfit("--beyond", beyond, "0 for tasks other than function composition"));
+                return Err(ExportError::unsupported(
+                    "--beyond",
+                    beyond,
+                    "0 for tasks other than function composition",
+                ));
             }
             (_, 0) => {
                 let token_names = TokenNames::new(task);
@@ -84,12 +88,12 @@ impl Vocabulary {
         Ok(Self { tokens })
     }
 
-    /// The id of the token that stands for a class.
+    /// The id of the token that represents a class.
     pub fn answer(class: u32) -> u32 {
         class + 2
     }
 
-    /// The class that a token stands for.
+    /// The class that a token represents, if it is an answer.
     pub fn class(&self, id: u32) -> Option<u32> {
         match self.tokens.get(id as usize)?.meaning {
             TokenMeaning::Answer(class) => Some(class),
@@ -99,32 +103,36 @@ impl Vocabulary {
 
     /// The ids of a prompt's tokens.
     pub fn ids(&self, tokens: &[u32], fields: usize) -> Option<Vec<u32>> {
-        let known: std::collections::HashMap<&[u32], u32> = (0..)
+        let id_of_fields: std::collections::HashMap<&[u32], u32> = (0..)
             .zip(&self.tokens)
             .filter_map(|(id, token)| match &token.meaning {
                 TokenMeaning::Prompt(fields) => Some((&fields[..], id)),
                 _ => None,
             })
             .collect();
-        tokens.chunks_exact(fields).map(|token| known.get(token).copied()).collect()
+        tokens.chunks_exact(fields).map(|token| id_of_fields.get(token).copied()).collect()
     }
 }
 
-fn check(count: u128) -> Result<(), ExportError> {
-    if count <= MOST_TOKENS {
+fn check_count(count: u128) -> Result<(), ExportError> {
+    if count <= MAX_TOKENS {
         return Ok(());
     }
-    Err(ExportError::unfit("tokens of the vocabulary", count, format!("at most {MOST_TOKENS}; take smaller tables")))
+    Err(ExportError::unsupported(
+        "tokens of the vocabulary",
+        count,
+        format!("at most {MAX_TOKENS}; take smaller tables"),
+    ))
 }
 
 /// Every tuple of ids that prompts of a task can have, and perhaps more.
 fn tuples(task: &dyn AnyTask, composition: Option<&FuncComp>) -> Result<Vec<Vec<u32>>, ExportError> {
     if let Some(task) = composition {
-        check(task.token_count())?;
+        check_count(task.token_count())?;
         return Ok(task.tokens());
     }
     let sizes: Vec<u32> = task.fields().iter().map(|field| field.vocabulary).collect();
-    check(sizes.iter().fold(1, |product: u128, size| product.saturating_mul(u128::from(*size))))?;
+    check_count(sizes.iter().fold(1, |product: u128, size| product.saturating_mul(u128::from(*size))))?;
     let mut tuples = vec![Vec::new()];
     for size in sizes {
         let extended = tuples.iter().flat_map(|tuple: &Vec<u32>| {
@@ -135,36 +143,37 @@ fn tuples(task: &dyn AnyTask, composition: Option<&FuncComp>) -> Result<Vec<Vec<
     Ok(tuples)
 }
 
-/// Tokens of the same tables with more on top, in the fields that the network has.
-fn further(task: &FuncComp, beyond: usize) -> Result<Vec<Token>, ExportError> {
-    let (hops, own) = (task.hops(), AnyTask::fields(task));
-    let branches: Vec<u32> = task.branches().iter().copied().chain(std::iter::repeat_n(1, beyond)).collect();
-    let longer = FuncComp::new(task.sizes()[0], &branches, task.order(), task.queries(), task.mixed())
+/// The tokens of a task with `beyond` further tables, in the fields of the original task.
+fn tokens_with_further_tables(task: &FuncComp, beyond: usize) -> Result<Vec<Token>, ExportError> {
+    let (hops, fields) = (task.hops(), task.fields());
+    let parts_per_table: Vec<u32> =
+        task.parts_per_table().iter().copied().chain(std::iter::repeat_n(1, beyond)).collect();
+    let longer = FuncComp::new(task.sizes()[0], &parts_per_table, task.order(), task.queries(), task.mixed())
         .map(|longer| longer.with_listing(task.listing()))
-        .map_err(|error| ExportError::unfit("--beyond", beyond, error))?;
-    if task.mixed() || own.len() != 3 + hops {
-        return Err(ExportError::unfit("--beyond", beyond, "0 for tasks with mixed hops or names of levels"));
+        .map_err(|error| ExportError::unsupported("--beyond", beyond, error))?;
+    if task.mixed() || fields.len() != 3 + hops {
+        return Err(ExportError::unsupported("--beyond", beyond, "0 for tasks with mixed hops or names of levels"));
     }
-    check(longer.token_count())?;
-    let (token_names, wide) = (TokenNames::new(&longer), AnyTask::fields(&longer));
-    let token = |fields: Vec<u32>| {
-        let kind = fields[0] as usize;
+    check_count(longer.token_count())?;
+    let (token_names, longer_fields) = (TokenNames::new(&longer), longer.fields());
+    let token = |ids: Vec<u32>| {
+        let kind = ids[0] as usize;
         // A blank is the last id of its field, and fields of the longer task may be larger.
-        let shared = fields
+        let shared = ids
             .iter()
-            .zip(&own)
-            .zip(&wide)
+            .zip(&fields)
+            .zip(&longer_fields)
             .skip(1)
-            .map(|((id, own), wide)| if id + 1 == wide.vocabulary { own.vocabulary - 1 } else { *id });
+            .map(|((id, field), longer)| if id + 1 == longer.vocabulary { field.vocabulary - 1 } else { *id });
         let shared: Vec<u32> = shared.collect();
-        let known =
+        let prompt_token =
             |kind: usize| TokenMeaning::Prompt(std::iter::once(kind as u32).chain(shared.iter().copied()).collect());
         let meaning = match kind {
-            kind if kind < hops => known(kind),
+            kind if kind < hops => prompt_token(kind),
             kind if kind < hops + beyond => TokenMeaning::FurtherEntry(shared),
-            kind => known(kind - beyond),
+            kind => prompt_token(kind - beyond),
         };
-        Token { name: token_names.name(&fields), meaning }
+        Token { name: token_names.name(&ids), meaning }
     };
     Ok(longer.tokens().into_iter().map(token).collect())
 }

@@ -1,18 +1,18 @@
-//! Bamba: Mamba-2 with attention in a few layers, and a gated network in each.
+//! Bamba: Mamba-2 with attention in a few layers, and a gated MLP in each.
 //!
 //! # Classes
-//! `BambaForCausalLM`. Half of a head's channels turn.
+//! `BambaForCausalLM`. Rotary positions apply to half of a head's channels.
 //!
 //! # Unusual options
 //! `mamba_conv_bias`, `mamba_proj_bias`, `attention_bias`, `mlp_bias`, `time_step_limit`, `rope_type`, tied embeddings.
 //!
 //! # GGUF
-//! Not read: llama.cpp has no architecture for it.
+//! Not supported: llama.cpp does not have this architecture.
 
 use rung_engine::Scalar;
 
-use super::decoder::{self, AttentionParts, OuterParts};
-use super::state_space::{self, Mamba2Options};
+use super::decoder::{self, AttentionOptions, DecoderFrame};
+use super::state_space::{self, GatedNormOptions, Mamba2Options};
 use super::{FamilyError, Loader, rotary};
 use crate::mixer::Builtin;
 use crate::model::{Branch, FeedForward, LayerParts, ModelParts};
@@ -26,13 +26,13 @@ pub const ARCHITECTURES: &[&str] = &[];
 /// Tensors whose GGUF names differ from the usual ones.
 pub const GGUF_TENSORS: &[(&str, &str)] = &[];
 
-/// Reads a network.
+/// Builds the model from the config and the tensors.
 ///
 /// # Errors
-/// A field or a tensor is not what it should be.
+/// A field is missing or not supported, or a tensor is missing or has another shape.
 pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
     let fields = loader.fields;
-    state_space::only_silu(fields, "hidden_act")?;
+    state_space::require_silu(fields, "hidden_act")?;
     let (width, hidden) = (fields.required_size("hidden_size")?, fields.required_size("intermediate_size")?);
     let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-5);
     let (bias, mlp_bias) = (fields.flag("attention_bias", false)?, fields.flag("mlp_bias", false)?);
@@ -42,30 +42,25 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     for (index, layer) in loader.layers.iter().enumerate() {
         layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
             let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
-            let mixer = if layer.mixers.iter().any(|mixer| mixer.name() == "mamba2") {
-                let mixer = state_space::mixer_of(loader, layer, "mamba2")?;
-                loader.within("mamba", |loader| state_space::mamba2(loader, mixer, width, options))?
-            } else {
-                let mixer = decoder::attention_of(loader, layer)?;
+            let mixer = state_space::mamba2_or_attention(loader, layer, width, options, |_, mixer| {
                 let head = mixer.number("key").unwrap_or_default() as usize;
-                let rotation = rotary::half_by_default(fields, head, "full_attention", 10_000.0)?;
-                let parts = AttentionParts { bias, output_bias: bias, ..AttentionParts::plain(rotation) };
-                loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, parts))?
-            };
-            let channel_norm = loader.rms_norm("pre_ff_layernorm", width, epsilon)?;
+                let rotation = rotary::rotation_of_half_by_default(fields, head, "full_attention", 10_000.0)?;
+                Ok(AttentionOptions { bias, output_bias: bias, ..AttentionOptions::new(rotation) })
+            })?;
+            let feed_forward_norm = loader.rms_norm("pre_ff_layernorm", width, epsilon)?;
             let sizes = [width, hidden];
-            let network =
-                loader.within("feed_forward", |loader| decoder::gated_network(loader, sizes, mlp_bias, activation))?;
+            let mlp =
+                loader.within("feed_forward", |loader| decoder::gated_mlp(loader, sizes, mlp_bias, activation))?;
             Ok::<_, FamilyError>(LayerParts {
                 mixers: (Branch::of(norm), vec![mixer]),
-                channel: Some((Branch::of(channel_norm), FeedForward::Dense(network))),
+                channel: Some((Branch::of(feed_forward_norm), FeedForward::Dense(mlp))),
             })
         })?);
     }
-    OuterParts { norm: "final_layernorm", ..OuterParts::plain(epsilon) }.assemble_model(loader, layers)
+    DecoderFrame { norm: "final_layernorm", ..DecoderFrame::new(epsilon) }.assemble_model(loader, layers)
 }
 
-/// The options that Bamba, Granite 4 and Falcon-H1 spell alike.
+/// The Mamba-2 options that Bamba, Granite 4 and Falcon-H1 have in common.
 pub(super) fn mamba2_options<S: Scalar>(loader: &Loader<'_, S>, epsilon: f64) -> Result<Mamba2Options, FamilyError> {
     let fields = loader.fields;
     let bias = fields.flag("mamba_proj_bias", false)?;
@@ -73,7 +68,7 @@ pub(super) fn mamba2_options<S: Scalar>(loader: &Loader<'_, S>, epsilon: f64) ->
         bias,
         output_bias: bias,
         convolution_bias: fields.flag("mamba_conv_bias", true)?,
-        norm: Some((epsilon, false)),
+        norm: Some(GatedNormOptions { epsilon, before_gate: false }),
         step_range: state_space::step_range(fields, "time_step_limit")?,
     })
 }

@@ -1,11 +1,11 @@
-//! Checkpoints some of whose full layers were replaced by `rung convert`: the new mixers, and a word on where the rest is.
+//! Checkpoints in which `rung convert` replaced full-attention layers: a folder with the new mixers and the path of the original.
 //!
 //! ```text
 //! conversion.json      {"base": "/models/SmolLM2.gguf", "layers": [{"layer": 22, "mixer": "gdn{heads=9,..}"}]}
 //! mixers.safetensors   layers.22.mixer.q_proj.weight, ..
 //! ```
 //!
-//! As an adapter's directory does, it names the checkpoint that it belongs to, which must still be there.
+//! Like an adapter's folder, it names the original checkpoint, which must still exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,16 +25,16 @@ use crate::model::{Model, ModelConfig};
 use crate::param_builder::{LayerDepth, ParamBuilder};
 use crate::weight_files::WeightError;
 
-/// What was replaced.
+/// The file that describes which layers were replaced.
 const DESCRIPTION: &str = "conversion.json";
-/// The new mixers.
+/// The file with the weights of the new mixers.
 const WEIGHTS: &str = "mixers.safetensors";
 
-/// A mixer that stands in a full layer's place.
+/// A mixer that replaces a full-attention layer.
 pub struct ReplacedMixer {
     /// The layer, from 0.
     pub layer: usize,
-    /// The mixer, with every number.
+    /// The mixer, with all sizes.
     pub mixer: Mixer,
     /// Its weights, `layers.N.mixer.*`.
     pub weights: Parameters<f32>,
@@ -59,7 +59,7 @@ pub fn recognise(folder: &Path) -> bool {
     folder.join(DESCRIPTION).is_file()
 }
 
-/// Adds a mixer that takes a layer's place, with fresh weights under `name.mixer`.
+/// Adds a mixer for a layer, with new weights under `name.mixer`.
 ///
 /// # Errors
 /// It does not fit the model.
@@ -79,26 +79,28 @@ pub fn add_mixer<S: Scalar>(
 /// Writes the folder of a converted checkpoint, making it if it does not exist.
 ///
 /// # Errors
-/// The checkpoint that it belongs to is not there, or a file cannot be written.
+/// The original checkpoint does not exist, or a file cannot be written.
 pub fn save(folder: &Path, base: &Path, replaced: &[ReplacedMixer]) -> Result<(), FamilyError> {
-    let system = |path: &Path, source| WeightError::System { path: path.to_owned(), source };
-    let base = base.canonicalize().map_err(|source| system(base, source))?;
-    fs::create_dir_all(folder).map_err(|source| system(folder, source))?;
+    let system_error = |path: &Path, source| WeightError::System { path: path.to_owned(), source };
+    let base = base.canonicalize().map_err(|source| system_error(base, source))?;
+    fs::create_dir_all(folder).map_err(|source| system_error(folder, source))?;
     let mut weights = Parameters::new();
-    for one in replaced {
-        for (id, entry) in one.weights.entries() {
-            weights.add(entry.name.clone(), &entry.shape, one.weights.get(id).to_vec());
+    for replacement in replaced {
+        for (id, entry) in replacement.weights.entries() {
+            weights.add(entry.name.clone(), &entry.shape, replacement.weights.get(id).to_vec());
         }
     }
     save_weights(&folder.join(WEIGHTS), &weights)?;
-    let layers = replaced.iter().map(|one| ReplacedLayer { layer: one.layer, mixer: one.mixer.to_string() });
+    let layers = replaced
+        .iter()
+        .map(|replacement| ReplacedLayer { layer: replacement.layer, mixer: replacement.mixer.to_string() });
     let text = serde_json::to_string_pretty(&Description { base, layers: layers.collect() }).unwrap_or_default();
     write_atomically(&folder.join(DESCRIPTION), format!("{text}\n").as_bytes())
-        .map_err(|error| system(&error.path, error.source))?;
+        .map_err(|error| system_error(&error.path, error.source))?;
     Ok(())
 }
 
-/// The checkpoint that a path's config and vocabulary are in: of a converted one that which it was made of, of any other itself.
+/// The checkpoint with a path's config and vocabulary: the original of a converted checkpoint, else the path itself.
 ///
 /// # Errors
 /// The description cannot be read.
@@ -109,68 +111,73 @@ pub fn base(path: &Path) -> Result<PathBuf, FamilyError> {
     Ok(read(path)?.base)
 }
 
-fn unfit(folder: &Path, field: &str, found: impl Into<String>, expected: impl Into<String>) -> FamilyError {
+fn field_error(folder: &Path, field: &str, found: impl Into<String>, expected: impl Into<String>) -> FamilyError {
     let (path, field) = (folder.join(DESCRIPTION), field.to_owned());
     FamilyError::Field { path, field, found: found.into(), expected: expected.into() }
 }
 
 fn read(folder: &Path) -> Result<Description, FamilyError> {
     let path = folder.join(DESCRIPTION);
-    let system = |source| WeightError::System { path: path.clone(), source };
-    let length = fs::metadata(&path).map_err(system)?.len();
+    let system_error = |source| WeightError::System { path: path.clone(), source };
+    let length = fs::metadata(&path).map_err(system_error)?.len();
     if length > json::MAX_BYTES {
         let expected = format!("at most {}", json::MAX_BYTES);
         return Err(WeightError::malformed(&path, format!("{length} bytes"), expected).into());
     }
-    let text = fs::read_to_string(&path).map_err(system)?;
+    let text = fs::read_to_string(&path).map_err(system_error)?;
     let description: Description = serde_json::from_str(&text)
-        .map_err(|error| unfit(folder, "base, layers", error.to_string(), "what `rung convert --out` writes"))?;
+        .map_err(|error| field_error(folder, "base, layers", error.to_string(), "what `rung convert --out` writes"))?;
     let base = folder.join(&description.base);
     if recognise(&base) || !super::recognise(&base) {
-        return Err(unfit(folder, "base", base.display().to_string(), "a Hugging Face folder or a GGUF file"));
+        return Err(field_error(folder, "base", base.display().to_string(), "a Hugging Face folder or a GGUF file"));
     }
     Ok(Description { base, ..description })
 }
 
-/// Opens a converted checkpoint: the one it was made of, with the new mixers in place. The weights of the old ones stay beside them.
+/// Opens a converted checkpoint: the original with the new mixers. The weights of the replaced mixers stay in memory.
 pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Checkpoint<S>, FamilyError> {
     let Description { base, layers } = read(folder)?;
     let mut checkpoint = super::open::<S>(&base)?;
     let mut mixers: Vec<(usize, Mixer)> = Vec::new();
     for ReplacedLayer { layer, mixer } in &layers {
-        let free = checkpoint.plan.layers.get(*layer).is_some_and(|one| one.mixers.len() == 1 && !one.shares_cache);
-        if !free || mixers.iter().any(|(other, _)| other == layer) {
+        let is_replaceable = checkpoint
+            .plan
+            .layers
+            .get(*layer)
+            .is_some_and(|planned| planned.mixers.len() == 1 && !planned.shares_cache);
+        if !is_replaceable || mixers.iter().any(|(other, _)| other == layer) {
             let expected = "different layers of the checkpoint, each of one mixer that shares nothing";
-            return Err(unfit(folder, "layers.layer", layer.to_string(), expected));
+            return Err(field_error(folder, "layers.layer", layer.to_string(), expected));
         }
         mixers.push((*layer, parse(folder, mixer, &checkpoint.plan)?));
     }
-    let mut own = Parameters::<S>::new();
+    let mut new_weights = Parameters::<S>::new();
     for (layer, mixer) in &mixers {
-        let frame = (&checkpoint.config, &checkpoint.model);
-        add_mixer(frame, &mut own, (*layer, mixer), 0, &format!("layers.{layer}"))?;
+        let model = (&checkpoint.config, &checkpoint.model);
+        add_mixer(model, &mut new_weights, (*layer, mixer), 0, &format!("layers.{layer}"))?;
     }
-    load(&folder.join(WEIGHTS), &mut own)?;
+    load(&folder.join(WEIGHTS), &mut new_weights)?;
     let start = checkpoint.weights.size();
     for (layer, mixer) in mixers {
-        let frame = (&checkpoint.config, &checkpoint.model);
-        let built = add_mixer(frame, &mut checkpoint.weights, (layer, &mixer), 0, &format!("distilled.{layer}"))?;
+        let model = (&checkpoint.config, &checkpoint.model);
+        let built = add_mixer(model, &mut checkpoint.weights, (layer, &mixer), 0, &format!("distilled.{layer}"))?;
         checkpoint.model.replace_mixer(layer, built);
         checkpoint.plan.layers[layer] = Layer::new(mixer);
     }
-    checkpoint.weights.flat_mut()[start..].copy_from_slice(own.flat());
+    checkpoint.weights.flat_mut()[start..].copy_from_slice(new_weights.flat());
     checkpoint.audit.plan = Some(checkpoint.plan.clone());
     Ok(checkpoint)
 }
 
 fn parse(folder: &Path, text: &str, plan: &Plan) -> Result<Mixer, FamilyError> {
     let defaults = Defaults { heads: 1, head_dim: plan.width, kv_heads: None, model_width: Some(plan.width), bits: 32 };
-    let wrong = |found: String| unfit(folder, "layers.mixer", found, "one mixer whose layers share nothing");
-    let read = Plan::parse(text, &defaults).map_err(|error| wrong(error.to_string()))?;
-    match &read.layers[..] {
+    let mixer_error =
+        |found: String| field_error(folder, "layers.mixer", found, "one mixer whose layers share nothing");
+    let plan = Plan::parse(text, &defaults).map_err(|error| mixer_error(error.to_string()))?;
+    match &plan.layers[..] {
         [layer] if layer.mixers.len() == 1 && !layer.mixers[0].kind().shares_between_layers => {
             Ok(layer.mixers[0].clone())
         }
-        _ => Err(wrong(format!("`{}`", text.escape_debug()))),
+        _ => Err(mixer_error(format!("`{}`", text.escape_debug()))),
     }
 }

@@ -1,4 +1,4 @@
-//! Running a checkpoint on one sequence: logits, and one token after another from the cache.
+//! Decoding with a checkpoint: logits of one sequence, with its KV cache or state.
 
 use rung_engine::{Native, Ops as _, Parameters, Tensor};
 use rung_theory::task::Rng;
@@ -7,7 +7,7 @@ use crate::error::ModelError;
 use crate::model::{Model, ModelState};
 use crate::param_builder::uniform;
 
-/// A sequence so far, and what is needed to go on.
+/// A model with the cache of one sequence.
 pub struct CheckpointDecoder<'a> {
     model: &'a Model,
     ops: Native<f32>,
@@ -15,32 +15,32 @@ pub struct CheckpointDecoder<'a> {
 }
 
 impl<'a> CheckpointDecoder<'a> {
-    /// An empty sequence. Products run on so many threads.
+    /// Starts with an empty sequence. Matrix products use this number of threads.
     pub fn new(model: &'a Model, weights: &Parameters<f32>, threads: usize) -> Self {
         let ops = Native::with_threads(threads);
         ops.bind_frozen(weights);
         Self { model, ops, state: None }
     }
 
-    /// Forgets the sequence, and keeps the weights for another.
+    /// Empties the cache, to start another sequence.
     pub fn clear(&mut self) {
         self.state = None;
     }
 
-    /// Takes in tokens and gives the logits after each of them, one row after another.
+    /// Appends tokens and returns the logits after each of them, one row after another.
     ///
     /// # Errors
-    /// A token is beyond the vocabulary.
+    /// A token id is not in the vocabulary.
     pub fn logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, ModelError> {
         let (hidden, state) = self.model.forward(&self.ops, tokens, 1, self.state.as_ref())?;
         self.state = Some(state);
         Ok(self.ops.values(&self.model.logits(&self.ops, &hidden)))
     }
 
-    /// Takes in tokens and gives the logits after the last of them.
+    /// Appends tokens and returns the logits after the last of them.
     ///
     /// # Errors
-    /// A token is beyond the vocabulary, or there is none.
+    /// A token id is not in the vocabulary, or there are no tokens.
     pub fn next_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, ModelError> {
         let (hidden, state) = self.model.forward(&self.ops, tokens, 1, self.state.as_ref())?;
         self.state = Some(state);
@@ -48,37 +48,37 @@ impl<'a> CheckpointDecoder<'a> {
         Ok(self.ops.values(&self.model.logits(&self.ops, &last)))
     }
 
-    /// What runs the operations, for a profile of them.
+    /// The executor, for profiling.
     pub fn executor(&self) -> &Native<f32> {
         &self.ops
     }
 
-    /// Tokens so far.
-    pub fn seen(&self) -> usize {
-        self.state.as_ref().map_or(0, |state| state.seen)
+    /// The number of tokens of the sequence so far.
+    pub fn token_count(&self) -> usize {
+        self.state.as_ref().map_or(0, |state| state.past_len)
     }
 
-    /// Bytes of keys, values and states that are kept for the next token.
+    /// Bytes of cached keys, values and states.
     pub fn cache_bytes(&self) -> usize {
-        self.state.as_ref().map_or(0, |state| state.numbers(&self.ops) * size_of::<f32>())
+        self.state.as_ref().map_or(0, |state| state.element_count(&self.ops) * size_of::<f32>())
     }
 }
 
-/// The next token: the likeliest (the first of equals) at temperature 0, else drawn from the softmax of `logits / temperature`.
+/// Samples the next token: the most likely one (the first of equals) at temperature 0, else one from the softmax of `logits / temperature`.
 ///
 /// # Panics
 /// If there are no logits.
 pub fn sample(logits: &[f32], temperature: f64, rng: &mut Rng) -> u32 {
-    let best = (0..logits.len()).reduce(|best, at| if logits[at] > logits[best] { at } else { best });
+    let best = (0..logits.len()).reduce(|best, token| if logits[token] > logits[best] { token } else { best });
     let best = best.expect("a vocabulary");
     if temperature <= 0.0 {
         return best as u32;
     }
     let weight = |logit: &f32| (f64::from(*logit - logits[best]) / temperature).exp();
-    let mut left = uniform(rng) * logits.iter().map(weight).sum::<f64>();
+    let mut remaining = uniform(rng) * logits.iter().map(weight).sum::<f64>();
     for (token, logit) in logits.iter().enumerate() {
-        left -= weight(logit);
-        if left < 0.0 {
+        remaining -= weight(logit);
+        if remaining < 0.0 {
             return token as u32;
         }
     }

@@ -1,4 +1,4 @@
-//! The parts that most families share: attention, the gated network, and the frame of a decoder.
+//! What most families share: attention, the gated MLP, and the embeddings, last norm and head around the layers.
 
 use rung_engine::{Role, Scalar};
 use rung_theory::stack::{Layer, Mixer};
@@ -17,53 +17,53 @@ use crate::position::Rotation;
 /// Norms on queries and keys, `q_norm` and `k_norm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueryKeyNorm {
-    /// None.
+    /// No norms.
     None,
-    /// Each head by itself.
+    /// One norm over each head.
     EachHead,
-    /// Each head by itself, with weights that are stored as their distance from one.
-    EachHeadBeyondOne,
-    /// All heads together.
+    /// One norm over each head, whose gain is one plus the stored weight.
+    EachHeadPlusOne,
+    /// One norm over all heads together.
     AllHeads,
 }
 
-/// What a family's attention has besides its heads.
+/// The options of a family's attention.
 #[derive(Clone)]
-pub struct AttentionParts {
+pub struct AttentionOptions {
     /// Biases on queries, keys and values.
     pub bias: bool,
     /// A bias on the output.
     pub output_bias: bool,
     /// Norms on queries and keys.
     pub norm: QueryKeyNorm,
-    /// Added to the norms' means of squares.
+    /// Epsilon of the norms on queries and keys.
     pub epsilon: f64,
-    /// How queries and keys turn.
+    /// Rotary positions.
     pub rotation: Option<Rotation>,
-    /// Whether a GGUF file of the family has the two channels of a pair side by side.
-    pub pairs_side_by_side: bool,
-    /// Factor on scores, if not the root of the key width.
+    /// Whether GGUF files of the family interleave the two channels of each rotary pair.
+    pub interleaved_pairs: bool,
+    /// Factor on scores; by default one over the square root of the key width.
     pub scale: Option<f64>,
-    /// Cap on scores.
+    /// Soft cap on scores.
     pub score_cap: Option<f64>,
-    /// `sinks`: a score that reads nothing, for each head.
+    /// Whether each head has an attention sink, a learned score without a value (`sinks`).
     pub sinks: bool,
-    /// `q_proj` has for every head first its query, then the gate of what it reads.
+    /// Whether `q_proj` has for every head its query and then the gate of its output.
     pub gated: bool,
-    /// Names of the norms on queries and keys, and of the output projection.
+    /// Names of the tensors: query norm, key norm, output projection.
     pub names: [&'static str; 3],
 }
 
-impl AttentionParts {
-    /// Heads that turn, or do not, and nothing else.
-    pub fn plain(rotation: impl Into<Option<Rotation>>) -> Self {
+impl AttentionOptions {
+    /// Attention with or without rotary positions and no other option.
+    pub fn new(rotation: impl Into<Option<Rotation>>) -> Self {
         Self {
             bias: false,
             output_bias: false,
             norm: QueryKeyNorm::None,
             epsilon: 0.0,
             rotation: rotation.into(),
-            pairs_side_by_side: false,
+            interleaved_pairs: false,
             scale: None,
             score_cap: None,
             sinks: false,
@@ -76,72 +76,73 @@ impl AttentionParts {
 /// The attention mixer of a layer of the plan.
 ///
 /// # Errors
-/// It is another mixer, or a part of a layer.
+/// The layer has another mixer, or shares its cache.
 pub fn attention_of<'a, S: Scalar>(loader: &Loader<'_, S>, layer: &'a Layer) -> Result<&'a Mixer, FamilyError> {
     match &layer.mixers[..] {
         [mixer] if ["full", "window"].contains(&mixer.name()) && !layer.shares_cache => Ok(mixer),
-        _ => Err(loader.fields.wrong("layer_types", "a layer of another kind", "full and sliding attention")),
+        _ => Err(loader.fields.error("layer_types", "a layer of another kind", "full and sliding attention")),
     }
 }
 
-/// Reads `q_proj`, `k_proj`, `v_proj` and `o_proj` and what goes with them.
+/// Reads `q_proj`, `k_proj`, `v_proj`, `o_proj` and the tensors of the options.
 ///
 /// # Errors
-/// A tensor is missing or of another shape, or sizes do not fit each other.
+/// A tensor is missing or has another shape, or sizes do not fit each other.
 pub fn attention<S: Scalar>(
     loader: &mut Loader<'_, S>,
     mixer: &Mixer,
     width: usize,
-    parts: AttentionParts,
+    options: AttentionOptions,
 ) -> Result<Builtin, FamilyError> {
     let config = HeadsConfig::resolve(mixer)?;
-    let HeadsConfig { heads, kv_heads, key, value, .. } = config;
-    let AttentionParts { bias, norm, epsilon, names: [query_norm, key_norm, output_name], .. } = parts;
-    let side_by_side = parts.pairs_side_by_side && loader.is_gguf();
-    let (query, gate) = if parts.gated {
+    let HeadsConfig { heads, kv_heads, key_dim: key, value_dim: value, .. } = config;
+    let AttentionOptions { bias, norm, epsilon, names: [query_norm, key_norm, output_name], .. } = options;
+    let interleaved = options.interleaved_pairs && loader.is_gguf();
+    let (query, gate) = if options.gated {
         let (query, gate) = gated_queries(loader, width, [heads, key], bias)?;
         (query, Some(gate))
     } else {
-        (loader.role(Role::Query).rotary_linear("q_proj", width, [heads, key], bias, side_by_side)?, None)
+        (loader.role(Role::Query).rotary_linear("q_proj", width, [heads, key], bias, interleaved)?, None)
     };
-    let keys = loader.role(Role::Key).rotary_linear("k_proj", width, [kv_heads, key], bias, side_by_side)?;
+    let keys = loader.role(Role::Key).rotary_linear("k_proj", width, [kv_heads, key], bias, interleaved)?;
     let values = loader.role(Role::Value).linear("v_proj", width, kv_heads * value, bias)?;
-    let output = loader.role(Role::Output).linear(output_name, heads * value, width, parts.output_bias)?;
+    let output = loader.role(Role::Output).linear(output_name, heads * value, width, options.output_bias)?;
     let mut head_norm = |name: &str, heads: usize| -> Result<Option<HeadNorm>, FamilyError> {
         let over_all_heads = norm == QueryKeyNorm::AllHeads;
         let weight = match norm {
             QueryKeyNorm::None => return Ok(None),
             QueryKeyNorm::EachHead => loader.tensor(&format!("{name}.weight"), &[key])?,
-            QueryKeyNorm::EachHeadBeyondOne => loader.gain_beyond_one(name, key)?,
+            QueryKeyNorm::EachHeadPlusOne => loader.norm_weight_plus_one(name, key)?,
             QueryKeyNorm::AllHeads => loader.tensor(&format!("{name}.weight"), &[heads * key])?,
         };
         Ok(Some(HeadNorm { weight, epsilon, over_all_heads }))
     };
-    let options = HeadOptions {
-        scale: parts.scale,
+    let head_options = HeadOptions {
+        scale: options.scale,
         query_norm: head_norm(query_norm, heads)?,
         key_norm: head_norm(key_norm, kv_heads)?,
-        score_cap: parts.score_cap,
-        sinks: if parts.sinks { Some(loader.tensor("sinks", &[heads])?) } else { None },
+        score_cap: options.score_cap,
+        sinks: if options.sinks { Some(loader.tensor("sinks", &[heads])?) } else { None },
         gate,
     };
     let linears = [query, keys, output];
     Ok(match mixer.number("size") {
         Some(size) => {
-            let reach = Visibility::Window { size: size as usize, sinks: 0 };
-            Builtin::Window(Window::of_heads(config.assemble(reach, linears, Some(values), parts.rotation, options)))
+            let visible = Visibility::Window { size: size as usize, sinks: 0 };
+            let rotation = options.rotation;
+            Builtin::Window(Window::of_heads(config.assemble(visible, linears, Some(values), rotation, head_options)))
         }
         None => Builtin::Softmax(Softmax::of_heads(config.assemble(
             Visibility::Past,
             linears,
             Some(values),
-            parts.rotation,
-            options,
+            options.rotation,
+            head_options,
         ))),
     })
 }
 
-/// Queries and gates out of one projection, in which the gate of a head follows its query.
+/// Splits a projection in which the gate of each head follows its query.
 fn gated_queries<S: Scalar>(
     loader: &mut Loader<'_, S>,
     width: usize,
@@ -152,20 +153,20 @@ fn gated_queries<S: Scalar>(
     let weight = loader.values("q_proj.weight", &[total, width])?;
     let bias = if bias { Some(loader.values("q_proj.bias", &[total])?) } else { None };
     let mut half = |name: &str, role: Role, half: usize| {
-        let wanted = || (0..heads * key).map(|at| at / key * 2 * key + half * key + at % key);
-        let linear = loader.role(role).add_linear(name, width, rows(&weight, width, wanted()));
+        let selected = || (0..heads * key).map(|row| row / key * 2 * key + half * key + row % key);
+        let linear = loader.role(role).add_linear(name, width, rows(&weight, width, selected()));
         let bias =
-            bias.as_ref().map(|bias| loader.add(&format!("{name}.bias"), &[heads * key], rows(bias, 1, wanted())));
+            bias.as_ref().map(|bias| loader.add(&format!("{name}.bias"), &[heads * key], rows(bias, 1, selected())));
         Linear { bias, ..linear }
     };
     Ok((half("q_proj", Role::Query, 0), half("g_proj", Role::Gate, 1)))
 }
 
-/// Reads `gate_proj`, `up_proj` and `down_proj`: all of a dense channel mixer.
+/// Reads a gated MLP: `gate_proj`, `up_proj` and `down_proj`.
 ///
 /// # Errors
-/// A tensor is missing or of another shape.
-pub fn gated_network<S: Scalar>(
+/// A tensor is missing or has another shape.
+pub fn gated_mlp<S: Scalar>(
     loader: &mut Loader<'_, S>,
     [width, hidden]: [usize; 2],
     bias: bool,
@@ -179,16 +180,16 @@ pub fn gated_network<S: Scalar>(
     })
 }
 
-/// A gated network without biases whose gate, other half and way back were taken out of larger tensors.
-pub fn gated_network_of<S: Scalar>(
+/// Adds a gated MLP without biases from its gate, up and down matrices, which were parts of larger tensors.
+pub fn add_gated_mlp<S: Scalar>(
     loader: &mut Loader<'_, S>,
     name: &str,
     [width, hidden]: [usize; 2],
     [gate, up, down]: [&[S]; 3],
     activation: Activation,
 ) -> Dense {
-    let mut linear = |role: Role, part: &str, shape: [usize; 2], values: &[S]| Linear {
-        weight: loader.role(role).add(&format!("{name}{part}.weight"), &shape, values.to_vec()),
+    let mut linear = |role: Role, projection: &str, shape: [usize; 2], values: &[S]| Linear {
+        weight: loader.role(role).add(&format!("{name}{projection}.weight"), &shape, values.to_vec()),
         bias: None,
     };
     Dense {
@@ -199,24 +200,27 @@ pub fn gated_network_of<S: Scalar>(
     }
 }
 
-/// A layer of Llama's shape: `input_layernorm`, `self_attn`, `post_attention_layernorm`, and a channel mixer that is read under `mlp`.
+/// A layer as in Llama: `input_layernorm`, `self_attn`, `post_attention_layernorm`, and a feed-forward block under `mlp`.
 ///
 /// # Errors
-/// A tensor is missing or of another shape.
+/// A tensor is missing or has another shape.
 pub fn pre_norm_layer<S: Scalar>(
     loader: &mut Loader<'_, S>,
     index: usize,
     mixer: &Mixer,
     (width, epsilon): (usize, f64),
-    parts: AttentionParts,
-    channel: impl FnOnce(&mut Loader<'_, S>) -> Result<FeedForward, FamilyError>,
+    attention_options: AttentionOptions,
+    read_feed_forward: impl FnOnce(&mut Loader<'_, S>) -> Result<FeedForward, FamilyError>,
 ) -> Result<LayerParts<Builtin>, FamilyError> {
     loader.within(&format!("model.layers.{index}"), |loader| {
         let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
-        let mixer = loader.within("self_attn", |loader| attention(loader, mixer, width, parts))?;
-        let channel_norm = loader.rms_norm("post_attention_layernorm", width, epsilon)?;
-        let channel = loader.within("mlp", channel)?;
-        Ok(LayerParts { mixers: (Branch::of(norm), vec![mixer]), channel: Some((Branch::of(channel_norm), channel)) })
+        let mixer = loader.within("self_attn", |loader| attention(loader, mixer, width, attention_options))?;
+        let feed_forward_norm = loader.rms_norm("post_attention_layernorm", width, epsilon)?;
+        let feed_forward = loader.within("mlp", read_feed_forward)?;
+        Ok(LayerParts {
+            mixers: (Branch::of(norm), vec![mixer]),
+            channel: Some((Branch::of(feed_forward_norm), feed_forward)),
+        })
     })
 }
 
@@ -238,42 +242,42 @@ pub fn activation<S>(loader: &Loader<'_, S>, default: &str) -> Result<Activation
         "relu2" => Activation::ReluSquared,
         other => {
             let known = "silu, gelu_pytorch_tanh, gelu, relu or relu2";
-            return Err(fields.wrong("hidden_act", format!("`{other}`"), known));
+            return Err(fields.error("hidden_act", format!("`{other}`"), known));
         }
     })
 }
 
-/// Everything around the layers.
-pub struct OuterParts {
-    /// Prefix of the embeddings and the last norm, `model.` mostly; the head stands outside.
+/// What is around the layers of a decoder: embeddings, last norm and unembedding (head).
+pub struct DecoderFrame {
+    /// Module of the embeddings and the last norm, usually `model`; the head is outside it.
     pub prefix: &'static str,
-    /// The embeddings' name after the prefix.
+    /// Name of the embeddings within the prefix.
     pub embedding: &'static str,
-    /// The last norm's name after the prefix.
+    /// Name of the last norm within the prefix.
     pub norm: &'static str,
     /// Factor on embeddings.
     pub embedding_scale: Option<f64>,
-    /// The last norm's weight is stored as its distance from one.
-    pub norm_beyond_one: bool,
-    /// Added to the last norm's mean of squares.
+    /// Whether the gain of the last norm is one plus the stored weight.
+    pub norm_plus_one: bool,
+    /// Epsilon of the last norm.
     pub epsilon: f64,
-    /// Factor on the logits, folded into the last norm.
+    /// Factor on the logits, which is multiplied into the last norm's weight.
     pub logit_scale: f64,
-    /// Cap on the logits.
+    /// Soft cap on the logits.
     pub logit_cap: Option<f64>,
-    /// Whether the embeddings are the head where the config does not say.
+    /// Default of `tie_word_embeddings`.
     pub tied_by_default: bool,
 }
 
-impl OuterParts {
-    /// Embeddings, an RMS norm and a head.
-    pub fn plain(epsilon: f64) -> Self {
+impl DecoderFrame {
+    /// Embeddings, an RMS norm and a separate head under the usual names.
+    pub fn new(epsilon: f64) -> Self {
         Self {
             prefix: "model",
             embedding: "embed_tokens",
             norm: "norm",
             embedding_scale: None,
-            norm_beyond_one: false,
+            norm_plus_one: false,
             epsilon,
             logit_scale: 1.0,
             logit_cap: None,
@@ -281,10 +285,10 @@ impl OuterParts {
         }
     }
 
-    /// Reads the embeddings, the last norm and `lm_head` (or none of its own, if `tie_word_embeddings`) and puts the layers between them.
+    /// Reads the embeddings, the last norm and `lm_head` (unless `tie_word_embeddings`), and assembles the model with the given layers.
     ///
     /// # Errors
-    /// A tensor is missing or of another shape.
+    /// A tensor is missing or has another shape.
     pub fn assemble_model<S: Scalar>(
         &self,
         loader: &mut Loader<'_, S>,
@@ -298,9 +302,9 @@ impl OuterParts {
         })?;
         let gain = loader.within(self.prefix, |loader| {
             let mut values = loader.values(&format!("{}.weight", self.norm), &[width])?;
-            let beyond = if self.norm_beyond_one && !loader.is_gguf() { S::ONE } else { S::ZERO };
+            let added = if self.norm_plus_one && !loader.is_gguf() { S::ONE } else { S::ZERO };
             for x in &mut values {
-                *x = (*x + beyond) * S::from_f64(self.logit_scale);
+                *x = (*x + added) * S::from_f64(self.logit_scale);
             }
             Ok::<_, FamilyError>(loader.role(Role::StreamNorm).add("norm.weight", &[width], values))
         })?;

@@ -1,4 +1,4 @@
-//! Gated DeltaNet as checkpoints store it.
+//! Gated `DeltaNet` of checkpoints.
 
 use rung_engine::{Role, Scalar};
 use rung_theory::stack::Layer;
@@ -10,10 +10,10 @@ use crate::mixer::gdn::GatedDeltanetConfig;
 use crate::model::Activation;
 use crate::parts::{Convolution, Linear};
 
-/// The sizes of a layer of the plan, if it is Gated DeltaNet.
+/// The sizes of a layer of the plan, if it is Gated `DeltaNet`.
 ///
 /// # Errors
-/// They do not fit each other.
+/// The sizes are inconsistent.
 pub fn sizes_of(layer: &Layer) -> Result<Option<GatedDeltanetConfig>, FamilyError> {
     match &layer.mixers[..] {
         [mixer] if mixer.name() == GatedDeltanetConfig::NAME => Ok(Some(GatedDeltanetConfig::resolve(mixer)?)),
@@ -21,34 +21,34 @@ pub fn sizes_of(layer: &Layer) -> Result<Option<GatedDeltanetConfig>, FamilyErro
     }
 }
 
-/// Refuses another activation than SiLU, which these classes put after the convolutions too.
+/// Rejects activations other than SiLU, because transformers uses the activation after the convolutions too.
 ///
 /// # Errors
-/// It is another.
+/// It is another activation.
 pub fn require_silu<S: Scalar>(loader: &Loader<'_, S>, activation: Activation) -> Result<(), FamilyError> {
     if activation == Activation::Silu {
         return Ok(());
     }
     let found = loader.fields.text("hidden_act")?.unwrap_or_default().to_owned();
-    Err(loader.fields.wrong("hidden_act", format!("`{found}`"), "silu, which linear layers are built with"))
+    Err(loader.fields.error("hidden_act", format!("`{found}`"), "silu, which linear layers are built with"))
 }
 
-/// Projections of queries, keys and values, each with rows of its own in a larger matrix.
+/// Projections of queries, keys and values, each from selected rows of a larger matrix.
 pub fn projections<S: Scalar>(
     loader: &mut Loader<'_, S>,
     matrix: &[S],
     width: usize,
-    wanted: [Vec<usize>; 3],
+    selected: [Vec<usize>; 3],
 ) -> [Linear; 3] {
     let names = [("q_proj", Role::Query), ("k_proj", Role::Key), ("v_proj", Role::Value)];
-    let mut wanted = wanted.into_iter();
+    let mut selected = selected.into_iter();
     names.map(|(name, role)| {
-        let rows = rows(matrix, width, wanted.next().unwrap_or_default());
+        let rows = rows(matrix, width, selected.next().unwrap_or_default());
         loader.role(role).add_linear(name, width, rows)
     })
 }
 
-/// Convolutions of queries, keys and values out of filters that stand one after the other.
+/// Convolutions of queries, keys and values from one array of filters, in this order.
 pub fn convolutions<S: Scalar>(
     loader: &mut Loader<'_, S>,
     filters: &[S],

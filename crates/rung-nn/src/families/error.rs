@@ -1,4 +1,4 @@
-//! Why a checkpoint is not a network here.
+//! Errors on opening a checkpoint.
 
 use std::path::PathBuf;
 
@@ -16,40 +16,40 @@ pub enum FamilyError {
     Config {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// What is wrong with the config.
         source: AuditError,
     },
     /// Its files cannot be read.
     #[error(transparent)]
     Weights(#[from] WeightError),
-    /// No file here knows the architecture.
+    /// The architecture is not supported.
     #[error("{}: architecture `{found}` is not read; expected one of {known}", .path.display())]
     Unknown {
         /// The file.
         path: PathBuf,
         /// The architecture.
         found: String,
-        /// Those that are read.
+        /// The supported architectures.
         known: String,
     },
-    /// The auditor cannot tell what the layers are.
-    #[error("{}: the layers are not all known: {why}", .path.display())]
+    /// The mixer of some layer cannot be determined from the config.
+    #[error("{}: the layers are not all known: {reason}", .path.display())]
     Layers {
         /// The file.
         path: PathBuf,
-        /// What is missing.
-        why: String,
+        /// What is not known.
+        reason: String,
     },
-    /// A field of the config is missing, or not what it should be.
+    /// A field of the config is missing or has a value that is not supported.
     #[error("{}: field `{field}`: found {found}, expected {expected}", .path.display())]
     Field {
         /// The file.
         path: PathBuf,
-        /// The field.
+        /// The name of the field.
         field: String,
-        /// What was there.
+        /// Its value.
         found: String,
-        /// What should have been there.
+        /// The supported values.
         expected: String,
     },
     /// A tensor of the network is not in the files.
@@ -57,9 +57,9 @@ pub enum FamilyError {
     Missing {
         /// The folder, or the file.
         path: PathBuf,
-        /// The tensor.
+        /// The name of the tensor.
         name: String,
-        /// Its shape.
+        /// The shape that the config implies.
         expected: Vec<usize>,
     },
     /// A tensor has another shape.
@@ -67,26 +67,26 @@ pub enum FamilyError {
     Shape {
         /// The file.
         path: PathBuf,
-        /// The tensor.
+        /// The name of the tensor.
         name: String,
-        /// What was there.
+        /// The shape in the file.
         found: Vec<usize>,
-        /// What should have been there.
+        /// The shape that the config implies.
         expected: Vec<usize>,
     },
-    /// A tensor is in the files and not in the network.
+    /// A tensor of the files is not used by the model.
     #[error("{}: tensor `{name}` of shape {found:?} belongs to no part of a {family} network", .path.display())]
     LeftOver {
         /// The file.
         path: PathBuf,
-        /// The tensor.
+        /// The name of the tensor.
         name: String,
         /// Its shape.
         found: Vec<usize>,
         /// The family.
         family: &'static str,
     },
-    /// The network refused.
+    /// The model cannot be built.
     #[error(transparent)]
     Model(#[from] ModelError),
     /// The weights of replaced layers cannot be read or written.
@@ -97,9 +97,9 @@ pub enum FamilyError {
     Tokenizer {
         /// The file.
         path: PathBuf,
-        /// What was there.
+        /// Its value.
         found: String,
-        /// What should have been there.
+        /// The supported values.
         expected: String,
     },
 }

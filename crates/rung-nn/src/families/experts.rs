@@ -1,21 +1,21 @@
-//! Experts as checkpoints store them: one by one, or stacked.
+//! Experts of a mixture, which checkpoints store one by one or stacked.
 
 use rung_engine::{Role, Scalar};
 
 use super::{FamilyError, Loader, decoder};
 use crate::model::{Activation, Dense};
 
-/// The usual names of an expert's gate, of what it multiplies, and of the way back.
+/// The usual names of an expert's gate, up and down projections.
 pub const NAMES: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
-/// Mixtral's names for the same.
+/// Mixtral's names of the gate, up and down projections.
 pub const MIXTRAL_NAMES: [&str; 3] = ["w1", "w3", "w2"];
 
-/// Reads `experts.0.gate_proj.weight` and so on; or, where there is such a tensor, `experts.gate_up_proj` of `[experts, 2 hidden, width]`
-/// and `experts.down_proj` of `[experts, width, hidden]`.
+/// Reads `experts.0.gate_proj.weight` and so on; or, if that tensor exists, `experts.gate_up_proj` of `[experts, 2 hidden, width]`
+/// and `experts.down_proj` of `[experts, width, hidden]`; or the tensors of a GGUF file.
 ///
 /// # Errors
-/// A tensor is missing or of another shape.
+/// A tensor is missing or has another shape.
 pub fn experts<S: Scalar>(
     loader: &mut Loader<'_, S>,
     count: usize,
@@ -26,6 +26,9 @@ pub fn experts<S: Scalar>(
     loader.within("experts", |loader| {
         if loader.has("gate_up_proj") {
             return gate_and_up_experts(loader, count, [width, hidden], activation);
+        }
+        if loader.is_gguf() {
+            return stacked_experts(loader, count, [width, hidden], activation);
         }
         let [gate, up, down] = names;
         let expert = |number: usize| {
@@ -42,10 +45,10 @@ pub fn experts<S: Scalar>(
     })
 }
 
-/// Experts that GGUF files store as one tensor for all gates, one for all other halves and one for all ways back.
+/// Experts that GGUF files store as one tensor of all gate, one of all up and one of all down projections.
 ///
 /// # Errors
-/// A tensor is missing or of another shape.
+/// A tensor is missing or has another shape.
 pub fn stacked_experts<S: Scalar>(
     loader: &mut Loader<'_, S>,
     count: usize,
@@ -56,11 +59,37 @@ pub fn stacked_experts<S: Scalar>(
     let gate = loader.values("gate_proj.weight", &[count, hidden, width])?;
     let up = loader.values("up_proj.weight", &[count, hidden, width])?;
     let down = loader.values("down_proj.weight", &[count, width, hidden])?;
-    let parts = |number: usize| [&gate, &up, &down].map(|all| part(all, size, number));
-    Ok(unstack(loader, count, [width, hidden], parts, activation))
+    let matrices = |number: usize| [&gate, &up, &down].map(|stacked| matrix(stacked, size, number));
+    Ok(add_experts(loader, count, [width, hidden], matrices, activation))
 }
 
-/// The same with gates and other halves in one tensor, as transformers stores them.
+/// As [`stacked_experts`], for experts without gates.
+///
+/// # Errors
+/// A tensor is missing or has another shape.
+pub fn stacked_experts_without_gates<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    count: usize,
+    [width, hidden]: [usize; 2],
+    activation: Activation,
+) -> Result<Vec<Dense>, FamilyError> {
+    let size = width * hidden;
+    let up = loader.values("up_proj.weight", &[count, hidden, width])?;
+    let down = loader.values("down_proj.weight", &[count, width, hidden])?;
+    let mlp = |number: usize| Dense {
+        gate: None,
+        up: loader.add_linear(&format!("{number}.up_proj"), width, matrix(&up, size, number).to_vec()),
+        down: loader.role(Role::Output).add_linear(
+            &format!("{number}.down_proj"),
+            hidden,
+            matrix(&down, size, number).to_vec(),
+        ),
+        activation,
+    };
+    Ok((0..count).map(mlp).collect())
+}
+
+/// As [`stacked_experts`], with gate and up projections in one tensor, as transformers stores them.
 fn gate_and_up_experts<S: Scalar>(
     loader: &mut Loader<'_, S>,
     count: usize,
@@ -68,38 +97,40 @@ fn gate_and_up_experts<S: Scalar>(
     activation: Activation,
 ) -> Result<Vec<Dense>, FamilyError> {
     let size = width * hidden;
-    let both = loader.values("gate_up_proj", &[count, 2 * hidden, width])?;
+    let gate_up = loader.values("gate_up_proj", &[count, 2 * hidden, width])?;
     let down = loader.values("down_proj", &[count, width, hidden])?;
-    let parts =
-        |number: usize| [part(&both, size, 2 * number), part(&both, size, 2 * number + 1), part(&down, size, number)];
-    Ok(unstack(loader, count, [width, hidden], parts, activation))
+    let matrices = |number: usize| {
+        let (gate, up) = (matrix(&gate_up, size, 2 * number), matrix(&gate_up, size, 2 * number + 1));
+        [gate, up, matrix(&down, size, number)]
+    };
+    Ok(add_experts(loader, count, [width, hidden], matrices, activation))
 }
 
-/// Matrix number `index` among matrices of `size` numbers.
-fn part<S>(all: &[S], size: usize, index: usize) -> &[S] {
-    &all[index * size..(index + 1) * size]
+/// The matrix at an index of a stack of matrices with `size` elements each.
+fn matrix<S>(stacked: &[S], size: usize, index: usize) -> &[S] {
+    &stacked[index * size..(index + 1) * size]
 }
 
-/// Adds every expert's gate, other half and way back, given by its number.
-fn unstack<'v, S: Scalar>(
+/// Adds every expert; `matrices` gives the gate, up and down matrices of an expert by its number.
+fn add_experts<'v, S: Scalar>(
     loader: &mut Loader<'_, S>,
     count: usize,
     sizes: [usize; 2],
-    parts: impl Fn(usize) -> [&'v [S]; 3],
+    matrices: impl Fn(usize) -> [&'v [S]; 3],
     activation: Activation,
 ) -> Vec<Dense> {
     (0..count)
-        .map(|number| decoder::gated_network_of(loader, &format!("{number}."), sizes, parts(number), activation))
+        .map(|number| decoder::add_gated_mlp(loader, &format!("{number}."), sizes, matrices(number), activation))
         .collect()
 }
 
-/// How many experts a token goes through: what the config says under a name, and no more than there are.
+/// How many experts each token uses: the config's field `name`, at most `count`.
 ///
 /// # Errors
 /// The field is missing or malformed.
-pub fn chosen<S: Scalar>(loader: &Loader<'_, S>, name: &str, count: usize) -> Result<usize, FamilyError> {
+pub fn top_k<S: Scalar>(loader: &Loader<'_, S>, name: &str, count: usize) -> Result<usize, FamilyError> {
     match loader.fields.required_size(name)? {
-        chosen if chosen <= count => Ok(chosen),
-        chosen => Err(loader.fields.wrong(name, chosen.to_string(), format!("at most {count}, the number of experts"))),
+        top_k if top_k <= count => Ok(top_k),
+        top_k => Err(loader.fields.error(name, top_k.to_string(), format!("at most {count}, the number of experts"))),
     }
 }

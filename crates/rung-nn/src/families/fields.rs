@@ -6,20 +6,20 @@ use rung_audit::json::JsonValue;
 
 use super::FamilyError;
 
-/// Sizes above this are refused before anything is multiplied.
-const LARGEST: f64 = 16_777_216.0;
+/// The largest size that is accepted, so that products of sizes do not overflow.
+const MAX_SIZE: f64 = 16_777_216.0;
 
-/// Fields, and where they come from.
+/// The fields of a config object, with the file they come from.
 #[derive(Clone, Debug)]
 pub struct Fields {
     path: PathBuf,
-    /// Names of the objects that these are fields of, with a dot after each.
+    /// Names of the enclosing objects, with a dot after each, for error messages.
     prefix: String,
     value: JsonValue,
 }
 
 impl Fields {
-    /// Fields of a config.
+    /// The fields of a config's outermost object.
     pub fn new(path: &Path, value: JsonValue) -> Self {
         Self { path: path.to_owned(), prefix: String::new(), value }
     }
@@ -40,7 +40,7 @@ impl Fields {
     }
 
     /// An error about a field.
-    pub fn wrong(&self, name: &str, found: impl Into<String>, expected: impl Into<String>) -> FamilyError {
+    pub fn error(&self, name: &str, found: impl Into<String>, expected: impl Into<String>) -> FamilyError {
         let field = format!("{}{name}", self.prefix);
         FamilyError::Field { path: self.path.clone(), field, found: found.into(), expected: expected.into() }
     }
@@ -49,24 +49,24 @@ impl Fields {
         &'a self,
         name: &str,
         expected: &str,
-        read: impl FnOnce(&'a JsonValue) -> Option<T>,
+        convert: impl FnOnce(&'a JsonValue) -> Option<T>,
     ) -> Result<Option<T>, FamilyError> {
         let Some(value) = self.get(name) else { return Ok(None) };
-        read(value).map(Some).ok_or_else(|| self.wrong(name, value.describe(), expected))
+        convert(value).map(Some).ok_or_else(|| self.error(name, value.describe(), expected))
     }
 
-    /// A field that must be there.
+    /// The value of a required field.
     ///
     /// # Errors
-    /// It is not.
-    pub fn require<T>(&self, name: &str, found: Option<T>) -> Result<T, FamilyError> {
-        found.ok_or_else(|| self.wrong(name, "nothing", "a value"))
+    /// The field is missing.
+    pub fn require<T>(&self, name: &str, value: Option<T>) -> Result<T, FamilyError> {
+        value.ok_or_else(|| self.error(name, "nothing", "a value"))
     }
 
     /// A finite number.
     ///
     /// # Errors
-    /// It is something else.
+    /// The field has another type or value.
     pub fn number(&self, name: &str) -> Result<Option<f64>, FamilyError> {
         self.typed(name, "a finite number", |value| match value {
             JsonValue::Number(text) => text.parse().ok().filter(|number: &f64| number.is_finite()),
@@ -77,39 +77,39 @@ impl Fields {
     /// A finite number above zero.
     ///
     /// # Errors
-    /// It is something else.
+    /// The field has another type or value.
     pub fn positive(&self, name: &str) -> Result<Option<f64>, FamilyError> {
         match self.number(name)? {
-            Some(number) if number <= 0.0 => Err(self.wrong(name, number.to_string(), "a number above 0")),
+            Some(number) if number <= 0.0 => Err(self.error(name, number.to_string(), "a number above 0")),
             other => Ok(other),
         }
     }
 
-    /// A whole number from 1.
+    /// An integer from 1.
     ///
     /// # Errors
-    /// It is something else.
+    /// The field has another type or value.
     pub fn size(&self, name: &str) -> Result<Option<usize>, FamilyError> {
-        let whole = |number: &f64| number.fract() == 0.0 && (1.0..=LARGEST).contains(number);
+        let is_size = |number: &f64| number.fract() == 0.0 && (1.0..=MAX_SIZE).contains(number);
         match self.number(name)? {
-            Some(number) if whole(&number) => Ok(Some(number as usize)),
-            Some(number) => Err(self.wrong(name, number.to_string(), format!("a whole number from 1 to {LARGEST}"))),
+            Some(number) if is_size(&number) => Ok(Some(number as usize)),
+            Some(number) => Err(self.error(name, number.to_string(), format!("a whole number from 1 to {MAX_SIZE}"))),
             None => Ok(None),
         }
     }
 
-    /// A whole number from 1 that must be there.
+    /// An integer from 1, which is required.
     ///
     /// # Errors
-    /// It is missing or something else.
+    /// The field is missing, or has another type or value.
     pub fn required_size(&self, name: &str) -> Result<usize, FamilyError> {
         self.size(name).and_then(|size| self.require(name, size))
     }
 
-    /// A flag, which may be absent.
+    /// A Boolean, or a default if the field is absent.
     ///
     /// # Errors
-    /// It is something else.
+    /// The field has another type or value.
     pub fn flag(&self, name: &str, default: bool) -> Result<bool, FamilyError> {
         let flag = self.typed(name, "true or false", |value| match value {
             JsonValue::Bool(flag) => Some(*flag),
@@ -118,10 +118,10 @@ impl Fields {
         Ok(flag.unwrap_or(default))
     }
 
-    /// A text.
+    /// A string.
     ///
     /// # Errors
-    /// It is something else.
+    /// The field has another type or value.
     pub fn text(&self, name: &str) -> Result<Option<&str>, FamilyError> {
         self.typed(name, "a text", |value| match value {
             JsonValue::Text(text) => Some(text.as_str()),
@@ -129,10 +129,10 @@ impl Fields {
         })
     }
 
-    /// A list.
+    /// An array.
     ///
     /// # Errors
-    /// It is something else.
+    /// The field has another type or value.
     pub fn list(&self, name: &str) -> Result<Option<&[JsonValue]>, FamilyError> {
         self.typed(name, "a list", |value| match value {
             JsonValue::List(items) => Some(items.as_slice()),
@@ -140,10 +140,10 @@ impl Fields {
         })
     }
 
-    /// The fields of an object inside.
+    /// The fields of a nested object.
     ///
     /// # Errors
-    /// It is something else.
+    /// The field has another type or value.
     pub fn object(&self, name: &str) -> Result<Option<Self>, FamilyError> {
         self.typed(name, "an object", |value| match value {
             JsonValue::Object(_) => {
@@ -154,7 +154,7 @@ impl Fields {
         })
     }
 
-    /// The same with a field as another object has it, if it does.
+    /// These fields with one replaced by that of another object, if the other object has it.
     #[must_use]
     pub fn with(mut self, other: &Self, name: &str) -> Self {
         if let (Some(value), JsonValue::Object(entries)) = (other.get(name), &mut self.value) {
@@ -164,15 +164,15 @@ impl Fields {
         self
     }
 
-    /// Refuses a field that would change the network in a way that is not built.
+    /// Rejects an option that is not supported.
     ///
     /// # Errors
-    /// The field is there and neither false nor zero.
-    pub fn refuse(&self, name: &str, expected: &str) -> Result<(), FamilyError> {
+    /// The field is present and neither false nor zero.
+    pub fn reject(&self, name: &str, expected: &str) -> Result<(), FamilyError> {
         match self.get(name) {
             None | Some(JsonValue::Bool(false)) => Ok(()),
             Some(JsonValue::Number(text)) if text.parse() == Ok(0.0) => Ok(()),
-            Some(value) => Err(self.wrong(name, value.describe(), expected)),
+            Some(value) => Err(self.error(name, value.describe(), expected)),
         }
     }
 }

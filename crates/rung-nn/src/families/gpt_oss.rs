@@ -1,35 +1,35 @@
-//! gpt-oss: Llama's shape with biases, a sink in every head, windows in every other layer, and experts.
+//! gpt-oss: as Llama, with biases, an attention sink in every head, windows in every other layer, and experts.
 //!
 //! # Classes
-//! `GptOssForCausalLM`. The published files hold experts in MXFP4, which is not read; files saved in BF16 are.
+//! `GptOssForCausalLM`. The published safetensors files have experts in MXFP4, which is not supported there; files saved in BF16 are.
 //!
 //! # Unusual options
 //! `rope_type` yarn without rounding its range, `swiglu_alpha`, `swiglu_limit`.
 //!
 //! # GGUF
-//! Not read.
+//! `gpt-oss`. llama.cpp rounds the range of YaRN to integers; this crate, like transformers, does not.
 
-use rung_engine::{Parameter, Scalar};
+use rung_engine::Scalar;
 
-use super::decoder::{self, AttentionParts, OuterParts};
+use super::decoder::{self, AttentionOptions, DecoderFrame};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
-use crate::model::{Activation, FeedForward, Dense, Experts, Gating, ModelParts, Routing};
+use crate::model::{Activation, Dense, Experts, FeedForward, Gating, ModelParts, Routing};
 use crate::parts::Linear;
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["gpt_oss"];
 
 /// Names in a GGUF file's `general.architecture`.
-pub const ARCHITECTURES: &[&str] = &[];
+pub const ARCHITECTURES: &[&str] = &["gpt-oss"];
 
 /// Tensors whose GGUF names differ from the usual ones.
-pub const GGUF_TENSORS: &[(&str, &str)] = &[];
+pub const GGUF_TENSORS: &[(&str, &str)] = &[("post_attention_layernorm", "post_attention_norm")];
 
-/// Reads a network.
+/// Builds the model from the config and the tensors.
 ///
 /// # Errors
-/// A field or a tensor is not what it should be.
+/// A field is missing or not supported, or a tensor is missing or has another shape.
 pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
     let fields = loader.fields;
     let width = fields.required_size("hidden_size")?;
@@ -38,14 +38,16 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
         let mixer = decoder::attention_of(loader, layer)?;
-        let plain = AttentionParts::plain(loader.rotation(mixer, 150_000.0)?);
-        let parts = AttentionParts { bias, output_bias: bias, sinks: true, ..plain };
-        layers.push(decoder::pre_norm_layer(loader, index, mixer, (width, epsilon), parts, experts)?);
+        let defaults = AttentionOptions::new(loader.rotation(mixer, 150_000.0)?);
+        let attention_options = AttentionOptions { bias, output_bias: bias, sinks: true, ..defaults };
+        layers.push(decoder::pre_norm_layer(loader, index, mixer, (width, epsilon), attention_options, experts)?);
     }
-    OuterParts::plain(epsilon).assemble_model(loader, layers)
+    DecoderFrame::new(epsilon).assemble_model(loader, layers)
 }
 
-/// Experts are stored as `[experts, inputs, outputs]`, with gate and up interleaved.
+/// One projection of all experts: weights of `[experts, outputs, inputs]`, biases of `[experts, outputs]`.
+type Projections<S> = (Vec<S>, Vec<S>);
+
 fn experts<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
     let (width, hidden) = (fields.required_size("hidden_size")?, fields.required_size("intermediate_size")?);
@@ -56,47 +58,63 @@ fn experts<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<FeedForward, FamilyE
     };
     let router = loader.linear("router", width, count, true)?;
     let experts = loader.within("experts", |loader| {
-        let both = loader.values("gate_up_proj", &[count, width, 2 * hidden])?;
-        let both_bias = loader.values("gate_up_proj_bias", &[count, 2 * hidden])?;
-        let down = loader.values("down_proj", &[count, hidden, width])?;
-        let down_bias = loader.values("down_proj_bias", &[count, width])?;
-        let mut experts = Vec::new();
-        for expert in 0..count {
-            let both = &both[expert * width * 2 * hidden..(expert + 1) * width * 2 * hidden];
-            let both_bias = &both_bias[expert * 2 * hidden..(expert + 1) * 2 * hidden];
-            let down = &down[expert * hidden * width..(expert + 1) * hidden * width];
-            let mut half = |name: &str, half: usize| {
-                let columns: Vec<usize> = (0..hidden).map(|column| 2 * column + half).collect();
-                let bias = columns.iter().map(|column| both_bias[*column]).collect();
-                linear(loader, &format!("{expert}.{name}"), turned(both, width, 2 * hidden, &columns), bias)
+        let [gate, up, down] = if loader.is_gguf() {
+            stacked(loader, [count, width, hidden])?
+        } else {
+            interleaved(loader, [count, width, hidden])?
+        };
+        let expert = |number: usize| {
+            let mut linear = |name: &str, (weights, biases): &Projections<S>| {
+                let (inputs, outputs) = (weights.len() / biases.len(), biases.len() / count);
+                let weight = weights[number * outputs * inputs..(number + 1) * outputs * inputs].to_vec();
+                let linear = loader.add_linear(&format!("{number}.{name}"), inputs, weight);
+                let bias = biases[number * outputs..(number + 1) * outputs].to_vec();
+                Linear { bias: Some(loader.add(&format!("{number}.{name}.bias"), &[outputs], bias)), ..linear }
             };
-            let (gate, up) = (half("gate_proj", 0), half("up_proj", 1));
-            let columns: Vec<usize> = (0..width).collect();
-            let bias = down_bias[expert * width..(expert + 1) * width].to_vec();
-            let down = linear(loader, &format!("{expert}.down_proj"), turned(down, hidden, width, &columns), bias);
-            experts.push(Dense { gate: Some(gate), up, down, activation });
-        }
-        Ok::<_, FamilyError>(experts)
+            let (gate, up) = (linear("gate_proj", &gate), linear("up_proj", &up));
+            Dense { gate: Some(gate), up, down: linear("down_proj", &down), activation }
+        };
+        Ok::<_, FamilyError>((0..count).map(expert).collect())
     })?;
-    let routing = Routing {
-        chosen: fields.required_size("num_experts_per_tok")?.min(count),
-        gating: Gating::SoftmaxOfChosen,
-        normed: false,
-        scale: 1.0,
-        bias: None,
-        limit: None,
+    let routing = Routing::new(fields.required_size("num_experts_per_tok")?.min(count), Gating::SoftmaxOfChosen);
+    Ok(FeedForward::Experts(Box::new(Experts::new(router, routing, experts))))
+}
+
+/// Gate, up and down projections as transformers stores them: `[experts, inputs, outputs]`, with gate and up interleaved.
+fn interleaved<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    [count, width, hidden]: [usize; 3],
+) -> Result<[Projections<S>; 3], FamilyError> {
+    let gate_up = loader.values("gate_up_proj", &[count, width, 2 * hidden])?;
+    let gate_up_bias = loader.values("gate_up_proj_bias", &[count, 2 * hidden])?;
+    let down = loader.values("down_proj", &[count, hidden, width])?;
+    let down_bias = loader.values("down_proj_bias", &[count, width])?;
+    let half = |half: usize| {
+        let columns: Vec<usize> = (0..hidden).map(|column| 2 * column + half).collect();
+        let weights =
+            gate_up.chunks(width * 2 * hidden).flat_map(|expert| columns_as_rows(expert, 2 * hidden, &columns));
+        let biases = gate_up_bias.chunks(2 * hidden).flat_map(|expert| columns.iter().map(|column| expert[*column]));
+        (weights.collect(), biases.collect())
     };
-    Ok(FeedForward::Experts(Box::new(Experts { router, routing, experts, latent: None, shared: None, shared_gate: None })))
+    let columns: Vec<usize> = (0..width).collect();
+    let down = down.chunks(hidden * width).flat_map(|expert| columns_as_rows(expert, width, &columns)).collect();
+    Ok([half(0), half(1), (down, down_bias)])
 }
 
-/// Some columns of a matrix `[rows, columns]`, as rows.
-fn turned<S: Scalar>(matrix: &[S], rows: usize, columns: usize, wanted: &[usize]) -> Vec<S> {
-    wanted.iter().flat_map(|column| (0..rows).map(move |row| matrix[row * columns + column])).collect()
+/// Gate, up and down projections as GGUF files store them.
+fn stacked<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    [count, width, hidden]: [usize; 3],
+) -> Result<[Projections<S>; 3], FamilyError> {
+    let mut projections = |name: &str, inputs: usize, outputs: usize| {
+        let weights = loader.values(&format!("{name}.weight"), &[count, outputs, inputs])?;
+        Ok::<_, FamilyError>((weights, loader.values(&format!("{name}.bias"), &[count, outputs])?))
+    };
+    let (gate, up) = (projections("gate_proj", width, hidden)?, projections("up_proj", width, hidden)?);
+    Ok([gate, up, projections("down_proj", hidden, width)?])
 }
 
-/// A projection with values that were taken out of a larger tensor.
-fn linear<S: Scalar>(loader: &mut Loader<'_, S>, name: &str, weight: Vec<S>, bias: Vec<S>) -> Linear {
-    let (outputs, inputs) = (bias.len(), weight.len() / bias.len());
-    let weight: Parameter = loader.add(&format!("{name}.weight"), &[outputs, inputs], weight);
-    Linear { weight, bias: Some(loader.add(&format!("{name}.bias"), &[outputs], bias)) }
+/// The selected columns of a matrix, as rows.
+fn columns_as_rows<S: Scalar>(matrix: &[S], width: usize, selected: &[usize]) -> Vec<S> {
+    selected.iter().flat_map(|column| matrix.iter().skip(*column).step_by(width).copied()).collect()
 }

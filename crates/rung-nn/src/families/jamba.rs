@@ -7,11 +7,11 @@
 //! `mamba_conv_bias`, `mamba_proj_bias`, `mamba_dt_rank`, one expert only (then no layer has a router), tied embeddings.
 //!
 //! # GGUF
-//! `jamba`: a layer has experts where it has a router.
+//! `jamba`: a layer has experts if it has a router.
 
 use rung_engine::Scalar;
 
-use super::decoder::{self, AttentionParts, OuterParts};
+use super::decoder::{self, AttentionOptions, DecoderFrame};
 use super::state_space::{self, Mamba1Options, StepNorms};
 use super::{FamilyError, Loader, experts};
 use crate::mixer::Builtin;
@@ -32,13 +32,13 @@ pub const GGUF_TENSORS: &[(&str, &str)] = &[
     ("feed_forward.experts.down_proj", "ffn_down_exps"),
 ];
 
-/// Reads a network.
+/// Builds the model from the config and the tensors.
 ///
 /// # Errors
-/// A field or a tensor is not what it should be.
+/// A field is missing or not supported, or a tensor is missing or has another shape.
 pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
     let fields = loader.fields;
-    state_space::only_silu(fields, "hidden_act")?;
+    state_space::require_silu(fields, "hidden_act")?;
     let width = fields.required_size("hidden_size")?;
     let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-6);
     let options = Mamba1Options {
@@ -58,54 +58,41 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
                 loader.within("mamba", |loader| state_space::mamba1(loader, mixer, width, options))?
             } else {
                 let mixer = decoder::attention_of(loader, layer)?;
-                let parts = AttentionParts::plain(None::<Rotation>);
-                loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, parts))?
+                let attention_options = AttentionOptions::new(None::<Rotation>);
+                loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?
             };
-            let channel_norm = loader.rms_norm("pre_ff_layernorm", width, epsilon)?;
-            let network = loader.within("feed_forward", |loader| {
-                let routed =
-                    if loader.is_gguf() { loader.has("router.weight") } else { index % period == offset };
+            let feed_forward_norm = loader.rms_norm("pre_ff_layernorm", width, epsilon)?;
+            let mlp = loader.within("feed_forward", |loader| {
+                let routed = if loader.is_gguf() { loader.has("router.weight") } else { index % period == offset };
                 feed_forward(loader, width, if routed { experts } else { 1 })
             })?;
             Ok::<_, FamilyError>(LayerParts {
                 mixers: (Branch::of(norm), vec![mixer]),
-                channel: Some((Branch::of(channel_norm), network)),
+                channel: Some((Branch::of(feed_forward_norm), mlp)),
             })
         })?);
     }
-    OuterParts { norm: "final_layernorm", ..OuterParts::plain(epsilon) }.assemble_model(loader, layers)
+    DecoderFrame { norm: "final_layernorm", ..DecoderFrame::new(epsilon) }.assemble_model(loader, layers)
 }
 
-/// One network, or experts with weights that are not divided by their sum.
-fn feed_forward<S: Scalar>(
-    loader: &mut Loader<'_, S>,
-    width: usize,
-    count: usize,
-) -> Result<FeedForward, FamilyError> {
+/// One MLP, or experts with routing weights that are not normalized.
+fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, count: usize) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
     let hidden = fields.required_size("intermediate_size")?;
     let activation = decoder::activation(loader, "silu")?;
-    let network =
-        |loader: &mut Loader<'_, S>| decoder::gated_network(loader, [width, hidden], false, activation);
+    let mlp = |loader: &mut Loader<'_, S>| decoder::gated_mlp(loader, [width, hidden], false, activation);
     if count == 1 {
-        return Ok(FeedForward::Dense(network(loader)?));
+        return Ok(FeedForward::Dense(mlp(loader)?));
     }
     let router = loader.linear("router", width, count, false)?;
     let experts = if loader.is_gguf() {
         let sizes = [width, hidden];
         loader.within("experts", |loader| experts::stacked_experts(loader, count, sizes, activation))?
     } else {
-        let experts = (0..count).map(|expert| loader.within(&format!("experts.{expert}"), network));
+        let experts = (0..count).map(|expert| loader.within(&format!("experts.{expert}"), mlp));
         experts.collect::<Result<_, _>>()?
     };
-    let routing = Routing {
-        chosen: fields.size("num_experts_per_tok")?.unwrap_or(2).min(count),
-        gating: Gating::Softmax,
-        normed: false,
-        scale: 1.0,
-        bias: None,
-        limit: None,
-    };
-    let experts = Experts { router, routing, experts, latent: None, shared: None, shared_gate: None };
+    let routing = Routing::new(fields.size("num_experts_per_tok")?.unwrap_or(2).min(count), Gating::Softmax);
+    let experts = Experts::new(router, routing, experts);
     Ok(FeedForward::Experts(Box::new(experts)))
 }

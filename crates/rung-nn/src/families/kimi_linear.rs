@@ -7,36 +7,48 @@
 //! `q_lora_rank`, `attention_bias` (on latent layers), groups of experts, `moe_renormalize`, dense layers anywhere (`mlp_layer_types`).
 //!
 //! # Names
-//! Published files name a layer's network `mlp` if it is dense and `block_sparse_moe` if it has experts; transformers saves both under the
-//! second name. The published config keeps the sizes of linear layers in `linear_attn_config`.
+//! Published files name a feed-forward block `mlp` if it is dense and `block_sparse_moe` if it has experts; transformers saves both under the
+//! second name. The published config has the sizes of linear layers in `linear_attn_config`.
 //!
 //! # GGUF
-//! Not read.
+//! `kimi-linear`. In linear layers, llama.cpp norms queries and keys with the epsilon of the other norms; this crate, like transformers, with 1e-6.
 
 use rung_audit::json::JsonValue;
 use rung_engine::{Role, Scalar};
 use rung_theory::stack::Layer;
 
-use super::decoder::{self, OuterParts};
+use super::decoder::{self, DecoderFrame};
 use super::latent::{self, LatentOptions};
-use super::{FamilyError, Loader, delta, experts};
+use super::{FamilyError, Loader, delta, experts, state_space};
 use crate::mixer::kda::{KimiDeltaConfig, KimiDeltaParts};
 use crate::mixer::{Builtin, MixerConfig as _};
-use crate::model::{Activation, Branch, FeedForward, Experts, Gating, LayerParts, ModelParts, Routing};
+use crate::model::{Activation, Branch, Experts, FeedForward, Gating, LayerParts, ModelParts, Routing};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["kimi_linear"];
 
 /// Names in a GGUF file's `general.architecture`.
-pub const ARCHITECTURES: &[&str] = &[];
+pub const ARCHITECTURES: &[&str] = &["kimi-linear"];
 
 /// Tensors whose GGUF names differ from the usual ones.
-pub const GGUF_TENSORS: &[(&str, &str)] = &[];
+pub const GGUF_TENSORS: &[(&str, &str)] = &[
+    ("self_attn.q_conv1d", "ssm_conv1d_q"),
+    ("self_attn.k_conv1d", "ssm_conv1d_k"),
+    ("self_attn.v_conv1d", "ssm_conv1d_v"),
+    ("self_attn.f_a_proj", "ssm_f_a"),
+    ("self_attn.f_b_proj", "ssm_f_b"),
+    ("self_attn.g_a_proj", "ssm_g_a"),
+    ("self_attn.g_b_proj", "ssm_g_b"),
+    ("self_attn.b_proj", "ssm_beta"),
+    ("self_attn.o_norm", "ssm_norm"),
+    ("self_attn.dt_bias", "ssm_dt"),
+    ("self_attn.A_log", "ssm_a."),
+];
 
-/// Reads a network.
+/// Builds the model from the config and the tensors.
 ///
 /// # Errors
-/// A field or a tensor is not what it should be.
+/// A field is missing or not supported, or a tensor is missing or has another shape.
 pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
     let fields = loader.fields;
     let width = fields.required_size("hidden_size")?;
@@ -44,22 +56,25 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     let activation = decoder::activation(loader, "silu")?;
     delta::require_silu(loader, activation)?;
     if !fields.flag("mla_use_nope", true)? {
-        return Err(fields.wrong("mla_use_nope", "false", "true: latent layers without positions"));
+        return Err(fields.error("mla_use_nope", "false", "true: latent layers without positions"));
     }
     if let Some(word) = fields.text("moe_router_activation_func")?.filter(|word| *word != "sigmoid") {
-        return Err(fields.wrong("moe_router_activation_func", format!("`{word}`"), "sigmoid"));
+        return Err(fields.error("moe_router_activation_func", format!("`{word}`"), "sigmoid"));
     }
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
         layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
             let branch = Branch::of(loader.rms_norm("input_layernorm", width, epsilon)?);
             let mixer = loader.within("self_attn", |loader| mixer(loader, layer, width, epsilon))?;
-            let channel_branch = Branch::of(loader.rms_norm("post_attention_layernorm", width, epsilon)?);
-            let channel = channel(loader, index, width, activation)?;
-            Ok::<_, FamilyError>(LayerParts { mixers: (branch, vec![mixer]), channel: Some((channel_branch, channel)) })
+            let feed_forward_branch = Branch::of(loader.rms_norm("post_attention_layernorm", width, epsilon)?);
+            let feed_forward = feed_forward(loader, index, width, activation)?;
+            Ok::<_, FamilyError>(LayerParts {
+                mixers: (branch, vec![mixer]),
+                channel: Some((feed_forward_branch, feed_forward)),
+            })
         })?);
     }
-    OuterParts::plain(epsilon).assemble_model(loader, layers)
+    DecoderFrame::new(epsilon).assemble_model(loader, layers)
 }
 
 fn mixer<S: Scalar>(
@@ -70,14 +85,14 @@ fn mixer<S: Scalar>(
 ) -> Result<Builtin, FamilyError> {
     if let Some(sizes) = latent::sizes_of(layer)? {
         let bias = loader.fields.flag("attention_bias", false)?;
-        let options = LatentOptions { bias, rotation: None, pairs_side_by_side: false, factor: 1.0 };
+        let options = LatentOptions { bias, rotation: None, interleaved_pairs: false, factor: 1.0 };
         return latent::attention(loader, sizes, width, options);
     }
     match &layer.mixers[..] {
         [mixer] if mixer.name() == KimiDeltaConfig::NAME => {
             kimi_delta(loader, KimiDeltaConfig::resolve(mixer)?, width, epsilon)
         }
-        _ => Err(loader.fields.wrong("layer_types", "a layer of another kind", "full and linear attention")),
+        _ => Err(loader.fields.error("layer_types", "a layer of another kind", "full and linear attention")),
     }
 }
 
@@ -87,7 +102,7 @@ fn kimi_delta<S: Scalar>(
     width: usize,
     epsilon: f64,
 ) -> Result<Builtin, FamilyError> {
-    let KimiDeltaConfig { heads, value_heads, key, value, taps } = sizes;
+    let KimiDeltaConfig { heads, value_heads, key_dim: key, value_dim: value, taps } = sizes;
     let (key_rows, value_rows) = (heads * key, value_heads * value);
     let projections = [
         loader.role(Role::Query).linear("q_proj", width, key_rows, false)?,
@@ -106,7 +121,7 @@ fn kimi_delta<S: Scalar>(
             loader.linear("f_b_proj", value, value_heads * key, false)?,
         ],
         step_bias: loader.tensor("dt_bias", &[value_heads * key])?,
-        log_rate: loader.tensor("A_log", &[value_heads])?,
+        log_rate: state_space::log_rate(loader, &[value_heads])?,
         gate: [
             loader.linear("g_a_proj", width, value, false)?,
             loader.role(Role::Gate).linear("g_b_proj", value, value_rows, false)?,
@@ -117,7 +132,7 @@ fn kimi_delta<S: Scalar>(
     })))
 }
 
-fn channel<S: Scalar>(
+fn feed_forward<S: Scalar>(
     loader: &mut Loader<'_, S>,
     index: usize,
     width: usize,
@@ -129,15 +144,15 @@ fn channel<S: Scalar>(
         None => (index as f64) < fields.number("first_k_dense_replace")?.unwrap_or(1.0),
     };
     if !dense {
-        return loader.within("block_sparse_moe", |loader| mixture(loader, width, activation));
+        return loader.within("block_sparse_moe", |loader| mixture_of_experts(loader, width, activation));
     }
-    let place = if loader.has("mlp.up_proj.weight") { "mlp" } else { "block_sparse_moe" };
+    let module = if loader.has("mlp.up_proj.weight") { "mlp" } else { "block_sparse_moe" };
     let sizes = [width, fields.required_size("intermediate_size")?];
-    let network = loader.within(place, |loader| decoder::gated_network(loader, sizes, false, activation))?;
-    Ok(FeedForward::Dense(network))
+    let mlp = loader.within(module, |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
+    Ok(FeedForward::Dense(mlp))
 }
 
-fn mixture<S: Scalar>(
+fn mixture_of_experts<S: Scalar>(
     loader: &mut Loader<'_, S>,
     width: usize,
     activation: Activation,
@@ -146,7 +161,7 @@ fn mixture<S: Scalar>(
     let count = fields.required_size("num_experts")?;
     let hidden = fields.required_size("moe_intermediate_size")?;
     let shared = fields.required_size("num_shared_experts")?;
-    let chosen = experts::chosen(loader, "num_experts_per_token", count)?;
+    let chosen = experts::top_k(loader, "num_experts_per_token", count)?;
     let routing = Routing {
         chosen,
         gating: Gating::Sigmoid,
@@ -155,15 +170,10 @@ fn mixture<S: Scalar>(
         bias: Some(loader.tensor("gate.e_score_correction_bias", &[count])?),
         limit: latent::group_limit(loader, ["num_expert_group", "topk_group"], [count, chosen], 2)?,
     };
-    let network = |loader: &mut Loader<'_, S>| {
-        decoder::gated_network(loader, [width, shared * hidden], false, activation)
-    };
-    Ok(FeedForward::Experts(Box::new(Experts {
-        router: loader.linear("gate", width, count, false)?,
-        routing,
-        experts: experts::experts(loader, count, [width, hidden], experts::MIXTRAL_NAMES, activation)?,
-        latent: None,
-        shared: Some(loader.within("shared_experts", network)?),
-        shared_gate: None,
-    })))
+    let mlp = |loader: &mut Loader<'_, S>| decoder::gated_mlp(loader, [width, shared * hidden], false, activation);
+    let router = loader.linear("gate", width, count, false)?;
+    let experts = experts::experts(loader, count, [width, hidden], experts::MIXTRAL_NAMES, activation)?;
+    let experts =
+        Experts { shared: Some(loader.within("shared_experts", mlp)?), ..Experts::new(router, routing, experts) };
+    Ok(FeedForward::Experts(Box::new(experts)))
 }

@@ -7,36 +7,44 @@
 //! `conv_bias`, `block_auto_adjust_ff_dim` with its two numbers; `use_expert_bias`, `norm_topk_prob`, `routed_scaling_factor` (experts).
 //!
 //! # GGUF
-//! Not read.
+//! `lfm2`, `lfm2moe`.
 
 use rung_engine::{Role, Scalar};
 use rung_theory::stack::Layer;
 
-use super::decoder::{self, AttentionParts, OuterParts, QueryKeyNorm};
+use super::decoder::{self, AttentionOptions, DecoderFrame, QueryKeyNorm};
 use super::{FamilyError, Loader, experts};
 use crate::mixer::conv::{ShortConvolution, ShortConvolutionConfig};
 use crate::mixer::{Builtin, MixerConfig as _};
-use crate::model::{Activation, Branch, FeedForward, Dense, Experts, Gating, LayerParts, ModelParts, Routing};
+use crate::model::{Activation, Branch, Dense, Experts, FeedForward, Gating, LayerParts, ModelParts, Routing};
 use crate::parts::Convolution;
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["lfm2", "lfm2_moe"];
 
 /// Names in a GGUF file's `general.architecture`.
-pub const ARCHITECTURES: &[&str] = &[];
+pub const ARCHITECTURES: &[&str] = &["lfm2", "lfm2moe"];
 
 /// Tensors whose GGUF names differ from the usual ones.
-pub const GGUF_TENSORS: &[(&str, &str)] = &[];
+pub const GGUF_TENSORS: &[(&str, &str)] = &[
+    ("operator_norm", "attn_norm"),
+    ("self_attn.q_layernorm", "attn_q_norm"),
+    ("self_attn.k_layernorm", "attn_k_norm"),
+    ("self_attn.out_proj", "attn_output"),
+    ("conv.conv", "shortconv.conv"),
+    ("conv.in_proj", "shortconv.in_proj"),
+    ("conv.out_proj", "shortconv.out_proj"),
+];
 
-/// Reads a network.
+/// Builds the model from the config and the tensors.
 ///
 /// # Errors
-/// A field or a tensor is not what it should be.
+/// A field is missing or not supported, or a tensor is missing or has another shape.
 pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
     let fields = loader.fields;
     let width = fields.required_size("hidden_size")?;
     let epsilon = fields.positive("norm_eps")?.unwrap_or(1e-5);
-    let with_experts = fields.text("model_type")? == Some("lfm2_moe");
+    let with_experts = matches!(fields.text("model_type")?, Some("lfm2_moe" | "lfm2moe"));
     let hidden = hidden_width(loader, with_experts)?;
     let dense = if with_experts { fields.number("num_dense_layers")?.unwrap_or(2.0) as usize } else { usize::MAX };
     let mut layers = Vec::new();
@@ -44,15 +52,19 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
             let branch = Branch::of(loader.rms_norm("operator_norm", width, epsilon)?);
             let mixer = mixer(loader, layer, width, epsilon)?;
-            let channel_branch = Branch::of(loader.rms_norm("ffn_norm", width, epsilon)?);
-            let channel = loader.within("feed_forward", |loader| {
-                if index < dense { network(loader, width, hidden) } else { mixture(loader, width) }
+            let feed_forward_branch = Branch::of(loader.rms_norm("ffn_norm", width, epsilon)?);
+            let feed_forward = loader.within("feed_forward", |loader| {
+                if index < dense { mlp(loader, width, hidden) } else { mixture_of_experts(loader, width) }
             })?;
-            Ok::<_, FamilyError>(LayerParts { mixers: (branch, vec![mixer]), channel: Some((channel_branch, channel)) })
+            Ok::<_, FamilyError>(LayerParts {
+                mixers: (branch, vec![mixer]),
+                channel: Some((feed_forward_branch, feed_forward)),
+            })
         })?);
     }
     let tied_by_default = fields.flag("tie_embedding", true)?;
-    OuterParts { norm: "embedding_norm", tied_by_default, ..OuterParts::plain(epsilon) }.assemble_model(loader, layers)
+    DecoderFrame { norm: "embedding_norm", tied_by_default, ..DecoderFrame::new(epsilon) }
+        .assemble_model(loader, layers)
 }
 
 fn mixer<S: Scalar>(
@@ -68,13 +80,13 @@ fn mixer<S: Scalar>(
         }
         _ => {
             let mixer = decoder::attention_of(loader, layer)?;
-            let parts = AttentionParts {
+            let attention_options = AttentionOptions {
                 norm: QueryKeyNorm::EachHead,
                 epsilon,
                 names: ["q_layernorm", "k_layernorm", "out_proj"],
-                ..AttentionParts::plain(loader.rotation(mixer, 1e6)?)
+                ..AttentionOptions::new(loader.rotation(mixer, 1e6)?)
             };
-            loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, parts))
+            loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))
         }
     }
 }
@@ -98,22 +110,23 @@ fn convolution<S: Scalar>(
     Ok(Builtin::ShortConvolution(ShortConvolution::assemble(convolution, [input, output])))
 }
 
-/// The width of dense networks: that of the config, or two thirds of it, times a factor, rounded up.
+/// The hidden width of dense MLPs: that of the config, or two thirds of it, times a factor, rounded up.
 fn hidden_width<S: Scalar>(loader: &Loader<'_, S>, with_experts: bool) -> Result<usize, FamilyError> {
     let fields = loader.fields;
     let hidden = match fields.size("block_ff_dim")? {
         Some(hidden) => hidden,
         None => fields.required_size("intermediate_size")?,
     };
-    if with_experts || !fields.flag("block_auto_adjust_ff_dim", true)? {
+    if with_experts || loader.is_gguf() || !fields.flag("block_auto_adjust_ff_dim", true)? {
         return Ok(hidden);
     }
-    let (factor, step) = (fields.positive("block_ffn_dim_multiplier")?, fields.size("block_multiple_of")?.unwrap_or(256));
+    let (factor, step) =
+        (fields.positive("block_ffn_dim_multiplier")?, fields.size("block_multiple_of")?.unwrap_or(256));
     let hidden = 2 * hidden / 3;
     Ok(factor.map_or(hidden, |factor| ((factor * hidden as f64) as usize).next_multiple_of(step)))
 }
 
-fn network<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, hidden: usize) -> Result<FeedForward, FamilyError> {
+fn mlp<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, hidden: usize) -> Result<FeedForward, FamilyError> {
     let [gate, up, down] = experts::MIXTRAL_NAMES;
     Ok(FeedForward::Dense(Dense {
         gate: Some(loader.linear(gate, width, hidden, false)?),
@@ -123,25 +136,20 @@ fn network<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, hidden: usize) -
     }))
 }
 
-fn mixture<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<FeedForward, FamilyError> {
+fn mixture_of_experts<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
     let count = fields.required_size("num_experts")?;
     let hidden = fields.required_size("moe_intermediate_size")?;
-    let bias = fields.flag("use_expert_bias", true)?;
+    let bias = if loader.is_gguf() { loader.has("expert_bias") } else { fields.flag("use_expert_bias", true)? };
     let routing = Routing {
-        chosen: experts::chosen(loader, "num_experts_per_tok", count)?,
+        chosen: experts::top_k(loader, "num_experts_per_tok", count)?,
         gating: Gating::Sigmoid,
         normed: fields.flag("norm_topk_prob", true)?,
         scale: fields.number("routed_scaling_factor")?.unwrap_or(1.0),
         bias: if bias { Some(loader.tensor("expert_bias", &[count])?) } else { None },
         limit: None,
     };
-    Ok(FeedForward::Experts(Box::new(Experts {
-        router: loader.linear("gate", width, count, false)?,
-        routing,
-        experts: experts::experts(loader, count, [width, hidden], experts::MIXTRAL_NAMES, Activation::Silu)?,
-        latent: None,
-        shared: None,
-        shared_gate: None,
-    })))
+    let router = loader.linear("gate", width, count, false)?;
+    let experts = experts::experts(loader, count, [width, hidden], experts::MIXTRAL_NAMES, Activation::Silu)?;
+    Ok(FeedForward::Experts(Box::new(Experts::new(router, routing, experts))))
 }

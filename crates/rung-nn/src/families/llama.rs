@@ -1,4 +1,4 @@
-//! Llama, Mistral, SmolLM: pre-norm decoders with rotary positions, grouped heads and a gated network.
+//! Llama, Mistral, SmolLM: pre-norm decoders with rotary positions, grouped heads and a gated MLP.
 //!
 //! # Classes
 //! `LlamaForCausalLM` (also SmolLM and SmolLM2), `MistralForCausalLM` (a window in every layer, if set).
@@ -7,11 +7,11 @@
 //! `attention_bias`, `mlp_bias`, `head_dim`, `rope_type` llama3, yarn, linear; tied embeddings.
 //!
 //! # GGUF
-//! `llama`: the two channels of a rotary pair lie side by side; `rope_freqs` divides the frequencies.
+//! `llama`: the two channels of each rotary pair are interleaved; `rope_freqs` divides the frequencies.
 
 use rung_engine::Scalar;
 
-use super::decoder::{self, AttentionParts, OuterParts};
+use super::decoder::{self, AttentionOptions, DecoderFrame};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
 use crate::model::{FeedForward, ModelParts};
@@ -25,10 +25,10 @@ pub const ARCHITECTURES: &[&str] = &["llama"];
 /// Tensors whose GGUF names differ from the usual ones.
 pub const GGUF_TENSORS: &[(&str, &str)] = &[];
 
-/// Reads a network.
+/// Builds the model from the config and the tensors.
 ///
 /// # Errors
-/// A field or a tensor is not what it should be.
+/// A field is missing or not supported, or a tensor is missing or has another shape.
 pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
     let fields = loader.fields;
     let (width, hidden) = (fields.required_size("hidden_size")?, fields.required_size("intermediate_size")?);
@@ -38,11 +38,11 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
         let mixer = decoder::attention_of(loader, layer)?;
-        let plain = AttentionParts::plain(loader.rotation(mixer, 10_000.0)?);
-        let parts = AttentionParts { bias, output_bias: bias, pairs_side_by_side: true, ..plain };
-        layers.push(decoder::pre_norm_layer(loader, index, mixer, (width, epsilon), parts, |loader| {
-            Ok(FeedForward::Dense(decoder::gated_network(loader, [width, hidden], mlp_bias, activation)?))
+        let defaults = AttentionOptions::new(loader.rotation(mixer, 10_000.0)?);
+        let attention_options = AttentionOptions { bias, output_bias: bias, interleaved_pairs: true, ..defaults };
+        layers.push(decoder::pre_norm_layer(loader, index, mixer, (width, epsilon), attention_options, |loader| {
+            Ok(FeedForward::Dense(decoder::gated_mlp(loader, [width, hidden], mlp_bias, activation)?))
         })?);
     }
-    OuterParts::plain(epsilon).assemble_model(loader, layers)
+    DecoderFrame::new(epsilon).assemble_model(loader, layers)
 }

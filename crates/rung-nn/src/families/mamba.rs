@@ -1,4 +1,4 @@
-//! Mamba and Falcon-Mamba: selective state spaces alone, without a feed-forward part.
+//! Mamba and Falcon-Mamba: selective state spaces alone, without feed-forward blocks.
 //!
 //! # Classes
 //! `MambaForCausalLM`, `FalconMambaForCausalLM` (norms without weights on the step, B and C).
@@ -25,21 +25,21 @@ pub const ARCHITECTURES: &[&str] = &["mamba"];
 /// Tensors whose GGUF names differ from the usual ones.
 pub const GGUF_TENSORS: &[(&str, &str)] = &[];
 
-/// Reads a network.
+/// Builds the model from the config and the tensors.
 ///
 /// # Errors
-/// A field or a tensor is not what it should be.
+/// A field is missing or not supported, or a tensor is missing or has another shape.
 pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
     let fields = loader.fields;
-    state_space::only_silu(fields, "hidden_act")?;
+    state_space::require_silu(fields, "hidden_act")?;
     let width = fields.required_size("hidden_size")?;
     let epsilon = state_space::backbone_epsilon(fields)?;
-    let falcon = fields.text("model_type")? == Some("falcon_mamba") || fields.flag("ssm_dt_b_c_rms", false)?;
+    let is_falcon = fields.text("model_type")? == Some("falcon_mamba") || fields.flag("ssm_dt_b_c_rms", false)?;
     let select_epsilon = fields.positive("mixer_rms_eps")?.unwrap_or(if loader.is_gguf() { epsilon } else { 1e-6 });
     let options = Mamba1Options {
         bias: fields.flag("use_bias", false)?,
         convolution_bias: fields.flag("use_conv_bias", true)?,
-        norms: if falcon { StepNorms::Weightless(select_epsilon) } else { StepNorms::None },
+        norms: if is_falcon { StepNorms::Weightless(select_epsilon) } else { StepNorms::None },
     };
     state_space::backbone(loader, "mamba1", (width, epsilon), true, |loader, mixer| {
         state_space::mamba1(loader, mixer, width, options)

@@ -1,10 +1,10 @@
-//! Mamba-2: state spaces with one decay per head, without a feed-forward part.
+//! Mamba-2: state spaces with one decay per head, without feed-forward blocks.
 //!
 //! # Classes
 //! `Mamba2ForCausalLM` (also Codestral-Mamba).
 //!
 //! # Unusual options
-//! `n_groups`, `time_step_limit` (which transformers itself heeds for whole prompts only; here it holds for every token), `use_bias`,
+//! `n_groups`, `time_step_limit` (which transformers applies in the parallel forward pass only; this crate applies it to every token), `use_bias`,
 //! `use_conv_bias`, tied embeddings.
 //!
 //! # GGUF
@@ -12,7 +12,7 @@
 
 use rung_engine::Scalar;
 
-use super::state_space::{self, Mamba2Options};
+use super::state_space::{self, GatedNormOptions, Mamba2Options};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
 use crate::model::ModelParts;
@@ -26,13 +26,13 @@ pub const ARCHITECTURES: &[&str] = &["mamba2"];
 /// Tensors whose GGUF names differ from the usual ones.
 pub const GGUF_TENSORS: &[(&str, &str)] = &[];
 
-/// Reads a network.
+/// Builds the model from the config and the tensors.
 ///
 /// # Errors
-/// A field or a tensor is not what it should be.
+/// A field is missing or not supported, or a tensor is missing or has another shape.
 pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
     let fields = loader.fields;
-    state_space::only_silu(fields, "hidden_act")?;
+    state_space::require_silu(fields, "hidden_act")?;
     let width = fields.required_size("hidden_size")?;
     let epsilon = state_space::backbone_epsilon(fields)?;
     let bias = fields.flag("use_bias", false)?;
@@ -40,7 +40,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         bias,
         output_bias: bias,
         convolution_bias: fields.flag("use_conv_bias", true)?,
-        norm: Some((epsilon, false)),
+        norm: Some(GatedNormOptions { epsilon, before_gate: false }),
         step_range: state_space::step_range(fields, "time_step_limit")?,
     };
     state_space::backbone(loader, "mamba2", (width, epsilon), false, |loader, mixer| {

@@ -1,8 +1,8 @@
 //! Checkpoints of other programs as networks, one family per file.
 //!
-//! A checkpoint is a Hugging Face folder (`config.json`, safetensors files) or a GGUF file. The auditor reads its config and says
-//! what every layer is, with every number explicit; the family's file reads the tensors and puts a [`Model`] together, the same kind
-//! that is trained and constructed here. So instruments, traces and conversion run on it.
+//! A checkpoint is a Hugging Face folder (`config.json`, safetensors files) or a GGUF file. `rung-audit` reads its config and determines the
+//! mixer of every layer with all sizes; the family's file reads the tensors and assembles a [`Model`], the same type that is trained and
+//! constructed in this crate. So analyses, traces and conversion work on it.
 //!
 //! ```text
 //! config --> rung-audit --> layers of the plan --+
@@ -13,17 +13,17 @@
 //! # To add a family
 //! 1. Write `NAME.rs` with `MODEL_TYPES` (in `config.json`), `ARCHITECTURES` (in GGUF; may be empty), `GGUF_TENSORS` (GGUF names that are
 //!    not among the usual ones of `gguf.rs`) and `build`, which reads every tensor exactly once through the `Loader`, under the names that
-//!    transformers saves. Take sizes from `loader.layers` (the auditor's mixers, `mixer.number("heads")`) and the rest from `loader.fields`. Mixers
-//!    of [`crate::mixer`] are assembled from their weights by a `pub(crate)` constructor beside their `init` (see `Softmax::of_heads`); what they lack
-//!    is added there as an option that is off by default. `decoder.rs` has attention, gated networks and the frame; experts are
-//!    [`crate::model::Experts`]; factors that can be folded into a weight are folded while it is read.
-//! 2. Refuse, by name, what the config asks for and is not built: [`Fields::refuse`], or an error of [`Fields::wrong`].
+//!    transformers saves. Take sizes from `loader.layers` (the plan of `rung-audit`, `mixer.number("heads")`) and everything else from `loader.fields`. Mixers
+//!    of [`crate::mixer`] are assembled from their weights by a `pub(crate)` constructor beside their `init` (see `Softmax::of_heads`); a feature that
+//!    they do not have is added there as an option that is off by default. `decoder.rs` has attention, gated MLPs, embeddings and head; experts are
+//!    [`crate::model::Experts`]; constant factors are multiplied into the weights while these are read.
+//! 2. Reject config options that are not supported, by name: [`Fields::reject`], or an error of [`Fields::error`].
 //! 3. Add a line to the registry below.
-//! 4. Add two variants to `tests/fixtures/make_families.py` in this crate: one plain, one with the unusual options on. Run it (it needs transformers), and
-//!    `tests/families.rs` finds the new folders by itself: logits of the whole prompt and token by token within 1e-4.
+//! 4. Add two variants to `tests/fixtures/make_families.py` in this crate: one with the usual options, one with the unusual ones. Run it (it needs transformers), and
+//!    `tests/families.rs` finds the new folders: it compares logits, computed all at once and token by token, within 1e-4.
 //!
-//! Traps: transformers 5 spells some fields differently from older files (`rope_parameters` for `rope_theta` and `rope_scaling`); read both. GGUF
-//! stores some weights otherwise than transformers does; ask `Loader::is_gguf`.
+//! Note that transformers 5 names some fields differently from older files (`rope_parameters` for `rope_theta` and `rope_scaling`); read both. GGUF
+//! stores some weights in another layout than transformers does; see `Loader::is_gguf`.
 
 pub mod converted;
 pub mod decode;
@@ -65,7 +65,7 @@ macro_rules! registry {
         /// Names of the families.
         pub const NAMES: &[&str] = &[$(stringify!($module)),*];
 
-        /// What is known of a family without reading a tensor: its name, and its GGUF names of tensors.
+        /// The family with this `model_type` (or GGUF architecture): its name, and its GGUF names of tensors.
         fn find(name: &str, gguf: bool) -> Option<(&'static str, gguf::TensorNames)> {
             $(if (if gguf { $module::ARCHITECTURES } else { $module::MODEL_TYPES }).contains(&name) {
                 return Some((stringify!($module), gguf::TensorNames::new($module::GGUF_TENSORS)));
@@ -73,8 +73,8 @@ macro_rules! registry {
             None
         }
 
-        /// Names that configs, or GGUF files, may have.
-        pub fn known(gguf: bool) -> Vec<&'static str> {
+        /// Every supported `model_type`, or every supported GGUF architecture.
+        pub fn supported_names(gguf: bool) -> Vec<&'static str> {
             let mut names: Vec<&str> = Vec::new();
             $(names.extend(if gguf { $module::ARCHITECTURES } else { $module::MODEL_TYPES });)*
             names.sort_unstable();
@@ -96,21 +96,21 @@ registry! {
     qwen3_next olmo_hybrid lfm2 deepseek kimi_linear rwkv7 minimax
 }
 
-/// A checkpoint as a network.
+/// An opened checkpoint.
 pub struct Checkpoint<S> {
     /// The family's name.
     pub family: &'static str,
-    /// What the auditor says of it.
+    /// The report of `rung-audit` about its config.
     pub audit: Audit,
-    /// Its layers.
+    /// The mixers of its layers.
     pub plan: Plan,
-    /// What instruments ask of a model beside its plan.
+    /// Options of the model that analyses need beside its plan.
     pub config: ModelConfig,
-    /// The network.
+    /// The layers, as handles into `weights`.
     pub model: Model,
-    /// Its weights, under the names that models of this crate have for them.
+    /// The weights, under the names that models of this crate use.
     pub weights: Parameters<S>,
-    /// Bytes of the weights as they are stored.
+    /// Bytes that the weights take in the files.
     pub stored_bytes: usize,
 }
 
@@ -126,7 +126,7 @@ pub fn recognise(path: &Path) -> bool {
 /// Opens a Hugging Face folder, a GGUF file, or the folder of a converted checkpoint.
 ///
 /// # Errors
-/// The family is not known, or a file, a field or a tensor is not what it should be; the error names it.
+/// The family is not supported, or a file, a field or a tensor is missing or invalid; the error names it.
 pub fn open<S: Scalar>(path: &Path) -> Result<Checkpoint<S>, FamilyError> {
     if converted::recognise(path) {
         return converted::open(path);
@@ -136,51 +136,51 @@ pub fn open<S: Scalar>(path: &Path) -> Result<Checkpoint<S>, FamilyError> {
     let is_gguf = !path.is_dir();
     let (fields, architecture) = if is_gguf { read_header(path)? } else { read_config(&config_path)? };
     let Some((family, names)) = find(&architecture, is_gguf) else {
-        let known = known(is_gguf).join(", ");
+        let known = supported_names(is_gguf).join(", ");
         return Err(FamilyError::Unknown { path: config_path, found: architecture, known });
     };
     let audit = audit_path(&config_path, &AuditOptions::default()).map_err(config_error)?;
     let Some(plan) = audit.plan.clone() else {
-        return Err(FamilyError::Layers { path: config_path, why: audit.unknown.join("; ") });
+        return Err(FamilyError::Layers { path: config_path, reason: audit.unknown.join("; ") });
     };
     let layers: Vec<Layer> = audit.layers.iter().flat_map(|layer| layer.plan_layers.clone()).collect();
     let files = WeightFiles::open(path)?;
-    let (numbers, largest) = files
+    let (elements, largest) = files
         .tensors()
-        .map(|(_, tensor)| tensor.numbers() as u128)
-        .fold((0, 0), |(sum, most), one| (sum + one, one.max(most)));
-    // All weights, and once more the one that is being read.
-    let bytes = (numbers + largest).saturating_mul(size_of::<S>() as u128);
-    memory::check(format!("{}: {numbers} weights", path.display()), bytes, None).map_err(ModelError::Memory)?;
+        .map(|(_, tensor)| tensor.element_count() as u128)
+        .fold((0, 0), |(sum, largest), count| (sum + count, count.max(largest)));
+    // All weights, and a second copy of the one that is being read.
+    let bytes = (elements + largest).saturating_mul(size_of::<S>() as u128);
+    memory::check(format!("{}: {elements} weights", path.display()), bytes, None).map_err(ModelError::Memory)?;
     let mut loader = Loader::new(path, &files, &fields, &layers, is_gguf.then_some(&names));
-    let parts = build(family, &mut loader)?;
+    let model_parts = build(family, &mut loader)?;
     let weights = loader.finish(family)?;
     let config = ModelConfig {
-        input: InputConfig::Vocabulary(parts.classes),
-        classes: parts.classes,
+        input: InputConfig::Vocabulary(model_parts.classes),
+        classes: model_parts.classes,
         norm: NormConfig::Rms,
         ..ModelConfig::default()
     };
-    Ok(Checkpoint { family, audit, plan, config, model: parts.into(), weights, stored_bytes: files.bytes() })
+    Ok(Checkpoint { family, audit, plan, config, model: model_parts.into(), weights, stored_bytes: files.bytes() })
 }
 
 /// The fields of a `config.json`, and its `model_type`.
 fn read_config(path: &Path) -> Result<(Fields, String), FamilyError> {
-    let system = |source| WeightError::System { path: path.to_owned(), source };
-    let length = std::fs::metadata(path).map_err(system)?.len();
+    let system_error = |source| WeightError::System { path: path.to_owned(), source };
+    let length = std::fs::metadata(path).map_err(system_error)?.len();
     if length > json::MAX_BYTES {
         let expected = format!("at most {}", json::MAX_BYTES);
         return Err(WeightError::malformed(path, format!("{length} bytes"), expected).into());
     }
-    let text = std::fs::read_to_string(path).map_err(system)?;
+    let text = std::fs::read_to_string(path).map_err(system_error)?;
     let value = json::parse(&text).map_err(|source| FamilyError::Config { path: path.to_owned(), source })?;
     let fields = Fields::new(path, value);
     let Some(JsonValue::Text(name)) = fields.get("model_type") else {
-        return Err(fields.wrong("model_type", "nothing", "the name of an architecture"));
+        return Err(fields.error("model_type", "nothing", "the name of an architecture"));
     };
     let name = name.clone();
     match fields.object("text_config")? {
-        // A model that also sees or hears: its language model is described inside.
+        // A multimodal model: `text_config` describes its language model.
         Some(inner) if !fields.has("hidden_size") => Ok((inner.with(&fields, "tie_word_embeddings"), name)),
         _ => Ok((fields, name)),
     }
@@ -193,7 +193,7 @@ fn read_header(path: &Path) -> Result<(Fields, String), FamilyError> {
         .map_err(|source| FamilyError::Config { path: path.to_owned(), source })?;
     let Some(JsonValue::Text(architecture)) = header.get("general.architecture") else {
         let fields = Fields::new(path, JsonValue::Null);
-        return Err(fields.wrong("general.architecture", "nothing", "the name of an architecture"));
+        return Err(fields.error("general.architecture", "nothing", "the name of an architecture"));
     };
     Ok((gguf::fields(path, &header, architecture), architecture.clone()))
 }

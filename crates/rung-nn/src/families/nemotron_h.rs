@@ -1,25 +1,25 @@
-//! Nemotron-H, Nemotron Nano 2 and Nemotron 3: Mamba-2, attention without positions, networks and experts, each in a slot of its own.
+//! Nemotron-H, Nemotron Nano 2 and Nemotron 3: Mamba-2, attention without positions, MLPs and experts, each as a separate layer.
 //!
 //! # Classes
-//! `NemotronHForCausalLM`. It ignores `attention_bias` and `time_step_limit`, and keeps steps above `time_step_min` for whole prompts only; here
-//! that holds for every token.
+//! `NemotronHForCausalLM`. It ignores `attention_bias` and `time_step_limit`, and clips steps to `time_step_min` only in the parallel forward pass; this
+//! crate does so for every token.
 //!
 //! # Unusual options
 //! `moe_latent_size`, `n_group`, `norm_topk_prob`, `routed_scaling_factor`, `use_bias`, `mlp_bias`, `use_conv_bias`, `mlp_hidden_act`.
 //!
 //! # GGUF
-//! `nemotron_h`, without experts. llama.cpp does not limit steps, so they are not limited in its files.
+//! `nemotron_h`, and `nemotron_h_moe` with experts. llama.cpp does not clip steps, so they are not clipped for GGUF files.
 
 use rung_audit::json::JsonValue;
 use rung_engine::{Role, Scalar};
 
-use super::decoder::{self, AttentionParts, OuterParts};
-use super::state_space::{self, Mamba2Options};
-use super::{FamilyError, Fields, Loader};
+use super::decoder::{self, AttentionOptions, DecoderFrame};
+use super::state_space::{self, GatedNormOptions, Mamba2Options};
+use super::{FamilyError, Fields, Loader, experts};
 use crate::mixer::Builtin;
 use crate::mixer::none::NoMixer;
 use crate::model::{
-    Activation, Branch, FeedForward, Dense, Experts, Gating, GroupLimit, LayerParts, ModelParts, Norm, Routing,
+    Activation, Branch, Dense, Experts, FeedForward, Gating, GroupLimit, LayerParts, ModelParts, Norm, Routing,
 };
 use crate::position::Rotation;
 
@@ -27,7 +27,7 @@ use crate::position::Rotation;
 pub const MODEL_TYPES: &[&str] = &["nemotron_h"];
 
 /// Names in a GGUF file's `general.architecture`.
-pub const ARCHITECTURES: &[&str] = &["nemotron_h"];
+pub const ARCHITECTURES: &[&str] = &["nemotron_h", "nemotron_h_moe"];
 
 /// Tensors whose GGUF names differ from the usual ones.
 pub const GGUF_TENSORS: &[(&str, &str)] = &[
@@ -35,31 +35,29 @@ pub const GGUF_TENSORS: &[(&str, &str)] = &[
     ("mixer.k_proj", "attn_k"),
     ("mixer.v_proj", "attn_v"),
     ("mixer.o_proj", "attn_output"),
-    ("mixer.up_proj", "ffn_up"),
-    ("mixer.down_proj", "ffn_down"),
 ];
 
-/// Reads a network.
+/// Builds the model from the config and the tensors.
 ///
 /// # Errors
-/// A field or a tensor is not what it should be.
+/// A field is missing or not supported, or a tensor is missing or has another shape.
 pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
     let fields = loader.fields;
-    fields.refuse("num_nextn_predict_layers", "no layers for the prediction of several tokens")?;
-    state_space::only_silu(fields, "mamba_hidden_act")?;
+    fields.reject("num_nextn_predict_layers", "no layers for the prediction of several tokens")?;
+    state_space::require_silu(fields, "mamba_hidden_act")?;
     let width = fields.required_size("hidden_size")?;
     let epsilon = match fields.positive("layer_norm_epsilon")? {
         Some(epsilon) => epsilon,
         None => fields.positive("rms_norm_eps")?.unwrap_or(1e-5),
     };
     let bias = fields.flag("use_bias", false)?;
-    let shortest = fields.number("time_step_min")?.unwrap_or(1e-3);
+    let min_step = fields.number("time_step_min")?.unwrap_or(1e-3);
     let options = Mamba2Options {
         bias,
         output_bias: bias,
         convolution_bias: fields.flag("use_conv_bias", true)?,
-        norm: Some((epsilon, false)),
-        step_range: (!loader.is_gguf()).then_some([shortest, f64::INFINITY]),
+        norm: Some(GatedNormOptions { epsilon, before_gate: false }),
+        step_range: (!loader.is_gguf()).then_some([min_step, f64::INFINITY]),
     };
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
@@ -68,11 +66,11 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             let name = layer.mixers.first().map_or("none", |mixer| mixer.name());
             let mixer = match name {
                 "none" => {
-                    let channel = loader.within("mixer", |loader| {
-                        loader.own_part("mlp", |loader| channel(loader, index, width))
+                    let feed_forward = loader.within("mixer", |loader| {
+                        loader.with_mixer_name("mlp", |loader| feed_forward(loader, index, width))
                     })?;
-                    let nothing = (Branch::of(Norm::of(None, None, 0.0)), vec![Builtin::NoMixer(NoMixer)]);
-                    return Ok(LayerParts { mixers: nothing, channel: Some((Branch::of(norm), channel)) });
+                    let no_mixer = (Branch::of(Norm::of(None, None, 0.0)), vec![Builtin::NoMixer(NoMixer)]);
+                    return Ok(LayerParts { mixers: no_mixer, channel: Some((Branch::of(norm), feed_forward)) });
                 }
                 "mamba2" => {
                     let mixer = state_space::mixer_of(loader, layer, "mamba2")?;
@@ -80,19 +78,20 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
                 }
                 _ => {
                     let mixer = decoder::attention_of(loader, layer)?;
-                    let parts = AttentionParts::plain(None::<Rotation>);
-                    loader.within("mixer", |loader| decoder::attention(loader, mixer, width, parts))?
+                    let attention_options = AttentionOptions::new(None::<Rotation>);
+                    loader.within("mixer", |loader| decoder::attention(loader, mixer, width, attention_options))?
                 }
             };
             Ok::<_, FamilyError>(LayerParts { mixers: (Branch::of(norm), vec![mixer]), channel: None })
         })?);
     }
-    let frame = OuterParts { prefix: "backbone", embedding: "embeddings", norm: "norm_f", ..OuterParts::plain(epsilon) };
+    let frame =
+        DecoderFrame { prefix: "backbone", embedding: "embeddings", norm: "norm_f", ..DecoderFrame::new(epsilon) };
     frame.assemble_model(loader, layers)
 }
 
-/// Whether a slot without a token mixer holds experts: older files spell slots as letters.
-fn holds_experts(fields: &Fields, index: usize) -> Result<bool, FamilyError> {
+/// Whether a layer without a token mixer has experts: older files name the kinds of layers by letters.
+fn is_expert_layer(fields: &Fields, index: usize) -> Result<bool, FamilyError> {
     let words = match fields.list("layers_block_type")? {
         Some(words) => Some(words),
         None => fields.list("layer_types")?,
@@ -103,7 +102,7 @@ fn holds_experts(fields: &Fields, index: usize) -> Result<bool, FamilyError> {
     })
 }
 
-/// The width of a network's hidden channels; GGUF files list one for every slot.
+/// The hidden width of an MLP; GGUF files have a list with one number for every layer.
 fn hidden_size(fields: &Fields, index: usize) -> Result<usize, FamilyError> {
     let Some(JsonValue::List(sizes)) = fields.get("intermediate_size") else {
         return fields.required_size("intermediate_size");
@@ -112,11 +111,11 @@ fn hidden_size(fields: &Fields, index: usize) -> Result<usize, FamilyError> {
         Some(JsonValue::Number(text)) => text.parse().ok().filter(|size| (1..1 << 24).contains(size)),
         _ => None,
     };
-    size.ok_or_else(|| fields.wrong("intermediate_size", format!("none for slot {index}"), "a whole number from 1"))
+    size.ok_or_else(|| fields.error("intermediate_size", format!("none for slot {index}"), "a whole number from 1"))
 }
 
-/// A network, or experts beside a shared one. None has a gate.
-fn channel<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usize) -> Result<FeedForward, FamilyError> {
+/// An MLP, or experts beside a shared one. None of them has a gate.
+fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usize) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
     let bias = fields.flag("mlp_bias", false)?;
     let activation = match fields.text("mlp_hidden_act")? {
@@ -124,9 +123,9 @@ fn channel<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usize) ->
         Some("silu") => Activation::Silu,
         Some("relu") => Activation::Relu,
         Some("gelu") => Activation::GeluExact,
-        Some(other) => return Err(fields.wrong("mlp_hidden_act", format!("`{other}`"), "relu2, silu, relu or gelu")),
+        Some(other) => return Err(fields.error("mlp_hidden_act", format!("`{other}`"), "relu2, silu, relu or gelu")),
     };
-    let network = |loader: &mut Loader<'_, S>, [width, hidden]: [usize; 2], bias: bool| {
+    let mlp = |loader: &mut Loader<'_, S>, [width, hidden]: [usize; 2], bias: bool| {
         Ok::<_, FamilyError>(Dense {
             gate: None,
             up: loader.linear("up_proj", width, hidden, bias)?,
@@ -134,14 +133,15 @@ fn channel<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usize) ->
             activation,
         })
     };
-    if !holds_experts(fields, index)? {
+    let has_experts = if loader.is_gguf() { loader.has("gate.weight") } else { is_expert_layer(fields, index)? };
+    if !has_experts {
         let hidden = hidden_size(fields, index)?;
-        return Ok(FeedForward::Dense(network(loader, [width, hidden], bias)?));
+        return Ok(FeedForward::Dense(mlp(loader, [width, hidden], bias)?));
     }
     let (count, hidden) = (fields.required_size("n_routed_experts")?, fields.required_size("moe_intermediate_size")?);
     let shared_hidden = fields.required_size("moe_shared_expert_intermediate_size")?;
     let router = loader.linear("gate", width, count, false)?;
-    let choice_bias = loader.tensor("gate.e_score_correction_bias", &[count])?;
+    let router_bias = loader.tensor("gate.e_score_correction_bias", &[count])?;
     let latent_width = fields.size("moe_latent_size")?;
     let latent = match latent_width {
         Some(latent) => Some((
@@ -151,15 +151,19 @@ fn channel<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usize) ->
         None => None,
     };
     let inputs = latent_width.unwrap_or(width);
-    let experts = (0..count)
-        .map(|expert| {
-            loader.within(&format!("experts.{expert}"), |loader| network(loader, [inputs, hidden], false))
-        })
-        .collect::<Result<_, _>>()?;
-    let shared = loader.within("shared_experts", |loader| network(loader, [width, shared_hidden], bias))?;
+    let experts = if loader.is_gguf() {
+        loader.within("experts", |loader| {
+            experts::stacked_experts_without_gates(loader, count, [inputs, hidden], activation)
+        })?
+    } else {
+        let expert =
+            |number: usize| loader.within(&format!("experts.{number}"), |loader| mlp(loader, [inputs, hidden], false));
+        (0..count).map(expert).collect::<Result<_, _>>()?
+    };
+    let shared = loader.within("shared_experts", |loader| mlp(loader, [width, shared_hidden], bias))?;
     Ok(FeedForward::Experts(Box::new(Experts {
         router,
-        routing: Routing { bias: Some(choice_bias), ..routing(fields, count)? },
+        routing: Routing { bias: Some(router_bias), ..routing(fields, count)? },
         experts,
         latent,
         shared: Some(shared),
@@ -167,14 +171,18 @@ fn channel<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usize) ->
     })))
 }
 
-/// How experts are picked: by logistic scores, from the best groups.
+/// The routing: sigmoid scores, limited to the best groups of experts.
 fn routing(fields: &Fields, count: usize) -> Result<Routing, FamilyError> {
     let groups = fields.size("n_group")?.unwrap_or(1);
     let eligible = fields.size("topk_group")?.unwrap_or(1);
     let chosen = fields.required_size("num_experts_per_tok")?;
     if !count.is_multiple_of(groups) || eligible > groups || chosen > eligible * (count / groups) {
         let found = format!("{eligible} of {groups} groups, {chosen} of {count} experts");
-        return Err(fields.wrong("n_group", found, "groups of equal size with enough experts in those that are eligible"));
+        return Err(fields.error(
+            "n_group",
+            found,
+            "groups of equal size with enough experts in those that are eligible",
+        ));
     }
     Ok(Routing {
         chosen,

@@ -1,21 +1,21 @@
-//! OLMo Hybrid: Gated `DeltaNet` with norms before, between layers of attention with norms after.
+//! OLMo Hybrid: pre-norm layers of Gated `DeltaNet` between post-norm layers of attention.
 //!
 //! # Classes
 //! `OlmoHybridForCausalLM`.
 //!
 //! # Unusual options
-//! `linear_allow_neg_eigval`, `attention_bias`; rotary positions, which published models have not (`rope_theta` null).
+//! `linear_allow_neg_eigval`, `attention_bias`; rotary positions, which published models do not have (`rope_theta` null).
 //!
 //! # Names
-//! Published files have a convolution each for queries, keys and values. When transformers saves a model again it cuts the three
-//! together into equal parts. Both are read: the parts are put together and cut by the widths of the heads.
+//! Published files have one convolution each for queries, keys and values. When transformers saves a model again, it concatenates the three
+//! and splits them into equal thirds. Both are supported: the tensors are concatenated and split by the widths of queries, keys and values.
 //!
 //! # GGUF
-//! Not read.
+//! Not supported.
 
 use rung_engine::{Role, Scalar};
 
-use super::decoder::{self, AttentionParts, OuterParts, QueryKeyNorm};
+use super::decoder::{self, AttentionOptions, DecoderFrame, QueryKeyNorm};
 use super::{FamilyError, Loader, delta};
 use crate::mixer::Builtin;
 use crate::mixer::gdn::{GatedDeltanetConfig, GatedDeltanetParts};
@@ -31,10 +31,10 @@ pub const ARCHITECTURES: &[&str] = &[];
 /// Tensors whose GGUF names differ from the usual ones.
 pub const GGUF_TENSORS: &[(&str, &str)] = &[];
 
-/// Reads a network.
+/// Builds the model from the config and the tensors.
 ///
 /// # Errors
-/// A field or a tensor is not what it should be.
+/// A field is missing or not supported, or a tensor is missing or has another shape.
 pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
     let fields = loader.fields;
     let (width, hidden) = (fields.required_size("hidden_size")?, fields.required_size("intermediate_size")?);
@@ -42,8 +42,8 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     let bias = fields.flag("attention_bias", false)?;
     let activation = decoder::activation(loader, "silu")?;
     delta::require_silu(loader, activation)?;
-    // A base of null means no rotation at all; older files have the field outside.
-    let turns = fields.object("rope_parameters")?.is_none_or(|rope| rope.has("rope_theta"));
+    // A `rope_theta` of null means no rotary positions; older files have the field outside `rope_parameters`.
+    let is_rotary = fields.object("rope_parameters")?.is_none_or(|rope| rope.has("rope_theta"));
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
         layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
@@ -51,29 +51,36 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
                 let name = if loader.has(&format!("{}.weight", names[0])) { names[0] } else { names[1] };
                 loader.rms_norm(name, width, epsilon)
             };
-            let (branch, mixer, channel_branch) = if let Some(sizes) = delta::sizes_of(layer)? {
+            let (branch, mixer, feed_forward_branch) = if let Some(sizes) = delta::sizes_of(layer)? {
                 let branch = Branch::of(norm(loader, ["attention_layer_norm", "input_layernorm"])?);
-                let channel = Branch::of(norm(loader, ["feedforward_layer_norm", "post_attention_layernorm"])?);
+                let feed_forward_branch =
+                    Branch::of(norm(loader, ["feedforward_layer_norm", "post_attention_layernorm"])?);
                 let mixer = loader.within("linear_attn", |loader| gated_deltanet(loader, sizes, width))?;
-                (branch, mixer, channel)
+                (branch, mixer, feed_forward_branch)
             } else {
                 let mixer = decoder::attention_of(loader, layer)?;
-                let rotation = if turns { Some(loader.rotation(mixer, 10_000.0)?) } else { None };
-                let (plain, norms) = (AttentionParts::plain(rotation), QueryKeyNorm::AllHeads);
-                let parts = AttentionParts { bias, output_bias: bias, norm: norms, epsilon, ..plain };
-                let after = |norm| Branch { norm: Norm::of(None, None, 0.0), after: Some(norm), scale: None, carried: None };
-                let branch = after(norm(loader, ["post_attention_layernorm", "feedforward_layer_norm"])?);
-                let channel = after(loader.rms_norm("post_feedforward_layernorm", width, epsilon)?);
-                let mixer = loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, parts))?;
-                (branch, mixer, channel)
+                let rotation = if is_rotary { Some(loader.rotation(mixer, 10_000.0)?) } else { None };
+                let (defaults, norms) = (AttentionOptions::new(rotation), QueryKeyNorm::AllHeads);
+                let attention_options = AttentionOptions { bias, output_bias: bias, norm: norms, epsilon, ..defaults };
+                let norm_after = |norm| Branch {
+                    norm: Norm::of(None, None, 0.0),
+                    output_norm: Some(norm),
+                    output_scale: None,
+                    normed_residual_scale: None,
+                };
+                let branch = norm_after(norm(loader, ["post_attention_layernorm", "feedforward_layer_norm"])?);
+                let feed_forward_branch = norm_after(loader.rms_norm("post_feedforward_layernorm", width, epsilon)?);
+                let mixer =
+                    loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
+                (branch, mixer, feed_forward_branch)
             };
             let sizes = [width, hidden];
-            let network = loader.within("mlp", |loader| decoder::gated_network(loader, sizes, false, activation))?;
-            let channel = Some((channel_branch, FeedForward::Dense(network)));
+            let mlp = loader.within("mlp", |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
+            let channel = Some((feed_forward_branch, FeedForward::Dense(mlp)));
             Ok::<_, FamilyError>(LayerParts { mixers: (branch, vec![mixer]), channel })
         })?);
     }
-    OuterParts::plain(epsilon).assemble_model(loader, layers)
+    DecoderFrame::new(epsilon).assemble_model(loader, layers)
 }
 
 fn gated_deltanet<S: Scalar>(
@@ -81,7 +88,7 @@ fn gated_deltanet<S: Scalar>(
     sizes: GatedDeltanetConfig,
     width: usize,
 ) -> Result<Builtin, FamilyError> {
-    let GatedDeltanetConfig { heads, value_heads, key, value, taps, .. } = sizes;
+    let GatedDeltanetConfig { heads, value_heads, key_dim: key, value_dim: value, taps, .. } = sizes;
     let (key_rows, value_rows) = (heads * key, value_heads * value);
     let projections = [
         loader.role(Role::Query).linear("q_proj", width, key_rows, false)?,
@@ -89,10 +96,11 @@ fn gated_deltanet<S: Scalar>(
         loader.role(Role::Value).linear("v_proj", width, value_rows, false)?,
     ];
     let names = ["q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"];
-    let (total, own) = (2 * key_rows + value_rows, [key_rows, key_rows, value_rows]);
+    let (total, separate) = (2 * key_rows + value_rows, [key_rows, key_rows, value_rows]);
     let third = total.div_ceil(3);
-    let equal = [third, third, total - 2 * third];
-    let channels = if loader.shape(names[0]).is_some_and(|shape| shape.first() == Some(&third)) { equal } else { own };
+    let thirds = [third, third, total - 2 * third];
+    let channels =
+        if loader.shape(names[0]).is_some_and(|shape| shape.first() == Some(&third)) { thirds } else { separate };
     let mut filters = Vec::with_capacity(total * taps);
     for (name, channels) in names.into_iter().zip(channels) {
         filters.extend(loader.values(name, &[channels, 1, taps])?);

@@ -1,4 +1,4 @@
-//! Qwen 2, 2.5 and 3: Llama's shape with biases on queries, keys and values (2), or norms on queries and keys (3).
+//! Qwen 2, 2.5 and 3: as Llama, with biases on queries, keys and values (Qwen 2), or norms on queries and keys (Qwen 3).
 //!
 //! # Classes
 //! `Qwen2ForCausalLM`, `Qwen3ForCausalLM`.
@@ -7,11 +7,11 @@
 //! Windows in some layers (`layer_types`), `attention_bias` (3), tied embeddings.
 //!
 //! # GGUF
-//! `qwen2`, `qwen3`: the halves of a head turn together, as in transformers.
+//! `qwen2`, `qwen3`: the first half of a head is paired with the second, as in transformers.
 
 use rung_engine::Scalar;
 
-use super::decoder::{self, AttentionParts, OuterParts, QueryKeyNorm};
+use super::decoder::{self, AttentionOptions, DecoderFrame, QueryKeyNorm};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
 use crate::model::{FeedForward, ModelParts};
@@ -25,26 +25,26 @@ pub const ARCHITECTURES: &[&str] = &["qwen2", "qwen3"];
 /// Tensors whose GGUF names differ from the usual ones.
 pub const GGUF_TENSORS: &[(&str, &str)] = &[];
 
-/// Reads a network.
+/// Builds the model from the config and the tensors.
 ///
 /// # Errors
-/// A field or a tensor is not what it should be.
+/// A field is missing or not supported, or a tensor is missing or has another shape.
 pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
     let fields = loader.fields;
     let (width, hidden) = (fields.required_size("hidden_size")?, fields.required_size("intermediate_size")?);
     let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-6);
-    let third = fields.text("model_type")? == Some("qwen3");
-    let bias = if third { fields.flag("attention_bias", false)? } else { true };
-    let norm = if third { QueryKeyNorm::EachHead } else { QueryKeyNorm::None };
+    let is_qwen3 = fields.text("model_type")? == Some("qwen3");
+    let bias = if is_qwen3 { fields.flag("attention_bias", false)? } else { true };
+    let norm = if is_qwen3 { QueryKeyNorm::EachHead } else { QueryKeyNorm::None };
     let activation = decoder::activation(loader, "silu")?;
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
         let mixer = decoder::attention_of(loader, layer)?;
-        let plain = AttentionParts::plain(loader.rotation(mixer, 10_000.0)?);
-        let parts = AttentionParts { bias, output_bias: third && bias, norm, epsilon, ..plain };
-        layers.push(decoder::pre_norm_layer(loader, index, mixer, (width, epsilon), parts, |loader| {
-            Ok(FeedForward::Dense(decoder::gated_network(loader, [width, hidden], false, activation)?))
+        let defaults = AttentionOptions::new(loader.rotation(mixer, 10_000.0)?);
+        let attention_options = AttentionOptions { bias, output_bias: is_qwen3 && bias, norm, epsilon, ..defaults };
+        layers.push(decoder::pre_norm_layer(loader, index, mixer, (width, epsilon), attention_options, |loader| {
+            Ok(FeedForward::Dense(decoder::gated_mlp(loader, [width, hidden], false, activation)?))
         })?);
     }
-    OuterParts::plain(epsilon).assemble_model(loader, layers)
+    DecoderFrame::new(epsilon).assemble_model(loader, layers)
 }

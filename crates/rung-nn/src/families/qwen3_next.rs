@@ -1,43 +1,56 @@
-//! Qwen3-Next and Qwen3.5: Gated `DeltaNet` between layers of gated attention, dense networks or experts with a shared one.
+//! Qwen3-Next and Qwen3.5: Gated `DeltaNet` between layers of gated attention, with dense MLPs or experts with a shared one.
 //!
 //! # Classes
 //! `Qwen3NextForCausalLM`, `Qwen3_5ForCausalLM`, `Qwen3_5MoeForCausalLM`; of `Qwen3_5ForConditionalGeneration` and
 //! `Qwen3_5MoeForConditionalGeneration` the language model, on text alone.
 //!
 //! # Unusual options
-//! `attention_bias`, `mlp_only_layers`, `decoder_sparse_step`, `norm_topk_prob` (Qwen3-Next); `partial_rotary_factor` must be given. Layers that
-//! predict further tokens (`mtp`) are not read.
+//! `attention_bias`, `mlp_only_layers`, `decoder_sparse_step`, `norm_topk_prob` (Qwen3-Next); `partial_rotary_factor` is required. Layers that
+//! predict further tokens (`mtp`) are ignored.
 //!
 //! # GGUF
-//! Not read.
+//! `qwen3next`, `qwen35`, `qwen35moe`. Files of Qwen3.5 interleave value heads: first the first value head of every key head, then the second of every key head.
 
 use rung_audit::json::JsonValue;
 use rung_engine::{Role, Scalar};
 
-use super::decoder::{self, AttentionParts, OuterParts, QueryKeyNorm};
+use super::decoder::{self, AttentionOptions, DecoderFrame, QueryKeyNorm};
 use super::loader::rows;
-use super::{FamilyError, Loader, delta, experts};
+use super::{FamilyError, Loader, delta, experts, state_space};
 use crate::mixer::Builtin;
 use crate::mixer::gdn::{GatedDeltanetConfig, GatedDeltanetParts};
-use crate::model::{Activation, Branch, FeedForward, Experts, Gating, LayerParts, ModelParts, Norm, Routing};
+use crate::model::{Activation, Branch, Experts, FeedForward, Gating, LayerParts, ModelParts, Norm, Routing};
 use crate::parts::Linear;
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_5", "qwen3_5_moe"];
 
 /// Names in a GGUF file's `general.architecture`.
-pub const ARCHITECTURES: &[&str] = &[];
+pub const ARCHITECTURES: &[&str] = &["qwen3next", "qwen35", "qwen35moe"];
 
 /// Tensors whose GGUF names differ from the usual ones.
-pub const GGUF_TENSORS: &[(&str, &str)] = &[];
+pub const GGUF_TENSORS: &[(&str, &str)] = &[
+    ("post_attention_layernorm", "post_attention_norm"),
+    ("linear_attn.in_proj_qkvz", "ssm_in"),
+    ("linear_attn.in_proj_qkv", "attn_qkv"),
+    ("linear_attn.in_proj_z", "attn_gate"),
+    ("linear_attn.in_proj_b", "ssm_beta"),
+    ("linear_attn.in_proj_a", "ssm_alpha"),
+    ("linear_attn.in_proj_ba", "ssm_ba"),
+    ("linear_attn.conv1d", "ssm_conv1d"),
+    ("linear_attn.dt_bias", "ssm_dt"),
+    ("linear_attn.A_log", "ssm_a."),
+    ("linear_attn.norm", "ssm_norm"),
+    ("linear_attn.out_proj", "ssm_out"),
+];
 
-/// Where the language model's tensors are in a model that also sees.
-const INNER: &str = "model.language_model";
+/// Module of the language model in a multimodal model.
+const LANGUAGE_MODEL: &str = "model.language_model";
 
-/// Reads a network.
+/// Builds the model from the config and the tensors.
 ///
 /// # Errors
-/// A field or a tensor is not what it should be.
+/// A field is missing or not supported, or a tensor is missing or has another shape.
 pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
     let fields = loader.fields;
     let width = fields.required_size("hidden_size")?;
@@ -46,19 +59,25 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     let activation = decoder::activation(loader, "silu")?;
     delta::require_silu(loader, activation)?;
     let rope = fields.object("rope_parameters")?;
-    if !rope.is_some_and(|rope| rope.has("partial_rotary_factor")) && !fields.has("partial_rotary_factor") {
-        return Err(fields.wrong("partial_rotary_factor", "nothing", "the share of channels that turn"));
+    let is_given = if loader.is_gguf() {
+        fields.has("rope_dimension_count")
+    } else {
+        fields.has("partial_rotary_factor") || rope.is_some_and(|rope| rope.has("partial_rotary_factor"))
+    };
+    if !is_given {
+        return Err(fields.error("partial_rotary_factor", "nothing", "the fraction of rotary channels"));
     }
-    let inner = format!("{INNER}.embed_tokens.weight");
-    let prefix = if loader.has(&inner) { INNER } else { "model" };
+    let inner_embedding = format!("{LANGUAGE_MODEL}.embed_tokens.weight");
+    let prefix = if loader.has(&inner_embedding) { LANGUAGE_MODEL } else { "model" };
     for unused in ["mtp.", "model.visual."] {
-        loader.ignore_under(unused);
+        loader.ignore_prefix(unused);
     }
+    loader.ignore_prediction_layers()?;
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
         layers.push(loader.within(&format!("{prefix}.layers.{index}"), |loader| {
             let norm = |loader: &mut Loader<'_, S>, name: &str| {
-                let gain = loader.role(Role::StreamNorm).gain_beyond_one(name, width)?;
+                let gain = loader.role(Role::StreamNorm).norm_weight_plus_one(name, width)?;
                 Ok::<_, FamilyError>(Branch::of(Norm::of(Some(gain), None, epsilon)))
             };
             let branch = norm(loader, "input_layernorm")?;
@@ -66,79 +85,137 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
                 loader.within("linear_attn", |loader| gated_deltanet(loader, sizes, width, epsilon))?
             } else {
                 let mixer = decoder::attention_of(loader, layer)?;
-                let plain = AttentionParts::plain(loader.rotation(mixer, 10_000.0)?);
-                let norm = QueryKeyNorm::EachHeadBeyondOne;
-                let parts = AttentionParts { bias, output_bias: bias, norm, epsilon, gated: true, ..plain };
-                loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, parts))?
+                let defaults = AttentionOptions::new(loader.rotation(mixer, 10_000.0)?);
+                let norm = QueryKeyNorm::EachHeadPlusOne;
+                let attention_options =
+                    AttentionOptions { bias, output_bias: bias, norm, epsilon, gated: true, ..defaults };
+                loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?
             };
-            let channel_branch = norm(loader, "post_attention_layernorm")?;
-            let channel = loader.within("mlp", |loader| channel(loader, index, width, activation))?;
-            Ok::<_, FamilyError>(LayerParts { mixers: (branch, vec![mixer]), channel: Some((channel_branch, channel)) })
+            let feed_forward_branch = norm(loader, "post_attention_layernorm")?;
+            let feed_forward = loader.within("mlp", |loader| feed_forward(loader, index, width, activation))?;
+            Ok::<_, FamilyError>(LayerParts {
+                mixers: (branch, vec![mixer]),
+                channel: Some((feed_forward_branch, feed_forward)),
+            })
         })?);
     }
-    OuterParts { prefix, norm_beyond_one: true, ..OuterParts::plain(epsilon) }.assemble_model(loader, layers)
+    DecoderFrame { prefix, norm_plus_one: true, ..DecoderFrame::new(epsilon) }.assemble_model(loader, layers)
 }
 
-/// Qwen3-Next has the rows of a key head and of its value heads together; Qwen3.5 has all queries first, then all keys, then all values.
+/// Qwen3-Next stores the rows of each key head together with those of its value heads; Qwen3.5 stores all queries, then all keys, then all
+/// values. GGUF files have the second layout for both, except older files of Qwen3-Next.
 fn gated_deltanet<S: Scalar>(
     loader: &mut Loader<'_, S>,
     sizes: GatedDeltanetConfig,
     width: usize,
     epsilon: f64,
 ) -> Result<Builtin, FamilyError> {
-    let GatedDeltanetConfig { heads, value_heads, key, value, taps, .. } = sizes;
+    let GatedDeltanetConfig { heads, value_heads, key_dim: key, value_dim: value, taps, .. } = sizes;
     let (key_rows, value_rows) = (heads * key, value_heads * value);
-    let (projections, [gate, beta, step]) = if loader.has("in_proj_qkvz.weight") {
+    let interleaved =
+        loader.is_gguf() && loader.fields.text("model_type")?.is_some_and(|name| name.starts_with("qwen35"));
+    let order = ValueOrder { heads, value_heads, interleaved };
+    let reordered = |loader: &mut Loader<'_, S>, name: &str, role: Role, rows_of_head: usize| {
+        let matrix = loader.values(&format!("{name}.weight"), &[value_heads * rows_of_head, width])?;
+        Ok::<_, FamilyError>(loader.role(role).add_linear(
+            name,
+            width,
+            rows(&matrix, width, order.channels(rows_of_head)),
+        ))
+    };
+    let (projections, gate) = if loader.has("in_proj_qkvz.weight") {
         grouped_projections(loader, sizes, width)?
     } else {
-        let all = loader.values("in_proj_qkv.weight", &[2 * key_rows + value_rows, width])?;
-        let wanted = [0..key_rows, key_rows..2 * key_rows, 2 * key_rows..2 * key_rows + value_rows];
-        let projections = delta::projections(loader, &all, width, wanted.map(Iterator::collect));
-        let gate = loader.role(Role::Gate).linear("in_proj_z", width, value_rows, false)?;
-        let beta = loader.linear("in_proj_b", width, value_heads, false)?;
-        (projections, [gate, beta, loader.linear("in_proj_a", width, value_heads, false)?])
+        let matrix = loader.values("in_proj_qkv.weight", &[2 * key_rows + value_rows, width])?;
+        let values = order.channels(value).map(|row| 2 * key_rows + row).collect();
+        let selected = [(0..key_rows).collect(), (key_rows..2 * key_rows).collect(), values];
+        let projections = delta::projections(loader, &matrix, width, selected);
+        (projections, reordered(loader, "in_proj_z", Role::Gate, value)?)
+    };
+    let [beta, step] = if loader.has("in_proj_ba.weight") {
+        grouped_beta_and_step(loader, sizes, width)?
+    } else {
+        let beta = reordered(loader, "in_proj_b", Role::Other, 1)?;
+        [beta, reordered(loader, "in_proj_a", Role::Other, 1)?]
     };
     let filters = loader.values("conv1d.weight", &[2 * key_rows + value_rows, 1, taps])?;
+    let filter_rows = (0..2 * key_rows).chain(order.channels(value).map(|row| 2 * key_rows + row));
+    let filters = rows(&filters, taps, filter_rows);
+    let step_bias = loader.values("dt_bias", &[value_heads])?;
+    let step_bias = loader.add("dt_bias", &[value_heads], rows(&step_bias, 1, order.channels(1)));
+    let log_rate = state_space::log_rates(loader, &[value_heads])?;
+    let log_rate = loader.add("A_log", &[value_heads], rows(&log_rate, 1, order.channels(1)));
+    let output = loader.values("out_proj.weight", &[width, value_rows])?;
+    let output = output.chunks(value_rows).flat_map(|row| order.channels(value).map(|column| row[column])).collect();
     Ok(Builtin::GatedDeltanet(sizes.assemble(&GatedDeltanetParts {
         projections,
         convolutions: delta::convolutions(loader, &filters, taps, [key_rows, value_rows]),
         beta,
         step,
-        step_bias: loader.tensor("dt_bias", &[value_heads])?,
-        log_rate: loader.tensor("A_log", &[value_heads])?,
+        step_bias,
+        log_rate,
         gate,
         norm: loader.tensor("norm.weight", &[value])?,
         epsilon,
-        output: loader.role(Role::Output).linear("out_proj", value_rows, width, false)?,
+        output: loader.role(Role::Output).add_linear("out_proj", value_rows, output),
     })))
 }
 
-/// Queries, keys and values; then gate, beta and step.
+/// The order in which value heads are stored.
+#[derive(Clone, Copy)]
+struct ValueOrder {
+    heads: usize,
+    value_heads: usize,
+    interleaved: bool,
+}
+
+impl ValueOrder {
+    /// The stored index of each channel of all value heads, in the order of their key heads.
+    fn channels(self, width: usize) -> impl Iterator<Item = usize> {
+        let group = self.value_heads / self.heads;
+        let stored = move |head: usize| if self.interleaved { head % group * self.heads + head / group } else { head };
+        (0..self.value_heads).flat_map(move |head| (0..width).map(move |channel| stored(head) * width + channel))
+    }
+}
+
+/// Splits `in_proj_qkvz` into queries, keys and values, and the gate.
 fn grouped_projections<S: Scalar>(
     loader: &mut Loader<'_, S>,
     sizes: GatedDeltanetConfig,
     width: usize,
-) -> Result<([Linear; 3], [Linear; 3]), FamilyError> {
-    let GatedDeltanetConfig { heads, value_heads, key, value, .. } = sizes;
+) -> Result<([Linear; 3], Linear), FamilyError> {
+    let GatedDeltanetConfig { heads, value_heads, key_dim: key, value_dim: value, .. } = sizes;
     let group = value_heads / heads;
     let row = 2 * key + 2 * group * value;
-    let all = loader.values("in_proj_qkvz.weight", &[heads * row, width])?;
-    let small = loader.values("in_proj_ba.weight", &[2 * value_heads, width])?;
-    // Part of every head's rows, from a first one on.
-    let of_heads = |row: usize, first: usize, count: usize| -> Vec<usize> {
-        (0..heads).flat_map(|head| (0..count).map(move |at| head * row + first + at)).collect()
-    };
+    let matrix = loader.values("in_proj_qkvz.weight", &[heads * row, width])?;
+    let head_rows = |first: usize, count: usize| rows_of_heads(heads, row, first, count);
     let (values, gates) = (2 * key, 2 * key + group * value);
-    let wanted = [of_heads(row, 0, key), of_heads(row, key, key), of_heads(row, values, group * value)];
-    let projections = delta::projections(loader, &all, width, wanted);
-    let gate = rows(&all, width, of_heads(row, gates, group * value));
-    let gate = loader.role(Role::Gate).add_linear("g_proj", width, gate);
-    let [beta, step] = [("b_proj", 0), ("a_proj", group)]
-        .map(|(name, first)| loader.add_linear(name, width, rows(&small, width, of_heads(2 * group, first, group))));
-    Ok((projections, [gate, beta, step]))
+    let selected = [head_rows(0, key), head_rows(key, key), head_rows(values, group * value)];
+    let projections = delta::projections(loader, &matrix, width, selected);
+    let gate = rows(&matrix, width, head_rows(gates, group * value));
+    Ok((projections, loader.role(Role::Gate).add_linear("g_proj", width, gate)))
 }
 
-fn channel<S: Scalar>(
+/// Splits `in_proj_ba` into beta and step: each key head has the betas of its value heads, then their steps.
+fn grouped_beta_and_step<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    sizes: GatedDeltanetConfig,
+    width: usize,
+) -> Result<[Linear; 2], FamilyError> {
+    let GatedDeltanetConfig { heads, value_heads, .. } = sizes;
+    let group = value_heads / heads;
+    let beta_and_step = loader.values("in_proj_ba.weight", &[2 * value_heads, width])?;
+    Ok([("b_proj", 0), ("a_proj", group)].map(|(name, first)| {
+        loader.add_linear(name, width, rows(&beta_and_step, width, rows_of_heads(heads, 2 * group, first, group)))
+    }))
+}
+
+/// The indices of `count` rows of every head, from row `first` of the head on.
+fn rows_of_heads(heads: usize, rows_of_head: usize, first: usize, count: usize) -> Vec<usize> {
+    (0..heads).flat_map(|head| (0..count).map(move |row| head * rows_of_head + first + row)).collect()
+}
+
+fn feed_forward<S: Scalar>(
     loader: &mut Loader<'_, S>,
     index: usize,
     width: usize,
@@ -149,35 +226,30 @@ fn channel<S: Scalar>(
         Some("qwen3_next") => {
             let step = fields.size("decoder_sparse_step")?.unwrap_or(1);
             let dense = fields.list("mlp_only_layers")?.unwrap_or_default();
-            let is_dense = dense.iter().any(|layer| matches!(layer, JsonValue::Number(text) if text.parse() == Ok(index)));
+            let is_dense =
+                dense.iter().any(|layer| matches!(layer, JsonValue::Number(text) if text.parse() == Ok(index)));
             fields.number("num_experts")?.unwrap_or(512.0) > 0.0 && (index + 1).is_multiple_of(step) && !is_dense
         }
-        name => name.is_some_and(|name| name.starts_with("qwen3_5_moe")),
+        name => name.is_some_and(|name| name.starts_with("qwen3_5_moe") || ["qwen3next", "qwen35moe"].contains(&name)),
     };
     if !sparse {
         let hidden = fields.required_size("intermediate_size")?;
-        return Ok(FeedForward::Dense(decoder::gated_network(loader, [width, hidden], false, activation)?));
+        return Ok(FeedForward::Dense(decoder::gated_mlp(loader, [width, hidden], false, activation)?));
     }
     let count = fields.required_size("num_experts")?;
     let hidden = fields.required_size("moe_intermediate_size")?;
     let shared_hidden = fields.required_size("shared_expert_intermediate_size")?;
     let routing = Routing {
-        chosen: experts::chosen(loader, "num_experts_per_tok", count)?,
-        gating: Gating::Softmax,
         normed: fields.flag("norm_topk_prob", true)?,
-        scale: 1.0,
-        bias: None,
-        limit: None,
+        ..Routing::new(experts::top_k(loader, "num_experts_per_tok", count)?, Gating::Softmax)
     };
-    let shared = |loader: &mut Loader<'_, S>| {
-        decoder::gated_network(loader, [width, shared_hidden], false, activation)
-    };
-    Ok(FeedForward::Experts(Box::new(Experts {
-        router: loader.linear("gate", width, count, false)?,
-        routing,
-        experts: experts::experts(loader, count, [width, hidden], experts::NAMES, activation)?,
-        latent: None,
+    let shared = |loader: &mut Loader<'_, S>| decoder::gated_mlp(loader, [width, shared_hidden], false, activation);
+    let router = loader.linear("gate", width, count, false)?;
+    let experts = experts::experts(loader, count, [width, hidden], experts::NAMES, activation)?;
+    let experts = Experts {
         shared: Some(loader.within("shared_expert", shared)?),
         shared_gate: Some(loader.linear("shared_expert_gate", width, 1, false)?),
-    })))
+        ..Experts::new(router, routing, experts)
+    };
+    Ok(FeedForward::Experts(Box::new(experts)))
 }

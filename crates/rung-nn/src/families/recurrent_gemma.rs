@@ -1,18 +1,18 @@
-//! RecurrentGemma (Griffin): gated linear recurrences and windows of attention, Gemma's norms, a gated network of half the width that the config says.
+//! RecurrentGemma (Griffin): RG-LRU recurrences and sliding-window attention, Gemma's norms, and a gated MLP whose width is half of `intermediate_size`.
 //!
 //! # Classes
-//! `RecurrentGemmaForCausalLM`. The scale of embeddings is the root of the width rounded to bfloat16, whatever the weights are stored in.
+//! `RecurrentGemmaForCausalLM`. Embeddings are multiplied by the square root of the width, rounded to bfloat16 for every format of weights.
 //!
 //! # Unusual options
 //! `lru_width`, `conv1d_width`, `block_types`, `attention_bias`, `partial_rotary_factor` (half by default), `logits_soft_cap`.
 //!
 //! # GGUF
-//! Not read: llama.cpp has no architecture for it.
+//! Not supported: llama.cpp does not have this architecture.
 
 use rung_engine::{Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::decoder::{self, AttentionParts, OuterParts};
+use super::decoder::{self, AttentionOptions, DecoderFrame};
 use super::{FamilyError, Loader, rotary, state_space};
 use crate::mixer::rglru::{RgLruConfig, RgLruParts};
 use crate::mixer::{Builtin, MixerConfig as _};
@@ -27,15 +27,15 @@ pub const ARCHITECTURES: &[&str] = &[];
 /// Tensors whose GGUF names differ from the usual ones.
 pub const GGUF_TENSORS: &[(&str, &str)] = &[];
 
-/// Reads a network.
+/// Builds the model from the config and the tensors.
 ///
 /// # Errors
-/// A field or a tensor is not what it should be.
+/// A field is missing or not supported, or a tensor is missing or has another shape.
 pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
     let fields = loader.fields;
     let activation = decoder::activation(loader, "gelu_pytorch_tanh")?;
     if activation != Activation::GeluTanh {
-        return Err(fields.wrong("hidden_activation", format!("{activation:?}"), "gelu_pytorch_tanh"));
+        return Err(fields.error("hidden_activation", format!("{activation:?}"), "gelu_pytorch_tanh"));
     }
     let (width, hidden) = (fields.required_size("hidden_size")?, fields.required_size("intermediate_size")? / 2);
     let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-6);
@@ -44,7 +44,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     for (index, layer) in loader.layers.iter().enumerate() {
         layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
             let branch = |loader: &mut Loader<'_, S>, name: &str| {
-                let gain = loader.gain_beyond_one(name, width)?;
+                let gain = loader.norm_weight_plus_one(name, width)?;
                 Ok::<_, FamilyError>(Branch::of(Norm::of(Some(gain), None, epsilon)))
             };
             let mixer_branch = branch(loader, "temporal_pre_norm")?;
@@ -54,36 +54,32 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             } else {
                 let mixer = decoder::attention_of(loader, layer)?;
                 let head = mixer.number("key").unwrap_or_default() as usize;
-                let rotation = rotary::half_by_default(fields, head, "sliding_attention", 10_000.0)?;
-                let parts = AttentionParts { bias, output_bias: true, ..AttentionParts::plain(rotation) };
-                loader.within("temporal_block", |loader| decoder::attention(loader, mixer, width, parts))?
+                let rotation = rotary::rotation_of_half_by_default(fields, head, "sliding_attention", 10_000.0)?;
+                let attention_options = AttentionOptions { bias, output_bias: true, ..AttentionOptions::new(rotation) };
+                loader.within("temporal_block", |loader| decoder::attention(loader, mixer, width, attention_options))?
             };
-            let channel_branch = branch(loader, "channel_pre_norm")?;
+            let feed_forward_branch = branch(loader, "channel_pre_norm")?;
             let sizes = [width, hidden];
-            let network = loader.within("mlp_block", |loader| decoder::gated_network(loader, sizes, true, activation))?;
+            let mlp = loader.within("mlp_block", |loader| decoder::gated_mlp(loader, sizes, true, activation))?;
             Ok::<_, FamilyError>(LayerParts {
                 mixers: (mixer_branch, vec![mixer]),
-                channel: Some((channel_branch, FeedForward::Dense(network))),
+                channel: Some((feed_forward_branch, FeedForward::Dense(mlp))),
             })
         })?);
     }
-    let frame = OuterParts {
+    let frame = DecoderFrame {
         norm: "final_norm",
         embedding_scale: Some(round_to_bfloat16((width as f64).sqrt())),
-        norm_beyond_one: true,
+        norm_plus_one: true,
         logit_cap: Some(fields.positive("logits_soft_cap")?.unwrap_or(30.0)),
         tied_by_default: true,
-        ..OuterParts::plain(epsilon)
+        ..DecoderFrame::new(epsilon)
     };
     frame.assemble_model(loader, layers)
 }
 
-/// Reads a recurrence with its gates.
-fn rg_lru<S: Scalar>(
-    loader: &mut Loader<'_, S>,
-    mixer: &Mixer,
-    width: usize,
-) -> Result<Builtin, FamilyError> {
+/// Reads an RG-LRU recurrence with its gates.
+fn rg_lru<S: Scalar>(loader: &mut Loader<'_, S>, mixer: &Mixer, width: usize) -> Result<Builtin, FamilyError> {
     let config = RgLruConfig::resolve(mixer)?;
     let RgLruConfig { inner, heads, taps } = config;
     let channels = inner / heads;
@@ -91,20 +87,20 @@ fn rg_lru<S: Scalar>(
         let weight = loader.tensor(&format!("rg_lru.{name}_weight"), &[heads, channels, channels])?;
         Ok::<_, FamilyError>((weight, loader.tensor(&format!("rg_lru.{name}_bias"), &[heads, channels])?))
     };
-    let (entry, forget) = (gate("input_gate")?, gate("recurrent_gate")?);
-    let taps = loader.tensor("conv_1d.weight", &[inner, 1, taps])?;
+    let (input_gate, recurrence_gate) = (gate("input_gate")?, gate("recurrent_gate")?);
+    let filters = loader.tensor("conv_1d.weight", &[inner, 1, taps])?;
     Ok(Builtin::RgLru(config.assemble(RgLruParts {
         gate: loader.linear("linear_y", width, inner, true)?,
         input: loader.linear("linear_x", width, inner, true)?,
-        convolution: (taps, Some(loader.tensor("conv_1d.bias", &[inner])?)),
-        entry,
-        forget,
+        convolution: (filters, Some(loader.tensor("conv_1d.bias", &[inner])?)),
+        input_gate,
+        recurrence_gate,
         rate: loader.tensor("rg_lru.recurrent_param", &[inner])?,
         output: loader.role(Role::Output).linear("linear_out", inner, width, true)?,
     })))
 }
 
-/// The nearest number with eight bits of mantissa, the even one of two that are as near.
+/// The nearest bfloat16 number; ties to even.
 fn round_to_bfloat16(x: f64) -> f64 {
     let bits = (x as f32).to_bits();
     f64::from(f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000))

@@ -1,29 +1,28 @@
-//! Rotary positions as configs describe them.
+//! Rotary positions (`RoPE`) from a config.
 //!
-//! Older configs have `rope_theta` and `rope_scaling`; those of transformers 5 have both under `rope_parameters`, some for each
-//! kind of layer. The variants change the frequencies `theta^(-2 i / width)`:
+//! Older configs have `rope_theta` and `rope_scaling`; those of transformers 5 have both under `rope_parameters`, some separately for each kind of
+//! layer. The variants change the frequencies `theta^(-2 i / width)`:
 //!
-//! - `linear`: all divided by a factor;
-//! - `llama3`: slow ones divided by a factor, fast ones kept, those between blended (Llama 3.1);
-//! - `yarn`: the same by the number of turns in the original context, and cosines and sines are scaled (2309.00071).
+//! - `linear`: all frequencies are divided by a factor;
+//! - `llama3`: low frequencies are divided by a factor, high ones are not, and those between are interpolated (Llama 3.1);
+//! - `yarn`: the same, by the number of rotations in the original context; cosines and sines are scaled too (2309.00071).
 
 use std::f64::consts::TAU;
 
 use super::{FamilyError, Fields};
 use crate::position::Rotation;
 
-/// The rotation of heads of a width, for layers of a kind (`full_attention`, `sliding_attention`), with the base that the family has if
-/// the config names none.
+/// The rotation of heads of a width, for a kind of layer (`full_attention`, `sliding_attention`). `base` is the default of `rope_theta`.
 ///
 /// # Errors
 /// A field is missing or malformed, or the variant is not known.
 pub fn rotation(fields: &Fields, head: usize, kind: &str, base: f64) -> Result<Rotation, FamilyError> {
     let parameters = fields.object("rope_parameters")?;
-    let own = match &parameters {
+    let kind_parameters = match &parameters {
         Some(parameters) => parameters.object(kind)?,
         None => None,
     };
-    let rope = own.or(parameters).or(fields.object("rope_scaling")?);
+    let rope = kind_parameters.or(parameters).or(fields.object("rope_scaling")?);
     let theta = match rope.as_ref().map(|rope| rope.positive("rope_theta")).transpose()?.flatten() {
         Some(theta) => theta,
         None => fields.positive("rope_theta")?.unwrap_or(base),
@@ -31,17 +30,22 @@ pub fn rotation(fields: &Fields, head: usize, kind: &str, base: f64) -> Result<R
     scaled(fields, rope.as_ref(), head, theta)
 }
 
-/// The same where half of the channels turn unless the config names another fraction.
+/// As [`rotation`], but half of the channels rotate unless the config gives `partial_rotary_factor`.
 ///
 /// # Errors
 /// As [`rotation`].
-pub fn half_by_default(fields: &Fields, head: usize, kind: &str, base: f64) -> Result<Rotation, FamilyError> {
-    let named = fields.object("rope_parameters")?.is_some_and(|rope| rope.has("partial_rotary_factor"));
-    let named = named || fields.has("partial_rotary_factor");
-    rotation(fields, if named { head } else { head / 2 }, kind, base)
+pub fn rotation_of_half_by_default(
+    fields: &Fields,
+    head: usize,
+    kind: &str,
+    base: f64,
+) -> Result<Rotation, FamilyError> {
+    let in_rope = fields.object("rope_parameters")?.is_some_and(|rope| rope.has("partial_rotary_factor"));
+    let is_given = in_rope || fields.has("partial_rotary_factor");
+    rotation(fields, if is_given { head } else { head / 2 }, kind, base)
 }
 
-/// The rotation with a base of its own.
+/// The rotation with the base `theta` and the scaling that `rope` describes.
 ///
 /// # Errors
 /// A field is missing or malformed, or the variant is not known.
@@ -53,37 +57,37 @@ pub fn scaled(fields: &Fields, rope: Option<&Fields>, head: usize, theta: f64) -
     let width = (head as f64 * partial) as usize;
     if width == 0 || width > head || !width.is_multiple_of(2) {
         let expected = format!("an even number of channels, up to {head}");
-        return Err(fields.wrong("partial_rotary_factor", format!("{width} channels that turn"), expected));
+        return Err(fields.error("partial_rotary_factor", format!("{width} rotary channels"), expected));
     }
-    let plain: Vec<f64> = (0..width / 2).map(|index| theta.powf(-2.0 * index as f64 / width as f64)).collect();
-    let Some(rope) = rope else { return Ok(Rotation::given(plain, 1.0)) };
+    let frequencies: Vec<f64> = (0..width / 2).map(|index| theta.powf(-2.0 * index as f64 / width as f64)).collect();
+    let Some(rope) = rope else { return Ok(Rotation::from_frequencies(frequencies, 1.0)) };
     let kind = match rope.text("rope_type")? {
         Some(kind) => kind,
         None => rope.text("type")?.unwrap_or("default"),
     };
     let number = |name: &str| rope.positive(name).and_then(|found| rope.require(name, found));
     match kind {
-        "default" | "none" => Ok(Rotation::given(plain, 1.0)),
+        "default" | "none" => Ok(Rotation::from_frequencies(frequencies, 1.0)),
         "linear" => {
             let factor = number("factor")?;
-            Ok(Rotation::given(plain.iter().map(|frequency| frequency / factor).collect(), 1.0))
+            Ok(Rotation::from_frequencies(frequencies.iter().map(|frequency| frequency / factor).collect(), 1.0))
         }
         "llama3" => {
             let (factor, context) = (number("factor")?, number("original_max_position_embeddings")?);
             let (low, high) = (number("low_freq_factor")?, number("high_freq_factor")?);
-            let blended = |frequency: &f64| {
-                let turns = context * frequency / TAU;
-                let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
-                kept * frequency + (1.0 - kept) * frequency / factor
+            let interpolated = |frequency: &f64| {
+                let rotations = context * frequency / TAU;
+                let unscaled = ((rotations - low) / (high - low)).clamp(0.0, 1.0);
+                unscaled * frequency + (1.0 - unscaled) * frequency / factor
             };
-            Ok(Rotation::given(plain.iter().map(blended).collect(), 1.0))
+            Ok(Rotation::from_frequencies(frequencies.iter().map(interpolated).collect(), 1.0))
         }
-        "yarn" => yarn(fields, rope, &plain, theta),
-        other => Err(rope.wrong("rope_type", format!("`{other}`"), "default, linear, llama3 or yarn")),
+        "yarn" => yarn(fields, rope, &frequencies, theta),
+        other => Err(rope.error("rope_type", format!("`{other}`"), "default, linear, llama3 or yarn")),
     }
 }
 
-/// How much `DeepSeek`'s models scale scores besides: the square of YaRN's factor by `mscale_all_dim`, where they have one.
+/// An additional factor on scores in `DeepSeek`'s models: the square of YaRN's scale for `mscale_all_dim`, or 1.
 ///
 /// # Errors
 /// A field is malformed.
@@ -100,12 +104,12 @@ pub fn score_factor(fields: &Fields) -> Result<f64, FamilyError> {
     }
 }
 
-/// How much YaRN lengthens queries and keys.
+/// YaRN's scale of queries and keys.
 fn yarn_scale(factor: f64, scale: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 }
 }
 
-fn yarn(fields: &Fields, rope: &Fields, plain: &[f64], theta: f64) -> Result<Rotation, FamilyError> {
+fn yarn(fields: &Fields, rope: &Fields, frequencies: &[f64], theta: f64) -> Result<Rotation, FamilyError> {
     let context = match rope.positive("original_max_position_embeddings")? {
         Some(context) => context,
         None => fields
@@ -115,21 +119,22 @@ fn yarn(fields: &Fields, rope: &Fields, plain: &[f64], theta: f64) -> Result<Rot
     let factor = if let Some(factor) = rope.positive("factor")? {
         factor
     } else {
-        let most = fields.positive("max_position_embeddings")?;
-        fields.require("max_position_embeddings", most)? / context
+        let max_positions = fields.positive("max_position_embeddings")?;
+        fields.require("max_position_embeddings", max_positions)? / context
     };
-    // Zero means "not set" in these files.
-    let set = |name: &str| Ok::<_, FamilyError>(rope.number(name)?.filter(|number| *number != 0.0));
-    let length = match (rope.positive("attention_factor")?, set("mscale")?, set("mscale_all_dim")?) {
-        (Some(length), ..) => length,
-        (None, Some(scale), Some(all)) => yarn_scale(factor, scale) / yarn_scale(factor, all),
+    // Zero means that the field is not set.
+    let nonzero = |name: &str| Ok::<_, FamilyError>(rope.number(name)?.filter(|number| *number != 0.0));
+    let scale = match (rope.positive("attention_factor")?, nonzero("mscale")?, nonzero("mscale_all_dim")?) {
+        (Some(scale), ..) => scale,
+        (None, Some(mscale), Some(mscale_all)) => yarn_scale(factor, mscale) / yarn_scale(factor, mscale_all),
         _ => yarn_scale(factor, 1.0),
     };
-    let width = 2.0 * plain.len() as f64;
-    let pair_that_turns = |turns: f64| width * (context / (turns * TAU)).ln() / (2.0 * theta.ln());
-    let fast = set("beta_fast")?.unwrap_or(32.0);
-    let slow = set("beta_slow")?.unwrap_or(1.0);
-    let (mut low, mut high) = (pair_that_turns(fast), pair_that_turns(slow));
+    let width = 2.0 * frequencies.len() as f64;
+    // The index of the channel pair that rotates `rotations` times within the original context.
+    let pair_index = |rotations: f64| width * (context / (rotations * TAU)).ln() / (2.0 * theta.ln());
+    let fast = nonzero("beta_fast")?.unwrap_or(32.0);
+    let slow = nonzero("beta_slow")?.unwrap_or(1.0);
+    let (mut low, mut high) = (pair_index(fast), pair_index(slow));
     if rope.flag("truncate", true)? {
         (low, high) = (low.floor(), high.ceil());
     }
@@ -137,9 +142,9 @@ fn yarn(fields: &Fields, rope: &Fields, plain: &[f64], theta: f64) -> Result<Rot
     if low.to_bits() == high.to_bits() {
         high += 0.001;
     }
-    let blended = |(index, frequency): (usize, &f64)| {
-        let slowed = ((index as f64 - low) / (high - low)).clamp(0.0, 1.0);
-        frequency / factor * slowed + frequency * (1.0 - slowed)
+    let interpolated = |(index, frequency): (usize, &f64)| {
+        let divided = ((index as f64 - low) / (high - low)).clamp(0.0, 1.0);
+        frequency / factor * divided + frequency * (1.0 - divided)
     };
-    Ok(Rotation::given(plain.iter().enumerate().map(blended).collect(), length))
+    Ok(Rotation::from_frequencies(frequencies.iter().enumerate().map(interpolated).collect(), scale))
 }

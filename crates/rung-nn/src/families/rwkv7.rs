@@ -1,15 +1,15 @@
-//! RWKV-7: a general delta rule behind a token shift, and a channel mixer with a shift of its own.
+//! RWKV-7: a general delta rule after a token shift, and a feed-forward block with another token shift.
 //!
 //! # Classes
 //! `RWKV7ForCausalLM` of flash-linear-attention; transformers has none.
 //!
 //! # Unusual options
-//! `norm_first` (a norm of the embeddings, folded into their table), `norm_bias`, `fuse_norm` (the kernel adds 1e-6 to the squared length of keys),
-//! ranks that the config leaves out, tied embeddings. Layers of attention (`attn`) and values wider than keys are refused.
+//! `norm_first` (a norm of the embeddings, applied to their table on loading), `norm_bias`, `fuse_norm` (the kernel adds 1e-6 to the squared length of keys),
+//! ranks that are not in the config, tied embeddings. Attention layers (`attn`) and values wider than keys are rejected.
 //!
 //! # GGUF
-//! `rwkv7`, in which the six shares of the token before are one tensor, the norm of a head's output has an epsilon of 64e-5 whatever its width, and
-//! the first layer has a share of the first layer's values that is not used.
+//! `rwkv7`, in which the six token-shift weights are one tensor, the norm of a head's output has an epsilon of 64e-5 whatever its width, and
+//! the first layer has an unused mix with the first layer's values.
 
 use rung_audit::json::JsonValue;
 use rung_engine::{Parameter, Role, Scalar};
@@ -57,7 +57,7 @@ pub const GGUF_TENSORS: &[(&str, &str)] = &[
     ("ffn.value", "channel_mix_value"),
 ];
 
-/// What all layers share.
+/// Sizes and options that are the same in all layers.
 #[derive(Clone, Copy)]
 struct Sizes {
     heads: usize,
@@ -68,15 +68,15 @@ struct Sizes {
     norm_bias: bool,
 }
 
-/// Reads a network.
+/// Builds the model from the config and the tensors.
 ///
 /// # Errors
-/// A field or a tensor is not what it should be.
+/// A field is missing or not supported, or a tensor is missing or has another shape.
 pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
     let fields = loader.fields;
-    fields.refuse("attn", "null: no layers of attention")?;
+    fields.reject("attn", "null: no layers of attention")?;
     if let Some(word) = fields.text("hidden_act")?.filter(|word| *word != "sqrelu") {
-        return Err(fields.wrong("hidden_act", format!("`{word}`"), "sqrelu"));
+        return Err(fields.error("hidden_act", format!("`{word}`"), "sqrelu"));
     }
     let sizes = sizes(loader)?;
     let count = loader.layers.len();
@@ -85,12 +85,15 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
             let branch = Branch::of(norm(loader, "attn_norm", sizes)?);
             let mixer = loader.within("attn", |loader| time_mixing(loader, sizes, index == 0))?;
-            let channel_branch = Branch::of(norm(loader, "ffn_norm", sizes)?);
-            let channel = loader.within("ffn", |loader| channel_mixing(loader, sizes))?;
-            Ok::<_, FamilyError>(LayerParts { mixers: (branch, vec![mixer]), channel: Some((channel_branch, channel)) })
+            let feed_forward_branch = Branch::of(norm(loader, "ffn_norm", sizes)?);
+            let feed_forward = loader.within("ffn", |loader| channel_mixing(loader, sizes))?;
+            Ok::<_, FamilyError>(LayerParts {
+                mixers: (branch, vec![mixer]),
+                channel: Some((feed_forward_branch, feed_forward)),
+            })
         })?);
     }
-    let (table, unembedding) = outer_tables(loader, sizes)?;
+    let (table, unembedding) = embedding_and_head(loader, sizes)?;
     let vocabulary = fields.required_size("vocab_size")?;
     Ok(ModelParts {
         width: sizes.width,
@@ -112,16 +115,16 @@ fn sizes<S: Scalar>(loader: &Loader<'_, S>) -> Result<Sizes, FamilyError> {
     let (heads, head) = (size("heads"), size("head"));
     if heads.checked_mul(head) != Some(width) {
         let expected = format!("as many channels as the width, {width}");
-        return Err(fields.wrong("head_dim", format!("{heads} heads of {head}"), expected));
+        return Err(fields.error("head_dim", format!("{heads} heads of {head}"), expected));
     }
     let is_width = |value: &JsonValue| matches!(value, JsonValue::Number(text) if text.parse() == Ok(width));
-    let as_wide_as_keys = match fields.get("value_dim") {
+    let has_key_width = match fields.get("value_dim") {
         None => true,
         Some(JsonValue::List(widths)) => widths.iter().all(is_width),
         Some(value) => is_width(value),
     };
-    if !as_wide_as_keys {
-        return Err(fields.wrong("value_dim", "another size", format!("{width} in every layer, as many as keys")));
+    if !has_key_width {
+        return Err(fields.error("value_dim", "another size", format!("{width} in every layer, as many as keys")));
     }
     let hidden = match fields.size("intermediate_size")? {
         Some(hidden) => hidden,
@@ -132,7 +135,7 @@ fn sizes<S: Scalar>(loader: &Loader<'_, S>) -> Result<Sizes, FamilyError> {
     Ok(Sizes { heads, head, width, hidden, epsilon, norm_bias: fields.flag("norm_bias", true)? })
 }
 
-/// A layer norm; where the config has no bias, one of zeros.
+/// A layer norm; its bias is zero if the config has none.
 fn norm<S: Scalar>(loader: &mut Loader<'_, S>, name: &str, sizes: Sizes) -> Result<Norm, FamilyError> {
     let Sizes { width, epsilon, norm_bias, .. } = sizes;
     let weight = loader.role(Role::StreamNorm).tensor(&format!("{name}.weight"), &[width])?;
@@ -142,8 +145,8 @@ fn norm<S: Scalar>(loader: &mut Loader<'_, S>, name: &str, sizes: Sizes) -> Resu
     Ok(Norm::of(Some(weight), Some(bias), epsilon))
 }
 
-/// The embeddings, normed if they are to be, and what scores tokens.
-fn outer_tables<S: Scalar>(
+/// The embedding table, normed if `norm_first`, and the unembedding.
+fn embedding_and_head<S: Scalar>(
     loader: &mut Loader<'_, S>,
     sizes: Sizes,
 ) -> Result<(Parameter, Parameter), FamilyError> {
@@ -165,12 +168,8 @@ fn outer_tables<S: Scalar>(
     Ok((table, unembedding))
 }
 
-/// The norm of the embeddings, on every row of their table.
-fn normed_rows<S: Scalar>(
-    loader: &mut Loader<'_, S>,
-    mut table: Vec<S>,
-    sizes: Sizes,
-) -> Result<Vec<S>, FamilyError> {
+/// Applies the norm of the embeddings to every row of their table.
+fn normed_rows<S: Scalar>(loader: &mut Loader<'_, S>, mut table: Vec<S>, sizes: Sizes) -> Result<Vec<S>, FamilyError> {
     let Sizes { width, epsilon, norm_bias, .. } = sizes;
     let gain = loader.values("model.layers.0.pre_norm.weight", &[width])?;
     let offset =
@@ -188,7 +187,7 @@ fn normed_rows<S: Scalar>(
 
 fn time_mixing<S: Scalar>(loader: &mut Loader<'_, S>, sizes: Sizes, first: bool) -> Result<Builtin, FamilyError> {
     let Sizes { heads, head, width, epsilon, .. } = sizes;
-    let mu = shares(loader, width)?;
+    let mu = token_shift_weights(loader, width)?;
     let mut vector = |name: &str| loader.tensor(name, &[width]);
     let norm = [vector("g_norm.weight")?, vector("g_norm.bias")?];
     let [erase_scale, key_scale] = [vector("k_k")?, vector("k_a")?];
@@ -216,12 +215,12 @@ fn time_mixing<S: Scalar>(loader: &mut Loader<'_, S>, sizes: Sizes, first: bool)
         let key = if loader.fields.flag("fuse_norm", true)? { 1e-6 } else { Epsilons::PUBLISHED.key };
         Epsilons { head: head as f64 * epsilon, key }
     };
-    // Ranks matter where weights are made, not where they are read.
-    let config = Rwkv7Config { heads, head, rank: 0, value_rank: 0 };
+    // Ranks are only used to create weights, not to read them.
+    let config = Rwkv7Config { heads, head_dim: head, rank: 0, value_rank: 0 };
     Ok(Builtin::Rwkv7(config.assemble(Rwkv7Parts {
         mu,
         projections,
-        mix,
+        value_mix: mix,
         low_rank: [decay, rate, gate],
         factors: [erase_scale, key_scale, bonus],
         norm,
@@ -229,19 +228,21 @@ fn time_mixing<S: Scalar>(loader: &mut Loader<'_, S>, sizes: Sizes, first: bool)
     })))
 }
 
-/// The earlier token's share per channel, for r, w, k, v, a and g.
-fn shares<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<[Parameter; 6], FamilyError> {
+/// The token-shift weights: the fraction of the previous token per channel, for r, w, k, v, a and g.
+fn token_shift_weights<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<[Parameter; 6], FamilyError> {
     let names = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g"];
-    let all = if loader.is_gguf() {
+    let weights = if loader.is_gguf() {
         loader.values("mu", &[names.len(), width])?
     } else {
-        let parts = names.iter().map(|name| loader.values(name, &[width]));
-        parts.collect::<Result<Vec<_>, _>>()?.concat()
+        let tensors = names.iter().map(|name| loader.values(name, &[width]));
+        tensors.collect::<Result<Vec<_>, _>>()?.concat()
     };
-    Ok(std::array::from_fn(|at| loader.add(names[at], &[width], all[at * width..(at + 1) * width].to_vec())))
+    Ok(std::array::from_fn(|index| {
+        loader.add(names[index], &[width], weights[index * width..(index + 1) * width].to_vec())
+    }))
 }
 
-/// Two projections; where the config does not say the rank, it is that of the stored tensor.
+/// A low-rank pair of projections; if the config does not give the rank, it is that of the stored tensor.
 fn low_rank<S: Scalar>(
     loader: &mut Loader<'_, S>,
     name: &str,
@@ -255,9 +256,10 @@ fn low_rank<S: Scalar>(
     let down = loader.linear(&down, width, rank, false)?;
     let weight = loader.tensor(&format!("{up}.weight"), &[width, rank])?;
     let bias = if bias {
-        let own_name = format!("{up}.bias");
-        let values = loader.values(&if loader.is_gguf() { format!("{name}.offset") } else { own_name.clone() }, &[width])?;
-        Some(loader.add(&own_name, &[width], values))
+        let bias_name = format!("{up}.bias");
+        let values =
+            loader.values(&if loader.is_gguf() { format!("{name}.offset") } else { bias_name.clone() }, &[width])?;
+        Some(loader.add(&bias_name, &[width], values))
     } else {
         None
     };
@@ -272,5 +274,5 @@ fn channel_mixing<S: Scalar>(loader: &mut Loader<'_, S>, sizes: Sizes) -> Result
         down: loader.role(Role::Output).linear("value", hidden, width, false)?,
         activation: Activation::ReluSquared,
     };
-    Ok(FeedForward::Shifted { mu: loader.tensor("x_k", &[width])?, network })
+    Ok(FeedForward::TokenShift { mu: loader.tensor("x_k", &[width])?, network })
 }

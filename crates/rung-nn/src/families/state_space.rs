@@ -1,13 +1,13 @@
-//! Mixers of state-space families, read from their tensors: Mamba and Mamba-2.
+//! Mamba and Mamba-2 mixers of checkpoints.
 //!
-//! Their names are the same in all families: `in_proj`, `conv1d`, `x_proj`, `dt_proj`, `dt_bias`, `A_log`, `D`, `norm`, `out_proj`. GGUF files store
+//! Tensor names are the same in all families: `in_proj`, `conv1d`, `x_proj`, `dt_proj`, `dt_bias`, `A_log`, `D`, `norm`, `out_proj`. GGUF files store
 //! `-exp(A_log)` and one norm for each group.
 
 use rung_audit::json::JsonValue;
 use rung_engine::{Parameter, Role, Scalar};
 use rung_theory::stack::{Layer, Mixer};
 
-use super::decoder::OuterParts;
+use super::decoder::{self, AttentionOptions, DecoderFrame};
 use super::{FamilyError, Fields, Loader};
 use crate::mixer::mamba1::{Mamba1Config, Mamba1Parts, SelectNorms};
 use crate::mixer::mamba2::{GatedNorm, Mamba2, Mamba2Config, Mamba2Parts};
@@ -18,7 +18,7 @@ use crate::parts::NormGain;
 /// Norms of Mamba's step, B and C.
 #[derive(Clone, Copy, Debug)]
 pub enum StepNorms {
-    /// None.
+    /// No norms.
     None,
     /// Without weights, with this epsilon.
     Weightless(f64),
@@ -26,7 +26,7 @@ pub enum StepNorms {
     Weighted(f64),
 }
 
-/// What a family's Mamba has besides its sizes.
+/// The options of a family's Mamba.
 #[derive(Clone, Copy, Debug)]
 pub struct Mamba1Options {
     /// Biases on `in_proj` and `out_proj`.
@@ -37,7 +37,16 @@ pub struct Mamba1Options {
     pub norms: StepNorms,
 }
 
-/// What a family's Mamba-2 has besides its sizes.
+/// The options of Mamba-2's gated norm.
+#[derive(Clone, Copy, Debug)]
+pub struct GatedNormOptions {
+    /// Added to the mean square.
+    pub epsilon: f64,
+    /// Whether the norm is applied before the gate.
+    pub before_gate: bool,
+}
+
+/// The options of a family's Mamba-2.
 #[derive(Clone, Copy, Debug)]
 pub struct Mamba2Options {
     /// A bias on `in_proj`.
@@ -46,16 +55,16 @@ pub struct Mamba2Options {
     pub output_bias: bool,
     /// A bias on the convolution.
     pub convolution_bias: bool,
-    /// The norm beside the gate: its epsilon, and whether the gate comes after it.
-    pub norm: Option<(f64, bool)>,
-    /// Steps are kept within it.
+    /// The gated norm before `out_proj`; `None` for a gate alone.
+    pub norm: Option<GatedNormOptions>,
+    /// Steps are clipped to this range.
     pub step_range: Option<[f64; 2]>,
 }
 
 /// The only mixer of a layer, which must have this name in a plan.
 ///
 /// # Errors
-/// It is another mixer.
+/// The layer has another mixer.
 pub fn mixer_of<'a, S: Scalar>(
     loader: &Loader<'_, S>,
     layer: &'a Layer,
@@ -63,15 +72,15 @@ pub fn mixer_of<'a, S: Scalar>(
 ) -> Result<&'a Mixer, FamilyError> {
     match &layer.mixers[..] {
         [mixer] if mixer.name() == name => Ok(mixer),
-        _ => Err(loader.fields.wrong("layer_types", "a layer of another kind", name)),
+        _ => Err(loader.fields.error("layer_types", "a layer of another kind", name)),
     }
 }
 
-/// A network of one kind of state-space layer and nothing else, as Mamba and Mamba-2 store it: `backbone.layers.0.norm`,
+/// A model of state-space layers alone, as Mamba and Mamba-2 store it: `backbone.layers.0.norm`,
 /// `backbone.layers.0.mixer` and so on.
 ///
 /// # Errors
-/// A layer has another mixer, or a tensor is missing or of another shape.
+/// A layer has another mixer, or a tensor is missing or has another shape.
 pub fn backbone<S: Scalar>(
     loader: &mut Loader<'_, S>,
     name: &'static str,
@@ -88,12 +97,13 @@ pub fn backbone<S: Scalar>(
             Ok::<_, FamilyError>(LayerParts { mixers: (Branch::of(norm), vec![mixer]), channel: None })
         })?);
     }
-    let plain = OuterParts::plain(epsilon);
-    let outer = OuterParts { prefix: "backbone", embedding: "embeddings", norm: "norm_f", tied_by_default, ..plain };
-    outer.assemble_model(loader, layers)
+    let defaults = DecoderFrame::new(epsilon);
+    let frame =
+        DecoderFrame { prefix: "backbone", embedding: "embeddings", norm: "norm_f", tied_by_default, ..defaults };
+    frame.assemble_model(loader, layers)
 }
 
-/// The epsilon of all norms of such a network.
+/// The epsilon of all norms of a model of [`backbone`].
 ///
 /// # Errors
 /// A field is not a positive number.
@@ -104,10 +114,30 @@ pub fn backbone_epsilon(fields: &Fields) -> Result<f64, FamilyError> {
     }
 }
 
+/// Reads the mixer of a layer that has either Mamba-2, under `mamba`, or attention, under `self_attn`.
+///
+/// # Errors
+/// The layer has another mixer, or a tensor is missing or has another shape.
+pub fn mamba2_or_attention<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    layer: &Layer,
+    width: usize,
+    mamba2_options: Mamba2Options,
+    attention_options: impl FnOnce(&mut Loader<'_, S>, &Mixer) -> Result<AttentionOptions, FamilyError>,
+) -> Result<Builtin, FamilyError> {
+    if layer.mixers.iter().any(|mixer| mixer.name() == Mamba2Config::NAME) {
+        let mixer = mixer_of(loader, layer, Mamba2Config::NAME)?;
+        return loader.within("mamba", |loader| mamba2(loader, mixer, width, mamba2_options));
+    }
+    let mixer = decoder::attention_of(loader, layer)?;
+    let attention_options = attention_options(loader, mixer)?;
+    loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))
+}
+
 /// Reads a Mamba mixer.
 ///
 /// # Errors
-/// A tensor is missing or of another shape.
+/// A tensor is missing or has another shape.
 pub fn mamba1<S: Scalar>(
     loader: &mut Loader<'_, S>,
     mixer: &Mixer,
@@ -143,7 +173,7 @@ pub fn mamba1<S: Scalar>(
 /// Reads a Mamba-2 mixer.
 ///
 /// # Errors
-/// A tensor is missing or of another shape.
+/// A tensor is missing or has another shape.
 pub fn mamba2<S: Scalar>(
     loader: &mut Loader<'_, S>,
     mixer: &Mixer,
@@ -153,10 +183,10 @@ pub fn mamba2<S: Scalar>(
     mamba2_mixer(loader, mixer, width, options).map(Builtin::Mamba2)
 }
 
-/// The same as the mixer that it is.
+/// As [`mamba2`], as a `Mamba2` and not a [`Builtin`].
 ///
 /// # Errors
-/// A tensor is missing or of another shape.
+/// A tensor is missing or has another shape.
 pub fn mamba2_mixer<S: Scalar>(
     loader: &mut Loader<'_, S>,
     mixer: &Mixer,
@@ -170,7 +200,7 @@ pub fn mamba2_mixer<S: Scalar>(
     let convolution = convolution(loader, channels, taps, options.convolution_bias)?;
     let norm = match options.norm {
         None => None,
-        Some((epsilon, before_gate)) => {
+        Some(GatedNormOptions { epsilon, before_gate }) => {
             let shape: &[usize] = if loader.is_gguf() { &[groups, inner / groups] } else { &[inner] };
             let values = loader.values("norm.weight", shape)?;
             let weight = loader.add("norm.weight", &[inner], values);
@@ -201,53 +231,65 @@ fn convolution<S: Scalar>(
     Ok((weight, bias))
 }
 
+/// `A_log` as a weight.
+///
+/// # Errors
+/// As [`log_rates`].
+pub fn log_rate<S: Scalar>(loader: &mut Loader<'_, S>, shape: &[usize]) -> Result<Parameter, FamilyError> {
+    let values = log_rates(loader, shape)?;
+    Ok(loader.add("A_log", shape, values))
+}
+
 /// `A_log`; GGUF files have `-exp` of it.
-fn log_rate<S: Scalar>(loader: &mut Loader<'_, S>, shape: &[usize]) -> Result<Parameter, FamilyError> {
+///
+/// # Errors
+/// It is missing or has another shape, or a rate is not below zero.
+pub fn log_rates<S: Scalar>(loader: &mut Loader<'_, S>, shape: &[usize]) -> Result<Vec<S>, FamilyError> {
     let mut values = loader.values("A_log", shape)?;
     if loader.is_gguf() {
         if let Some(rate) = values.iter().find(|rate| rate.to_f64() >= 0.0) {
-            return Err(loader.fields.wrong("A", rate.to_f64().to_string(), "rates below 0"));
+            return Err(loader.fields.error("A", rate.to_f64().to_string(), "rates below 0"));
         }
         for x in &mut values {
             *x = S::from_f64((-x.to_f64()).ln());
         }
     }
-    Ok(loader.add("A_log", shape, values))
+    Ok(values)
 }
 
-/// The range that steps are kept in, if it is not all that a step can be: a list of two numbers, of which the second may be infinite.
-/// Transformers 5 writes that one as an object.
+/// The range that steps are clipped to, or `None` if it is unbounded: a list of two numbers, of which the second may be infinite. Transformers
+/// 5 writes infinity as an object.
 ///
 /// # Errors
-/// It is something else.
+/// The field is another value.
 pub fn step_range(fields: &Fields, name: &str) -> Result<Option<[f64; 2]>, FamilyError> {
     let Some(ends) = fields.list(name)? else { return Ok(None) };
-    let wrong = |found: String| fields.wrong(name, found, "two numbers, of which the second may be Infinity");
+    let range_error = |found: String| fields.error(name, found, "two numbers, of which the second may be Infinity");
     let number = |value: &JsonValue| {
         let inner = value.get("__float__").unwrap_or(value);
         let text = match inner {
             JsonValue::Number(text) | JsonValue::Text(text) => text.as_str(),
-            _ => return Err(wrong(value.describe())),
+            _ => return Err(range_error(value.describe())),
         };
         let parsed = if text == "Infinity" { Ok(f64::INFINITY) } else { text.parse() };
-        parsed.ok().filter(|number: &f64| !number.is_nan()).ok_or_else(|| wrong(text.to_owned()))
+        parsed.ok().filter(|number: &f64| !number.is_nan()).ok_or_else(|| range_error(text.to_owned()))
     };
-    let [low, high] = ends else { return Err(wrong(format!("{} values", ends.len()))) };
+    let [low, high] = ends else { return Err(range_error(format!("{} values", ends.len()))) };
     let (low, high) = (number(low)?, number(high)?);
     if low > high || low == f64::INFINITY {
-        return Err(wrong(format!("{low} to {high}")));
+        return Err(range_error(format!("{low} to {high}")));
     }
     // A step is never below zero.
     Ok((low > 0.0 || high.is_finite()).then_some([low, high]))
 }
 
-/// Refuses another activation than the one that state-space mixers are built with.
+/// Rejects activations other than SiLU, the only one that state-space mixers support.
 ///
 /// # Errors
-/// The field names another.
-pub fn only_silu(fields: &Fields, name: &str) -> Result<(), FamilyError> {
+/// The field names another activation.
+pub fn require_silu(fields: &Fields, name: &str) -> Result<(), FamilyError> {
     match fields.text(name)? {
         None | Some("silu" | "swish") => Ok(()),
-        Some(other) => Err(fields.wrong(name, format!("`{other}`"), "silu")),
+        Some(other) => Err(fields.error(name, format!("`{other}`"), "silu")),
     }
 }

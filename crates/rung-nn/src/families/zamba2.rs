@@ -1,28 +1,29 @@
-//! Zamba 2: Mamba-2, and blocks of attention over the stream beside the embeddings that share their weights and differ in low-rank adapters.
+//! Zamba 2: Mamba-2, and attention blocks that share their weights, differ in low-rank adapters, and read the residual stream concatenated with the
+//! embeddings.
 //!
 //! # Classes
-//! `Zamba2ForCausalLM`. A block gives what it computes to the recurrence after it and adds nothing to the stream. It keeps steps above
-//! `time_step_min` for whole prompts only; here that holds for every token.
+//! `Zamba2ForCausalLM`. A block passes its output to the recurrence after it and adds nothing to the residual stream. Steps are clipped to
+//! `time_step_min` in the parallel forward pass only; this crate does so for every token.
 //!
 //! # Unusual options
-//! `num_mem_blocks`, `use_shared_attention_adapter` (the adapters are added to copies of the shared weights), `use_mem_rope`, `add_bias_linear`, blocks that are
-//! stored for every layer.
+//! `num_mem_blocks`, `use_shared_attention_adapter` (the adapters are added to copies of the shared weights), `use_mem_rope`, `add_bias_linear`, block weights that are
+//! stored separately for every layer.
 //!
 //! # GGUF
-//! Not read: llama.cpp has no architecture for it.
+//! Not supported: llama.cpp does not have this architecture.
 
 use rung_audit::json::JsonValue;
 use rung_engine::{Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::decoder::{self, OuterParts};
-use super::state_space::{self, Mamba2Options};
+use super::decoder::{self, DecoderFrame};
+use super::state_space::{self, GatedNormOptions, Mamba2Options};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
 use crate::mixer::attention::{HeadsConfig, Visibility};
 use crate::mixer::head_options::HeadOptions;
 use crate::mixer::softmax::Softmax;
-use crate::mixer::zamba::{AdaptedNetwork, SharedBlock, StreamRecurrence, Zamba};
+use crate::mixer::zamba::{AdaptedMlp, Mamba2AfterBlock, SharedBlock, Zamba};
 use crate::model::{Branch, LayerParts, ModelParts, Norm};
 use crate::parts::Linear;
 
@@ -35,69 +36,69 @@ pub const ARCHITECTURES: &[&str] = &[];
 /// Tensors whose GGUF names differ from the usual ones.
 pub const GGUF_TENSORS: &[(&str, &str)] = &[];
 
-/// Added to the mean of squares in the norm beside the gate, whatever the config says.
+/// Epsilon of the gated norm, which is not in the config.
 const GATED_NORM_EPSILON: f64 = 1e-5;
 
-/// Reads a network.
+/// Builds the model from the config and the tensors.
 ///
 /// # Errors
-/// A field or a tensor is not what it should be.
+/// A field is missing or not supported, or a tensor is missing or has another shape.
 pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
     let fields = loader.fields;
-    fields.refuse("use_long_context", "rotations that are not rescaled")?;
+    fields.reject("use_long_context", "rotations that are not rescaled")?;
     let width = fields.required_size("hidden_size")?;
     let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-5);
     let bias = fields.flag("add_bias_linear", false)?;
-    let shortest = fields.number("time_step_min")?.unwrap_or(1e-3);
+    let min_step = fields.number("time_step_min")?.unwrap_or(1e-3);
     let options = Mamba2Options {
         bias,
         output_bias: bias,
         convolution_bias: true,
-        norm: Some((GATED_NORM_EPSILON, false)),
-        step_range: Some([shortest, f64::INFINITY]),
+        norm: Some(GatedNormOptions { epsilon: GATED_NORM_EPSILON, before_gate: false }),
+        step_range: Some([min_step, f64::INFINITY]),
     };
     let words = fields.list("layers_block_type").and_then(|words| fields.require("layers_block_type", words))?;
     let is_hybrid = |word: &JsonValue| matches!(word, JsonValue::Text(word) if word == "hybrid");
     if words.first().is_some_and(is_hybrid) {
-        return Err(fields.wrong("layers_block_type[0]", "`hybrid`", "a layer without attention first"));
+        return Err(fields.error("layers_block_type[0]", "`hybrid`", "a layer without attention first"));
     }
-    let mut blocks = Blocks { width, epsilon, bias, read: Vec::new(), count: 0 };
+    let mut blocks = Blocks { width, epsilon, bias, shared: Vec::new(), count: 0 };
     let (mut mixers, mut sources) = (Vec::new(), Vec::new());
-    let mut planned = loader.layers.iter();
-    let wrong_count = || fields.wrong("layers_block_type", format!("{} layers", words.len()), "those of the plan");
+    let mut plan_layers = loader.layers.iter();
+    let count_error = || fields.error("layers_block_type", format!("{} layers", words.len()), "those of the plan");
     for (index, word) in words.iter().enumerate() {
         let mut prefix = format!("model.layers.{index}");
         if is_hybrid(word) {
-            let mixer = decoder::attention_of(loader, planned.next().ok_or_else(wrong_count)?)?;
+            let mixer = decoder::attention_of(loader, plan_layers.next().ok_or_else(count_error)?)?;
             let block = blocks.next(loader, mixer, index)?;
             mixers.push(Zamba::Block(Box::new(block)));
             sources.push(vec![Some(0)]);
             prefix.push_str(".mamba_decoder");
         }
-        let mixer = state_space::mixer_of(loader, planned.next().ok_or_else(wrong_count)?, "mamba2")?;
+        let mixer = state_space::mixer_of(loader, plan_layers.next().ok_or_else(count_error)?, "mamba2")?;
         let recurrence = loader.within(&prefix, |loader| {
             let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
             let mixer = loader.within("mamba", |loader| state_space::mamba2_mixer(loader, mixer, width, options))?;
-            Ok::<_, FamilyError>(StreamRecurrence { norm, mixer })
+            Ok::<_, FamilyError>(Mamba2AfterBlock { norm, mixer })
         })?;
-        // What a block gives goes to the recurrence after it.
+        // The output of a block goes to the recurrence after it.
         sources.push(vec![is_hybrid(word).then(|| mixers.len() - 1)]);
         mixers.push(Zamba::Recurrence(Box::new(recurrence)));
     }
-    let unnormed = || Branch::of(Norm::of(None, None, 0.0));
-    let layer = |mixer| LayerParts { mixers: (unnormed(), vec![Builtin::Zamba(mixer)]), channel: None };
-    let frame = OuterParts { norm: "final_layernorm", tied_by_default: true, ..OuterParts::plain(epsilon) };
-    let parts = frame.assemble_model(loader, mixers.into_iter().map(layer).collect())?;
-    Ok(ModelParts { sources, ..parts })
+    let without_norm = || Branch::of(Norm::of(None, None, 0.0));
+    let layer = |mixer| LayerParts { mixers: (without_norm(), vec![Builtin::Zamba(mixer)]), channel: None };
+    let frame = DecoderFrame { norm: "final_layernorm", tied_by_default: true, ..DecoderFrame::new(epsilon) };
+    let model_parts = frame.assemble_model(loader, mixers.into_iter().map(layer).collect())?;
+    Ok(ModelParts { sources, ..model_parts })
 }
 
-/// The blocks so far.
+/// The shared blocks that were read so far.
 struct Blocks {
     width: usize,
     epsilon: f64,
     bias: bool,
-    /// What several layers share, in the order of the first layers that have it, and the numbers of those layers.
-    read: Vec<(usize, SharedWeights)>,
+    /// The distinct shared weights, each with the first layer that has them.
+    shared: Vec<(usize, SharedWeights)>,
     /// Layers with a block so far.
     count: usize,
 }
@@ -110,13 +111,13 @@ struct SharedWeights {
     key: Linear,
     value: Linear,
     attention_output: Linear,
-    network_norm: Norm,
-    both: Linear,
+    mlp_norm: Norm,
+    gate_up: Linear,
     down: Linear,
 }
 
 impl Blocks {
-    /// The block of a layer: with weights of its own if they are stored, else those of an earlier layer, and its own adapters.
+    /// The block of a layer: with the layer's weights if they are stored, else those of an earlier layer, and with the layer's adapters.
     fn next<S: Scalar>(
         &mut self,
         loader: &mut Loader<'_, S>,
@@ -131,17 +132,17 @@ impl Blocks {
         let number = self.count;
         self.count += 1;
         let block = |layer: usize| format!("model.layers.{layer}.shared_transformer");
-        let own = number < distinct || loader.has(&format!("{}.self_attn.q_proj.weight", block(index)));
-        let (source, shared) = if own {
+        let has_weights = number < distinct || loader.has(&format!("{}.self_attn.q_proj.weight", block(index)));
+        let (source, shared) = if has_weights {
             (index, loader.within(&block(index), |loader| self.weights(loader, config, hidden))?)
         } else {
-            self.read[number % distinct]
+            self.shared[number % distinct]
         };
         if number < distinct {
-            self.read.push((index, shared));
+            self.shared.push((index, shared));
         }
         let mut projections = [shared.query, shared.key, shared.value];
-        // Adapters stand beside the shared weights, one for each layer that has them, and again beside copies.
+        // Adapters are stored with the shared weights, one for each layer that uses them, and again with copies.
         let adapter = loader.within(&block(source), |loader| {
             if fields.flag("use_shared_attention_adapter", false)? {
                 for (letter, projection) in ["q", "k", "v"].into_iter().zip(&mut projections) {
@@ -149,16 +150,16 @@ impl Blocks {
                     projection.weight = adapted(loader, &name, projection.weight, 2 * width, rank)?;
                 }
             }
-            if own {
+            if has_weights {
                 ignore_adapters_of_others(loader, number, distinct);
             }
             let name = format!("feed_forward.gate_up_proj_adapter_list.{number}");
             let low = loader.linear(&format!("{name}.0"), width, rank, false)?;
             Ok::<_, FamilyError>((low, loader.linear(&format!("{name}.1"), rank, 2 * hidden, false)?))
         })?;
-        let turns = fields.flag("use_mem_rope", false)?;
-        let rotation = if turns { Some(loader.rotation(mixer, 10_000.0)?) } else { None };
-        let scale = Some((config.key as f64 / 2.0).powf(-0.5));
+        let is_rotary = fields.flag("use_mem_rope", false)?;
+        let rotation = if is_rotary { Some(loader.rotation(mixer, 10_000.0)?) } else { None };
+        let scale = Some((config.key_dim as f64 / 2.0).powf(-0.5));
         let options = HeadOptions { scale, ..HeadOptions::default() };
         let [query, key, value] = projections;
         let linears = [query, key, shared.attention_output];
@@ -167,8 +168,8 @@ impl Blocks {
         Ok(SharedBlock {
             norm: shared.norm,
             attention: Softmax::of_heads(heads),
-            network_norm: shared.network_norm,
-            network: AdaptedNetwork { both: shared.both, adapter, down: shared.down, activation },
+            mlp_norm: shared.mlp_norm,
+            mlp: AdaptedMlp { gate_up: shared.gate_up, adapter, down: shared.down, activation },
             output: loader.linear(&format!("model.layers.{index}.linear"), width, width, false)?,
         })
     }
@@ -179,10 +180,10 @@ impl Blocks {
         config: HeadsConfig,
         hidden: usize,
     ) -> Result<SharedWeights, FamilyError> {
-        let HeadsConfig { heads, kv_heads, key, value, .. } = config;
+        let HeadsConfig { heads, kv_heads, key_dim: key, value_dim: value, .. } = config;
         let Self { width, epsilon, bias, .. } = *self;
         let norm = loader.rms_norm("input_layernorm", 2 * width, epsilon)?;
-        let network_norm = loader.rms_norm("pre_ff_layernorm", width, epsilon)?;
+        let mlp_norm = loader.rms_norm("pre_ff_layernorm", width, epsilon)?;
         let [query, keys, values, attention_output] = loader.within("self_attn", |loader| {
             Ok::<_, FamilyError>([
                 loader.role(Role::Query).linear("q_proj", 2 * width, heads * key, false)?,
@@ -191,13 +192,13 @@ impl Blocks {
                 loader.role(Role::Output).linear("o_proj", heads * value, width, false)?,
             ])
         })?;
-        let [both, down] = loader.within("feed_forward", |loader| {
+        let [gate_up, down] = loader.within("feed_forward", |loader| {
             Ok::<_, FamilyError>([
                 loader.linear("gate_up_proj", width, 2 * hidden, bias)?,
                 loader.linear("down_proj", hidden, width, bias)?,
             ])
         })?;
-        Ok(SharedWeights { norm, query, key: keys, value: values, attention_output, network_norm, both, down })
+        Ok(SharedWeights { norm, query, key: keys, value: values, attention_output, mlp_norm, gate_up, down })
     }
 }
 
@@ -223,7 +224,7 @@ fn adapted<S: Scalar>(
     Ok(loader.add(&format!("{name}.weight"), &[rows, width], sum))
 }
 
-/// Adapters of other layers that are stored beside a copy of the shared weights.
+/// Ignores adapters of other layers that are stored with a copy of the shared weights.
 fn ignore_adapters_of_others<S: Scalar>(loader: &mut Loader<'_, S>, number: usize, distinct: usize) {
     let lists = ["feed_forward.gate_up_proj", "self_attn.linear_q", "self_attn.linear_k", "self_attn.linear_v"];
     let others = |other: &usize| *other != number && other % distinct == number % distinct;

@@ -1,8 +1,8 @@
-//! What softmax attention and its window share: projections, positions, the cache, one read.
+//! Multi-head softmax attention, which full and windowed attention share: projections, position encodings, the KV cache.
 //!
-//! [`MultiHeadAttention`] makes queries, keys and values of tokens. A [`KvCache`] is the keys and values that queries read, with the places in the
-//! text they stand for. A [`QueryHeads`] asks and reads; alone it is the mixer of a layer that has no keys and values of its own and
-//! reads those of an earlier layer.
+//! [`MultiHeadAttention`] projects tokens to queries, keys and values. A [`KvCache`] has the keys and values that queries attend to,
+//! with their positions. [`QueryHeads`] has the query and output projections; alone it is the mixer of a layer without keys and values
+//! of its own, which attends to the cache of an earlier layer.
 
 use std::ops::Range;
 
@@ -10,155 +10,155 @@ use rung_engine::{AccumulatorRounding, AttentionInputs, AttentionMask, Ops, Para
 use rung_theory::stack::Mixer;
 
 use super::head_options::{HeadOptions, project};
-use super::{SharedTensor, State, TokenMixer, grown, number, shared_evenly};
+use super::{SharedTensor, State, TokenMixer, append_to_slot, number, require_divisor};
 use crate::error::ModelError;
 use crate::param_builder::{Init, ParamBuilder};
 use crate::parts::Linear;
-use crate::position::{Positions, Rotation, alibi};
-use crate::precision::rounded;
+use crate::position::{Positions, Rotation, alibi_bias, apply_rope};
+use crate::precision::apply_rounding;
 
-/// Stands for minus infinity: its exponential is zero, and no arithmetic on it makes a NaN.
+/// Used as minus infinity in masks: its exponential is zero, and sums and differences of it are not NaN.
 pub(super) const MASKED: f64 = -1e30;
 
 /// Sizes of the heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadsConfig {
-    /// Query heads.
+    /// Number of query heads.
     pub heads: usize,
-    /// Key/value heads.
+    /// Number of key/value heads.
     pub kv_heads: usize,
     /// Width of a key head.
-    pub key: usize,
+    pub key_dim: usize,
     /// Width of a value head.
-    pub value: usize,
-    /// Whether one vector, kept as it was before any turning, serves as key and value.
+    pub value_dim: usize,
+    /// Whether one vector serves as key and value. It is cached before its rotation.
     pub tied: bool,
-    /// How sums are taken.
+    /// Order and precision of the sums over keys.
     pub accumulator: Accumulator,
 }
 
-/// How attention takes its sums.
+/// Order and precision of attention's sums over keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accumulator {
-    /// In whatever order is fast, in the machine's own numbers.
+    /// The fused kernel: any order, floating point.
     Fast,
-    /// From the first key to the last, in the machine's own numbers.
+    /// From the first key to the last, in floating point.
     Ordered,
-    /// From the first key to the last, in numbers of so many bits.
+    /// From the first key to the last, in accumulators of this many bits.
     Bits(u32),
 }
 
 impl Accumulator {
-    /// Channels of the running mean lie between minus this and this.
+    /// Channels of the running mean are clamped to plus or minus this.
     const MEAN_RANGE: f64 = 8.0;
-    /// So does the running log of the sum of weights: scores of sharp look-ups grow in training.
+    /// The running logarithm of the sum of weights is clamped to plus or minus this. Scores of sharp lookups grow in training.
     const LOG_RANGE: f64 = 128.0;
-    /// Bits of the machine's own numbers.
-    const MACHINE: u64 = 32;
+    /// The number of bits that selects [`Accumulator::Ordered`].
+    const FLOAT_BITS: u64 = 32;
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         match mixer.number("accumulator").unwrap_or(0) {
             0 => Ok(Self::Fast),
-            Self::MACHINE => Ok(Self::Ordered),
+            Self::FLOAT_BITS => Ok(Self::Ordered),
             bits if bits <= Rounding::MOST_BITS.into() => Ok(Self::Bits(bits as u32)),
             found => {
-                let expected = format!("1 to {}, {} or 0 for none", Rounding::MOST_BITS, Self::MACHINE);
-                Err(ModelError::Shape { place: mixer.name(), what: "bits of an accumulator", found, expected })
+                let expected = format!("1 to {}, {} or 0 for none", Rounding::MOST_BITS, Self::FLOAT_BITS);
+                Err(ModelError::Shape { component: mixer.name(), what: "bits of an accumulator", found, expected })
             }
         }
     }
 
-    /// Attention with sums taken this way. Gradients are those of exact sums.
-    fn read<O: Ops>(self, ops: &O, attention: &AttentionInputs<'_, O::Tensor>) -> O::Tensor {
-        let fast = ops.attention(attention);
+    /// Attention with these sums. Gradients are those of exact sums.
+    fn attend<O: Ops>(self, ops: &O, inputs: &AttentionInputs<'_, O::Tensor>) -> O::Tensor {
+        let exact = ops.attention(inputs);
         let rounding = match self {
-            Self::Fast => return fast,
+            Self::Fast => return exact,
             Self::Ordered => None,
             Self::Bits(bits) => Some(AccumulatorRounding {
                 mean: Rounding { bits, range: Self::MEAN_RANGE },
                 log_sum: Rounding { bits, range: Self::LOG_RANGE },
             }),
         };
-        // The difference is zero, so that no more than the accumulators' bits get through.
-        let none = ops.sub(&fast, &ops.detach(&fast));
-        ops.add(&ops.left_to_right_attention(attention, rounding), &none)
+        // Its value is zero and its gradient that of the exact sums.
+        let exact_gradient = ops.sub(&exact, &ops.detach(&exact));
+        ops.add(&ops.left_to_right_attention(inputs, rounding), &exact_gradient)
     }
 }
 
-/// Which tokens a query reads.
+/// Which tokens a query attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visibility {
     /// Every token.
     All,
-    /// Itself and those before.
+    /// The query's own token and all before it.
     Past,
-    /// Itself, those just before, and the first of the text.
+    /// The query's own token, those just before it, and the first of the sequence.
     Window {
-        /// Tokens in the window, the query's own included.
+        /// Tokens in the window, including the query's own.
         size: usize,
-        /// First tokens that are always read.
+        /// Attention sinks: the first tokens, which are always visible.
         sinks: usize,
     },
 }
 
-/// The positions of cached tokens: some of the first, then a range.
+/// The positions of cached tokens: the first `sinks` of the sequence, then a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachePositions {
-    /// Tokens from the start of the text.
-    pub first: usize,
-    /// The range after them.
-    pub rest: Range<usize>,
+    /// Number of cached tokens from the start of the sequence.
+    pub sinks: usize,
+    /// Positions of the other cached tokens.
+    pub recent: Range<usize>,
 }
 
 impl CachePositions {
-    /// The tokens that remain of a text of `seen` if one keeps the first `sinks` and the last `recent`.
-    pub fn kept(seen: usize, sinks: usize, recent: usize) -> Self {
-        let first = sinks.min(seen);
-        Self { first, rest: seen.saturating_sub(recent).max(first)..seen }
+    /// The cached positions after `past_len` tokens, with at most `sinks` first and `recent` last tokens.
+    pub fn new(past_len: usize, sinks: usize, recent: usize) -> Self {
+        let sinks = sinks.min(past_len);
+        Self { sinks, recent: past_len.saturating_sub(recent).max(sinks)..past_len }
     }
 
     fn iter(&self) -> impl Iterator<Item = usize> + Clone {
-        (0..self.first).chain(self.rest.clone())
+        (0..self.sinks).chain(self.recent.clone())
     }
 
     fn len(&self) -> usize {
-        self.first + self.rest.len()
+        self.sinks + self.recent.len()
     }
 }
 
-/// Keys and values as queries read them: `[batch, tokens, kv heads, width]`.
+/// The keys and values that queries attend to: `[batch, tokens, kv heads, width]`.
 #[derive(Clone, Debug)]
 pub struct KvCache<T> {
-    /// Turned by position, if the model turns them.
+    /// Keys, rotated if the model has rotary positions.
     pub key: T,
-    /// The values.
+    /// Values.
     pub value: T,
-    /// The tokens they are of.
-    pub places: CachePositions,
+    /// Positions of the cached tokens.
+    pub positions: CachePositions,
 }
 
-/// Asks and reads.
+/// The query and output projections of attention, which attend to a given [`KvCache`].
 pub struct QueryHeads {
     config: HeadsConfig,
-    reach: Visibility,
+    visibility: Visibility,
     query: Linear,
     output: Linear,
     rotation: Option<Rotation>,
     alibi: bool,
-    /// What is added to the scores of the nearest tokens, over [`NEAREST_SCALE`].
-    nearest: Option<Parameter>,
+    /// Learned bias on the scores of the nearest tokens, divided by [`RELATIVE_BIAS_SCALE`]: see [`Positions::Relative`].
+    relative_bias: Option<Parameter>,
     options: HeadOptions,
 }
 
-/// Tokens with a learned number on their scores, the query's own first.
-const NEAREST: usize = 3;
+/// Number of nearest tokens with a learned bias on their scores, including the query's own.
+const RELATIVE_BIAS_TOKENS: usize = 3;
 
-/// Those numbers, over their weights: an optimiser's steps are small beside the scores of a sharp look-up.
-const NEAREST_SCALE: f64 = 16.0;
+/// The bias is this times its weight, because an optimiser's steps are small compared to the scores of a sharp lookup.
+const RELATIVE_BIAS_SCALE: f64 = 16.0;
 
-/// Asks and reads, with keys and values of its own.
+/// Multi-head attention with its own key and value projections.
 pub struct MultiHeadAttention {
-    reader: QueryHeads,
+    query_heads: QueryHeads,
     key: Linear,
     value: Option<Linear>,
     rounding: Option<Rounding>,
@@ -166,147 +166,159 @@ pub struct MultiHeadAttention {
 
 impl HeadsConfig {
     pub(crate) fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
-        let [heads, kv_heads, key, value] = ["heads", "kv", "key", "value"].map(|option| number(mixer, option));
-        shared_evenly(mixer.name(), "key/value heads", heads, kv_heads)?;
+        let [heads, kv_heads, key_dim, value_dim] = ["heads", "kv", "key", "value"].map(|option| number(mixer, option));
+        require_divisor(mixer.name(), "key/value heads", heads, kv_heads)?;
         let tied = mixer.flag("tied") == Some(true);
-        if tied && key != value {
-            let expected = format!("{key}, the width of the keys that serve as values");
-            return Err(ModelError::Shape { place: mixer.name(), what: "value width", found: value as u64, expected });
+        if tied && key_dim != value_dim {
+            let expected = format!("{key_dim}, the width of the keys that serve as values");
+            return Err(ModelError::Shape {
+                component: mixer.name(),
+                what: "value width",
+                found: value_dim as u64,
+                expected,
+            });
         }
-        Ok(Self { heads, kv_heads, key, value, tied, accumulator: Accumulator::resolve(mixer)? })
+        Ok(Self { heads, kv_heads, key_dim, value_dim, tied, accumulator: Accumulator::resolve(mixer)? })
     }
 
-    /// Adds the weights. `rounding` is that of the keys and values that are kept.
+    /// Adds the weights. `rounding` is applied to cached keys and values.
     pub(super) fn init<S: Scalar>(
         self,
         name: &'static str,
         params: &mut ParamBuilder<'_, S>,
-        reach: Visibility,
+        visibility: Visibility,
         rounding: Option<Rounding>,
     ) -> Result<MultiHeadAttention, ModelError> {
         let width = params.settings.width;
         let rotation = self.rotation(name, params.settings.positions)?;
-        let query = params.role(Role::Query).linear("q_proj", width, self.heads * self.key);
-        let key = params.role(Role::Key).linear("k_proj", width, self.kv_heads * self.key);
-        params.tie(&query, &key, self.heads, self.kv_heads);
-        if !matches!(reach, Visibility::Window { .. }) {
-            params.oppose(&key);
+        let query = params.role(Role::Query).linear("q_proj", width, self.heads * self.key_dim);
+        let key = params.role(Role::Key).linear("k_proj", width, self.kv_heads * self.key_dim);
+        params.copy_query_to_key(&query, &key, self.heads, self.kv_heads);
+        if !matches!(visibility, Visibility::Window { .. }) {
+            params.negate_key(&key);
         }
-        let value = (!self.tied).then(|| params.role(Role::Value).linear("v_proj", width, self.kv_heads * self.value));
-        let output = params.role(Role::Output).linear("o_proj", self.heads * self.value, width);
+        let value =
+            (!self.tied).then(|| params.role(Role::Value).linear("v_proj", width, self.kv_heads * self.value_dim));
+        let output = params.role(Role::Output).linear("o_proj", self.heads * self.value_dim, width);
         let alibi = params.settings.positions == Positions::Alibi;
-        let (nearest, options) = (nearest(params, reach), HeadOptions::default());
-        let reader = QueryHeads { config: self, reach, query, output, rotation, alibi, nearest, options };
-        Ok(MultiHeadAttention { reader, key, value, rounding })
+        let (relative_bias, options) = (add_relative_bias(params, visibility), HeadOptions::default());
+        let query_heads =
+            QueryHeads { config: self, visibility, query, output, rotation, alibi, relative_bias, options };
+        Ok(MultiHeadAttention { query_heads, key, value, rounding })
     }
 
-    /// Adds the weights of a layer that reads another's keys and values.
-    pub(super) fn init_reader<S: Scalar>(
+    /// Adds the weights of a layer that attends to the KV cache of another.
+    pub(super) fn init_with_shared_cache<S: Scalar>(
         self,
         name: &'static str,
         params: &mut ParamBuilder<'_, S>,
-        reach: Visibility,
+        visibility: Visibility,
     ) -> Result<QueryHeads, ModelError> {
         let width = params.settings.width;
         let rotation = self.rotation(name, params.settings.positions)?;
-        let query = params.role(Role::Query).linear("q_proj", width, self.heads * self.key);
-        let output = params.role(Role::Output).linear("o_proj", self.heads * self.value, width);
+        let query = params.role(Role::Query).linear("q_proj", width, self.heads * self.key_dim);
+        let output = params.role(Role::Output).linear("o_proj", self.heads * self.value_dim, width);
         let alibi = params.settings.positions == Positions::Alibi;
-        let (nearest, options) = (nearest(params, reach), HeadOptions::default());
-        Ok(QueryHeads { config: self, reach, query, output, rotation, alibi, nearest, options })
+        let (relative_bias, options) = (add_relative_bias(params, visibility), HeadOptions::default());
+        Ok(QueryHeads { config: self, visibility, query, output, rotation, alibi, relative_bias, options })
     }
 
-    /// Heads whose weights were read from a checkpoint: queries, keys, values (none where keys serve as such) and the output.
+    /// Attention whose weights were read from a checkpoint. There is no value projection where keys serve as values.
     pub(crate) fn assemble(
         self,
-        reach: Visibility,
+        visibility: Visibility,
         [query, key, output]: [Linear; 3],
         value: Option<Linear>,
         rotation: Option<Rotation>,
         options: HeadOptions,
     ) -> MultiHeadAttention {
-        let reader = QueryHeads { config: self, reach, query, output, rotation, alibi: false, nearest: None, options };
-        MultiHeadAttention { reader, key, value, rounding: None }
+        let (alibi, relative_bias) = (false, None);
+        let query_heads =
+            QueryHeads { config: self, visibility, query, output, rotation, alibi, relative_bias, options };
+        MultiHeadAttention { query_heads, key, value, rounding: None }
     }
 
-    /// Factor on scores.
+    /// Scale of the scores: one over the root of the key width.
     pub(super) fn scale(self) -> f64 {
-        (self.key as f64).powf(-0.5)
+        (self.key_dim as f64).powf(-0.5)
     }
 
     fn rotation(self, name: &'static str, positions: Positions) -> Result<Option<Rotation>, ModelError> {
-        Rotation::of_keys(name, "key width", self.key, positions)
+        Rotation::for_keys(name, "key width", self.key_dim, positions)
     }
 }
 
 impl QueryHeads {
-    fn turned<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> O::Tensor {
-        self.rotation.as_ref().map_or_else(|| x.clone(), |turn| turn.apply(ops, x, seen))
+    fn apply_rope<O: Ops>(&self, ops: &O, x: &O::Tensor, past_len: usize) -> O::Tensor {
+        apply_rope(ops, self.rotation.as_ref(), x, past_len)
     }
 
-    /// The queries of tokens that come after `seen` others.
-    pub(super) fn project_query<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> O::Tensor {
+    /// The rotated queries of a span whose first token is at position `past_len`.
+    pub(super) fn project_query<O: Ops>(&self, ops: &O, x: &O::Tensor, past_len: usize) -> O::Tensor {
         let query = project(ops, &self.query, self.options.query_norm.as_ref(), x, self.config.heads);
-        self.turned(ops, &query, seen)
+        self.apply_rope(ops, &query, past_len)
     }
 
-    /// What the heads of tokens `x` read, put together.
-    pub(super) fn project_output<O: Ops>(&self, ops: &O, x: &O::Tensor, read: &O::Tensor) -> O::Tensor {
-        self.output.apply(ops, &self.options.gated(ops, x, read))
+    /// Applies gate and output projection to the attention output of every head; `x` is the mixer's input.
+    pub(super) fn project_output<O: Ops>(&self, ops: &O, x: &O::Tensor, head_outputs: &O::Tensor) -> O::Tensor {
+        self.output.apply(ops, &self.options.gate_heads(ops, x, head_outputs))
     }
 
     /// Attention of new tokens over a cache that ends with them, and the output projection.
-    fn read<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize, cache: &KvCache<O::Tensor>) -> O::Tensor {
-        let query = self.project_query(ops, x, seen);
-        let mask = match self.reach {
+    fn attend<O: Ops>(&self, ops: &O, x: &O::Tensor, past_len: usize, cache: &KvCache<O::Tensor>) -> O::Tensor {
+        let query = self.project_query(ops, x, past_len);
+        let mask = match self.visibility {
             Visibility::All => AttentionMask::None,
             Visibility::Window { size, sinks: 0 } => AttentionMask::Window(size),
             Visibility::Past | Visibility::Window { .. } => AttentionMask::Causal,
         };
         let scale = self.options.scale.unwrap_or_else(|| self.config.scale());
-        if !self.options.plain_scores() {
-            let read = self.options.read(ops, self.config, &query, cache, mask, scale);
-            return self.project_output(ops, x, &read);
+        if !self.options.supports_fused_kernel() {
+            let head_outputs = self.options.attend(ops, self.config, &query, cache, mask, scale);
+            return self.project_output(ops, x, &head_outputs);
         }
-        let bias = self.bias(ops, seen..seen + ops.shape(x)[1], &cache.places);
+        let bias = self.bias(ops, past_len..past_len + ops.shape(x)[1], &cache.positions);
         let (key, value) = (&cache.key, &cache.value);
-        let attention = AttentionInputs { query: &query, key, value, bias: bias.as_ref(), mask, scale };
-        self.project_output(ops, x, &self.config.accumulator.read(ops, &attention))
+        let inputs = AttentionInputs { query: &query, key, value, bias: bias.as_ref(), mask, scale };
+        self.project_output(ops, x, &self.config.accumulator.attend(ops, &inputs))
     }
 
-    /// Penalties on distance, and on what lies between the sinks and the window.
-    fn bias<O: Ops>(&self, ops: &O, readers: Range<usize>, places: &CachePositions) -> Option<O::Tensor> {
-        let bidirectional = self.reach == Visibility::All;
-        let far = self.alibi.then(|| alibi(ops, self.config.heads, readers.clone(), places.iter(), bidirectional));
-        let near = self.nearest.map(|numbers| {
-            let numbers = ops.scale(&ops.reshape(&ops.parameter(numbers), &[NEAREST, 1]), NEAREST_SCALE);
-            let numbers = ops.concat(&[numbers, ops.zeros(&[1, 1])], 0);
-            let distance = |reader: usize, place: usize| reader.checked_sub(place).map_or(NEAREST, |d| d.min(NEAREST));
-            let cells = readers.clone().flat_map(|reader| places.iter().map(move |place| distance(reader, place)));
-            let rows: Vec<usize> = cells.collect();
-            ops.reshape(&ops.gather_rows(&numbers, &rows), &[1, 1, readers.len(), places.len()])
+    /// The sum of all biases on scores: ALiBi, learned relative bias, and the mask of tokens between the sinks and the window.
+    fn bias<O: Ops>(&self, ops: &O, queries: Range<usize>, keys: &CachePositions) -> Option<O::Tensor> {
+        let bidirectional = self.visibility == Visibility::All;
+        let alibi = self.alibi.then(|| alibi_bias(ops, self.config.heads, queries.clone(), keys.iter(), bidirectional));
+        let relative = self.relative_bias.map(|weight| {
+            let biases =
+                ops.scale(&ops.reshape(&ops.parameter(weight), &[RELATIVE_BIAS_TOKENS, 1]), RELATIVE_BIAS_SCALE);
+            let biases = ops.concat(&[biases, ops.zeros(&[1, 1])], 0);
+            let row = |query: usize, key: usize| {
+                query.checked_sub(key).map_or(RELATIVE_BIAS_TOKENS, |distance| distance.min(RELATIVE_BIAS_TOKENS))
+            };
+            let rows = queries.clone().flat_map(|query| keys.iter().map(move |key| row(query, key)));
+            let rows: Vec<usize> = rows.collect();
+            ops.reshape(&ops.gather_rows(&biases, &rows), &[1, 1, queries.len(), keys.len()])
         });
-        let gone = match self.reach {
+        let window_mask = match self.visibility {
             Visibility::Window { size, sinks } if sinks > 0 => {
-                let hidden = move |reader: usize, place: usize| place >= sinks && place + size <= reader;
-                let cells = readers.clone().flat_map(|reader| places.iter().map(move |place| (reader, place)));
-                let values = cells.map(|(reader, place)| if hidden(reader, place) { MASKED } else { 0.0 });
+                let masked = move |query: usize, key: usize| key >= sinks && key + size <= query;
+                let pairs = queries.clone().flat_map(|query| keys.iter().map(move |key| (query, key)));
+                let values = pairs.map(|(query, key)| if masked(query, key) { MASKED } else { 0.0 });
                 let values: Vec<O::Scalar> = values.map(O::Scalar::from_f64).collect();
-                Some(ops.constant(&[1, 1, readers.len(), places.len()], &values))
+                Some(ops.constant(&[1, 1, queries.len(), keys.len()], &values))
             }
             _ => None,
         };
-        [far, near, gone].into_iter().flatten().reduce(|sum, term| ops.add(&sum, &term))
+        [alibi, relative, window_mask].into_iter().flatten().reduce(|sum, term| ops.add(&sum, &term))
     }
 }
 
-/// The weight behind [`Positions::Relative`].
-fn nearest<S: Scalar>(params: &mut ParamBuilder<'_, S>, reach: Visibility) -> Option<Parameter> {
-    let wanted = params.settings.positions == Positions::Relative && !matches!(reach, Visibility::Window { .. });
-    wanted.then(|| params.weight_without_decay("nearest", &[NEAREST], Init::Constant(0.0)))
+/// Adds the weight of [`Positions::Relative`], which windowed attention does not have. Its name in checkpoints is `nearest`.
+fn add_relative_bias<S: Scalar>(params: &mut ParamBuilder<'_, S>, visibility: Visibility) -> Option<Parameter> {
+    let has_bias = params.settings.positions == Positions::Relative && !matches!(visibility, Visibility::Window { .. });
+    has_bias.then(|| params.weight_without_decay("nearest", &[RELATIVE_BIAS_TOKENS], Init::Constant(0.0)))
 }
 
-/// Reads what an earlier layer shares; see [`State::shared`].
+/// Attends to the cache that an earlier layer shares; see [`State::shared`].
 impl TokenMixer for QueryHeads {
     fn forward<O: Ops>(
         &self,
@@ -315,20 +327,20 @@ impl TokenMixer for QueryHeads {
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
         let Some(SharedTensor::Cache(cache)) = state.and_then(|state| state.shared.as_ref()) else {
-            panic!("a layer that reads another's cache is given it by the model");
+            panic!("the model passes the shared cache in the state");
         };
-        let seen = State::seen(state);
-        (self.read(ops, x, seen, cache), State::new(seen + ops.shape(x)[1], []))
+        let past_len = State::past_len(state);
+        (self.attend(ops, x, past_len, cache), State::new(past_len + ops.shape(x)[1], []))
     }
 }
 
 impl MultiHeadAttention {
-    /// The part that asks and reads.
-    pub(super) fn reader(&self) -> &QueryHeads {
-        &self.reader
+    /// The query and output projections.
+    pub(super) fn query_heads(&self) -> &QueryHeads {
+        &self.query_heads
     }
 
-    /// Attention of a span of tokens, from and to a state whose first two slots hold keys and values.
+    /// Attention of a span of tokens. The first two slots of the state hold keys and values.
     pub(super) fn forward<O: Ops>(
         &self,
         ops: &O,
@@ -336,69 +348,76 @@ impl MultiHeadAttention {
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
         let (cache, mut next) = self.append_to_cache(ops, x, state);
-        let out = self.reader.read(ops, x, State::seen(state), &cache);
+        let out = self.query_heads.attend(ops, x, State::past_len(state), &cache);
         next.shared = Some(SharedTensor::Cache(cache));
         (out, next)
     }
 
-    /// Keys and values alone: what the queries of these tokens read, and what the next tokens find.
+    /// Appends the keys and values of a span: the cache that its queries attend to, and the state after the span.
     pub(super) fn append_to_cache<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (KvCache<O::Tensor>, State<O::Tensor>) {
-        let seen = State::seen(state);
-        let (key, value) = self.made(ops, x, seen);
-        let (key, value) = (grown(ops, state, 0, &key), value.map(|value| grown(ops, state, 1, &value)));
-        let now = seen + ops.shape(x)[1];
-        let before = self.places(seen);
-        let places = CachePositions { rest: before.rest.start..now, ..before };
-        let kept = |x: &O::Tensor| kept_of(ops, x, &places, &self.places(now));
-        let next = State::new(now, [kept(&key), value.as_ref().and_then(kept)]);
+        let past_len = State::past_len(state);
+        let (key, value) = self.project_kv(ops, x, past_len);
+        let (key, value) =
+            (append_to_slot(ops, state, 0, &key), value.map(|value| append_to_slot(ops, state, 1, &value)));
+        let next_len = past_len + ops.shape(x)[1];
+        let before = self.cached_positions(past_len);
+        let positions = CachePositions { recent: before.recent.start..next_len, ..before };
+        let evict = |x: &O::Tensor| select_positions(ops, x, &positions, &self.cached_positions(next_len));
+        let next = State::new(next_len, [evict(&key), value.as_ref().and_then(evict)]);
         let cache = match value {
-            Some(value) => KvCache { key, value, places },
-            None => KvCache { key: self.turned_in_place(ops, &key, &places), value: key, places },
+            Some(value) => KvCache { key, value, positions },
+            None => KvCache { key: self.apply_rope_to_cache(ops, &key, &positions), value: key, positions },
         };
         (cache, next)
     }
 
-    /// Keys and values of tokens after `seen` others, as they are kept; no values where keys serve as such.
-    pub(super) fn made<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> (O::Tensor, Option<O::Tensor>) {
-        let kv_heads = self.reader.config.kv_heads;
-        let key = project(ops, &self.key, self.reader.options.key_norm.as_ref(), x, kv_heads);
-        // One that is tied is kept unturned, since it is a value too.
-        let key = if self.value.is_some() { self.reader.turned(ops, &key, seen) } else { key };
-        let kept = |x: &O::Tensor| rounded(ops, x, self.rounding);
-        (kept(&key), self.value.as_ref().map(|value| kept(&value.heads(ops, x, kv_heads))))
+    /// Keys and values of a span whose first token is at position `past_len`, as they are cached; no values where keys serve as such.
+    pub(super) fn project_kv<O: Ops>(&self, ops: &O, x: &O::Tensor, past_len: usize) -> (O::Tensor, Option<O::Tensor>) {
+        let kv_heads = self.query_heads.config.kv_heads;
+        let key = project(ops, &self.key, self.query_heads.options.key_norm.as_ref(), x, kv_heads);
+        // A key that is also the value is rotated only after it is taken from the cache.
+        let key = if self.value.is_some() { self.query_heads.apply_rope(ops, &key, past_len) } else { key };
+        let round = |x: &O::Tensor| apply_rounding(ops, x, self.rounding);
+        (round(&key), self.value.as_ref().map(|value| round(&value.heads(ops, x, kv_heads))))
     }
 
-    /// What is kept after `seen` tokens.
-    fn places(&self, seen: usize) -> CachePositions {
-        match self.reader.reach {
-            Visibility::All | Visibility::Past => CachePositions { first: 0, rest: 0..seen },
-            Visibility::Window { size, sinks } => CachePositions::kept(seen, sinks, size - 1),
+    /// The positions in the cache after `past_len` tokens.
+    fn cached_positions(&self, past_len: usize) -> CachePositions {
+        match self.query_heads.visibility {
+            Visibility::All | Visibility::Past => CachePositions { sinks: 0, recent: 0..past_len },
+            Visibility::Window { size, sinks } => CachePositions::new(past_len, sinks, size - 1),
         }
     }
 
-    fn turned_in_place<O: Ops>(&self, ops: &O, x: &O::Tensor, places: &CachePositions) -> O::Tensor {
-        let (first, last) = (places.first, places.len());
-        if first == 0 || self.reader.rotation.is_none() {
-            return self.reader.turned(ops, x, places.rest.start);
+    /// Rotates cached keys, each by its own position.
+    fn apply_rope_to_cache<O: Ops>(&self, ops: &O, x: &O::Tensor, positions: &CachePositions) -> O::Tensor {
+        let (sinks, recent_start) = (positions.sinks, positions.recent.start);
+        if sinks == 0 || self.query_heads.rotation.is_none() {
+            return self.query_heads.apply_rope(ops, x, recent_start);
         }
-        let turned = |range: Range<usize>, seen| self.reader.turned(ops, &ops.slice(x, 1, range), seen);
-        ops.concat(&[turned(0..first, 0), turned(first..last, places.rest.start)], 1)
+        let rotate = |range: Range<usize>, start| self.query_heads.apply_rope(ops, &ops.slice(x, 1, range), start);
+        ops.concat(&[rotate(0..sinks, 0), rotate(sinks..positions.len(), recent_start)], 1)
     }
 }
 
-/// The tokens of `wanted`, out of those of `places`; nothing if there are none.
-fn kept_of<O: Ops>(ops: &O, x: &O::Tensor, places: &CachePositions, wanted: &CachePositions) -> Option<O::Tensor> {
-    let (total, recent) = (places.len(), wanted.rest.len());
-    match (wanted.first, recent) {
+/// The rows of `x`, which are at `positions`, that are also at `remaining`; `None` if there are none.
+fn select_positions<O: Ops>(
+    ops: &O,
+    x: &O::Tensor,
+    positions: &CachePositions,
+    remaining: &CachePositions,
+) -> Option<O::Tensor> {
+    let total = positions.len();
+    match (remaining.sinks, remaining.recent.len()) {
         (0, 0) => None,
-        (first, recent) if first + recent == total => Some(x.clone()),
+        (sinks, recent) if sinks + recent == total => Some(x.clone()),
         (0, recent) => Some(ops.slice(x, 1, total - recent..total)),
-        (first, 0) => Some(ops.slice(x, 1, 0..first)),
-        (first, recent) => Some(ops.concat(&[ops.slice(x, 1, 0..first), ops.slice(x, 1, total - recent..total)], 1)),
+        (sinks, 0) => Some(ops.slice(x, 1, 0..sinks)),
+        (sinks, recent) => Some(ops.concat(&[ops.slice(x, 1, 0..sinks), ops.slice(x, 1, total - recent..total)], 1)),
     }
 }

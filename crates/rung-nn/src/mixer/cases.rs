@@ -1,9 +1,9 @@
-//! One table of cases, through which every mixer goes on every executor; a new mixer joins by a line.
+//! The table of cases that every mixer is tested with, on every executor. A new mixer needs a line here.
 //!
-//! Weights are drawn large (deviation 0.5 and more) so that gates and scores are far from their middle, and every weight is
-//! shaken, so that gains of one and biases of zero are not special. The tests of this crate hold the native executor to the
-//! table; who writes another one, for another device, holds it to the same: two executors agree if, for every case, [`results`]
-//! have the same values on both, and [`scalar`] the same gradient.
+//! Initial weights are large (a standard deviation of 0.5), so that gates and scores are not near their centre, and every weight is
+//! perturbed, so that gains are not exactly one and biases not exactly zero. The tests of this crate run the native executor on the table.
+//! To test another executor, compare it with the native one: for every case [`results`] should have the same values, and [`scalar`]
+//! the same gradient.
 
 use rung_engine::{Ops, Parameters, Scalar};
 use rung_theory::stack::{Defaults, Mixer, Plan};
@@ -14,10 +14,10 @@ use crate::param_builder::{BuildSettings, LayerDepth, ParamBuilder};
 use crate::position::Positions;
 use crate::precision::Precision;
 
-/// Rotary positions that turn far within a few tokens.
+/// Rotary positions with large rotations within a few tokens.
 pub const ROTARY: Positions = Positions::Rotary { base: 100.0 };
 
-/// The table. Width is 12; heads are small and odd where they may be.
+/// The cases: stack and positions. The width is 12; heads are small, and of odd width where that is allowed.
 pub const CASES: &[(&str, Positions)] = &[
     ("full{heads=3,kv=3,head=4}", Positions::None),
     ("full{heads=4,kv=2,key=4,value=3}", ROTARY),
@@ -95,15 +95,15 @@ pub const CASES: &[(&str, Positions)] = &[
 
 /// Width of the residual stream.
 pub const WIDTH: usize = 12;
-/// Where the mixers of the table stand: neither first nor last, in case it matters.
-const MIDDLE: LayerDepth = LayerDepth { layer: 1, layers: 3 };
-/// Rows of every input.
+/// The layer of all mixers: neither the first nor the last, on which some mixers depend.
+const MIDDLE_LAYER: LayerDepth = LayerDepth { layer: 1, layers: 3 };
+/// Batch size of every input.
 pub const BATCH: usize = 2;
 
-/// A mixer of the table, as a plan has it.
+/// The mixer of a stack of one layer.
 ///
 /// # Panics
-/// If a plan cannot be read from the text.
+/// If the stack cannot be parsed.
 pub fn resolve(text: &str) -> Mixer {
     let defaults = Defaults { heads: 3, head_dim: 4, ..Defaults::default() };
     Plan::parse(text, &defaults).unwrap().layers[0].mixers[0].clone()
@@ -114,55 +114,60 @@ pub fn settings(positions: Positions, chunk: usize) -> BuildSettings {
     BuildSettings { width: WIDTH, chunk, positions, deviation: 0.5, ..BuildSettings::default() }
 }
 
-/// A number from -1 to 1.
+/// A random number from -1 to 1.
 pub fn draw(rng: &mut Rng) -> f64 {
     f64::from(below(rng, 2_000_001)) / 1e6 - 1.0
 }
 
 /// Adds random numbers up to this size to all weights.
-pub fn shake<S: Scalar>(weights: &mut Parameters<S>, by: f64) {
+pub fn perturb<S: Scalar>(weights: &mut Parameters<S>, size: f64) {
     let mut rng = seeded(5);
-    weights.flat_mut().iter_mut().for_each(|value| *value += S::from_f64(by * draw(&mut rng)));
+    weights.flat_mut().iter_mut().for_each(|value| *value += S::from_f64(size * draw(&mut rng)));
 }
 
-/// A mixer of the table with its weights.
+/// A mixer with its weights.
 pub struct Built<S> {
-    /// The mixer.
+    /// The built mixer.
     pub mixer: Builtin,
     /// Its weights.
     pub weights: Parameters<S>,
 }
 
-/// Builds a mixer of the table.
+/// Builds the mixer of a case.
 ///
 /// # Panics
-/// If there is none of this text.
+/// If the mixer is not implemented.
 pub fn build<S: Scalar>(text: &str, positions: Positions, chunk: usize) -> Built<S> {
-    build_within(text, positions, chunk, Precision::default())
+    build_with_precision(text, positions, chunk, Precision::default())
 }
 
-/// Builds a mixer of the table with its state and messages in few bits.
+/// Builds the mixer of a case with rounded states and messages.
 ///
 /// # Panics
 /// As [`build`].
-pub fn build_within<S: Scalar>(text: &str, positions: Positions, chunk: usize, precision: Precision) -> Built<S> {
+pub fn build_with_precision<S: Scalar>(
+    text: &str,
+    positions: Positions,
+    chunk: usize,
+    precision: Precision,
+) -> Built<S> {
     let mut weights = Parameters::new();
     let mut rng = seeded(11);
     let settings = BuildSettings { precision, ..settings(positions, chunk) };
     let mut params = ParamBuilder::new(settings, &mut weights, &mut rng);
-    params.depth = MIDDLE;
+    params.depth = MIDDLE_LAYER;
     let mixer = Builtin::init(&resolve(text), &mut params);
-    shake(&mut weights, 0.3);
+    perturb(&mut weights, 0.3);
     Built { mixer: mixer.unwrap(), weights }
 }
 
-/// Random numbers up to this size, for an input of shape `[BATCH, time, WIDTH]`.
-pub fn input<S: Scalar>(time: usize, reach: f64) -> Vec<S> {
+/// Random values up to this size, for an input of shape `[BATCH, time, WIDTH]`.
+pub fn input<S: Scalar>(time: usize, size: f64) -> Vec<S> {
     let mut rng = seeded(3);
-    (0..BATCH * time * WIDTH).map(|_| S::from_f64(reach * draw(&mut rng))).collect()
+    (0..BATCH * time * WIDTH).map(|_| S::from_f64(size * draw(&mut rng))).collect()
 }
 
-/// Two outputs, with the state handed over between them, and all of the last state.
+/// The outputs of two consecutive spans, and all tensors of the last state.
 pub fn results<O: Ops>(ops: &O, mixer: &Builtin, x: &O::Tensor) -> Vec<O::Tensor> {
     let time = ops.shape(x)[1];
     let (first, state) = mixer.forward(ops, &ops.slice(x, 1, 0..time / 2), None);
@@ -170,7 +175,7 @@ pub fn results<O: Ops>(ops: &O, mixer: &Builtin, x: &O::Tensor) -> Vec<O::Tensor
     [first, second].into_iter().chain(state.tensors.into_iter().flatten()).collect()
 }
 
-/// One number that depends on all numbers of all [`results`], each in its own way.
+/// A weighted sum of all elements of all [`results`], with a random weight for each.
 pub fn scalar<O: Ops>(ops: &O, results: &[O::Tensor]) -> O::Tensor {
     let mut rng = seeded(17);
     let term = |tensor| {

@@ -1,31 +1,31 @@
-//! Compositional attention: what to search for and what to retrieve, chosen apart.
+//! Compositional attention: searches (query-key heads) and retrievals (value heads) are paired by a second softmax.
 //!
 //! Definition, state and sources: `rung explain compositional`.
 //!
 //! # Computed as
-//! Attention whose values are all retrievals side by side, then a softmax within each token.
+//! Attention whose values are all retrievals concatenated, then for each search a softmax over retrievals.
 
 use rung_engine::{AttentionInputs, Ops, Role, Rounding, Scalar, AttentionMask};
 use rung_theory::stack::Mixer;
 
-use super::{MixerConfig, State, TokenMixer, causal_only, grown, number};
+use super::{MixerConfig, State, TokenMixer, require_causal, append_to_slot, number};
 use crate::error::ModelError;
-use crate::parts::{Linear, join};
-use crate::position::{Positions, Rotation, alibi};
-use crate::precision::rounded;
+use crate::parts::{Linear, merge_heads};
+use crate::position::{Positions, Rotation, alibi_bias, apply_rope};
+use crate::precision::apply_rounding;
 use crate::param_builder::ParamBuilder;
 
 /// Sizes of compositional attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompositionalConfig {
-    /// Searches.
+    /// Number of searches: query-key heads.
     pub searches: usize,
-    /// Retrievals.
+    /// Number of retrievals: value heads.
     pub retrievals: usize,
-    /// Width of a search.
-    pub head: usize,
-    /// Width of a retrieval.
-    pub value: usize,
+    /// Width of a search's queries and keys.
+    pub head_dim: usize,
+    /// Width of a retrieval's values.
+    pub value_dim: usize,
 }
 
 /// Compositional attention.
@@ -34,8 +34,10 @@ pub struct Compositional {
     query: Linear,
     key: Linear,
     value: Linear,
-    demand: Linear,
-    offer: Linear,
+    /// Queries over retrievals.
+    retrieval_query: Linear,
+    /// Keys of the retrieved vectors.
+    retrieval_key: Linear,
     output: Linear,
     rotation: Option<Rotation>,
     alibi: bool,
@@ -48,50 +50,50 @@ impl MixerConfig for CompositionalConfig {
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [searches, retrievals] = ["searches", "retrievals"].map(|option| number(mixer, option));
-        let [head, value] = ["head", "value"].map(|option| number(mixer, option));
-        Ok(Self { searches, retrievals, head, value })
+        let [head_dim, value_dim] = ["head", "value"].map(|option| number(mixer, option));
+        Ok(Self { searches, retrievals, head_dim, value_dim })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Compositional, ModelError> {
-        causal_only(Self::NAME, params)?;
-        let Self { searches, retrievals, head, value: wide } = *self;
+        require_causal(Self::NAME, params)?;
+        let Self { searches, retrievals, head_dim, value_dim } = *self;
         let (width, positions) = (params.settings.width, params.settings.positions);
-        let rotation = Rotation::of_keys(Self::NAME, "width of a search", head, positions)?;
-        let [query, key, demand] = [("q_proj", Role::Query), ("k_proj", Role::Key), ("sq_proj", Role::Query)]
-            .map(|(name, role)| params.role(role).linear(name, width, searches * head));
-        params.tie(&query, &key, searches, searches);
-        params.oppose(&key);
-        let value = params.role(Role::Value).linear("v_proj", width, retrievals * wide);
-        let offer = params.role(Role::Key).linear("sk_proj", wide, head);
-        let output = params.role(Role::Output).linear("o_proj", searches * wide, width);
+        let rotation = Rotation::for_keys(Self::NAME, "width of a search", head_dim, positions)?;
+        let [query, key, retrieval_query] = [("q_proj", Role::Query), ("k_proj", Role::Key), ("sq_proj", Role::Query)]
+            .map(|(name, role)| params.role(role).linear(name, width, searches * head_dim));
+        params.copy_query_to_key(&query, &key, searches, searches);
+        params.negate_key(&key);
+        let value = params.role(Role::Value).linear("v_proj", width, retrievals * value_dim);
+        let retrieval_key = params.role(Role::Key).linear("sk_proj", value_dim, head_dim);
+        let output = params.role(Role::Output).linear("o_proj", searches * value_dim, width);
         let (alibi, rounding) = (positions == Positions::Alibi, params.settings.precision.message);
-        Ok(Compositional { config: *self, query, key, value, demand, offer, output, rotation, alibi, rounding })
+        Ok(Compositional { config: *self, query, key, value, retrieval_query, retrieval_key, output, rotation, alibi, rounding })
     }
 }
 
 impl Compositional {
-    /// Keys `[batch, tokens, searches, head]` and values `[batch, tokens, retrievals * value]` after new tokens.
+    /// Keys `[batch, tokens, searches, head]` and values `[batch, tokens, retrievals * value]` of all tokens, the new ones included.
     fn append_to_cache<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> [O::Tensor; 2] {
-        let key = self.turned(ops, &self.key.heads(ops, x, self.config.searches), State::seen(state));
-        let both = [(0, key), (1, self.value.apply(ops, x))];
-        both.map(|(slot, new)| grown(ops, state, slot, &rounded(ops, &new, self.rounding)))
+        let key = self.apply_rope(ops, &self.key.heads(ops, x, self.config.searches), State::past_len(state));
+        let key_value = [(0, key), (1, self.value.apply(ops, x))];
+        key_value.map(|(slot, new)| append_to_slot(ops, state, slot, &apply_rounding(ops, &new, self.rounding)))
     }
 
-    fn turned<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> O::Tensor {
-        self.rotation.as_ref().map_or_else(|| x.clone(), |turn| turn.apply(ops, x, seen))
+    fn apply_rope<O: Ops>(&self, ops: &O, x: &O::Tensor, past_len: usize) -> O::Tensor {
+        apply_rope(ops, self.rotation.as_ref(), x, past_len)
     }
 
-    /// Every search with every retrieval, `[batch, time, searches, retrievals, value]`.
-    fn pairs<O: Ops>(&self, ops: &O, x: &O::Tensor, [key, value]: &[O::Tensor; 2]) -> O::Tensor {
-        let CompositionalConfig { searches, retrievals, head, value: width } = self.config;
-        let [batch, tokens, all] = ops.shape(value)[..] else { unreachable!("values have three axes") };
+    /// What every search finds in every retrieval's values, `[batch, time, searches, retrievals, value]`.
+    fn search_all_retrievals<O: Ops>(&self, ops: &O, x: &O::Tensor, [key, value]: &[O::Tensor; 2]) -> O::Tensor {
+        let CompositionalConfig { searches, retrievals, head_dim, value_dim } = self.config;
+        let [batch, tokens, channels] = ops.shape(value)[..] else { unreachable!("values have three axes") };
         let time = ops.shape(x)[1];
-        let query = self.turned(ops, &self.query.heads(ops, x, searches), tokens - time);
-        let value = ops.broadcast(&ops.reshape(value, &[batch, tokens, 1, all]), &[batch, tokens, searches, all]);
-        let far = self.alibi.then(|| alibi(ops, searches, tokens - time..tokens, 0..tokens, false));
-        let (bias, mask, scale) = (far.as_ref(), AttentionMask::Causal, (head as f64).powf(-0.5));
-        let read = ops.attention(&AttentionInputs { query: &query, key, value: &value, bias, mask, scale });
-        ops.reshape(&read, &[batch, time, searches, retrievals, width])
+        let query = self.apply_rope(ops, &self.query.heads(ops, x, searches), tokens - time);
+        let value = ops.broadcast(&ops.reshape(value, &[batch, tokens, 1, channels]), &[batch, tokens, searches, channels]);
+        let alibi = self.alibi.then(|| alibi_bias(ops, searches, tokens - time..tokens, 0..tokens, false));
+        let (bias, mask, scale) = (alibi.as_ref(), AttentionMask::Causal, (head_dim as f64).powf(-0.5));
+        let found = ops.attention(&AttentionInputs { query: &query, key, value: &value, bias, mask, scale });
+        ops.reshape(&found, &[batch, time, searches, retrievals, value_dim])
     }
 }
 
@@ -102,22 +104,22 @@ impl TokenMixer for Compositional {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let CompositionalConfig { searches, retrievals, head, value } = self.config;
+        let CompositionalConfig { searches, retrievals, head_dim, value_dim } = self.config;
         let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
-        let kept = self.append_to_cache(ops, x, state);
-        let pairs = self.pairs(ops, x, &kept);
-        let demand = ops.scale(&self.demand.apply(ops, x), (head as f64).powf(-0.5));
-        let demand = ops.reshape(&demand, &[batch, time, searches, 1, head]);
-        let fit = ops.sum(&ops.mul(&self.offer.apply(ops, &pairs), &demand), 4);
-        let shares = ops.softmax(&ops.reshape(&fit, &[batch, time, searches, retrievals]));
-        let shares = ops.reshape(&shares, &[batch, time, searches, retrievals, 1]);
-        let picked = ops.reshape(&ops.sum(&ops.mul(&pairs, &shares), 3), &[batch, time, searches, value]);
-        let next = State::new(State::seen(state) + time, kept.map(Some));
-        (self.output.apply(ops, &join(ops, &picked)), next)
+        let cache = self.append_to_cache(ops, x, state);
+        let candidates = self.search_all_retrievals(ops, x, &cache);
+        let retrieval_query = ops.scale(&self.retrieval_query.apply(ops, x), (head_dim as f64).powf(-0.5));
+        let retrieval_query = ops.reshape(&retrieval_query, &[batch, time, searches, 1, head_dim]);
+        let scores = ops.sum(&ops.mul(&self.retrieval_key.apply(ops, &candidates), &retrieval_query), 4);
+        let weights = ops.softmax(&ops.reshape(&scores, &[batch, time, searches, retrievals]));
+        let weights = ops.reshape(&weights, &[batch, time, searches, retrievals, 1]);
+        let out = ops.reshape(&ops.sum(&ops.mul(&candidates, &weights), 3), &[batch, time, searches, value_dim]);
+        let next = State::new(State::past_len(state) + time, cache.map(Some));
+        (self.output.apply(ops, &merge_heads(ops, &out)), next)
     }
 
-    /// Keys and values only: no scores.
+    /// Appends to the KV cache without computing attention.
     fn advance_state<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
-        State::new(State::seen(state) + ops.shape(x)[1], self.append_to_cache(ops, x, state).map(Some))
+        State::new(State::past_len(state) + ops.shape(x)[1], self.append_to_cache(ops, x, state).map(Some))
     }
 }

@@ -1,4 +1,4 @@
-//! Gated short convolution: a few taps over the last tokens, no other memory.
+//! Gated short convolution over the last few tokens, without other state.
 //!
 //! Definition, state and sources: `rung explain conv`.
 //!
@@ -8,7 +8,7 @@
 use rung_engine::{Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::{MixerConfig, State, TokenMixer, causal_only, flag, number};
+use super::{MixerConfig, State, TokenMixer, require_causal, flag, number};
 use crate::error::ModelError;
 use crate::parts::{Convolution, Linear};
 use crate::param_builder::{Init, ParamBuilder};
@@ -16,18 +16,18 @@ use crate::param_builder::{Init, ParamBuilder};
 /// Sizes of a short convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortConvolutionConfig {
-    /// Taps.
+    /// Kernel size in tokens.
     pub taps: usize,
-    /// Channels.
+    /// Number of channels.
     pub channels: usize,
-    /// Whether it gates and projects.
+    /// Whether the convolution is between gates and projections.
     pub gated: bool,
 }
 
 /// A short convolution as a mixer.
 pub struct ShortConvolution {
     convolution: Convolution,
-    /// Into B, C and x, and out again.
+    /// Input projection to B, C and x, and output projection.
     projections: Option<[Linear; 2]>,
 }
 
@@ -41,15 +41,15 @@ impl MixerConfig for ShortConvolutionConfig {
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<ShortConvolution, ModelError> {
-        causal_only(Self::NAME, params)?;
+        require_causal(Self::NAME, params)?;
         let Self { taps, channels, gated } = *self;
         let width = params.settings.width;
         if !gated && channels != width {
             let expected = format!("{width}, the width of the model, without gate and projections");
-            return Err(ModelError::Shape { place: Self::NAME, what: "channels", found: channels as u64, expected });
+            return Err(ModelError::Shape { component: Self::NAME, what: "channels", found: channels as u64, expected });
         }
-        let reach = (taps as f64).powf(-0.5);
-        let weight = params.weight("conv.weight", &[channels, 1, taps], Init::Uniform(-reach, reach));
+        let bound = (taps as f64).powf(-0.5);
+        let weight = params.weight("conv.weight", &[channels, 1, taps], Init::Uniform(-bound, bound));
         Ok(ShortConvolution {
             convolution: Convolution { weight, bias: None, channels, taps, rounding: params.settings.precision.state },
             projections: gated
@@ -59,7 +59,7 @@ impl MixerConfig for ShortConvolutionConfig {
 }
 
 impl ShortConvolution {
-    /// A gated convolution whose weights were read from a checkpoint: into B, C and x, and out again.
+    /// A gated convolution whose weights were read from a checkpoint; the projections are to B, C and x, and to the output.
     pub(crate) fn assemble(convolution: Convolution, projections: [Linear; 2]) -> Self {
         Self { convolution, projections: Some(projections) }
     }
@@ -72,14 +72,14 @@ impl TokenMixer for ShortConvolution {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (seen, before) = (State::seen(state) + ops.shape(x)[1], State::part(state, 0));
+        let (past_len, last_inputs) = (State::past_len(state) + ops.shape(x)[1], State::slot(state, 0));
         let Some([input, output]) = &self.projections else {
-            let (out, tail) = self.convolution.apply(ops, x, before);
-            return (out, State::new(seen, [tail]));
+            let (out, tail) = self.convolution.apply(ops, x, last_inputs);
+            return (out, State::new(past_len, [tail]));
         };
-        let (all, channels) = (input.apply(ops, x), self.convolution.channels);
-        let part = |index: usize| ops.slice(&all, 2, index * channels..(index + 1) * channels);
-        let (out, tail) = self.convolution.apply(ops, &ops.mul(&part(0), &part(2)), before);
-        (output.apply(ops, &ops.mul(&part(1), &out)), State::new(seen, [tail]))
+        let (projected, channels) = (input.apply(ops, x), self.convolution.channels);
+        let [b, c, x] = [0, 1, 2].map(|index| ops.slice(&projected, 2, index * channels..(index + 1) * channels));
+        let (out, tail) = self.convolution.apply(ops, &ops.mul(&b, &x), last_inputs);
+        (output.apply(ops, &ops.mul(&c, &out)), State::new(past_len, [tail]))
     }
 }

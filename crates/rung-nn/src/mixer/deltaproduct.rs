@@ -3,18 +3,19 @@
 //! Definition, state and sources: `rung explain deltaproduct`.
 //!
 //! # Computed as
-//! The gated delta rule on a text `steps` times as long, in chunks: the decay stands on the first step of a token, the
-//! query on its last, and only the outputs of last steps are kept.
+//! The gated delta rule on a sequence `steps` times as long, in chunks: the first step of a token has its decay, the last its
+//! query, and only the outputs of last steps are used.
 
-use rung_engine::{Decay, Ops, Recurrence, Role, Scalar};
+use rung_engine::{Decay, Ops, Recurrence, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::deltanet::{Streams, strength};
+use super::delta_rule::{DeltaRuleInputs, DeltaRuleProjections, DeltaRuleSizes};
 use super::gdn::DecayProjection;
-use super::{MixerConfig, State, TokenMixer, causal_only, flag, number, shared_evenly};
+use super::head_output::HeadOutput;
+use super::{MixerConfig, State, TokenMixer, flag, number, require_causal, require_divisor};
 use crate::error::ModelError;
-use crate::parts::{NormGain, Linear, LinearRecurrence, join};
 use crate::param_builder::ParamBuilder;
+use crate::parts::LinearRecurrence;
 
 /// Sizes of DeltaProduct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,29 +25,26 @@ pub struct DeltaProductConfig {
     /// Value heads, each with its own state.
     pub value_heads: usize,
     /// Width of a key head.
-    pub key: usize,
+    pub key_dim: usize,
     /// Width of a value head.
-    pub value: usize,
-    /// Taps of the short convolution; 0 for none.
+    pub value_dim: usize,
+    /// Kernel size of the short convolutions; 0 for none.
     pub taps: usize,
-    /// Delta steps per token.
+    /// Delta-rule steps per token.
     pub steps: usize,
     /// Whether the state decays.
-    pub gated: bool,
-    /// Whether beta reaches 2.
-    pub negative: bool,
+    pub decays: bool,
+    /// Whether beta ranges from 0 to 2, which allows negative eigenvalues, instead of from 0 to 1.
+    pub negative_eigenvalues: bool,
 }
 
 /// DeltaProduct's mixer.
 pub struct DeltaProduct {
     config: DeltaProductConfig,
-    streams: Streams,
-    beta: Linear,
-    forget: Option<DecayProjection>,
-    gate: Linear,
-    norm: NormGain,
-    output: Linear,
+    projections: DeltaRuleProjections,
+    decay: Option<DecayProjection>,
     recurrence: LinearRecurrence,
+    output: HeadOutput,
 }
 
 impl MixerConfig for DeltaProductConfig {
@@ -55,66 +53,70 @@ impl MixerConfig for DeltaProductConfig {
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [heads, value_heads] = ["heads", "value-heads"].map(|option| number(mixer, option));
-        shared_evenly(Self::NAME, "query and key heads", value_heads, heads)?;
-        let [key, value, taps, steps] = ["key", "value", "conv", "steps"].map(|option| number(mixer, option));
-        // Of the words of these options, "yes" is the first.
-        let [gated, negative] = ["gate", "negative"].map(|option| flag(mixer, option));
-        Ok(Self { heads, value_heads, key, value, taps, steps, gated, negative })
+        require_divisor(Self::NAME, "query and key heads", value_heads, heads)?;
+        let [key_dim, value_dim, taps, steps] = ["key", "value", "conv", "steps"].map(|option| number(mixer, option));
+        let [decays, negative_eigenvalues] = ["gate", "negative"].map(|option| flag(mixer, option));
+        Ok(Self { heads, value_heads, key_dim, value_dim, taps, steps, decays, negative_eigenvalues })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<DeltaProduct, ModelError> {
-        causal_only(Self::NAME, params)?;
-        let Self { heads, value_heads, key, value, taps, steps, .. } = *self;
-        let width = params.settings.width;
+        require_causal(Self::NAME, params)?;
+        let Self { heads, value_heads, key_dim, value_dim, taps, steps, decays, negative_eigenvalues } = *self;
+        let sizes = DeltaRuleSizes { heads, value_heads, key_dim, value_dim, taps, steps, negative_eigenvalues };
         Ok(DeltaProduct {
             config: *self,
-            streams: Streams::init_repeated(params, taps, (heads, key), (value_heads, value), steps),
-            beta: params.linear("b_proj", width, steps * value_heads),
-            forget: self.gated.then(|| DecayProjection::init(params, value_heads)),
-            gate: params.role(Role::Gate).linear("g_proj", width, value_heads * value),
-            norm: params.gain("o_norm", value),
-            output: params.role(Role::Output).linear("o_proj", value_heads * value, width),
+            projections: DeltaRuleProjections::init(params, sizes),
+            decay: decays.then(|| DecayProjection::init(params, value_heads)),
             recurrence: params.recurrence(),
+            output: HeadOutput::init_with_silu_gate(params, "o_norm", value_heads, value_dim),
         })
     }
 }
 
 impl DeltaProduct {
-    /// The read of every head before norm and gate, and the state.
-    pub(super) fn read<O: Ops>(
+    /// The output of every head before norm and gate, and the state.
+    pub(super) fn head_outputs<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let DeltaProductConfig { heads, value_heads, key: key_width, value: value_width, steps, .. } = self.config;
+        self.projections.run(ops, x, state, |inputs| self.run_steps(ops, x, inputs, state))
+    }
+
+    /// Runs the delta rule on the sequence of steps: the outputs of every token's last step, and the matrix state.
+    fn run_steps<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        inputs: &DeltaRuleInputs<O::Tensor>,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, O::Tensor) {
+        let DeltaProductConfig { heads, value_heads, key_dim, value_dim, steps, .. } = self.config;
         let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
-        let ([query, key, value], [first, second, third]) = self.streams.apply(ops, x, state);
-        let beta = strength(ops, &self.beta, x, self.config.negative);
-        let decay = self.forget.as_ref().map(|forget| forget.apply(ops, x));
-        // A token's steps stand side by side; so they follow each other when time is cut finer.
-        let finer = |x: &O::Tensor, rest: &[usize]| ops.reshape(x, &[&[batch, time * steps], rest].concat());
-        let among = |x: &O::Tensor, place: usize, rest: &[usize]| {
-            let row = |count: usize| [&[batch, time, count], rest].concat();
-            let nothing = |count: usize| (count > 0).then(|| ops.zeros(&row(count)));
-            let parts = [nothing(place), Some(ops.reshape(x, &row(1))), nothing(steps - 1 - place)];
-            finer(&ops.concat(&parts.into_iter().flatten().collect::<Vec<_>>(), 2), rest)
+        // The steps of a token are adjacent in memory, so a reshape makes them consecutive positions of a longer sequence.
+        let unfold_steps =
+            |x: &O::Tensor, shape: &[usize]| ops.reshape(x, &[&[batch, time * steps], shape].concat());
+        // Places one tensor per token at one of its steps, with zeros at the others.
+        let place_at_step = |x: &O::Tensor, step: usize, shape: &[usize]| {
+            let step_shape = |count: usize| [&[batch, time, count], shape].concat();
+            let zeros = |count: usize| (count > 0).then(|| ops.zeros(&step_shape(count)));
+            let parts = [zeros(step), Some(ops.reshape(x, &step_shape(1))), zeros(steps - 1 - step)];
+            unfold_steps(&ops.concat(&parts.into_iter().flatten().collect::<Vec<_>>(), 2), shape)
         };
-        let query = among(&query, steps - 1, &[heads, key_width]);
-        let decay = decay.map(|decay| among(&decay, 0, &[value_heads]));
+        let decay = self.decay.as_ref().map(|decay| place_at_step(&decay.apply(ops, x), 0, &[value_heads]));
         let (out, matrix) = ops.recurrence(&Recurrence {
-            query: &query,
-            key: &finer(&key, &[heads, key_width]),
-            value: &finer(&value, &[value_heads, value_width]),
+            query: &place_at_step(&inputs.query, steps - 1, &[heads, key_dim]),
+            key: &unfold_steps(&inputs.key, &[heads, key_dim]),
+            value: &unfold_steps(&inputs.value, &[value_heads, value_dim]),
             decay: decay.as_ref().map_or(Decay::None, Decay::Scalar),
-            beta: Some(&finer(&beta, &[value_heads])),
-            state: State::part(state, 0),
+            beta: Some(&unfold_steps(&inputs.beta, &[value_heads])),
+            state: State::slot(state, 0),
             chunk: self.recurrence.chunk,
             rounding: self.recurrence.rounding,
         });
-        let out = ops.reshape(&out, &[batch, time, steps, value_heads * value_width]);
-        let out = ops.reshape(&ops.slice(&out, 2, steps - 1..steps), &[batch, time, value_heads, value_width]);
-        (out, State::new(State::seen(state) + time, [Some(matrix), first, second, third]))
+        let out = ops.reshape(&out, &[batch, time, steps, value_heads * value_dim]);
+        (ops.reshape(&ops.slice(&out, 2, steps - 1..steps), &[batch, time, value_heads, value_dim]), matrix)
     }
 }
 
@@ -125,9 +127,7 @@ impl TokenMixer for DeltaProduct {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (out, state) = self.read(ops, x, state);
-        let out = self.norm.norm(ops, &out);
-        let gate = self.gate.heads(ops, x, self.config.value_heads);
-        (self.output.apply(ops, &join(ops, &ops.silu_gate(&gate, &out))), state)
+        let (out, state) = self.head_outputs(ops, x, state);
+        (self.output.apply(ops, x, &out), state)
     }
 }

@@ -1,35 +1,35 @@
-//! Token-sparse attention: an indexer scores every token of the past, and latent attention reads the best.
+//! Token-sparse attention: an indexer scores every earlier token, and latent attention attends to those with the highest scores.
 //!
 //! Definition, state and sources: `rung explain dsa`.
 //!
 //! # Computed as
 //! Latent attention with a mask of `top` tokens per row. No gradient passes through the choice: the indexer learns
-//! from a loss of its own, the Kullback-Leibler distance from the heads' mean weights over the chosen tokens to the
-//! softmax of its scores over them. That loss touches nothing but the indexer.
+//! from an auxiliary loss, the Kullback-Leibler divergence from the heads' mean weights over the chosen tokens to the
+//! softmax of its scores over them. That loss trains the indexer only.
 
-use rung_engine::{Ops, Parameter, Rounding, Scalar, highest};
+use rung_engine::{Ops, Parameter, Rounding, Scalar, top_k};
 use rung_theory::stack::Mixer;
 
 use super::attention::MASKED;
 use super::mla::{Latent, LatentConfig};
-use super::{MixerConfig, State, TokenMixer, grown, number};
+use super::{MixerConfig, State, TokenMixer, append_to_slot, number};
 use crate::error::ModelError;
-use crate::parts::{Linear, join, split};
-use crate::position::{Positions, Rotation, Spacing};
-use crate::precision::rounded;
+use crate::parts::{Linear, merge_heads, split_heads};
+use crate::position::{Frequencies, Positions, Rotation, apply_rope};
+use crate::precision::apply_rounding;
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of token-sparse attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenSparseConfig {
-    /// The attention.
+    /// Sizes of the latent attention.
     pub latent: LatentConfig,
-    /// Tokens that a query reads.
+    /// Tokens that a query attends to.
     pub top: usize,
-    /// Queries of the indexer.
+    /// Query heads of the indexer.
     pub index_heads: usize,
     /// Width of an index key.
-    pub index_head: usize,
+    pub index_dim: usize,
 }
 
 /// Token-sparse attention.
@@ -39,17 +39,18 @@ pub struct TokenSparse {
     query: Linear,
     key: Linear,
     norm: [Parameter; 2],
-    importance: Linear,
-    /// Of the first channels.
+    /// Weight of each index head in a query's scores.
+    head_weights: Linear,
+    /// Rotation of the first channels of index queries and keys.
     rotation: Option<Rotation>,
     chunk: usize,
     rounding: Option<Rounding>,
 }
 
 impl TokenSparseConfig {
-    /// Channels of an index key that position turns: as many as of the attention's.
-    fn turned(&self) -> usize {
-        self.latent.rope.min(self.index_head) / 2 * 2
+    /// Number of rotated channels of an index key: as many as in the attention's rotary key.
+    fn rotary_width(&self) -> usize {
+        self.latent.rope_dim.min(self.index_dim) / 2 * 2
     }
 }
 
@@ -58,83 +59,80 @@ impl MixerConfig for TokenSparseConfig {
     const NAME: &'static str = "dsa";
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
-        let [top, index_heads, index_head] = ["top", "index-heads", "index-head"].map(|option| number(mixer, option));
-        if index_heads == 0 || index_head == 0 {
+        let [top, index_heads, index_dim] = ["top", "index-heads", "index-head"].map(|option| number(mixer, option));
+        if index_heads == 0 || index_dim == 0 {
             let what = "the choice of an earlier layer".to_owned();
             let expected = "index-heads and index-head of at least 1".to_owned();
             return Err(ModelError::Unsupported { mixer: Self::NAME, what, expected });
         }
-        Ok(Self { latent: LatentConfig::of(mixer), top, index_heads, index_head })
+        Ok(Self { latent: LatentConfig::from_options(mixer), top, index_heads, index_dim })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<TokenSparse, ModelError> {
         let latent = self.latent.init_as(Self::NAME, params)?;
         let width = params.settings.width;
-        let asking = if self.latent.rank == 0 { width } else { self.latent.rank };
+        let query_input_width = if self.latent.query_rank == 0 { width } else { self.latent.query_rank };
         let rotation = match params.settings.positions {
-            Positions::Rotary { base } if self.turned() > 0 => {
-                Some(Rotation::new(self.turned(), Spacing::Usual { base }))
+            Positions::Rotary { base } if self.rotary_width() > 0 => {
+                Some(Rotation::new(self.rotary_width(), Frequencies::Geometric { base }))
             }
             _ => None,
         };
         let (chunk, rounding) = (params.settings.chunk, params.settings.precision.message);
         params.within("indexer", |params| {
-            let query = params.linear("wq_b", asking, self.index_heads * self.index_head);
-            let key = params.linear("wk", width, self.index_head);
+            let query = params.linear("wq_b", query_input_width, self.index_heads * self.index_dim);
+            let key = params.linear("wk", width, self.index_dim);
             let norm = [("k_norm.weight", 1.0), ("k_norm.bias", 0.0)]
-                .map(|(name, value)| params.weight_without_decay(name, &[self.index_head], Init::Constant(value)));
-            let importance = params.linear("weights_proj", width, self.index_heads);
-            Ok(TokenSparse { config: *self, latent, query, key, norm, importance, rotation, chunk, rounding })
+                .map(|(name, value)| params.weight_without_decay(name, &[self.index_dim], Init::Constant(value)));
+            let head_weights = params.linear("weights_proj", width, self.index_heads);
+            Ok(TokenSparse { config: *self, latent, query, key, norm, head_weights, rotation, chunk, rounding })
         })
     }
 }
 
 impl TokenSparse {
-    /// Queries and importance of new tokens, and the index keys of all.
-    fn index<O: Ops>(
+    /// Index queries and head weights of new tokens, and the index keys of all tokens.
+    fn project_index<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
-        asking: &O::Tensor,
+        query_input: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> [O::Tensor; 3] {
-        let seen = State::seen(state);
+        let past_len = State::past_len(state);
         let [gain, offset] = self.norm.map(|weight| ops.parameter(weight));
         let key = ops.layer_norm(&self.key.apply(ops, x), Some(&gain), Some(&offset), 1e-6);
-        let key = join(ops, &self.turned(ops, &split(ops, &key, 1), seen));
-        let keys = grown(ops, state, 2, &rounded(ops, &key, self.rounding));
-        let query = self.turned(ops, &self.query.heads(ops, asking, self.config.index_heads), seen);
-        [query, self.importance.apply(ops, x), keys]
+        let key = merge_heads(ops, &self.apply_rope(ops, &split_heads(ops, &key, 1), past_len));
+        let keys = append_to_slot(ops, state, 2, &apply_rounding(ops, &key, self.rounding));
+        let query = self.apply_rope(ops, &self.query.heads(ops, query_input, self.config.index_heads), past_len);
+        [query, self.head_weights.apply(ops, x), keys]
     }
 
     /// Index scores `[batch, time, tokens]`.
-    fn score<O: Ops>(&self, ops: &O, [query, importance, keys]: [&O::Tensor; 3]) -> O::Tensor {
-        let TokenSparseConfig { index_heads: heads, index_head: width, .. } = self.config;
+    fn score<O: Ops>(&self, ops: &O, [query, head_weights, keys]: [&O::Tensor; 3]) -> O::Tensor {
+        let TokenSparseConfig { index_heads: heads, index_dim, .. } = self.config;
         let (batch, time, tokens) = (ops.shape(query)[0], ops.shape(query)[1], ops.shape(keys)[1]);
-        let query = ops.reshape(query, &[batch, time * heads, width]);
-        let met = ops.relu(&ops.product(&query, false, keys, true));
-        let scale = ((heads * width) as f64).powf(-0.5);
-        let importance = ops.reshape(&ops.scale(importance, scale), &[batch, time, heads, 1]);
-        let scores = ops.sum(&ops.mul(&ops.reshape(&met, &[batch, time, heads, tokens]), &importance), 2);
+        let query = ops.reshape(query, &[batch, time * heads, index_dim]);
+        let similarity = ops.relu(&ops.product(&query, false, keys, true));
+        let scale = ((heads * index_dim) as f64).powf(-0.5);
+        let head_weights = ops.reshape(&ops.scale(head_weights, scale), &[batch, time, heads, 1]);
+        let scores = ops.sum(&ops.mul(&ops.reshape(&similarity, &[batch, time, heads, tokens]), &head_weights), 2);
         ops.reshape(&scores, &[batch, time, tokens])
     }
 
-    fn turned<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> O::Tensor {
-        let Some(rotation) = &self.rotation else { return x.clone() };
-        let (turned, width) = (self.config.turned(), self.config.index_head);
-        let first = rotation.apply(ops, &ops.slice(x, 3, 0..turned), seen);
-        ops.concat(&[first, ops.slice(x, 3, turned..width)], 3)
+    fn apply_rope<O: Ops>(&self, ops: &O, x: &O::Tensor, past_len: usize) -> O::Tensor {
+        apply_rope(ops, self.rotation.as_ref(), x, past_len)
     }
 
-    /// Zero where a token reads another, and very low elsewhere: `[batch, 1, time, tokens]`.
+    /// Zero where a token attends to another, [`MASKED`] elsewhere: `[batch, 1, time, tokens]`.
     fn mask<O: Ops>(&self, ops: &O, scores: &O::Tensor) -> O::Tensor {
         let [batch, time, tokens] = ops.shape(scores)[..] else { unreachable!("scores have three axes") };
         let values = ops.values(scores);
         let mut mask = vec![O::Scalar::from_f64(MASKED); values.len()];
-        for (row, cells) in mask.chunks_exact_mut(tokens).enumerate() {
+        for (row, mask_row) in mask.chunks_exact_mut(tokens).enumerate() {
             let visible = row % time + tokens - time + 1;
-            for place in highest(&values[row * tokens..][..visible], self.config.top) {
-                cells[place] = O::Scalar::ZERO;
+            for token in top_k(&values[row * tokens..][..visible], self.config.top) {
+                mask_row[token] = O::Scalar::ZERO;
             }
         }
         ops.constant(&[batch, 1, time, tokens], &mask)
@@ -148,43 +146,45 @@ impl TokenMixer for TokenSparse {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (kept, mut next) = self.latent.append_to_cache(ops, x, state);
-        let asking = self.latent.query_input(ops, x);
-        let index = self.index(ops, x, &asking, state);
+        let (cache, mut next) = self.latent.append_to_cache(ops, x, state);
+        let query_input = self.latent.query_input(ops, x);
+        let index = self.project_index(ops, x, &query_input, state);
         next.tensors[2] = Some(index[2].clone());
-        let [query, importance, keys] = index.map(|x| ops.detach(&x));
-        let seen = State::seen(state);
-        let ready = self.latent.expand(ops, self.latent.project_query(ops, &asking, seen), &kept);
-        // Scores and masks are as long as the text, for each token: a few tokens at a time.
-        let parts: Vec<O::Tensor> = (0..ops.shape(x)[1])
+        let [index_query, head_weights, index_keys] = index.map(|x| ops.detach(&x));
+        let past_len = State::past_len(state);
+        let query_parts = self.latent.project_query(ops, &query_input, past_len);
+        let operands = self.latent.attention_operands(ops, query_parts, &cache);
+        // Every token's scores and mask are as long as the sequence, so only `chunk` tokens are processed at a time.
+        let outputs: Vec<O::Tensor> = (0..ops.shape(x)[1])
             .step_by(self.chunk)
             .map(|start| {
                 let end = ops.shape(x)[1].min(start + self.chunk);
-                let [query, importance, asked] =
-                    [&query, &importance, &ready.query].map(|x| ops.slice(x, 1, start..end));
-                let [keys, key, value] = [&keys, &ready.key, &ready.value].map(|x| ops.slice(x, 1, 0..seen + end));
-                let mask = self.mask(ops, &self.score(ops, [&query, &importance, &keys]));
-                self.latent.attend(ops, [&asked, &key, &value], Some(&mask))
+                let [index_query, head_weights, query] =
+                    [&index_query, &head_weights, &operands.query].map(|x| ops.slice(x, 1, start..end));
+                let [index_keys, key, value] =
+                    [&index_keys, &operands.key, &operands.value].map(|x| ops.slice(x, 1, 0..past_len + end));
+                let mask = self.mask(ops, &self.score(ops, [&index_query, &head_weights, &index_keys]));
+                self.latent.attend(ops, [&query, &key, &value], Some(&mask))
             })
             .collect();
-        (self.latent.project_output(ops, &ops.concat(&parts, 1), ready.absorbed), next)
+        (self.latent.project_output(ops, &ops.concat(&outputs, 1), operands.absorbed), next)
     }
 
-    fn own_loss<O: Ops>(&self, ops: &O, x: impl FnOnce() -> O::Tensor) -> Option<O::Tensor> {
+    fn auxiliary_loss<O: Ops>(&self, ops: &O, x: impl FnOnce() -> O::Tensor) -> Option<O::Tensor> {
         let x = ops.detach(&x());
-        let asking = ops.detach(&self.latent.query_input(ops, &x));
-        let index = self.index(ops, &x, &asking, None);
+        let query_input = ops.detach(&self.latent.query_input(ops, &x));
+        let index = self.project_index(ops, &x, &query_input, None);
         let scores = self.score(ops, index.each_ref());
         let mask = self.mask(ops, &scores);
         let [batch, time, tokens] = ops.shape(&scores)[..] else { unreachable!("scores have three axes") };
-        let weights = ops.detach(&self.latent.weights(ops, &x, &mask));
+        let weights = ops.detach(&self.latent.attention_weights(ops, &x, &mask));
         let target = ops.reshape(&ops.mean(&weights, 1), &[batch, time, tokens]);
-        // The logarithm of the softmax of the scores over the chosen tokens; of others the target is zero.
+        // Log-softmax of the scores over the chosen tokens; the target of other tokens is zero.
         let scores = ops.add(&scores, &ops.reshape(&mask, &[batch, time, tokens]));
         let scores = ops.sub(&scores, &ops.max(&scores, 2));
-        let found = ops.sub(&scores, &ops.log(&ops.sum(&ops.exp(&scores), 2)));
-        let wanted = ops.log(&ops.affine(&target, 1.0, 1e-30));
-        let apart = ops.sum_all(&ops.mul(&target, &ops.sub(&wanted, &found)));
-        Some(ops.scale(&apart, 1.0 / (batch * time) as f64))
+        let log_predicted = ops.sub(&scores, &ops.log(&ops.sum(&ops.exp(&scores), 2)));
+        let log_target = ops.log(&ops.affine(&target, 1.0, 1e-30));
+        let divergence = ops.sum_all(&ops.mul(&target, &ops.sub(&log_target, &log_predicted)));
+        Some(ops.scale(&divergence, 1.0 / (batch * time) as f64))
     }
 }

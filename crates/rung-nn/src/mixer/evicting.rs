@@ -1,9 +1,9 @@
-//! Evicting attention: softmax over what a cache of fixed size kept.
+//! Evicting attention: softmax attention over a KV cache of fixed size.
 //!
 //! Definition, state and sources: `rung explain evicting`.
 //!
 //! # Computed as
-//! Span by span, the policy runs ahead, over numbers of tokens or over scores, and leaves a mask; then masked
+//! Span by span: the eviction policy runs first, on token positions or on scores, and yields a mask; then masked
 //! softmax.
 
 use rung_engine::{AttentionInputs, Ops, Rounding, Scalar, AttentionMask};
@@ -11,19 +11,19 @@ use rung_theory::stack::Mixer;
 
 use super::attention::{MultiHeadAttention, HeadsConfig, MASKED, Visibility};
 use super::policy::{CachePolicy, PositionPolicy};
-use super::{MixerConfig, State, TokenMixer, causal_only, grown, number, without_alibi};
+use super::{MixerConfig, State, TokenMixer, require_causal, append_to_slot, number, reject_alibi};
 use crate::error::ModelError;
-use crate::precision::rounded;
+use crate::precision::apply_rounding;
 use crate::param_builder::ParamBuilder;
 
 /// Sizes of evicting attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvictingAttentionConfig {
-    /// The heads.
+    /// Sizes of the heads.
     pub heads: HeadsConfig,
-    /// Tokens kept.
+    /// Tokens in the cache.
     pub size: usize,
-    /// Which.
+    /// Which tokens are evicted.
     pub policy: CachePolicy,
 }
 
@@ -45,39 +45,39 @@ impl MixerConfig for EvictingAttentionConfig {
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<EvictingAttention, ModelError> {
-        causal_only(Self::NAME, params)?;
-        without_alibi(Self::NAME, params)?;
+        require_causal(Self::NAME, params)?;
+        reject_alibi(Self::NAME, params)?;
         let (chunk, rounding) = (params.settings.chunk, params.settings.precision.state);
         let heads = self.heads.init(Self::NAME, params, Visibility::Past, rounding)?;
         Ok(EvictingAttention { config: *self, heads, chunk, rounding })
     }
 }
 
-/// What became of new tokens that follow a cache: one row if all sequences go alike, else one for each.
+/// The cache contents while a span of new tokens enters it: one row if they are the same for all sequences, else one per sequence.
 struct EvictionPlan<S> {
-    /// Zero where a new token reads a cached or new one, very low elsewhere: `[rows, time, held + time]`.
+    /// Zero where a new token attends to a cached or new one, [`MASKED`] elsewhere: `[rows, time, cached + time]`.
     mask: Vec<S>,
-    /// The tokens in the cache at the end, slot by slot: `[rows, slots]`, counted from the first that was cached.
+    /// The tokens in the cache at the end, slot by slot: `[rows, slots]`, as indices into the cached and then the new tokens.
     slots: Vec<usize>,
 }
 
 impl<S: Scalar> EvictionPlan<S> {
-    /// Adds a row. `enter` puts each new token into the slots, if it is kept.
-    fn run(&mut self, held: usize, time: usize, mut enter: impl FnMut(usize, &mut Vec<usize>)) {
-        let mut slots: Vec<usize> = (0..held).collect();
+    /// Adds a row. `insert` puts each new token into the slots, unless the policy drops it.
+    fn add_row(&mut self, cached: usize, time: usize, mut insert: impl FnMut(usize, &mut Vec<usize>)) {
+        let mut slots: Vec<usize> = (0..cached).collect();
         for token in 0..time {
-            enter(token, &mut slots);
+            insert(token, &mut slots);
             let start = self.mask.len();
-            self.mask.resize(start + held + time, S::from_f64(MASKED));
-            for place in &slots {
-                self.mask[start + place] = S::ZERO;
+            self.mask.resize(start + cached + time, S::from_f64(MASKED));
+            for index in &slots {
+                self.mask[start + index] = S::ZERO;
             }
         }
         self.slots.extend(slots);
     }
 }
 
-/// Puts a token into a slot: one that is taken, or the next.
+/// Puts a token into an occupied slot, or into the next free one.
 fn put(slots: &mut Vec<usize>, slot: usize, token: usize) {
     if slot == slots.len() {
         slots.push(token);
@@ -87,79 +87,80 @@ fn put(slots: &mut Vec<usize>, slot: usize, token: usize) {
 }
 
 impl EvictingAttention {
-    /// The course of tokens whose numbers decide.
-    fn by_position<S: Scalar>(&self, policy: PositionPolicy, seen: usize, time: usize) -> EvictionPlan<S> {
-        let (size, held) = (self.config.size, seen.min(self.config.size));
-        let mut course = EvictionPlan { mask: Vec::new(), slots: Vec::new() };
-        course.run(held, time, |token, slots| {
-            if let Some(slot) = policy.slot(seen + token, size) {
-                put(slots, slot, held + token);
+    /// The eviction plan of a policy that uses positions only.
+    fn plan_by_position<S: Scalar>(&self, policy: PositionPolicy, past_len: usize, time: usize) -> EvictionPlan<S> {
+        let (size, cached) = (self.config.size, past_len.min(self.config.size));
+        let mut plan = EvictionPlan { mask: Vec::new(), slots: Vec::new() };
+        plan.add_row(cached, time, |token, slots| {
+            if let Some(slot) = policy.slot(past_len + token, size) {
+                put(slots, slot, cached + token);
             }
         });
-        course
+        plan
     }
 
-    /// The course of tokens whose scores `[batch, heads, time, held + time]` decide, after those that are held were read as much as
-    /// `mass`, `[batch, held]`, says.
-    fn heavy<S: Scalar>(&self, [batch, held, time]: [usize; 3], scores: &[S], mass: &[S]) -> EvictionPlan<S> {
-        let (size, heads, all) = (self.config.size, self.config.heads.heads, held + time);
-        let mut course = EvictionPlan { mask: Vec::new(), slots: Vec::new() };
+    /// The eviction plan of the heavy-hitter policy. `scores` are `[batch, heads, time, cached + time]`; `attention_sums`, `[batch, cached]`, is
+    /// the attention that each cached token received so far.
+    fn plan_heavy_hitters<S: Scalar>(&self, [batch, cached, time]: [usize; 3], scores: &[S], attention_sums: &[S]) -> EvictionPlan<S> {
+        let (size, heads, total) = (self.config.size, self.config.heads.heads, cached + time);
+        let mut plan = EvictionPlan { mask: Vec::new(), slots: Vec::new() };
         for row in 0..batch {
-            let mut read: Vec<f64> = mass[row * held..][..held].iter().map(|x| x.to_f64()).collect();
-            read.resize(all, 0.0);
-            course.run(held, time, |token, slots| {
-                let lightest = (0..slots.len()).min_by(|a, b| read[slots[*a]].total_cmp(&read[slots[*b]]));
-                let slot = if slots.len() < size { slots.len() } else { lightest.unwrap_or(0) };
-                put(slots, slot, held + token);
+            let mut received: Vec<f64> = attention_sums[row * cached..][..cached].iter().map(|x| x.to_f64()).collect();
+            received.resize(total, 0.0);
+            plan.add_row(cached, time, |token, slots| {
+                let least = (0..slots.len()).min_by(|a, b| received[slots[*a]].total_cmp(&received[slots[*b]]));
+                let slot = if slots.len() < size { slots.len() } else { least.unwrap_or(0) };
+                put(slots, slot, cached + token);
                 for head in 0..heads {
-                    let scores = &scores[((row * heads + head) * time + token) * all..][..all];
-                    let top = slots.iter().map(|place| scores[*place].to_f64()).fold(f64::NEG_INFINITY, f64::max);
-                    let raised = |place: usize| (scores[place].to_f64() - top).exp();
-                    let sum: f64 = slots.iter().map(|place| raised(*place)).sum();
-                    for place in slots.iter() {
-                        read[*place] += raised(*place) / sum;
+                    let scores = &scores[((row * heads + head) * time + token) * total..][..total];
+                    let max = slots.iter().map(|index| scores[*index].to_f64()).fold(f64::NEG_INFINITY, f64::max);
+                    let exp = |index: usize| (scores[index].to_f64() - max).exp();
+                    let sum: f64 = slots.iter().map(|index| exp(*index)).sum();
+                    for index in slots.iter() {
+                        received[*index] += exp(*index) / sum;
                     }
                 }
             });
         }
-        course
+        plan
     }
 
-    /// What the heads read under the heavy-hitter policy, the course, and how much each token was read, `[batch, held + time]`.
-    fn weigh<O: Ops>(
+    /// Attention under the heavy-hitter policy: the output of every head, the eviction plan, and the attention that each token received,
+    /// `[batch, cached + time]`.
+    fn attend_heavy_hitters<O: Ops>(
         &self,
         ops: &O,
         query: &O::Tensor,
         [key, value]: &[O::Tensor; 2],
-        mass: Option<&O::Tensor>,
+        attention_sums: Option<&O::Tensor>,
     ) -> (O::Tensor, EvictionPlan<O::Scalar>, O::Tensor) {
-        let HeadsConfig { heads, kv_heads, key: width, value: value_width, .. } = self.config.heads;
-        let (batch, time, all) = (ops.shape(query)[0], ops.shape(query)[1], ops.shape(key)[1]);
-        let shared = heads / kv_heads;
-        let query = ops.reshape(&ops.permute(query, &[0, 2, 1, 3]), &[batch, kv_heads, shared * time, width]);
+        let HeadsConfig { heads, kv_heads, key_dim, value_dim, .. } = self.config.heads;
+        let (batch, time, total) = (ops.shape(query)[0], ops.shape(query)[1], ops.shape(key)[1]);
+        let group_size = heads / kv_heads;
+        let query = ops.reshape(&ops.permute(query, &[0, 2, 1, 3]), &[batch, kv_heads, group_size * time, key_dim]);
         let [key, value] = [key, value].map(|x| ops.permute(x, &[0, 2, 1, 3]));
         let scores = ops.scale(&ops.product(&query, false, &key, true), self.config.heads.scale());
-        let before = mass.map_or_else(Vec::new, |mass| ops.values(mass));
-        let course = self.heavy([batch, all - time, time], &ops.values(&scores), &before);
-        let hidden = ops.constant(&[batch, 1, time, all], &course.mask);
-        let scores = ops.add(&ops.reshape(&scores, &[batch, heads, time, all]), &hidden);
+        let before = attention_sums.map_or_else(Vec::new, |sums| ops.values(sums));
+        let plan = self.plan_heavy_hitters([batch, total - time, time], &ops.values(&scores), &before);
+        let mask = ops.constant(&[batch, 1, time, total], &plan.mask);
+        let scores = ops.add(&ops.reshape(&scores, &[batch, heads, time, total]), &mask);
         let weights = ops.softmax(&scores);
-        let grouped = ops.reshape(&weights, &[batch, kv_heads, shared * time, all]);
-        let read = ops.reshape(&ops.matmul(&grouped, &value), &[batch, heads, time, value_width]);
-        let got = ops.reshape(&ops.sum(&ops.reshape(&weights, &[batch, heads * time, all]), 1), &[batch, all]);
-        let fresh = ops.zeros(&[batch, time]);
-        let before = mass.map_or_else(|| fresh.clone(), |mass| ops.concat(&[mass.clone(), fresh.clone()], 1));
-        (ops.permute(&read, &[0, 2, 1, 3]), course, ops.add(&before, &got))
+        let grouped = ops.reshape(&weights, &[batch, kv_heads, group_size * time, total]);
+        let head_outputs = ops.reshape(&ops.matmul(&grouped, &value), &[batch, heads, time, value_dim]);
+        let received = ops.reshape(&ops.sum(&ops.reshape(&weights, &[batch, heads * time, total]), 1), &[batch, total]);
+        let zeros = ops.zeros(&[batch, time]);
+        let before = attention_sums.map_or_else(|| zeros.clone(), |sums| ops.concat(&[sums.clone(), zeros.clone()], 1));
+        (ops.permute(&head_outputs, &[0, 2, 1, 3]), plan, ops.add(&before, &received))
     }
 
-    /// Tokens that are worked on at once. A mask has a cell for each pair of them, so that a long sequence is processed in spans; and where
-    /// sums are kept in few bits, they are rounded after each token.
+    /// Tokens that are processed at once. The mask is quadratic in them, so a long sequence is processed in spans; and where attention sums
+    /// are rounded, it is processed token by token.
     fn span_length(&self) -> usize {
-        let one_by_one = self.config.policy == CachePolicy::HeavyHitters && self.rounding.is_some();
-        if one_by_one { 1 } else { self.chunk.max(self.config.size) }
+        let token_by_token = self.config.policy == CachePolicy::HeavyHitters && self.rounding.is_some();
+        if token_by_token { 1 } else { self.chunk.max(self.config.size) }
     }
 
-    /// One span after another.
+    /// Runs [`forward`](TokenMixer::forward) on one span after another.
     fn forward_in_spans<O: Ops>(
         &self,
         ops: &O,
@@ -169,8 +170,8 @@ impl EvictingAttention {
         let (mut outs, mut last) = (Vec::new(), state.cloned());
         let time = ops.shape(x)[1];
         for start in (0..time).step_by(self.span_length()) {
-            let part = ops.slice(x, 1, start..time.min(start + self.span_length()));
-            let (out, next) = self.forward(ops, &part, last.as_ref());
+            let span = ops.slice(x, 1, start..time.min(start + self.span_length()));
+            let (out, next) = self.forward(ops, &span, last.as_ref());
             outs.push(out);
             last = Some(next);
         }
@@ -185,39 +186,40 @@ impl TokenMixer for EvictingAttention {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (batch, time, seen) = (ops.shape(x)[0], ops.shape(x)[1], State::seen(state));
+        let (batch, time, past_len) = (ops.shape(x)[0], ops.shape(x)[1], State::past_len(state));
         if time > self.span_length() {
             return self.forward_in_spans(ops, x, state);
         }
-        let reader = self.heads.reader();
-        let query = reader.project_query(ops, x, seen);
-        let (key, value) = self.heads.made(ops, x, seen);
-        let value = value.expect("keys are not values here");
-        let both = [(0, key), (1, value)].map(|(slot, new)| grown(ops, state, slot, &new));
-        let all = ops.shape(&both[0])[1];
-        let (read, course, mass) = match self.config.policy {
+        let query_heads = self.heads.query_heads();
+        let query = query_heads.project_query(ops, x, past_len);
+        let (key, value) = self.heads.project_kv(ops, x, past_len);
+        let value = value.expect("keys and values are not tied");
+        let key_value = [(0, key), (1, value)].map(|(slot, new)| append_to_slot(ops, state, slot, &new));
+        let total = ops.shape(&key_value[0])[1];
+        let (head_outputs, plan, attention_sums) = match self.config.policy {
             CachePolicy::HeavyHitters => {
-                let (read, course, mass) = self.weigh(ops, &query, &both, State::part(state, 2));
-                (read, course, Some(rounded(ops, &mass, self.rounding)))
+                let (head_outputs, plan, sums) = self.attend_heavy_hitters(ops, &query, &key_value, State::slot(state, 2));
+                (head_outputs, plan, Some(apply_rounding(ops, &sums, self.rounding)))
             }
             CachePolicy::ByPosition(policy) => {
-                let course = self.by_position(policy, seen, time);
-                let mask = ops.constant(&[1, 1, time, all], &course.mask);
+                let plan = self.plan_by_position(policy, past_len, time);
+                let mask = ops.constant(&[1, 1, time, total], &plan.mask);
                 let (bias, mask, scale) = (Some(&mask), AttentionMask::Causal, self.config.heads.scale());
-                let [key, value] = &both;
-                (ops.attention(&AttentionInputs { query: &query, key, value, bias, mask, scale }), course, None)
+                let [key, value] = &key_value;
+                (ops.attention(&AttentionInputs { query: &query, key, value, bias, mask, scale }), plan, None)
             }
         };
-        let held = (seen + time).min(self.config.size);
+        let cached = (past_len + time).min(self.config.size);
         let rows: Vec<usize> =
-            (0..batch * held).map(|cell| cell / held * all + course.slots[cell % course.slots.len()]).collect();
-        let kept = |x: &O::Tensor| {
+            (0..batch * cached).map(|index| index / cached * total + plan.slots[index % plan.slots.len()]).collect();
+        let evict = |x: &O::Tensor| {
             let mut shape = ops.shape(x).to_vec();
-            let flat = ops.reshape(x, &[batch * all, shape[2..].iter().product()]);
-            shape[1] = held;
+            let flat = ops.reshape(x, &[batch * total, shape[2..].iter().product()]);
+            shape[1] = cached;
             ops.reshape(&ops.gather_rows(&flat, &rows), &shape)
         };
-        let next = State::new(seen + time, [Some(kept(&both[0])), Some(kept(&both[1])), mass.as_ref().map(kept)]);
-        (reader.project_output(ops, x, &read), next)
+        let [key, value] = &key_value;
+        let next = State::new(past_len + time, [Some(evict(key)), Some(evict(value)), attention_sums.as_ref().map(evict)]);
+        (query_heads.project_output(ops, x, &head_outputs), next)
     }
 }

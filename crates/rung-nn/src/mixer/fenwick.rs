@@ -1,24 +1,24 @@
 //! A state for every power-of-two span of the past: the memory of the log-linear mixers.
 //!
 //! Token s belongs to *level* `bits(t xor s)` of a later token t, the number of binary digits of the difference: level 0 is the
-//! token itself, and level l >= 1 the first half of the block of `2^l` tokens around t, if t is in the second. So t sees itself and
-//! one span for every set bit of its position, the coarser the farther, and weighs each level on its own.
+//! token itself, and level l >= 1 the first half of the block of `2^l` tokens around t, if t is in the second half. So t attends to
+//! itself and to one span for every set bit of its position, and each level has its own weight. Spans are longer the farther back.
 //!
-//! Seen from one level alone this is an ordinary recurrence. The state starts empty at every block of `2^l` tokens, the first
-//! half of the block writes, the second half reads; decay and erasure act throughout. One such recurrence for each level that a
-//! text has reached, `log2(n) + 1` of them, is the parallel form, and each goes in chunks.
+//! Each level is an ordinary recurrence: its state is empty at the start of every block of `2^l` tokens, the first half of the block
+//! writes to it, the second half reads from it, and decay and erasure act on both. A sequence of n tokens has `log2(n) + 1` levels; each
+//! is run in chunks.
 //!
-//! What is handed on are the spans that the last token sees. Where it is still in the first half of a block, the level's
-//! recurrence goes on from what the finer levels hold together, which is the merge of a Fenwick tree.
+//! The state after a token has the spans that the token attends to. Where it is in the first half of a level's block, that level's
+//! recurrence continues from the sum of the finer levels' states, which is the merge of a Fenwick tree.
 
 use rung_engine::{Decay, Ops, Parameter, Recurrence, Scalar};
 
 use super::State;
 use crate::param_builder::{Init, ParamBuilder};
 use crate::parts::{Linear, LinearRecurrence};
-use crate::precision::rounded;
+use crate::precision::apply_rounding;
 
-/// What a recurrence with one decay per head runs on; see [`Recurrence`].
+/// The inputs of a recurrence with one decay per head; see [`Recurrence`].
 #[derive(Clone, Copy)]
 pub(super) struct RecurrenceInputs<'a, T> {
     pub(super) query: &'a T,
@@ -30,7 +30,7 @@ pub(super) struct RecurrenceInputs<'a, T> {
 }
 
 impl<T: Clone> RecurrenceInputs<'_, T> {
-    /// Outputs and the state after the last token, with a single state.
+    /// Runs an ordinary recurrence with a single state: its outputs, and the state after the last token.
     pub(super) fn run<O: Ops<Tensor = T>>(
         &self,
         ops: &O,
@@ -41,132 +41,141 @@ impl<T: Clone> RecurrenceInputs<'_, T> {
     }
 }
 
-/// The memory, and what makes the weights of its levels.
+/// The memory of a log-linear mixer, with the weights of its levels.
 pub(super) struct FenwickMemory {
     heads: usize,
     levels: usize,
-    weigh: Linear,
-    table: Parameter,
+    /// From the token to a factor per head and level.
+    level_projection: Linear,
+    /// A learned factor per head and level.
+    level_scale: Parameter,
     recurrence: LinearRecurrence,
 }
 
-/// Binary digits of a number.
-fn digits(number: usize) -> usize {
+/// Number of binary digits.
+fn bit_length(number: usize) -> usize {
     (usize::BITS - number.leading_zeros()) as usize
 }
 
-/// Whether a token reads a level.
-fn reads(position: usize, level: usize) -> bool {
+/// Whether the token at a position reads from a level.
+fn reads_level(position: usize, level: usize) -> bool {
     level == 0 || position >> (level - 1) & 1 == 1
 }
 
 impl FenwickMemory {
-    /// The log-decay in front of a block: nothing is left of what was before it, in either precision.
-    const FORGET: f64 = -64.0;
+    /// The log-decay at the start of a block: it erases the state, in single and double precision.
+    const ERASE: f64 = -64.0;
 
     pub(super) fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, heads: usize, levels: usize) -> Self {
         Self {
             heads,
             levels,
-            weigh: params.linear("l_proj", params.settings.width, heads * levels),
-            table: params.weight_without_decay("L", &[heads, levels], Init::Constant(1.0)),
+            level_projection: params.linear("l_proj", params.settings.width, heads * levels),
+            level_scale: params.weight_without_decay("L", &[heads, levels], Init::Constant(1.0)),
             recurrence: params.recurrence(),
         }
     }
 
     /// Weights of all levels, `[batch, time, heads, levels]`.
-    fn weights<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
-        ops.softplus(&ops.mul(&self.weigh.heads(ops, x, self.heads), &ops.parameter(self.table)))
+    fn level_weights<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
+        ops.softplus(&ops.mul(&self.level_projection.heads(ops, x, self.heads), &ops.parameter(self.level_scale)))
     }
 
-    /// Outputs, and the states of the levels that the text has reached, `[batch, levels, heads, key, value]`; before the first
-    /// token it is `state`'s first tensor. `x` is what the weights are made of.
+    /// Outputs, and the states of all levels, `[batch, levels, heads, key, value]`, which are slot 0 of the mixer's state. `x` is the
+    /// mixer's input, from which the level weights are computed.
     pub(super) fn run<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
-        writes: &RecurrenceInputs<'_, O::Tensor>,
+        inputs: &RecurrenceInputs<'_, O::Tensor>,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, O::Tensor) {
-        let (seen, time) = (State::seen(state), ops.shape(x)[1]);
-        let weights = self.weights(ops, x);
-        // States in few bits are merged and rounded at every token.
+        let (past_len, time) = (State::past_len(state), ops.shape(x)[1]);
+        let weights = self.level_weights(ops, x);
+        // With rounding, states are merged and rounded at every token.
         let stride = if self.recurrence.rounding.is_some() { 1 } else { time };
-        let mut spans = State::part(state, 0).map(|stacked| unstack(ops, stacked)).unwrap_or_default();
+        let mut level_states = State::slot(state, 0).map(|stacked| unstack(ops, stacked)).unwrap_or_default();
         let mut outputs = Vec::new();
         for start in (0..time).step_by(stride) {
-            let part = |x: &O::Tensor| ops.slice(x, 1, start..start + stride);
-            let [query, key, value, decay] = [writes.query, writes.key, writes.value, writes.decay].map(part);
-            let beta = writes.beta.map(part);
-            let writes =
+            let span = |x: &O::Tensor| ops.slice(x, 1, start..start + stride);
+            let [query, key, value, decay] = [inputs.query, inputs.key, inputs.value, inputs.decay].map(span);
+            let beta = inputs.beta.map(span);
+            let inputs =
                 RecurrenceInputs { query: &query, key: &key, value: &value, decay: &decay, beta: beta.as_ref() };
-            let (out, next) = self.forward_span(ops, seen + start, &part(&weights), &writes, &spans);
+            let (out, next) = self.forward_span(ops, past_len + start, &span(&weights), &inputs, &level_states);
             outputs.push(out);
-            spans = next;
+            level_states = next;
         }
-        (ops.concat(&outputs, 1), stack(ops, &spans))
+        (ops.concat(&outputs, 1), stack(ops, &level_states))
     }
 
-    /// One span of tokens from position `start` on.
+    /// Runs one span of tokens that starts at position `start`, from the states of all levels before it.
     fn forward_span<O: Ops>(
         &self,
         ops: &O,
         start: usize,
         weights: &O::Tensor,
-        writes: &RecurrenceInputs<'_, O::Tensor>,
-        spans: &[O::Tensor],
+        inputs: &RecurrenceInputs<'_, O::Tensor>,
+        level_states: &[O::Tensor],
     ) -> (O::Tensor, Vec<O::Tensor>) {
-        let [batch, time, heads, width] = ops.shape(writes.value)[..] else { panic!("{}", ops.shape(writes.value)) };
+        let [batch, time, heads, width] = ops.shape(inputs.value)[..] else { panic!("{}", ops.shape(inputs.value)) };
         let last = start + time - 1;
         let mut sum: Option<O::Tensor> = None;
         let mut next = Vec::new();
-        for level in 0..=digits(last) {
-            if !(start..=last).any(|position| reads(position, level)) {
-                next.push(ops.zeros(&[batch, heads, ops.shape(writes.key)[3], width]));
+        for level in 0..=bit_length(last) {
+            if !(start..=last).any(|position| reads_level(position, level)) {
+                next.push(ops.zeros(&[batch, heads, ops.shape(inputs.key)[3], width]));
                 continue;
             }
-            let column = |number: &dyn Fn(usize) -> bool| {
-                let numbers: Vec<_> =
-                    (start..=last).map(|at| O::Scalar::from_f64(f64::from(u8::from(number(at))))).collect();
-                ops.constant(&[time, 1], &numbers)
+            let indicator = |condition: &dyn Fn(usize) -> bool| {
+                let values: Vec<_> = (start..=last)
+                    .map(|position| O::Scalar::from_f64(f64::from(u8::from(condition(position)))))
+                    .collect();
+                ops.constant(&[time, 1], &values)
             };
-            // A block of the level, and whether a token writes in it.
-            let (block, wrote) = (1 << level, |position: usize| level == 0 || !reads(position, level));
-            let fresh = column(&|position| position.is_multiple_of(block));
-            let kept = ops.mul(writes.decay, &ops.affine(&fresh, -1.0, 1.0));
-            let value = ops.mul(writes.value, &ops.reshape(&column(&wrote), &[time, 1, 1]));
-            let asked = ops.reshape(&column(&|position| reads(position, level)), &[time, 1, 1]);
+            let block = 1 << level;
+            let writes_level = |position: usize| level == 0 || !reads_level(position, level);
+            let block_start = indicator(&|position| position.is_multiple_of(block));
+            let decay_within_block = ops.mul(inputs.decay, &ops.affine(&block_start, -1.0, 1.0));
+            let value = ops.mul(inputs.value, &ops.reshape(&indicator(&writes_level), &[time, 1, 1]));
+            let reads = ops.reshape(&indicator(&|position| reads_level(position, level)), &[time, 1, 1]);
             let (out, matrix) = ops.recurrence(&Recurrence {
-                query: &ops.mul(writes.query, &asked),
-                key: writes.key,
+                query: &ops.mul(inputs.query, &reads),
+                key: inputs.key,
                 value: &value,
-                decay: Decay::Scalar(&ops.add(&kept, &ops.scale(&fresh, Self::FORGET))),
-                beta: writes.beta,
-                state: self.before(ops, start, level, spans).as_ref(),
-                // Sums of log-decays stay small where they pass a block's start at most twice.
+                decay: Decay::Scalar(&ops.add(&decay_within_block, &ops.scale(&block_start, Self::ERASE))),
+                beta: inputs.beta,
+                state: self.initial_state(ops, start, level, level_states).as_ref(),
+                // Sums of log-decays stay small if a chunk has at most two block starts.
                 chunk: self.recurrence.chunk.min(block),
                 rounding: self.recurrence.rounding,
             });
-            let place = level.min(self.levels - 1);
-            let weight = ops.slice(weights, 3, place..place + 1);
+            let weight_index = level.min(self.levels - 1);
+            let weight = ops.slice(weights, 3, weight_index..weight_index + 1);
             let term = ops.mul(&out, &weight);
             sum = Some(sum.map_or(term.clone(), |sum| ops.add(&sum, &term)));
-            next.push(if reads(last, level) { matrix } else { ops.zeros(&ops.shape(&matrix)) });
+            next.push(if reads_level(last, level) { matrix } else { ops.zeros(&ops.shape(&matrix)) });
         }
         (sum.expect("a token reads itself"), next)
     }
 
-    /// What a level's recurrence goes on from at position `start`: nothing at the start of a block, its span in the second
-    /// half, and in the first all finer spans together.
-    fn before<O: Ops>(&self, ops: &O, start: usize, level: usize, spans: &[O::Tensor]) -> Option<O::Tensor> {
+    /// The state of a level's recurrence before position `start`: none at the start of a block, the sum of all finer levels in its
+    /// first half, the level's own in its second half.
+    fn initial_state<O: Ops>(
+        &self,
+        ops: &O,
+        start: usize,
+        level: usize,
+        level_states: &[O::Tensor],
+    ) -> Option<O::Tensor> {
         if start.is_multiple_of(1 << level) {
             return None;
         }
-        if reads(start - 1, level) {
-            return Some(spans[level].clone());
+        if reads_level(start - 1, level) {
+            return Some(level_states[level].clone());
         }
-        let finer = spans[..level.min(spans.len())].iter().cloned();
-        finer.reduce(|sum, span| ops.add(&sum, &span)).map(|sum| rounded(ops, &sum, self.recurrence.rounding))
+        let finer = level_states[..level.min(level_states.len())].iter().cloned();
+        finer.reduce(|sum, state| ops.add(&sum, &state)).map(|sum| apply_rounding(ops, &sum, self.recurrence.rounding))
     }
 }
 
@@ -178,10 +187,11 @@ fn unstack<O: Ops>(ops: &O, stacked: &O::Tensor) -> Vec<O::Tensor> {
     (0..levels).map(level).collect()
 }
 
-fn stack<O: Ops>(ops: &O, spans: &[O::Tensor]) -> O::Tensor {
-    let level = |span: &O::Tensor| {
-        let shape = ops.shape(span);
-        ops.reshape(span, &[&shape[..1], &[1], &shape[1..]].concat())
+/// The states of all levels as `[batch, levels, ..]`.
+fn stack<O: Ops>(ops: &O, level_states: &[O::Tensor]) -> O::Tensor {
+    let level = |state: &O::Tensor| {
+        let shape = ops.shape(state);
+        ops.reshape(state, &[&shape[..1], &[1], &shape[1..]].concat())
     };
-    ops.concat(&spans.iter().map(level).collect::<Vec<_>>(), 1)
+    ops.concat(&level_states.iter().map(level).collect::<Vec<_>>(), 1)
 }

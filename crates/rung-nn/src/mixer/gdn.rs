@@ -5,16 +5,17 @@
 //! # Computed as
 //! DeltaNet's triangular solve with a decay mask, in chunks.
 
-use rung_engine::{Ops, Parameter, Role, Scalar};
+use rung_engine::{Ops, Parameter, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::deltanet::{Streams, strength};
+use super::delta_rule::{DeltaRuleProjections, DeltaRuleSizes};
 use super::fenwick::RecurrenceInputs;
+use super::head_output::{HeadOutput, OutputGate, OutputNorm};
 use super::mamba2::step_bias;
-use super::{MixerConfig, State, TokenMixer, causal_only, flag, number, shared_evenly};
+use super::{MixerConfig, State, TokenMixer, flag, number, require_causal, require_divisor};
 use crate::error::ModelError;
-use crate::parts::{Convolution, NormGain, Linear, LinearRecurrence, join};
 use crate::param_builder::{Init, ParamBuilder};
+use crate::parts::{Convolution, Linear, LinearRecurrence, NormGain};
 
 /// Sizes of Gated DeltaNet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,72 +25,72 @@ pub struct GatedDeltanetConfig {
     /// Value heads, each with its own state.
     pub value_heads: usize,
     /// Width of a key head.
-    pub key: usize,
+    pub key_dim: usize,
     /// Width of a value head.
-    pub value: usize,
-    /// Taps of the short convolution; 0 for none.
+    pub value_dim: usize,
+    /// Kernel size of the short convolutions; 0 for none.
     pub taps: usize,
-    /// Whether beta reaches 2.
-    pub negative: bool,
+    /// Whether beta ranges from 0 to 2, which allows negative eigenvalues, instead of from 0 to 1.
+    pub negative_eigenvalues: bool,
 }
 
 /// Gated DeltaNet's mixer.
 pub struct GatedDeltanet {
-    config: GatedDeltanetConfig,
-    streams: Streams,
-    beta: Linear,
-    forget: DecayProjection,
-    gate: Linear,
-    norm: NormGain,
-    /// Of the norm.
-    epsilon: f64,
-    output: Linear,
+    projections: DeltaRuleProjections,
+    decay: DecayProjection,
     recurrence: LinearRecurrence,
+    output: HeadOutput,
 }
 
-/// The weights of Gated DeltaNet as a checkpoint has them.
+/// The weights of Gated DeltaNet, as read from a checkpoint.
 pub(crate) struct GatedDeltanetParts {
-    /// Of queries, keys and values.
+    /// Projections to queries, keys and values.
     pub(crate) projections: [Linear; 3],
-    /// On what they give.
+    /// Short convolutions over the projected queries, keys and values.
     pub(crate) convolutions: [Convolution; 3],
-    /// Before the sigmoid of beta.
+    /// Projection to beta, before its sigmoid.
     pub(crate) beta: Linear,
-    /// Before the softplus of the step.
+    /// Projection to the step size, before its softplus.
     pub(crate) step: Linear,
-    /// Added to it, `[value heads]`.
+    /// Added to the projected step size, `[value heads]`.
     pub(crate) step_bias: Parameter,
-    /// Logarithms of the rates of decay, `[value heads]`.
+    /// Logarithms of the decay rates, `[value heads]`.
     pub(crate) log_rate: Parameter,
-    /// Of the output's gate.
+    /// Projection to the output gate.
     pub(crate) gate: Linear,
-    /// Of the norm of a head's read, `[value]`.
+    /// Gain of the norm of head outputs, `[value]`.
     pub(crate) norm: Parameter,
-    /// Added to its mean of squares.
+    /// Epsilon of that norm.
     pub(crate) epsilon: f64,
-    /// Back to the stream.
+    /// Projection back to the residual stream.
     pub(crate) output: Linear,
 }
 
 impl GatedDeltanetConfig {
     /// A mixer whose weights were read from a checkpoint.
     pub(crate) fn assemble(self, parts: &GatedDeltanetParts) -> GatedDeltanet {
-        let GatedDeltanetParts { step, step_bias, log_rate, .. } = *parts;
+        let GatedDeltanetParts { projections, convolutions, beta, step, step_bias, log_rate, .. } = *parts;
+        let heads = [self.heads, self.value_heads];
         GatedDeltanet {
-            config: self,
-            streams: Streams::assemble(parts.projections, parts.convolutions, [self.heads, self.value_heads]),
-            beta: parts.beta,
-            forget: DecayProjection { step, step_bias, log_rate },
-            gate: parts.gate,
-            norm: NormGain { weight: parts.norm },
-            epsilon: parts.epsilon,
-            output: parts.output,
-            recurrence: LinearRecurrence::PLAIN,
+            projections: DeltaRuleProjections::assemble(
+                projections,
+                convolutions,
+                beta,
+                heads,
+                self.negative_eigenvalues,
+            ),
+            decay: DecayProjection { step, step_bias, log_rate },
+            recurrence: LinearRecurrence::FULL_PRECISION,
+            output: HeadOutput {
+                norm: Some(OutputNorm::per_head(NormGain { weight: parts.norm }, parts.epsilon)),
+                gate: OutputGate::Silu(parts.gate),
+                projection: parts.output,
+            },
         }
     }
 }
 
-/// What makes the decay of a token.
+/// The decay of a token's state: a step size computed from the token, times a learned rate per head.
 pub(super) struct DecayProjection {
     step: Linear,
     step_bias: Parameter,
@@ -98,7 +99,7 @@ pub(super) struct DecayProjection {
 
 impl DecayProjection {
     pub(super) fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, value_heads: usize) -> Self {
-        // Away from zero itself, whose logarithm is none.
+        // The rate is at least 1e-4, so that its logarithm is finite.
         let log_rate = |uniform: f64| (16.0 * uniform).max(1e-4).ln();
         Self {
             step: params.linear("a_proj", params.settings.width, value_heads),
@@ -120,61 +121,58 @@ impl MixerConfig for GatedDeltanetConfig {
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [heads, value_heads] = ["heads", "value-heads"].map(|option| number(mixer, option));
-        shared_evenly(Self::NAME, "query and key heads", value_heads, heads)?;
-        let [key, value, taps] = ["key", "value", "conv"].map(|option| number(mixer, option));
-        Ok(Self { heads, value_heads, key, value, taps, negative: flag(mixer, "negative") })
+        require_divisor(Self::NAME, "query and key heads", value_heads, heads)?;
+        let [key_dim, value_dim, taps] = ["key", "value", "conv"].map(|option| number(mixer, option));
+        Ok(Self { heads, value_heads, key_dim, value_dim, taps, negative_eigenvalues: flag(mixer, "negative") })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<GatedDeltanet, ModelError> {
-        causal_only(Self::NAME, params)?;
-        let Self { heads, value_heads, key, value, taps, .. } = *self;
-        let width = params.settings.width;
+        require_causal(Self::NAME, params)?;
+        let Self { heads, value_heads, key_dim, value_dim, taps, negative_eigenvalues } = *self;
+        let sizes = DeltaRuleSizes { heads, value_heads, key_dim, value_dim, taps, steps: 1, negative_eigenvalues };
         Ok(GatedDeltanet {
-            config: *self,
-            streams: Streams::init(params, taps, (heads, key), (value_heads, value)),
-            beta: params.linear("b_proj", width, value_heads),
-            forget: DecayProjection::init(params, value_heads),
-            gate: params.role(Role::Gate).linear("g_proj", width, value_heads * value),
-            norm: params.gain("o_norm", value),
-            epsilon: NormGain::EPSILON,
-            output: params.role(Role::Output).linear("o_proj", value_heads * value, width),
+            projections: DeltaRuleProjections::init(params, sizes),
+            decay: DecayProjection::init(params, value_heads),
             recurrence: params.recurrence(),
+            output: HeadOutput::init_with_silu_gate(params, "o_norm", value_heads, value_dim),
         })
     }
 }
 
 impl GatedDeltanet {
-    /// The read of every head before norm and gate, and the state. `run` is the memory.
-    pub(super) fn read_with<O: Ops>(
+    /// The output of every head before norm and gate, and the state. `recurrence` runs on the inputs it is given and returns its
+    /// output and its state.
+    pub(super) fn head_outputs_with<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
-        run: impl FnOnce(&RecurrenceInputs<'_, O::Tensor>) -> (O::Tensor, O::Tensor),
+        recurrence: impl FnOnce(&RecurrenceInputs<'_, O::Tensor>) -> (O::Tensor, O::Tensor),
     ) -> (O::Tensor, State<O::Tensor>) {
-        let ([query, key, value], [first, second, third]) = self.streams.apply(ops, x, state);
-        let beta = strength(ops, &self.beta, x, self.config.negative);
-        let decay = self.forget.apply(ops, x);
-        let writes = RecurrenceInputs { query: &query, key: &key, value: &value, decay: &decay, beta: Some(&beta) };
-        let (out, matrix) = run(&writes);
-        (out, State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix), first, second, third]))
+        self.projections.run(ops, x, state, |inputs| {
+            recurrence(&RecurrenceInputs {
+                query: &inputs.query,
+                key: &inputs.key,
+                value: &inputs.value,
+                decay: &self.decay.apply(ops, x),
+                beta: Some(&inputs.beta),
+            })
+        })
     }
 
-    /// The same with a single state.
-    pub(super) fn read<O: Ops>(
+    /// The output of every head before norm and gate, and the state.
+    pub(super) fn head_outputs<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        self.read_with(ops, x, state, |writes| writes.run(ops, self.recurrence, state))
+        self.head_outputs_with(ops, x, state, |inputs| inputs.run(ops, self.recurrence, state))
     }
 
-    /// What stands after a read.
-    pub(super) fn after<O: Ops>(&self, ops: &O, x: &O::Tensor, read: &O::Tensor) -> O::Tensor {
-        let out = self.norm.norm_with(ops, read, self.epsilon);
-        let gate = self.gate.heads(ops, x, self.config.value_heads);
-        self.output.apply(ops, &join(ops, &ops.silu_gate(&gate, &out)))
+    /// Norm, gate and output projection of head outputs; `x` is the mixer's input.
+    pub(super) fn project_output<O: Ops>(&self, ops: &O, x: &O::Tensor, head_outputs: &O::Tensor) -> O::Tensor {
+        self.output.apply(ops, x, head_outputs)
     }
 }
 
@@ -185,7 +183,7 @@ impl TokenMixer for GatedDeltanet {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (out, state) = self.read(ops, x, state);
-        (self.after(ops, x, &out), state)
+        let (out, state) = self.head_outputs(ops, x, state);
+        (self.project_output(ops, x, &out), state)
     }
 }

@@ -1,37 +1,37 @@
-//! What attention in published checkpoints has besides plain heads: norms on queries and keys, caps on scores, sinks, a gate.
+//! Options of attention in published checkpoints: norms on queries and keys, caps on scores, attention sinks, an output gate.
 //!
-//! A read with a cap or a sink is composed of primitives here: no kernel knows them.
+//! Attention with a cap or a sink is composed of primitives here, because the fused kernel does not support them.
 
 use rung_engine::{AttentionMask, Ops, Parameter, Scalar};
 
 use super::attention::{HeadsConfig, KvCache, MASKED};
-use crate::parts::{Linear, join, split};
+use crate::parts::{Linear, merge_heads, split_heads};
 
-/// Parts that a head may have; none by default.
+/// Optional parts of attention heads; none by default.
 #[derive(Clone, Default)]
 pub struct HeadOptions {
-    /// Factor on scores, if not the root of the key width.
+    /// Scale of the scores, if not one over the root of the key width.
     pub scale: Option<f64>,
-    /// On queries, before they are turned.
+    /// Norm of queries, before their rotation.
     pub query_norm: Option<HeadNorm>,
-    /// On keys, before they are turned.
+    /// Norm of keys, before their rotation.
     pub key_norm: Option<HeadNorm>,
     /// Scores become `cap tanh(score / cap)`.
     pub score_cap: Option<f64>,
-    /// A score for each head that takes part in the softmax and reads nothing.
+    /// One score per head that takes part in the softmax but has no value.
     pub sinks: Option<Parameter>,
-    /// What heads read is multiplied by the sigmoid of this projection of the token.
+    /// The outputs of the heads are multiplied by the sigmoid of this projection of the token.
     pub gate: Option<Linear>,
 }
 
 /// An RMS norm of queries or keys.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadNorm {
-    /// A gain per channel of one head, or of all.
+    /// A gain per channel, of one head or of all heads.
     pub weight: Parameter,
     /// Added to the mean of squares.
     pub epsilon: f64,
-    /// Over all heads together, instead of each by itself.
+    /// Whether the norm is over all heads together, not over each separately.
     pub over_all_heads: bool,
 }
 
@@ -44,23 +44,27 @@ pub(super) fn project<O: Ops>(
     heads: usize,
 ) -> O::Tensor {
     let x = linear.apply(ops, x);
-    let Some(norm) = norm else { return split(ops, &x, heads) };
-    let normed = |x: &O::Tensor| ops.rms_norm(x, Some(&ops.parameter(norm.weight)), norm.epsilon);
-    if norm.over_all_heads { split(ops, &normed(&x), heads) } else { normed(&split(ops, &x, heads)) }
+    let Some(norm) = norm else { return split_heads(ops, &x, heads) };
+    let apply_norm = |x: &O::Tensor| ops.rms_norm(x, Some(&ops.parameter(norm.weight)), norm.epsilon);
+    if norm.over_all_heads {
+        split_heads(ops, &apply_norm(&x), heads)
+    } else {
+        apply_norm(&split_heads(ops, &x, heads))
+    }
 }
 
 impl HeadOptions {
-    /// Whether the fused kernel can read for such heads.
-    pub(super) fn plain_scores(&self) -> bool {
+    /// Whether the fused attention kernel can compute these heads.
+    pub(super) fn supports_fused_kernel(&self) -> bool {
         self.score_cap.is_none() && self.sinks.is_none()
     }
 
-    /// What the heads read, times the gate of the tokens `x`.
-    pub(super) fn gated<O: Ops>(&self, ops: &O, x: &O::Tensor, read: &O::Tensor) -> O::Tensor {
-        let read = join(ops, read);
+    /// Merges the outputs of the heads and multiplies them by the gate of the mixer's input `x`, if there is a gate.
+    pub(super) fn gate_heads<O: Ops>(&self, ops: &O, x: &O::Tensor, head_outputs: &O::Tensor) -> O::Tensor {
+        let out = merge_heads(ops, head_outputs);
         match &self.gate {
-            Some(gate) => ops.mul(&ops.sigmoid(&gate.apply(ops, x)), &read),
-            None => read,
+            Some(gate) => ops.mul(&ops.sigmoid(&gate.apply(ops, x)), &out),
+            None => out,
         }
     }
 
@@ -68,7 +72,7 @@ impl HeadOptions {
     ///
     /// # Panics
     /// If a tensor has other than four axes.
-    pub(super) fn read<O: Ops>(
+    pub(super) fn attend<O: Ops>(
         &self,
         ops: &O,
         config: HeadsConfig,
@@ -85,16 +89,16 @@ impl HeadOptions {
             ops.reshape(&ops.permute(x, &[0, 2, 1, 3]), &[groups, rows, width])
         };
         let (query, key) = (by_group(query, rows, width), by_group(&cache.key, keys, width));
-        let value = by_group(&cache.value, keys, config.value);
+        let value = by_group(&cache.value, keys, config.value_dim);
         let mut scores = ops.scale(&ops.product(&query, false, &key, true), scale);
         if let Some(cap) = self.score_cap {
             scores = ops.scale(&ops.tanh(&ops.scale(&scores, 1.0 / cap)), cap);
         }
-        let masked = (0..queries).flat_map(|query| {
-            let seen = mask.range(keys - queries + query, keys);
-            (0..keys).map(move |key| O::Scalar::from_f64(if seen.contains(&key) { 0.0 } else { MASKED }))
+        let mask_values = (0..queries).flat_map(|query| {
+            let visible = mask.range(keys - queries + query, keys);
+            (0..keys).map(move |key| O::Scalar::from_f64(if visible.contains(&key) { 0.0 } else { MASKED }))
         });
-        let mask = ops.constant(&[1, 1, queries, keys], &masked.collect::<Vec<_>>());
+        let mask = ops.constant(&[1, 1, queries, keys], &mask_values.collect::<Vec<_>>());
         scores = ops.add(&ops.reshape(&scores, &[batch, heads, queries, keys]), &mask);
         if let Some(sinks) = self.sinks {
             let sinks = ops.reshape(&ops.parameter(sinks), &[1, heads, 1, 1]);
@@ -104,7 +108,7 @@ impl HeadOptions {
         if self.sinks.is_some() {
             weights = ops.slice(&weights, 3, 0..keys);
         }
-        let read = ops.product(&ops.reshape(&weights, &[groups, rows, keys]), false, &value, false);
-        ops.permute(&ops.reshape(&read, &[batch, heads, queries, config.value]), &[0, 2, 1, 3])
+        let out = ops.product(&ops.reshape(&weights, &[groups, rows, keys]), false, &value, false);
+        ops.permute(&ops.reshape(&out, &[batch, heads, queries, config.value_dim]), &[0, 2, 1, 3])
     }
 }

@@ -1,4 +1,4 @@
-//! HGRN2: a gate in the place of the key, and a floor under it that rises with depth.
+//! HGRN2: the forget gate f also gives the key, `1 - f`, and has a lower bound that rises with depth.
 //!
 //! Definition, state and sources: `rung explain hgrn2`.
 //!
@@ -8,9 +8,10 @@
 use rung_engine::{Decay, Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
+use super::head_output::{HeadOutput, OutputGate, OutputNorm};
+use super::{MixerConfig, State, TokenMixer, require_causal, number, require_divisor};
 use crate::error::ModelError;
-use crate::parts::{NormGain, Linear, LinearRecurrence, join, scaled, split};
+use crate::parts::{Linear, LinearRecurrence, NormGain, scale_query, split_heads};
 use crate::param_builder::{LayerDepth, Init, ParamBuilder};
 
 /// Sizes of HGRN2.
@@ -24,12 +25,12 @@ pub struct Hgrn2Config {
 pub struct Hgrn2 {
     heads: usize,
     query: Linear,
-    forget: Linear,
-    input: Linear,
-    floor: Option<ForgetGateFloor>,
-    norm: NormGain,
-    output: Linear,
+    forget_gate: Linear,
+    value: Linear,
+    /// None in the first layer, whose gate has no lower bound.
+    lower_bound: Option<ForgetGateBound>,
     recurrence: LinearRecurrence,
+    output: HeadOutput,
 }
 
 impl MixerConfig for Hgrn2Config {
@@ -41,80 +42,89 @@ impl MixerConfig for Hgrn2Config {
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Hgrn2, ModelError> {
-        causal_only(Self::NAME, params)?;
+        require_causal(Self::NAME, params)?;
         let width = params.settings.width;
-        shared_evenly(Self::NAME, "expand", width, self.expand)?;
+        require_divisor(Self::NAME, "expand", width, self.expand)?;
         let depth = params.depth;
         Ok(Hgrn2 {
             heads: width / self.expand,
             query: params.role(Role::Query).linear("q_proj", width, width),
-            forget: params.linear("f_proj", width, width),
-            input: params.linear("i_proj", width, width),
-            floor: (depth.layer > 0).then(|| ForgetGateFloor::init(params)),
-            norm: params.gain("g_norm", width),
-            output: params.role(Role::Output).linear("o_proj", width, width),
+            forget_gate: params.linear("f_proj", width, width),
+            value: params.linear("i_proj", width, width),
+            lower_bound: (depth.layer > 0).then(|| ForgetGateBound::init(params)),
             recurrence: params.recurrence(),
+            output: HeadOutput {
+                norm: Some(OutputNorm {
+                    gain: Some(params.gain("g_norm", width)),
+                    epsilon: NormGain::EPSILON,
+                    across_heads: true,
+                }),
+                gate: OutputGate::None,
+                projection: params.role(Role::Output).linear("o_proj", width, width),
+            },
         })
     }
 }
 
-/// What a forget gate never falls below.
-struct ForgetGateFloor {
-    /// `[layers, width]`, one for the whole model.
+/// The lower bound of a layer's forget gate.
+struct ForgetGateBound {
+    /// Logits of the bounds, `[layers, width]`, shared by all layers.
     table: Parameter,
     depth: LayerDepth,
 }
 
-impl ForgetGateFloor {
+impl ForgetGateBound {
     fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>) -> Self {
         let shape = [params.depth.layers, params.settings.width];
-        Self { table: params.common_offset("lower_bounds", &shape, Init::Constant(0.0)), depth: params.depth }
+        Self { table: params.shared_weight("lower_bounds", &shape, Init::Constant(0.0)), depth: params.depth }
     }
 
-    /// `log lb` and `log (1 - lb)` per channel. Neither is taken of a difference, so both are finite.
-    fn logs<O: Ops>(&self, ops: &O) -> [O::Tensor; 2] {
+    /// `log b` and `log (1 - b)` of the bound b per channel. Neither is the logarithm of a difference, so both are finite.
+    fn log_bound<O: Ops>(&self, ops: &O) -> [O::Tensor; 2] {
         let LayerDepth { layer, layers } = self.depth;
         let table = ops.parameter(self.table);
-        // The logarithm of a sum of exponentials over rows.
-        let total = |x: &O::Tensor| {
+        // The logarithm of the sum of exponentials over rows.
+        let log_sum_exp = |x: &O::Tensor| {
             let largest = ops.max(x, 0);
             ops.add(&largest, &ops.log(&ops.sum(&ops.exp(&ops.sub(x, &largest)), 0)))
         };
-        let (below, above): (Vec<usize>, Vec<usize>) = (0..layers).partition(|row| (1..=layer).contains(row));
-        [below, above].map(|rows| {
-            let share = ops.sub(&total(&ops.gather_rows(&table, &rows)), &total(&table));
-            ops.reshape(&share, &[ops.shape(&table)[1]])
+        // The bound is the sum of the softmax weights of rows 1 to `layer`.
+        let (bound_rows, other_rows): (Vec<usize>, Vec<usize>) =
+            (0..layers).partition(|row| (1..=layer).contains(row));
+        [bound_rows, other_rows].map(|rows| {
+            let log_weight = ops.sub(&log_sum_exp(&ops.gather_rows(&table, &rows)), &log_sum_exp(&table));
+            ops.reshape(&log_weight, &[ops.shape(&table)[1]])
         })
     }
 }
 
 impl Hgrn2 {
-    /// `log f` and `1 - f`, `[batch, time, width]` each.
+    /// `log f` and `1 - f` of the forget gate f, `[batch, time, width]` each.
     fn gate<O: Ops>(&self, ops: &O, x: &O::Tensor) -> (O::Tensor, O::Tensor) {
-        let closed = ops.neg(&self.forget.apply(ops, x));
+        let negative_logits = ops.neg(&self.forget_gate.apply(ops, x));
         // The logarithm of a sigmoid, without overflow.
-        let open = ops.neg(&ops.softplus(&closed));
-        let Some(floor) = &self.floor else { return (open, ops.sigmoid(&closed)) };
-        let [below, above] = floor.logs(ops);
-        // The logarithm of a sum of two exponentials.
-        let open = ops.add(&open, &above);
-        let log_keep = ops.add(&open, &ops.softplus(&ops.sub(&below, &open)));
-        (log_keep, ops.mul(&ops.sigmoid(&closed), &ops.exp(&above)))
+        let log_sigmoid = ops.neg(&ops.softplus(&negative_logits));
+        let Some(bound) = &self.lower_bound else { return (log_sigmoid, ops.sigmoid(&negative_logits)) };
+        let [log_bound, log_rest] = bound.log_bound(ops);
+        // f is the bound b plus (1 - b) times the sigmoid; this is the logarithm of that sum, from the logarithms of its terms.
+        let log_term = ops.add(&log_sigmoid, &log_rest);
+        let log_gate = ops.add(&log_term, &ops.softplus(&ops.sub(&log_bound, &log_term)));
+        (log_gate, ops.mul(&ops.sigmoid(&negative_logits), &ops.exp(&log_rest)))
     }
 
-    /// The read of every head before the norm, and the state.
-    pub(super) fn read<O: Ops>(
+    /// The output of every head before the norm, and the state.
+    pub(super) fn head_outputs<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
         let (decay, key) = self.gate(ops, x);
-        let [decay, key] = [decay, key].map(|x| split(ops, &x, self.heads));
-        let query = scaled(ops, &ops.silu(&self.query.heads(ops, x, self.heads)));
-        let value = self.input.heads(ops, x, self.heads);
+        let [decay, key] = [decay, key].map(|x| split_heads(ops, &x, self.heads));
+        let query = scale_query(ops, &ops.silu(&self.query.heads(ops, x, self.heads)));
+        let value = self.value.heads(ops, x, self.heads);
         let (out, matrix) = self.recurrence.run(ops, [&query, &key, &value], Decay::Vector(&decay), None, state);
-        (out, State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix)]))
+        (out, State::new(State::past_len(state) + ops.shape(x)[1], [Some(matrix)]))
     }
 }
 
@@ -125,7 +135,7 @@ impl TokenMixer for Hgrn2 {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (out, state) = self.read(ops, x, state);
-        (self.output.apply(ops, &self.norm.norm(ops, &join(ops, &out))), state)
+        let (out, state) = self.head_outputs(ops, x, state);
+        (self.output.apply(ops, x, &out), state)
     }
 }

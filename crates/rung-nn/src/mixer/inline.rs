@@ -3,45 +3,45 @@
 //! Definition, state and sources: `rung explain inline`.
 //!
 //! # Computed as
-//! Two sums in chunks. The mean is a row of S under a key of 1, so that one read with the query `[q, 1 - q.z / n] / n`
-//! gives both terms. A bidirectional model sums over all tokens, puts the token in the middle of the local term, and
-//! takes the taps from the mean of all tokens, as the paper has it.
+//! Two recurrences in chunks. An extra key channel of 1 adds the mean of values to the state, so that the query
+//! `[q, 1 - q.z / n] / n` gives both terms at once. A bidirectional model sums over all tokens, centres the local term on the
+//! token, and computes its taps from the mean of all tokens, as in the paper.
 
 use rung_engine::{Decay, Ops, Parameter, Recurrence, Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::linear::sum_of_all;
-use super::{MixerConfig, State, TokenMixer, number, shared_evenly};
+use super::linear::bidirectional_sum;
+use super::{MixerConfig, State, TokenMixer, number, require_divisor};
 use crate::error::ModelError;
-use crate::parts::{Linear, LinearRecurrence, Projections, by_head, join, scaled, split};
-use crate::precision::rounded;
+use crate::parts::{Linear, LinearRecurrence, QkvProjection, per_head_matmul, merge_heads, scale_query, split_heads};
+use crate::precision::apply_rounding;
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of InLine attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InlineConfig {
-    /// Heads.
+    /// Number of heads.
     pub heads: usize,
     /// Width of a key head.
-    pub key: usize,
+    pub key_dim: usize,
     /// Width of a value head.
-    pub value: usize,
-    /// Taps of the local term.
+    pub value_dim: usize,
+    /// Kernel size of the local term.
     pub local: usize,
 }
 
 /// InLine attention.
 pub struct Inline {
     config: InlineConfig,
-    projections: Projections,
-    /// To a head's width, then to a tap for every channel and place of the head.
+    projections: QkvProjection,
+    /// To a head's width, then to the taps of every channel of the head.
     taps: [HeadLinear; 2],
     output: Linear,
     recurrence: LinearRecurrence,
     causal: bool,
 }
 
-/// A projection of every head's channels by themselves: `Conv1d` over one place with as many groups as heads.
+/// A separate projection of every head's channels: PyTorch's `Conv1d` of kernel size 1 with as many groups as heads.
 struct HeadLinear {
     /// `[heads * out, in, 1]`.
     weight: Parameter,
@@ -62,7 +62,7 @@ impl HeadLinear {
     fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
         let weight = ops.parameter(self.weight);
         let (outputs, inputs) = (ops.shape(&weight)[0] / self.heads, ops.shape(&weight)[1]);
-        let out = by_head(ops, x, &ops.reshape(&weight, &[self.heads, outputs, inputs]), true);
+        let out = per_head_matmul(ops, x, &ops.reshape(&weight, &[self.heads, outputs, inputs]), true);
         ops.add(&out, &ops.reshape(&ops.parameter(self.bias), &[self.heads, outputs]))
     }
 }
@@ -72,23 +72,23 @@ impl MixerConfig for InlineConfig {
     const NAME: &'static str = "inline";
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
-        let [heads, key, value, local] = ["heads", "key", "value", "local"].map(|option| number(mixer, option));
-        Ok(Self { heads, key, value, local })
+        let [heads, key_dim, value_dim, local] = ["heads", "key", "value", "local"].map(|option| number(mixer, option));
+        Ok(Self { heads, key_dim, value_dim, local })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Inline, ModelError> {
-        let Self { heads, key, value, local } = *self;
+        let Self { heads, key_dim, value_dim, local } = *self;
         let width = params.settings.width;
-        shared_evenly(Self::NAME, "heads", width, heads)?;
+        require_divisor(Self::NAME, "heads", width, heads)?;
         let init = Init::Normal(params.settings.deviation);
         Ok(Inline {
             config: *self,
-            projections: Projections::init(params, [heads, key, value], |_| init),
+            projections: QkvProjection::init(params, [heads, key_dim, value_dim], |_| init),
             taps: [
-                HeadLinear::init(params, "residual.0", heads, width / heads, value),
-                HeadLinear::init(params, "residual.2", heads, value, value * local),
+                HeadLinear::init(params, "residual.0", heads, width / heads, value_dim),
+                HeadLinear::init(params, "residual.2", heads, value_dim, value_dim * local),
             ],
-            output: params.role(Role::Output).linear("o_proj", heads * value, width),
+            output: params.role(Role::Output).linear("o_proj", heads * value_dim, width),
             recurrence: params.recurrence(),
             causal: params.settings.causal,
         })
@@ -96,32 +96,33 @@ impl MixerConfig for InlineConfig {
 }
 
 impl Inline {
-    /// The read of every head with its local term, before the projection, and the state.
-    pub(super) fn read<O: Ops>(
+    /// The output of every head with its local term, before the projection, and the state.
+    pub(super) fn head_outputs<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
         let (batch, time, heads) = (ops.shape(x)[0], ops.shape(x)[1], self.config.heads);
-        let seen = State::seen(state);
-        let share = |token: usize| 1.0 / if self.causal { seen + token + 1 } else { time } as f64;
-        let shares: Vec<O::Scalar> = (0..time).map(|token| O::Scalar::from_f64(share(token))).collect();
-        let share = ops.constant(&[time, 1, 1], &shares);
+        let past_len = State::past_len(state);
+        let reciprocal = |token: usize| 1.0 / if self.causal { past_len + token + 1 } else { time } as f64;
+        let reciprocals: Vec<O::Scalar> = (0..time).map(|token| O::Scalar::from_f64(reciprocal(token))).collect();
+        // One over the number n of tokens that a query attends to.
+        let reciprocal = ops.constant(&[time, 1, 1], &reciprocals);
         let [query, key, value] = self.projections.apply(ops, x);
-        let query = ops.mul(&scaled(ops, &query), &share);
+        let query = ops.mul(&scale_query(ops, &query), &reciprocal);
         let one = ops.full(&[batch, time, heads, 1], 1.0);
-        let (agreed, keys) = self.sum(ops, [&query, &key, &one], State::part(state, 0));
-        let rest = ops.mul(&ops.affine(&agreed, -1.0, 1.0), &share);
-        let (query, key) = (ops.concat(&[query, rest], 3), ops.concat(&[key, one], 3));
-        let (out, values) = self.sum(ops, [&query, &key, &value], State::part(state, 1));
-        let (near, tail) = self.near(ops, x, &join(ops, &value), State::part(state, 2));
-        let out = ops.add(&out, &split(ops, &near, heads));
-        (out, State::new(seen + time, [Some(keys), Some(values), tail]))
+        let (score_mean, keys) = self.sum_values(ops, [&query, &key, &one], State::slot(state, 0));
+        let mean_weight = ops.mul(&ops.affine(&score_mean, -1.0, 1.0), &reciprocal);
+        let (query, key) = (ops.concat(&[query, mean_weight], 3), ops.concat(&[key, one], 3));
+        let (out, values) = self.sum_values(ops, [&query, &key, &value], State::slot(state, 1));
+        let (local, tail) = self.local_term(ops, x, &merge_heads(ops, &value), State::slot(state, 2));
+        let out = ops.add(&out, &split_heads(ops, &local, heads));
+        (out, State::new(past_len + time, [Some(keys), Some(values), tail]))
     }
 
-    /// The sum of values that a query reads, and the matrix that holds it.
-    fn sum<O: Ops>(
+    /// The weighted sum of values for every query, and the matrix state.
+    fn sum_values<O: Ops>(
         &self,
         ops: &O,
         [query, key, value]: [&O::Tensor; 3],
@@ -132,11 +133,11 @@ impl Inline {
             let decay = Decay::None;
             return ops.recurrence(&Recurrence { query, key, value, decay, beta: None, state, chunk, rounding });
         }
-        sum_of_all(ops, [query, key, value], self.recurrence)
+        bidirectional_sum(ops, [query, key, value], self.recurrence)
     }
 
-    /// The local term, and the values that the next call needs.
-    fn near<O: Ops>(
+    /// The local term, and the last values, which are the state of the next call.
+    fn local_term<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
@@ -146,24 +147,25 @@ impl Inline {
         let (time, local) = (ops.shape(x)[1], self.config.local);
         let [batch, _, channels] = ops.shape(value)[..] else { panic!("channels of {}", ops.shape(value)) };
         let source = if self.causal { x.clone() } else { ops.mean(x, 1) };
-        let taps = self.taps[0].apply(ops, &split(ops, &source, self.config.heads));
+        let taps = self.taps[0].apply(ops, &split_heads(ops, &source, self.config.heads));
         let taps = self.taps[1].apply(ops, &ops.gelu_exact(&taps));
         let tokens = ops.shape(&source)[1];
         let taps = ops.reshape(&taps, &[batch, tokens, channels, local]);
-        let mut value = rounded(ops, value, self.recurrence.rounding);
-        // Those after a token are reached by looking back from as many places later.
+        let mut value = apply_rounding(ops, value, self.recurrence.rounding);
+        // Later tokens are within reach of a causal convolution whose output is taken `ahead` tokens later.
         let ahead = if self.causal { 0 } else { local - 1 - local / 2 };
         if ahead > 0 {
             value = ops.concat(&[value, ops.zeros(&[batch, ahead, channels])], 1);
         }
         let (mut sum, mut tail) = (None, None);
-        for place in 0..local {
-            let chosen: Vec<O::Scalar> =
-                (0..channels * local).map(|cell| O::Scalar::from_f64(f64::from(u8::from(cell % local == place)))).collect();
-            let filters = ops.constant(&[channels, local], &chosen);
-            let (moved, next) = ops.short_convolution(&value, &filters, None, state);
-            let tap = ops.reshape(&ops.slice(&taps, 3, place..place + 1), &[batch, tokens, channels]);
-            let term = ops.mul(&ops.slice(&moved, 1, ahead..ahead + time), &tap);
+        for index in 0..local {
+            // A filter with a single 1 shifts the values.
+            let one_hot: Vec<O::Scalar> =
+                (0..channels * local).map(|cell| O::Scalar::from_f64(f64::from(u8::from(cell % local == index)))).collect();
+            let filters = ops.constant(&[channels, local], &one_hot);
+            let (shifted, next) = ops.short_convolution(&value, &filters, None, state);
+            let tap = ops.reshape(&ops.slice(&taps, 3, index..index + 1), &[batch, tokens, channels]);
+            let term = ops.mul(&ops.slice(&shifted, 1, ahead..ahead + time), &tap);
             sum = Some(sum.map_or(term.clone(), |sum| ops.add(&sum, &term)));
             tail = (local > 1).then_some(next);
         }
@@ -178,7 +180,7 @@ impl TokenMixer for Inline {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (out, state) = self.read(ops, x, state);
-        (self.output.apply(ops, &join(ops, &out)), state)
+        let (out, state) = self.head_outputs(ops, x, state);
+        (self.output.apply(ops, &merge_heads(ops, &out)), state)
     }
 }

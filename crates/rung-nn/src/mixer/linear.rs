@@ -1,4 +1,4 @@
-//! Linear attention: a feature map in place of the exponential, so that the past is one sum.
+//! Linear attention: a feature map instead of the exponential, so that the state is one sum over past tokens.
 //!
 //! Definition, state and sources: `rung explain linear`.
 //!
@@ -9,34 +9,34 @@ use rung_engine::{Decay, Ops, Recurrence, Role, Scalar};
 use rung_theory::stack::Mixer;
 pub use rung_theory::stack::mixer::FeatureMap;
 
+use super::head_output::{HeadOutput, OutputGate, OutputNorm};
 use super::{MixerConfig, State, TokenMixer, flag, number};
 use crate::error::ModelError;
-use crate::parts::{NormGain, Linear, LinearRecurrence, Projections, join, scaled};
-use crate::precision::rounded;
+use crate::parts::{LinearRecurrence, NormGain, QkvProjection, scale_query};
+use crate::precision::apply_rounding;
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of linear attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinearAttentionConfig {
-    /// Heads.
+    /// Number of heads.
     pub heads: usize,
     /// Width of a key head.
-    pub key: usize,
+    pub key_dim: usize,
     /// Width of a value head.
-    pub value: usize,
-    /// Whether to divide by the sum of weights.
+    pub value_dim: usize,
+    /// Whether to divide by the sum of attention weights; without it, head outputs are normed.
     pub normaliser: bool,
-    /// The feature map.
+    /// Feature map of queries and keys.
     pub map: FeatureMap,
 }
 
 /// Linear attention.
 pub struct LinearAttention {
     config: LinearAttentionConfig,
-    projections: Projections,
-    norm: Option<NormGain>,
-    output: Linear,
+    projections: QkvProjection,
     recurrence: LinearRecurrence,
+    output: HeadOutput,
     causal: bool,
 }
 
@@ -47,33 +47,37 @@ impl MixerConfig for LinearAttentionConfig {
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         Ok(Self {
             heads: number(mixer, "heads"),
-            key: number(mixer, "key"),
-            value: number(mixer, "value"),
+            key_dim: number(mixer, "key"),
+            value_dim: number(mixer, "value"),
             normaliser: flag(mixer, "normaliser"),
             map: mixer.options().choice("map"),
         })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<LinearAttention, ModelError> {
-        let Self { heads, key, value, .. } = *self;
+        let Self { heads, key_dim, value_dim, .. } = *self;
         let width = params.settings.width;
         let init = Init::Normal(params.settings.deviation);
         Ok(LinearAttention {
             config: *self,
-            projections: Projections::init(params, [heads, key, value], |_| init),
-            norm: (!self.normaliser).then(|| params.gain("norm", value)),
-            output: params.role(Role::Output).linear("o_proj", heads * value, width),
+            projections: QkvProjection::init(params, [heads, key_dim, value_dim], |_| init),
             recurrence: params.recurrence(),
+            output: HeadOutput {
+                norm: (!self.normaliser)
+                    .then(|| OutputNorm::per_head(params.gain("norm", value_dim), NormGain::EPSILON)),
+                gate: OutputGate::None,
+                projection: params.role(Role::Output).linear("o_proj", heads * value_dim, width),
+            },
             causal: params.settings.causal,
         })
     }
 }
 
 impl LinearAttention {
-    /// Keeps the division away from zero where no key agrees with the query.
+    /// Keeps the divisor above zero where no key matches the query.
     const EPSILON: f64 = 1e-6;
 
-    fn map<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
+    fn apply_feature_map<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
         match self.config.map {
             FeatureMap::EluPlusOne => ops.elu_plus_one(x),
             FeatureMap::Relu => ops.relu(x),
@@ -81,28 +85,28 @@ impl LinearAttention {
         }
     }
 
-    /// The read of every head before norm and projection, and the state.
-    pub(super) fn read<O: Ops>(
+    /// The output of every head before norm and projection, and the state.
+    pub(super) fn head_outputs<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
         let [query, key, value] = self.projections.apply(ops, x);
-        let (query, key) = (self.map(ops, &query), self.map(ops, &key));
-        let seen = State::seen(state) + ops.shape(x)[1];
+        let (query, key) = (self.apply_feature_map(ops, &query), self.apply_feature_map(ops, &key));
+        let past_len = State::past_len(state) + ops.shape(x)[1];
         if !self.config.normaliser {
-            let (out, matrix) = self.sum(ops, [&scaled(ops, &query), &key, &value], state);
-            return (out, State::new(seen, [Some(matrix)]));
+            let (out, matrix) = self.sum_values(ops, [&scale_query(ops, &query), &key, &value], state);
+            return (out, State::new(past_len, [Some(matrix)]));
         }
-        let (out, matrix) = self.sum(ops, [&query, &key, &value], state);
-        let (weight, sums) = self.weigh(ops, &query, &key, State::part(state, 1));
-        let out = ops.div(&out, &ops.affine(&weight, 1.0, Self::EPSILON));
-        (out, State::new(seen, [Some(matrix), Some(sums)]))
+        let (out, matrix) = self.sum_values(ops, [&query, &key, &value], state);
+        let (weight_sum, key_sum) = self.sum_weights(ops, &query, &key, State::slot(state, 1));
+        let out = ops.div(&out, &ops.affine(&weight_sum, 1.0, Self::EPSILON));
+        (out, State::new(past_len, [Some(matrix), Some(key_sum)]))
     }
 
-    /// The sum of values that a query reads, and the matrix that holds it.
-    fn sum<O: Ops>(
+    /// The weighted sum of values for every query, and the matrix state.
+    fn sum_values<O: Ops>(
         &self,
         ops: &O,
         inputs: [&O::Tensor; 3],
@@ -111,22 +115,22 @@ impl LinearAttention {
         if self.causal {
             return self.recurrence.run(ops, inputs, Decay::None, None, state);
         }
-        sum_of_all(ops, inputs, self.recurrence)
+        bidirectional_sum(ops, inputs, self.recurrence)
     }
 
-    /// The sum of weights that a query gives, `[batch, time, heads, 1]`, and the sum of keys, `[batch, 1, heads, key]`.
-    fn weigh<O: Ops>(
+    /// The sum of attention weights of every query, `[batch, time, heads, 1]`, and the sum of keys, `[batch, 1, heads, key]`.
+    fn sum_weights<O: Ops>(
         &self,
         ops: &O,
         query: &O::Tensor,
         key: &O::Tensor,
-        before: Option<&O::Tensor>,
+        past_sum: Option<&O::Tensor>,
     ) -> (O::Tensor, O::Tensor) {
         let [batch, time, heads, width] = ops.shape(query)[..] else { panic!("heads of {}", ops.shape(query)) };
         if self.causal && self.recurrence.rounding.is_some() {
-            // The sum goes through the same rounding as the matrix: it is one, with values of one.
-            let column = before.map(|before| ops.reshape(before, &[batch, heads, width, 1]));
-            let (weight, sums) = ops.recurrence(&Recurrence {
+            // The same recurrence as for the values, with every value equal to 1, so that the sum is rounded after every token.
+            let column = past_sum.map(|sum| ops.reshape(sum, &[batch, heads, width, 1]));
+            let (weight_sum, key_sum) = ops.recurrence(&Recurrence {
                 query,
                 key,
                 value: &ops.full(&[batch, time, heads, 1], 1.0),
@@ -136,22 +140,22 @@ impl LinearAttention {
                 chunk: self.recurrence.chunk,
                 rounding: self.recurrence.rounding,
             });
-            return (weight, ops.reshape(&sums, &[batch, 1, heads, width]));
+            return (weight_sum, ops.reshape(&key_sum, &[batch, 1, heads, width]));
         }
-        let sums = match (self.causal, before) {
-            (false, _) => rounded(ops, &ops.sum(key, 1), self.recurrence.rounding),
+        let sums = match (self.causal, past_sum) {
+            (false, _) => apply_rounding(ops, &ops.sum(key, 1), self.recurrence.rounding),
             (true, None) => ops.cumulative_sum(key, 1),
-            (true, Some(before)) => ops.add(&ops.cumulative_sum(key, 1), before),
+            (true, Some(sum)) => ops.add(&ops.cumulative_sum(key, 1), sum),
         };
         let last = ops.shape(&sums)[1];
         (ops.sum(&ops.mul(query, &sums), 3), ops.slice(&sums, 1, last - 1..last))
     }
 }
 
-/// The sum over all tokens, before and after it, that every query reads, and the matrix that holds it.
-pub(super) fn sum_of_all<O: Ops>(ops: &O, inputs: [&O::Tensor; 3], recurrence: LinearRecurrence) -> (O::Tensor, O::Tensor) {
+/// Linear attention without a causal mask: the weighted sum of the values of all tokens for every query, and the matrix state.
+pub(super) fn bidirectional_sum<O: Ops>(ops: &O, inputs: [&O::Tensor; 3], recurrence: LinearRecurrence) -> (O::Tensor, O::Tensor) {
     let [query, key, value] = inputs.map(|x| ops.permute(x, &[0, 2, 1, 3]));
-    let matrix = rounded(ops, &ops.product(&key, true, &value, false), recurrence.rounding);
+    let matrix = apply_rounding(ops, &ops.product(&key, true, &value, false), recurrence.rounding);
     (ops.permute(&ops.matmul(&query, &matrix), &[0, 2, 1, 3]), matrix)
 }
 
@@ -162,8 +166,7 @@ impl TokenMixer for LinearAttention {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (out, state) = self.read(ops, x, state);
-        let out = self.norm.map_or(out.clone(), |norm| norm.norm(ops, &out));
-        (self.output.apply(ops, &join(ops, &out)), state)
+        let (out, state) = self.head_outputs(ops, x, state);
+        (self.output.apply(ops, x, &out), state)
     }
 }

@@ -11,23 +11,23 @@ use rung_theory::stack::Mixer;
 
 use super::fenwick::{FenwickMemory, RecurrenceInputs};
 use super::gdn::{GatedDeltanet, GatedDeltanetConfig};
-use super::{MixerConfig, State, TokenMixer, causal_only, number};
+use super::{MixerConfig, State, TokenMixer, require_causal, number};
 use crate::error::ModelError;
 use crate::param_builder::ParamBuilder;
 
 /// Sizes of log-linear Gated DeltaNet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogLinearDeltanetConfig {
-    /// Gated DeltaNet's.
+    /// Sizes of the underlying Gated DeltaNet.
     pub base: GatedDeltanetConfig,
-    /// Levels that have a weight of their own.
+    /// Number of levels with their own weight; coarser levels use the last.
     pub levels: usize,
 }
 
 /// Log-linear Gated DeltaNet's mixer.
 pub struct LogLinearDeltanet {
     base: GatedDeltanet,
-    hierarchy: FenwickMemory,
+    memory: FenwickMemory,
 }
 
 impl MixerConfig for LogLinearDeltanetConfig {
@@ -39,24 +39,24 @@ impl MixerConfig for LogLinearDeltanetConfig {
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<LogLinearDeltanet, ModelError> {
-        causal_only(Self::NAME, params)?;
+        require_causal(Self::NAME, params)?;
         let base = self.base.init(params)?;
-        Ok(LogLinearDeltanet { base, hierarchy: FenwickMemory::init(params, self.base.value_heads, self.levels) })
+        Ok(LogLinearDeltanet { base, memory: FenwickMemory::init(params, self.base.value_heads, self.levels) })
     }
 }
 
 impl LogLinearDeltanet {
-    /// The read of every head before norm and gate, and the state.
-    pub(super) fn read<O: Ops>(
+    /// The output of every head before norm and gate, and the state.
+    pub(super) fn head_outputs<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        self.base.read_with(ops, x, state, |writes| {
-            // Gated DeltaNet's queries come scaled; the authors' weights of the levels take the scale off again.
-            let query = ops.scale(writes.query, (ops.shape(writes.query).width() as f64).sqrt());
-            self.hierarchy.run(ops, x, &RecurrenceInputs { query: &query, ..*writes }, state)
+        self.base.head_outputs_with(ops, x, state, |inputs| {
+            // Undoes the scale of Gated DeltaNet's queries, which the authors' log-linear version does not have.
+            let query = ops.scale(inputs.query, (ops.shape(inputs.query).width() as f64).sqrt());
+            self.memory.run(ops, x, &RecurrenceInputs { query: &query, ..*inputs }, state)
         })
     }
 }
@@ -68,7 +68,7 @@ impl TokenMixer for LogLinearDeltanet {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (out, state) = self.read(ops, x, state);
-        (self.base.after(ops, x, &out), state)
+        let (out, state) = self.head_outputs(ops, x, state);
+        (self.base.project_output(ops, x, &out), state)
     }
 }

@@ -11,23 +11,23 @@ use rung_theory::stack::Mixer;
 
 use super::fenwick::FenwickMemory;
 use super::mamba2::{Mamba2, Mamba2Config};
-use super::{MixerConfig, State, TokenMixer, causal_only, number};
+use super::{MixerConfig, State, TokenMixer, require_causal, number};
 use crate::error::ModelError;
 use crate::param_builder::ParamBuilder;
 
 /// Sizes of log-linear Mamba-2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogLinearMamba2Config {
-    /// Mamba-2's.
+    /// Sizes of the underlying Mamba-2.
     pub base: Mamba2Config,
-    /// Levels that have a weight of their own.
+    /// Number of levels with their own weight; coarser levels use the last.
     pub levels: usize,
 }
 
 /// Log-linear Mamba-2's mixer.
 pub struct LogLinearMamba2 {
     base: Mamba2,
-    hierarchy: FenwickMemory,
+    memory: FenwickMemory,
 }
 
 impl MixerConfig for LogLinearMamba2Config {
@@ -39,9 +39,9 @@ impl MixerConfig for LogLinearMamba2Config {
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<LogLinearMamba2, ModelError> {
-        causal_only(Self::NAME, params)?;
+        require_causal(Self::NAME, params)?;
         let base = self.base.init(params)?;
-        Ok(LogLinearMamba2 { base, hierarchy: FenwickMemory::init(params, self.base.heads, self.levels) })
+        Ok(LogLinearMamba2 { base, memory: FenwickMemory::init(params, self.base.heads, self.levels) })
     }
 }
 
@@ -53,7 +53,7 @@ impl TokenMixer for LogLinearMamba2 {
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
         self.base.project_and_gate(ops, x, |projected| {
-            self.base.read_with(ops, projected, state, |writes| self.hierarchy.run(ops, x, writes, state))
+            self.base.head_outputs_with(ops, projected, state, |inputs| self.memory.run(ops, x, inputs, state))
         })
     }
 }

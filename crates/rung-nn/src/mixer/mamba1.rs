@@ -4,7 +4,7 @@
 //!
 //! # Computed as
 //! Every channel is a head of gated linear attention: its key is B and its query C, which all channels share, its
-//! value is the one number `dt x`, and its decays are `dt A`. So the recurrence in chunks serves it as it is.
+//! value is the scalar `dt x`, and its log-decays are `dt A`. So the chunked recurrence of gated linear attention computes it.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ use rung_engine::{Decay, Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::mamba2::step_bias;
-use super::{MixerConfig, State, TokenMixer, causal_only, number};
+use super::{MixerConfig, State, TokenMixer, require_causal, number};
 use crate::error::ModelError;
 use crate::parts::{Convolution, Linear, LinearRecurrence};
 use crate::param_builder::{Init, ParamBuilder};
@@ -20,47 +20,50 @@ use crate::param_builder::{Init, ParamBuilder};
 /// Sizes of Mamba.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mamba1Config {
-    /// Channels after expansion.
+    /// Number of channels after expansion (`d_inner`).
     pub inner: usize,
-    /// State indices per channel.
+    /// Size of the state of each channel (`d_state`).
     pub state: usize,
-    /// Taps of the convolution.
+    /// Kernel size of the convolution.
     pub taps: usize,
-    /// Rank of the step size's projection.
+    /// Rank of the projection to the step size dt.
     pub rank: usize,
 }
 
 /// Mamba's mixer.
 pub struct Mamba1 {
     config: Mamba1Config,
-    /// Into x and the gate.
+    /// Projection to x and the gate.
     input: Linear,
     convolution: Convolution,
-    /// Into the low rank of the step, B and C.
+    /// Projection to the low rank of the step size, B and C.
     select: Linear,
+    /// From the low rank to the step size.
     step: Linear,
+    /// `A_log`: logarithms of the decay rates.
     log_rate: Parameter,
+    /// `D`: factor of x in the output.
     skip: Parameter,
     output: Linear,
     recurrence: LinearRecurrence,
     norms: Option<SelectNorms>,
 }
 
-/// RMS norms of the low-rank step, B and C, each with a gain or without.
+/// RMS norms of the low-rank step size, B and C, with or without gains.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SelectNorms {
     pub(crate) gains: [Option<Parameter>; 3],
     pub(crate) epsilon: f64,
 }
 
-/// The weights of a mixer that were read from a checkpoint.
+/// The weights of the mixer, as read from a checkpoint.
 #[derive(Clone, Copy)]
 pub(crate) struct Mamba1Parts {
-    /// Into x and the gate.
+    /// Projection to x and the gate.
     pub(crate) input: Linear,
     /// Weight and bias.
     pub(crate) convolution: (Parameter, Option<Parameter>),
-    /// Into the low rank of the step, B and C.
+    /// Projection to the low rank of the step size, B and C.
     pub(crate) select: Linear,
     pub(crate) step: Linear,
     pub(crate) log_rate: Parameter,
@@ -70,11 +73,10 @@ pub(crate) struct Mamba1Parts {
 }
 
 impl Mamba1Config {
-    /// Tokens per chunk at most. A value is one number wide, so that scores between tokens cost as much as the state itself
-    /// already in short chunks.
+    /// Largest number of tokens per chunk. Values are scalars, so longer chunks spend more on scores between tokens than on the state.
     const CHUNK: usize = 16;
 
-    /// A mixer with weights that exist.
+    /// A mixer whose weights were read from a checkpoint.
     pub(crate) fn assemble(self, parts: Mamba1Parts) -> Mamba1 {
         let (weight, bias) = parts.convolution;
         let convolution = Convolution { weight, bias, channels: self.inner, taps: self.taps, rounding: None };
@@ -103,31 +105,25 @@ impl MixerConfig for Mamba1Config {
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Mamba1, ModelError> {
-        causal_only(Self::NAME, params)?;
+        require_causal(Self::NAME, params)?;
         let Self { inner, state, taps, rank } = *self;
         let width = params.settings.width;
-        // PyTorch's own start of a convolution: uniform within the root of the number of taps.
-        let reach = (taps as f64).powf(-0.5);
-        let init = Init::Uniform(-reach, reach);
-        let up = (rank as f64).powf(-0.5);
-        // Every channel starts with the rates 1, 2, .. of its state indices.
-        let cell = Cell::new(0);
-        let log_rate = |_: f64| ((cell.replace(cell.get() + 1) % state + 1) as f64).ln();
+        // PyTorch's initial values of a convolution.
+        let bound = (taps as f64).powf(-0.5);
+        let init = Init::Uniform(-bound, bound);
+        let step_bound = (rank as f64).powf(-0.5);
+        // The initial decay rates of every channel are 1, 2, .. for its state indices.
+        let index = Cell::new(0);
+        let log_rate = |_: f64| ((index.replace(index.get() + 1) % state + 1) as f64).ln();
         let recurrence = params.recurrence();
         Ok(Mamba1 {
             config: *self,
             input: params.linear("in_proj", width, 2 * inner),
-            convolution: Convolution {
-                weight: params.weight("conv1d.weight", &[inner, 1, taps], init),
-                bias: Some(params.weight_without_decay("conv1d.bias", &[inner], init)),
-                channels: inner,
-                taps,
-                rounding: params.settings.precision.state,
-            },
+            convolution: params.convolution_with_bias("conv1d", inner, taps, [init; 2]),
             select: params.linear("x_proj", inner, rank + 2 * state),
             step: Linear {
                 bias: Some(params.weight_without_decay("dt_proj.bias", &[inner], Init::FromUniform(&step_bias))),
-                ..params.linear_from("dt_proj", rank, inner, Init::Uniform(-up, up))
+                ..params.linear_with_init("dt_proj", rank, inner, Init::Uniform(-step_bound, step_bound))
             },
             log_rate: params.weight_without_decay("A_log", &[inner, state], Init::FromUniform(&log_rate)),
             skip: params.weight_without_decay("D", &[inner], Init::Constant(1.0)),
@@ -139,36 +135,36 @@ impl MixerConfig for Mamba1Config {
 }
 
 impl Mamba1 {
-    /// The read of every channel before the gate, `[batch, time, inner]`, and the state. `x` is the token's content through the
-    /// input projection, of the same shape.
-    pub(super) fn read<O: Ops>(
+    /// The output of every channel before the gate, `[batch, time, inner]`, and the state. `x` is the projected input without the gate, of
+    /// the same shape.
+    fn ungated_output<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let Mamba1Config { inner, state: size, rank, .. } = self.config;
+        let Mamba1Config { inner, state: state_size, rank, .. } = self.config;
         let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
-        let (x, tail) = self.convolution.apply(ops, x, State::part(state, 1));
+        let (x, tail) = self.convolution.apply(ops, x, State::slot(state, 1));
         let x = ops.silu(&x);
         let select = self.select.apply(ops, &x);
-        let selected = |part: usize, range: std::ops::Range<usize>| {
-            let part_of_select = ops.slice(&select, 2, range);
-            let Some(SelectNorms { gains, epsilon }) = &self.norms else { return part_of_select };
-            let gain = gains[part].map(|gain| ops.parameter(gain));
-            ops.rms_norm(&part_of_select, gain.as_ref(), *epsilon)
+        let slice_and_norm = |index: usize, range: std::ops::Range<usize>| {
+            let channels = ops.slice(&select, 2, range);
+            let Some(SelectNorms { gains, epsilon }) = &self.norms else { return channels };
+            let gain = gains[index].map(|gain| ops.parameter(gain));
+            ops.rms_norm(&channels, gain.as_ref(), *epsilon)
         };
-        let shared = |x: O::Tensor| ops.reshape(&x, &[batch, time, 1, size]);
-        let entry = shared(selected(1, rank..rank + size));
-        let exit = shared(selected(2, rank + size..rank + 2 * size));
-        let step = ops.softplus(&self.step.apply(ops, &selected(0, 0..rank)));
+        let as_one_head = |x: O::Tensor| ops.reshape(&x, &[batch, time, 1, state_size]);
+        let b = as_one_head(slice_and_norm(1, rank..rank + state_size));
+        let c = as_one_head(slice_and_norm(2, rank + state_size..rank + 2 * state_size));
+        let step = ops.softplus(&self.step.apply(ops, &slice_and_norm(0, 0..rank)));
         let value = ops.reshape(&ops.mul(&step, &x), &[batch, time, inner, 1]);
         let rate = ops.exp(&ops.parameter(self.log_rate));
         let decay = ops.neg(&ops.mul(&ops.reshape(&step, &[batch, time, inner, 1]), &rate));
-        let (read, matrix) = self.recurrence.run(ops, [&exit, &entry, &value], Decay::Vector(&decay), None, state);
-        let read = ops.reshape(&read, &[batch, time, inner]);
-        let out = ops.add(&read, &ops.mul(&x, &ops.parameter(self.skip)));
-        (out, State::new(State::seen(state) + time, [Some(matrix), tail]))
+        let (out, matrix) = self.recurrence.run(ops, [&c, &b, &value], Decay::Vector(&decay), None, state);
+        let out = ops.reshape(&out, &[batch, time, inner]);
+        let out = ops.add(&out, &ops.mul(&x, &ops.parameter(self.skip)));
+        (out, State::new(State::past_len(state) + time, [Some(matrix), tail]))
     }
 }
 
@@ -179,9 +175,9 @@ impl TokenMixer for Mamba1 {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (all, inner) = (self.input.apply(ops, x), self.config.inner);
-        let (out, state) = self.read(ops, &ops.slice(&all, 2, 0..inner), state);
-        let gate = ops.slice(&all, 2, inner..2 * inner);
+        let (projected, inner) = (self.input.apply(ops, x), self.config.inner);
+        let (out, state) = self.ungated_output(ops, &ops.slice(&projected, 2, 0..inner), state);
+        let gate = ops.slice(&projected, 2, inner..2 * inner);
         (self.output.apply(ops, &ops.silu_gate(&gate, &out)), state)
     }
 }

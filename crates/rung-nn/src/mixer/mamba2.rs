@@ -9,54 +9,58 @@ use rung_engine::{Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::fenwick::RecurrenceInputs;
-use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
+use super::{MixerConfig, State, TokenMixer, require_causal, number, require_divisor};
 use crate::error::ModelError;
-use crate::parts::{Convolution, NormGain, Linear, LinearRecurrence, clamp, join, split};
+use crate::parts::{Convolution, NormGain, Linear, LinearRecurrence, clamp, merge_heads, split_heads};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of Mamba-2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mamba2Config {
-    /// Heads.
+    /// Number of heads.
     pub heads: usize,
     /// Width of a head.
-    pub head: usize,
-    /// State indices per channel.
+    pub head_dim: usize,
+    /// Size of the state of each channel (`d_state`).
     pub state: usize,
-    /// Groups of heads that share B and C.
+    /// Number of groups of heads that share B and C.
     pub groups: usize,
-    /// Taps of the convolution.
+    /// Kernel size of the convolution.
     pub taps: usize,
 }
 
 /// Mamba-2's mixer.
 pub struct Mamba2 {
     config: Mamba2Config,
+    /// Projection to the gate, x, B, C and the step size.
     input: Linear,
+    /// Over x, B and C.
     convolution: Convolution,
     step_bias: Parameter,
+    /// `A_log`: logarithms of the decay rates.
     log_rate: Parameter,
+    /// `D`: factor of x in the output.
     skip: Parameter,
     norm: Option<GatedNorm>,
     output: Linear,
     recurrence: LinearRecurrence,
-    /// Steps are kept within it.
+    /// Step sizes are clamped to this range.
     step_range: Option<[f64; 2]>,
 }
 
-/// The norm of what the heads read, over each group by itself.
+/// The norm of the head outputs, over each group of heads separately.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GatedNorm {
     pub(crate) gain: NormGain,
     pub(crate) epsilon: f64,
-    /// Whether the gate comes after it.
+    /// Whether the norm comes before the gate.
     pub(crate) before_gate: bool,
 }
 
-/// The weights of a mixer that were read from a checkpoint.
+/// The weights of the mixer, as read from a checkpoint.
 #[derive(Clone, Copy)]
 pub(crate) struct Mamba2Parts {
-    /// Into the gate, x, B, C and the step.
+    /// Projection to the gate, x, B, C and the step size.
     pub(crate) input: Linear,
     /// Over x, B and C: weight and bias.
     pub(crate) convolution: (Parameter, Option<Parameter>),
@@ -69,17 +73,17 @@ pub(crate) struct Mamba2Parts {
 }
 
 impl Mamba2Config {
-    /// Channels of all heads.
+    /// Channels of x: all heads together.
     pub(crate) fn inner(&self) -> usize {
-        self.heads * self.head
+        self.heads * self.head_dim
     }
 
     /// Channels that the convolution runs over: x, B and C.
     pub(crate) fn channels(&self) -> usize {
-        self.inner() + 2 * self.shared()
+        self.inner() + 2 * self.group_channels()
     }
 
-    /// A mixer with weights that exist.
+    /// A mixer whose weights were read from a checkpoint.
     pub(crate) fn assemble(self, parts: Mamba2Parts) -> Mamba2 {
         let (weight, bias) = parts.convolution;
         let convolution = Convolution { weight, bias, channels: self.channels(), taps: self.taps, rounding: None };
@@ -97,13 +101,13 @@ impl Mamba2Config {
         }
     }
 
-    /// Channels of B, and of C.
-    fn shared(&self) -> usize {
+    /// Channels of B, which are as many as those of C.
+    fn group_channels(&self) -> usize {
         self.groups * self.state
     }
 }
 
-/// A bias whose softplus is log-uniform from 1/1000 to 1/10, as a function of a uniform number.
+/// The initial bias of a step size: its softplus is log-uniform from 1/1000 to 1/10, as a function of a uniform number.
 pub(super) fn step_bias(uniform: f64) -> f64 {
     let step = (1e-3_f64.ln() + uniform * 100_f64.ln()).exp().max(1e-4);
     step + (-(-step).exp_m1()).ln()
@@ -114,29 +118,23 @@ impl MixerConfig for Mamba2Config {
     const NAME: &'static str = "mamba2";
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
-        let [heads, head, state] = ["heads", "head", "state"].map(|option| number(mixer, option));
+        let [heads, head_dim, state] = ["heads", "head", "state"].map(|option| number(mixer, option));
         let groups = number(mixer, "groups");
-        shared_evenly(Self::NAME, "groups", heads, groups)?;
-        Ok(Self { heads, head, state, groups, taps: number(mixer, "conv") })
+        require_divisor(Self::NAME, "groups", heads, groups)?;
+        Ok(Self { heads, head_dim, state, groups, taps: number(mixer, "conv") })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Mamba2, ModelError> {
-        causal_only(Self::NAME, params)?;
+        require_causal(Self::NAME, params)?;
         let (width, inner, heads) = (params.settings.width, self.inner(), self.heads);
         let channels = self.channels();
-        // PyTorch's own start of a convolution: uniform within the root of the number of taps.
-        let reach = (self.taps as f64).powf(-0.5);
-        let init = Init::Uniform(-reach, reach);
+        // PyTorch's initial values of a convolution.
+        let bound = (self.taps as f64).powf(-0.5);
+        let init = Init::Uniform(-bound, bound);
         Ok(Mamba2 {
             config: *self,
             input: params.linear("in_proj", width, inner + channels + heads),
-            convolution: Convolution {
-                weight: params.weight("conv1d.weight", &[channels, 1, self.taps], init),
-                bias: Some(params.weight_without_decay("conv1d.bias", &[channels], init)),
-                channels,
-                taps: self.taps,
-                rounding: params.settings.precision.state,
-            },
+            convolution: params.convolution_with_bias("conv1d", channels, self.taps, [init; 2]),
             step_bias: params.weight_without_decay("dt_bias", &[heads], Init::FromUniform(&step_bias)),
             log_rate: params.weight_without_decay("A_log", &[heads], Init::FromUniform(&|uniform| (1.0 + 15.0 * uniform).ln())),
             skip: params.weight_without_decay("D", &[heads], Init::Constant(1.0)),
@@ -149,54 +147,55 @@ impl MixerConfig for Mamba2Config {
 }
 
 impl Mamba2 {
-    /// The read of every head before gate and norm, `[batch, time, heads * head]`, and the state. `projected` is the token through the
-    /// input projection; `run` is the recurrence.
-    pub(super) fn read_with<O: Ops>(
+    /// The output of every head before gate and norm, `[batch, time, heads * head]`, and the state. `projected` is the projected input;
+    /// `recurrence` runs on the inputs it is given and returns its output and its state.
+    pub(super) fn head_outputs_with<O: Ops>(
         &self,
         ops: &O,
         projected: &O::Tensor,
         state: Option<&State<O::Tensor>>,
-        run: impl FnOnce(&RecurrenceInputs<'_, O::Tensor>) -> (O::Tensor, O::Tensor),
+        recurrence: impl FnOnce(&RecurrenceInputs<'_, O::Tensor>) -> (O::Tensor, O::Tensor),
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (config, inner, shared) = (&self.config, self.config.inner(), self.config.shared());
+        let (config, inner, group_channels) = (&self.config, self.config.inner(), self.config.group_channels());
         let (batch, time) = (ops.shape(projected)[0], ops.shape(projected)[1]);
         let channels = self.convolution.channels;
         let step = ops.slice(projected, 2, inner + channels..inner + channels + config.heads);
-        let mixed = ops.slice(projected, 2, inner..inner + channels);
-        let (mixed, tail) = self.convolution.apply(ops, &mixed, State::part(state, 1));
-        let mixed = ops.silu(&mixed);
-        let value = split(ops, &ops.slice(&mixed, 2, 0..inner), config.heads);
-        let key = split(ops, &ops.slice(&mixed, 2, inner..inner + shared), config.groups);
-        let query = split(ops, &ops.slice(&mixed, 2, inner + shared..channels), config.groups);
+        let xbc = ops.slice(projected, 2, inner..inner + channels);
+        let (xbc, tail) = self.convolution.apply(ops, &xbc, State::slot(state, 1));
+        let xbc = ops.silu(&xbc);
+        let value = split_heads(ops, &ops.slice(&xbc, 2, 0..inner), config.heads);
+        let key = split_heads(ops, &ops.slice(&xbc, 2, inner..inner + group_channels), config.groups);
+        let query = split_heads(ops, &ops.slice(&xbc, 2, inner + group_channels..channels), config.groups);
         let step = ops.softplus(&ops.add(&step, &ops.parameter(self.step_bias)));
         let step = self.step_range.map_or(step.clone(), |range| clamp(ops, &step, range));
         let decay = ops.neg(&ops.mul(&step, &ops.exp(&ops.parameter(self.log_rate))));
-        let stepped = ops.mul(&value, &ops.reshape(&step, &[batch, time, config.heads, 1]));
-        let (read, matrix) = run(&RecurrenceInputs { query: &query, key: &key, value: &stepped, decay: &decay, beta: None });
+        let step_value = ops.mul(&value, &ops.reshape(&step, &[batch, time, config.heads, 1]));
+        let inputs = RecurrenceInputs { query: &query, key: &key, value: &step_value, decay: &decay, beta: None };
+        let (out, matrix) = recurrence(&inputs);
         let skip = ops.reshape(&ops.parameter(self.skip), &[config.heads, 1]);
-        let out = join(ops, &ops.add(&read, &ops.mul(&value, &skip)));
-        (out, State::new(State::seen(state) + time, [Some(matrix), tail]))
+        let out = merge_heads(ops, &ops.add(&out, &ops.mul(&value, &skip)));
+        (out, State::new(State::past_len(state) + time, [Some(matrix), tail]))
     }
 
-    /// The same with a single state.
-    pub(super) fn read<O: Ops>(
+    /// The output of every head before gate and norm, and the state.
+    pub(super) fn head_outputs<O: Ops>(
         &self,
         ops: &O,
         projected: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        self.read_with(ops, projected, state, |writes| writes.run(ops, self.recurrence, state))
+        self.head_outputs_with(ops, projected, state, |inputs| inputs.run(ops, self.recurrence, state))
     }
 
-    /// The whole mixer around a read of the projected token.
+    /// Input projection, then `recurrence` on the projected input, then gate, norm and output projection.
     pub(super) fn project_and_gate<O: Ops, R>(
         &self,
         ops: &O,
         x: &O::Tensor,
-        read: impl FnOnce(&O::Tensor) -> (O::Tensor, R),
+        recurrence: impl FnOnce(&O::Tensor) -> (O::Tensor, R),
     ) -> (O::Tensor, R) {
         let projected = self.input.apply(ops, x);
-        let (out, rest) = read(&projected);
+        let (out, state) = recurrence(&projected);
         let gate = ops.slice(&projected, 2, 0..self.config.inner());
         let groups = self.config.groups;
         let out = match &self.norm {
@@ -208,7 +207,7 @@ impl Mamba2 {
                 gain.norm_groups(ops, &ops.silu_gate(&gate, &out), groups, *epsilon)
             }
         };
-        (self.output.apply(ops, &out), rest)
+        (self.output.apply(ops, &out), state)
     }
 }
 
@@ -219,6 +218,6 @@ impl TokenMixer for Mamba2 {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        self.project_and_gate(ops, x, |projected| self.read(ops, projected, state))
+        self.project_and_gate(ops, x, |projected| self.head_outputs(ops, projected, state))
     }
 }

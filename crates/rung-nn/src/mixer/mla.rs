@@ -1,86 +1,87 @@
-//! Multi-head latent attention: keys and values of all heads, rebuilt from one small vector per token.
+//! Multi-head latent attention: keys and values of all heads are up-projections of one small latent vector per token.
 //!
 //! Definition, state and sources: `rung explain mla`.
 //!
 //! # Computed as
-//! Keys and values are expanded, and read by ordinary attention. For a few queries it is cheaper to take `W_k` and
-//! `W_v` to the other side: the query becomes `[W_k' q; q_r]`, which reads the latents themselves, and `W_v` is
-//! applied to what was read.
+//! Keys and values are expanded from the latents for ordinary attention. For a few queries it is cheaper to absorb `W_k` and
+//! `W_v`: the query becomes `[W_k' q; q_r]`, attention runs over the latents themselves, and `W_v` is applied to its output.
 
 use rung_engine::{AttentionInputs, Ops, Parameter, Role, Rounding, Scalar, AttentionMask};
 use rung_theory::stack::Mixer;
 
-use super::{MixerConfig, State, TokenMixer, causal_only, grown, number};
+use super::{MixerConfig, State, TokenMixer, require_causal, append_to_slot, number};
 use crate::error::ModelError;
-use crate::parts::{NormGain, Linear, by_head, join, split};
-use crate::position::{Positions, Rotation, alibi};
-use crate::precision::rounded;
+use crate::parts::{NormGain, Linear, per_head_matmul, merge_heads, split_heads};
+use crate::position::{Positions, Rotation, alibi_bias, apply_rope};
+use crate::precision::apply_rounding;
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of latent attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LatentConfig {
-    /// Heads.
+    /// Number of heads.
     pub heads: usize,
-    /// Width of the part of a key that is rebuilt.
-    pub head: usize,
-    /// Width of what is kept per token.
-    pub latent: usize,
-    /// Width of the key that heads share and position turns; 0 for none.
-    pub rope: usize,
-    /// Width of a value.
-    pub value: usize,
+    /// Width of the part of a key that is expanded from the latent, without position (NoPE).
+    pub nope_dim: usize,
+    /// Width of the latent vector cached per token.
+    pub latent_dim: usize,
+    /// Width of the rotary key that all heads share; 0 for none.
+    pub rope_dim: usize,
+    /// Width of a value head.
+    pub value_dim: usize,
     /// Rank of the query projection; 0 for full rank.
-    pub rank: usize,
+    pub query_rank: usize,
 }
 
 /// Latent attention.
 pub struct Latent {
     config: LatentConfig,
-    down: Option<(Linear, NormGain)>,
+    /// Down-projection of the query and its norm, if the query has a rank.
+    query_down: Option<(Linear, NormGain)>,
     query: Linear,
-    compress: Linear,
+    /// Down-projection to the latent and the shared rotary key.
+    kv_down: Linear,
     norm: NormGain,
-    /// `[heads * (head + value), latent]`: of every head first its key, then its value.
-    expand: Parameter,
+    /// Up-projection, `[heads * (nope_dim + value_dim), latent_dim]`: for every head the rows of its key, then of its value.
+    kv_up: Parameter,
     output: Linear,
     rotation: Option<Rotation>,
-    /// Factor on scores.
+    /// Scale of the scores.
     scale: f64,
     alibi: bool,
     rounding: Option<Rounding>,
 }
 
-/// The weights of latent attention as a checkpoint has them.
+/// The weights of latent attention, as read from a checkpoint.
 pub(crate) struct LatentParts {
-    /// Down to the query's rank, and the norm there, if it has a rank.
-    pub(crate) down: Option<(Linear, NormGain)>,
-    /// Up to the heads' queries.
+    /// Down-projection of the query and its norm, if the query has a rank.
+    pub(crate) query_down: Option<(Linear, NormGain)>,
+    /// Projection to the queries of all heads.
     pub(crate) query: Linear,
-    /// Down to the latent and the shared key.
-    pub(crate) compress: Linear,
-    /// Of the latent.
+    /// Down-projection to the latent and the shared rotary key.
+    pub(crate) kv_down: Linear,
+    /// Norm of the latent.
     pub(crate) norm: NormGain,
-    /// `[heads * (head + value), latent]`: of every head first its key, then its value.
-    pub(crate) expand: Parameter,
-    /// Back to the stream.
+    /// Up-projection, `[heads * (nope_dim + value_dim), latent_dim]`: for every head the rows of its key, then of its value.
+    pub(crate) kv_up: Parameter,
+    /// Projection back to the residual stream.
     pub(crate) output: Linear,
-    /// How shared keys and their queries turn.
+    /// Rotation of the shared keys and their queries.
     pub(crate) rotation: Option<Rotation>,
-    /// Beside the root of the key width, a factor on scores.
+    /// Factor on the usual scale of the scores.
     pub(crate) factor: f64,
 }
 
-/// Epsilon of the norms of latents and of small queries.
+/// Epsilon of the norms of latents and of down-projected queries.
 const EPSILON: f64 = 1e-6;
 
-/// What is kept of the tokens: latents `[batch, tokens, latent]`, and keys `[batch, tokens, rope]` if there are any.
+/// The cache: latents `[batch, tokens, latent_dim]`, and rotary keys `[batch, tokens, rope_dim]` if there are any.
 pub(super) struct LatentCache<T> {
     latent: T,
-    shared: Option<T>,
+    rope_key: Option<T>,
 }
 
-/// Queries, and the keys and values they read, expanded or as they are kept.
+/// Queries with the keys and values they attend to: expanded for each head, or the latents themselves if `absorbed`.
 pub(super) struct AttentionOperands<T> {
     pub(super) query: T,
     pub(super) key: T,
@@ -89,46 +90,46 @@ pub(super) struct AttentionOperands<T> {
 }
 
 impl LatentConfig {
-    pub(super) fn of(mixer: &Mixer) -> Self {
-        let [heads, head, latent] = ["heads", "head", "latent"].map(|option| number(mixer, option));
-        let [rope, value, rank] = ["rope", "value", "query-rank"].map(|option| number(mixer, option));
-        Self { heads, head, latent, rope, value, rank }
+    pub(super) fn from_options(mixer: &Mixer) -> Self {
+        let [heads, nope_dim, latent_dim] = ["heads", "head", "latent"].map(|option| number(mixer, option));
+        let [rope_dim, value_dim, query_rank] = ["rope", "value", "query-rank"].map(|option| number(mixer, option));
+        Self { heads, nope_dim, latent_dim, rope_dim, value_dim, query_rank }
     }
 
     /// Attention whose weights were read from a checkpoint.
     pub(crate) fn assemble(self, parts: LatentParts) -> Latent {
-        let LatentParts { down, query, compress, norm, expand, output, rotation, factor } = parts;
+        let LatentParts { query_down, query, kv_down, norm, kv_up, output, rotation, factor } = parts;
         let scale = factor * self.scale();
         let (config, alibi, rounding) = (self, false, None);
-        Latent { config, down, query, compress, norm, expand, output, rotation, scale, alibi, rounding }
+        Latent { config, query_down, query, kv_down, norm, kv_up, output, rotation, scale, alibi, rounding }
     }
 
     /// One over the root of the key width.
     fn scale(self) -> f64 {
-        ((self.head + self.rope) as f64).powf(-0.5)
+        ((self.nope_dim + self.rope_dim) as f64).powf(-0.5)
     }
 
-    /// Adds the weights.
+    /// Adds the weights; `name` is the mixer's name in errors.
     pub(super) fn init_as<S: Scalar>(self, name: &'static str, params: &mut ParamBuilder<'_, S>) -> Result<Latent, ModelError> {
-        causal_only(name, params)?;
-        let Self { heads, head, latent, rope, value, rank } = self;
+        require_causal(name, params)?;
+        let Self { heads, nope_dim, latent_dim, rope_dim, value_dim, query_rank } = self;
         let width = params.settings.width;
-        let rotation = Rotation::of_keys(name, "width of the rotary key", rope, params.settings.positions)?;
-        let (down, query) = if rank == 0 {
-            (None, params.role(Role::Query).linear("q_proj", width, heads * (head + rope)))
+        let rotation = Rotation::for_keys(name, "width of the rotary key", rope_dim, params.settings.positions)?;
+        let (query_down, query) = if query_rank == 0 {
+            (None, params.role(Role::Query).linear("q_proj", width, heads * (nope_dim + rope_dim)))
         } else {
-            let down = (params.linear("q_a_proj", width, rank), params.gain("q_a_layernorm", rank));
-            (Some(down), params.linear("q_b_proj", rank, heads * (head + rope)))
+            let down = (params.linear("q_a_proj", width, query_rank), params.gain("q_a_layernorm", query_rank));
+            (Some(down), params.linear("q_b_proj", query_rank, heads * (nope_dim + rope_dim)))
         };
-        let compress = params.linear("kv_a_proj_with_mqa", width, latent + rope);
-        let norm = params.gain("kv_a_layernorm", latent);
+        let kv_down = params.linear("kv_a_proj_with_mqa", width, latent_dim + rope_dim);
+        let norm = params.gain("kv_a_layernorm", latent_dim);
         let init = Init::Normal(params.settings.deviation);
-        let expand = params.weight("kv_b_proj.weight", &[heads * (head + value), latent], init);
-        let output = params.role(Role::Output).linear("o_proj", heads * value, width);
+        let kv_up = params.weight("kv_b_proj.weight", &[heads * (nope_dim + value_dim), latent_dim], init);
+        let output = params.role(Role::Output).linear("o_proj", heads * value_dim, width);
         let alibi = params.settings.positions == Positions::Alibi;
         let rounding = params.settings.precision.message;
         let scale = self.scale();
-        Ok(Latent { config: self, down, query, compress, norm, expand, output, rotation, scale, alibi, rounding })
+        Ok(Latent { config: self, query_down, query, kv_down, norm, kv_up, output, rotation, scale, alibi, rounding })
     }
 }
 
@@ -137,7 +138,7 @@ impl MixerConfig for LatentConfig {
     const NAME: &'static str = "mla";
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
-        Ok(Self::of(mixer))
+        Ok(Self::from_options(mixer))
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Latent, ModelError> {
@@ -146,98 +147,98 @@ impl MixerConfig for LatentConfig {
 }
 
 impl Latent {
-    /// What is kept after new tokens, in the first two slots of a state.
+    /// Appends the latents and rotary keys of a span to the cache, which is in the first two slots of the state.
     pub(super) fn append_to_cache<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (LatentCache<O::Tensor>, State<O::Tensor>) {
-        let LatentConfig { latent, rope, .. } = self.config;
-        let (seen, time) = (State::seen(state), ops.shape(x)[1]);
-        let both = self.compress.apply(ops, x);
-        let grown = |slot: usize, new: &O::Tensor| grown(ops, state, slot, &rounded(ops, new, self.rounding));
-        let shared = (rope > 0).then(|| {
-            let key = ops.slice(&both, 2, latent..latent + rope);
-            grown(1, &join(ops, &self.turned(ops, &split(ops, &key, 1), seen)))
+        let LatentConfig { latent_dim, rope_dim, .. } = self.config;
+        let (past_len, time) = (State::past_len(state), ops.shape(x)[1]);
+        let projected = self.kv_down.apply(ops, x);
+        let append = |slot: usize, new: &O::Tensor| append_to_slot(ops, state, slot, &apply_rounding(ops, new, self.rounding));
+        let rope_key = (rope_dim > 0).then(|| {
+            let key = ops.slice(&projected, 2, latent_dim..latent_dim + rope_dim);
+            append(1, &merge_heads(ops, &self.apply_rope(ops, &split_heads(ops, &key, 1), past_len)))
         });
-        let latent = grown(0, &self.norm.norm_with(ops, &ops.slice(&both, 2, 0..latent), EPSILON));
-        let next = State::new(seen + time, [Some(latent.clone()), shared.clone()]);
-        (LatentCache { latent, shared }, next)
+        let latent = append(0, &self.norm.norm_with_epsilon(ops, &ops.slice(&projected, 2, 0..latent_dim), EPSILON));
+        let next = State::new(past_len + time, [Some(latent.clone()), rope_key.clone()]);
+        (LatentCache { latent, rope_key }, next)
     }
 
-    /// What queries are made of: the token, or a small vector of it.
+    /// The input of the query projection: the token, or its normed down-projection.
     pub(super) fn query_input<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
-        let Some((down, norm)) = &self.down else { return x.clone() };
-        norm.norm_with(ops, &down.apply(ops, x), EPSILON)
+        let Some((down, norm)) = &self.query_down else { return x.clone() };
+        norm.norm_with_epsilon(ops, &down.apply(ops, x), EPSILON)
     }
 
-    /// Queries of tokens after `seen` others: the part for rebuilt keys, and the part for shared ones, already turned.
-    pub(super) fn project_query<O: Ops>(&self, ops: &O, query_input: &O::Tensor, seen: usize) -> [O::Tensor; 2] {
-        let LatentConfig { heads, head, rope, .. } = self.config;
+    /// Queries of a span whose first token is at position `past_len`: the NoPE part for expanded keys, and the rotated part for shared keys.
+    pub(super) fn project_query<O: Ops>(&self, ops: &O, query_input: &O::Tensor, past_len: usize) -> [O::Tensor; 2] {
+        let LatentConfig { heads, nope_dim, rope_dim, .. } = self.config;
         let query = self.query.heads(ops, query_input, heads);
-        let plain = ops.slice(&query, 3, 0..head);
-        [plain, self.turned(ops, &ops.slice(&query, 3, head..head + rope), seen)]
+        let nope_query = ops.slice(&query, 3, 0..nope_dim);
+        [nope_query, self.apply_rope(ops, &ops.slice(&query, 3, nope_dim..nope_dim + rope_dim), past_len)]
     }
 
-    /// Keys `[batch, tokens, heads, head + rope]` and values `[batch, tokens, heads, value]`.
-    fn expanded<O: Ops>(&self, ops: &O, kept: &LatentCache<O::Tensor>) -> [O::Tensor; 2] {
-        let LatentConfig { heads, head, value, .. } = self.config;
-        let both = split(ops, &ops.linear(&kept.latent, &ops.parameter(self.expand), None), heads);
-        let key = ops.slice(&both, 3, 0..head);
-        let key = match &kept.shared {
+    /// Keys `[batch, tokens, heads, nope_dim + rope_dim]` and values `[batch, tokens, heads, value_dim]`.
+    fn expand_cache<O: Ops>(&self, ops: &O, cache: &LatentCache<O::Tensor>) -> [O::Tensor; 2] {
+        let LatentConfig { heads, nope_dim, value_dim, .. } = self.config;
+        let key_value = split_heads(ops, &ops.linear(&cache.latent, &ops.parameter(self.kv_up), None), heads);
+        let key = ops.slice(&key_value, 3, 0..nope_dim);
+        let key = match &cache.rope_key {
             None => key,
-            Some(shared) => {
-                let [batch, tokens, rope] = ops.shape(shared)[..] else { unreachable!("kept as three axes") };
-                let shared = ops.reshape(shared, &[batch, tokens, 1, rope]);
-                ops.concat(&[key, ops.broadcast(&shared, &[batch, tokens, heads, rope])], 3)
+            Some(rope_key) => {
+                let [batch, tokens, rope_dim] = ops.shape(rope_key)[..] else { unreachable!("cached with three axes") };
+                let rope_key = ops.reshape(rope_key, &[batch, tokens, 1, rope_dim]);
+                ops.concat(&[key, ops.broadcast(&rope_key, &[batch, tokens, heads, rope_dim])], 3)
             }
         };
-        [key, ops.slice(&both, 3, head..head + value)]
+        [key, ops.slice(&key_value, 3, nope_dim..nope_dim + value_dim)]
     }
 
-    /// The heads' weights `[batch, heads, time, time]` on a whole text, under a mask that hides what comes after a token too.
-    pub(super) fn weights<O: Ops>(&self, ops: &O, x: &O::Tensor, mask: &O::Tensor) -> O::Tensor {
-        let kept = self.append_to_cache(ops, x, None).0;
+    /// Attention weights `[batch, heads, time, time]` of a complete sequence, under a mask that also hides later tokens.
+    pub(super) fn attention_weights<O: Ops>(&self, ops: &O, x: &O::Tensor, mask: &O::Tensor) -> O::Tensor {
+        let cache = self.append_to_cache(ops, x, None).0;
         let query = ops.concat(&self.project_query(ops, &self.query_input(ops, x), 0), 3);
-        let [query, key] = [&query, &self.expanded(ops, &kept)[0]].map(|x| ops.permute(x, &[0, 2, 1, 3]));
+        let [query, key] = [&query, &self.expand_cache(ops, &cache)[0]].map(|x| ops.permute(x, &[0, 2, 1, 3]));
         let scores = ops.scale(&ops.product(&query, false, &key, true), self.scale);
         let bias = self.bias(ops, [ops.shape(x)[1]; 2], Some(mask));
         ops.softmax(&bias.map_or_else(|| scores.clone(), |bias| ops.add(&scores, &bias)))
     }
 
-    /// What is added to the scores of the last of some tokens: a penalty on distance, and a mask.
+    /// The bias on the scores of the last `time` of `tokens` tokens: ALiBi and the mask, where there are any.
     fn bias<O: Ops>(&self, ops: &O, [time, tokens]: [usize; 2], mask: Option<&O::Tensor>) -> Option<O::Tensor> {
-        let far = self.alibi.then(|| alibi(ops, self.config.heads, tokens - time..tokens, 0..tokens, false));
-        match (far, mask) {
-            (Some(far), Some(mask)) => Some(ops.add(&far, mask)),
-            (far, mask) => far.or(mask.cloned()),
+        let alibi = self.alibi.then(|| alibi_bias(ops, self.config.heads, tokens - time..tokens, 0..tokens, false));
+        match (alibi, mask) {
+            (Some(alibi), Some(mask)) => Some(ops.add(&alibi, mask)),
+            (alibi, mask) => alibi.or(mask.cloned()),
         }
     }
 
-    /// Queries with the keys and values that they read.
-    pub(super) fn expand<O: Ops>(
+    /// Queries with the keys and values that they attend to, in the cheaper of the two forms.
+    pub(super) fn attention_operands<O: Ops>(
         &self,
         ops: &O,
-        [plain, turned]: [O::Tensor; 2],
-        kept: &LatentCache<O::Tensor>,
+        [nope_query, rope_query]: [O::Tensor; 2],
+        cache: &LatentCache<O::Tensor>,
     ) -> AttentionOperands<O::Tensor> {
-        let LatentConfig { heads, head, latent, value, .. } = self.config;
-        let time = ops.shape(&plain)[1];
-        // Reading latents costs each query about 2 latent per token and head; expanding them, latent (head + value) once.
-        if 2 * time >= head + value {
-            let [key, value] = self.expanded(ops, kept);
-            return AttentionOperands { query: ops.concat(&[plain, turned], 3), key, value, absorbed: false };
+        let LatentConfig { heads, nope_dim, latent_dim, value_dim, .. } = self.config;
+        let time = ops.shape(&nope_query)[1];
+        // Attention over latents costs each query about 2 * latent_dim per token and head; expanding them costs latent_dim * (nope_dim + value_dim) once.
+        if 2 * time >= nope_dim + value_dim {
+            let [key, value] = self.expand_cache(ops, cache);
+            return AttentionOperands { query: ops.concat(&[nope_query, rope_query], 3), key, value, absorbed: false };
         }
-        let weight = ops.reshape(&ops.parameter(self.expand), &[heads, head + value, latent]);
-        let query = by_head(ops, &plain, &ops.slice(&weight, 1, 0..head), false);
-        let parts: Vec<O::Tensor> = [Some(&kept.latent), kept.shared.as_ref()].into_iter().flatten().cloned().collect();
-        let key = ops.concat(&parts, 2);
-        let [key, value] = [&key, &kept.latent].map(|x| split(ops, x, 1));
-        AttentionOperands { query: ops.concat(&[query, turned], 3), key, value, absorbed: true }
+        let weight = ops.reshape(&ops.parameter(self.kv_up), &[heads, nope_dim + value_dim, latent_dim]);
+        let query = per_head_matmul(ops, &nope_query, &ops.slice(&weight, 1, 0..nope_dim), false);
+        let parts = [Some(&cache.latent), cache.rope_key.as_ref()].into_iter().flatten().cloned();
+        let key = ops.concat(&parts.collect::<Vec<O::Tensor>>(), 2);
+        let [key, value] = [&key, &cache.latent].map(|x| split_heads(ops, x, 1));
+        AttentionOperands { query: ops.concat(&[query, rope_query], 3), key, value, absorbed: true }
     }
 
-    /// Attention of the last of some tokens, under a mask if there is one.
+    /// Causal attention of queries at the last positions of the keys, under a mask if there is one.
     pub(super) fn attend<O: Ops>(
         &self,
         ops: &O,
@@ -249,19 +250,19 @@ impl Latent {
         ops.attention(&AttentionInputs { query, key, value, bias, mask, scale })
     }
 
-    /// What the heads read, put together.
-    pub(super) fn project_output<O: Ops>(&self, ops: &O, read: &O::Tensor, absorbed: bool) -> O::Tensor {
-        let LatentConfig { heads, head, latent, value, .. } = self.config;
+    /// Applies the output projection to the attention output of every head, after `W_v` where it was absorbed.
+    pub(super) fn project_output<O: Ops>(&self, ops: &O, head_outputs: &O::Tensor, absorbed: bool) -> O::Tensor {
+        let LatentConfig { heads, nope_dim, latent_dim, value_dim, .. } = self.config;
         if !absorbed {
-            return self.output.apply(ops, &join(ops, read));
+            return self.output.apply(ops, &merge_heads(ops, head_outputs));
         }
-        let weight = ops.reshape(&ops.parameter(self.expand), &[heads, head + value, latent]);
-        let read = by_head(ops, read, &ops.slice(&weight, 1, head..head + value), true);
-        self.output.apply(ops, &join(ops, &read))
+        let weight = ops.reshape(&ops.parameter(self.kv_up), &[heads, nope_dim + value_dim, latent_dim]);
+        let values = per_head_matmul(ops, head_outputs, &ops.slice(&weight, 1, nope_dim..nope_dim + value_dim), true);
+        self.output.apply(ops, &merge_heads(ops, &values))
     }
 
-    fn turned<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> O::Tensor {
-        self.rotation.as_ref().map_or_else(|| x.clone(), |turn| turn.apply(ops, x, seen))
+    fn apply_rope<O: Ops>(&self, ops: &O, x: &O::Tensor, past_len: usize) -> O::Tensor {
+        apply_rope(ops, self.rotation.as_ref(), x, past_len)
     }
 }
 
@@ -272,14 +273,14 @@ impl TokenMixer for Latent {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (kept, next) = self.append_to_cache(ops, x, state);
-        let query = self.project_query(ops, &self.query_input(ops, x), State::seen(state));
-        let ready = self.expand(ops, query, &kept);
-        let read = self.attend(ops, [&ready.query, &ready.key, &ready.value], None);
-        (self.project_output(ops, &read, ready.absorbed), next)
+        let (cache, next) = self.append_to_cache(ops, x, state);
+        let query = self.project_query(ops, &self.query_input(ops, x), State::past_len(state));
+        let operands = self.attention_operands(ops, query, &cache);
+        let head_outputs = self.attend(ops, [&operands.query, &operands.key, &operands.value], None);
+        (self.project_output(ops, &head_outputs, operands.absorbed), next)
     }
 
-    /// Latents only: no scores.
+    /// Appends to the cache without computing attention.
     fn advance_state<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
         self.append_to_cache(ops, x, state).1
     }

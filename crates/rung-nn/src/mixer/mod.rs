@@ -1,16 +1,16 @@
 //! Token mixers: the part of a layer that moves information between tokens.
 //!
-//! Every mixer is one file: a config read off a plan's mixer, the struct with the handles of its weights, one `forward`,
-//! tests. It has one form only, which takes a span of tokens and the state before them:
+//! Every mixer is one file: a config resolved from a plan's mixer, the struct with the handles of its weights, one `forward`,
+//! tests. The one `forward` takes a span of tokens and the state before them, and serves all uses:
 //!
 //! ```text
-//! forward(x[0..n], none)                   the parallel (or chunked) form
-//! forward(x[t..t+1], state)                the step form
-//! forward(x[0..a], none), (x[a..n], state) hand-over in the middle of a text
+//! forward(x[0..n], none)                   prefill, in parallel or in chunks
+//! forward(x[t..t+1], state)                decoding of one token
+//! forward(x[0..a], none), (x[a..n], state) prefill in two spans
 //! ```
 //!
 //! That the three agree is tested for all mixers by one table of cases, together with causality, gradients, kernels against
-//! composed bodies, and the size of the state against the number in the plan.
+//! compositions of primitives, and the size of the state against the number in the plan.
 //!
 //! To add a mixer: write its file, add a line to the registry below, and a line to the table in `tests.rs`. A mixer outside
 //! of this crate implements [`TokenMixer`] and goes into a [`Model`](crate::Model) through
@@ -18,8 +18,10 @@
 
 pub mod attention;
 pub mod cases;
+mod delta_rule;
 mod fenwick;
 pub mod head_options;
+mod head_output;
 pub mod policy;
 pub(crate) mod shift;
 #[cfg(test)]
@@ -36,62 +38,62 @@ use crate::error::ModelError;
 use crate::param_builder::ParamBuilder;
 use crate::position::Positions;
 
-/// The most tensors that a state has.
-pub const SLOTS: usize = 6;
+/// The largest number of tensors in a state.
+pub const MAX_SLOTS: usize = 6;
 
-/// What a mixer hands on from one span of tokens to the next.
+/// What a mixer passes from one span of tokens to the next: its KV cache, recurrent state, or last inputs of a convolution.
 #[derive(Clone, Debug)]
 pub struct State<T> {
-    /// Tokens so far: the clock that all mixers share.
-    pub seen: usize,
-    /// Its tensors, each with the batch as first axis.
-    pub tensors: [Option<T>; SLOTS],
-    /// What later layers may use at the same tokens. It is not handed on.
+    /// Number of tokens processed so far, which is the position of the next token.
+    pub past_len: usize,
+    /// The mixer's tensors, each with the batch as first axis. The slot numbers are up to the mixer.
+    pub tensors: [Option<T>; MAX_SLOTS],
+    /// What later layers may use at the same tokens. It is dropped at the end of the span.
     pub shared: Option<SharedTensor<T>>,
 }
 
-/// What a mixer lends to mixers of later layers.
+/// A tensor that a mixer shares with mixers of later layers.
 #[derive(Clone, Debug)]
 pub enum SharedTensor<T> {
-    /// What attention has just read, for layers that read the same and keep nothing themselves.
+    /// The KV cache that attention has just used, for layers without a cache of their own.
     Cache(KvCache<T>),
-    /// Values, `[batch, time, heads, width]`, for layers that mix them into theirs.
+    /// Values, `[batch, time, heads, width]`, for layers that interpolate between them and their own (RWKV-7).
     Values(T),
-    /// A stream, `[batch, time, width]`, that a later mixer reads beside or in addition to its own.
-    Stream(T),
+    /// Hidden states, `[batch, time, width]`, that a later mixer takes in addition to its input (Zamba 2).
+    Hidden(T),
 }
 
 impl<T> State<T> {
-    /// A state after `seen` tokens with these tensors.
+    /// The state after `past_len` tokens, with these tensors in its first slots.
     ///
     /// # Panics
-    /// If there are more than [`SLOTS`].
-    pub fn new<const COUNT: usize>(seen: usize, tensors: [Option<T>; COUNT]) -> Self {
-        assert!(COUNT <= SLOTS, "a state has at most {SLOTS} tensors, not {COUNT}");
-        let mut given = tensors.into_iter();
-        Self { seen, tensors: std::array::from_fn(|_| given.next().flatten()), shared: None }
+    /// If there are more than [`MAX_SLOTS`].
+    pub fn new<const COUNT: usize>(past_len: usize, tensors: [Option<T>; COUNT]) -> Self {
+        assert!(COUNT <= MAX_SLOTS, "a state has at most {MAX_SLOTS} tensors, not {COUNT}");
+        let mut tensors = tensors.into_iter();
+        Self { past_len, tensors: std::array::from_fn(|_| tensors.next().flatten()), shared: None }
     }
 
-    /// Tokens before a span that starts from `state`.
-    pub fn seen(state: Option<&Self>) -> usize {
-        state.map_or(0, |state| state.seen)
+    /// Number of tokens before a span that starts from `state`; 0 without a state.
+    pub fn past_len(state: Option<&Self>) -> usize {
+        state.map_or(0, |state| state.past_len)
     }
 
-    /// One of the tensors that a span starts from.
-    pub fn part(state: Option<&Self>, slot: usize) -> Option<&T> {
-        state.and_then(|state| state.tensors[slot].as_ref())
+    /// The tensor in a slot of the state that a span starts from, if there is one.
+    pub fn slot(state: Option<&Self>, index: usize) -> Option<&T> {
+        state.and_then(|state| state.tensors[index].as_ref())
     }
 
-    /// Numbers in it, for one row of the batch.
-    pub fn numbers<O: Ops<Tensor = T>>(&self, ops: &O) -> usize {
+    /// Number of elements of all tensors, for one row of the batch.
+    pub fn element_count<O: Ops<Tensor = T>>(&self, ops: &O) -> usize {
         let shapes = self.tensors.iter().flatten().map(|tensor| ops.shape(tensor));
         shapes.map(|shape| shape[1..].iter().product::<usize>()).sum()
     }
 }
 
-/// A token mixer with its weights in place.
+/// A token mixer whose weights exist.
 pub trait TokenMixer: Send + Sync {
-    /// Mixes a span of tokens, going on from a state.
+    /// Mixes a span of tokens, starting from a state.
     ///
     /// # Shapes
     /// `x` and the result are `[batch, time, width]`.
@@ -102,14 +104,14 @@ pub trait TokenMixer: Send + Sync {
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>);
 
-    /// A loss of the mixer's own, for weights that the model's loss does not reach: a mean over tokens, given the mixer's input for
-    /// whole texts. Few mixers have one, and the others do not ask for the input. Training adds it.
-    fn own_loss<O: Ops>(&self, ops: &O, x: impl FnOnce() -> O::Tensor) -> Option<O::Tensor> {
+    /// A loss for weights that get no gradient from the model's loss: a mean over tokens, given the mixer's input for complete
+    /// sequences. Few mixers have one; the others do not call `x`. Training adds it to the model's loss.
+    fn auxiliary_loss<O: Ops>(&self, ops: &O, x: impl FnOnce() -> O::Tensor) -> Option<O::Tensor> {
         let _ = (ops, x);
         None
     }
 
-    /// The state after a span of tokens whose outputs are not needed. Mixers that can be cheaper without them say how.
+    /// The state after a span of tokens whose outputs are not needed. Some mixers override it with a cheaper computation.
     fn advance_state<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
         self.forward(ops, x, state).1
     }
@@ -117,16 +119,16 @@ pub trait TokenMixer: Send + Sync {
 
 /// The sizes of a mixer, before it has weights.
 pub trait MixerConfig: Sized {
-    /// What it becomes.
+    /// The mixer that it configures.
     type Mixer: TokenMixer;
 
-    /// Its name in a plan.
+    /// The mixer's name in a plan.
     const NAME: &'static str;
 
-    /// Reads the sizes off a plan's mixer of that name.
+    /// Takes the sizes from a plan's mixer of that name.
     ///
     /// # Errors
-    /// Its numbers do not fit each other, or ask for what has no network.
+    /// The sizes do not fit each other, or an option is not implemented.
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError>;
 
     /// Adds the weights.
@@ -140,7 +142,7 @@ macro_rules! registry {
     ($($module:ident: $name:ident, $config:ident;)*) => {
         $(pub mod $module;)*
 
-        /// The mixers of this crate, one of which a plan's mixer becomes.
+        /// Any mixer of this crate.
         pub enum Builtin {
             $(#[doc = concat!("See [`", stringify!($module), "`].")]
             $name(<$module::$config as MixerConfig>::Mixer),)*
@@ -150,14 +152,14 @@ macro_rules! registry {
             Zamba(Zamba),
         }
 
-        /// Names of the mixers that have a network.
+        /// Names of the mixers that are implemented.
         pub const NAMES: &[&str] = &[$(<$module::$config as MixerConfig>::NAME),*];
 
         impl Builtin {
             /// Builds a plan's mixer.
             ///
             /// # Errors
-            /// It has no network, or does not fit the width.
+            /// It is not implemented, or does not fit the width.
             #[inline(never)]
             pub fn init<S: Scalar>(mixer: &Mixer, params: &mut ParamBuilder<'_, S>) -> Result<Self, ModelError> {
                 match mixer.name() {
@@ -183,11 +185,11 @@ macro_rules! registry {
                 }
             }
 
-            fn own_loss<O: Ops>(&self, ops: &O, x: impl FnOnce() -> O::Tensor) -> Option<O::Tensor> {
+            fn auxiliary_loss<O: Ops>(&self, ops: &O, x: impl FnOnce() -> O::Tensor) -> Option<O::Tensor> {
                 match self {
-                    $(Self::$name(mixer) => mixer.own_loss(ops, x),)*
-                    Self::SharedCache(mixer) => mixer.own_loss(ops, x),
-                    Self::Zamba(mixer) => mixer.own_loss(ops, x),
+                    $(Self::$name(mixer) => mixer.auxiliary_loss(ops, x),)*
+                    Self::SharedCache(mixer) => mixer.auxiliary_loss(ops, x),
+                    Self::Zamba(mixer) => mixer.auxiliary_loss(ops, x),
                 }
             }
 
@@ -236,15 +238,18 @@ registry! {
 }
 
 impl Builtin {
-    /// Builds a plan's mixer that uses what one of an earlier layer lends: attention that reads its keys and values, or RWKV-7
-    /// that mixes its values in.
+    /// Builds a plan's mixer that uses the [`SharedTensor`] of an earlier layer: attention over its KV cache, or RWKV-7 that
+    /// interpolates with its values.
     ///
     /// # Errors
-    /// It is neither, is attention with a convolution of its own in front, or does not fit the width.
-    pub fn init_reader<S: Scalar>(mixer: &Mixer, params: &mut ParamBuilder<'_, S>) -> Result<Self, ModelError> {
-        let reader = match mixer.name() {
+    /// It is another mixer, is attention with a convolution before it, or does not fit the width.
+    pub fn init_with_shared_tensor<S: Scalar>(
+        mixer: &Mixer,
+        params: &mut ParamBuilder<'_, S>,
+    ) -> Result<Self, ModelError> {
+        let query_heads = match mixer.name() {
             rwkv7::Rwkv7Config::NAME => {
-                return Ok(Self::Rwkv7(rwkv7::Rwkv7Config::resolve(mixer)?.init_later(params)?));
+                return Ok(Self::Rwkv7(rwkv7::Rwkv7Config::resolve(mixer)?.init_with_shared_values(params)?));
             }
             softmax::SoftmaxConfig::NAME => {
                 let config = softmax::SoftmaxConfig::resolve(mixer)?;
@@ -253,28 +258,28 @@ impl Builtin {
                     let expected = "conv=0 in a layer that reads the cache of another".to_owned();
                     return Err(ModelError::Unsupported { mixer: mixer.name(), what, expected });
                 }
-                config.init_reader(params)?
+                config.init_with_shared_cache(params)?
             }
-            window::WindowConfig::NAME => window::WindowConfig::resolve(mixer)?.init_reader(params)?,
+            window::WindowConfig::NAME => window::WindowConfig::resolve(mixer)?.init_with_shared_cache(params)?,
             name => {
                 let what = "a layer that reads the cache of another".to_owned();
                 let expected = "full or window attention there".to_owned();
                 return Err(ModelError::Unsupported { mixer: name, what, expected });
             }
         };
-        Ok(Self::SharedCache(reader))
+        Ok(Self::SharedCache(query_heads))
     }
 }
 
-/// What a slot of the state holds, and new tokens after it.
-fn grown<O: Ops>(ops: &O, state: Option<&State<O::Tensor>>, slot: usize, new: &O::Tensor) -> O::Tensor {
-    State::part(state, slot).map_or_else(|| new.clone(), |kept| ops.concat(&[kept.clone(), new.clone()], 1))
+/// The tensor in a slot of the state, with new tokens appended on axis 1.
+fn append_to_slot<O: Ops>(ops: &O, state: Option<&State<O::Tensor>>, slot: usize, new: &O::Tensor) -> O::Tensor {
+    State::slot(state, slot).map_or_else(|| new.clone(), |old| ops.concat(&[old.clone(), new.clone()], 1))
 }
 
-/// A number of a plan's mixer.
+/// The value of a numeric option of a plan's mixer.
 ///
 /// # Panics
-/// If the mixer has no such option: a mistake in the file that asks, met by the table of cases.
+/// If the mixer has no such option: a mistake in the calling file, which the table of cases finds.
 fn number(mixer: &Mixer, option: &str) -> usize {
     mixer.number(option).unwrap_or_else(|| panic!("mixer {mixer} has no option {option}")) as usize
 }
@@ -284,8 +289,8 @@ fn flag(mixer: &Mixer, option: &str) -> bool {
     mixer.options().flag(option)
 }
 
-/// What the width of the stream must be a multiple of: mixers that share its channels out among heads have such a number, others
-/// have 1.
+/// The width of the residual stream must be a multiple of this: the number of heads in mixers that divide the stream's channels
+/// among them, else 1.
 pub(crate) fn width_divisor(mixer: &Mixer) -> u64 {
     let option = match mixer.name() {
         hgrn2::Hgrn2Config::NAME => "expand",
@@ -295,21 +300,21 @@ pub(crate) fn width_divisor(mixer: &Mixer) -> u64 {
     mixer.number(option).unwrap_or(1)
 }
 
-/// Whether a mixer has as many channels as the stream, whatever the plan says.
+/// Whether a mixer always has as many channels as the residual stream, whatever the plan says.
 pub(crate) fn follows_width(mixer: &Mixer) -> bool {
     mixer.name() == conv::ShortConvolutionConfig::NAME && mixer.flag("gated") == Some(false)
 }
 
-/// Refuses heads that cannot be shared out evenly.
-fn shared_evenly(mixer: &'static str, what: &'static str, heads: usize, groups: usize) -> Result<(), ModelError> {
+/// Returns an error unless `groups` divides `heads`; `what` names the groups.
+fn require_divisor(mixer: &'static str, what: &'static str, heads: usize, groups: usize) -> Result<(), ModelError> {
     if groups > 0 && heads.is_multiple_of(groups) {
         return Ok(());
     }
-    Err(ModelError::Shape { place: mixer, what, found: groups as u64, expected: format!("a divisor of {heads}") })
+    Err(ModelError::Shape { component: mixer, what, found: groups as u64, expected: format!("a divisor of {heads}") })
 }
 
-/// Refuses penalties on distance, which ask for a number for every pair of tokens.
-fn without_alibi<S: Scalar>(mixer: &'static str, params: &ParamBuilder<'_, S>) -> Result<(), ModelError> {
+/// Returns an error for ALiBi, whose bias for every pair of tokens the mixer does not support.
+fn reject_alibi<S: Scalar>(mixer: &'static str, params: &ParamBuilder<'_, S>) -> Result<(), ModelError> {
     if params.settings.positions != Positions::Alibi {
         return Ok(());
     }
@@ -317,8 +322,8 @@ fn without_alibi<S: Scalar>(mixer: &'static str, params: &ParamBuilder<'_, S>) -
     Err(ModelError::Unsupported { mixer, what, expected })
 }
 
-/// Refuses a bidirectional model.
-fn causal_only<S: Scalar>(mixer: &'static str, params: &ParamBuilder<'_, S>) -> Result<(), ModelError> {
+/// Returns an error for a bidirectional model.
+fn require_causal<S: Scalar>(mixer: &'static str, params: &ParamBuilder<'_, S>) -> Result<(), ModelError> {
     if params.settings.causal {
         return Ok(());
     }

@@ -9,11 +9,11 @@ use super::{MixerConfig, State, TokenMixer};
 use crate::error::ModelError;
 use crate::param_builder::ParamBuilder;
 
-/// It has no sizes.
+/// The configuration of [`NoMixer`], which has no sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoMixerConfig;
 
-/// No mixer.
+/// A mixer whose output is zero.
 pub struct NoMixer;
 
 impl MixerConfig for NoMixerConfig {
@@ -37,6 +37,6 @@ impl TokenMixer for NoMixer {
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
         let shape = ops.shape(x);
-        (ops.zeros(&shape), State::new(State::seen(state) + shape[1], []))
+        (ops.zeros(&shape), State::new(State::past_len(state) + shape[1], []))
     }
 }

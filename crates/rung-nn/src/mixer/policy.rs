@@ -1,34 +1,34 @@
-//! Eviction: which tokens a cache of fixed size keeps.
+//! Eviction policies of a KV cache of fixed size.
 //!
-//! A cache has so many slots. A new token takes one, and the token that had it is evicted; or the token takes none, and is never
-//! cached. A [`CachePolicy`] decides. All but one use only the position of the token, so that its slot does not depend on
-//! what the cache holds; the heavy-hitter policy uses the attention that each cached token received.
+//! A cache has a fixed number of slots. A [`CachePolicy`] assigns a new token a slot, whose token is evicted, or drops the new token.
+//! All but one policy use only the position of the token; the heavy-hitter policy uses the attention that each cached token received.
 
 use rung_theory::stack::mixer::EvictionPolicy;
 use rung_theory::task::splitmix64;
 
-/// A policy.
+/// How tokens are evicted from a full cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CachePolicy {
-    /// By position.
+    /// A policy that uses only positions.
     ByPosition(PositionPolicy),
-    /// The cached token that received the least attention is evicted; of equal ones the one in the first slot.
+    /// The cached token that received the least attention is evicted; among equals the one in the first slot.
     HeavyHitters,
 }
 
 /// A policy that uses only the position of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PositionPolicy {
-    /// The first few (attention sinks) and the most recent of the others.
+    /// The cache has the first few tokens (attention sinks) and the most recent of the others.
     Recent {
         /// Attention sinks: first tokens that are never evicted.
         sinks: usize,
     },
-    /// The first tokens only.
+    /// The cache has the first tokens only.
     Prefix,
-    /// Every n-th token. Whenever the cache is full of them, n doubles, and every other one is evicted.
+    /// The cache has every n-th token. Whenever it is full, n doubles, and every other token is evicted.
     Stride,
-    /// A fair sample of all tokens so far: token t is in it with chance `size / (t + 1)`. The draw is the same in every run.
+    /// The cache has a uniform random sample of all tokens so far: token t enters with probability `size / (t + 1)`. The sample is the
+    /// same in every run.
     Reservoir,
 }
 
@@ -47,7 +47,7 @@ impl CachePolicy {
 }
 
 impl PositionPolicy {
-    /// The slot that a token takes out of `size`, if it is kept. The first tokens take the slots in order.
+    /// The slot, out of `size`, of a new token; `None` if it is dropped. The first tokens take the slots in order.
     pub fn slot(self, token: usize, size: usize) -> Option<usize> {
         if token < size {
             return Some(token);
@@ -56,18 +56,18 @@ impl PositionPolicy {
             Self::Recent { sinks } => Some(sinks + (token - sinks) % (size - sinks)),
             Self::Prefix => None,
             Self::Stride => {
-                // The least power of two of which no more than `size` multiples came so far.
+                // The smallest power of two of which at most `size` multiples came so far.
                 let stride = (token / size + 1).next_power_of_two();
                 if !token.is_multiple_of(stride) {
                     return None;
                 }
-                // At half the stride the cache held the odd multiples too; those go, in order.
-                let odd = 2 * (token / stride - size.div_ceil(2)) + 1;
-                self.slot(odd * stride / 2, size)
+                // The cache still has odd multiples of half the stride; the new token replaces the first of them.
+                let odd_multiple = 2 * (token / stride - size.div_ceil(2)) + 1;
+                self.slot(odd_multiple * stride / 2, size)
             }
             Self::Reservoir => {
-                let drawn = (hash(token as u64) % (token as u64 + 1)) as usize;
-                (drawn < size).then_some(drawn)
+                let slot = (hash(token as u64) % (token as u64 + 1)) as usize;
+                (slot < size).then_some(slot)
             }
         }
     }
@@ -82,24 +82,24 @@ fn hash(position: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The tokens in the cache after each of `time`, sorted.
+    /// The sorted tokens in the cache after each of `time` tokens.
     fn caches(policy: PositionPolicy, size: usize, time: usize) -> Vec<Vec<usize>> {
         let mut slots = Vec::new();
-        let each = (0..time).map(|token| {
+        let contents = (0..time).map(|token| {
             match policy.slot(token, size) {
                 Some(slot) if slot == slots.len() => slots.push(token),
                 Some(slot) => slots[slot] = token,
                 None => {}
             }
-            let mut held = slots.clone();
-            held.sort_unstable();
-            held
+            let mut sorted = slots.clone();
+            sorted.sort_unstable();
+            sorted
         });
-        each.collect()
+        contents.collect()
     }
 
     #[test]
-    fn positions_alone_decide_what_is_kept() {
+    fn position_policies_cache_the_documented_tokens() {
         let last = |policy, size, time| caches(policy, size, time).pop().unwrap();
         assert_eq!(last(PositionPolicy::Recent { sinks: 0 }, 3, 8), [5, 6, 7]);
         assert_eq!(last(PositionPolicy::Recent { sinks: 2 }, 5, 12), [0, 1, 9, 10, 11]);
@@ -111,30 +111,30 @@ mod tests {
         assert_eq!(last(PositionPolicy::Stride, 1, 20), [0]);
     }
 
-    /// Within the next doubling, all that is not yet replaced is a multiple of half the stride.
+    /// Until the next doubling, every cached token is a multiple of half the stride.
     #[test]
-    fn a_stride_stays_regular() {
+    fn stride_policy_caches_all_multiples_of_the_stride() {
         for size in [2, 3, 4, 7, 8] {
-            for (token, held) in caches(PositionPolicy::Stride, size, 200).iter().enumerate().skip(size) {
+            for (token, cached) in caches(PositionPolicy::Stride, size, 200).iter().enumerate().skip(size) {
                 let stride = (token / size + 1).next_power_of_two();
-                assert!(held.iter().all(|kept| kept % (stride / 2) == 0), "{size}, {token}: {held:?}");
-                let wanted: Vec<usize> = (0..=token).step_by(stride).collect();
-                assert!(wanted.iter().all(|kept| held.contains(kept)), "{size}, {token}: {held:?}");
+                assert!(cached.iter().all(|position| position % (stride / 2) == 0), "{size}, {token}: {cached:?}");
+                let mut multiples = (0..=token).step_by(stride);
+                assert!(multiples.all(|position| cached.contains(&position)), "{size}, {token}: {cached:?}");
             }
         }
     }
 
-    /// Every token has the same chance to be in the sample, wherever it stands.
+    /// Every token has the same probability to be in the sample, whatever its position.
     #[test]
-    fn a_reservoir_is_fair() {
+    fn reservoir_policy_samples_positions_uniformly() {
         let (size, time) = (64, 4096);
-        let held = caches(PositionPolicy::Reservoir, size, time).pop().unwrap();
-        assert_eq!(held.len(), size);
+        let cached = caches(PositionPolicy::Reservoir, size, time).pop().unwrap();
+        assert_eq!(cached.len(), size);
         for quarter in 0..4 {
-            let count = held.iter().filter(|token| **token / (time / 4) == quarter).count();
-            // 16 are expected, with a deviation of 3.5.
+            let count = cached.iter().filter(|token| **token / (time / 4) == quarter).count();
+            // 16 are expected, with a standard deviation of 3.5.
             assert!((6..=26).contains(&count), "{count} in quarter {quarter}");
         }
-        assert_eq!(held, caches(PositionPolicy::Reservoir, size, time).pop().unwrap());
+        assert_eq!(cached, caches(PositionPolicy::Reservoir, size, time).pop().unwrap());
     }
 }

@@ -1,4 +1,4 @@
-//! RetNet: linear attention that forgets at a fixed rate per head.
+//! RetNet: linear attention with a fixed decay per head.
 //!
 //! Definition, state and sources: `rung explain retnet`.
 //!
@@ -8,32 +8,32 @@
 use rung_engine::{Decay, Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::{MixerConfig, State, TokenMixer, causal_only, number};
+use super::head_output::{HeadOutput, OutputGate, OutputNorm};
+use super::{MixerConfig, State, TokenMixer, require_causal, number};
 use crate::error::ModelError;
-use crate::parts::{Linear, LinearRecurrence, Projections, join, scaled};
-use crate::position::{Rotation, Spacing};
+use crate::parts::{LinearRecurrence, QkvProjection, scale_query};
+use crate::position::{Frequencies, Rotation, apply_rope};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of RetNet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetnetConfig {
-    /// Heads.
+    /// Number of heads.
     pub heads: usize,
     /// Width of a key head.
-    pub key: usize,
+    pub key_dim: usize,
     /// Width of a value head.
-    pub value: usize,
+    pub value_dim: usize,
 }
 
 /// RetNet's mixer.
 pub struct Retnet {
-    config: RetnetConfig,
-    projections: Projections,
-    gate: Linear,
-    output: Linear,
+    heads: usize,
+    projections: QkvProjection,
     pub(super) rotation: Option<Rotation>,
     pub(super) decays: bool,
     recurrence: LinearRecurrence,
+    output: HeadOutput,
 }
 
 /// Epsilon of the norm per head.
@@ -44,56 +44,59 @@ impl MixerConfig for RetnetConfig {
     const NAME: &'static str = "retnet";
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
-        let key = number(mixer, "key");
-        if !key.is_multiple_of(2) {
-            let expected = "an even number, since keys are turned".to_owned();
-            return Err(ModelError::Shape { place: Self::NAME, what: "key width", found: key as u64, expected });
+        let key_dim = number(mixer, "key");
+        if !key_dim.is_multiple_of(2) {
+            let expected = "an even number, since keys are rotated".to_owned();
+            return Err(ModelError::Shape { component: Self::NAME, what: "key width", found: key_dim as u64, expected });
         }
-        Ok(Self { heads: number(mixer, "heads"), key, value: number(mixer, "value") })
+        Ok(Self { heads: number(mixer, "heads"), key_dim, value_dim: number(mixer, "value") })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Retnet, ModelError> {
-        causal_only(Self::NAME, params)?;
-        let Self { heads, key, value } = *self;
+        require_causal(Self::NAME, params)?;
+        let Self { heads, key_dim, value_dim } = *self;
         let width = params.settings.width;
-        // Xavier's range, times 2^-2.5 for what goes in and 2^-1 for what goes out.
-        let xavier = |sum: usize, gain: f64| {
-            let reach = gain * (6.0 / sum as f64).sqrt();
-            Init::Uniform(-reach, reach)
+        // Xavier initialisation, with a gain of 2^-2.5 for input projections and 2^-1 for the output projection.
+        let xavier = |fan_sum: usize, gain: f64| {
+            let bound = gain * (6.0 / fan_sum as f64).sqrt();
+            Init::Uniform(-bound, bound)
         };
-        let into = |outputs: usize| xavier(width + outputs, 2_f64.powf(-2.5));
-        let inner = heads * value;
+        let input_init = |outputs: usize| xavier(width + outputs, 2_f64.powf(-2.5));
+        let inner = heads * value_dim;
         Ok(Retnet {
-            config: *self,
-            projections: Projections::init(params, [heads, key, value], into),
-            gate: params.role(Role::Gate).linear_from("g_proj", width, inner, into(inner)),
-            output: params.role(Role::Output).linear_from("o_proj", inner, width, xavier(inner + width, 0.5)),
-            rotation: Some(Rotation::new(key, Spacing::Inclusive)),
+            heads,
+            projections: QkvProjection::init(params, [heads, key_dim, value_dim], input_init),
+            rotation: Some(Rotation::new(key_dim, Frequencies::Inclusive)),
             decays: true,
             recurrence: params.recurrence(),
+            output: HeadOutput {
+                norm: Some(OutputNorm { gain: None, epsilon: EPSILON, across_heads: false }),
+                gate: OutputGate::Silu(params.role(Role::Gate).linear_with_init("g_proj", width, inner, input_init(inner))),
+                projection: params.role(Role::Output).linear_with_init("o_proj", inner, width, xavier(inner + width, 0.5)),
+            },
         })
     }
 }
 
 impl Retnet {
-    /// The read of every head before norm and gate, and the state.
-    pub(super) fn read<O: Ops>(
+    /// The output of every head before norm and gate, and the state.
+    pub(super) fn head_outputs<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let heads = self.config.heads;
-        let (batch, time, seen) = (ops.shape(x)[0], ops.shape(x)[1], State::seen(state));
-        let turned = |x: O::Tensor| self.rotation.as_ref().map_or(x.clone(), |turn| turn.apply(ops, &x, seen));
+        let heads = self.heads;
+        let (batch, time, past_len) = (ops.shape(x)[0], ops.shape(x)[1], State::past_len(state));
+        let rotate = |x: &O::Tensor| apply_rope(ops, self.rotation.as_ref(), x, past_len);
         let [query, key, value] = self.projections.apply(ops, x);
-        let (query, key) = (turned(scaled(ops, &query)), turned(key));
-        let rate = |head: usize| (-(2_f64.powf(-5.0 - head as f64))).ln_1p();
-        let rates: Vec<O::Scalar> = (0..heads).map(|head| O::Scalar::from_f64(rate(head))).collect();
-        let decay = ops.broadcast(&ops.constant(&[heads], &rates), &[batch, time, heads]);
+        let (query, key) = (rotate(&scale_query(ops, &query)), rotate(&key));
+        let log_decay = |head: usize| (-(2_f64.powf(-5.0 - head as f64))).ln_1p();
+        let log_decays: Vec<O::Scalar> = (0..heads).map(|head| O::Scalar::from_f64(log_decay(head))).collect();
+        let decay = ops.broadcast(&ops.constant(&[heads], &log_decays), &[batch, time, heads]);
         let decay = if self.decays { Decay::Scalar(&decay) } else { Decay::None };
         let (out, matrix) = self.recurrence.run(ops, [&query, &key, &value], decay, None, state);
-        (out, State::new(seen + time, [Some(matrix)]))
+        (out, State::new(past_len + time, [Some(matrix)]))
     }
 }
 
@@ -104,9 +107,7 @@ impl TokenMixer for Retnet {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (out, state) = self.read(ops, x, state);
-        let out = ops.rms_norm(&out, None, EPSILON);
-        let gate = self.gate.heads(ops, x, self.config.heads);
-        (self.output.apply(ops, &join(ops, &ops.silu_gate(&gate, &out))), state)
+        let (out, state) = self.head_outputs(ops, x, state);
+        (self.output.apply(ops, x, &out), state)
     }
 }

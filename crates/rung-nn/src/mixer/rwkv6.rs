@@ -1,40 +1,41 @@
-//! RWKV-6: a gated recurrence that is read before it is written, behind a token shift that depends on the token.
+//! RWKV-6: a gated recurrence that is read before it is written, after a token shift that depends on the token.
 //!
 //! Definition, state and sources: `rung explain rwkv6`.
 //!
 //! # Computed as
-//! GLA's, one token late: the write of token t - 1 goes with the query of token t, so that the state is read before
-//! token t is in it. What a token reads of itself, `(r_t . u . k_t) v_t`, is added separately.
+//! GLA's chunks, with keys and values one token late: the write of token t - 1 goes with the query of token t, so that token t
+//! reads the state without itself. Its own contribution, `(r_t . u . k_t) v_t`, is added separately.
 
 use std::cell::Cell;
 
 use rung_engine::{Decay, Ops, Parameter, Role, Rounding, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::{MixerConfig, State, TokenMixer, causal_only, number, shift};
+use super::{MixerConfig, State, TokenMixer, require_causal, number, shift};
 use crate::error::ModelError;
-use crate::parts::{Linear, LinearRecurrence, join, split};
+use crate::parts::{Linear, LinearRecurrence, merge_heads, split_heads};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of RWKV-6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rwkv6Config {
-    /// Heads.
+    /// Number of heads.
     pub heads: usize,
     /// Width of a head.
-    pub head: usize,
-    /// Rank of the token shift's mixtures.
+    pub head_dim: usize,
+    /// Rank of the token-dependent part of the token shift.
     pub mix_rank: usize,
-    /// Rank of the decay.
+    /// Rank of the token-dependent part of the decay.
     pub decay_rank: usize,
 }
 
 /// RWKV-6's time mixing.
 pub struct Rwkv6 {
     heads: usize,
-    shift: Shift,
-    /// `lambda`, and the two factors of what the token adds to it.
+    shift: TokenShift,
+    /// `lambda`, and the two factors of its token-dependent part.
     decay: [Parameter; 3],
+    /// `u`: weight of a token's own contribution.
     bonus: Parameter,
     receptance: Linear,
     key: Linear,
@@ -45,14 +46,14 @@ pub struct Rwkv6 {
     recurrence: LinearRecurrence,
 }
 
-/// The inputs that a token shift makes, in the order of the mixtures' parts.
+/// Names of the inputs that the token shift computes: for decay, key, value, receptance and gate.
 const INPUTS: [&str; 5] = ["w", "k", "v", "r", "g"];
 
-/// Mixtures of a token and the one before it.
-struct Shift {
-    /// Of the input from which the low-rank change of the other five is computed.
+/// The token shift: five interpolations of each token with the one before it.
+struct TokenShift {
+    /// Interpolation weight of the input from which the low-rank change of the other five is computed.
     mu_x: Parameter,
-    /// Of each input, before that change.
+    /// Interpolation weight of each input, before that change.
     mu: [Parameter; 5],
     /// `[width, 5 * rank]` and `[5, rank, width]`.
     factors: [Parameter; 2],
@@ -60,8 +61,8 @@ struct Shift {
     rounding: Option<Rounding>,
 }
 
-impl Shift {
-    /// Channels start between the token alone and the one before alone; deeper layers lean to the token.
+impl TokenShift {
+    /// Initial interpolation weights vary over channels from the token alone to the token before it alone; deeper layers favour the token.
     fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, rank: usize) -> Self {
         let width = params.settings.width;
         let [depth, remaining_depth] = relative_depth(params);
@@ -71,29 +72,29 @@ impl Shift {
                 "v" => (remaining_depth, 0.3 * depth),
                 _ => (remaining_depth, 0.0),
             };
-            let start = |channel: usize| 1.0 - (channel as f64 / width as f64).powf(exponent) - offset;
-            init_per_channel(params, &format!("time_maa_{input}"), &[width], start)
+            let initial = |channel: usize| 1.0 - (channel as f64 / width as f64).powf(exponent) - offset;
+            init_per_channel(params, &format!("time_maa_{input}"), &[width], initial)
         };
         let (mu_x, mu) = (init_mu("x"), INPUTS.map(&mut init_mu));
-        let (count, small) = (INPUTS.len(), Init::Uniform(-0.01, 0.01));
+        let (count, up_init) = (INPUTS.len(), Init::Uniform(-0.01, 0.01));
         let down = params.weight("time_maa_w1", &[width, count * rank], Init::Constant(0.0));
-        let up = params.weight("time_maa_w2", &[count, rank, width], small);
+        let up = params.weight("time_maa_w2", &[count, rank, width], up_init);
         Self { mu_x, mu, factors: [down, up], rank, rounding: params.settings.precision.state }
     }
 
-    /// The five mixtures, and the last token.
+    /// The five interpolated inputs, and the last token, which is the state of the next call.
     fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor, last: Option<&O::Tensor>) -> ([O::Tensor; 5], O::Tensor) {
         let (width, rank) = (ops.shape(x)[2], self.rank);
-        let (change, last) = shift::change(ops, x, last, self.rounding);
+        let (difference, last) = shift::previous_minus_current(ops, x, last, self.rounding);
         let [down, up] = self.factors.map(|factor| ops.parameter(factor));
-        let input = shift::mixture(ops, x, &change, &ops.parameter(self.mu_x));
+        let input = shift::interpolate(ops, x, &difference, &ops.parameter(self.mu_x));
         let low_rank = ops.tanh(&ops.matmul(&input, &down));
-        let mixed = std::array::from_fn(|index| {
+        let inputs = std::array::from_fn(|index| {
             let up = ops.reshape(&ops.slice(&up, 0, index..index + 1), &[rank, width]);
             let mu_change = ops.matmul(&ops.slice(&low_rank, 2, index * rank..(index + 1) * rank), &up);
-            shift::mixture(ops, x, &change, &ops.add(&mu_change, &ops.parameter(self.mu[index])))
+            shift::interpolate(ops, x, &difference, &ops.add(&mu_change, &ops.parameter(self.mu[index])))
         });
-        (mixed, last)
+        (inputs, last)
     }
 }
 
@@ -108,10 +109,10 @@ fn init_per_channel<S: Scalar>(
     params: &mut ParamBuilder<'_, S>,
     name: &str,
     shape: &[usize],
-    start: impl Fn(usize) -> f64,
+    initial: impl Fn(usize) -> f64,
 ) -> Parameter {
     let channel = Cell::new(0);
-    params.weight_without_decay(name, shape, Init::FromUniform(&|_| start(channel.replace(channel.get() + 1))))
+    params.weight_without_decay(name, shape, Init::FromUniform(&|_| initial(channel.replace(channel.get() + 1))))
 }
 
 impl MixerConfig for Rwkv6Config {
@@ -119,22 +120,22 @@ impl MixerConfig for Rwkv6Config {
     const NAME: &'static str = "rwkv6";
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
-        shift::of_tokens_only(Self::NAME, mixer)?;
-        let [heads, head] = ["heads", "head"].map(|option| number(mixer, option));
+        shift::reject_channel_shift(Self::NAME, mixer)?;
+        let [heads, head_dim] = ["heads", "head"].map(|option| number(mixer, option));
         let [mix_rank, decay_rank] = ["mix-rank", "decay-rank"].map(|option| number(mixer, option));
-        Ok(Self { heads, head, mix_rank, decay_rank })
+        Ok(Self { heads, head_dim, mix_rank, decay_rank })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Rwkv6, ModelError> {
-        causal_only(Self::NAME, params)?;
-        let Self { heads, head, mix_rank, decay_rank } = *self;
-        let (width, inner) = (params.settings.width, heads * head);
+        require_causal(Self::NAME, params)?;
+        let Self { heads, head_dim, mix_rank, decay_rank } = *self;
+        let (width, inner) = (params.settings.width, heads * head_dim);
         let [depth, _] = relative_depth(params);
-        // From half-lives of hundreds of tokens to less than two, and more of the long ones in deep layers.
+        // Initial half-lives vary over channels from hundreds of tokens to less than two; deep layers have more of the long ones.
         let fraction = |channel: usize| channel as f64 / (inner as f64 - 1.0).max(1.0);
         let rate = |channel: usize| -6.0 + 5.0 * fraction(channel).powf(0.7 + 1.3 * depth);
         let bonus = |channel: usize| depth * (1.0 - fraction(channel)) + 0.1 * ((channel + 1) % 3) as f64 - 0.1;
-        let shift = Shift::init(params, mix_rank);
+        let shift = TokenShift::init(params, mix_rank);
         Ok(Rwkv6 {
             heads,
             shift,
@@ -143,7 +144,7 @@ impl MixerConfig for Rwkv6Config {
                 params.weight("time_decay_w1", &[width, decay_rank], Init::Constant(0.0)),
                 params.weight("time_decay_w2", &[decay_rank, inner], Init::Uniform(-0.01, 0.01)),
             ],
-            bonus: init_per_channel(params, "time_faaaa", &[heads, head], bonus),
+            bonus: init_per_channel(params, "time_faaaa", &[heads, head_dim], bonus),
             receptance: params.role(Role::Query).linear("r_proj", width, inner),
             key: params.role(Role::Key).linear("k_proj", width, inner),
             value: params.role(Role::Value).linear("v_proj", width, inner),
@@ -161,35 +162,35 @@ impl MixerConfig for Rwkv6Config {
 impl Rwkv6 {
     /// Epsilon of the norm of each head.
     const EPSILON: f64 = 64e-5;
-    /// No log-decay is below minus the exponential of this. Nothing survives one token of that, in either precision, and sums of
-    /// log-decays stay exact enough for the tokens after it.
+    /// Log-decays are at least minus the exponential of this. One token of such a decay erases the state in single and double precision,
+    /// and sums of log-decays stay accurate enough for later tokens.
     const MAX_LOG_RATE: f64 = 5.0;
 
-    /// The read of every head before norm and gate, what the gate is made of, and the state.
-    pub(super) fn read<O: Ops>(
+    /// The output of every head before norm and gate, the input of the gate, and the state.
+    pub(super) fn head_outputs<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> ([O::Tensor; 2], State<O::Tensor>) {
         let ([for_decay, for_key, for_value, for_query, for_gate], last) =
-            self.shift.apply(ops, x, State::part(state, 1));
+            self.shift.apply(ops, x, State::slot(state, 1));
         let [rate, down, up] = self.decay.map(|part| ops.parameter(part));
-        let change = ops.matmul(&ops.tanh(&ops.matmul(&for_decay, &down)), &up);
-        let below_max = ops.relu(&ops.affine(&ops.add(&change, &rate), -1.0, Self::MAX_LOG_RATE));
-        let decay = split(ops, &ops.neg(&ops.exp(&ops.affine(&below_max, -1.0, Self::MAX_LOG_RATE))), self.heads);
+        let rate_change = ops.matmul(&ops.tanh(&ops.matmul(&for_decay, &down)), &up);
+        let below_max = ops.relu(&ops.affine(&ops.add(&rate_change, &rate), -1.0, Self::MAX_LOG_RATE));
+        let decay = split_heads(ops, &ops.neg(&ops.exp(&ops.affine(&below_max, -1.0, Self::MAX_LOG_RATE))), self.heads);
         let query = self.receptance.heads(ops, &for_query, self.heads);
         let key = self.key.heads(ops, &for_key, self.heads);
         let value = self.value.heads(ops, &for_value, self.heads);
         let time = ops.shape(x)[1];
-        // One token late: nothing is written before the first query, and no query follows the last write.
-        let none = ops.zeros(&ops.shape(&ops.slice(&key, 1, 0..1)));
-        let one_late = |x: &O::Tensor| ops.concat(&[none.clone(), x.clone()], 1);
-        let inputs = [&ops.concat(&[query.clone(), none.clone()], 1), &one_late(&key), &one_late(&value)];
-        let (out, matrix) = self.recurrence.run(ops, inputs, Decay::Vector(&one_late(&decay)), None, state);
+        // One token late: zeros are written before the first query, and a query of zeros follows the last write.
+        let zeros = ops.zeros(&ops.shape(&ops.slice(&key, 1, 0..1)));
+        let shift_by_one = |x: &O::Tensor| ops.concat(&[zeros.clone(), x.clone()], 1);
+        let inputs = [&ops.concat(&[query.clone(), zeros.clone()], 1), &shift_by_one(&key), &shift_by_one(&value)];
+        let (out, matrix) = self.recurrence.run(ops, inputs, Decay::Vector(&shift_by_one(&decay)), None, state);
         let bonus = ops.sum(&ops.mul(&ops.mul(&query, &key), &ops.parameter(self.bonus)), 3);
         let out = ops.add(&ops.slice(&out, 1, 0..time), &ops.mul(&value, &bonus));
-        ([out, for_gate], State::new(State::seen(state) + time, [Some(matrix), Some(last)]))
+        ([out, for_gate], State::new(State::past_len(state) + time, [Some(matrix), Some(last)]))
     }
 }
 
@@ -200,8 +201,8 @@ impl TokenMixer for Rwkv6 {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let ([out, for_gate], state) = self.read(ops, x, state);
-        let out = join(ops, &ops.layer_norm(&out, None, None, Self::EPSILON));
+        let ([out, for_gate], state) = self.head_outputs(ops, x, state);
+        let out = merge_heads(ops, &ops.layer_norm(&out, None, None, Self::EPSILON));
         let [gain, bias] = self.norm.map(|part| ops.parameter(part));
         let out = ops.add(&ops.mul(&out, &gain), &bias);
         (self.output.apply(ops, &ops.silu_gate(&self.gate.apply(ops, &for_gate), &out)), state)

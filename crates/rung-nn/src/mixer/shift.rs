@@ -1,33 +1,33 @@
-//! RWKV's token shift: every input is a mixture of the token and the one before it.
+//! RWKV's token shift: every input is an interpolation between the token and the one before it.
 
 use rung_engine::{Ops, Rounding};
 use rung_theory::stack::Mixer;
 
 use super::flag;
 use crate::error::ModelError;
-use crate::precision::rounded;
+use crate::precision::apply_rounding;
 
-/// For every token of `x`, `[batch, time, width]`, the change back to the one before it, which is zero before the first. `last`
-/// is the token before the span, `[batch, 1, width]`, and the second result the same for the next.
-pub(crate) fn change<O: Ops>(
+/// For every token of `x`, `[batch, time, width]`, the token before it minus the token; the token before the first is zero. `last` is
+/// the token before the span, `[batch, 1, width]`, and the second result is the last token of the span.
+pub(crate) fn previous_minus_current<O: Ops>(
     ops: &O,
     x: &O::Tensor,
     last: Option<&O::Tensor>,
     rounding: Option<Rounding>,
 ) -> (O::Tensor, O::Tensor) {
-    // A convolution of two taps, the first of which counts.
+    // A convolution of two taps, 1 for the token before and 0 for the token, shifts by one token.
     let filters = ops.concat(&[ops.full(&[ops.shape(x)[2], 1], 1.0), ops.zeros(&[ops.shape(x)[2], 1])], 1);
-    let (before, last) = ops.short_convolution(&rounded(ops, x, rounding), &filters, None, last);
-    (ops.sub(&before, x), last)
+    let (previous, last) = ops.short_convolution(&apply_rounding(ops, x, rounding), &filters, None, last);
+    (ops.sub(&previous, x), last)
 }
 
-/// A share of the change, per channel, added to the token.
-pub(crate) fn mixture<O: Ops>(ops: &O, x: &O::Tensor, change: &O::Tensor, share: &O::Tensor) -> O::Tensor {
-    ops.add(x, &ops.mul(change, share))
+/// Interpolates between the token and the one before it: `x + weight * difference`, with a weight per channel.
+pub(crate) fn interpolate<O: Ops>(ops: &O, x: &O::Tensor, difference: &O::Tensor, weight: &O::Tensor) -> O::Tensor {
+    ops.add(x, &ops.mul(difference, weight))
 }
 
-/// Refuses the shift of RWKV's channel mixing, which is no part of a mixer.
-pub(super) fn of_tokens_only(name: &'static str, mixer: &Mixer) -> Result<(), ModelError> {
+/// Returns an error for the token shift of RWKV's channel mixing, which is not implemented in plans.
+pub(super) fn reject_channel_shift(name: &'static str, mixer: &Mixer) -> Result<(), ModelError> {
     if !flag(mixer, "channel") {
         return Ok(());
     }

@@ -6,7 +6,7 @@
 //! `softmax(mask(Q K' / sqrt(d))) V`. Without the mask in a bidirectional model.
 //!
 //! With `accumulator = p` sums are taken from left to right in accumulators of p bits, in training too, where gradients are those of
-//! exact sums. Means lie between -8 and 8, logs of sums of weights between -128 and 128.
+//! exact sums. Means are clamped to between -8 and 8, logarithms of sums of weights to between -128 and 128.
 
 use rung_engine::{Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
@@ -20,7 +20,7 @@ use crate::param_builder::ParamBuilder;
 /// Sizes of full attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SoftmaxConfig {
-    /// The heads.
+    /// Sizes of the heads.
     pub heads: HeadsConfig,
     /// Taps of a convolution before the projections; 0 for none.
     pub taps: usize,
@@ -28,7 +28,7 @@ pub struct SoftmaxConfig {
 
 /// Full attention.
 pub struct Softmax {
-    front: Option<Convolution>,
+    input_convolution: Option<Convolution>,
     heads: MultiHeadAttention,
 }
 
@@ -42,30 +42,30 @@ impl MixerConfig for SoftmaxConfig {
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Softmax, ModelError> {
         if self.taps > 0 {
-            super::causal_only("full{conv}", params)?;
+            super::require_causal("full{conv}", params)?;
         }
         let width = params.settings.width;
-        let front = params.role(Role::InputConvolution).convolution("conv1d", width, self.taps);
-        let message = params.settings.precision.message;
-        Ok(Softmax { front, heads: self.heads.init(Self::NAME, params, reach(params), message)? })
+        let input_convolution = params.role(Role::InputConvolution).convolution("conv1d", width, self.taps);
+        let rounding = params.settings.precision.message;
+        Ok(Softmax { input_convolution, heads: self.heads.init(Self::NAME, params, visibility(params), rounding)? })
     }
 }
 
 impl SoftmaxConfig {
-    /// A layer that reads the keys and values of another.
-    pub(super) fn init_reader<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<QueryHeads, ModelError> {
-        self.heads.init_reader(Self::NAME, params, reach(params))
+    /// A layer that attends to the KV cache of another.
+    pub(super) fn init_with_shared_cache<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<QueryHeads, ModelError> {
+        self.heads.init_with_shared_cache(Self::NAME, params, visibility(params))
     }
 }
 
 impl Softmax {
-    /// Full attention of heads that have their weights.
+    /// Full attention of heads whose weights exist.
     pub(crate) fn of_heads(heads: MultiHeadAttention) -> Self {
-        Self { front: None, heads }
+        Self { input_convolution: None, heads }
     }
 }
 
-fn reach<S: Scalar>(params: &ParamBuilder<'_, S>) -> Visibility {
+fn visibility<S: Scalar>(params: &ParamBuilder<'_, S>) -> Visibility {
     if params.settings.causal { Visibility::Past } else { Visibility::All }
 }
 
@@ -76,17 +76,17 @@ impl TokenMixer for Softmax {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let Some(front) = &self.front else { return self.heads.forward(ops, x, state) };
-        let (x, tail) = front.apply(ops, x, State::part(state, 2));
+        let Some(convolution) = &self.input_convolution else { return self.heads.forward(ops, x, state) };
+        let (x, tail) = convolution.apply(ops, x, State::slot(state, 2));
         let (out, mut next) = self.heads.forward(ops, &x, state);
         next.tensors[2] = tail;
         (out, next)
     }
 
-    /// Keys and values only: no scores.
+    /// Appends to the KV cache without computing attention.
     fn advance_state<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
-        let Some(front) = &self.front else { return self.heads.append_to_cache(ops, x, state).1 };
-        let (x, tail) = front.apply(ops, x, State::part(state, 2));
+        let Some(convolution) = &self.input_convolution else { return self.heads.append_to_cache(ops, x, state).1 };
+        let (x, tail) = convolution.apply(ops, x, State::slot(state, 2));
         let mut next = self.heads.append_to_cache(ops, &x, state).1;
         next.tensors[2] = tail;
         next

@@ -1,4 +1,4 @@
-//! What every mixer of the table of cases must do.
+//! Properties of every mixer in the table of cases.
 
 use rung_engine::{Native, Ops, ParameterEntry, Parameters, Scalar, Tensor};
 use rung_theory::stack::{Defaults, Plan};
@@ -14,19 +14,19 @@ mod roles;
 mod variants;
 
 use super::cases::{
-    BATCH, Built, CASES, ROTARY, WIDTH, build, build_within, draw, input, resolve, results, settings, shake,
+    BATCH, Built, CASES, ROTARY, WIDTH, build, build_with_precision, draw, input, perturb, resolve, results, settings,
 };
 use super::{Builtin, NAMES, State, TokenMixer};
 use crate::no_fused_kernels::NoFusedKernels;
 use crate::param_builder::{BuildSettings, ParamBuilder};
 use crate::position::Positions;
 
-/// The number of [`cases`](super::cases) that all outputs and states take part in.
+/// A scalar that depends on all outputs and states; see [`cases`](super::cases).
 fn scalar<O: Ops>(ops: &O, mixer: &Builtin, x: &O::Tensor) -> O::Tensor {
     super::cases::scalar(ops, &results(ops, mixer, x))
 }
 
-/// Output over the given spans, one after another, and the last state.
+/// Runs a mixer on consecutive spans of these lengths: its output, and the last state.
 fn run<O: Ops, M: TokenMixer>(ops: &O, mixer: &M, x: &O::Tensor, spans: &[usize]) -> (Vec<f64>, State<O::Tensor>) {
     let (mut start, mut state, mut outs) = (0, None, Vec::new());
     for &length in spans {
@@ -48,14 +48,14 @@ fn assert_close(found: &[f64], expected: &[f64], tolerance: f64, what: &str) {
 }
 
 #[test]
-fn the_table_has_every_mixer() {
+fn table_of_cases_has_every_mixer() {
     for name in NAMES {
         assert!(CASES.iter().any(|(text, _)| resolve(text).name() == *name), "{name} is not in the table");
     }
 }
 
 #[test]
-fn whole_chunked_stepped_and_handed_over_agree() {
+fn outputs_do_not_depend_on_chunks_and_spans() {
     for &(text, positions) in CASES {
         for time in [1, 2, 7, 13] {
             let values = input::<f64>(time, 1.0);
@@ -65,14 +65,15 @@ fn whole_chunked_stepped_and_handed_over_agree() {
                 let Built { mixer, weights } = build::<f64>(text, positions, chunk);
                 ops.bind_frozen(&weights);
                 let x = ops.constant(&[BATCH, time, WIDTH], &values);
-                let (whole, state) = run(&ops, &mixer, &x, &[time]);
-                assert_eq!(state.seen, time, "{text}");
-                let expected = expected.get_or_insert_with(|| whole.clone());
-                assert_close(&whole, expected, 1e-10, &format!("{text}, {time} tokens in chunks of {chunk}"));
-                let splits = [vec![1; time], vec![time / 2, time - time / 2], vec![time / 3, 1, time - time / 3 - 1]];
-                for split in splits.iter().filter(|split| split.iter().all(|&length| length > 0)) {
-                    let (parts, _) = run(&ops, &mixer, &x, split);
-                    assert_close(&parts, expected, 1e-10, &format!("{text} in spans {split:?}, chunk {chunk}"));
+                let (found, state) = run(&ops, &mixer, &x, &[time]);
+                assert_eq!(state.past_len, time, "{text}");
+                let expected = expected.get_or_insert_with(|| found.clone());
+                assert_close(&found, expected, 1e-10, &format!("{text}, {time} tokens in chunks of {chunk}"));
+                let span_lists =
+                    [vec![1; time], vec![time / 2, time - time / 2], vec![time / 3, 1, time - time / 3 - 1]];
+                for spans in span_lists.iter().filter(|spans| spans.iter().all(|&length| length > 0)) {
+                    let (found, _) = run(&ops, &mixer, &x, spans);
+                    assert_close(&found, expected, 1e-10, &format!("{text} in spans {spans:?}, chunk {chunk}"));
                 }
             }
         }
@@ -80,7 +81,7 @@ fn whole_chunked_stepped_and_handed_over_agree() {
 }
 
 #[test]
-fn the_state_has_the_size_that_the_plan_says() {
+fn state_size_equals_that_of_the_plan() {
     let time = 9;
     for &(text, positions) in CASES {
         let Built { mixer, weights } = build::<f32>(text, positions, 4);
@@ -88,37 +89,37 @@ fn the_state_has_the_size_that_the_plan_says() {
         ops.bind_frozen(&weights);
         let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 1.0));
         let facts = *resolve(text).facts();
-        let expected = facts.kept(time as u128);
+        let expected = facts.memory_size(time as u128);
         for spans in [vec![time], vec![1; time]] {
             let (_, state) = run(&ops, &mixer, &x, &spans);
-            assert_eq!(state.numbers(&ops) as u128, expected, "{text}");
+            assert_eq!(state.element_count(&ops) as u128, expected, "{text}");
         }
     }
 }
 
-/// Matrices and convolutions are what a plan counts, Mamba-1's matrix of rates among them; biases, gains and other rates are not.
+/// A plan counts matrices and convolutions, including Mamba-1's matrix of decay rates, but no biases, gains and other rates.
 #[test]
-fn the_matrices_have_the_size_that_the_plan_says() {
-    let mut apart = Vec::new();
+fn parameter_count_equals_that_of_the_plan() {
+    let mut differences = Vec::new();
     for &(text, positions) in CASES {
         let (mut weights, mut rng) = (Parameters::<f32>::new(), seeded(11));
         let mut params = ParamBuilder::new(settings(positions, 4), &mut weights, &mut rng);
-        // The plan counts a layer of RWKV-7 that is not the first.
-        let later = resolve(text).name() == "rwkv7";
-        let init = if later { Builtin::init_reader } else { Builtin::init };
+        // The plan counts an RWKV-7 layer after the first.
+        let is_rwkv7 = resolve(text).name() == "rwkv7";
+        let init = if is_rwkv7 { Builtin::init_with_shared_tensor } else { Builtin::init };
         init(&resolve(text), &mut params).unwrap();
         let counts = |entry: &ParameterEntry| entry.decay || entry.name == "A_log" && entry.shape.len() == 2;
         let matrices = weights.entries().filter(|(_, entry)| counts(entry)).map(|(_, entry)| entry.range.len());
         let (found, expected) = (matrices.sum::<usize>() as u128, resolve(text).facts().parameters);
         if found != expected {
-            apart.push(format!("{text}: {found}, the plan says {expected}"));
+            differences.push(format!("{text}: {found}, the plan says {expected}"));
         }
     }
-    assert!(apart.is_empty(), "{}", apart.join("\n"));
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
 #[test]
-fn tokens_before_a_change_do_not_change_at_all() {
+fn outputs_do_not_depend_on_later_tokens() {
     let time = 11;
     for &(text, positions) in CASES {
         let Built { mixer, weights } = build::<f32>(text, positions, 4);
@@ -131,27 +132,26 @@ fn tokens_before_a_change_do_not_change_at_all() {
         };
         let before = output(&values);
         for token in [0, 3, 4, 10] {
-            let kept = values.clone();
+            let original = values.clone();
             for row in 0..BATCH {
                 values[(row * time + token) * WIDTH..][..WIDTH].iter_mut().for_each(|value| *value += 1.0);
             }
             let after = output(&values);
             for row in 0..BATCH {
-                let range = row * time * WIDTH..(row * time + token) * WIDTH;
-                assert_eq!(before[range.clone()], after[range], "{text}, token {token}");
-                let here = (row * time + token) * WIDTH..(row * time + token + 1) * WIDTH;
-                assert!(text == "none" || before[here.clone()] != after[here], "{text} ignores token {token}");
+                let earlier = row * time * WIDTH..(row * time + token) * WIDTH;
+                assert_eq!(before[earlier.clone()], after[earlier], "{text}, token {token}");
+                let changed = (row * time + token) * WIDTH..(row * time + token + 1) * WIDTH;
+                assert!(text == "none" || before[changed.clone()] != after[changed], "{text} ignores token {token}");
             }
-            values = kept;
+            values = original;
         }
     }
 }
 
-/// A mixer either has a bidirectional form, and then the first token notices a change of the last, or says that it has
-/// none.
+/// In a bidirectional mixer the first output depends on the last token.
 #[test]
-fn bidirectional_or_a_clear_refusal() {
-    let (time, mut able) = (6, Vec::new());
+fn mixers_are_bidirectional_or_return_an_error() {
+    let (time, mut bidirectional) = (6, Vec::new());
     for &(text, positions) in CASES.iter().filter(|(text, _)| *text != "none") {
         let (mut weights, mut rng) = (Parameters::<f64>::new(), seeded(11));
         let settings = BuildSettings { causal: false, ..settings(positions, 4) };
@@ -162,7 +162,7 @@ fn bidirectional_or_a_clear_refusal() {
                 continue;
             }
         };
-        able.push(resolve(text).name());
+        bidirectional.push(resolve(text).name());
         let ops = Native::new();
         ops.bind_frozen(&weights);
         let first = |values: &[f64]| {
@@ -174,28 +174,34 @@ fn bidirectional_or_a_clear_refusal() {
         values[(time - 1) * WIDTH..time * WIDTH].iter_mut().for_each(|value| *value += 1.0);
         assert_ne!(first(&values), before, "{text}");
     }
-    able.dedup();
-    assert_eq!(able, ["full", "linear", "inline"]);
+    bidirectional.dedup();
+    assert_eq!(bidirectional, ["full", "linear", "inline"]);
 }
 
 #[test]
 fn extreme_gates_give_finite_outputs_and_gradients() {
     let time = 19;
     for &(text, positions) in CASES {
-        for (reach, by) in [(0.0, 0.0), (200.0, 0.0), (100.0, 3.0), (1e-6, 0.0)] {
+        for (input_size, weight_change) in [(0.0, 0.0), (200.0, 0.0), (100.0, 3.0), (1e-6, 0.0)] {
             let Built { mixer, mut weights } = build::<f32>(text, positions, 8);
-            shake(&mut weights, by);
-            let x_id = weights.add("x", &[BATCH, time, WIDTH], input(time, reach)).id();
+            perturb(&mut weights, weight_change);
+            let x_id = weights.add("x", &[BATCH, time, WIDTH], input(time, input_size)).id();
             let ops = Native::new();
             ops.bind(&weights);
             let (out, state) = mixer.forward(&ops, &ops.parameter(x_id), None);
-            assert!(ops.values(&out).iter().all(|value| value.is_finite()), "{text} at {reach}, {by}");
+            assert!(ops.values(&out).iter().all(|value| value.is_finite()), "{text} at {input_size}, {weight_change}");
             for tensor in state.tensors.iter().flatten() {
-                assert!(ops.values(tensor).iter().all(|value| value.is_finite()), "state of {text} at {reach}, {by}");
+                assert!(
+                    ops.values(tensor).iter().all(|value| value.is_finite()),
+                    "state of {text} at {input_size}, {weight_change}"
+                );
             }
             if text != "none" {
                 ops.backward(&ops.mean_all(&out));
-                assert!(ops.gradient().iter().all(|value| value.is_finite()), "gradient of {text} at {reach}, {by}");
+                assert!(
+                    ops.gradient().iter().all(|value| value.is_finite()),
+                    "gradient of {text} at {input_size}, {weight_change}"
+                );
             }
         }
     }
@@ -211,36 +217,36 @@ fn gradients_agree_with_finite_differences() {
         ops.bind(&weights);
         ops.backward(&scalar(&ops, &mixer, &ops.parameter(x_id)));
         let gradient = ops.gradient();
-        let value = |weights: &Parameters<f64>| {
+        let scalar_of = |weights: &Parameters<f64>| {
             ops.bind_frozen(weights);
             let value = ops.values(&scalar(&ops, &mixer, &ops.parameter(x_id)))[0];
             ops.release();
             value
         };
         let size = gradient.iter().fold(1.0_f64, |size, value| size.max(value.abs()));
-        let places: Vec<(String, usize)> = weights
+        let samples: Vec<(String, usize)> = weights
             .entries()
             .flat_map(|(_, entry)| {
                 let (start, length) = (entry.range.start, entry.range.len());
                 [0, length / 3, length / 2, length - 1].map(|offset| (entry.name.clone(), start + offset))
             })
             .collect();
-        for (name, place) in places {
+        for (name, index) in samples {
             let step = 1e-5;
-            let at = weights.flat()[place];
-            weights.flat_mut()[place] = at + step;
-            let high = value(&weights);
-            weights.flat_mut()[place] = at - step;
-            let low = value(&weights);
-            weights.flat_mut()[place] = at;
-            let (found, expected) = (gradient[place], (high - low) / (2.0 * step));
-            assert!((found - expected).abs() < 1e-6 * size, "{text}, {name} at {place}: {found}, expected {expected}");
+            let value = weights.flat()[index];
+            weights.flat_mut()[index] = value + step;
+            let high = scalar_of(&weights);
+            weights.flat_mut()[index] = value - step;
+            let low = scalar_of(&weights);
+            weights.flat_mut()[index] = value;
+            let (found, expected) = (gradient[index], (high - low) / (2.0 * step));
+            assert!((found - expected).abs() < 1e-6 * size, "{text}, {name} at {index}: {found}, expected {expected}");
         }
     }
 }
 
 #[test]
-fn kernels_agree_with_composed_bodies() {
+fn fused_kernels_agree_with_composed_operations() {
     let time = 10;
     for &(text, positions) in CASES.iter().filter(|(text, _)| *text != "none") {
         let Built { mixer, mut weights } = build::<f64>(text, positions, 4);
@@ -259,9 +265,9 @@ fn kernels_agree_with_composed_bodies() {
     }
 }
 
-/// Sizes of real models, in single precision, so that whole tiles of the kernels and their edges take part.
+/// The sizes are large enough for complete tiles of the kernels and partial tiles at their edges.
 #[test]
-fn forms_agree_at_real_sizes_in_single_precision() {
+fn outputs_do_not_depend_on_chunks_and_spans_at_realistic_sizes() {
     let (width, time) = (64, 150);
     let defaults = Defaults { heads: 2, head_dim: 32, ..Defaults::default() };
     let mut rng = seeded(3);
@@ -291,7 +297,7 @@ fn forms_agree_at_real_sizes_in_single_precision() {
 }
 
 #[test]
-fn numbers_that_do_not_fit_are_refused() {
+fn invalid_sizes_are_rejected() {
     let error = |text: &str, settings: BuildSettings| {
         let (mut weights, mut rng) = (Parameters::<f32>::new(), seeded(0));
         let result = Builtin::init(&resolve(text), &mut ParamBuilder::new(settings, &mut weights, &mut rng));
@@ -322,61 +328,61 @@ fn numbers_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn fresh_weights_lie_where_the_references_put_them() {
-    let fresh = |text: &str| {
+fn initial_weights_have_the_ranges_of_the_reference_implementations() {
+    let init = |text: &str| {
         let (mut weights, mut rng) = (Parameters::<f64>::new(), seeded(2));
         let settings = BuildSettings { width: WIDTH, ..BuildSettings::default() };
         Builtin::init(&resolve(text), &mut ParamBuilder::new(settings, &mut weights, &mut rng)).unwrap();
         weights
     };
-    let within = |weights: &Parameters<f64>, name: &str, low: f64, high: f64, map: fn(f64) -> f64| {
+    let assert_range = |weights: &Parameters<f64>, name: &str, low: f64, high: f64, map: fn(f64) -> f64| {
         let values = weights.get(weights.find(name).unwrap()).iter().map(|value| map(*value));
         assert!(values.clone().all(|value| low <= value && value <= high), "{name}: {:?}", values.collect::<Vec<_>>());
     };
     let softplus = |value: f64| value.exp().ln_1p();
-    for (text, least) in
+    for (text, min_rate) in
         [("mamba2{heads=64,head=2,state=3}", 1.0), ("gdn{heads=64,head=2}", 0.0), ("kda{heads=64,head=2}", 1.0)]
     {
-        let weights = fresh(text);
-        within(&weights, "dt_bias", 0.999e-3, 1.001e-1, softplus);
-        within(&weights, "A_log", least, 16.0, f64::exp);
+        let weights = init(text);
+        assert_range(&weights, "dt_bias", 0.999e-3, 1.001e-1, softplus);
+        assert_range(&weights, "A_log", min_rate, 16.0, f64::exp);
     }
-    let mamba = fresh("mamba1{inner=64,state=3,rank=4}");
-    within(&mamba, "dt_proj.bias", 0.999e-3, 1.001e-1, softplus);
-    within(&mamba, "dt_proj.weight", -0.5, 0.5, |value| value);
+    let mamba = init("mamba1{inner=64,state=3,rank=4}");
+    assert_range(&mamba, "dt_proj.bias", 0.999e-3, 1.001e-1, softplus);
+    assert_range(&mamba, "dt_proj.weight", -0.5, 0.5, |value| value);
     let rates: Vec<f64> = mamba.get(mamba.find("A_log").unwrap()).iter().map(|rate| rate.exp().round()).collect();
     assert_eq!(rates, [1.0, 2.0, 3.0].repeat(64));
-    let rwkv = fresh("rwkv7{heads=16,head=4,rank=2}");
+    let rwkv = init("rwkv7{heads=16,head=4,rank=2}");
     // Half-lives from about one token to a few hundred.
-    within(&rwkv, "w_proj.1.bias", 0.545, 0.998, |value| (-(-0.5_f64).exp() / (1.0 + (-value).exp())).exp());
-    within(&rwkv, "x_k", 0.0, 1.0, |value| value);
-    let rwkv = fresh("rwkv6{heads=8,head=4,mix-rank=2,decay-rank=2}");
-    within(&rwkv, "time_decay", -6.0, -1.0, |value| value);
-    within(&rwkv, "time_maa_k", 0.0, 1.0, |value| value);
-    within(&rwkv, "time_maa_w1", 0.0, 0.0, |value| value);
-    let unit = fresh("rglru{inner=64,heads=4}");
-    // The exponential of minus the softplus.
-    within(&unit, "rg_lru.recurrent_param", 0.9, 0.999, |value| 1.0 / (1.0 + value.exp()));
-    let retnet = fresh("retnet{heads=2,key=4,value=6}");
-    let reach = |gain: f64, sum: usize| gain * (6.0 / sum as f64).sqrt();
-    let into = reach(2_f64.powf(-2.5), WIDTH + 8);
-    within(&retnet, "q_proj.weight", -into, into, |value| value);
-    let out = reach(0.5, WIDTH + 12);
-    within(&retnet, "o_proj.weight", -out, out, |value| value);
-    // 12 * 512 normal numbers: their deviation is known within a few hundredths.
-    let full = fresh("full{heads=64,kv=64,head=8}");
+    assert_range(&rwkv, "w_proj.1.bias", 0.545, 0.998, |value| (-(-0.5_f64).exp() / (1.0 + (-value).exp())).exp());
+    assert_range(&rwkv, "x_k", 0.0, 1.0, |value| value);
+    let rwkv = init("rwkv6{heads=8,head=4,mix-rank=2,decay-rank=2}");
+    assert_range(&rwkv, "time_decay", -6.0, -1.0, |value| value);
+    assert_range(&rwkv, "time_maa_k", 0.0, 1.0, |value| value);
+    assert_range(&rwkv, "time_maa_w1", 0.0, 0.0, |value| value);
+    let rglru = init("rglru{inner=64,heads=4}");
+    // The decay is the exponential of minus the softplus.
+    assert_range(&rglru, "rg_lru.recurrent_param", 0.9, 0.999, |value| 1.0 / (1.0 + value.exp()));
+    let retnet = init("retnet{heads=2,key=4,value=6}");
+    let xavier_bound = |gain: f64, fan_sum: usize| gain * (6.0 / fan_sum as f64).sqrt();
+    let input_bound = xavier_bound(2_f64.powf(-2.5), WIDTH + 8);
+    assert_range(&retnet, "q_proj.weight", -input_bound, input_bound, |value| value);
+    let output_bound = xavier_bound(0.5, WIDTH + 12);
+    assert_range(&retnet, "o_proj.weight", -output_bound, output_bound, |value| value);
+    // The standard deviation of 12 * 512 normal numbers is known within a few percent.
+    let full = init("full{heads=64,kv=64,head=8}");
     let values = full.get(full.find("q_proj.weight").unwrap());
     let deviation = (values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64).sqrt();
     assert!((deviation / 0.02 - 1.0).abs() < 0.05, "{deviation}");
 }
 
 #[test]
-fn only_matrices_decay_and_no_rates() {
+fn weight_decay_applies_to_matrices_except_rates() {
     for &(text, positions) in CASES {
         for (_, entry) in build::<f32>(text, positions, 1).weights.entries() {
             let rates = ["A_log", "L", "time_faaaa", "lower_bounds"];
-            let rate = rates.contains(&entry.name.as_str()) || entry.name.ends_with("_bias");
-            assert_eq!(entry.decay, entry.shape.len() > 1 && !rate, "{text}: {}", entry.name);
+            let is_rate = rates.contains(&entry.name.as_str()) || entry.name.ends_with("_bias");
+            assert_eq!(entry.decay, entry.shape.len() > 1 && !is_rate, "{text}: {}", entry.name);
         }
     }
 }

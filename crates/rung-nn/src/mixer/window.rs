@@ -1,4 +1,4 @@
-//! Sliding-window attention: softmax over the last few tokens, and the first few if asked.
+//! Sliding-window attention: softmax over the last few tokens, and optionally the first few (attention sinks).
 //!
 //! Definition, state and sources: `rung explain window`.
 //!
@@ -9,18 +9,18 @@ use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::attention::{MultiHeadAttention, HeadsConfig, Visibility, QueryHeads};
-use super::{MixerConfig, State, TokenMixer, causal_only, number};
+use super::{MixerConfig, State, TokenMixer, require_causal, number};
 use crate::error::ModelError;
 use crate::param_builder::ParamBuilder;
 
 /// Sizes of windowed attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowConfig {
-    /// The heads.
+    /// Sizes of the heads.
     pub heads: HeadsConfig,
-    /// Tokens in the window, the current one included.
+    /// Tokens in the window, including the current one.
     pub size: usize,
-    /// First tokens that are always seen.
+    /// Attention sinks: the first tokens, which are always visible.
     pub sinks: usize,
 }
 
@@ -30,19 +30,19 @@ pub struct Window {
 }
 
 impl WindowConfig {
-    fn reach(&self) -> Visibility {
+    fn visibility(&self) -> Visibility {
         Visibility::Window { size: self.size, sinks: self.sinks }
     }
 
-    /// A layer that reads the keys and values of another.
-    pub(super) fn init_reader<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<QueryHeads, ModelError> {
-        causal_only(Self::NAME, params)?;
-        self.heads.init_reader(Self::NAME, params, self.reach())
+    /// A layer that attends to the KV cache of another.
+    pub(super) fn init_with_shared_cache<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<QueryHeads, ModelError> {
+        require_causal(Self::NAME, params)?;
+        self.heads.init_with_shared_cache(Self::NAME, params, self.visibility())
     }
 }
 
 impl Window {
-    /// Windowed attention of heads that have their weights.
+    /// Windowed attention of heads whose weights exist.
     pub(crate) fn of_heads(heads: MultiHeadAttention) -> Self {
         Self { heads }
     }
@@ -58,9 +58,9 @@ impl MixerConfig for WindowConfig {
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Window, ModelError> {
-        causal_only(Self::NAME, params)?;
-        let state = params.settings.precision.state;
-        Ok(Window { heads: self.heads.init(Self::NAME, params, self.reach(), state)? })
+        require_causal(Self::NAME, params)?;
+        let rounding = params.settings.precision.state;
+        Ok(Window { heads: self.heads.init(Self::NAME, params, self.visibility(), rounding)? })
     }
 }
 

@@ -1,12 +1,13 @@
-//! The parts of Zamba 2: attention over the stream beside the embeddings, whose result only the next mixer sees.
+//! The layers of Zamba 2: shared attention blocks over hidden states and embeddings, whose output is added only to the input of the
+//! next Mamba-2.
 //!
 //! ```text
-//! u = W network(norm(attention(norm([x, first x]))))     a block; its weights may be shared with other blocks
+//! u = W mlp(norm(attention(norm([x, embeddings]))))      a block; its weights may be shared with other blocks
 //! x = x + mamba(norm(x + u))                             the layer after it
 //! ```
 //!
-//! Both are layers of a plan. A block adds nothing to the stream and shares `u` with the layer after it. The first layer shares the stream that
-//! it was given.
+//! Both are layers of a plan. A block adds nothing to the residual stream and shares `u` with the layer after it. The first layer shares
+//! its input, the embeddings.
 
 use rung_engine::Ops;
 
@@ -16,56 +17,56 @@ use super::{SharedTensor, State, TokenMixer};
 use crate::model::{Activation, Norm};
 use crate::parts::Linear;
 
-/// A part of Zamba 2.
+/// A mixer of Zamba 2.
 pub enum Zamba {
-    /// Attention and a network behind it.
+    /// Attention and an MLP after it.
     Block(Box<SharedBlock>),
-    /// A recurrence that may come after a block.
-    Recurrence(Box<StreamRecurrence>),
+    /// Mamba-2, to whose input the output of a block may be added.
+    Recurrence(Box<Mamba2AfterBlock>),
 }
 
-/// Attention over `[x, first x]` and a network behind it.
+/// Attention over `[x, embeddings]` and an MLP after it.
 pub struct SharedBlock {
-    /// Over both.
+    /// Norm of the concatenated attention input.
     pub(crate) norm: Norm,
     pub(crate) attention: Softmax,
-    pub(crate) network_norm: Norm,
-    pub(crate) network: AdaptedNetwork,
-    /// From the network to what is added to the next mixer's input.
+    pub(crate) mlp_norm: Norm,
+    pub(crate) mlp: AdaptedMlp,
+    /// From the MLP to what is added to the next mixer's input.
     pub(crate) output: Linear,
 }
 
-/// A gated network whose first projection has a low-rank part of the layer's own.
+/// A gated MLP whose weights are shared between blocks, except for a low-rank adapter on its input projection.
 #[derive(Clone, Copy)]
-pub(crate) struct AdaptedNetwork {
-    /// Into the gate and the other half, one after the other.
-    pub(crate) both: Linear,
-    /// Down to the low rank, and up.
+pub(crate) struct AdaptedMlp {
+    /// Projection to the gate, then to the gated half.
+    pub(crate) gate_up: Linear,
+    /// The adapter: down to the low rank, and up.
     pub(crate) adapter: (Linear, Linear),
     pub(crate) down: Linear,
     pub(crate) activation: Activation,
 }
 
-/// Mamba-2 that reads the stream, and what the block before it gave, through a norm.
-pub struct StreamRecurrence {
+/// Mamba-2 on the norm of the hidden states plus the output of the block before it, if there is one.
+pub struct Mamba2AfterBlock {
     pub(crate) norm: Norm,
     pub(crate) mixer: Mamba2,
 }
 
-impl AdaptedNetwork {
+impl AdaptedMlp {
     fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
-        let (low, high) = &self.adapter;
-        let both = ops.add(&self.both.apply(ops, x), &high.apply(ops, &low.apply(ops, x)));
-        let hidden = ops.shape(&both).width() / 2;
-        let (gate, up) = (ops.slice(&both, 2, 0..hidden), ops.slice(&both, 2, hidden..2 * hidden));
+        let (adapter_down, adapter_up) = &self.adapter;
+        let gate_up = ops.add(&self.gate_up.apply(ops, x), &adapter_up.apply(ops, &adapter_down.apply(ops, x)));
+        let hidden = ops.shape(&gate_up).width() / 2;
+        let (gate, up) = (ops.slice(&gate_up, 2, 0..hidden), ops.slice(&gate_up, 2, hidden..2 * hidden));
         self.down.apply(ops, &ops.mul(&self.activation.apply(ops, &gate), &up))
     }
 }
 
-/// The stream that another mixer shares.
-fn shared<T>(state: Option<&State<T>>) -> Option<&T> {
+/// The hidden states that an earlier mixer shares.
+fn shared_hidden<T>(state: Option<&State<T>>) -> Option<&T> {
     match state.and_then(|state| state.shared.as_ref()) {
-        Some(SharedTensor::Stream(stream)) => Some(stream),
+        Some(SharedTensor::Hidden(hidden)) => Some(hidden),
         _ => None,
     }
 }
@@ -79,17 +80,17 @@ impl TokenMixer for Zamba {
     ) -> (O::Tensor, State<O::Tensor>) {
         match self {
             Self::Block(block) => {
-                let first = shared(state).expect("the first layer shares its stream");
-                let both = block.norm.apply(ops, &ops.concat(&[x.clone(), first.clone()], 2));
-                let (out, mut next) = block.attention.forward(ops, &both, state);
-                let out = block.network.apply(ops, &block.network_norm.apply(ops, &out));
-                next.shared = Some(SharedTensor::Stream(block.output.apply(ops, &out)));
+                let embeddings = shared_hidden(state).expect("the first layer shares the embeddings");
+                let input = block.norm.apply(ops, &ops.concat(&[x.clone(), embeddings.clone()], 2));
+                let (out, mut next) = block.attention.forward(ops, &input, state);
+                let out = block.mlp.apply(ops, &block.mlp_norm.apply(ops, &out));
+                next.shared = Some(SharedTensor::Hidden(block.output.apply(ops, &out)));
                 (ops.zeros(&ops.shape(x)), next)
             }
             Self::Recurrence(recurrence) => {
-                let input = shared(state).map_or_else(|| x.clone(), |more| ops.add(x, more));
+                let input = shared_hidden(state).map_or_else(|| x.clone(), |hidden| ops.add(x, hidden));
                 let (out, mut next) = recurrence.mixer.forward(ops, &recurrence.norm.apply(ops, &input), state);
-                next.shared = Some(SharedTensor::Stream(x.clone()));
+                next.shared = Some(SharedTensor::Hidden(x.clone()));
                 (out, next)
             }
         }

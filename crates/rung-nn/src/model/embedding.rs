@@ -1,10 +1,10 @@
-//! Tokens into vectors.
+//! Embeddings of plain and structured tokens.
 //!
-//! A token of a plain vocabulary is one id. A structured token has an id for each of its fields, and its vector is the sum of the
-//! fields' vectors, so that a table of entries needs no vocabulary of all possible entries. Fields of one alphabet share one table of
-//! vectors, with one row for the blank of all of them: a value that was looked up and the argument it becomes then look alike
-//! from the first step on. All fields of an alphabet but the first have a gain for each channel, which starts at -1, because the sum
-//! of argument 3 and value 5 would otherwise be that of argument 5 and value 3.
+//! A token of a plain vocabulary is one id. A structured token has an id for each of its fields, and its embedding is the sum of the
+//! fields' embeddings, so that it needs no vocabulary of all combinations. Fields of one alphabet share one table, with one row for the
+//! blank of all of them: a value that was looked up and the same value as an argument then have similar embeddings already at
+//! initialisation. All fields of an alphabet except the first have a gain per channel, initially -1, because otherwise the embedding of
+//! argument 3 and value 5 would equal that of argument 5 and value 3.
 
 use rung_engine::{Ops, Parameter, Role, Scalar};
 use rung_theory::task::Field;
@@ -13,25 +13,25 @@ use crate::error::ModelError;
 use crate::param_builder::{Init, ParamBuilder};
 use crate::position::Positions;
 
-/// What tokens are.
+/// Vocabulary or fields of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputConfig {
-    /// One id below this number.
+    /// A token is one id below this number.
     Vocabulary(usize),
-    /// One id for each field.
+    /// A token has one id for each field.
     Fields(Vec<Field>),
 }
 
 impl InputConfig {
-    /// The smallest vocabulary; zero if there is no field at all.
-    pub(super) fn smallest(&self) -> usize {
+    /// Size of the smallest vocabulary; zero if there is no field.
+    pub(super) fn min_vocabulary(&self) -> usize {
         match self {
             Self::Vocabulary(size) => *size,
             Self::Fields(fields) => fields.iter().map(|field| field.vocabulary as usize).min().unwrap_or(0),
         }
     }
 
-    /// Ids of a token.
+    /// Number of ids of a token.
     pub fn fields(&self) -> usize {
         match self {
             Self::Vocabulary(_) => 1,
@@ -39,44 +39,47 @@ impl InputConfig {
         }
     }
 
-    /// Ids of a field that are not its blank; none if there is no such field.
-    pub(super) fn symbols(&self, name: &str) -> usize {
+    /// Number of ids of a field without its blank; zero if there is no such field.
+    pub(super) fn symbol_count(&self, name: &str) -> usize {
         let Self::Fields(fields) = self else { return 0 };
         fields.iter().find(|field| field.name == name).map_or(0, |field| field.symbols() as usize)
     }
 
-    /// Whether two fields have one table.
-    pub(super) fn shares_a_table(&self) -> bool {
+    /// Whether two fields share a table.
+    pub(super) fn has_shared_table(&self) -> bool {
         let Self::Fields(fields) = self else { return false };
-        fields.iter().enumerate().any(|(at, field)| fields[..at].iter().any(|other| other.alphabet == field.alphabet))
+        fields
+            .iter()
+            .enumerate()
+            .any(|(index, field)| fields[..index].iter().any(|other| other.alphabet == field.alphabet))
     }
 
-    /// The first name that two fields share.
-    pub(super) fn repeated(&self) -> Option<String> {
+    /// The first name that two fields have in common, if any.
+    pub(super) fn repeated_name(&self) -> Option<String> {
         let Self::Fields(fields) = self else { return None };
-        let mut known = std::collections::HashSet::new();
-        fields.iter().find(|field| !known.insert(&field.name)).map(|field| field.name.clone())
+        let mut names = std::collections::HashSet::new();
+        fields.iter().find(|field| !names.insert(&field.name)).map(|field| field.name.clone())
     }
 }
 
-/// The tables.
+/// The embedding tables of a model.
 #[derive(Clone, Debug)]
 pub struct Embedding {
-    columns: Vec<Column>,
+    fields: Vec<FieldEmbedding>,
     positions: Option<(Parameter, usize)>,
-    /// Factor on every vector, if not one.
+    /// Factor on every embedding, if not one.
     scale: Option<f64>,
 }
 
-/// One id of each token: what it may be, and where its vectors are.
+/// The embedding of one field of the tokens.
 #[derive(Clone, Debug)]
-struct Column {
-    field: String,
+struct FieldEmbedding {
+    name: String,
     vocabulary: usize,
     /// The id and the row of the blank, where they differ.
     blank: Option<(usize, usize)>,
     weight: Parameter,
-    /// What sets it apart from the first field with this table.
+    /// A gain per channel, in all fields of a shared table but the first.
     gain: Option<Parameter>,
 }
 
@@ -84,10 +87,10 @@ impl Embedding {
     /// Adds its weights.
     pub fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, input: &InputConfig) -> Self {
         let (width, init) = (params.settings.width, Init::Normal(params.settings.deviation));
-        let columns = match input {
+        let fields = match input {
             InputConfig::Vocabulary(count) => {
                 let weight = params.role(Role::Embedding).weight("embeddings.weight", &[*count, width], init);
-                vec![Column { field: "token".to_owned(), vocabulary: *count, blank: None, weight, gain: None }]
+                vec![FieldEmbedding { name: "token".to_owned(), vocabulary: *count, blank: None, weight, gain: None }]
             }
             InputConfig::Fields(fields) => shared_tables(params, fields, init),
         };
@@ -98,102 +101,108 @@ impl Embedding {
             }
             _ => None,
         };
-        Self { columns, positions, scale: None }
+        Self { fields, positions, scale: None }
     }
 
-    /// A plain vocabulary whose table exists.
+    /// The embedding of a plain vocabulary whose table exists.
     pub(crate) fn of_table(weight: Parameter, vocabulary: usize, scale: Option<f64>) -> Self {
-        let column = Column { field: "token".to_owned(), vocabulary, blank: None, weight, gain: None };
-        Self { columns: vec![column], positions: None, scale }
+        let field = FieldEmbedding { name: "token".to_owned(), vocabulary, blank: None, weight, gain: None };
+        Self { fields: vec![field], positions: None, scale }
     }
 
-    /// Ids of a token.
-    pub(super) fn fields(&self) -> usize {
-        self.columns.len()
+    /// Number of ids of a token.
+    pub(super) fn field_count(&self) -> usize {
+        self.fields.len()
     }
 
-    /// The table of a plain vocabulary.
-    pub(super) fn single(&self) -> Option<Parameter> {
-        match &self.columns[..] {
-            [column] => Some(column.weight),
+    /// The table of a plain vocabulary; `None` for structured tokens.
+    pub(super) fn vocabulary_table(&self) -> Option<Parameter> {
+        match &self.fields[..] {
+            [field] => Some(field.weight),
             _ => None,
         }
     }
 
     /// The table of a field and its gain.
-    pub(super) fn field(&self, name: &str) -> Option<(Parameter, Option<Parameter>)> {
-        self.columns.iter().find(|column| column.field == name).map(|column| (column.weight, column.gain))
+    pub(super) fn field_table(&self, name: &str) -> Option<(Parameter, Option<Parameter>)> {
+        self.fields.iter().find(|field| field.name == name).map(|field| (field.weight, field.gain))
     }
 
-    /// `[batch, time, width]` of `batch` rows of tokens, the first of which is the one after `seen` others.
+    /// The embeddings `[batch, time, width]` of `batch` rows of tokens, whose first token is at position `past_len`.
     ///
     /// # Errors
-    /// Ids do not fit the tables, or the text is longer than the learned positions.
+    /// Ids do not fit the tables, or the sequence is longer than the learned positions.
     #[inline(never)]
-    pub fn apply<O: Ops>(&self, ops: &O, tokens: &[u32], batch: usize, seen: usize) -> Result<O::Tensor, ModelError> {
-        let fields = self.fields();
+    pub fn apply<O: Ops>(
+        &self,
+        ops: &O,
+        tokens: &[u32],
+        batch: usize,
+        past_len: usize,
+    ) -> Result<O::Tensor, ModelError> {
+        let fields = self.field_count();
         if batch * fields == 0 || tokens.is_empty() || !tokens.len().is_multiple_of(batch * fields) {
             return Err(ModelError::Ragged { found: tokens.len(), rows: batch, fields });
         }
         let time = tokens.len() / (batch * fields);
-        let vectors = |index: usize| -> Result<O::Tensor, ModelError> {
-            let column = &self.columns[index];
-            let rows = ops.gather_rows(&ops.parameter(column.weight), &column.rows(&tokens[index..], fields)?);
-            Ok(match column.gain {
+        let embed_field = |index: usize| -> Result<O::Tensor, ModelError> {
+            let field = &self.fields[index];
+            let rows = ops.gather_rows(&ops.parameter(field.weight), &field.rows(&tokens[index..], fields)?);
+            Ok(match field.gain {
                 Some(gain) => ops.mul(&rows, &ops.parameter(gain)),
                 None => rows,
             })
         };
-        let mut x = vectors(0)?;
+        let mut x = embed_field(0)?;
         for index in 1..fields {
-            x = ops.add(&x, &vectors(index)?);
+            x = ops.add(&x, &embed_field(index)?);
         }
         let mut x = ops.reshape(&x, &[batch, time, ops.shape(&x).width()]);
         if let Some(scale) = self.scale {
             x = ops.scale(&x, scale);
         }
-        let Some((table, most)) = self.positions else { return Ok(x) };
-        if seen + time > most {
-            return Err(ModelError::TooLong { found: seen + time, most });
+        let Some((table, max_len)) = self.positions else { return Ok(x) };
+        if past_len + time > max_len {
+            return Err(ModelError::TooLong { found: past_len + time, most: max_len });
         }
-        Ok(ops.add(&x, &ops.slice(&ops.parameter(table), 0, seen..seen + time)))
+        Ok(ops.add(&x, &ops.slice(&ops.parameter(table), 0, past_len..past_len + time)))
     }
 }
 
-/// One table for each alphabet, in the order in which alphabets are met.
-fn shared_tables<S: Scalar>(params: &mut ParamBuilder<'_, S>, fields: &[Field], init: Init<'_>) -> Vec<Column> {
+/// Adds one table for each alphabet, in the order of the fields.
+fn shared_tables<S: Scalar>(params: &mut ParamBuilder<'_, S>, fields: &[Field], init: Init<'_>) -> Vec<FieldEmbedding> {
     let width = params.settings.width;
-    let mut known: Vec<(&str, usize, Parameter)> = Vec::new();
-    let mut columns = Vec::with_capacity(fields.len());
+    let mut tables: Vec<(&str, usize, Parameter)> = Vec::new();
+    let mut embeddings = Vec::with_capacity(fields.len());
     for field in fields {
-        let sharing = || fields.iter().filter(|other| other.alphabet == field.alphabet);
-        let found = known.iter().find(|(alphabet, ..)| *alphabet == field.alphabet);
-        let later = found.is_some();
-        let (_, rows, weight) = found.copied().unwrap_or_else(|| {
-            let symbols = sharing().map(|other| other.symbols() as usize).max().unwrap_or(0);
-            let rows = symbols + usize::from(sharing().any(|other| other.blank));
+        let same_alphabet = || fields.iter().filter(|other| other.alphabet == field.alphabet);
+        let existing = tables.iter().find(|(alphabet, ..)| *alphabet == field.alphabet);
+        let is_shared = existing.is_some();
+        let (_, rows, weight) = existing.copied().unwrap_or_else(|| {
+            let symbols = same_alphabet().map(|other| other.symbols() as usize).max().unwrap_or(0);
+            let rows = symbols + usize::from(same_alphabet().any(|other| other.blank));
             let name = format!("embeddings.{}.weight", field.alphabet);
             let weight = params.role(Role::Embedding).weight(&name, &[rows, width], init);
-            known.push((&field.alphabet, rows, weight));
+            tables.push((&field.alphabet, rows, weight));
             (&field.alphabet, rows, weight)
         });
         let blank = field.blank.then(|| (field.vocabulary as usize - 1, rows - 1));
-        let gain =
-            later.then(|| params.weight(&format!("embeddings.{}.gain", field.name), &[width], Init::Constant(-1.0)));
-        let (field, vocabulary) = (field.name.clone(), field.vocabulary as usize);
-        columns.push(Column { field, vocabulary, blank, weight, gain });
+        let gain = is_shared
+            .then(|| params.weight(&format!("embeddings.{}.gain", field.name), &[width], Init::Constant(-1.0)));
+        let (name, vocabulary) = (field.name.clone(), field.vocabulary as usize);
+        embeddings.push(FieldEmbedding { name, vocabulary, blank, weight, gain });
     }
-    columns
+    embeddings
 }
 
-impl Column {
-    /// This field's row of every token.
+impl FieldEmbedding {
+    /// The table row of this field of every token.
     fn rows(&self, tokens: &[u32], fields: usize) -> Result<Vec<usize>, ModelError> {
         let ids = tokens.iter().step_by(fields).enumerate();
         ids.map(|(position, &found)| match (found as usize, self.blank) {
             (id, Some((blank, row))) if id == blank => Ok(row),
             (id, _) if id < self.vocabulary => Ok(id),
-            _ => Err(ModelError::Token { position, field: self.field.clone(), found, vocabulary: self.vocabulary }),
+            _ => Err(ModelError::Token { position, field: self.name.clone(), found, vocabulary: self.vocabulary }),
         })
         .collect()
     }

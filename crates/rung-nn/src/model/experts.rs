@@ -1,8 +1,8 @@
-//! Mixture-of-experts channel mixers: a router picks a few of many small networks for every token.
+//! Mixture-of-experts channel mixers: a router chooses a few of many small networks for every token.
 //!
-//! Routing rules differ from family to family in four things: how scores become probabilities, whether a bias takes part in the
-//! choice alone, whether only some groups of experts are eligible, and whether the chosen weights are divided by their sum. The choice is
-//! made from the scores' values and takes no gradient; the weights do.
+//! Routing rules differ between model families: how scores become probabilities, whether a bias is added for the choice only, whether
+//! only some groups of experts are eligible, and whether the chosen weights are divided by their sum. The weights have a gradient, the
+//! choice has none.
 
 use rung_engine::{Ops, Parameter, Scalar};
 
@@ -12,29 +12,29 @@ use crate::parts::Linear;
 /// How scores become weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gating {
-    /// Softmax over all experts, then the choice.
+    /// Softmax over all experts, before the choice.
     Softmax,
-    /// The choice, then softmax over the chosen.
+    /// Softmax over the chosen experts, after the choice.
     SoftmaxOfChosen,
-    /// The logistic function of each.
+    /// Sigmoid of each score.
     Sigmoid,
 }
 
-/// Only experts of the best groups can be chosen.
+/// Restricts the choice to experts of the best groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupLimit {
-    /// Groups of consecutive experts.
+    /// Number of groups of consecutive experts.
     pub groups: usize,
-    /// How many of them are eligible.
+    /// Number of eligible groups.
     pub chosen: usize,
-    /// A group is as good as the sum of so many of its best experts.
+    /// The score of a group is the sum of this many of its best experts.
     pub best: usize,
 }
 
-/// The rule by which experts are picked.
+/// How experts are chosen and weighted.
 #[derive(Clone, Copy, Debug)]
 pub struct Routing {
-    /// Experts per token.
+    /// Number of experts per token.
     pub chosen: usize,
     /// How scores become weights.
     pub gating: Gating,
@@ -42,29 +42,41 @@ pub struct Routing {
     pub normed: bool,
     /// Factor on the weights.
     pub scale: f64,
-    /// Added to the probabilities for the choice alone.
+    /// Added to the probabilities for the choice only.
     pub bias: Option<Parameter>,
-    /// Which groups are eligible.
+    /// Limits the eligible groups.
     pub limit: Option<GroupLimit>,
+}
+
+impl Routing {
+    /// Weights as the gating gives them: not normalized, scaled or biased, and without a limit on groups.
+    pub fn new(chosen: usize, gating: Gating) -> Self {
+        Self { chosen, gating, normed: false, scale: 1.0, bias: None, limit: None }
+    }
 }
 
 /// A mixture of experts.
 pub struct Experts {
-    /// One score for each expert.
+    /// Projection to one score per expert.
     pub router: Linear,
-    /// How they are picked.
+    /// How experts are chosen and weighted.
     pub routing: Routing,
-    /// The experts.
+    /// The networks of the experts.
     pub experts: Vec<Dense>,
-    /// Projections into the experts' own, narrower input and back from it, where they do not read the stream itself.
+    /// Down- and up-projection around all experts, if they work on a narrower input.
     pub latent: Option<(Linear, Linear)>,
-    /// A network that every token goes through besides.
+    /// A network for all tokens, whose output is added.
     pub shared: Option<Dense>,
     /// The shared network's output is multiplied by the sigmoid of this.
     pub shared_gate: Option<Linear>,
 }
 
 impl Experts {
+    /// Experts that read the full width, without a shared network.
+    pub fn new(router: Linear, routing: Routing, experts: Vec<Dense>) -> Self {
+        Self { router, routing, experts, latent: None, shared: None, shared_gate: None }
+    }
+
     /// Applies it to the last axis.
     pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
         let shape = ops.shape(x);
@@ -78,8 +90,9 @@ impl Experts {
             Gating::Sigmoid => ops.sigmoid(&scores),
         };
         let choice = self.choose(ops, &probabilities, rows);
-        let cells: Vec<usize> = choice.iter().enumerate().map(|(at, expert)| at / chosen * count + expert).collect();
-        let weights = ops.gather_rows(&ops.reshape(&probabilities, &[rows * count, 1]), &cells);
+        let weight_indices: Vec<usize> =
+            choice.iter().enumerate().map(|(slot, expert)| slot / chosen * count + expert).collect();
+        let weights = ops.gather_rows(&ops.reshape(&probabilities, &[rows * count, 1]), &weight_indices);
         let mut weights = ops.reshape(&weights, &[rows, chosen]);
         if self.routing.gating == Gating::SoftmaxOfChosen {
             weights = ops.softmax(&weights);
@@ -89,21 +102,21 @@ impl Experts {
         }
         let weights = ops.reshape(&ops.scale(&weights, self.routing.scale), &[rows, chosen, 1]);
         let inputs = self.latent.as_ref().map_or(flat.clone(), |(down, _)| down.apply(ops, &flat));
-        // Every expert sees its tokens together; then each token gathers its results.
-        let (mut outputs, mut places, mut next) = (Vec::new(), vec![0; rows * chosen], 0);
+        // Every expert runs on all its tokens at once; then each token gathers its results.
+        let (mut outputs, mut output_rows, mut next_row) = (Vec::new(), vec![0; rows * chosen], 0);
         for (number, expert) in self.experts.iter().enumerate() {
-            let slots: Vec<usize> = (0..choice.len()).filter(|at| choice[*at] == number).collect();
+            let slots: Vec<usize> = (0..choice.len()).filter(|slot| choice[*slot] == number).collect();
             if slots.is_empty() {
                 continue;
             }
-            let tokens: Vec<usize> = slots.iter().map(|at| at / chosen).collect();
+            let tokens: Vec<usize> = slots.iter().map(|slot| slot / chosen).collect();
             outputs.push(expert.apply(ops, &ops.gather_rows(&inputs, &tokens)));
-            for at in slots {
-                places[at] = next;
-                next += 1;
+            for slot in slots {
+                output_rows[slot] = next_row;
+                next_row += 1;
             }
         }
-        let gathered = ops.gather_rows(&ops.concat(&outputs, 0), &places);
+        let gathered = ops.gather_rows(&ops.concat(&outputs, 0), &output_rows);
         let inner = ops.shape(&inputs).width();
         let weighted = ops.mul(&ops.reshape(&gathered, &[rows, chosen, inner]), &weights);
         let mut sum = ops.reshape(&ops.sum(&weighted, 1), &[rows, inner]);
@@ -120,38 +133,39 @@ impl Experts {
         ops.reshape(&sum, &shape)
     }
 
-    /// The experts of every row, the best first.
+    /// The chosen experts of every row, the best first.
     fn choose<O: Ops>(&self, ops: &O, probabilities: &O::Tensor, rows: usize) -> Vec<usize> {
         let count = self.experts.len();
         let mut values: Vec<f64> = ops.values(probabilities).into_iter().map(Scalar::to_f64).collect();
         if let Some(bias) = self.routing.bias {
             let bias: Vec<f64> = ops.values(&ops.parameter(bias)).into_iter().map(Scalar::to_f64).collect();
-            values.iter_mut().enumerate().for_each(|(at, value)| *value += bias[at % count]);
+            values.iter_mut().enumerate().for_each(|(index, value)| *value += bias[index % count]);
         }
         let mut choice = Vec::with_capacity(rows * self.routing.chosen);
         for row in values.chunks_mut(count.max(1)) {
             if let Some(limit) = self.routing.limit {
                 keep_best_groups(row, limit);
             }
-            choice.extend(highest(row).into_iter().take(self.routing.chosen));
+            choice.extend(sort_descending(row).into_iter().take(self.routing.chosen));
         }
         choice
     }
 }
 
-/// Places of a row by falling value; the first of equals comes first.
-fn highest(row: &[f64]) -> Vec<usize> {
+/// Indices of a row in descending order of values; of equal values the first comes first.
+fn sort_descending(row: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..row.len()).collect();
     order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
     order
 }
 
-/// Makes all experts outside of the best groups worse than any other.
+/// Sets the values of all experts outside of the best groups to minus infinity.
 fn keep_best_groups(row: &mut [f64], limit: GroupLimit) {
     let size = row.len() / limit.groups;
-    let worth = |group: &[f64]| highest(group).iter().take(limit.best).map(|at| group[*at]).sum::<f64>();
-    let worths: Vec<f64> = row.chunks(size).map(worth).collect();
-    for group in highest(&worths).into_iter().skip(limit.chosen) {
+    let group_score =
+        |group: &[f64]| sort_descending(group).iter().take(limit.best).map(|index| group[*index]).sum::<f64>();
+    let group_scores: Vec<f64> = row.chunks(size).map(group_score).collect();
+    for group in sort_descending(&group_scores).into_iter().skip(limit.chosen) {
         row[group * size..(group + 1) * size].fill(f64::NEG_INFINITY);
     }
 }

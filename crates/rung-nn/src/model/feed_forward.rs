@@ -1,4 +1,4 @@
-//! Feed-forward blocks, which treat each token by itself; RWKV's takes in the token before as well.
+//! Channel mixers (feed-forward networks), which process each token separately, except RWKV's, which also takes the token before.
 
 use rung_engine::{Ops, Parameter, Role, Scalar};
 
@@ -7,10 +7,10 @@ use crate::mixer::shift;
 use crate::param_builder::ParamBuilder;
 use crate::parts::Linear;
 
-/// Kind and size of the channel mixer.
+/// Type and size of the channel mixer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedForwardConfig {
-    /// None: attention-only layers.
+    /// No channel mixer.
     None,
     /// `W_down gelu(W_up x)`, with the [`Gelu`] of the model.
     Mlp {
@@ -29,10 +29,10 @@ pub enum FeedForwardConfig {
     },
 }
 
-/// Which GELU an MLP applies. Models were trained with either, and they differ in the fourth digit.
+/// The GELU of an MLP. The two differ in the fourth digit, and published models use one or the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gelu {
-    /// The approximation by a hyperbolic tangent, which has a kernel.
+    /// The approximation by a hyperbolic tangent, which has a fused kernel.
     #[default]
     Tanh,
     /// The exact one, by the error function.
@@ -56,7 +56,7 @@ impl FeedForwardConfig {
     }
 }
 
-/// What a dense network does to its hidden channels.
+/// The activation of hidden channels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
     /// `x sigmoid(x)`.
@@ -73,35 +73,35 @@ pub enum Activation {
     ClampedSwish {
         /// Factor inside of the sigmoid.
         alpha: f64,
-        /// The largest size.
+        /// Largest absolute value before the gate.
         limit: f64,
     },
 }
 
-/// One network that every token goes through.
+/// A feed-forward network, gated or not.
 #[derive(Clone, Copy, Debug)]
 pub struct Dense {
-    /// Where there is one, the activation is on it and multiplies what `up` gives.
+    /// If set, the output of `up` is multiplied by the activation of this projection; otherwise the activation is applied to `up`.
     pub gate: Option<Linear>,
-    /// To the hidden width.
+    /// Projection to the hidden width.
     pub up: Linear,
-    /// Back.
+    /// Projection back to the model's width.
     pub down: Linear,
-    /// The activation.
+    /// Activation of the gate, or of `up` without a gate.
     pub activation: Activation,
 }
 
-/// A channel mixer.
+/// The channel mixer of a layer.
 pub enum FeedForward {
     /// One network.
     Dense(Dense),
-    /// Several, of which a router picks.
+    /// A mixture of experts.
     Experts(Box<Experts>),
-    /// One network on a mixture of each token with the one before: RWKV's.
-    Shifted {
-        /// The earlier token's share per channel.
+    /// RWKV's: one network on an interpolation of each token with the one before.
+    TokenShift {
+        /// Interpolation weight of the token before, per channel.
         mu: Parameter,
-        /// The network.
+        /// The network on interpolated tokens.
         network: Dense,
     },
 }
@@ -113,8 +113,8 @@ impl Dense {
         let hidden = match (&self.gate, self.activation) {
             (Some(gate), Activation::Silu) => ops.silu_gate(&gate.apply(ops, x), &up),
             (Some(gate), Activation::ClampedSwish { alpha, limit }) => {
-                let gate = at_most(ops, &gate.apply(ops, x), limit);
-                let up = ops.neg(&at_most(ops, &ops.neg(&at_most(ops, &up, limit)), limit));
+                let gate = clamp_above(ops, &gate.apply(ops, x), limit);
+                let up = ops.neg(&clamp_above(ops, &ops.neg(&clamp_above(ops, &up, limit)), limit));
                 let gate = ops.mul(&gate, &ops.sigmoid(&ops.scale(&gate, alpha)));
                 ops.mul(&ops.affine(&up, 1.0, 1.0), &gate)
             }
@@ -126,7 +126,7 @@ impl Dense {
 }
 
 /// `min(x, limit)`.
-fn at_most<O: Ops>(ops: &O, x: &O::Tensor, limit: f64) -> O::Tensor {
+fn clamp_above<O: Ops>(ops: &O, x: &O::Tensor, limit: f64) -> O::Tensor {
     ops.affine(&ops.relu(&ops.affine(x, -1.0, limit)), -1.0, limit)
 }
 
@@ -142,7 +142,7 @@ impl Activation {
                 ops.mul(&x, &x)
             }
             Self::ClampedSwish { alpha, limit } => {
-                let x = at_most(ops, x, limit);
+                let x = clamp_above(ops, x, limit);
                 ops.mul(&x, &ops.sigmoid(&ops.scale(&x, alpha)))
             }
         }
@@ -168,21 +168,21 @@ impl FeedForward {
         })))
     }
 
-    /// Whether it takes in the token before.
-    pub fn is_shifted(&self) -> bool {
-        matches!(self, Self::Shifted { .. })
+    /// Whether it has a token shift.
+    pub fn has_token_shift(&self) -> bool {
+        matches!(self, Self::TokenShift { .. })
     }
 
-    /// Applies it to the last axis of some tokens in a row. Where it takes in the token before, `last` is the one before them, `None` at the
-    /// start of a sequence, and the second result the same for the next ones.
+    /// Applies it to the last axis of a span of tokens. With a token shift, `last` is the token before the span, `None` at the start of a
+    /// sequence, and the second result is the last token of the span.
     #[inline(never)]
     pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor, last: Option<&O::Tensor>) -> (O::Tensor, Option<O::Tensor>) {
         match self {
             Self::Dense(dense) => (dense.apply(ops, x), None),
             Self::Experts(experts) => (experts.apply(ops, x), None),
-            Self::Shifted { mu, network } => {
-                let (change, last) = shift::change(ops, x, last, None);
-                (network.apply(ops, &shift::mixture(ops, x, &change, &ops.parameter(*mu))), Some(last))
+            Self::TokenShift { mu, network } => {
+                let (difference, last) = shift::previous_minus_current(ops, x, last, None);
+                (network.apply(ops, &shift::interpolate(ops, x, &difference, &ops.parameter(*mu))), Some(last))
             }
         }
     }

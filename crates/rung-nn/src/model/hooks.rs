@@ -1,63 +1,64 @@
-//! Forward passes that somebody looks into, or changes, while they run.
+//! Hooks that observe or change a forward pass.
 //!
-//! An analysis asks what a stack does without some mixers, without skips, or with another stream put in its place. [`Hooks`]
-//! stands beside the ordinary forward pass ([`Model::forward_with_hooks`](super::Model::forward_with_hooks)) and may look at, or replace, what passes:
+//! An analysis runs a stack without some mixers, without residual connections, or with a replaced residual stream. The methods of
+//! [`Hooks`] are called in a forward pass ([`Model::forward_with_hooks`](super::Model::forward_with_hooks)) and may replace tensors:
 //!
 //! ```text
-//! embed -> stream(0) -> [ mixers -> mixed(layer, mixer) -> sum -> skip? -> between(layer) -> channel? ] -> stream(1) -> ..
+//! embed -> stream(0) -> [ mixers -> mixer_output(layer, mixer) -> sum -> add_residual? -> after_mixers(layer)
+//!                         -> run_channel_mixers? ] -> stream(1) -> ..
 //! ```
 //!
-//! By default it does nothing, and the pass is the ordinary one, bit for bit.
+//! By default they change nothing, and the result is that of the ordinary pass, bit for bit.
 
 use rung_engine::Ops;
 
-/// A mixer's place in a model.
+/// The index of a mixer in a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MixerIndex {
     /// The layer, from 0.
     pub layer: usize,
-    /// Which of the mixers side by side, from 0.
+    /// The mixer's index in its layer, from 0.
     pub mixer: usize,
 }
 
-/// Who stands beside a forward pass.
+/// Callbacks of a forward pass.
 pub trait Hooks<O: Ops> {
-    /// The stream as embedded (level 0) and after every layer (from 1): what it returns goes on.
+    /// Takes the residual stream after the embedding (level 0) and after every layer (from 1), and returns its replacement.
     fn stream(&mut self, ops: &O, level: usize, x: O::Tensor) -> O::Tensor {
         let _ = (ops, level);
         x
     }
 
-    /// What a mixer made of its input: what it returns is added to the stream.
-    fn mixed(&mut self, ops: &O, place: MixerIndex, input: &O::Tensor, output: O::Tensor) -> O::Tensor {
-        let _ = (ops, place, input);
+    /// Takes the input and output of a mixer, and returns the replacement of the output.
+    fn mixer_output(&mut self, ops: &O, index: MixerIndex, input: &O::Tensor, output: O::Tensor) -> O::Tensor {
+        let _ = (ops, index, input);
         output
     }
 
-    /// The stream between a layer's mixers and its channel mixer. In the last layer it may come back as fewer rows, since
-    /// nothing after it looks at other tokens.
-    fn between(&mut self, ops: &O, layer: usize, x: O::Tensor) -> O::Tensor {
+    /// Takes the residual stream between a layer's mixers and its channel mixer, and returns its replacement. In the last layer the
+    /// replacement may have fewer rows, because no later operation mixes tokens.
+    fn after_mixers(&mut self, ops: &O, layer: usize, x: O::Tensor) -> O::Tensor {
         let _ = (ops, layer);
         x
     }
 
-    /// Whether the stream goes past the mixers as well as through them.
-    fn skips(&self) -> bool {
+    /// Whether the outputs of mixers are added to the residual stream; otherwise they replace it.
+    fn add_residual(&self) -> bool {
         true
     }
 
-    /// Whether there are channel mixers, with the skips around them.
-    fn channels(&self) -> bool {
+    /// Whether channel mixers run.
+    fn run_channel_mixers(&self) -> bool {
         true
     }
 }
 
-/// Changes nothing.
+/// Hooks that change nothing.
 pub struct NoHooks;
 
 impl<O: Ops> Hooks<O> for NoHooks {}
 
-/// Sees every stream and changes nothing.
+/// Calls a function with the residual stream at every level, and changes nothing.
 pub(super) struct StreamHook<F>(pub F);
 
 impl<O: Ops, F: FnMut(&O::Tensor)> Hooks<O> for StreamHook<F> {
@@ -67,28 +68,28 @@ impl<O: Ops, F: FnMut(&O::Tensor)> Hooks<O> for StreamHook<F> {
     }
 }
 
-/// As [`StreamHook`], and lets only the tokens that are asked about pass beyond the last layer's mixers.
+/// As [`StreamHook`], and drops all tokens but `positions` after the last layer's mixers.
 pub(super) struct TargetStreamHook<'a, F> {
-    /// Sees every stream.
-    pub each: StreamHook<F>,
-    /// The last layer.
-    pub last: usize,
-    /// Which tokens, counted through all rows of the batch.
+    /// Called with every residual stream.
+    pub stream_hook: StreamHook<F>,
+    /// Index of the last layer.
+    pub last_layer: usize,
+    /// Indices of the remaining tokens, over all rows of the batch.
     pub positions: &'a [usize],
 }
 
 impl<O: Ops, F: FnMut(&O::Tensor)> Hooks<O> for TargetStreamHook<'_, F> {
     fn stream(&mut self, ops: &O, level: usize, x: O::Tensor) -> O::Tensor {
-        self.each.stream(ops, level, x)
+        self.stream_hook.stream(ops, level, x)
     }
 
-    fn between(&mut self, ops: &O, layer: usize, x: O::Tensor) -> O::Tensor {
-        if layer == self.last { rows_of(ops, &x, self.positions) } else { x }
+    fn after_mixers(&mut self, ops: &O, layer: usize, x: O::Tensor) -> O::Tensor {
+        if layer == self.last_layer { select_rows(ops, &x, self.positions) } else { x }
     }
 }
 
-/// Rows of a stream, `[positions, width]`.
-pub(super) fn rows_of<O: Ops>(ops: &O, x: &O::Tensor, positions: &[usize]) -> O::Tensor {
+/// The rows of a residual stream at these positions, `[positions, width]`.
+pub(super) fn select_rows<O: Ops>(ops: &O, x: &O::Tensor, positions: &[usize]) -> O::Tensor {
     let shape = ops.shape(x);
     ops.gather_rows(&ops.reshape(x, &[shape.rows(), shape.width()]), positions)
 }

@@ -1,55 +1,55 @@
-//! Scores at chosen tokens, and the losses of training.
+//! Logits at chosen tokens, and the losses of training.
 
 use rung_engine::Ops;
 use rung_theory::task::NO_TARGET;
 
 use super::Model;
-use super::hooks::{StreamHook, TargetStreamHook, rows_of};
+use super::hooks::{StreamHook, TargetStreamHook, select_rows};
 use crate::error::ModelError;
 use crate::mixer::TokenMixer;
 
-/// What training makes small.
+/// The losses that training minimises.
 #[derive(Clone, Debug)]
 pub struct TrainingLoss<T> {
     /// The sum of cross-entropies at all tokens that have a target.
     pub sum: T,
-    /// How many there are.
+    /// Number of tokens that have a target.
     pub count: usize,
-    /// The mean over all tokens of what mixers ask for, if any does.
-    pub own: Option<T>,
-    /// The sum of cross-entropies of intermediate answers, if any were given.
+    /// The sum of the mixers' auxiliary losses, each a mean over all tokens, if any mixer has one.
+    pub auxiliary: Option<T>,
+    /// The sum of cross-entropies of intermediate targets, if there are any.
     pub intermediate: Option<T>,
 }
 
-/// Classes that the read-out should find in the stream after a layer, before the last one.
+/// Target classes of the logits that are read out of the residual stream after a layer before the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IntermediateTargets {
     /// The layer, from 0.
     pub layer: usize,
-    /// One for each token that has a target, in order.
+    /// One class for each token that has a target, in order.
     pub classes: Vec<usize>,
 }
 
 impl<M: TokenMixer> Model<M> {
-    /// Scores of all classes at some tokens, counted through all rows of the batch: `[positions, classes]`. It is what
-    /// [`forward`](Self::forward) and [`logits`](Self::logits) give there, with less work: beyond the last layer's mixers no
-    /// token looks at another, unless the channel mixer has a shift, so only these are taken through its channel mixer.
+    /// Logits at some tokens, `[positions, classes]`; positions are indices over all rows of the batch. They equal those of
+    /// [`forward`](Self::forward) and [`logits`](Self::logits), with less work: after the last layer's mixers tokens are independent, unless
+    /// the channel mixer has a token shift, so only these tokens go through the last channel mixer.
     ///
     /// # Errors
-    /// As [`Model::forward`], or there is no such token, or none is named.
+    /// As [`Model::forward`], or a position is out of range, or there are no positions.
     #[inline(never)]
-    pub fn scores_at<O: Ops>(
+    pub fn logits_at<O: Ops>(
         &self,
         ops: &O,
         tokens: &[u32],
         batch: usize,
         positions: &[usize],
     ) -> Result<O::Tensor, ModelError> {
-        self.scores_beside(ops, tokens, batch, positions, |_| {})
+        self.logits_at_with_streams(ops, tokens, batch, positions, |_| {})
     }
 
-    /// The scores; `each` sees the stream as embedded and after every layer.
-    fn scores_beside<O: Ops>(
+    /// As [`logits_at`](Self::logits_at); `each` is called with the residual stream after the embedding and after every layer.
+    fn logits_at_with_streams<O: Ops>(
         &self,
         ops: &O,
         tokens: &[u32],
@@ -57,33 +57,33 @@ impl<M: TokenMixer> Model<M> {
         positions: &[usize],
         each: impl FnMut(&O::Tensor),
     ) -> Result<O::Tensor, ModelError> {
-        let count = tokens.len() / self.embedding.fields();
+        let count = tokens.len() / self.embedding.field_count();
         if let Some(position) = positions.iter().find(|position| **position >= count) {
             let expected = format!("less than {count}, the number of tokens");
-            return Err(ModelError::Shape { place: "scores", what: "position", found: *position as u64, expected });
+            return Err(ModelError::Shape { component: "scores", what: "position", found: *position as u64, expected });
         }
         if positions.is_empty() {
             let expected = "at least 1".to_owned();
-            return Err(ModelError::Shape { place: "scores", what: "positions", found: 0, expected });
+            return Err(ModelError::Shape { component: "scores", what: "positions", found: 0, expected });
         }
-        let last = self.depth().checked_sub(1).filter(|last| !self.layers[*last].is_channel_shifted());
-        let Some(last) = last else {
+        let last_layer = self.depth().checked_sub(1).filter(|last| !self.layers[*last].has_token_shift());
+        let Some(last_layer) = last_layer else {
             let (stream, _) = self.run_layers(ops, tokens, batch, None, &mut StreamHook(each))?;
-            return Ok(self.read_out(ops, &rows_of(ops, &stream, positions)));
+            return Ok(self.read_out(ops, &select_rows(ops, &stream, positions)));
         };
-        let mut asked = TargetStreamHook { each: StreamHook(each), last, positions };
-        let (stream, _) = self.run_layers(ops, tokens, batch, None, &mut asked)?;
+        let mut hook = TargetStreamHook { stream_hook: StreamHook(each), last_layer, positions };
+        let (stream, _) = self.run_layers(ops, tokens, batch, None, &mut hook)?;
         Ok(self.read_out(ops, &stream))
     }
 
-    /// As [`loss`](Self::loss), with what mixers ask for beside it (see [`TokenMixer::own_loss`]), and with the cross-entropy of
-    /// intermediate answers, read out of the stream after the layers that are named.
+    /// As [`loss`](Self::loss), with the mixers' auxiliary losses (see [`TokenMixer::auxiliary_loss`]), and with the cross-entropy of
+    /// intermediate targets, whose logits are read out of the residual stream after their layers.
     ///
     /// # Errors
     /// As [`Model::loss`].
     ///
     /// # Panics
-    /// Intermediate answers are not as many as targets, or no classes.
+    /// The number of intermediate targets is not that of targets, or one is out of range.
     #[inline(never)]
     pub fn training_loss<O: Ops>(
         &self,
@@ -93,28 +93,27 @@ impl<M: TokenMixer> Model<M> {
         targets: &[u32],
         intermediate: &[IntermediateTargets],
     ) -> Result<TrainingLoss<O::Tensor>, ModelError> {
-        let asked: Vec<usize> =
-            (0..).zip(targets).filter(|(_, target)| **target != NO_TARGET).map(|(at, _)| at).collect();
-        let (mut depth, mut own, mut partial) = (0, None, None);
-        let more = |sum: &mut Option<O::Tensor>, term: Option<O::Tensor>| {
-            *sum = sum.take().into_iter().chain(term).reduce(|sum, more| ops.add(&sum, &more));
+        let target_positions: Vec<usize> =
+            (0..).zip(targets).filter(|(_, target)| **target != NO_TARGET).map(|(position, _)| position).collect();
+        let (mut depth, mut auxiliary, mut intermediate_sum) = (0, None, None);
+        let add = |sum: &mut Option<O::Tensor>, term: Option<O::Tensor>| {
+            *sum = sum.take().into_iter().chain(term).reduce(|sum, term| ops.add(&sum, &term));
         };
-        let (sum, count) = self.loss_beside(ops, tokens, batch, targets, |x| {
-            more(&mut own, self.layers.get(depth).and_then(|layer| layer.own_loss(ops, x, self.placement)));
-            for part in intermediate.iter().filter(|part| part.layer + 1 == depth) {
-                let scores = self.read_out(ops, &rows_of(ops, x, &asked));
-                more(&mut partial, Some(ops.sum_all(&ops.cross_entropy(&scores, &part.classes))));
+        let (sum, count) = self.loss_with_streams(ops, tokens, batch, targets, |x| {
+            add(&mut auxiliary, self.layers.get(depth).and_then(|layer| layer.auxiliary_loss(ops, x, self.placement)));
+            for targets in intermediate.iter().filter(|targets| targets.layer + 1 == depth) {
+                let logits = self.read_out(ops, &select_rows(ops, x, &target_positions));
+                add(&mut intermediate_sum, Some(ops.sum_all(&ops.cross_entropy(&logits, &targets.classes))));
             }
             depth += 1;
         })?;
-        Ok(TrainingLoss { sum, count, own, intermediate: partial })
+        Ok(TrainingLoss { sum, count, auxiliary, intermediate: intermediate_sum })
     }
 
-    /// The sum of cross-entropies at all tokens that have a target ([`NO_TARGET`] marks those that have none), and how many
-    /// there are.
+    /// The sum of cross-entropies at all tokens that have a target ([`NO_TARGET`] marks those without), and their number.
     ///
     /// # Errors
-    /// As [`Model::forward`], or a target is no class.
+    /// As [`Model::forward`], or a target is not a class.
     #[inline(never)]
     pub fn loss<O: Ops>(
         &self,
@@ -123,11 +122,11 @@ impl<M: TokenMixer> Model<M> {
         batch: usize,
         targets: &[u32],
     ) -> Result<(O::Tensor, usize), ModelError> {
-        self.loss_beside(ops, tokens, batch, targets, |_| {})
+        self.loss_with_streams(ops, tokens, batch, targets, |_| {})
     }
 
-    /// The loss; `each` sees the stream as embedded and after every layer.
-    fn loss_beside<O: Ops>(
+    /// As [`loss`](Self::loss); `each` is called with the residual stream after the embedding and after every layer.
+    fn loss_with_streams<O: Ops>(
         &self,
         ops: &O,
         tokens: &[u32],
@@ -135,22 +134,27 @@ impl<M: TokenMixer> Model<M> {
         targets: &[u32],
         each: impl FnMut(&O::Tensor),
     ) -> Result<(O::Tensor, usize), ModelError> {
-        let rows = tokens.len() / self.embedding.fields();
+        let rows = tokens.len() / self.embedding.field_count();
         if targets.len() != rows {
             let expected = format!("{rows}, one for each token");
-            return Err(ModelError::Shape { place: "loss", what: "targets", found: targets.len() as u64, expected });
+            return Err(ModelError::Shape {
+                component: "loss",
+                what: "targets",
+                found: targets.len() as u64,
+                expected,
+            });
         }
-        let asked = || targets.iter().enumerate().filter(|(_, target)| **target != NO_TARGET);
-        if let Some((position, &found)) = asked().find(|(_, target)| **target as usize >= self.classes) {
+        let present_targets = || targets.iter().enumerate().filter(|(_, target)| **target != NO_TARGET);
+        if let Some((position, &found)) = present_targets().find(|(_, target)| **target as usize >= self.classes) {
             return Err(ModelError::Target { position, found, classes: self.classes });
         }
         let (positions, classes): (Vec<usize>, Vec<usize>) =
-            asked().map(|(position, &target)| (position, target as usize)).unzip();
+            present_targets().map(|(position, &target)| (position, target as usize)).unzip();
         if positions.is_empty() {
             self.run_layers(ops, tokens, batch, None, &mut StreamHook(each))?;
             return Ok((ops.zeros(&[1]), 0));
         }
-        let scores = self.scores_beside(ops, tokens, batch, &positions, each)?;
-        Ok((ops.sum_all(&ops.cross_entropy(&scores, &classes)), positions.len()))
+        let logits = self.logits_at_with_streams(ops, tokens, batch, &positions, each)?;
+        Ok((ops.sum_all(&ops.cross_entropy(&logits, &classes)), positions.len()))
     }
 }

@@ -1,7 +1,7 @@
 //! Models: embeddings, layers, unembedding.
 //!
-//! A layer is one or more token mixers side by side, whose outputs are added up, then a channel mixer; each is wrapped in a norm
-//! and a residual connection:
+//! A layer is one or more parallel token mixers, whose outputs are summed, then a channel mixer, each with a norm and a residual
+//! connection:
 //!
 //! ```text
 //! pre:   x + mixers(norm(x))        then  x + channel(norm(x))         and a last norm before the unembedding
@@ -9,9 +9,8 @@
 //! ```
 //!
 //! Names of weights: `embeddings.weight` (or `embeddings.<alphabet>.weight` and `embeddings.<field>.gain` for structured tokens),
-//! `positions.weight`,
-//! `layers.0.mixer_norm.weight`, `layers.0.mixer.q_proj.weight` (`layers.0.mixers.1.q_proj.weight` where several stand side by
-//! side), `layers.0.mlp_norm.weight`, `layers.0.mlp.up_proj.weight`, `norm.weight`, `lm_head.weight`.
+//! `positions.weight`, `layers.0.mixer_norm.weight`, `layers.0.mixer.q_proj.weight` (`layers.0.mixers.1.q_proj.weight` in a layer with
+//! several mixers), `layers.0.mlp_norm.weight`, `layers.0.mlp.up_proj.weight`, `norm.weight`, `lm_head.weight`.
 
 mod config;
 mod embedding;
@@ -25,46 +24,47 @@ mod sharing;
 #[cfg(test)]
 mod tests;
 
-pub use config::{MOST_LISTED, MOST_WEIGHTS, ModelConfig, NormPlacement};
+pub use config::{MAX_LISTED_LAYERS, MAX_WEIGHTS, ModelConfig, NormPlacement};
 pub use embedding::{Embedding, InputConfig};
 pub use experts::{Experts, Gating, GroupLimit, Routing};
 pub use feed_forward::{Activation, Dense, FeedForward, FeedForwardConfig, Gelu};
 pub use hooks::{Hooks, MixerIndex, NoHooks};
 pub use loss::{IntermediateTargets, TrainingLoss};
 pub use norm::{Norm, NormConfig};
-pub(crate) use sharing::lends;
+pub(crate) use sharing::uses_shared_tensor;
 
 use hooks::StreamHook;
 
 use rung_engine::{Ops, Parameter, Rounding};
 
 use crate::error::ModelError;
-use crate::mixer::{Builtin, SLOTS, State, TokenMixer};
-use crate::precision::rounded;
+use crate::mixer::{Builtin, MAX_SLOTS, State, TokenMixer};
+use crate::precision::apply_rounding;
 
-/// Where a mixer's state keeps the token that a shifted channel mixer of the same layer takes in. RWKV's mixers leave the slot free.
-const CHANNEL_SLOT: usize = SLOTS - 1;
+/// The slot of the last mixer's state that has the last token for a channel mixer with token shift. RWKV's mixers do not use this slot.
+const CHANNEL_MIXER_SLOT: usize = MAX_SLOTS - 1;
 
-/// A network: handles of its weights, and how they are applied.
+/// A network: the handles of its weights and its forward pass.
 pub struct Model<M = Builtin> {
     width: usize,
     classes: usize,
     causal: bool,
     placement: NormPlacement,
-    message: Option<Rounding>,
+    /// Rounding of the residual stream after the embedding and after every layer.
+    stream_rounding: Option<Rounding>,
     embedding: Embedding,
     layers: Vec<Layer<M>>,
     norm: Option<Norm>,
     unembedding: Unembedding,
-    /// Scores become `cap tanh(score / cap)`.
+    /// Logits become `cap tanh(logit / cap)`.
     score_cap: Option<f64>,
 }
 
-/// What scores classes.
+/// The weights that map hidden states to logits.
 enum Unembedding {
     /// A matrix, `[classes, width]` or more rows.
     Matrix(Parameter),
-    /// The vectors of a field, and its gain.
+    /// The embedding table of a field, and its gain.
     Field(Parameter, Option<Parameter>),
 }
 
@@ -72,37 +72,37 @@ struct Layer<M> {
     name: String,
     number: usize,
     mixers: Vec<M>,
-    /// For every mixer, the one before it in the model that lends it something, if one does.
+    /// For every mixer, the index in the model of the earlier mixer whose shared tensor it uses, if any.
     sources: Vec<Option<usize>>,
     mixer_branch: Branch,
-    channel: Option<(Branch, FeedForward)>,
+    channel_mixer: Option<(Branch, FeedForward)>,
 }
 
-/// What stands around mixers, or around a channel mixer, inside of the residual connection.
+/// The residual branch around a layer's mixers, or around its channel mixer: norms and scales.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Branch {
-    /// Where [`NormPlacement`] says.
+    /// The pre-norm or post-norm, see [`NormPlacement`].
     pub(crate) norm: Norm,
-    /// On what comes out, before it is added to the stream.
-    pub(crate) after: Option<Norm>,
-    /// Factor on what comes out, if not one.
-    pub(crate) scale: Option<f64>,
-    /// Where there is one, the residual connection carries the normed stream times this, not the stream itself.
-    pub(crate) carried: Option<f64>,
+    /// Norm of the branch's output, before it is added to the residual stream.
+    pub(crate) output_norm: Option<Norm>,
+    /// Factor on the branch's output, if not one.
+    pub(crate) output_scale: Option<f64>,
+    /// If set, the output is added to the normed stream times this factor, not to the stream itself.
+    pub(crate) normed_residual_scale: Option<f64>,
 }
 
 impl Branch {
-    /// A norm and nothing else.
+    /// A branch with a norm only.
     pub(crate) fn of(norm: Norm) -> Self {
-        Self { norm, after: None, scale: None, carried: None }
+        Self { norm, output_norm: None, output_scale: None, normed_residual_scale: None }
     }
 }
 
 /// A layer whose weights were read from a checkpoint.
 pub(crate) struct LayerParts<M> {
-    /// Token mixers side by side, and what stands around them.
+    /// The branch of the token mixers, and the mixers, whose outputs are summed.
     pub(crate) mixers: (Branch, Vec<M>),
-    /// The channel mixer, and what stands around it.
+    /// The channel mixer and its branch.
     pub(crate) channel: Option<(Branch, FeedForward)>,
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct ModelParts<M> {
     pub(crate) classes: usize,
     pub(crate) embedding: Embedding,
     pub(crate) layers: Vec<LayerParts<M>>,
-    /// For every layer, for every mixer of it, the mixer before it that shares something with it; empty where none does.
+    /// For every layer and mixer, the index of the earlier mixer whose shared tensor it uses; empty if there is none.
     pub(crate) sources: Vec<Vec<Option<usize>>>,
     pub(crate) norm: Norm,
     /// `[classes, width]`.
@@ -129,14 +129,14 @@ impl<M> From<ModelParts<M>> for Model<M> {
             sources: sources.get(number).cloned().unwrap_or_default(),
             mixers: parts.mixers.1,
             mixer_branch: parts.mixers.0,
-            channel: parts.channel,
+            channel_mixer: parts.channel,
         };
         Self {
             width: parts.width,
             classes: parts.classes,
             causal: true,
             placement: NormPlacement::Pre,
-            message: None,
+            stream_rounding: None,
             embedding: parts.embedding,
             layers: parts.layers.into_iter().enumerate().map(layer).collect(),
             norm: Some(parts.norm),
@@ -146,21 +146,21 @@ impl<M> From<ModelParts<M>> for Model<M> {
     }
 }
 
-/// What a model hands on from one span of tokens to the next.
+/// What a model passes from one span of tokens to the next: the states of its mixers.
 #[derive(Clone, Debug)]
 pub struct ModelState<T> {
-    /// Tokens so far.
-    pub seen: usize,
-    /// Rows of the batch it is for.
+    /// Number of tokens processed so far, which is the position of the next token.
+    pub past_len: usize,
+    /// Number of rows of the batch.
     pub batch: usize,
-    /// For every layer, a state for each of its mixers, in order.
+    /// The states of all mixers, layer by layer.
     pub states: Vec<State<T>>,
 }
 
 impl<T> ModelState<T> {
-    /// Numbers in it, for one row of the batch.
-    pub fn numbers<O: Ops<Tensor = T>>(&self, ops: &O) -> usize {
-        self.states.iter().map(|state| state.numbers(ops)).sum()
+    /// Number of elements of all states, for one row of the batch.
+    pub fn element_count<O: Ops<Tensor = T>>(&self, ops: &O) -> usize {
+        self.states.iter().map(|state| state.element_count(ops)).sum()
     }
 }
 
@@ -170,24 +170,24 @@ impl<M: TokenMixer> Model<M> {
         self.width
     }
 
-    /// Puts a mixer in the place of all that a layer has.
+    /// Replaces all mixers of a layer by one.
     pub(crate) fn replace_mixer(&mut self, layer: usize, mixer: M) {
         self.layers[layer].sources = vec![None];
         self.layers[layer].mixers = vec![mixer];
     }
 
-    /// What can be predicted.
+    /// Number of classes that the model predicts.
     pub fn classes(&self) -> usize {
         self.classes
     }
 
-    /// Runs a span of tokens, going on from a state. Tokens are `batch` rows one after another, each token an id per field.
+    /// Runs a span of tokens, starting from a state. Tokens are `batch` rows one after another, each token an id per field.
     ///
     /// # Shapes
-    /// The result is `[batch, time, width]`, normed and ready for [`logits`](Self::logits).
+    /// The result is `[batch, time, width]`, after the final norm, for [`logits`](Self::logits).
     ///
     /// # Errors
-    /// Tokens do not fit the model, or the state belongs elsewhere.
+    /// Tokens do not fit the model, or the state belongs to another model or batch.
     #[inline(never)]
     pub fn forward<O: Ops>(
         &self,
@@ -196,70 +196,70 @@ impl<M: TokenMixer> Model<M> {
         batch: usize,
         state: Option<&ModelState<O::Tensor>>,
     ) -> Result<(O::Tensor, ModelState<O::Tensor>), ModelError> {
-        self.run_layers(ops, tokens, batch, state, &mut NoHooks).map(|(x, state)| (self.normed(ops, &x), state))
+        self.run_layers(ops, tokens, batch, state, &mut NoHooks).map(|(x, state)| (self.final_norm(ops, &x), state))
     }
 
-    /// The last token's row of [`forward`](Self::forward), `[batch, 1, width]`, and the state after it, with less work: layers
-    /// before `on_all_tokens` run on all tokens; later ones run on the last token alone, and take in the others as those left
-    /// them. That is the same as long as no later layer's state depends on what another later layer writes, which
-    /// [`construct::layers_on_all_tokens`](crate::construct::layers_on_all_tokens) finds out from the weights.
+    /// The last token's row of [`forward`](Self::forward), `[batch, 1, width]`, and the state after it, with less work: the first
+    /// `full_layers` layers run on all tokens. Later layers run on the last token only; their states take the other tokens from the
+    /// output of layer `full_layers`. The result is the same if no later layer's state depends on the output of another later layer, which
+    /// [`construct::layers_on_all_tokens`](crate::construct::layers_on_all_tokens) finds from the weights.
     ///
     /// # Errors
     /// Tokens do not fit the model.
     #[inline(never)]
-    pub fn last<O: Ops>(
+    pub fn forward_last<O: Ops>(
         &self,
         ops: &O,
         tokens: &[u32],
         batch: usize,
-        on_all_tokens: usize,
+        full_layers: usize,
     ) -> Result<(O::Tensor, ModelState<O::Tensor>), ModelError> {
         let x = ops.scope("embeddings", || self.embedding.apply(ops, tokens, batch, 0))?;
-        let mut x = rounded(ops, &x, self.message);
+        let mut x = apply_rounding(ops, &x, self.stream_rounding);
         let time = ops.shape(&x)[1];
-        let mut states = Vec::with_capacity(self.mixers());
-        // Norms after the sum, shared tensors, and channel mixers with a shift need all tokens in every layer.
+        let mut states = Vec::with_capacity(self.mixer_count());
+        // Post-norms, shared tensors, and channel mixers with token shift need all tokens in every layer.
         let shared = self.layers.iter().any(|layer| layer.sources.iter().any(Option::is_some));
-        let shifted = self.layers.iter().any(Layer::is_channel_shifted);
-        let whole = shared || shifted || self.placement == NormPlacement::Post;
-        let on_all_tokens = if whole { self.layers.len() } else { on_all_tokens.min(self.layers.len()) };
-        for layer in &self.layers[..on_all_tokens] {
+        let shifted = self.layers.iter().any(Layer::has_token_shift);
+        let needs_all_tokens = shared || shifted || self.placement == NormPlacement::Post;
+        let full_layers = if needs_all_tokens { self.layers.len() } else { full_layers.min(self.layers.len()) };
+        for layer in &self.layers[..full_layers] {
             let out =
                 ops.scope(&layer.name, || layer.forward(ops, &x, None, &mut states, self.placement, &mut NoHooks));
-            x = rounded(ops, &out, self.message);
+            x = apply_rounding(ops, &out, self.stream_rounding);
         }
         let mut last = ops.slice(&x, 1, time - 1..time);
-        let others = (time > 1).then(|| ops.slice(&x, 1, 0..time - 1));
-        for layer in &self.layers[on_all_tokens..] {
-            let before: Option<Vec<_>> = others.as_ref().map(|others| {
-                let normed = layer.mixer_branch.norm.apply(ops, others);
+        let earlier = (time > 1).then(|| ops.slice(&x, 1, 0..time - 1));
+        for layer in &self.layers[full_layers..] {
+            let before: Option<Vec<_>> = earlier.as_ref().map(|earlier| {
+                let normed = layer.mixer_branch.norm.apply(ops, earlier);
                 layer.mixers.iter().map(|mixer| mixer.advance_state(ops, &normed, None)).collect()
             });
             let out = ops.scope(&layer.name, || {
                 layer.forward(ops, &last, before.as_deref(), &mut states, self.placement, &mut NoHooks)
             });
-            last = rounded(ops, &out, self.message);
+            last = apply_rounding(ops, &out, self.stream_rounding);
         }
         for state in &mut states {
             state.shared = None;
         }
-        Ok((self.normed(ops, &last), ModelState { seen: time, batch, states }))
+        Ok((self.final_norm(ops, &last), ModelState { past_len: time, batch, states }))
     }
 
-    /// The residual stream of every token, `[batch, time, width]`: as embedded, then after each layer.
+    /// The residual stream of every token, `[batch, time, width]`, after the embedding and after each layer.
     ///
     /// # Errors
     /// Tokens do not fit the model.
     pub fn streams<O: Ops>(&self, ops: &O, tokens: &[u32], batch: usize) -> Result<Vec<O::Tensor>, ModelError> {
-        self.streams_after(ops, tokens, batch, None)
+        self.streams_from_state(ops, tokens, batch, None)
     }
 
-    /// As [`streams`](Self::streams), going on from a state.
+    /// As [`streams`](Self::streams), starting from a state.
     ///
     /// # Errors
     /// As [`Model::forward`].
     #[inline(never)]
-    pub fn streams_after<O: Ops>(
+    pub fn streams_from_state<O: Ops>(
         &self,
         ops: &O,
         tokens: &[u32],
@@ -271,7 +271,7 @@ impl<M: TokenMixer> Model<M> {
         Ok(streams)
     }
 
-    /// The last of [`streams`](Self::streams), with somebody beside the pass who may change it.
+    /// The last of [`streams`](Self::streams), in a forward pass with hooks that may change it.
     ///
     /// # Errors
     /// Tokens do not fit the model.
@@ -285,7 +285,7 @@ impl<M: TokenMixer> Model<M> {
         self.run_layers(ops, tokens, batch, None, hooks).map(|(x, _)| x)
     }
 
-    /// Takes tokens through all layers.
+    /// Embeds tokens and runs all layers: the residual stream after the last layer, and the states.
     fn run_layers<O: Ops>(
         &self,
         ops: &O,
@@ -295,51 +295,51 @@ impl<M: TokenMixer> Model<M> {
         hooks: &mut impl Hooks<O>,
     ) -> Result<(O::Tensor, ModelState<O::Tensor>), ModelError> {
         self.check_state(batch, state)?;
-        let seen = state.map_or(0, |state| state.seen);
-        let x = ops.scope("embeddings", || self.embedding.apply(ops, tokens, batch, seen))?;
-        let mut x = rounded(ops, &x, self.message);
+        let past_len = state.map_or(0, |state| state.past_len);
+        let x = ops.scope("embeddings", || self.embedding.apply(ops, tokens, batch, past_len))?;
+        let mut x = apply_rounding(ops, &x, self.stream_rounding);
         let time = ops.shape(&x)[1];
-        let mut states = Vec::with_capacity(self.mixers());
+        let mut states = Vec::with_capacity(self.mixer_count());
         x = hooks.stream(ops, 0, x);
         for (index, layer) in self.layers.iter().enumerate() {
             let first = states.len();
             let before = state.map(|state| &state.states[first..first + layer.mixers.len()]);
             x = ops.scope(&layer.name, || {
                 let x = layer.forward(ops, &x, before, &mut states, self.placement, hooks);
-                rounded(ops, &x, self.message)
+                apply_rounding(ops, &x, self.stream_rounding)
             });
             x = hooks.stream(ops, index + 1, x);
         }
         for state in &mut states {
             state.shared = None;
         }
-        Ok((x, ModelState { seen: seen + time, batch, states }))
+        Ok((x, ModelState { past_len: past_len + time, batch, states }))
     }
 
-    fn normed<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
+    fn final_norm<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
         self.norm.as_ref().map_or_else(|| x.clone(), |norm| norm.apply(ops, x))
     }
 
-    /// Scores of all classes for the last of [`streams`](Self::streams).
+    /// Logits of a residual stream after the last layer: final norm and unembedding.
     pub fn read_out<O: Ops>(&self, ops: &O, stream: &O::Tensor) -> O::Tensor {
-        self.logits(ops, &self.normed(ops, stream))
+        self.logits(ops, &self.final_norm(ops, stream))
     }
 
-    /// Layers.
+    /// Number of layers.
     pub fn depth(&self) -> usize {
         self.layers.len()
     }
 
-    /// Scores of all classes for rows of `forward`'s result, whatever their leading axes.
+    /// Logits of rows of the result of [`forward`](Self::forward), with any leading axes.
     #[inline(never)]
     pub fn logits<O: Ops>(&self, ops: &O, hidden: &O::Tensor) -> O::Tensor {
         ops.scope("lm_head", || {
-            let scores = ops.linear(hidden, &self.class_vectors(ops), None);
-            self.score_cap.map_or(scores.clone(), |cap| ops.scale(&ops.tanh(&ops.scale(&scores, 1.0 / cap)), cap))
+            let logits = ops.linear(hidden, &self.class_vectors(ops), None);
+            self.score_cap.map_or(logits.clone(), |cap| ops.scale(&ops.tanh(&ops.scale(&logits, 1.0 / cap)), cap))
         })
     }
 
-    /// The vectors of tokens as they enter the first layer, `[1, time, width]`, the first token at position 0.
+    /// The input of the first layer, `[1, time, width]`, for tokens from position 0 on.
     ///
     /// # Errors
     /// Tokens do not fit the model.
@@ -347,7 +347,7 @@ impl<M: TokenMixer> Model<M> {
         self.embedding.apply(ops, tokens, 1, 0)
     }
 
-    /// A vector for each class.
+    /// The unembedding, `[classes, width]`.
     pub(crate) fn class_vectors<O: Ops>(&self, ops: &O) -> O::Tensor {
         match self.unembedding {
             Unembedding::Matrix(table) => ops.parameter(table),
@@ -358,7 +358,7 @@ impl<M: TokenMixer> Model<M> {
         }
     }
 
-    fn mixers(&self) -> usize {
+    fn mixer_count(&self) -> usize {
         self.layers.iter().map(|layer| layer.mixers.len()).sum()
     }
 
@@ -367,32 +367,32 @@ impl<M: TokenMixer> Model<M> {
         if !self.causal {
             return Err(ModelError::NoState);
         }
-        if state.batch == batch && state.states.len() == self.mixers() {
+        if state.batch == batch && state.states.len() == self.mixer_count() {
             return Ok(());
         }
         Err(ModelError::WrongState {
             found: format!("{} rows and {} mixers", state.batch, state.states.len()),
-            expected: format!("{batch} rows and {} mixers", self.mixers()),
+            expected: format!("{batch} rows and {} mixers", self.mixer_count()),
         })
     }
 }
 
 impl<M> Layer<M> {
-    /// Whether its channel mixer takes in the token before.
-    fn is_channel_shifted(&self) -> bool {
-        self.channel.as_ref().is_some_and(|(_, channel)| channel.is_shifted())
+    /// Whether its channel mixer has a token shift.
+    fn has_token_shift(&self) -> bool {
+        self.channel_mixer.as_ref().is_some_and(|(_, mixer)| mixer.has_token_shift())
     }
 }
 
 impl<M: TokenMixer> Layer<M> {
-    /// What its mixers ask for beside the model's loss, from the stream before the layer.
-    fn own_loss<O: Ops>(&self, ops: &O, x: &O::Tensor, placement: NormPlacement) -> Option<O::Tensor> {
+    /// The sum of the auxiliary losses of its mixers, given the residual stream before the layer.
+    fn auxiliary_loss<O: Ops>(&self, ops: &O, x: &O::Tensor, placement: NormPlacement) -> Option<O::Tensor> {
         let input = || match placement {
             NormPlacement::Pre => self.mixer_branch.norm.apply(ops, x),
             NormPlacement::Post => x.clone(),
         };
-        let losses = self.mixers.iter().filter_map(|mixer| mixer.own_loss(ops, input));
-        losses.reduce(|sum, more| ops.add(&sum, &more))
+        let losses = self.mixers.iter().filter_map(|mixer| mixer.auxiliary_loss(ops, input));
+        losses.reduce(|sum, loss| ops.add(&sum, &loss))
     }
 
     fn forward<O: Ops>(
@@ -404,66 +404,68 @@ impl<M: TokenMixer> Layer<M> {
         placement: NormPlacement,
         hooks: &mut impl Hooks<O>,
     ) -> O::Tensor {
-        let skips = hooks.skips();
-        let mut x = residual(ops, x, &self.mixer_branch, placement, skips, |x| {
+        let add_residual = hooks.add_residual();
+        let mut x = apply_branch(ops, x, &self.mixer_branch, placement, add_residual, |x| {
             let mut sum: Option<O::Tensor> = None;
             for (index, mixer) in self.mixers.iter().enumerate() {
-                let own = before.map(|before| &before[index]);
-                let borrowed = self.sources.get(index).copied().flatten().map(|source| State {
-                    seen: states[source].seen - ops.shape(x)[1],
-                    tensors: own.map_or_else(Default::default, |own| own.tensors.clone()),
+                let mixer_state = before.map(|before| &before[index]);
+                let state_with_shared = self.sources.get(index).copied().flatten().map(|source| State {
+                    past_len: states[source].past_len - ops.shape(x)[1],
+                    tensors: mixer_state.map_or_else(Default::default, |state| state.tensors.clone()),
                     shared: states[source].shared.clone(),
                 });
-                let (out, next) = mixer.forward(ops, x, borrowed.as_ref().or(own));
+                let (out, next) = mixer.forward(ops, x, state_with_shared.as_ref().or(mixer_state));
                 states.push(next);
-                let out = hooks.mixed(ops, MixerIndex { layer: self.number, mixer: index }, x, out);
+                let out = hooks.mixer_output(ops, MixerIndex { layer: self.number, mixer: index }, x, out);
                 sum = Some(sum.map_or(out.clone(), |sum| ops.add(&sum, &out)));
             }
             sum.unwrap_or_else(|| ops.zeros(&ops.shape(x)))
         });
-        x = hooks.between(ops, self.number, x);
-        if let Some((branch, channel)) = self.channel.as_ref().filter(|_| hooks.channels()) {
-            // The token before is kept in the state of the layer's last mixer.
-            let last = before.and_then(|before| before.last()).and_then(|state| state.tensors[CHANNEL_SLOT].as_ref());
+        x = hooks.after_mixers(ops, self.number, x);
+        if let Some((branch, channel_mixer)) = self.channel_mixer.as_ref().filter(|_| hooks.run_channel_mixers()) {
+            // The token before the span is in the state of the layer's last mixer.
+            let last =
+                before.and_then(|before| before.last()).and_then(|state| state.tensors[CHANNEL_MIXER_SLOT].as_ref());
             let mut next = None;
-            x = residual(ops, &x, branch, placement, true, |x| {
-                let (out, last) = channel.apply(ops, x, last);
+            x = apply_branch(ops, &x, branch, placement, true, |x| {
+                let (out, last) = channel_mixer.apply(ops, x, last);
                 next = last;
                 out
             });
             if next.is_some()
                 && let Some(state) = states.last_mut()
             {
-                state.tensors[CHANNEL_SLOT] = next;
+                state.tensors[CHANNEL_MIXER_SLOT] = next;
             }
         }
         x
     }
 }
 
-fn residual<O: Ops>(
+/// Norm, `body`, output norm and scale, and the sum with the residual stream if `add_residual`.
+fn apply_branch<O: Ops>(
     ops: &O,
     x: &O::Tensor,
     branch: &Branch,
     placement: NormPlacement,
-    skips: bool,
+    add_residual: bool,
     body: impl FnOnce(&O::Tensor) -> O::Tensor,
 ) -> O::Tensor {
-    let Branch { norm, after, scale, carried } = branch;
-    let past = |x: &O::Tensor, out: O::Tensor| {
-        let out = after.as_ref().map_or(out.clone(), |after| after.apply(ops, &out));
-        let out = scale.map_or(out.clone(), |scale| ops.scale(&out, scale));
-        if skips { ops.add(x, &out) } else { out }
+    let Branch { norm, output_norm, output_scale, normed_residual_scale } = branch;
+    let finish = |residual: &O::Tensor, out: O::Tensor| {
+        let out = output_norm.as_ref().map_or(out.clone(), |norm| norm.apply(ops, &out));
+        let out = output_scale.map_or(out.clone(), |scale| ops.scale(&out, scale));
+        if add_residual { ops.add(residual, &out) } else { out }
     };
     match placement {
         NormPlacement::Pre => {
             let normed = norm.apply(ops, x);
             let out = body(&normed);
-            match carried {
-                Some(factor) => past(&ops.scale(&normed, *factor), out),
-                None => past(x, out),
+            match normed_residual_scale {
+                Some(factor) => finish(&ops.scale(&normed, *factor), out),
+                None => finish(x, out),
             }
         }
-        NormPlacement::Post => norm.apply(ops, &past(x, body(x))),
+        NormPlacement::Post => norm.apply(ops, &finish(x, body(x))),
     }
 }

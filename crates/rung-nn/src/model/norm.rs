@@ -7,12 +7,12 @@ use crate::param_builder::{Init, ParamBuilder};
 /// Kind of norm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NormConfig {
-    /// Divide by the root mean square; a gain.
+    /// RMS norm with a gain.
     #[default]
     Rms,
-    /// Subtract the mean, divide by the deviation; a gain and a bias.
+    /// Layer norm with a gain and a bias.
     Layer,
-    /// None: the stream is read as it is.
+    /// No norm.
     None,
 }
 
@@ -25,21 +25,21 @@ pub struct Norm {
 }
 
 impl Norm {
-    /// Added to the mean of squares.
+    /// Added to the mean of squares or the variance.
     pub(crate) const EPSILON: f64 = 1e-5;
 
-    /// Adds its weights, if it has any: ones, and zeros.
+    /// Adds its weights, if it has any: a gain of ones and a bias of zeros.
     pub fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, name: &str, config: NormConfig) -> Self {
         let width = params.settings.width;
-        let mut offset = |role: Role, what: &str, value: f64| {
-            params.role(role).weight_without_decay(&format!("{name}.{what}"), &[width], Init::Constant(value))
+        let mut add_weight = |role: Role, suffix: &str, value: f64| {
+            params.role(role).weight_without_decay(&format!("{name}.{suffix}"), &[width], Init::Constant(value))
         };
-        let weight = (config != NormConfig::None).then(|| offset(Role::StreamNorm, "weight", 1.0));
-        let bias = (config == NormConfig::Layer).then(|| offset(Role::Other, "bias", 0.0));
+        let weight = (config != NormConfig::None).then(|| add_weight(Role::StreamNorm, "weight", 1.0));
+        let bias = (config == NormConfig::Layer).then(|| add_weight(Role::Other, "bias", 0.0));
         Self { weight, bias, epsilon: Self::EPSILON }
     }
 
-    /// A norm with weights that exist: a layer norm if it has a bias, else an RMS norm; none at all without a weight.
+    /// A norm whose weights exist: a layer norm if it has a bias, else an RMS norm; no norm without a weight.
     pub(crate) fn of(weight: Option<Parameter>, bias: Option<Parameter>, epsilon: f64) -> Self {
         Self { weight, bias, epsilon }
     }

@@ -1,10 +1,10 @@
-//! Layers that use what an earlier one lends: its cache, or its values.
+//! Layers that use a tensor of an earlier layer: its KV cache, or its values.
 //!
-//! A plan says of a layer that it keeps no keys and values itself. It reads those of the nearest layer before it whose attention is
-//! of the same kind and the same key/value heads (and the same window); its own queries may be more or fewer. This is how
-//! models with cross-layer caches pair their full layers with full ones and their windows with windows.
+//! A plan can mark a layer as one without its own KV cache. It attends to the cache of the last layer before it with the same mixer, the
+//! same key/value heads and the same window; the number of query heads may differ. So full layers share with full layers and windowed
+//! layers with windowed layers.
 //!
-//! RWKV-7 mixes the values of the first such layer into those of all later ones. In a plan that is the first of the same heads.
+//! RWKV-7 layers after the first interpolate their values with those of the first RWKV-7 layer that has the same heads.
 
 use std::collections::HashMap;
 
@@ -17,54 +17,54 @@ use crate::mixer::rwkv7::Rwkv7Config;
 use crate::mixer::{Builtin, MixerConfig as _};
 use crate::param_builder::ParamBuilder;
 
-/// For every layer, for every mixer of it: the number of the mixer that lends it something, if one does.
+/// For every layer and mixer, the index in the model of the earlier mixer whose shared tensor it uses, if any.
 pub(super) type Sources = Vec<Vec<Option<usize>>>;
 
-/// What two mixers must have in common for one to read the other's cache.
-fn cache_of(mixer: &Mixer) -> (&'static str, [Option<u64>; 6]) {
+/// Mixers with equal keys can share a KV cache.
+fn cache_key(mixer: &Mixer) -> (&'static str, [Option<u64>; 6]) {
     (mixer.name(), ["kv", "key", "value", "size", "sinks", "tied"].map(|option| mixer.number(option)))
 }
 
-/// What two mixers must have in common for the later one to mix in the first one's values, if it does such a thing.
-fn values_of(mixer: &Mixer) -> Option<[Option<u64>; 2]> {
+/// Mixers with equal keys share the values of the first; `None` for mixers that do not share values.
+fn values_key(mixer: &Mixer) -> Option<[Option<u64>; 2]> {
     (mixer.name() == Rwkv7Config::NAME).then(|| ["heads", "head"].map(|option| mixer.number(option)))
 }
 
-/// Whether a mixer of a plan that can be built reads a shared tensor.
-pub(crate) fn lends(plan: &Plan, layer: usize, mixer: usize) -> bool {
+/// Whether a mixer of a plan uses a shared tensor.
+pub(crate) fn uses_shared_tensor(plan: &Plan, layer: usize, mixer: usize) -> bool {
     sources(plan).is_ok_and(|sources| sources[layer][mixer].is_some())
 }
 
-/// Who uses what of whom.
+/// The source of every mixer's shared tensor.
 pub(super) fn sources(plan: &Plan) -> Result<Sources, ModelError> {
-    let (mut owners, mut count, mut sources) = (HashMap::new(), 0, Vec::with_capacity(plan.layers.len()));
-    let mut firsts = HashMap::new();
+    let (mut cache_owners, mut count, mut sources) = (HashMap::new(), 0, Vec::with_capacity(plan.layers.len()));
+    let mut value_owners = HashMap::new();
     for (index, layer) in plan.layers.iter().enumerate() {
-        let mut of_layer = Vec::with_capacity(layer.mixers.len());
+        let mut layer_sources = Vec::with_capacity(layer.mixers.len());
         for mixer in layer.mixers.iter() {
-            let cache = cache_of(mixer);
+            let cache = cache_key(mixer);
             if layer.shares_cache {
-                let source = owners.get(&cache).copied().ok_or_else(|| ModelError::Unsupported {
+                let source = cache_owners.get(&cache).copied().ok_or_else(|| ModelError::Unsupported {
                     mixer: mixer.name(),
                     what: format!("layer {index}, which reads the cache of another,"),
                     expected: "an earlier layer with the same mixer, key/value heads and window".to_owned(),
                 })?;
-                of_layer.push(Some(source));
-            } else if let Some(values) = values_of(mixer) {
-                let first = *firsts.entry(values).or_insert(count);
-                of_layer.push((first != count).then_some(first));
+                layer_sources.push(Some(source));
+            } else if let Some(values) = values_key(mixer) {
+                let first = *value_owners.entry(values).or_insert(count);
+                layer_sources.push((first != count).then_some(first));
             } else {
-                owners.insert(cache, count);
-                of_layer.push(None);
+                cache_owners.insert(cache, count);
+                layer_sources.push(None);
             }
             count += 1;
         }
-        sources.push(of_layer);
+        sources.push(layer_sources);
     }
     Ok(sources)
 }
 
-/// The mixers of a layer, with or without a shared tensor.
+/// Builds the mixers of a layer, with or without shared tensors.
 pub(super) fn build_layer<S: Scalar>(
     params: &mut ParamBuilder<'_, S>,
     mixers: &[Mixer],
@@ -72,7 +72,7 @@ pub(super) fn build_layer<S: Scalar>(
 ) -> Result<Vec<Builtin>, ModelError> {
     let build = |(index, (mixer, source)): (usize, (&Mixer, &Option<usize>))| {
         params.within(&names::mixer_in_layer(index, mixers.len()), |params| match source {
-            Some(_) => Builtin::init_reader(mixer, params),
+            Some(_) => Builtin::init_with_shared_tensor(mixer, params),
             None => Builtin::init(mixer, params),
         })
     };

@@ -1,14 +1,13 @@
-//! A construction as a folder: weights, what they mean, and how to build the network around them.
+//! The folder of a construction: its weights, their description, and the sizes of the network.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `model.safetensors` | every weight under its name, as checkpoints have them |
-//! | `construction.json` | name, task, stack, sizes of the model, registers, what each layer does |
+//! | `construction.json` | name, task, stack, sizes of the model, registers, and a description of each layer |
 //! | `stack.txt` | the stack alone, with every number |
 //! | `README.md` | the registers and layers, for people |
 //!
-//! Reading takes nothing on trust: sizes are checked against each other and against the weights, and the first thing that is
-//! wrong is named.
+//! Opening a folder checks the sizes against each other and against the weights; the error names the first field that is wrong.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -20,42 +19,46 @@ use serde::{Deserialize, Serialize};
 
 use super::{Network, NetworkError, Provenance, files};
 use crate::checkpoint;
-use crate::construct::{ConstructionInfo, RegisterKind};
+use crate::construct::{ChainOfThought, ConstructionInfo, RegisterKind};
 use crate::model::{FeedForwardConfig, InputConfig, ModelConfig, NormConfig};
 use crate::position::Positions;
 
-/// More thoughts than any walk needs.
-const MOST_THOUGHTS: usize = 1 << 12;
+/// The longest chain of thought that is accepted.
+const MAX_THOUGHTS: usize = 1 << 12;
 
-/// `construction.json`.
+/// The content of `construction.json`.
 #[derive(Serialize, Deserialize)]
 struct Description {
     format: u32,
     #[serde(flatten)]
     info: ConstructionInfo,
     stack: String,
-    model: Shape,
+    model: ModelOptions,
 }
 
-/// What the stack does not say about the model.
+/// The options of the model that are not in the stack.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Shape {
+struct ModelOptions {
     width: u64,
+    /// Name and vocabulary size of each field of a token.
     fields: Vec<(String, u32)>,
     classes: usize,
     norm: String,
+    /// Neurons of each MLP.
     hidden: usize,
     causal: bool,
+    /// Length of the table of learned positions, if there is one.
     positions: Option<usize>,
+    /// Tokens per chunk of recurrences.
     chunk: usize,
 }
 
 const NORMS: [(&str, NormConfig); 3] =
     [("none", NormConfig::None), ("rms", NormConfig::Rms), ("layer", NormConfig::Layer)];
 
-/// The files of a construction's folder but its weights.
-pub(super) fn texts<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> [(&'static str, String); 3] {
+/// Name and content of the text files of a construction's folder.
+pub(super) fn text_files<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> [(&'static str, String); 3] {
     let json = serde_json::to_string_pretty(&describe(network, info)).unwrap_or_else(|error| unreachable!("{error}"));
     let stack = format!("{}\n", network.plan.to_stack());
     [
@@ -77,7 +80,7 @@ fn describe<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> Descrip
         format: 1,
         info: info.clone(),
         stack: network.plan.to_stack().to_string(),
-        model: Shape {
+        model: ModelOptions {
             width: network.plan.width,
             fields,
             classes: config.classes,
@@ -90,7 +93,7 @@ fn describe<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> Descrip
     }
 }
 
-/// The registers and layers, for people.
+/// The README, which describes the registers and layers.
 fn readme<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "# {}: explicit weights for `{}`\n", info.name, info.task);
@@ -107,11 +110,11 @@ fn readme<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> String {
         let about = if about.is_empty() { "does nothing" } else { about };
         let _ = writeln!(text, "- layer {index}: {about}");
     }
-    if let Some(thoughts) = &info.thoughts {
+    if let Some(chain_of_thought) = &info.chain_of_thought {
         let _ = writeln!(
             text,
             "\nAfter the prompt it emits {} tokens and reads them again; the last holds the answer.",
-            thoughts.count
+            chain_of_thought.count
         );
     }
     let _ = writeln!(text, "\n## Registers\n\n| columns | name | holds | |\n|---|---|---|---|");
@@ -135,70 +138,70 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError>
     let text = super::read_text(&path)?;
     let malformed = |reason: String| NetworkError::Malformed { path: path.clone(), reason };
     let description: Description = serde_json::from_str(&text).map_err(|error| malformed(error.to_string()))?;
-    let Description { format, info, stack, model: shape } = description;
-    let wrong = |field: &str, found: String, expected: String| {
+    let Description { format, info, stack, model: options } = description;
+    let invalid = |field: &str, found: String, expected: String| {
         Err(NetworkError::Field { path: path.clone(), field: field.to_owned(), found, expected })
     };
     if format != 1 {
-        return wrong("format", format.to_string(), "1".to_owned());
+        return invalid("format", format.to_string(), "1".to_owned());
     }
     let task = task::parse(&info.task).map_err(|source| NetworkError::Task { path: path.clone(), source })?;
-    let width = shape.width;
+    let width = options.width;
     let defaults = Defaults { heads: 1, head_dim: 1, kv_heads: None, model_width: Some(width), bits: 32 };
     let plan = Plan::parse(&stack, &defaults).map_err(|source| NetworkError::Stack { path: path.clone(), source })?;
-    let Some((_, norm)) = NORMS.iter().find(|(word, _)| *word == shape.norm) else {
-        return wrong("model.norm", shape.norm, "none, rms or layer".to_owned());
+    let Some((_, norm)) = NORMS.iter().find(|(word, _)| *word == options.norm) else {
+        return invalid("model.norm", options.norm, "none, rms or layer".to_owned());
     };
     let expected = task.fields();
-    let large_enough = |(given, own): (&(String, u32), &Field)| given.1 >= own.vocabulary;
-    if shape.fields.len() != expected.len() || !shape.fields.iter().zip(&expected).all(large_enough) {
+    let large_enough = |((_, size), task_field): (&(String, u32), &Field)| *size >= task_field.vocabulary;
+    if options.fields.len() != expected.len() || !options.fields.iter().zip(&expected).all(large_enough) {
         let expected =
             expected.iter().map(|field| format!("{} of {}", field.name, field.vocabulary)).collect::<Vec<_>>();
-        return wrong("model.fields", format!("{:?}", shape.fields), format!("at least {}", expected.join(", ")));
+        return invalid("model.fields", format!("{:?}", options.fields), format!("at least {}", expected.join(", ")));
     }
-    if !info.registers.fit(width as usize) {
-        return wrong(
+    if !info.registers.are_contiguous_within(width as usize) {
+        return invalid(
             "registers",
             format!("{} columns with gaps or more", info.registers.width()),
             format!("one after another in {width} columns"),
         );
     }
     if info.layers.len() != plan.layers.len() {
-        return wrong("layers", info.layers.len().to_string(), format!("{}, as the stack has", plan.layers.len()));
+        return invalid("layers", info.layers.len().to_string(), format!("{}, as the stack has", plan.layers.len()));
     }
-    let answers = match &info.thoughts {
-        None => shape.classes >= task.classes() as usize,
-        Some(thoughts) => {
-            let rising = thoughts.fields.windows(2).all(|pair| pair[0] < pair[1]);
-            let inside = thoughts.fields.last().is_some_and(|last| *last < shape.classes) && thoughts.fields[0] == 0;
-            let fit = thoughts.fields.len() == expected.len() && thoughts.answer < expected.len();
-            fit && rising && inside && (1..=MOST_THOUGHTS).contains(&thoughts.count)
+    let has_valid_classes = match &info.chain_of_thought {
+        None => options.classes >= task.classes() as usize,
+        Some(ChainOfThought { count, field_starts, answer_field }) => {
+            let is_increasing = field_starts.windows(2).all(|pair| pair[0] < pair[1]);
+            let is_in_range = field_starts.last().is_some_and(|last| *last < options.classes) && field_starts[0] == 0;
+            let has_task_fields = field_starts.len() == expected.len() && *answer_field < expected.len();
+            has_task_fields && is_increasing && is_in_range && (1..=MAX_THOUGHTS).contains(count)
         }
     };
-    if !answers {
-        return wrong(
+    if !has_valid_classes {
+        return invalid(
             "model.classes",
-            shape.classes.to_string(),
+            options.classes.to_string(),
             "as many as the task or the thoughts need".to_owned(),
         );
     }
-    let single = shape.fields.len() == 1;
-    let fields = shape.fields.iter().map(|(name, size)| Field::new(name.clone(), *size)).collect();
+    let single = options.fields.len() == 1;
+    let fields = options.fields.iter().map(|(name, size)| Field::new(name.clone(), *size)).collect();
     let config = ModelConfig {
-        input: if single { InputConfig::Vocabulary(shape.fields[0].1 as usize) } else { InputConfig::Fields(fields) },
-        classes: shape.classes,
+        input: if single { InputConfig::Vocabulary(options.fields[0].1 as usize) } else { InputConfig::Fields(fields) },
+        classes: options.classes,
         norm: *norm,
-        feed_forward: FeedForwardConfig::Relu { hidden: Some(shape.hidden) },
-        positions: shape.positions.map_or(Positions::None, |length| Positions::Learned { length }),
-        causal: shape.causal,
-        chunk: shape.chunk,
+        feed_forward: FeedForwardConfig::Relu { hidden: Some(options.hidden) },
+        positions: options.positions.map_or(Positions::None, |length| Positions::Learned { length }),
+        causal: options.causal,
+        chunk: options.chunk,
         ..ModelConfig::default()
     };
-    let bad_model = |source| NetworkError::Model { path: path.clone(), source };
+    let model_error = |source| NetworkError::Model { path: path.clone(), source };
     let weights_path = folder.join(files::CONSTRUCTION_WEIGHTS);
-    checkpoint::check_room(&weights_path, config.count(&plan).map_err(bad_model)?)?;
+    checkpoint::check_file_size(&weights_path, config.count(&plan).map_err(model_error)?)?;
     let mut weights = Parameters::new();
-    let model = config.init(&plan, &mut weights, &mut seeded(0)).map_err(bad_model)?;
+    let model = config.init(&plan, &mut weights, &mut seeded(0)).map_err(model_error)?;
     checkpoint::load(&weights_path, &mut weights)?;
     let (name, provenance) = (info.name.clone(), Provenance::Construction(Box::new(info)));
     Ok(Network { name, task: Some(task), plan, config, model, weights, provenance })

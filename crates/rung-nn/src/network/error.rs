@@ -13,59 +13,59 @@ use crate::families::FamilyError;
 /// Why a network could not be opened or saved.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// The system refused.
+    /// A file cannot be read or written.
     #[error("{}: {source}", .path.display())]
     System {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A file is no JSON or TOML of its kind.
+    /// A file is not valid JSON or TOML, or has other fields than expected.
     #[error("{}: {reason}", .path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What the reader met.
+        /// The message of the parser.
         reason: String,
     },
-    /// A field that cannot be, or does not fit the others.
+    /// A field has an invalid value, or one that contradicts the others.
     #[error("{}: `{field}` is {found}; expected {expected}", .path.display())]
     Field {
         /// The file.
         path: PathBuf,
-        /// The field.
+        /// The name of the field.
         field: String,
-        /// What it says.
+        /// Its value.
         found: String,
-        /// What it could say.
+        /// The valid values.
         expected: String,
     },
-    /// Its task cannot be read.
+    /// The task in the file is invalid.
     #[error("{}: {source}", .path.display())]
     Task {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// What is wrong with the task.
         source: TaskError,
     },
-    /// Its stack cannot be read.
+    /// The stack in the file is invalid.
     #[error("{}: {source}", .path.display())]
     Stack {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// What is wrong with the stack.
         source: StackError,
     },
-    /// Its model cannot be built.
+    /// The model that the file describes cannot be built.
     #[error("{}: {source}", .path.display())]
     Model {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Why the model cannot be built.
         source: ModelError,
     },
-    /// Its weights cannot be read or written.
+    /// The weights cannot be read or written.
     #[error(transparent)]
     Weights(#[from] CheckpointError),
     /// A checkpoint of another program that cannot be read.
@@ -95,12 +95,12 @@ pub enum NetworkError {
         .0.display(), files::CONSTRUCTION, files::RUN_CONFIG
     )]
     Unknown(PathBuf),
-    /// A network that is neither constructed nor of a run.
+    /// A network that is neither a construction nor of a run cannot be saved.
     #[error("{}: not written: `{name}` is neither a construction nor the network of a run", .path.display())]
     Unsaved {
-        /// Where it was to be written.
+        /// The folder that it should have been written to.
         path: PathBuf,
-        /// What it is called.
+        /// The network's name.
         name: String,
     },
 }

@@ -1,4 +1,4 @@
-//! A network with all that belongs to it, wherever it came from.
+//! A model with its plan, task and weights, opened from any supported source.
 //!
 //! [`Network::open`] reads a path, and [`NetworkSource::of`] says what the path holds:
 //!
@@ -9,8 +9,7 @@
 //! | folder of a converted checkpoint (`rung convert --out`) | `conversion.json`, `mixers.safetensors` |
 //! | folder of a construction (`rung construct --out`) | `construction.json`, `model.safetensors`, `stack.txt`, `README.md` |
 //!
-//! Instruments take a [`Network`] and do not ask where its weights come from. [`Network::save`] writes the kind of folder that it
-//! was opened from. To add a source: a variant of [`NetworkSource`], a file beside this one that opens it, a variant of [`Provenance`].
+//! Analyses take a [`Network`] and work the same for every source. [`Network::save`] writes the kind of folder that it was opened from. To add a source: a variant of [`NetworkSource`], a file beside this one that opens it, a variant of [`Provenance`].
 //!
 //! ```
 //! use rung_nn::Network;
@@ -32,7 +31,7 @@ pub mod files;
 mod run;
 
 pub use error::NetworkError;
-pub use run::{ChannelName, InitialName, ModelPart, NormName, PlacementName, PositionName};
+pub use run::{ChannelName, InitialName, ModelSection, NormName, PlacementName, PositionName};
 
 use std::fs;
 use std::io::Read as _;
@@ -51,20 +50,20 @@ use crate::memory::{self, Footprint, TooLarge};
 use crate::model::{Model, ModelConfig};
 use crate::precision::Precision;
 
-/// More bytes than a config or description has.
-const MOST_BYTES: u64 = 1 << 24;
+/// A config or description is read up to this many bytes.
+const MAX_TEXT_BYTES: u64 = 1 << 24;
 
-/// A network with all that belongs to it.
+/// A model with its plan, config, task and weights.
 pub struct Network<S: Scalar> {
-    /// What it is called: the construction's name, or the stack.
+    /// The construction's name, the stack, or the checkpoint's file name.
     pub name: String,
-    /// The task it is for, if it is for one.
+    /// The task that it was built or trained for, if any.
     pub task: Option<Box<dyn AnyTask>>,
-    /// Its layers.
+    /// The mixers of its layers, with every size.
     pub plan: Plan,
     /// Everything else about the model.
     pub config: ModelConfig,
-    /// The model: handles of weights.
+    /// The layers, as handles into `weights`.
     pub model: Model,
     /// The weights.
     pub weights: Parameters<S>,
@@ -75,22 +74,22 @@ pub struct Network<S: Scalar> {
 /// Where the weights of a network come from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Provenance {
-    /// Written by a construction.
+    /// Computed by a construction.
     Construction(Box<ConstructionInfo>),
-    /// Trained, or about to be, by a run with this config, as TOML.
+    /// Trained, or to be trained, by a run with this config, as TOML.
     Run(String),
     /// Read from a checkpoint of another program, of this family; see [`families`].
     Checkpoint {
-        /// The family.
+        /// The name of the family, such as `llama`.
         family: &'static str,
         /// The folder, or the GGUF file.
         path: PathBuf,
     },
-    /// Made in memory, by a program.
+    /// Made in memory by a program, not read from a file.
     Program,
 }
 
-/// What a path holds.
+/// The kind of network that a path holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetworkSource {
     /// The folder of a construction.
@@ -102,10 +101,10 @@ pub enum NetworkSource {
 }
 
 impl NetworkSource {
-    /// What a path holds, by the files that are there.
+    /// Determines by its files what a path holds.
     ///
     /// # Errors
-    /// It holds no network.
+    /// The path holds no network.
     pub fn of(path: &Path) -> Result<Self, NetworkError> {
         match () {
             () if path.join(files::CONSTRUCTION).exists() => Ok(Self::Construction),
@@ -142,7 +141,7 @@ impl<S: Scalar> Network<S> {
     /// Writes the folder of a construction or of a finished run, making it if it does not exist.
     ///
     /// # Errors
-    /// A file cannot be written, or the network is neither.
+    /// A file cannot be written, or the network is neither a construction nor of a run.
     pub fn save(&self, folder: &Path) -> Result<(), NetworkError> {
         fs::create_dir_all(folder).map_err(|source| NetworkError::System { path: folder.to_owned(), source })?;
         let write = |name: &str, text: &str| {
@@ -152,7 +151,7 @@ impl<S: Scalar> Network<S> {
         match &self.provenance {
             Provenance::Construction(info) => {
                 save(&folder.join(files::CONSTRUCTION_WEIGHTS), &self.weights)?;
-                construction::texts(self, info).iter().try_for_each(|(name, text)| write(name, text))
+                construction::text_files(self, info).iter().try_for_each(|(name, text)| write(name, text))
             }
             Provenance::Run(config) => {
                 let config = run::with_stack(config, &self.plan.to_stack().to_string()).unwrap_or_default();
@@ -165,7 +164,7 @@ impl<S: Scalar> Network<S> {
         }
     }
 
-    /// A network made in memory.
+    /// A network that was made in memory.
     pub fn new(
         name: String,
         task: Box<dyn AnyTask>,
@@ -177,15 +176,15 @@ impl<S: Scalar> Network<S> {
         Self { name, task: Some(task), plan, config, model, weights, provenance: Provenance::Program }
     }
 
-    /// The task it is for.
+    /// The task that it was built or trained for.
     ///
     /// # Errors
-    /// It is for none.
+    /// It has no task.
     pub fn task(&self) -> Result<&dyn AnyTask, ModelError> {
         self.task.as_deref().ok_or_else(|| ModelError::NoTask { name: self.name.clone() })
     }
 
-    /// What a construction says of itself.
+    /// The description of a construction; `None` for other networks.
     pub fn construction(&self) -> Option<&ConstructionInfo> {
         match &self.provenance {
             Provenance::Construction(info) => Some(info),
@@ -193,9 +192,9 @@ impl<S: Scalar> Network<S> {
         }
     }
 
-    /// The tokens it emits before its answer, if it is a construction that does.
+    /// The chain of thought, if it is a construction that emits one before its answer.
     pub fn chain_of_thought(&self) -> Option<&ChainOfThought> {
-        self.construction().and_then(|info| info.thoughts.as_ref())
+        self.construction().and_then(|info| info.chain_of_thought.as_ref())
     }
 
     /// An executor on these weights, without gradients.
@@ -205,27 +204,42 @@ impl<S: Scalar> Network<S> {
         ops
     }
 
-    /// Refuses work that does not fit the memory: so many prompts at once, each of so many tokens, and what is kept of them if the work
-    /// follows them back.
+    /// Checks that a forward pass on `prompts` prompts at once, of `tokens` tokens each, fits in memory. `what` names the work in the error.
     ///
     /// # Errors
     /// It does not fit.
-    pub fn check_memory(&self, what: &str, (prompts, tokens): (usize, usize), backward: bool) -> Result<(), TooLarge> {
-        let footprint = Footprint::new(&self.plan, &self.config);
-        let (each, weights) = if backward {
-            // On every core a copy of the weights, and their gradient.
-            let cores = std::thread::available_parallelism().map_or(1, usize::from).min(prompts);
-            (footprint.training_bytes(tokens), (2 * cores * self.weights.size()) as u128)
-        } else {
-            (footprint.running_bytes(tokens), 0)
-        };
-        let size = size_of::<S>() as u128;
-        let bytes = each.saturating_mul(prompts as u128).saturating_mul(size) / 4;
-        let what = format!("{what}: {prompts} prompts of {tokens} tokens at once by `{}`", self.name);
-        memory::check(what, bytes.saturating_add(weights.saturating_mul(size)), None)
+    pub fn check_inference_memory(&self, what: &str, (prompts, tokens): (usize, usize)) -> Result<(), TooLarge> {
+        let prompt_bytes = Footprint::new(&self.plan, &self.config).inference_bytes(tokens);
+        self.check_memory(what, (prompts, tokens), prompt_bytes, 0)
     }
 
-    /// Changes weights, each with its name.
+    /// As [`check_inference_memory`](Self::check_inference_memory), for a forward and a backward pass.
+    ///
+    /// # Errors
+    /// They do not fit.
+    pub fn check_training_memory(&self, what: &str, (prompts, tokens): (usize, usize)) -> Result<(), TooLarge> {
+        let prompt_bytes = Footprint::new(&self.plan, &self.config).training_bytes(tokens);
+        // Every core has a copy of the weights and their gradient.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from).min(prompts);
+        self.check_memory(what, (prompts, tokens), prompt_bytes, (2 * cores * self.weights.size()) as u128)
+    }
+
+    /// `prompt_bytes` are the bytes of one prompt in single precision; `extra_weights` counts the elements of copied weights.
+    fn check_memory(
+        &self,
+        what: &str,
+        (prompts, tokens): (usize, usize),
+        prompt_bytes: u128,
+        extra_weights: u128,
+    ) -> Result<(), TooLarge> {
+        let element_bytes = size_of::<S>() as u128;
+        let single_precision_bytes = size_of::<f32>() as u128;
+        let bytes = prompt_bytes.saturating_mul(prompts as u128).saturating_mul(element_bytes) / single_precision_bytes;
+        let what = format!("{what}: {prompts} prompts of {tokens} tokens at once by `{}`", self.name);
+        memory::check(what, bytes.saturating_add(extra_weights.saturating_mul(element_bytes)), None)
+    }
+
+    /// Calls a function with the name and values of every weight, which it may change.
     pub fn change_weights(&mut self, mut change: impl FnMut(&str, &mut [S])) {
         let entries: Vec<_> = self.weights.entries().map(|(id, entry)| (id, entry.name.clone())).collect();
         for (id, name) in entries {
@@ -233,16 +247,16 @@ impl<S: Scalar> Network<S> {
         }
     }
 
-    /// Keeps states and messages in few bits, with the same weights.
+    /// Rounds states and what tokens pass to each other to few bits, with the same weights.
     ///
     /// # Errors
-    /// There is no such precision, or the network is a checkpoint of another program.
+    /// The precision is invalid, or the network is a checkpoint of another program.
     pub fn set_precision(&mut self, precision: Precision) -> Result<(), ModelError> {
         if matches!(self.provenance, Provenance::Checkpoint { .. }) {
             return Err(ModelError::Foreign { name: self.name.clone() });
         }
         self.config.precision = precision;
-        // Fresh weights have the same places; the old ones stay.
+        // A model with fresh weights has the same handles, so that it works with the existing weights.
         self.model = self.config.init(&self.plan, &mut Parameters::<S>::new(), &mut seeded(0))?;
         Ok(())
     }
@@ -250,6 +264,6 @@ impl<S: Scalar> Network<S> {
 
 fn read_text(path: &Path) -> Result<String, NetworkError> {
     let mut text = String::new();
-    let read = fs::File::open(path).and_then(|file| file.take(MOST_BYTES).read_to_string(&mut text));
+    let read = fs::File::open(path).and_then(|file| file.take(MAX_TEXT_BYTES).read_to_string(&mut text));
     read.map(|_| text).map_err(|source| NetworkError::System { path: path.to_owned(), source })
 }

@@ -1,7 +1,7 @@
 //! The network of a run, from the run's config.
 //!
-//! `run.toml` says how a network is built and how it is trained. Here the first half is read: the stack, the `[model]` table, and
-//! the tasks that decide which tokens and how many of them it must be able to read.
+//! `run.toml` describes how a network is built and how it is trained. This module reads the first: the stack, the `[model]` table, and the
+//! tasks, which determine the vocabulary and the longest sequence.
 
 use std::path::Path;
 
@@ -11,63 +11,65 @@ use rung_theory::task::{self, Field, TaskError, seeded};
 use serde::{Deserialize, Serialize};
 
 use super::{Network, NetworkError, Provenance, files};
-use crate::checkpoint::{check_room, load_with};
+use crate::checkpoint::{check_file_size, load_with};
 use crate::model::{FeedForwardConfig, InputConfig, ModelConfig, NormConfig, NormPlacement};
 use crate::position::Positions;
 use crate::precision::Precision;
 
-/// The `[model]` table of a run's config: what the stack does not say about the model.
+/// The `[model]` table of a run's config: the options of the model that are not in the stack.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct ModelPart {
-    /// Heads of mixers that do not say otherwise.
+pub struct ModelSection {
+    /// Default number of heads of a mixer.
     pub heads: u64,
-    /// Width of a head.
+    /// Default width of a head.
     pub head: u64,
-    /// Width of the residual stream; heads times head if not given.
+    /// Width of the residual stream; `heads * head` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub width: Option<u64>,
-    /// The task with the largest tables that the model must be able to read; the task itself if not given.
+    /// The task whose vocabulary the model gets, if that is larger than the trained task's; the trained task by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub largest: Option<String>,
-    /// The channel mixer.
+    /// The channel mixer (feed-forward block).
     pub channel: ChannelName,
-    /// Its hidden width; four times the width (`glu`: eight thirds) if not given.
+    /// Hidden width of the channel mixer; by default four times the width (`glu`: eight thirds).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<usize>,
-    /// Kind of norm.
+    /// The norm of the residual stream.
     pub norm: NormName,
-    /// Place of norms.
+    /// Where norms are applied.
     pub placement: PlacementName,
-    /// How attention knows where tokens stand.
+    /// Position encoding of attention.
     pub positions: PositionName,
-    /// The field whose vectors score the classes, such as `value` of function composition; a matrix of its own if not given.
+    /// The field whose embeddings are also the unembedding, such as `value` of function composition; by default the unembedding is
+    /// a separate matrix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_out: Option<String>,
-    /// How full layers start.
+    /// Initialization of full-attention layers.
     pub initial: InitialName,
-    /// Whether fields that mean the same share their vectors.
+    /// Whether fields with the same meaning share an embedding table.
     pub shared_tables: bool,
-    /// Whether key projections start equal to query projections; as their negatives in full layers, where fields share tables.
+    /// Whether key projections are initialized equal to query projections; to their negatives in full-attention layers if fields share
+    /// tables.
     pub tied_query_key: bool,
-    /// Whether output projections start as transposes of value projections.
+    /// Whether output projections are initialized as transposes of value projections.
     pub tied_value_output: bool,
-    /// Deviation of fresh query and key projections of full layers, times the root of the width.
+    /// Initial standard deviation of query and key projections of full-attention layers, times the square root of the width.
     pub query_key_scale: f64,
-    /// Deviation of other fresh projections, times the root of the width.
+    /// Initial standard deviation of other projections, times the square root of the width.
     pub scale: f64,
-    /// Deviation of fresh embeddings.
+    /// Initial standard deviation of embeddings.
     pub embedding_scale: f64,
     /// Tokens per chunk of recurrences.
     pub chunk: usize,
-    /// Bits of every number that crosses from token to token or from layer to layer, simulated; the machine's 32 if not given.
+    /// Simulated bits of every number that is passed from token to token or from layer to layer; the 32 of `f32` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bits: Option<u32>,
-    /// Such numbers lie between minus this and this.
+    /// With `bits`: numbers are clipped to plus or minus this.
     pub range: f64,
 }
 
-impl Default for ModelPart {
+impl Default for ModelSection {
     fn default() -> Self {
         Self {
             heads: 2,
@@ -94,7 +96,7 @@ impl Default for ModelPart {
     }
 }
 
-/// A choice between names, as configs spell them.
+/// An enum whose variants configs name in lower case.
 macro_rules! names {
     ($(#[$about:meta])* $name:ident: $($(#[$doc:meta])* $variant:ident,)*) => {
         $(#[$about])*
@@ -109,58 +111,58 @@ names! {
     ChannelName:
     /// Two projections with GELU between them.
     Mlp,
-    /// A gated one.
+    /// A gated linear unit.
     Glu,
-    /// None.
+    /// No channel mixer.
     None,
 }
 
 names! {
-    /// Norms.
+    /// Norms of the residual stream.
     NormName:
-    /// Root mean square.
+    /// RMS norm.
     Rms,
-    /// Mean and deviation.
+    /// Layer norm.
     Layer,
 }
 
 names! {
-    /// Places of norms.
+    /// Where norms are applied.
     PlacementName:
-    /// Before what they feed.
+    /// Before each mixer and MLP.
     Pre,
-    /// After the sum.
+    /// After each residual sum.
     Post,
 }
 
 names! {
-    /// Positions.
+    /// Position encodings of attention.
     PositionName:
-    /// None but the causal mask and recurrences.
+    /// None (NoPE): order is known by the causal mask and by recurrences only.
     None,
     /// Rotary, of base 10000.
     Rotary,
-    /// A penalty on distance.
+    /// ALiBi: a penalty on distance.
     Alibi,
-    /// A learned number on the scores of a token itself and of the two before it, in full attention.
+    /// A learned bias on the scores of the token itself and of the two before it, in full attention.
     Relative,
-    /// A learned table, as long as the largest task.
+    /// A learned embedding for each position, up to the longest task.
     Learned,
 }
 
 names! {
-    /// First weights of full layers.
+    /// Initializations of full-attention layers.
     InitialName:
-    /// Normal numbers, with the ties that the other keys ask for.
+    /// Normally distributed, with the ties that `tied_query_key` and `tied_value_output` set.
     Random,
-    /// A noisy look-up: queries are twice a random rotation, keys their negatives, values a rotation and outputs its transpose, so that
-    /// a token reads the entry whose argument it holds, and what it held is replaced by the entry's value. Channel mixers start at
-    /// zero, and the last norm at `2 / sqrt(width)`, for a read-out of moderate scores.
+    /// A noisy lookup: queries are twice a random rotation, keys their negatives, values a rotation and outputs its transpose, so that a
+    /// token reads the entry whose argument it holds and replaces that argument by the entry's value. Channel mixers start at zero,
+    /// and the last norm at `2 / sqrt(width)`, for logits of moderate size.
     Lookup,
 }
 
-impl ModelPart {
-    /// Sizes of mixers that do not say otherwise.
+impl ModelSection {
+    /// The default sizes of mixers.
     pub fn defaults(&self) -> Defaults {
         Defaults {
             heads: self.heads,
@@ -171,24 +173,24 @@ impl ModelPart {
         }
     }
 
-    /// The first key whose number cannot be, what was found, and what was expected.
-    pub fn unfit(&self) -> Option<(&'static str, String, String)> {
+    /// The first key with an invalid number, with its value and the valid values.
+    pub fn first_invalid(&self) -> Option<(&'static str, String, String)> {
         if let Some(bits) = self.bits.filter(|bits| !(1..=24).contains(bits)) {
             let expected = "1 to 24; left out, numbers have the machine's 32 bits".to_owned();
             return Some(("bits", bits.to_string(), expected));
         }
-        let numbers = [
+        let scales = [
             ("query_key_scale", self.query_key_scale),
             ("range", self.range),
             ("scale", self.scale),
             ("embedding_scale", self.embedding_scale),
         ];
-        let (field, found) = numbers.into_iter().find(|(_, found)| !(1e-6..=1e6).contains(found))?;
+        let (field, found) = scales.into_iter().find(|(_, found)| !(1e-6..=1e6).contains(found))?;
         Some((field, found.to_string(), "a number from 0.000001 to 1000000".to_owned()))
     }
 
-    /// The config of the model that reads these fields and predicts these classes, in sequences of at most `longest` tokens.
-    pub fn network(&self, fields: &[Field], classes: u32, longest: usize, width: f64) -> ModelConfig {
+    /// The config of a model with these input fields and classes, for sequences of at most `max_length` tokens.
+    pub fn model_config(&self, fields: &[Field], classes: u32, max_length: usize, width: f64) -> ModelConfig {
         let mut fields = fields.to_vec();
         if !self.shared_tables {
             for field in &mut fields {
@@ -220,9 +222,9 @@ impl ModelPart {
                 PositionName::Rotary => Positions::Rotary { base: 10_000.0 },
                 PositionName::Alibi => Positions::Alibi,
                 PositionName::Relative => Positions::Relative,
-                PositionName::Learned => Positions::Learned { length: longest },
+                PositionName::Learned => Positions::Learned { length: max_length },
             },
-            tied_query_key: self.tied_query_key,
+            init_key_from_query: self.tied_query_key,
             read_out: self.read_out.clone(),
             deviation: self.scale / width.sqrt(),
             chunk: self.chunk,
@@ -232,13 +234,13 @@ impl ModelPart {
     }
 }
 
-/// What a run's config says about its network; the other keys are about training.
+/// The keys of a run's config that are about the network; the others are about training.
 #[derive(Deserialize)]
 struct NetworkConfig {
     stack: String,
     task: String,
     #[serde(default)]
-    model: ModelPart,
+    model: ModelSection,
     #[serde(default)]
     curriculum: Vec<Stage>,
     #[serde(default)]
@@ -256,39 +258,38 @@ struct Evaluation {
     also: Vec<String>,
 }
 
-/// Opens the folder of a finished run. A network made for larger tables than it was trained on (`model.largest`) has that task,
-/// whose tokens are its own.
+/// Opens the folder of a finished run. The network's task is `model.largest` if that is set, because it has that task's vocabulary.
 pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError> {
     let path = folder.join(files::RUN_CONFIG);
     let text = super::read_text(&path)?;
     let malformed = |reason: String| NetworkError::Malformed { path: path.clone(), reason };
     let config: NetworkConfig =
         toml::from_str(&text).map_err(|error| malformed(error.to_string().trim_end().to_owned()))?;
-    if let Some((field, found, expected)) = config.model.unfit() {
+    if let Some((field, found, expected)) = config.model.first_invalid() {
         let field = format!("model.{field}");
         return Err(NetworkError::Field { path, field, found, expected });
     }
-    let bad_task = |source: TaskError| NetworkError::Task { path: path.clone(), source };
+    let task_error = |source: TaskError| NetworkError::Task { path: path.clone(), source };
     let plan = Plan::parse(&config.stack, &config.model.defaults())
         .map_err(|source| NetworkError::Stack { path: path.clone(), source })?;
-    let task = task::parse(config.model.largest.as_ref().unwrap_or(&config.task)).map_err(bad_task)?;
-    let mut longest = task.length();
+    let task = task::parse(config.model.largest.as_ref().unwrap_or(&config.task)).map_err(task_error)?;
+    let mut max_length = task.length();
     let others = config.curriculum.iter().map(|stage| &stage.task).chain(&config.evaluate.also);
     for other in others.chain([&config.task]) {
-        longest = longest.max(task::parse(other).map_err(bad_task)?.length());
+        max_length = max_length.max(task::parse(other).map_err(task_error)?.length());
     }
-    let model_config = config.model.network(&task.fields(), task.classes(), longest, plan.width as f64);
+    let model_config = config.model.model_config(&task.fields(), task.classes(), max_length, plan.width as f64);
     let weights_path = folder.join(files::RUN_WEIGHTS);
     if !weights_path.exists() {
         return Err(NetworkError::Unfinished(folder.to_owned()));
     }
-    let bad_model = |source| NetworkError::Model { path: path.clone(), source };
-    check_room(&weights_path, model_config.count(&plan).map_err(bad_model)?)?;
+    let model_error = |source| NetworkError::Model { path: path.clone(), source };
+    check_file_size(&weights_path, model_config.count(&plan).map_err(model_error)?)?;
     let mut weights = Parameters::new();
-    let model = model_config.init(&plan, &mut weights, &mut seeded(0)).map_err(bad_model)?;
-    let notes = load_with(&weights_path, &mut weights)?;
-    // Files without a config (from PyTorch, or from earlier versions) are taken as they are.
-    if let Some(trained_with) = notes.get(files::RUN_KEY)
+    let model = model_config.init(&plan, &mut weights, &mut seeded(0)).map_err(model_error)?;
+    let metadata = load_with(&weights_path, &mut weights)?;
+    // Files without a config (from PyTorch, or from earlier versions) are accepted.
+    if let Some(trained_with) = metadata.get(files::RUN_KEY)
         && let Some(difference) = difference(trained_with, &text)
     {
         return Err(NetworkError::OtherRun { path: weights_path, difference });
@@ -298,31 +299,30 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError>
     Ok(Network { name, task: Some(task), plan, config: model_config, model, weights, provenance })
 }
 
-/// The config of a run with another stack.
+/// The config of a run with its stack replaced.
 pub(super) fn with_stack(config: &str, stack: &str) -> Option<String> {
     let mut table: toml::Table = toml::from_str(config).ok()?;
     table.insert("stack".to_owned(), toml::Value::String(stack.to_owned()));
     toml::to_string(&table).ok()
 }
 
-/// The first key that two configs both have and that differs between them. A key that only one has is left at its default by the
-/// other.
-fn difference(trained_with: &str, present: &str) -> Option<String> {
-    let [trained_with, present] = [trained_with, present].map(|text| toml::from_str::<toml::Table>(text).ok());
-    first_difference("", &trained_with?, &present?)
+/// The first key that both configs have and whose values differ. A key that only one has is ignored.
+fn difference(trained_with: &str, current: &str) -> Option<String> {
+    let [trained_with, current] = [trained_with, current].map(|text| toml::from_str::<toml::Table>(text).ok());
+    first_difference("", &trained_with?, &current?)
 }
 
-fn first_difference(prefix: &str, trained_with: &toml::Table, present: &toml::Table) -> Option<String> {
-    trained_with.iter().find_map(|(key, old)| match (old, present.get(key)?) {
+fn first_difference(prefix: &str, trained_with: &toml::Table, current: &toml::Table) -> Option<String> {
+    trained_with.iter().find_map(|(key, old)| match (old, current.get(key)?) {
         (toml::Value::Table(old), toml::Value::Table(new)) => first_difference(&format!("{prefix}{key}."), old, new),
-        (old, new) if same(prefix, key, old, new) => None,
+        (old, new) if is_equal(prefix, key, old, new) => None,
         (old, new) => Some(format!("`{prefix}{key}` was {old} and is {new} in {}", files::RUN_CONFIG)),
     })
 }
 
-/// Whether two values of a key mean the same: tasks may be spelled in more than one way, and so may whole numbers.
-fn same(prefix: &str, key: &str, old: &toml::Value, new: &toml::Value) -> bool {
-    let number = |value: &toml::Value| value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64));
+/// Whether two values of a key mean the same: tasks may be spelled in more than one way, and an integer may be written as a float.
+fn is_equal(prefix: &str, key: &str, old: &toml::Value, new: &toml::Value) -> bool {
+    let number = |value: &toml::Value| value.as_float().or_else(|| value.as_integer().map(|integer| integer as f64));
     if let (Some(old), Some(new)) = (number(old), number(new)) {
         return old.to_bits() == new.to_bits();
     }

@@ -1,27 +1,27 @@
-//! A forward pass as a conversation.
+//! A forward pass as a communication protocol, whose bits are counted.
 //!
-//! The lower bounds see a prompt as a row of players: whoever holds the entries of `z_L`, .., `z_1`, then `z_0`, then w. A player
-//! knows its own tokens; of all earlier ones it learns only what crosses the border before it. This module lets a real network be
-//! such a conversation and counts the bits:
+//! The lower bounds treat a prompt as a sequence of players: one for the entries of each table `z_L`, .., `z_1`, then one for `z_0`
+//! and one for the query w (see [`funccomp`](rung_theory::task::funccomp)). A player knows its own tokens, and learns about all earlier
+//! tokens only by messages. This module runs a real network as such a protocol. The messages to a player are:
 //!
-//! - in a layer with bounded state, the state at the border;
-//! - in a full layer, for each of the player's tokens, the registers of its softmax over all earlier tokens: the largest score,
-//!   the sum of weights and the weighted sum of values, for every head.
+//! - in a layer with bounded state, the state before the player's first token;
+//! - in a full-attention layer, for each of the player's tokens and each head, the accumulator of the softmax over all earlier tokens:
+//!   the largest score, the sum of weights and the weighted sum of values.
 //!
-//! [`Transcript::record`] runs the players one after another and writes down every message. [`Transcript::replay`] then runs
-//! each player alone, given its tokens and its messages and nothing else, and must find the same outputs, bit for bit: so the
-//! messages are all there is. Shapes are agreed on beforehand and cost nothing; bits are really packed ([`BitString`]). A model that
-//! simulates few bits speaks in as few ([`ProtocolEncodings::of`]): its states are on levels already and cross as they are.
+//! [`Transcript::record`] runs the players one after another and records every message. [`Transcript::replay`] then runs each player
+//! alone, from its tokens and messages only, and compares the outputs bit for bit, which proves that the messages hold everything a
+//! player needs. Shapes are known in advance and cost nothing; the bits are actually packed ([`BitString`]). For a model that simulates
+//! few bits, [`ProtocolEncodings::of`] gives as few: its states are rounded already and are sent without a further loss.
 //!
-//! The sums run from left to right, which is the theory's machine; the ordinary kernels add up in another order, and a test holds
-//! the two against each other within rounding. Bidirectional models, and chains of thought, are no such conversation.
+//! Sums are taken from left to right, as in the theory; the ordinary kernels add in another order, and a test compares the two
+//! within rounding. Bidirectional models and chains of thought are not such protocols and are rejected.
 
+mod encoding;
 mod player;
 #[cfg(test)]
 mod tests;
-mod wire;
 
-pub use wire::{BitString, NumberEncoding, ProtocolEncodings};
+pub use encoding::{BitString, NumberEncoding, ProtocolEncodings};
 
 use std::ops::Range;
 
@@ -30,172 +30,180 @@ use rung_theory::stack::{Layer, Mixer, MixerReach};
 use rung_theory::task::AnyTask;
 
 use crate::error::ModelError;
-use crate::mixer::{SLOTS, State};
+use crate::mixer::{MAX_SLOTS, State};
 use crate::model::ModelState;
 use crate::network::Network;
 use crate::observer::ObservedOps;
-use player::{Registers, Source};
+use player::{AccumulatorSource, SoftmaxAccumulators};
 
-/// Slots of a full mixer's state that hold keys and values: they never cross.
-const CACHE: usize = 2;
+/// The first slots of a full-attention state hold keys and values, which are never sent.
+const CACHE_SLOTS: usize = 2;
 
-/// A player of the protocol: it holds a span of the prompt.
+/// A player of the protocol: it knows a contiguous range of the prompt's tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Player {
-    /// What it holds.
+    /// What its tokens are, such as `z1`.
     pub name: String,
-    /// Its tokens.
+    /// The positions of its tokens.
     pub tokens: Range<usize>,
 }
 
-/// What a message is.
+/// What a message contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content {
-    /// Registers of a full mixer, for every token of the player.
-    Registers,
-    /// The state of a bounded mixer.
+pub enum MessageContent {
+    /// The softmax accumulators over all earlier tokens, for every token of the player: full attention.
+    SoftmaxAccumulators,
+    /// The state of a mixer with bounded state.
     State,
-    /// The state of a convolution before a full mixer's projections.
-    Front,
+    /// The state of the short convolution before the projections of full attention.
+    ConvolutionState,
 }
 
-/// Bits that cross a border.
+/// A message to a player about all earlier tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BorderMessage {
     /// The layer, from 0.
     pub layer: usize,
-    /// The mixer within it.
+    /// The mixer within the layer, from 0.
     pub mixer: usize,
-    /// The player that gets it.
-    pub into: usize,
-    /// What it is.
-    pub content: Content,
-    /// The bits.
-    pub wire: BitString,
-    /// Which of the state's tensors it is, and its shape: known to both sides.
-    place: (usize, Vec<usize>),
+    /// The player that receives it.
+    pub receiver: usize,
+    /// What it contains.
+    pub content: MessageContent,
+    /// The packed numbers.
+    pub bits: BitString,
+    /// The slot of the state's tensor and its shape, which are known in advance.
+    slot_and_shape: (usize, Vec<usize>),
 }
 
-/// A conversation that was held.
+/// A recorded run of the protocol.
 pub struct Transcript<S: Scalar> {
-    /// Who took part.
+    /// The players, in the order of their tokens.
     pub players: Vec<Player>,
-    /// Everything that was said.
+    /// Every message.
     pub messages: Vec<BorderMessage>,
-    /// The normed stream after the last layer, for every player's tokens.
+    /// The residual stream after the last layer and norm, for every player's tokens.
     pub outputs: Vec<Vec<S>>,
-    /// Scores at the last token.
+    /// Logits at the last token.
     pub scores: Vec<S>,
-    widths: ProtocolEncodings,
+    encodings: ProtocolEncodings,
 }
 
-/// The players of a prompt: spans of tokens of one kind, or the last token and all others where tokens have no kind.
+/// The players of a prompt: one for each run of tokens of the same kind. If tokens have no kind, one for the last token and one for all
+/// others.
 pub fn players(task: &dyn AnyTask, prompt: &[u32]) -> Vec<Player> {
     let fields = task.fields();
-    let rows: Vec<&[u32]> = prompt.chunks_exact(fields.len()).collect();
-    let kinds = fields.len() > 1 && fields[0].name == "kind";
-    let begins = |at: usize| if kinds { rows[at][0] != rows[at - 1][0] } else { at + 1 == rows.len() };
+    let tokens: Vec<&[u32]> = prompt.chunks_exact(fields.len()).collect();
+    let has_kinds = fields.len() > 1 && fields[0].name == "kind";
+    let begins_player = |position: usize| {
+        if has_kinds { tokens[position][0] != tokens[position - 1][0] } else { position + 1 == tokens.len() }
+    };
     let mut borders = vec![0];
-    borders.extend((1..rows.len()).filter(|at| begins(*at)));
-    borders.push(rows.len());
+    borders.extend((1..tokens.len()).filter(|position| begins_player(*position)));
+    borders.push(tokens.len());
     let hops = fields.len().saturating_sub(3) as u32;
-    let name = |tokens: &Range<usize>| match rows[tokens.start][0] {
-        _ if task.name() != "funccomp" => format!("tokens {} to {}", tokens.start, tokens.end - 1),
+    let name = |range: &Range<usize>| match tokens[range.start][0] {
+        _ if task.name() != "funccomp" => format!("tokens {} to {}", range.start, range.end - 1),
         kind if kind < hops => format!("z{}", kind + 1),
         kind if kind == hops => "z0".to_owned(),
         kind if kind == hops + 1 || task.classes() > 0 && kind < fields[0].vocabulary - 1 => "w".to_owned(),
         _ => "slot".to_owned(),
     };
-    let spans = borders.windows(2).map(|pair| pair[0]..pair[1]).filter(|tokens| !tokens.is_empty());
-    spans.map(|tokens| Player { name: name(&tokens), tokens }).collect()
+    let ranges = borders.windows(2).map(|pair| pair[0]..pair[1]).filter(|range| !range.is_empty());
+    ranges.map(|range| Player { name: name(&range), tokens: range }).collect()
 }
 
 impl<S: Scalar> Transcript<S> {
-    /// Runs a model on a prompt, player after player, with numbers of so many bits crossing.
+    /// Runs a model on a prompt, player after player, with messages in the given encodings.
     ///
     /// # Errors
-    /// The model is bidirectional or emits a chain of thought, or the tokens are none of its.
+    /// The model is bidirectional or emits a chain of thought, or a token id is not in its vocabulary.
     pub fn record(
         network: &Network<S>,
         prompt: &[u32],
         players: Vec<Player>,
-        widths: impl Into<ProtocolEncodings>,
+        encodings: impl Into<ProtocolEncodings>,
     ) -> Result<Self, ModelError> {
-        require_one_pass(network)?;
-        let widths = widths.into();
-        let registers = Registers::new(&network.plan, widths.message);
-        let ops = watched(network, &registers);
+        require_protocol(network)?;
+        let encodings = encodings.into();
+        let accumulators = SoftmaxAccumulators::new(&network.plan, encodings.message);
+        let ops = observed_ops(network, &accumulators);
         let fields = network.config.input.fields();
         let (mut state, mut messages, mut outputs) = (None, Vec::new(), Vec::new());
         for (index, player) in players.iter().enumerate() {
-            registers.seat(player.tokens.start, Source::Cache);
-            let own = &prompt[player.tokens.start * fields..player.tokens.end * fields];
-            let (hidden, after) = network.model.forward(&ops, own, 1, state.as_ref())?;
+            accumulators.start_player(player.tokens.start, AccumulatorSource::Cache);
+            let own_tokens = &prompt[player.tokens.start * fields..player.tokens.end * fields];
+            let (hidden, state_after) = network.model.forward(&ops, own_tokens, 1, state.as_ref())?;
             outputs.push(ops.values(&hidden));
-            messages.extend(registers.crossed().into_iter().map(|(layer, call, wire)| {
-                let mixer = full_mixers(network, layer).nth(call).unwrap_or(call);
-                let place = (call, Vec::new());
-                BorderMessage { layer, mixer, into: index, content: Content::Registers, wire, place }
+            messages.extend(accumulators.take_received().into_iter().map(|(layer, call, bits)| BorderMessage {
+                layer,
+                mixer: attention_mixers(network, layer).nth(call).unwrap_or(call),
+                receiver: index,
+                content: MessageContent::SoftmaxAccumulators,
+                bits,
+                slot_and_shape: (call, Vec::new()),
             }));
             if index + 1 < players.len() {
-                let said = states_out(network, &ops, &after, index + 1, widths.state);
-                state = Some(states_in(network, &ops, &said, Some(&after), player.tokens.end, widths.state));
-                messages.extend(said);
+                let sent = encode_states(network, &ops, &state_after, index + 1, encodings.state);
+                let past_len = player.tokens.end;
+                state = Some(decode_states(network, &ops, &sent, Some(&state_after), past_len, encodings.state));
+                messages.extend(sent);
             }
         }
-        let scores = last_scores(network, &ops, outputs.last().map_or(&[], |output| output));
-        Ok(Self { players, messages, outputs, scores, widths })
+        let scores = last_logits(network, &ops, outputs.last().map_or(&[], |output| output));
+        Ok(Self { players, messages, outputs, scores, encodings })
     }
 
-    /// The outputs of one player, from its own tokens and what it received.
+    /// The outputs of one player, computed from its own tokens and the messages it received.
     ///
     /// # Errors
-    /// The tokens are none of the model's.
-    pub fn replay_player(&self, network: &Network<S>, own: &[u32], player: usize) -> Result<Vec<S>, ModelError> {
-        let registers = Registers::new(&network.plan, self.widths.message);
-        let ops = watched(network, &registers);
+    /// A token id is not in the model's vocabulary.
+    pub fn replay_player(&self, network: &Network<S>, own_tokens: &[u32], player: usize) -> Result<Vec<S>, ModelError> {
+        let accumulators = SoftmaxAccumulators::new(&network.plan, self.encodings.message);
+        let ops = observed_ops(network, &accumulators);
         let received: Vec<BorderMessage> =
-            self.messages.iter().filter(|message| message.into == player).cloned().collect();
-        let (queries, states): (Vec<BorderMessage>, Vec<BorderMessage>) =
-            received.into_iter().partition(|message| message.content == Content::Registers);
-        let inbox = queries.into_iter().map(|message| message.wire).collect();
-        let seen = self.players[player].tokens.start;
-        registers.seat(seen, Source::Inbox(inbox));
-        let before = (seen > 0).then(|| states_in(network, &ops, &states, None, seen, self.widths.state));
-        let (hidden, _) = network.model.forward(&ops, own, 1, before.as_ref())?;
+            self.messages.iter().filter(|message| message.receiver == player).cloned().collect();
+        let (attention, states): (Vec<BorderMessage>, Vec<BorderMessage>) =
+            received.into_iter().partition(|message| message.content == MessageContent::SoftmaxAccumulators);
+        let attention = attention.into_iter().map(|message| message.bits).collect();
+        let past_len = self.players[player].tokens.start;
+        accumulators.start_player(past_len, AccumulatorSource::Messages(attention));
+        let state = (past_len > 0).then(|| decode_states(network, &ops, &states, None, past_len, self.encodings.state));
+        let (hidden, _) = network.model.forward(&ops, own_tokens, 1, state.as_ref())?;
         Ok(ops.values(&hidden))
     }
 
-    /// Lets every player work alone from its messages, and counts those who find exactly what they found in the conversation.
+    /// Runs every player alone from its messages, and counts those whose outputs equal the recorded ones bit for bit.
     ///
     /// # Errors
-    /// The tokens are none of the model's.
+    /// A token id is not in the model's vocabulary.
     pub fn replay(&self, network: &Network<S>, prompt: &[u32]) -> Result<usize, ModelError> {
         let fields = network.config.input.fields();
-        let mut same = 0;
+        let mut equal_players = 0;
         for (index, player) in self.players.iter().enumerate() {
-            let own = &prompt[player.tokens.start * fields..player.tokens.end * fields];
+            let own_tokens = &prompt[player.tokens.start * fields..player.tokens.end * fields];
             let bits = |numbers: &[S]| numbers.iter().map(|number| number.to_f64().to_bits()).collect::<Vec<_>>();
-            same += usize::from(bits(&self.replay_player(network, own, index)?) == bits(&self.outputs[index]));
+            let outputs = self.replay_player(network, own_tokens, index)?;
+            equal_players += usize::from(bits(&outputs) == bits(&self.outputs[index]));
         }
-        Ok(same)
+        Ok(equal_players)
     }
 
-    /// Bits of all messages.
+    /// Bits of all messages together.
     pub fn bits(&self) -> u64 {
-        self.messages.iter().map(|message| message.wire.bits()).sum()
+        self.messages.iter().map(|message| message.bits.len()).sum()
     }
 }
 
-fn require_one_pass<S: Scalar>(network: &Network<S>) -> Result<(), ModelError> {
-    // Registers are known for plain attention alone, whose calls must be the only ones that stand beside it in a layer.
-    let strange = |layer: &Layer, mixer: &Mixer| match mixer.name() {
+fn require_protocol<S: Scalar>(network: &Network<S>) -> Result<(), ModelError> {
+    // Accumulators are implemented for ordinary softmax attention only, and no other mixer of its layer may call attention.
+    let is_unsupported = |layer: &Layer, mixer: &Mixer| match mixer.name() {
         "full" => false,
         "evicting" => layer.mixers.len() > 1,
         _ => matches!(mixer.facts().reach, MixerReach::Full(_)),
     };
     let mut layers = network.plan.layers.iter();
-    if let Some(mixer) = layers.find_map(|layer| layer.mixers.iter().find(|mixer| strange(layer, mixer))) {
+    if let Some(mixer) = layers.find_map(|layer| layer.mixers.iter().find(|mixer| is_unsupported(layer, mixer))) {
         let (what, expected) = ("this attention, as a protocol,", "full attention, and mixers of bounded state");
         return Err(ModelError::Unsupported {
             mixer: mixer.name(),
@@ -203,27 +211,26 @@ fn require_one_pass<S: Scalar>(network: &Network<S>) -> Result<(), ModelError> {
             expected: expected.to_owned(),
         });
     }
-    let thinks = network.chain_of_thought().is_some();
     let what = match () {
         () if !network.config.causal => "a bidirectional model",
-        () if thinks => "a model that emits a chain of thought",
+        () if network.chain_of_thought().is_some() => "a model that emits a chain of thought",
         () => return Ok(()),
     };
     let expected = "one causal forward pass, which is what the theory's players share".to_owned();
     Err(ModelError::Unsupported { mixer: "full", what: format!("{what}, as a protocol,"), expected })
 }
 
-fn watched<'a, S: Scalar>(network: &Network<S>, watch: &'a Registers) -> ObservedOps<'a, S> {
-    ObservedOps { native: network.executor(), watch }
+fn observed_ops<'a, S: Scalar>(network: &Network<S>, observer: &'a SoftmaxAccumulators) -> ObservedOps<'a, S> {
+    ObservedOps { native: network.executor(), observer }
 }
 
-/// Mixers of a layer that call attention: their calls come in this order.
-fn full_mixers<S: Scalar>(network: &Network<S>, layer: usize) -> impl Iterator<Item = usize> + '_ {
+/// The mixers of a layer that call attention, in the order of their calls.
+fn attention_mixers<S: Scalar>(network: &Network<S>, layer: usize) -> impl Iterator<Item = usize> + '_ {
     let mixers = network.plan.layers[layer].mixers.iter().enumerate();
     mixers.filter(|(_, mixer)| ["full", "window"].contains(&mixer.name())).map(|(index, _)| index)
 }
 
-/// Layer, mixer and whether it is full, for every state of a model in order.
+/// For every state of a model, in order: its layer, its mixer, and whether that is full attention.
 fn state_mixers<S: Scalar>(network: &Network<S>) -> impl Iterator<Item = (usize, usize, bool)> + '_ {
     let layers = network.plan.layers.iter().enumerate();
     layers.flat_map(|(layer, mixers)| {
@@ -231,53 +238,53 @@ fn state_mixers<S: Scalar>(network: &Network<S>) -> impl Iterator<Item = (usize,
     })
 }
 
-/// States as messages.
-fn states_out<S: Scalar>(
+/// The states of all layers as messages to a player.
+fn encode_states<S: Scalar>(
     network: &Network<S>,
     ops: &ObservedOps<'_, S>,
-    after: &ModelState<Tensor<S>>,
-    into: usize,
-    width: NumberEncoding,
+    state: &ModelState<Tensor<S>>,
+    receiver: usize,
+    encoding: NumberEncoding,
 ) -> Vec<BorderMessage> {
     let mut messages = Vec::new();
-    for ((layer, mixer, full), state) in state_mixers(network).zip(&after.states) {
-        let first = if full { CACHE } else { 0 };
+    for ((layer, mixer, full), state) in state_mixers(network).zip(&state.states) {
+        let first = if full { CACHE_SLOTS } else { 0 };
         for (slot, tensor) in state.tensors.iter().enumerate().skip(first) {
             let Some(tensor) = tensor else { continue };
-            let content = if full { Content::Front } else { Content::State };
-            let wire = BitString::of(&ops.values(tensor), width);
-            let place = (slot, ops.shape(tensor)[..].to_vec());
-            messages.push(BorderMessage { layer, mixer, into, content, wire, place });
+            let content = if full { MessageContent::ConvolutionState } else { MessageContent::State };
+            let bits = BitString::pack(&ops.values(tensor), encoding);
+            let slot_and_shape = (slot, ops.shape(tensor)[..].to_vec());
+            messages.push(BorderMessage { layer, mixer, receiver, content, bits, slot_and_shape });
         }
     }
     messages
 }
 
-/// The state a player starts from: what it received and, if there is one, the cache of keys and values.
-fn states_in<S: Scalar>(
+/// The state that a player starts from: the states it received and, if given, the cached keys and values.
+fn decode_states<S: Scalar>(
     network: &Network<S>,
     ops: &ObservedOps<'_, S>,
     received: &[BorderMessage],
     cache: Option<&ModelState<Tensor<S>>>,
-    seen: usize,
-    width: NumberEncoding,
+    past_len: usize,
+    encoding: NumberEncoding,
 ) -> ModelState<Tensor<S>> {
     let states = state_mixers(network).enumerate().map(|(index, (layer, mixer, full))| {
-        let mut tensors: [Option<Tensor<S>>; SLOTS] = std::array::from_fn(|_| None);
+        let mut tensors: [Option<Tensor<S>>; MAX_SLOTS] = std::array::from_fn(|_| None);
         if let Some(cache) = cache.filter(|_| full) {
-            tensors[..CACHE].clone_from_slice(&cache.states[index].tensors[..CACHE]);
+            tensors[..CACHE_SLOTS].clone_from_slice(&cache.states[index].tensors[..CACHE_SLOTS]);
         }
         for message in received.iter().filter(|message| (message.layer, message.mixer) == (layer, mixer)) {
-            let (slot, shape) = &message.place;
-            tensors[*slot] = Some(ops.constant(shape, &message.wire.numbers(width)));
+            let (slot, shape) = &message.slot_and_shape;
+            tensors[*slot] = Some(ops.constant(shape, &message.bits.unpack(encoding)));
         }
-        State::new(seen, tensors)
+        State::new(past_len, tensors)
     });
-    ModelState { seen, batch: 1, states: states.collect() }
+    ModelState { past_len, batch: 1, states: states.collect() }
 }
 
-/// Scores at the last token of a normed stream.
-fn last_scores<S: Scalar>(
+/// Logits at the last token, given the residual stream after the last norm.
+fn last_logits<S: Scalar>(
     network: &Network<S>,
     ops: &impl Ops<Scalar = S, Tensor = Tensor<S>>,
     hidden: &[S],

@@ -1,131 +1,135 @@
-//! One player at work: its own tokens, and messages.
+//! The attention of one player, which knows its own tokens and the messages it received.
 //!
-//! A player runs the ordinary model on its tokens. Two things are different. Softmax sums run from left to right in registers
-//! (the largest score so far, the sum of weights, the sum of weighted values), as the theory has them. And what was there before
-//! the player's first token comes in as a message: registers for every query of a full layer, states for the others.
+//! A player runs the ordinary model on its tokens, with two differences. Softmax is computed online, from left to right, in an
+//! accumulator (the largest score so far, the sum of weights, the weighted sum of values), as in the theory. And the tokens before the
+//! player's first one are known only through messages: accumulators for every query of a full-attention layer, states for the others.
 //!
-//! Numbers on levels have a range, and scores may be far outside of it. There the message is what the theory allows, a function
-//! of what both sides know: the odds of the earlier tokens against the player's own, as a logarithm, and the mean of the earlier
-//! values. Odds beyond the range are nearly certain anyway.
+//! Numbers that are rounded to evenly spaced levels have a range, and scores may lie far outside it. Then the message is another
+//! function that the theory allows: the log-odds of the earlier tokens against the player's own, and the mean of the earlier values.
+//! Log-odds beyond the range mean a weight of nearly 0 or 1, so that clipping them changes little.
 
 use std::cell::{Cell, RefCell};
 
 use rung_engine::{AttentionInputs, Native, Ops, Scalar, Tensor};
 use rung_theory::stack::Plan;
 
-use super::wire::{BitString, NumberEncoding};
+use super::encoding::{BitString, NumberEncoding};
 use crate::model::names;
 use crate::observer::OpObserver;
 
-/// Where the registers of a full layer come from.
-pub(super) enum Source {
-    /// From the keys and values of all earlier tokens, which are there; the registers are written down as they cross.
+/// Where the accumulators over earlier tokens come from, in full-attention layers.
+pub(super) enum AccumulatorSource {
+    /// Computed from the cached keys and values of all earlier tokens, and recorded as messages.
     Cache,
-    /// From messages, in the order of calls. Of earlier tokens nothing is there.
-    Inbox(Vec<BitString>),
+    /// Read from messages, in the order of attention calls. Nothing of the earlier tokens is cached.
+    Messages(Vec<BitString>),
 }
 
-/// Attention in registers.
-pub(super) struct Registers {
-    /// For every layer, whether each of its attention calls reads the whole prefix.
-    full: Vec<Vec<bool>>,
+/// An observer that computes full attention by online softmax, and records or reads the accumulators that cross between players.
+pub(super) struct SoftmaxAccumulators {
+    /// For every layer, whether each of its attention calls is full attention (and not a window).
+    is_full: Vec<Vec<bool>>,
     /// Tokens before the player's first.
-    seen: Cell<usize>,
-    source: RefCell<Source>,
-    /// Registers as they crossed, with layer and call.
-    crossed: RefCell<Vec<(usize, usize, BitString)>>,
-    width: NumberEncoding,
+    earlier_tokens: Cell<usize>,
+    source: RefCell<AccumulatorSource>,
+    /// Messages that the player received, with layer and attention call.
+    received: RefCell<Vec<(usize, usize, BitString)>>,
+    encoding: NumberEncoding,
     layer: Cell<usize>,
     call: Cell<usize>,
 }
 
-impl Registers {
-    pub(super) fn new(plan: &Plan, width: NumberEncoding) -> Self {
-        let calls = |layer: &rung_theory::stack::Layer| {
+impl SoftmaxAccumulators {
+    pub(super) fn new(plan: &Plan, encoding: NumberEncoding) -> Self {
+        let full_calls = |layer: &rung_theory::stack::Layer| {
             let attention = layer.mixers.iter().filter(|mixer| ["full", "window"].contains(&mixer.name()));
             attention.map(|mixer| mixer.name() == "full").collect()
         };
         Self {
-            full: plan.layers.iter().map(calls).collect(),
-            seen: Cell::new(0),
-            source: RefCell::new(Source::Cache),
-            crossed: RefCell::default(),
-            width,
+            is_full: plan.layers.iter().map(full_calls).collect(),
+            earlier_tokens: Cell::new(0),
+            source: RefCell::new(AccumulatorSource::Cache),
+            received: RefCell::default(),
+            encoding,
             layer: Cell::new(0),
             call: Cell::new(0),
         }
     }
 
-    /// The next player sits down.
-    pub(super) fn seat(&self, seen: usize, source: Source) {
-        self.seen.set(seen);
+    /// Starts the next player, whose first token follows so many earlier ones.
+    pub(super) fn start_player(&self, earlier_tokens: usize, source: AccumulatorSource) {
+        self.earlier_tokens.set(earlier_tokens);
         *self.source.borrow_mut() = source;
     }
 
-    /// What crossed into the player.
-    pub(super) fn crossed(&self) -> Vec<(usize, usize, BitString)> {
-        self.crossed.take()
+    /// Takes the messages that the player received, each with layer and attention call.
+    pub(super) fn take_received(&self) -> Vec<(usize, usize, BitString)> {
+        self.received.take()
     }
 
-    /// What is said about the tokens before the player's own, as it arrives; nothing if there are none. `say` makes it where they
-    /// are known.
-    fn received<S: Scalar>(&self, say: impl FnOnce() -> Vec<S>) -> Option<Vec<S>> {
-        if self.seen.get() == 0 {
+    /// The numbers of the next message about earlier tokens, after encoding and decoding; `None` if there are no earlier tokens.
+    /// `compute` gives the numbers if the earlier tokens are cached.
+    fn receive<S: Scalar>(&self, compute: impl FnOnce() -> Vec<S>) -> Option<Vec<S>> {
+        if self.earlier_tokens.get() == 0 {
             return None;
         }
-        let wire = match &mut *self.source.borrow_mut() {
-            Source::Inbox(inbox) if !inbox.is_empty() => inbox.remove(0),
-            Source::Inbox(_) => return None,
-            Source::Cache => BitString::of(&say(), self.width),
+        let bits = match &mut *self.source.borrow_mut() {
+            AccumulatorSource::Messages(messages) if !messages.is_empty() => messages.remove(0),
+            AccumulatorSource::Messages(_) => return None,
+            AccumulatorSource::Cache => BitString::pack(&compute(), self.encoding),
         };
-        let numbers = wire.numbers(self.width);
-        self.crossed.borrow_mut().push((self.layer.get(), self.call.get(), wire));
+        let numbers = bits.unpack(self.encoding);
+        self.received.borrow_mut().push((self.layer.get(), self.call.get(), bits));
         Some(numbers)
     }
 
-    /// The sums go on from the registers of earlier tokens.
-    fn through_registers<S: Scalar>(&self, sums: &AttentionSums<S>) -> Vec<S> {
-        let earlier = sums.keys - sums.queries;
-        let received = self.received(|| {
-            sums.each(|query, head| {
-                let mut registers = sums.over(sums.empty(), query, head, 0..earlier);
-                settle(&mut registers, self.width);
-                registers
+    /// Attention that continues the accumulators of earlier tokens.
+    fn attend_from_accumulators<S: Scalar>(&self, tensors: &AttentionTensors<S>) -> Vec<S> {
+        let earlier = tensors.keys - tensors.queries;
+        let received = self.receive(|| {
+            tensors.map_heads(|query, head| {
+                let mut accumulator = tensors.accumulate(tensors.empty_accumulator(), query, head, 0..earlier);
+                round_accumulator(&mut accumulator, self.encoding);
+                accumulator
             })
         });
-        sums.each(|query, head| {
-            let before =
-                received.as_ref().map(|received| sums.part(received, query, head, sums.value_width + 2).to_vec());
-            let all = sums.over(before.unwrap_or_else(|| sums.empty()), query, head, earlier..=earlier + query);
-            all[2..].iter().map(|value| *value / all[1]).collect()
+        tensors.map_heads(|query, head| {
+            let size = tensors.value_width + 2;
+            let initial = received.as_ref().map(|received| tensors.head_slice(received, query, head, size).to_vec());
+            let initial = initial.unwrap_or_else(|| tensors.empty_accumulator());
+            let accumulator = tensors.accumulate(initial, query, head, earlier..=earlier + query);
+            accumulator[2..].iter().map(|value| *value / accumulator[1]).collect()
         })
     }
 
-    /// The player's own sums, and those of earlier tokens by their odds.
-    fn merge_by_odds<S: Scalar>(&self, sums: &AttentionSums<S>) -> Vec<S> {
-        let earlier = sums.keys - sums.queries;
-        let own = |query, head| sums.over(sums.empty(), query, head, earlier..=earlier + query);
-        let received = self.received(|| {
-            sums.each(|query, head| {
-                let (before, own) = (sums.over(sums.empty(), query, head, 0..earlier), own(query, head));
-                let odds = before[0] - own[0] + before[1].ln() - own[1].ln();
-                std::iter::once(odds).chain(before[2..].iter().map(|value| *value / before[1])).collect()
+    /// Attention over the player's own tokens, averaged with the mean value of earlier tokens according to their log-odds.
+    fn attend_with_log_odds<S: Scalar>(&self, tensors: &AttentionTensors<S>) -> Vec<S> {
+        let earlier = tensors.keys - tensors.queries;
+        let accumulate_own =
+            |query, head| tensors.accumulate(tensors.empty_accumulator(), query, head, earlier..=earlier + query);
+        let received = self.receive(|| {
+            tensors.map_heads(|query, head| {
+                let before = tensors.accumulate(tensors.empty_accumulator(), query, head, 0..earlier);
+                let own = accumulate_own(query, head);
+                let log_odds = before[0] - own[0] + before[1].ln() - own[1].ln();
+                std::iter::once(log_odds).chain(before[2..].iter().map(|value| *value / before[1])).collect()
             })
         });
-        sums.each(|query, head| {
-            let own = own(query, head);
-            let means = own[2..].iter().map(|value| *value / own[1]);
-            let Some(received) = &received else { return means.collect() };
-            let [odds, before @ ..] = sums.part(received, query, head, sums.value_width + 1) else {
-                unreachable!("the odds come before the means")
+        tensors.map_heads(|query, head| {
+            let own = accumulate_own(query, head);
+            let own_means = own[2..].iter().map(|value| *value / own[1]);
+            let Some(received) = &received else { return own_means.collect() };
+            let [log_odds, earlier_means @ ..] = tensors.head_slice(received, query, head, tensors.value_width + 1)
+            else {
+                unreachable!("the log-odds come before the means")
             };
-            let share = odds.sigmoid();
-            means.zip(before).map(|(own, before)| own + share * (*before - own)).collect()
+            let earlier_weight = log_odds.sigmoid();
+            own_means.zip(earlier_means).map(|(own, earlier)| own + earlier_weight * (*earlier - own)).collect()
         })
     }
 }
 
-impl<S: Scalar> OpObserver<S> for Registers {
+impl<S: Scalar> OpObserver<S> for SoftmaxAccumulators {
     fn enter(&self, name: &str) {
         self.layer.set(names::layer_index(name).unwrap_or(usize::MAX));
         self.call.set(0);
@@ -134,44 +138,45 @@ impl<S: Scalar> OpObserver<S> for Registers {
     fn attention(&self, ops: &Native<S>, inputs: &AttentionInputs<'_, Tensor<S>>) -> Tensor<S> {
         let (layer, call) = (self.layer.get(), self.call.get());
         self.call.set(call + 1);
-        if !self.full.get(layer).and_then(|calls| calls.get(call)).copied().unwrap_or(false) {
+        if !self.is_full.get(layer).and_then(|calls| calls.get(call)).copied().unwrap_or(false) {
             return ops.attention(inputs);
         }
-        let sums = AttentionSums::new(ops, inputs);
-        let output = match self.width {
-            NumberEncoding::Float(_) => self.through_registers(&sums),
-            NumberEncoding::Levels(_) => self.merge_by_odds(&sums),
+        let tensors = AttentionTensors::new(ops, inputs);
+        let output = match self.encoding {
+            NumberEncoding::Float(_) => self.attend_from_accumulators(&tensors),
+            NumberEncoding::Levels(_) => self.attend_with_log_odds(&tensors),
         };
-        ops.constant(&[1, sums.queries, sums.heads, sums.value_width], &output)
+        ops.constant(&[1, tensors.queries, tensors.heads, tensors.value_width], &output)
     }
 }
 
-/// Rounds registers to what a message holds. The largest score goes first, and the sums are taken relative to what it becomes.
-fn settle<S: Scalar>(registers: &mut [S], width: NumberEncoding) {
-    let largest = width.rounded(registers[0]);
-    let scale = (registers[0] - largest).exp();
-    registers[0] = largest;
-    for number in &mut registers[1..] {
-        *number = width.rounded(*number * scale);
+/// Rounds an accumulator to what a message holds. The largest score is rounded first, and the sums are rescaled to the rounded score.
+fn round_accumulator<S: Scalar>(accumulator: &mut [S], encoding: NumberEncoding) {
+    let largest = encoding.round(accumulator[0]);
+    let scale = (accumulator[0] - largest).exp();
+    accumulator[0] = largest;
+    for number in &mut accumulator[1..] {
+        *number = encoding.round(*number * scale);
     }
 }
 
-/// The inputs of an attention, and its sums.
-struct AttentionSums<S> {
+/// The inputs of one attention call, copied out of the executor.
+struct AttentionTensors<S> {
     query: Vec<S>,
     key: Vec<S>,
     value: Vec<S>,
+    /// What is added to the scores, with its number of heads and of keys.
     bias: Option<(Vec<S>, usize, usize)>,
     scale: S,
     queries: usize,
     keys: usize,
     heads: usize,
-    kv: usize,
+    kv_heads: usize,
     key_width: usize,
     value_width: usize,
 }
 
-impl<S: Scalar> AttentionSums<S> {
+impl<S: Scalar> AttentionTensors<S> {
     fn new(ops: &Native<S>, inputs: &AttentionInputs<'_, Tensor<S>>) -> Self {
         let (query, key, value) = (ops.shape(inputs.query), ops.shape(inputs.key), ops.shape(inputs.value));
         let bias = inputs.bias.map(|bias| (ops.values(bias), ops.shape(bias)[1], ops.shape(bias)[3]));
@@ -184,61 +189,69 @@ impl<S: Scalar> AttentionSums<S> {
             queries: query[1],
             keys: key[1],
             heads: query[2],
-            kv: key[2],
+            kv_heads: key[2],
             key_width: key[3],
             value_width: value[3],
         }
     }
 
-    fn empty(&self) -> Vec<S> {
-        let mut registers = vec![S::ZERO; self.value_width + 2];
-        registers[0] = S::LOWEST;
-        registers
+    /// The accumulator before the first key: largest score, sum of weights, weighted sum of values.
+    fn empty_accumulator(&self) -> Vec<S> {
+        let mut accumulator = vec![S::ZERO; self.value_width + 2];
+        accumulator[0] = S::LOWEST;
+        accumulator
     }
 
-    fn each(&self, make: impl Fn(usize, usize) -> Vec<S>) -> Vec<S> {
+    /// The results of a function for every query and head, one after another.
+    fn map_heads(&self, compute: impl Fn(usize, usize) -> Vec<S>) -> Vec<S> {
         (0..self.queries)
             .flat_map(|query| (0..self.heads).map(move |head| (query, head)))
-            .flat_map(|(query, head)| make(query, head))
+            .flat_map(|(query, head)| compute(query, head))
             .collect()
     }
 
-    /// Registers after some more keys.
-    fn over(&self, mut registers: Vec<S>, query: usize, head: usize, keys: impl Iterator<Item = usize>) -> Vec<S> {
-        keys.for_each(|key| self.add_key(&mut registers, query, head, key));
-        registers
+    /// The accumulator of a query and head after further keys.
+    fn accumulate(
+        &self,
+        mut accumulator: Vec<S>,
+        query: usize,
+        head: usize,
+        keys: impl Iterator<Item = usize>,
+    ) -> Vec<S> {
+        keys.for_each(|key| self.add_key(&mut accumulator, query, head, key));
+        accumulator
     }
 
-    /// The numbers of one query and head, of `size` each.
-    fn part<'a>(&self, numbers: &'a [S], query: usize, head: usize, size: usize) -> &'a [S] {
+    /// The numbers of one query and head, out of `size` for each.
+    fn head_slice<'a>(&self, numbers: &'a [S], query: usize, head: usize, size: usize) -> &'a [S] {
         let first = (query * self.heads + head) * size;
         &numbers[first..first + size]
     }
 
-    /// One more key in the registers: the largest score, the sum of weights, the weighted sum of values.
-    fn add_key(&self, registers: &mut [S], query: usize, head: usize, key: usize) {
-        let kv = head * self.kv / self.heads;
+    /// Adds one key to the accumulator of a query and head.
+    fn add_key(&self, accumulator: &mut [S], query: usize, head: usize, key: usize) {
+        let kv_head = head * self.kv_heads / self.heads;
         let first = (query * self.heads + head) * self.key_width;
-        let asks = &self.query[first..first + self.key_width];
-        let first = (key * self.kv + kv) * self.key_width;
+        let query_channels = &self.query[first..first + self.key_width];
+        let first = (key * self.kv_heads + kv_head) * self.key_width;
         let mut score = S::ZERO;
-        for (asked, has) in asks.iter().zip(&self.key[first..first + self.key_width]) {
-            score = asked.mul_add(*has, score);
+        for (query, key) in query_channels.iter().zip(&self.key[first..first + self.key_width]) {
+            score = query.mul_add(*key, score);
         }
         score *= self.scale;
         if let Some((bias, heads, keys)) = &self.bias {
-            // Penalties may be given for more keys than there are; the last ones are ours.
-            let (head, place) = (if *heads == 1 { 0 } else { head }, key + keys - self.keys);
-            score += bias[(head * self.queries + query) * keys + place];
+            // The bias may cover more keys than there are: the last ones apply.
+            let (head, key) = (if *heads == 1 { 0 } else { head }, key + keys - self.keys);
+            score += bias[(head * self.queries + query) * keys + key];
         }
-        let largest = registers[0].larger(score);
-        let fade = if registers[0] == S::LOWEST { S::ZERO } else { (registers[0] - largest).exp() };
+        let largest = accumulator[0].larger(score);
+        let rescale = if accumulator[0] == S::LOWEST { S::ZERO } else { (accumulator[0] - largest).exp() };
         let weight = (score - largest).exp();
-        registers[0] = largest;
-        registers[1] = registers[1].mul_add(fade, weight);
-        let first = (key * self.kv + kv) * self.value_width;
-        for (register, value) in registers[2..].iter_mut().zip(&self.value[first..]) {
-            *register = register.mul_add(fade, weight * *value);
+        accumulator[0] = largest;
+        accumulator[1] = accumulator[1].mul_add(rescale, weight);
+        let first = (key * self.kv_heads + kv_head) * self.value_width;
+        for (sum, value) in accumulator[2..].iter_mut().zip(&self.value[first..]) {
+            *sum = sum.mul_add(rescale, weight * *value);
         }
     }
 }

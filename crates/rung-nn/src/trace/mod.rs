@@ -1,8 +1,8 @@
-//! A forward pass, written down: who reads whom in every layer, and what the stream holds between layers.
+//! A recorded forward pass: which token reads which in every layer, and the residual stream between layers.
 //!
-//! The pass is the ordinary one, run by the ordinary executor with a listener beside it ([`observer`](crate::observer)). What is kept
-//! is small: queries, keys and values as the mixers used them, and the streams. Rows of weights are worked out later, for the
-//! tokens somebody asks about ([`MixingOp`]). [`flow`](Trace::flow) goes back from an answer and finds those tokens.
+//! The pass is the ordinary one, run by the ordinary executor with an [`observer`](crate::observer). Only the queries, keys and values
+//! that the mixers used and the residual streams are recorded. Rows of attention weights are computed later, for the tokens that are
+//! needed ([`MixingOp`]). [`Trace::flow`] starts at an answer and finds the tokens that it came from.
 //!
 //! ```
 //! use rung_nn::construct::{self, ConstructionRequest};
@@ -19,12 +19,12 @@
 //! ```
 
 mod flow;
-mod reading;
+mod mixing_op;
 #[cfg(test)]
 mod tests;
 
 pub use flow::{Flow, TokenRead};
-pub use reading::{MixingOp, ReaderKind};
+pub use mixing_op::{MixingKind, MixingOp};
 
 use std::cell::RefCell;
 
@@ -38,71 +38,77 @@ use crate::model::names;
 use crate::network::Network;
 use crate::observer::{ConvolutionInputs, ObservedOps, OpObserver};
 
-/// The most tokens of a trace.
-pub const MOST_TOKENS: usize = 1 << 14;
+/// The most tokens that a trace can have.
+pub const MAX_TOKENS: usize = 1 << 14;
 
-/// A forward pass, written down.
+/// A recorded forward pass.
 pub struct Trace {
-    /// For every layer, its readings in the order they happened.
+    /// For every layer, the operations that mixed tokens, in the order they ran.
     pub layers: Vec<Vec<MixingOp>>,
-    /// The stream as embedded and after every layer, `[tokens, width]` each.
+    /// The residual stream after the embedding and after every layer, `[tokens, width]` each.
     streams: Vec<Vec<f64>>,
-    /// Scores at every token.
+    /// Logits at every token, `[tokens, classes]`.
     scores: Vec<f64>,
     width: usize,
     classes: usize,
     layer_columns: Vec<LayerColumns>,
-    /// Columns that the unembedding looks at.
-    answered: Vec<bool>,
-    /// For every layer, the heads of its readings that nothing comes of.
-    idle: Vec<Vec<Vec<bool>>>,
+    /// For each column of the residual stream, whether the unembedding reads it.
+    read_by_unembedding: Vec<bool>,
+    /// For every layer, operation and head, whether the output projection ignores the head.
+    heads_without_effect: Vec<Vec<Vec<bool>>>,
 }
 
-/// The tokens of a whole pass: a prompt, and the chain of thought that a construction emits after it, without the last token, which
-/// is not read.
+/// The input tokens of a pass: a prompt, and the chain of thought that a construction emits after it, without its last token, which is
+/// not an input.
 ///
 /// # Errors
-/// The tokens are none of the model's.
+/// A token id is not in the model's vocabulary.
 pub fn sequence<S: Scalar>(network: &Network<S>, prompt: &[u32]) -> Result<Vec<u32>, ModelError> {
     let mut tokens = prompt.to_vec();
-    if let Some(thoughts) = network.chain_of_thought() {
+    if let Some(chain_of_thought) = network.chain_of_thought() {
         let ops = network.executor();
-        for said in decode(&network.model, &ops, thoughts, (prompt, 1), network.model.depth())? {
-            let read = said.tokens.len().saturating_sub(thoughts.fields.len());
-            tokens.extend_from_slice(&said.tokens[..read]);
+        for emitted in decode(&network.model, &ops, chain_of_thought, (prompt, 1), network.model.depth())? {
+            let without_last = emitted.tokens.len().saturating_sub(chain_of_thought.field_starts.len());
+            tokens.extend_from_slice(&emitted.tokens[..without_last]);
         }
     }
     Ok(tokens)
 }
 
 impl Trace {
-    /// Runs a model on one text.
+    /// Runs a model on one sequence of tokens and records the pass.
     ///
     /// # Errors
-    /// The tokens are none of the model's, or too many.
+    /// A token id is not in the model's vocabulary, or there are more than [`MAX_TOKENS`] tokens.
     #[inline(never)]
     pub fn record<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<Self, ModelError> {
         let Network { config, model, weights, .. } = network;
         let length = tokens.len() / config.input.fields();
-        if length > MOST_TOKENS {
-            let expected = format!("at most {MOST_TOKENS}, to be drawn");
-            return Err(ModelError::Shape { place: "trace", what: "number of tokens", found: length as u64, expected });
+        if length > MAX_TOKENS {
+            let expected = format!("at most {MAX_TOKENS}, to be drawn");
+            return Err(ModelError::Shape {
+                component: "trace",
+                what: "number of tokens",
+                found: length as u64,
+                expected,
+            });
         }
         let native = network.executor();
         let depth = model.depth();
         let recorder =
-            Recorder { layers: RefCell::new(vec![Vec::new(); depth]), at: RefCell::new(None), tokens: length };
-        let ops = ObservedOps { native, watch: &recorder };
+            Recorder { layers: RefCell::new(vec![Vec::new(); depth]), layer: RefCell::new(None), tokens: length };
+        let ops = ObservedOps { native, observer: &recorder };
         let streams = model.streams(&ops, tokens, 1)?;
-        let last = streams.last().unwrap_or_else(|| unreachable!("the embedding is a stream"));
-        let wide = |x: &Tensor<S>| ops.values(x).into_iter().map(Scalar::to_f64).collect::<Vec<f64>>();
-        let scores = wide(&model.read_out(&ops, last));
-        let streams = streams.iter().map(wide).collect();
+        let last_stream = streams.last().unwrap_or_else(|| unreachable!("the embedding is a stream"));
+        let to_f64 = |x: &Tensor<S>| ops.values(x).into_iter().map(Scalar::to_f64).collect::<Vec<f64>>();
+        let scores = to_f64(&model.read_out(&ops, last_stream));
+        let streams = streams.iter().map(to_f64).collect();
         let layers = recorder.layers.into_inner();
         let layer_columns =
             (0..depth).map(|layer| flow::layer_columns(layer, config, model.width(), weights)).collect();
-        let answered = flow::answered(config, model.width(), weights);
-        let idle = (0..depth).map(|layer| flow::idle(layer, &layers[layer], weights)).collect();
+        let read_by_unembedding = flow::read_by_unembedding(config, model.width(), weights);
+        let heads_without_effect =
+            (0..depth).map(|layer| flow::heads_without_effect(layer, &layers[layer], weights)).collect();
         Ok(Self {
             layers,
             streams,
@@ -110,51 +116,51 @@ impl Trace {
             width: model.width(),
             classes: model.classes(),
             layer_columns,
-            answered,
-            idle,
+            read_by_unembedding,
+            heads_without_effect,
         })
     }
 
-    /// Tokens of the text.
+    /// The number of tokens.
     pub fn tokens(&self) -> usize {
         self.streams[0].len() / self.width
     }
 
-    /// What the stream holds at a token: as embedded for level 0, after that layer from 1 on.
+    /// The residual stream at a token: after the embedding for level 0, after layer `level - 1` from 1 on.
     pub fn stream(&self, level: usize, token: usize) -> &[f64] {
         &self.streams[level][token * self.width..(token + 1) * self.width]
     }
 
-    /// Scores of all classes at a token.
+    /// Logits of all classes at a token.
     pub fn scores(&self, token: usize) -> &[f64] {
         &self.scores[token * self.classes..(token + 1) * self.classes]
     }
 }
 
-/// Writes down what passes.
+/// The observer that records mixing operations.
 struct Recorder {
     layers: RefCell<Vec<Vec<MixingOp>>>,
-    at: RefCell<Option<usize>>,
-    /// Tokens of the text.
+    /// The layer that runs, if any.
+    layer: RefCell<Option<usize>>,
     tokens: usize,
 }
 
 impl Recorder {
-    fn keep(&self, reading: MixingOp) {
-        if let Some(layer) = *self.at.borrow() {
-            self.layers.borrow_mut()[layer].push(reading);
+    fn record(&self, op: MixingOp) {
+        if let Some(layer) = *self.layer.borrow() {
+            self.layers.borrow_mut()[layer].push(op);
         }
     }
 }
 
 impl<S: Scalar> OpObserver<S> for Recorder {
     fn enter(&self, name: &str) {
-        *self.at.borrow_mut() = names::layer_index(name);
+        *self.layer.borrow_mut() = names::layer_index(name);
     }
 
     fn attention(&self, ops: &Native<S>, inputs: &AttentionInputs<'_, Tensor<S>>) -> Tensor<S> {
         let output = ops.attention(inputs);
-        self.keep(MixingOp::attention(ops, inputs, &output));
+        self.record(MixingOp::attention(ops, inputs, &output));
         output
     }
 
@@ -163,25 +169,25 @@ impl<S: Scalar> OpObserver<S> for Recorder {
         let BlockAttention { query, key, value, scale, .. } = *inputs;
         let bias = composed::block_bias(ops, inputs);
         let masked = AttentionInputs { query, key, value, bias: Some(&bias), mask: AttentionMask::Causal, scale };
-        self.keep(MixingOp::attention(ops, &masked, &output));
+        self.record(MixingOp::attention(ops, &masked, &output));
         output
     }
 
     fn recurrence(&self, ops: &Native<S>, inputs: &Recurrence<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
         let (output, state) = ops.recurrence(inputs);
-        self.keep(MixingOp::recurrence(ops, inputs, &output, self.tokens));
+        self.record(MixingOp::recurrence(ops, inputs, &output, self.tokens));
         (output, state)
     }
 
     fn general_delta(&self, ops: &Native<S>, inputs: &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
         let (output, state) = ops.general_delta(inputs);
-        self.keep(MixingOp::general_delta(ops, inputs, &output));
+        self.record(MixingOp::general_delta(ops, inputs, &output));
         (output, state)
     }
 
     fn short_convolution(&self, ops: &Native<S>, inputs: &ConvolutionInputs<'_, S>) -> (Tensor<S>, Tensor<S>) {
         let (output, state) = ops.short_convolution(inputs.x, inputs.filters, inputs.bias, inputs.state);
-        self.keep(MixingOp::convolution(ops, inputs, &output));
+        self.record(MixingOp::convolution(ops, inputs, &output));
         (output, state)
     }
 }

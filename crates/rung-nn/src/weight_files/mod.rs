@@ -1,9 +1,8 @@
-//! Tensors of checkpoints that other programs wrote, read where they lie on disk.
+//! Tensors of checkpoints that other programs wrote, read from memory-mapped files.
 //!
-//! [`WeightFiles`] is one view of a Hugging Face folder (one safetensors file, or many with an index) and of a GGUF file: names,
-//! shapes, formats, and where the bytes are. The files are memory-mapped, so opening costs the headers alone, and a tensor's
-//! numbers are decoded when they are asked for. Nothing that a header says is trusted: every tensor must lie inside of its file, none
-//! may overlap another, and its bytes must be as many as its shape and format need.
+//! [`WeightFiles`] gives the same view of a Hugging Face folder (one safetensors file, or many with an index) and of a GGUF file: names,
+//! shapes, formats and byte ranges. Opening reads the headers alone, and a tensor's elements are decoded when it is read. Headers are
+//! not trusted: every tensor must lie inside its file, no two may overlap, and the number of bytes must match shape and format.
 //!
 //! - [`mod@format`]: number formats; `safetensors` and `gguf`: the two containers.
 
@@ -23,34 +22,34 @@ pub use format::TensorFormat;
 /// Why weights could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum WeightError {
-    /// The system refused.
+    /// A file cannot be opened or mapped.
     #[error("{}: {source}", .path.display())]
     System {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A file is not what it should be.
+    /// A file is not a valid file of weights.
     #[error("{}: found {found}, expected {expected}", .path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What was there.
+        /// What the file has.
         found: String,
-        /// What should have been there.
+        /// What a valid file has.
         expected: String,
     },
-    /// A tensor is not what it should be.
+    /// A tensor has an unexpected format, shape or position.
     #[error("{}: tensor `{name}`: found {found}, expected {expected}", .path.display())]
     Tensor {
         /// The file.
         path: PathBuf,
-        /// The tensor.
+        /// The name of the tensor.
         name: String,
-        /// What was there.
+        /// What the file has.
         found: String,
-        /// What should have been there.
+        /// What a valid file has.
         expected: String,
     },
     /// The header of a GGUF file cannot be read.
@@ -58,7 +57,7 @@ pub enum WeightError {
     Gguf {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// What is wrong with the header.
         source: rung_audit::AuditError,
     },
 }
@@ -74,20 +73,22 @@ impl WeightError {
     }
 }
 
-/// A tensor on disk.
+/// A tensor in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredTensor {
-    /// How its numbers are written.
+    /// The number format.
     pub format: TensorFormat,
-    /// Extents, the slowest first.
+    /// The size of each axis, outermost first (row-major).
     pub shape: Vec<usize>,
+    /// Index of the file.
     file: usize,
+    /// Its bytes within the file.
     bytes: Range<usize>,
 }
 
 impl StoredTensor {
-    /// Numbers in it.
-    pub fn numbers(&self) -> usize {
+    /// How many elements the tensor has.
+    pub fn element_count(&self) -> usize {
         self.shape.iter().product()
     }
 }
@@ -107,7 +108,7 @@ impl WeightFiles {
     /// Maps a GGUF file, or the safetensors files of a folder.
     ///
     /// # Errors
-    /// There is none, or one is malformed.
+    /// There is no such file, or one is malformed.
     pub fn open(path: &Path) -> Result<Self, WeightError> {
         if path.is_dir() { Self::open_folder(path) } else { Self::open_gguf(path) }
     }
@@ -127,12 +128,12 @@ impl WeightFiles {
         &self.files[tensor.file].path
     }
 
-    /// The numbers of a tensor, row by row, one after another.
-    pub fn read(&self, tensor: &StoredTensor, each: impl FnMut(f32)) {
-        tensor.format.decode(&self.files[tensor.file].map[tensor.bytes.clone()], each);
+    /// Calls `visit` with every number of a tensor, in row-major order.
+    pub fn read(&self, tensor: &StoredTensor, visit: impl FnMut(f32)) {
+        tensor.format.decode(&self.files[tensor.file].map[tensor.bytes.clone()], visit);
     }
 
-    /// Bytes of all tensors as they are stored.
+    /// Bytes that all tensors take in the files.
     pub fn bytes(&self) -> usize {
         self.tensors.values().map(|tensor| tensor.bytes.len()).sum()
     }
@@ -141,36 +142,36 @@ impl WeightFiles {
         Self { files: Vec::new(), tensors: BTreeMap::new() }
     }
 
-    /// Adds the tensors of a file after checking that none lies outside of it or over another.
-    fn add(&mut self, path: &Path, map: Mmap, found: Vec<HeaderTensor>) -> Result<(), WeightError> {
+    /// Adds the tensors of a file after checking that each lies inside it and that no two overlap.
+    fn add(&mut self, path: &Path, map: Mmap, header: Vec<HeaderTensor>) -> Result<(), WeightError> {
         let file = self.files.len();
-        let mut used: Vec<(Range<usize>, String)> = Vec::new();
-        for HeaderTensor { name, format, shape, start } in found {
-            let tensor = |found: String, expected: String| WeightError::tensor(path, &name, found, expected);
-            let numbers = shape.iter().try_fold(1_usize, |product, &extent| product.checked_mul(extent));
-            let length = numbers.and_then(|numbers| format.bytes(numbers)).ok_or_else(|| {
+        let mut ranges: Vec<(Range<usize>, String)> = Vec::new();
+        for HeaderTensor { name, format, shape, start } in header {
+            let tensor_error = |found: String, expected: String| WeightError::tensor(path, &name, found, expected);
+            let elements = shape.iter().try_fold(1_usize, |product, &extent| product.checked_mul(extent));
+            let length = elements.and_then(|elements| format.bytes(elements)).ok_or_else(|| {
                 let blocks = format!("whole blocks of {} numbers, fewer than 2^64", format.block().0);
-                tensor(format!("shape {shape:?} in {}", format.name()), blocks)
+                tensor_error(format!("shape {shape:?} in {}", format.name()), blocks)
             })?;
             let end = start.and_then(|start| start.checked_add(length)).filter(|end| *end <= map.len());
             let (Some(start), Some(end)) = (start, end) else {
-                return Err(tensor(
+                return Err(tensor_error(
                     format!("{length} bytes that end after the file's {}", map.len()),
                     "a tensor inside of its file".to_owned(),
                 ));
             };
             if format.block().0 > 1 && !shape.last().is_some_and(|row| row.is_multiple_of(format.block().0)) {
                 let rows = format!("rows of a multiple of {} numbers", format.block().0);
-                return Err(tensor(format!("shape {shape:?} in {}", format.name()), rows));
+                return Err(tensor_error(format!("shape {shape:?} in {}", format.name()), rows));
             }
-            used.push((start..end, name.clone()));
+            ranges.push((start..end, name.clone()));
             let stored = StoredTensor { format, shape, file, bytes: start..end };
             if self.tensors.insert(name.clone(), stored).is_some() {
-                return Err(tensor("it twice".to_owned(), "one tensor of each name".to_owned()));
+                return Err(tensor_error("it twice".to_owned(), "one tensor of each name".to_owned()));
             }
         }
-        used.sort_by_key(|(range, _)| (range.start, range.end));
-        if let Some(pair) = used.windows(2).find(|pair| pair[1].0.start < pair[0].0.end) {
+        ranges.sort_by_key(|(range, _)| (range.start, range.end));
+        if let Some(pair) = ranges.windows(2).find(|pair| pair[1].0.start < pair[0].0.end) {
             let found = format!("bytes of `{}` among its own", pair[0].1.escape_debug());
             return Err(WeightError::tensor(path, &pair[1].1, found, "tensors that do not overlap"));
         }
@@ -179,25 +180,25 @@ impl WeightFiles {
     }
 }
 
-/// A tensor as a header names it, before any of it is believed.
+/// A tensor as described by a header, before it is checked.
 struct HeaderTensor {
     name: String,
     format: TensorFormat,
     shape: Vec<usize>,
-    /// Its first byte in the file; nothing if the header's own sums overflow.
+    /// Its first byte in the file; `None` if the sum of the header's offsets overflows.
     start: Option<usize>,
 }
 
 /// Maps a file into memory.
-fn map(path: &Path) -> Result<Mmap, WeightError> {
-    let system = |source: std::io::Error| WeightError::System { path: path.to_owned(), source };
-    let file = File::open(path).map_err(system)?;
-    if !file.metadata().map_err(system)?.is_file() {
+fn map_file(path: &Path) -> Result<Mmap, WeightError> {
+    let system_error = |source: std::io::Error| WeightError::System { path: path.to_owned(), source };
+    let file = File::open(path).map_err(system_error)?;
+    if !file.metadata().map_err(system_error)?.is_file() {
         return Err(WeightError::malformed(path, "no regular file", "a file of weights"));
     }
     #[expect(unsafe_code, reason = "mapping a file is the only way to read it in place")]
     // SAFETY: the map is only ever read as bytes, and every pattern of bytes is a valid value of what is decoded from it. Another
     // process that shortens the file while it is mapped ends this one with a signal, as it does for every program that maps files;
     // one that changes its bytes changes numbers and no invariant.
-    unsafe { Mmap::map(&file) }.map_err(system)
+    unsafe { Mmap::map(&file) }.map_err(system_error)
 }

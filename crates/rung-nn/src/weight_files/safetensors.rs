@@ -6,12 +6,12 @@ use std::path::{Component, Path};
 use rung_audit::json::{JsonValue, MAX_BYTES, parse};
 use safetensors::tensor::{Dtype, SafeTensors};
 
-use super::{HeaderTensor, TensorFormat, WeightError, WeightFiles, map};
+use super::{HeaderTensor, TensorFormat, WeightError, WeightFiles, map_file};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
-/// More files than this are refused: the largest models have a few hundred.
-const MOST_FILES: usize = 1 << 12;
+/// The most files that an index may name: the largest models have a few hundred.
+const MAX_FILES: usize = 1 << 12;
 
 impl WeightFiles {
     /// Maps the safetensors files of a folder.
@@ -19,8 +19,8 @@ impl WeightFiles {
         let mut files = Self::empty();
         let index = folder.join(INDEX);
         if index.exists() {
-            let places = read_index(&index)?;
-            for shard in places.values().collect::<BTreeSet<_>>() {
+            let shard_of_tensor = read_index(&index)?;
+            for shard in shard_of_tensor.values().collect::<BTreeSet<_>>() {
                 let path = folder.join(shard);
                 if !path.is_file() {
                     let found = format!("`{}`, which is not there", shard.escape_debug());
@@ -28,7 +28,7 @@ impl WeightFiles {
                 }
                 files.add_safetensors(&path)?;
             }
-            for (name, shard) in &places {
+            for (name, shard) in &shard_of_tensor {
                 let found = match files.get(name).map(|tensor| files.path_of(tensor) == folder.join(shard)) {
                     Some(true) => continue,
                     Some(false) => "it in another file",
@@ -53,11 +53,11 @@ impl WeightFiles {
     }
 
     fn add_safetensors(&mut self, path: &Path) -> Result<(), WeightError> {
-        let map = map(path)?;
-        let (header, metadata) = SafeTensors::read_metadata(&map)
+        let map = map_file(path)?;
+        let (header_len, metadata) = SafeTensors::read_metadata(&map)
             .map_err(|error| WeightError::malformed(path, format!("{error}"), "a whole safetensors file"))?;
-        let data = header + 8;
-        let mut found = Vec::new();
+        let data_start = header_len + 8;
+        let mut tensors = Vec::new();
         for (name, info) in metadata.tensors() {
             let format = match info.dtype {
                 Dtype::F64 => TensorFormat::F64,
@@ -69,42 +69,42 @@ impl WeightFiles {
                     return Err(WeightError::tensor(path, &name, found, "F32, F16 or BF16"));
                 }
             };
-            let start = data.checked_add(info.data_offsets.0);
-            found.push(HeaderTensor { name, format, shape: info.shape.clone(), start });
+            let start = data_start.checked_add(info.data_offsets.0);
+            tensors.push(HeaderTensor { name, format, shape: info.shape.clone(), start });
         }
-        self.add(path, map, found)
+        self.add(path, map, tensors)
     }
 }
 
-/// The file of every tensor.
+/// The file name of every tensor, from the index.
 fn read_index(path: &Path) -> Result<BTreeMap<String, String>, WeightError> {
-    let system = |source: std::io::Error| WeightError::System { path: path.to_owned(), source };
-    let length = std::fs::metadata(path).map_err(system)?.len();
+    let system_error = |source: std::io::Error| WeightError::System { path: path.to_owned(), source };
+    let length = std::fs::metadata(path).map_err(system_error)?.len();
     if length > MAX_BYTES {
         return Err(WeightError::malformed(path, format!("{length} bytes"), format!("at most {MAX_BYTES}")));
     }
-    let text = std::fs::read_to_string(path).map_err(system)?;
+    let text = std::fs::read_to_string(path).map_err(system_error)?;
     let root = parse(&text).map_err(|error| WeightError::malformed(path, error.to_string(), "an index in JSON"))?;
     let Some(JsonValue::Object(entries)) = root.get("weight_map") else {
         return Err(WeightError::malformed(path, "no weight_map", "an object that names the file of every tensor"));
     };
-    let mut places = BTreeMap::new();
+    let mut shard_of_tensor = BTreeMap::new();
     let mut shards = BTreeSet::new();
     for (name, shard) in entries {
         let JsonValue::Text(shard) = shard else {
             return Err(WeightError::tensor(path, name, shard.describe(), "the name of a file"));
         };
-        let mut parts = Path::new(shard).components();
-        let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
-        if !plain || !shard.ends_with(".safetensors") {
+        let mut components = Path::new(shard).components();
+        let is_file_name = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
+        if !is_file_name || !shard.ends_with(".safetensors") {
             let found = format!("`{}`", shard.escape_debug());
             return Err(WeightError::tensor(path, name, found, "the name of a safetensors file in this folder"));
         }
         shards.insert(shard);
-        places.insert(name.clone(), shard.clone());
+        shard_of_tensor.insert(name.clone(), shard.clone());
     }
-    if shards.len() > MOST_FILES {
-        return Err(WeightError::malformed(path, format!("{} files", shards.len()), format!("at most {MOST_FILES}")));
+    if shards.len() > MAX_FILES {
+        return Err(WeightError::malformed(path, format!("{} files", shards.len()), format!("at most {MAX_FILES}")));
     }
-    Ok(places)
+    Ok(shard_of_tensor)
 }

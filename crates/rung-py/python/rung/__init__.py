@@ -6,7 +6,7 @@
 >>> rung.bound("linear*3 full linear*3", hops=2).tokens
 543814402
 
-The functions answer with what the program `rung` prints with `--json`; `rung.run` calls any other command.
+The functions return what the program `rung` prints with `--json`; `rung.run` runs any other command.
 """
 
 from ._audit import Audit, audit, presets

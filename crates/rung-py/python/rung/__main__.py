@@ -7,7 +7,7 @@ from . import _native
 
 
 def main() -> int:
-    # The program has its own way with Ctrl-C.
+    # The program handles Ctrl-C itself, so Python's handler is removed.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)

@@ -49,7 +49,7 @@ def presets() -> list[str]:
 
 
 def _source(x: Any) -> tuple[str, str | None]:
-    """What to name on the command line, and the text of a config if there is one."""
+    """The model's name for the command line, and the text of its config if `x` is one."""
     if hasattr(x, "to_dict"):
         x = x.to_dict()
     if isinstance(x, dict):
@@ -65,36 +65,36 @@ def _source(x: Any) -> tuple[str, str | None]:
 
 
 class _Model:
-    """A model and how its cache is stored, to be named again for each question."""
+    """A model with the options of its audit, passed to every command about it."""
 
     def __init__(self, name: str, text: str | None, options: dict[str, Any], edits: str | None = None) -> None:
         self.name, self.text, self.options, self.edits = name, text, options, edits
 
-    def ask(self, command: str, options: dict[str, Any], ask: Any = answer) -> Any:
-        word = self.name if self.text is None else "-"
-        return ask(command, word, options=options, input=self.text, name=self.name)
+    def call(self, command: str, options: dict[str, Any], function: Any = answer) -> Any:
+        argument = self.name if self.text is None else "-"
+        return function(command, argument, options=options, input=self.text, name=self.name)
 
 
 class Audit:
-    """What the config says. Attributes are the fields of the program's `--json`."""
+    """The audit of a model. Attributes are the fields of the program's `--json`."""
 
     def __init__(self, model: _Model) -> None:
         self._model = model
         if model.edits is None:
-            self._answer = model.ask("audit", model.options)
+            self._answer = model.call("audit", model.options)
             self.difference = None
         else:
-            both = model.ask("audit", {**model.options, "what_if": model.edits})
-            self._answer, self.difference = both["after"], both["difference"]
+            comparison = model.call("audit", {**model.options, "what_if": model.edits})
+            self._answer, self.difference = comparison["after"], comparison["difference"]
 
     @property
     def model(self) -> str:
-        """What the model is called."""
+        """The model's name."""
         return self._answer["model"]
 
     @property
     def rungs(self) -> int | None:
-        """Hops in one forward pass, for large tables; nothing if some layer is unknown."""
+        """Hops in one forward pass, for large tables; None if some layer is unknown."""
         return self._answer["rungs"]
 
     @property
@@ -124,12 +124,12 @@ class Audit:
 
     @property
     def unknown(self) -> list[str]:
-        """What Rung does not know about the config."""
+        """Reasons why parts of the audit are unknown; empty if all is known."""
         return self._answer["unknown"]
 
     @property
     def decided_by(self) -> list[str]:
-        """The fields that decide the layers, in the order in which they first do; `layers` says which item of a list.
+        """The fields that decide the layers, in order of first use; `layers` has the item of a list for each layer.
 
         >>> audit("qwen3.5-9b").decided_by
         ['text_config.layer_types[]']
@@ -143,7 +143,7 @@ class Audit:
         return self._answer["stack"]
 
     def to_dict(self) -> dict[str, Any]:
-        """The program's `--json`."""
+        """The audit as the program's `--json` has it."""
         return json.loads(json.dumps(self._answer))
 
     def what_if(self, edits: str) -> Audit:
@@ -152,9 +152,9 @@ class Audit:
         >>> audit("gemma-3-27b").what_if("every=4").difference["full_layers"]
         5
         """
-        earlier = self._model.edits
-        joined = edits if earlier is None else f"{earlier},{edits}"
-        return Audit(_Model(self._model.name, self._model.text, self._model.options, joined))
+        earlier_edits = self._model.edits
+        all_edits = edits if earlier_edits is None else f"{earlier_edits},{edits}"
+        return Audit(_Model(self._model.name, self._model.text, self._model.options, all_edits))
 
     def plan(
         self,
@@ -173,7 +173,7 @@ class Audit:
         set: dict[str, Any] | None = None,
         partial: bool = False,
     ) -> dict[str, Any]:
-        """What an inference engine allocates for the model, and the flags that say so.
+        """The memory that an inference engine allocates for the model, and the engine flags to set.
 
         >>> audit("qwen3.5-9b").plan("vllm", memory="24GiB", tp=1, context="32k")["engine"]
         'vllm'
@@ -181,7 +181,7 @@ class Audit:
         options = {"engine": engine, "memory": memory, "on": on, "tp": tp, "context": context, "requests": requests}
         options |= {"weights": weights, "kv_dtype": kv_dtype, "state_dtype": state_dtype, "speculative": speculative}
         options |= {"engine_version": engine_version, "set": set, "partial": partial, "what_if": self._model.edits}
-        return self._model.ask("plan", options)
+        return self._model.call("plan", options)
 
     def place(self, budget: str | int) -> dict[str, Any]:
         """Where full layers give the most rungs within a budget of cache bytes, such as "4GiB".
@@ -189,9 +189,9 @@ class Audit:
         >>> audit("qwen3.5-9b").place(budget="4GiB")["now"]["rungs"]
         8
         """
-        self._unedited("place")
+        self._require_no_edits("place")
         options = {key: value for key, value in self._model.options.items() if key != "certify"}
-        return self._model.ask("place", {"budget": budget, **options})
+        return self._model.call("place", {"budget": budget, **options})
 
     def lint(self) -> list[dict[str, Any]]:
         """Contradictions and likely mistakes in the config.
@@ -199,12 +199,12 @@ class Audit:
         >>> audit("qwen3.5-9b").lint()
         []
         """
-        self._unedited("lint")
-        return self._model.ask("lint", {})["findings"]
+        self._require_no_edits("lint")
+        return self._model.call("lint", {})["findings"]
 
-    def _unedited(self, question: str) -> None:
+    def _require_no_edits(self, command: str) -> None:
         if self._model.edits is not None:
-            raise InputError(f"{question} reads the config itself, not one with `{self._model.edits}`")
+            raise InputError(f"{command} reads the config itself, not one with `{self._model.edits}`")
 
     def __str__(self) -> str:
         options = {**self._model.options, "what_if": self._model.edits}
@@ -214,7 +214,7 @@ class Audit:
 
             return run(*words, *flags(options), **keywords)
 
-        return self._model.ask("audit", options, text)
+        return self._model.call("audit", options, text)
 
     def __repr__(self) -> str:
         return f"<rung.Audit of {self.model}: {self.strip}, {self.rungs} rungs>"

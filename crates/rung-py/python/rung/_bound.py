@@ -1,4 +1,4 @@
-"""Stacks: rungs, certificates and the hop map."""
+"""Stacks: rungs, lower bounds with certificates, and the hop map."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._errors import InputError
 
 
 class Figure:
-    """A drawing that notebooks show."""
+    """An SVG figure that notebooks display."""
 
     def __init__(self, svg: str) -> None:
         self.svg = svg
@@ -28,22 +28,22 @@ class Figure:
 class Answer:
     """An answer of the program, as its `--json` has it."""
 
-    def __init__(self, found: dict[str, Any]) -> None:
-        self._answer = found
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self._answer = answer
 
     @property
     def tokens(self) -> int | None:
-        """Tokens from which it is impossible, exactly."""
+        """The exact number of tokens from which on the hops are impossible."""
         tokens = self._answer.get("tokens")
         return None if tokens is None else int(tokens)
 
     def to_dict(self) -> dict[str, Any]:
-        """The program's `--json`."""
+        """The answer as the program's `--json` has it."""
         return json.loads(json.dumps(self._answer))
 
 
 def sizes(heads: int | None, head_dim: int | None, kv_heads: int | None, width: int | None, bits: int | None, message: str | None) -> dict[str, Any]:
-    """The options that every question about a stack takes."""
+    """The size options that every command about a stack takes."""
     return {"heads": heads, "head_dim": head_dim, "kv_heads": kv_heads, "width": width, "bits": bits, "message": message}
 
 
@@ -78,7 +78,7 @@ def bound(
     tokens_per: tuple[int, int, int] | None = None,
     table_order: str | None = None,
 ) -> Bound:
-    """Finds a prompt length at which it is proved that no weights of this stack do so many hops.
+    """Finds a prompt length at which it is proved that no weights of this stack can compose `hops` hops.
 
     >>> found = bound("linear*3 full linear*3", hops=2, heads=16, head_dim=128, bits=16)
     >>> found.verdict, found.tokens
@@ -95,7 +95,7 @@ class Bound(Answer):
 
     @property
     def verdict(self) -> str:
-        """impossible, or why there is no certificate."""
+        """`impossible`, or the kind of reason why there is no certificate."""
         return self._answer["verdict"]
 
     @property
@@ -105,7 +105,7 @@ class Bound(Answer):
 
     @property
     def certificate(self) -> dict[str, Any] | None:
-        """What `rung check` reads."""
+        """The certificate that `rung check` verifies; None if there is none."""
         return self._answer["certificate"]
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -113,7 +113,7 @@ class Bound(Answer):
         Path(path).write_text(json.dumps(self._certificate(), indent=2) + "\n", encoding="utf-8")
 
     def check(self) -> Check:
-        """Has the small checker verify the certificate."""
+        """Verifies the certificate with the independent checker."""
         return check(self._certificate())
 
     def _certificate(self) -> dict[str, Any]:
@@ -144,11 +144,11 @@ def check(certificate: str | os.PathLike[str] | dict[str, Any], *, explain: bool
 
 
 class Check(Answer):
-    """What the checker says; true if it accepts."""
+    """The checker's verdict; true if it accepts the certificate."""
 
     @property
     def status(self) -> str:
-        """accepted, refused or malformed."""
+        """`accepted`, `refused` or `malformed`."""
         return self._answer["status"]
 
     @property
@@ -158,7 +158,7 @@ class Check(Answer):
 
     @property
     def reason(self) -> str | None:
-        """Why not."""
+        """Why the certificate is not accepted; None if it is."""
         return self._answer.get("reason")
 
     def __bool__(self) -> bool:
@@ -201,7 +201,7 @@ def map(
     bits: int | None = None,
     message: str | None = None,
 ) -> HopMap:
-    """Hops against tokens: what is solved, unknown and impossible.
+    """Maps hops against tokens: where a stack is known to solve the task, where it cannot, and where it is unknown.
 
     >>> found = map("linear full", hops=2)
     >>> [row["hops"] for row in found.rows], found.svg.startswith("<svg")
@@ -211,13 +211,13 @@ def map(
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        picture = Path(folder, "map.svg")
-        rows = answer("map", stack, options={**options, "out": picture})
-        return HopMap(rows, picture.read_text(encoding="utf-8"))
+        figure = Path(folder, "map.svg")
+        rows = answer("map", stack, options={**options, "out": figure})
+        return HopMap(rows, figure.read_text(encoding="utf-8"))
 
 
 class HopMap(Figure):
-    """The hop map: rows of numbers, and a drawing that notebooks show."""
+    """The hop map: rows of numbers, and a figure that notebooks display."""
 
     def __init__(self, rows: list[dict[str, Any]], svg: str) -> None:
         super().__init__(svg)

@@ -1,4 +1,4 @@
-"""Commands of the program `rung`, called in this process."""
+"""Runs commands of the program `rung` in this process."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ Progress = bool | Callable[[str], Any]
 
 
 def run(*arguments: Any, input: str | bytes | None = None, name: str = "input", progress: Progress = False) -> str:
-    """Runs a command of the program in this process and returns what it would print.
+    """Runs a command of the program in this process and returns its output.
 
-    For the commands that have no function of their own. `input` stands for standard input, and `name` is what errors call it.
+    For commands without a function of their own. `input` replaces standard input, and `name` is its name in error messages.
 
     >>> print(run("capacity", "full linear full").splitlines()[1].strip())
     rungs      exactly 2 hops in one forward pass, for large tables (proved both ways)
     """
     data = input.encode() if isinstance(input, str) else input
     program = os.path.join(sysconfig.get_path("scripts"), "rung")
-    words = [os.fspath(word) if isinstance(word, os.PathLike) else str(word) for word in arguments]
-    shown = _Line() if progress is True else progress or None
+    texts = [os.fspath(argument) if isinstance(argument, os.PathLike) else str(argument) for argument in arguments]
+    callback = _ProgressLine() if progress is True else progress or None
     try:
-        return _native.call(words, None if data is None else (name, data), program, shown)
+        return _native.call(texts, None if data is None else (name, data), program, callback)
     finally:
-        if isinstance(shown, _Line):
-            shown.end()
+        if isinstance(callback, _ProgressLine):
+            callback.end()
 
 
 def answer(*arguments: Any, options: dict[str, Any] | None = None, **keywords: Any) -> Any:
@@ -38,21 +38,21 @@ def answer(*arguments: Any, options: dict[str, Any] | None = None, **keywords: A
 
 
 def flags(options: dict[str, Any]) -> list[str]:
-    """Keyword arguments as options of the command line.
+    """Keyword arguments as command-line options.
 
     >>> flags({"head_dim": 64, "n": [4, 4], "certify": True, "svg": None, "set": {"a": 1, "b": 2}})
     ['--head-dim=64', '--n=4,4', '--certify', '--set=a=1', '--set=b=2']
     """
-    words = []
+    texts = []
     for name, value in options.items():
         option = "--" + name.replace("_", "-")
         if value is True:
-            words.append(option)
+            texts.append(option)
         elif isinstance(value, dict):
-            words += [f"{option}={key}={_text(inner)}" for key, inner in value.items()]
+            texts += [f"{option}={key}={_text(inner)}" for key, inner in value.items()]
         elif value is not None and value is not False:
-            words.append(f"{option}={_text(value)}")
-    return words
+            texts.append(f"{option}={_text(value)}")
+    return texts
 
 
 def _text(value: Any) -> str:
@@ -63,15 +63,15 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def shown(progress: Progress | None) -> Progress:
-    """What to do with progress: what was said, or a line in notebooks and terminals."""
+def progress_option(progress: Progress | None) -> Progress:
+    """The given progress option; by default a progress line in notebooks and terminals."""
     if progress is not None:
         return progress
     return "ipykernel" in sys.modules or sys.stderr.isatty()
 
 
-class _Line:
-    """One line on standard error that is written again and again; notebooks show it too."""
+class _ProgressLine:
+    """A line on standard error that is overwritten with each progress text; notebooks show it too."""
 
     def __init__(self) -> None:
         self.width = 0

@@ -2,11 +2,11 @@
 
 
 class RungError(Exception):
-    """Anything that Rung refuses or fails at; the message is the program's."""
+    """Base class of Rung's errors; raised itself for bugs in Rung."""
 
 
 class InputError(RungError, ValueError):
-    """What was given makes no sense, or cannot be read or written."""
+    """An argument is invalid, or a file cannot be read or written."""
 
 
 for _error in (RungError, InputError):

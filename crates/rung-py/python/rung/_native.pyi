@@ -1,4 +1,4 @@
-"""The native half of `rung`: see the other modules for what it is used for."""
+"""Types of the native module; the other modules of the package wrap it."""
 
 import os
 from typing import Any, Callable
@@ -16,7 +16,7 @@ def call(
     program: str | None = None,
     progress: Callable[[str], Any] | None = None,
 ) -> str: ...
-def panic(message: str, in_command: bool) -> str: ...
+def panic_for_test(message: str, in_command: bool) -> str: ...
 def program(arguments: list[str]) -> int: ...
 
 class Task:

@@ -1,4 +1,4 @@
-"""Networks: forward passes, weights, constructions and instruments."""
+"""Networks: forward passes, weights, constructions and analyses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Mapping
 
 from . import _native
 from ._bound import Figure, sizes
-from ._call import Progress, answer, shown
+from ._call import Progress, answer, progress_option
 from ._errors import InputError
 from ._task import Task
 
@@ -67,14 +67,15 @@ def construct(
 
     folder = tempfile.TemporaryDirectory(prefix="rung-")
     answer("construct", name, options={**options, "out": folder.name})
-    return Network(_native.Network(folder.name), path=Path(folder.name), keep=folder)
+    return Network(_native.Network(folder.name), path=Path(folder.name), temporary=folder)
 
 
 class Network:
-    """A network that was opened."""
+    """An opened network."""
 
-    def __init__(self, network: _native.Network, path: Path, keep: Any = None) -> None:
-        self._network, self._path, self._keep = network, path, keep
+    def __init__(self, network: _native.Network, path: Path, temporary: Any = None) -> None:
+        # `temporary` is a temporary folder that must live as long as the network.
+        self._network, self._path, self._temporary = network, path, temporary
         self.name: str = network.name
         self.source: str = network.source
         self.stack: str = network.stack
@@ -86,19 +87,19 @@ class Network:
         """Logits after every token, float32: [.., length, classes].
 
         `ids` is one sequence or a batch of them: [length] or [batch, length], with another axis of ids where tokens have
-        several fields. A `Batch`'s tokens fit.
+        several fields. The tokens of a `Batch` have this shape.
         """
         import numpy
 
         array = numpy.asarray(ids)
-        inner = 1 if len(self.fields) == 1 else 2
-        if array.ndim not in (inner, inner + 1) or array.dtype.kind not in "iu" or (array.size and array.min() < 0):
+        sequence_ndim = 1 if len(self.fields) == 1 else 2
+        if array.ndim not in (sequence_ndim, sequence_ndim + 1) or array.dtype.kind not in "iu" or (array.size and array.min() < 0):
             raise InputError(f"ids: found {array.dtype} of shape {array.shape}, expected ids of one sequence or of a batch")
-        if inner == 2 and array.shape[-1] != len(self.fields):
+        if sequence_ndim == 2 and array.shape[-1] != len(self.fields):
             raise InputError(f"ids: found {array.shape[-1]} ids in a token, expected {len(self.fields)}: {', '.join(self.fields)}")
-        batch = 1 if array.ndim == inner else array.shape[0]
+        batch = 1 if array.ndim == sequence_ndim else array.shape[0]
         logits = numpy.asarray(self._network.forward(array.astype(numpy.uint32).tobytes(), batch))
-        return logits[0] if array.ndim == inner else logits
+        return logits[0] if array.ndim == sequence_ndim else logits
 
     def weights(self) -> dict[str, np.ndarray]:
         """Every weight as float32, by the name that safetensors files use."""
@@ -107,34 +108,34 @@ class Network:
         return {name: numpy.asarray(array) for name, array in self._network.weights()}
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
-        """Replaces weights; those not named stay. A wrong name or shape changes nothing."""
+        """Replaces the named weights. If a name or shape is wrong, nothing is changed."""
         import numpy
 
         arrays = {name: numpy.asarray(values, dtype=numpy.float32) for name, values in weights.items()}
         self._network.set_weights([(name, list(array.shape), array.tobytes()) for name, array in arrays.items()])
-        self._changed()
+        self._save_changed()
 
     def load_weights(self, path: str | os.PathLike[str]) -> None:
         """Replaces all weights by those of a safetensors file."""
         self._network.load_weights(path)
-        self._changed()
+        self._save_changed()
 
     def save_weights(self, path: str | os.PathLike[str]) -> None:
         """Writes the weights as safetensors."""
         self._network.save_weights(path)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes a folder of the kind that the network was opened from: a run's or a construction's."""
+        """Writes a folder of the same format as the one it was opened from: a run's or a construction's."""
         self._network.save(folder)
 
-    def _changed(self) -> None:
-        # The commands below read folders: from now on one with the changed weights.
+    def _save_changed(self) -> None:
+        # The commands below read a folder: from now on a temporary one with the changed weights.
         if self.source != "checkpoint":
             import tempfile
 
-            keep = tempfile.TemporaryDirectory(prefix="rung-")
-            self._network.save(keep.name)
-            self._path, self._keep = Path(keep.name), keep
+            temporary = tempfile.TemporaryDirectory(prefix="rung-")
+            self._network.save(temporary.name)
+            self._path, self._temporary = Path(temporary.name), temporary
 
     def verify(
         self,
@@ -146,7 +147,7 @@ class Network:
         find_bits: bool = False,
         threads: int | None = None,
     ) -> dict[str, Any]:
-        """Runs a construction against the oracle of its task.
+        """Compares a construction's answers with the oracle of its task.
 
         >>> found = construct("U1", hops=2, m=3, n=[2]).verify(200)
         >>> found["correct"] == found["instances"] == 200
@@ -164,7 +165,7 @@ class Network:
         min_weight: float | None = None,
         max_tokens: int | None = None,
     ) -> Report:
-        """One forward pass: which token reads from which, and what the registers then hold. Notebooks show the drawing.
+        """One forward pass: which token reads from which, and the register values after each layer. Notebooks show the figure.
 
         >>> found = construct("U2", hops=2, m=3, n=[2], mixer="gdn").trace(seed=1)
         >>> found["answer"] == found["expected"]
@@ -194,32 +195,32 @@ class Network:
 
 
 class Report(dict):
-    """An answer with a drawing: a dict, the program's `--json`, that notebooks show as SVG."""
+    """The program's `--json` as a dict, with a figure that notebooks show."""
 
     svg: str | None = None
 
     @classmethod
     def of(cls, *arguments: Any, options: dict[str, Any], **keywords: Any) -> Report:
-        """Runs a command that also draws."""
+        """Runs a command that also writes a figure."""
         import tempfile
 
         with tempfile.TemporaryDirectory() as folder:
-            picture = Path(folder, "figure.svg")
-            found = cls(answer(*arguments, options={**options, "svg": picture}, **keywords))
-            if picture.exists():
-                found.svg = picture.read_text(encoding="utf-8")
-        return found
+            figure = Path(folder, "figure.svg")
+            report = cls(answer(*arguments, options={**options, "svg": figure}, **keywords))
+            if figure.exists():
+                report.svg = figure.read_text(encoding="utf-8")
+        return report
 
     @property
     def figure(self) -> Figure | None:
-        """The drawing alone."""
+        """The figure; None if the command drew none."""
         return None if self.svg is None else Figure(self.svg)
 
     def _repr_svg_(self) -> str | None:
         return self.svg
 
     def to_dict(self) -> dict[str, Any]:
-        """A plain dict."""
+        """A copy as an ordinary dict."""
         return json.loads(json.dumps(self))
 
 
@@ -247,11 +248,11 @@ def ask(
     out: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Measures how many hops a language model takes in one forward pass; notebooks show the ladder.
+    """Measures how many hops a language model can compose in one forward pass; notebooks show the chart.
 
-    `target` is the address of a server or a checkpoint that runs here. `hops` and `entries` may be lists or, for hops, a range.
-    With `out` the answers are kept, and the same call resumes an interrupted run. At Ctrl-C requests under way are waited for, and
-    the answers are kept in any case: the error says where.
+    `target` is the address of a server, or a checkpoint to run in this process. `hops` and `entries` may be lists or, for hops, a range.
+    With `out` the answers are saved, and the same call resumes an interrupted run. At Ctrl-C pending requests are completed and
+    the answers are saved in any case: the error says where.
 
     >>> ask("http://127.0.0.1:1", timeout=1, retries=0)  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
@@ -267,9 +268,9 @@ def ask(
     folder = tempfile.mkdtemp(prefix="rung-ask-") if out is None else None
     record = out if folder is None else os.path.join(folder, "ask.jsonl")
     try:
-        found = Report.of("ask", target, options={**options, "out": record}, progress=shown(progress))
+        report = Report.of("ask", target, options={**options, "out": record}, progress=progress_option(progress))
     except KeyboardInterrupt:
-        # A record without answers is none.
+        # Without answers no record was written.
         if not os.path.exists(record):
             raise
         folder = None
@@ -277,4 +278,4 @@ def ask(
     finally:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
-    return found
+    return report

@@ -1,4 +1,4 @@
-"""Tasks: prompts as arrays, as text, and as a data set."""
+"""Tasks: prompts as arrays, as text, and as a dataset."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ class Batch(NamedTuple):
     tokens: np.ndarray
     """int32, [prompts, length]; with another axis of ids where tokens have several fields."""
     targets: np.ndarray
-    """int32, [prompts, length]: the class to predict after each token; -1 where nothing is asked."""
+    """int32, [prompts, length]: the class to predict after each token; -1 where there is no target."""
     mask: np.ndarray
-    """bool, [prompts, length]: where something is asked."""
+    """bool, [prompts, length]: where there is a target."""
     hops: np.ndarray
-    """uint16, [prompts, length]: the hops of each question (or another group, for other tasks); 0 where nothing is asked."""
+    """uint16, [prompts, length]: the hops of each target (or another group, for other tasks); 0 where there is no target."""
 
     @property
     def labels(self) -> np.ndarray:
-        """int64, [prompts, length]: the targets with -100 where nothing is asked, as PyTorch's losses and zoology have them."""
+        """int64, [prompts, length]: the targets, with -100 where there is none, as PyTorch's losses and zoology expect."""
         import numpy
 
         return numpy.where(self.mask, self.targets, -100).astype(numpy.int64)
 
 
 def task(spec: str) -> Task:
-    """The task that a text names; `rung.run("task", "list")` lists them.
+    """The task of a spec; `rung.run("task", "list")` lists them.
 
     >>> made = task("funccomp{hops=2,m=8,n=[4]}")
     >>> made.length, made.classes, made.baseline
@@ -50,7 +50,7 @@ def task(spec: str) -> Task:
 
 
 class Task:
-    """A task; `str()` of it is its text with every option."""
+    """A task; `str()` gives its spec with all options."""
 
     def __init__(self, spec: str) -> None:
         self._task = _native.Task(spec)
@@ -62,19 +62,19 @@ class Task:
         self.instances: int | None = self._task.instances
 
     def sample(self, n: int, seed: int = 0, *, like: Task | None = None) -> Batch:
-        """Draws prompts: those of `rung task sample`, as arrays whose memory is the sampler's own.
+        """Draws the prompts of `rung task sample`, as arrays that share the sampler's memory.
 
-        With `like`, a task with larger tables, the ids are those that a model of that task reads: what a curriculum needs.
+        With `like`, a task with larger tables, the ids are those of that task's vocabularies, as a curriculum needs.
         """
-        batch = self._batch(self._task.sample(_within("n", n, 64), _within("seed", seed, 64), 0))
-        for column, (ours, theirs) in enumerate(self._blanks(like)):
+        batch = self._batch(self._task.sample(_check_range("n", n, 64), _check_range("seed", seed, 64), 0))
+        for column, (own_blank, other_blank) in enumerate(self._blanks(like)):
             ids = batch.tokens if len(self.fields) == 1 else batch.tokens[..., column]
-            if ours != theirs:
-                ids[ids == ours] = theirs
+            if own_blank != other_blank:
+                ids[ids == own_blank] = other_blank
         return batch
 
     def _blanks(self, like: Task | None) -> list[tuple[int, int]]:
-        """For each field the id of "nothing", here and in a larger task."""
+        """For each field the id that means "nothing", in this task and in a larger one."""
         if like is None:
             return []
         if list(self.fields) != list(like.fields) or any(self.fields[name] > like.fields[name] for name in self.fields):
@@ -82,8 +82,8 @@ class Task:
         return [(vocabulary - 1, like.fields[name] - 1) if blank else (-1, -1) for name, vocabulary, blank in self._task.fields]
 
     def instance(self, index: int) -> Batch:
-        """The instance of a number, where they can be counted off, as a batch of one."""
-        return self._batch(self._task.instance(_within("index", index, 128)))
+        """The instance of an index, if instances can be enumerated, as a batch of one prompt."""
+        return self._batch(self._task.instance(_check_range("index", index, 128)))
 
     @staticmethod
     def _batch(arrays: tuple[Any, Any, Any, Any]) -> Batch:
@@ -92,7 +92,7 @@ class Task:
         return Batch(*map(numpy.asarray, arrays))
 
     def answer(self, tokens: Any) -> np.ndarray:
-        """The target of every token of one prompt, found by brute force from the tokens alone; -1 where nothing is asked."""
+        """The target of every token of one prompt, computed by brute force from the tokens alone; -1 where there is none."""
         import numpy
 
         ids = numpy.asarray(tokens)
@@ -101,21 +101,21 @@ class Task:
         return numpy.asarray(self._task.answer(ids.astype(numpy.uint32).tobytes()))
 
     def dataset(self, seed: int = 0, batch: int = 64, batches: int | None = None) -> TaskDataset:
-        """Batches without end (or `batches` of them), for a loop or `torch.utils.data.DataLoader(.., batch_size=None)`.
+        """An endless iterable of batches (or `batches` of them), for a loop or `torch.utils.data.DataLoader(.., batch_size=None)`.
 
         >>> first, second = task("parity").dataset(seed=3, batch=8, batches=2)
         >>> first["tokens"].shape == second["tokens"].shape
         True
         """
-        kind = TaskDataset if "torch" not in sys.modules else _torch_dataset()
-        return kind(self.spec, seed, batch, batches)
+        dataset_class = TaskDataset if "torch" not in sys.modules else _torch_dataset()
+        return dataset_class(self.spec, seed, batch, batches)
 
     def to_zoology(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
-        """`inputs` and `labels` as the data segments of zoology have them: int64, -100 where nothing is asked."""
+        """`inputs` and `labels` in the format of zoology's data segments: int64, -100 where there is no target."""
         import numpy
 
-        found = self.sample(n, seed)
-        return {"inputs": found.tokens.astype(numpy.int64), "labels": found.labels}
+        batch = self.sample(n, seed)
+        return {"inputs": batch.tokens.astype(numpy.int64), "labels": batch.labels}
 
     def prompt(
         self,
@@ -140,8 +140,8 @@ class Task:
         return [json.loads(line) for line in lines]
 
     def draw(self, seed: int = 0) -> str:
-        """One sample for people."""
-        return self._task.draw(_within("seed", seed, 64))
+        """A random prompt as an ASCII drawing."""
+        return self._task.draw(_check_range("seed", seed, 64))
 
     def __str__(self) -> str:
         return self.spec
@@ -153,51 +153,52 @@ class Task:
         return Task, (self.spec,)
 
 
-def _within(name: str, number: int, bits: int) -> int:
+def _check_range(name: str, number: int, bits: int) -> int:
     if not 0 <= number < 1 << bits:
         raise InputError(f"{name}: found {number}, expected 0 to 2^{bits} - 1")
     return number
 
 
 class TaskDataset:
-    """Batches of a task, the same for every number of workers: worker `w` of `k` takes every `k`-th batch, from the `w`-th."""
+    """Batches of a task that do not depend on the number of workers: worker `w` of `k` takes batches `w`, `w + k`, `w + 2k`, .."""
 
     def __init__(self, spec: str, seed: int, batch: int, batches: int | None) -> None:
         if batch < 1 or (batches is not None and batches < 0):
             raise InputError(f"batch: found {batch} prompts and {batches} batches, expected at least 1 and 0")
-        self.task, self.seed, self.batch, self.batches = Task(spec), _within("seed", seed, 64), _within("batch", batch, 64), batches
+        self.task, self.seed, self.batch, self.batches = Task(spec), _check_range("seed", seed, 64), _check_range("batch", batch, 64), batches
 
     def __getitem__(self, number: int) -> dict[str, np.ndarray]:
-        """The batch of this number, from 0."""
+        """The batch of an index, from 0."""
         if number < 0 or (self.batches is not None and number >= self.batches):
             raise IndexError(number)
-        # Stream 0 is that of `sample`; a data set has the others.
+        # Random stream 0 is that of `sample`; a dataset uses the others.
         return self.task._batch(self.task._task.sample(self.batch, self.seed, number + 1))._asdict()
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        number, step = self._worker()
+        number, worker_count = self._worker()
         while self.batches is None or number < self.batches:
             yield self[number]
-            number += step
+            number += worker_count
 
     def _worker(self) -> tuple[int, int]:
+        """Index of this worker and number of workers."""
         return 0, 1
 
     def __reduce__(self) -> Any:
-        return _dataset, (type(self) is not TaskDataset, self.task.spec, self.seed, self.batch, self.batches)
+        return _unpickle_dataset, (type(self) is not TaskDataset, self.task.spec, self.seed, self.batch, self.batches)
 
 
-def _dataset(for_torch: bool, *arguments: Any) -> TaskDataset:
+def _unpickle_dataset(for_torch: bool, *arguments: Any) -> TaskDataset:
     return (_torch_dataset() if for_torch else TaskDataset)(*arguments)
 
 
-_TORCH: Any = None
+_torch_class: Any = None
 
 
 def _torch_dataset() -> Any:
-    """The class that a `DataLoader` recognises; made only where PyTorch is in use, as it takes seconds to import."""
-    global _TORCH
-    if _TORCH is None:
+    """The class that a `DataLoader` recognises; defined only if PyTorch is imported, because that takes seconds."""
+    global _torch_class
+    if _torch_class is None:
         from torch.utils.data import IterableDataset, get_worker_info
 
         class TorchTaskDataset(TaskDataset, IterableDataset):
@@ -205,5 +206,5 @@ def _torch_dataset() -> Any:
                 worker = get_worker_info()
                 return (0, 1) if worker is None else (worker.id, worker.num_workers)
 
-        _TORCH = TorchTaskDataset
-    return _TORCH
+        _torch_class = TorchTaskDataset
+    return _torch_class

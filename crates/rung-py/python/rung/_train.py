@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterable
 
-from ._call import Progress, answer, shown
+from ._call import Progress, answer, progress_option
 from ._errors import InputError
 from ._network import Network, load
 
@@ -31,11 +31,11 @@ def train(
     set: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """Trains a stack on a task and records what it learned.
+    """Trains a stack on a task and records its accuracy.
 
-    `config` is a dict, TOML text or a file; the other arguments go before it. At Ctrl-C a checkpoint is written, and
-    `train(resume=directory)` goes on from there. `progress` is a function of a line, or whether to show it; it is shown in
-    notebooks and terminals.
+    `config` is a dict, TOML text or a file; the other arguments override it. At Ctrl-C a checkpoint is written, and
+    `train(resume=directory)` resumes from it. `progress` is a function that gets each progress line, or whether to show the line;
+    by default it is shown in notebooks and terminals.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -43,15 +43,15 @@ def train(
     ...     run.record["steps"], run.load().forward(run.load().task.sample(2).tokens).shape
     (20, (2, 12, 4))
     """
-    text = None if config is None else _text(config)
+    text = None if config is None else _config_text(config)
     options = {"config": None if text is None else "-", "stack": stack, "task": task, "out": out, "resume": resume, "seed": seed}
     options |= {"steps": steps, "batch": batch, "rate": rate, "threads": threads, "set": set}
     try:
-        found = answer("train", options=options, input=text, name="config", progress=shown(progress))
+        result = answer("train", options=options, input=text, name="config", progress=progress_option(progress))
     except KeyboardInterrupt:
         directory = resume or out or "runs/ID"
         raise KeyboardInterrupt(f"a checkpoint was written; rung.train(resume={str(directory)!r}) goes on") from None
-    return Run(found["directory"])
+    return Run(result["directory"])
 
 
 def sweep(
@@ -64,7 +64,7 @@ def sweep(
     progress: Progress | None = None,
     **options: Any,
 ) -> Records:
-    """Trains every run of a grid. Finished runs are skipped and interrupted ones resumed, so the same call goes on after Ctrl-C.
+    """Trains every run of a grid. Finished runs are skipped and interrupted ones resumed, so the same call resumes after Ctrl-C.
 
     `config` is a dict, TOML text or a file with `seeds`, `base`, `grid` and `runs`. With `on="slurm"` the sweep is submitted as a
     job array; `options` are those of `rung sweep`.
@@ -78,24 +78,24 @@ def sweep(
     """
     options = {"out": out, "threads": threads, "shard": shard, "on": on, **options}
     try:
-        found = answer("sweep", "-", options=options, input=_text(config), name="sweep", progress=shown(progress))
+        result = answer("sweep", "-", options=options, input=_config_text(config), name="sweep", progress=progress_option(progress))
     except KeyboardInterrupt:
         raise KeyboardInterrupt("checkpoints were written; the same call goes on") from None
-    if found.get("failed"):
-        raise InputError("; ".join(f"run {one['run']} failed: {one['reason']}" for one in found["failed"][:20]))
-    wanted = {one["id"] for one in found.get("records", ())}
-    return Records(record for record in runs(out) if record["id"] in wanted)
+    if result.get("failed"):
+        raise InputError("; ".join(f"run {failure['run']} failed: {failure['reason']}" for failure in result["failed"][:20]))
+    ids = {record["id"] for record in result.get("records", ())}
+    return Records(record for record in runs(out) if record["id"] in ids)
 
 
 def runs(directory: str | os.PathLike[str] = "runs", *, where: Iterable[str] = ()) -> Records:
-    """The records below a directory; `where` keeps those whose key has a value, such as `["facts.rungs=1"]`.
+    """The records below a directory; `where` selects those whose key has a value, such as `["facts.rungs=1"]`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     runs(folder)
     []
     """
-    return Records(answer("runs", directory, *(f"--where={one}" for one in where)))
+    return Records(answer("runs", directory, *(f"--where={condition}" for condition in where)))
 
 
 class Records(list):
@@ -107,9 +107,9 @@ class Records(list):
 
         def row(record: dict[str, Any], group: str, accuracy: dict[str, Any]) -> dict[str, Any]:
             config, facts = record["config"], record["facts"]
-            first = {"id": record["id"], "stack": config["stack"], "task": config["task"], "seed": config["seed"]}
-            first |= {"rate": config["train"]["rate"], "steps": record["steps"], "over": record["over"], "loss": record["loss"]}
-            return first | {"rungs": facts["rungs"], "weights": facts["weights"], "hops": int(group), **accuracy}
+            columns = {"id": record["id"], "stack": config["stack"], "task": config["task"], "seed": config["seed"]}
+            columns |= {"rate": config["train"]["rate"], "steps": record["steps"], "over": record["over"], "loss": record["loss"]}
+            return columns | {"rungs": facts["rungs"], "weights": facts["weights"], "hops": int(group), **accuracy}
 
         return pandas.DataFrame([row(record, *group) for record in self for group in record["accuracy"].items()])
 
@@ -123,8 +123,8 @@ class Run:
 
     @property
     def accuracy(self) -> dict[int, float]:
-        """The share of right answers for each number of hops, at the end."""
-        return {int(group): found["mean"] for group, found in self.record["accuracy"].items()}
+        """The final accuracy for each number of hops."""
+        return {int(group): accuracy["mean"] for group, accuracy in self.record["accuracy"].items()}
 
     def load(self) -> Network:
         """The trained network."""
@@ -134,20 +134,20 @@ class Run:
         """The learning curve: one row for each evaluation and group of questions (hops)."""
         import pandas
 
-        points = self.record["looks"]
+        evaluations = self.record["looks"]
         rows = [
-            {"step": point["step"], "stage": point["stage"], "loss": point["loss"], "hops": int(group), **found}
-            for point in points
-            for group, found in point["accuracy"].items()
+            {"step": evaluation["step"], "stage": evaluation["stage"], "loss": evaluation["loss"], "hops": int(group), **accuracy}
+            for evaluation in evaluations
+            for group, accuracy in evaluation["accuracy"].items()
         ]
         return pandas.DataFrame(rows)
 
     def __repr__(self) -> str:
-        shares = ", ".join(f"{hops} {'hop' if hops == 1 else 'hops'} {share:.1%}" for hops, share in self.accuracy.items())
-        return f"<rung.Run {self.record['id']}: {shares}>"
+        accuracies = ", ".join(f"{hops} {'hop' if hops == 1 else 'hops'} {accuracy:.1%}" for hops, accuracy in self.accuracy.items())
+        return f"<rung.Run {self.record['id']}: {accuracies}>"
 
 
-def _text(config: dict[str, Any] | str | os.PathLike[str]) -> str:
+def _config_text(config: dict[str, Any] | str | os.PathLike[str]) -> str:
     """A config as TOML text."""
     if isinstance(config, dict):
         return "".join(f"{json.dumps(key)} = {_toml(value, key)}\n" for key, value in config.items())
@@ -171,7 +171,7 @@ def _toml(value: Any, name: str) -> str:
         return "[" + ", ".join(_toml(inner, name) for inner in value) + "]"
     if isinstance(value, str) or isinstance(value, bool):
         return json.dumps(value)
-    if hasattr(value, "item"):  # a number of NumPy
+    if hasattr(value, "item"):  # a NumPy scalar
         value = value.item()
     if isinstance(value, int):
         return str(value)

@@ -1,22 +1,22 @@
 //! A small interior-point solver for programs in logarithms.
 //!
 //! The conditions of the lower bound are sums of monomials in the unknown sizes. In the logarithms of the sizes such a
-//! condition is convex, so the best real-valued point is the only local one and Newton's method with a log barrier finds
-//! it in milliseconds. Nothing here is trusted: the search rounds what comes out to integers and asks the checker.
+//! condition is convex, so the only local optimum is the global one, and Newton's method with a log barrier finds
+//! it in milliseconds. Nothing here is trusted: the search rounds the solution to integers and runs the checker.
 //!
 //! An [`Expression`] is `log2(sum of 2^term) - log2(a linear form)`; a [`Term`] is linear, plus possibly the logarithm of
-//! the binary entropy of `2^v`, which is what the tail of a draw looks like.
+//! the binary entropy of `2^v`, which occurs in the tail bound of a random draw.
 
 use std::f64::consts::{LN_2, LOG2_E};
 
-/// A vector by the indices of its entries.
-type Sparse = Vec<(usize, f64)>;
+/// A sparse vector: pairs of index and value.
+type SparseVector = Vec<(usize, f64)>;
 
 /// A linear form: a constant and coefficients by variable.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Linear {
     pub(super) constant: f64,
-    pub(super) coefficients: Sparse,
+    pub(super) coefficients: SparseVector,
 }
 
 impl Linear {
@@ -42,7 +42,7 @@ impl Linear {
         self
     }
 
-    pub(super) fn at(&self, point: &[f64]) -> f64 {
+    pub(super) fn value(&self, point: &[f64]) -> f64 {
         self.constant + self.coefficients.iter().map(|&(index, factor)| factor * point[index]).sum::<f64>()
     }
 }
@@ -73,8 +73,8 @@ impl From<Linear> for Expression {
     }
 }
 
-/// Minimise `objective` with every constraint at most 0. The `domain` is kept strictly from the first step on: it is
-/// where the expressions are defined at all.
+/// Minimise `objective` with every constraint at most 0. Every linear form of `domain` is negative at all iterates: outside of
+/// it the expressions are not defined.
 #[derive(Clone, Debug)]
 pub(super) struct ConvexProgram {
     pub(super) variables: usize,
@@ -84,23 +84,23 @@ pub(super) struct ConvexProgram {
 }
 
 /// log2(1 - rho), exact to the last digits both for tiny rho and for rho near one.
-fn log2_of_rest(rho: f64, rest: f64) -> f64 {
-    if rho < 0.5 { (-rho).ln_1p() / LN_2 } else { rest.log2() }
+fn log2_complement(rho: f64, complement: f64) -> f64 {
+    if rho < 0.5 { (-rho).ln_1p() / LN_2 } else { complement.log2() }
 }
 
 /// log2 of the entropy of 2^r in bits, with its first two derivatives in r.
 pub(super) fn log_entropy(r: f64) -> (f64, f64, f64) {
     if r < -60.0 {
-        // h(rho) = rho (log 1/rho + log e) to sixteen digits, and 2^r may not even be a number any more.
-        let rest = LOG2_E - r;
-        return (r + rest.log2(), 1.0 - 1.0 / (rest * LN_2), -1.0 / (rest * rest * LN_2));
+        // h(rho) = rho (log 1/rho + log e) to sixteen digits, while 2^r may underflow.
+        let factor = LOG2_E - r;
+        return (r + factor.log2(), 1.0 - 1.0 / (factor * LN_2), -1.0 / (factor * factor * LN_2));
     }
     let rho = r.exp2();
-    let rest = -(r * LN_2).exp_m1(); // 1 - rho without cancellation
-    let log_rest = log2_of_rest(rho, rest);
-    let h = -rho * r - rest * log_rest;
-    let slope = log_rest - r;
-    let curvature = -1.0 / (rho * rest * LN_2);
+    let complement = -(r * LN_2).exp_m1(); // 1 - rho without cancellation
+    let log_complement = log2_complement(rho, complement);
+    let h = -rho * r - complement * log_complement;
+    let slope = log_complement - r;
+    let curvature = -1.0 / (rho * complement * LN_2);
     let ratio = rho * slope / h;
     (h.log2(), ratio, LN_2 * (rho * (slope + rho * curvature) / h - ratio * ratio))
 }
@@ -116,7 +116,8 @@ impl Derivatives {
         Self { gradient: vec![0.0; variables], hessian: vec![0.0; variables * variables] }
     }
 
-    fn rank_one(&mut self, vector: &[(usize, f64)], factor: f64) {
+    /// Adds `factor * vector * vector^T` to the Hessian.
+    fn add_rank_one(&mut self, vector: &[(usize, f64)], factor: f64) {
         let n = self.gradient.len();
         for &(i, a) in vector {
             for &(j, b) in vector {
@@ -127,26 +128,26 @@ impl Derivatives {
 }
 
 impl Expression {
-    /// Each term's logarithm, the largest of them, and the sum of all relative to it.
-    fn logs(&self, point: &[f64]) -> (Vec<f64>, f64, f64) {
+    /// The logarithm of each term, the largest of these, and the sum of all terms divided by the largest.
+    fn term_logs(&self, point: &[f64]) -> (Vec<f64>, f64, f64) {
         let logs: Vec<f64> = self.terms.iter().map(|term| term.value(point)).collect();
-        let top = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let sum = logs.iter().map(|log| (log - top).exp2()).sum();
-        (logs, top, sum)
+        let max = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum = logs.iter().map(|log| (log - max).exp2()).sum();
+        (logs, max, sum)
     }
 
     pub(super) fn value(&self, point: &[f64]) -> f64 {
-        let (_, top, sum) = self.logs(point);
-        top + sum.log2() - self.divisor.as_ref().map_or(0.0, |divisor| divisor.at(point).log2())
+        let (_, max, sum) = self.term_logs(point);
+        max + sum.log2() - self.divisor.as_ref().map_or(0.0, |divisor| divisor.value(point).log2())
     }
 
-    /// Adds `scale * f(value)` to the sums, given f' and f'' at the value (already scaled).
-    fn add(&self, point: &[f64], sums: &mut Derivatives, first: f64, second: f64) {
-        let (logs, top, sum) = self.logs(point);
+    /// Adds the derivatives of `f(value)`, given the first and second derivative of f at the value.
+    fn add_derivatives(&self, point: &[f64], derivatives: &mut Derivatives, first: f64, second: f64) {
+        let (logs, max, sum) = self.term_logs(point);
         let n = point.len();
         let mut gradient = vec![0.0; n];
         for (term, log) in self.terms.iter().zip(&logs) {
-            let weight = (log - top).exp2() / sum;
+            let weight = (log - max).exp2() / sum;
             if weight < 1e-18 {
                 continue;
             }
@@ -154,35 +155,35 @@ impl Expression {
             for &(index, factor) in &slope {
                 gradient[index] += weight * factor;
             }
-            sums.rank_one(&slope, first * LN_2 * weight);
+            derivatives.add_rank_one(&slope, first * LN_2 * weight);
             if let Some((index, curvature)) = curvature {
-                sums.hessian[index * n + index] += first * weight * curvature;
+                derivatives.hessian[index * n + index] += first * weight * curvature;
             }
         }
         let terms_gradient = nonzero(&gradient);
-        sums.rank_one(&terms_gradient, -first * LN_2);
+        derivatives.add_rank_one(&terms_gradient, -first * LN_2);
         if let Some(divisor) = &self.divisor {
-            let value = divisor.at(point);
+            let value = divisor.value(point);
             for &(index, factor) in &divisor.coefficients {
                 gradient[index] -= factor / (value * LN_2);
             }
-            sums.rank_one(&merge(&divisor.coefficients), first / (value * value * LN_2));
+            derivatives.add_rank_one(&merge(&divisor.coefficients), first / (value * value * LN_2));
         }
         let full_gradient = nonzero(&gradient);
-        sums.rank_one(&full_gradient, second);
+        derivatives.add_rank_one(&full_gradient, second);
         for (index, factor) in full_gradient {
-            sums.gradient[index] += first * factor;
+            derivatives.gradient[index] += first * factor;
         }
     }
 }
 
 impl Term {
     fn value(&self, point: &[f64]) -> f64 {
-        self.linear.at(point) + self.entropy.map_or(0.0, |index| log_entropy(point[index]).0)
+        self.linear.value(point) + self.entropy.map_or(0.0, |index| log_entropy(point[index]).0)
     }
 
     /// The gradient by variable, and the second derivative that the entropy adds.
-    fn gradient(&self, point: &[f64]) -> (Sparse, Option<(usize, f64)>) {
+    fn gradient(&self, point: &[f64]) -> (SparseVector, Option<(usize, f64)>) {
         let mut slope = self.linear.coefficients.clone();
         let curvature = self.entropy.map(|index| {
             let (_, first, second) = log_entropy(point[index]);
@@ -193,9 +194,9 @@ impl Term {
     }
 }
 
-/// Coefficients with each variable once.
-fn merge(coefficients: &[(usize, f64)]) -> Sparse {
-    let mut merged: Sparse = Vec::with_capacity(coefficients.len());
+/// Adds up the coefficients of each variable.
+fn merge(coefficients: &[(usize, f64)]) -> SparseVector {
+    let mut merged: SparseVector = Vec::with_capacity(coefficients.len());
     for &(index, factor) in coefficients {
         match merged.iter_mut().find(|(known, _)| *known == index) {
             Some((_, sum)) => *sum += factor,
@@ -205,35 +206,36 @@ fn merge(coefficients: &[(usize, f64)]) -> Sparse {
     merged
 }
 
-fn nonzero(dense: &[f64]) -> Sparse {
+fn nonzero(dense: &[f64]) -> SparseVector {
     dense.iter().copied().enumerate().filter(|(_, value)| *value != 0.0).collect()
 }
 
 /// Solves `hessian * step = -gradient`, adding to the diagonal until the matrix is positive definite.
 ///
-/// Active constraints make some diagonal entries larger than others by many orders, so the matrix is scaled to a unit
-/// diagonal first: what is then added is small for every variable alike.
-fn newton_step(sums: &Derivatives, fixed: &[bool]) -> Option<Vec<f64>> {
-    let n = sums.gradient.len();
+/// Active constraints make some diagonal entries larger than others by many orders of magnitude, so the matrix is scaled to a unit
+/// diagonal first; then the same ridge is small for every variable.
+fn newton_step(derivatives: &Derivatives, fixed: &[bool]) -> Option<Vec<f64>> {
+    let n = derivatives.gradient.len();
     let free: Vec<usize> = (0..n).filter(|&i| !fixed[i]).collect();
-    let scale: Vec<f64> = free.iter().map(|&i| sums.hessian[i * n + i].abs().max(1e-12).sqrt().recip()).collect();
+    let scale: Vec<f64> =
+        free.iter().map(|&i| derivatives.hessian[i * n + i].abs().max(1e-12).sqrt().recip()).collect();
     let size = free.len();
     let mut scaled = vec![0.0; size * size];
     for (a, &i) in free.iter().enumerate() {
         for (b, &j) in free.iter().enumerate() {
-            scaled[a * size + b] = sums.hessian[i * n + j] * scale[a] * scale[b];
+            scaled[a * size + b] = derivatives.hessian[i * n + j] * scale[a] * scale[b];
         }
     }
     let mut ridge = 1e-14;
     while ridge < 1e6 {
-        let mut lower = scaled.clone();
+        let mut regularized = scaled.clone();
         for a in 0..size {
-            lower[a * size + a] += ridge;
+            regularized[a * size + a] += ridge;
         }
-        if let Some(factor) = cholesky(lower, size) {
-            let right = free.iter().zip(&scale).map(|(&i, scale)| -sums.gradient[i] * scale).collect();
+        if let Some(factor) = cholesky(regularized, size) {
+            let right_side = free.iter().zip(&scale).map(|(&i, scale)| -derivatives.gradient[i] * scale).collect();
             let mut step = vec![0.0; n];
-            for ((value, &i), scale) in substitute(&factor, right, size).into_iter().zip(&free).zip(&scale) {
+            for ((value, &i), scale) in solve_cholesky(&factor, right_side, size).into_iter().zip(&free).zip(&scale) {
                 step[i] = value * scale;
             }
             return Some(step);
@@ -243,6 +245,7 @@ fn newton_step(sums: &Derivatives, fixed: &[bool]) -> Option<Vec<f64>> {
     None
 }
 
+/// The lower triangular factor of a matrix; none if it is not positive definite.
 fn cholesky(mut a: Vec<f64>, n: usize) -> Option<Vec<f64>> {
     for j in 0..n {
         for k in 0..j {
@@ -263,7 +266,8 @@ fn cholesky(mut a: Vec<f64>, n: usize) -> Option<Vec<f64>> {
     Some(a)
 }
 
-fn substitute(lower: &[f64], mut right: Vec<f64>, n: usize) -> Vec<f64> {
+/// Solves `lower * lower^T * x = right` by forward and backward substitution.
+fn solve_cholesky(lower: &[f64], mut right: Vec<f64>, n: usize) -> Vec<f64> {
     for i in 0..n {
         for k in 0..i {
             right[i] -= lower[i * n + k] * right[k];
@@ -280,30 +284,28 @@ fn substitute(lower: &[f64], mut right: Vec<f64>, n: usize) -> Vec<f64> {
 }
 
 impl ConvexProgram {
-    /// How far the worst constraint is from holding; negative when all hold strictly.
+    /// The largest value of a constraint; negative if all hold strictly.
     pub(super) fn violation(&self, point: &[f64]) -> f64 {
         self.constraints.iter().map(|constraint| constraint.value(point)).fold(f64::NEG_INFINITY, f64::max)
     }
 
     fn in_domain(&self, point: &[f64]) -> bool {
-        self.domain.iter().all(|linear| linear.at(point) < 0.0)
+        self.domain.iter().all(|linear| linear.value(point) < 0.0)
     }
 
-    /// The minimum from a start in the domain, with some variables held fixed.
-    ///
-    /// Returns none if no point satisfies all constraints.
+    /// The minimum, from a start in the domain and with some variables fixed; none if no point satisfies all constraints.
     pub(super) fn solve(&self, start: &[f64], fixed: &[bool]) -> Option<Vec<f64>> {
-        let start = if self.violation(start) < -1e-9 { start.to_vec() } else { self.feasible(start, fixed)? };
+        let start = if self.violation(start) < -1e-9 { start.to_vec() } else { self.feasible_point(start, fixed)? };
         self.minimise(start, fixed, None)
     }
 
-    /// The minimum of the objective itself: what is best, whether or not it is good enough.
+    /// The objective, in log2.
     pub(super) fn objective_at(&self, point: &[f64]) -> f64 {
         self.objective.value(point)
     }
 
-    /// A strictly feasible point: one more variable bounds all constraints from above, and is pushed down.
-    fn feasible(&self, start: &[f64], fixed: &[bool]) -> Option<Vec<f64>> {
+    /// A strictly feasible point: minimises an additional variable that bounds all constraints from above.
+    fn feasible_point(&self, start: &[f64], fixed: &[bool]) -> Option<Vec<f64>> {
         let slack = self.variables;
         let mut relaxed = self.clone();
         relaxed.variables += 1;
@@ -321,43 +323,43 @@ impl ConvexProgram {
         (self.in_domain(&point) && self.violation(&point) < 0.0).then_some(point)
     }
 
-    /// Barrier method. With `until` it stops as soon as that variable is clearly negative.
-    fn minimise(&self, mut point: Vec<f64>, fixed: &[bool], until: Option<usize>) -> Option<Vec<f64>> {
-        const GAP: f64 = 1e-7;
-        const LONGEST_STEP: f64 = 20.0;
-        const MOST_STEPS: usize = 400;
+    /// Barrier method. With `stop_variable` it stops as soon as that variable is clearly negative.
+    fn minimise(&self, mut point: Vec<f64>, fixed: &[bool], stop_variable: Option<usize>) -> Option<Vec<f64>> {
+        const DUALITY_GAP: f64 = 1e-7;
+        const MAX_STEP: f64 = 20.0;
+        const MAX_NEWTON_STEPS: usize = 400;
         let count = (self.constraints.len() + self.domain.len()) as f64;
-        // A search for any feasible point should head for it, not for the middle of everything.
-        let mut weight = if until.is_some() { 64.0 } else { 1.0 };
-        while count / weight > GAP {
-            for _ in 0..MOST_STEPS {
-                if until.is_some_and(|index| point[index] < -1e-6) {
+        // For a feasible point the objective gets a large weight from the start: the centre of the domain is of no interest.
+        let mut weight = if stop_variable.is_some() { 64.0 } else { 1.0 };
+        while count / weight > DUALITY_GAP {
+            for _ in 0..MAX_NEWTON_STEPS {
+                if stop_variable.is_some_and(|index| point[index] < -1e-6) {
                     return Some(point);
                 }
-                let sums = self.sums(&point, weight);
-                let Some(step) = newton_step(&sums, fixed) else { break };
-                let slope: f64 = step.iter().zip(&sums.gradient).map(|(a, b)| a * b).sum();
+                let derivatives = self.derivatives(&point, weight);
+                let Some(step) = newton_step(&derivatives, fixed) else { break };
+                let slope: f64 = step.iter().zip(&derivatives.gradient).map(|(a, b)| a * b).sum();
                 if -slope < 1e-10 {
                     break;
                 }
-                let here = self.barrier(&point, weight)?;
-                // Where the barrier is nearly flat Newton's step is absurdly long.
-                let longest = step.iter().fold(0.0_f64, |most, part| most.max(part.abs()));
-                let mut length = (LONGEST_STEP / longest).min(1.0);
-                let moved = loop {
+                let current = self.barrier(&point, weight)?;
+                // Where the barrier is nearly flat, Newton's step is far too long.
+                let longest = step.iter().fold(0.0_f64, |max, change| max.max(change.abs()));
+                let mut length = (MAX_STEP / longest).min(1.0);
+                let accepted = loop {
                     let next: Vec<f64> = point.iter().zip(&step).map(|(v, s)| v + length * s).collect();
                     match self.barrier(&next, weight) {
-                        Some(value) if value <= here + 0.1 * length * slope => break Some((next, value)),
+                        Some(value) if value <= current + 0.1 * length * slope => break Some((next, value)),
                         _ => length *= 0.5,
                     }
                     if length < 1e-12 {
                         break None;
                     }
                 };
-                let Some((next, value)) = moved else { break };
+                let Some((next, value)) = accepted else { break };
                 point = next;
-                // Less than the rounding of the barrier itself is no progress.
-                if here - value < 1e-13 * here.abs() {
+                // Stop if the progress is below the rounding error of the barrier.
+                if current - value < 1e-13 * current.abs() {
                     break;
                 }
             }
@@ -366,13 +368,14 @@ impl ConvexProgram {
         Some(point)
     }
 
+    /// The barrier function; none outside of the feasible set.
     fn barrier(&self, point: &[f64], weight: f64) -> Option<f64> {
         if !self.in_domain(point) {
             return None;
         }
         let mut value = weight * self.objective.value(point);
         for linear in &self.domain {
-            value -= (-linear.at(point)).ln();
+            value -= (-linear.value(point)).ln();
         }
         for constraint in &self.constraints {
             let slack = -constraint.value(point);
@@ -384,22 +387,22 @@ impl ConvexProgram {
         value.is_finite().then_some(value)
     }
 
-    fn sums(&self, point: &[f64], weight: f64) -> Derivatives {
-        let mut sums = Derivatives::new(self.variables);
-        self.objective.add(point, &mut sums, weight, 0.0);
+    fn derivatives(&self, point: &[f64], weight: f64) -> Derivatives {
+        let mut derivatives = Derivatives::new(self.variables);
+        self.objective.add_derivatives(point, &mut derivatives, weight, 0.0);
         for linear in &self.domain {
-            let slack = -linear.at(point);
+            let slack = -linear.value(point);
             let coefficients = merge(&linear.coefficients);
             for &(index, factor) in &coefficients {
-                sums.gradient[index] += factor / slack;
+                derivatives.gradient[index] += factor / slack;
             }
-            sums.rank_one(&coefficients, 1.0 / (slack * slack));
+            derivatives.add_rank_one(&coefficients, 1.0 / (slack * slack));
         }
         for constraint in &self.constraints {
             let slack = -constraint.value(point);
-            constraint.add(point, &mut sums, 1.0 / slack, 1.0 / (slack * slack));
+            constraint.add_derivatives(point, &mut derivatives, 1.0 / slack, 1.0 / (slack * slack));
         }
-        sums
+        derivatives
     }
 }
 
@@ -408,7 +411,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn solves_a_program_with_a_known_answer() {
+    fn solve_finds_the_known_minimum_of_a_small_program() {
         // Minimise x + y with 2^-x + 2^-y <= 1: by symmetry x = y = 1.
         let negative = |index: usize| Term::from(Linear::constant(0.0).minus(&Linear::variable(index)));
         let program = ConvexProgram {
@@ -419,14 +422,14 @@ mod tests {
         };
         let best = program.solve(&[-3.0, 0.5], &[false, false]).unwrap();
         assert!((best[0] - 1.0).abs() < 1e-4 && (best[1] - 1.0).abs() < 1e-4, "{best:?}");
-        // With x held at 2, y = log2(4/3).
-        let held = program.solve(&[2.0, 5.0], &[true, false]).unwrap();
-        assert!((held[1] - (4.0_f64 / 3.0).log2()).abs() < 1e-6, "{held:?}");
+        // With x fixed at 2, y = log2(4/3).
+        let constrained = program.solve(&[2.0, 5.0], &[true, false]).unwrap();
+        assert!((constrained[1] - (4.0_f64 / 3.0).log2()).abs() < 1e-6, "{constrained:?}");
         assert!(program.solve(&[-1.0, 0.0], &[true, false]).is_none());
     }
 
     #[test]
-    fn entropy_derivatives_agree_with_differences() {
+    fn entropy_derivatives_agree_with_finite_differences() {
         for r in [-900.0, -60.1, -59.9, -20.0, -5.0, -1.0, -0.3, -0.01_f64] {
             let step = 1e-4 * r.abs();
             let [low, mid, high] = [r - step, r, r + step].map(log_entropy);

@@ -1,16 +1,16 @@
-//! What each sentence about an accepted certificate rests on: a section of `docs/proof.md`, and the lemmas of `proof/` where
+//! The evidence for each sentence about an accepted certificate: a section of `docs/proof.md`, and the lemmas of `proof/` if
 //! the statement is machine-checked.
 
 use super::checker::{Certificate, ProofCase, Theorem};
 
-/// A kind of sentence that `rung check` says about an accepted certificate.
+/// A sentence that `rung check` prints about an accepted certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// So many hops are out of reach for tables of so many tokens.
+    /// This number of hops is out of reach for tables of this many tokens.
     OutOfReach,
-    /// It holds for every stack with so many full layers (or fewer) and messages of so many bits.
+    /// The claim holds for every stack with at most these full layers and message bits.
     Messages,
-    /// It holds for states of so many bits.
+    /// The claim holds for states of at most these bits.
     States,
     /// The inequalities of the theorem hold.
     Inequalities,
@@ -18,36 +18,36 @@ pub enum Claim {
     TableOrder,
     /// The named stack has these bits.
     StackCounted,
-    /// No stack is named, or not how its bits were counted.
+    /// The certificate does not name a stack, or not the conventions for counting its bits.
     StackNotCounted,
-    /// One message cannot carry an answer.
+    /// One message has fewer bits than an answer.
     Trivial,
 }
 
 /// A statement of the Coq development.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lemma {
-    /// Its name.
+    /// The name in Coq.
     pub name: &'static str,
-    /// Its file in `proof/`.
+    /// The file in `proof/` that states it.
     pub file: &'static str,
 }
 
-/// What a claim rests on.
+/// The evidence for a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Basis {
     /// The heading in `docs/proof.md`.
     pub section: &'static str,
-    /// The statements that say it in Coq; none where it is a definition or is not machine-checked.
+    /// The Coq statements of the claim; empty if it is a definition or is not machine-checked.
     pub lemmas: Vec<Lemma>,
-    /// Which step has no machine-checked proof, where one is missing.
+    /// The step without a machine-checked proof, if there is one.
     pub missing: Option<&'static str>,
-    /// What is believed beside Coq's kernel.
+    /// What has to be trusted in addition to Coq's kernel.
     pub trusted: Option<&'static str>,
 }
 
 impl Basis {
-    /// Whether the claim has a machine-checked proof in full.
+    /// Whether all of the claim has a machine-checked proof.
     pub fn is_machine_checked(&self) -> bool {
         self.missing.is_none() && !self.lemmas.is_empty()
     }
@@ -58,13 +58,13 @@ const fn lemma(name: &'static str, file: &'static str) -> Lemma {
 }
 
 impl Claim {
-    /// What this claim about the certificate rests on.
+    /// The evidence for this claim about the certificate.
     pub fn basis(self, certificate: &Certificate) -> Basis {
         let model = "The task and the model";
         let basis =
             |section, lemmas: &[Lemma], trusted| Basis { section, lemmas: lemmas.to_vec(), missing: None, trusted };
         match self {
-            Self::OutOfReach => theorem(certificate),
+            Self::OutOfReach => theorem_basis(certificate),
             Self::Messages => basis(
                 model,
                 &[lemma("net_stack", "Network.v"), lemma("no_stack_no_net", "Padding.v")],
@@ -76,7 +76,7 @@ impl Claim {
                 Some("that a block hands on no more than its counted state: fact (S)"),
             ),
             Self::Inequalities => {
-                let verified = theorem(certificate).is_machine_checked();
+                let verified = theorem_basis(certificate).is_machine_checked();
                 Basis {
                     section: "What the checker does about rounding",
                     lemmas: if verified { vec![lemma("verify_file_sound", "Verify.v")] } else { Vec::new() },
@@ -104,8 +104,8 @@ impl Claim {
     }
 }
 
-/// The theorem of the certificate, and whether `proof/` has it for such a certificate.
-fn theorem(certificate: &Certificate) -> Basis {
+/// The evidence for the theorem that the certificate uses.
+fn theorem_basis(certificate: &Certificate) -> Basis {
     let hops = certificate.embedding.map_or(certificate.hops, |inner| inner.hops);
     let (section, mut lemmas, missing) = match &certificate.theorem {
         Theorem::State => ("Theorem S: no full layer", vec![lemma("state_only", "StateOnly.v")], None),
@@ -114,11 +114,11 @@ fn theorem(certificate: &Certificate) -> Basis {
             vec![lemma("theorem_one", "TheoremOne.v"), lemma("check_one_sound", "TheoremOneCheck.v")],
             None,
         ),
-        Theorem::Product(_, lazy) if hops == 2 && certificate.case == ProofCase::OneLayerFewer => (
+        Theorem::Product(_, borders) if hops == 2 && certificate.case == ProofCase::OneLayerFewer => (
             "Theorem 2: any number of hops",
             vec![lemma("theorem_two", "TheoremTwo.v"), lemma("check_product_sound", "TheoremTwoCheck.v")],
-            // Constant entries of z_1 are counted apart only where their messages are frozen.
-            (lazy.freeze == [2] && lazy.varying != certificate.m)
+            // Constant entries of z_1 are counted separately only if their messages are frozen.
+            (borders.freeze == [2] && borders.varying != certificate.m)
                 .then_some("messages to constant entries of z_1 counted once (freeze 2, varying below m)"),
         ),
         Theorem::Product(..) => (

@@ -1,7 +1,7 @@
-//! A float copy of Theorem 2: fast, approximate, and never the last word.
+//! The inequalities of Theorem 2 in floats: fast and approximate, for the search only.
 //!
-//! It works on logarithms, so nothing overflows, and finds the largest sigma of each draw itself. The search uses it to
-//! compare integer points; the checker then decides.
+//! It computes with logarithms, so nothing overflows, and finds the largest sigma of each draw. The search uses it to
+//! compare integer candidates; the exact checker then decides.
 
 use num_bigint::BigUint;
 
@@ -10,22 +10,23 @@ use super::convex::log_entropy;
 use super::input::{exp2_to_integer, log2};
 use super::search::SearchSetting;
 
-/// Integer sizes of a point, sigma left open.
+/// Integer parameters of a certificate of Theorem 2, without sigma; the letters are those of `docs/proof.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sizes {
     pub(super) m: BigUint,
     pub(super) n: Vec<BigUint>,
     pub(super) live: Vec<BigUint>,
     pub(super) x: Vec<BigUint>,
+    /// k: numbers of classes, `kappa` in a certificate.
     pub(super) k: Vec<BigUint>,
-    /// g: the entries of z_1 that vary are g x_0.
+    /// g: g x_0 entries of z_1 vary.
     pub(super) groups: BigUint,
     pub(super) freeze: Vec<usize>,
 }
 
-/// The same as logarithms.
+/// [`Sizes`] as base-two logarithms.
 #[derive(Clone, Debug)]
-struct Logs {
+struct LogSizes {
     m: f64,
     n: Vec<f64>,
     live: Vec<f64>,
@@ -35,7 +36,7 @@ struct Logs {
     freeze: Vec<usize>,
 }
 
-impl From<&Sizes> for Logs {
+impl From<&Sizes> for LogSizes {
     fn from(sizes: &Sizes) -> Self {
         let logs = |list: &[BigUint]| list.iter().map(log2).collect();
         Self {
@@ -51,26 +52,29 @@ impl From<&Sizes> for Logs {
 }
 
 /// log2(2^a + 2^b).
-fn add(a: f64, b: f64) -> f64 {
+fn log_add(a: f64, b: f64) -> f64 {
     let (high, low) = if a > b { (a, b) } else { (b, a) };
     if high == f64::NEG_INFINITY { high } else { high + (low - high).exp2().ln_1p() / std::f64::consts::LN_2 }
 }
 
-/// log2(2^a - 2^b), and minus infinity where that is not positive.
-fn subtract(a: f64, b: f64) -> f64 {
+/// log2(2^a - 2^b), and minus infinity if that is not positive.
+fn log_subtract(a: f64, b: f64) -> f64 {
     if b >= a { f64::NEG_INFINITY } else { a + (-(b - a).exp2()).ln_1p() / std::f64::consts::LN_2 }
 }
 
-fn sum(logs: impl IntoIterator<Item = f64>) -> f64 {
-    logs.into_iter().fold(f64::NEG_INFINITY, add)
+/// log2 of a sum, from the logarithms of its terms.
+fn log_sum(logs: impl IntoIterator<Item = f64>) -> f64 {
+    logs.into_iter().fold(f64::NEG_INFINITY, log_add)
 }
 
+/// The float check for one search setting. All sizes are base-two logarithms.
 pub(super) struct FloatCheck<'a> {
     setting: &'a SearchSetting<'a>,
-    message: f64,
-    state: Vec<f64>,
+    message_bits: f64,
+    state_bits: Vec<f64>,
     parallel_bits: f64,
-    tokens: [f64; 3],
+    /// Tokens of an entry, of the start value and of the query.
+    token_counts: [f64; 3],
     /// log2 of factorials up to 4000, for the tails of small draws.
     factorials: Vec<f64>,
 }
@@ -84,102 +88,109 @@ impl<'a> FloatCheck<'a> {
         let input = setting.input;
         Self {
             setting,
-            message: log2(&input.message_bits),
-            state: input.state_bits.iter().map(log2).collect(),
+            message_bits: log2(&input.message_bits),
+            state_bits: input.state_bits.iter().map(log2).collect(),
             parallel_bits: log2(&input.parallel_bits),
-            tokens: input.log2_tokens_per(),
+            token_counts: input.log2_token_counts(),
             factorials,
         }
     }
 
     /// log2 of the largest sigma of each draw.
     pub(super) fn sigma(&self, sizes: &Sizes) -> Vec<f64> {
-        self.run(&sizes.into()).0
+        self.evaluate(&sizes.into()).0
     }
 
-    /// How much room the final inequality leaves, in bits; negative when it fails.
-    fn margin(&self, logs: &Logs) -> f64 {
-        self.run(logs).1
+    /// log2 of the ratio of both sides of the final inequality; negative if it fails.
+    fn margin(&self, logs: &LogSizes) -> f64 {
+        self.evaluate(logs).1
     }
 
-    /// Table sizes as logarithms.
-    fn table_sizes(p: &Logs) -> Vec<f64> {
-        let mut size = vec![p.m];
-        for n in &p.n {
+    /// N_0 .. N_{L-1}.
+    fn table_sizes(sizes: &LogSizes) -> Vec<f64> {
+        let mut size = vec![sizes.m];
+        for n in &sizes.n {
             size.push(size[size.len() - 1] + n);
         }
         size
     }
 
-    /// Tk(i,y).
-    fn states(&self, p: &Logs, size: &[f64], i: usize, y: usize) -> f64 {
-        let cases = |a: usize| if a > y { 0.0 } else { p.x[a..=y].iter().sum::<f64>() };
-        let [te, t0, _] = self.tokens;
+    /// Tk(i,y): pairs of a token of player i and one of its states.
+    fn token_states(&self, sizes: &LogSizes, table_sizes: &[f64], i: usize, y: usize) -> f64 {
+        let choices = |first: usize| if first > y { 0.0 } else { sizes.x[first..=y].iter().sum::<f64>() };
+        let [te, t0, _] = self.token_counts;
         if i == 0 {
-            let middle = (self.setting.middle as f64).log2() + te + p.m;
-            return add(t0, middle) + cases(0);
+            let identity_tables = (self.setting.middle as f64).log2() + te + sizes.m;
+            return log_add(t0, identity_tables) + choices(0);
         }
-        let alive = if i == 1 { p.groups + p.x[0] } else { p.live[i - 2] + size[i - 2] };
-        te + add(alive + cases(i), subtract(size[i - 1], alive) + cases(i + 1))
+        let varying = if i == 1 { sizes.groups + sizes.x[0] } else { sizes.live[i - 2] + table_sizes[i - 2] };
+        te + log_add(varying + choices(i), log_subtract(table_sizes[i - 1], varying) + choices(i + 1))
     }
 
-    fn run(&self, p: &Logs) -> (Vec<f64>, f64) {
-        let (l, case, b, s) = (self.setting.input.hops, self.setting.input.case, self.message, &self.state);
-        let tw = self.tokens[2];
-        let size = Self::table_sizes(p);
-        let cases = |a: usize, b: usize| if a > b { 0.0 } else { p.x[a..=b].iter().sum::<f64>() };
-        let product: f64 = p.live.iter().sum();
-        let pairs = p.x[0] + product - p.k.iter().sum::<f64>();
-        let queries = b + tw + product - p.k[1..].iter().sum::<f64>();
-        let mut independent = add(self.parallel_bits, if case == ProofCase::OneLayerFewer { s[0] } else { queries });
+    /// The largest sigma of each draw, and the margin of the final inequality. Mirrors `checker/product.rs`.
+    fn evaluate(&self, sizes: &LogSizes) -> (Vec<f64>, f64) {
+        let (l, case, b, s) = (self.setting.input.hops, self.setting.input.case, self.message_bits, &self.state_bits);
+        let tw = self.token_counts[2];
+        let table_sizes = Self::table_sizes(sizes);
+        let choices =
+            |first: usize, last: usize| if first > last { 0.0 } else { sizes.x[first..=last].iter().sum::<f64>() };
+        let product: f64 = sizes.live.iter().sum();
+        let pairs = sizes.x[0] + product - sizes.k.iter().sum::<f64>();
+        let queries = b + tw + product - sizes.k[1..].iter().sum::<f64>();
+        let mut independent =
+            log_add(self.parallel_bits, if case == ProofCase::OneLayerFewer { s[0] } else { queries });
         let mut joint = f64::NEG_INFINITY;
-        let mut reach = p.x[0];
-        let mut frozen = usize::from(case == ProofCase::OneLayerFewer);
+        let mut reachable = sizes.x[0];
+        let mut frozen_players = usize::from(case == ProofCase::OneLayerFewer);
         let mut sigmas = Vec::with_capacity(l - 1);
         for e in 0..l - 1 {
             let layer = if case == ProofCase::OneLayerFewer { e } else { e + 1 };
-            let (step, next) = (p.x[e + 1], p.freeze[e]);
-            let need = if e == 0 { step + independent - p.groups } else { add(step + add(independent, joint), 0.0) };
-            let sigma = self.largest_sigma(p.k[e] + size[e], step + reach, need);
+            let (list_length, next_frozen) = (sizes.x[e + 1], sizes.freeze[e]);
+            let required = if e == 0 {
+                list_length + independent - sizes.groups
+            } else {
+                log_add(list_length + log_add(independent, joint), 0.0)
+            };
+            let sigma = self.largest_sigma(sizes.k[e] + table_sizes[e], list_length + reachable, required);
             sigmas.push(sigma);
-            let states = |i: usize, y: usize| b + self.states(p, &size, i, y);
-            let f2 = b + tw + pairs + cases(1, e);
+            let messages = |i: usize, y: usize| b + self.token_states(sizes, &table_sizes, i, y);
+            let f2 = b + tw + pairs + choices(1, e);
             let (f1, f3) = if layer == 0 {
                 (f64::NEG_INFINITY, f64::NEG_INFINITY)
             } else {
-                let late = (0..=e).filter(|&i| i >= frozen).map(|i| states(i, e));
-                (sum(late), states(e + 1, e + 1) + (layer as f64).log2())
+                let unfrozen = (0..=e).filter(|&i| i >= frozen_players).map(|i| messages(i, e));
+                (log_sum(unfrozen), messages(e + 1, e + 1) + (layer as f64).log2())
             };
-            let f4 = sum(s[1..=layer].iter().copied());
-            let border = s[layer + 1] + cases(next, e + 1);
-            let until = |i: usize| if i < frozen { e } else { e + 1 };
-            let mess = sum((0..next).map(|i| states(i, until(i))));
+            let f4 = log_sum(s[1..=layer].iter().copied());
+            let border = s[layer + 1] + choices(next_frozen, e + 1);
+            let last_list = |i: usize| if i < frozen_players { e } else { e + 1 };
+            let border_messages = log_sum((0..next_frozen).map(|i| messages(i, last_list(i))));
             if e > 0 {
-                joint = sum([step + joint, 0.0, f1, f2, f3, f4, border, mess]);
+                joint = log_sum([list_length + joint, 0.0, f1, f2, f3, f4, border, border_messages]);
             } else if case == ProofCase::OneLayerFewer {
-                independent = sum([independent, f2, mess]);
+                independent = log_sum([independent, f2, border_messages]);
                 joint = border;
             } else {
-                independent = sum([independent, f1, f3]);
-                joint = sum([f2, mess, border, f4]);
+                independent = log_sum([independent, f1, f3]);
+                joint = log_sum([f2, border_messages, border, f4]);
             }
-            frozen = next;
-            reach = p.live[e] - p.k[e] + sigma;
+            frozen_players = next_frozen;
+            reachable = sizes.live[e] - sizes.k[e] + sigma;
         }
-        (sigmas, reach + size[l - 1].log2() - add(independent, joint))
+        (sigmas, reachable + table_sizes[l - 1].log2() - log_add(independent, joint))
     }
 
-    /// log2 of the largest sigma with `T log(M/t) - log C(M,t) >= need`, t = sigma - 1; logarithms in and out.
-    fn largest_sigma(&self, m: f64, draws: f64, need: f64) -> f64 {
+    /// log2 of the largest sigma with `T log(M/t) - log C(M,t) >= required`, t = sigma - 1; all arguments are logarithms.
+    fn largest_sigma(&self, m: f64, draws: f64, required: f64) -> f64 {
         if m < 12.0 {
-            let (m, draws, need) = (m.exp2().round(), draws.exp2(), need.exp2());
+            let (m, draws, required) = (m.exp2().round(), draws.exp2(), required.exp2());
             if m <= 4000.0 {
                 let total = m as usize;
                 let passes = |t: usize| {
                     let binomial = self.factorials[total] - self.factorials[t] - self.factorials[total - t];
-                    (t as f64) < draws && draws * (m / t as f64).log2() - binomial >= need
+                    (t as f64) < draws && draws * (m / t as f64).log2() - binomial >= required
                 };
-                // The condition is convex in t and fails at t = M: it holds up to some t and never again.
+                // The condition is convex in t and fails at t = M, so it holds up to some t and fails beyond.
                 let (mut low, mut high) = (0, total);
                 while low + 1 < high {
                     let middle = usize::midpoint(low, high);
@@ -188,8 +199,8 @@ impl<'a> FloatCheck<'a> {
                 return (low as f64 + 1.0).log2();
             }
         }
-        // With r = log2(t/M): T/M * -r >= h(2^r) + need/M, in logarithms, decreasing in r where it holds.
-        let passes = |r: f64| draws - m + (-r).log2() >= add(log_entropy(r).0, need - m);
+        // With r = log2(t/M): T/M * -r >= h(2^r) + required/M, in logarithms, decreasing in r where it holds.
+        let passes = |r: f64| draws - m + (-r).log2() >= log_add(log_entropy(r).0, required - m);
         let (mut low, mut high) = (-m, -1e-12);
         if !passes(low) {
             return 0.0;
@@ -202,27 +213,29 @@ impl<'a> FloatCheck<'a> {
         if t < 45.0 { (t.exp2().floor() + 1.0).log2() } else { t }
     }
 
-    fn tokens(&self, logs: &Logs) -> f64 {
-        let size = Self::table_sizes(logs);
+    /// log2 of the tokens of a prompt.
+    fn tokens(&self, logs: &LogSizes) -> f64 {
+        let table_sizes = Self::table_sizes(logs);
         let copies = |count: usize, log: f64| (count as f64).log2() + log;
-        let constant = add(copies(self.setting.middle, size[0]), copies(self.setting.front, size[size.len() - 1]));
-        let tables = add(sum(size), constant);
-        sum([tables + self.tokens[0], self.tokens[1], self.tokens[2]])
+        let largest = table_sizes[table_sizes.len() - 1];
+        let constant = log_add(copies(self.setting.middle, table_sizes[0]), copies(self.setting.front, largest));
+        let tables = log_add(log_sum(table_sizes), constant);
+        log_sum([tables + self.token_counts[0], self.token_counts[1], self.token_counts[2]])
     }
 
-    /// The smallest m that leaves room, at least x_0; none if none does within a factor 2^20.
-    fn smallest_m(&self, logs: &mut Logs) -> bool {
+    /// Sets `m` to the smallest value with a positive margin, at least g x_0; false if there is none within a factor 2^20.
+    fn minimise_m(&self, logs: &mut LogSizes) -> bool {
         let (floor, mut high) = ((logs.x[0] + logs.groups).max(1.0), logs.m.max(logs.x[0] + logs.groups).max(1.0));
-        let holds = |logs: &mut Logs, m: f64| {
+        let holds = |logs: &mut LogSizes, m: f64| {
             logs.m = m;
             self.margin(logs) > 1e-9
         };
-        let top = high + 20.0;
+        let limit = high + 20.0;
         let mut step = 0.01;
         while !holds(logs, high) {
             high += step;
             step *= 1.6;
-            if high > top {
+            if high > limit {
                 return false;
             }
         }
@@ -234,41 +247,41 @@ impl<'a> FloatCheck<'a> {
             let middle = f64::midpoint(low, high);
             if holds(logs, middle) { high = middle } else { low = middle }
         }
-        // Small tables have a whole number of entries.
+        // Small tables need an integer number of entries; large ones are rounded later.
         logs.m = if high < 40.0 { high.exp2().ceil().log2() } else { high };
         true
     }
 
-    /// Moves single integers as long as that makes the instance smaller.
+    /// Changes one integer at a time as long as that makes the instance smaller.
     pub(super) fn polish(&self, sizes: Sizes) -> Sizes {
-        let mut integers = Integers::of(&sizes);
-        let start: Logs = (&sizes).into();
-        // Tokens grow in proportion to m: one look at the m that would tie tells whether anything can be gained.
-        let judge = |integers: &Integers, m: f64, tie: f64| {
-            let mut logs = integers.logs(m, &start.freeze);
-            logs.m += tie - self.tokens(&logs);
-            let least = logs.x[0] + logs.groups;
-            let hopeless = tie.is_finite() && (logs.m < least || self.margin(&logs) <= 0.0);
+        let mut parameters = IntegerParameters::new(&sizes);
+        let start: LogSizes = (&sizes).into();
+        // Tokens are proportional to m: if the margin fails at the m that equals the best tokens, nothing can be gained.
+        let evaluate = |parameters: &IntegerParameters, m: f64, best_tokens: f64| {
+            let mut logs = parameters.log_sizes(m, &start.freeze);
+            logs.m += best_tokens - self.tokens(&logs);
+            let least_m = logs.x[0] + logs.groups;
+            let hopeless = best_tokens.is_finite() && (logs.m < least_m || self.margin(&logs) <= 0.0);
             logs.m = logs.m.min(m + 1.0);
-            (!hopeless && self.smallest_m(&mut logs)).then(|| (self.tokens(&logs), logs.m))
+            (!hopeless && self.minimise_m(&mut logs)).then(|| (self.tokens(&logs), logs.m))
         };
-        let Some(mut best) = judge(&integers, start.m, f64::INFINITY) else { return sizes };
+        let Some(mut best) = evaluate(&parameters, start.m, f64::INFINITY) else { return sizes };
         for _ in 0..12 {
             let before = best.0;
-            for index in 0..integers.values.len() {
-                let value = integers.values[index].exp2();
-                // Large ones were optimal as real numbers already.
-                if value > 1e6 || (index == integers.groups() && value > 1e3) {
+            for index in 0..parameters.values.len() {
+                let value = parameters.values[index].exp2();
+                // Rounding does not matter for large values: the real-valued optimum is good enough.
+                if value > 1e6 || (index == parameters.groups_index() && value > 1e3) {
                     continue;
                 }
                 let value = value.round();
-                let far = (value * 0.02).ceil();
-                for next in [value - 1.0, value + 1.0, value - far, value + far] {
-                    let old = integers.values[index];
-                    integers.values[index] = next.max(1.0).log2();
-                    match judge(&integers, best.1, best.0) {
-                        Some(found) if found.0 < best.0 - 1e-9 => best = found,
-                        _ => integers.values[index] = old,
+                let large_step = (value * 0.02).ceil();
+                for next in [value - 1.0, value + 1.0, value - large_step, value + large_step] {
+                    let old = parameters.values[index];
+                    parameters.values[index] = next.max(1.0).log2();
+                    match evaluate(&parameters, best.1, best.0) {
+                        Some(better) if better.0 < best.0 - 1e-9 => best = better,
+                        _ => parameters.values[index] = old,
                     }
                 }
             }
@@ -276,11 +289,11 @@ impl<'a> FloatCheck<'a> {
                 break;
             }
         }
-        integers.sizes(exp2_to_integer(best.1), &start.freeze)
+        parameters.sizes(exp2_to_integer(best.1), &start.freeze)
     }
 
-    /// Points for given tables near a relaxed solution, those with room first.
-    pub(super) fn around(
+    /// Integer candidates for given tables near a relaxed solution, those with the largest margin first.
+    pub(super) fn candidates_near(
         &self,
         m: &BigUint,
         n: &[BigUint],
@@ -288,16 +301,16 @@ impl<'a> FloatCheck<'a> {
         freeze: &[usize],
     ) -> Vec<Sizes> {
         let l = self.setting.input.hops;
-        let mut found = Vec::new();
+        let mut candidates = Vec::new();
         for k in divisors_near(n, k) {
             // x_0 must be a multiple of k_0 that fits m.
-            let most = m / &k[0];
-            if most == BigUint::ZERO {
+            let max_ratio = m / &k[0];
+            if max_ratio == BigUint::ZERO {
                 continue;
             }
             let wanted = exp2_to_integer((x[0] - log2(&k[0])).max(0.0));
-            for ratio in [wanted.clone(), wanted + 1_u8, most.clone()] {
-                let first = ratio.min(most.clone()) * &k[0];
+            for ratio in [wanted.clone(), wanted + 1_u8, max_ratio.clone()] {
+                let first = ratio.min(max_ratio.clone()) * &k[0];
                 let lists = x[1..l].iter().map(|&log| exp2_to_integer(log));
                 let groups = exp2_to_integer(groups).min(m / &first).max(1_u8.into());
                 let sizes = Sizes {
@@ -309,25 +322,25 @@ impl<'a> FloatCheck<'a> {
                     groups,
                     freeze: freeze.to_vec(),
                 };
-                found.push(self.hill_climb(sizes));
+                candidates.push(self.hill_climb(sizes));
             }
         }
-        found.sort_by(|a, b| b.0.total_cmp(&a.0));
-        found.dedup_by(|a, b| a.1 == b.1);
-        found.into_iter().filter(|(room, _)| *room > -1e-6).take(4).map(|(_, sizes)| sizes).collect()
+        candidates.sort_by(|a, b| b.0.total_cmp(&a.0));
+        candidates.dedup_by(|a, b| a.1 == b.1);
+        candidates.into_iter().filter(|(margin, _)| *margin > -1e-6).take(4).map(|(_, sizes)| sizes).collect()
     }
 
-    /// Moves list lengths by single steps as long as that leaves more room; groups follow x_0 as far as m allows.
+    /// Changes one list length or the groups at a time as long as that increases the margin.
     fn hill_climb(&self, mut sizes: Sizes) -> (f64, Sizes) {
         let mut best = self.margin(&(&sizes).into());
         for _ in 0..40 {
             let before = best;
             for index in 0..=sizes.x.len() {
-                for (by, up) in moves(&sizes, index) {
-                    let Some(next) = moved(&sizes, index, &by, up) else { continue };
-                    let room = self.margin(&(&next).into());
-                    if room > best {
-                        best = room;
+                for (by, up) in step_sizes(&sizes, index) {
+                    let Some(next) = changed_sizes(&sizes, index, &by, up) else { continue };
+                    let margin = self.margin(&(&next).into());
+                    if margin > best {
+                        best = margin;
                         sizes = next;
                     }
                 }
@@ -340,17 +353,17 @@ impl<'a> FloatCheck<'a> {
     }
 }
 
-/// Steps to try for list `index`, or for the groups behind the last list.
-fn moves(sizes: &Sizes, index: usize) -> Vec<(BigUint, bool)> {
+/// Changes to try for list `index`, or for the groups if there is no such list: by how much, and whether up.
+fn step_sizes(sizes: &Sizes, index: usize) -> Vec<(BigUint, bool)> {
     let value = sizes.x.get(index).unwrap_or(&sizes.groups);
     let step = if index == 0 { sizes.k[0].clone() } else { BigUint::from(1_u8) };
-    let far = (value / &step / 16_u8) * &step;
-    let steps = if far > step { vec![step, far] } else { vec![step] };
+    let large_step = (value / &step / 16_u8) * &step;
+    let steps = if large_step > step { vec![step, large_step] } else { vec![step] };
     steps.into_iter().flat_map(|step| [(step.clone(), true), (step, false)]).collect()
 }
 
-/// The sizes after one move, if they are still sizes.
-fn moved(sizes: &Sizes, index: usize, by: &BigUint, up: bool) -> Option<Sizes> {
+/// The sizes after one change; none if a size would be 0 or the varying entries would exceed m.
+fn changed_sizes(sizes: &Sizes, index: usize, by: &BigUint, up: bool) -> Option<Sizes> {
     let mut next = sizes.clone();
     let value = next.x.get_mut(index).unwrap_or(&mut next.groups);
     if up {
@@ -366,36 +379,36 @@ fn moved(sizes: &Sizes, index: usize, by: &BigUint, up: bool) -> Option<Sizes> {
     (next.groups != BigUint::ZERO && &next.groups * &next.x[0] <= next.m).then_some(next)
 }
 
-/// The integers of a point that everything else follows from, as logarithms: ratios r_0.., classes k_0.., lists x_1..,
-/// groups, and n_1.. where those may exceed the live parts.
+/// The independent integers of a [`Sizes`], as logarithms: ratios r_0.., classes k_0.., lists x_1.., groups, and n_1.. if those
+/// may exceed the live parts.
 #[derive(Clone, Debug)]
-struct Integers {
+struct IntegerParameters {
     hops: usize,
     values: Vec<f64>,
-    /// Whether the n_e are among them.
-    free: bool,
+    /// Whether the n_e are among the values.
+    has_n: bool,
 }
 
-impl Integers {
-    fn of(sizes: &Sizes) -> Self {
-        let logs: Logs = sizes.into();
-        let (hops, free) = (logs.x.len(), sizes.n != sizes.live);
-        let right = |e: usize| logs.k.get(e).copied().unwrap_or(0.0);
+impl IntegerParameters {
+    fn new(sizes: &Sizes) -> Self {
+        let logs: LogSizes = sizes.into();
+        let (hops, has_n) = (logs.x.len(), sizes.n != sizes.live);
+        let next_classes = |e: usize| logs.k.get(e).copied().unwrap_or(0.0);
         let ratio = |e: usize| match e {
             0 => logs.x[0] - logs.k[0],
-            _ => logs.live[e - 1] - logs.k[e - 1] - right(e),
+            _ => logs.live[e - 1] - logs.k[e - 1] - next_classes(e),
         };
         let mut values: Vec<f64> = (0..hops).map(ratio).collect();
         values.extend(&logs.k);
         values.extend(&logs.x[1..]);
         values.push(logs.groups);
-        if free {
+        if has_n {
             values.extend(&logs.n[..hops - 2]);
         }
-        Self { hops, values, free }
+        Self { hops, values, has_n }
     }
 
-    fn groups(&self) -> usize {
+    fn groups_index(&self) -> usize {
         3 * self.hops - 2
     }
 
@@ -403,80 +416,80 @@ impl Integers {
         &self.values[self.hops..2 * self.hops - 1]
     }
 
-    fn logs(&self, m: f64, freeze: &[usize]) -> Logs {
+    fn log_sizes(&self, m: f64, freeze: &[usize]) -> LogSizes {
         let (l, k) = (self.hops, self.k());
-        let right = |e: usize| k.get(e).copied().unwrap_or(0.0);
-        let live: Vec<f64> = (1..l).map(|e| self.values[e] + k[e - 1] + right(e)).collect();
+        let next_classes = |e: usize| k.get(e).copied().unwrap_or(0.0);
+        let live: Vec<f64> = (1..l).map(|e| self.values[e] + k[e - 1] + next_classes(e)).collect();
         let mut n = live.clone();
-        if self.free {
-            for (n, wanted) in n.iter_mut().zip(&self.values[self.groups() + 1..]) {
+        if self.has_n {
+            for (n, wanted) in n.iter_mut().zip(&self.values[self.groups_index() + 1..]) {
                 *n = n.max(*wanted);
             }
         }
-        let lists = self.values[2 * l - 1..self.groups()].iter().copied();
+        let lists = self.values[2 * l - 1..self.groups_index()].iter().copied();
         let x = std::iter::once(self.values[0] + k[0]).chain(lists).collect();
-        Logs { m, n, live, x, k: k.to_vec(), groups: self.values[self.groups()], freeze: freeze.to_vec() }
+        LogSizes { m, n, live, x, k: k.to_vec(), groups: self.values[self.groups_index()], freeze: freeze.to_vec() }
     }
 
     fn sizes(&self, m: BigUint, freeze: &[usize]) -> Sizes {
-        let whole: Vec<BigUint> = self.values.iter().map(|&log| exp2_to_integer(log)).collect();
+        let integers: Vec<BigUint> = self.values.iter().map(|&log| exp2_to_integer(log)).collect();
         let (l, one) = (self.hops, BigUint::from(1_u8));
-        let k = whole[l..2 * l - 1].to_vec();
-        let live: Vec<BigUint> = (1..l).map(|e| &whole[e] * &k[e - 1] * k.get(e).unwrap_or(&one)).collect();
+        let k = integers[l..2 * l - 1].to_vec();
+        let live: Vec<BigUint> = (1..l).map(|e| &integers[e] * &k[e - 1] * k.get(e).unwrap_or(&one)).collect();
         let mut n = live.clone();
-        if self.free {
-            for (n, wanted) in n.iter_mut().zip(&whole[self.groups() + 1..]) {
+        if self.has_n {
+            for (n, wanted) in n.iter_mut().zip(&integers[self.groups_index() + 1..]) {
                 *n = wanted.max(n).clone();
             }
         }
-        let lists = whole[2 * l - 1..self.groups()].iter().cloned();
-        let x = std::iter::once(&whole[0] * &k[0]).chain(lists).collect();
-        Sizes { m, n, live, x, k, groups: whole[self.groups()].clone(), freeze: freeze.to_vec() }
+        let lists = integers[2 * l - 1..self.groups_index()].iter().cloned();
+        let x = std::iter::once(&integers[0] * &k[0]).chain(lists).collect();
+        Sizes { m, n, live, x, k, groups: integers[self.groups_index()].clone(), freeze: freeze.to_vec() }
     }
 }
 
-/// Class counts that divide the tables' sizes as they must, near the wanted ones and, in any case, all ones.
+/// Class counts that satisfy the divisibility conditions, near the wanted ones; the last choice is all ones.
 fn divisors_near(n: &[BigUint], wanted: &[f64]) -> Vec<Vec<BigUint>> {
     const CHOICES: usize = 4;
-    let mut partial: Vec<Vec<BigUint>> = vec![vec![]];
+    let mut prefixes: Vec<Vec<BigUint>> = vec![vec![]];
     for (e, &log) in wanted.iter().enumerate() {
         let mut longer = Vec::new();
-        for chosen in &partial {
-            // k_e divides n_{e+1} and, together with the class before it, n_e.
-            let fits = |k: &BigUint| chosen.last().is_none_or(|before| &n[e - 1] % (before * k) == BigUint::ZERO);
+        for prefix in &prefixes {
+            // k_e divides n_{e+1}, and k_{e-1} k_e divides n_e.
+            let fits = |k: &BigUint| prefix.last().is_none_or(|before| &n[e - 1] % (before * k) == BigUint::ZERO);
             let mut fitting: Vec<BigUint> = divisors(&n[e]).into_iter().filter(fits).collect();
             fitting.sort_by(|a, b| (log2(a) - log).abs().total_cmp(&(log2(b) - log).abs()));
             fitting.truncate(CHOICES);
             for k in fitting {
-                longer.push(chosen.iter().cloned().chain([k]).collect());
+                longer.push(prefix.iter().cloned().chain([k]).collect());
             }
         }
-        partial = longer;
-        partial.truncate(64);
+        prefixes = longer;
+        prefixes.truncate(64);
     }
-    partial.push(vec![BigUint::from(1_u8); wanted.len()]);
-    partial
+    prefixes.push(vec![BigUint::from(1_u8); wanted.len()]);
+    prefixes
 }
 
-/// The divisors of a number, those made of primes below 10,000 only.
+/// Divisors of a number: those with prime factors below 10,000, and their products with the remaining cofactor; at most about 4096.
 pub(super) fn divisors(number: &BigUint) -> Vec<BigUint> {
-    const MOST: usize = 4096;
-    let mut rest = number.clone();
-    let mut found = vec![BigUint::from(1_u8)];
+    const MAX_DIVISORS: usize = 4096;
+    let mut cofactor = number.clone();
+    let mut divisors = vec![BigUint::from(1_u8)];
     for prime in 2..10_000_u32 {
         let mut power = BigUint::from(1_u8);
-        let base = found.clone();
-        while &rest % prime == BigUint::ZERO && found.len() < MOST {
-            rest /= prime;
+        let base = divisors.clone();
+        while &cofactor % prime == BigUint::ZERO && divisors.len() < MAX_DIVISORS {
+            cofactor /= prime;
             power *= prime;
-            found.extend(base.iter().map(|divisor| divisor * &power));
+            divisors.extend(base.iter().map(|divisor| divisor * &power));
         }
-        if rest == BigUint::from(1_u8) {
+        if cofactor == BigUint::from(1_u8) {
             break;
         }
     }
-    if rest != BigUint::from(1_u8) && found.len() < MOST {
-        found.extend(found.clone().iter().map(|divisor| divisor * &rest));
+    if cofactor != BigUint::from(1_u8) && divisors.len() < MAX_DIVISORS {
+        divisors.extend(divisors.clone().iter().map(|divisor| divisor * &cofactor));
     }
-    found
+    divisors
 }

@@ -1,9 +1,9 @@
-//! The hop map of a stack: what is solved, impossible and unknown, for every number of hops and length of text.
+//! The hop map of a stack: which prompt lengths are solved, impossible or unknown, for every number of hops.
 //!
-//! *Solved for all tables up to n tokens*: whatever the shape of the tables, a construction fits the stack. *Impossible for some
-//! tables from n tokens on*: a certificate was found. What lies between is unknown, and drawn as plainly. Some shapes of tables
-//! are easier than others, and a stack may solve them far beyond: *solved for some tables up to n* is said beside it and does not
-//! contradict an impossibility, which is about other tables of the same length.
+//! *Solved for all tables up to n tokens*: a construction fits the stack for tables of every shape. *Impossible for some
+//! tables from n tokens on*: a certificate was found. Lengths between the two are unknown. Some shapes of tables
+//! are easier than others, and a stack may solve them at larger lengths: *solved for some tables up to n* is shown separately and
+//! does not contradict an impossibility, which is about other tables of the same length.
 
 use num_bigint::BigUint;
 
@@ -14,68 +14,68 @@ use super::stack_bounds::StackBounds;
 use super::tables::TableSizes;
 use crate::stack::{Capacity, Plan};
 
-/// One row of the map, with the proof behind it.
+/// One row of the map: what is known about one number of hops.
 #[derive(Debug)]
-pub struct Rung {
-    /// Hops.
+pub struct HopMapRow {
+    /// Number of hops.
     pub hops: usize,
-    /// Solved for all tables up to so many tokens.
+    /// The longest prompts for which all tables are solved.
     pub solved_all: Option<SolvedLength>,
-    /// Solved for some tables up to so many tokens, where that is further.
+    /// The longest prompts for which some tables are solved, if clearly longer.
     pub solved_some: Option<SolvedLength>,
-    /// Impossible for some tables of this certificate's size.
+    /// The smallest certificate found: some tables of its size are impossible.
     pub impossible: Option<CheckedCertificate>,
 }
 
-/// How far a construction reaches.
+/// The longest prompts that a construction solves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SolvedLength {
-    /// Base-two logarithm of the tokens.
+    /// Base-two logarithm of the prompt's tokens.
     pub log2_tokens: f64,
-    /// The construction at that length.
+    /// The name of the construction that solves this length.
     pub construction: &'static str,
 }
 
-/// What is known of one number of hops.
-pub fn rung(bounds: &StackBounds<'_>, hops: usize) -> Rung {
+/// The row of the map for one number of hops.
+pub fn hop_map_row(bounds: &StackBounds<'_>, hops: usize) -> HopMapRow {
     let (plan, capacity) = (bounds.plan(), bounds.capacity());
     let solved_all = solved_all(plan, capacity, hops);
-    let further = |some: &SolvedLength| solved_all.is_none_or(|all| some.log2_tokens > all.log2_tokens + 4.0);
-    Rung {
+    let clearly_longer = |some: &SolvedLength| solved_all.is_none_or(|all| some.log2_tokens > all.log2_tokens + 4.0);
+    HopMapRow {
         hops,
         solved_all,
-        solved_some: solved_some(plan, capacity, hops).filter(further),
+        solved_some: solved_some(plan, capacity, hops).filter(clearly_longer),
         impossible: bounds.lower_bound(hops).into_certificate(),
     }
 }
 
-/// The largest k for which something is found, by halving; k = 1 must be tried first.
+/// The largest k for which `find` succeeds, by bisection; none if k = 1 fails.
 fn largest<T>(find: impl Fn(u64) -> Option<T>) -> Option<(u64, T)> {
     let mut best = (1, find(1)?);
-    let mut beyond = 1 << 20;
-    while beyond - best.0 > 1 {
-        let middle = u64::midpoint(best.0, beyond);
+    let mut failing = 1 << 20;
+    while failing - best.0 > 1 {
+        let middle = u64::midpoint(best.0, failing);
         match find(middle) {
             Some(found) => best = (middle, found),
-            None => beyond = middle,
+            None => failing = middle,
         }
     }
     Some(best)
 }
 
-/// The longest prompt, as a power of two, all of whose tables are solved.
+/// The longest prompts, as a power of two, for which all tables are solved.
 fn solved_all(plan: &Plan, capacity: &Capacity, hops: usize) -> Option<SolvedLength> {
-    let found = largest(|k| construction::solves_all(plan, capacity, hops, k));
-    found.map(|(k, found)| SolvedLength { log2_tokens: k as f64, construction: found.name })
+    let longest = largest(|k| construction::solves_all(plan, capacity, hops, k));
+    longest.map(|(k, construction)| SolvedLength { log2_tokens: k as f64, construction: construction.name })
 }
 
 /// The longest prompt of a family of easy tables, m = 2^k and n = (1, .., 1, 3), that is solved.
 fn solved_some(plan: &Plan, capacity: &Capacity, hops: usize) -> Option<SolvedLength> {
-    let found = largest(|k| {
+    let longest = largest(|k| {
         let n = (1..hops).map(|e| BigUint::from(if e + 1 == hops { 3_u8 } else { 1 }));
         let tables = TableSizes::new(hops, BigUint::from(1_u8) << k, n.collect()).ok()?;
-        let found = construction::find(plan, capacity, &tables).ok()?;
-        Some(SolvedLength { log2_tokens: log2(&tables.tokens()), construction: found.name })
+        let construction = construction::find(plan, capacity, &tables).ok()?;
+        Some(SolvedLength { log2_tokens: log2(&tables.tokens()), construction: construction.name })
     });
-    found.map(|(_, solved)| solved)
+    longest.map(|(_, solved)| solved)
 }

@@ -1,14 +1,15 @@
 //! What a stack provably can and cannot do.
 //!
-//! The trusted core is [`checker`]: exact integers, alone in its file. Everything else may be as clever as it likes:
+//! Only [`checker`] has to be trusted: it uses exact integers and no other module. The others propose proofs for it to check:
 //!
 //! ```text
 //! stack -> capacity -> input -> search (relax, round, polish) -> checker -> certificate
 //!                  \-> constructions -> solved      \-> shortcuts -> not excludable
 //! ```
 //!
-//! [`stack_bounds::StackBounds`] is what everyone asks: the smallest instance that is out of reach, the verdict on one instance,
-//! whether a certificate speaks of a stack. [`sparse`] is the separate bound for block-sparse layers, and [`papers`] has the closed forms from the literature.
+//! [`stack_bounds::StackBounds`] is the entry point: the smallest instance that is out of reach, the verdict on one instance,
+//! whether a certificate covers a stack. [`sparse`] is the separate bound for block-sparse layers, and [`papers`] has the closed
+//! forms from the literature.
 
 pub mod certificate;
 pub mod checker;

@@ -6,14 +6,14 @@
 //! `sum_{i<=B} C(u,i) - [u = M] > 2^bits`, and `J (M - u + 1) > k M`, J being the number of other blocks.
 //!
 //! Why: among the contents drawn from any u values two share a summary, so a block is *blind* to at least M - u + 1 values v:
-//! two contents, one with v and one without, look the same. Then some v has more than k blind blocks. Fill those with the
-//! contents without v; the query -v picks k blocks; swap the content of a blind block it did not pick. Nothing that the
-//! query sees has changed, and the answer has.
+//! two contents, one with v and one without, have the same summary. Then some v has more than k blind blocks. Fill those with the
+//! contents without v; the query -v picks k blocks; replace the content of a blind block it did not pick by the one with v. The
+//! query reads the same inputs as before, but the answer is different.
 //!
 //! # Conditions
 //! A summary is any deterministic map of a block (and its position) to `bits` bits, all heads, keys and values together; k
 //! counts the blocks picked by all heads or groups that pick separately. If all blocks use one map, J >= k+1 suffices. If
-//! summaries overlap two blocks, use every second block and count all summaries that overlap it.
+//! summaries overlap two blocks, use every second block, and count the bits of all summaries that overlap it.
 //!
 //! # Vacuous when
 //! B = 1: a token is its own summary. One full layer with a head of O(log M) solves 2-Sum, so the bound separates the two.
@@ -28,36 +28,36 @@ use num_bigint::BigUint;
 pub struct Sparse {
     /// Tokens in a block.
     pub block: u64,
-    /// Blocks picked by a query, beside its own.
+    /// k: blocks picked by a query, in addition to its own.
     pub select: u64,
     /// Bits of a block's summary.
     pub bits: u64,
-    /// Values are taken modulo this.
+    /// M: values are integers modulo this.
     pub values: u64,
-    /// Other blocks.
+    /// J: blocks other than the query's own.
     pub blocks: u64,
-    /// All blocks are summarised by the same map, whatever their position.
+    /// Whether all blocks use the same summary map, independent of their position.
     pub same_map: bool,
 }
 
-/// What the bound says of it.
+/// What the bound says about an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SparseVerdict {
-    /// Proved impossible; otherwise the bound says nothing.
+    /// Whether the instance is proved impossible; if not, the bound says nothing.
     pub impossible: bool,
     /// The u of the claim, if one exists within M.
     pub universe: Option<u64>,
-    /// Bits below which the bound applies; none if it applies at no size.
-    pub needed: Option<u64>,
+    /// The summary bits below which the instance is impossible; none if the bound applies at no size.
+    pub needed_bits: Option<u64>,
 }
 
 /// A size that is zero or beyond what is computed exactly.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}: found {found}, expected {least} to {most}")]
 pub struct SparseError {
-    /// Which size.
+    /// The name of the size.
     pub name: &'static str,
-    /// What was given.
+    /// The given value.
     pub found: u64,
     /// The smallest allowed.
     pub least: u64,
@@ -65,8 +65,8 @@ pub struct SparseError {
     pub most: u64,
 }
 
-/// sum_{i<=block} C(u,i), minus one if u = M. Stops early, above 2^bits, where only that matters.
-fn contents(u: u64, block: u64, values: u64, stop_above_bits: Option<u64>) -> BigUint {
+/// The number of block contents from u values: sum_{i<=block} C(u,i), minus one if u = M. May stop early once it exceeds 2^`stop_above_bits`.
+fn content_count(u: u64, block: u64, values: u64, stop_above_bits: Option<u64>) -> BigUint {
     let mut term = BigUint::from(1_u8);
     let mut sum = BigUint::from(1_u8);
     for i in 1..=block.min(u) {
@@ -80,7 +80,7 @@ fn contents(u: u64, block: u64, values: u64, stop_above_bits: Option<u64>) -> Bi
 }
 
 /// log2 of sum_{i<=block} C(u,i), to about six digits after the point.
-fn rough_log2_contents(u: u64, block: u64) -> f64 {
+fn approximate_log2_contents(u: u64, block: u64) -> f64 {
     let (mut term, mut sum) = (0.0_f64, 0.0_f64);
     for i in 1..=block.min(u) {
         term += ((u - i + 1) as f64 / i as f64).log2();
@@ -91,6 +91,8 @@ fn rough_log2_contents(u: u64, block: u64) -> f64 {
 }
 
 impl Sparse {
+    /// Checks that every size is in its range.
+    ///
     /// # Errors
     /// A size is zero or too large.
     pub fn validate(&self) -> Result<(), SparseError> {
@@ -108,8 +110,8 @@ impl Sparse {
         Ok(())
     }
 
-    /// The largest u that the pigeonhole over blocks allows; none if there is none.
-    fn widest(&self) -> Option<u64> {
+    /// The largest u with `J (M - u + 1) > k M`; none if there is none.
+    fn largest_universe(&self) -> Option<u64> {
         if self.same_map {
             return (self.blocks > self.select).then_some(self.values);
         }
@@ -119,14 +121,14 @@ impl Sparse {
         self.values.checked_sub(blind).filter(|&u| u > 0)
     }
 
-    /// Whether u has more than 2^bits contents. Floats decide only where they cannot err; the rest is exact.
+    /// Whether u values have more than 2^bits contents. Floats decide only if the difference is clear; close cases are exact.
     fn exceeds(&self, u: u64) -> bool {
-        let rough = rough_log2_contents(u, self.block) - self.bits as f64;
-        if rough.abs() > 0.01 && u < self.values { rough > 0.0 } else { self.exceeds_exactly(u) }
+        let difference = approximate_log2_contents(u, self.block) - self.bits as f64;
+        if difference.abs() > 0.01 && u < self.values { difference > 0.0 } else { self.exceeds_exactly(u) }
     }
 
     fn exceeds_exactly(&self, u: u64) -> bool {
-        contents(u, self.block, self.values, Some(self.bits)) > BigUint::from(1_u8) << self.bits
+        content_count(u, self.block, self.values, Some(self.bits)) > BigUint::from(1_u8) << self.bits
     }
 
     /// Applies the bound, exactly.
@@ -135,13 +137,13 @@ impl Sparse {
     /// A size is zero or too large.
     pub fn verdict(&self) -> Result<SparseVerdict, SparseError> {
         self.validate()?;
-        let widest = self.widest();
-        let needed = widest.map(|u| {
-            // Impossible while 2^bits < contents: the first power of two that is not below.
-            let contents = contents(u, self.block, self.values, None);
+        let largest = self.largest_universe();
+        let needed_bits = largest.map(|u| {
+            // Impossible while 2^bits < contents: the smallest power of two that is at least that.
+            let contents = content_count(u, self.block, self.values, None);
             if contents == BigUint::ZERO { 0 } else { (contents - 1_u8).bits() }
         });
-        // The smallest u that has too many contents; they grow with u, but for the last step to M.
+        // The smallest u that has too many contents. Contents increase with u, except for the last step to M.
         let universe = if self.exceeds(self.values) {
             let (mut low, mut high) = (1, self.values);
             while low < high {
@@ -154,11 +156,11 @@ impl Sparse {
         } else {
             None
         };
-        let impossible = match (universe, widest) {
-            (Some(u), Some(widest)) => u <= widest && self.exceeds_exactly(u),
+        let impossible = match (universe, largest) {
+            (Some(u), Some(largest)) => u <= largest && self.exceeds_exactly(u),
             _ => false,
         };
-        Ok(SparseVerdict { impossible, universe, needed: needed.filter(|&bits| bits > 0) })
+        Ok(SparseVerdict { impossible, universe, needed_bits: needed_bits.filter(|&bits| bits > 0) })
     }
 }
 
@@ -166,7 +168,8 @@ impl Sparse {
 mod tests {
     use super::*;
 
-    fn brute(s: &Sparse) -> bool {
+    /// The claim, evaluated for every u.
+    fn brute_force(s: &Sparse) -> bool {
         let contents = |u: u64| -> u128 {
             let choose = |i: u64| (1..=u128::from(i)).fold(1_u128, |c, j| c * (u128::from(u) - j + 1) / j);
             (0..=s.block.min(u)).map(choose).sum::<u128>() - u128::from(u == s.values)
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn agrees_with_trying_every_u() {
+    fn verdict_agrees_with_brute_force_over_every_u() {
         for block in 1..5 {
             for select in 0..4 {
                 for bits in 0..9 {
@@ -191,8 +194,8 @@ mod tests {
                             for same_map in [false, true] {
                                 let sparse = Sparse { block, select, bits, values, blocks, same_map };
                                 let verdict = sparse.verdict().unwrap();
-                                assert_eq!(verdict.impossible, brute(&sparse), "{sparse:?} {verdict:?}");
-                                assert_eq!(verdict.impossible, verdict.needed.is_some_and(|need| bits < need));
+                                assert_eq!(verdict.impossible, brute_force(&sparse), "{sparse:?} {verdict:?}");
+                                assert_eq!(verdict.impossible, verdict.needed_bits.is_some_and(|needed| bits < needed));
                             }
                         }
                     }
@@ -202,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn large_sizes_answer_quickly_and_absurd_ones_are_refused() {
+    fn verdict_handles_large_sizes_and_rejects_absurd_ones() {
         let large =
             Sparse { block: 4096, select: 16, bits: 1 << 16, values: 1 << 20, blocks: 1 << 10, same_map: false };
         assert!(!large.verdict().unwrap().impossible);

@@ -1,7 +1,7 @@
-//! Everything that is proved of one stack, in one place.
+//! The bounds of one stack: the entry point for `rung bound`, `decide`, `check`, `map`, the audit and the report.
 //!
-//! `rung bound`, `decide`, `check`, `map`, the audit and the report all ask here, so that a limit holds for all of them: a
-//! log-linear state is counted for prompts of at most 2^k tokens, and no claim about longer prompts is made from it.
+//! All of them respect one limit here: a log-linear state is counted for prompts of at most 2^k tokens, so no claim is made
+//! about longer prompts.
 //!
 //! ```
 //! use rung_theory::bound::stack_bounds::StackBounds;
@@ -16,7 +16,7 @@
 
 use num_bigint::BigUint;
 
-use super::checker::{AcceptedPoint, Certificate, TokensPer};
+use super::checker::{AcceptedClaim, Certificate, TokenCounts};
 use super::input::BoundInput;
 use super::search::{self, CheckedCertificate};
 use super::tables::TableSizes;
@@ -27,20 +27,20 @@ use crate::stack::{Capacity, Convention, Plan};
 pub struct StackBounds<'a> {
     plan: &'a Plan,
     capacity: Capacity,
-    tokens_per: TokensPer,
+    token_counts: TokenCounts,
     w_major: bool,
 }
 
-/// What is known of hops that may be out of a stack's reach.
+/// The result of a search for a lower bound on a stack.
 #[derive(Clone, Debug)]
 pub enum LowerBound {
     /// The hops are within the stack's rungs: no lower bound applies.
     WithinRungs,
-    /// They are out of reach, by this certificate, which the checker accepted.
+    /// The hops are impossible, by this certificate, which the checker accepted.
     Certified(Box<CheckedCertificate>),
-    /// A certificate would speak of longer prompts than those for which the mixers' states were counted.
-    CountedForShorter {
-        /// They were counted for prompts of at most 2^this tokens.
+    /// A certificate exists only for longer prompts than those for which the mixers' states were counted.
+    ContextTooShort {
+        /// The states were counted for prompts of at most 2^this tokens.
         log2_context: u64,
     },
     /// No certificate was found.
@@ -48,34 +48,34 @@ pub enum LowerBound {
 }
 
 impl LowerBound {
-    /// The smallest instance that is out of reach; `log2_context` is the limit of the stack's counts, if they have one.
+    /// The smallest impossible instance; `log2_context` is the longest context for which the stack's bits are valid, if limited.
     pub fn smallest(input: Option<&BoundInput>, log2_context: Option<u64>) -> Self {
         let Some(input) = input else { return Self::WithinRungs };
-        Self::within(search::smallest(input), log2_context)
+        Self::from_search(search::smallest_certificate(input), log2_context)
     }
 
-    fn within(found: Option<CheckedCertificate>, log2_context: Option<u64>) -> Self {
-        match (found, log2_context) {
+    fn from_search(result: Option<CheckedCertificate>, log2_context: Option<u64>) -> Self {
+        match (result, log2_context) {
             (None, _) => Self::NotFound,
-            (Some(found), Some(log2_context)) if !fits(&found.accepted.tokens, log2_context) => {
-                Self::CountedForShorter { log2_context }
+            (Some(checked), Some(log2_context)) if !fits_context(&checked.accepted.tokens, log2_context) => {
+                Self::ContextTooShort { log2_context }
             }
-            (Some(found), _) => Self::Certified(Box::new(found)),
+            (Some(checked), _) => Self::Certified(Box::new(checked)),
         }
     }
 
     /// The certificate, if there is one.
     pub fn certificate(&self) -> Option<&CheckedCertificate> {
         match self {
-            Self::Certified(found) => Some(found),
+            Self::Certified(checked) => Some(checked),
             _ => None,
         }
     }
 
-    /// The certificate by value.
+    /// The certificate, by value, if there is one.
     pub fn into_certificate(self) -> Option<CheckedCertificate> {
         match self {
-            Self::Certified(found) => Some(*found),
+            Self::Certified(checked) => Some(*checked),
             _ => None,
         }
     }
@@ -85,18 +85,18 @@ impl LowerBound {
         match self {
             Self::WithinRungs => "solved",
             Self::Certified(_) => "impossible",
-            Self::CountedForShorter { .. } | Self::NotFound => "unknown",
+            Self::ContextTooShort { .. } | Self::NotFound => "unknown",
         }
     }
 
-    /// Why, in a sentence.
+    /// The reason for the answer, as a clause for reports.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::WithinRungs => {
                 "the hops are within the stack's rungs: a construction solves every size that fits its heads"
             }
             Self::Certified(_) => "whatever the weights, they fail on some tables of this size",
-            Self::CountedForShorter { .. } => {
+            Self::ContextTooShort { .. } => {
                 "the mixers' states are counted for shorter prompts than a certificate needs"
             }
             Self::NotFound => "no certificate was found",
@@ -104,66 +104,66 @@ impl LowerBound {
     }
 }
 
-/// Whether a prompt of so many tokens has at most 2^log2_context of them, as bit lengths compare.
-fn fits(tokens: &BigUint, log2_context: u64) -> bool {
+/// Whether a prompt of this many tokens is shorter than 2^log2_context.
+fn fits_context(tokens: &BigUint, log2_context: u64) -> bool {
     tokens.bits() <= log2_context
 }
 
 impl<'a> StackBounds<'a> {
     /// Counts a stack's layers, blocks and bits.
     pub fn new(plan: &'a Plan, convention: Convention) -> Self {
-        Self { plan, capacity: plan.capacity_with(convention), tokens_per: TokensPer::default(), w_major: false }
+        Self { plan, capacity: plan.capacity_with(convention), token_counts: TokenCounts::default(), w_major: false }
     }
 
-    /// The same for prompts with several tokens per entry, start value or query.
+    /// The same stack for prompts with several tokens per entry, start value or query.
     #[must_use]
-    pub fn with_tokens_per(self, tokens_per: TokensPer) -> Self {
-        Self { tokens_per, ..self }
+    pub fn with_token_counts(self, token_counts: TokenCounts) -> Self {
+        Self { token_counts, ..self }
     }
 
-    /// The same for tables that list w as the major index.
+    /// The same stack for tables that list w as the major index.
     #[must_use]
     pub fn with_w_major_tables(self) -> Self {
         Self { w_major: true, ..self }
     }
 
-    /// The stack.
+    /// The resolved stack.
     pub fn plan(&self) -> &'a Plan {
         self.plan
     }
 
-    /// Its layers, blocks and bits.
+    /// The stack's full layers, blocks and bits.
     pub fn capacity(&self) -> &Capacity {
         &self.capacity
     }
 
-    /// The input of the search for so many hops; none if they are within the stack's rungs.
+    /// The search input for this number of hops; none if they are within the stack's rungs.
     pub fn input(&self, hops: usize) -> Option<BoundInput> {
-        let input = BoundInput::for_stack(&self.capacity, hops, &self.tokens_per)?;
+        let input = BoundInput::for_stack(&self.capacity, hops, &self.token_counts)?;
         Some(if self.w_major { input.with_w_major_tables() } else { input })
     }
 
-    /// The smallest tables of so many hops that are out of reach.
+    /// The smallest impossible tables for this number of hops.
     pub fn lower_bound(&self, hops: usize) -> LowerBound {
         LowerBound::smallest(self.input(hops).as_ref(), self.plan.log2_context())
     }
 
-    /// Whether tables of these sizes are out of reach.
+    /// Whether tables of these sizes are impossible.
     pub fn lower_bound_for(&self, tables: &TableSizes) -> LowerBound {
         let Some(input) = self.input(tables.hops()) else { return LowerBound::WithinRungs };
         match self.plan.log2_context() {
-            Some(log2_context) if !fits(&tables.tokens(), log2_context) => {
-                LowerBound::CountedForShorter { log2_context }
+            Some(log2_context) if !fits_context(&tables.tokens(), log2_context) => {
+                LowerBound::ContextTooShort { log2_context }
             }
-            limit => LowerBound::within(search::for_tables(&input, &tables.m, &tables.n), limit),
+            limit => LowerBound::from_search(search::for_tables(&input, &tables.m, &tables.n), limit),
         }
     }
 
-    /// Whether an accepted certificate speaks of this stack: bits counted anew must not exceed the certificate's.
+    /// Whether an accepted certificate covers this stack: the stack's bits must not exceed the certificate's.
     ///
     /// # Errors
-    /// In words, why not.
-    pub fn confirm(&self, certificate: &Certificate, accepted: &AcceptedPoint) -> Result<(), String> {
+    /// The reason why it does not.
+    pub fn confirm(&self, certificate: &Certificate, accepted: &AcceptedClaim) -> Result<(), String> {
         let hops = certificate.hops;
         let Some(input) = self.input(hops) else {
             return Err(format!(
@@ -175,7 +175,7 @@ impl<'a> StackBounds<'a> {
             return Err("the stack has wider messages or states than the certificate counts".to_owned());
         }
         match self.plan.log2_context() {
-            Some(log2_context) if !fits(&accepted.tokens, log2_context) => {
+            Some(log2_context) if !fits_context(&accepted.tokens, log2_context) => {
                 let reason = "its states are counted for prompts of fewer tokens than the certificate speaks of";
                 Err(format!("field `stack`: {reason}"))
             }

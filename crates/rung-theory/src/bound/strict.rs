@@ -1,4 +1,4 @@
-//! JSON whose objects may not name a field twice: of two values for `m`, one would be checked and the other read.
+//! JSON without duplicate fields: of two values for `m`, one program might use the first and another the last.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use serde_json::{Map, Number, Value};
 
 use super::certificate::shorten;
 
-/// A value without duplicate fields at any depth.
-pub(super) struct Strict(pub(super) Value);
+/// A JSON value; duplicate fields at any depth are a parse error.
+pub(super) struct StrictJson(pub(super) Value);
 
-impl<'de> Deserialize<'de> for Strict {
+impl<'de> Deserialize<'de> for StrictJson {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(StrictVisitor).map(Strict)
+        deserializer.deserialize_any(StrictVisitor).map(StrictJson)
     }
 }
 
@@ -51,7 +51,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
-        while let Some(Strict(item)) = access.next_element()? {
+        while let Some(StrictJson(item)) = access.next_element()? {
             items.push(item);
         }
         Ok(Value::Array(items))
@@ -59,7 +59,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut fields = Map::new();
-        while let Some((name, Strict(value))) = access.next_entry::<String, Strict>()? {
+        while let Some((name, StrictJson(value))) = access.next_entry::<String, StrictJson>()? {
             if fields.contains_key(&name) {
                 return Err(A::Error::custom(format!("field `{}` stands twice", shorten(&name))));
             }

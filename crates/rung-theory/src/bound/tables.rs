@@ -1,56 +1,56 @@
-//! The sizes of one instance of function composition.
+//! The table sizes of one instance of function composition; the letters are those of `docs/proof.md`.
 
 use num_bigint::BigUint;
 
-/// m and n_1 .. n_{L-1}, with what follows from them.
+/// m and n_1 .. n_{L-1}, with the table sizes N_0 .. N_{L-1} that follow from them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableSizes {
-    /// m = N_0.
+    /// m = N_0: entries of the first table.
     pub m: BigUint,
-    /// n_1 .. n_{L-1}.
+    /// n_1 .. n_{L-1}: values of each component of the query w.
     pub n: Vec<BigUint>,
-    /// N_0 .. N_{L-1}.
+    /// N_0 .. N_{L-1}: entries of each table.
     sizes: Vec<BigUint>,
 }
 
-/// Sizes that make no instance.
+/// Why sizes do not describe an instance.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TablesError {
-    /// Too few or too many n.
+    /// The list n has the wrong length.
     #[error("--n has {found} entries, expected {expected} (one less than the hops)")]
     Length {
-        /// How many were given.
+        /// The length of the given list.
         found: usize,
-        /// How many are needed.
+        /// One less than the hops.
         expected: usize,
     },
     /// A size is zero.
     #[error("{name} is 0, expected at least {least}")]
     Zero {
-        /// Which.
+        /// The size that is zero, such as `n_1`.
         name: String,
         /// The smallest allowed.
         least: u8,
     },
-    /// No hops, or too many.
+    /// The number of hops is out of range.
     #[error("hops: found {found}, expected 1 to {most}")]
     Hops {
-        /// How many were asked for.
+        /// The given number of hops.
         found: usize,
-        /// How many are possible.
+        /// The largest possible number.
         most: usize,
     },
 }
 
 impl TableSizes {
-    /// Checks and multiplies out the sizes.
+    /// Checks the sizes and computes those of all tables.
     ///
     /// # Errors
     /// A size is zero or the list has the wrong length.
     pub fn new(hops: usize, m: BigUint, n: Vec<BigUint>) -> Result<Self, TablesError> {
-        let most = super::checker::MAX_HOPS;
-        if !(1..=most).contains(&hops) {
-            return Err(TablesError::Hops { found: hops, most });
+        let max_hops = super::checker::MAX_HOPS;
+        if !(1..=max_hops).contains(&hops) {
+            return Err(TablesError::Hops { found: hops, most: max_hops });
         }
         if n.len() + 1 != hops {
             return Err(TablesError::Length { found: n.len(), expected: hops - 1 });
@@ -68,7 +68,7 @@ impl TableSizes {
         Ok(Self { m, n, sizes })
     }
 
-    /// L.
+    /// L: the number of tables.
     pub fn hops(&self) -> usize {
         self.sizes.len()
     }
@@ -83,7 +83,7 @@ impl TableSizes {
         ceil_log2(&self.sizes[l.saturating_sub(1)])
     }
 
-    /// Bits of the address of an entry of z_{e+1}: w_e beside i_e.
+    /// Bits of the address of an entry of z_{e+1}: those of w_e and of i_e.
     pub fn address_bits(&self, e: usize) -> u64 {
         if e == 0 { self.value_bits(0) } else { ceil_log2(&self.n[e - 1]) + self.value_bits(e) }
     }
@@ -94,7 +94,7 @@ impl TableSizes {
     }
 }
 
-/// Bits that tell `number` things apart.
+/// ceil(log2 `number`): the bits needed to distinguish `number` values; 0 for 0.
 pub fn ceil_log2(number: &BigUint) -> u64 {
     if *number == BigUint::ZERO { 0 } else { (number - 1_u8).bits() }
 }

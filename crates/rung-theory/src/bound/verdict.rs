@@ -1,8 +1,8 @@
 //! The verdict on a stack and an instance: solved, impossible, or unknown, each with its evidence.
 //!
-//! There is no fourth answer. *Solved* names a construction that fits. *Impossible* carries a certificate that the checker
-//! accepted. *Unknown* says whether this method could ever exclude it: if a shortcut works in the abstract model it could
-//! not, and otherwise the question is open on both sides.
+//! *Solved* names a construction that fits. *Impossible* has a certificate that the checker accepted. *Unknown* says whether
+//! this kind of proof could ever exclude the instance: it cannot if a shortcut works in the abstract model; otherwise the
+//! question is open on both sides.
 
 use super::construction::{self, Construction};
 use super::search::{CheckedCertificate, MAX_SEARCH_HOPS};
@@ -10,18 +10,18 @@ use super::shortcut::{self, Step};
 use super::stack_bounds::{LowerBound, StackBounds};
 use super::tables::TableSizes;
 
-/// The answer.
+/// Whether a stack can solve an instance.
 #[derive(Clone, Debug)]
 pub enum Verdict {
-    /// These weights do it.
+    /// This construction has weights that solve it.
     Solved(&'static Construction),
-    /// No weights do it.
+    /// No weights solve it, by this certificate.
     Impossible(Box<CheckedCertificate>),
     /// Neither is known.
     Unknown(Unknown),
 }
 
-/// Why it is unknown.
+/// Why a verdict is unknown.
 #[derive(Clone, Debug)]
 pub enum Unknown {
     /// A shortcut works in the abstract model, so no certificate of this kind exists.
@@ -45,7 +45,7 @@ impl Verdict {
         }
     }
 
-    /// One sentence for people.
+    /// The reason in one sentence.
     pub fn reason(&self) -> String {
         match self {
             Self::Solved(construction) => {
@@ -54,13 +54,14 @@ impl Verdict {
             Self::Impossible(_) => "a certificate for exactly these tables was found and checked".to_owned(),
             Self::Unknown(Unknown::NotExcludable(steps)) => {
                 let names: Vec<&str> = steps.iter().filter_map(|step| step.shortcut).collect();
-                let used: Vec<&str> = steps.iter().filter(|s| s.shortcut.is_some()).map(|s| s.text.as_str()).collect();
+                let texts: Vec<&str> =
+                    steps.iter().filter(|step| step.shortcut.is_some()).map(|step| step.text.as_str()).collect();
                 if names.is_empty() {
                     return "not excludable by this kind of proof: the hops are within the stack's rungs, but no known weights \
                             fit its sizes"
                         .to_owned();
                 }
-                format!("not excludable by this kind of proof: shortcut {} ({})", names.join(" and "), used.join("; "))
+                format!("not excludable by this kind of proof: shortcut {} ({})", names.join(" and "), texts.join("; "))
             }
             Self::Unknown(Unknown::Open { solved_side, impossible_side }) => {
                 format!("open on both sides; {solved_side}; {impossible_side}")
@@ -73,19 +74,17 @@ impl StackBounds<'_> {
     /// Decides whether the stack can compose tables of these sizes.
     pub fn decide(&self, tables: &TableSizes) -> Verdict {
         let capacity = self.capacity();
-        let lacks = match construction::find(self.plan(), capacity, tables) {
+        let missing = match construction::find(self.plan(), capacity, tables) {
             Ok(construction) => return Verdict::Solved(construction),
-            Err(lacks) => lacks,
+            Err(missing) => missing,
         };
-        if let Some(steps) = shortcut::way(capacity, tables) {
+        if let Some(steps) = shortcut::find_steps(capacity, tables) {
             return Verdict::Unknown(Unknown::NotExcludable(steps));
         }
         let impossible_side = match self.lower_bound_for(tables) {
             LowerBound::Certified(certified) => return Verdict::Impossible(certified),
             LowerBound::WithinRungs => "no lower bound applies within the stack's rungs".to_owned(),
-            LowerBound::CountedForShorter { .. } => {
-                "the mixers' states are counted for shorter prompts only".to_owned()
-            }
+            LowerBound::ContextTooShort { .. } => "the mixers' states are counted for shorter prompts only".to_owned(),
             LowerBound::NotFound if tables.hops() > MAX_SEARCH_HOPS => {
                 format!("certificates are sought up to {MAX_SEARCH_HOPS} hops")
             }
@@ -93,7 +92,7 @@ impl StackBounds<'_> {
                 "no certificate was found for these tables; `rung bound` finds the smallest ones".to_owned()
             }
         };
-        let solved_side = format!("{}; {}", lacks.join("; "), shortcut::nearest(capacity, tables));
+        let solved_side = format!("{}; {}", missing.join("; "), shortcut::missing_sizes(capacity, tables));
         Verdict::Unknown(Unknown::Open { solved_side, impossible_side })
     }
 }

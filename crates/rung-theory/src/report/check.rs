@@ -1,33 +1,33 @@
-//! What the checker says of a certificate, sentence by sentence, and on what each sentence rests.
+//! The result of `rung check`: the claims of a certificate as sentences, each with its evidence.
 
 use num_bigint::BigUint;
 use serde_json::{Value, json};
 
 use crate::bound::certificate;
-use crate::bound::checker::{AcceptedPoint, Certificate, Inequality, Refusal, check, inequalities};
+use crate::bound::checker::{AcceptedClaim, Certificate, Inequality, Refusal, check, inequalities};
 use crate::bound::explanation::{Basis, Claim};
 use crate::bound::input::log2;
 
-/// What the checker says of a certificate.
+/// The result of checking a certificate.
 #[derive(Debug)]
 pub enum CheckAnswer {
-    /// It is no certificate.
+    /// The text is not a certificate.
     Malformed(String),
-    /// An inequality fails, or its stack is not the one of its numbers.
+    /// An inequality fails, or the certificate does not cover the stack that it names.
     Refused {
-        /// The numbers.
+        /// The parsed certificate.
         certificate: Box<Certificate>,
-        /// Which inequality, or what does not fit.
+        /// The inequality that fails, or the difference from the stack.
         reason: String,
     },
     /// Every inequality holds.
     Accepted {
-        /// The numbers.
+        /// The parsed certificate.
         certificate: Box<Certificate>,
-        /// What they prove.
-        accepted: AcceptedPoint,
-        /// Whether the stack that it names was counted again and found to be one of those it speaks of.
-        names_stack: bool,
+        /// What the certificate proves.
+        accepted: AcceptedClaim,
+        /// Whether it names a stack, whose bits were counted again and are covered.
+        stack_verified: bool,
     },
 }
 
@@ -38,8 +38,8 @@ pub fn check_certificate(text: &str) -> CheckAnswer {
         Err(error) => return CheckAnswer::Malformed(format!("malformed: {error}")),
     };
     match check(&certificate) {
-        Ok(accepted) => match certificate::names_its_stack(text, &certificate) {
-            Ok(names_stack) => CheckAnswer::Accepted { certificate, accepted, names_stack },
+        Ok(accepted) => match certificate::matches_named_stack(text, &certificate) {
+            Ok(stack_verified) => CheckAnswer::Accepted { certificate, accepted, stack_verified },
             Err(reason) => CheckAnswer::Refused { certificate, reason: format!("refused: {reason}") },
         },
         Err(refusal @ Refusal::Malformed(_)) => CheckAnswer::Malformed(refusal.to_string()),
@@ -48,13 +48,13 @@ pub fn check_certificate(text: &str) -> CheckAnswer {
 }
 
 impl CheckAnswer {
-    /// As JSON.
+    /// The result as JSON.
     pub fn json(&self) -> Value {
         let refusal = |status: &str, reason: &str| json!({"status": status, "accepted": false, "reason": reason});
         match self {
             Self::Malformed(reason) => refusal("malformed", reason),
             Self::Refused { reason, .. } => refusal("refused", reason),
-            Self::Accepted { certificate, accepted, names_stack } => json!({
+            Self::Accepted { certificate, accepted, stack_verified } => json!({
                 "status": "accepted",
                 "accepted": true,
                 "hops": certificate.hops,
@@ -66,30 +66,30 @@ impl CheckAnswer {
                 "trivial": accepted.trivial,
                 "message_bits": certificate.message_bits.to_string(),
                 "state_bits": certificate.state_bits.iter().map(BigUint::to_string).collect::<Vec<_>>(),
-                "stack_verified": names_stack,
+                "stack_verified": stack_verified,
             }),
         }
     }
 
-    /// As JSON, with what each sentence rests on and the inequalities with their numbers.
+    /// The result as JSON, with the evidence for each sentence and the inequalities with their numbers.
     pub fn explained_json(&self) -> Value {
-        let mut said = self.json();
-        let (Self::Refused { certificate, .. } | Self::Accepted { certificate, .. }) = self else { return said };
+        let mut result = self.json();
+        let (Self::Refused { certificate, .. } | Self::Accepted { certificate, .. }) = self else { return result };
         let sentences = self.sentences();
         if sentences.is_empty() {
             let section = Claim::OutOfReach.basis(certificate).section;
-            said["rests_on"] = json!({"file": "docs/proof.md", "section": section});
+            result["rests_on"] = json!({"file": "docs/proof.md", "section": section});
         } else {
-            said["explanation"] =
+            result["explanation"] =
                 sentences.iter().map(|(claim, sentence)| explanation(sentence, &claim.basis(certificate))).collect();
         }
-        said["inequalities"] = inequalities(certificate).iter().map(inequality_json).collect();
-        said
+        result["inequalities"] = inequalities(certificate).iter().map(inequality_json).collect();
+        result
     }
 
-    /// What an accepted certificate says; nothing of any other.
+    /// The claims of an accepted certificate; empty for any other.
     pub fn sentences(&self) -> Vec<(Claim, String)> {
-        let Self::Accepted { certificate, accepted, names_stack } = self else { return Vec::new() };
+        let Self::Accepted { certificate, accepted, stack_verified } = self else { return Vec::new() };
         let states: Vec<String> = certificate.state_bits.iter().map(brief).collect();
         let hops = if certificate.hops == 1 { "1 hop is".to_owned() } else { format!("{} hops are", certificate.hops) };
         let full = certificate.state_bits.len() - 1;
@@ -104,7 +104,7 @@ impl CheckAnswer {
         if certificate.needs_w_major() {
             sentences.push((Claim::TableOrder, "for tables that list w as the major index".to_owned()));
         }
-        sentences.push(if *names_stack {
+        sentences.push(if *stack_verified {
             (Claim::StackCounted, "its stack is one of these: the bits were counted again".to_owned())
         } else {
             let reason = "it names no stack, or not how its bits were counted: that part is not verified";
@@ -116,7 +116,7 @@ impl CheckAnswer {
         sentences
     }
 
-    /// The inequalities as lines; nothing of a malformed certificate.
+    /// The inequalities as text lines; empty for a malformed certificate.
     pub fn inequality_lines(&self) -> Vec<String> {
         let (Self::Refused { certificate, .. } | Self::Accepted { certificate, .. }) = self else { return Vec::new() };
         inequalities(certificate).iter().map(line).collect()
@@ -142,8 +142,8 @@ fn inequality_json(inequality: &Inequality) -> Value {
         "left": left,
         "relation": relation,
         "right": right,
-        "left_bits": inequality.left.as_ref().map(decimal),
-        "right_bits": decimal(&inequality.right),
+        "left_bits": inequality.left.as_ref().map(truncated_decimal),
+        "right_bits": truncated_decimal(&inequality.right),
         "holds": inequality.holds,
     })
 }
@@ -152,8 +152,8 @@ fn inequality_json(inequality: &Inequality) -> Value {
 fn line(inequality: &Inequality) -> String {
     let [left, relation, right] = &inequality.formula;
     let side = |value: &BigUint| {
-        let whole = value >> FRACTION;
-        if whole.bits() > 59 { brief(&whole) } else { with_commas(&decimal(value)) }
+        let integer = value >> FRACTION_BITS;
+        if integer.bits() > 59 { brief(&integer) } else { with_commas(&truncated_decimal(value)) }
     };
     let value = inequality.left.as_ref().map_or_else(|| "without limit".to_owned(), side);
     let holds = if inequality.holds { "holds" } else { "fails" };
@@ -161,19 +161,19 @@ fn line(inequality: &Inequality) -> String {
 }
 
 /// Binary digits after the point of the sides of an inequality.
-const FRACTION: u64 = 80;
+const FRACTION_BITS: u64 = 80;
 
-/// A side of an inequality in decimal, cut after three digits.
-fn decimal(scaled: &BigUint) -> String {
-    let thousandths: BigUint = (scaled * 1000_u32) >> FRACTION;
+/// A side of an inequality in decimal, truncated after three digits.
+fn truncated_decimal(scaled: &BigUint) -> String {
+    let thousandths: BigUint = (scaled * 1000_u32) >> FRACTION_BITS;
     format!("{}.{:03}", &thousandths / 1000_u32, u32::try_from(&thousandths % 1000_u32).unwrap_or(0))
 }
 
 fn with_commas(number: &str) -> String {
-    let whole = number.find('.').unwrap_or(number.len());
+    let integer_digits = number.find('.').unwrap_or(number.len());
     let mut text = String::with_capacity(number.len() * 4 / 3);
     for (index, digit) in number.chars().enumerate() {
-        if index > 0 && index < whole && (whole - index).is_multiple_of(3) {
+        if index > 0 && index < integer_digits && (integer_digits - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -181,7 +181,7 @@ fn with_commas(number: &str) -> String {
     text
 }
 
-/// A number for people: with commas, or its first digits, how many there are, and the power of two.
+/// A readable number: with commas, or if it is long its first digits, their count, and the power of two.
 pub fn brief(number: &BigUint) -> String {
     let digits = number.to_string();
     if digits.len() <= 18 {
@@ -195,11 +195,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sides_are_cut_not_rounded() {
-        let scaled = (BigUint::from(1_234_567_u32) << FRACTION) + ((BigUint::from(9999_u32) << FRACTION) / 10_000_u32);
-        assert_eq!(decimal(&scaled), "1234567.999");
-        assert_eq!(with_commas(&decimal(&scaled)), "1,234,567.999");
-        assert_eq!(decimal(&BigUint::ZERO), "0.000");
+    fn decimals_are_truncated_not_rounded() {
+        let scaled =
+            (BigUint::from(1_234_567_u32) << FRACTION_BITS) + ((BigUint::from(9999_u32) << FRACTION_BITS) / 10_000_u32);
+        assert_eq!(truncated_decimal(&scaled), "1234567.999");
+        assert_eq!(with_commas(&truncated_decimal(&scaled)), "1,234,567.999");
+        assert_eq!(truncated_decimal(&BigUint::ZERO), "0.000");
         assert_eq!(brief(&BigUint::from(1_234_567_u32)), "1,234,567");
     }
 }

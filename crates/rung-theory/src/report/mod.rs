@@ -1,6 +1,6 @@
-//! Answers as JSON, in the form that the program prints and the web page reads: one place, so that both say the same.
+//! Results as JSON, shared by the program and the web page.
 //!
-//! Counts that may outgrow 64 bits are written as numbers where they fit and as decimal strings where they do not.
+//! Integers that may exceed 64 bits are numbers if they fit and decimal strings if not.
 
 mod check;
 
@@ -8,7 +8,7 @@ pub use check::{CheckAnswer, brief, check_certificate};
 use serde_json::{Value, json};
 
 use crate::bound::certificate;
-use crate::bound::hop_map::Rung;
+use crate::bound::hop_map::HopMapRow;
 use crate::bound::input::BoundInput;
 use crate::bound::papers;
 use crate::bound::search::CheckedCertificate;
@@ -16,12 +16,12 @@ use crate::bound::stack_bounds::LowerBound;
 use crate::stack::capacity::LayerBlock;
 use crate::stack::{Convention, Defaults, Plan};
 
-/// A whole number as JSON, exact however large.
+/// An integer as JSON: a number, or a decimal string if it exceeds 64 bits.
 pub fn integer(value: u128) -> Value {
     u64::try_from(value).map_or_else(|_| json!(value.to_string()), |small| json!(small))
 }
 
-/// Full layers, blocks, the extra hop and rungs of a stack. Layers are numbered from 0.
+/// The capacity of a stack: full layers, blocks, the extra hop and rungs. Layers are numbered from 0.
 pub fn capacity(stack: &str, plan: &Plan, defaults: &Defaults, convention: Convention) -> Value {
     let capacity = plan.capacity_with(convention);
     let block = |(e, block): (usize, &LayerBlock)| json!({"block": e, "layers": block.layers, "state_bits": integer(block.state_bits)});
@@ -30,7 +30,7 @@ pub fn capacity(stack: &str, plan: &Plan, defaults: &Defaults, convention: Conve
         "layers": plan.layers.len(),
         "full": capacity.full,
         "extra_hop": capacity.extra_hop,
-        "earned_by": capacity.earned_by,
+        "earned_by": capacity.extra_hop_layers,
         "reason": capacity.reason(),
         "rungs": capacity.rungs,
         "at_most": capacity.rungs,
@@ -44,50 +44,50 @@ pub fn capacity(stack: &str, plan: &Plan, defaults: &Defaults, convention: Conve
     })
 }
 
-/// One row of a hop map.
-pub fn rung(rung: &Rung) -> Value {
+/// One row of a hop map as JSON.
+pub fn hop_map_row(row: &HopMapRow) -> Value {
     json!({
-        "hops": rung.hops,
-        "solved_all_up_to_log2_tokens": rung.solved_all.map(|solved| solved.log2_tokens),
-        "construction": rung.solved_all.map(|solved| solved.construction),
-        "solved_some_up_to_log2_tokens": rung.solved_some.map(|solved| solved.log2_tokens),
-        "construction_of_some": rung.solved_some.map(|solved| solved.construction),
-        "impossible_some_from_log2_tokens": rung.impossible.as_ref().map(CheckedCertificate::log2_tokens),
-        "trivial": rung.impossible.as_ref().map(|found| found.accepted.trivial),
+        "hops": row.hops,
+        "solved_all_up_to_log2_tokens": row.solved_all.map(|solved| solved.log2_tokens),
+        "construction": row.solved_all.map(|solved| solved.construction),
+        "solved_some_up_to_log2_tokens": row.solved_some.map(|solved| solved.log2_tokens),
+        "construction_of_some": row.solved_some.map(|solved| solved.construction),
+        "impossible_some_from_log2_tokens": row.impossible.as_ref().map(CheckedCertificate::log2_tokens),
+        "trivial": row.impossible.as_ref().map(|checked| checked.accepted.trivial),
     })
 }
 
-/// The answer to "from how many tokens on are so many hops impossible?".
+/// The answer to "from how many tokens on is this number of hops impossible?".
 #[derive(Debug)]
 pub struct BoundAnswer {
     /// `solved`, `impossible` or `unknown`.
     pub verdict: &'static str,
-    /// Why, in a sentence.
+    /// The reason for the verdict.
     pub reason: &'static str,
     /// The smallest certificate, if there is one.
-    pub found: Option<CheckedCertificate>,
-    /// The same as the content of a file.
+    pub smallest_certificate: Option<CheckedCertificate>,
+    /// The same certificate as the JSON of a file.
     pub certificate: Option<Value>,
-    /// Base-2 logarithm of the tokens that the published proof's own parameters need.
-    pub papers: Option<f64>,
-    /// The same by its closed formula.
+    /// log2 of the tokens from which the published proof applies, with the papers' parameters.
+    pub published_log2_tokens: Option<f64>,
+    /// The same by the papers' closed form.
     pub closed_form: Option<f64>,
 }
 
-/// What a bound is asked about.
+/// A request for the smallest certificate.
 #[derive(Debug)]
 pub struct BoundRequest<'a> {
-    /// Nothing where the hops are within the stack's rungs.
+    /// The search input; none if the hops are within the stack's rungs.
     pub input: Option<BoundInput>,
-    /// The resolved stack; nothing where the bits were given directly.
+    /// The resolved stack; none if the bits were given directly.
     pub plan: Option<&'a Plan>,
-    /// Heads times head width times bits of the largest full layer.
+    /// Heads times head width times bits per number of the largest full layer.
     pub heads_dim_bits: Option<u128>,
-    /// Hops.
+    /// Number of hops.
     pub hops: usize,
     /// The stack as typed; may be empty.
     pub stack: &'a str,
-    /// How bits were counted.
+    /// The conventions for counting bits, as JSON.
     pub conventions: Value,
 }
 
@@ -96,30 +96,31 @@ impl BoundRequest<'_> {
     pub fn answer(&self) -> BoundAnswer {
         let bound = LowerBound::smallest(self.input.as_ref(), self.plan.and_then(Plan::log2_context));
         let (verdict, reason) = (bound.word(), bound.reason());
-        let found = bound.into_certificate();
-        let certificate =
-            found.as_ref().map(|found| certificate::write(&found.certificate, self.stack, &self.conventions));
-        let case = found.as_ref().map(|found| found.certificate.case);
+        let smallest_certificate = bound.into_certificate();
+        let certificate = smallest_certificate
+            .as_ref()
+            .map(|checked| certificate::write(&checked.certificate, self.stack, &self.conventions));
+        let case = smallest_certificate.as_ref().map(|checked| checked.certificate.case);
         let sizes = self.heads_dim_bits.zip(case);
-        let papers = sizes.map(|(bits, _)| papers::own_parameters(bits, self.hops));
+        let published_log2_tokens = sizes.map(|(bits, _)| papers::published_log2_tokens(bits, self.hops));
         let closed_form = sizes.map(|(bits, case)| papers::closed_form(bits, self.hops, case));
-        BoundAnswer { verdict, reason, found, certificate, papers, closed_form }
+        BoundAnswer { verdict, reason, smallest_certificate, certificate, published_log2_tokens, closed_form }
     }
 
     /// An answer as JSON.
     pub fn json(&self, answer: &BoundAnswer) -> Value {
-        let found = answer.found.as_ref();
+        let smallest = answer.smallest_certificate.as_ref();
         json!({
             "verdict": answer.verdict,
             "reason": answer.reason,
             "stack": self.stack,
             "hops": self.hops,
-            "log2_tokens": found.map(CheckedCertificate::log2_tokens),
-            "tokens": found.map(|found| found.accepted.tokens.to_string()),
-            "trivial": found.map(|found| found.accepted.trivial),
-            "papers_log2_tokens": answer.papers,
+            "log2_tokens": smallest.map(CheckedCertificate::log2_tokens),
+            "tokens": smallest.map(|checked| checked.accepted.tokens.to_string()),
+            "trivial": smallest.map(|checked| checked.accepted.trivial),
+            "papers_log2_tokens": answer.published_log2_tokens,
             "papers_closed_form_log2_tokens": answer.closed_form,
-            "theorem": found.map(|found| found.certificate.theorem.name()),
+            "theorem": smallest.map(|checked| checked.certificate.theorem.name()),
             "certificate": answer.certificate,
         })
     }
@@ -127,6 +128,6 @@ impl BoundRequest<'_> {
 
 /// Heads times head width times bits of the largest full layer, as the papers count it; none without full layers.
 pub fn heads_dim_bits(plan: &Plan) -> Option<u128> {
-    let paper = plan.message_bits(Convention::Paper);
-    (paper > 0).then_some(paper / 2)
+    let message_bits = plan.message_bits(Convention::Paper);
+    (message_bits > 0).then_some(message_bits / 2)
 }

@@ -1,26 +1,26 @@
 //! The hop capacity of a stack: full layers, blocks, and the hop that a well-placed bounded-state layer adds.
 //!
 //! # Claim
-//! Let F be the number of full-attention layers, and c = 1 if a bounded-state layer that may hand the start value on stands
+//! Let F be the number of full-attention layers, and c = 1 if a bounded-state layer that may forward the start value comes
 //! before the first of them or between the first and the second, else 0. For sizes polylogarithmic in the number of tokens n,
 //! n large, and suitable tables: L-step function composition is solvable in one forward pass only if L <= F + c - 1. That
-//! number is the stack's *rungs*: *at most* so many hops, by certificates.
+//! number is the stack's *rungs*: an upper bound on the hops, by certificates.
 //!
-//! It is solvable if the layers are ones whose weights are known: softmax attention that looks up, a bounded-state mixer that
-//! provably hands a value on. Counting only those gives *at least* so many hops, by constructions. Where the two agree the
-//! stack has *exactly* so many; they differ where no weights are known (latent and sparse attention), or where a mixer hands a
-//! value on at some positions only (chunks, some cache policies).
+//! It is solvable if suitable weights of the layers are known: softmax attention that looks up an entry, a bounded-state mixer that
+//! forwards a value. Counting only those layers gives a lower bound on the hops, by constructions. If the two bounds agree, the
+//! number of hops is exact; they differ if no weights are known (latent and sparse attention), or if a mixer forwards values at
+//! some positions only (chunks, some cache policies).
 //!
 //! # Conditions
-//! One causal forward pass, any weights, arithmetic of p bits; no chain of thought. Mixers beside attention in the same
-//! layer never earn the extra hop; a convolution in front of a full layer's projections belongs to the block before it. A cache
-//! that keeps only the first tokens never holds the start value, which stands near the end: it earns nothing.
+//! One causal forward pass, any weights, arithmetic of p bits; no chain of thought. Mixers in parallel with attention in the same
+//! layer never add the extra hop; a convolution before a full layer's projections belongs to the block before that layer. A cache
+//! that keeps only the first tokens never holds the start value, which comes near the end, so it adds no hop.
 //!
 //! # Vacuous when
 //! Never as a count, but it is asymptotic: `rung bound` and `rung decide` say what holds at a given size.
 //!
 //! # Source
-//! Chen, Peng and Wu (2412.02975); Ye et al. (2602.01763); the exact place of the extra hop is worked out in the guide.
+//! Chen, Peng and Wu (2412.02975); Ye et al. (2602.01763); where the extra hop comes from is derived in the guide.
 
 use super::mixer::{Forwarding, Mixer, MixerReach};
 use super::plan::{Convention, Layer, Plan};
@@ -30,39 +30,39 @@ use super::plan::{Convention, Layer, Plan};
 pub struct LayerBlock {
     /// Indices (from 0) of its layers. A full layer is listed if a convolution in front of it belongs here.
     pub layers: Vec<usize>,
-    /// Bits that cross from token to token in them.
+    /// State bits that these layers pass from one token to the next.
     pub state_bits: u128,
-    /// Of those, the bits of layers that provably do not hand the start value on; see [`Forwarding::FirstTokens`].
-    pub dropping_bits: u128,
-    /// Tokens after which those layers keep nothing new.
-    pub filled_after: u128,
+    /// Of those, the bits of layers that keep only the first tokens, never the start value; see [`Forwarding::FirstTokens`].
+    pub prefix_cache_bits: u128,
+    /// The number of first tokens that those layers keep, at most.
+    pub prefix_cache_tokens: u128,
 }
 
 impl LayerBlock {
-    /// Bits of layers that may hand the start value on.
-    pub fn carrying_bits(&self) -> u128 {
-        self.state_bits - self.dropping_bits
+    /// Bits of layers that may forward the start value.
+    pub fn forwarding_bits(&self) -> u128 {
+        self.state_bits - self.prefix_cache_bits
     }
 }
 
-/// What the hierarchy theorem counts.
+/// The full layers, blocks and bits of a stack, and the number of hops that follows from them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// Full-attention layers.
     pub full: usize,
-    /// Whether a bounded-state layer may earn the extra hop.
+    /// Whether a bounded-state layer may add a hop (c = 1).
     pub extra_hop: bool,
-    /// Indices (from 0) of the layers that may earn it.
-    pub earned_by: Vec<usize>,
-    /// What the first of these are: `recurrent`, `window`, `convolution`, or `bounded-state` for several kinds.
-    pub carrier: &'static str,
-    /// At most so many hops of function composition: full + extra - 1, and never below 0.
+    /// Indices (from 0) of the layers that may add it.
+    pub extra_hop_layers: Vec<usize>,
+    /// The kind of the first of these: `recurrent`, `window`, `convolution`, or `bounded-state` for several kinds.
+    pub extra_hop_kind: &'static str,
+    /// Upper bound on the hops of function composition: full + extra - 1, and never below 0.
     pub rungs: usize,
-    /// At least so many hops, by weights that are known; never above `rungs`.
+    /// Lower bound on the hops, by known weights; never above `rungs`.
     pub at_least: usize,
-    /// Block e stands after the e-th full layer, block 0 before the first.
+    /// Block e comes after the e-th full layer, block 0 before the first.
     pub blocks: Vec<LayerBlock>,
-    /// Bits of the mixers beside each full layer.
+    /// State bits of the mixers in parallel with each full layer.
     pub parallel_bits: Vec<u128>,
     /// Bits of the widest message.
     pub message_bits: u128,
@@ -80,13 +80,13 @@ impl Plan {
         let mut parallel_bits = Vec::new();
         for (index, layer) in self.layers.iter().enumerate() {
             let last = blocks.last_mut().unwrap_or_else(|| unreachable!("there is always a block"));
-            let bits = if layer.is_full() { layer.front_bits() } else { layer.state_bits() };
+            let bits = if layer.is_full() { layer.input_conv_bits() } else { layer.state_bits() };
             if bits > 0 {
                 last.layers.push(index);
                 last.state_bits += bits;
-                if let Some(tokens) = drops_after(layer) {
-                    last.dropping_bits += bits;
-                    last.filled_after = last.filled_after.max(tokens);
+                if let Some(tokens) = prefix_cache_size(layer) {
+                    last.prefix_cache_bits += bits;
+                    last.prefix_cache_tokens = last.prefix_cache_tokens.max(tokens);
                 }
             }
             if layer.is_full() {
@@ -95,18 +95,19 @@ impl Plan {
             }
         }
         let full = parallel_bits.len();
-        let earns = |index: &usize| drops_after(&self.layers[*index]).is_none();
-        let earned_by: Vec<usize> =
-            blocks.iter().take(2).flat_map(|block| block.layers.iter().copied()).filter(earns).collect();
-        let extra_hop = !earned_by.is_empty();
-        let first_block = usize::from(!blocks[0].layers.iter().any(earns));
-        let carriers = blocks.iter().skip(first_block).take(1).flat_map(|block| &block.layers);
-        let carrier = kind_of_all(carriers.filter(|index| earns(index)).map(|&index| &self.layers[index]));
+        let may_forward = |index: &usize| prefix_cache_size(&self.layers[*index]).is_none();
+        let extra_hop_layers: Vec<usize> =
+            blocks.iter().take(2).flat_map(|block| block.layers.iter().copied()).filter(may_forward).collect();
+        let extra_hop = !extra_hop_layers.is_empty();
+        let first_block = usize::from(!blocks[0].layers.iter().any(may_forward));
+        let first_layers = blocks.iter().skip(first_block).take(1).flat_map(|block| &block.layers);
+        let extra_hop_kind =
+            common_kind(first_layers.filter(|index| may_forward(index)).map(|&index| &self.layers[index]));
         Capacity {
             full,
             extra_hop,
-            earned_by,
-            carrier,
+            extra_hop_layers,
+            extra_hop_kind,
             rungs: (full + usize::from(extra_hop)).saturating_sub(1),
             at_least: self.constructed_hops(),
             blocks,
@@ -115,8 +116,8 @@ impl Plan {
         }
     }
 
-    /// Hops that known weights climb, with heads and states as wide as they need: by look-ups alone, or with a layer that hands
-    /// the start value on, or with one that hands on the first result.
+    /// Hops that known weights solve, with heads and states as wide as needed: by look-ups alone, with a layer that forwards
+    /// the start value, or with one that forwards the first result.
     fn constructed_hops(&self) -> usize {
         let look_ups: Vec<bool> =
             self.layers.iter().map(|layer| layer.mixers.iter().any(|mixer| mixer.facts().looks_up)).collect();
@@ -134,8 +135,8 @@ impl Plan {
     }
 }
 
-/// The one kind of bounded-state layer that all of these are.
-fn kind_of_all<'a>(layers: impl Iterator<Item = &'a Layer>) -> &'static str {
+/// The kind of these bounded-state layers if they have the same one, else `bounded-state`.
+fn common_kind<'a>(layers: impl Iterator<Item = &'a Layer>) -> &'static str {
     let mut kinds = layers.map(|layer| {
         let facts: Vec<_> = layer.mixers.iter().map(Mixer::facts).collect();
         if facts.iter().any(|facts| facts.recurrent_state > 0) {
@@ -152,31 +153,31 @@ fn kind_of_all<'a>(layers: impl Iterator<Item = &'a Layer>) -> &'static str {
     if kinds.all(|kind| kind == first) { first } else { "bounded-state" }
 }
 
-/// Tokens after which a bounded-state layer keeps nothing new, if that holds for all of its mixers that have a state.
-fn drops_after(layer: &Layer) -> Option<u128> {
+/// The number of first tokens that a bounded-state layer keeps, if all of its mixers with a state keep only first tokens.
+fn prefix_cache_size(layer: &Layer) -> Option<u128> {
     if layer.is_full() {
         return None;
     }
     let mut stateful = layer.mixers.iter().filter(|mixer| mixer.state_bits() > 0);
-    stateful.try_fold(0, |most: u128, mixer| match mixer.facts().forwarding() {
-        Forwarding::FirstTokens(tokens) => Some(most.max(tokens)),
+    stateful.try_fold(0, |max: u128, mixer| match mixer.facts().forwarding() {
+        Forwarding::FirstTokens(tokens) => Some(max.max(tokens)),
         _ => None,
     })
 }
 
 impl Capacity {
-    /// `exactly` where certificates and constructions agree, else `at most`: what is proved of [`Capacity::rungs`].
+    /// `exactly` if certificates and constructions agree, else `at most`: how [`Capacity::rungs`] bounds the hops.
     pub fn relation(&self) -> &'static str {
         if self.at_least == self.rungs { "exactly" } else { "at most" }
     }
 
-    /// What is proved of the number of hops, in words.
+    /// What is proved about the number of hops, such as `at most 2 hops, at least 1`.
     pub fn claim(&self) -> String {
-        let most = format!("{} {} hop{}", self.relation(), self.rungs, if self.rungs == 1 { "" } else { "s" });
+        let upper = format!("{} {} hop{}", self.relation(), self.rungs, if self.rungs == 1 { "" } else { "s" });
         match self.at_least {
-            least if least == self.rungs => most,
-            0 => format!("{most}, no weights known for any"),
-            least => format!("{most}, at least {least}"),
+            lower if lower == self.rungs => upper,
+            0 => format!("{upper}, no weights known for any"),
+            lower => format!("{upper}, at least {lower}"),
         }
     }
 
@@ -187,8 +188,8 @@ impl Capacity {
 
     /// Why there is, or is not, an extra hop, in one sentence. Layers are numbered from 0.
     pub fn reason(&self) -> String {
-        let (Some(first), Some(last)) = (self.earned_by.first(), self.earned_by.last()) else {
-            if self.blocks.iter().take(2).any(|block| block.dropping_bits > 0) {
+        let (Some(first), Some(last)) = (self.extra_hop_layers.first(), self.extra_hop_layers.last()) else {
+            if self.blocks.iter().take(2).any(|block| block.prefix_cache_bits > 0) {
                 return "The caches before the second full layer keep only the first tokens of the prompt, never the start \
                         value, so one full layer is spent on finding it."
                     .to_owned();
@@ -200,13 +201,13 @@ impl Capacity {
         // Layers are in order, so those before the first full layer are those up to the last of block 0.
         let in_block_0 = |index: &&usize| self.blocks[0].layers.last().is_some_and(|end| *index <= end);
         let in_front = in_block_0(&first);
-        let last = if in_front { self.earned_by.iter().rfind(in_block_0) } else { Some(last) };
+        let last = if in_front { self.extra_hop_layers.iter().rfind(in_block_0) } else { Some(last) };
         let last = last.unwrap_or(first);
         let layers = if first == last { format!("Layer {first}") } else { format!("Layers {first} to {last}") };
         if self.full == 0 {
             return format!("{layers} could pass the start value on, but there is no full layer to look anything up.");
         }
-        // A mixer that is not known to pass values on everywhere still cannot be excluded.
+        // A mixer without known weights that forward values everywhere may still be able to do it.
         let verb = if self.at_least == self.rungs { "passes" } else { "may pass" };
         if in_front {
             format!("{layers}: state before the first full layer {verb} the start value on to the query.")
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn rungs_of_known_stacks() {
+    fn rungs_count_full_layers_and_the_extra_hop() {
         for (text, rungs) in [
             ("linear full", 1),
             ("full full", 1),
@@ -238,7 +239,7 @@ mod tests {
             ("(gdn*3 full)*12", 12),
             ("full", 0),
             ("none*3", 0),
-            // Mixers beside attention, a window of one token and a layer without a mixer hand nothing on.
+            // Mixers in parallel with attention, a window of one token and a layer without a mixer add no hop.
             ("full+mamba2 full", 1),
             ("window{size=1} none full full", 1),
             ("full{conv=4} full", 2),
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn at_least_counts_only_what_has_weights() {
+    fn at_least_counts_only_layers_with_known_weights() {
         for (text, at_most, at_least) in [
             // Caches that keep the first tokens never hold the start value.
             ("evicting{policy=prefix} full", 0, 0),
@@ -256,7 +257,7 @@ mod tests {
             ("full evicting{policy=sinks,size=2} full", 1, 1),
             ("evicting{policy=sinks,size=3} full", 1, 1),
             ("evicting{policy=last,size=2} full", 1, 1),
-            // What arrives depends on the position.
+            // Whether a value is forwarded depends on its position.
             ("evicting{policy=stride} full", 1, 0),
             ("evicting{policy=reservoir} full full", 2, 1),
             ("evicting{policy=heavy} full", 1, 0),
@@ -271,7 +272,7 @@ mod tests {
             ("fastmax full", 1, 0),
             ("fastmax{order=1} full", 1, 1),
             ("full{conv=4} full", 2, 1),
-            // Known on both sides.
+            // Both bounds agree.
             ("(gdn*3 full)*12", 12, 12),
             ("full linear full", 2, 2),
             ("full full linear full", 2, 2),
@@ -287,26 +288,26 @@ mod tests {
     }
 
     #[test]
-    fn blocks_hold_what_stands_between_full_layers() {
+    fn blocks_list_the_layers_between_full_layers() {
         let capacity = capacity("linear*2 full gdn full full{conv=2} linear");
         let layers: Vec<_> = capacity.blocks.iter().map(|block| block.layers.clone()).collect();
         assert_eq!(layers, [vec![0, 1], vec![3], vec![5], vec![6]]);
-        assert_eq!(capacity.earned_by, [0, 1, 3]);
+        assert_eq!(capacity.extra_hop_layers, [0, 1, 3]);
         assert_eq!(capacity.state_bits()[0], 2 * 8 * 64 * 65 * 16);
     }
 
     #[test]
-    fn a_reason_is_found_in_one_pass_over_the_layers() {
+    fn reason_takes_linear_time_in_the_layers() {
         let started = std::time::Instant::now();
         let reason = capacity("(gdn*400000 full)*2").reason();
         assert!(reason.starts_with("Layers 0 to 399999: state before the first full layer"), "{reason}");
-        // Every layer compared with every other would take minutes.
+        // Comparing every layer with every other would take minutes.
         assert!(started.elapsed() < std::time::Duration::from_secs(20), "{:?}", started.elapsed());
     }
 
     #[test]
-    fn the_layer_that_earns_the_extra_hop_is_named() {
-        for (text, carrier) in [
+    fn extra_hop_kind_names_the_kind_of_the_first_layers() {
+        for (text, kind) in [
             ("window full full", "window"),
             ("gdn window full", "bounded-state"),
             ("gdn full window full", "recurrent"),
@@ -315,7 +316,7 @@ mod tests {
             ("conv full", "convolution"),
             ("chunked full", "window"),
         ] {
-            assert_eq!(capacity(text).carrier, carrier, "{text}");
+            assert_eq!(capacity(text).extra_hop_kind, kind, "{text}");
         }
     }
 }

@@ -3,20 +3,20 @@
 //! ```text
 //! stack  = item item ..
 //! item   = layer | ( stack )          each optionally followed by *count
-//! layer  = mixer | mixer+mixer+..     side by side
+//! layer  = mixer | mixer+mixer+..     in parallel
 //! mixer  = name | name{option=value,..}
 //! ```
 //!
-//! A [`Stack`] is the text as a tree: it prints back what it read, and nothing is expanded until its length is
-//! known, so `((full*99999)*99999)*99999` costs nothing. [`Stack::compress`] goes the other way, from a long list of
-//! layers to a short text, which is how stacks that came from a model's config are shown.
+//! A [`Stack`] is the syntax tree: printing it gives the parsed text again. Repetitions are expanded only after their number is
+//! checked, so `((full*99999)*99999)*99999` needs no memory. [`Stack::compress`] converts a list of layers to a short text; it is
+//! used to print the stack of a model's config.
 
 use std::fmt;
 
 use super::StackError;
 use crate::spec::{Scanner, Spec};
 
-/// Parentheses may nest this deep: more than anyone means, far less than a thread's stack holds.
+/// The deepest nesting of parentheses: parsing is recursive, and this is far below the limit of a thread's stack.
 const MAX_DEPTH: usize = 64;
 
 /// A stack as typed.
@@ -35,27 +35,27 @@ pub struct Item {
 /// What can be repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LayerOrGroup {
-    /// One layer of one mixer, or of several side by side.
+    /// One layer of one mixer, or of several in parallel.
     Layer(Vec<Spec>),
     /// A stack in parentheses.
     Group(Stack),
 }
 
 impl Stack {
-    /// Reads a stack.
+    /// Parses a stack.
     ///
     /// # Errors
-    /// The text does not follow the grammar, or holds no layer.
+    /// The text does not follow the grammar, or has no layer.
     pub fn parse(text: &str) -> Result<Self, StackError> {
         let mut scanner = Scanner::new(text);
-        let stack = items(&mut scanner, 0)?;
+        let stack = parse_items(&mut scanner, 0)?;
         if scanner.peek().is_some() {
             return Err(scanner.error("a mixer, `(`, `*` or the end").into());
         }
         if stack.0.is_empty() { Err(StackError::Empty) } else { Ok(stack) }
     }
 
-    /// How many layers it stands for, as long as that fits 128 bits.
+    /// The number of layers after expansion; none if it does not fit 128 bits.
     pub fn layers(&self) -> Option<u128> {
         self.0.iter().try_fold(0_u128, |sum, item| {
             let body = match &item.body {
@@ -66,7 +66,7 @@ impl Stack {
         })
     }
 
-    /// Calls `visit` with every layer in order. Ask [`Stack::layers`] first how many that will be.
+    /// Calls `visit` with every layer in order, repetitions expanded. Check [`Stack::layers`] first.
     ///
     /// # Errors
     /// The first error of `visit`.
@@ -82,53 +82,55 @@ impl Stack {
         Ok(())
     }
 
-    /// The shortest text we find for a list of layers: at each place the repetition that covers most.
-    pub fn compress(layers: &[Vec<Spec>]) -> Self {
-        const LONGEST_PERIOD: usize = 24;
+    /// A short stack for a list of layers: greedily, at each layer, the repetition that covers the most layers. Layers are written with `specs`
+    /// once for each repetition, so a million of them need no million texts.
+    pub fn compress<T: PartialEq>(layers: &[T], specs: &dyn Fn(&T) -> Vec<Spec>) -> Self {
+        const MAX_PERIOD: usize = 24;
         let mut items = Vec::new();
-        let mut at = 0;
-        while at < layers.len() {
-            let rest = &layers[at..];
-            let repeats =
-                |period: usize| rest.chunks_exact(period).take_while(|chunk| *chunk == &rest[..period]).count();
-            let candidates = (1..=LONGEST_PERIOD.min(rest.len())).map(|period| (period, repeats(period)));
-            // The longest cover wins; among equals the shortest period. One copy is no repetition.
+        let mut start = 0;
+        while start < layers.len() {
+            let remaining = &layers[start..];
+            let repeats = |period: usize| {
+                remaining.chunks_exact(period).take_while(|chunk| *chunk == &remaining[..period]).count()
+            };
+            let candidates = (1..=MAX_PERIOD.min(remaining.len())).map(|period| (period, repeats(period)));
+            // The repetition that covers the most layers wins; among equals the shortest period. One copy is no repetition.
             let (period, times) = candidates
                 .filter(|&(period, times)| period == 1 || times > 1)
                 .max_by_key(|&(period, times)| (period * times, std::cmp::Reverse(period)))
                 .unwrap_or((1, 1));
             let body = match period {
-                1 => LayerOrGroup::Layer(rest[0].clone()),
-                _ => LayerOrGroup::Group(Self::compress(&rest[..period])),
+                1 => LayerOrGroup::Layer(specs(&remaining[0])),
+                _ => LayerOrGroup::Group(Self::compress(&remaining[..period], specs)),
             };
             items.push(Item { body, times: times as u64 });
-            at += period * times;
+            start += period * times;
         }
         Self(items)
     }
 }
 
-fn items(scanner: &mut Scanner<'_>, depth: usize) -> Result<Stack, StackError> {
-    let mut stack = Vec::new();
+fn parse_items(scanner: &mut Scanner<'_>, depth: usize) -> Result<Stack, StackError> {
+    let mut items = Vec::new();
     loop {
         scanner.skip_space();
         let body = match scanner.peek() {
-            None | Some(')') => return Ok(Stack(stack)),
+            None | Some(')') => return Ok(Stack(items)),
             Some('(') if depth == MAX_DEPTH => {
                 return Err(scanner.error(&format!("parentheses nested at most {MAX_DEPTH} deep")).into());
             }
             Some('(') => {
                 scanner.take('(');
-                let inner = items(scanner, depth + 1)?;
+                let inner = parse_items(scanner, depth + 1)?;
                 if inner.0.is_empty() {
                     return Err(scanner.error("a layer").into());
                 }
                 scanner.require(')')?;
                 LayerOrGroup::Group(inner)
             }
-            Some(_) => LayerOrGroup::Layer(side_by_side(scanner)?),
+            Some(_) => LayerOrGroup::Layer(parse_layer(scanner)?),
         };
-        let spaced = scanner.skip_space();
+        let followed_by_space = scanner.skip_space();
         let mut times = 1;
         if scanner.take('*') {
             scanner.skip_space();
@@ -136,15 +138,18 @@ fn items(scanner: &mut Scanner<'_>, depth: usize) -> Result<Stack, StackError> {
             if times == 0 {
                 return Err(scanner.error("a repeat count of at least 1 before this").into());
             }
-        } else if !spaced && !matches!(scanner.peek(), None | Some('(' | ')')) && matches!(body, LayerOrGroup::Layer(_))
+        } else if !followed_by_space
+            && !matches!(scanner.peek(), None | Some('(' | ')'))
+            && matches!(body, LayerOrGroup::Layer(_))
         {
             return Err(scanner.error("a space, `*`, `+`, `{` or the end").into());
         }
-        stack.push(Item { body, times });
+        items.push(Item { body, times });
     }
 }
 
-fn side_by_side(scanner: &mut Scanner<'_>) -> Result<Vec<Spec>, StackError> {
+/// One mixer, or several joined by `+`.
+fn parse_layer(scanner: &mut Scanner<'_>) -> Result<Vec<Spec>, StackError> {
     let mut specs = vec![scanner.spec("a mixer such as `full`")?];
     while scanner.take('+') {
         specs.push(scanner.spec("a mixer such as `full`")?);
@@ -178,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prints_back_what_it_read() {
+    fn display_prints_the_parsed_text() {
         for text in ["full", "linear*3 (full gdn*3)*12", "full+mamba2{heads=8}*2 ((conv full)*2 none)*3", "a-b{c=d}"] {
             assert_eq!(Stack::parse(text).unwrap().to_string(), text);
         }
@@ -186,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_cannot_read() {
+    fn parse_rejects_text_outside_of_the_grammar() {
         let deep = "(".repeat(100_000);
         for text in [
             "",
@@ -207,24 +212,24 @@ mod tests {
     }
 
     #[test]
-    fn counts_without_expanding() {
+    fn layers_are_counted_without_expanding() {
         assert_eq!(Stack::parse("((full*99999)*99999)*99999").unwrap().layers(), Some(99_999_u128.pow(3)));
         let huge = format!("{}full{}", "(".repeat(9), ")*99999999".repeat(9));
         assert_eq!(Stack::parse(&huge).unwrap().layers(), None);
     }
 
     #[test]
-    fn compressing_finds_the_period() {
+    fn compress_finds_the_period() {
         for text in
             ["(gdn*3 full)*12", "full*3", "(mamba2 full)*2 mamba2", "full gdn kda", "conv*2 (full conv*2)*3 full"]
         {
-            let mut layers = Vec::new();
+            let mut layers: Vec<Vec<Spec>> = Vec::new();
             let collect = &mut |specs: &[Spec]| {
                 layers.push(specs.iter().map(|spec| Spec { at: 0, ..spec.clone() }).collect());
                 Ok::<(), ()>(())
             };
             Stack::parse(text).unwrap().for_each_layer(collect).unwrap();
-            let compressed = Stack::compress(&layers);
+            let compressed = Stack::compress(&layers, &Vec::clone);
             assert_eq!(compressed.layers(), Some(layers.len() as u128));
             assert!(compressed.to_string().len() <= text.len(), "{compressed} for {text}");
         }

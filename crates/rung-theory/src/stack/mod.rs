@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! linear*3 (full gdn*3)*12          three linear layers, then a group of four, twelve times
-//! mamba2{heads=8,head=64,state=128} options in braces; whatever is not given has a default
-//! full+mamba2                       two mixers side by side in one layer
+//! mamba2{heads=8,head=64,state=128} options in braces; all have defaults
+//! full+mamba2                       two mixers in parallel in one layer
 //! ```
 //!
-//! Text is read by [`grammar`] into a [`Stack`] (which prints back what it read), and resolved by [`plan`] into a
-//! [`Plan`]: every layer, every number explicit. [`capacity`] counts what the hierarchy theorem counts: full
-//! layers, the blocks between them, and the hop that a well-placed bounded-state layer adds.
+//! [`grammar`] parses text into a [`Stack`], and [`plan`] resolves it into a [`Plan`]: every layer, every number explicit.
+//! [`capacity`] computes the number of hops: it counts full layers, the blocks between them, and the hop that a bounded-state
+//! layer near the front adds.
 
 pub mod capacity;
 pub mod grammar;
@@ -23,7 +23,7 @@ pub use plan::{Convention, Defaults, Layer, Plan};
 use crate::page::ExplainPage;
 use crate::spec::SyntaxError;
 
-/// Why a stack could not be read.
+/// Why a stack could not be parsed or resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StackError {
     /// The text does not follow the grammar.
@@ -32,10 +32,10 @@ pub enum StackError {
     /// There is no layer at all.
     #[error("the stack is empty; expected at least one layer, such as `full`")]
     Empty,
-    /// Written out, it would be too long.
+    /// It has too many layers after expansion.
     #[error("the stack has {found} layers; at most {} are read", plan::MAX_LAYERS)]
     TooManyLayers {
-        /// How many the text asks for.
+        /// The number of layers, or a lower bound of it.
         found: String,
     },
     /// No such mixer.
@@ -43,41 +43,41 @@ pub enum StackError {
     UnknownMixer {
         /// What was typed.
         name: String,
-        /// The name it is nearest to.
+        /// The most similar known name, if any.
         nearest: Option<String>,
     },
     /// The mixer has no such option.
     #[error("mixer `{mixer}` has no option `{option}`{}; it has {known}", suggestion(.nearest.as_deref()))]
     UnknownOption {
-        /// The mixer.
+        /// The mixer's name.
         mixer: &'static str,
         /// What was typed.
         option: String,
-        /// The option it is nearest to.
+        /// The most similar option, if any.
         nearest: Option<String>,
-        /// The options it has.
+        /// All options of the mixer, separated by commas.
         known: String,
     },
     /// An option's value is out of range.
     #[error("mixer `{mixer}`, option `{option}`: found {found}, expected {expected}")]
     BadOption {
-        /// The mixer.
+        /// The mixer's name.
         mixer: &'static str,
-        /// The option.
+        /// The option's name.
         option: &'static str,
         /// What was typed.
         found: String,
-        /// What could have been typed.
+        /// The allowed values, in words.
         expected: String,
     },
     /// A default of the whole stack is out of range.
     #[error("{name}: found {found}, expected {expected}")]
     BadDefault {
-        /// Which.
+        /// The name of the default.
         name: &'static str,
-        /// What was given.
+        /// The given value.
         found: u64,
-        /// What could have been given.
+        /// The allowed range.
         expected: String,
     },
 }

@@ -1,23 +1,23 @@
-//! Function composition under other conditions: skewed tables, fresh names, thoughts written out.
+//! Function composition with variations for training: skewed tables, random renaming, chain of thought.
 //!
-//! `funccomp` is what the theory speaks about: uniform tables, numbers that name themselves, one answer. Here the same walk is asked
-//! for under conditions that training may care about. Are tables learned that are not uniform? Does what was learned on small
-//! tables hold on large ones? What do steps help that the model writes down?
+//! `funccomp` is the task of the theory: uniform tables, values as ids, one answer. This task varies it to ask: are tables learned
+//! that are not uniform? Does a model that was trained on small tables generalise to large ones? How much does chain of thought
+//! help?
 //!
 //! # Definition
 //!
-//! Sizes, tables, start, query and walk are those of `funccomp` in its `hard` order, with three settings more.
+//! Sizes, tables, start, query and look-ups are those of `funccomp` in its `hard` order, with three settings more.
 //!
 //! - `tables` says how the values of a table of N entries are drawn: `uniform`; `zipf`, value v with a chance in proportion to
-//!   1/(v+1); `clustered`, where four arguments in a row have values among four in a row (modulo N), at a uniform place;
+//!   1/(v+1); `clustered`, where four arguments in a row have values among four in a row (modulo N), at a uniform offset;
 //!   `permutation`, uniform among tables that repeat no value.
-//! - `names`, if not 0: the numbers of each level are renamed, in every prompt anew, by a uniform injection into 0 .. `names`-1.
-//!   Then tables of every size use all names, and what was learned on small ones can be asked of large ones.
-//! - `thoughts`, below `hops`: each query is followed by so many tokens that say how far the walk has come. The answer at w and at
-//!   each thought is the next stop; the stops are spread evenly, the last being `i_L`. A thought after h hops holds `i_h` as its
-//!   value and repeats w. Whoever answers every stop right writes exactly these tokens by himself.
+//! - `names`, if not 0: in every prompt the numbers of each level are renamed by a random injection into 0 .. `names`-1.
+//!   Then tables of every size use the same names, so a model trained on small tables can be tested on large ones.
+//! - `thoughts`, below `hops`: the number of chain-of-thought tokens after each query. The answer at w and at each thought is the
+//!   next intermediate value (stop); the stops are spread evenly, and the last is `i_L`. A thought after h hops has `i_h` as its
+//!   value and repeats w. A model that answers every stop correctly generates exactly these tokens.
 //!
-//! With `mixed=yes` each query draws its number of hops, as in `funccomp`, and there are no thoughts.
+//! With `mixed=yes` each query has a random number of hops, as in `funccomp`, and there are no thoughts.
 //!
 //! Fields and kinds are those of `funccomp`; after the kinds of w there is one for each thought. The target class is the name of the
 //! value; the group of a question is the number of hops to its answer.
@@ -39,21 +39,21 @@
 //!
 //! # Baseline
 //!
-//! A guess that does not read the table is right once in N; with `zipf` it says 0 and is right as often as 0 comes; with `names` it
-//! does not even know which are in use. The mean over the questions is taken.
+//! A guess that does not read the table is right once in N; with `zipf` it guesses 0 and is right as often as 0
+//! occurs; with `names` it is right once in `names`. The baseline is the mean over the questions.
 //!
 //! # Source
 //!
-//! The walk: Chen, Peng and Wu (arXiv 2412.02975), as in `funccomp`. The settings are ours.
+//! Function composition: Chen, Peng and Wu (arXiv 2412.02975), as in `funccomp`. The settings are ours.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use super::funccomp::{FuncComp, Query};
-use super::options::{Options, yes_no};
+use super::options::{Options, word_of, yes_no};
 use super::{
-    Distinct, Field, MAX_CELLS, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, draw, fill,
-    listed_numbers, shuffle,
+    DistinctSampler, Field, MAX_IDS, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, below,
+    fill, join_numbers, render, shuffle,
 };
 
 /// How the values of a table are drawn.
@@ -61,11 +61,11 @@ use super::{
 pub enum ValueDistribution {
     /// Independent and uniform.
     Uniform,
-    /// Small values more often.
+    /// Value v with a probability proportional to 1/(v+1).
     Zipf,
-    /// Neighbours have neighbours as values.
+    /// Four arguments in a row have values among four in a row.
     Clustered,
-    /// No value twice.
+    /// A uniform permutation: no value occurs twice.
     Permutation,
 }
 
@@ -76,44 +76,45 @@ const TABLES: [(&str, ValueDistribution); 4] = [
     ("permutation", ValueDistribution::Permutation),
 ];
 
-/// Arguments that have neighbours as values.
+/// Arguments in a cluster, and values that a cluster draws from.
 const CLUSTER: usize = 4;
 
-/// The first fields of a token, as `funccomp` has them. The parts of w follow.
+/// The first fields of a token, as in `funccomp`. `w_1` .. `w_(L-1)` follow.
 const KIND: usize = 0;
 const OUTER: usize = 1;
 const INNER: usize = 2;
 const VALUE: usize = 3;
 const PARTS: usize = 4;
 
-/// The task.
+/// The task `chain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
-    walk: FuncComp,
+    composition: FuncComp,
     tables: ValueDistribution,
+    /// Names that values are renamed to; 0 for no renaming.
     names: u32,
     thoughts: usize,
-    /// For `zipf`: the weights of values up to each, of the largest table; those of smaller tables are the first of them.
-    weights: Vec<u32>,
+    /// For `zipf`: cumulative weights of the values of the largest table; smaller tables use a prefix.
+    cumulative_weights: Vec<u32>,
 }
 
-/// The walk and what numbers are called.
+/// Tables, queries and the names of values.
 #[derive(Clone, Debug, Default)]
 pub struct ChainInstance {
-    walk: super::funccomp::FuncCompInstance,
-    /// For each level, the name of every number.
+    composition: super::funccomp::FuncCompInstance,
+    /// For each level, the name of every value.
     names: Vec<Vec<u32>>,
-    distinct: Distinct,
+    sampler: DistinctSampler,
 }
 
 impl Chain {
-    pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
-        let walk = FuncComp::read_walk(options)?;
+    pub(super) fn parse(options: &mut Options) -> Result<Self, TaskError> {
+        let composition = FuncComp::parse_hard_order(options)?;
         let tables = options.word("tables", &TABLES)?;
-        let names = options.small("names", 0, 0..=MAX_TOKENS as u32)?;
-        let hops = walk.hops();
+        let names = options.number_u32("names", 0, 0..=MAX_TOKENS as u32)?;
+        let hops = composition.hops();
         let thoughts = options.number("thoughts", 0, 0..=MAX_TOKENS)? as usize;
-        let largest = walk.sizes()[hops - 1];
+        let largest = composition.sizes()[hops - 1];
         if names != 0 && names < largest {
             return Err(
                 options.sizes_error(format!("{names} names for {largest} values"), "as many names as values, or 0")
@@ -122,11 +123,11 @@ impl Chain {
         if thoughts >= hops {
             return Err(options.sizes_error(format!("{thoughts} thoughts for {hops} hops"), "fewer thoughts than hops"));
         }
-        if thoughts > 0 && walk.mixed() {
+        if thoughts > 0 && composition.mixed() {
             return Err(options.sizes_error("thoughts with mixed=yes", "mixed=no"));
         }
-        let tokens = (Task::length(&walk) as u64).saturating_add((thoughts * walk.queries()) as u64);
-        if tokens > MAX_TOKENS || tokens * (PARTS + hops - 1) as u64 > MAX_CELLS {
+        let tokens = (composition.length() as u64).saturating_add((thoughts * composition.queries()) as u64);
+        if tokens > MAX_TOKENS || tokens * (PARTS + hops - 1) as u64 > MAX_IDS {
             return Err(
                 options.sizes_error(format!("a prompt of {tokens} tokens"), format!("at most {MAX_TOKENS} tokens"))
             );
@@ -135,66 +136,68 @@ impl Chain {
             *total += ((1 << 24) / (value + 1)).max(1);
             Some(*total)
         };
-        let skewed = if tables == ValueDistribution::Zipf { largest } else { 0 };
-        let weights = (0..skewed).scan(0, weight).collect();
-        Ok(Self { walk, tables, names, thoughts, weights })
+        let weighted_values = if tables == ValueDistribution::Zipf { largest } else { 0 };
+        let cumulative_weights = (0..weighted_values).scan(0, weight).collect();
+        Ok(Self { composition, tables, names, thoughts, cumulative_weights })
     }
 
-    /// The walk without its settings.
-    pub fn walk(&self) -> &FuncComp {
-        &self.walk
+    /// The same task without renaming, skew and chain of thought.
+    pub fn composition(&self) -> &FuncComp {
+        &self.composition
     }
 
-    /// Thoughts per query.
+    /// Chain-of-thought tokens per query.
     pub fn thoughts(&self) -> usize {
         self.thoughts
     }
 
-    /// How values are drawn.
+    /// The distribution of table values.
     pub fn tables(&self) -> ValueDistribution {
         self.tables
     }
 
     fn width(&self) -> usize {
-        PARTS + self.walk.branches().len()
+        PARTS + self.composition.parts_per_table().len()
     }
 
-    /// Hops to the stops of a query that asks for `hops` of them.
+    /// The number of hops to each stop of a query with this many hops.
     fn stops(&self, hops: usize) -> impl Iterator<Item = usize> + '_ {
         let stops = self.thoughts + 1;
         (1..=stops).map(move |stop| (stop * hops).div_ceil(stops))
     }
 
+    /// The kind of a w token that asks for `hops`.
     fn query_kind(&self, hops: usize) -> u32 {
-        (self.walk.hops() + if self.walk.mixed() { hops } else { 1 }) as u32
+        (self.composition.hops() + if self.composition.mixed() { hops } else { 1 }) as u32
     }
 
-    /// Kinds below this are those of `funccomp`.
-    fn first_thought(&self) -> u32 {
-        self.query_kind(self.walk.hops()) + 1
+    /// The kind of the first thought; kinds below are those of `funccomp`.
+    fn first_thought_kind(&self) -> u32 {
+        self.query_kind(self.composition.hops()) + 1
     }
 
+    /// The blank id of each field.
     fn blanks(&self) -> Vec<u32> {
-        Task::fields(self).iter().map(|field| field.vocabulary - 1).collect()
+        self.fields().iter().map(|field| field.vocabulary - 1).collect()
     }
 
-    fn draw_table(&self, rng: &mut Rng, table: &mut [u32]) {
+    fn sample_table(&self, rng: &mut Rng, table: &mut [u32]) {
         let size = table.len() as u32;
         match self.tables {
             ValueDistribution::Uniform => fill(rng, size, table),
             ValueDistribution::Zipf => {
-                let weights = &self.weights[..table.len()];
+                let weights = &self.cumulative_weights[..table.len()];
                 let total = weights[table.len() - 1];
                 for value in table {
-                    let drawn = below(rng, total);
-                    *value = weights.partition_point(|until| *until <= drawn) as u32;
+                    let threshold = below(rng, total);
+                    *value = weights.partition_point(|weight| *weight <= threshold) as u32;
                 }
             }
             ValueDistribution::Clustered => {
                 for cluster in table.chunks_mut(CLUSTER) {
-                    let place = below(rng, size);
+                    let offset = below(rng, size);
                     for value in cluster {
-                        *value = (place + below(rng, CLUSTER as u32)) % size;
+                        *value = (offset + below(rng, CLUSTER as u32)) % size;
                     }
                 }
             }
@@ -208,22 +211,20 @@ impl Chain {
 
 impl fmt::Display for Chain {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let walk = &self.walk;
-        let tables = TABLES.iter().find(|(_, tables)| *tables == self.tables).map_or("", |(word, _)| word);
-        let (hops, m, branches) = (walk.hops(), walk.sizes()[0], listed_numbers(walk.branches()));
-        write!(out, "{}{{hops={hops},m={m},n=[{branches}],queries={},", Self::NAME, walk.queries())?;
-        let (mixed, names, thoughts) = (yes_no(walk.mixed()), self.names, self.thoughts);
+        let composition = &self.composition;
+        let tables = word_of(&TABLES, self.tables);
+        let (hops, m, parts_per_table) =
+            (composition.hops(), composition.sizes()[0], join_numbers(composition.parts_per_table()));
+        write!(out, "{}{{hops={hops},m={m},n=[{parts_per_table}],queries={},", Self::NAME, composition.queries())?;
+        let (mixed, names, thoughts) = (yes_no(composition.mixed()), self.names, self.thoughts);
         write!(out, "mixed={mixed},tables={tables},names={names},thoughts={thoughts}}}")
     }
 }
 
-impl Task for Chain {
-    const NAME: &'static str = "chain";
-    type Instance = ChainInstance;
-
+impl TaskBase for Chain {
     fn fields(&self) -> Vec<Field> {
-        let mut fields = Task::fields(&self.walk);
-        fields[KIND].vocabulary = self.first_thought() + self.thoughts as u32;
+        let mut fields = self.composition.fields();
+        fields[KIND].vocabulary = self.first_thought_kind() + self.thoughts as u32;
         for field in [INNER, VALUE] {
             if self.names > 0 {
                 fields[field].vocabulary = self.names + 1;
@@ -233,19 +234,19 @@ impl Task for Chain {
     }
 
     fn classes(&self) -> u32 {
-        if self.names == 0 { Task::classes(&self.walk) } else { self.names }
+        if self.names == 0 { self.composition.classes() } else { self.names }
     }
 
     fn length(&self) -> usize {
-        Task::length(&self.walk) + self.thoughts * self.walk.queries()
+        self.composition.length() + self.thoughts * self.composition.queries()
     }
 
     fn baseline(&self) -> f64 {
-        let sizes = self.walk.sizes();
+        let sizes = self.composition.sizes();
         let guess = |hops: usize| match self.tables {
             _ if self.names > 0 => 1.0 / f64::from(self.names),
             ValueDistribution::Zipf => {
-                f64::from(self.weights[0]) / f64::from(self.weights[sizes[hops - 1] as usize - 1])
+                f64::from(self.cumulative_weights[0]) / f64::from(self.cumulative_weights[sizes[hops - 1] as usize - 1])
             }
             _ => 1.0 / f64::from(sizes[hops - 1]),
         };
@@ -253,68 +254,98 @@ impl Task for Chain {
             let (sum, count) = hops.fold((0.0, 0.0), |(sum, count), hops| (sum + guess(hops), count + 1.0));
             sum / count
         };
-        if self.walk.mixed() { mean(&mut (1..=sizes.len())) } else { mean(&mut self.stops(sizes.len())) }
+        if self.composition.mixed() { mean(&mut (1..=sizes.len())) } else { mean(&mut self.stops(sizes.len())) }
     }
 
-    fn sample(&self, rng: &mut Rng, instance: &mut ChainInstance) {
-        Task::sample(&self.walk, rng, &mut instance.walk);
-        if self.tables != ValueDistribution::Uniform {
-            for table in &mut instance.walk.tables {
-                self.draw_table(rng, table);
+    fn render(&self, prompt: &Prompt) -> String {
+        let width = prompt.fields().max(1);
+        let rows: Vec<&[u32]> = prompt.tokens().chunks_exact(width).collect();
+        let (mut text, mut first, levels) = (String::new(), 0, self.composition.hops());
+        for run in rows.chunk_by(|a, b| a[KIND] == b[KIND]) {
+            let (kind, target) = (run[0][KIND] as usize, prompt.targets()[first]);
+            let answer = if target == NO_TARGET { String::new() } else { format!(" -> {target}") };
+            first += run.len();
+            if kind < levels {
+                let entry = |index: usize| match kind {
+                    0 => format!("({})={}", run[index][INNER], run[index][VALUE]),
+                    _ => format!("({},{})={}", run[index][OUTER], run[index][INNER], run[index][VALUE]),
+                };
+                render::list(&mut text, &format!("z{}", kind + 1), run.len(), entry);
+            } else if kind == levels {
+                render::list(&mut text, "z0", run.len(), |index| run[index][VALUE].to_string());
+            } else if kind < self.first_thought_kind() as usize {
+                let parts = join_numbers(&run[0][PARTS..]);
+                render::list(&mut text, "w", 1, |_| format!("({parts}){answer}"));
+            } else {
+                render::list(&mut text, "at", 1, |_| format!("{}{answer}", run[0][VALUE]));
             }
         }
-        instance.names.resize_with(self.walk.hops(), Vec::new);
-        for (names, size) in instance.names.iter_mut().zip(self.walk.sizes()) {
+        text
+    }
+}
+
+impl Task for Chain {
+    const NAME: &'static str = "chain";
+    type Instance = ChainInstance;
+
+    fn sample(&self, rng: &mut Rng, instance: &mut ChainInstance) {
+        self.composition.sample(rng, &mut instance.composition);
+        if self.tables != ValueDistribution::Uniform {
+            for table in &mut instance.composition.tables {
+                self.sample_table(rng, table);
+            }
+        }
+        instance.names.resize_with(self.composition.hops(), Vec::new);
+        for (names, size) in instance.names.iter_mut().zip(self.composition.sizes()) {
             names.clear();
             if self.names == 0 {
                 names.extend(0..*size);
             } else {
-                instance.distinct.draw(rng, self.names, *size as usize, names);
+                instance.sampler.draw(rng, self.names, *size as usize, names);
             }
         }
     }
 
     fn encode(&self, instance: &ChainInstance, prompt: &mut Prompt) {
-        let (walk, names) = (&instance.walk, &instance.names);
-        let (blanks, sizes) = (self.blanks(), self.walk.sizes());
+        let (composition, names) = (&instance.composition, &instance.names);
+        let (blanks, sizes) = (self.blanks(), self.composition.sizes());
         prompt.start(self.width());
         let mut token = blanks.clone();
-        for level in (0..self.walk.hops()).rev() {
-            // Arguments of the first table and its values are numbers of the same level.
-            let below = level.saturating_sub(1);
-            for (argument, value) in (0..sizes[level]).zip(&walk.tables[level]) {
+        for level in (0..self.composition.hops()).rev() {
+            // The arguments and the values of the first table belong to the same level.
+            let argument_level = level.saturating_sub(1);
+            for (argument, value) in (0..sizes[level]).zip(&composition.tables[level]) {
                 token[KIND] = level as u32;
-                token[OUTER] = if level == 0 { blanks[OUTER] } else { argument / sizes[below] };
-                token[INNER] = names[below][(argument % sizes[below]) as usize];
+                token[OUTER] = if level == 0 { blanks[OUTER] } else { argument / sizes[argument_level] };
+                token[INNER] = names[argument_level][(argument % sizes[argument_level]) as usize];
                 token[VALUE] = names[level][*value as usize];
                 prompt.push(&token);
             }
         }
-        for query in &walk.queries {
+        for query in &composition.queries {
             token.copy_from_slice(&blanks);
-            token[KIND] = self.walk.hops() as u32;
+            token[KIND] = self.composition.hops() as u32;
             token[VALUE] = names[0][query.start as usize];
             prompt.push(&token);
             token[VALUE] = blanks[VALUE];
             token[KIND] = self.query_kind(query.hops);
             token[PARTS..].copy_from_slice(&query.parts);
             for (thought, hops) in self.stops(query.hops).enumerate() {
-                let reached = self.walk.follow(walk, &Query { hops, ..query.clone() });
-                let name = names[hops - 1][reached as usize];
+                let value = self.composition.follow(composition, &Query { hops, ..query.clone() });
+                let name = names[hops - 1][value as usize];
                 prompt.push_question(&token, name, hops as u16);
-                token[KIND] = self.first_thought() + thought as u32;
+                token[KIND] = self.first_thought_kind() + thought as u32;
                 token[VALUE] = name;
             }
         }
     }
 
-    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
-        OracleError::check(self, tokens)?;
-        let (levels, no_outer) = (self.walk.hops(), self.blanks()[OUTER]);
+    fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
+        let (levels, no_outer) = (self.composition.hops(), self.blanks()[OUTER]);
         let mut entries = HashMap::new();
         let mut targets = Vec::new();
-        // Where the walk is, by the tokens so far: the name it has reached, and the hops to it.
-        let (mut reached, mut hops) = (None, 0);
+        // The last value of the current query's look-ups in the tokens so far, and the number of hops to it.
+        let (mut known_value, mut known_hops) = (None, 0);
         for (position, row) in tokens.chunks_exact(self.width()).enumerate() {
             let wrong = |found: &str, expected: &str| OracleError::new::<Self>(position, found, expected);
             let kind = row[KIND] as usize;
@@ -326,54 +357,28 @@ impl Task for Chain {
                 continue;
             }
             if kind == levels {
-                (reached, hops) = (Some(row[VALUE]), 0);
+                (known_value, known_hops) = (Some(row[VALUE]), 0);
                 targets.push(NO_TARGET);
                 continue;
             }
-            let asked = match kind.checked_sub(self.first_thought() as usize) {
+            let asked_hops = match kind.checked_sub(self.first_thought_kind() as usize) {
                 Some(thought) => {
-                    // What a thought says counts, whatever was right.
-                    reached = Some(row[VALUE]);
-                    hops = self.stops(levels).nth(thought).unwrap_or(levels);
+                    // Later look-ups continue from the thought's value, even if it is wrong.
+                    known_value = Some(row[VALUE]);
+                    known_hops = self.stops(levels).nth(thought).unwrap_or(levels);
                     self.stops(levels).nth(thought + 1).unwrap_or(levels)
                 }
-                None if self.walk.mixed() => kind - levels,
+                None if self.composition.mixed() => kind - levels,
                 None => self.stops(levels).next().unwrap_or(levels),
             };
-            let mut at = reached.ok_or_else(|| wrong("a query without its start", "one"))?;
-            for level in hops..asked {
+            let mut value = known_value.ok_or_else(|| wrong("a query without its start", "one"))?;
+            for level in known_hops..asked_hops {
                 let outer = if level == 0 { no_outer } else { row[PARTS + level - 1] };
-                let entry = entries.get(&(level, outer, at));
-                at = *entry.ok_or_else(|| wrong("a query without the entry it needs", "one"))?;
+                let entry = entries.get(&(level, outer, value));
+                value = *entry.ok_or_else(|| wrong("a query without the entry it needs", "one"))?;
             }
-            targets.push(if at == self.blanks()[VALUE] { NO_TARGET } else { at });
+            targets.push(if value == self.blanks()[VALUE] { NO_TARGET } else { value });
         }
         Ok(targets)
-    }
-
-    fn draw(&self, prompt: &Prompt) -> String {
-        let width = prompt.fields().max(1);
-        let rows: Vec<&[u32]> = prompt.tokens().chunks_exact(width).collect();
-        let (mut text, mut first, levels) = (String::new(), 0, self.walk.hops());
-        for run in rows.chunk_by(|a, b| a[KIND] == b[KIND]) {
-            let (kind, asked) = (run[0][KIND] as usize, prompt.targets()[first]);
-            let answer = if asked == NO_TARGET { String::new() } else { format!(" -> {asked}") };
-            first += run.len();
-            if kind < levels {
-                let entry = |at: usize| match kind {
-                    0 => format!("({})={}", run[at][INNER], run[at][VALUE]),
-                    _ => format!("({},{})={}", run[at][OUTER], run[at][INNER], run[at][VALUE]),
-                };
-                draw::list(&mut text, &format!("z{}", kind + 1), run.len(), entry);
-            } else if kind == levels {
-                draw::list(&mut text, "z0", run.len(), |at| run[at][VALUE].to_string());
-            } else if kind < self.first_thought() as usize {
-                let parts = listed_numbers(&run[0][PARTS..]);
-                draw::list(&mut text, "w", 1, |_| format!("({parts}){answer}"));
-            } else {
-                draw::list(&mut text, "at", 1, |_| format!("{}{answer}", run[0][VALUE]));
-            }
-        }
-        text
     }
 }

@@ -1,7 +1,7 @@
 //! Selective copying: repeat the content, leave out the blanks.
 //!
-//! Content tokens are scattered among blanks and must be given back in order. A state has to decide token by token
-//! what to keep, and keep all of it.
+//! Content tokens are scattered among blanks and must be repeated in order. A recurrent state has to select the content
+//! tokens and store all of them.
 //!
 //! # Definition
 //!
@@ -11,7 +11,7 @@
 //! - the first n - c - 1 tokens hold c content tokens, independent and uniform, at a uniformly random set of
 //!   positions, and blanks elsewhere;
 //! - then the copy mark;
-//! - then c blanks. At the first of them the first content token is asked, at the second the second, and so on.
+//! - then c blanks. The target of the i-th of them is the i-th content token.
 //!
 //! One field, `symbol`. The target class is the content id; the group of every question is 1.
 //!
@@ -37,9 +37,9 @@
 use std::fmt;
 
 use super::options::Options;
-use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, draw, fill};
+use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, below, fill, render};
 
-/// The task.
+/// The task `copying`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copying {
     length: usize,
@@ -47,7 +47,7 @@ pub struct Copying {
     vocabulary: u32,
 }
 
-/// What to copy and where it stands.
+/// The content tokens and their positions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopyingInstance {
     /// Content ids, in order.
@@ -57,10 +57,10 @@ pub struct CopyingInstance {
 }
 
 impl Copying {
-    pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
+    pub(super) fn parse(options: &mut Options) -> Result<Self, TaskError> {
         let length = options.number("length", 256, 3..=MAX_TOKENS)? as usize;
         let content = options.number("content", 16, 1..=MAX_TOKENS)? as usize;
-        let vocabulary = options.small("vocabulary", 16, 1..=u32::MAX - 2)?;
+        let vocabulary = options.number_u32("vocabulary", 16, 1..=u32::MAX - 2)?;
         if length < 2 * content + 1 {
             let found = format!("{length} tokens for {content} content tokens");
             return Err(options.sizes_error(found, format!("a length of at least {}", 2 * content + 1)));
@@ -84,10 +84,7 @@ impl fmt::Display for Copying {
     }
 }
 
-impl Task for Copying {
-    const NAME: &'static str = "copying";
-    type Instance = CopyingInstance;
-
+impl TaskBase for Copying {
     fn fields(&self) -> Vec<Field> {
         vec![Field::new("symbol", self.vocabulary + 2)]
     }
@@ -100,15 +97,29 @@ impl Task for Copying {
         self.length
     }
 
+    fn render(&self, prompt: &Prompt) -> String {
+        let symbol = |id: u32| match id {
+            _ if id == self.blank() => "_".to_owned(),
+            _ if id == self.copy_mark() => "copy".to_owned(),
+            _ => id.to_string(),
+        };
+        render::rows(prompt, symbol, symbol)
+    }
+}
+
+impl Task for Copying {
+    const NAME: &'static str = "copying";
+    type Instance = CopyingInstance;
+
     fn sample(&self, rng: &mut Rng, instance: &mut CopyingInstance) {
         instance.content.resize(self.content, 0);
         fill(rng, self.vocabulary, &mut instance.content);
-        let room = self.length - self.content - 1;
+        let available = self.length - self.content - 1;
         instance.positions.clear();
-        for position in 0..room {
-            // Takes this position with chance (still to place) / (positions left): every set is equally likely.
-            let missing = self.content - instance.positions.len();
-            if (below(rng, (room - position) as u32) as usize) < missing {
+        for position in 0..available {
+            // Selects this position with probability (unplaced tokens) / (remaining positions): every set is equally likely.
+            let unplaced = self.content - instance.positions.len();
+            if (below(rng, (available - position) as u32) as usize) < unplaced {
                 instance.positions.push(position);
             }
         }
@@ -118,14 +129,13 @@ impl Task for Copying {
         prompt.start(1);
         (0..self.length - self.content - 1).for_each(|_| prompt.push(&[self.blank()]));
         for (position, id) in instance.positions.iter().zip(&instance.content) {
-            prompt.cells()[*position] = *id;
+            prompt.tokens_mut()[*position] = *id;
         }
         prompt.push(&[self.copy_mark()]);
         instance.content.iter().for_each(|id| prompt.push_question(&[self.blank()], *id, 1));
     }
 
-    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
-        OracleError::check(self, tokens)?;
+    fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
         let content: Vec<u32> = tokens.iter().copied().filter(|id| *id < self.vocabulary).collect();
         let mark = tokens.iter().position(|id| *id == self.vocabulary + 1);
         match mark {
@@ -137,14 +147,5 @@ impl Task for Copying {
                 Err(OracleError::new::<Self>(tokens.len(), found, "as many tokens after the mark as content before it"))
             }
         }
-    }
-
-    fn draw(&self, prompt: &Prompt) -> String {
-        let symbol = |id: u32| match id {
-            _ if id == self.blank() => "_".to_owned(),
-            _ if id == self.copy_mark() => "copy".to_owned(),
-            _ => id.to_string(),
-        };
-        draw::rows(prompt, symbol, symbol)
     }
 }

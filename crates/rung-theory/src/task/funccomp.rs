@@ -1,8 +1,8 @@
-//! Function composition through L tables: the ladder itself, one look-up per rung.
+//! Function composition through L tables: L look-ups in a row.
 //!
-//! A chain of tables is written out in the prompt, and a question at the end walks through them, each look-up
-//! needing the result of the one before. Once the tables are large against its state, a stack with fewer than L
-//! rungs cannot do it in one pass; this is the task that the capacity, the bounds and the constructions speak about.
+//! The prompt contains a chain of tables, and a query at the end goes through them; each look-up needs the result of the
+//! one before. If the tables are large compared with its state, a stack with fewer than L rungs cannot solve it in one
+//! pass. The capacity, the bounds and the constructions are about this task.
 //!
 //! # Definition
 //!
@@ -12,11 +12,14 @@
 //! - Table `z_l`, for l = 1 .. L, maps `[N_(l-1)]` to `[N_(l-1)]`; its values are independent and uniform.
 //! - A query is a start `z_0` in `[m]` and a tuple `w = (w_1 .. w_(L-1))` with `w_e` in `[n_e]`, all uniform.
 //! - `i_1 = z_1(z_0)`, then `i_(l+1) = z_(l+1)(w_l, i_l)`, the pair being the argument `w_l * N_(l-1) + i_l`.
-//! - The answer is `i_L`. With `mixed=yes` each query draws h from 1 .. L uniformly, says so in its w token, and
-//!   the answer is `i_h`; the parts from `w_h` on are then drawn but play no role.
+//! - The answer is `i_L`. With `mixed=yes` each query has a uniform h from 1 .. L, which is encoded in its w token, and
+//!   the answer is `i_h`; `w_h` and later are random and have no effect.
 //!
-//! `order` says where things stand. `listing` says how a table lists its entries: `w-major`, in the order of their arguments, so that
-//! all entries of one w stand together; or `i-major`, where all entries of one i do.
+//! Table `z_(e+1)` has `n_e` parts of `N_(e-1)` entries each, and `w_e` picks one of them.
+//!
+//! `order` is the order of tables, start and query. The *slot* is an extra last token at which the answer is predicted.
+//! `listing` is the order of the entries of a table: `w-major`, in the order of their arguments, so that all entries of one w are
+//! adjacent; or `i-major`, where all entries of one i are.
 //!
 //! | order | prompt | answers |
 //! |---|---|---|
@@ -24,8 +27,8 @@
 //! | `query-first` | w, `z_L .. z_1`, `z_0`, slot | slot |
 //! | `streaming` | `z_0`, w, `z_1 .. z_L`, slot | slot |
 //!
-//! `queries` asks several questions about the same tables, in the `hard` order only; a w then belongs to the `z_0`
-//! right before it. The query matters: with every `n_e = 1` the entries can compose themselves by pointer doubling.
+//! `queries` is the number of queries about the same tables, in the `hard` order only; a w then belongs to the `z_0`
+//! right before it. Without w (every `n_e = 1`) the entries could be composed by pointer doubling before the query is known.
 //!
 //! A token has 3 + L fields. A value v has id v; the last id of each field except `kind` is the blank.
 //!
@@ -37,10 +40,10 @@
 //! | `value` | the value of the entry, or `z_0` | entries, `z_0` |
 //! | `w1` .. | `w_1` .. | w |
 //!
-//! With `names=levels` every level has names of its own, so that no two things of different levels share an id: the values of `z_l`
-//! come after those of `z_(l-1)` in one list of names that starts with those of `z_0`, and the branches of `w_e` after those of
-//! `w_(e-1)` in another that starts with a single `w_0`, which entries of `z_1` and every w carry. Targets are names from the first
-//! list. Which level a token belongs to is said by its kind anyway, so the task is the same; it is learned in fewer steps.
+//! With `names=levels` every level has separate ids: the ids of the values of `z_l` come after those of `z_(l-1)`, starting with
+//! those of `z_0`; and the ids of `w_e` come after those of `w_(e-1)`, starting with a single id for `w_0`, which entries of `z_1`
+//! and every w have. Targets are value ids. The kind of a token determines its level anyway, so the task is equivalent; it is
+//! learned in fewer steps.
 //!
 //! For w there is one kind, L+1; with `mixed=yes` there are L, and L+h asks for h hops. The slot has the kind after
 //! those, and in the `hard` order there is none. The target class is the value itself. The group of a question is
@@ -61,80 +64,80 @@
 //!
 //! # Baseline
 //!
-//! `i_h` is uniform on `[N_(h-1)]` whatever the other tables and the query say, so a guess that does not read `z_h`
+//! `i_h` is uniform on `[N_(h-1)]` given all other tables and the query, so a guess that does not read `z_h`
 //! is right once in `N_(h-1)`: `1/N_(L-1)` of the time, or with `mixed=yes` the mean of `1/N_(h-1)` over h.
 //!
 //! # Source
 //!
 //! Chen, Peng and Wu, *Theoretical limitations of multi-layer Transformer* (arXiv 2412.02975), L-sequential
 //! function composition. Several queries per prompt and mixed hops are ours: a single question per prompt gives too
-//! little signal to train on.
+//! little training signal.
 
 mod instances;
 mod spec;
 
 use std::collections::HashMap;
 
-use super::prompt::Layout;
+use super::prompt::TemplateId;
 use super::{
-    Field, MAX_CELLS, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, draw, fill,
-    listed_numbers,
+    Field, MAX_IDS, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, below, fill,
+    join_numbers, render,
 };
 
-/// The most hops.
+/// The largest number of hops.
 pub const MAX_HOPS: usize = 64;
 
-/// The first fields of a token. The parts of w follow.
+/// The first fields of a token. `w_1` .. `w_(L-1)` follow.
 const KIND: usize = 0;
 const OUTER: usize = 1;
 const INNER: usize = 2;
 const VALUE: usize = 3;
 const PARTS: usize = 4;
 
-/// Where tables, start and query stand in the prompt.
+/// The order of tables, start and query in the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// Tables from the last to the first, then the queries: nothing can be composed before the question is known.
+    /// Tables from the last to the first, then the queries: nothing can be composed before the query is known.
     Hard,
-    /// w before everything: the entries can follow it, and logarithmic depth suffices.
+    /// w first: entry tokens can attend to it, and logarithmic depth suffices.
     QueryFirst,
-    /// In the order of use: a recurrent layer can walk along.
+    /// In the order of use: a recurrent layer can follow the chain while it reads the tables.
     Streaming,
 }
 
-/// How a table lists its entries.
+/// The order of the entries of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EntryOrder {
-    /// All entries of one w together: the order of arguments, which some certificates need.
+    /// Entries of one w are adjacent: the order of arguments, which some certificates require.
     #[default]
     WMajor,
-    /// All entries of one i together.
+    /// Entries of one i are adjacent.
     IMajor,
 }
 
-/// The task.
+/// The task `funccomp`.
 #[derive(Clone, Debug)]
 pub struct FuncComp {
     /// `N_0 .. N_(L-1)`: table l has `sizes[l-1]` entries.
     sizes: Vec<u32>,
-    /// `n_1 .. n_(L-1)`.
-    branches: Vec<u32>,
+    /// `n_1 .. n_(L-1)`: the numbers of parts of `z_2 .. z_L`.
+    parts_per_table: Vec<u32>,
     order: Order,
     listing: EntryOrder,
     queries: usize,
     mixed: bool,
-    names: IdScope,
-    places: PromptOffsets,
-    layout: Layout,
+    id_scope: IdScope,
+    offsets: PromptOffsets,
+    template: TemplateId,
 }
 
-/// What ids of values and branches stand for.
+/// Whether different tables use the same ids for values and parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IdScope {
-    /// Numbers, the same in every table.
+    /// A value has the same id in every table.
     #[default]
     Shared,
-    /// Every level has its own.
+    /// Every level has separate ids.
     Levels,
 }
 
@@ -143,34 +146,34 @@ pub enum IdScope {
 pub struct FuncCompInstance {
     /// `z_1 .. z_L`, each in the order of its arguments.
     pub tables: Vec<Vec<u32>>,
-    /// In the order asked.
+    /// The queries, in prompt order.
     pub queries: Vec<Query>,
 }
 
-/// One question about the tables.
+/// One query about the tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     /// The start `z_0`.
     pub start: u32,
-    /// `w_1 .. w_(L-1)`.
+    /// `w_1 .. w_(L-1)`: which part of `z_2 .. z_L` to look in.
     pub parts: Vec<u32>,
-    /// How many tables to walk through: L unless hops are mixed.
+    /// The number of look-ups: L unless hops are mixed.
     pub hops: usize,
 }
 
-/// The position of the first entry of each table, of the first `z_0`, of the first w, and of the first target.
+/// The positions of the first entry of each table, the first `z_0`, the first w, and the first target.
 #[derive(Clone, Debug)]
 struct PromptOffsets {
     tables: Vec<usize>,
     start: usize,
     query: usize,
-    asked: usize,
+    target: usize,
 }
 
 impl PromptOffsets {
     fn new(sizes: &[u32], order: Order) -> Self {
         let entries: usize = sizes.iter().map(|size| *size as usize).sum();
-        let (mut at, start, query, asked) = match order {
+        let (mut position, start, query, target) = match order {
             Order::Hard => (0, entries, entries + 1, entries + 1),
             Order::QueryFirst => (1, entries + 1, 0, entries + 2),
             Order::Streaming => (2, 0, 1, entries + 2),
@@ -181,26 +184,26 @@ impl PromptOffsets {
         }
         let mut tables = vec![0; sizes.len()];
         for level in levels {
-            tables[level] = at;
-            at += sizes[level] as usize;
+            tables[level] = position;
+            position += sizes[level] as usize;
         }
-        Self { tables, start, query, asked }
+        Self { tables, start, query, target }
     }
 }
 
 impl FuncComp {
-    /// Tables of `m` arguments at the bottom, times each of `branches` further up; one hop more than `branches`.
+    /// The task with sizes `m` and n_1 .. n_(L-1) = `parts_per_table`, and L = `parts_per_table.len()` + 1 hops.
     ///
     /// # Errors
-    /// A size is 0 or the prompt would be too long, or several queries are asked in another order than `hard`.
-    pub fn new(m: u32, branches: &[u32], order: Order, queries: usize, mixed: bool) -> Result<Self, TaskError> {
+    /// A size is 0, the prompt would be too long, or there are several queries in another order than `hard`.
+    pub fn new(m: u32, parts_per_table: &[u32], order: Order, queries: usize, mixed: bool) -> Result<Self, TaskError> {
         let error = |found: String, expected: &str| {
             Err(TaskError::BadSize { task: Self::NAME, found, expected: expected.to_owned() })
         };
-        if branches.len() >= MAX_HOPS {
-            return error(format!("{} hops", branches.len() + 1), &format!("at most {MAX_HOPS}"));
+        if parts_per_table.len() >= MAX_HOPS {
+            return error(format!("{} hops", parts_per_table.len() + 1), &format!("at most {MAX_HOPS}"));
         }
-        if m == 0 || branches.contains(&0) || queries == 0 {
+        if m == 0 || parts_per_table.contains(&0) || queries == 0 {
             return error("a size of 0".to_owned(), "`m`, each of `n`, and `queries` at least 1");
         }
         if order != Order::Hard && queries != 1 {
@@ -209,35 +212,45 @@ impl FuncComp {
         let mut sizes = vec![m];
         let mut tokens =
             u64::from(m).saturating_add(2 * queries as u64).saturating_add(u64::from(order != Order::Hard));
-        for branch in branches {
-            // Both factors are below 2^32, so the product is exact; it is refused before the next one.
-            let size = u64::from(sizes[sizes.len() - 1]) * u64::from(*branch);
+        for parts in parts_per_table {
+            // Both factors are below 2^32, so the product does not overflow; the limit is checked before the next factor.
+            let size = u64::from(sizes[sizes.len() - 1]) * u64::from(*parts);
             tokens = tokens.saturating_add(size);
             if tokens > MAX_TOKENS {
                 break;
             }
             sizes.push(size as u32);
         }
-        let fields = (PARTS + branches.len()) as u64;
-        if tokens > MAX_TOKENS || tokens * fields > MAX_CELLS {
+        let fields = (PARTS + parts_per_table.len()) as u64;
+        if tokens > MAX_TOKENS || tokens * fields > MAX_IDS {
             let found = format!("a prompt of {tokens} tokens or more, each of {fields} ids");
-            return error(found, &format!("at most {MAX_TOKENS} tokens and {MAX_CELLS} ids"));
+            return error(found, &format!("at most {MAX_TOKENS} tokens and {MAX_IDS} ids"));
         }
-        let places = PromptOffsets::new(&sizes, order);
-        let (branches, listing, names) = (branches.to_vec(), EntryOrder::default(), IdScope::Shared);
-        Ok(Self { sizes, branches, order, listing, queries, mixed, names, places, layout: Layout::default() })
+        let offsets = PromptOffsets::new(&sizes, order);
+        let (parts_per_table, listing, id_scope) = (parts_per_table.to_vec(), EntryOrder::default(), IdScope::Shared);
+        Ok(Self {
+            sizes,
+            parts_per_table,
+            order,
+            listing,
+            queries,
+            mixed,
+            id_scope,
+            offsets,
+            template: TemplateId::default(),
+        })
     }
 
-    /// The same task with another listing of its tables.
+    /// The same task with another order of table entries.
     #[must_use]
     pub fn with_listing(self, listing: EntryOrder) -> Self {
-        Self { listing, layout: Layout::default(), ..self }
+        Self { listing, template: TemplateId::default(), ..self }
     }
 
-    /// The same tables under other names.
+    /// The same task with another choice of ids.
     #[must_use]
-    pub fn with_names(self, names: IdScope) -> Self {
-        Self { names, layout: Layout::default(), ..self }
+    pub fn with_id_scope(self, id_scope: IdScope) -> Self {
+        Self { id_scope, template: TemplateId::default(), ..self }
     }
 
     /// L: the number of tables.
@@ -250,32 +263,32 @@ impl FuncComp {
         &self.sizes
     }
 
-    /// `n_1 .. n_(L-1)`.
-    pub fn branches(&self) -> &[u32] {
-        &self.branches
+    /// `n_1 .. n_(L-1)`: the numbers of parts of `z_2 .. z_L`.
+    pub fn parts_per_table(&self) -> &[u32] {
+        &self.parts_per_table
     }
 
-    /// Where things stand.
+    /// The order of tables, start and query.
     pub fn order(&self) -> Order {
         self.order
     }
 
-    /// How a table lists its entries.
+    /// The order of the entries of a table.
     pub fn listing(&self) -> EntryOrder {
         self.listing
     }
 
-    /// Questions per prompt.
+    /// Queries per prompt.
     pub fn queries(&self) -> usize {
         self.queries
     }
 
-    /// Whether each query draws its number of hops.
+    /// Whether each query has a random number of hops.
     pub fn mixed(&self) -> bool {
         self.mixed
     }
 
-    /// `i_h` for one query.
+    /// The answer `i_h` of a query.
     ///
     /// # Panics
     /// The instance is not of this task's sizes.
@@ -283,34 +296,35 @@ impl FuncComp {
         self.follow_to(instance, query, query.hops)
     }
 
-    /// `i_h` for this h, whatever the query asks for.
+    /// `i_h` for h = `hops`, independent of the query's own number of hops.
     fn follow_to(&self, instance: &FuncCompInstance, query: &Query, hops: usize) -> u32 {
-        let mut reached = instance.tables[0][query.start as usize];
+        let mut value = instance.tables[0][query.start as usize];
         for level in 1..hops {
-            // The size of the table below is the number of values that `reached` can have.
-            let argument = query.parts[level - 1] * self.sizes[level - 1] + reached;
-            reached = instance.tables[level][argument as usize];
+            // `value` is below the size of the previous table.
+            let argument = query.parts[level - 1] * self.sizes[level - 1] + value;
+            value = instance.tables[level][argument as usize];
         }
-        reached
+        value
     }
 
+    /// Fields per token.
     fn width(&self) -> usize {
-        PARTS + usize::from(self.names == IdScope::Levels) + self.branches.len()
+        PARTS + usize::from(self.id_scope == IdScope::Levels) + self.parts_per_table.len()
     }
 
-    /// What ids of values of this level have added: `z_0` is level 0, values of `z_l` are level l.
-    fn first_name(&self, level: usize) -> u32 {
-        match (self.names, level) {
+    /// The id of value 0 of this level: `z_0` is level 0, values of `z_l` are level l.
+    fn first_value_id(&self, level: usize) -> u32 {
+        match (self.id_scope, level) {
             (IdScope::Shared, _) | (_, 0) => 0,
             (IdScope::Levels, _) => self.sizes[0] + self.sizes[..level - 1].iter().sum::<u32>(),
         }
     }
 
-    /// What ids of `w_e` have added, where `w_0` is the single id before those of `w_1`.
-    fn first_branch(&self, e: usize) -> u32 {
-        match (self.names, e) {
+    /// The id of `w_e = 0`; `w_0` has a single id, before those of `w_1`.
+    fn first_part_id(&self, e: usize) -> u32 {
+        match (self.id_scope, e) {
             (IdScope::Shared, _) | (_, 0) => 0,
-            (IdScope::Levels, _) => 1 + self.branches[..e - 1].iter().sum::<u32>(),
+            (IdScope::Levels, _) => 1 + self.parts_per_table[..e - 1].iter().sum::<u32>(),
         }
     }
 
@@ -319,27 +333,27 @@ impl FuncComp {
         (self.hops() + if self.mixed { hops } else { 1 }) as u32
     }
 
-    /// The kind of the slot that answers.
+    /// The kind of the slot, the token at which the answer is predicted.
     fn slot_kind(&self) -> u32 {
         self.query_kind(self.hops()) + 1
     }
 
-    /// The fields where every level has its own names. All parts of w can share a table with the outer arguments, since no id is in
-    /// two of them.
-    fn level_fields(&self, kinds: u32) -> Vec<Field> {
-        let (hops, names) = (self.hops(), Task::classes(self));
-        let branches = 1 + self.branches.iter().sum::<u32>();
+    /// The fields if every level has separate ids. The fields `w0`, `w1`, .. can share an embedding table with `outer`, since the ids of
+    /// different levels differ.
+    fn fields_with_level_ids(&self, kinds: u32) -> Vec<Field> {
+        let (hops, value_ids) = (self.hops(), self.classes());
+        let part_ids = 1 + self.parts_per_table.iter().sum::<u32>();
         let field = |name: String, symbols: u32, alphabet| Field::new(name, symbols + 1).with_blank().of(alphabet);
         let first = [
             Field::new("kind", kinds),
-            field("outer".to_owned(), branches, "branch"),
-            field("inner".to_owned(), self.first_name(hops), "number"),
-            field("value".to_owned(), names, "number"),
+            field("outer".to_owned(), part_ids, "branch"),
+            field("inner".to_owned(), self.first_value_id(hops), "number"),
+            field("value".to_owned(), value_ids, "number"),
         ];
-        first.into_iter().chain((0..hops).map(|e| field(format!("w{e}"), branches, "branch"))).collect()
+        first.into_iter().chain((0..hops).map(|e| field(format!("w{e}"), part_ids, "branch"))).collect()
     }
 
-    /// The class of each question after 1 .. L hops, and its own answer beyond its own hops.
+    /// For each query, the class after 1 .. L hops; from its own number of hops on, its final answer repeated.
     fn partial_answers<'a>(&'a self, instance: &'a FuncCompInstance) -> impl Iterator<Item = u32> + 'a {
         instance
             .queries
@@ -349,100 +363,110 @@ impl FuncComp {
 
     /// The class of `i_h`.
     fn class(&self, instance: &FuncCompInstance, query: &Query, hops: usize) -> u32 {
-        self.first_name(hops) + self.follow_to(instance, query, hops)
+        self.first_value_id(hops) + self.follow_to(instance, query, hops)
     }
 
+    /// The last id of each field, which is the blank except in `kind`.
     fn blanks(&self) -> Vec<u32> {
-        Task::fields(self).iter().map(|field| field.vocabulary - 1).collect()
+        self.fields().iter().map(|field| field.vocabulary - 1).collect()
     }
 
-    /// The argument of the entry at a place of the table `z_(level+1)`.
-    fn listed_argument(&self, level: usize, place: u32) -> u32 {
+    /// The argument of the entry at an index of the table `z_(level+1)`, in prompt order.
+    fn argument_at(&self, level: usize, index: u32) -> u32 {
         if self.listing == EntryOrder::WMajor || level == 0 {
-            return place;
+            return index;
         }
-        let (branches, inner) = (self.branches[level - 1], self.sizes[level - 1]);
-        place % branches * inner + place / branches
+        let (part_count, inner) = (self.parts_per_table[level - 1], self.sizes[level - 1]);
+        index % part_count * inner + index / part_count
     }
 
-    /// Writes all cells that are the same in every sample, and blanks elsewhere.
-    fn write_fixed_cells(&self, prompt: &mut Prompt) {
-        let places = &self.places;
+    /// Writes the template: the ids that are the same in every sample, and blanks elsewhere.
+    fn write_template(&self, prompt: &mut Prompt) {
+        let offsets = &self.offsets;
         let blanks = self.blanks();
         prompt.start(self.width());
-        for _ in 0..Task::length(self) {
+        for _ in 0..self.length() {
             prompt.push(&blanks);
         }
-        let (width, cells) = (self.width(), prompt.cells());
-        for (level, first) in places.tables.iter().enumerate() {
+        let (width, ids) = (self.width(), prompt.tokens_mut());
+        for (level, first) in offsets.tables.iter().enumerate() {
             let inner_size = if level == 0 { self.sizes[0] } else { self.sizes[level - 1] };
-            let rows = cells[first * width..].chunks_exact_mut(width);
-            for (place, row) in (0..self.sizes[level]).zip(rows) {
-                let argument = self.listed_argument(level, place);
+            let rows = ids[first * width..].chunks_exact_mut(width);
+            for (index, row) in (0..self.sizes[level]).zip(rows) {
+                let argument = self.argument_at(level, index);
                 row[KIND] = level as u32;
-                row[INNER] = self.first_name(level) + argument % inner_size;
-                if level > 0 || self.names == IdScope::Levels {
-                    row[OUTER] = self.first_branch(level) + argument / inner_size;
+                row[INNER] = self.first_value_id(level) + argument % inner_size;
+                if level > 0 || self.id_scope == IdScope::Levels {
+                    row[OUTER] = self.first_part_id(level) + argument / inner_size;
                 }
             }
         }
         for query in 0..self.queries {
-            cells[(places.start + 2 * query) * width + KIND] = self.hops() as u32;
+            ids[(offsets.start + 2 * query) * width + KIND] = self.hops() as u32;
         }
         if self.order != Order::Hard {
-            cells[places.asked * width + KIND] = self.slot_kind();
+            ids[offsets.target * width + KIND] = self.slot_kind();
         }
-        prompt.set_layout(&self.layout);
+        prompt.set_template(&self.template);
     }
 
     /// The hops that a w token of this kind asks for.
     fn asked_hops(&self, kind: u32) -> Option<usize> {
-        let after = (kind as usize).checked_sub(self.hops())?;
-        if self.mixed { (1..=self.hops()).contains(&after).then_some(after) } else { (after == 1).then(|| self.hops()) }
+        let number = (kind as usize).checked_sub(self.hops())?;
+        if self.mixed {
+            (1..=self.hops()).contains(&number).then_some(number)
+        } else {
+            (number == 1).then(|| self.hops())
+        }
     }
 }
 
 impl PartialEq for FuncComp {
     fn eq(&self, other: &Self) -> bool {
-        (&self.sizes, &self.branches, self.order, self.listing, self.queries, self.mixed, self.names)
-            == (&other.sizes, &other.branches, other.order, other.listing, other.queries, other.mixed, other.names)
+        (&self.sizes, &self.parts_per_table, self.order, self.listing, self.queries, self.mixed, self.id_scope)
+            == (
+                &other.sizes,
+                &other.parts_per_table,
+                other.order,
+                other.listing,
+                other.queries,
+                other.mixed,
+                other.id_scope,
+            )
     }
 }
 
 impl Eq for FuncComp {}
 
-impl Task for FuncComp {
-    const NAME: &'static str = "funccomp";
-    type Instance = FuncCompInstance;
-
+impl TaskBase for FuncComp {
     fn fields(&self) -> Vec<Field> {
         let hops = self.hops();
         let kinds = self.slot_kind() + u32::from(self.order != Order::Hard);
-        if self.names == IdScope::Levels {
-            return self.level_fields(kinds);
+        if self.id_scope == IdScope::Levels {
+            return self.fields_with_level_ids(kinds);
         }
-        let outer = self.branches.iter().max().map_or(1, |most| most + 1);
+        let outer = self.parts_per_table.iter().max().map_or(1, |most| most + 1);
         let inner = self.sizes[hops.saturating_sub(2)] + 1;
         let value = self.sizes[hops - 1] + 1;
         let part = |(e, n): (usize, &u32)| {
             let field = Field::new(format!("w{}", e + 1), n + 1).with_blank();
             if e == 0 { field.of("branch") } else { field }
         };
-        // Arguments and values are the same numbers, and so are a part of w and what it chooses among. Parts of one w stand in one
-        // token and must not be taken for each other, so only the first can share a table with the outer arguments.
+        // Arguments and values share an alphabet, and so do outer arguments and `w_1`. The later `w_e` are in the same token
+        // as `w_1` and must be distinguishable, so they have separate alphabets.
         let first = [
             Field::new("kind", kinds),
             Field::new("outer", outer).with_blank().of("branch"),
             Field::new("inner", inner).with_blank().of("number"),
             Field::new("value", value).with_blank().of("number"),
         ];
-        first.into_iter().chain(self.branches.iter().enumerate().map(part)).collect()
+        first.into_iter().chain(self.parts_per_table.iter().enumerate().map(part)).collect()
     }
 
     fn classes(&self) -> u32 {
-        match self.names {
+        match self.id_scope {
             IdScope::Shared => self.sizes[self.hops() - 1],
-            IdScope::Levels => self.first_name(self.hops()) + self.sizes[self.hops() - 1],
+            IdScope::Levels => self.first_value_id(self.hops()) + self.sizes[self.hops() - 1],
         }
     }
 
@@ -460,6 +484,49 @@ impl Task for FuncComp {
         }
     }
 
+    fn render(&self, prompt: &Prompt) -> String {
+        let width = prompt.fields().max(1);
+        let rows: Vec<&[u32]> = prompt.tokens().chunks_exact(width).collect();
+        let mut text = String::new();
+        let mut first = 0;
+        for run in rows.chunk_by(|a, b| a[KIND] == b[KIND]) {
+            let kind = run[0][KIND];
+            let target = prompt.targets()[first];
+            let hops = self.asked_hops(kind).unwrap_or(self.hops());
+            let answer =
+                if target == NO_TARGET { String::new() } else { format!(" -> {}", target - self.first_value_id(hops)) };
+            first += run.len();
+            // Subtracts the id offsets of levels.
+            let level = kind as usize;
+            let (outer, inner) =
+                if level < self.hops() { (self.first_part_id(level), self.first_value_id(level)) } else { (0, 0) };
+            let value = |index: usize| run[index][VALUE] - self.first_value_id(level + 1);
+            if kind == 0 {
+                render::list(&mut text, "z1", run.len(), |index| format!("({})={}", run[index][INNER], value(index)));
+            } else if (kind as usize) < self.hops() {
+                let entry = |index: usize| {
+                    format!("({},{})={}", run[index][OUTER] - outer, run[index][INNER] - inner, value(index))
+                };
+                render::list(&mut text, &format!("z{}", kind + 1), run.len(), entry);
+            } else if kind as usize == self.hops() {
+                render::list(&mut text, "z0", run.len(), |index| run[index][VALUE].to_string());
+            } else if self.asked_hops(kind).is_some() {
+                let parts = &run[0][self.width() - self.parts_per_table.len()..];
+                let parts: Vec<u32> = (1..).zip(parts).map(|(e, part)| part - self.first_part_id(e)).collect();
+                let parts = join_numbers(&parts);
+                render::list(&mut text, "w", 1, |_| format!("({parts}) asks for {hops} hops{answer}"));
+            } else {
+                render::list(&mut text, "slot", 1, |_| format!("?{answer}"));
+            }
+        }
+        text
+    }
+}
+
+impl Task for FuncComp {
+    const NAME: &'static str = "funccomp";
+    type Instance = FuncCompInstance;
+
     fn sample(&self, rng: &mut Rng, instance: &mut FuncCompInstance) {
         instance.tables.resize_with(self.hops(), Vec::new);
         for (table, size) in instance.tables.iter_mut().zip(&self.sizes) {
@@ -470,7 +537,7 @@ impl Task for FuncComp {
         for query in &mut instance.queries {
             query.start = below(rng, self.sizes[0]);
             query.parts.clear();
-            query.parts.extend(self.branches.iter().map(|n| below(rng, *n)));
+            query.parts.extend(self.parts_per_table.iter().map(|n| below(rng, *n)));
             query.hops = if self.mixed { below(rng, self.hops() as u32) as usize + 1 } else { self.hops() };
         }
     }
@@ -479,54 +546,53 @@ impl Task for FuncComp {
         let lengths = instance.tables.iter().map(|table| table.len() as u32);
         assert!(lengths.eq(self.sizes.iter().copied()), "the tables of an instance have the task's sizes");
         assert_eq!(instance.queries.len(), self.queries, "an instance has the task's number of queries");
-        if !prompt.has_layout(&self.layout) {
-            self.write_fixed_cells(prompt);
+        if !prompt.has_template(&self.template) {
+            self.write_template(prompt);
         }
-        let (width, places, cells) = (self.width(), &self.places, prompt.cells());
-        for (level, (table, first)) in instance.tables.iter().zip(&places.tables).enumerate() {
-            let rows = cells[first * width..(first + table.len()) * width].chunks_exact_mut(width);
-            let name = self.first_name(level + 1);
+        let (width, offsets, ids) = (self.width(), &self.offsets, prompt.tokens_mut());
+        for (level, (table, first)) in instance.tables.iter().zip(&offsets.tables).enumerate() {
+            let rows = ids[first * width..(first + table.len()) * width].chunks_exact_mut(width);
+            let first_id = self.first_value_id(level + 1);
             if self.listing == EntryOrder::WMajor {
                 for (row, value) in rows.zip(table) {
-                    row[VALUE] = name + *value;
+                    row[VALUE] = first_id + *value;
                 }
             } else {
-                for (place, row) in (0..).zip(rows) {
-                    row[VALUE] = name + table[self.listed_argument(level, place) as usize];
+                for (index, row) in (0..).zip(rows) {
+                    row[VALUE] = first_id + table[self.argument_at(level, index) as usize];
                 }
             }
         }
         for (number, query) in instance.queries.iter().enumerate() {
-            cells[(places.start + 2 * number) * width + VALUE] = query.start;
-            let row = &mut cells[(places.query + 2 * number) * width..][..width];
+            ids[(offsets.start + 2 * number) * width + VALUE] = query.start;
+            let row = &mut ids[(offsets.query + 2 * number) * width..][..width];
             row[KIND] = self.query_kind(query.hops);
             let (zeroth, parts) = row[PARTS..].split_at_mut(width - PARTS - query.parts.len());
             zeroth.fill(0);
-            for (e, (cell, part)) in parts.iter_mut().zip(&query.parts).enumerate() {
-                *cell = self.first_branch(e + 1) + *part;
+            for (e, (id, part)) in parts.iter_mut().zip(&query.parts).enumerate() {
+                *id = self.first_part_id(e + 1) + *part;
             }
         }
         for (number, query) in instance.queries.iter().enumerate() {
-            prompt.ask(places.asked + 2 * number, self.class(instance, query, query.hops), query.hops as u16);
+            prompt.set_target(offsets.target + 2 * number, self.class(instance, query, query.hops), query.hops as u16);
         }
-        prompt.set_partials(self.partial_answers(instance));
+        prompt.set_partial_answers(self.partial_answers(instance));
     }
 
-    fn instances(&self) -> Option<u128> {
-        Self::instances(self)
+    fn instance_count(&self) -> Option<u128> {
+        Self::instance_count(self)
     }
 
-    fn nth(&self, index: u128) -> Option<FuncCompInstance> {
-        Self::nth(self, index)
+    fn nth_instance(&self, index: u128) -> Option<FuncCompInstance> {
+        Self::nth_instance(self, index)
     }
 
-    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
-        OracleError::check(self, tokens)?;
+    fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
         let rows: Vec<&[u32]> = tokens.chunks_exact(self.width()).collect();
-        // What the tokens say, wherever they stand.
+        // The content of the tokens, independent of their positions.
         let mut entries = HashMap::new();
         let mut starts = Vec::new();
-        let mut asks = Vec::new();
+        let mut queries = Vec::new();
         let mut slots = Vec::new();
         for (position, row) in rows.iter().enumerate() {
             let kind = row[KIND];
@@ -537,69 +603,32 @@ impl Task for FuncComp {
             } else if kind as usize == self.hops() {
                 starts.push((position, row[VALUE]));
             } else if let Some(hops) = self.asked_hops(kind) {
-                asks.push((position, hops, &row[PARTS..]));
+                queries.push((position, hops, &row[PARTS..]));
             } else {
                 slots.push(position);
             }
         }
         let no_outer = self.blanks()[OUTER];
         let mut targets = vec![NO_TARGET; rows.len()];
-        for (number, (position, hops, parts)) in asks.iter().enumerate() {
+        for (number, (position, hops, parts)) in queries.iter().enumerate() {
             let missing = |what: &str| OracleError::new::<Self>(*position, format!("a query without {what}"), "one");
-            // In the hard order a query belongs to the start right before it; in the others there is one of each.
+            // In the hard order a query belongs to the start right before it; in the other orders there is one of each.
             let start = match self.order {
-                Order::Hard => starts.iter().find(|(at, _)| at + 1 == *position),
+                Order::Hard => starts.iter().find(|(start, _)| start + 1 == *position),
                 Order::QueryFirst | Order::Streaming => starts.get(number),
             };
-            let mut reached = start.ok_or_else(|| missing("its start"))?.1;
+            let mut value = start.ok_or_else(|| missing("its start"))?.1;
             for level in 0..*hops {
-                let outer = match (self.names, level) {
+                let outer = match (self.id_scope, level) {
                     (IdScope::Levels, _) => parts[level],
                     (IdScope::Shared, 0) => no_outer,
                     (IdScope::Shared, _) => parts[level - 1],
                 };
-                reached = *entries.get(&(level as u32, outer, reached)).ok_or_else(|| missing("the entry it needs"))?;
+                value = *entries.get(&(level as u32, outer, value)).ok_or_else(|| missing("the entry it needs"))?;
             }
-            let asked = if self.order == Order::Hard { Some(position) } else { slots.get(number) };
-            targets[*asked.ok_or_else(|| missing("a slot"))?] = reached;
+            let answer_position = if self.order == Order::Hard { Some(position) } else { slots.get(number) };
+            targets[*answer_position.ok_or_else(|| missing("a slot"))?] = value;
         }
         Ok(targets)
-    }
-
-    fn draw(&self, prompt: &Prompt) -> String {
-        let width = prompt.fields().max(1);
-        let rows: Vec<&[u32]> = prompt.tokens().chunks_exact(width).collect();
-        let mut text = String::new();
-        let mut first = 0;
-        for run in rows.chunk_by(|a, b| a[KIND] == b[KIND]) {
-            let kind = run[0][KIND];
-            let asked = prompt.targets()[first];
-            let hops = self.asked_hops(kind).unwrap_or(self.hops());
-            let answer =
-                if asked == NO_TARGET { String::new() } else { format!(" -> {}", asked - self.first_name(hops)) };
-            first += run.len();
-            // Without what names of levels have added.
-            let level = kind as usize;
-            let (outer, inner) =
-                if level < self.hops() { (self.first_branch(level), self.first_name(level)) } else { (0, 0) };
-            let value = |at: usize| run[at][VALUE] - self.first_name(level + 1);
-            if kind == 0 {
-                draw::list(&mut text, "z1", run.len(), |at| format!("({})={}", run[at][INNER], value(at)));
-            } else if (kind as usize) < self.hops() {
-                let entry =
-                    |at: usize| format!("({},{})={}", run[at][OUTER] - outer, run[at][INNER] - inner, value(at));
-                draw::list(&mut text, &format!("z{}", kind + 1), run.len(), entry);
-            } else if kind as usize == self.hops() {
-                draw::list(&mut text, "z0", run.len(), |at| run[at][VALUE].to_string());
-            } else if self.asked_hops(kind).is_some() {
-                let parts = &run[0][self.width() - self.branches.len()..];
-                let parts: Vec<u32> = (1..).zip(parts).map(|(e, part)| part - self.first_branch(e)).collect();
-                let parts = listed_numbers(&parts);
-                draw::list(&mut text, "w", 1, |_| format!("({parts}) asks for {hops} hops{answer}"));
-            } else {
-                draw::list(&mut text, "slot", 1, |_| format!("?{answer}"));
-            }
-        }
-        text
     }
 }

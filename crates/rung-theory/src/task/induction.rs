@@ -1,14 +1,14 @@
-//! Induction head: what followed the trigger last time?
+//! Induction head: which token followed the trigger at its first occurrence?
 //!
-//! The smallest task for which a token must be found by what stands before it. Two attention layers do it, one that
+//! The smallest task in which a token must be found by the token before it. Two attention layers solve it, one that
 //! shifts and one that looks up; so does one look-up after a short convolution.
 //!
 //! # Definition
 //!
-//! `length` tokens. Ids 0 .. V-1 (V is `vocabulary`) are ordinary, id V is the trigger. The trigger stands at the
-//! last position and at exactly one earlier position, uniform among those that leave room for a token between; all
-//! other tokens are ordinary, independent and uniform. At the last position the token that followed the first
-//! trigger is asked.
+//! `length` tokens. Ids 0 .. V-1 (V is `vocabulary`) are ordinary, id V is the trigger. The trigger is at the
+//! last position and at exactly one earlier position, uniform among those with at least one token between; all
+//! other tokens are ordinary, independent and uniform. The target at the last position is the token after the first
+//! trigger.
 //!
 //! One field, `symbol`. The target class is the id of that token; the group of the question is 1.
 //!
@@ -28,21 +28,21 @@
 //! # Source
 //!
 //! Fu et al., *Hungry hungry hippos* (arXiv 2212.14052), with code in the safari repository. There the trigger may
-//! also occur several times; here it occurs once, so that the answer is never in doubt.
+//! also occur several times; here it occurs once before the last position, so that the answer is unique.
 
 use std::fmt;
 
 use super::options::Options;
-use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, draw, fill};
+use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, below, fill, render};
 
-/// The task.
+/// The task `induction`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Induction {
     length: usize,
     vocabulary: u32,
 }
 
-/// Tokens and where the first trigger stands.
+/// Tokens and the position of the first trigger.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InductionInstance {
     /// All tokens, triggers included.
@@ -52,9 +52,9 @@ pub struct InductionInstance {
 }
 
 impl Induction {
-    pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
+    pub(super) fn parse(options: &mut Options) -> Result<Self, TaskError> {
         let length = options.number("length", 32, 3..=MAX_TOKENS)? as usize;
-        let vocabulary = options.small("vocabulary", 16, 1..=u32::MAX - 1)?;
+        let vocabulary = options.number_u32("vocabulary", 16, 1..=u32::MAX - 1)?;
         Ok(Self { length, vocabulary })
     }
 }
@@ -65,10 +65,7 @@ impl fmt::Display for Induction {
     }
 }
 
-impl Task for Induction {
-    const NAME: &'static str = "induction";
-    type Instance = InductionInstance;
-
+impl TaskBase for Induction {
     fn fields(&self) -> Vec<Field> {
         vec![Field::new("symbol", self.vocabulary + 1)]
     }
@@ -81,6 +78,16 @@ impl Task for Induction {
         self.length
     }
 
+    fn render(&self, prompt: &Prompt) -> String {
+        let symbol = |id: u32| if id == self.vocabulary { "!".to_owned() } else { id.to_string() };
+        render::rows(prompt, symbol, |class| class.to_string())
+    }
+}
+
+impl Task for Induction {
+    const NAME: &'static str = "induction";
+    type Instance = InductionInstance;
+
     fn sample(&self, rng: &mut Rng, instance: &mut InductionInstance) {
         instance.tokens.resize(self.length, 0);
         fill(rng, self.vocabulary, &mut instance.tokens);
@@ -90,12 +97,11 @@ impl Task for Induction {
     }
 
     fn encode(&self, instance: &InductionInstance, prompt: &mut Prompt) {
-        prompt.start_plain(&instance.tokens);
-        prompt.ask(instance.tokens.len() - 1, instance.tokens[instance.trigger + 1], 1);
+        prompt.start_single_field(&instance.tokens);
+        prompt.set_target(instance.tokens.len() - 1, instance.tokens[instance.trigger + 1], 1);
     }
 
-    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
-        OracleError::check(self, tokens)?;
+    fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
         let last = tokens.len() - 1;
         let triggers: Vec<usize> = (0..=last).filter(|position| tokens[*position] == self.vocabulary).collect();
         if triggers.len() != 2 || triggers[1] != last || triggers[0] + 1 == last {
@@ -105,10 +111,5 @@ impl Task for Induction {
         let mut targets = vec![NO_TARGET; tokens.len()];
         targets[last] = tokens[triggers[0] + 1];
         Ok(targets)
-    }
-
-    fn draw(&self, prompt: &Prompt) -> String {
-        let symbol = |id: u32| if id == self.vocabulary { "!".to_owned() } else { id.to_string() };
-        draw::rows(prompt, symbol, |class| class.to_string())
     }
 }

@@ -1,24 +1,24 @@
-//! 2-Sum asked at every token: which values have a partner that cancels them?
+//! 2-Sum at every token: which values have a partner with sum 0?
 //!
 //! # Definition
 //!
 //! Values `x_1 .. x_n` in 0 .. M-1 (n is `length`, M is `modulus`). At token i: is there a j with `x_i + x_j = 0
-//! mod M`? Class 1 is yes, class 0 is no. `scope` says which j count:
+//! mod M`? Class 1 is yes, class 0 is no. `scope` is the set of allowed j:
 //!
-//! - `before`: j < i, what a causal stack can see. Nothing is asked at the first token, where the answer is always
+//! - `before`: j < i, which a causal stack can read. The first token has no question, since its answer is always
 //!   no;
-//! - `all`: every j, also j > i and j = i, as the source has it. Only a bidirectional stack can answer.
+//! - `all`: every j, also j > i and j = i, as in the source. Only a bidirectional stack can answer.
 //!
 //! Whether j = i counts never matters in a sample: 0 and, for even M, M/2 are their own negatives, and no sample
-//! has them. Write V for the other values; all of them are treated alike.
+//! has them. Write V for the other values; sampling is symmetric in them.
 //!
 //! Samples, `before`: `x_1` is uniform over V. Then at each token a fair coin decides the label. Yes: `x_i = -x_j`
 //! for a uniform j < i. No: `x_i` is uniform over the values of V whose negative has not occurred. This needs n
 //! values in V.
 //!
 //! Samples, `all`: the pairs {v, -v} are split at random into two halves, yes-pairs and no-pairs, and each no-pair
-//! keeps only one of its two values, by a fair coin. The positions are matched up two by two at random (so n is
-//! even) and each couple throws a fair coin. Yes: a uniform yes-pair, in random order. No: two independent uniform
+//! keeps only one of its two values, by a fair coin. The positions are grouped in random couples (so n is even), and a
+//! fair coin decides the label of each couple. Yes: a uniform yes-pair, in random order. No: two independent uniform
 //! no-values. This needs two pairs, so M >= 5.
 //!
 //! Values may repeat. One field, `value`; the group of every question is 1.
@@ -34,8 +34,8 @@
 //!
 //! # Baseline
 //!
-//! 1/2. Each label is a fair coin, and V has a symmetry that carries any value to any other and leaves the sampling
-//! as it is, so that not even `x_i` alone tells anything.
+//! 1/2. Each label is a fair coin, and sampling has a symmetry that maps any value of V to any other, so `x_i` alone gives no
+//! information.
 //!
 //! # Source
 //!
@@ -44,24 +44,26 @@
 
 use std::fmt;
 
-use super::options::Options;
-use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, coin, draw, shuffle};
+use super::options::{Options, word_of, yes_no};
+use super::{
+    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, below, coin, render, shuffle,
+};
 
-/// Marks are kept per value, so the modulus is bounded too.
+/// The sampler has one flag per value, so the modulus is bounded too.
 const MAX_MODULUS: u32 = 1 << 20;
 
 /// Which positions count as partners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Earlier ones.
+    /// Earlier positions.
     Before,
-    /// All.
+    /// All positions.
     All,
 }
 
 const SCOPES: [(&str, Scope); 2] = [("before", Scope::Before), ("all", Scope::All)];
 
-/// The task.
+/// The task `match2`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Match2 {
     length: usize,
@@ -74,20 +76,20 @@ pub struct Match2 {
 pub struct Match2Instance {
     /// `x_1 .. x_n`.
     pub values: Vec<u32>,
-    /// The label of each, also of the first.
-    pub found: Vec<bool>,
+    /// Whether each value has a partner, also for the first.
+    pub has_partner: Vec<bool>,
     /// Whether a value has occurred; all false between samples.
-    seen: Vec<bool>,
-    /// Positions (while couples are drawn).
+    occurred: Vec<bool>,
+    /// Positions in random order, for the couples.
     order: Vec<usize>,
-    /// Pairs, each named by one of its values.
+    /// Pairs {v, -v}, each represented by one of its values.
     pairs: Vec<u32>,
 }
 
 impl Match2 {
-    pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
+    pub(super) fn parse(options: &mut Options) -> Result<Self, TaskError> {
         let length = options.number("length", 32, 2..=MAX_TOKENS)? as usize;
-        let modulus = options.small("modulus", 64, 5..=MAX_MODULUS)?;
+        let modulus = options.number_u32("modulus", 64, 5..=MAX_MODULUS)?;
         let scope = options.word("scope", &SCOPES)?;
         let task = Self { length, modulus, scope };
         if scope == Scope::Before && 2 * u64::from(task.pairs()) < length as u64 {
@@ -117,32 +119,32 @@ impl Match2 {
     }
 
     fn sample_before(&self, rng: &mut Rng, instance: &mut Match2Instance) {
-        instance.seen.resize(self.modulus as usize, false);
+        instance.occurred.resize(self.modulus as usize, false);
         for position in 0..self.length {
-            let found = position > 0 && coin(rng);
-            let value = if found {
+            let has_partner = position > 0 && coin(rng);
+            let value = if has_partner {
                 self.modulus - instance.values[below(rng, position as u32) as usize]
             } else {
-                // Over a whole prompt this takes at most n log n draws, as in collecting coupons.
+                // Over a prompt this takes at most about n log n draws (coupon collector).
                 loop {
                     let value = self.value(rng);
-                    if !instance.seen[(self.modulus - value) as usize] {
+                    if !instance.occurred[(self.modulus - value) as usize] {
                         break value;
                     }
                 }
             };
-            instance.seen[value as usize] = true;
+            instance.occurred[value as usize] = true;
             instance.values.push(value);
-            instance.found.push(found);
+            instance.has_partner.push(has_partner);
         }
         for value in &instance.values {
-            instance.seen[*value as usize] = false;
+            instance.occurred[*value as usize] = false;
         }
     }
 
     fn sample_all(&self, rng: &mut Rng, instance: &mut Match2Instance) {
         instance.values.resize(self.length, 0);
-        instance.found.resize(self.length, false);
+        instance.has_partner.resize(self.length, false);
         instance.pairs.clear();
         instance.pairs.extend(1..=self.pairs());
         shuffle(rng, &mut instance.pairs);
@@ -150,12 +152,12 @@ impl Match2 {
         instance.order.extend(0..self.length);
         shuffle(rng, &mut instance.order);
         let (yes, no) = instance.pairs.split_at_mut(self.pairs() as usize / 2);
-        for kept in no.iter_mut() {
-            *kept = if coin(rng) { *kept } else { self.modulus - *kept };
+        for value in no.iter_mut() {
+            *value = if coin(rng) { *value } else { self.modulus - *value };
         }
         for couple in instance.order.as_chunks::<2>().0 {
-            let found = coin(rng);
-            let values = if found {
+            let has_partner = coin(rng);
+            let values = if has_partner {
                 let value = yes[below(rng, yes.len() as u32) as usize];
                 if coin(rng) { [value, self.modulus - value] } else { [self.modulus - value, value] }
             } else {
@@ -163,7 +165,7 @@ impl Match2 {
             };
             for (position, value) in couple.iter().zip(values) {
                 instance.values[*position] = value;
-                instance.found[*position] = found;
+                instance.has_partner[*position] = has_partner;
             }
         }
     }
@@ -171,15 +173,12 @@ impl Match2 {
 
 impl fmt::Display for Match2 {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scope = SCOPES.iter().find(|(_, scope)| *scope == self.scope).map_or("", |(word, _)| word);
+        let scope = word_of(&SCOPES, self.scope);
         write!(out, "{}{{length={},modulus={},scope={scope}}}", Self::NAME, self.length, self.modulus)
     }
 }
 
-impl Task for Match2 {
-    const NAME: &'static str = "match2";
-    type Instance = Match2Instance;
-
+impl TaskBase for Match2 {
     fn fields(&self) -> Vec<Field> {
         vec![Field::new("value", self.modulus)]
     }
@@ -192,9 +191,18 @@ impl Task for Match2 {
         self.length
     }
 
+    fn render(&self, prompt: &Prompt) -> String {
+        render::rows(prompt, |id| id.to_string(), |class| yes_no(class == 1).to_owned())
+    }
+}
+
+impl Task for Match2 {
+    const NAME: &'static str = "match2";
+    type Instance = Match2Instance;
+
     fn sample(&self, rng: &mut Rng, instance: &mut Match2Instance) {
         instance.values.clear();
-        instance.found.clear();
+        instance.has_partner.clear();
         match self.scope {
             Scope::Before => self.sample_before(rng, instance),
             Scope::All => self.sample_all(rng, instance),
@@ -202,15 +210,14 @@ impl Task for Match2 {
     }
 
     fn encode(&self, instance: &Match2Instance, prompt: &mut Prompt) {
-        prompt.start_plain(&instance.values);
+        prompt.start_single_field(&instance.values);
         let first = usize::from(self.scope == Scope::Before);
-        for (position, found) in instance.found.iter().enumerate().skip(first) {
-            prompt.ask(position, u32::from(*found), 1);
+        for (position, has_partner) in instance.has_partner.iter().enumerate().skip(first) {
+            prompt.set_target(position, u32::from(*has_partner), 1);
         }
     }
 
-    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
-        OracleError::check(self, tokens)?;
+    fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
         let target = |position: usize| {
             let candidates = match self.scope {
                 Scope::Before if position == 0 => return NO_TARGET,
@@ -220,9 +227,5 @@ impl Task for Match2 {
             u32::from(candidates.iter().any(|value| (value + tokens[position]).is_multiple_of(self.modulus)))
         };
         Ok((0..tokens.len()).map(target).collect())
-    }
-
-    fn draw(&self, prompt: &Prompt) -> String {
-        draw::rows(prompt, |id| id.to_string(), |class| ["no", "yes"][class as usize % 2].to_owned())
     }
 }

@@ -1,24 +1,24 @@
-//! The problems that a stack is asked to solve.
+//! The synthetic tasks that stacks are trained on and bounded for.
 //!
 //! One task per file. Each file has the definition (its top comment is also the task's page in `rung explain`), the
 //! sampler, the encoding into tokens, and an oracle. The oracle reads only the tokens, as a model does, and is
-//! written by brute force from the definition, so that sampler and encoding are tested against something that
-//! shares no code with them.
+//! written by brute force from the definition, so that sampler and encoding are tested against code that they do
+//! not share.
 //!
 //! ```text
 //! text --parse--> task --sample(rng)--> instance --encode--> prompt: tokens, targets, groups
 //!                  |                                           |
-//!                  +--oracle(tokens) --> targets again         +--draw--> one sample in ASCII
+//!                  +--oracle(tokens)--> the same targets       +--render--> one sample in ASCII
 //! ```
 //!
 //! - A **token** is a row of ids, one per [`Field`]. Most tasks have one field; structured ones have several.
 //! - A **target** is the class to be predicted at a position, [`NO_TARGET`] where nothing is asked. A **group**
-//!   tells sorts of questions apart.
-//! - The **baseline** is what the best guess scores that knows the position and the group of a question and nothing
-//!   else of the prompt. It is exact, not estimated.
+//!   is the sort of a question, such as its number of hops.
+//! - The **baseline** is the accuracy of the best guess that knows only the position and the group of a question. It is exact,
+//!   not estimated.
 //!
-//! A task that users name in text is an [`AnyTask`]; code that wants the instances themselves (to enumerate them,
-//! say) takes the concrete type, such as [`funccomp::FuncComp`], through [`Task`].
+//! [`parse`] returns an [`AnyTask`]; code that needs the instances themselves, for example to enumerate them, uses a concrete
+//! type, such as [`funccomp::FuncComp`], through [`Task`].
 //!
 //! ```
 //! use rung_theory::task::{self, Prompt};
@@ -31,7 +31,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! To add a task: write its file, then name it in the two lists below.
+//! To add a task: write its file, then add it to the list of modules and to `registry!`.
 
 use std::any::Any;
 use std::fmt;
@@ -39,15 +39,15 @@ use std::fmt;
 use crate::page::{ExplainPage, Subject};
 use crate::spec;
 
-mod draw;
 mod options;
 mod prompt;
 mod random;
+mod render;
 #[cfg(test)]
 mod tests;
 mod token_names;
 
-// Plain lines, not part of the registry macro: the formatter does not look for files inside macros.
+// Not inside of the registry macro, because rustfmt does not format modules that a macro declares.
 pub mod chain;
 pub mod copying;
 pub mod funccomp;
@@ -61,48 +61,56 @@ pub mod recall;
 pub mod twosum;
 pub mod word;
 
-pub use options::{MAX_CELLS, MAX_TOKENS, TaskError};
+pub use options::{MAX_IDS, MAX_TOKENS, TaskError};
 pub use prompt::{Field, NO_TARGET, Prompt};
-pub use random::{Distinct, Rng, below, below_wide, coin, fill, seeded, shuffle, splitmix64};
+pub use random::{DistinctSampler, Rng, below, below_u64, coin, fill, seeded, shuffle, splitmix64};
 pub use token_names::TokenNames;
 
 use options::Options;
 
-/// A task of known type.
-pub trait Task: fmt::Display + Send + Sync + 'static {
-    /// What users type. [`Display`](fmt::Display) prints it with every option; that text parses to the same task.
-    const NAME: &'static str;
-
-    /// One problem, before it becomes tokens.
-    type Instance: Any + Default + Send;
-
-    /// The parts of a token.
+/// What [`Task`] and [`AnyTask`] have in common: everything that does not depend on the type of instances.
+///
+/// [`Display`](fmt::Display) prints the name with every option; that text parses to the same task.
+pub trait TaskBase: Any + fmt::Display + Send + Sync {
+    /// The fields of a token.
     fn fields(&self) -> Vec<Field>;
 
-    /// Targets are below this.
+    /// The number of classes: targets are below this.
     fn classes(&self) -> u32;
 
     /// Tokens in a prompt. All prompts of a task are equally long.
     fn length(&self) -> usize;
 
-    /// The share of questions that the best guess answers knowing position and group only: one over the classes where all are alike.
+    /// The accuracy of the best guess that knows only position and group; by default all classes are equally likely.
     fn baseline(&self) -> f64 {
         1.0 / f64::from(self.classes())
     }
 
-    /// Draws an instance into `instance`, whose memory is reused and whose former content does not matter.
+    /// A prompt of this task in ASCII; long ones are shortened.
+    fn render(&self, prompt: &Prompt) -> String;
+}
+
+/// A task of known type.
+pub trait Task: TaskBase {
+    /// The name in specs.
+    const NAME: &'static str;
+
+    /// The content of one prompt, before it is encoded as tokens.
+    type Instance: Any + Default + Send;
+
+    /// Samples an instance into `instance`, whose memory is reused and whose old content is ignored.
     fn sample(&self, rng: &mut Rng, instance: &mut Self::Instance);
 
     /// Writes an instance as tokens, targets and groups.
     fn encode(&self, instance: &Self::Instance, prompt: &mut Prompt);
 
-    /// How many instances there are, if they can be counted off and the number fits.
-    fn instances(&self) -> Option<u128> {
+    /// The number of instances; none if they cannot be enumerated or the number does not fit.
+    fn instance_count(&self) -> Option<u128> {
         None
     }
 
-    /// The instance of this number, from 0, where they can be counted off.
-    fn nth(&self, index: u128) -> Option<Self::Instance> {
+    /// The instance of this number, from 0; none if there is no such instance or they cannot be enumerated.
+    fn nth_instance(&self, index: u128) -> Option<Self::Instance> {
         let _ = index;
         None
     }
@@ -114,45 +122,42 @@ pub trait Task: fmt::Display + Send + Sync + 'static {
         prompt.questions().map(|(_, target, _)| target).collect()
     }
 
-    /// The target of every position, found by brute force from the tokens alone.
+    /// The target of every position, computed from the tokens alone. Tokens have the right number and ids in range.
     ///
     /// # Errors
     /// The tokens are not a prompt of this task.
-    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError>;
+    fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError>;
 
-    /// A prompt of this task in ASCII; long ones are shortened.
-    fn draw(&self, prompt: &Prompt) -> String;
+    /// [`brute_force`](Self::brute_force) after a check of the number of tokens and the range of every id.
+    ///
+    /// # Errors
+    /// The tokens are not a prompt of this task.
+    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError>
+    where
+        Self: Sized,
+    {
+        OracleError::check(self, tokens)?;
+        self.brute_force(tokens)
+    }
 }
 
-/// A task whose type is not known: what the command line and the trainers hold. As [`Any`] it can be asked for its type.
-pub trait AnyTask: Any + fmt::Display + Send + Sync {
-    /// What users type.
+/// A task whose type is not known at compile time. It can be downcast, as [`Any`].
+pub trait AnyTask: TaskBase {
+    /// The name in specs.
     fn name(&self) -> &'static str;
 
-    /// Name and every option: parses to the same task.
+    /// The name with every option; it parses to the same task.
     fn spec(&self) -> String {
         self.to_string()
     }
 
-    /// See [`Task::fields`].
-    fn fields(&self) -> Vec<Field>;
-
-    /// See [`Task::classes`].
-    fn classes(&self) -> u32;
-
-    /// See [`Task::length`].
-    fn length(&self) -> usize;
-
-    /// See [`Task::baseline`].
-    fn baseline(&self) -> f64;
-
-    /// Draws an instance and writes it into `prompt`. Allocates nothing once `prompt` has held one of this task.
+    /// Samples an instance and encodes it into `prompt`. Allocates nothing if `prompt` was filled by this task before.
     fn prompt(&self, rng: &mut Rng, prompt: &mut Prompt);
 
-    /// See [`Task::instances`].
-    fn instances(&self) -> Option<u128>;
+    /// See [`Task::instance_count`].
+    fn instance_count(&self) -> Option<u128>;
 
-    /// Writes the instance of this number into `prompt`; false if there is none.
+    /// Encodes the instance of this number into `prompt`; false if there is none.
     fn nth_prompt(&self, index: u128, prompt: &mut Prompt) -> bool;
 
     /// See [`Task::oracle`].
@@ -160,30 +165,11 @@ pub trait AnyTask: Any + fmt::Display + Send + Sync {
     /// # Errors
     /// The tokens are not a prompt of this task.
     fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError>;
-
-    /// See [`Task::draw`].
-    fn draw(&self, prompt: &Prompt) -> String;
 }
 
 impl<T: Task> AnyTask for T {
     fn name(&self) -> &'static str {
         T::NAME
-    }
-
-    fn fields(&self) -> Vec<Field> {
-        Task::fields(self)
-    }
-
-    fn classes(&self) -> u32 {
-        Task::classes(self)
-    }
-
-    fn length(&self) -> usize {
-        Task::length(self)
-    }
-
-    fn baseline(&self) -> f64 {
-        Task::baseline(self)
     }
 
     fn prompt(&self, rng: &mut Rng, prompt: &mut Prompt) {
@@ -193,12 +179,12 @@ impl<T: Task> AnyTask for T {
         prompt.keep_scratch(instance);
     }
 
-    fn instances(&self) -> Option<u128> {
-        Task::instances(self)
+    fn instance_count(&self) -> Option<u128> {
+        Task::instance_count(self)
     }
 
     fn nth_prompt(&self, index: u128, prompt: &mut Prompt) -> bool {
-        let instance = self.nth(index);
+        let instance = self.nth_instance(index);
         if let Some(instance) = &instance {
             self.encode(instance, prompt);
         }
@@ -208,23 +194,19 @@ impl<T: Task> AnyTask for T {
     fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
         Task::oracle(self, tokens)
     }
-
-    fn draw(&self, prompt: &Prompt) -> String {
-        Task::draw(self, prompt)
-    }
 }
 
 /// Tokens that are not a prompt of the task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("task `{task}`, position {position}: found {found}, expected {expected}")]
 pub struct OracleError {
-    /// The task.
+    /// The task's name.
     pub task: &'static str,
     /// The position, from 0.
     pub position: usize,
-    /// What stands there.
+    /// What the tokens have there.
     pub found: String,
-    /// What could have stood there.
+    /// What the task allows there.
     pub expected: String,
 }
 
@@ -234,15 +216,12 @@ impl OracleError {
         Self { task: T::NAME, position, found: found.into(), expected: expected.into() }
     }
 
-    /// Checks the number of tokens and the range of every id: what each oracle does first.
-    ///
-    /// # Errors
-    /// The tokens are not of this task's shape.
-    pub fn check<T: Task>(task: &T, tokens: &[u32]) -> Result<(), Self> {
-        let fields = Task::fields(task);
+    /// Checks the number of tokens and the range of every id.
+    fn check<T: Task>(task: &T, tokens: &[u32]) -> Result<(), Self> {
+        let fields = task.fields();
         let length = tokens.len() / fields.len();
-        if !tokens.len().is_multiple_of(fields.len()) || length != Task::length(task) {
-            let expected = format!("{} tokens of {} ids", Task::length(task), fields.len());
+        if !tokens.len().is_multiple_of(fields.len()) || length != task.length() {
+            let expected = format!("{} tokens of {} ids", task.length(), fields.len());
             return Err(Self::new::<T>(length, format!("the end after {} ids", tokens.len()), expected));
         }
         for (position, token) in tokens.chunks_exact(fields.len()).enumerate() {
@@ -255,11 +234,12 @@ impl OracleError {
     }
 }
 
-/// One line of the registry.
+/// One task of the registry.
 struct Entry {
     name: &'static str,
+    /// The source file, whose top comment is the task's page.
     source: &'static str,
-    read: fn(&mut Options) -> Result<Box<dyn AnyTask>, TaskError>,
+    parse: fn(&mut Options) -> Result<Box<dyn AnyTask>, TaskError>,
 }
 
 macro_rules! registry {
@@ -267,7 +247,7 @@ macro_rules! registry {
         const REGISTRY: &[Entry] = &[$(Entry {
             name: $file::$task::NAME,
             source: include_str!(concat!(stringify!($file), ".rs")),
-            read: |options| Ok(Box::new($file::$task::read(options)?)),
+            parse: |options| Ok(Box::new($file::$task::parse(options)?)),
         }),*];
     };
 }
@@ -287,18 +267,18 @@ registry! {
     parity_retrieval::ParityRetrieval,
 }
 
-/// The task that a text such as `funccomp{hops=3,m=8,n=[4,4]}` names. Options left out have their defaults.
+/// Parses a spec such as `funccomp{hops=3,m=8,n=[4,4]}`. Options that are not given have their defaults.
 ///
 /// # Errors
-/// The text is malformed, or names a task or an option that does not exist, or a size that makes no sense.
+/// The text is malformed, names an unknown task or option, or gives a size that is out of range.
 pub fn parse(text: &str) -> Result<Box<dyn AnyTask>, TaskError> {
     let spec = spec::parse_spec(text)?;
     let Some(entry) = REGISTRY.iter().find(|entry| entry.name == spec.name) else {
         let suggestion = spec::nearest(&spec.name, names()).map(str::to_owned);
-        return Err(TaskError::UnknownTask { found: spec.name, suggestion, known: options::listed(names()) });
+        return Err(TaskError::UnknownTask { found: spec.name, suggestion, known: options::quoted_list(names()) });
     };
     let mut options = Options::new(entry.name, spec);
-    let task = (entry.read)(&mut options)?;
+    let task = (entry.parse)(&mut options)?;
     options.finish()?;
     Ok(task)
 }
@@ -316,7 +296,7 @@ pub fn pages() -> Vec<ExplainPage> {
         .collect()
 }
 
-/// `length` digits in some base that a number has, the lowest first; none if it has more.
+/// The `length` digits of a number in a base, the lowest first; none if it has more digits.
 fn digits(mut number: u128, base: u32, length: usize) -> Option<Vec<u32>> {
     let base = u128::from(base);
     let mut next = || {
@@ -328,7 +308,7 @@ fn digits(mut number: u128, base: u32, length: usize) -> Option<Vec<u32>> {
     (number == 0).then_some(digits)
 }
 
-/// Numbers as a list in a spec has them, without the brackets.
-fn listed_numbers(numbers: &[u32]) -> String {
+/// Numbers separated by commas, as in the list of a spec.
+fn join_numbers(numbers: &[u32]) -> String {
     numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }

@@ -1,23 +1,23 @@
-//! Multi-query associative recall: many pairs, each asked for once.
+//! Multi-query associative recall: many key/value pairs, each queried once.
 //!
-//! A list of key and value pairs, then a span in which every key comes up again somewhere and its value is
-//! wanted. What it takes is a state large enough for all pairs; it is the task on which recurrent layers of fixed
-//! state first fall behind attention.
+//! A list of key/value pairs, then a span in which every key occurs again and its value must be predicted. It needs a
+//! state large enough for all pairs; on this task recurrent layers of fixed state size are clearly worse than
+//! attention.
 //!
 //! # Definition
 //!
 //! Ids: 0 is the filler; keys are 1 .. V/2-1; values are V/2 .. V-1 (V is `vocabulary`, V/2 rounded down). One
 //! field, `symbol`.
 //!
-//! - `pairs` different keys and as many different values, both uniform without replacement, stand as key, value,
+//! - `pairs` different keys and as many different values, both uniform without replacement, come as key, value,
 //!   key, value, .. in the first 2 * `pairs` tokens.
-//! - The rest, up to `length` tokens, is split into slots of two tokens. Each key is asked once, at the first token
-//!   of a slot of its own; slots are drawn without replacement, the first pair drawing first. `spread=near`: slot g
-//!   (from 0) with weight floor(2^32/(g+1)), so that most questions come soon; `spread=uniform`: all slots alike.
-//! - Tokens that ask nothing are the filler, or with `filler=noise` independent uniform values. They are never
-//!   keys, so that no token looks like a question without being one.
+//! - The rest, up to `length` tokens, is split into slots of two tokens. Each key is queried once, at the first token
+//!   of a separate slot; slots are drawn without replacement, in the order of the pairs. `spread=near`: slot g
+//!   (from 0) with weight floor(2^32/(g+1)), so that most queries come early; `spread=uniform`: all slots equally likely.
+//! - The other tokens are the filler, or with `filler=noise` independent uniform values. They are never keys, so every
+//!   repeated key is a query.
 //!
-//! The target, at the asking key itself, is the id of its value. The group of every question is 1. `length` is even
+//! The target, at the repeated key, is the id of its value. The group of every question is 1. `length` is even
 //! and at least 4 * `pairs`.
 //!
 //! # One sample
@@ -36,7 +36,7 @@
 //! # Source
 //!
 //! Arora et al., *Zoology: measuring and improving recall in efficient language models* (arXiv 2312.04927). Two
-//! deviations: the published weights are (g+1)^-0.99, ours the same to a percent but exact in whole numbers; and
+//! deviations: the published weights are (g+1)^-0.99, ours are the same to one percent but integers; and
 //! the published noise is drawn from the whole vocabulary, where it may hit a key.
 
 use std::collections::HashMap;
@@ -44,39 +44,42 @@ use std::fmt;
 
 use super::options::Options;
 use super::{
-    Distinct, Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below_wide, draw, fill,
+    DistinctSampler, Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, below_u64,
+    fill, render,
 };
 
 const FILLER: u32 = 0;
 
-/// The range of keys is kept as a list, so the vocabulary is bounded too.
+/// The sampler has a list of all keys, so the vocabulary is bounded too.
 const MAX_VOCABULARY: u32 = 1 << 24;
 
-/// The task.
+/// The task `mqar`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mqar {
     length: usize,
     pairs: usize,
     vocabulary: u32,
-    near: bool,
-    noise: bool,
+    /// Whether queries are more likely in early slots.
+    prefers_early_slots: bool,
+    /// Whether the filler is random values.
+    has_noise_filler: bool,
 }
 
-/// Pairs and where they are asked.
+/// Pairs and the slots of their queries.
 #[derive(Clone, Debug, Default)]
 pub struct MqarInstance {
     /// Ids of the keys.
     pub keys: Vec<u32>,
     /// Ids of their values.
     pub values: Vec<u32>,
-    /// The slot in which each key is asked.
+    /// The slot in which each key is queried.
     pub slots: Vec<u32>,
-    /// What stands in the span of questions where no key does.
-    pub rest: Vec<u32>,
-    draw_keys: Distinct,
-    draw_values: Distinct,
-    draw_slots: Distinct,
-    weights: Weights,
+    /// The tokens of the query span, before the keys are inserted.
+    pub filler: Vec<u32>,
+    key_sampler: DistinctSampler,
+    value_sampler: DistinctSampler,
+    slot_sampler: DistinctSampler,
+    weighted_slots: WeightedSlots,
 }
 
 impl Mqar {
@@ -85,12 +88,12 @@ impl Mqar {
         self.pairs
     }
 
-    pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
+    pub(super) fn parse(options: &mut Options) -> Result<Self, TaskError> {
         let length = options.number("length", 64, 4..=MAX_TOKENS)? as usize;
         let pairs = options.number("pairs", 4, 1..=MAX_TOKENS)? as usize;
-        let vocabulary = options.small("vocabulary", 8192, 4..=MAX_VOCABULARY)?;
-        let near = options.word("spread", &[("near", true), ("uniform", false)])?;
-        let noise = options.word("filler", &[("blank", false), ("noise", true)])?;
+        let vocabulary = options.number_u32("vocabulary", 8192, 4..=MAX_VOCABULARY)?;
+        let prefers_early_slots = options.word("spread", &[("near", true), ("uniform", false)])?;
+        let has_noise_filler = options.word("filler", &[("blank", false), ("noise", true)])?;
         if length % 2 == 1 || length < 4 * pairs {
             let expected = format!("an even length of at least {}", 4 * pairs);
             return Err(options.sizes_error(format!("{length} tokens for {pairs} pairs"), expected));
@@ -99,7 +102,7 @@ impl Mqar {
             let found = format!("{pairs} pairs with a vocabulary of {vocabulary}");
             return Err(options.sizes_error(found, format!("a vocabulary of at least {}", 2 * pairs + 2)));
         }
-        Ok(Self { length, pairs, vocabulary, near, noise })
+        Ok(Self { length, pairs, vocabulary, prefers_early_slots, has_noise_filler })
     }
 
     /// The id of the first value.
@@ -107,26 +110,28 @@ impl Mqar {
         self.vocabulary / 2
     }
 
+    /// The number of two-token slots after the pairs.
     fn slots(&self) -> usize {
         self.length / 2 - self.pairs
     }
 }
 
-/// Draws slots without replacement, slot g with a weight that falls as 1/(g+1).
+/// Draws slots without replacement, slot g with weight 2^32/(g+1).
 ///
-/// The sums of a binary indexed tree: drawing, and taking the drawn weight out, both walk one path.
+/// A binary indexed tree of weight sums, so that a draw takes logarithmic time.
 #[derive(Clone, Debug, Default)]
-struct Weights {
+struct WeightedSlots {
     sums: Vec<u64>,
     total: u64,
 }
 
-impl Weights {
+impl WeightedSlots {
     fn weight(slot: usize) -> u64 {
         (1 << 32) / (slot as u64 + 1)
     }
 
-    fn start(&mut self, slots: usize) {
+    /// Makes all slots available again.
+    fn reset(&mut self, slots: usize) {
         self.sums.clear();
         self.sums.push(0);
         self.sums.extend((0..slots).map(Self::weight));
@@ -140,7 +145,7 @@ impl Weights {
     }
 
     fn draw(&mut self, rng: &mut Rng) -> u32 {
-        let mut target = below_wide(rng, self.total);
+        let mut target = below_u64(rng, self.total);
         let mut node = 0;
         let mut step = (self.sums.len() / 2).next_power_of_two();
         while step > 0 {
@@ -163,17 +168,14 @@ impl Weights {
 
 impl fmt::Display for Mqar {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let spread = if self.near { "near" } else { "uniform" };
-        let filler = if self.noise { "noise" } else { "blank" };
+        let spread = if self.prefers_early_slots { "near" } else { "uniform" };
+        let filler = if self.has_noise_filler { "noise" } else { "blank" };
         let (name, length, pairs, vocabulary) = (Self::NAME, self.length, self.pairs, self.vocabulary);
         write!(out, "{name}{{length={length},pairs={pairs},vocabulary={vocabulary},spread={spread},filler={filler}}}")
     }
 }
 
-impl Task for Mqar {
-    const NAME: &'static str = "mqar";
-    type Instance = MqarInstance;
-
+impl TaskBase for Mqar {
     fn fields(&self) -> Vec<Field> {
         vec![Field::new("symbol", self.vocabulary)]
     }
@@ -190,30 +192,45 @@ impl Task for Mqar {
         1.0 / f64::from(self.vocabulary - self.first_value())
     }
 
+    fn render(&self, prompt: &Prompt) -> String {
+        let symbol = |id: u32| match id {
+            FILLER => "_".to_owned(),
+            _ if id < self.first_value() => format!("k{id}"),
+            _ => format!("v{id}"),
+        };
+        render::rows(prompt, symbol, symbol)
+    }
+}
+
+impl Task for Mqar {
+    const NAME: &'static str = "mqar";
+    type Instance = MqarInstance;
+
     fn sample(&self, rng: &mut Rng, instance: &mut MqarInstance) {
-        let MqarInstance { keys, values, slots, rest, draw_keys, draw_values, draw_slots, weights } = instance;
+        let MqarInstance { keys, values, slots, filler, key_sampler, value_sampler, slot_sampler, weighted_slots } =
+            instance;
         keys.clear();
-        draw_keys.draw(rng, self.first_value() - 1, self.pairs, keys);
+        key_sampler.draw(rng, self.first_value() - 1, self.pairs, keys);
         for key in keys.iter_mut() {
             *key += 1;
         }
         values.clear();
-        draw_values.draw(rng, self.vocabulary - self.first_value(), self.pairs, values);
+        value_sampler.draw(rng, self.vocabulary - self.first_value(), self.pairs, values);
         for value in values.iter_mut() {
             *value += self.first_value();
         }
         slots.clear();
-        if self.near {
-            weights.start(self.slots());
-            slots.extend((0..self.pairs).map(|_| weights.draw(rng)));
+        if self.prefers_early_slots {
+            weighted_slots.reset(self.slots());
+            slots.extend((0..self.pairs).map(|_| weighted_slots.draw(rng)));
         } else {
-            draw_slots.draw(rng, self.slots() as u32, self.pairs, slots);
+            slot_sampler.draw(rng, self.slots() as u32, self.pairs, slots);
         }
-        rest.clear();
-        rest.resize(2 * self.slots(), FILLER);
-        if self.noise {
-            fill(rng, self.vocabulary - self.first_value(), rest);
-            for token in rest.iter_mut() {
+        filler.clear();
+        filler.resize(2 * self.slots(), FILLER);
+        if self.has_noise_filler {
+            fill(rng, self.vocabulary - self.first_value(), filler);
+            for token in filler.iter_mut() {
                 *token += self.first_value();
             }
         }
@@ -226,18 +243,17 @@ impl Task for Mqar {
             prompt.push(&[*value]);
         }
         let first = prompt.len();
-        instance.rest.iter().for_each(|token| prompt.push(&[*token]));
+        instance.filler.iter().for_each(|token| prompt.push(&[*token]));
         for ((key, value), slot) in instance.keys.iter().zip(&instance.values).zip(&instance.slots) {
             let position = first + 2 * *slot as usize;
-            prompt.cells()[position] = *key;
-            prompt.ask(position, *value, 1);
+            prompt.tokens_mut()[position] = *key;
+            prompt.set_target(position, *value, 1);
         }
     }
 
-    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
-        OracleError::check(self, tokens)?;
+    fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
         let is_key = |token: u32| token != FILLER && token < self.vocabulary / 2;
-        // A key is followed by its value the first time, and asks for it from then on.
+        // The first occurrence of a key is followed by its value; later occurrences are queries.
         let mut values = HashMap::new();
         let mut targets = vec![NO_TARGET; tokens.len()];
         for (position, token) in tokens.iter().enumerate().filter(|(_, token)| is_key(**token)) {
@@ -251,14 +267,5 @@ impl Task for Mqar {
             };
         }
         Ok(targets)
-    }
-
-    fn draw(&self, prompt: &Prompt) -> String {
-        let symbol = |id: u32| match id {
-            FILLER => "_".to_owned(),
-            _ if id < self.first_value() => format!("k{id}"),
-            _ => format!("v{id}"),
-        };
-        draw::rows(prompt, symbol, symbol)
     }
 }

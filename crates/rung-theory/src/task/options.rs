@@ -1,20 +1,19 @@
-//! Reading a task's options, and what can be wrong with them.
+//! Parsing of a task's options, and its errors.
 //!
-//! A task asks [`Options`] for each of its options by name, with a default and the values that make sense; what was
-//! typed but never asked for is unknown, and the error can list what would have been known. All sizes are checked
-//! here, before anything is allocated.
+//! A task takes each of its options from [`Options`] by name, with a default and a range. A typed option that the task did not take
+//! is unknown; the error lists the options that it did take. All sizes are checked here, before memory is allocated.
 
 use std::ops::RangeInclusive;
 
 use crate::spec::{Spec, SpecValue, SyntaxError, nearest};
 
-/// The most tokens a prompt may have.
+/// The largest number of tokens in a prompt.
 pub const MAX_TOKENS: u64 = 1 << 24;
 
-/// The most ids (tokens times fields) a prompt may have: 256 MiB of them.
-pub const MAX_CELLS: u64 = 1 << 26;
+/// The largest number of ids (tokens times fields) in a prompt: 256 MiB.
+pub const MAX_IDS: u64 = 1 << 26;
 
-/// A task that cannot be made.
+/// Why a spec does not describe a task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TaskError {
     /// The text is not `name{option=value,..}`.
@@ -25,43 +24,43 @@ pub enum TaskError {
     UnknownTask {
         /// What was typed.
         found: String,
-        /// The nearest name, if one is near.
+        /// The most similar name, if any.
         suggestion: Option<String>,
-        /// All names.
+        /// The names of all tasks.
         known: String,
     },
     /// The task has no such option.
     #[error("task `{task}` has no option `{found}`{}; its options are {known}", did_you_mean(.suggestion.as_deref()))]
     UnknownOption {
-        /// The task.
+        /// The task's name.
         task: &'static str,
         /// What was typed.
         found: String,
-        /// The nearest option, if one is near.
+        /// The most similar option, if any.
         suggestion: Option<String>,
         /// All options of the task.
         known: String,
     },
-    /// An option has a value that it cannot have.
+    /// An option has a value that is not allowed.
     #[error("task `{task}`: option `{option}` is {found}, expected {expected}")]
     BadValue {
-        /// The task.
+        /// The task's name.
         task: &'static str,
-        /// The option.
+        /// The option's name.
         option: &'static str,
-        /// The value it has.
+        /// The typed value.
         found: String,
-        /// The values it can have.
+        /// The allowed values.
         expected: String,
     },
-    /// The options are fine one by one, but not together.
+    /// Each option is valid alone, but not together with the others.
     #[error("task `{task}`: {found}, expected {expected}")]
     BadSize {
-        /// The task.
+        /// The task's name.
         task: &'static str,
-        /// What they come to.
+        /// The conflict.
         found: String,
-        /// What it would have to be.
+        /// The requirement.
         expected: String,
     },
 }
@@ -70,30 +69,31 @@ fn did_you_mean(suggestion: Option<&str>) -> String {
     suggestion.map(|name| format!(" (did you mean `{name}`?)")).unwrap_or_default()
 }
 
-/// Names as users read them in an error.
-pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+/// Names in backquotes, separated by commas.
+pub(crate) fn quoted_list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// The options of one task, as typed, handed out by name.
+/// The typed options of one task, taken one by one by name.
 #[derive(Debug)]
 pub(crate) struct Options {
     task: &'static str,
-    given: Vec<(String, SpecValue)>,
-    /// Every option asked for so far.
+    /// Options that were typed and not yet taken.
+    remaining: Vec<(String, SpecValue)>,
+    /// The names of all options that the task has taken.
     known: Vec<&'static str>,
 }
 
 impl Options {
     pub(crate) fn new(task: &'static str, spec: Spec) -> Self {
-        Self { task, given: spec.options, known: Vec::new() }
+        Self { task, remaining: spec.options, known: Vec::new() }
     }
 
-    /// What was typed for `option`, if anything.
+    /// The typed value of `option`, if any.
     pub(crate) fn take(&mut self, option: &'static str) -> Option<SpecValue> {
         self.known.push(option);
-        let at = self.given.iter().position(|(name, _)| name == option)?;
-        Some(self.given.remove(at).1)
+        let index = self.remaining.iter().position(|(name, _)| name == option)?;
+        Some(self.remaining.remove(index).1)
     }
 
     /// A whole number in a range.
@@ -108,13 +108,13 @@ impl Options {
             Some(SpecValue::Number(number)) if range.contains(&number) => Ok(number),
             Some(other) => {
                 let expected = format!("a whole number from {} to {}", range.start(), range.end());
-                Err(self.bad(option, &other, expected))
+                Err(self.bad_value(option, &other, expected))
             }
         }
     }
 
-    /// [`number`](Self::number) for ids.
-    pub(crate) fn small(
+    /// [`number`](Self::number) as `u32`, for ids.
+    pub(crate) fn number_u32(
         &mut self,
         option: &'static str,
         default: u32,
@@ -133,8 +133,8 @@ impl Options {
         let Some(typed) = self.take(option) else { return Ok(choices[0].1) };
         let chosen = choices.iter().find(|(word, _)| matches!(&typed, SpecValue::Word(found) if found == word));
         chosen.map(|(_, value)| *value).ok_or_else(|| {
-            let expected = format!("one of {}", listed(choices.iter().map(|(word, _)| *word)));
-            self.bad(option, &typed, expected)
+            let expected = format!("one of {}", quoted_list(choices.iter().map(|(word, _)| *word)));
+            self.bad_value(option, &typed, expected)
         })
     }
 
@@ -143,9 +143,9 @@ impl Options {
         self.word(option, &[("no", false), ("yes", true)])
     }
 
-    /// The error that `option` has the wrong value.
-    pub(crate) fn bad(&self, option: &'static str, found: &SpecValue, expected: impl Into<String>) -> TaskError {
-        TaskError::BadValue { task: self.task, option, found: shown(found), expected: expected.into() }
+    /// The error that `option` has a value that is not allowed.
+    pub(crate) fn bad_value(&self, option: &'static str, found: &SpecValue, expected: impl Into<String>) -> TaskError {
+        TaskError::BadValue { task: self.task, option, found: quote_shortened(found), expected: expected.into() }
     }
 
     /// The error that the options do not fit together.
@@ -153,22 +153,27 @@ impl Options {
         TaskError::BadSize { task: self.task, found: found.into(), expected: expected.into() }
     }
 
-    /// Every option typed must have been asked for.
+    /// Checks that every typed option was taken.
     pub(crate) fn finish(self) -> Result<(), TaskError> {
-        let Some((found, _)) = self.given.first() else { return Ok(()) };
+        let Some((found, _)) = self.remaining.first() else { return Ok(()) };
         let suggestion = nearest(found, self.known.iter().copied()).map(str::to_owned);
-        let known = listed(self.known.iter().copied());
+        let known = quoted_list(self.known.iter().copied());
         Err(TaskError::UnknownOption { task: self.task, found: found.clone(), suggestion, known })
     }
 }
 
-/// A value as errors show it: a list may be as long as the user likes, the message may not.
-fn shown(value: &SpecValue) -> String {
+/// A value in backquotes, shortened if it is long, for error messages.
+fn quote_shortened(value: &SpecValue) -> String {
     let text = value.to_string();
     if text.len() <= 48 { format!("`{text}`") } else { format!("`{}..`", text.chars().take(45).collect::<String>()) }
 }
 
-/// `yes` or `no`, as specs write it.
+/// The word for a value of a choice, as in specs.
+pub(crate) fn word_of<T: Copy + PartialEq>(choices: &[(&'static str, T)], value: T) -> &'static str {
+    choices.iter().find(|(_, choice)| *choice == value).map_or("", |(word, _)| word)
+}
+
+/// `yes` or `no`, as in specs.
 pub(crate) fn yes_no(flag: bool) -> &'static str {
     if flag { "yes" } else { "no" }
 }

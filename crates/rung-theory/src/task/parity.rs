@@ -1,15 +1,15 @@
-//! Is the number of ones odd? The smallest state that must be kept exactly.
+//! Parity: is the number of ones odd?
 //!
-//! One bit of state, flipped by every 1. A recurrence whose transition has no eigenvalue below zero cannot keep it
+//! It needs one bit of state, which every 1 flips. A recurrence whose transition has no eigenvalue below zero cannot keep it
 //! at fixed depth and precision; attention alone needs depth that grows with the length.
 //!
 //! # Definition
 //!
-//! `length` bits, independent and fair; id 0 is the bit 0 and id 1 the bit 1. `answer` says where the sum modulo 2
-//! is asked:
+//! `length` bits, independent and fair; id 0 is the bit 0 and id 1 the bit 1. `answer` is where the sum modulo 2
+//! must be predicted:
 //!
-//! - `last`: after the bits stands one more token, the end mark (id 2), and there the parity of all bits is asked;
-//! - `every`: there is no end mark, and at each bit the parity of the bits up to and including it is asked.
+//! - `last`: after the bits comes an end mark (id 2), whose target is the parity of all bits;
+//! - `every`: there is no end mark, and the target at each bit is the parity of the bits up to and including it.
 //!
 //! One field, `symbol`; the group of every question is 1.
 //!
@@ -24,7 +24,7 @@
 //!
 //! # Baseline
 //!
-//! 1/2: the sum of fair bits is fair.
+//! 1/2: the parity of fair bits is fair.
 //!
 //! # Source
 //!
@@ -35,18 +35,19 @@
 use std::fmt;
 
 use super::options::Options;
-use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, digits, draw, fill};
+use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, digits, fill, render};
 
 const END: u32 = 2;
 
-/// The task.
+/// The task `parity`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parity {
     bits: usize,
-    every: bool,
+    /// Whether every bit has a question, not only the end mark.
+    answers_every_bit: bool,
 }
 
-/// The bits.
+/// The bits of one prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParityInstance {
     /// 0 or 1 each.
@@ -54,26 +55,23 @@ pub struct ParityInstance {
 }
 
 impl Parity {
-    pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
+    pub(super) fn parse(options: &mut Options) -> Result<Self, TaskError> {
         let bits = options.number("length", 32, 1..=MAX_TOKENS - 1)? as usize;
-        let every = options.word("answer", &[("last", false), ("every", true)])?;
-        Ok(Self { bits, every })
+        let answers_every_bit = options.word("answer", &[("last", false), ("every", true)])?;
+        Ok(Self { bits, answers_every_bit })
     }
 }
 
 impl fmt::Display for Parity {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let answer = if self.every { "every" } else { "last" };
+        let answer = if self.answers_every_bit { "every" } else { "last" };
         write!(out, "{}{{length={},answer={answer}}}", Self::NAME, self.bits)
     }
 }
 
-impl Task for Parity {
-    const NAME: &'static str = "parity";
-    type Instance = ParityInstance;
-
+impl TaskBase for Parity {
     fn fields(&self) -> Vec<Field> {
-        vec![Field::new("symbol", if self.every { 2 } else { 3 })]
+        vec![Field::new("symbol", if self.answers_every_bit { 2 } else { 3 })]
     }
 
     fn classes(&self) -> u32 {
@@ -81,8 +79,18 @@ impl Task for Parity {
     }
 
     fn length(&self) -> usize {
-        self.bits + usize::from(!self.every)
+        self.bits + usize::from(!self.answers_every_bit)
     }
+
+    fn render(&self, prompt: &Prompt) -> String {
+        let symbol = |id: u32| if id == END { "end".to_owned() } else { id.to_string() };
+        render::rows(prompt, symbol, |class| class.to_string())
+    }
+}
+
+impl Task for Parity {
+    const NAME: &'static str = "parity";
+    type Instance = ParityInstance;
 
     fn sample(&self, rng: &mut Rng, instance: &mut ParityInstance) {
         instance.bits.resize(self.bits, 0);
@@ -90,43 +98,38 @@ impl Task for Parity {
     }
 
     fn encode(&self, instance: &ParityInstance, prompt: &mut Prompt) {
-        prompt.start_plain(&instance.bits);
+        prompt.start_single_field(&instance.bits);
         let mut parity = 0;
         for (position, bit) in instance.bits.iter().enumerate() {
             parity ^= bit;
-            if self.every {
-                prompt.ask(position, parity, 1);
+            if self.answers_every_bit {
+                prompt.set_target(position, parity, 1);
             }
         }
-        if !self.every {
+        if !self.answers_every_bit {
             prompt.push_question(&[END], parity, 1);
         }
     }
 
-    fn instances(&self) -> Option<u128> {
+    fn instance_count(&self) -> Option<u128> {
         2_u128.checked_pow(u32::try_from(self.bits).ok()?)
     }
 
-    fn nth(&self, index: u128) -> Option<ParityInstance> {
+    fn nth_instance(&self, index: u128) -> Option<ParityInstance> {
         digits(index, 2, self.bits).map(|bits| ParityInstance { bits })
     }
 
-    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
-        OracleError::check(self, tokens)?;
-        let (bits, asked) = if self.every { (tokens, 0) } else { (&tokens[..self.bits], self.bits) };
+    fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
+        let (bits, first_question) =
+            if self.answers_every_bit { (tokens, 0) } else { (&tokens[..self.bits], self.bits) };
         if let Some(position) = bits.iter().position(|bit| *bit == END) {
             return Err(OracleError::new::<Self>(position, "the end mark", "a bit"));
         }
-        let ones = |until: usize| tokens[..until].iter().filter(|bit| **bit == 1).count();
+        let ones = |end: usize| tokens[..end].iter().filter(|bit| **bit == 1).count();
         let target = |position: usize| match position {
-            _ if position < asked => NO_TARGET,
+            _ if position < first_question => NO_TARGET,
             _ => (ones((position + 1).min(self.bits)) % 2) as u32,
         };
         Ok((0..tokens.len()).map(target).collect())
-    }
-
-    fn draw(&self, prompt: &Prompt) -> String {
-        let symbol = |id: u32| if id == END { "end".to_owned() } else { id.to_string() };
-        draw::rows(prompt, symbol, |class| class.to_string())
     }
 }

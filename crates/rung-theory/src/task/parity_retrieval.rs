@@ -1,7 +1,7 @@
 //! Parity-conditioned retrieval: look up a key, in the column that a parity chooses.
 //!
-//! Half of it is state tracking, which attention is bad at; the other half is recall from a table, which a fixed
-//! state is bad at. A hybrid has both.
+//! It combines state tracking, which is hard for attention, and recall from a table, which is hard for a fixed-size state. A
+//! hybrid can do both.
 //!
 //! # Definition
 //!
@@ -12,7 +12,7 @@
 //! - then a table of `entries` tokens, each a key and two values; the keys are different, drawn uniformly without
 //!   replacement from `keys`; the two values of an entry are a uniform pair of different values below `values`, so
 //!   that the parity always matters;
-//! - then one query token with the key of a uniformly chosen entry. There the entry's first value is asked if the
+//! - then one query token with the key of a uniformly chosen entry. Its target is the entry's first value if the
 //!   number of ones among the bits is even, its second if it is odd.
 //!
 //! One token per entry, so that the task measures retrieval and not the assembly of entries. Five fields; a value v
@@ -26,8 +26,8 @@
 //! | `even` | the value for even parity | entries |
 //! | `odd` | the value for odd parity | entries |
 //!
-//! The target class is the value; the group of the question is 1. Two ablations are settings: `bits=1` gives the
-//! parity away, `entries=1` leaves nothing to look up.
+//! The target class is the value; the group of the question is 1. Two ablations are settings: with `bits=1` the
+//! parity is trivial, with `entries=1` the look-up is.
 //!
 //! # One sample
 //!
@@ -50,19 +50,22 @@
 use std::fmt;
 
 use super::options::Options;
-use super::{Distinct, Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, draw, fill};
+use super::{
+    DistinctSampler, Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, below, fill,
+    render,
+};
 
 const BIT: u32 = 0;
 const ENTRY: u32 = 1;
 const QUERY: u32 = 2;
 
-/// The range of keys is kept as a list, so it is bounded.
+/// The sampler has a list of all keys, so their number is bounded.
 const MAX_KEYS: u32 = 1 << 24;
 
-/// Five ids per token: this many tokens stay within the bound on ids.
-const MAX_PART: u64 = MAX_TOKENS / 4;
+/// The largest number of bits, and of entries: a token has five ids, and the total number of ids is bounded.
+const MAX_BITS_OR_ENTRIES: u64 = MAX_TOKENS / 4;
 
-/// The task.
+/// The task `parity-retrieval`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParityRetrieval {
     bits: usize,
@@ -82,17 +85,17 @@ pub struct ParityRetrievalInstance {
     pub even: Vec<u32>,
     /// The value of each entry for odd parity.
     pub odd: Vec<u32>,
-    /// Which entry is asked for.
-    pub asked: usize,
-    draw_keys: Distinct,
+    /// The index of the queried entry.
+    pub queried: usize,
+    key_sampler: DistinctSampler,
 }
 
 impl ParityRetrieval {
-    pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
-        let bits = options.number("bits", 16, 1..=MAX_PART)? as usize;
-        let entries = options.number("entries", 8, 1..=MAX_PART)? as usize;
-        let keys = options.small("keys", 16, 1..=MAX_KEYS)?;
-        let values = options.small("values", 16, 2..=u32::MAX - 1)?;
+    pub(super) fn parse(options: &mut Options) -> Result<Self, TaskError> {
+        let bits = options.number("bits", 16, 1..=MAX_BITS_OR_ENTRIES)? as usize;
+        let entries = options.number("entries", 8, 1..=MAX_BITS_OR_ENTRIES)? as usize;
+        let keys = options.number_u32("keys", 16, 1..=MAX_KEYS)?;
+        let values = options.number_u32("values", 16, 2..=u32::MAX - 1)?;
         if entries > keys as usize {
             return Err(
                 options.sizes_error(format!("{entries} entries and {keys} keys"), "at least as many keys as entries")
@@ -109,10 +112,7 @@ impl fmt::Display for ParityRetrieval {
     }
 }
 
-impl Task for ParityRetrieval {
-    const NAME: &'static str = "parity-retrieval";
-    type Instance = ParityRetrievalInstance;
-
+impl TaskBase for ParityRetrieval {
     fn fields(&self) -> Vec<Field> {
         let fields =
             [("kind", 3), ("bit", 3), ("key", self.keys + 1), ("even", self.values + 1), ("odd", self.values + 1)];
@@ -127,19 +127,39 @@ impl Task for ParityRetrieval {
         self.bits + self.entries + 1
     }
 
+    fn render(&self, prompt: &Prompt) -> String {
+        let rows: Vec<&[u32]> = prompt.tokens().chunks_exact(prompt.fields().max(1)).collect();
+        let of_kind = |kind| rows.iter().filter(move |row| row[0] == kind).collect::<Vec<_>>();
+        let (bits, entries, queries) = (of_kind(BIT), of_kind(ENTRY), of_kind(QUERY));
+        let mut text = String::new();
+        render::list(&mut text, "bits", bits.len(), |index| bits[index][1].to_string());
+        let entry = |index: usize| format!("k{}=({},{})", entries[index][2], entries[index][3], entries[index][4]);
+        render::list(&mut text, "table", entries.len(), entry);
+        let answers: Vec<u32> = prompt.questions().map(|(_, target, _)| target).collect();
+        render::list(&mut text, "query", queries.len(), |index| {
+            format!("k{} -> {}", queries[index][2], answers[index])
+        });
+        text
+    }
+}
+
+impl Task for ParityRetrieval {
+    const NAME: &'static str = "parity-retrieval";
+    type Instance = ParityRetrievalInstance;
+
     fn sample(&self, rng: &mut Rng, instance: &mut ParityRetrievalInstance) {
-        let ParityRetrievalInstance { bits, keys, even, odd, asked, draw_keys } = instance;
+        let ParityRetrievalInstance { bits, keys, even, odd, queried, key_sampler } = instance;
         bits.resize(self.bits, 0);
         fill(rng, 2, bits);
         keys.clear();
-        draw_keys.draw(rng, self.keys, self.entries, keys);
+        key_sampler.draw(rng, self.keys, self.entries, keys);
         even.resize(self.entries, 0);
         fill(rng, self.values, even);
         odd.resize(self.entries, 0);
         fill(rng, self.values - 1, odd);
-        // Skips the other value: from it on, move up by one.
+        // Skips the even value, so that the two values differ.
         odd.iter_mut().zip(even.iter()).for_each(|(odd, even)| *odd += u32::from(*odd >= *even));
-        *asked = below(rng, self.entries as u32) as usize;
+        *queried = below(rng, self.entries as u32) as usize;
     }
 
     fn encode(&self, instance: &ParityRetrievalInstance, prompt: &mut Prompt) {
@@ -152,12 +172,11 @@ impl Task for ParityRetrieval {
             prompt.push(&[ENTRY, no_bit, *key, *even, *odd]);
         }
         let column = if instance.bits.iter().sum::<u32>() % 2 == 0 { &instance.even } else { &instance.odd };
-        let query = [QUERY, no_bit, instance.keys[instance.asked], no_value, no_value];
-        prompt.push_question(&query, column[instance.asked], 1);
+        let query = [QUERY, no_bit, instance.keys[instance.queried], no_value, no_value];
+        prompt.push_question(&query, column[instance.queried], 1);
     }
 
-    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
-        OracleError::check(self, tokens)?;
+    fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
         let rows: Vec<&[u32]> = tokens.chunks_exact(5).collect();
         let last = rows.len() - 1;
         if rows[last][0] != QUERY {
@@ -172,18 +191,5 @@ impl Task for ParityRetrieval {
         let mut targets = vec![NO_TARGET; rows.len()];
         targets[last] = entry[if odd { 4 } else { 3 }];
         Ok(targets)
-    }
-
-    fn draw(&self, prompt: &Prompt) -> String {
-        let rows: Vec<&[u32]> = prompt.tokens().chunks_exact(prompt.fields().max(1)).collect();
-        let of_kind = |kind| rows.iter().filter(move |row| row[0] == kind).collect::<Vec<_>>();
-        let (bits, entries, queries) = (of_kind(BIT), of_kind(ENTRY), of_kind(QUERY));
-        let mut text = String::new();
-        draw::list(&mut text, "bits", bits.len(), |at| bits[at][1].to_string());
-        let entry = |at: usize| format!("k{}=({},{})", entries[at][2], entries[at][3], entries[at][4]);
-        draw::list(&mut text, "table", entries.len(), entry);
-        let answers: Vec<u32> = prompt.questions().map(|(_, target, _)| target).collect();
-        draw::list(&mut text, "query", queries.len(), |at| format!("k{} -> {}", queries[at][2], answers[at]));
-        text
     }
 }

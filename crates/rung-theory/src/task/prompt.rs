@@ -1,37 +1,37 @@
-//! What a model is given and what it is asked: tokens, targets, groups.
+//! The input and the targets of a model: tokens, targets, groups.
 //!
-//! A [`Prompt`] is a set of buffers that is filled again and again, so that a steady stream of samples allocates
-//! nothing. Two things are remembered from one filling to the next, and neither can change a result:
+//! A [`Prompt`] is a set of buffers that is reused, so that repeated sampling allocates no memory. Two things are kept from one
+//! sample to the next; neither changes a result:
 //!
-//! - the **layout**: most cells of a structured prompt (which entry stands where) are the same in every sample of a
-//!   task. A task that finds its own layout in place writes only the cells that vary;
-//! - the **scratch**: the last instance, whose memory the next one takes over.
+//! - the **template**: most ids of a structured prompt (the arguments of table entries) are the same in every sample of a
+//!   task. A task whose template is already in the buffer writes only the ids that vary;
+//! - the **scratch**: the last instance, whose memory the next one reuses.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-/// The target of a position at which nothing is asked.
+/// The target of a position without a question.
 pub const NO_TARGET: u32 = u32::MAX;
 
-/// One part of a token: its name and how many ids it has.
+/// One field of a token: its name and its number of ids.
 ///
-/// A token of a plain task is one id and has one field. A structured token (an entry of a table, say) has several.
+/// Most tasks have tokens of one field. A structured token, such as an entry of a table, has several.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Field {
-    /// What the field says.
+    /// The name of the field.
     pub name: String,
-    /// Ids run from 0 to one less than this.
+    /// The number of ids: they are below this.
     pub vocabulary: u32,
-    /// Whether the last id says that the field says nothing here.
+    /// Whether the last id is the blank, for tokens that do not use the field.
     pub blank: bool,
-    /// What its ids stand for. Fields of one alphabet mean the same by the same id, blanks aside, so a model may give them one
-    /// table of vectors.
+    /// The name of its set of symbols. In fields of the same alphabet an id has the same meaning, except for blanks, so a model may
+    /// share one embedding table between them.
     pub alphabet: String,
 }
 
 impl Field {
-    /// A field with an alphabet of its own and no blank.
+    /// A field with a separate alphabet and no blank.
     pub fn new(name: impl Into<String>, vocabulary: u32) -> Self {
         let name = name.into();
         Self { alphabet: name.clone(), name, vocabulary, blank: false }
@@ -49,25 +49,26 @@ impl Field {
         Self { alphabet: alphabet.to_owned(), ..self }
     }
 
-    /// Ids that are not the blank.
+    /// The number of ids without the blank.
     pub fn symbols(&self) -> u32 {
         self.vocabulary.saturating_sub(u32::from(self.blank))
     }
 }
 
-/// Which constant cells stand in a prompt. Compared by identity: a clone is the same layout, two new ones never are.
+/// Identifies a task's template: the ids that are the same in all its prompts. A clone identifies the same
+/// template; two new values never do.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Layout(Arc<()>);
+pub(crate) struct TemplateId(Arc<()>);
 
-/// Tokens, and what is asked at each of them.
+/// Tokens, with the target and group of each.
 #[derive(Default)]
 pub struct Prompt {
     tokens: Vec<u32>,
     targets: Vec<u32>,
     groups: Vec<u16>,
-    partials: Vec<u32>,
+    partial_answers: Vec<u32>,
     fields: usize,
-    layout: Option<Layout>,
+    template: Option<TemplateId>,
     scratch: Option<Box<dyn Any + Send>>,
 }
 
@@ -87,16 +88,16 @@ impl Prompt {
         &self.targets
     }
 
-    /// One per token: which sort of question is asked there (say, how many hops), so that accuracy can be counted for each; 0
-    /// where none is.
+    /// One per token: the sort of its question (such as the number of hops), so that accuracy can be reported per group; 0
+    /// without a question.
     pub fn groups(&self) -> &[u16] {
         &self.groups
     }
 
-    /// What each question's answer is after fewer steps, question by question, as many for each: the class after one step, after
-    /// two and so on, and the answer itself from the question's own number of steps on. Empty where answers have no such parts.
-    pub fn partials(&self) -> &[u32] {
-        &self.partials
+    /// Intermediate results, the same number for each question: the class after one step, after two and so on, and the answer itself
+    /// from the question's number of steps on. Empty for tasks without intermediate results.
+    pub fn partial_answers(&self) -> &[u32] {
+        &self.partial_answers
     }
 
     /// Ids per token.
@@ -104,7 +105,7 @@ impl Prompt {
         self.fields
     }
 
-    /// Tokens.
+    /// The number of tokens.
     pub fn len(&self) -> usize {
         self.targets.len()
     }
@@ -114,10 +115,11 @@ impl Prompt {
         self.targets.is_empty()
     }
 
-    /// Every position at which something is asked: position, target, group.
+    /// Every position with a question: position, target, group.
     pub fn questions(&self) -> impl Iterator<Item = (usize, u32, u16)> + '_ {
-        let all = self.targets.iter().zip(&self.groups).enumerate();
-        all.filter(|(_, (target, _))| **target != NO_TARGET)
+        let positions = self.targets.iter().zip(&self.groups).enumerate();
+        positions
+            .filter(|(_, (target, _))| **target != NO_TARGET)
             .map(|(position, (target, group))| (position, *target, *group))
     }
 
@@ -126,12 +128,12 @@ impl Prompt {
         self.tokens.clear();
         self.targets.clear();
         self.groups.clear();
-        self.partials.clear();
+        self.partial_answers.clear();
         self.fields = fields;
-        self.layout = None;
+        self.template = None;
     }
 
-    /// Appends a token at which nothing is asked. Missing fields are 0, further ones are left out.
+    /// Appends a token without a question. Missing fields are 0; surplus ids are ignored.
     pub fn push(&mut self, token: &[u32]) {
         let end = self.tokens.len() + self.fields;
         self.tokens.extend_from_slice(&token[..token.len().min(self.fields)]);
@@ -140,68 +142,68 @@ impl Prompt {
         self.groups.push(0);
     }
 
-    /// Appends a token at which `target` is asked.
+    /// Appends a token with a question whose answer is `target`.
     pub fn push_question(&mut self, token: &[u32], target: u32, group: u16) {
         self.push(token);
         let last = self.len() - 1;
-        self.ask(last, target, group);
+        self.set_target(last, target, group);
     }
 
-    /// Asks for `target` at a position that is already there.
+    /// Makes an existing position a question whose answer is `target`.
     ///
     /// # Panics
     /// There is no such position.
-    pub fn ask(&mut self, position: usize, target: u32, group: u16) {
+    pub fn set_target(&mut self, position: usize, target: u32, group: u16) {
         self.targets[position] = target;
         self.groups[position] = group;
     }
 
-    /// Replaces the [`partials`](Self::partials).
-    pub(crate) fn set_partials(&mut self, partials: impl Iterator<Item = u32>) {
-        self.partials.clear();
-        self.partials.extend(partials);
+    /// Replaces the [`partial_answers`](Self::partial_answers).
+    pub(crate) fn set_partial_answers(&mut self, partial_answers: impl Iterator<Item = u32>) {
+        self.partial_answers.clear();
+        self.partial_answers.extend(partial_answers);
     }
 
-    /// Empties the prompt and lays out single-field tokens, nothing asked: the bulk form of [`push`](Self::push).
-    pub fn start_plain(&mut self, tokens: &[u32]) {
+    /// Empties the prompt and appends tokens of one field without questions: the bulk form of [`push`](Self::push).
+    pub fn start_single_field(&mut self, tokens: &[u32]) {
         self.start(1);
         self.tokens.extend_from_slice(tokens);
         self.targets.resize(tokens.len(), NO_TARGET);
         self.groups.resize(tokens.len(), 0);
     }
 
-    /// Whether the constant cells of `layout` are in place already.
-    pub(crate) fn has_layout(&self, layout: &Layout) -> bool {
-        self.layout.as_ref().is_some_and(|own| Arc::ptr_eq(&own.0, &layout.0))
+    /// Whether the constant ids of `template` are already in the buffer.
+    pub(crate) fn has_template(&self, template: &TemplateId) -> bool {
+        self.template.as_ref().is_some_and(|current| Arc::ptr_eq(&current.0, &template.0))
     }
 
-    /// Marks the cells now in place as the constant ones of `layout`, plus cells that its task always rewrites.
-    pub(crate) fn set_layout(&mut self, layout: &Layout) {
-        self.layout = Some(layout.clone());
+    /// Records that the current ids are those of `template`, except for the ids that its task always overwrites.
+    pub(crate) fn set_template(&mut self, template: &TemplateId) {
+        self.template = Some(template.clone());
     }
 
-    /// The ids, to be rewritten by the task whose layout is in place.
-    pub(crate) fn cells(&mut self) -> &mut [u32] {
+    /// The ids, for the task whose template is in the buffer.
+    pub(crate) fn tokens_mut(&mut self) -> &mut [u32] {
         &mut self.tokens
     }
 
-    /// Takes out the scratch if it is of this type.
+    /// Takes the scratch instance if it has this type.
     pub(crate) fn take_scratch<T: Any>(&mut self) -> Option<Box<T>> {
         self.scratch.take()?.downcast().ok()
     }
 
-    /// Puts the scratch back for the next sample.
+    /// Stores the scratch instance for the next sample.
     pub(crate) fn keep_scratch<T: Any + Send>(&mut self, scratch: Box<T>) {
         self.scratch = Some(scratch);
     }
 }
 
-// Written by hand: scratch and layout say how the prompt was made, not what it is.
+// Not derived: scratch and template are caches, not part of the value.
 impl Clone for Prompt {
     fn clone(&self) -> Self {
         let (tokens, targets, groups) = (self.tokens.clone(), self.targets.clone(), self.groups.clone());
-        let partials = self.partials.clone();
-        Self { tokens, targets, groups, partials, fields: self.fields, layout: None, scratch: None }
+        let partial_answers = self.partial_answers.clone();
+        Self { tokens, targets, groups, partial_answers, fields: self.fields, template: None, scratch: None }
     }
 }
 

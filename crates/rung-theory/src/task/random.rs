@@ -1,23 +1,23 @@
-//! Random whole numbers, unbiased, one at a time or in bulk.
+//! Unbiased random integers, one at a time or in bulk.
 //!
-//! Everything a task draws comes from one seeded `ChaCha8` stream, whose bits are the same on every machine, and
-//! only through the functions here: so a seed fixes a sample bit for bit.
+//! All random numbers of a task come from one seeded `ChaCha8` generator, whose bits are the same on every machine, and
+//! only through the functions here, so a seed determines a sample bit for bit.
 //!
 //! A single number uses Lemire's method: multiply a random word by the bound, keep the high half, and reject the
-//! few low halves that would favour some results. [`fill`] goes one step further. What the multiplication leaves in
-//! the low half is itself a random word, good for another number; so one 64-bit word serves several numbers in a
-//! row, and one comparison at the end rejects them all together (Brackett-Rozinsky and Lemire, *Batched Ranged
+//! few low halves that would favour some results. [`fill`] uses a faster method. The low half
+//! of the product is itself a random word, which gives another number; so one 64-bit word gives several numbers in a
+//! row, and one comparison at the end accepts or rejects all of them (Brackett-Rozinsky and Lemire, *Batched Ranged
 //! Random Integer Generation*, 2024). A table of 900 values below 900 costs 184 words instead of 900, and eight
-//! words are split side by side, in vector instructions where the processor has them. With or without them the
-//! numbers are the same.
+//! words are split in parallel, with vector instructions if the processor has them; the numbers are the same without
+//! them.
 
 use rand_chacha::rand_core::Rng as _;
 
-/// The generator behind every sample. Make one with `Rng::seed_from_u64` from `rand_chacha::rand_core::SeedableRng`, or
+/// The random generator of all samples. Create one with `Rng::seed_from_u64` from `rand_chacha::rand_core::SeedableRng`, or
 /// with [`seeded`].
 pub type Rng = rand_chacha::ChaCha8Rng;
 
-/// A generator for a seed.
+/// The generator of a seed.
 pub fn seeded(seed: u64) -> Rng {
     rand_chacha::rand_core::SeedableRng::seed_from_u64(seed)
 }
@@ -30,7 +30,7 @@ pub fn splitmix64(number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A number below `bound` (0 if `bound` is 0).
+/// A uniform number below `bound` (0 if `bound` is 0).
 pub fn below(rng: &mut Rng, bound: u32) -> u32 {
     let mut product = u64::from(rng.next_u32()) * u64::from(bound);
     if (product as u32) < bound {
@@ -43,8 +43,8 @@ pub fn below(rng: &mut Rng, bound: u32) -> u32 {
     (product >> 32) as u32
 }
 
-/// A number below a 64-bit `bound` (0 if `bound` is 0).
-pub fn below_wide(rng: &mut Rng, bound: u64) -> u64 {
+/// A uniform number below a 64-bit `bound` (0 if `bound` is 0).
+pub fn below_u64(rng: &mut Rng, bound: u64) -> u64 {
     let mut product = u128::from(rng.next_u64()) * u128::from(bound);
     if (product as u64) < bound {
         let threshold = bound.wrapping_neg() % bound;
@@ -67,12 +67,12 @@ pub fn shuffle<T>(rng: &mut Rng, items: &mut [T]) {
     }
 }
 
-/// Fills `out` with independent numbers below `bound` (zeros if `bound` is 0).
+/// Fills `out` with independent uniform numbers below `bound` (zeros if `bound` is 0).
 pub fn fill(rng: &mut Rng, bound: u32, out: &mut [u32]) {
     if bound <= 1 {
         return out.fill(0);
     }
-    // As many numbers per word as keep bound^numbers within 2^56: then fewer than one word in 256 is examined twice.
+    // As many numbers per word as keep bound^numbers within 2^56: then fewer than one word in 256 is suspect.
     match 56 / (u32::BITS - (bound - 1).leading_zeros()) {
         0 | 1 => fill_groups::<1>(rng, bound, out),
         2 => fill_groups::<2>(rng, bound, out),
@@ -85,10 +85,10 @@ pub fn fill(rng: &mut Rng, bound: u32, out: &mut [u32]) {
     }
 }
 
-/// Words asked of the generator at once: four of its blocks.
+/// Words requested from the generator at once: four of its blocks.
 const WORDS: usize = 128;
 
-/// Words that are split side by side, so that the splitting becomes vector instructions.
+/// Words that are split in parallel, so that the compiler uses vector instructions.
 const LANES: usize = 8;
 
 /// The numbers from `LANES` words: first the first number of every word, then the second, and so on.
@@ -96,12 +96,12 @@ type Block<const GROUP: usize> = [[u32; LANES]; GROUP];
 
 /// [`fill`] with `GROUP` numbers from each word.
 fn fill_groups<const GROUP: usize>(rng: &mut Rng, bound: u32, out: &mut [u32]) {
-    let (whole, tail) = out.split_at_mut(out.len() / (GROUP * LANES) * (GROUP * LANES));
-    if !whole.is_empty() {
-        fill_blocks::<GROUP>(rng, bound, whole);
+    let (blocks, tail) = out.split_at_mut(out.len() / (GROUP * LANES) * (GROUP * LANES));
+    if !blocks.is_empty() {
+        fill_blocks::<GROUP>(rng, bound, blocks);
     }
     if tail.len() <= 2 * LANES {
-        // A block would take longer than this.
+        // For so few numbers single draws are faster than a block.
         tail.fill_with(|| below(rng, bound));
     } else {
         let (mut bytes, mut block) = ([0; 8 * LANES], [[[0; LANES]; GROUP]]);
@@ -111,38 +111,38 @@ fn fill_groups<const GROUP: usize>(rng: &mut Rng, bound: u32, out: &mut [u32]) {
     }
 }
 
-/// [`fill_groups`] for whole blocks. On its own, so that small fills need not clear a large buffer.
+/// [`fill_groups`] for complete blocks. A separate function, so that small fills need not clear a large buffer.
 #[inline(never)]
-fn fill_blocks<const GROUP: usize>(rng: &mut Rng, bound: u32, whole: &mut [u32]) {
+fn fill_blocks<const GROUP: usize>(rng: &mut Rng, bound: u32, out: &mut [u32]) {
     let mut buffer = [0; 8 * WORDS];
-    for part in whole.chunks_mut(GROUP * WORDS) {
-        let bytes = &mut buffer[..8 * part.len() / GROUP];
+    for chunk in out.chunks_mut(GROUP * WORDS) {
+        let bytes = &mut buffer[..8 * chunk.len() / GROUP];
         rng.fill_bytes(bytes);
-        let blocks = part.as_chunks_mut().0.as_chunks_mut().0;
+        let blocks = chunk.as_chunks_mut().0.as_chunks_mut().0;
         split::<GROUP>(rng, bound, bytes.as_chunks().0.as_chunks().0, blocks);
     }
 }
 
-/// Splits words into numbers, with fresh words for those that must be rejected.
+/// Splits words into numbers, and replaces rejected words by new ones.
 fn split<const GROUP: usize>(rng: &mut Rng, bound: u32, words: &[[[u8; 8]; LANES]], blocks: &mut [Block<GROUP>]) {
     let product = u64::from(bound).pow(GROUP as u32);
-    // The exact threshold, 2^64 mod product, takes a division and lies below the product; so the product comes first.
+    // The exact threshold, 2^64 mod product, needs a division and is below the product, so compare with the product first.
     let suspect = split_all(bound, product, words, blocks);
     if suspect == 0 {
         return;
     }
     let threshold = product.wrapping_neg() % product;
-    for (at, block) in blocks.iter_mut().enumerate().filter(|(at, _)| suspect >> at & 1 == 1) {
+    for (index, block) in blocks.iter_mut().enumerate().filter(|(index, _)| suspect >> index & 1 == 1) {
         for lane in 0..LANES {
-            let mut word = u64::from_le_bytes(words[at][lane]);
+            let mut word = u64::from_le_bytes(words[index][lane]);
             loop {
-                let mut rest = word;
+                let mut remainder = word;
                 for numbers in &mut *block {
-                    let product = u128::from(rest) * u128::from(bound);
+                    let product = u128::from(remainder) * u128::from(bound);
                     numbers[lane] = (product >> 64) as u32;
-                    rest = product as u64;
+                    remainder = product as u64;
                 }
-                if rest >= threshold {
+                if remainder >= threshold {
                     break;
                 }
                 word = rng.next_u64();
@@ -151,7 +151,7 @@ fn split<const GROUP: usize>(rng: &mut Rng, bound: u32, words: &[[[u8; 8]; LANES
     }
 }
 
-/// Splits all words, good or not; bit b of the result tells that block b has one that leaves less than the threshold.
+/// Splits all words; bit b of the result is set if block b has a word whose remainder is below the threshold.
 fn split_all<const GROUP: usize>(
     bound: u32,
     threshold: u64,
@@ -160,9 +160,9 @@ fn split_all<const GROUP: usize>(
 ) -> u32 {
     #[cfg(target_arch = "x86_64")]
     {
-        /// [`split_lanes`] compiled for processors with 256-bit integers: the same numbers, about twice as fast.
+        /// [`split_lanes`] compiled for AVX2: the same numbers, about twice as fast.
         #[target_feature(enable = "avx2")]
-        fn split_wide<const GROUP: usize>(
+        fn split_avx2<const GROUP: usize>(
             bound: u32,
             threshold: u64,
             words: &[[[u8; 8]; LANES]],
@@ -171,15 +171,15 @@ fn split_all<const GROUP: usize>(
             split_lanes(bound, threshold, words, blocks)
         }
         if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the function is safe but for needing AVX2, which this processor was just found to have.
+            // SAFETY: the function only requires AVX2, which was just detected.
             #[expect(unsafe_code, reason = "a function for a processor feature can be called in no other way")]
-            return unsafe { split_wide(bound, threshold, words, blocks) };
+            return unsafe { split_avx2(bound, threshold, words, blocks) };
         }
     }
     split_lanes(bound, threshold, words, blocks)
 }
 
-/// [`split_all`], always made part of its caller, so that it is compiled for the caller's processor.
+/// [`split_all`], always inlined, so that it is compiled with the caller's target features.
 #[inline(always)]
 fn split_lanes<const GROUP: usize>(
     bound: u32,
@@ -190,7 +190,7 @@ fn split_lanes<const GROUP: usize>(
     const LOW: u64 = 0xFFFF_FFFF;
     let bound = u64::from(bound);
     let mut rejected = 0;
-    for (at, (block, words)) in blocks.iter_mut().zip(words).enumerate() {
+    for (index, (block, words)) in blocks.iter_mut().zip(words).enumerate() {
         // Each word in two halves, because vectors multiply 32 by 32 bits.
         let (mut high, mut low) = ([0; LANES], [0; LANES]);
         for lane in 0..LANES {
@@ -199,48 +199,48 @@ fn split_lanes<const GROUP: usize>(
         }
         for numbers in block {
             for lane in 0..LANES {
-                let below = low[lane] * bound;
-                let above = high[lane] * bound + (below >> 32);
-                numbers[lane] = (above >> 32) as u32;
-                (high[lane], low[lane]) = (above & LOW, below & LOW);
+                let low_product = low[lane] * bound;
+                let high_product = high[lane] * bound + (low_product >> 32);
+                numbers[lane] = (high_product >> 32) as u32;
+                (high[lane], low[lane]) = (high_product & LOW, low_product & LOW);
             }
         }
         let mut bad = 0;
         for lane in 0..LANES {
             bad |= u32::from((high[lane] << 32 | low[lane]) < threshold);
         }
-        rejected |= bad << at;
+        rejected |= bad << index;
     }
     rejected
 }
 
-/// Draws several different numbers below a bound, in random order, without touching the rest of the range.
+/// Draws several different numbers below a bound, in random order, in time proportional to their number.
 ///
-/// Holds the range as a list; a draw swaps the chosen ones to the front, copies them out and swaps back. So the
-/// list is written once, a draw costs what it returns, and nothing carries over from one draw to the next.
+/// It has a list of the range; a draw swaps the drawn numbers to the front, copies them out and swaps back, so that each draw starts
+/// from the same list.
 #[derive(Clone, Debug, Default)]
-pub struct Distinct {
-    pool: Vec<u32>,
+pub struct DistinctSampler {
+    range: Vec<u32>,
     swaps: Vec<usize>,
 }
 
-impl Distinct {
+impl DistinctSampler {
     /// Appends `count` different numbers below `bound` to `out` (all of them if there are fewer).
     pub fn draw(&mut self, rng: &mut Rng, bound: u32, count: usize, out: &mut Vec<u32>) {
-        if self.pool.len() != bound as usize {
-            self.pool.clear();
-            self.pool.extend(0..bound);
+        if self.range.len() != bound as usize {
+            self.range.clear();
+            self.range.extend(0..bound);
         }
-        let count = count.min(self.pool.len());
+        let count = count.min(self.range.len());
         self.swaps.clear();
         for front in 0..count {
             let chosen = front + below(rng, bound - front as u32) as usize;
-            self.pool.swap(front, chosen);
+            self.range.swap(front, chosen);
             self.swaps.push(chosen);
         }
-        out.extend_from_slice(&self.pool[..count]);
+        out.extend_from_slice(&self.range[..count]);
         for (front, chosen) in self.swaps.iter().enumerate().rev() {
-            self.pool.swap(front, *chosen);
+            self.range.swap(front, *chosen);
         }
     }
 }
@@ -249,7 +249,7 @@ impl Distinct {
 mod tests {
     use super::*;
 
-    /// Pearson's statistic of counts against a uniform law, in standard deviations from its mean.
+    /// Pearson's chi-squared statistic against the uniform distribution, in standard deviations from its mean.
     fn deviation(counts: &[u64]) -> f64 {
         let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
         let statistic: f64 = counts.iter().map(|count| (*count as f64 - mean).powi(2) / mean).sum();
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn bulk_numbers_are_uniform_for_every_group_size() {
+    fn fill_is_uniform_for_every_group_size() {
         for bound in [2_u32, 3, 10, 100, 181, 182, 900, 1025, 5000] {
             let mut rng = seeded(u64::from(bound));
             let mut counts = vec![0; bound as usize];
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_bounds_stay_in_range_and_reach_both_ends() {
+    fn numbers_below_large_bounds_cover_the_range() {
         let mut rng = seeded(1);
         let mut out = vec![0; 4096];
         for bound in [1 << 20, (1 << 30) + 1, u32::MAX] {
@@ -282,18 +282,18 @@ mod tests {
             assert!(out.iter().all(|value| *value < bound));
             assert!(out.iter().any(|value| *value < bound / 100) && out.iter().any(|value| *value > bound / 100 * 99));
             assert!(
-                below(&mut rng, bound) < bound && below_wide(&mut rng, u64::from(bound) << 20) >> 20 < u64::from(bound)
+                below(&mut rng, bound) < bound && below_u64(&mut rng, u64::from(bound) << 20) >> 20 < u64::from(bound)
             );
         }
         for bound in [0, 1] {
             fill(&mut rng, bound, &mut out);
             assert!(out.iter().all(|value| *value == 0));
-            assert_eq!((below(&mut rng, bound), below_wide(&mut rng, u64::from(bound))), (0, 0));
+            assert_eq!((below(&mut rng, bound), below_u64(&mut rng, u64::from(bound))), (0, 0));
         }
     }
 
     #[test]
-    fn rejection_removes_the_bias() {
+    fn rejection_makes_numbers_unbiased() {
         // Two thirds of 2^32: without rejection, even results would come up twice as often as odd ones.
         let bound = 0xAAAA_AAAA;
         let mut rng = seeded(2);
@@ -306,40 +306,40 @@ mod tests {
     }
 
     #[test]
-    fn splitting_in_lanes_is_multiplying_by_the_bound_again_and_again() {
+    fn split_lanes_equals_repeated_multiplication_by_the_bound() {
         for bound in [2_u32, 10, 900, 1024, 4095] {
             let mut bytes = [[[0; 8]; LANES]; 16];
             seeded(4).fill_bytes(bytes.as_flattened_mut().as_flattened_mut());
-            let (mut lanes, mut chosen) = ([[[0; LANES]; 4]; 16], [[[0; LANES]; 4]; 16]);
+            let (mut lanes, mut detected) = ([[[0; LANES]; 4]; 16], [[[0; LANES]; 4]; 16]);
             let threshold = u64::MAX / 64;
             let suspect = split_lanes(bound, threshold, &bytes, &mut lanes);
-            assert_eq!(suspect, split_all(bound, threshold, &bytes, &mut chosen));
-            assert_eq!(lanes, chosen);
-            for (at, block) in lanes.iter().enumerate() {
+            assert_eq!(suspect, split_all(bound, threshold, &bytes, &mut detected));
+            assert_eq!(lanes, detected);
+            for (index, block) in lanes.iter().enumerate() {
                 let mut least = u64::MAX;
                 for lane in 0..LANES {
-                    let mut rest = u64::from_le_bytes(bytes[at][lane]);
+                    let mut remainder = u64::from_le_bytes(bytes[index][lane]);
                     for numbers in block {
-                        let product = u128::from(rest) * u128::from(bound);
+                        let product = u128::from(remainder) * u128::from(bound);
                         assert_eq!(u128::from(numbers[lane]), product >> 64);
-                        rest = product as u64;
+                        remainder = product as u64;
                     }
-                    least = least.min(rest);
+                    least = least.min(remainder);
                 }
-                assert_eq!(suspect >> at & 1 == 1, least < threshold);
+                assert_eq!(suspect >> index & 1 == 1, least < threshold);
             }
         }
     }
 
     #[test]
-    fn distinct_numbers_are_distinct_and_leave_no_trace() {
-        let mut used = Distinct::default();
+    fn distinct_sampler_draws_different_numbers_independent_of_earlier_draws() {
+        let mut used = DistinctSampler::default();
         let mut out = Vec::new();
         used.draw(&mut seeded(3), 10, 4, &mut out);
         for seed in 0..50 {
             let (mut again, mut fresh) = (Vec::new(), Vec::new());
             used.draw(&mut seeded(seed), 10, 6, &mut again);
-            Distinct::default().draw(&mut seeded(seed), 10, 6, &mut fresh);
+            DistinctSampler::default().draw(&mut seeded(seed), 10, 6, &mut fresh);
             assert_eq!(again, fresh);
             again.sort_unstable();
             again.dedup();

@@ -1,7 +1,6 @@
-//! In-context recall: pairs stream by, and a key that was seen before asks for its value.
+//! In-context recall: a sequence of key/value pairs, where a repeated key is a query for its value.
 //!
-//! Unlike MQAR there is no separate span of questions: any pair may be new or a repetition, and the reader must
-//! hold the pairs while it answers.
+//! Unlike MQAR there is no separate span of queries: any pair may be new or a repetition.
 //!
 //! # Definition
 //!
@@ -10,7 +9,7 @@
 //! last one repeats the key of a uniformly chosen earlier pair. A key's value is uniform, independent of other
 //! keys' values, and the same throughout the prompt.
 //!
-//! At every key that has occurred before, its value is asked; the target class is the value's id. One field,
+//! At every key that has occurred before, the target is the id of its value. One field,
 //! `symbol`; the group of every question is 1.
 //!
 //! # One sample
@@ -24,7 +23,7 @@
 //!
 //! # Baseline
 //!
-//! One in the number of values, V - V/2: a key's value is uniform whatever the keys are.
+//! One in the number of values, V - V/2: a key's value is uniform and independent of the keys.
 //!
 //! # Source
 //!
@@ -35,25 +34,25 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::options::Options;
-use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, draw, fill};
+use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, below, fill, render};
 
-/// One value is kept per key, so the vocabulary is bounded too.
+/// The sampler stores one value per key, so the vocabulary is bounded too.
 const MAX_VOCABULARY: u32 = 1 << 24;
 
-/// The task.
+/// The task `recall`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recall {
     length: usize,
     vocabulary: u32,
 }
 
-/// Pairs in the order they come.
+/// The pairs, in prompt order.
 #[derive(Clone, Debug, Default)]
 pub struct RecallInstance {
     keys: Vec<u32>,
     values: Vec<u32>,
     /// Whether each key has occurred before.
-    again: Vec<bool>,
+    repeated: Vec<bool>,
     /// The value of each key that has occurred; [`NO_TARGET`] between samples.
     value_of: Vec<u32>,
 }
@@ -61,15 +60,15 @@ pub struct RecallInstance {
 impl RecallInstance {
     /// Key and value of each pair, and whether the key has occurred before.
     pub fn pairs(&self) -> impl Iterator<Item = (u32, u32, bool)> + '_ {
-        let pairs = self.keys.iter().zip(&self.values).zip(&self.again);
-        pairs.map(|((key, value), again)| (*key, *value, *again))
+        let pairs = self.keys.iter().zip(&self.values).zip(&self.repeated);
+        pairs.map(|((key, value), repeated)| (*key, *value, *repeated))
     }
 }
 
 impl Recall {
-    pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
+    pub(super) fn parse(options: &mut Options) -> Result<Self, TaskError> {
         let length = options.number("length", 128, 4..=MAX_TOKENS)? as usize;
-        let vocabulary = options.small("vocabulary", 16, 2..=MAX_VOCABULARY)?;
+        let vocabulary = options.number_u32("vocabulary", 16, 2..=MAX_VOCABULARY)?;
         if length % 2 == 1 {
             return Err(options.sizes_error(format!("{length} tokens"), "an even number of tokens"));
         }
@@ -88,10 +87,7 @@ impl fmt::Display for Recall {
     }
 }
 
-impl Task for Recall {
-    const NAME: &'static str = "recall";
-    type Instance = RecallInstance;
-
+impl TaskBase for Recall {
     fn fields(&self) -> Vec<Field> {
         vec![Field::new("symbol", self.vocabulary)]
     }
@@ -108,20 +104,30 @@ impl Task for Recall {
         1.0 / f64::from(self.vocabulary - self.keys())
     }
 
+    fn render(&self, prompt: &Prompt) -> String {
+        let symbol = |id: u32| if id < self.keys() { format!("k{id}") } else { format!("v{id}") };
+        render::rows(prompt, symbol, symbol)
+    }
+}
+
+impl Task for Recall {
+    const NAME: &'static str = "recall";
+    type Instance = RecallInstance;
+
     fn sample(&self, rng: &mut Rng, instance: &mut RecallInstance) {
-        let RecallInstance { keys, values, again, value_of } = instance;
+        let RecallInstance { keys, values, repeated, value_of } = instance;
         let pairs = self.length / 2;
         keys.resize(pairs, 0);
         fill(rng, self.keys(), keys);
         keys[pairs - 1] = keys[below(rng, pairs as u32 - 1) as usize];
-        // One fresh value per pair; those of repeated keys are not used.
+        // One random value per pair; those of repeated keys are overwritten.
         values.resize(pairs, 0);
         fill(rng, self.vocabulary - self.keys(), values);
-        again.clear();
+        repeated.clear();
         value_of.resize(self.keys() as usize, NO_TARGET);
         for (key, value) in keys.iter().zip(values.iter_mut()) {
             let known = &mut value_of[*key as usize];
-            again.push(*known != NO_TARGET);
+            repeated.push(*known != NO_TARGET);
             if *known == NO_TARGET {
                 *known = *value + self.keys();
             }
@@ -134,8 +140,8 @@ impl Task for Recall {
 
     fn encode(&self, instance: &RecallInstance, prompt: &mut Prompt) {
         prompt.start(1);
-        for (key, value, again) in instance.pairs() {
-            if again {
+        for (key, value, repeated) in instance.pairs() {
+            if repeated {
                 prompt.push_question(&[key], value, 1);
             } else {
                 prompt.push(&[key]);
@@ -144,16 +150,15 @@ impl Task for Recall {
         }
     }
 
-    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
-        OracleError::check(self, tokens)?;
-        let mut seen: HashMap<u32, u32> = HashMap::new();
+    fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
+        let mut values: HashMap<u32, u32> = HashMap::new();
         let mut targets = vec![NO_TARGET; tokens.len()];
         for position in (0..tokens.len()).step_by(2) {
             let (key, value) = (tokens[position], tokens[position + 1]);
             if key >= self.vocabulary / 2 || value < self.vocabulary / 2 {
                 return Err(OracleError::new::<Self>(position, format!("{key}, {value}"), "a key and a value"));
             }
-            match seen.insert(key, value) {
+            match values.insert(key, value) {
                 Some(before) if before != value => {
                     let found = format!("key {key} with value {value}");
                     return Err(OracleError::new::<Self>(position, found, format!("value {before}, as before")));
@@ -163,10 +168,5 @@ impl Task for Recall {
             }
         }
         Ok(targets)
-    }
-
-    fn draw(&self, prompt: &Prompt) -> String {
-        let symbol = |id: u32| if id < self.keys() { format!("k{id}") } else { format!("v{id}") };
-        draw::rows(prompt, symbol, symbol)
     }
 }

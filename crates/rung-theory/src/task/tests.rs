@@ -1,16 +1,16 @@
-//! What every task must satisfy, run over all of them.
+//! Checks that hold for every task.
 //!
-//! One table of settings and one strategy that makes up more of them; each setting goes through the same checks.
+//! They run over one table of specs and over specs from a proptest strategy.
 
 use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 
 use super::funccomp::{EntryOrder, FuncComp, FuncCompInstance, IdScope, Order};
-use super::{AnyTask, NO_TARGET, Prompt, Task, TaskError, names, pages, parse, seeded};
+use super::{AnyTask, NO_TARGET, Prompt, Task, TaskBase as _, TaskError, names, pages, parse, seeded};
 
-/// At least the smallest sizes, the defaults and every choice of every option.
-const SETTINGS: &[&str] = &[
+/// For every task: the smallest sizes, the defaults, and every choice of every option.
+const SPECS: &[&str] = &[
     "funccomp",
     "funccomp{hops=1,m=1,n=[]}",
     "funccomp{hops=1,m=5,n=[],order=query-first}",
@@ -79,12 +79,12 @@ const SETTINGS: &[&str] = &[
     "funccomp{hops=3,m=3,n=[2,2],order=streaming,names=levels}",
 ];
 
-/// Everything that must hold of any prompt of a task.
-fn check(task: &dyn AnyTask, seed: u64, prompt: &mut Prompt) {
+/// Checks two samples of a task: lengths, id ranges, and that the oracle agrees with the targets.
+fn check_prompts(task: &dyn AnyTask, seed: u64, prompt: &mut Prompt) {
     let spec = task.spec();
     let fields = task.fields();
     let mut rng = seeded(seed);
-    // The second sample goes into used buffers.
+    // The second sample reuses the buffers of the first.
     for round in 0..2 {
         task.prompt(&mut rng, prompt);
         assert_eq!(prompt.len(), task.length(), "{spec}");
@@ -96,34 +96,34 @@ fn check(task: &dyn AnyTask, seed: u64, prompt: &mut Prompt) {
             assert!((*target == NO_TARGET) == (*group == 0), "{spec}");
             assert!(*target == NO_TARGET || *target < task.classes(), "{spec}: {target}");
         }
-        let drawn = task.draw(prompt);
+        let picture = task.render(prompt);
         assert!(prompt.questions().count() > 0, "{spec} asks nothing");
         assert_eq!(
             task.oracle(prompt.tokens()).as_deref(),
             Ok(prompt.targets()),
-            "{spec} seed {seed} {round}\n{drawn}"
+            "{spec} seed {seed} {round}\n{picture}"
         );
     }
 }
 
 #[test]
-fn the_oracle_agrees_at_every_setting() {
-    // One prompt for all: a task must not be misled by what another left in it.
+fn oracle_agrees_with_the_targets_for_every_spec() {
+    // One prompt for all: the buffers of one task must not affect another.
     let mut prompt = Prompt::new();
-    for spec in SETTINGS {
+    for spec in SPECS {
         let task = parse(spec).unwrap_or_else(|error| panic!("{spec}: {error}"));
         for seed in 0..100 {
-            check(&*task, seed, &mut prompt);
+            check_prompts(&*task, seed, &mut prompt);
         }
     }
-    let tried: HashSet<&str> = SETTINGS.iter().map(|spec| spec.split('{').next().unwrap()).collect();
-    assert_eq!(tried, names().collect(), "every task has settings");
+    let tested: HashSet<&str> = SPECS.iter().map(|spec| spec.split('{').next().unwrap()).collect();
+    assert_eq!(tested, names().collect(), "every task has specs");
 }
 
 #[test]
-fn a_seed_fixes_the_bits_whatever_the_buffers_held() {
+fn a_seed_gives_the_same_prompt_in_new_and_reused_buffers() {
     let mut used = Prompt::new();
-    for spec in SETTINGS {
+    for spec in SPECS {
         let (task, again) = (parse(spec).unwrap(), parse(spec).unwrap());
         task.prompt(&mut seeded(99), &mut used);
         let mut fresh = Prompt::new();
@@ -137,15 +137,15 @@ fn a_seed_fixes_the_bits_whatever_the_buffers_held() {
 }
 
 #[test]
-fn the_stream_of_a_seed_does_not_change_by_accident() {
-    // Recorded results name a seed; a change here means that they no longer mean the same samples.
+fn prompts_of_a_seed_keep_their_digest() {
+    // Stored results name a seed; if the digest changes, their samples can no longer be reproduced.
     let mut digest = 0_u64;
     let mut prompt = Prompt::new();
-    // Settings with a listing came later and are left out, so that the digest stays what it was.
-    for spec in SETTINGS.iter().filter(|spec| !spec.contains("listing")) {
+    // Specs with a listing were added later and are excluded, so that the digest stays the same.
+    for spec in SPECS.iter().filter(|spec| !spec.contains("listing")) {
         parse(spec).unwrap().prompt(&mut seeded(1), &mut prompt);
-        for word in prompt.tokens().iter().chain(prompt.targets()) {
-            digest = (digest ^ u64::from(*word)).wrapping_mul(0x0100_0000_01b3).rotate_left(5);
+        for id in prompt.tokens().iter().chain(prompt.targets()) {
+            digest = (digest ^ u64::from(*id)).wrapping_mul(0x0100_0000_01b3).rotate_left(5);
         }
     }
     assert_eq!(digest, DIGEST, "the digest is {digest:#x}");
@@ -154,8 +154,8 @@ fn the_stream_of_a_seed_does_not_change_by_accident() {
 const DIGEST: u64 = 0x63cc_1b4b_ca71_6c70;
 
 #[test]
-fn steady_sampling_keeps_its_buffers() {
-    for spec in SETTINGS {
+fn repeated_sampling_does_not_reallocate() {
+    for spec in SPECS {
         let (task, mut rng, mut prompt) = (parse(spec).unwrap(), seeded(0), Prompt::new());
         task.prompt(&mut rng, &mut prompt);
         let buffers = (prompt.tokens().as_ptr(), prompt.targets().as_ptr(), prompt.groups().as_ptr());
@@ -164,9 +164,8 @@ fn steady_sampling_keeps_its_buffers() {
     }
 }
 
-/// The accuracy, on fresh samples, of the guess that was commonest per position and group on others, and its
-/// standard error.
-fn guessing(task: &dyn AnyTask, prompts: usize) -> (f64, f64) {
+/// The accuracy on new samples of always guessing the most common class per position and group, and its standard error.
+fn guess_accuracy(task: &dyn AnyTask, prompts: usize) -> (f64, f64) {
     let (mut rng, mut prompt) = (seeded(17), Prompt::new());
     let mut counts: HashMap<(usize, u16), HashMap<u32, usize>> = HashMap::new();
     for _ in 0..prompts {
@@ -177,42 +176,43 @@ fn guessing(task: &dyn AnyTask, prompts: usize) -> (f64, f64) {
     }
     let best: HashMap<_, _> = counts
         .into_iter()
-        .map(|(place, classes)| (place, classes.into_iter().max_by_key(|(class, count)| (*count, *class)).unwrap().0))
+        .map(|(key, classes)| (key, classes.into_iter().max_by_key(|(class, count)| (*count, *class)).unwrap().0))
         .collect();
     let mut scores = Vec::new();
-    let (mut right, mut asked) = (0, 0);
+    let (mut correct, mut total) = (0, 0);
     for _ in 0..prompts {
         task.prompt(&mut rng, &mut prompt);
         let questions: Vec<_> = prompt.questions().collect();
-        let hits = questions.iter().filter(|(at, target, group)| best.get(&(*at, *group)) == Some(target)).count();
-        right += hits;
-        asked += questions.len();
+        let hits =
+            questions.iter().filter(|(position, target, group)| best.get(&(*position, *group)) == Some(target)).count();
+        correct += hits;
+        total += questions.len();
         scores.push((hits as f64, questions.len() as f64));
     }
-    let mean = right as f64 / asked as f64;
-    // Questions of one prompt depend on each other, so the error comes from the spread between prompts.
-    let spread: f64 = scores.iter().map(|(hits, asked)| (hits - mean * asked).powi(2)).sum();
-    (mean, spread.sqrt() / asked as f64)
+    let mean = correct as f64 / total as f64;
+    // Questions of one prompt are not independent, so the error is estimated from the variance between prompts.
+    let variance: f64 = scores.iter().map(|(hits, count)| (hits - mean * count).powi(2)).sum();
+    (mean, variance.sqrt() / total as f64)
 }
 
 #[test]
-fn the_baseline_is_what_the_best_guess_scores() {
-    for spec in SETTINGS {
+fn baseline_is_the_accuracy_of_the_best_guess() {
+    for spec in SPECS {
         let task = parse(spec).unwrap();
         let prompts = (400_000 / task.length()).clamp(2_000, 20_000);
-        let (mean, error) = guessing(&*task, prompts);
+        let (mean, error) = guess_accuracy(&*task, prompts);
         let baseline = task.baseline();
-        let slack = 5.0 * error.max((baseline * (1.0 - baseline)).sqrt() / (prompts as f64)) + 1e-9;
-        assert!((mean - baseline).abs() < slack, "{spec}: {mean} against {baseline}, off by more than {slack}");
+        let tolerance = 5.0 * error.max((baseline * (1.0 - baseline)).sqrt() / (prompts as f64)) + 1e-9;
+        assert!((mean - baseline).abs() < tolerance, "{spec}: {mean} against {baseline}, off by more than {tolerance}");
     }
 }
 
 #[test]
-fn labels_are_balanced_and_the_own_value_says_nothing() {
-    for spec in SETTINGS.iter().filter(|spec| spec.starts_with("twosum") || spec.starts_with("match2")) {
+fn labels_are_balanced_for_every_value_of_two_sum() {
+    for spec in SPECS.iter().filter(|spec| spec.starts_with("twosum") || spec.starts_with("match2")) {
         let (task, mut rng, mut prompt) = (parse(spec).unwrap(), seeded(23), Prompt::new());
         let rounds = 400_000 / task.length();
-        // How often each value had each label, at the positions asked.
+        // How often each value had each label, at positions with a question.
         let mut counts: HashMap<u32, [f64; 2]> = HashMap::new();
         for _ in 0..rounds {
             task.prompt(&mut rng, &mut prompt);
@@ -230,8 +230,8 @@ fn labels_are_balanced_and_the_own_value_says_nothing() {
 }
 
 #[test]
-fn specs_print_back_in_full() {
-    for spec in SETTINGS {
+fn spec_prints_every_option_and_parses_back() {
+    for spec in SPECS {
         let task = parse(spec).unwrap();
         let full = task.spec();
         assert_eq!(parse(&full).unwrap().spec(), full);
@@ -243,7 +243,7 @@ fn specs_print_back_in_full() {
 }
 
 #[test]
-fn hostile_specs_are_refused_at_once() {
+fn invalid_specs_are_rejected_quickly_with_a_clear_message() {
     let start = std::time::Instant::now();
     for (spec, message) in [
         ("", "column 1"),
@@ -296,17 +296,17 @@ fn hostile_specs_are_refused_at_once() {
 }
 
 #[test]
-fn the_largest_sizes_are_accepted_without_allocating_them() {
+fn the_largest_sizes_parse_without_allocating_prompts() {
     for spec in ["funccomp{hops=1,m=16777214,n=[]}", "parity{length=16777215}", "khop{length=1048576,hops=64}"] {
         let task = parse(spec).unwrap();
         assert!(task.baseline() > 0.0 && task.length() > 1_000_000);
     }
     let deep = format!("funccomp{{hops=64,m=2,n=[{}]}}", vec!["1"; 63].join(","));
-    check(&*parse(&deep).unwrap(), 0, &mut Prompt::new());
+    check_prompts(&*parse(&deep).unwrap(), 0, &mut Prompt::new());
 }
 
-/// The sample in a page: the spec it names and the picture below it.
-fn documented(text: &str) -> (String, String) {
+/// The sample in a page: its spec and its picture.
+fn documented_sample(text: &str) -> (String, String) {
     let section = text.split("# One sample\n").nth(1).unwrap_or_default();
     let spec = section.split('`').nth(1).unwrap_or_default().to_owned();
     let picture = section.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap_or_default();
@@ -314,26 +314,26 @@ fn documented(text: &str) -> (String, String) {
 }
 
 #[test]
-fn pages_have_the_four_headings_and_a_current_sample() {
+fn pages_have_all_headings_and_an_up_to_date_sample() {
     for page in pages() {
         let text = page.text();
         for heading in ["# Definition\n", "# One sample\n", "# Baseline\n", "# Source\n"] {
             assert_eq!(text.matches(heading).count(), 1, "{}: {heading}", page.name);
         }
-        let (spec, picture) = documented(&text);
+        let (spec, picture) = documented_sample(&text);
         let (task, mut prompt) = (parse(&spec).unwrap(), Prompt::new());
         assert_eq!((task.spec(), task.name()), (spec.clone(), page.name));
         task.prompt(&mut seeded(0), &mut prompt);
-        let drawn = task.draw(&prompt);
-        assert!(drawn == picture, "the sample of {spec} is now\n{drawn}\nand its page shows\n{picture}");
-        assert!(drawn.is_ascii() && drawn.lines().all(|line| line.len() < 116));
+        let rendered = task.render(&prompt);
+        assert!(rendered == picture, "the sample of {spec} is now\n{rendered}\nand its page shows\n{picture}");
+        assert!(rendered.is_ascii() && rendered.lines().all(|line| line.len() < 116));
     }
 }
 
 #[test]
-fn tables_list_w_or_i_as_the_major_index() {
+fn listing_option_sets_the_order_of_entries() {
     let task = FuncComp::new(2, &[3], Order::Hard, 1, false).unwrap();
-    let instance = task.all().nth(12_345).unwrap();
+    let instance = task.all_instances().nth(12_345).unwrap();
     let order = |listing| {
         let task = task.clone().with_listing(listing);
         let mut prompt = Prompt::new();
@@ -348,12 +348,12 @@ fn tables_list_w_or_i_as_the_major_index() {
     let i_major = [entry(0, 0), entry(1, 0), entry(2, 0), entry(0, 1), entry(1, 1), entry(2, 1)];
     assert_eq!(order(EntryOrder::WMajor), w_major);
     assert_eq!(order(EntryOrder::IMajor), i_major);
-    // The name of a task that does not say how it lists stays what it was.
+    // The default listing is not printed, so that older specs stay the same.
     assert!(!task.to_string().contains("listing"));
 }
 
 #[test]
-fn small_instances_can_be_listed_and_are_all_different() {
+fn all_instances_of_a_small_task_are_different() {
     for (order, queries, mixed, count) in [
         (Order::Hard, 1, false, 4 * 256 * 2 * 2),
         (Order::Hard, 1, true, 4 * 256 * 2 * 2 * 2),
@@ -362,28 +362,28 @@ fn small_instances_can_be_listed_and_are_all_different() {
         (Order::QueryFirst, 1, false, 4 * 256 * 2 * 2),
     ] {
         let task = FuncComp::new(2, &[2], order, queries, mixed).unwrap();
-        assert_eq!(task.instances(), Some(count));
+        assert_eq!(task.instance_count(), Some(count));
         let mut prompt = Prompt::new();
-        let mut seen = HashSet::new();
-        for instance in task.all() {
+        let mut prompts = HashSet::new();
+        for instance in task.all_instances() {
             task.encode(&instance, &mut prompt);
             assert_eq!(Task::oracle(&task, prompt.tokens()).as_deref(), Ok(prompt.targets()));
             let answers: Vec<u32> = prompt.questions().map(|(_, target, _)| target).collect();
             assert_eq!(task.answer(&instance), answers);
-            assert!(seen.insert(prompt.tokens().to_vec()));
+            assert!(prompts.insert(prompt.tokens().to_vec()));
         }
-        assert_eq!(seen.len() as u128, count);
-        assert_eq!(task.nth(count), None);
+        assert_eq!(prompts.len() as u128, count);
+        assert_eq!(task.nth_instance(count), None);
     }
-    assert_eq!(FuncComp::new(9, &[9, 9], Order::Hard, 1, false).unwrap().instances(), None);
+    assert_eq!(FuncComp::new(9, &[9, 9], Order::Hard, 1, false).unwrap().instance_count(), None);
 }
 
 #[test]
-fn every_small_instance_is_sampled_equally_often() {
+fn every_instance_of_a_small_task_is_sampled_equally_often() {
     let task = FuncComp::new(2, &[1], Order::Hard, 1, true).unwrap();
-    let count = task.instances().unwrap() as usize;
+    let count = task.instance_count().unwrap() as usize;
     assert_eq!(count, 4 * 4 * 2 * 2);
-    let all: Vec<_> = task.all().collect();
+    let all: Vec<_> = task.all_instances().collect();
     let (mut rng, mut instance, mut counts) = (seeded(3), FuncCompInstance::default(), vec![0.0_f64; count]);
     let rounds = 500 * count;
     for _ in 0..rounds {
@@ -393,7 +393,7 @@ fn every_small_instance_is_sampled_equally_often() {
     assert!(counts.iter().all(|times| (times - 500.0).abs() < 5.5 * 500.0_f64.sqrt()), "{counts:?}");
 }
 
-/// A task at random small sizes, some of which do not fit together.
+/// A task with random small sizes, some of which are not valid together.
 fn any_spec() -> impl Strategy<Value = String> {
     let flag = prop_oneof![Just("no"), Just("yes")];
     let order = prop_oneof![Just("hard"), Just("query-first"), Just("streaming")];
@@ -401,7 +401,7 @@ fn any_spec() -> impl Strategy<Value = String> {
         (1_u32..5, proptest::collection::vec(1_u32..4, 0..4), order, 1_u32..5, flag.clone()).prop_map(
             |(m, n, order, queries, mixed)| {
                 let queries = if order == "hard" { queries } else { 1 };
-                let (hops, n) = (n.len() + 1, super::listed_numbers(&n));
+                let (hops, n) = (n.len() + 1, super::join_numbers(&n));
                 format!("funccomp{{hops={hops},m={m},n=[{n}],order={order},queries={queries},mixed={mixed}}}")
             }
         ),
@@ -443,19 +443,19 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_setting_holds_or_is_refused(spec in any_spec(), seed: u64) {
+    fn random_specs_pass_the_checks_or_have_invalid_sizes(spec in any_spec(), seed: u64) {
         match parse(&spec) {
             Ok(task) => {
                 prop_assert_eq!(task.spec(), spec);
                 prop_assert!((0.0..=1.0).contains(&task.baseline()));
-                check(&*task, seed, &mut Prompt::new());
+                check_prompts(&*task, seed, &mut Prompt::new());
             }
             Err(error) => prop_assert!(matches!(error, TaskError::BadSize { .. }), "{spec}: {error}"),
         }
     }
 
     #[test]
-    fn the_oracle_survives_any_tokens(
+    fn oracle_does_not_panic_on_changed_tokens(
         spec in any_spec(),
         seed: u64,
         changes in proptest::collection::vec((any::<usize>(), 0_u32..50), 1..4),
@@ -465,9 +465,9 @@ proptest! {
             let mut prompt = Prompt::new();
             task.prompt(&mut seeded(seed), &mut prompt);
             let mut tokens = prompt.tokens().to_vec();
-            for (at, id) in changes {
-                let at = at % tokens.len();
-                tokens[at] = id;
+            for (index, id) in changes {
+                let index = index % tokens.len();
+                tokens[index] = id;
             }
             if let Ok(targets) = task.oracle(&tokens) {
                 prop_assert!(targets.iter().all(|target| *target == NO_TARGET || *target <= task.classes()));
@@ -479,53 +479,53 @@ proptest! {
     }
 
     #[test]
-    fn parsing_survives_any_text(text in "[a-z0-9{}=,\\[\\]-]{0,60}") {
+    fn parse_does_not_panic_on_random_text(text in "[a-z0-9{}=,\\[\\]-]{0,60}") {
         let _ = parse(&text);
         let _ = parse(&format!("funccomp{{{text}}}"));
     }
 }
 
 #[test]
-fn names_of_levels_are_apart_and_mean_the_same_tables() {
+fn level_ids_are_disjoint_and_encode_the_same_tables() {
     let shared = FuncComp::new(3, &[2, 3], Order::Hard, 5, true).unwrap();
-    let levels = shared.clone().with_names(IdScope::Levels);
+    let levels = shared.clone().with_id_scope(IdScope::Levels);
     // z_0, then the values of z_1, z_2 and z_3.
-    let firsts = [0, 3, 6, 12];
-    assert_eq!(Task::classes(&levels), 12 + 18);
+    let first_ids = [0, 3, 6, 12];
+    assert_eq!(levels.classes(), 12 + 18);
     let (mut rng, mut instance) = (seeded(4), FuncCompInstance::default());
-    let (mut one, mut two) = (Prompt::new(), Prompt::new());
+    let (mut shared_prompt, mut level_prompt) = (Prompt::new(), Prompt::new());
     for _ in 0..20 {
         shared.sample(&mut rng, &mut instance);
-        shared.encode(&instance, &mut one);
-        levels.encode(&instance, &mut two);
-        for ((_, a, group), (_, b, _)) in one.questions().zip(two.questions()) {
-            assert_eq!(a + firsts[usize::from(group)], b);
+        shared.encode(&instance, &mut shared_prompt);
+        levels.encode(&instance, &mut level_prompt);
+        for ((_, a, group), (_, b, _)) in shared_prompt.questions().zip(level_prompt.questions()) {
+            assert_eq!(a + first_ids[usize::from(group)], b);
         }
         // Values of entries: fields are kind, outer, inner, value, then w0 to w2.
-        for (a, b) in one.tokens().chunks(6).zip(two.tokens().chunks(7)).filter(|(a, _)| a[0] < 3) {
+        for (a, b) in shared_prompt.tokens().chunks(6).zip(level_prompt.tokens().chunks(7)).filter(|(a, _)| a[0] < 3) {
             let level = a[0] as usize;
-            assert_eq!((a[2] + firsts[level], a[3] + firsts[level + 1]), (b[2], b[3]));
+            assert_eq!((a[2] + first_ids[level], a[3] + first_ids[level + 1]), (b[2], b[3]));
             assert_eq!(b[1], if level == 0 { 0 } else { [0, 1, 3][level] + a[1] });
         }
-        assert_eq!(Task::draw(&shared, &one), Task::draw(&levels, &two));
+        assert_eq!(shared.render(&shared_prompt), levels.render(&level_prompt));
     }
 }
 
 #[test]
-fn partial_answers_are_the_walk_up_to_each_hop() {
+fn partial_answers_are_the_values_after_each_hop() {
     let task = FuncComp::new(3, &[2, 3], Order::Hard, 5, true).unwrap();
     let (mut rng, mut instance, mut prompt) = (seeded(4), FuncCompInstance::default(), Prompt::new());
     for _ in 0..20 {
         task.sample(&mut rng, &mut instance);
         task.encode(&instance, &mut prompt);
-        assert_eq!(prompt.partials().len(), 5 * 3);
-        for (query, partials) in instance.queries.iter().zip(prompt.partials().chunks(3)) {
+        assert_eq!(prompt.partial_answers().len(), 5 * 3);
+        for (query, partials) in instance.queries.iter().zip(prompt.partial_answers().chunks(3)) {
             for (hops, partial) in (1..).zip(partials) {
                 let shorter = super::funccomp::Query { hops: query.hops.min(hops), ..query.clone() };
                 assert_eq!(*partial, task.follow(&instance, &shorter));
             }
         }
-        let answers: Vec<u32> = prompt.partials().chunks(3).map(|partials| partials[2]).collect();
+        let answers: Vec<u32> = prompt.partial_answers().chunks(3).map(|partials| partials[2]).collect();
         assert_eq!(answers, task.answer(&instance));
     }
 }

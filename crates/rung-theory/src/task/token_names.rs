@@ -1,4 +1,4 @@
-//! Tokens in words: `z2(1,0)=3` rather than five ids.
+//! Readable names of tokens, such as `z2(1,0)=3` instead of five ids.
 
 use std::any::Any;
 
@@ -8,49 +8,50 @@ use super::{AnyTask, Field};
 /// Names the tokens of a task. Different tokens of one task have different names.
 pub struct TokenNames {
     fields: Vec<Field>,
-    /// The tables of function composition, and whether it draws the number of hops.
+    /// For function composition: the number of hops, and whether they are mixed.
     composition: Option<(usize, bool)>,
 }
 
 impl TokenNames {
-    /// For a task.
+    /// The names for a task's tokens.
     pub fn new(task: &dyn AnyTask) -> Self {
         let composition = (task as &dyn Any).downcast_ref::<FuncComp>().map(|task| (task.hops(), task.mixed()));
         Self { fields: task.fields(), composition }
     }
 
-    /// Ids of a token.
+    /// Ids per token.
     pub fn width(&self) -> usize {
         self.fields.len()
     }
 
-    /// A token in words.
+    /// The name of a token.
     pub fn name(&self, token: &[u32]) -> String {
         match self.composition {
-            Some((hops, mixed)) => self.entry(token, hops, mixed),
-            None => self.plain(token),
+            Some((hops, mixed)) => self.composition_name(token, hops, mixed),
+            None => self.field_values(token),
         }
     }
 
-    /// Whether an id says nothing: the last of every field but the first.
-    fn blank(&self, field: usize, id: u32) -> bool {
+    /// Whether an id is the blank: the last of every field except the first.
+    fn is_blank(&self, field: usize, id: u32) -> bool {
         id + 1 >= self.fields[field].vocabulary
     }
 
     /// A token of function composition: an entry of a table, the start, the query, the slot, or a thought.
-    fn entry(&self, token: &[u32], hops: usize, mixed: bool) -> String {
+    fn composition_name(&self, token: &[u32], hops: usize, mixed: bool) -> String {
         let kind = token[0] as usize;
-        let listed = |fields: std::ops::Range<usize>| {
-            let ids = fields.filter(|field| !self.blank(*field, token[*field])).map(|field| token[field].to_string());
+        let joined = |fields: std::ops::Range<usize>| {
+            let ids =
+                fields.filter(|field| !self.is_blank(*field, token[*field])).map(|field| token[field].to_string());
             ids.collect::<Vec<_>>().join(",")
         };
-        let parts = listed(4..self.fields.len());
+        let parts = joined(4..self.fields.len());
         match kind {
             _ if token[0] >= self.fields[0].vocabulary => {
-                format!("thought {}: {}", token[0] - self.fields[0].vocabulary + 1, listed(3..4))
+                format!("thought {}: {}", token[0] - self.fields[0].vocabulary + 1, joined(3..4))
             }
-            kind if kind < hops => format!("z{}({})={}", kind + 1, listed(1..3), listed(3..4)),
-            kind if kind == hops => format!("z0={}", listed(3..4)),
+            kind if kind < hops => format!("z{}({})={}", kind + 1, joined(1..3), joined(3..4)),
+            kind if kind == hops => format!("z0={}", joined(3..4)),
             kind if kind == hops + 1 && parts.is_empty() => "w".to_owned(),
             _ if !parts.is_empty() && mixed => format!("w{}=({parts})", kind - hops),
             _ if !parts.is_empty() => format!("w=({parts})"),
@@ -58,12 +59,13 @@ impl TokenNames {
         }
     }
 
-    fn plain(&self, token: &[u32]) -> String {
+    /// The fields of a token with their ids, such as `kind=1 key=5`, without blanks.
+    fn field_values(&self, token: &[u32]) -> String {
         if let ([field], [id]) = (&self.fields[..], token) {
             return format!("{}={id}", field.name);
         }
-        let said = token.iter().enumerate().filter(|(field, id)| *field == 0 || !self.blank(*field, **id));
-        said.map(|(field, id)| format!("{}={id}", self.fields[field].name)).collect::<Vec<_>>().join(" ")
+        let values = token.iter().enumerate().filter(|(field, id)| *field == 0 || !self.is_blank(*field, **id));
+        values.map(|(field, id)| format!("{}={id}", self.fields[field].name)).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -82,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_composition_are_entries() {
+    fn composition_tokens_have_readable_names() {
         let names = names("funccomp{hops=2,m=3,n=[2],order=query-first}");
         assert!(names[0].starts_with("w=("), "{}", names[0]);
         assert!(names[1].starts_with("z2(0,0)=") && names[7].starts_with("z1(0)="), "{names:?}");
@@ -90,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn all_tokens_of_composition_have_names_of_their_own() {
+    fn composition_tokens_have_different_names() {
         for spec in [
             "funccomp{hops=1,m=3,n=[]}",
             "funccomp{hops=2,m=3,n=[2],mixed=yes,queries=2}",
@@ -116,9 +118,12 @@ mod tests {
     }
 
     #[test]
-    fn other_tokens_say_what_they_say() {
+    fn tokens_of_other_tasks_list_their_fields() {
         assert!(names("parity{length=3}")[0].contains('='));
-        let mixed = names("parity-retrieval{bits=2,entries=2}");
-        assert!(mixed.iter().any(|name| name.contains("key=")) && mixed[0].matches('=').count() < 5, "{mixed:?}");
+        let structured = names("parity-retrieval{bits=2,entries=2}");
+        assert!(
+            structured.iter().any(|name| name.contains("key=")) && structured[0].matches('=').count() < 5,
+            "{structured:?}"
+        );
     }
 }

@@ -1,7 +1,7 @@
-//! Does some earlier value cancel the last one? One look-up, and no table to look it up in.
+//! 2-Sum at the last token: does some earlier value have sum 0 with it?
 //!
-//! The question is a single comparison against everything before it, which one full attention layer answers and
-//! which a layer that picks a few blocks of the past cannot always find.
+//! The last value is compared with all earlier ones. One full attention layer solves this; a layer that selects a few
+//! earlier blocks may miss the partner.
 //!
 //! # Definition
 //!
@@ -37,10 +37,13 @@
 
 use std::fmt;
 
-use super::options::Options;
-use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, coin, digits, draw, fill};
+use super::options::{Options, yes_no};
+use super::{
+    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, below, coin, digits, fill,
+    render,
+};
 
-/// The task.
+/// The task `twosum`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TwoSum {
     length: usize,
@@ -52,14 +55,14 @@ pub struct TwoSum {
 pub struct TwoSumInstance {
     /// `x_1 .. x_n`.
     pub values: Vec<u32>,
-    /// The label.
-    pub found: bool,
+    /// The label: whether the last value has a partner.
+    pub has_partner: bool,
 }
 
 impl TwoSum {
-    pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
+    pub(super) fn parse(options: &mut Options) -> Result<Self, TaskError> {
         let length = options.number("length", 32, 2..=MAX_TOKENS)? as usize;
-        let modulus = options.small("modulus", 64, 2..=u32::MAX)?;
+        let modulus = options.number_u32("modulus", 64, 2..=u32::MAX)?;
         Ok(Self { length, modulus })
     }
 }
@@ -70,10 +73,7 @@ impl fmt::Display for TwoSum {
     }
 }
 
-impl Task for TwoSum {
-    const NAME: &'static str = "twosum";
-    type Instance = TwoSumInstance;
-
+impl TaskBase for TwoSum {
     fn fields(&self) -> Vec<Field> {
         vec![Field::new("value", self.modulus)]
     }
@@ -86,13 +86,22 @@ impl Task for TwoSum {
         self.length
     }
 
+    fn render(&self, prompt: &Prompt) -> String {
+        render::rows(prompt, |id| id.to_string(), |class| yes_no(class == 1).to_owned())
+    }
+}
+
+impl Task for TwoSum {
+    const NAME: &'static str = "twosum";
+    type Instance = TwoSumInstance;
+
     fn sample(&self, rng: &mut Rng, instance: &mut TwoSumInstance) {
         instance.values.resize(self.length, 0);
         let (others, last) = instance.values.split_at_mut(self.length - 1);
         last[0] = below(rng, self.modulus);
         let partner = if last[0] == 0 { 0 } else { self.modulus - last[0] };
-        instance.found = coin(rng);
-        if instance.found {
+        instance.has_partner = coin(rng);
+        if instance.has_partner {
             fill(rng, self.modulus, others);
             others[below(rng, self.length as u32 - 1) as usize] = partner;
         } else {
@@ -105,31 +114,27 @@ impl Task for TwoSum {
     }
 
     fn encode(&self, instance: &TwoSumInstance, prompt: &mut Prompt) {
-        prompt.start_plain(&instance.values);
-        prompt.ask(instance.values.len() - 1, u32::from(instance.found), 1);
+        prompt.start_single_field(&instance.values);
+        prompt.set_target(instance.values.len() - 1, u32::from(instance.has_partner), 1);
     }
 
-    fn instances(&self) -> Option<u128> {
+    fn instance_count(&self) -> Option<u128> {
         u128::from(self.modulus).checked_pow(u32::try_from(self.length).ok()?)
     }
 
-    fn nth(&self, index: u128) -> Option<TwoSumInstance> {
+    fn nth_instance(&self, index: u128) -> Option<TwoSumInstance> {
         let values = digits(index, self.modulus, self.length)?;
         let (last, others) = values.split_last()?;
-        let found = others.iter().any(|value| (u64::from(*value) + u64::from(*last)) % u64::from(self.modulus) == 0);
-        Some(TwoSumInstance { values, found })
+        let has_partner =
+            others.iter().any(|value| (u64::from(*value) + u64::from(*last)) % u64::from(self.modulus) == 0);
+        Some(TwoSumInstance { values, has_partner })
     }
 
-    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
-        OracleError::check(self, tokens)?;
+    fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
         let mut targets = vec![NO_TARGET; tokens.len()];
         let last = tokens.len() - 1;
         let cancels = |value: &u32| (u64::from(*value) + u64::from(tokens[last])) % u64::from(self.modulus) == 0;
         targets[last] = u32::from(tokens[..last].iter().any(cancels));
         Ok(targets)
-    }
-
-    fn draw(&self, prompt: &Prompt) -> String {
-        draw::rows(prompt, |id| id.to_string(), |class| ["no", "yes"][class as usize % 2].to_owned())
     }
 }

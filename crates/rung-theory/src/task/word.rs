@@ -1,21 +1,21 @@
-//! Group word problem: multiply group elements as they come.
+//! Group word problem: the running product of group elements.
 //!
-//! The state is a group element and every token moves it. For a group that is not solvable (A5, S5) this is
-//! complete for NC1, out of reach of constant-depth attention and of diagonal recurrences; Z60, of the same order
-//! as A5, is the easy control. S3 is the smallest group in which the order of factors matters.
+//! The state is a group element, and every token multiplies it. For a group that is not solvable (A5, S5) this is
+//! complete for NC1, so constant-depth attention and diagonal recurrences cannot solve it (unless TC0 = NC1); Z60, of the
+//! same order as A5, is the easy control. S3 is the smallest group that is not commutative.
 //!
 //! # Definition
 //!
-//! `length` elements `g_1 .. g_n` of `group`, independent and uniform. With `answer=every` the product `g_1` `g_2
-//! .. g_i` is asked at each i, with `answer=last` only at the last. In a product of permutations the left factor
+//! `length` elements `g_1 .. g_n` of `group`, independent and uniform. With `answer=every` the target at each i is the
+//! product `g_1 g_2 .. g_i`, with `answer=last` only the last token has a target. In a product of permutations the left factor
 //! acts first.
 //!
 //! | group | order | elements, numbered from 0 |
 //! |---|---|---|
-//! | `s5` | 120 | all permutations of five things, in lexicographic order of (p(0), .., p(4)) |
+//! | `s5` | 120 | all permutations of five elements, in lexicographic order of (p(0), .., p(4)) |
 //! | `a5` | 60 | the even ones, in the same order |
 //! | `z60` | 60 | 0 .. 59 under addition modulo 60 |
-//! | `s3` | 6 | the permutations of three things, in the same order |
+//! | `s3` | 6 | the permutations of three elements, in the same order |
 //!
 //! Number 0 is the identity. Ids and classes are the numbers. One field, `element`; the group of every question is
 //! 1.
@@ -40,19 +40,19 @@
 
 use std::fmt;
 
-use super::options::Options;
-use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, draw, fill};
+use super::options::{Options, word_of};
+use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, fill, render};
 
-/// Which group.
+/// A finite group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// Permutations of five things.
+    /// Permutations of five elements.
     S5,
-    /// Even permutations of five things.
+    /// Even permutations of five elements.
     A5,
     /// Numbers modulo 60.
     Z60,
-    /// Permutations of three things: those of five that leave the last two in place.
+    /// Permutations of three elements, as permutations of five that fix the last two.
     S3,
 }
 
@@ -70,22 +70,22 @@ impl Group {
         }
     }
 
-    /// Its elements as permutations, in lexicographic order: element g moves what is at place i to place `g[i]`. For `Z60`, whose
+    /// Its elements as permutations, in lexicographic order: element g maps i to `g[i]`. For `Z60`, whose
     /// elements are numbers, those of S5.
     pub fn permutations(self) -> Vec<[u8; 5]> {
         permutations(self)
     }
 
-    /// The product of every two elements: row a, column b holds ab.
+    /// The multiplication table: row a, column b is the product ab.
     pub fn table(self) -> Vec<u32> {
         let order = self.order();
         if self == Self::Z60 {
-            return (0..order * order).map(|at| (at / order + at % order) % order).collect();
+            return (0..order * order).map(|index| (index / order + index % order) % order).collect();
         }
         let elements = permutations(self);
-        let number = |wanted: Permutation| elements.binary_search(&wanted).unwrap_or_default() as u32;
+        let index = |permutation: Permutation| elements.binary_search(&permutation).unwrap_or_default() as u32;
         let products = elements.iter().flat_map(|a| elements.iter().map(|b| a.map(|image| b[usize::from(image)])));
-        products.map(number).collect()
+        products.map(index).collect()
     }
 }
 
@@ -96,32 +96,34 @@ fn permutations(group: Group) -> Vec<Permutation> {
     loop {
         let pairs = (0..5).flat_map(|a| (a + 1..5).map(move |b| (a, b)));
         let inversions = pairs.filter(|(a, b)| current[*a] > current[*b]).count();
-        let belongs = match group {
+        let in_group = match group {
             Group::A5 => inversions % 2 == 0,
             Group::S3 => current[3..] == [3, 4],
             Group::S5 | Group::Z60 => true,
         };
-        if belongs {
+        if in_group {
             all.push(current);
         }
-        // The next one: raise the last place that can be raised, and put what follows it in order.
-        let Some(place) = (0..4).rev().find(|place| current[*place] < current[place + 1]) else { return all };
-        let swap = (place + 1..5).rev().find(|other| current[*other] > current[place]).unwrap_or(place);
-        current.swap(place, swap);
-        current[place + 1..].reverse();
+        // The next permutation in lexicographic order.
+        let Some(pivot) = (0..4).rev().find(|index| current[*index] < current[index + 1]) else { return all };
+        let swap = (pivot + 1..5).rev().find(|other| current[*other] > current[pivot]).unwrap_or(pivot);
+        current.swap(pivot, swap);
+        current[pivot + 1..].reverse();
     }
 }
 
-/// The task.
+/// The task `word`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word {
     group: Group,
     length: usize,
-    every: bool,
+    /// Whether every token has a target, not only the last.
+    answers_every_token: bool,
+    /// The multiplication table of the group.
     table: Vec<u32>,
 }
 
-/// The elements.
+/// The group elements of one prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WordInstance {
     /// Numbers of `g_1 .. g_n`.
@@ -129,14 +131,14 @@ pub struct WordInstance {
 }
 
 impl Word {
-    pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
+    pub(super) fn parse(options: &mut Options) -> Result<Self, TaskError> {
         let group = options.word("group", &GROUPS)?;
         let length = options.number("length", 16, 1..=MAX_TOKENS)? as usize;
-        let every = options.word("answer", &[("every", true), ("last", false)])?;
-        Ok(Self { group, length, every, table: group.table() })
+        let answers_every_token = options.word("answer", &[("every", true), ("last", false)])?;
+        Ok(Self { group, length, answers_every_token, table: group.table() })
     }
 
-    /// Which group.
+    /// The group.
     pub fn group(&self) -> Group {
         self.group
     }
@@ -144,16 +146,13 @@ impl Word {
 
 impl fmt::Display for Word {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let group = GROUPS.iter().find(|(_, group)| *group == self.group).map_or("", |(word, _)| word);
-        let answer = if self.every { "every" } else { "last" };
+        let group = word_of(&GROUPS, self.group);
+        let answer = if self.answers_every_token { "every" } else { "last" };
         write!(out, "{}{{group={group},length={},answer={answer}}}", Self::NAME, self.length)
     }
 }
 
-impl Task for Word {
-    const NAME: &'static str = "word";
-    type Instance = WordInstance;
-
+impl TaskBase for Word {
     fn fields(&self) -> Vec<Field> {
         vec![Field::new("element", self.group.order())]
     }
@@ -166,52 +165,58 @@ impl Task for Word {
         self.length
     }
 
+    fn render(&self, prompt: &Prompt) -> String {
+        render::rows(prompt, |id| id.to_string(), |class| class.to_string())
+    }
+}
+
+impl Task for Word {
+    const NAME: &'static str = "word";
+    type Instance = WordInstance;
+
     fn sample(&self, rng: &mut Rng, instance: &mut WordInstance) {
         instance.elements.resize(self.length, 0);
         fill(rng, self.group.order(), &mut instance.elements);
     }
 
     fn encode(&self, instance: &WordInstance, prompt: &mut Prompt) {
-        prompt.start_plain(&instance.elements);
+        prompt.start_single_field(&instance.elements);
         let mut product = 0;
         for (position, element) in instance.elements.iter().enumerate() {
             product = self.table[(product * self.group.order() + element) as usize];
-            if self.every || position + 1 == instance.elements.len() {
-                prompt.ask(position, product, 1);
+            if self.answers_every_token || position + 1 == instance.elements.len() {
+                prompt.set_target(position, product, 1);
             }
         }
     }
 
-    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
-        OracleError::check(self, tokens)?;
+    fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
         let products: Vec<u32> = if self.group == Group::Z60 {
-            let sum = |until: usize| tokens[..=until].iter().map(|id| u64::from(*id)).sum::<u64>();
-            (0..tokens.len()).map(|until| (sum(until) % 60) as u32).collect()
+            let sum = |last: usize| tokens[..=last].iter().map(|id| u64::from(*id)).sum::<u64>();
+            (0..tokens.len()).map(|last| (sum(last) % 60) as u32).collect()
         } else {
-            follow_five_things(tokens, self.group)
+            permute_five_elements(tokens, self.group)
         };
-        let asked = |position: usize| self.every || position + 1 == tokens.len();
-        Ok((0..tokens.len()).map(|at| if asked(at) { products[at] } else { NO_TARGET }).collect())
-    }
-
-    fn draw(&self, prompt: &Prompt) -> String {
-        draw::rows(prompt, |id| id.to_string(), |class| class.to_string())
+        let has_target = |position: usize| self.answers_every_token || position + 1 == tokens.len();
+        Ok((0..tokens.len())
+            .map(|position| if has_target(position) { products[position] } else { NO_TARGET })
+            .collect())
     }
 }
 
-/// Moves five things by each permutation and looks up, at each step, the permutation that takes each to where it is now.
-fn follow_five_things(tokens: &[u32], group: Group) -> Vec<u32> {
-    // All words of five letters in order; those with five different letters and, if asked, the right parity or the last
-    // two in place. A permutation of five things is even if 5 minus its number of cycles is.
-    let words = (0..3125_u32).map(|word| [625, 125, 25, 5, 1].map(|place| (word / place % 5) as usize));
+/// Applies each permutation to five elements and finds, at each step, the permutation from the start to the current arrangement.
+fn permute_five_elements(tokens: &[u32], group: Group) -> Vec<u32> {
+    // All permutations, as five-digit numbers in base 5 with different digits, in order; those in the group are kept.
+    // A permutation of five elements is even if 5 minus its number of cycles is.
+    let words = (0..3125_u32).map(|word| [625, 125, 25, 5, 1].map(|power| (word / power % 5) as usize));
     let cycles = |p: &[usize; 5]| {
-        let mut seen = [false; 5];
+        let mut visited = [false; 5];
         let mut count = 0;
         for start in 0..5 {
-            count += usize::from(!seen[start]);
-            let mut at = start;
-            while !std::mem::replace(&mut seen[at], true) {
-                at = p[at];
+            count += usize::from(!visited[start]);
+            let mut element = start;
+            while !std::mem::replace(&mut visited[element], true) {
+                element = p[element];
             }
         }
         count
@@ -221,10 +226,10 @@ fn follow_five_things(tokens: &[u32], group: Group) -> Vec<u32> {
         .filter(|p| group != Group::A5 || (5 - cycles(p)) % 2 == 0)
         .filter(|p| group != Group::S3 || (p[3], p[4]) == (3, 4))
         .collect();
-    let mut places = [0, 1, 2, 3, 4];
+    let mut arrangement = [0, 1, 2, 3, 4];
     let step = |token: &u32| {
-        places = places.map(|place| elements[*token as usize][place]);
-        elements.iter().position(|p| *p == places).unwrap_or_default() as u32
+        arrangement = arrangement.map(|element| elements[*token as usize][element]);
+        elements.iter().position(|p| *p == arrangement).unwrap_or_default() as u32
     };
     tokens.iter().map(step).collect()
 }

@@ -1,19 +1,19 @@
-//! What several tests share: the stored points and a small generator.
-#![allow(dead_code, reason = "each test uses a part of it")]
+//! Shared by several tests: the stored certificates and a random generator.
+#![allow(dead_code, reason = "each test uses only some of it")]
 
 use rung_theory::bound::certificate;
 use rung_theory::bound::checker::Certificate;
 use serde_json::Value;
 
-/// The stored points, each with the judgement it must get.
+/// The stored certificates, each with whether it must be accepted and its JSON.
 ///
 /// # Panics
 /// The file is damaged.
-pub fn stored_points() -> Vec<(Certificate, bool, Value)> {
+pub fn stored_certificates() -> Vec<(Certificate, bool, Value)> {
     let text = include_str!("../data/points.json");
     let Value::Array(items) = serde_json::from_str(text).unwrap() else { panic!("expected a list") };
-    let read = |item: Value| (certificate::read(&item.to_string()).unwrap(), item["accept"].as_bool().unwrap(), item);
-    items.into_iter().map(read).collect()
+    let parse = |item: Value| (certificate::read(&item.to_string()).unwrap(), item["accept"].as_bool().unwrap(), item);
+    items.into_iter().map(parse).collect()
 }
 
 /// A generator that is the same on every machine (SplitMix64).

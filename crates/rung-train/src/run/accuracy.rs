@@ -1,16 +1,16 @@
-//! Right answers, counted, with Wilson's 95% interval ([`wilson_interval`]).
+//! Counts of right answers, with Wilson's 95% confidence interval ([`wilson_interval`]).
 
 use std::collections::BTreeMap;
 
 use rung_theory::statistics::wilson_interval;
 use serde::{Deserialize, Serialize};
 
-/// Right answers out of all.
+/// The right answers among a number of answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct AnswerCount {
-    /// Right ones.
+    /// Right answers.
     pub right: u64,
-    /// All.
+    /// All answers.
     pub count: u64,
 }
 
@@ -18,17 +18,17 @@ pub struct AnswerCount {
 pub type Accuracy = BTreeMap<u16, AnswerCount>;
 
 impl AnswerCount {
-    /// Share of right answers; not a number if none was asked.
+    /// Share of right answers; NaN if there are no answers.
     pub fn mean(&self) -> f64 {
         self.right as f64 / self.count as f64
     }
 
-    /// Wilson's interval at 95%; from 0 to 1 if none was asked.
+    /// Wilson's 95% confidence interval; from 0 to 1 if there are no answers.
     pub fn interval(&self) -> (f64, f64) {
         wilson_interval(self.right, self.count)
     }
 
-    /// One more answer.
+    /// Counts one more answer.
     pub fn add(&mut self, right: bool) {
         self.count += 1;
         self.right += u64::from(right);
@@ -40,31 +40,22 @@ impl Serialize for AnswerCount {
         use serde::ser::SerializeStruct as _;
         let (low, high) = self.interval();
         let mut fields = out.serialize_struct("AnswerCount", 5)?;
-        fields.serialize_field("mean", &rounded(self.mean()))?;
-        fields.serialize_field("low", &rounded(low))?;
-        fields.serialize_field("high", &rounded(high))?;
+        fields.serialize_field("mean", &round_to_6_decimals(self.mean()))?;
+        fields.serialize_field("low", &round_to_6_decimals(low))?;
+        fields.serialize_field("high", &round_to_6_decimals(high))?;
         fields.serialize_field("count", &self.count)?;
         fields.serialize_field("right", &self.right)?;
         fields.end()
     }
 }
 
-/// Six places: enough for people, and few enough that a number written and read is the same number.
-pub fn rounded(value: f64) -> f64 {
+/// Rounds to six decimals, few enough that the number is the same after it was written to JSON and read back.
+pub fn round_to_6_decimals(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
 
-/// Adds the counts of `more` to `all`.
-pub fn merge(all: &mut Accuracy, more: &Accuracy) {
-    for (group, answers) in more {
-        let sum = all.entry(*group).or_default();
-        sum.right += answers.right;
-        sum.count += answers.count;
-    }
-}
-
-/// Whether every group has at least this share right.
-pub fn reached(accuracy: &Accuracy, share: f64) -> bool {
+/// Whether the share of right answers is at least `share` in every group.
+pub fn all_groups_reach(accuracy: &Accuracy, share: f64) -> bool {
     !accuracy.is_empty() && accuracy.values().all(|answers| answers.mean() >= share)
 }
 
@@ -73,8 +64,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_are_wilsons() {
-        // From the formula by hand: 8 of 10, and the ends.
+    fn interval_agrees_with_wilsons_formula() {
+        // 8 of 10, computed by hand; all right; no answers.
         let (low, high) = AnswerCount { right: 8, count: 10 }.interval();
         assert!((low - 0.4902).abs() < 1e-4 && (high - 0.9433).abs() < 1e-4, "{low} {high}");
         let (low, high) = AnswerCount { right: 256, count: 256 }.interval();
@@ -83,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_is_written_with_its_interval_and_read_back() {
+    fn answer_count_is_serialized_with_its_interval_and_read_back() {
         let answers = AnswerCount { right: 3, count: 7 };
         let text = serde_json::to_string(&answers).unwrap();
         assert!(text.contains("\"mean\":0.428571") && text.contains("\"low\":"), "{text}");

@@ -1,8 +1,9 @@
-//! The auxiliary loss: what each layer should have found by then.
+//! The auxiliary loss: cross-entropy of the intermediate answers that each layer should have computed.
 //!
-//! A question of h hops passes `i_1 .. i_h`. A stack whose first layers have l rungs can know `i_min(l, h)` after them, and the
-//! auxiliary loss asks for it there, through the same norm and read-out as the answer (deep supervision: Lee et al. 2015, 1409.5185).
-//! It is asked after every layer but the last that adds a rung or is full; stacks with too few rungs are asked in the same way.
+//! The answer to a question of h hops is the last of the intermediate answers `i_1 .. i_h`. A rung is a hop that the layers up to
+//! some depth can compute. Where they have l rungs, the residual stream can hold `i_min(l, h)`, and the auxiliary loss asks for it
+//! there, through the same final norm and read-out as the answer (deep supervision: Lee et al. 2015, 1409.5185). It is asked after
+//! every layer but the last that adds a rung or is full attention; stacks with too few rungs for the task are asked in the same way.
 //!
 //! ```text
 //! gated full full        gated: 0 rungs, nothing   full: 1, i_1            full: the answer
@@ -26,34 +27,38 @@ pub struct AuxiliaryTarget {
     pub hops: usize,
 }
 
-/// Where a stack is asked for intermediate answers.
-pub fn levels(plan: &Plan) -> Vec<AuxiliaryTarget> {
-    let rungs = |layers: usize| Plan { width: plan.width, layers: plan.layers[..layers].to_vec() }.capacity().rungs;
-    let mut found = Vec::new();
-    let mut before = 0;
+/// The layers of a stack after which intermediate answers are asked for.
+pub fn auxiliary_targets(plan: &Plan) -> Vec<AuxiliaryTarget> {
+    let rungs_of_first =
+        |layers: usize| Plan { width: plan.width, layers: plan.layers[..layers].to_vec() }.capacity().rungs;
+    let mut targets = Vec::new();
+    let mut previous_hops = 0;
     for layer in 0..plan.layers.len().saturating_sub(1) {
-        let hops = rungs(layer + 1);
-        if hops > before || (hops > 0 && plan.layers[layer].is_full()) {
-            found.push(AuxiliaryTarget { layer, hops });
+        let hops = rungs_of_first(layer + 1);
+        if hops > previous_hops || (hops > 0 && plan.layers[layer].is_full()) {
+            targets.push(AuxiliaryTarget { layer, hops });
         }
-        before = hops;
+        previous_hops = hops;
     }
-    found
+    targets
 }
 
 impl AuxiliaryTarget {
-    /// The classes that some rows of a batch should have found by then.
+    /// The intermediate answers, as classes, to the questions of some rows of a batch.
     pub fn targets(self, batch: &Batch, rows: Range<usize>) -> IntermediateTargets {
-        let asked = |rows: Range<usize>| {
-            let targets = &batch.targets[rows.start * batch.length..rows.end * batch.length];
+        let question_count = |rows: Range<usize>| {
+            let targets = &batch.targets[rows.start * batch.tokens_per_row..rows.end * batch.tokens_per_row];
             targets.iter().filter(|target| **target != NO_TARGET).count()
         };
         let depth = batch.partials.len() / batch.questions.max(1);
-        let first = asked(0..rows.start);
-        let own = batch.partials[first * depth..(first + asked(rows)) * depth].chunks_exact(depth.max(1));
+        let first = question_count(0..rows.start);
+        let answers = &batch.partials[first * depth..(first + question_count(rows)) * depth];
         IntermediateTargets {
             layer: self.layer,
-            classes: own.map(|partials| partials[self.hops.min(depth) - 1] as usize).collect(),
+            classes: answers
+                .chunks_exact(depth.max(1))
+                .map(|partials| partials[self.hops.min(depth) - 1] as usize)
+                .collect(),
         }
     }
 }
@@ -66,38 +71,39 @@ mod tests {
     use rung_theory::task;
 
     #[test]
-    fn levels_follow_the_rungs_of_the_first_layers() {
-        let found = |stack: &str| -> Vec<(usize, usize)> {
+    fn auxiliary_targets_follow_the_rungs_of_the_first_layers() {
+        let targets = |stack: &str| -> Vec<(usize, usize)> {
             let plan = Plan::parse(stack, &Defaults::default()).unwrap();
-            levels(&plan).into_iter().map(|level| (level.layer, level.hops)).collect()
+            auxiliary_targets(&plan).into_iter().map(|target| (target.layer, target.hops)).collect()
         };
-        assert_eq!(found("gated full"), []);
-        assert_eq!(found("gated full full full"), [(1, 1), (2, 2)]);
-        assert_eq!(found("full gated full full"), [(1, 1), (2, 2)]);
-        assert_eq!(found("full full full full"), [(1, 1), (2, 2)]);
-        assert_eq!(found("full full gated full"), [(1, 1)]);
+        assert_eq!(targets("gated full"), []);
+        assert_eq!(targets("gated full full full"), [(1, 1), (2, 2)]);
+        assert_eq!(targets("full gated full full"), [(1, 1), (2, 2)]);
+        assert_eq!(targets("full full full full"), [(1, 1), (2, 2)]);
+        assert_eq!(targets("full full gated full"), [(1, 1)]);
     }
 
     #[test]
-    fn rows_of_a_batch_get_their_own_questions() {
+    fn targets_of_rows_are_those_of_the_questions_in_the_rows() {
         let text = "funccomp{hops=3,m=4,n=[2,2],queries=5,mixed=yes}";
         let model = task::parse(text).unwrap();
         let mut source =
             PromptSource::new("task", task::parse(text).unwrap(), &model.fields(), model.classes()).unwrap();
         let mut batch = Batch::default();
         source.fill(3, PromptPurpose::Training, 0, 4, &mut batch);
-        let level = AuxiliaryTarget { layer: 1, hops: 2 };
-        let whole = level.targets(&batch, 0..4).classes;
-        assert_eq!(whole.len(), 20);
-        assert_eq!([level.targets(&batch, 0..1).classes, level.targets(&batch, 1..4).classes].concat(), whole);
-        // Questions of one or two hops are answered by then.
+        let second_hop = AuxiliaryTarget { layer: 1, hops: 2 };
+        let classes = second_hop.targets(&batch, 0..4).classes;
+        assert_eq!(classes.len(), 20);
+        let [first_row, other_rows] = [0..1, 1..4].map(|rows| second_hop.targets(&batch, rows).classes);
+        assert_eq!([first_row, other_rows].concat(), classes);
+        // The second intermediate answer of a question of one or two hops is its answer.
         let questions = batch.targets.iter().zip(&batch.groups).filter(|(target, _)| **target != NO_TARGET);
-        for ((target, group), found) in questions.zip(&whole).filter(|((_, group), _)| **group <= 2) {
-            assert_eq!(*target as usize, *found, "{group} hops");
+        for ((target, group), class) in questions.zip(&classes).filter(|((_, group), _)| **group <= 2) {
+            assert_eq!(*target as usize, *class, "{group} hops");
         }
-        let beyond = AuxiliaryTarget { layer: 3, hops: 7 }.targets(&batch, 0..4).classes;
+        let more_hops_than_asked = AuxiliaryTarget { layer: 3, hops: 7 }.targets(&batch, 0..4).classes;
         let answers: Vec<usize> =
             batch.targets.iter().filter(|target| **target != NO_TARGET).map(|target| *target as usize).collect();
-        assert_eq!(beyond, answers);
+        assert_eq!(more_hops_than_asked, answers);
     }
 }

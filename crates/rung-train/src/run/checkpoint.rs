@@ -1,13 +1,13 @@
-//! Checkpoints: one file with everything a run needs to go on.
+//! Checkpoints: one file with everything that is needed to resume a run.
 //!
-//! A safetensors file holds the weights under their names, the optimiser's means and squares as `optimizer.means` and
-//! `optimizer.squares`, and two notes: the config of the run, and how far it is, as JSON. It is written beside its place and renamed
-//! there, so a run that is killed at any moment leaves the last whole checkpoint behind. Prompts are functions of the step, so there
-//! is no generator to save.
+//! A safetensors file holds the weights under their names, Adam's moments as `optimizer.means` and `optimizer.squares`, and two
+//! entries of metadata: the config of the run, and its progress as JSON. It is written to a temporary file and renamed, so a run that
+//! is killed at any moment leaves the last complete checkpoint behind. Prompts are functions of the step, so there is no state of a
+//! random generator to save.
 //!
-//! A run goes on only from a checkpoint of its own: the config must be the same, the edition of the trainer too, and the checksum of
-//! the file must be that of its bytes. Anything else is refused, with what to do. Checkpoints of versions that wrote no checksum are
-//! refused as well: nothing in them says which config they belong to, and to delete hours of work is for the user to decide.
+//! A run is resumed only from its own checkpoint: config, edition of the numerics and checksum must agree. Other files are rejected
+//! with a message that says what to do. Checkpoints of versions that wrote no checksum are rejected too: nothing in them says which
+//! config they belong to, and only the user can decide to delete hours of work.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -15,14 +15,14 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use rung_engine::Parameters;
-use rung_nn::checkpoint::{read_notes, save_with};
+use rung_nn::checkpoint::{read_metadata, save_with};
 use rung_nn::tensor_file::{self, Checksum};
 use safetensors::tensor::{Dtype, SafeTensors, View};
 use serde::{Deserialize, Serialize};
 
 use super::config::Run;
 use super::error::RunError;
-use super::provenance::{self, Remedy};
+use super::provenance;
 use super::record::EDITION;
 use super::trainer::{Progress, Trainer};
 use rung_nn::file::write_atomically;
@@ -31,12 +31,12 @@ use rung_nn::network::files::RUN_KEY;
 const MEANS: &str = "optimizer.means";
 const SQUARES: &str = "optimizer.squares";
 
-/// The note that says how far a run is.
+/// The metadata key of a run's progress.
 const PROGRESS: &str = "rung.progress";
-/// What to do about a checkpoint that cannot be used.
+/// Advice in every message about an invalid checkpoint.
 const DELETE: &str = "delete it to start the run again from its first step";
 
-/// How far a run is.
+/// The JSON under [`PROGRESS`].
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Header {
@@ -46,78 +46,78 @@ struct Header {
     seconds: f64,
 }
 
-/// Writes a checkpoint. `seconds` is the work done so far, in all processes.
+/// Writes a checkpoint. `seconds` is the training time so far, over all processes of the run.
 ///
 /// # Errors
-/// It cannot be written; what was there is still there.
+/// It cannot be written. An earlier checkpoint is then still there.
 pub fn save(path: &Path, trainer: &Trainer<'_>, seconds: f64) -> Result<(), RunError> {
-    let (optimizer_steps, means, squares) = trainer.optimizer.memory();
+    let (optimizer_steps, means, squares) = trainer.optimizer.state();
     let header = Header { edition: EDITION, progress: trainer.progress.clone(), optimizer_steps, seconds };
-    let text = serde_json::to_string(&header).map_err(|error| RunError::file(path, error))?;
+    let progress_json = serde_json::to_string(&header).map_err(|error| RunError::file(path, error))?;
     let weights = &trainer.weights;
-    let mut tensors: Vec<(&str, Stored<'_>)> = weights
+    let mut tensors: Vec<(&str, TensorView<'_>)> = weights
         .entries()
-        .map(|(id, entry)| (entry.name.as_str(), Stored { shape: entry.shape.to_vec(), values: weights.get(id) }))
+        .map(|(id, entry)| (entry.name.as_str(), TensorView { shape: entry.shape.to_vec(), values: weights.get(id) }))
         .collect();
-    tensors.push((MEANS, Stored { shape: vec![means.len()], values: means }));
-    tensors.push((SQUARES, Stored { shape: vec![squares.len()], values: squares }));
-    let notes = [(RUN_KEY, trainer.run.config.text()), (PROGRESS, text)];
-    let bytes = tensor_file::encode(tensors, &notes.each_ref().map(|(name, text)| (*name, text.as_str())))
+    tensors.push((MEANS, TensorView { shape: vec![means.len()], values: means }));
+    tensors.push((SQUARES, TensorView { shape: vec![squares.len()], values: squares }));
+    let metadata = [(RUN_KEY, trainer.run.config.to_toml()), (PROGRESS, progress_json)];
+    let bytes = tensor_file::encode(tensors, &metadata.each_ref().map(|(key, text)| (*key, text.as_str())))
         .map_err(|error| RunError::file(path, error))?;
     write_atomically(path, &bytes).map_err(RunError::write)
 }
 
-/// Puts a trainer where a checkpoint was, and says how many seconds of work that had taken; nothing if there is no checkpoint, or
-/// if another process, done with the run, takes it away at this moment.
+/// Restores a trainer from a checkpoint and returns the seconds of training before it; `None` if there is no checkpoint, because the
+/// run has not started or because another process has just finished it and deleted the file.
 ///
 /// # Errors
-/// The file cannot be read, is damaged, or belongs to another run. The trainer is then as it was.
+/// The file cannot be read, is damaged, or belongs to another run. The trainer is then unchanged.
 pub fn load(path: &Path, trainer: &mut Trainer<'_>) -> Result<Option<f64>, RunError> {
-    let broken = |reason: String| RunError::file(path, format!("no checkpoint of this run: {reason}; {DELETE}"));
-    let most = 1_000_000 + trainer.weights.len() as u64 * 1000 + trainer.weights.size() as u64 * 12 + (1 << 26);
+    let invalid = |reason: String| RunError::file(path, format!("no checkpoint of this run: {reason}; {DELETE}"));
+    let max_bytes = 1_000_000 + trainer.weights.len() as u64 * 1000 + trainer.weights.size() as u64 * 12 + (1 << 26);
     let file = match File::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(|error| RunError::file(path, error))?,
+        result => result.map_err(|error| RunError::file(path, error))?,
     };
     let mut bytes = Vec::new();
-    file.take(most + 1).read_to_end(&mut bytes).map_err(|error| RunError::file(path, error))?;
-    if bytes.len() as u64 > most {
-        return Err(broken(format!("more than the {most} bytes that one can have")));
+    file.take(max_bytes + 1).read_to_end(&mut bytes).map_err(|error| RunError::file(path, error))?;
+    if bytes.len() as u64 > max_bytes {
+        return Err(invalid(format!("more than the {max_bytes} bytes that one can have")));
     }
     check_bytes(path, &bytes)?;
-    let notes = read_notes(&bytes);
-    let note = |name: &str| notes.get(name).map_or("", String::as_str);
-    provenance::check(path, note(RUN_KEY), trainer.run, Remedy::RestoreOrDelete)?;
-    let header: Header = serde_json::from_str(note(PROGRESS)).map_err(|error| broken(error.to_string()))?;
+    let metadata = read_metadata(&bytes);
+    let entry = |key: &str| metadata.get(key).map_or("", String::as_str);
+    provenance::check(path, entry(RUN_KEY), trainer.run)?;
+    let header: Header = serde_json::from_str(entry(PROGRESS)).map_err(|error| invalid(error.to_string()))?;
     if header.edition != EDITION {
-        return Err(broken(format!("edition {} of the trainer, expected {EDITION}", header.edition)));
+        return Err(invalid(format!("edition {} of the trainer, expected {EDITION}", header.edition)));
     }
-    let file = SafeTensors::deserialize(&bytes).map_err(|error| broken(error.to_string()))?;
-    let numbers = |name: &str, expected: &[usize]| -> Result<Vec<f32>, RunError> {
-        let tensor = file.tensor(name).map_err(|_| broken(format!("tensor `{name}` is missing")))?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|error| invalid(error.to_string()))?;
+    let read_tensor = |name: &str, expected: &[usize]| -> Result<Vec<f32>, RunError> {
+        let tensor = file.tensor(name).map_err(|_| invalid(format!("tensor `{name}` is missing")))?;
         if tensor.shape() != expected || tensor.dtype() != Dtype::F32 {
-            let (shape, kind) = (tensor.shape(), tensor.dtype());
-            return Err(broken(format!("tensor `{name}` is {kind:?} {shape:?}, expected F32 {expected:?}")));
+            let (shape, dtype) = (tensor.shape(), tensor.dtype());
+            return Err(invalid(format!("tensor `{name}` is {dtype:?} {shape:?}, expected F32 {expected:?}")));
         }
         Ok(tensor.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
     };
-    let size = if header.optimizer_steps == 0 { 0 } else { trainer.weights.size() };
-    let (means, squares) = (numbers(MEANS, &[size])?, numbers(SQUARES, &[size])?);
-    let mut flat = Vec::with_capacity(trainer.weights.size());
+    let moment_size = if header.optimizer_steps == 0 { 0 } else { trainer.weights.size() };
+    let (means, squares) = (read_tensor(MEANS, &[moment_size])?, read_tensor(SQUARES, &[moment_size])?);
+    let mut weights = Vec::with_capacity(trainer.weights.size());
     for (_, entry) in trainer.weights.entries() {
-        flat.extend(numbers(&entry.name, &entry.shape)?);
+        weights.extend(read_tensor(&entry.name, &entry.shape)?);
     }
-    trainer.weights.flat_mut().copy_from_slice(&flat);
+    trainer.weights.flat_mut().copy_from_slice(&weights);
     trainer.optimizer.restore(header.optimizer_steps, means, squares);
     trainer.resume(header.progress);
     Ok(Some(header.seconds))
 }
 
-/// Refuses bytes that are not those of a checkpoint as it was written.
+/// Rejects bytes whose checksum is wrong or missing.
 fn check_bytes(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
     let reason = match Checksum::of(bytes) {
-        Checksum::Right => return Ok(()),
-        Checksum::Wrong { stored, computed } => format!(
+        Checksum::Valid => return Ok(()),
+        Checksum::Mismatch { stored, computed } => format!(
             "damaged since it was written: its checksum is {stored}, and that of its bytes {computed}; {DELETE}"
         ),
         Checksum::Missing => format!(
@@ -128,21 +128,22 @@ fn check_bytes(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
     Err(RunError::file(path, reason))
 }
 
-/// Writes the weights of a run alone, with its config, for [`Network::open`](rung_nn::Network::open) and for PyTorch.
+/// Writes the weights of a finished run with its config, for [`Network::open`](rung_nn::Network::open) and for PyTorch.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 pub fn save_weights(path: &Path, run: &Run, weights: &Parameters<f32>) -> Result<(), RunError> {
-    let notes = [(RUN_KEY, &*run.config.text())];
-    save_with(path, weights, &notes).map_err(|error| RunError::file(path, error))
+    let metadata = [(RUN_KEY, &*run.config.to_toml())];
+    save_with(path, weights, &metadata).map_err(|error| RunError::file(path, error))
 }
 
-struct Stored<'a> {
+/// A tensor to write.
+struct TensorView<'a> {
     shape: Vec<usize>,
     values: &'a [f32],
 }
 
-impl View for Stored<'_> {
+impl View for TensorView<'_> {
     fn dtype(&self) -> Dtype {
         Dtype::F32
     }

@@ -1,11 +1,11 @@
-//! What a run is: TOML as typed, then everything resolved.
+//! The config of a run: TOML as the user writes it ([`RunConfig`]), then checked and resolved ([`Run`]).
 //!
 //! ```toml
 //! stack = "gdn full"
 //! task = "funccomp{hops=1,m=32,queries=16}"
 //! seed = 0
 //!
-//! [model]                  # what the stack does not say
+//! [model]                  # sizes and options that the stack does not give
 //! heads = 2
 //! head = 32
 //!
@@ -15,9 +15,9 @@
 //!
 //! [evaluate]
 //! every = 200              # steps between evaluations
-//! stop_at = 0.995          # stop when every number of hops is this good
+//! stop_at = 0.995          # stop when the accuracy is at least this for every number of hops
 //!
-//! [[curriculum]]           # before the task itself: smaller tables, each until it is known or its steps are over
+//! [[curriculum]]           # smaller tasks first, each until its accuracy is `until` or its steps are done
 //! task = "funccomp{hops=1,m=8,queries=16}"
 //! until = 0.9
 //! steps = 800
@@ -30,19 +30,19 @@ use std::sync::Arc;
 use rung_engine::{AdamWConfig, DecayCourse, Schedule};
 use rung_nn::ModelConfig;
 use rung_nn::memory::{self, Footprint};
-pub use rung_nn::network::{ChannelName, InitialName, ModelPart, NormName, PlacementName, PositionName};
+pub use rung_nn::network::{ChannelName, InitialName, ModelSection, NormName, PlacementName, PositionName};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{self, AnyTask, Field};
 use serde::{Deserialize, Serialize};
 
 use super::error::RunError;
-use super::evaluate::ROWS;
+use super::evaluate::BATCH_SIZE;
 use super::record::table_sizes;
 use super::repel::RepulsionConfig;
 use super::source::{FittedTask, PromptSource};
 use crate::strict;
 
-/// A run as typed.
+/// The config of a run as the user writes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunConfig {
@@ -50,53 +50,53 @@ pub struct RunConfig {
     pub stack: String,
     /// The task, such as `funccomp{hops=1,m=32,queries=16}`.
     pub task: String,
-    /// Fixes the first weights and every prompt.
+    /// Seed of the initial weights and of every prompt.
     #[serde(default)]
     pub seed: u64,
-    /// What the stack does not say about the model.
+    /// Sizes and options of the model that the stack does not give.
     #[serde(default, deserialize_with = "strict::object")]
-    pub model: ModelPart,
-    /// How it is trained.
+    pub model: ModelSection,
+    /// Optimiser, schedule and batch size.
     #[serde(default, deserialize_with = "strict::object")]
     pub train: TrainConfig,
-    /// When and how it is evaluated.
+    /// Evaluations and early stopping.
     #[serde(default, deserialize_with = "strict::object")]
     pub evaluate: EvaluateConfig,
-    /// Easier tasks that come first.
+    /// Easier tasks that are trained first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curriculum: Vec<StageConfig>,
 }
 
-/// Training.
+/// The table `[train]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainConfig {
-    /// Steps, those of the curriculum included.
+    /// Training steps, including those of the curriculum.
     pub steps: usize,
     /// Prompts per step.
     pub batch: usize,
     /// Peak learning rate.
     pub rate: f64,
-    /// Steps of warm-up.
+    /// Steps of linear warm-up.
     pub warmup: usize,
-    /// What the rate does afterwards.
+    /// Shape of the learning-rate decay after the warm-up.
     pub course: CourseName,
-    /// Share of the peak that is left at the end.
+    /// Final learning rate as a share of the peak.
     pub floor: f64,
-    /// Share of all steps over which the rate falls at the end, where the course is `stable`.
+    /// Share of all steps over which the rate decays at the end, if the course is `stable`.
     pub cooldown: f64,
-    /// Weight of the auxiliary loss: the cross-entropy of what each layer but the last should have found by then, summed over those
-    /// layers. After a layer by which the stack has l rungs, that is `i_min(l, h)` of a question of h hops. Zero for none.
+    /// Weight of the auxiliary loss: the cross-entropy of intermediate answers after each layer but the last, summed over layers (see
+    /// [`auxiliary`](super::auxiliary)). 0 for none.
     pub auxiliary: f64,
     /// Weight decay.
     pub decay: f64,
-    /// Memory of the gradient's mean and squares.
+    /// Adam's decay rates of the mean and the mean square of the gradient.
     pub betas: [f64; 2],
-    /// Largest norm of a gradient.
+    /// Gradients of a larger norm are scaled down to it.
     pub clip: f64,
-    /// Threads of one run. Another number gives another rounding, so it is part of what a run is.
+    /// Threads of one run. Another number changes the rounding of sums, so it is part of the config.
     pub threads: usize,
-    /// Heads that repel each other, if they do.
+    /// Repulsion between attention heads; none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repulsion: Option<RepulsionConfig>,
 }
@@ -121,21 +121,21 @@ impl Default for TrainConfig {
     }
 }
 
-/// Evaluation of a run.
+/// The table `[evaluate]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvaluateConfig {
     /// Steps between evaluations. A checkpoint is written at each.
     pub every: usize,
-    /// Prompts per evaluation.
+    /// Prompts per evaluation during training.
     pub prompts: usize,
-    /// Prompts of the last evaluation, fresh ones.
+    /// Prompts of the final test, which are not used for any decision.
     pub last: usize,
-    /// Stop as soon as an evaluation finds every group of questions this good; above 1 for never.
+    /// Stop at the first evaluation whose accuracy is at least this in every group of questions; above 1 for never.
     pub stop_at: f64,
-    /// Stop after this many evaluations without a better loss; 0 for never.
+    /// Stop after this many evaluations without a lower loss; 0 for never.
     pub patience: usize,
-    /// Other tasks that are asked at the end, as the last evaluation asks the task itself.
+    /// Other tasks for the final test.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<String>,
 }
@@ -146,69 +146,69 @@ impl Default for EvaluateConfig {
     }
 }
 
-/// An easier task that comes first.
+/// A stage of the curriculum: an easier task that is trained before the run's task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StageConfig {
     /// The task.
     pub task: String,
-    /// It is over when an evaluation finds every group of questions this good.
-    #[serde(default = "usual_until")]
+    /// The stage ends when the accuracy of an evaluation is at least this in every group of questions.
+    #[serde(default = "default_until")]
     pub until: f64,
-    /// Or after this many steps.
+    /// The stage ends after this many steps at the latest.
     pub steps: usize,
 }
 
-fn usual_until() -> f64 {
+fn default_until() -> f64 {
     0.9
 }
 
-/// Courses of the learning rate.
+/// Shapes of the learning-rate decay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CourseName {
-    /// Half a cosine.
+    /// Half a cosine from the peak to the floor.
     Cosine,
-    /// A straight line.
+    /// A straight line from the peak to the floor.
     Linear,
-    /// Its peak, then a straight line over the last steps.
+    /// Constant, then a straight line to the floor over the last steps.
     Stable,
-    /// Its peak.
+    /// No decay.
     Constant,
 }
 
-/// A run with everything worked out.
+/// A checked config with everything that follows from it.
 pub struct Run {
-    /// As typed, with tasks spelled out.
+    /// The config, with every option of its tasks written out.
     pub config: RunConfig,
-    /// The task itself.
+    /// The task that is trained last and tested.
     pub task: FittedTask,
-    /// The easier tasks that come first.
+    /// The tasks of the curriculum.
     pub stages: Vec<FittedTask>,
-    /// The other tasks that are asked at the end.
+    /// The other tasks of the final test.
     pub also: Vec<FittedTask>,
-    /// The stack.
+    /// The layers of the stack.
     pub plan: Plan,
-    /// The network around it.
+    /// Embeddings, norms and the other parts of the model around the layers.
     pub model: ModelConfig,
-    /// The model's fields.
+    /// The model's input fields.
     pub fields: Vec<Field>,
-    /// The model's classes.
+    /// Number of output classes.
     pub classes: u32,
-    /// The longest prompt of the largest task.
-    pub longest: usize,
-    /// Weights.
-    pub weights: u128,
+    /// Tokens of the longest prompt of any task.
+    pub max_tokens: usize,
+    /// Number of weights.
+    pub weight_count: u128,
 }
 
 impl RunConfig {
-    /// Reads a config.
+    /// Parses the TOML of a config.
     ///
     /// # Errors
-    /// The text is no TOML or has keys that a config does not have.
+    /// The text is not TOML or has keys that a config does not have.
     pub fn read(text: &str) -> Result<Self, RunError> {
-        toml::from_str(text).map_err(|error| RunError::Text {
-            place: "config".to_owned(),
+        toml::from_str(text).map_err(|error| RunError::InvalidToml {
+            origin: "config".to_owned(),
             reason: error.to_string().trim_end().to_owned(),
         })
     }
@@ -219,93 +219,92 @@ impl RunConfig {
             stack: stack.into(),
             task: task.into(),
             seed: 0,
-            model: ModelPart::default(),
+            model: ModelSection::default(),
             train: TrainConfig::default(),
             evaluate: EvaluateConfig::default(),
             curriculum: Vec::new(),
         }
     }
 
-    /// The same config with one key set, written `train.rate=1e-3` as on a command line. A value that is no TOML is a string.
+    /// The same config with one key set, written `train.rate=1e-3` as on a command line. A value that is not TOML is a string.
     ///
     /// # Errors
     /// There is no such key, or it cannot have this value.
     pub fn with(&self, setting: &str) -> Result<Self, RunError> {
-        let place = || format!("setting `{setting}`");
-        let text = |reason: String| RunError::Text { place: place(), reason };
-        let (key, value) = setting.split_once('=').ok_or_else(|| text("expected key=value".to_owned()))?;
+        let invalid = |reason: String| RunError::InvalidToml { origin: format!("setting `{setting}`"), reason };
+        let (key, value) = setting.split_once('=').ok_or_else(|| invalid("expected key=value".to_owned()))?;
         let value = toml::from_str::<toml::Table>(&format!("value = {value}"))
             .ok()
             .and_then(|mut table| table.remove("value"))
             .unwrap_or_else(|| toml::Value::String(value.to_owned()));
-        let mut table = toml::Table::try_from(self).map_err(|error| text(error.to_string()))?;
-        set(&mut table, key.trim(), value).map_err(text)?;
-        table.try_into().map_err(|error: toml::de::Error| text(error.to_string().trim_end().to_owned()))
+        let mut table = toml::Table::try_from(self).map_err(|error| invalid(error.to_string()))?;
+        set(&mut table, key.trim(), value).map_err(invalid)?;
+        table.try_into().map_err(|error: toml::de::Error| invalid(error.to_string().trim_end().to_owned()))
     }
 
-    /// The config as TOML, every default spelled out.
-    pub fn text(&self) -> String {
+    /// The config as TOML, with every default.
+    pub fn to_toml(&self) -> String {
         toml::to_string(self).unwrap_or_else(|error| unreachable!("a config is plain data: {error}"))
     }
 
-    /// The stack with every number of it.
+    /// The parsed stack, with the default sizes of this config.
     ///
     /// # Errors
-    /// The stack makes no sense.
+    /// The stack cannot be parsed.
     pub fn plan(&self) -> Result<Plan, RunError> {
         Ok(Plan::parse(&self.stack, &self.defaults())?)
     }
 
-    /// Sizes of mixers that do not say otherwise.
+    /// Sizes of mixers for which the stack gives none.
     pub fn defaults(&self) -> Defaults {
         self.model.defaults()
     }
 
-    /// Checks everything and works out the rest. Allocates nothing of the run's size.
+    /// Checks the config and computes what follows from it. Does not allocate weights or prompts.
     ///
     /// # Errors
-    /// What is wrong, with the key, what was found and what was expected.
+    /// A value is invalid; the error gives its key, the value and the expected values.
     pub fn resolve(&self) -> Result<Run, RunError> {
         self.check_numbers()?;
-        let (part, plan) = (&self.model, self.plan()?);
-        if let Some(part) = &self.train.repulsion {
-            part.check(&plan)?;
+        let plan = self.plan()?;
+        if let Some(repulsion) = &self.train.repulsion {
+            repulsion.check(&plan)?;
         }
-        let read = |field: &str, text: &str| task::parse(text).map_err(|error| RunError::task(field, error));
+        let parse = |field: &str, text: &str| task::parse(text).map_err(|error| RunError::task(field, error));
         let mut config = self.clone();
-        let task: Arc<dyn AnyTask> = read("task", &self.task)?.into();
+        let task: Arc<dyn AnyTask> = parse("task", &self.task)?.into();
         config.task = task.spec();
         let largest = match &self.model.largest {
-            Some(text) => read("model.largest", text)?.into(),
+            Some(text) => parse("model.largest", text)?.into(),
             None => Arc::clone(&task),
         };
         config.model.largest = self.model.largest.as_ref().map(|_| largest.spec());
         let (fields, classes) = (largest.fields(), largest.classes());
-        let mut longest = task.length().max(largest.length());
+        let mut max_tokens = task.length().max(largest.length());
         self.check_auxiliary("task", &*task)?;
         let task = FittedTask::new("task", task, &fields, classes)?;
         let (mut stages, mut also) = (Vec::new(), Vec::new());
         for (index, stage) in config.curriculum.iter_mut().enumerate() {
             let field = format!("curriculum[{index}].task");
-            let task = read(&field, &stage.task)?;
+            let task = parse(&field, &stage.task)?;
             self.check_auxiliary(&field, &*task)?;
             stage.task = task.spec();
-            longest = longest.max(task.length());
+            max_tokens = max_tokens.max(task.length());
             stages.push(FittedTask::new(&field, task, &fields, classes)?);
         }
         for (index, other) in config.evaluate.also.iter_mut().enumerate() {
             let field = format!("evaluate.also[{index}]");
-            let task = read(&field, other)?;
+            let task = parse(&field, other)?;
             *other = task.spec();
-            longest = longest.max(task.length());
+            max_tokens = max_tokens.max(task.length());
             also.push(FittedTask::new(&field, task, &fields, classes)?);
         }
-        let model = part.network(&fields, classes, longest, plan.width as f64);
-        let weights = model.count(&plan)?;
-        Ok(Run { config, task, stages, also, plan, model, fields, classes, longest, weights })
+        let model = self.model.model_config(&fields, classes, max_tokens, plan.width as f64);
+        let weight_count = model.count(&plan)?;
+        Ok(Run { config, task, stages, also, plan, model, fields, classes, max_tokens, weight_count })
     }
 
-    /// Refuses an auxiliary loss on a task whose answers have no parts.
+    /// Rejects an auxiliary loss on a task without intermediate answers.
     fn check_auxiliary(&self, field: &str, task: &dyn AnyTask) -> Result<(), RunError> {
         if self.train.auxiliary <= 0.0 || table_sizes(task).is_some() {
             return Ok(());
@@ -314,7 +313,7 @@ impl RunConfig {
     }
 
     fn check_numbers(&self) -> Result<(), RunError> {
-        if let Some((field, found, expected)) = self.model.unfit() {
+        if let Some((field, found, expected)) = self.model.first_invalid() {
             return Err(RunError::value(&format!("model.{field}"), found, expected));
         }
         let counts = [
@@ -325,9 +324,9 @@ impl RunConfig {
             ("evaluate.prompts", self.evaluate.prompts, 1, 1 << 24),
             ("evaluate.last", self.evaluate.last, 1, 1 << 24),
         ];
-        for (field, found, least, most) in counts {
-            if !(least..=most).contains(&found) {
-                return Err(RunError::value(field, found, format!("a whole number from {least} to {most}")));
+        for (field, found, min, max) in counts {
+            if !(min..=max).contains(&found) {
+                return Err(RunError::value(field, found, format!("a whole number from {min} to {max}")));
             }
         }
         let train = &self.train;
@@ -344,21 +343,21 @@ impl RunConfig {
         ];
         let stages = self.curriculum.iter().enumerate();
         let stages = stages.map(|(index, stage)| (format!("curriculum[{index}].until"), stage.until, 0.0, 2.0));
-        let numbers = numbers.map(|(field, found, least, most)| (field.to_owned(), found, least, most));
-        for (field, found, least, most) in numbers.into_iter().chain(stages) {
-            // Written so that a number that is none is refused too.
-            if !(found >= least && found <= most) {
-                return Err(RunError::value(&field, found, format!("a number from {least} to {most}")));
+        let numbers = numbers.map(|(field, found, min, max)| (field.to_owned(), found, min, max));
+        for (field, found, min, max) in numbers.into_iter().chain(stages) {
+            // Not `found < min || found > max`, which would accept NaN.
+            if !(found >= min && found <= max) {
+                return Err(RunError::value(&field, found, format!("a number from {min} to {max}")));
             }
         }
         Ok(())
     }
 }
 
-/// A stack without the options of its mixers.
+/// A stack without the options of its mixers: `gdn{heads=1} full` becomes `gdn full`.
 pub fn outline(stack: &str) -> String {
     let mut depth = 0_usize;
-    let kept = stack.chars().filter(|character| {
+    let outside_braces = stack.chars().filter(|character| {
         match character {
             '{' => depth += 1,
             '}' => {
@@ -369,23 +368,22 @@ pub fn outline(stack: &str) -> String {
         }
         depth == 0
     });
-    kept.collect()
+    outside_braces.collect()
 }
 
-/// Sets a dotted key of nested tables, making those that are missing.
+/// Sets a dotted key such as `train.rate`, inserting the tables that are missing.
 pub(crate) fn set(table: &mut toml::Table, key: &str, value: toml::Value) -> Result<(), String> {
-    let Some((first, rest)) = key.split_once('.') else {
+    let Some((first, inner_key)) = key.split_once('.') else {
         table.insert(key.to_owned(), value);
         return Ok(());
     };
     let inner = table.entry(first).or_insert_with(|| toml::Value::Table(toml::Table::new()));
     let inner = inner.as_table_mut().ok_or_else(|| format!("`{first}` is not a table"))?;
-    set(inner, rest, value)
+    set(inner, inner_key, value)
 }
 
 impl Run {
-    /// A source of the prompts of a task of this run; `stage` is one of the curriculum, or the task itself if there is none of
-    /// that number.
+    /// A source of the prompts of a stage of the curriculum, or of the run's task if `stage` is beyond the curriculum.
     pub fn source(&self, stage: usize) -> PromptSource {
         self.stages.get(stage).unwrap_or(&self.task).source()
     }
@@ -414,31 +412,33 @@ impl Run {
         }
     }
 
-    /// Prompts per piece of a step: few enough that activations stay in cache.
-    pub fn piece(&self) -> usize {
-        rung_engine::DataParallel::<f32>::micro_batch_for(self.longest, self.plan.width as usize)
+    /// Prompts per micro-batch of a training step: few enough that activations stay in the cache.
+    pub fn micro_batch(&self) -> usize {
+        rung_engine::DataParallel::<f32>::micro_batch_for(self.max_tokens, self.plan.width as usize)
     }
 
-    /// Memory it will take, estimated generously: weights with gradients and moments on every thread, a piece's activations and
-    /// states, an evaluation, the ids of a batch.
-    pub fn bytes(&self) -> u128 {
+    /// An upper estimate of the memory that training takes: weights, gradients and moments, activations and states of a micro-batch on
+    /// every thread, an evaluation, and the ids of a batch.
+    pub fn memory_bytes(&self) -> u128 {
         let (train, evaluate) = (&self.config.train, &self.config.evaluate);
         let (threads, footprint) = (train.threads as u128, Footprint::new(&self.plan, &self.model));
-        let pieces = footprint.training_bytes(self.longest).saturating_mul(self.piece().min(train.batch) as u128);
-        let evaluation = footprint.running_bytes(self.longest).saturating_mul(ROWS.min(evaluate.prompts) as u128);
-        let weights = self.weights.saturating_mul(4 + threads).saturating_mul(4);
-        let rows = train.batch.max(ROWS) as u128;
-        let ids = rows.saturating_mul(self.longest as u128).saturating_mul(4 * (self.fields.len() as u128 + 2));
-        pieces.saturating_mul(threads).saturating_add(evaluation).saturating_add(weights).saturating_add(ids)
+        let activations =
+            footprint.training_bytes(self.max_tokens).saturating_mul(self.micro_batch().min(train.batch) as u128);
+        let evaluation =
+            footprint.inference_bytes(self.max_tokens).saturating_mul(BATCH_SIZE.min(evaluate.prompts) as u128);
+        let weights = self.weight_count.saturating_mul(4 + threads).saturating_mul(4);
+        let rows = train.batch.max(BATCH_SIZE) as u128;
+        let ids = rows.saturating_mul(self.max_tokens as u128).saturating_mul(4 * (self.fields.len() as u128 + 2));
+        activations.saturating_mul(threads).saturating_add(evaluation).saturating_add(weights).saturating_add(ids)
     }
 
-    /// Refuses a run that does not fit the memory.
+    /// Rejects a run that does not fit the memory.
     ///
     /// # Errors
-    /// It does not.
+    /// The estimate is more than the available memory.
     pub fn check_memory(&self) -> Result<(), RunError> {
         let what = format!("the run of `{}` on `{}`", self.plan.outline(), self.config.task);
-        Ok(memory::check(what, self.bytes(), None)?)
+        Ok(memory::check(what, self.memory_bytes(), None)?)
     }
 }
 
@@ -449,7 +449,7 @@ mod tests {
     const TEXT: &str = "stack = 'gdn full'\ntask = 'funccomp{hops=2,m=8,n=[3],queries=4,mixed=yes}'\n";
 
     #[test]
-    fn a_config_reads_back_as_itself() {
+    fn a_config_is_unchanged_by_writing_reading_and_resolving() {
         let mut config = RunConfig::read(TEXT).unwrap();
         config.curriculum.push(StageConfig {
             task: "funccomp{hops=2,m=4,n=[2],queries=4,mixed=yes}".into(),
@@ -457,16 +457,16 @@ mod tests {
             steps: 9,
         });
         let run = config.resolve().unwrap();
-        assert_eq!(RunConfig::read(&run.config.text()).unwrap(), run.config);
+        assert_eq!(RunConfig::read(&run.config.to_toml()).unwrap(), run.config);
         assert_eq!(run.config.resolve().unwrap().config, run.config);
     }
 
     #[test]
-    fn bad_configs_are_named() {
-        let fails = |more: &str, expected: &str| {
-            let config = RunConfig::read(&format!("{TEXT}{more}")).and_then(|config| config.resolve());
-            let message = config.err().unwrap_or_else(|| panic!("{more} was taken")).to_string();
-            assert!(message.contains(expected), "{more}: {message}");
+    fn invalid_configs_are_rejected_with_the_key_and_the_reason() {
+        let fails = |lines: &str, expected: &str| {
+            let config = RunConfig::read(&format!("{TEXT}{lines}")).and_then(|config| config.resolve());
+            let message = config.err().unwrap_or_else(|| panic!("{lines} was accepted")).to_string();
+            assert!(message.contains(expected), "{lines}: {message}");
         };
         fails("sede = 3", "unknown field `sede`");
         fails("[train]\nstep = 3", "unknown field `step`");
@@ -486,14 +486,14 @@ mod tests {
         fails("[evaluate]\nalso=['parity']", "evaluate.also[0]: `parity");
         fails("[[curriculum]]\ntask='parrity'\nsteps=3", "curriculum[0].task: there is no task `parrity`");
         let fails = |stack: &str, task: &str, expected: &str| {
-            let message = RunConfig::new(stack, task).resolve().err().expect("refused").to_string();
+            let message = RunConfig::new(stack, task).resolve().err().expect("an error").to_string();
             assert!(message.contains(expected), "{message}");
         };
         let parity = RunConfig {
             train: TrainConfig { auxiliary: 0.5, ..TrainConfig::default() },
             ..RunConfig::new("full", "parity")
         };
-        let message = parity.resolve().err().expect("refused").to_string();
+        let message = parity.resolve().err().expect("an error").to_string();
         assert!(message.contains("task: found parity, expected funccomp"), "{message}");
         fails("gdm full", "parity", "did you mean `gdn`");
         fails("compressed", "parity", "there is no network for mixer `compressed`");
@@ -503,20 +503,20 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_no_machine_holds_are_refused_before_they_start() {
+    fn runs_that_need_too_much_memory_are_refused_before_they_start() {
         let long = "[train]\nbatch = 1000000\n[model]\nlargest='funccomp{hops=2,m=100,n=[1000],queries=4,mixed=yes}'";
         let long = RunConfig::read(&format!("{TEXT}{long}")).unwrap();
-        // A hundred and fifty million products of keys for every number of a value.
+        // The state of fastmax has a number for every pair of key dimensions: 150 million for each value dimension.
         let wide = RunConfig { stack: "fastmax{key=17000}".to_owned(), ..RunConfig::read(TEXT).unwrap() };
         for config in [long, wide] {
             let run = config.resolve().unwrap();
-            let error = crate::run::Trainer::new(&run).err().expect("refused").to_string();
+            let error = crate::run::Trainer::new(&run).err().expect("an error").to_string();
             assert!(error.contains("the run of `") && error.contains("MiB, expected at most"), "{error}");
         }
     }
 
     #[test]
-    fn outlines_leave_numbers_out() {
+    fn outline_drops_the_options_of_mixers() {
         assert_eq!(outline("gdn{heads=1,key=4} full*2 mamba2{state=8}"), "gdn full*2 mamba2");
     }
 }

@@ -1,20 +1,20 @@
-//! Carrying out a run in a directory, so that it can be stopped, killed and taken up again.
+//! Executes a run in a directory, so that it can be stopped, killed and resumed.
 //!
-//! | file | what | when |
+//! | file | content | written |
 //! |---|---|---|
-//! | `run.toml` | the config, every default spelled out | first |
-//! | `resume.safetensors` | the checkpoint | at every evaluation, and when the watcher says stop; gone when the run is over |
-//! | `weights.safetensors` | the last weights, for `rung eval` and PyTorch | at the end |
-//! | `timing.json` | seconds of work | at the end |
+//! | `run.toml` | the config with every default | first |
+//! | `resume.safetensors` | the checkpoint | at every evaluation, and when `watch` stops the run; deleted at the end |
+//! | `weights.safetensors` | the final weights, for `rung eval` and PyTorch | at the end |
+//! | `timing.json` | seconds of training | at the end |
 //! | `record.json` | the record | last |
-//! | `log.txt` | when it started or was resumed, on what, and why it ended | as it happens |
+//! | `log.txt` | starts, stops and failures, with version and machine | when they happen |
 //!
-//! Each is written beside its place and renamed, so whoever finds a record finds the whole of it. A lock that the system lets go of
-//! when a process dies keeps two processes from working on one run, where the file system has locks.
+//! Each file but the log is written to a temporary file and renamed, so no reader sees half a record. A file lock keeps two processes
+//! from working on one run, where the file system supports locks. The system releases it when a process dies.
 //!
-//! The lock saves work and nothing else. Two processes that share a run without it take the same steps, rename the same bytes into
-//! place, and may only set each other's checkpoint back; so clusters, whose file systems have no locks or keep those of machines
-//! that died, do without ([`LockMode::Shared`]).
+//! The lock only saves work. Two processes that execute one run without it take the same steps and rename the same bytes into place; at
+//! worst they replace the checkpoint by an earlier one. So clusters do without it ([`LockMode::Shared`]): their file systems may have no
+//! locks, or keep the locks of machines that died.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::Path;
@@ -25,39 +25,39 @@ use super::log::Log;
 use super::record::RunRecord;
 use super::trainer::{StepReport, Trainer};
 use super::{checkpoint, record};
-use rung_nn::file::{remove_parts, write_atomically};
+use rung_nn::file::{remove_temporary_files, write_atomically};
 use rung_nn::network::files::{RUN_CONFIG, RUN_WEIGHTS};
 
-/// The checkpoint.
+/// File name of the checkpoint.
 pub const RESUME: &str = "resume.safetensors";
-/// Seconds of work.
+/// File name of the seconds of training.
 pub const TIMING: &str = "timing.json";
-/// The record.
+/// File name of the record.
 pub const RECORD: &str = "record.json";
 const LOCK: &str = ".lock";
 
-/// Who may work on a run.
+/// Whether several processes may work on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockMode {
     /// One process at a time, if the file system has locks.
     Exclusive,
-    /// Whoever comes; at worst the work is done twice.
+    /// Any number of processes, without a lock; at worst the work is done twice.
     Shared,
 }
 
-/// What came of a run.
+/// The outcome of executing a run.
 #[derive(Debug)]
 pub struct RunOutcome {
-    /// The record, unless the watcher said stop.
+    /// The record; `None` if `watch` stopped the run.
     pub record: Option<RunRecord>,
-    /// Whether it had been recorded before.
+    /// Whether the record existed before.
     pub already_recorded: bool,
-    /// Seconds of work, in all processes that took part.
+    /// Seconds of training, over all processes of the run; 0 if it was recorded already.
     pub seconds: f64,
 }
 
-/// Carries a run out, from its checkpoint if the directory has one; not at all if it has a record of exactly this run. `watch`
-/// sees every step and says whether to go on; if not, a checkpoint is written first.
+/// Executes a run, resuming from the directory's checkpoint if there is one. A run that is already recorded there is not repeated.
+/// `watch` is called after every step and returns whether to continue; if not, a checkpoint is written before this returns.
 ///
 /// # Errors
 /// The directory holds another run or cannot be written, or training fails.
@@ -81,106 +81,107 @@ pub fn execute_with(
 ) -> Result<RunOutcome, RunError> {
     let Some(directory) = directory else {
         let mut trainer = Trainer::new(run)?;
-        let over = go(&mut trainer, watch, |_| Ok(()))?;
-        let record = if over { Some(trainer.record()?) } else { None };
+        let finished = train(&mut trainer, watch, |_| Ok(()))?;
+        let record = if finished { Some(trainer.record()?) } else { None };
         return Ok(RunOutcome { record, already_recorded: false, seconds: trainer.seconds() });
     };
     fs::create_dir_all(directory).map_err(|error| RunError::file(directory, format!("cannot make: {error}")))?;
     let lock = if lock_mode == LockMode::Exclusive { lock(directory)? } else { None };
     if lock.is_some() {
-        // No other process writes here as long as the lock is ours.
-        remove_parts(directory);
+        // No other process writes here as long as this one holds the lock.
+        remove_temporary_files(directory);
     }
-    let known = |record| Ok(RunOutcome { record: Some(record), already_recorded: true, seconds: 0.0 });
-    if let Some(record) = recorded(run, directory).map_err(RunError::of_this_run)? {
-        return known(record);
+    let already_recorded = |record| Ok(RunOutcome { record: Some(record), already_recorded: true, seconds: 0.0 });
+    if let Some(record) = find_record(run, directory).map_err(RunError::into_run_file_invalid)? {
+        return already_recorded(record);
     }
-    let place = |name: &str| directory.join(name);
-    match fs::read_to_string(place(RUN_CONFIG)) {
-        Ok(text) if resolved(&text).as_ref() != Some(&run.config) => {
+    let path = |name: &str| directory.join(name);
+    match fs::read_to_string(path(RUN_CONFIG)) {
+        Ok(text) if read_config(&text).as_ref() != Some(&run.config) => {
             let reason = "another run is kept here; choose another directory".to_owned();
-            return Err(RunError::Unusable { path: place(RUN_CONFIG), reason });
+            return Err(RunError::RunFileInvalid { path: path(RUN_CONFIG), reason });
         }
         Ok(_) => {}
-        Err(_) => write_atomically(&place(RUN_CONFIG), run.config.text().as_bytes()).map_err(RunError::write)?,
+        Err(_) => write_atomically(&path(RUN_CONFIG), run.config.to_toml().as_bytes()).map_err(RunError::write)?,
     }
     let mut trainer = Trainer::new(run)?;
-    let resume = place(RESUME);
-    let before = match checkpoint::load(&resume, &mut trainer).map_err(RunError::of_this_run)? {
+    let resume = path(RESUME);
+    let earlier_seconds = match checkpoint::load(&resume, &mut trainer).map_err(RunError::into_run_file_invalid)? {
         Some(seconds) => seconds,
-        None => match recorded(run, directory).map_err(RunError::of_this_run)? {
-            // Another process has finished the run since we looked for its record.
-            Some(record) => return known(record),
+        None => match find_record(run, directory).map_err(RunError::into_run_file_invalid)? {
+            // Another process has finished the run since the check above.
+            Some(record) => return already_recorded(record),
             None => 0.0,
         },
     };
     let log = Log::open(directory);
-    log.started(run, trainer.progress().step);
-    let save = |trainer: &Trainer<'_>| checkpoint::save(&resume, trainer, before + trainer.seconds());
-    let over = go(&mut trainer, watch, save).inspect_err(|error| log.ended(&format!("failed: {error}")))?;
-    if !over {
-        save(&trainer).inspect_err(|error| log.ended(&format!("failed: {error}")))?;
-        log.ended(&format!("stopped at step {}, to be resumed", trainer.progress().step));
-        return Ok(RunOutcome { record: None, already_recorded: false, seconds: before + trainer.seconds() });
+    log.write_start(run, trainer.progress().step);
+    let save = |trainer: &Trainer<'_>| checkpoint::save(&resume, trainer, earlier_seconds + trainer.seconds());
+    let finished = train(&mut trainer, watch, save).inspect_err(|error| log.write(&format!("failed: {error}")))?;
+    if !finished {
+        save(&trainer).inspect_err(|error| log.write(&format!("failed: {error}")))?;
+        log.write(&format!("stopped at step {}, to be resumed", trainer.progress().step));
+        let seconds = earlier_seconds + trainer.seconds();
+        return Ok(RunOutcome { record: None, already_recorded: false, seconds });
     }
     let record = trainer.record()?;
-    let seconds = before + trainer.seconds();
-    checkpoint::save_weights(&place(RUN_WEIGHTS), run, trainer.weights())?;
+    let seconds = earlier_seconds + trainer.seconds();
+    checkpoint::save_weights(&path(RUN_WEIGHTS), run, trainer.weights())?;
     let timing = serde_json::json!({"id": record.id, "seconds": seconds, "threads": run.config.train.threads});
-    write_atomically(&place(TIMING), format!("{timing}\n").as_bytes()).map_err(RunError::write)?;
-    write_atomically(&place(RECORD), record.line().as_bytes()).map_err(RunError::write)?;
+    write_atomically(&path(TIMING), format!("{timing}\n").as_bytes()).map_err(RunError::write)?;
+    write_atomically(&path(RECORD), record.to_json_line().as_bytes()).map_err(RunError::write)?;
     let _ = fs::remove_file(&resume);
-    log.ended(&format!("recorded after step {}: {:?}", record.steps, record.stop_reason).to_lowercase());
+    log.write(&format!("recorded after step {}: {:?}", record.steps, record.stop_reason).to_lowercase());
     Ok(RunOutcome { record: Some(record), already_recorded: false, seconds })
 }
 
-/// A config with every default, if the text is one.
-fn resolved(text: &str) -> Option<RunConfig> {
+/// The resolved config in a `run.toml`; `None` if it is invalid.
+fn read_config(text: &str) -> Option<RunConfig> {
     RunConfig::read(text).and_then(|config| config.resolve()).ok().map(|run| run.config)
 }
 
-/// Steps until the run is over (true) or the watcher says stop (false), with a checkpoint at every evaluation.
-fn go(
+/// Trains until the run is finished (true) or `watch` stops it (false), with a checkpoint at every evaluation.
+fn train(
     trainer: &mut Trainer<'_>,
     watch: &mut dyn FnMut(&StepReport<'_>) -> bool,
     save: impl Fn(&Trainer<'_>) -> Result<(), RunError>,
 ) -> Result<bool, RunError> {
     while trainer.progress().stop_reason.is_none() {
         let report = trainer.step()?;
-        let (evaluated, go_on) = (report.evaluation.is_some(), watch(&report));
+        let (evaluated, continues) = (report.evaluation.is_some(), watch(&report));
         if evaluated {
             save(trainer)?;
         }
-        if !go_on && trainer.progress().stop_reason.is_none() {
+        if !continues && trainer.progress().stop_reason.is_none() {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-/// The record of exactly this run, if the directory has it.
+/// The record of this run, if the directory has one.
 ///
 /// # Errors
-/// There is a record of another run, or one that cannot be read.
-pub fn recorded(run: &Run, directory: &Path) -> Result<Option<RunRecord>, RunError> {
+/// The record is of another run, or cannot be read.
+pub fn find_record(run: &Run, directory: &Path) -> Result<Option<RunRecord>, RunError> {
     let path = directory.join(RECORD);
     if !path.exists() {
         return Ok(None);
     }
-    let found = RunRecord::read(&path)?;
-    if found.edition == record::EDITION && found.config == run.config {
-        return Ok(Some(found));
+    let record = RunRecord::read(&path)?;
+    if record.edition == record::EDITION && record.config == run.config {
+        return Ok(Some(record));
     }
-    Err(RunError::file(path, format!("the record of another run, {}; choose another directory", found.id)))
+    Err(RunError::file(path, format!("the record of another run, {}; choose another directory", record.id)))
 }
 
-/// The lock, for as long as it is kept; none where the file system has no locks.
+/// Locks a run's directory until the returned file is dropped; `None` where the file system has no locks.
 fn lock(directory: &Path) -> Result<Option<File>, RunError> {
     let path = directory.join(LOCK);
-    // Never through a link, and without a change to what is there: a lock needs no content.
-    if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
+    // The lock file has no content. A symbolic link could point to a file that matters, so it is not followed.
+    if fs::symlink_metadata(&path).is_ok_and(|metadata| !metadata.is_file()) {
         let reason = "found something else than a plain file, expected a lock; delete it".to_owned();
-        return Err(RunError::Unusable { path, reason });
+        return Err(RunError::RunFileInvalid { path, reason });
     }
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
     let file = opened.map_err(|error| RunError::file(&path, format!("cannot write: {error}")))?;
@@ -195,89 +196,90 @@ fn lock(directory: &Path) -> Result<Option<File>, RunError> {
 mod tests {
     use super::*;
 
-    /// A run of a report, and an empty directory for it.
+    /// A short run, and the path of a directory for it that does not exist yet.
     fn run(name: &str) -> (Run, std::path::PathBuf) {
         let text = "stack = 'full'\ntask = 'funccomp{hops=1,m=3,queries=2}'\n[model]\nheads = 1\nhead = 8\n\
                     [train]\nsteps = 24\nbatch = 2\n[evaluate]\nevery = 2\nprompts = 2\nlast = 4\n";
-        let place = std::env::temp_dir().join(format!("rung-place-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&place);
-        (RunConfig::read(text).and_then(|config| config.resolve()).unwrap(), place)
+        let directory = std::env::temp_dir().join(format!("rung-directory-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        (RunConfig::read(text).and_then(|config| config.resolve()).unwrap(), directory)
     }
 
     #[test]
-    fn a_lock_is_heeded_only_by_those_who_ask_for_one() {
-        let (run, place) = run("lock");
-        fs::create_dir_all(&place).unwrap();
-        let held = lock(&place).unwrap();
-        assert!(held.is_some());
-        assert!(matches!(execute(&run, Some(&place), &mut |_| true), Err(RunError::Busy { .. })));
-        let shared = execute_with(&run, Some(&place), LockMode::Shared, &mut |_| true).unwrap();
-        drop(held);
-        let again = execute(&run, Some(&place), &mut |_| true).unwrap();
+    fn only_the_exclusive_mode_respects_a_lock() {
+        let (run, directory) = run("lock");
+        fs::create_dir_all(&directory).unwrap();
+        let file_lock = lock(&directory).unwrap();
+        assert!(file_lock.is_some());
+        assert!(matches!(execute(&run, Some(&directory), &mut |_| true), Err(RunError::Busy { .. })));
+        let shared = execute_with(&run, Some(&directory), LockMode::Shared, &mut |_| true).unwrap();
+        drop(file_lock);
+        let again = execute(&run, Some(&directory), &mut |_| true).unwrap();
         assert!(again.already_recorded && again.record == shared.record);
-        fs::remove_dir_all(&place).unwrap();
+        fs::remove_dir_all(&directory).unwrap();
     }
 
     #[cfg(unix)]
     #[test]
-    fn a_lock_is_no_link_and_keeps_what_it_names() {
-        let (run, place) = run("link");
-        fs::create_dir_all(&place).unwrap();
-        let precious = place.join("precious");
-        fs::write(&precious, "kept").unwrap();
-        std::os::unix::fs::symlink(&precious, place.join(LOCK)).unwrap();
-        let refused = execute(&run, Some(&place), &mut |_| true);
-        assert!(matches!(&refused, Err(RunError::Unusable { path, .. }) if path.ends_with(LOCK)), "{refused:?}");
-        assert_eq!(fs::read_to_string(&precious).unwrap(), "kept");
-        fs::remove_dir_all(&place).unwrap();
+    fn a_symbolic_link_is_refused_as_a_lock_and_its_target_unchanged() {
+        let (run, directory) = run("link");
+        fs::create_dir_all(&directory).unwrap();
+        let target = directory.join("target");
+        fs::write(&target, "content").unwrap();
+        std::os::unix::fs::symlink(&target, directory.join(LOCK)).unwrap();
+        let result = execute(&run, Some(&directory), &mut |_| true);
+        assert!(matches!(&result, Err(RunError::RunFileInvalid { path, .. }) if path.ends_with(LOCK)), "{result:?}");
+        assert_eq!(fs::read_to_string(&target).unwrap(), "content");
+        fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]
-    fn what_a_killed_process_left_is_removed_and_the_log_says_what_happened() {
-        let (run, place) = run("log");
-        fs::create_dir_all(&place).unwrap();
-        fs::write(place.join(".record.json.123-0.part"), "{").unwrap();
-        assert!(execute(&run, Some(&place), &mut |report| report.step < 3).unwrap().record.is_none());
-        assert!(!place.join(".record.json.123-0.part").exists());
-        execute(&run, Some(&place), &mut |_| true).unwrap();
-        let log = fs::read_to_string(place.join(super::super::log::LOG)).unwrap();
+    fn temporary_files_of_a_killed_process_are_removed_and_starts_logged() {
+        let (run, directory) = run("log");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join(".record.json.123-0.part"), "{").unwrap();
+        assert!(execute(&run, Some(&directory), &mut |report| report.step < 3).unwrap().record.is_none());
+        assert!(!directory.join(".record.json.123-0.part").exists());
+        execute(&run, Some(&directory), &mut |_| true).unwrap();
+        let log = fs::read_to_string(directory.join(super::super::log::LOG)).unwrap();
         let lines: Vec<&str> = log.lines().map(|line| line.split_once("Z ").unwrap().1).collect();
         assert_eq!(lines.len(), 4, "{log}");
         assert!(lines[0].starts_with(&format!("started by rung {}", env!("CARGO_PKG_VERSION"))), "{log}");
         assert_eq!(lines[1], "stopped at step 3, to be resumed");
         assert!(lines[2].starts_with("resumed at step 3 by rung "), "{log}");
         assert!(lines[3].starts_with("recorded after step 24: "), "{log}");
-        fs::remove_dir_all(&place).unwrap();
+        fs::remove_dir_all(&directory).unwrap();
     }
 
     #[cfg(unix)]
     #[test]
     fn all_files_of_a_run_have_the_same_mode() {
         use std::os::unix::fs::PermissionsExt as _;
-        let (run, place) = run("modes");
-        execute(&run, Some(&place), &mut |_| true).unwrap();
-        let modes = fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().metadata().unwrap().permissions().mode());
+        let (run, directory) = run("modes");
+        execute(&run, Some(&directory), &mut |_| true).unwrap();
+        let modes =
+            fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().metadata().unwrap().permissions().mode());
         let modes: std::collections::BTreeSet<u32> = modes.collect();
         assert_eq!(modes.len(), 1, "{modes:?}");
-        fs::remove_dir_all(&place).unwrap();
+        fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]
-    fn many_without_locks_leave_the_record_of_one_alone() {
-        let (run, place) = run("shared");
-        let alone = execute(&run, None, &mut |_| true).unwrap().record.unwrap();
+    fn concurrent_processes_without_locks_give_the_record_of_one_process() {
+        let (run, directory) = run("shared");
+        let expected = execute(&run, None, &mut |_| true).unwrap().record.unwrap();
         std::thread::scope(|scope| {
             for stop_at in [5, 9, usize::MAX, usize::MAX] {
-                let (run, place) = (&run, &place);
+                let (run, directory) = (&run, &directory);
                 scope.spawn(move || {
-                    let mut go_on = |report: &StepReport<'_>| report.step < stop_at;
-                    execute_with(run, Some(place), LockMode::Shared, &mut go_on).unwrap();
+                    let mut watch = |report: &StepReport<'_>| report.step < stop_at;
+                    execute_with(run, Some(directory), LockMode::Shared, &mut watch).unwrap();
                 });
             }
         });
-        assert_eq!(fs::read_to_string(place.join(RECORD)).unwrap(), alone.line());
-        let again = execute(&run, Some(&place), &mut |_| true).unwrap();
-        assert!(again.already_recorded && again.record == Some(alone));
-        fs::remove_dir_all(&place).unwrap();
+        assert_eq!(fs::read_to_string(directory.join(RECORD)).unwrap(), expected.to_json_line());
+        let again = execute(&run, Some(&directory), &mut |_| true).unwrap();
+        assert!(again.already_recorded && again.record == Some(expected));
+        fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Why a run cannot be made, or did not end.
+//! Errors of runs and sweeps.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,81 +11,97 @@ use rung_theory::task::TaskError;
 use rung_nn::file::WriteError;
 use rung_nn::memory::TooLarge;
 
-/// What can go wrong. Before a run starts: its config. Afterwards: the disk, or numbers that stop being finite.
+/// Why a run cannot start (its config, a task, memory) or did not finish (the disk, numbers that are not finite).
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The text is no TOML, or has keys or types that a config does not have.
-    #[error("{place}: {reason}")]
-    Text {
-        /// The file, or `config`.
-        place: String,
-        /// What the reader met, with the line.
+    /// A config is not TOML, or has keys or types that a config does not have.
+    #[error("{origin}: {reason}")]
+    InvalidToml {
+        /// Where the TOML comes from, such as `config`, `sweep` or a setting of the command line.
+        origin: String,
+        /// The message of the TOML parser, with the line.
         reason: String,
     },
-    /// A number makes no sense.
+    /// A run of a sweep is invalid.
+    #[error("{run}: {reason}")]
+    InSweep {
+        /// The run, such as `runs[3]` or `run 4 of the sweep`.
+        run: String,
+        /// The message of the run's own error.
+        reason: String,
+    },
+    /// A command of Slurm failed.
+    #[error("{program}: {reason}")]
+    Command {
+        /// The command, such as `sbatch`.
+        program: String,
+        /// Its standard error, or why it could not be started.
+        reason: String,
+    },
+    /// A value is outside its allowed range.
     #[error("{field}: found {found}, expected {expected}")]
     Value {
-        /// The key.
+        /// The config key or the option.
         field: String,
-        /// What it says.
+        /// The value.
         found: String,
-        /// What it could have said.
+        /// The allowed values.
         expected: String,
     },
-    /// The stack cannot be read.
+    /// The stack cannot be parsed.
     #[error("stack: {0}")]
     Stack(#[from] StackError),
-    /// A task cannot be read.
+    /// A task cannot be parsed.
     #[error("{field}: {source}")]
     Task {
-        /// The key that names it.
+        /// The config key or the option that gives the task.
         field: String,
-        /// Why.
+        /// The parse error.
         source: Box<TaskError>,
     },
-    /// A task's tokens do not fit the model's.
+    /// A task's vocabulary does not fit the model's.
     #[error("{field}: `{task}` does not fit the model: {found}, expected {expected}")]
-    Misfit {
-        /// The key that names it.
+    TaskMismatch {
+        /// The config key or the option that gives the task.
         field: String,
         /// The task.
         task: String,
-        /// What it has.
+        /// Fields, ids or classes of the task.
         found: String,
-        /// What the model has.
+        /// Those that the model allows.
         expected: String,
     },
     /// The model cannot be built or run.
     #[error("model: {0}")]
     Model(#[from] ModelError),
-    /// Too large for the machine, or for what was allowed.
+    /// The run needs more memory than the machine has or the user allowed.
     #[error("{0}; a smaller batch, task or width takes less")]
     Memory(#[from] TooLarge),
-    /// Training went wrong.
+    /// A training step gave numbers that are not finite.
     #[error("step {step}: {source}; a smaller train.rate or train.clip may help")]
     Step {
-        /// The step.
+        /// The step, from 0.
         step: usize,
-        /// Where.
+        /// The error of the engine.
         source: StepError,
     },
-    /// A file or directory cannot be read or written.
+    /// A file or directory cannot be read or written. A sweep stops at it, since its other runs would fail too.
     #[error("{}: {reason}", .path.display())]
     File {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The system's error, or what is wrong with the content.
         reason: String,
     },
-    /// A file of this run alone cannot be used; other runs do not mind.
+    /// A file in the run's directory is invalid. Other runs of a sweep are not affected.
     #[error("{}: {reason}", .path.display())]
-    Unusable {
-        /// Which.
+    RunFileInvalid {
+        /// The file.
         path: PathBuf,
-        /// Why, and what to do about it.
+        /// What is wrong with it, and what to do.
         reason: String,
     },
-    /// Another process is at it.
+    /// Another process holds the lock of the run's directory.
     #[error("{}: another process is working on this run", .path.display())]
     Busy {
         /// The run's directory.
@@ -94,12 +110,12 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// A value that makes no sense.
+    /// A value outside its allowed range.
     pub fn value(field: &str, found: impl fmt::Display, expected: impl Into<String>) -> Self {
         Self::Value { field: field.to_owned(), found: format!("{found}"), expected: expected.into() }
     }
 
-    /// A task that cannot be read.
+    /// A task that cannot be parsed.
     pub fn task(field: &str, error: TaskError) -> Self {
         Self::Task { field: field.to_owned(), source: Box::new(error) }
     }
@@ -109,16 +125,16 @@ impl RunError {
         Self::File { path: path.into(), reason: format!("{reason}") }
     }
 
-    /// The same as a fault of this run alone, not of the disk.
+    /// Turns [`RunError::File`] into [`RunError::RunFileInvalid`], which does not stop the other runs of a sweep.
     #[must_use]
-    pub(crate) fn of_this_run(self) -> Self {
+    pub(crate) fn into_run_file_invalid(self) -> Self {
         match self {
-            Self::File { path, reason } => Self::Unusable { path, reason },
+            Self::File { path, reason } => Self::RunFileInvalid { path, reason },
             other => other,
         }
     }
 
-    /// What [`write_atomically`](rung_nn::file::write_atomically) met.
+    /// An error of [`write_atomically`](rung_nn::file::write_atomically).
     pub(crate) fn write(error: WriteError) -> Self {
         Self::file(error.path, format!("cannot write: {}", error.source))
     }

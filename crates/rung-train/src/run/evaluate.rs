@@ -1,4 +1,4 @@
-//! Asking a model questions and counting right answers.
+//! Accuracy and loss of a model on fresh prompts.
 
 use std::collections::BTreeMap;
 
@@ -6,94 +6,94 @@ use rung_engine::{Native, Ops, Parameters};
 use rung_nn::{Model, ModelError};
 use rung_theory::task::NO_TARGET;
 
-use super::accuracy::{Accuracy, rounded};
+use super::accuracy::{Accuracy, round_to_6_decimals};
 use super::source::{Batch, PromptPurpose, PromptSource};
 
-/// What an evaluation found.
+/// The result of an evaluation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EvaluationResult {
-    /// Right answers in each group.
+    /// Right answers in each group of questions.
     pub accuracy: Accuracy,
     /// Mean cross-entropy of all questions, in nats.
     pub loss: f64,
-    /// The same for each group.
+    /// Mean cross-entropy of each group, in nats.
     pub losses: BTreeMap<u16, f64>,
 }
 
-/// Prompts that are read at once. Fixed, because products of other shapes may round differently.
-pub const ROWS: usize = 8;
+/// Prompts per batch. Fixed, because matrix products of other shapes may round differently.
+pub const BATCH_SIZE: usize = 8;
 
-/// Asks a model all questions of `prompts` prompts. The same numbers give the same prompts, however they are divided.
+/// Evaluates a model on all questions of `prompts` prompts, which are drawn by `(seed, purpose)`.
 ///
 /// # Errors
-/// The prompts do not fit the model: longer than its learned positions, say.
+/// The prompts do not fit the model, for example because they are longer than its learned positions.
 pub fn evaluate(
     model: &Model,
     weights: &Parameters<f32>,
     source: &mut PromptSource,
-    numbers: (u64, PromptPurpose),
+    (seed, purpose): (u64, PromptPurpose),
     prompts: usize,
 ) -> Result<EvaluationResult, ModelError> {
     let ops = Native::new();
-    let ready = || {
+    let fresh_ops = || {
         ops.bind_frozen(weights);
         &ops
     };
-    evaluate_on(ready, model, source, numbers, prompts)
+    evaluate_on(fresh_ops, model, source, (seed, purpose), prompts)
 }
 
-/// [`evaluate`] on any executor that has the model's weights. It is asked for before every few prompts, and may forget then
-/// what it made for those before.
+/// [`evaluate`] on any executor that has the model's weights. `fresh_ops` is called before every batch and may free the tensors of
+/// the previous batch.
 ///
 /// # Errors
 /// As [`evaluate`].
 pub fn evaluate_on<'a, O: Ops<Scalar = f32> + 'a>(
-    ready: impl Fn() -> &'a O,
+    fresh_ops: impl Fn() -> &'a O,
     model: &Model,
     source: &mut PromptSource,
     (seed, purpose): (u64, PromptPurpose),
     prompts: usize,
 ) -> Result<EvaluationResult, ModelError> {
-    let (mut batch, mut found, mut losses) = (Batch::default(), EvaluationResult::default(), 0.0);
-    let mut questions = 0;
-    for (number, start) in (0..prompts).step_by(ROWS).enumerate() {
-        let rows = ROWS.min(prompts - start);
+    let (mut batch, mut result, mut loss_sum) = (Batch::default(), EvaluationResult::default(), 0.0);
+    let mut question_count = 0;
+    for (number, start) in (0..prompts).step_by(BATCH_SIZE).enumerate() {
+        let rows = BATCH_SIZE.min(prompts - start);
         source.fill(seed, purpose, number as u64, rows, &mut batch);
-        let ops = ready();
-        let asked: Vec<usize> = (0..batch.targets.len()).filter(|at| batch.targets[*at] != NO_TARGET).collect();
-        if asked.is_empty() {
+        let ops = fresh_ops();
+        let positions: Vec<usize> = (0..batch.targets.len()).filter(|at| batch.targets[*at] != NO_TARGET).collect();
+        if positions.is_empty() {
             continue;
         }
-        let logits = ops.values(&model.scores_at(ops, &batch.tokens, rows, &asked)?);
-        for (scores, at) in logits.chunks_exact(model.classes()).zip(&asked) {
-            let target = batch.targets[*at] as usize;
-            found.accuracy.entry(batch.groups[*at]).or_default().add(best(scores) == target);
-            let loss = cross_entropy(scores, target);
-            losses += loss;
-            *found.losses.entry(batch.groups[*at]).or_default() += loss;
+        let logits = ops.values(&model.logits_at(ops, &batch.tokens, rows, &positions)?);
+        for (logits, position) in logits.chunks_exact(model.classes()).zip(&positions) {
+            let (target, group) = (batch.targets[*position] as usize, batch.groups[*position]);
+            result.accuracy.entry(group).or_default().add(argmax(logits) == target);
+            let loss = cross_entropy(logits, target);
+            loss_sum += loss;
+            *result.losses.entry(group).or_default() += loss;
         }
-        questions += asked.len();
+        question_count += positions.len();
     }
-    for (group, loss) in &mut found.losses {
-        *loss = rounded(*loss / found.accuracy[group].count as f64);
+    for (group, loss) in &mut result.losses {
+        *loss = round_to_6_decimals(*loss / result.accuracy[group].count as f64);
     }
-    found.loss = rounded(losses / questions.max(1) as f64);
-    Ok(found)
+    result.loss = round_to_6_decimals(loss_sum / question_count.max(1) as f64);
+    Ok(result)
 }
 
-/// The first of the largest scores.
-fn best(scores: &[f32]) -> usize {
+/// The class of the largest logit; the first of equal ones.
+fn argmax(logits: &[f32]) -> usize {
     let mut best = 0;
-    for (class, score) in scores.iter().enumerate() {
-        if *score > scores[best] {
+    for (class, logit) in logits.iter().enumerate() {
+        if *logit > logits[best] {
             best = class;
         }
     }
     best
 }
 
-fn cross_entropy(scores: &[f32], target: usize) -> f64 {
-    let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = scores.iter().map(|score| f64::from(score - most).exp()).sum();
-    sum.ln() - f64::from(scores[target] - most)
+fn cross_entropy(logits: &[f32], target: usize) -> f64 {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|logit| f64::from(logit - max).exp()).sum();
+    sum.ln() - f64::from(logits[target] - max)
 }

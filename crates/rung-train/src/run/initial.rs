@@ -1,7 +1,7 @@
-//! First weights of a run.
+//! Initial weights of a run.
 //!
-//! Fresh weights come from the model. Here they are scaled and tied as the config says, and, where it asks for
-//! [`Lookup`](super::config::InitialName::Lookup), full layers are replaced by noisy look-ups.
+//! The model draws random weights. They are scaled and tied as the config says. With
+//! [`Lookup`](super::config::InitialName::Lookup), full attention layers start as approximate table look-ups instead.
 
 use rung_engine::Parameters;
 use rung_nn::param_builder::normal;
@@ -12,21 +12,21 @@ use super::config::{InitialName, Run};
 use super::error::RunError;
 use rung_theory::task::splitmix64;
 
-/// A model and its first weights: fresh ones, with embeddings and the query and key projections of full layers scaled as the
-/// config says, and blanks at zero: what says nothing adds nothing.
+/// A model and its initial weights. Embeddings and the query and key projections of full layers are scaled as the config says. The
+/// embedding of a blank is zero, since a blank field has no content.
 ///
 /// # Errors
 /// The model cannot be built.
 pub fn initialize(run: &Run) -> Result<(Model, Parameters<f32>), RunError> {
     let mut weights = Parameters::new();
     let model = run.model.init(&run.plan, &mut weights, &mut seeded(splitmix64(run.config.seed)))?;
-    let (part, deviation) = (&run.config.model, run.model.deviation);
-    let attention = part.query_key_scale / (run.plan.width as f64).sqrt() / deviation;
+    let (config, deviation) = (&run.config.model, run.model.deviation);
+    let query_key_factor = config.query_key_scale / (run.plan.width as f64).sqrt() / deviation;
     let entries: Vec<_> = weights.entries().map(|(_, entry)| (entry.name.clone(), entry.range.clone())).collect();
     for (name, range) in entries {
         let factor = match name.as_str() {
-            name if name.starts_with("embeddings.") && name.ends_with(".weight") => part.embedding_scale / deviation,
-            name if of_attention(run, name) => attention,
+            name if name.starts_with("embeddings.") && name.ends_with(".weight") => config.embedding_scale / deviation,
+            name if is_full_query_or_key(run, name) => query_key_factor,
             _ => continue,
         };
         weights.flat_mut()[range.clone()].iter_mut().for_each(|weight| *weight *= factor as f32);
@@ -35,17 +35,17 @@ pub fn initialize(run: &Run) -> Result<(Model, Parameters<f32>), RunError> {
             weights.flat_mut()[blank].fill(0.0);
         }
     }
-    if part.tied_value_output {
+    if config.tied_value_output {
         tie_values(&mut weights);
     }
-    if part.initial == InitialName::Lookup {
-        start_as_lookups(run, &mut weights);
+    if config.initial == InitialName::Lookup {
+        initialize_lookups(run, &mut weights);
     }
     Ok((model, weights))
 }
 
-/// Replaces full layers by noisy look-ups; see [`InitialName::Lookup`].
-fn start_as_lookups(run: &Run, weights: &mut Parameters<f32>) {
+/// Initializes full layers as approximate look-ups; see [`InitialName::Lookup`].
+fn initialize_lookups(run: &Run, weights: &mut Parameters<f32>) {
     let mut rng = seeded(splitmix64(run.config.seed ^ splitmix64(1)));
     let width = run.plan.width as usize;
     for (number, _) in run.plan.layers.iter().enumerate().filter(|(_, layer)| layer.is_full()) {
@@ -61,26 +61,29 @@ fn start_as_lookups(run: &Run, weights: &mut Parameters<f32>) {
             continue;
         };
         let rotation = orthogonal(&mut rng, weights.get(query).len() / width, width);
-        // With fewer key heads than query heads, each takes the first rows that there are.
+        // Keys may have fewer heads than queries: `zip` then takes the first rows of the rotation.
         for (id, factor) in [(query, 2.0), (key, -2.0)] {
-            let target = weights.get_mut(id);
-            target.iter_mut().zip(&rotation).for_each(|(weight, value)| *weight = factor * value);
+            let projection = weights.get_mut(id);
+            projection.iter_mut().zip(&rotation).for_each(|(weight, value)| *weight = factor * value);
         }
         let rows = weights.get(value).len() / width;
         let rotation = orthogonal(&mut rng, rows, width);
         weights.get_mut(value).copy_from_slice(&rotation);
         let heads = weights.get(output).len() / width / rows.max(1);
-        for (at, weight) in weights.get_mut(output).iter_mut().enumerate() {
-            let (row, column) = (at / (rows * heads), at % (rows * heads));
+        for (index, weight) in weights.get_mut(output).iter_mut().enumerate() {
+            let (row, column) = (index / (rows * heads), index % (rows * heads));
             *weight = rotation[column % rows * width + row];
         }
     }
-    let alone = tables_of_one_field(run);
+    let unshared_tables = unshared_embeddings(run);
     let entries: Vec<_> = weights.entries().map(|(_, entry)| (entry.name.clone(), entry.range.clone())).collect();
     for (name, range) in entries {
         if name.ends_with(".mlp.down_proj.weight") {
             weights.flat_mut()[range].fill(0.0);
-        } else if name.strip_prefix("embeddings.").is_some_and(|rest| alone.iter().any(|field| rest == *field)) {
+        } else if name
+            .strip_prefix("embeddings.")
+            .is_some_and(|table| unshared_tables.iter().any(|name| table == *name))
+        {
             weights.flat_mut()[range].iter_mut().for_each(|weight| *weight *= 0.5);
         } else if name == "norm.weight" {
             weights.flat_mut()[range].fill((2.0 / (width as f64).sqrt()) as f32);
@@ -88,24 +91,26 @@ fn start_as_lookups(run: &Run, weights: &mut Parameters<f32>) {
     }
 }
 
-/// Names of tables that a single field uses. Nothing is looked up by them, and smaller they disturb less.
-fn tables_of_one_field(run: &Run) -> Vec<String> {
+/// Names of the embedding tables that only one field uses. No look-up compares them with another field, so they are made smaller and
+/// disturb the attention scores less.
+fn unshared_embeddings(run: &Run) -> Vec<String> {
     let InputConfig::Fields(fields) = &run.model.input else { return Vec::new() };
-    let count = |alphabet: &str| fields.iter().filter(|field| field.alphabet == alphabet).count();
-    let alone = fields.iter().filter(|field| count(&field.alphabet) == 1);
-    alone.map(|field| format!("{}.weight", field.alphabet)).collect()
+    let field_count = |alphabet: &str| fields.iter().filter(|field| field.alphabet == alphabet).count();
+    let unshared = fields.iter().filter(|field| field_count(&field.alphabet) == 1);
+    unshared.map(|field| format!("{}.weight", field.alphabet)).collect()
 }
 
-/// Random rows of unit length, those of each block of `width` orthogonal to each other: Gram and Schmidt on normal numbers.
+/// Random unit rows; the rows of each block of `width` rows are orthogonal (Gram-Schmidt on normal numbers).
 fn orthogonal(rng: &mut Rng, rows: usize, width: usize) -> Vec<f32> {
     let mut matrix: Vec<f64> = Vec::with_capacity(rows * width);
     while matrix.len() < rows * width {
-        let first = matrix.len() / width / width * width;
+        let block_start = matrix.len() / width / width * width;
         let mut row: Vec<f64> = (0..width).map(|_| normal(rng)).collect();
-        // Twice, so that rounding leaves nothing of the other rows.
-        for other in matrix[first * width..].chunks_exact(width).chain(matrix[first * width..].chunks_exact(width)) {
-            let along: f64 = row.iter().zip(other).map(|(a, b)| a * b).sum();
-            row.iter_mut().zip(other).for_each(|(a, b)| *a -= along * b);
+        let earlier_rows = || matrix[block_start * width..].chunks_exact(width);
+        // Twice, because rounding leaves a small component along the earlier rows the first time.
+        for earlier in earlier_rows().chain(earlier_rows()) {
+            let projection: f64 = row.iter().zip(earlier).map(|(a, b)| a * b).sum();
+            row.iter_mut().zip(earlier).for_each(|(a, b)| *a -= projection * b);
         }
         let length = row.iter().map(|a| a * a).sum::<f64>().sqrt();
         matrix.extend(row.iter().map(|a| a / length));
@@ -113,8 +118,8 @@ fn orthogonal(rng: &mut Rng, rows: usize, width: usize) -> Vec<f32> {
     matrix.into_iter().map(|value| value as f32).collect()
 }
 
-/// Starts each output projection as the transpose of its mixer's value projection, where the shapes allow it: what is read is then
-/// close to what was there, and the next layer can look for it.
+/// Initializes each output projection as the transpose of its mixer's value projection, where the shapes allow it. A mixer then adds
+/// approximately the residual stream of the token it attends to, and the next layer can look that up.
 fn tie_values(weights: &mut Parameters<f32>) {
     let names: Vec<String> = weights.entries().map(|(_, entry)| entry.name.clone()).collect();
     for name in names {
@@ -126,21 +131,21 @@ fn tie_values(weights: &mut Parameters<f32>) {
             continue;
         }
         let values = weights.get(value).to_vec();
-        for (at, weight) in weights.get_mut(output).iter_mut().enumerate() {
-            *weight = values[at % rows * columns + at / rows];
+        for (index, weight) in weights.get_mut(output).iter_mut().enumerate() {
+            *weight = values[index % rows * columns + index / rows];
         }
     }
 }
 
-/// Whether a weight projects the queries or keys of a layer that is nothing but full attention.
-fn of_attention(run: &Run, name: &str) -> bool {
-    let projection = name.ends_with(".mixer.q_proj.weight") || name.ends_with(".mixer.k_proj.weight");
-    let number = name.strip_prefix("layers.").and_then(|rest| rest.split('.').next());
+/// Whether a weight is the query or key projection of a full attention layer.
+fn is_full_query_or_key(run: &Run, name: &str) -> bool {
+    let query_or_key = name.ends_with(".mixer.q_proj.weight") || name.ends_with(".mixer.k_proj.weight");
+    let number = name.strip_prefix("layers.").and_then(|name| name.split('.').next());
     let layer = number.and_then(|number| run.plan.layers.get(number.parse::<usize>().ok()?));
-    projection && layer.is_some_and(rung_theory::stack::Layer::is_full)
+    query_or_key && layer.is_some_and(rung_theory::stack::Layer::is_full)
 }
 
-/// Whether the last row of a weight is the vector of a blank.
+/// Whether a weight is an embedding table whose last row is the blank.
 fn has_blank(run: &Run, name: &str) -> bool {
     let InputConfig::Fields(fields) = &run.model.input else { return false };
     fields.iter().any(|field| field.blank && name == format!("embeddings.{}.weight", field.alphabet))
@@ -162,32 +167,35 @@ mod tests {
     }
 
     #[test]
-    fn full_layers_start_as_rotations() {
+    fn lookup_layers_start_with_orthogonal_projections() {
         let run = run(InitialName::Lookup, "gated{bits=2} full");
         let (_, weights) = initialize(&run).unwrap();
         let get = |name: &str| weights.get(weights.find(&format!("layers.1.mixer.{name}_proj.weight")).unwrap());
         let (query, key, value, output) = (get("q"), get("k"), get("v"), get("o"));
         assert!(query.iter().zip(key).all(|(q, k)| (q + k).abs() < 1e-9));
         for (i, j) in (0..64).flat_map(|i| (0..64).map(move |j| (i, j))) {
-            let same = f32::from(u8::from(i == j));
-            let scores: f32 = (0..64).map(|c| query[c * 64 + i] * key[c * 64 + j]).sum();
+            let identity = f32::from(u8::from(i == j));
+            let score: f32 = (0..64).map(|c| query[c * 64 + i] * key[c * 64 + j]).sum();
             let copied: f32 = (0..64).map(|c| output[i * 64 + c] * value[c * 64 + j]).sum();
-            assert!((scores + 4.0 * same).abs() < 1e-4 && (copied - same).abs() < 1e-4, "{i}, {j}: {scores}, {copied}");
+            assert!(
+                (score + 4.0 * identity).abs() < 1e-4 && (copied - identity).abs() < 1e-4,
+                "{i}, {j}: {score}, {copied}"
+            );
         }
-        let front = |name: &str| weights.get(weights.find(&format!("layers.0.mixer.{name}_proj.weight")).unwrap());
-        let (into, out) = (front("in"), front("out"));
+        let gated = |name: &str| weights.get(weights.find(&format!("layers.0.mixer.{name}_proj.weight")).unwrap());
+        let (input, output) = (gated("in"), gated("out"));
         assert!(
-            (0..64).all(|at| (out[at * 8 + 3] - 8.0 * into[3 * 64 + at]).abs() < 1e-6),
-            "a read enlarges what was written"
+            (0..64).all(|channel| (output[channel * 8 + 3] - 8.0 * input[3 * 64 + channel]).abs() < 1e-6),
+            "the output projection is 8 times the transpose of the input projection"
         );
         let down = weights.get(weights.find("layers.1.mlp.down_proj.weight").unwrap());
         assert!(down.iter().all(|weight| weight.abs() < 1e-9));
     }
 
-    /// Before any step, a token that holds the name of an argument reads its entry: the start of each query finds `z_1` of itself.
+    /// Before any training step, the token with the start of a query attends to the table entry of the same name and reads its value.
     #[test]
-    fn a_fresh_full_layer_looks_up() {
-        let right = |initial: InitialName| {
+    fn an_untrained_lookup_layer_answers_one_hop() {
+        let right_answers = |initial: InitialName| {
             let run = run(initial, "full");
             let (model, weights) = initialize(&run).unwrap();
             let (mut source, mut batch) = (run.source(0), Batch::default());
@@ -195,17 +203,17 @@ mod tests {
             let ops = Native::new();
             ops.bind_frozen(&weights);
             let streams = model.streams(&ops, &batch.tokens, 8).unwrap();
-            let scores = ops.values(&model.read_out(&ops, streams.last().unwrap()));
-            let asked = (0..batch.targets.len()).filter(|at| batch.targets[*at] != rung_theory::task::NO_TARGET);
-            let found = asked.filter(|at| {
-                // The start stands right before its query.
-                let scores = &scores[(at - 1) * model.classes()..at * model.classes()];
-                let best = (0..scores.len()).max_by(|a, b| scores[*a].total_cmp(&scores[*b]));
-                best == Some(batch.targets[*at] as usize)
+            let logits = ops.values(&model.read_out(&ops, streams.last().unwrap()));
+            let questions = (0..batch.targets.len()).filter(|at| batch.targets[*at] != rung_theory::task::NO_TARGET);
+            let right = questions.filter(|position| {
+                // The token with the start is right before that of the question.
+                let logits = &logits[(position - 1) * model.classes()..position * model.classes()];
+                let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
+                best == Some(batch.targets[*position] as usize)
             });
-            found.count()
+            right.count()
         };
-        let (lookup, random) = (right(InitialName::Lookup), right(InitialName::Random));
+        let (lookup, random) = (right_answers(InitialName::Lookup), right_answers(InitialName::Random));
         assert!(lookup > 64 && random < 32, "{lookup} and {random} of 128");
     }
 }

@@ -5,7 +5,7 @@
 //! 2026-01-31T09:40:51Z stopped at step 3000, to be resumed
 //! ```
 //!
-//! Lines are appended. A log that cannot be written stops no run, and nothing is ever read from it.
+//! Lines are appended. A log that cannot be written does not stop the run, and the program never reads it.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -15,43 +15,39 @@ use std::time::SystemTime;
 use super::config::Run;
 use super::record::ProgramInfo;
 
-/// Its name.
+/// The log's file name in a run's directory.
 pub const LOG: &str = "log.txt";
 
-/// The log of one directory.
+/// The log of one run's directory.
 pub(super) struct Log {
-    path: PathBuf,
+    directory: PathBuf,
     file: Option<File>,
 }
 
 impl Log {
-    /// Opens it, unless it is something else than a plain file.
+    /// Opens the log. Lines are dropped if `log.txt` exists and is not a regular file.
     pub(super) fn open(directory: &Path) -> Self {
         let path = directory.join(LOG);
-        let other = std::fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file());
-        let file = if other { None } else { OpenOptions::new().append(true).create(true).open(path).ok() };
-        Self { path: directory.to_owned(), file }
+        let not_a_file = std::fs::symlink_metadata(&path).is_ok_and(|metadata| !metadata.is_file());
+        let file = if not_a_file { None } else { OpenOptions::new().append(true).create(true).open(path).ok() };
+        Self { directory: directory.to_owned(), file }
     }
 
-    /// The first line of a process.
-    pub(super) fn started(&self, run: &Run, step: usize) {
+    /// Writes the first line of a process, which starts or resumes the run at `step`.
+    pub(super) fn write_start(&self, run: &Run, step: usize) {
         let ProgramInfo { version, instructions } = ProgramInfo::current();
-        let word = if step == 0 { "started".to_owned() } else { format!("resumed at step {step}") };
+        let verb = if step == 0 { "started".to_owned() } else { format!("resumed at step {step}") };
         let (system, machine) = (std::env::consts::OS, std::env::consts::ARCH);
         let threads = run.config.train.threads;
-        self.line(&format!("{word} by rung {version} on {system} {machine} with {instructions}, {threads} threads"));
+        self.write(&format!("{verb} by rung {version} on {system} {machine} with {instructions}, {threads} threads"));
     }
 
-    /// The last line of a process.
-    pub(super) fn ended(&self, why: &str) {
-        self.line(why);
-    }
-
-    fn line(&self, text: &str) {
-        log::info!("{}: {text}", self.path.display());
+    /// Writes one line.
+    pub(super) fn write(&self, text: &str) {
+        log::info!("{}: {text}", self.directory.display());
         let Some(mut file) = self.file.as_ref() else { return };
         let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        // One write, so that lines of two processes do not mix.
+        // One call per line, so that lines of two processes are not interleaved.
         let _ = file.write_all(format!("{} {}\n", utc(seconds), text.replace('\n', " ")).as_bytes());
     }
 }
@@ -80,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_the_calendar() {
+    fn utc_formats_leap_days_and_year_ends() {
         for (seconds, expected) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_400, "2000-02-29T00:00:00Z"),

@@ -1,29 +1,28 @@
-//! Training runs: a stack learns a task, and what it learned is written down.
+//! Training runs: train a stack on a task and record the result.
 //!
 //! ```text
 //! run.toml --read--> RunConfig --resolve--> Run --execute--> RunRecord
 //!                                            |                   |
-//!                                            +-- checkpoints ----+   (weights, moments, step: a run goes on to the bit)
+//!                                            +-- checkpoints ----+   (weights, moments, step: a resumed run gives the same bits)
 //! ```
 //!
-//! - [`config`]: what a run is, as TOML. Unknown keys, impossible sizes and tasks that do not fit the model are refused before
+//! - [`config`]: the config of a run as TOML. Unknown keys, impossible sizes and tasks that do not fit the model are refused before
 //!   anything is allocated or written.
-//! - [`source`]: prompts. Each is a function of the seed, the step and its place in the batch, so that a run that goes on from a
-//!   checkpoint sees what it would have seen, and needs no generator's state.
+//! - [`source`]: prompts. Each is a function of the seed, the step and its index in the batch, so that a resumed run trains on the same
+//!   prompts without any saved generator state.
 //! - [`accuracy`]: right answers per number of hops, with Wilson's interval.
-//! - [`trainer`]: the loop: curriculum, schedule, early stop.
-//! - [`checkpoint`]: one safetensors file with everything a run needs to go on; [`provenance`]: which run such a file belongs to.
-//! - [`record`]: what is kept of a finished run. It holds no clock, so the same run gives the same bytes; how long it took is
-//!   in a file of its own.
+//! - [`trainer`]: the training loop with curriculum, schedule and early stopping.
+//! - [`checkpoint`]: one safetensors file with everything that is needed to resume; [`provenance`]: checks whose checkpoint it is.
+//! - [`record`]: the record of a finished run. It contains no times, so the same run gives the same bytes; the training time is in
+//!   `timing.json`.
 //!
 //! # The recipe
 //!
-//! Function composition is not learned by every set-up that could represent it. What made it learnable here, all of it in the
-//! defaults of [`RunConfig`]: several queries per prompt; one table of vectors for arguments and values, where values have the opposite
-//! sign (without it the entry 3 -> 5 looks like 5 -> 3, and two hops took several times as many steps, if they were learned at all);
-//! the number of hops drawn for each query and said in it; key projections of full layers that start as the negatives of query
-//! projections, so that a value attends to the argument it equals from the first step; no absolute positions; and small tables before
-//! large ones.
+//! Not every set-up that can represent function composition learns it. These choices, all defaults of [`RunConfig`], made it learnable:
+//! several queries per prompt; one embedding table for arguments and values, where values have the opposite sign (without it the entry
+//! 3 -> 5 looks like 5 -> 3, and two hops took several times as many steps, if they were learned at all); a number of hops that is drawn
+//! for each query and encoded in it; key projections of full layers that start as the negatives of the query projections, so that a
+//! value attends to the argument it equals from the first step; no absolute positions; and small tables before large ones.
 //!
 //! ```
 //! use rung_train::run::{RunConfig, execute};

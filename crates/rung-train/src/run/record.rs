@@ -1,8 +1,8 @@
-//! What is kept of a finished run.
+//! The record of a finished run.
 //!
-//! A record is one line of JSON: the config with every default, what the theory says about its stack and task, every evaluation, and
-//! the last evaluation. There is no clock in it, so that a run repeated, interrupted and resumed, or made on another day gives the
-//! same bytes. Reports are made from records and nothing else.
+//! A record is one line of JSON: the config with every default, what the theory says about its stack and task, every evaluation
+//! during training, and the final test. It contains no times, so that a run gives the same bytes when it is repeated or resumed.
+//! Reports are made from records and nothing else.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -16,62 +16,62 @@ use rung_theory::task::{AnyTask, splitmix64};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::accuracy::{Accuracy, rounded};
+use super::accuracy::{Accuracy, round_to_6_decimals};
 use super::config::{Run, RunConfig};
 use super::error::RunError;
 use super::evaluate::EvaluationResult;
 use super::trainer::{Evaluation, Progress, StopReason};
 
-/// The edition of the numerics: raised whenever a run of the same config gives other numbers. It is part of a run's id, so runs of
-/// before keep their directories and are made again in others. A stored run makes sure that it is not forgotten.
+/// The version of the numerics, raised whenever the same config gives other numbers. It is part of a run's id, so runs of earlier
+/// editions keep their directories and are repeated in new ones. The test `golden` fails if it was not raised.
 pub const EDITION: u32 = 1;
 
-/// The form of a record: raised when readers of before would misread it. New fields with a default do not change it.
+/// The version of the record's JSON, raised when earlier readers would misread it. A new field with a default does not change it.
 pub const SCHEMA: u32 = 1;
 
 /// A finished run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// Its name: outline, seed, and a hash of the config.
+    /// The run's id: outline of the stack, seed, and a hash of the config; see [`id`].
     pub id: String,
-    /// The form of this record; 0 for those from before forms were counted.
+    /// [`SCHEMA`] of the program that wrote it; 0 for records from before there was a number.
     #[serde(default)]
     pub schema: u32,
-    /// The edition of the numerics.
+    /// [`EDITION`] of the program that wrote it.
     pub edition: u32,
-    /// What computed it.
+    /// The program that wrote it.
     #[serde(default)]
     pub program: ProgramInfo,
-    /// What was run, every default spelled out.
+    /// The config with every default.
     pub config: RunConfig,
-    /// What the theory says about it.
+    /// Sizes of the model and the task, and what the theory says about them.
     pub facts: RunFacts,
-    /// Why it was over.
+    /// Why the run ended.
     #[serde(rename = "over")]
     pub stop_reason: StopReason,
-    /// Steps taken.
+    /// Training steps.
     pub steps: usize,
-    /// Mean cross-entropy at the end, in nats, on fresh prompts.
+    /// Mean cross-entropy of the final test, in nats.
     pub loss: f64,
-    /// The same for each group of questions.
+    /// Mean cross-entropy of the final test for each group of questions, in nats.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub losses: BTreeMap<u16, f64>,
-    /// Right answers at the end, for each group of questions, on fresh prompts.
+    /// Right answers of the final test, for each group of questions.
     pub accuracy: Accuracy,
-    /// The same for the other tasks that were asked.
+    /// Right answers of the final test on the tasks of `evaluate.also`, by task.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub also: BTreeMap<String, Accuracy>,
-    /// Every evaluation on the way.
+    /// Every evaluation during training.
     #[serde(rename = "looks")]
     pub evaluations: Vec<Evaluation>,
 }
 
-/// What computed a record.
+/// The program that wrote a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramInfo {
-    /// The version of rung; empty for records from before it was kept.
+    /// The version of rung; empty for records from before it was stored.
     pub version: String,
-    /// The vector instructions that kernels used: `avx512`, `avx2` or `none`. Sums are rounded otherwise with others.
+    /// The vector instructions of the kernels: `avx512`, `avx2` or `none`. They change the order of sums and so the rounding.
     pub instructions: String,
 }
 
@@ -83,57 +83,57 @@ impl ProgramInfo {
     }
 }
 
-/// Numbers of a run that follow from its config.
+/// Sizes and theoretical predictions that follow from a run's config.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunFacts {
-    /// Weights.
+    /// Number of weights.
     pub weights: u64,
-    /// Full layers.
+    /// Number of layers with full attention.
     pub full_layers: usize,
-    /// Whether a bounded-state layer earns the extra hop.
+    /// Whether a bounded-state layer allows one hop more than the full layers.
     pub extra_hop: bool,
-    /// Hops that the layout allows for large tables.
+    /// Hops that the stack can compute for large tables.
     pub rungs: usize,
-    /// Bits of each block's state, at 32 bits per number or as many as the model simulates.
+    /// Bits of the state of each block of bounded-state layers, at 32 bits per number or the precision that the model simulates.
     pub state_bits: Vec<u64>,
-    /// Bits of the widest message.
+    /// The most bits that a token can learn from a prefix through one full layer.
     pub message_bits: u64,
-    /// Tokens of a prompt.
+    /// Tokens per prompt.
     pub tokens: usize,
-    /// What the best guess scores.
+    /// Accuracy of the best constant guess.
     pub baseline: f64,
     /// Hops of the task, if it is function composition.
     pub hops: Option<usize>,
-    /// m log m: bits of the first table, if it is function composition.
+    /// m log2 m: bits of the first table of m entries, if the task is function composition.
     pub table_bits: Option<f64>,
-    /// What is known about all hops of exactly these tables: `solved`, `impossible` or `unknown`, and why.
+    /// Whether this stack can answer all hops on tables of these sizes: `solved`, `impossible` or `unknown`, and the reason.
     pub verdict: Option<[String; 2]>,
 }
 
 impl RunFacts {
-    /// Works them out.
+    /// Computes the facts of a run.
     pub fn of(run: &Run) -> Self {
         let (capacity, task) = (run.plan.capacity_with(Convention::Paper), run.task.task());
-        let narrow = |bits: u128| u64::try_from(bits).unwrap_or(u64::MAX);
+        let saturate = |bits: u128| u64::try_from(bits).unwrap_or(u64::MAX);
         let sizes = table_sizes(task);
-        let first = sizes.as_ref().map(|sizes| f64::from(sizes[0]));
+        let first_size = sizes.as_ref().map(|sizes| f64::from(sizes[0]));
         Self {
-            weights: narrow(run.weights),
+            weights: saturate(run.weight_count),
             full_layers: capacity.full,
             extra_hop: capacity.extra_hop,
             rungs: capacity.rungs,
-            state_bits: capacity.state_bits().into_iter().map(narrow).collect(),
-            message_bits: narrow(capacity.message_bits),
+            state_bits: capacity.state_bits().into_iter().map(saturate).collect(),
+            message_bits: saturate(capacity.message_bits),
             tokens: task.length(),
-            baseline: rounded(task.baseline()),
+            baseline: round_to_6_decimals(task.baseline()),
             verdict: sizes.as_ref().and_then(|sizes| verdict(&run.plan, sizes)),
             hops: sizes.map(|sizes| sizes.len()),
-            table_bits: first.map(|m| rounded(m * m.log2())),
+            table_bits: first_size.map(|m| round_to_6_decimals(m * m.log2())),
         }
     }
 }
 
-/// What the theory decides about tables of these sizes.
+/// What the theory decides about this stack on tables of these sizes: the verdict and its reason.
 fn verdict(plan: &Plan, sizes: &[u32]) -> Option<[String; 2]> {
     let branches = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
     let tables = TableSizes::new(sizes.len(), sizes[0].into(), branches).ok()?;
@@ -141,14 +141,14 @@ fn verdict(plan: &Plan, sizes: &[u32]) -> Option<[String; 2]> {
     Some([verdict.word().to_owned(), verdict.reason()])
 }
 
-/// `N_0 .. N_(L-1)`, if the task is function composition.
+/// The number of entries of each table, the paper's `N_0 .. N_(L-1)`, if the task is function composition.
 pub fn table_sizes(task: &dyn AnyTask) -> Option<Vec<u32>> {
     (task as &dyn Any).downcast_ref::<FuncComp>().map(|task| task.sizes().to_vec())
 }
 
 impl RunRecord {
-    /// The record of a run that is over.
-    pub fn new(run: &Run, progress: &Progress, found: EvaluationResult, also: BTreeMap<String, Accuracy>) -> Self {
+    /// The record of a finished run. `test` is the final test, `also` that of the tasks of `evaluate.also`.
+    pub fn new(run: &Run, progress: &Progress, test: EvaluationResult, also: BTreeMap<String, Accuracy>) -> Self {
         Self {
             id: id(run),
             schema: SCHEMA,
@@ -158,21 +158,21 @@ impl RunRecord {
             facts: RunFacts::of(run),
             stop_reason: progress.stop_reason.unwrap_or(StopReason::Finished),
             steps: progress.step,
-            loss: found.loss,
-            losses: found.losses,
-            accuracy: found.accuracy,
+            loss: test.loss,
+            losses: test.losses,
+            accuracy: test.accuracy,
             also,
             evaluations: progress.evaluations.clone(),
         }
     }
 
-    /// The share of right answers to questions of this group; not a number if there were none.
+    /// The share of right answers to questions of this group; NaN if there were none.
     pub fn mean(&self, group: u16) -> f64 {
         self.accuracy.get(&group).map_or(f64::NAN, super::accuracy::AnswerCount::mean)
     }
 
-    /// The record as one line.
-    pub fn line(&self) -> String {
+    /// The record as one line of JSON.
+    pub fn to_json_line(&self) -> String {
         let text = serde_json::to_string(self);
         text.unwrap_or_else(|error| unreachable!("a record is plain data: {error}")) + "\n"
     }
@@ -180,7 +180,7 @@ impl RunRecord {
     /// Reads a record.
     ///
     /// # Errors
-    /// The file cannot be read or is no record.
+    /// The file cannot be read or is not a record.
     pub fn read(path: &Path) -> Result<Self, RunError> {
         let text = std::fs::read_to_string(path).map_err(|error| RunError::file(path, error))?;
         let record: Self =
@@ -194,10 +194,10 @@ impl RunRecord {
     }
 }
 
-/// A run's name: what its layers are, its seed, and 48 bits of a hash of its config and the edition of the numerics.
+/// A run's id: outline of its stack, seed, and 48 bits of a hash of its config and the edition of the numerics.
 ///
-/// The hash is over the keys of `FIRST_KEYS`, default or not, and over other keys where they are not at their default. So a key that
-/// is added with a default does not change the names of runs that do not use it.
+/// The hash is over the keys of `ALWAYS_HASHED_KEYS`, and over other keys only if they are not at their default. So a key that is
+/// added with a default does not change the ids of runs that do not use it.
 pub fn id(run: &Run) -> String {
     let defaults = RunConfig::new(run.config.stack.clone(), run.config.task.clone());
     let [mut config, defaults] =
@@ -213,8 +213,8 @@ pub fn id(run: &Run) -> String {
     format!("{}-s{}-{:012x}", slug.trim_matches('-'), run.config.seed, hash & 0xFFFF_FFFF_FFFF)
 }
 
-/// Keys that were there when names of runs were fixed; they are part of a name even at their default.
-const FIRST_KEYS: [&str; 38] = [
+/// The keys of the first version of the config. They are part of the hash even at their default.
+const ALWAYS_HASHED_KEYS: [&str; 38] = [
     "stack",
     "task",
     "seed",
@@ -255,13 +255,13 @@ const FIRST_KEYS: [&str; 38] = [
     "evaluate.patience",
 ];
 
-/// Takes out what is at its default and was not there from the first.
+/// Removes the keys that are at their default, except those of [`ALWAYS_HASHED_KEYS`].
 fn drop_defaults(config: &mut Value, defaults: &Value, path: &str) {
     let Some(fields) = config.as_object_mut() else { return };
     fields.retain(|key, value| {
         let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
         let default = defaults.get(key);
-        if default == Some(value) && !FIRST_KEYS.contains(&path.as_str()) {
+        if default == Some(value) && !ALWAYS_HASHED_KEYS.contains(&path.as_str()) {
             return false;
         }
         drop_defaults(value, default.unwrap_or(&Value::Null), &path);
@@ -276,24 +276,24 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_new_key_at_its_default_does_not_change_names() {
+    fn a_new_key_changes_the_hashed_text_only_if_not_at_its_default() {
         let config = RunConfig::new("gdn full", "funccomp{hops=1,m=4}");
-        let before = serde_json::to_value(&config).unwrap();
-        let (mut with_new, mut used) = (before.clone(), before.clone());
-        with_new["train"]["momentum"] = json!(0.9);
-        used["train"]["momentum"] = json!(0.5);
-        let hashed = |value: &Value, defaults: &Value| {
+        let today = serde_json::to_value(&config).unwrap();
+        let (mut key_at_default, mut key_changed) = (today.clone(), today.clone());
+        key_at_default["train"]["momentum"] = json!(0.9);
+        key_changed["train"]["momentum"] = json!(0.5);
+        let hashed_text = |value: &Value, defaults: &Value| {
             let mut value = value.clone();
             drop_defaults(&mut value, defaults, "");
             value.to_string()
         };
-        assert_eq!(hashed(&with_new, &with_new), hashed(&before, &before));
-        assert_eq!(hashed(&before, &before), before.to_string(), "every key of today is one of the first");
-        assert_ne!(hashed(&used, &with_new), hashed(&before, &before));
+        assert_eq!(hashed_text(&key_at_default, &key_at_default), hashed_text(&today, &today));
+        assert_eq!(hashed_text(&today, &today), today.to_string(), "every key of today is in ALWAYS_HASHED_KEYS");
+        assert_ne!(hashed_text(&key_changed, &key_at_default), hashed_text(&today, &today));
     }
 
     #[test]
-    fn names_are_those_of_before() {
+    fn the_id_of_a_config_is_the_same_as_in_earlier_versions() {
         let mut config = RunConfig::new("gdn full", "funccomp{hops=1,m=4,queries=4}");
         (config.model.heads, config.model.head) = (1, 8);
         (config.train.steps, config.train.batch, config.train.threads) = (2, 2, 2);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_before_are_read_and_of_later_forms_refused() {
+    fn records_of_earlier_schemas_are_read_and_of_later_ones_refused() {
         let run = RunConfig::new("full", "parity").resolve().unwrap();
         let record = RunRecord {
             id: id(&run),
@@ -324,7 +324,7 @@ mod tests {
             std::fs::write(&path, value.to_string()).unwrap();
             RunRecord::read(&path)
         };
-        let mut value: Value = serde_json::from_str(&record.line()).unwrap();
+        let mut value: Value = serde_json::from_str(&record.to_json_line()).unwrap();
         assert_eq!(read(&value).unwrap(), record);
         value["schema"] = json!(SCHEMA + 1);
         value["program"]["version"] = json!("9.9.9");
@@ -333,13 +333,13 @@ mod tests {
         let fields = value.as_object_mut().unwrap();
         fields.remove("schema");
         fields.remove("program");
-        let old = read(&value).unwrap();
-        assert_eq!((old.schema, old.program, old.id), (0, ProgramInfo::default(), record.id));
+        let earlier = read(&value).unwrap();
+        assert_eq!((earlier.schema, earlier.program, earlier.id), (0, ProgramInfo::default(), record.id));
         std::fs::remove_file(path).unwrap();
     }
 
     #[test]
-    fn table_sizes_are_read_off_the_task() {
+    fn table_sizes_are_those_of_the_task() {
         let sizes = |text: &str| table_sizes(&*task::parse(text).unwrap());
         assert_eq!(sizes("funccomp{hops=3,m=5,n=[2,3]}"), Some(vec![5, 10, 30]));
         assert_eq!(sizes("funccomp{hops=1,m=7}"), Some(vec![7]));
@@ -347,15 +347,15 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_runs_apart() {
-        let name = |stack: &str, seed| {
+    fn runs_with_another_seed_or_option_have_another_id() {
+        let run_id = |stack: &str, seed| {
             let mut config = RunConfig::new(stack, "funccomp{hops=1,m=4}");
             config.seed = seed;
             id(&config.resolve().unwrap())
         };
-        assert_eq!(name("gdn full", 1), name("gdn full", 1));
-        assert_ne!(name("gdn full", 1), name("gdn full", 2));
-        assert_ne!(name("gdn full", 1), name("gdn{conv=2} full", 1));
-        assert!(name("gdn*3 full", 1).starts_with("gdn-3-full-s1-"));
+        assert_eq!(run_id("gdn full", 1), run_id("gdn full", 1));
+        assert_ne!(run_id("gdn full", 1), run_id("gdn full", 2));
+        assert_ne!(run_id("gdn full", 1), run_id("gdn{conv=2} full", 1));
+        assert!(run_id("gdn*3 full", 1).starts_with("gdn-3-full-s1-"));
     }
 }

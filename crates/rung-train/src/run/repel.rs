@@ -1,15 +1,15 @@
-//! Heads that are kept from becoming alike, as an option of training.
+//! Repulsion between the attention heads of a layer, an option of training that keeps heads from becoming alike.
 //!
 //! ```toml
 //! [train.repulsion]
-//! strength = 1.0           # of the push between the heads of a layer
-//! temperature = 0.0        # 0 for SVGD; above, SPOS, whose heads also walk at random
-//! layers = [0, 2]          # all that have attention heads, if left out
+//! strength = 1.0           # weight of the repulsion between the heads of a layer
+//! temperature = 0.0        # 0 for SVGD; above 0 for SPOS, which adds noise to the heads
+//! layers = [0, 2]          # default: all layers with attention heads
 //! ```
 //!
-//! The query, key and value projections of a layer are three sets of particles, one particle for each head: its rows. Before the
-//! optimiser sees the gradient of such a set it is replaced as [`Repulsion`] says; clipping and Adam come after. The noise of a
-//! walk is drawn from the seed and the step, so that a run which was interrupted goes on to the bit.
+//! The query, key and value projections of a layer are three sets of particles. A particle is the rows of one head. [`Repulsion`]
+//! replaces the gradient of each set; clipping and Adam come after. The noise is a function of the seed and the step, so that a
+//! resumed run gives the same bits.
 
 use std::ops::Range;
 
@@ -24,13 +24,13 @@ use super::config::Run;
 use super::error::RunError;
 use rung_theory::task::splitmix64;
 
-/// Repulsion as typed.
+/// The table `[train.repulsion]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RepulsionConfig {
-    /// Weight of the push.
+    /// Weight of the repulsion, at least 0.
     pub strength: f64,
-    /// Temperature of the walk.
+    /// Temperature of the noise, at least 0.
     pub temperature: f64,
     /// Layers whose heads repel each other; empty for all that have attention heads.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -44,79 +44,82 @@ impl Default for RepulsionConfig {
 }
 
 impl RepulsionConfig {
-    /// Refuses numbers that cannot be, and layers without heads.
+    /// Rejects numbers out of range, and layers without attention heads.
     pub(super) fn check(&self, plan: &Plan) -> Result<(), RunError> {
         for (field, found) in [("strength", self.strength), ("temperature", self.temperature)] {
             if !(0.0..=1e6).contains(&found) {
                 return Err(RunError::value(&format!("train.repulsion.{field}"), found, "a number from 0 to 1000000"));
             }
         }
-        let with_heads: Vec<usize> = (0..plan.layers.len()).filter(|layer| !sets_of(plan, *layer).is_empty()).collect();
-        let expected = || match &with_heads[..] {
+        let layers_with_heads: Vec<usize> =
+            (0..plan.layers.len()).filter(|layer| !head_projections(plan, *layer).is_empty()).collect();
+        let expected = || match &layers_with_heads[..] {
             [] => "a stack that has layers with attention heads".to_owned(),
-            some => format!("layers with attention heads, which are {some:?}"),
+            layers => format!("layers with attention heads, which are {layers:?}"),
         };
-        match self.layers.iter().find(|layer| !with_heads.contains(layer)) {
+        match self.layers.iter().find(|layer| !layers_with_heads.contains(layer)) {
             Some(layer) => Err(RunError::value("train.repulsion.layers", layer, expected())),
-            None if with_heads.is_empty() => Err(RunError::value("train.repulsion.layers", "none", expected())),
+            None if layers_with_heads.is_empty() => Err(RunError::value("train.repulsion.layers", "none", expected())),
             None => Ok(()),
         }
     }
 }
 
-/// The projections of a layer whose rows are those of heads: their mixer, their role, and how many heads.
-fn sets_of(plan: &Plan, layer: usize) -> Vec<(String, Role, usize)> {
+/// The query, key and value projections of a layer's attention mixers: name prefix of the mixer's weights, role, number of heads.
+fn head_projections(plan: &Plan, layer: usize) -> Vec<(String, Role, usize)> {
     let mixers = &plan.layers[layer].mixers;
-    let sets = mixers.iter().enumerate().flat_map(|(index, mixer)| {
-        let sets = mixer
+    let projections = mixers.iter().enumerate().flat_map(|(index, mixer)| {
+        let roles = mixer
             .facts()
             .attention
             .map(|heads| [(Role::Query, heads.query), (Role::Key, heads.kv), (Role::Value, heads.kv)]);
         let scope = names::mixer(layer, index, mixers.len());
-        sets.into_iter().flatten().map(move |(role, heads)| (scope.clone(), role, heads as usize))
+        roles.into_iter().flatten().map(move |(role, heads)| (scope.clone(), role, heads as usize))
     });
-    sets.collect()
+    projections.collect()
 }
 
-/// The sets of particles of a run.
-pub(super) struct Particles {
-    rule: Repulsion,
+/// The attention heads of a run that repel each other.
+pub(super) struct RepellingHeads {
+    repulsion: Repulsion,
     seed: u64,
-    sets: Vec<(Range<usize>, usize)>,
-    steered: Vec<f32>,
+    /// For each projection, its range in the flat weights and its number of heads.
+    projections: Vec<(Range<usize>, usize)>,
+    gradient: Vec<f32>,
 }
 
-impl Particles {
-    /// Those that a run asks for, if it does.
-    pub(super) fn of(run: &Run, weights: &Parameters<f32>) -> Option<Self> {
-        let part = run.config.train.repulsion.as_ref()?;
-        let asked = |layer: &usize| part.layers.is_empty() || part.layers.contains(layer);
-        let sets = (0..run.plan.layers.len()).filter(asked).flat_map(|layer| sets_of(&run.plan, layer));
-        let found = sets.filter_map(|(scope, role, heads)| {
+impl RepellingHeads {
+    /// The heads that the run's config selects; `None` without `[train.repulsion]`.
+    pub(super) fn new(run: &Run, weights: &Parameters<f32>) -> Option<Self> {
+        let config = run.config.train.repulsion.as_ref()?;
+        let selected = |layer: &usize| config.layers.is_empty() || config.layers.contains(layer);
+        let projections =
+            (0..run.plan.layers.len()).filter(selected).flat_map(|layer| head_projections(&run.plan, layer));
+        let ranges = projections.filter_map(|(scope, role, heads)| {
             Some((weights.entry(weights.find_role(&scope, role)?).range.clone(), heads))
         });
-        let rule = Repulsion { strength: part.strength, temperature: part.temperature };
-        Some(Self { rule, seed: run.config.seed, sets: found.collect(), steered: Vec::new() })
+        let repulsion = Repulsion { strength: config.strength, temperature: config.temperature };
+        Some(Self { repulsion, seed: run.config.seed, projections: ranges.collect(), gradient: Vec::new() })
     }
 
-    /// The gradient, with that of heads replaced.
-    pub(super) fn steer(&mut self, weights: &Parameters<f32>, gradient: &[f32]) -> &[f32] {
-        self.steered.clear();
-        self.steered.extend_from_slice(gradient);
-        for (range, heads) in &self.sets {
-            self.rule.steer(&weights.flat()[range.clone()], &mut self.steered[range.clone()], *heads);
+    /// A copy of the gradient of all weights, in which the heads' part is replaced by that of [`Repulsion`].
+    pub(super) fn repelled_gradient(&mut self, weights: &Parameters<f32>, gradient: &[f32]) -> &[f32] {
+        self.gradient.clear();
+        self.gradient.extend_from_slice(gradient);
+        for (range, heads) in &self.projections {
+            self.repulsion.apply(&weights.flat()[range.clone()], &mut self.gradient[range.clone()], *heads);
         }
-        &self.steered
+        &self.gradient
     }
 
-    /// The walk's noise after a step of this learning rate.
-    pub(super) fn walk(&self, weights: &mut Parameters<f32>, rate: f64, step: usize) {
-        let deviation = self.rule.noise(rate);
+    /// Adds SPOS's noise to the heads after a step of this learning rate.
+    pub(super) fn add_noise(&self, weights: &mut Parameters<f32>, rate: f64, step: usize) {
+        let deviation = self.repulsion.noise_deviation(rate);
         if deviation == 0.0 {
             return;
         }
         let mut rng = seeded(splitmix64(splitmix64(self.seed ^ 0x7761_6c6b) ^ step as u64));
-        for (range, _) in &self.sets {
+        for (range, _) in &self.projections {
             for weight in &mut weights.flat_mut()[range.clone()] {
                 *weight += (deviation * normal(&mut rng)) as f32;
             }
@@ -132,69 +135,57 @@ mod tests {
     const TEXT: &str = "stack = 'conv full'\ntask = 'funccomp{hops=1,m=4,queries=4}'\n\
         [model]\nheads = 4\nhead = 4\ntied_query_key = false\n[train]\nsteps = 6\nbatch = 2\n";
 
-    fn run(more: &str) -> Run {
-        RunConfig::read(&format!("{TEXT}{more}")).unwrap().resolve().unwrap()
+    /// All weights after some steps of training with the config `toml`.
+    fn train(toml: &str, steps: usize) -> Parameters<f32> {
+        let run = RunConfig::read(toml).unwrap().resolve().unwrap();
+        let mut trainer = Trainer::new(&run).unwrap();
+        for _ in 0..steps {
+            trainer.step().unwrap();
+        }
+        trainer.weights().clone()
     }
 
-    /// All weights after six steps.
-    fn trained(more: &str) -> (Parameters<f32>, Run) {
-        let run = run(more);
-        let weights = {
-            let mut trainer = Trainer::new(&run).unwrap();
-            for _ in 0..6 {
-                trainer.step().unwrap();
-            }
-            trainer.weights().clone()
-        };
-        (weights, run)
-    }
-
-    /// Mean squared distance between the heads of the query projection.
-    fn spread(weights: &Parameters<f32>) -> f32 {
+    /// Sum of the squared distances between the heads of the query projection.
+    fn head_distance(weights: &Parameters<f32>) -> f32 {
         let values = weights.get(weights.find("layers.1.mixer.q_proj.weight").unwrap());
         let heads: Vec<&[f32]> = values.chunks_exact(values.len() / 4).collect();
-        let gap = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| (x - y).powi(2)).sum::<f32>();
-        heads.iter().flat_map(|a| heads.iter().map(|b| gap(a, b))).sum()
+        let squared_distance = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| (x - y).powi(2)).sum::<f32>();
+        heads.iter().flat_map(|a| heads.iter().map(|b| squared_distance(a, b))).sum()
     }
 
     #[test]
-    fn heads_part_and_a_walk_is_the_same_every_time() {
-        let plain = trained("").0;
-        let pushed = trained("[train.repulsion]\nstrength = 100.0").0;
-        assert!(spread(&pushed) > spread(&plain), "{} and {}", spread(&pushed), spread(&plain));
-        let walk = "[train.repulsion]\ntemperature = 0.01";
-        let walked = trained(walk).0;
-        assert_eq!(walked.flat(), trained(walk).0.flat());
-        assert_ne!(walked.flat(), trained("[train.repulsion]").0.flat());
+    fn repulsion_moves_heads_apart_and_noise_is_deterministic() {
+        let train = |repulsion: &str| train(&format!("{TEXT}{repulsion}"), 6);
+        let [without, with] = ["", "[train.repulsion]\nstrength = 100.0"].map(|text| head_distance(&train(text)));
+        assert!(with > without, "{with} and {without}");
+        let noise = "[train.repulsion]\ntemperature = 0.01";
+        assert_eq!(train(noise).flat(), train(noise).flat());
+        assert_ne!(train(noise).flat(), train("[train.repulsion]").flat());
     }
 
-    /// A particle alone neither shares nor is pushed.
+    /// There is no other head to repel it.
     #[test]
-    fn one_head_is_trained_as_ever() {
+    fn repulsion_does_not_change_a_single_head() {
         let single = TEXT.replace("heads = 4", "heads = 1");
-        let weights = |more: &str| {
-            let run = RunConfig::read(&format!("{single}{more}")).unwrap().resolve().unwrap();
-            let mut trainer = Trainer::new(&run).unwrap();
-            trainer.step().unwrap();
-            trainer.weights().flat().to_vec()
-        };
+        let weights = |repulsion: &str| train(&format!("{single}{repulsion}"), 1).flat().to_vec();
         assert_eq!(weights("[train.repulsion]"), weights(""));
     }
 
     #[test]
-    fn layers_without_heads_are_refused() {
-        let refused = |text: &str| {
-            let config = RunConfig::read(text).unwrap();
-            config.resolve().err().map(|error| error.to_string()).unwrap_or_default()
+    fn layers_without_heads_and_negative_strengths_are_rejected() {
+        let assert_rejected = |toml: &str, expected: &str| {
+            let config = RunConfig::read(toml).unwrap();
+            let message = config.resolve().err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(message.contains(expected), "{message}");
         };
-        let layer = refused(&format!("{TEXT}[train.repulsion]\nlayers = [0]"));
-        assert!(
-            layer.contains("train.repulsion.layers: found 0, expected layers with attention heads, which are [1]"),
-            "{layer}"
+        assert_rejected(
+            &format!("{TEXT}[train.repulsion]\nlayers = [0]"),
+            "train.repulsion.layers: found 0, expected layers with attention heads, which are [1]",
         );
-        let none = refused(&TEXT.replace("conv full", "conv gdn").replace("batch = 2", "batch = 2\n[train.repulsion]"));
-        assert!(none.contains("expected a stack that has layers with attention heads"), "{none}");
-        let bad = refused(&format!("{TEXT}[train.repulsion]\nstrength = -1.0"));
-        assert!(bad.contains("train.repulsion.strength: found -1"), "{bad}");
+        assert_rejected(
+            &TEXT.replace("conv full", "conv gdn").replace("batch = 2", "batch = 2\n[train.repulsion]"),
+            "expected a stack that has layers with attention heads",
+        );
+        assert_rejected(&format!("{TEXT}[train.repulsion]\nstrength = -1.0"), "train.repulsion.strength: found -1");
     }
 }

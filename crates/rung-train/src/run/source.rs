@@ -1,11 +1,12 @@
-//! Prompts by number.
+//! Prompts as functions of the seed, the step and the index in the batch.
 //!
-//! The prompt at place `item` of step `step` of a run is a function of the seed and these two numbers, and of what it is for:
-//! training, validation during training, or the last evaluation. So the streams never meet by sharing a generator, threads may draw in any
-//! order, and going on from a checkpoint needs no generator's state.
+//! Row `item` of the batch of step `step` is a function of the seed, these two numbers and its purpose: training, validation during
+//! training, or the final test. So the three purposes never share a random generator, threads may draw prompts in any order, and a
+//! checkpoint needs no generator state.
 //!
-//! A [`PromptSource`] also fits a task into a model made for a larger one: fields must agree in name and order, and ids that both have
-//! mean the same; only the blank, which is a field's last id, moves.
+//! A [`PromptSource`] also adapts a task to a model that was made for a larger task. Fields (the columns of a token, each with its
+//! vocabulary) must agree in name and order. Ids mean the same in both, except that the blank, a field's last id, is mapped to the
+//! model's blank.
 
 use std::sync::Arc;
 
@@ -13,66 +14,67 @@ use rung_theory::task::{AnyTask, Field, Prompt, seeded, splitmix64};
 
 use super::error::RunError;
 
-/// What prompts are drawn for.
+/// The purpose that prompts are drawn for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromptPurpose {
-    /// To learn from.
+    /// Batches that the model is trained on.
     Training,
-    /// To decide about stages and stopping.
+    /// Evaluations during training, which end curriculum stages and stop the run early.
     Validation,
-    /// For the accuracy that is recorded.
+    /// The final accuracy in the record.
     Testing,
 }
 
-/// A generator's seed from the numbers that name a prompt.
-pub fn seed_of(seed: u64, purpose: PromptPurpose, step: u64, item: u64) -> u64 {
-    let stream = match purpose {
+/// The seed of the random generator of one prompt.
+pub fn prompt_seed(seed: u64, purpose: PromptPurpose, step: u64, item: u64) -> u64 {
+    let purpose_number = match purpose {
         PromptPurpose::Training => 1,
         PromptPurpose::Validation => 2,
         PromptPurpose::Testing => 3,
     };
-    // Each number is hashed in before the next, so that no two sums of small numbers meet.
-    [stream, step, item].into_iter().fold(splitmix64(seed), |state, number| splitmix64(state ^ splitmix64(number)))
+    // Numbers are hashed one after the other: the hash of their sum would be the same for (1, 2) and (2, 1).
+    let numbers = [purpose_number, step, item];
+    numbers.into_iter().fold(splitmix64(seed), |state, number| splitmix64(state ^ splitmix64(number)))
 }
 
-/// Some prompts, one row each.
+/// A batch of prompts, one per row.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Ids.
+    /// The ids of all tokens, one id per field of each token.
     pub tokens: Vec<u32>,
-    /// One per token.
+    /// The answer expected at each token, or [`NO_TARGET`](rung_theory::task::NO_TARGET).
     pub targets: Vec<u32>,
-    /// One per token.
+    /// The group of the question at each token: for function composition, its number of hops.
     pub groups: Vec<u16>,
-    /// Intermediate answers of every question, as many for each; see [`Prompt::partials`].
+    /// Intermediate answers of every question, the same number for each; see [`Prompt::partial_answers`](rung_theory::task::Prompt::partial_answers).
     pub partials: Vec<u32>,
-    /// Ids per row.
-    pub ids: usize,
+    /// Ids per row: tokens per row times fields per token.
+    pub ids_per_row: usize,
     /// Tokens per row.
-    pub length: usize,
-    /// Questions in all rows.
+    pub tokens_per_row: usize,
+    /// Number of questions in all rows.
     pub questions: usize,
 }
 
-/// How the ids of a task become those of a model made for a larger one.
+/// Maps the ids of a task to those of a model that was made for a larger task.
 #[derive(Clone)]
 pub struct IdMapping {
-    /// For each field, its blank and the model's.
+    /// For each field, the task's blank and the model's, if they differ.
     blanks: Vec<Option<(u32, u32)>>,
 }
 
-/// A task that fits a model.
+/// A task with the mapping of its ids to a model's.
 #[derive(Clone)]
 pub struct FittedTask {
     task: Arc<dyn AnyTask>,
-    fit: IdMapping,
+    mapping: IdMapping,
 }
 
 impl FittedTask {
-    /// Fits a task into a model with these fields and classes.
+    /// Adapts a task to a model with these fields and classes. `field`, the config key of the task, is for the error message.
     ///
     /// # Errors
-    /// It does not fit; `field` is the config's key that named it.
+    /// The task has other fields, or more ids or classes than the model.
     pub fn new(
         field: &str,
         task: impl Into<Arc<dyn AnyTask>>,
@@ -80,8 +82,8 @@ impl FittedTask {
         classes: u32,
     ) -> Result<Self, RunError> {
         let task = task.into();
-        let fit = IdMapping::new(field, &*task, model, classes)?;
-        Ok(Self { task, fit })
+        let mapping = IdMapping::new(field, &*task, model, classes)?;
+        Ok(Self { task, mapping })
     }
 
     /// The task.
@@ -89,50 +91,50 @@ impl FittedTask {
         &*self.task
     }
 
-    /// A source of its prompts.
+    /// A source of the task's prompts.
     pub fn source(&self) -> PromptSource {
         PromptSource { task: self.clone(), prompt: Prompt::new() }
     }
 }
 
-/// Prompts of a task, in the ids of a model.
+/// Draws prompts of a task, in the ids of a model.
 pub struct PromptSource {
     task: FittedTask,
     prompt: Prompt,
 }
 
 impl IdMapping {
-    /// Fits a task into a model with these fields and classes.
+    /// Adapts a task to a model with these fields and classes. `field`, the config key of the task, is for the error message.
     ///
     /// # Errors
-    /// It does not fit; `field` is the config's key that named it.
+    /// The task has other fields, or more ids or classes than the model.
     pub fn new(field: &str, task: &dyn AnyTask, model: &[Field], classes: u32) -> Result<Self, RunError> {
         let fields = task.fields();
-        let misfit = |found: String, expected: String| {
-            Err(RunError::Misfit { field: field.to_owned(), task: task.spec(), found, expected })
+        let mismatch = |found: String, expected: String| {
+            Err(RunError::TaskMismatch { field: field.to_owned(), task: task.spec(), found, expected })
         };
         let names = |fields: &[Field]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>().join(", ");
         if names(&fields) != names(model) {
-            return misfit(format!("fields {}", names(&fields)), names(model));
+            return mismatch(format!("fields {}", names(&fields)), names(model));
         }
         for (field, model) in fields.iter().zip(model) {
-            let (found, most) = (field.vocabulary, model.vocabulary);
-            // Without a blank the last ids may be special too, so only the same number of ids means the same.
-            if found > most || (!field.blank && found != most) {
-                let expected = if field.blank { format!("at most {most}") } else { most.to_string() };
-                return misfit(format!("{found} ids in field `{}`", field.name), expected);
+            let (found, max) = (field.vocabulary, model.vocabulary);
+            // In a field without a blank the last ids may have special meanings, so the vocabularies must be of the same size.
+            if found > max || (!field.blank && found != max) {
+                let expected = if field.blank { format!("at most {max}") } else { max.to_string() };
+                return mismatch(format!("{found} ids in field `{}`", field.name), expected);
             }
         }
         if task.classes() > classes {
-            return misfit(format!("{} classes", task.classes()), format!("at most {classes}"));
+            return mismatch(format!("{} classes", task.classes()), format!("at most {classes}"));
         }
-        let blank = |(field, model): (&Field, &Field)| {
+        let blanks = |(field, model): (&Field, &Field)| {
             (field.blank && field.vocabulary != model.vocabulary).then(|| (field.vocabulary - 1, model.vocabulary - 1))
         };
-        Ok(Self { blanks: fields.iter().zip(model).map(blank).collect() })
+        Ok(Self { blanks: fields.iter().zip(model).map(blanks).collect() })
     }
 
-    /// Writes the task's own ids as the model's.
+    /// Replaces the task's ids by the model's.
     pub fn translate(&self, tokens: &mut [u32]) {
         let fields = self.blanks.len();
         for (column, blank) in self.blanks.iter().enumerate() {
@@ -145,10 +147,10 @@ impl IdMapping {
 }
 
 impl PromptSource {
-    /// Fits a task into a model with these fields and classes.
+    /// Adapts a task to a model with these fields and classes. `field`, the config key of the task, is for the error message.
     ///
     /// # Errors
-    /// It does not fit; `field` is the config's key that named it.
+    /// The task has other fields, or more ids or classes than the model.
     pub fn new(field: &str, task: Box<dyn AnyTask>, model: &[Field], classes: u32) -> Result<Self, RunError> {
         Ok(FittedTask::new(field, task, model, classes)?.source())
     }
@@ -158,7 +160,7 @@ impl PromptSource {
         self.task.task()
     }
 
-    /// Fills a batch with `rows` prompts.
+    /// Fills a batch with the `rows` prompts of a step.
     pub fn fill(&mut self, seed: u64, purpose: PromptPurpose, step: u64, rows: usize, batch: &mut Batch) {
         batch.tokens.clear();
         batch.targets.clear();
@@ -166,17 +168,17 @@ impl PromptSource {
         batch.partials.clear();
         batch.questions = 0;
         for item in 0..rows as u64 {
-            let mut rng = seeded(seed_of(seed, purpose, step, item));
+            let mut rng = seeded(prompt_seed(seed, purpose, step, item));
             self.task.task.prompt(&mut rng, &mut self.prompt);
             batch.tokens.extend_from_slice(self.prompt.tokens());
             batch.targets.extend_from_slice(self.prompt.targets());
             batch.groups.extend_from_slice(self.prompt.groups());
-            batch.partials.extend_from_slice(self.prompt.partials());
+            batch.partials.extend_from_slice(self.prompt.partial_answers());
             batch.questions += self.prompt.questions().count();
         }
-        batch.length = self.prompt.len();
-        batch.ids = self.prompt.tokens().len();
-        self.task.fit.translate(&mut batch.tokens);
+        batch.tokens_per_row = self.prompt.len();
+        batch.ids_per_row = self.prompt.tokens().len();
+        self.task.mapping.translate(&mut batch.tokens);
     }
 }
 
@@ -191,43 +193,47 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_depends_on_its_numbers_only() {
+    fn prompts_are_functions_of_seed_purpose_step_and_row() {
         let text = "funccomp{hops=2,m=4,n=[2],queries=3,mixed=yes}";
-        let (mut first, mut second) = (source(text, text).unwrap(), source(text, text).unwrap());
-        let (mut one, mut two) = (Batch::default(), Batch::default());
-        first.fill(7, PromptPurpose::Training, 5, 4, &mut one);
-        second.fill(7, PromptPurpose::Training, 4, 4, &mut two);
-        assert_ne!(one.tokens, two.tokens);
-        second.fill(7, PromptPurpose::Training, 5, 3, &mut two);
-        assert_eq!(one.tokens[..two.tokens.len()], two.tokens[..], "a longer batch begins with the shorter one");
+        let (mut first_source, mut second_source) = (source(text, text).unwrap(), source(text, text).unwrap());
+        let (mut first, mut second) = (Batch::default(), Batch::default());
+        first_source.fill(7, PromptPurpose::Training, 5, 4, &mut first);
+        second_source.fill(7, PromptPurpose::Training, 4, 4, &mut second);
+        assert_ne!(first.tokens, second.tokens);
+        second_source.fill(7, PromptPurpose::Training, 5, 3, &mut second);
+        assert_eq!(
+            first.tokens[..second.tokens.len()],
+            second.tokens[..],
+            "a longer batch begins with the shorter one"
+        );
         for (seed, purpose) in
             [(8, PromptPurpose::Training), (7, PromptPurpose::Validation), (7, PromptPurpose::Testing)]
         {
-            second.fill(seed, purpose, 5, 3, &mut two);
-            assert_ne!(one.tokens[..two.tokens.len()], two.tokens[..]);
+            second_source.fill(seed, purpose, 5, 3, &mut second);
+            assert_ne!(first.tokens[..second.tokens.len()], second.tokens[..]);
         }
-        assert_eq!(one.questions, 12);
+        assert_eq!(first.questions, 12);
     }
 
     #[test]
-    fn a_smaller_table_moves_only_its_blanks() {
+    fn only_blanks_of_a_smaller_task_are_mapped() {
         let (small, large) = ("funccomp{hops=2,m=3,n=[2],queries=2}", "funccomp{hops=2,m=8,n=[4],queries=2}");
-        let (mut own, mut fitted) = (source(small, small).unwrap(), source(small, large).unwrap());
-        let (mut one, mut two) = (Batch::default(), Batch::default());
-        own.fill(1, PromptPurpose::Training, 0, 2, &mut one);
-        fitted.fill(1, PromptPurpose::Training, 0, 2, &mut two);
+        let (mut unmapped_source, mut mapped_source) = (source(small, small).unwrap(), source(small, large).unwrap());
+        let (mut unmapped, mut mapped) = (Batch::default(), Batch::default());
+        unmapped_source.fill(1, PromptPurpose::Training, 0, 2, &mut unmapped);
+        mapped_source.fill(1, PromptPurpose::Training, 0, 2, &mut mapped);
         let (from, to) = (task::parse(small).unwrap().fields(), task::parse(large).unwrap().fields());
-        for (index, (a, b)) in one.tokens.iter().zip(&two.tokens).enumerate() {
+        for (index, (id, mapped_id)) in unmapped.tokens.iter().zip(&mapped.tokens).enumerate() {
             let (from, to) = (&from[index % from.len()], &to[index % to.len()]);
-            let blank = from.blank && *a == from.vocabulary - 1;
-            assert_eq!(*b, if blank { to.vocabulary - 1 } else { *a });
+            let blank = from.blank && *id == from.vocabulary - 1;
+            assert_eq!(*mapped_id, if blank { to.vocabulary - 1 } else { *id });
         }
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn a_task_that_does_not_fit_the_model_is_rejected_with_the_reason() {
         let fails = |text: &str, model: &str, expected: &str| {
-            let message = source(text, model).err().expect("a misfit").to_string();
+            let message = source(text, model).err().expect("a mismatch").to_string();
             assert!(message.contains(expected), "{message}");
         };
         fails("funccomp{hops=1,m=9}", "funccomp{hops=1,m=8}", "10 ids in field `inner`, expected at most 9");

@@ -1,12 +1,12 @@
 //! The training loop.
 //!
-//! A [`Trainer`] holds a model in training and takes it one step at a time: prompts of the present stage, one step of the team,
-//! one of the optimiser. At every evaluation (`evaluate.every` steps) it evaluates on the stage's task. What follows from an evaluation
-//! depends on nothing else, so a run that was interrupted makes the same decisions again:
+//! A [`Trainer`] trains a model one step at a time: prompts of the current stage of the curriculum, forward and backward passes on
+//! several threads, one step of AdamW. Every `evaluate.every` steps it evaluates the model on the stage's task. Decisions depend only
+//! on evaluations and steps, so a resumed run makes the same decisions:
 //!
-//! - a stage of the curriculum is over when the evaluation is good enough, or its steps are;
-//! - the run is over when the evaluation at the task itself is good enough, when the loss has not fallen for `patience` evaluations, or when
-//!   all steps are done.
+//! - a stage of the curriculum ends when its accuracy is high enough, or after its steps;
+//! - the run ends when the accuracy on its last task is high enough, when the loss has not fallen for `patience` evaluations, or after
+//!   all steps.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -16,129 +16,131 @@ use rung_nn::Model;
 use rung_nn::model::{IntermediateTargets, TrainingLoss};
 use serde::{Deserialize, Serialize};
 
-use super::accuracy::{Accuracy, reached};
-use super::auxiliary;
+use super::accuracy::{Accuracy, all_groups_reach};
+use super::auxiliary::{AuxiliaryTarget, auxiliary_targets};
 use super::config::Run;
 use super::error::RunError;
 use super::evaluate::{EvaluationResult, evaluate};
 use super::initial::initialize;
 use super::record::RunRecord;
-use super::repel::Particles;
+use super::repel::RepellingHeads;
 use super::source::{Batch, FittedTask, PromptPurpose, PromptSource};
 
 /// One evaluation during a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
-    /// Steps done.
+    /// Steps before this evaluation.
     pub step: usize,
-    /// The stage it was at; the task itself is the last.
+    /// The curriculum stage, from 0. The number after the last stage is the run's own task.
     pub stage: usize,
     /// Mean cross-entropy, in nats.
     pub loss: f64,
-    /// The same for each group of questions.
+    /// Mean cross-entropy of each group of questions, in nats.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub losses: BTreeMap<u16, f64>,
-    /// Right answers in each group.
+    /// Right answers in each group of questions.
     pub accuracy: Accuracy,
 }
 
-/// How far a run is.
+/// The progress of a run, stored in its checkpoints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Steps done.
+    /// Steps so far.
     pub step: usize,
-    /// The present stage.
+    /// The current curriculum stage.
     pub stage: usize,
-    /// The step at which it began.
+    /// The step at which the current stage began.
     pub stage_began: usize,
     /// Every evaluation so far.
     #[serde(rename = "looks")]
     pub evaluations: Vec<Evaluation>,
-    /// Why it is over, if it is.
+    /// Why the run ended; `None` while it is running.
     #[serde(rename = "over")]
     pub stop_reason: Option<StopReason>,
 }
 
-/// Why a run is over.
+/// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StopReason {
-    /// Every group of questions is good enough.
+    /// The accuracy is at least `evaluate.stop_at` in every group of questions.
     Learned,
-    /// The loss no longer falls.
+    /// The loss did not fall for `evaluate.patience` evaluations.
     Stalled,
-    /// All steps are done.
+    /// All steps were taken.
     Finished,
 }
 
-/// A run after one step, for its watcher.
+/// The state of a run after a step, for progress displays.
 #[derive(Clone, Copy, Debug)]
 pub struct StepReport<'a> {
-    /// Steps done.
+    /// Steps so far.
     pub step: usize,
-    /// Steps of the whole run.
+    /// Steps of the run in total.
     pub steps: usize,
-    /// Loss of the last step.
+    /// Training loss of this step.
     pub loss: f64,
-    /// The last evaluation, if it was made at this step.
+    /// The evaluation at this step, if there was one.
     pub evaluation: Option<&'a Evaluation>,
     /// Tokens per second so far, in this process.
     pub tokens_per_second: f64,
-    /// Seconds left if all steps are needed.
+    /// Estimated seconds until the last step.
     pub seconds_left: f64,
 }
 
-/// A model in training.
+/// A model in training, with its optimiser and its progress.
 pub struct Trainer<'a> {
     pub(super) run: &'a Run,
     pub(super) model: Model,
     pub(super) weights: Parameters<f32>,
     pub(super) optimizer: AdamW<f32>,
     pub(super) progress: Progress,
-    team: DataParallel<f32>,
+    data_parallel: DataParallel<f32>,
     schedule: Schedule,
     source: PromptSource,
     batch: Batch,
-    particles: Option<Particles>,
-    /// Layers after which an intermediate answer is asked for, and after how many hops; none without the auxiliary loss.
-    supervised: Vec<auxiliary::AuxiliaryTarget>,
+    repelling_heads: Option<RepellingHeads>,
+    /// Empty without the auxiliary loss.
+    auxiliary_targets: Vec<AuxiliaryTarget>,
     started: Instant,
+    /// Tokens trained on by this process.
     tokens: u64,
-    steps_here: u64,
+    /// Steps taken by this process.
+    process_steps: u64,
 }
 
 impl<'a> Trainer<'a> {
-    /// A model with fresh weights.
+    /// A trainer with initial weights, before the first step.
     ///
     /// # Errors
-    /// It does not fit the memory, or the model cannot be built.
+    /// The run does not fit the memory, or the model cannot be built.
     pub fn new(run: &'a Run) -> Result<Self, RunError> {
         run.check_memory()?;
         let (model, weights) = initialize(run)?;
         Ok(Self {
             run,
             model,
-            particles: Particles::of(run, &weights),
+            repelling_heads: RepellingHeads::new(run, &weights),
             weights,
             optimizer: run.optimizer().init(),
             progress: Progress::default(),
-            team: DataParallel::new(run.config.train.threads, run.piece()),
+            data_parallel: DataParallel::new(run.config.train.threads, run.micro_batch()),
             schedule: run.schedule(),
             source: run.source(0),
             batch: Batch::default(),
-            supervised: if run.config.train.auxiliary > 0.0 { auxiliary::levels(&run.plan) } else { Vec::new() },
+            auxiliary_targets: if run.config.train.auxiliary > 0.0 { auxiliary_targets(&run.plan) } else { Vec::new() },
             started: Instant::now(),
             tokens: 0,
-            steps_here: 0,
+            process_steps: 0,
         })
     }
 
-    /// How far it is.
+    /// Steps, stage and evaluations so far.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// The weights as they are.
+    /// The current weights.
     pub fn weights(&self) -> &Parameters<f32> {
         &self.weights
     }
@@ -148,52 +150,54 @@ impl<'a> Trainer<'a> {
         &self.model
     }
 
-    /// Seconds of work in this process.
+    /// Seconds since this trainer was created.
     pub fn seconds(&self) -> f64 {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Puts a trainer where a checkpoint was.
+    /// Continues from the progress of a checkpoint; the caller restores weights and optimiser.
     pub(super) fn resume(&mut self, progress: Progress) {
         self.source = self.run.source(progress.stage);
         self.progress = progress;
     }
 
-    /// One step, and an evaluation if one is due.
+    /// Takes one training step, and evaluates the model if an evaluation is due.
     ///
     /// # Errors
-    /// A number stopped being finite.
+    /// The loss or the gradient is not finite.
     pub fn step(&mut self) -> Result<StepReport<'_>, RunError> {
         let (train, step) = (&self.run.config.train, self.progress.step);
         self.source.fill(self.run.config.seed, PromptPurpose::Training, step as u64, train.batch, &mut self.batch);
-        let (model, batch, supervised) = (&self.model, &self.batch, &self.supervised);
-        let share = 1.0 / batch.questions.max(1) as f64;
-        let outcome = self.team.step(&self.weights, train.batch, |ops: &Native<f32>, rows| {
-            let ids = &batch.tokens[rows.start * batch.ids..rows.end * batch.ids];
-            let targets = &batch.targets[rows.start * batch.length..rows.end * batch.length];
+        let (model, batch, auxiliary_targets) = (&self.model, &self.batch, &self.auxiliary_targets);
+        let question_weight = 1.0 / batch.questions.max(1) as f64;
+        let outcome = self.data_parallel.step(&self.weights, train.batch, |ops: &Native<f32>, rows| {
+            let ids = &batch.tokens[rows.start * batch.ids_per_row..rows.end * batch.ids_per_row];
+            let targets = &batch.targets[rows.start * batch.tokens_per_row..rows.end * batch.tokens_per_row];
             let intermediate: Vec<IntermediateTargets> =
-                supervised.iter().map(|level| level.targets(batch, rows.clone())).collect();
-            let TrainingLoss { sum, own, intermediate, .. } = model
+                auxiliary_targets.iter().map(|target| target.targets(batch, rows.clone())).collect();
+            let TrainingLoss { sum, auxiliary: own, intermediate, .. } = model
                 .training_loss(ops, ids, rows.len(), targets, &intermediate)
                 .unwrap_or_else(|error| unreachable!("prompts were fitted to the model: {error}"));
-            let loss = ops.scale(&sum, share);
-            let loss = intermediate
-                .map_or_else(|| loss.clone(), |sum| ops.add(&loss, &ops.scale(&sum, train.auxiliary * share)));
-            let part = rows.len() as f64 / train.batch as f64;
-            own.map_or_else(|| loss.clone(), |own| ops.add(&loss, &ops.scale(&own, part)))
+            let loss = ops.scale(&sum, question_weight);
+            let loss = intermediate.map_or_else(
+                || loss.clone(),
+                |sum| ops.add(&loss, &ops.scale(&sum, train.auxiliary * question_weight)),
+            );
+            let row_share = rows.len() as f64 / train.batch as f64;
+            own.map_or_else(|| loss.clone(), |own| ops.add(&loss, &ops.scale(&own, row_share)))
         });
         let outcome = outcome.map_err(|source| RunError::Step { step, source })?;
-        let (gradient, factor) = (self.team.gradient(), self.schedule.factor(step));
-        if let Some(particles) = &mut self.particles {
-            let steered = particles.steer(&self.weights, gradient);
-            self.optimizer.update(&mut self.weights, steered, factor);
-            particles.walk(&mut self.weights, train.rate * factor, step);
+        let (gradient, factor) = (self.data_parallel.gradient(), self.schedule.factor(step));
+        if let Some(heads) = &mut self.repelling_heads {
+            let gradient = heads.repelled_gradient(&self.weights, gradient);
+            self.optimizer.update(&mut self.weights, gradient, factor);
+            heads.add_noise(&mut self.weights, train.rate * factor, step);
         } else {
             self.optimizer.update(&mut self.weights, gradient, factor);
         }
         self.progress.step += 1;
         self.tokens += self.batch.targets.len() as u64;
-        self.steps_here += 1;
+        self.process_steps += 1;
         let due = self.progress.step.is_multiple_of(self.run.config.evaluate.every);
         let last = self.progress.step == train.steps;
         if due || last {
@@ -210,21 +214,20 @@ impl<'a> Trainer<'a> {
             loss,
             evaluation: self.progress.evaluations.last().filter(|_| evaluated),
             tokens_per_second: self.tokens as f64 / seconds,
-            seconds_left: seconds / self.steps_here.max(1) as f64 * (steps - step) as f64,
+            seconds_left: seconds / self.process_steps.max(1) as f64 * (steps - step) as f64,
         }
     }
 
     fn evaluate_now(&mut self) -> Result<(), RunError> {
         let (config, progress) = (&self.run.config, &mut self.progress);
-        let prompts = config.evaluate.prompts;
-        let found =
-            evaluate(&self.model, &self.weights, &mut self.source, (config.seed, PromptPurpose::Validation), prompts)?;
-        let EvaluationResult { accuracy, loss, losses } = found;
+        let (seed_and_purpose, prompts) = ((config.seed, PromptPurpose::Validation), config.evaluate.prompts);
+        let EvaluationResult { accuracy, loss, losses } =
+            evaluate(&self.model, &self.weights, &mut self.source, seed_and_purpose, prompts)?;
         let evaluation = Evaluation { step: progress.step, stage: progress.stage, loss, losses, accuracy };
-        let at_task = progress.stage == config.curriculum.len();
+        let after_curriculum = progress.stage == config.curriculum.len();
         if let Some(stage) = config.curriculum.get(progress.stage) {
-            let done = progress.step - progress.stage_began >= stage.steps;
-            if done || reached(&evaluation.accuracy, stage.until) {
+            let out_of_steps = progress.step - progress.stage_began >= stage.steps;
+            if out_of_steps || all_groups_reach(&evaluation.accuracy, stage.until) {
                 progress.stage += 1;
                 progress.stage_began = progress.step;
                 self.source = self.run.source(progress.stage);
@@ -233,54 +236,53 @@ impl<'a> Trainer<'a> {
         progress.evaluations.push(evaluation);
         let stalled = config.evaluate.patience > 0 && has_stalled(&progress.evaluations, config.evaluate.patience);
         progress.stop_reason = match progress.evaluations.last() {
-            Some(evaluation) if at_task && reached(&evaluation.accuracy, config.evaluate.stop_at) => {
+            Some(evaluation) if after_curriculum && all_groups_reach(&evaluation.accuracy, config.evaluate.stop_at) => {
                 Some(StopReason::Learned)
             }
-            _ if at_task && stalled => Some(StopReason::Stalled),
+            _ if after_curriculum && stalled => Some(StopReason::Stalled),
             _ if progress.step >= config.train.steps => Some(StopReason::Finished),
             _ => None,
         };
         Ok(())
     }
 
-    /// The last evaluation: the task itself, on prompts that no decision was made by.
+    /// The final test: the run's task, on prompts that were not used for training or for any decision.
     ///
     /// # Errors
-    /// The model cannot read them.
+    /// The prompts do not fit the model.
     pub fn test(&self) -> Result<EvaluationResult, RunError> {
-        let (config, mut source) = (&self.run.config, self.run.source(usize::MAX));
-        let numbers = (config.seed, PromptPurpose::Testing);
-        Ok(evaluate(&self.model, &self.weights, &mut source, numbers, config.evaluate.last)?)
+        self.test_on(&self.run.task)
     }
 
-    /// What is kept of it, once it is over.
+    fn test_on(&self, task: &FittedTask) -> Result<EvaluationResult, RunError> {
+        let (config, mut source) = (&self.run.config, task.source());
+        let seed_and_purpose = (config.seed, PromptPurpose::Testing);
+        Ok(evaluate(&self.model, &self.weights, &mut source, seed_and_purpose, config.evaluate.last)?)
+    }
+
+    /// The record of the finished run, with the final test.
     ///
     /// # Errors
-    /// The model cannot read the prompts.
+    /// The prompts do not fit the model.
     pub fn record(&self) -> Result<RunRecord, RunError> {
         Ok(RunRecord::new(self.run, &self.progress, self.test()?, self.test_also()?))
     }
 
-    /// The last evaluation on the other tasks that the config names.
+    /// The final test on the tasks of `evaluate.also`.
     fn test_also(&self) -> Result<BTreeMap<String, Accuracy>, RunError> {
-        let config = &self.run.config;
-        let ask = |task: &FittedTask| {
-            let (mut source, numbers) = (task.source(), (config.seed, PromptPurpose::Testing));
-            let found = evaluate(&self.model, &self.weights, &mut source, numbers, config.evaluate.last)?;
-            Ok((task.task().spec(), found.accuracy))
-        };
-        self.run.also.iter().map(ask).collect()
+        let test = |task: &FittedTask| Ok((task.task().spec(), self.test_on(task)?.accuracy));
+        self.run.also.iter().map(test).collect()
     }
 }
 
-/// Whether the last `patience` evaluations at the present stage brought no loss below those before them.
+/// Whether no loss of the last `patience` evaluations of the current stage is below all earlier losses of the stage.
 fn has_stalled(evaluations: &[Evaluation], patience: usize) -> bool {
     let Some(last) = evaluations.last() else { return false };
-    let here: Vec<f64> = evaluations
+    let losses: Vec<f64> = evaluations
         .iter()
         .filter(|evaluation| evaluation.stage == last.stage)
         .map(|evaluation| evaluation.loss)
         .collect();
     let lowest = |losses: &[f64]| losses.iter().copied().fold(f64::INFINITY, f64::min);
-    here.len() > patience && lowest(&here[here.len() - patience..]) >= lowest(&here[..here.len() - patience])
+    losses.len() > patience && lowest(&losses[losses.len() - patience..]) >= lowest(&losses[..losses.len() - patience])
 }

@@ -1,4 +1,4 @@
-//! From a sweep's text to its runs.
+//! The runs of a sweep, from its TOML.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -8,43 +8,43 @@ use serde::Deserialize;
 use crate::run::config::set;
 use crate::run::{Run, RunConfig, RunError, record};
 
-/// More runs than this are a mistake.
-pub const MOST_RUNS: usize = 100_000;
+/// A sweep with more runs is rejected, since it is most likely a mistake.
+pub const MAX_RUNS: usize = 100_000;
 
-/// A sweep as typed.
+/// A sweep as it is written in TOML.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SweepConfig {
-    /// The seeds of every run; 0 alone if not given.
+    /// Every run is repeated with each of these seeds; 0 if empty.
     #[serde(default)]
     pub seeds: Vec<u64>,
-    /// What all runs share.
+    /// The keys of a run's config that all runs share.
     #[serde(default)]
     pub base: toml::Table,
-    /// Parts of runs by name. `use = "NAME"` or `use = ["NAME", ..]` in a run lays them over the base.
+    /// Named groups of config keys. `use = "NAME"` or `use = ["NAME", ..]` in a run merges them over the base.
     #[serde(default)]
     pub fragments: BTreeMap<String, toml::Table>,
     /// Dotted keys, each with the values it takes; every combination is a run.
     #[serde(default)]
     pub grid: BTreeMap<String, Vec<toml::Value>>,
-    /// Runs by themselves: what each has besides the base. One with a `grid` of its own stands for every combination.
+    /// Single runs: the keys that each merges over the base. An entry with its own `grid` gives a run for every combination.
     #[serde(default)]
     pub runs: Vec<toml::Table>,
 }
 
-/// A run of a sweep before its grid is multiplied out.
+/// An entry of a sweep before its grid is expanded into runs.
 struct Entry {
     fragments: Vec<String>,
-    own: toml::Table,
+    overrides: toml::Table,
     grid: Vec<(String, Vec<toml::Value>)>,
 }
 
 impl Entry {
-    fn read(table: &toml::Table) -> Result<Self, RunError> {
-        let mut own = table.clone();
-        let fragments = own.remove(USE).map_or_else(|| Ok(Vec::new()), |value| names(&value))?;
+    fn parse(table: &toml::Table) -> Result<Self, RunError> {
+        let mut overrides = table.clone();
+        let fragments = overrides.remove(USE).map_or_else(|| Ok(Vec::new()), |value| fragment_names(&value))?;
         let wrong = || RunError::value("grid", "something else", "a table of keys with lists of values");
-        let grid = match own.remove("grid") {
+        let grid = match overrides.remove("grid") {
             None => Vec::new(),
             Some(toml::Value::Table(grid)) => {
                 let values = |(key, value): (String, toml::Value)| match value {
@@ -55,58 +55,58 @@ impl Entry {
             }
             Some(_) => return Err(wrong()),
         };
-        Ok(Self { fragments, own, grid })
+        Ok(Self { fragments, overrides, grid })
     }
 
-    /// How many runs it stands for, with one seed.
+    /// The number of grid combinations: runs per seed.
     fn count(&self) -> usize {
         self.grid.iter().fold(1_usize, |product, (_, values)| product.saturating_mul(values.len()))
     }
 
-    /// The run of this number: the last key varies fastest, as nested loops would have it.
+    /// The config of grid combination `number`. The last key of the grid varies fastest.
     fn table(&self, sweep: &SweepConfig, number: usize) -> Result<toml::Table, RunError> {
-        let mut rest = number;
-        let mut picks: Vec<(&str, &toml::Value)> = Vec::new();
+        let mut quotient = number;
+        let mut settings: Vec<(&str, &toml::Value)> = Vec::new();
         for (key, values) in self.grid.iter().rev() {
-            picks.push((key, &values[rest % values.len()]));
-            rest /= values.len();
+            settings.push((key, &values[quotient % values.len()]));
+            quotient /= values.len();
         }
         let mut fragments = self.fragments.clone();
-        for (_, value) in picks.iter().filter(|(key, _)| *key == USE) {
-            fragments.extend(names(value)?);
+        for (_, value) in settings.iter().filter(|(key, _)| *key == USE) {
+            fragments.extend(fragment_names(value)?);
         }
         let mut table = sweep.base.clone();
         for name in fragments {
             merge(&mut table, sweep.fragment(&name)?);
         }
-        merge(&mut table, &self.own);
-        for (key, value) in picks.into_iter().filter(|(key, _)| *key != USE) {
-            put(&mut table, key, value.clone())?;
+        merge(&mut table, &self.overrides);
+        for (key, value) in settings.into_iter().filter(|(key, _)| *key != USE) {
+            set_key(&mut table, key, value.clone())?;
         }
         Ok(table)
     }
 }
 
-/// The key that names fragments.
+/// The key whose value is the fragments to merge.
 const USE: &str = "use";
 
-/// The names of fragments: a text, or a list of them.
-fn names(value: &toml::Value) -> Result<Vec<String>, RunError> {
+/// Parses the value of `use`: a string or a list of strings.
+fn fragment_names(value: &toml::Value) -> Result<Vec<String>, RunError> {
     let wrong = || RunError::value(USE, value, "the name of a fragment or a list of names");
     let name = |value: &toml::Value| value.as_str().map(str::to_owned).ok_or_else(wrong);
     match value {
         toml::Value::Array(values) => values.iter().map(name).collect(),
-        one => Ok(vec![name(one)?]),
+        single => Ok(vec![name(single)?]),
     }
 }
 
-/// The runs of a sweep, without repetition.
+/// The runs of a sweep. Runs with the same id are listed once.
 pub struct Sweep {
-    /// In the order of the text; seeds innermost.
+    /// In the order of the TOML; seeds vary fastest.
     pub runs: Vec<Run>,
 }
 
-/// A part of a sweep: the runs whose number leaves `index` when divided by `count`.
+/// A shard of a sweep: the runs whose number modulo `count` is `index`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     index: usize,
@@ -114,11 +114,11 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// All runs.
-    pub const WHOLE: Self = Self { index: 0, count: 1 };
+    /// The shard that has every run.
+    pub const ALL: Self = Self { index: 0, count: 1 };
 
-    /// Whether a run of this number belongs to it.
-    pub fn has(self, number: usize) -> bool {
+    /// Whether the run of this number, from 0, is in this shard.
+    pub fn contains(self, number: usize) -> bool {
         number % self.count == self.index
     }
 }
@@ -129,7 +129,7 @@ impl FromStr for Shard {
     fn from_str(text: &str) -> Result<Self, String> {
         let numbers = text.split_once('/').and_then(|(i, k)| Some((i.parse().ok()?, k.parse().ok()?)));
         match numbers {
-            Some((index, count)) if (1..=count).contains(&index) && count <= MOST_RUNS => {
+            Some((index, count)) if (1..=count).contains(&index) && count <= MAX_RUNS => {
                 Ok(Self { index: index - 1, count })
             }
             _ => Err(format!("found `{text:.40}`, expected i/k with i from 1 to k, such as 2/4")),
@@ -138,84 +138,89 @@ impl FromStr for Shard {
 }
 
 impl SweepConfig {
-    /// Reads a sweep.
+    /// Parses the TOML of a sweep.
     ///
     /// # Errors
-    /// The text is no TOML or has keys that a sweep does not have.
+    /// The text is not TOML or has keys that a sweep does not have.
     pub fn read(text: &str) -> Result<Self, RunError> {
-        toml::from_str(text).map_err(|error| RunError::Text {
-            place: "sweep".to_owned(),
+        toml::from_str(text).map_err(|error| RunError::InvalidToml {
+            origin: "sweep".to_owned(),
             reason: error.to_string().trim_end().to_owned(),
         })
     }
 
     fn fragment(&self, name: &str) -> Result<&toml::Table, RunError> {
         self.fragments.get(name).ok_or_else(|| {
-            let known: Vec<&str> = self.fragments.keys().map(String::as_str).collect();
-            let known = if known.is_empty() { "a table [fragments.NAME]".to_owned() } else { known.join(", ") };
-            RunError::value(USE, format!("`{name}`"), known)
+            let fragment_names: Vec<&str> = self.fragments.keys().map(String::as_str).collect();
+            let expected = if fragment_names.is_empty() {
+                "a table [fragments.NAME]".to_owned()
+            } else {
+                fragment_names.join(", ")
+            };
+            RunError::value(USE, format!("`{name}`"), expected)
         })
     }
 
-    /// Writes every run out and resolves it.
+    /// Expands the grids and resolves every run.
     ///
     /// # Errors
-    /// A run makes no sense; the message says which.
+    /// The config of a run is invalid; the message says which run.
     pub fn resolve(&self) -> Result<Sweep, RunError> {
         let seeds = if self.seeds.is_empty() { &[0][..] } else { &self.seeds };
         let mut entries = Vec::with_capacity(self.runs.len() + 1);
         if !self.grid.is_empty() || self.runs.is_empty() {
             let grid = self.grid.iter().map(|(key, values)| (key.clone(), values.clone())).collect();
-            entries.push(Entry { fragments: Vec::new(), own: toml::Table::new(), grid });
+            entries.push(Entry { fragments: Vec::new(), overrides: toml::Table::new(), grid });
         }
         for (index, run) in self.runs.iter().enumerate() {
-            entries.push(Entry::read(run).map_err(|error| within(&format!("runs[{index}]"), &error))?);
+            entries.push(Entry::parse(run).map_err(|error| in_sweep(&format!("runs[{index}]"), &error))?);
         }
-        let runs = entries.iter().fold(0_usize, |sum, entry| sum.saturating_add(entry.count()));
-        let count = runs.saturating_mul(seeds.len());
-        if count == 0 || count > MOST_RUNS {
-            let expected = format!("1 to {MOST_RUNS}, from seeds, [grid] and [[runs]]");
+        let runs_per_seed = entries.iter().fold(0_usize, |sum, entry| sum.saturating_add(entry.count()));
+        let count = runs_per_seed.saturating_mul(seeds.len());
+        if count == 0 || count > MAX_RUNS {
+            let expected = format!("1 to {MAX_RUNS}, from seeds, [grid] and [[runs]]");
             return Err(RunError::value("sweep", format!("{count} runs"), expected));
         }
         let tables = entries.iter().flat_map(|entry| (0..entry.count()).map(|number| entry.table(self, number)));
         let mut sweep = Sweep { runs: Vec::with_capacity(count) };
-        let mut known = std::collections::HashSet::new();
+        let mut ids = std::collections::HashSet::new();
         for (number, table) in tables.enumerate() {
-            let place = || format!("run {} of the sweep", number + 1);
-            let table = table.map_err(|error| within(&place(), &error))?;
-            let mut run_of = |seed: &u64| -> Result<(), RunError> {
+            let run_name = || format!("run {} of the sweep", number + 1);
+            let table = table.map_err(|error| in_sweep(&run_name(), &error))?;
+            let mut push_run = |seed: &u64| -> Result<(), RunError> {
                 let mut table = table.clone();
-                put(&mut table, "seed", toml::Value::Integer(i64::try_from(*seed).unwrap_or(i64::MAX)))?;
-                let config: RunConfig = table.try_into().map_err(|error: toml::de::Error| RunError::Text {
-                    place: "run".to_owned(),
+                set_key(&mut table, "seed", toml::Value::Integer(i64::try_from(*seed).unwrap_or(i64::MAX)))?;
+                let config: RunConfig = table.try_into().map_err(|error: toml::de::Error| RunError::InvalidToml {
+                    origin: "run".to_owned(),
                     reason: error.to_string(),
                 })?;
                 let run = config.resolve()?;
-                if known.insert(record::id(&run)) {
+                if ids.insert(record::id(&run)) {
                     sweep.runs.push(run);
                 }
                 Ok(())
             };
-            let outcome = seeds.iter().try_for_each(&mut run_of);
-            outcome.map_err(|error| within(&place(), &error))?;
+            let outcome = seeds.iter().try_for_each(&mut push_run);
+            outcome.map_err(|error| in_sweep(&run_name(), &error))?;
         }
         Ok(sweep)
     }
 }
 
-fn within(place: &str, error: &RunError) -> RunError {
-    RunError::Text { place: place.to_owned(), reason: error.to_string().trim_end().to_owned() }
+/// The error of one run as an error of the sweep.
+fn in_sweep(run: &str, error: &RunError) -> RunError {
+    RunError::InSweep { run: run.to_owned(), reason: error.to_string().trim_end().to_owned() }
 }
 
-fn put(table: &mut toml::Table, key: &str, value: toml::Value) -> Result<(), RunError> {
-    set(table, key, value).map_err(|reason| RunError::Text { place: format!("key `{key}`"), reason })
+fn set_key(table: &mut toml::Table, key: &str, value: toml::Value) -> Result<(), RunError> {
+    set(table, key, value).map_err(|reason| RunError::InvalidToml { origin: format!("key `{key}`"), reason })
 }
 
-/// Lays one table over another, tables inside them included.
-fn merge(table: &mut toml::Table, more: &toml::Table) {
-    for (key, value) in more {
+/// Merges `overrides` into `table`, nested tables key by key.
+fn merge(table: &mut toml::Table, overrides: &toml::Table) {
+    for (key, value) in overrides {
         match (table.get_mut(key), value) {
-            (Some(toml::Value::Table(below)), toml::Value::Table(above)) => merge(below, above),
+            (Some(toml::Value::Table(inner)), toml::Value::Table(overrides)) => merge(inner, overrides),
             _ => {
                 table.insert(key.clone(), value.clone());
             }
@@ -234,41 +239,41 @@ mod tests {
     }
 
     #[test]
-    fn grids_are_multiplied_and_lists_added() {
+    fn a_sweep_has_every_grid_combination_and_every_listed_run() {
         let text = format!(
             "seeds = [4, 5]\n{BASE}[grid]\nstack = ['full', 'gdn full']\n'train.rate' = [1e-3, 2e-3]\n[[runs]]\nstack = 'linear full'\ntrain = {{ batch = 2 }}\n"
         );
         let runs = runs(&text);
-        let found: Vec<_> =
+        let settings: Vec<_> =
             runs.iter().map(|run| (run.config.stack.as_str(), run.config.train.rate, run.config.seed)).collect();
-        assert_eq!(found.len(), 10);
-        assert_eq!(found[..3], [("full", 1e-3, 4), ("full", 1e-3, 5), ("full", 2e-3, 4)]);
-        assert_eq!(found[9], ("linear full", 4e-3, 5));
+        assert_eq!(settings.len(), 10);
+        assert_eq!(settings[..3], [("full", 1e-3, 4), ("full", 1e-3, 5), ("full", 2e-3, 4)]);
+        assert_eq!(settings[9], ("linear full", 4e-3, 5));
         assert_eq!((runs[9].config.train.batch, runs[9].config.train.steps), (2, 3));
     }
 
     #[test]
-    fn fragments_say_once_what_runs_share() {
-        let short = format!(
+    fn fragments_give_the_same_runs_as_repeated_keys() {
+        let with_fragments = format!(
             "{BASE}[fragments.long]\ntrain = {{ steps = 9 }}\n[fragments.wide]\nmodel = {{ heads = 4 }}\n\
              [[runs]]\nuse = 'long'\ngrid = {{ stack = ['full', 'gdn full'] }}\n\
              [[runs]]\nstack = 'linear full'\ngrid = {{ use = [[], ['long', 'wide']] }}\n"
         );
-        let long = format!(
+        let without_fragments = format!(
             "{BASE}[[runs]]\nstack = 'full'\ntrain = {{ steps = 9 }}\n[[runs]]\nstack = 'gdn full'\ntrain = {{ steps = 9 }}\n\
              [[runs]]\nstack = 'linear full'\n\
              [[runs]]\nstack = 'linear full'\ntrain = {{ steps = 9 }}\nmodel = {{ heads = 4 }}\n"
         );
         let ids = |text: &str| runs(text).iter().map(record::id).collect::<Vec<_>>();
-        assert_eq!(ids(&short), ids(&long));
-        assert_eq!(ids(&short).len(), 4);
+        assert_eq!(ids(&with_fragments), ids(&without_fragments));
+        assert_eq!(ids(&with_fragments).len(), 4);
     }
 
     #[test]
-    fn shards_share_out_every_run_once() {
+    fn every_run_is_in_exactly_one_shard() {
         let shards: Vec<Shard> = ["1/3", "2/3", "3/3"].iter().map(|text| text.parse().unwrap()).collect();
         for number in 0..20 {
-            assert_eq!(shards.iter().filter(|shard| shard.has(number)).count(), 1);
+            assert_eq!(shards.iter().filter(|shard| shard.contains(number)).count(), 1);
         }
         for bad in ["0/3", "4/3", "1", "1/0", "a/b", "-1/3", ""] {
             assert!(bad.parse::<Shard>().is_err(), "{bad}");
@@ -276,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_sweeps_are_named() {
+    fn invalid_sweeps_are_rejected_with_the_reason() {
         let fails = |text: &str, expected: &str| {
             let message = SweepConfig::read(text).and_then(|sweep| sweep.resolve()).err().expect(text).to_string();
             assert!(message.contains(expected), "{text}: {message}");

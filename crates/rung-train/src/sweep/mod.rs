@@ -1,9 +1,9 @@
-//! Sweeps: many runs from one file, on all cores, in any order, interrupted or not.
+//! Sweeps: many runs from one TOML file, executed in parallel and resumable.
 //!
 //! ```toml
 //! seeds = [0, 1, 2]
 //!
-//! [base]                               # what all runs share: a run's config
+//! [base]                               # config keys that all runs share
 //! task = "funccomp{hops=1,m=32,queries=16}"
 //! [base.train]
 //! steps = 2000
@@ -12,13 +12,13 @@
 //! stack = ["gdn full", "full full"]
 //! "train.rate" = [1e-3, 4e-3]
 //!
-//! [[runs]]                             # and these by themselves
+//! [[runs]]                             # and these single runs
 //! stack = "linear full"
 //! train = { steps = 500 }
 //! ```
 //!
-//! A sweep is a list of runs, each carried out by one thread in a directory of its own below the sweep's directory. What is recorded
-//! is skipped; what was interrupted goes on. Which thread or which shard takes a run, and when, changes nothing in its record.
+//! A sweep is a list of runs. Each is executed by one thread in its own directory below the sweep's directory. Recorded runs are
+//! skipped and interrupted runs resumed. A run's record does not depend on which thread or shard executes it, or when.
 
 pub mod list;
 pub mod queue;

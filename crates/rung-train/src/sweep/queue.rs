@@ -9,55 +9,54 @@ use super::list::{Shard, Sweep};
 use crate::run::{self, LockMode, Run, RunError, RunRecord, Trainer, directory, record};
 use rung_nn::memory;
 
-/// Between two looks at a run that another process works on.
-const POLL: Duration = Duration::from_millis(300);
+/// Pause before a run that another process holds is tried again.
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
-/// What happens during a sweep, as it happens. Runs are named by their number in the sweep.
+/// An event during a sweep. The first field of each is the run's number in the sweep, from 0.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A run was recorded before.
+    /// The run had a record already.
     AlreadyRecorded(usize, &'a RunRecord),
-    /// A run took a step: done, in all.
+    /// The run finished a step: steps so far, steps in total.
     Step(usize, usize, usize),
-    /// A run is over.
+    /// The run ended and was recorded, after this many seconds.
     Recorded(usize, &'a RunRecord, f64),
-    /// Another process has the run, and this one has nothing else to do.
+    /// Another process holds the run, and no other run is left to start.
     Waiting(usize),
 }
 
 /// The results of a sweep.
 #[derive(Debug, Default)]
 pub struct SweepSummary {
-    /// Records by number of run; none for other shards and for what was not finished.
+    /// Records by run number; `None` for runs of other shards and for unfinished runs.
     pub records: Vec<Option<RunRecord>>,
-    /// How many of them had been recorded before.
+    /// How many of `records` existed before this call.
     pub already_recorded: usize,
     /// Runs that failed: number and reason.
     pub failed: Vec<(usize, RunError)>,
-    /// Whether `watch` asked to stop.
+    /// Whether `watch` returned false.
     pub interrupted: bool,
-    /// Seconds of work in the runs that were finished here, including those before an interruption.
-    pub work: f64,
-    /// Seconds from the first to the last.
-    pub elapsed: f64,
+    /// Seconds of training in the runs that this call finished, including their seconds before an interruption.
+    pub training_seconds: f64,
+    /// Wall-clock seconds of this call.
+    pub elapsed_seconds: f64,
 }
 
 impl SweepSummary {
-    /// Seconds that a run took, and runs in an hour; nothing if none was finished here.
+    /// Mean seconds of training per run, and finished runs per hour; `None` if this call finished no run.
     pub fn pace(&self) -> Option<(f64, f64)> {
         let finished = self.records.iter().flatten().count() - self.already_recorded;
-        (finished > 0 && self.elapsed > 0.0).then(|| {
+        (finished > 0 && self.elapsed_seconds > 0.0).then(|| {
             let finished = finished as f64;
-            (self.work / finished, 3600.0 * finished / self.elapsed)
+            (self.training_seconds / finished, 3600.0 * finished / self.elapsed_seconds)
         })
     }
 }
 
 /// Executes the runs of a shard on `threads` threads, longest first. `watch` is called for every event and returns whether to continue.
 ///
-/// A run that fails does not stop the others, nor does one whose own files cannot be used; one that cannot write to the disk does,
-/// since the others could not either. A run that another process works on is left to it, and checked again when there is nothing else
-/// to do, until it is recorded or free.
+/// A run that fails, or whose files are invalid, does not stop the others. A run that cannot write to the disk does, since the others
+/// could not either. A run that another process holds is tried again after all other runs, until it is recorded or free.
 pub fn execute(
     sweep: &Sweep,
     directory: &Path,
@@ -77,23 +76,24 @@ pub fn execute_with(
     lock_mode: LockMode,
     watch: &(dyn Fn(Event<'_>) -> bool + Sync),
 ) -> SweepSummary {
-    let mut order: Vec<usize> = (0..sweep.runs.len()).filter(|number| shard.has(*number)).collect();
-    order.sort_by_key(|number| std::cmp::Reverse(cost(&sweep.runs[*number])));
-    let (next, stop, started) = (AtomicUsize::new(0), AtomicBool::new(false), Instant::now());
+    let mut run_numbers: Vec<usize> = (0..sweep.runs.len()).filter(|number| shard.contains(*number)).collect();
+    run_numbers.sort_by_key(|number| std::cmp::Reverse(cost(&sweep.runs[*number])));
+    let (next_index, stop, started) = (AtomicUsize::new(0), AtomicBool::new(false), Instant::now());
     let empty = SweepSummary { records: sweep.runs.iter().map(|_| None).collect(), ..SweepSummary::default() };
-    let (summary, busy) = (Mutex::new(empty), Mutex::new(Vec::new()));
-    let next_number = || {
-        let fresh = order.get(next.fetch_add(1, Ordering::Relaxed)).copied();
-        fresh.map(|number| (number, false)).or_else(|| {
-            let number = busy.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let (summary, busy_runs) = (Mutex::new(empty), Mutex::new(Vec::new()));
+    // The next run to try, and whether another process was working on it before.
+    let next_run = || {
+        let untried = run_numbers.get(next_index.fetch_add(1, Ordering::Relaxed)).copied();
+        untried.map(|number| (number, false)).or_else(|| {
+            let number = busy_runs.lock().unwrap_or_else(PoisonError::into_inner).pop();
             number.map(|number| (number, true))
         })
     };
-    let work = || {
-        while let Some((number, again)) = next_number() {
-            if again {
+    let worker = || {
+        while let Some((number, was_busy)) = next_run() {
+            if was_busy {
                 log::debug!("run {}: another process works on it", number + 1);
-                std::thread::sleep(POLL);
+                std::thread::sleep(POLL_INTERVAL);
                 if !watch(Event::Waiting(number)) {
                     stop.store(true, Ordering::Relaxed);
                 }
@@ -105,8 +105,8 @@ pub fn execute_with(
             let run_directory = directory.join(record::id(run));
             log::info!("run {} of {}: {}", number + 1, sweep.runs.len(), run_directory.display());
             let outcome = run::execute_with(run, Some(&run_directory), lock_mode, &mut |report| {
-                let go_on = watch(Event::Step(number, report.step, report.steps));
-                if !go_on {
+                let continues = watch(Event::Step(number, report.step, report.steps));
+                if !continues {
                     stop.store(true, Ordering::Relaxed);
                 }
                 !stop.load(Ordering::Relaxed)
@@ -117,9 +117,8 @@ pub fn execute_with(
                     summary.already_recorded += usize::from(outcome.already_recorded);
                     summary.interrupted |= outcome.record.is_none();
                     if let Some(record) = &outcome.record {
-                        let known = outcome.already_recorded;
-                        summary.work += outcome.seconds;
-                        let event = if known {
+                        summary.training_seconds += outcome.seconds;
+                        let event = if outcome.already_recorded {
                             Event::AlreadyRecorded(number, record)
                         } else {
                             Event::Recorded(number, record, outcome.seconds)
@@ -130,7 +129,7 @@ pub fn execute_with(
                     }
                     summary.records[number] = outcome.record;
                 }
-                Err(RunError::Busy { .. }) => busy.lock().unwrap_or_else(PoisonError::into_inner).push(number),
+                Err(RunError::Busy { .. }) => busy_runs.lock().unwrap_or_else(PoisonError::into_inner).push(number),
                 Err(error) => {
                     if matches!(error, RunError::File { .. }) {
                         stop.store(true, Ordering::Relaxed);
@@ -141,79 +140,79 @@ pub fn execute_with(
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, order.len().max(1)) {
-            scope.spawn(work);
+        for _ in 0..threads.clamp(1, run_numbers.len().max(1)) {
+            scope.spawn(worker);
         }
     });
     let mut summary = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
     summary.interrupted |= stop.load(Ordering::Relaxed);
     summary.failed.sort_by_key(|(number, _)| *number);
-    summary.elapsed = started.elapsed().as_secs_f64();
+    summary.elapsed_seconds = started.elapsed().as_secs_f64();
     summary
 }
 
-/// Work of a run, in units that only compare.
+/// A relative estimate of a run's work, to sort runs by.
 fn cost(run: &Run) -> u128 {
     let train = &run.config.train;
-    let tokens = (train.steps * train.batch) as u128 * run.longest as u128;
-    tokens * run.plan.layers.len() as u128 * (run.longest as u128 + 16 * u128::from(run.plan.width))
+    let tokens = (train.steps * train.batch) as u128 * run.max_tokens as u128;
+    tokens * run.plan.layers.len() as u128 * (run.max_tokens as u128 + 16 * u128::from(run.plan.width))
 }
 
-/// Whether a run is recorded. A record that cannot be used is the failure of its run, and reported when its turn comes.
+/// Whether a run is recorded. An invalid record counts as none here; executing the run reports it.
 fn is_recorded(run: &Run, directory: &Path) -> bool {
-    directory::recorded(run, &directory.join(record::id(run))).is_ok_and(|record| record.is_some())
+    directory::find_record(run, &directory.join(record::id(run))).is_ok_and(|record| record.is_some())
 }
 
-/// Refuses the unrecorded runs of a shard if those that may run at the same time, the largest ones, do not fit the memory together.
+/// Rejects a shard whose `threads` largest unrecorded runs do not fit the memory together.
 ///
 /// # Errors
 /// They do not fit.
 pub fn check_memory(sweep: &Sweep, directory: &Path, shard: Shard, threads: usize) -> Result<(), RunError> {
     let mut sizes = Vec::new();
     for (number, run) in sweep.runs.iter().enumerate() {
-        if shard.has(number) && !is_recorded(run, directory) {
-            sizes.push((run.bytes(), number));
+        if shard.contains(number) && !is_recorded(run, directory) {
+            sizes.push((run.memory_bytes(), number));
         }
     }
     sizes.sort_unstable();
-    let together = &sizes[sizes.len().saturating_sub(threads.max(1))..];
-    let Some((_, largest)) = together.last() else { return Ok(()) };
-    let bytes = together.iter().fold(0_u128, |sum, (bytes, _)| sum.saturating_add(*bytes));
+    let concurrent = &sizes[sizes.len().saturating_sub(threads.max(1))..];
+    let Some((_, largest)) = concurrent.last() else { return Ok(()) };
+    let bytes = concurrent.iter().fold(0_u128, |sum, (bytes, _)| sum.saturating_add(*bytes));
     let name = sweep.runs[*largest].plan.outline();
-    let what = format!("{} runs at once, the largest number {} (`{name}`),", together.len(), largest + 1);
+    let what = format!("{} runs at once, the largest number {} (`{name}`),", concurrent.len(), largest + 1);
     Ok(memory::check(what, bytes, None)?)
 }
 
-/// Seconds that the unrecorded runs of a shard take at most, from a few steps of each kind of run on one thread. Stages of a
-/// curriculum and early stops make it less.
+/// Upper bound on the seconds that the unrecorded runs of a shard take, from a few timed steps of each kind of run on one thread.
+/// Curricula and early stopping make the real time shorter.
 ///
 /// # Errors
 /// A run cannot be started.
 pub fn estimate(sweep: &Sweep, directory: &Path, shard: Shard, threads: usize) -> Result<f64, RunError> {
-    let mut kinds: Vec<(String, f64)> = Vec::new();
+    let mut step_seconds: Vec<(String, f64)> = Vec::new();
     let mut seconds = 0.0;
     for (number, run) in sweep.runs.iter().enumerate() {
-        if !shard.has(number) || is_recorded(run, directory) {
+        if !shard.contains(number) || is_recorded(run, directory) {
             continue;
         }
-        // Runs that differ in nothing that costs time are timed once.
+        // Runs whose steps cost the same are timed once.
         let train = &run.config.train;
         let kind = format!("{} {} {} {:?}", run.config.stack, run.config.task, train.batch, run.config.model);
-        let known = kinds.iter().find(|(known, _)| *known == kind).map(|(_, step)| *step);
-        let step = if let Some(step) = known {
-            step
+        let measured = step_seconds.iter().find(|(timed_kind, _)| *timed_kind == kind).map(|(_, step)| *step);
+        let per_step = if let Some(per_step) = measured {
+            per_step
         } else {
-            let step = seconds_per_step(run)?;
-            log::info!("a step of run {}: {:.1} ms", number + 1, 1e3 * step);
-            kinds.push((kind, step));
-            step
+            let per_step = seconds_per_step(run)?;
+            log::info!("a step of run {}: {:.1} ms", number + 1, 1e3 * per_step);
+            step_seconds.push((kind, per_step));
+            per_step
         };
-        seconds += step * train.steps as f64;
+        seconds += per_step * train.steps as f64;
     }
     Ok(seconds / threads.max(1) as f64)
 }
 
-/// Seconds of a step on the task itself, after one to warm up.
+/// Measured seconds per step on the run's final task, after one warm-up step.
 fn seconds_per_step(run: &Run) -> Result<f64, RunError> {
     const STEPS: usize = 3;
     let mut config = run.config.clone();
@@ -247,35 +246,31 @@ mod tests {
         (SweepConfig::read(text).and_then(|sweep| sweep.resolve()).unwrap(), directory)
     }
 
-    fn all() -> Shard {
-        "1/1".parse().unwrap()
-    }
-
     #[test]
-    fn an_unreadable_checkpoint_is_the_failure_of_its_run_alone() {
+    fn an_unreadable_checkpoint_fails_only_its_run() {
         let (sweep, directory) = sweep("checkpoint");
-        let place = directory.join(record::id(&sweep.runs[1]));
-        fs::create_dir_all(&place).unwrap();
-        fs::write(place.join(directory::RESUME), b"no checkpoint").unwrap();
+        let run_directory = directory.join(record::id(&sweep.runs[1]));
+        fs::create_dir_all(&run_directory).unwrap();
+        fs::write(run_directory.join(directory::RESUME), b"no checkpoint").unwrap();
         for _ in 0..2 {
-            let summary = execute(&sweep, &directory, all(), 1, &|_| true);
+            let summary = execute(&sweep, &directory, Shard::ALL, 1, &|_| true);
             assert_eq!(summary.records.iter().flatten().count(), 3);
             assert!(!summary.interrupted);
             let [(1, error)] = &summary.failed[..] else { panic!("{:?}", summary.failed) };
             assert!(error.to_string().contains("delete it to start the run again"), "{error}");
         }
-        fs::remove_file(place.join(directory::RESUME)).unwrap();
-        let summary = execute(&sweep, &directory, all(), 1, &|_| true);
+        fs::remove_file(run_directory.join(directory::RESUME)).unwrap();
+        let summary = execute(&sweep, &directory, Shard::ALL, 1, &|_| true);
         assert_eq!((summary.records.iter().flatten().count(), summary.failed.len()), (4, 0));
         fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]
-    fn two_sweeps_on_one_directory_both_end_with_all_records() {
+    fn two_concurrent_sweeps_on_one_directory_both_return_all_records() {
         let (sweep, directory) = sweep("two");
         let summaries: Vec<SweepSummary> = std::thread::scope(|scope| {
-            let both = [0, 1].map(|_| scope.spawn(|| execute(&sweep, &directory, all(), 2, &|_| true)));
-            both.map(|one| one.join().unwrap()).into_iter().collect()
+            let handles = [0, 1].map(|_| scope.spawn(|| execute(&sweep, &directory, Shard::ALL, 2, &|_| true)));
+            handles.map(|handle| handle.join().unwrap()).into_iter().collect()
         });
         for summary in &summaries {
             assert!(summary.failed.is_empty() && !summary.interrupted, "{:?}", summary.failed);

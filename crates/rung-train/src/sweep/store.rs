@@ -1,36 +1,37 @@
-//! Records on disk: a directory with a directory for each run.
+//! Reads the records of a directory of runs.
 
 use std::path::{Path, PathBuf};
 
 use crate::run::directory::RECORD;
 use crate::run::{RunError, RunRecord};
 
-/// Every record below a directory, in the order of their names. Directories without a record are runs that are not over.
+/// The records in a directory and in its subdirectories, each with its run's directory, sorted by path. Runs without a record are
+/// unfinished and skipped.
 ///
 /// # Errors
 /// The directory or a record cannot be read.
 pub fn records(directory: &Path) -> Result<Vec<(PathBuf, RunRecord)>, RunError> {
     let entries = std::fs::read_dir(directory).map_err(|error| RunError::file(directory, error))?;
-    let mut places: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    places.sort();
-    // A run's own directory is as good as one with many.
-    places.insert(0, directory.to_owned());
-    let found = places.into_iter().filter(|place| place.join(RECORD).is_file());
-    found.map(|place| Ok((place.clone(), RunRecord::read(&place.join(RECORD))?))).collect()
+    let mut directories: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    directories.sort();
+    // `directory` may itself be the directory of one run.
+    directories.insert(0, directory.to_owned());
+    let finished = directories.into_iter().filter(|run| run.join(RECORD).is_file());
+    finished.map(|run| Ok((run.clone(), RunRecord::read(&run.join(RECORD))?))).collect()
 }
 
-/// The record whose name is or begins with `name`.
+/// The record whose id is `name`, or the only one whose id starts with `name`.
 ///
 /// # Errors
-/// There is none, or more than one.
+/// No id starts with `name`, or several do and none is equal to it.
 pub fn find<'a>(records: &'a [(PathBuf, RunRecord)], name: &str) -> Result<&'a (PathBuf, RunRecord), RunError> {
-    let fitting: Vec<_> = records.iter().filter(|(_, record)| record.id.starts_with(name)).collect();
-    match fitting[..] {
-        [one] => Ok(one),
+    let matches: Vec<_> = records.iter().filter(|(_, record)| record.id.starts_with(name)).collect();
+    match matches[..] {
+        [record] => Ok(record),
         [] => Err(RunError::value("run", format!("`{name}`"), "the name of a recorded run, or its beginning")),
         _ => {
-            let exact = fitting.iter().find(|(_, record)| record.id == name);
-            let found = format!("`{name}`, which {} runs begin with", fitting.len());
+            let exact = matches.iter().find(|(_, record)| record.id == name);
+            let found = format!("`{name}`, which {} runs begin with", matches.len());
             exact.copied().ok_or_else(|| RunError::value("run", found, "a longer name"))
         }
     }

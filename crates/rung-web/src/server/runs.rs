@@ -1,4 +1,4 @@
-//! The records of a folder, in brief and whole, without reading any of them twice.
+//! The training runs of a folder: a list with their main figures, and single records. Files are re-read only when they change.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -9,80 +9,84 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::http::{JSON, Response};
+use super::http::{HttpResponse, JSON};
 
-/// The file of a finished run.
+/// The record of a finished run.
 const RECORD: &str = "record.json";
-/// The file of a run that has begun.
+/// The config of a run, written when it starts.
 const CONFIG: &str = "run.toml";
-/// The file of a run that has been evaluated at least once, until it is finished.
+/// The checkpoint of a run that has been evaluated at least once; removed when the run finishes.
 const CHECKPOINT: &str = "resume.safetensors";
 /// Larger records, configs and headers of checkpoints are not read.
-const MOST_BYTES: u64 = 16 << 20;
-/// More folders are not listed.
-const MOST_RUNS: usize = 100_000;
-/// The folder is looked through at most this often, however many pages ask.
-const REST: Duration = Duration::from_millis(900);
+const MAX_BYTES: u64 = 16 << 20;
+/// Most subfolders that are listed.
+const MAX_RUNS: usize = 100_000;
+/// Shortest time between two scans of the folder, however many pages poll.
+const MIN_SCAN_INTERVAL: Duration = Duration::from_millis(900);
 
 /// A folder of runs.
 #[derive(Debug)]
 pub(super) struct Runs {
     folder: PathBuf,
-    known: Mutex<RunIndex>,
+    index: Mutex<RunIndex>,
 }
 
+/// The runs found by the last scan.
 #[derive(Debug, Default)]
 struct RunIndex {
     runs: BTreeMap<String, Run>,
-    /// Raised with every change.
+    /// Incremented with every change.
     version: u64,
-    looked: Option<Instant>,
+    last_scan: Option<Instant>,
 }
 
+/// A listed run.
 #[derive(Debug)]
 struct Run {
+    /// When its record or checkpoint last changed.
     modified: Option<SystemTime>,
-    brief: Value,
+    /// The figures that the list shows.
+    summary: Value,
     /// The version at which it last changed.
     version: u64,
 }
 
 impl Runs {
-    /// A folder that exists.
+    /// Opens a folder; fails if it cannot be read.
     pub(super) fn open(folder: PathBuf) -> std::io::Result<Self> {
         std::fs::read_dir(&folder)?;
-        Ok(Self { folder, known: Mutex::default() })
+        Ok(Self { folder, index: Mutex::default() })
     }
 
-    /// What changed since a version, in brief.
-    pub(super) fn list(&self, since: Option<&str>) -> Response {
+    /// The runs that changed since a version.
+    pub(super) fn list(&self, since: Option<&str>) -> HttpResponse {
         let since: u64 = since.and_then(|text| text.parse().ok()).unwrap_or(0);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.looked.is_none_or(|looked| looked.elapsed() > REST) {
-            self.refresh(&mut known);
-            known.looked = Some(Instant::now());
+        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        if index.last_scan.is_none_or(|last_scan| last_scan.elapsed() > MIN_SCAN_INTERVAL) {
+            self.refresh(&mut index);
+            index.last_scan = Some(Instant::now());
         }
         let changed: Vec<&Value> =
-            known.runs.values().filter(|run| run.version > since).map(|run| &run.brief).collect();
-        let body = json!({"version": known.version, "runs": changed, "total": known.runs.len()});
-        Response { status: 200, kind: JSON, body: body.to_string().into_bytes() }
+            index.runs.values().filter(|run| run.version > since).map(|run| &run.summary).collect();
+        let body = json!({"version": index.version, "runs": changed, "total": index.runs.len()});
+        HttpResponse { status: 200, media_type: JSON, body: body.to_string().into_bytes() }
     }
 
-    /// One record, byte for byte; of a run that is not finished, what its checkpoint says so far. Only names that were listed are
-    /// looked up, so a name is never a path.
-    pub(super) fn record(&self, name: &str) -> Response {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = known.runs.get(name).map(|run| run.brief["state"] == "finished");
-        drop(known);
+    /// One record, byte for byte; for an unfinished run, the figures of its checkpoint so far. Only names from the list are
+    /// accepted, so a name is never used as a path.
+    pub(super) fn record(&self, name: &str) -> HttpResponse {
+        let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_finished = index.runs.get(name).map(|run| run.summary["state"] == "finished");
+        drop(index);
         let folder = self.path(name);
-        let body = match state {
-            Some(true) => read(&folder.join(RECORD)),
-            Some(false) => unfinished(&folder, name).map(|record| record.to_string().into_bytes()),
+        let body = match is_finished {
+            Some(true) => read_file(&folder.join(RECORD)),
+            Some(false) => unfinished_record(&folder, name).map(|record| record.to_string().into_bytes()),
             None => None,
         };
         match body {
-            Some(body) => Response { status: 200, kind: JSON, body },
-            None => Response::text(404, "there is no such record".to_owned()),
+            Some(body) => HttpResponse { status: 200, media_type: JSON, body },
+            None => HttpResponse::text(404, "there is no such record".to_owned()),
         }
     }
 
@@ -91,55 +95,55 @@ impl Runs {
         if name.is_empty() { self.folder.clone() } else { self.folder.join(name) }
     }
 
-    fn refresh(&self, known: &mut RunIndex) {
+    fn refresh(&self, index: &mut RunIndex) {
         let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let own = std::iter::once(String::new());
+        let folder_itself = std::iter::once(String::new());
         let names = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        let names = names.filter_map(|entry| entry.file_name().into_string().ok()).take(MOST_RUNS);
-        for name in own.chain(names) {
+        let names = names.filter_map(|entry| entry.file_name().into_string().ok()).take(MAX_RUNS);
+        for name in folder_itself.chain(names) {
             let folder = self.path(&name);
-            let finished = plain_file(&folder.join(RECORD));
-            let file = finished.clone().or_else(|| plain_file(&folder.join(CHECKPOINT)));
+            let record_file = regular_file(&folder.join(RECORD));
+            let file = record_file.clone().or_else(|| regular_file(&folder.join(CHECKPOINT)));
             let modified = file.as_ref().and_then(|file| file.modified().ok());
-            if known.runs.get(&name).is_some_and(|run| run.modified == modified) {
+            if index.runs.get(&name).is_some_and(|run| run.modified == modified) {
                 continue;
             }
-            let brief = if finished.is_some() {
-                let record = read(&folder.join(RECORD)).and_then(|bytes| serde_json::from_slice(&bytes).ok());
-                record.map(|record| brief(&name, "finished", &record))
+            let summary = if record_file.is_some() {
+                let record = read_file(&folder.join(RECORD)).and_then(|bytes| serde_json::from_slice(&bytes).ok());
+                record.map(|record| summarize(&name, "finished", &record))
             } else {
-                unfinished(&folder, &name).map(|record| brief(&name, "running", &record))
+                unfinished_record(&folder, &name).map(|record| summarize(&name, "running", &record))
             };
-            if let Some(brief) = brief {
-                known.version += 1;
-                let version = known.version;
-                known.runs.insert(name, Run { modified, brief, version });
+            if let Some(summary) = summary {
+                index.version += 1;
+                let version = index.version;
+                index.runs.insert(name, Run { modified, summary, version });
             }
         }
     }
 }
 
-/// A file that is no link, as a link could lead out of the folder.
-fn plain_file(path: &Path) -> Option<Metadata> {
+/// Metadata of a file that is not a symbolic link, because a link could lead out of the folder.
+fn regular_file(path: &Path) -> Option<Metadata> {
     std::fs::symlink_metadata(path).ok().filter(Metadata::is_file)
 }
 
-/// The content of a plain file that is not too large.
-fn read(path: &Path) -> Option<Vec<u8>> {
-    plain_file(path).filter(|file| file.len() <= MOST_BYTES)?;
+/// The content of a regular file of at most [`MAX_BYTES`] bytes.
+fn read_file(path: &Path) -> Option<Vec<u8>> {
+    regular_file(path).filter(|file| file.len() <= MAX_BYTES)?;
     let mut bytes = Vec::new();
-    File::open(path).ok()?.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+    File::open(path).ok()?.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 
-/// As much of a record as a run that is not finished has: its config and, once there is a checkpoint, its evaluations so far.
-fn unfinished(folder: &Path, name: &str) -> Option<Value> {
-    let config = String::from_utf8(read(&folder.join(CONFIG))?).ok()?;
-    // A config of another version is no reason to hide the run.
+/// The partial record of an unfinished run: its config and, once there is a checkpoint, its evaluations so far.
+fn unfinished_record(folder: &Path, name: &str) -> Option<Value> {
+    let config = String::from_utf8(read_file(&folder.join(CONFIG))?).ok()?;
+    // A run whose config cannot be parsed is still listed.
     let config = toml::from_str(&config).unwrap_or(Value::Null);
-    let progress = progress(&folder.join(CHECKPOINT)).unwrap_or(Value::Null);
+    let progress = checkpoint_progress(&folder.join(CHECKPOINT)).unwrap_or(Value::Null);
     let evaluations = progress.get("evaluations").or_else(|| progress.get("looks"));
-    let last = evaluations.and_then(Value::as_array).and_then(|all| all.last()).unwrap_or(&Value::Null);
+    let last = evaluations.and_then(Value::as_array).and_then(|evaluations| evaluations.last()).unwrap_or(&Value::Null);
     Some(json!({
         "id": name,
         "config": config,
@@ -150,29 +154,33 @@ fn unfinished(folder: &Path, name: &str) -> Option<Value> {
     }))
 }
 
-/// How far a checkpoint is: a note in its header, so that no weight is read.
-fn progress(path: &Path) -> Option<Value> {
-    plain_file(path)?;
+/// The progress stored in the metadata of a checkpoint's header; no weights are read.
+fn checkpoint_progress(path: &Path) -> Option<Value> {
+    regular_file(path)?;
     let mut file = File::open(path).ok()?;
     let mut length = [0; 8];
     file.read_exact(&mut length).ok()?;
     let length = u64::from_le_bytes(length);
     let mut header = Vec::new();
-    file.take(length.min(MOST_BYTES)).read_to_end(&mut header).ok()?;
+    file.take(length.min(MAX_BYTES)).read_to_end(&mut header).ok()?;
     let header: Value = serde_json::from_slice(&header).ok()?;
-    let note: Value = serde_json::from_str(header["__metadata__"]["rung.progress"].as_str()?).ok()?;
-    Some(note["progress"].clone())
+    let metadata: Value = serde_json::from_str(header["__metadata__"]["rung.progress"].as_str()?).ok()?;
+    Some(metadata["progress"].clone())
 }
 
-/// What the table shows of a record.
-fn brief(name: &str, state: &str, record: &Value) -> Value {
+/// The figures of a record that the list shows.
+fn summarize(name: &str, state: &str, record: &Value) -> Value {
     let config = &record["config"];
-    let share = |tally: &Value| {
-        let (right, count) = (tally["right"].as_f64()?, tally["count"].as_f64()?);
+    let accuracy = |answers: &Value| {
+        let (right, count) = (answers["right"].as_f64()?, answers["count"].as_f64()?);
         (count > 0.0).then(|| (1e4 * right / count).round() / 1e4)
     };
-    let accuracy: BTreeMap<&String, Option<f64>> =
-        record["accuracy"].as_object().into_iter().flatten().map(|(group, tally)| (group, share(tally))).collect();
+    let accuracy: BTreeMap<&String, Option<f64>> = record["accuracy"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(group, answers)| (group, accuracy(answers)))
+        .collect();
     json!({
         "name": name,
         "state": state,

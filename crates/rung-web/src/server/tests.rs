@@ -1,4 +1,4 @@
-//! A server on a free port, asked over real sockets.
+//! Tests with a server on a free port, over real sockets.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::*;
 
-fn start(runs: Option<PathBuf>) -> SocketAddr {
+fn start_server(runs: Option<PathBuf>) -> SocketAddr {
     let server = Server::listen("127.0.0.1:0".parse().unwrap(), runs).unwrap();
     let address = server.address();
     std::thread::spawn(move || server.run());
@@ -27,14 +27,14 @@ fn get(address: SocketAddr, path: &str) -> (u16, String) {
     send(address, format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())
 }
 
-fn post(address: SocketAddr, body: &str, more: &str) -> (u16, String) {
-    let head = format!("POST /api HTTP/1.1\r\nHost: {address}\r\nContent-Length: {}\r\n{more}\r\n", body.len());
+fn post(address: SocketAddr, body: &str, headers: &str) -> (u16, String) {
+    let head = format!("POST /api HTTP/1.1\r\nHost: {address}\r\nContent-Length: {}\r\n{headers}\r\n", body.len());
     send(address, (head + body).as_bytes())
 }
 
 #[test]
-fn the_page_and_its_answers_are_served() {
-    let address = start(None);
+fn server_serves_the_page_and_answers_requests() {
+    let address = start_server(None);
     let (status, page) = get(address, "/");
     assert_eq!(status, 200);
     assert!(page.contains("data-engine=\"api\"") && !page.contains("rung.wasm"), "{page}");
@@ -49,29 +49,30 @@ fn the_page_and_its_answers_are_served() {
 }
 
 #[test]
-fn other_hosts_origins_and_sites_are_refused() {
-    let address = start(None);
-    let with =
-        |host: &str, more: &str| send(address, format!("GET / HTTP/1.1\r\nHost: {host}\r\n{more}\r\n").as_bytes()).0;
-    let own = address.to_string();
-    assert_eq!(with(&own, ""), 200);
-    assert_eq!(with(&format!("localhost:{}", address.port()), ""), 200);
+fn other_hosts_origins_and_sites_get_status_403() {
+    let address = start_server(None);
+    let status_with = |host: &str, headers: &str| {
+        send(address, format!("GET / HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n").as_bytes()).0
+    };
+    let own_host = address.to_string();
+    assert_eq!(status_with(&own_host, ""), 200);
+    assert_eq!(status_with(&format!("localhost:{}", address.port()), ""), 200);
     for host in ["example.org", "127.0.0.1", "evil.localhost:80", "127.0.0.1:1", ""] {
-        assert_eq!(with(host, ""), 403, "{host}");
+        assert_eq!(status_with(host, ""), 403, "{host}");
     }
     assert_eq!(send(address, b"GET / HTTP/1.1\r\n\r\n").0, 403);
-    assert_eq!(with(&own, &format!("Host: {own}\r\n")), 403);
-    assert_eq!(with(&own, &format!("Origin: http://{own}\r\n")), 200);
+    assert_eq!(status_with(&own_host, &format!("Host: {own_host}\r\n")), 403);
+    assert_eq!(status_with(&own_host, &format!("Origin: http://{own_host}\r\n")), 200);
     for origin in ["http://example.org", "null", "https://127.0.0.1", "file://"] {
-        assert_eq!(with(&own, &format!("Origin: {origin}\r\n")), 403, "{origin}");
+        assert_eq!(status_with(&own_host, &format!("Origin: {origin}\r\n")), 403, "{origin}");
     }
-    assert_eq!(with(&own, "Sec-Fetch-Site: cross-site\r\n"), 403);
+    assert_eq!(status_with(&own_host, "Sec-Fetch-Site: cross-site\r\n"), 403);
     assert_eq!(post(address, "{}", "Origin: http://example.org\r\n").0, 403);
 }
 
 #[test]
-fn malformed_and_large_requests_get_an_answer_and_no_harm() {
-    let address = start(None);
+fn malformed_and_large_requests_get_an_error_status() {
+    let address = start_server(None);
     let host = format!("Host: {address}\r\n");
     for (bytes, status) in [
         ("nonsense\r\n\r\n".to_owned(), 400),
@@ -87,42 +88,42 @@ fn malformed_and_large_requests_get_an_answer_and_no_harm() {
         (format!("POST /api HTTP/1.1\r\n{host}Content-Length: 3\r\n\r\n\u{0}\u{1}\u{2}"), 400),
         (format!("GET / HTTP/1.1\r\n{host}X: {}\r\n\r\n", "x".repeat(40_000)), 431),
     ] {
-        let shown: String = bytes.chars().take(60).collect();
-        assert_eq!(send(address, bytes.as_bytes()).0, status, "{shown}");
+        let start: String = bytes.chars().take(60).collect();
+        assert_eq!(send(address, bytes.as_bytes()).0, status, "{start}");
     }
     assert_eq!(get(address, "/").0, 200);
 }
 
 #[test]
-fn slow_requests_and_too_many_at_once_are_ended() {
-    let address = start(None);
-    let began = std::time::Instant::now();
-    // A byte now and then keeps the connection, but not for ever.
+fn slow_requests_and_excess_connections_are_closed() {
+    let address = start_server(None);
+    let start = std::time::Instant::now();
+    // Sending single bytes must not keep the connection open beyond the timeout.
     let mut slow = std::net::TcpStream::connect(address).unwrap();
     slow.set_nonblocking(true).unwrap();
-    let (mut answer, mut part) = (Vec::new(), [0; 256]);
-    while !answer.ends_with(b"too long\n") && began.elapsed() < std::time::Duration::from_secs(20) {
+    let (mut answer, mut buffer) = (Vec::new(), [0; 256]);
+    while !answer.ends_with(b"too long\n") && start.elapsed() < std::time::Duration::from_secs(20) {
         let _ = slow.write(b"G");
-        match slow.read(&mut part) {
-            Ok(count) => answer.extend_from_slice(&part[..count]),
+        match slow.read(&mut buffer) {
+            Ok(count) => answer.extend_from_slice(&buffer[..count]),
             Err(_) => std::thread::sleep(std::time::Duration::from_millis(50)),
         }
     }
     assert!(String::from_utf8_lossy(&answer).starts_with("HTTP/1.1 408"), "{}", String::from_utf8_lossy(&answer));
-    assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(start.elapsed() < std::time::Duration::from_secs(10), "{:?}", start.elapsed());
     let idle: Vec<_> = (0..64).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
     std::thread::sleep(std::time::Duration::from_millis(200));
-    let mut more = std::net::TcpStream::connect(address).unwrap();
-    let _ = more.write_all(format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes());
-    let mut nothing = Vec::new();
-    let _ = more.read_to_end(&mut nothing);
-    assert!(nothing.is_empty(), "the 65th connection is closed");
+    let mut excess = std::net::TcpStream::connect(address).unwrap();
+    let _ = excess.write_all(format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes());
+    let mut reply = Vec::new();
+    let _ = excess.read_to_end(&mut reply);
+    assert!(reply.is_empty(), "the 65th connection is closed");
     drop(idle);
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert_eq!(get(address, "/").0, 200);
 }
 
-/// The header of a checkpoint, and no weights.
+/// The header of a checkpoint without weights.
 fn checkpoint(step: usize) -> Vec<u8> {
     let progress = format!(
         r#"{{"progress": {{"step": {step}, "looks": [{{"step": 5, "loss": 0.5, "accuracy": {{"1": {{"right": 3, "count": 4}}}}}}]}}}}"#
@@ -132,11 +133,11 @@ fn checkpoint(step: usize) -> Vec<u8> {
 }
 
 #[test]
-fn nothing_outside_of_the_folder_is_served() {
+fn only_runs_inside_the_folder_are_served() {
     let folder = std::env::temp_dir().join(format!("rung-web-runs-{}", std::process::id()));
     let outside = folder.join("outside");
-    for place in [folder.join("runs/first"), folder.join("runs/begun"), outside.clone()] {
-        std::fs::create_dir_all(place).unwrap();
+    for path in [folder.join("runs/first"), folder.join("runs/begun"), outside.clone()] {
+        std::fs::create_dir_all(path).unwrap();
     }
     let record = r#"{"id": "a", "config": {"stack": "gdn full", "task": "mqar", "seed": 0}, "facts": {"rungs": 1, "hops": 1},
         "steps": 5, "loss": 0.5, "over": "steps", "accuracy": {"1": {"right": 3, "count": 4}}, "looks": []}"#;
@@ -153,7 +154,7 @@ fn nothing_outside_of_the_folder_is_served() {
         std::fs::create_dir_all(folder.join("runs/sly")).unwrap();
         std::os::unix::fs::symlink(outside.join("record.json"), folder.join("runs/sly/record.json")).unwrap();
     }
-    let address = start(Some(folder.join("runs")));
+    let address = start_server(Some(folder.join("runs")));
     let (status, list) = get(address, "/runs/list");
     assert_eq!(status, 200);
     let list: serde_json::Value = serde_json::from_str(&list).unwrap();
@@ -165,7 +166,7 @@ fn nothing_outside_of_the_folder_is_served() {
     assert_eq!(list["runs"][1]["steps"], serde_json::Value::Null);
     let begun: serde_json::Value = serde_json::from_str(&get(address, "/runs/record?name=begun").1).unwrap();
     assert_eq!(begun["evaluations"][0]["accuracy"]["1"]["right"], 3);
-    // A later checkpoint is a change that the page hears of.
+    // A later checkpoint is listed as a change.
     let version = list["version"].as_u64().unwrap();
     std::fs::write(folder.join("runs/begun/resume.safetensors"), checkpoint(9)).unwrap();
     std::thread::sleep(std::time::Duration::from_secs(1));

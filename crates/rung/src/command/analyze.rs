@@ -10,7 +10,7 @@ use rung_nn::Network;
 use rung_theory::spec;
 
 use super::memory::MemoryOption;
-use super::text_prompts::{PromptsArgument, TextRequest, announce, reads_text};
+use super::text_prompts::{PromptsArgument, TextRequest, is_foreign_checkpoint, print_estimate};
 use crate::output::{check_destination, print, print_json, spinner, write_file};
 
 /// Apply an instrument to a network: probe, ablate, lens and others.
@@ -44,7 +44,7 @@ pub struct Analyze {
 }
 
 impl Analyze {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// There is no such instrument, the folder cannot be read, the instrument does not fit, or a file cannot be written.
@@ -53,33 +53,37 @@ impl Analyze {
         if let Some(path) = &self.svg {
             check_destination("--svg", path, &["svg"])?;
         }
-        let names = || analysis::INSTRUMENTS.iter().map(|one| one.name);
+        let names = || analysis::INSTRUMENTS.iter().map(|instrument| instrument.name);
         let Some(instrument) = analysis::instrument(&self.name) else {
-            let hint = spec::nearest(&self.name, names());
-            let hint = hint.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            let nearest = spec::nearest(&self.name, names());
+            let hint = nearest.map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
             bail!(
                 "there is no instrument `{}`{hint} (there are {})",
                 self.name,
                 names().collect::<Vec<_>>().join(", ")
             );
         };
-        let found = if reads_text(&self.model) { self.find_in_text(instrument)? } else { self.find(instrument)? };
-        for (number, chart) in found.charts.iter().enumerate() {
+        let finding = if is_foreign_checkpoint(&self.model) {
+            self.run_on_text(instrument)?
+        } else {
+            self.run_on_task(instrument)?
+        };
+        for (number, chart) in finding.charts.iter().enumerate() {
             let Some(path) = &self.svg else { break };
             let stem = path.file_stem().unwrap_or_default().to_string_lossy();
             let name = if number == 0 { format!("{stem}.svg") } else { format!("{stem}-{}.svg", number + 1) };
             write_file(&path.with_file_name(name), chart.svg())?;
         }
         if self.json {
-            print_json(&found.data)?;
+            print_json(&finding.data)?;
         } else {
-            print(&found.text)?;
+            print(&finding.text)?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
     /// Applies an instrument to a network with a task.
-    fn find(&self, instrument: &Instrument) -> anyhow::Result<Finding> {
+    fn run_on_task(&self, instrument: &Instrument) -> anyhow::Result<Finding> {
         let task = match &self.task[..] {
             [] => None,
             [task] => Some(task.clone()),
@@ -90,29 +94,29 @@ impl Analyze {
         let prompts = PromptsArgument::count(self.prompts.as_ref(), &self.model)?;
         let options = InstrumentOptions { task, prompts, seed: self.seed, text: None };
         let bar = spinner("analyzing".to_owned());
-        let found = match instrument.run {
-            InstrumentFn::Single(run) => run(&Network::open(&self.model)?, &options),
-            InstrumentFn::Double(run, _) => run(&Network::open(&self.model)?, &options),
+        let finding = match instrument.run {
+            InstrumentFn::F32(run) => run(&Network::open(&self.model)?, &options),
+            InstrumentFn::F64WithF32Fallback(run, _) => run(&Network::open(&self.model)?, &options),
         };
         bar.finish_and_clear();
-        Ok(found?)
+        Ok(finding?)
     }
 
     /// Applies an instrument to a checkpoint of another program, in single precision.
-    fn find_in_text(&self, instrument: &Instrument) -> anyhow::Result<Finding> {
+    fn run_on_text(&self, instrument: &Instrument) -> anyhow::Result<Finding> {
         let (prompts, shots) = (self.prompts.as_ref(), self.shots.into());
         let text = TextRequest { prompts, tasks: &self.task, shots, seed: self.seed }.read(&self.model)?;
         let bar = spinner(format!("opening {}", self.model.display()));
         let network = Network::<f32>::open(&self.model)?;
         bar.finish_and_clear();
-        let cost = (instrument.prompts(), instrument.passes(network.model.depth()));
-        announce(instrument.name, &network, &text, cost)?;
+        let cost = (instrument.max_text_prompts(), instrument.passes(network.model.depth()));
+        print_estimate(instrument.name, &network, &text, cost)?;
         let prompts = self.prompts.as_ref().map(|_| text.prompts.len());
         let options = InstrumentOptions { task: None, prompts, seed: self.seed, text: Some(Arc::new(text)) };
         let bar = spinner("analyzing".to_owned());
-        let (InstrumentFn::Single(run) | InstrumentFn::Double(_, run)) = instrument.run;
-        let found = run(&network, &options);
+        let (InstrumentFn::F32(run) | InstrumentFn::F64WithF32Fallback(_, run)) = instrument.run;
+        let finding = run(&network, &options);
         bar.finish_and_clear();
-        Ok(found?)
+        Ok(finding?)
     }
 }

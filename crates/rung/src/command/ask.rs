@@ -11,26 +11,26 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use rung_ask::figure::{ModelLadder, chart};
-use rung_ask::ladder::{Grid, LadderOutcome, RequestPolicy, run};
-use rung_ask::prompt::{LEAD, PromptWriter, Style, TableOrder, Variant, numerals};
-use rung_ask::record::{AnswerRecord, RecordHeader, read};
-use rung_ask::score::{Answer, ReadBy};
+use rung_ask::figure::{ModelAccuracies, chart};
+use rung_ask::grid::{Grid, RequestPolicy, RunOutcome, run};
+use rung_ask::prompt::{ANSWER_PREFIX, PromptWriter, Style, TableOrder, Variant, numerals};
+use rung_ask::record::{AnswerRecord, RecordHeader, read_record};
+use rung_ask::score::{Answer, AnswerSource};
 use rung_ask::server::{ModelServer, ServerProtocol};
-use rung_ask::summary::{AccuracyRow, measured_hops, rates};
+use rung_ask::summary::{CellAccuracy, cell_accuracies, measured_hops};
 use rung_ask::{AnsweringModel, symbols};
 use rung_audit::report::text::next_hop_text;
-use rung_audit::{AuditOptions, QUICK_CERTIFIED_HOPS, certify};
+use rung_audit::{AuditOptions, DEFAULT_CERTIFIED_HOPS, certify};
 use rung_theory::stack::Plan;
 use serde_json::{Value, json};
 
 use super::checkpoint;
 use super::local_model::LocalModel;
 use crate::call;
-use crate::output::{audit_named, check_destination, hops, print, print_json, steps, write_chart};
+use crate::output::{audit_named, check_destination, hops_text, print, print_json, progress_bar, write_chart};
 use crate::watch::Interrupt;
 
-/// The most questions of one run.
+/// Maximum number of questions of one run.
 const MAX_QUESTIONS: u64 = 1_000_000;
 
 /// Measure how many hops a language model takes in one forward pass.
@@ -130,30 +130,30 @@ pub enum StyleName {
 }
 
 impl StyleName {
-    /// Whether prompts are tokens without words.
+    /// Whether prompts consist of token names instead of English.
     pub fn is_tokens(self) -> bool {
         self == Self::Tokens
     }
 
-    /// How prompts are written, with so many worked examples; tokens have none unless some are asked for.
-    pub fn writer(self, shots: Option<usize>, usual_shots: usize) -> PromptWriter {
+    /// A writer of prompts in this style. Without `shots` it has `default_shots` worked examples, or none for token names.
+    pub fn writer(self, shots: Option<usize>, default_shots: usize) -> PromptWriter {
         let named_tokens = self.is_tokens();
         let style = match self {
             Self::Table | Self::Tokens => Style::Table,
             Self::Sentences => Style::Sentences,
             Self::Code => Style::Code,
         };
-        PromptWriter { style, shots: shots.unwrap_or(if named_tokens { 0 } else { usual_shots }), named_tokens }
+        PromptWriter { style, shots: shots.unwrap_or(if named_tokens { 0 } else { default_shots }), named_tokens }
     }
 }
 
-/// Worked examples where nothing else is said.
-const USUAL_SHOTS: usize = 2;
+/// Default number of worked examples.
+pub const DEFAULT_SHOTS: usize = 2;
 
 fn parse_protocol(text: &str) -> Result<ServerProtocol, String> {
     let names: Vec<&str> = ServerProtocol::ALL.iter().map(|(name, _)| *name).collect();
-    let known = ServerProtocol::ALL.iter().find(|(name, _)| *name == text);
-    known.map(|(_, protocol)| *protocol).ok_or_else(|| format!("expected one of {}", names.join(", ")))
+    let protocol = ServerProtocol::ALL.iter().find(|(name, _)| *name == text);
+    protocol.map(|(_, protocol)| *protocol).ok_or_else(|| format!("expected one of {}", names.join(", ")))
 }
 
 /// A list such as `0,1,2` or a range such as `0..4`, both ends included.
@@ -176,7 +176,7 @@ pub fn parse_hops(text: &str) -> anyhow::Result<Vec<usize>> {
 }
 
 impl Ask {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The server cannot be reached, the record cannot be written, or an option makes no sense.
@@ -206,14 +206,14 @@ impl Ask {
         let grid = self.grid(model)?;
         let header = RecordHeader::new(target, model.describe(), grid.clone());
         let mut record = AnswerRecord::open(&self.out, header)?;
-        let outcome = self.put(model, &grid, &mut record)?;
+        let outcome = self.ask_questions(model, &grid, &mut record)?;
         let answers: Vec<Answer> = record.answers().cloned().collect();
-        self.show(&MeasuredModel { name: describe(&model.describe()), grid, answers }, &outcome)
+        self.report(&MeasuredModel { name: describe(&model.describe()), grid, answers }, &outcome)
     }
 
     fn grid(&self, model: &dyn AnsweringModel) -> anyhow::Result<Grid> {
         let hops = parse_hops(&self.hops)?;
-        let most = self.entries.iter().copied().max().unwrap_or_default();
+        let max_entries = self.entries.iter().copied().max().unwrap_or_default();
         if self.entries.iter().any(|entries| !(2..=64).contains(entries)) {
             bail!("--entries: found {:?}, expected 2 to 64 each", self.entries);
         }
@@ -221,79 +221,87 @@ impl Ask {
             bail!("--shots and --filler: expected at most 16 worked examples and 4096 filler tokens");
         }
         let mut variants = vec![Variant::default()];
-        let more = [
+        let optional_variants = [
             self.filler.map(|filler| Variant { filler, ..Variant::default() }),
             self.query_first.then(|| Variant { query_first: true, ..Variant::default() }),
             self.easy_order.then(|| Variant { order: TableOrder::Easy, ..Variant::default() }),
             self.chain_of_thought.then(|| Variant { chain_of_thought: true, ..Variant::default() }),
         ];
-        variants.extend(more.into_iter().flatten());
+        variants.extend(optional_variants.into_iter().flatten());
         let total = self.count.saturating_mul((hops.len() * self.entries.len() * variants.len()) as u64);
         if total == 0 || total > MAX_QUESTIONS {
             bail!("--count: found {total} questions in all, expected 1 to {MAX_QUESTIONS}");
         }
-        let writer = self.style.writer(self.shots, USUAL_SHOTS);
+        let writer = self.style.writer(self.shots, DEFAULT_SHOTS);
         let symbols = if self.style.is_tokens() {
-            symbols::check(model, LEAD, &numerals(most))?
+            symbols::check(model, ANSWER_PREFIX, &numerals(max_entries))?
         } else {
-            symbols::choose(model, LEAD, most)?
+            symbols::choose(model, ANSWER_PREFIX, max_entries)?
         };
         Ok(Grid { writer, hops, entries: self.entries.clone(), variants, count: self.count, seed: self.seed, symbols })
     }
 
-    fn put(&self, model: &dyn AnsweringModel, grid: &Grid, record: &mut AnswerRecord) -> anyhow::Result<LadderOutcome> {
+    fn ask_questions(
+        &self,
+        model: &dyn AnsweringModel,
+        grid: &Grid,
+        record: &mut AnswerRecord,
+    ) -> anyhow::Result<RunOutcome> {
         let total = grid.count * (grid.hops.len() * grid.entries.len() * grid.variants.len()) as u64;
-        let pace = RequestPolicy {
+        let policy = RequestPolicy {
             concurrency: usize::from(self.concurrency),
             rate: self.rate,
             retries: self.retries,
             ..RequestPolicy::default()
         };
         let interrupt = Interrupt::with_message("finishing what is under way; once more to leave at once");
-        let bar = steps(total);
+        let bar = progress_bar(total);
         bar.set_message(describe(&model.describe()));
         let caller = call::link();
-        let progress = |answered: usize| {
-            bar.set_position(answered as u64);
+        let progress = |answer_count: usize| {
+            bar.set_position(answer_count as u64);
             if let Some(caller) = &caller {
-                caller.show_progress(format!("{answered} of {total} questions answered"));
+                caller.show_progress(format!("{answer_count} of {total} questions answered"));
             }
         };
-        let outcome = run(model, grid, record, pace, &|| interrupt.requested(), &progress);
+        let outcome = run(model, grid, record, policy, &|| interrupt.requested(), &progress);
         bar.finish_and_clear();
         Ok(outcome?)
     }
 
-    fn show(&self, measured: &MeasuredModel, outcome: &LadderOutcome) -> anyhow::Result<ExitCode> {
-        let rates = rates(&measured.answers);
-        let allowed = self.layers.as_deref().map(ConfigLimits::by).transpose()?;
+    fn report(&self, measured: &MeasuredModel, outcome: &RunOutcome) -> anyhow::Result<ExitCode> {
+        let accuracies = cell_accuracies(&measured.answers);
+        let limits = self.layers.as_deref().map(ConfigLimits::new).transpose()?;
         if let Some(path) = &self.svg {
-            write_chart(path, &chart(&[ModelLadder { name: measured.name.clone(), rates: &rates }], self.threshold))?;
+            write_chart(
+                path,
+                &chart(&[ModelAccuracies { name: measured.name.clone(), accuracies: &accuracies }], self.threshold),
+            )?;
         }
         if self.json {
-            let mut value = measured.json(&rates, self.threshold);
+            let mut value = measured.json(&accuracies, self.threshold);
             value["record"] = json!(self.out);
-            value["open"] = json!(outcome.open);
+            value["open"] = json!(outcome.open_count);
             value["failure"] = json!(outcome.failure);
-            value["layers_allow"] = json!(allowed.as_ref().map(|allowed| allowed.json(self.layers.as_deref())));
+            value["layers_allow"] = json!(limits.as_ref().map(|limits| limits.json(self.layers.as_deref())));
             print_json(&value)?;
         } else {
-            let mut text = measured.text(&rates, self.threshold);
-            if let Some(allowed) = &allowed {
-                writeln!(text, "  layers     {}", allowed.text)?;
+            let mut text = measured.text(&accuracies, self.threshold);
+            if let Some(limits) = &limits {
+                writeln!(text, "  layers     {}", limits.text)?;
             }
             writeln!(text, "  record     {}", self.out.display())?;
-            if outcome.open > 0 {
+            if outcome.open_count > 0 {
                 let cause = outcome.failure.as_deref().unwrap_or("the run was stopped");
                 writeln!(
                     text,
                     "  open       {} questions are not answered yet ({cause}); the same command asks them",
-                    outcome.open
+                    outcome.open_count
                 )?;
             }
             print(&text)?;
         }
-        Ok(match (outcome.open, &outcome.failure) {
+        Ok(match (outcome.open_count, &outcome.failure) {
             (0, _) => ExitCode::SUCCESS,
             (_, Some(_)) => ExitCode::from(1),
             (_, None) => ExitCode::from(130),
@@ -301,55 +309,55 @@ impl Ask {
     }
 
     fn compare(&self) -> anyhow::Result<ExitCode> {
-        let mut all = Vec::new();
+        let mut models = Vec::new();
         for path in &self.compare {
-            let (header, answers) = read(path)?;
-            all.push(MeasuredModel { name: name_of(path, &header), grid: header.grid, answers });
+            let (header, answers) = read_record(path)?;
+            models.push(MeasuredModel { name: record_name(path, &header), grid: header.grid, answers });
         }
-        let rated: Vec<Vec<AccuracyRow>> = all.iter().map(|measured| rates(&measured.answers)).collect();
+        let accuracies: Vec<Vec<CellAccuracy>> = models.iter().map(|model| cell_accuracies(&model.answers)).collect();
         if let Some(path) = &self.svg {
-            let ladder =
-                |(measured, rates): (&MeasuredModel, &'_ Vec<AccuracyRow>)| (measured.name.clone(), rates.clone());
-            let named: Vec<(String, Vec<AccuracyRow>)> = all.iter().zip(&rated).map(ladder).collect();
-            let ladders: Vec<ModelLadder<'_>> =
-                named.iter().map(|(name, rates)| ModelLadder { name: name.clone(), rates }).collect();
-            write_chart(path, &chart(&ladders, self.threshold))?;
+            let accuracies_by_model: Vec<ModelAccuracies<'_>> = models
+                .iter()
+                .zip(&accuracies)
+                .map(|(model, accuracies)| ModelAccuracies { name: model.name.clone(), accuracies })
+                .collect();
+            write_chart(path, &chart(&accuracies_by_model, self.threshold))?;
         }
+        let reports = models.iter().zip(&accuracies);
         if self.json {
-            let values: Vec<Value> =
-                all.iter().zip(&rated).map(|(measured, rates)| measured.json(rates, self.threshold)).collect();
+            let values: Vec<Value> = reports.map(|(model, cells)| model.json(cells, self.threshold)).collect();
             print_json(&json!(values))?;
         } else {
-            let texts: Vec<String> =
-                all.iter().zip(&rated).map(|(measured, rates)| measured.text(rates, self.threshold)).collect();
+            let texts: Vec<String> = reports.map(|(model, cells)| model.text(cells, self.threshold)).collect();
             print(&texts.join("\n"))?;
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn describe(model: &rung_ask::ServerDescription) -> String {
+fn describe(model: &rung_ask::ModelDescription) -> String {
     format!("{} ({})", model.model, model.protocol)
 }
 
-fn name_of(path: &Path, header: &RecordHeader) -> String {
+/// The name of a record in a comparison: its file name, and the model's name if it is known.
+fn record_name(path: &Path, header: &RecordHeader) -> String {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     if header.model.model == "default" { stem } else { format!("{stem} ({})", header.model.model) }
 }
 
-/// What the layers of a config allow.
+/// The number of hops that the layers of a config allow.
 struct ConfigLimits {
-    /// Nothing where some layers are unknown.
+    /// Hops in one forward pass over large tables; none if some layers are unknown.
     rungs: Option<usize>,
-    /// One hop more, and the base-2 logarithm of the tokens from which on it is proved impossible, where a certificate was found.
+    /// One hop more than `rungs`, and the base-2 logarithm of the number of tokens from which on it is proved impossible; none without a certificate.
     certified: Option<(usize, f64)>,
-    /// The sentence that says so.
+    /// The limits as a sentence.
     text: String,
 }
 
 impl ConfigLimits {
-    fn by(config: &str) -> anyhow::Result<Self> {
-        let oracle = |plan: &Plan, hops: usize| certify(plan, hops, QUICK_CERTIFIED_HOPS);
+    fn new(config: &str) -> anyhow::Result<Self> {
+        let oracle = |plan: &Plan, hops: usize| certify(plan, hops, DEFAULT_CERTIFIED_HOPS);
         let audit = audit_named(config, &AuditOptions { bound_oracle: Some(&oracle), ..AuditOptions::default() })?;
         let Some(capacity) = &audit.capacity else {
             let text = format!("{}: some layers are unknown, so their hops are not counted", audit.model);
@@ -360,7 +368,7 @@ impl ConfigLimits {
         let text = format!(
             "{} full layers, at most {} in one pass for large tables; lower bound: {limit} ({})",
             audit.full_layers().unwrap_or_default(),
-            hops(capacity.rungs),
+            hops_text(capacity.rungs),
             audit.model
         );
         Ok(Self { rungs: Some(capacity.rungs), certified, text })
@@ -372,7 +380,7 @@ impl ConfigLimits {
     }
 }
 
-/// A record, ready to be shown.
+/// The answers of one record.
 struct MeasuredModel {
     name: String,
     grid: Grid,
@@ -380,58 +388,59 @@ struct MeasuredModel {
 }
 
 impl MeasuredModel {
-    fn json(&self, rates: &[AccuracyRow], threshold: f64) -> Value {
+    fn json(&self, accuracies: &[CellAccuracy], threshold: f64) -> Value {
         let hops: Vec<Value> = self
-            .lines()
+            .variants_and_sizes()
             .map(|(variant, entries)| {
-                json!({"variant": variant, "entries": entries, "measured_hops": measured_hops(rates, &variant, entries, threshold)})
+                json!({"variant": variant, "entries": entries, "measured_hops": measured_hops(accuracies, &variant, entries, threshold)})
             })
             .collect();
-        json!({"model": self.name, "grid": self.grid, "threshold": threshold, "rates": rates, "hops": hops})
+        json!({"model": self.name, "grid": self.grid, "threshold": threshold, "rates": accuracies, "hops": hops})
     }
 
-    fn lines(&self) -> impl Iterator<Item = (String, usize)> + '_ {
+    /// Every variant's label with every table size.
+    fn variants_and_sizes(&self) -> impl Iterator<Item = (String, usize)> + '_ {
         self.grid
             .variants
             .iter()
             .flat_map(|variant| self.grid.entries.iter().map(|entries| (variant.label(), *entries)))
     }
 
-    fn text(&self, rates: &[AccuracyRow], threshold: f64) -> String {
+    fn text(&self, accuracies: &[CellAccuracy], threshold: f64) -> String {
         let mut text = format!("{}: hops in one forward pass (measured by prompting)\n", self.name);
-        for (variant, entries) in self.lines() {
+        for (variant, entries) in self.variants_and_sizes() {
             let _ = writeln!(text, "  {variant}, tables of {entries} rows, chance {:.1}%", 100.0 / entries as f64);
-            for rate in rates.iter().filter(|rate| rate.variant == variant && rate.entries == entries) {
-                let mass = rate
+            for cell in accuracies.iter().filter(|cell| cell.variant == variant && cell.entries == entries) {
+                let mass = cell
                     .mass
                     .map_or_else(String::new, |mass| format!(", {:.0}% of the probability on symbols", 100.0 * mass));
-                let reasoned = if rate.reasoned > 0 {
-                    format!(", {} reasoned and are left out", rate.reasoned)
+                let reasoned = if cell.reasoned > 0 {
+                    format!(", {} reasoned and are left out", cell.reasoned)
                 } else {
                     String::new()
                 };
-                let silent = if rate.without_symbol > 0 {
-                    format!(", {} replies without an answer", rate.without_symbol)
+                let without_symbol = if cell.without_symbol > 0 {
+                    format!(", {} replies without an answer", cell.without_symbol)
                 } else {
                     String::new()
                 };
                 let _ = writeln!(
                     text,
-                    "    {:6}  {:5.1}%  ({:.1} to {:.1}%, {} questions{mass}{reasoned}{silent})",
-                    hops(rate.hops),
-                    100.0 * rate.accuracy,
-                    100.0 * rate.interval.0,
-                    100.0 * rate.interval.1,
-                    rate.answers
+                    "    {:6}  {:5.1}%  ({:.1} to {:.1}%, {} questions{mass}{reasoned}{without_symbol})",
+                    hops_text(cell.hops),
+                    100.0 * cell.accuracy,
+                    100.0 * cell.interval.0,
+                    100.0 * cell.interval.1,
+                    cell.answers
                 );
             }
-            let measured = match measured_hops(rates, &variant, entries, threshold) {
+            let measured = match measured_hops(accuracies, &variant, entries, threshold) {
                 Some(hops) => format!("{hops} (accuracy surely above {:.0}% up to there)", 100.0 * threshold),
                 None => format!("none: not even the control is surely above {:.0}%", 100.0 * threshold),
             };
             let _ = writeln!(text, "    measured hops: {measured}");
         }
-        if rates.iter().any(|rate| rate.read_by == ReadBy::Text) {
+        if accuracies.iter().any(|cell| cell.source == AnswerSource::Text) {
             text.push_str("  note       the server gives no log-probabilities: answers are the generated token, compared exactly\n");
         }
         if !self.grid.symbols.checked {
@@ -444,7 +453,7 @@ impl MeasuredModel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rung_ask::server::KEY_VARIABLE;
+    use rung_ask::server::API_KEY_VARIABLE;
 
     #[test]
     fn hops_are_lists_or_ranges() {
@@ -456,8 +465,8 @@ mod tests {
     }
 
     #[test]
-    fn the_help_names_the_variable_of_the_key() {
+    fn help_names_the_variable_of_the_api_key() {
         let mut command = <Ask as clap::Args>::augment_args(clap::Command::new("ask"));
-        assert!(command.render_long_help().to_string().contains(KEY_VARIABLE));
+        assert!(command.render_long_help().to_string().contains(API_KEY_VARIABLE));
     }
 }

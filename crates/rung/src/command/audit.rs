@@ -8,18 +8,18 @@ use indicatif::ProgressBar;
 use rung_audit::report::plot::CachePlot;
 use rung_audit::report::{html, json, table, text};
 use rung_audit::{
-    Audit, AuditError, AuditOptions, Dtype, MOST_CERTIFIED_HOPS, QUICK_CERTIFIED_HOPS, audit_path, audit_preset,
+    Audit, AuditError, AuditOptions, DEFAULT_CERTIFIED_HOPS, Dtype, MAX_CERTIFIED_HOPS, audit_path, audit_preset,
     certify, find_configs, parse_tokens, presets, what_if,
 };
 use rung_figure::figure::{self, Chart as _};
 use rung_theory::stack::Plan;
 use serde_json::json;
 
-use crate::output::{audit_named, check_destination, print, print_error, print_json, steps, write_file};
+use crate::output::{audit_named, check_destination, print, print_error, print_json, progress_bar, write_file};
 
-/// Some layer is unknown.
+/// Exit code: some layer is unknown.
 const UNKNOWN: u8 = 3;
-/// The input is malformed.
+/// Exit code: the input is malformed.
 const MALFORMED: u8 = 2;
 /// Show a model's layers, KV cache and rungs from its config or GGUF
 #[derive(Debug, clap::Args)]
@@ -68,7 +68,7 @@ pub struct AuditCommand {
     plot: Option<PathBuf>,
 }
 
-/// What `rung audit` and `rung place` assume about the cache.
+/// Options of `rung audit` and `rung place` about the cache.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct CacheOptions {
     /// Context length in tokens, such as 32768, 32k or 1M
@@ -83,7 +83,7 @@ pub(super) struct CacheOptions {
 }
 
 impl CacheOptions {
-    /// As the audit takes them, without lower bounds.
+    /// These options for the audit, without a search for lower bounds.
     pub(super) fn options(self) -> AuditOptions<'static> {
         let Self { context, kv_dtype, state_dtype } = self;
         AuditOptions { context, kv_dtype, state_dtype, bound_oracle: None }
@@ -94,7 +94,7 @@ impl AuditCommand {
     /// Runs the command.
     ///
     /// # Errors
-    /// A file cannot be written. Malformed input is printed and answered with its own exit code.
+    /// A file cannot be written. Malformed input is reported with an exit code and is not an error here.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         if self.list {
             return self.list();
@@ -102,7 +102,7 @@ impl AuditCommand {
         if let Some(path) = &self.plot {
             check_destination("--plot", path, &["svg", "png"])?;
         }
-        let max_hops = if self.certify { MOST_CERTIFIED_HOPS } else { QUICK_CERTIFIED_HOPS };
+        let max_hops = if self.certify { MAX_CERTIFIED_HOPS } else { DEFAULT_CERTIFIED_HOPS };
         let oracle = |plan: &Plan, hops: usize| certify(plan, hops, max_hops);
         let options = AuditOptions { bound_oracle: Some(&oracle), ..self.cache.options() };
         if let [folder] = self.models.as_slice()
@@ -112,22 +112,22 @@ impl AuditCommand {
         }
         let audits = match self.audits(&options) {
             Ok(audits) => audits,
-            Err((name, error)) => return Ok(refuse(&name, &error)),
+            Err((name, error)) => return Ok(report_malformed(&name, &error)),
         };
-        let edited = match self.edited(&audits, &options) {
-            Ok(edited) => edited,
-            Err((name, error)) => return Ok(refuse(&name, &error)),
+        let edited_audits = match self.edited_audits(&audits, &options) {
+            Ok(edited_audits) => edited_audits,
+            Err((name, error)) => return Ok(report_malformed(&name, &error)),
         };
-        let out = self.report(&audits, &edited);
-        let everything: Vec<Audit> = audits.iter().chain(&edited).cloned().collect();
+        let output = self.report(&audits, &edited_audits);
+        let all_audits: Vec<Audit> = audits.iter().chain(&edited_audits).cloned().collect();
         if let Some(path) = &self.html {
             let title = if self.all { "Public models, audited".to_owned() } else { self.models.join(", ") };
-            write_file(path, html::page(&everything, &title)?)?;
+            write_file(path, html::page(&all_audits, &title)?)?;
         }
         if let Some(path) = &self.plot {
-            write_picture(path, &CachePlot::new(&everything).svg())?;
+            write_svg_or_png(path, &CachePlot::new(&all_audits).svg())?;
         }
-        print(&out)?;
+        print(&output)?;
         let unknown = audits.iter().any(|audit| !audit.unknown.is_empty());
         Ok(if unknown { ExitCode::from(UNKNOWN) } else { ExitCode::SUCCESS })
     }
@@ -155,11 +155,11 @@ impl AuditCommand {
         Ok(audits)
     }
 
-    /// Audits many files as one table. What cannot be read is named and left out; the lower bounds are not searched.
+    /// Audits many files as one table, without a search for lower bounds. A file that cannot be read is reported and left out.
     fn audit_folder(&self, files: &[PathBuf]) -> anyhow::Result<ExitCode> {
         let options = self.cache.options();
-        let bar = steps(files.len() as u64);
-        let (mut audits, mut refused) = (Vec::new(), 0);
+        let bar = progress_bar(files.len() as u64);
+        let (mut audits, mut malformed) = (Vec::new(), 0);
         for (path, result) in files.iter().zip(audit_all(files, &options, &bar)) {
             match result {
                 Ok(mut audit) => {
@@ -167,35 +167,36 @@ impl AuditCommand {
                     audits.push(audit);
                 }
                 Err(error) => {
-                    refused += 1;
-                    bar.suspend(|| refuse(&path.display().to_string(), &error));
+                    malformed += 1;
+                    bar.suspend(|| report_malformed(&path.display().to_string(), &error));
                 }
             }
         }
         bar.finish_and_clear();
         if let Err(error) = table::sort(&mut audits, &self.sort) {
-            return Ok(refuse("--sort", &error));
+            return Ok(report_malformed("--sort", &error));
         }
-        let out = if self.json { format!("{:#}\n", json::audits(&audits)) } else { table::text(&audits) };
-        print(&out)?;
+        let output = if self.json { format!("{:#}\n", json::audits(&audits)) } else { table::text(&audits) };
+        print(&output)?;
         let unknown = audits.iter().any(|audit| !audit.unknown.is_empty());
-        Ok(match (refused, unknown) {
+        Ok(match (malformed, unknown) {
             (0, false) => ExitCode::SUCCESS,
             (0, true) => ExitCode::from(UNKNOWN),
             _ => ExitCode::from(MALFORMED),
         })
     }
 
-    fn edited(&self, audits: &[Audit], options: &AuditOptions) -> Result<Vec<Audit>, (String, AuditError)> {
+    /// The audits after `--what-if`; empty without it.
+    fn edited_audits(&self, audits: &[Audit], options: &AuditOptions) -> Result<Vec<Audit>, (String, AuditError)> {
         let Some(edit) = &self.what_if else { return Ok(Vec::new()) };
-        let one = |audit: &Audit| what_if::apply(audit, edit, options).map_err(|error| (audit.model.clone(), error));
-        audits.iter().map(one).collect()
+        let apply = |audit: &Audit| what_if::apply(audit, edit, options).map_err(|error| (audit.model.clone(), error));
+        audits.iter().map(apply).collect()
     }
 
     fn report(&self, audits: &[Audit], edited: &[Audit]) -> String {
         if self.json {
             let value = match (audits, edited) {
-                ([one], []) if !self.all => json::audit(one),
+                ([audit], []) if !self.all => json::audit(audit),
                 (_, []) => json::audits(audits),
                 _ => json::what_ifs(audits, edited),
             };
@@ -229,34 +230,34 @@ impl AuditCommand {
 /// Audits files on all cores, in the order of the files.
 fn audit_all(files: &[PathBuf], options: &AuditOptions, bar: &ProgressBar) -> Vec<Result<Audit, AuditError>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(files.len().max(1));
-    let chunk = files.len().div_ceil(threads).max(1);
-    // Settings without the search of bounds can be shared between threads.
+    let chunk_size = files.len().div_ceil(threads).max(1);
+    // The function that searches bounds cannot be shared between threads, so each thread builds its options without it.
     let (context, kv_dtype, state_dtype) = (options.context, options.kv_dtype, options.state_dtype);
     std::thread::scope(|scope| {
-        let audit_part = |part: &[PathBuf]| {
+        let audit_chunk = |chunk: &[PathBuf]| {
             let options = AuditOptions { context, kv_dtype, state_dtype, bound_oracle: None };
-            let one = |path: &PathBuf| {
+            let audit = |path: &PathBuf| {
                 let result = audit_path(path, &options);
                 bar.inc(1);
                 result
             };
-            part.iter().map(one).collect::<Vec<_>>()
+            chunk.iter().map(audit).collect::<Vec<_>>()
         };
-        let parts: Vec<_> = files.chunks(chunk).map(|part| scope.spawn(move || audit_part(part))).collect();
-        parts.into_iter().flat_map(|part| part.join().unwrap_or_default()).collect()
+        let threads: Vec<_> = files.chunks(chunk_size).map(|chunk| scope.spawn(move || audit_chunk(chunk))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
     })
 }
 
-/// Colour only on a terminal, and not with `NO_COLOR`.
+/// Whether output is coloured: only on a terminal, and not with `NO_COLOR`.
 pub(super) fn colour() -> bool {
-    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    std::io::stdout().is_terminal() && !plain && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+    let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    std::io::stdout().is_terminal() && !no_colour && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Prints an error the way all commands do.
-pub(super) fn refuse(name: &str, error: &AuditError) -> ExitCode {
+/// Prints an error about `name`. Returns the exit code of malformed input.
+pub(super) fn report_malformed(name: &str, error: &AuditError) -> ExitCode {
     let text = error.to_string();
-    // Some errors already start with the name of what they are about.
+    // Some errors already contain the name.
     if text.contains(name) {
         print_error(&text);
     } else {
@@ -265,8 +266,8 @@ pub(super) fn refuse(name: &str, error: &AuditError) -> ExitCode {
     ExitCode::from(MALFORMED)
 }
 
-/// Writes an SVG as such or as PNG, by the file's ending.
-fn write_picture(path: &Path, svg: &str) -> anyhow::Result<()> {
+/// Writes an SVG as SVG or as PNG, by the file's extension.
+fn write_svg_or_png(path: &Path, svg: &str) -> anyhow::Result<()> {
     let bytes = match path.extension().and_then(|ending| ending.to_str()) {
         Some("png") => figure::png(svg)?,
         _ => svg.as_bytes().to_vec(),
@@ -281,34 +282,35 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
+    struct AuditLine {
         #[command(flatten)]
         audit: AuditCommand,
     }
 
-    fn code(line: &[&str]) -> String {
-        let line = Line::parse_from(std::iter::once("audit").chain(line.iter().copied()));
+    /// The exit code of `rung audit` with these arguments.
+    fn exit_code(arguments: &[&str]) -> String {
+        let line = AuditLine::parse_from(std::iter::once("audit").chain(arguments.iter().copied()));
         format!("{:?}", line.audit.run().unwrap())
     }
 
     #[test]
-    fn exit_codes_tell_known_from_unknown_from_malformed() {
+    fn exit_codes_distinguish_known_unknown_and_malformed() {
         let folder = std::env::temp_dir().join(format!("rung-command-audit-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let write = |text: &str| std::fs::write(folder.join("config.json"), text).unwrap();
+        let write_config = |text: &str| std::fs::write(folder.join("config.json"), text).unwrap();
         let path = folder.to_str().unwrap();
-        let known = format!("{:?}", ExitCode::SUCCESS);
-        assert_eq!(code(&["lfm2-1.2b", "--json"]), known);
-        write(
+        let success = format!("{:?}", ExitCode::SUCCESS);
+        assert_eq!(exit_code(&["lfm2-1.2b", "--json"]), success);
+        write_config(
             r#"{"num_hidden_layers": 2, "layer_types": ["full_attention", "odd"], "hidden_size": 8, "num_attention_heads": 2}"#,
         );
-        assert_eq!(code(&[path]), format!("{:?}", ExitCode::from(UNKNOWN)));
-        write(r#"{"num_hidden_layers": -2}"#);
-        assert_eq!(code(&[path]), format!("{:?}", ExitCode::from(MALFORMED)));
-        assert_eq!(code(&["no-such-model"]), format!("{:?}", ExitCode::from(MALFORMED)));
-        assert_eq!(code(&["lfm2-1.2b", "--what-if", "99=full"]), format!("{:?}", ExitCode::from(MALFORMED)));
+        assert_eq!(exit_code(&[path]), format!("{:?}", ExitCode::from(UNKNOWN)));
+        write_config(r#"{"num_hidden_layers": -2}"#);
+        assert_eq!(exit_code(&[path]), format!("{:?}", ExitCode::from(MALFORMED)));
+        assert_eq!(exit_code(&["no-such-model"]), format!("{:?}", ExitCode::from(MALFORMED)));
+        assert_eq!(exit_code(&["lfm2-1.2b", "--what-if", "99=full"]), format!("{:?}", ExitCode::from(MALFORMED)));
         let page = folder.join("page.html");
-        assert_eq!(code(&["lfm2-1.2b", "--what-if", "every=4", "--html", page.to_str().unwrap()]), known);
+        assert_eq!(exit_code(&["lfm2-1.2b", "--what-if", "every=4", "--html", page.to_str().unwrap()]), success);
         assert!(std::fs::read_to_string(&page).unwrap().contains("with every=4"));
         std::fs::remove_dir_all(&folder).unwrap();
     }

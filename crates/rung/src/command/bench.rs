@@ -7,7 +7,7 @@
 //! rung bench --only checkpoint --model SmolLM2-135M-Instruct.Q4_1.gguf --against transformers,llama.cpp
 //! ```
 //!
-//! Rows are printed as they are measured. All figures are measured, on the machine it runs on.
+//! Rows are printed as soon as they are measured.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use std::process::ExitCode;
 use anyhow::bail;
 use rung_bench::checkpoint::{CheckpointBench, Software, SoftwareTimes, Workload};
 use rung_bench::profile::{self, StepProfile};
-use rung_bench::{Bench, CaseFilter, Measurement, Section, cases};
+use rung_bench::{Bench, CaseFilter, Measurement, PeerMeasurement, Section, cases};
 use serde_json::{Value, json};
 
-use crate::output::{print, print_json, spinner, steps};
+use crate::output::{print, print_json, progress_bar, spinner};
 
 /// Measure kernels and training steps, also against PyTorch.
 ///
@@ -28,7 +28,7 @@ use crate::output::{print, print_json, spinner, steps};
 pub struct BenchCommand {
     /// Measure one part only.
     #[arg(long, value_enum)]
-    only: Option<Part>,
+    only: Option<SectionName>,
     /// Measure one shape only: S, M or L.
     #[arg(long)]
     shape: Option<String>,
@@ -41,9 +41,10 @@ pub struct BenchCommand {
     /// Threads on either side [default: all cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Interleave with PyTorch: `torch` finds a Python that has it ($RUNG_PYTHON, python3, python), a path names one. With
-    /// --only checkpoint: `transformers`, `llama.cpp` (F32, and the file as it is), or both with a comma between.
-    #[arg(long, value_name = "torch|PYTHON|LIST")]
+    /// Interleave with other software, a comma between names: `torch` (eager and compiled), `jax`. A Python that has it is
+    /// looked for ($RUNG_PYTHON, python3, python); a path names one with PyTorch. With --only checkpoint: `transformers`,
+    /// `llama.cpp` (F32, and the file as it is).
+    #[arg(long, value_name = "LIST")]
     against: Option<String>,
     /// Hugging Face directory or GGUF file, for --only checkpoint or --profile.
     #[arg(long, value_name = "PATH")]
@@ -57,7 +58,7 @@ pub struct BenchCommand {
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Part {
+enum SectionName {
     /// Training steps.
     Train,
     /// Matrix products, attention, recurrences, convolution, norms.
@@ -68,51 +69,54 @@ enum Part {
     Checkpoint,
 }
 
-/// More repetitions or threads than this are a typing error.
+/// Maximum of `--steps`; a larger number is a typing error.
 const MAX_STEPS: usize = 100_000;
+/// Maximum of `--threads`; a larger number is a typing error.
 const MAX_THREADS: usize = 1024;
 
 impl BenchCommand {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
-    /// There is nothing to measure, or no PyTorch to measure against.
+    /// There is nothing to measure, or nothing to measure against.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        for (option, found, max) in [("--steps", self.steps, MAX_STEPS), ("--threads", threads, MAX_THREADS)] {
-            if !(1..=max).contains(&found) {
-                bail!("{option}: found {found}, expected 1 to {max}");
+        for (option, value, max) in [("--steps", self.steps, MAX_STEPS), ("--threads", threads, MAX_THREADS)] {
+            if !(1..=max).contains(&value) {
+                bail!("{option}: found {value}, expected 1 to {max}");
             }
         }
         if self.profile {
             return self.run_profile(threads);
         }
         let only = match (self.only, &self.model) {
-            (Some(Part::Checkpoint), Some(model)) => return self.run_checkpoint(model, threads),
-            (Some(Part::Checkpoint), None) => bail!("--only checkpoint: found no --model, expected a checkpoint"),
+            (Some(SectionName::Checkpoint), Some(model)) => return self.run_checkpoint(model, threads),
+            (Some(SectionName::Checkpoint), None) => {
+                bail!("--only checkpoint: found no --model, expected a checkpoint")
+            }
             (_, Some(_)) => bail!("--model: expected --only checkpoint beside it"),
             (None, None) => None,
-            (Some(Part::Train), None) => Some(Section::Train),
-            (Some(Part::Kernels), None) => Some(Section::Kernels),
-            (Some(Part::Exponents), None) => Some(Section::Exponents),
+            (Some(SectionName::Train), None) => Some(Section::Train),
+            (Some(SectionName::Kernels), None) => Some(Section::Kernels),
+            (Some(SectionName::Exponents), None) => Some(Section::Exponents),
         };
         let cases = cases(&CaseFilter { only, shape: self.shape.clone(), mixer: self.mixer.clone() })?;
-        let wait = spinner("measuring peak FLOP/s".to_owned());
+        let bar = spinner("measuring peak FLOP/s".to_owned());
         let bench = Bench::new(threads, self.steps, self.against.as_deref());
-        wait.finish_and_clear();
+        bar.finish_and_clear();
         let mut bench = bench?;
         if !self.json {
-            print(&head(&bench))?;
+            print(&table_header(&bench))?;
         }
-        let bar = steps(cases.len() as u64);
+        let bar = progress_bar(cases.len() as u64);
         let mut rows = Vec::new();
         for case in &cases {
             bar.set_message(format!("{} {} {}", case.what(), case.mixer, case.shape()));
             let row = bench.measure(case)?;
             if self.json {
-                rows.push(fields(&row));
+                rows.push(row_json(&row));
             } else {
-                let text = line(&row)?;
+                let text = row_text(&row)?;
                 bar.suspend(|| print(&text))?;
             }
             bar.inc(1);
@@ -123,30 +127,28 @@ impl BenchCommand {
         }
         Ok(ExitCode::SUCCESS)
     }
-}
 
-impl BenchCommand {
     fn run_profile(&self, threads: usize) -> anyhow::Result<ExitCode> {
         let mut rows = Vec::new();
-        let mut show = |step: &StepProfile| -> anyhow::Result<()> {
+        let mut print_profile = |step: &StepProfile| -> anyhow::Result<()> {
             if self.json {
-                rows.push(profile_fields(step));
+                rows.push(profile_json(step));
                 return Ok(());
             }
             print(&profile_table(step, threads)?)
         };
         if let Some(model) = &self.model {
-            let wait = spinner("profiling prefill and decoding".to_owned());
+            let bar = spinner("profiling prefill and decoding".to_owned());
             let steps = profile::checkpoint(model, threads, self.steps);
-            wait.finish_and_clear();
-            steps?.iter().try_for_each(&mut show)?;
+            bar.finish_and_clear();
+            steps?.iter().try_for_each(&mut print_profile)?;
         } else {
             let filter = CaseFilter { only: None, shape: self.shape.clone(), mixer: self.mixer.clone() };
             for (mixer, size) in profile::steps(&filter)? {
-                let wait = spinner(format!("profiling {mixer} {}", size.name));
+                let bar = spinner(format!("profiling {mixer} {}", size.name));
                 let step = profile::profile(mixer, size, threads, self.steps);
-                wait.finish_and_clear();
-                show(&step?)?;
+                bar.finish_and_clear();
+                print_profile(&step?)?;
             }
         }
         if self.json {
@@ -157,9 +159,9 @@ impl BenchCommand {
 
     fn run_checkpoint(&self, model: &Path, threads: usize) -> anyhow::Result<ExitCode> {
         let against = self.against.as_deref().map(Software::parse_list).transpose()?.unwrap_or_default();
-        let wait = spinner("opening the checkpoint on every side".to_owned());
+        let bar = spinner("opening the checkpoint on every side".to_owned());
         let bench = CheckpointBench::new(model, threads, self.steps, &against);
-        wait.finish_and_clear();
+        bar.finish_and_clear();
         let mut bench = bench?;
         if !self.json {
             let (name, steps) = (model.display(), self.steps);
@@ -171,17 +173,17 @@ impl BenchCommand {
         }
         let mut rows = Vec::new();
         for work in Workload::ALL {
-            let wait = spinner(work.name().to_owned());
-            let sides = bench.measure(work);
-            wait.finish_and_clear();
-            for side in sides? {
+            let bar = spinner(work.name().to_owned());
+            let measurements = bench.measure(work);
+            bar.finish_and_clear();
+            for software in measurements? {
                 if self.json {
                     rows.push(json!({
-                        "work": work.name(), "tokens": work.tokens(), "software": side.about, "ms": side.times.median(),
-                        "fastest_ms": side.times.fastest(), "ratio": side.ratio, "ratio_of_fastest": side.ratio_of_fastest,
+                        "work": work.name(), "tokens": work.tokens(), "software": software.name_and_version, "ms": software.times.median(),
+                        "fastest_ms": software.times.fastest(), "ratio": software.ratio, "ratio_of_fastest": software.ratio_of_fastest,
                     }));
                 } else {
-                    print(&checkpoint_line(work, &side))?;
+                    print(&checkpoint_row(work, &software))?;
                 }
             }
         }
@@ -192,7 +194,7 @@ impl BenchCommand {
     }
 }
 
-/// A step's operations, the longest first, with fractions of peak FLOP/s and of memory bandwidth.
+/// A table of a step's operations, slowest first, with fractions of peak FLOP/s and of memory bandwidth.
 fn profile_table(step: &StepProfile, threads: usize) -> Result<String, std::fmt::Error> {
     let (peak, bandwidth) = (step.peak / 1e9, step.bandwidth / 1e9);
     let mut text = format!(
@@ -200,7 +202,7 @@ fn profile_table(step: &StepProfile, threads: usize) -> Result<String, std::fmt:
          operation                pass         calls         ms   of step     GFLOP   of peak        MB  of memory\n",
         step.mixer, step.shape, step.milliseconds,
     );
-    let percent = |part: f64| if part > 0.0 { format!("{:.0}%", 100.0 * part) } else { "-".to_owned() };
+    let percent = |fraction: f64| if fraction > 0.0 { format!("{:.0}%", 100.0 * fraction) } else { "-".to_owned() };
     for row in &step.rows {
         let seconds = row.milliseconds * 1e-3;
         writeln!(
@@ -229,7 +231,7 @@ fn profile_table(step: &StepProfile, threads: usize) -> Result<String, std::fmt:
     Ok(text)
 }
 
-fn profile_fields(step: &StepProfile) -> Value {
+fn profile_json(step: &StepProfile) -> Value {
     let rows: Vec<Value> = step
         .rows
         .iter()
@@ -246,33 +248,34 @@ fn profile_fields(step: &StepProfile) -> Value {
     })
 }
 
-fn checkpoint_line(work: Workload, side: &SoftwareTimes) -> String {
+fn checkpoint_row(work: Workload, software: &SoftwareTimes) -> String {
     let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
-    let milliseconds = side.times.median();
+    let milliseconds = software.times.median();
     format!(
         "{:12} {:>6}  {:48} {milliseconds:>9.2}  {:>10.1}  {:>6}  {:>7}\n",
         work.name(),
         work.tokens(),
-        side.about,
+        software.name_and_version,
         work.tokens() as f64 / (milliseconds * 1e-3),
-        ratio(side.ratio),
-        ratio(side.ratio_of_fastest),
+        ratio(software.ratio),
+        ratio(software.ratio_of_fastest),
     )
 }
 
-fn head(bench: &Bench) -> String {
-    let peer = bench.peer.as_ref().map_or_else(String::new, |peer| format!(", interleaved with {}", peer.about));
-    let limit = bench.limit / 1e9;
+fn table_header(bench: &Bench) -> String {
+    let names: Vec<&str> = bench.peers.iter().map(|peer| peer.name_and_version.as_str()).collect();
+    let peers = if names.is_empty() { String::new() } else { format!(", interleaved with {}", names.join(", ")) };
+    let limit = bench.peak_flops / 1e9;
     format!(
-        "peak {limit:.0} GFLOP/s on {} threads at the start, a large matrix product; medians of {} repetitions{peer} (measured)\n{}",
+        "peak {limit:.0} GFLOP/s on {} threads at the start, a large matrix product; medians of {} repetitions{peers} (measured)\n{}",
         bench.threads,
         bench.repetitions,
-        "what              mixer         shape              ms    tokens/s   of peak  peak MB  torch ms  torch MB  ratio  \
-         fastest\n"
+        "what              mixer         shape              ms    tokens/s   of peak  peak MB   peer ms   peer MB  ratio  \
+         fastest  peers, ms\n"
     )
 }
 
-fn line(row: &Measurement) -> Result<String, std::fmt::Error> {
+fn row_text(row: &Measurement) -> Result<String, std::fmt::Error> {
     let case = &row.case;
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let megabytes = |bytes: Option<u64>| or_dash(bytes.map(|bytes| format!("{:.0}", bytes as f64 / 1e6)));
@@ -286,8 +289,12 @@ fn line(row: &Measurement) -> Result<String, std::fmt::Error> {
         or_dash(row.fraction_of_peak.map(|fraction| format!("{:.0}%", 100.0 * fraction))),
         megabytes(row.peak_bytes),
     );
-    if let (Some((theirs, peak)), Some(ratio), Some(fastest)) = (&row.torch, row.ratio(), row.ratio_of_fastest()) {
-        write!(text, "  {:>8.3}  {:>8}  {ratio:>5.2}  {fastest:>7.2}", theirs.median(), megabytes(*peak))?;
+    if let (Some(peer), Some(ratio), Some(fastest)) = (row.fastest_peer(), row.ratio(), row.ratio_of_fastest()) {
+        let name = |software: &str| software.split(' ').next().unwrap_or_default().to_owned();
+        let median = |peer: &PeerMeasurement| format!("{} {:.3}", name(&peer.software), peer.times.median());
+        let medians: Vec<String> = row.peers.iter().map(median).collect();
+        let (milliseconds, peak) = (peer.times.median(), megabytes(peer.peak_bytes));
+        write!(text, "  {milliseconds:>8.3}  {peak:>8}  {ratio:>5.2}  {fastest:>7.2}  {}", medians.join(", "))?;
     }
     if let Some(exponent) = row.exponent {
         write!(text, "  cost grows as n^{exponent:.2}")?;
@@ -296,7 +303,9 @@ fn line(row: &Measurement) -> Result<String, std::fmt::Error> {
     Ok(text)
 }
 
-fn fields(row: &Measurement) -> Value {
+fn row_json(row: &Measurement) -> Value {
+    let peer_json = |peer: &PeerMeasurement| json!({ "software": peer.software, "ms": peer.times.median(), "fastest_ms": peer.times.fastest(), "peak_bytes": peer.peak_bytes });
+    let peers: Vec<Value> = row.peers.iter().map(peer_json).collect();
     let mut fields = json!({
         "what": row.case.what(),
         "mixer": row.case.mixer,
@@ -305,7 +314,7 @@ fn fields(row: &Measurement) -> Value {
         "tokens_per_s": row.tokens_per_second(),
         "peak_bytes": row.peak_bytes,
         "share_of_limit": row.fraction_of_peak,
-        "torch_ms": row.torch.as_ref().map(|(theirs, _)| theirs.median()),
+        "peers": peers,
         "ratio": row.ratio(),
     });
     if let Some(exponent) = row.exponent {

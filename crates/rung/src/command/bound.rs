@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use num_bigint::BigUint;
-use rung_theory::bound::checker::{Cells, Certificate, ProofCase, Theorem, TokensPer};
+use rung_theory::bound::checker::{Cells, Certificate, ProofCase, Theorem, TokenCounts};
 use rung_theory::bound::input::BoundInput;
 use rung_theory::bound::search::MAX_SEARCH_HOPS;
 use rung_theory::bound::stack_bounds::StackBounds;
@@ -14,8 +14,8 @@ use rung_theory::report::{BoundAnswer, BoundRequest, brief, heads_dim_bits};
 use rung_theory::stack::Plan;
 use serde_json::Value;
 
-use super::stack::Sizes;
-use crate::output::{check_destination, commas, hops, print, print_json, spinner, write_file};
+use super::stack::SizeOptions;
+use crate::output::{check_destination, commas, hops_text, print, print_json, spinner, write_file};
 
 /// Find a prompt length at which a number of hops is impossible.
 ///
@@ -28,7 +28,7 @@ pub struct Bound {
     #[arg(long, value_name = "L", allow_negative_numbers = true)]
     hops: usize,
     #[command(flatten)]
-    sizes: Sizes,
+    sizes: SizeOptions,
     /// Message bits B, instead of a stack.
     #[arg(long, conflicts_with = "stack", requires = "state_bits")]
     message_bits: Option<u128>,
@@ -49,27 +49,29 @@ pub struct Bound {
     json: bool,
 }
 
-/// What a certificate may assume about the order of a table's entries.
+/// The order of a table's entries that a certificate may assume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum TableOrder {
     Any,
     WMajor,
 }
 
-/// The stack or bits that the options name; no input if the hops are within the rungs.
+/// The resolved options.
 struct BoundOptions {
+    /// The input of the search; none if the stack's layout allows so many hops.
     input: Option<BoundInput>,
-    /// In the stack grammar.
+    /// The stack as text; empty if the bits were given directly.
     stack: String,
-    /// How its bits were counted.
+    /// How bits are counted, as JSON for the certificate.
     conventions: Value,
+    /// Heads times head_dim times bits per number, for the bounds of the papers.
     heads_dim_bits: Option<u128>,
-    /// Absent where the bits were given directly.
+    /// None if the bits were given directly.
     plan: Option<Plan>,
 }
 
 impl Bound {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The stack or the sizes cannot be read, or the certificate cannot be written.
@@ -92,14 +94,14 @@ impl Bound {
             stack: &options.stack,
             conventions: options.conventions.clone(),
         };
-        // Within the rungs nothing is searched, however many they are.
+        // If the layout allows the hops, nothing is searched, so their number needs no limit.
         if request.input.is_some() && self.hops > MAX_SEARCH_HOPS {
             bail!(
                 "--hops: found {}, expected at most {MAX_SEARCH_HOPS}: certificates are searched up to there, since the tables of more hops have thousands of digits",
                 self.hops
             );
         }
-        let bar = spinner(format!("searching for {}", hops(self.hops)));
+        let bar = spinner(format!("searching for {}", hops_text(self.hops)));
         let answer = request.answer();
         bar.finish_and_clear();
         if let Some(path) = &self.out {
@@ -120,22 +122,22 @@ impl Bound {
         let Ok(tokens_per) = <[u64; 3]>::try_from(self.tokens_per.clone()) else {
             bail!("--tokens-per: found {} numbers, expected three such as 1,1,1", self.tokens_per.len());
         };
-        if let Some(bad) = tokens_per.iter().find(|&&count| !(1..=1 << 20).contains(&count)) {
-            bail!("--tokens-per: found {bad}, expected 1 to {}", 1 << 20);
+        if let Some(count) = tokens_per.iter().find(|&&count| !(1..=1 << 20).contains(&count)) {
+            bail!("--tokens-per: found {count}, expected 1 to {}", 1 << 20);
         }
-        let tokens_per = TokensPer::new(tokens_per);
+        let token_counts = TokenCounts::new(tokens_per);
         if let Some(message_bits) = self.message_bits {
-            let (found, blocks) = (self.state_bits.len(), self.hops);
-            let case = match found {
+            let (found_blocks, expected_blocks) = (self.state_bits.len(), self.hops);
+            let case = match found_blocks {
                 _ if message_bits == 0 => bail!("--message-bits: found 0, expected at least 1"),
-                count if count == blocks => ProofCase::OneLayerFewer,
-                count if count == blocks + 1 && self.state_bits[..2] == [0, 0] => ProofCase::AsManyLayers,
+                count if count == expected_blocks => ProofCase::OneLayerFewer,
+                count if count == expected_blocks + 1 && self.state_bits[..2] == [0, 0] => ProofCase::AsManyLayers,
                 _ => bail!(
-                    "--state-bits: found {found} blocks, expected {blocks}, or {} with two zeros first",
-                    blocks + 1
+                    "--state-bits: found {found_blocks} blocks, expected {expected_blocks}, or {} with two zeros first",
+                    expected_blocks + 1
                 ),
             };
-            let input = BoundInput::new(case, self.hops, message_bits, &self.state_bits, tokens_per);
+            let input = BoundInput::new(case, self.hops, message_bits, &self.state_bits, token_counts);
             return Ok(BoundOptions {
                 input: Some(input),
                 stack: String::new(),
@@ -148,7 +150,7 @@ impl Bound {
             bail!("give a stack such as `linear full`, or --message-bits and --state-bits");
         };
         let stack = self.sizes.resolve(stack)?;
-        let bounds = StackBounds::new(&stack.plan, stack.convention).with_tokens_per(tokens_per);
+        let bounds = StackBounds::new(&stack.plan, stack.convention).with_token_counts(token_counts);
         Ok(BoundOptions {
             input: bounds.input(self.hops),
             conventions: stack.conventions(),
@@ -161,27 +163,27 @@ impl Bound {
     fn text(&self, options: &BoundOptions, answer: &BoundAnswer) -> anyhow::Result<String> {
         let mut text = String::new();
         let stack = self.stack.as_deref().unwrap_or("the given bits");
-        writeln!(text, "{stack}, {}: {} ({})", hops(self.hops), answer.verdict, answer.reason)?;
-        let (Some(input), Some(found)) = (&options.input, &answer.found) else { return Ok(text) };
-        let certificate = &found.certificate;
-        let log2 = found.log2_tokens();
+        writeln!(text, "{stack}, {}: {} ({})", hops_text(self.hops), answer.verdict, answer.reason)?;
+        let (Some(input), Some(bound)) = (&options.input, &answer.smallest_certificate) else { return Ok(text) };
+        let certificate = &bound.certificate;
+        let log2 = bound.log2_tokens();
         let tokens = if log2 < 60.0 {
-            format!("{} tokens = 2^{log2:.2}", commas(&found.accepted.tokens))
+            format!("{} tokens = 2^{log2:.2}", commas(&bound.accepted.tokens))
         } else {
             format!("2^{log2:.2} tokens")
         };
         writeln!(text, "  from       {tokens} (proved)")?;
-        if found.accepted.trivial {
+        if bound.accepted.trivial {
             writeln!(
                 text,
                 "  note       trivial: one attention output of {} bits cannot even hold the answer",
                 certificate.message_bits
             )?;
         }
-        if let (Some(own), Some(closed)) = (answer.papers, answer.closed_form) {
+        if let (Some(parameters), Some(closed_form)) = (answer.published_log2_tokens, answer.closed_form) {
             writeln!(
                 text,
-                "  published  the constants in the published proofs give 2^{own:.0} tokens (their parameters), 2^{closed:.0} (their closed formula)"
+                "  published  the constants in the published proofs give 2^{parameters:.0} tokens (their parameters), 2^{closed_form:.0} (their closed formula)"
             )?;
         }
         let case = if certificate.case == ProofCase::OneLayerFewer {
@@ -191,7 +193,7 @@ impl Bound {
         };
         writeln!(text, "  theorem    {}, case {}: {case}", certificate.theorem.name(), certificate.case.number())?;
         if let Some(inner) = certificate.embedding {
-            writeln!(text, "  embedding  {} inside these tables, the others constant", hops(inner.hops))?;
+            writeln!(text, "  embedding  {} inside these tables, the others constant", hops_text(inner.hops))?;
         }
         if certificate.needs_w_major() {
             writeln!(text, "  tables     list w as the major index")?;
@@ -216,27 +218,27 @@ fn join(numbers: &[BigUint]) -> String {
     numbers.iter().map(brief).collect::<Vec<_>>().join(" | ")
 }
 
-/// The numbers of a proof by name.
+/// The parameters of a proof with their names in the paper.
 fn parameters(certificate: &Certificate) -> Vec<(&'static str, Vec<BigUint>)> {
-    let mut named = vec![("n", certificate.n.clone())];
+    let mut parameters = vec![("n", certificate.n.clone())];
     if let Theorem::Product(lists, _) | Theorem::Decomposition(lists) = &certificate.theorem {
-        named.extend([("x", lists.x.clone()), ("sigma", lists.sigma.clone()), ("kappa", lists.kappa.clone())]);
+        parameters.extend([("x", lists.x.clone()), ("sigma", lists.sigma.clone()), ("kappa", lists.kappa.clone())]);
     }
     match &certificate.theorem {
         Theorem::Product(_, lazy) => {
-            named.push(("varying", vec![lazy.varying.clone()]));
+            parameters.push(("varying", vec![lazy.varying.clone()]));
             if certificate.needs_w_major() {
-                named.push(("live", lazy.live.clone()));
+                parameters.push(("live", lazy.live.clone()));
             }
         }
-        Theorem::Cells(cells) => named.extend(named_cells(cells)),
+        Theorem::Cells(cells) => parameters.extend(named_cells(cells)),
         Theorem::CellLists { cells, x, sigma } => {
-            named.extend(named_cells(cells));
-            named.extend([("x", x.to_vec()), ("sigma", vec![sigma.clone()])]);
+            parameters.extend(named_cells(cells));
+            parameters.extend([("x", x.to_vec()), ("sigma", vec![sigma.clone()])]);
         }
         _ => {}
     }
-    named
+    parameters
 }
 
 fn named_cells(cells: &Cells) -> [(&'static str, Vec<BigUint>); 2] {

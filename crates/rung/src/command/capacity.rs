@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use rung_audit::report::text::rungs_terms;
 use rung_theory::report;
 
-use super::stack::Sizes;
+use super::stack::SizeOptions;
 use crate::output::{commas, print, print_json};
 
 /// Count the hops a stack can compose in one forward pass.
@@ -17,17 +17,17 @@ pub struct CapacityCommand {
     /// A stack such as `(gdn*3 full)*12`, or a model: preset, config.json, directory or GGUF file.
     stack: String,
     #[command(flatten)]
-    sizes: Sizes,
+    sizes: SizeOptions,
     /// Write JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Terminals show this many blocks; JSON has them all.
-const SHOWN_BLOCKS: usize = 16;
+/// Maximum number of blocks in the text output; JSON has all of them.
+const MAX_SHOWN_BLOCKS: usize = 16;
 
 impl CapacityCommand {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The stack cannot be read.
@@ -41,30 +41,30 @@ impl CapacityCommand {
         }
         let mut text = String::new();
         writeln!(text, "{}", plan.outline())?;
-        let exact = capacity.at_least == capacity.rungs;
-        let evidence = if exact { "proved both ways" } else { "at most: proved; at least: constructed" };
+        let is_exact = capacity.at_least == capacity.rungs;
+        let evidence = if is_exact { "proved both ways" } else { "at most: proved; at least: constructed" };
         writeln!(text, "  rungs      {} in one forward pass, for large tables ({evidence})", capacity.claim())?;
         writeln!(text, "             {}", rungs_terms(&capacity))?;
         writeln!(text, "  why        {}", capacity.reason())?;
         let formula = plan.message_formula(convention);
         writeln!(text, "  message    {} bits ({formula}, widest layer)", commas(capacity.message_bits))?;
-        for (e, block) in capacity.blocks.iter().enumerate().take(SHOWN_BLOCKS) {
+        for (index, block) in capacity.blocks.iter().enumerate().take(MAX_SHOWN_BLOCKS) {
             let layers = match (block.layers.first(), block.layers.last()) {
                 (Some(first), Some(last)) if first == last => format!("layer {first}"),
                 (Some(first), Some(last)) => format!("layers {first}-{last}"),
                 _ => "empty".to_owned(),
             };
-            writeln!(text, "  block {e:<4} {layers:<14} {:>20} state bits", commas(block.state_bits))?;
+            writeln!(text, "  block {index:<4} {layers:<14} {:>20} state bits", commas(block.state_bits))?;
         }
-        if capacity.blocks.len() > SHOWN_BLOCKS {
-            writeln!(text, "  .. and {} more blocks (--json has them all)", capacity.blocks.len() - SHOWN_BLOCKS)?;
+        if capacity.blocks.len() > MAX_SHOWN_BLOCKS {
+            writeln!(text, "  .. and {} more blocks (--json has them all)", capacity.blocks.len() - MAX_SHOWN_BLOCKS)?;
         }
         if capacity.parallel_bits.iter().any(|&bits| bits > 0) {
-            let largest = capacity.parallel_bits.iter().max().copied().unwrap_or_default();
+            let max_bits = capacity.parallel_bits.iter().max().copied().unwrap_or_default();
             writeln!(
                 text,
                 "  parallel   up to {} state bits in parallel with attention: never an extra hop",
-                commas(largest)
+                commas(max_bits)
             )?;
         }
         print(&text)?;

@@ -31,13 +31,13 @@ pub struct Check {
 }
 
 impl Check {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The file cannot be read.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let name = self.file.display();
-        let text = read(&self.file).with_context(|| format!("reading {name}"))?;
+        let text = read_certificate(&self.file).with_context(|| format!("reading {name}"))?;
         let answer = check_certificate(&text);
         if self.json {
             print_json(&if self.explain { answer.explained_json() } else { answer.json() })?;
@@ -46,7 +46,7 @@ impl Check {
             CheckAnswer::Malformed(reason) => (2, reason),
             CheckAnswer::Refused { reason, .. } => (1, reason),
             CheckAnswer::Accepted { .. } if self.json => return Ok(ExitCode::SUCCESS),
-            CheckAnswer::Accepted { certificate, .. } => return self.accepted(&answer, certificate),
+            CheckAnswer::Accepted { certificate, .. } => return self.print_accepted(&answer, certificate),
         };
         if !self.json {
             eprintln!("{name}: {reason}");
@@ -59,12 +59,12 @@ impl Check {
         Ok(ExitCode::from(code))
     }
 
-    fn accepted(&self, answer: &CheckAnswer, certificate: &Certificate) -> anyhow::Result<ExitCode> {
+    fn print_accepted(&self, answer: &CheckAnswer, certificate: &Certificate) -> anyhow::Result<ExitCode> {
         let mut text = format!("{}: accepted: ", self.file.display());
         for (claim, sentence) in answer.sentences() {
             writeln!(text, "{sentence}")?;
             if self.explain {
-                describe(&mut text, &claim.basis(certificate))?;
+                write_basis(&mut text, &claim.basis(certificate))?;
             }
             if self.explain && claim == Claim::Inequalities {
                 for line in answer.inequality_lines() {
@@ -78,7 +78,8 @@ impl Check {
     }
 }
 
-fn describe(text: &mut String, basis: &Basis) -> std::fmt::Result {
+/// Writes what a claim rests on: section of the proof, machine-checked lemmas and trusted parts.
+fn write_basis(text: &mut String, basis: &Basis) -> std::fmt::Result {
     writeln!(text, "      docs/proof.md, \"{}\"", basis.section)?;
     if !basis.lemmas.is_empty() {
         let lemmas: Vec<String> =
@@ -95,8 +96,8 @@ fn describe(text: &mut String, basis: &Basis) -> std::fmt::Result {
     Ok(())
 }
 
-/// Reads at most one byte more than a certificate may have, so that a huge file costs nothing.
-fn read(path: &Path) -> anyhow::Result<String> {
+/// Reads at most one byte more than the maximum size of a certificate, so that a huge file is not read.
+fn read_certificate(path: &Path) -> anyhow::Result<String> {
     let mut bytes = Vec::new();
     let limit = MAX_BYTES as u64 + 1;
     if path == Path::new("-") {

@@ -1,4 +1,4 @@
-//! What commands that run a checkpoint of another program share.
+//! Options and functions for commands that run a checkpoint of another program.
 
 use std::path::{Path, PathBuf};
 
@@ -9,9 +9,9 @@ use rung_tokenizer::Tokenizer;
 
 use crate::output::spinner;
 
-/// Where a sequence comes from.
+/// A checkpoint, and the tokens to run it on.
 #[derive(Debug, clap::Args)]
-pub struct Sequence {
+pub struct CheckpointInput {
     /// Hugging Face directory (config.json and safetensors files) or GGUF file.
     pub model: PathBuf,
     /// Token ids, separated by commas.
@@ -22,16 +22,16 @@ pub struct Sequence {
     pub threads: Option<usize>,
 }
 
-impl Sequence {
+impl CheckpointInput {
     /// Reads the checkpoint.
     pub fn open(&self) -> anyhow::Result<Checkpoint<f32>> {
         let bar = spinner(format!("opening {}", self.model.display()));
-        let opened = open(&self.model);
+        let checkpoint = open(&self.model);
         bar.finish_and_clear();
-        opened
+        checkpoint
     }
 
-    /// Threads to run on.
+    /// Number of threads; all cores by default.
     pub fn threads(&self) -> usize {
         self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into)).max(1)
     }
@@ -48,15 +48,15 @@ pub fn open(path: &Path) -> anyhow::Result<Checkpoint<f32>> {
     Ok(families::open(path)?)
 }
 
-/// The tokenizer beside, or in, a checkpoint; nothing if it has none.
+/// The tokenizer of a checkpoint's directory or GGUF file; none if it has none.
 pub fn tokenizer(path: &Path) -> anyhow::Result<Option<Tokenizer>> {
     Ok(Tokenizer::open(&converted::base(path)?)?)
 }
 
-/// What the planner says that keys, values and states take after so many tokens, in the precision that runs here.
+/// The planner's size of the KV cache and recurrent states after so many tokens, in 32-bit numbers; none for converted checkpoints.
 pub fn planned_bytes(path: &Path, tokens: usize) -> anyhow::Result<Option<u64>> {
     if converted::recognise(path) {
-        // The config is that of the checkpoint before layers were replaced.
+        // The config describes the checkpoint before its layers were replaced.
         return Ok(None);
     }
     let config = if path.is_dir() { path.join("config.json") } else { path.to_owned() };

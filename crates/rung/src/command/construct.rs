@@ -11,7 +11,7 @@ use rung_nn::construct::{self, ConstructionRequest, KINDS};
 use serde_json::json;
 
 use super::memory::MemoryOption;
-use super::stack::Sizes;
+use super::stack::SizeOptions;
 use crate::output::{commas, print, print_json, spinner};
 
 /// Write hand-built weights that solve a task.
@@ -52,7 +52,7 @@ pub struct Construct {
     #[arg(long)]
     stack: Option<String>,
     #[command(flatten)]
-    sizes: Sizes,
+    sizes: SizeOptions,
     /// Normalisation layers of the model.
     #[arg(long, value_enum, default_value_t = Norms::None)]
     norm: Norms,
@@ -90,7 +90,7 @@ pub enum Precision {
 }
 
 impl Construct {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The request makes no construction, or the folder cannot be written.
@@ -107,8 +107,8 @@ impl Construct {
 
     fn list(&self) -> anyhow::Result<ExitCode> {
         if self.json {
-            let one = |kind: &construct::ConstructionKind| json!({"name": kind.name, "about": kind.about, "carries": kind.carries});
-            print_json(&json!(KINDS.iter().map(one).collect::<Vec<_>>()))?;
+            let entry = |kind: &construct::ConstructionKind| json!({"name": kind.name, "about": kind.about, "carries": kind.has_forwarding});
+            print_json(&json!(KINDS.iter().map(entry).collect::<Vec<_>>()))?;
             return Ok(ExitCode::SUCCESS);
         }
         let lines: Vec<String> = KINDS.iter().map(|kind| format!("{:17} {}\n", kind.name, kind.about)).collect();
@@ -146,48 +146,48 @@ impl Construct {
 
     fn build<S: rung_engine::Scalar>(&self) -> anyhow::Result<ExitCode> {
         let kind = construct::find(&self.name)?;
-        if self.mixer.is_some() && !kind.carries {
+        if self.mixer.is_some() && !kind.has_forwarding {
             bail!("--mixer: {} has no carry layer", kind.name);
         }
         let request = self.request()?;
         let bar = spinner("building".to_owned());
-        let built: Network<S> = match &self.stack {
+        let network: Network<S> = match &self.stack {
             Some(stack) => construct::build_on(kind.name, &request, &self.sizes.resolve(stack)?.plan)?,
             None => construct::build(kind.name, &request)?,
         };
         if let Some(out) = &self.out {
-            built.save(out).with_context(|| format!("--out {}", out.display()))?;
+            network.save(out).with_context(|| format!("--out {}", out.display()))?;
         }
         bar.finish_and_clear();
-        self.report(&built)
+        self.report(&network)
     }
 
-    fn report<S: rung_engine::Scalar>(&self, built: &Network<S>) -> anyhow::Result<ExitCode> {
-        let tokens = built.task()?.length();
-        let info = built.construction().context("a construction says what it does")?;
-        let stack = built.plan.to_stack().to_string();
-        let thoughts = info.thoughts.as_ref().map(|thoughts| thoughts.count);
+    fn report<S: rung_engine::Scalar>(&self, network: &Network<S>) -> anyhow::Result<ExitCode> {
+        let tokens = network.task()?.length();
+        let description = network.construction().context("a construction says what it does")?;
+        let stack = network.plan.to_stack().to_string();
+        let thoughts = description.chain_of_thought.as_ref().map(|thoughts| thoughts.count);
         if self.json {
             print_json(&json!({
-                "name": info.name,
-                "task": info.task,
+                "name": description.name,
+                "task": description.task,
                 "stack": stack,
-                "layers": info.layers,
-                "width": built.plan.width,
-                "weights": built.weights.size(),
+                "layers": description.layers,
+                "width": network.plan.width,
+                "weights": network.weights.size(),
                 "tokens": tokens,
                 "thoughts": thoughts,
-                "registers": info.registers,
+                "registers": description.registers,
                 "out": self.out,
             }))?;
             return Ok(ExitCode::SUCCESS);
         }
         let mut text = String::new();
-        writeln!(text, "{} for {} (constructed)", info.name, info.task)?;
+        writeln!(text, "{} for {} (constructed)", description.name, description.task)?;
         writeln!(text, "  stack    {stack}")?;
-        writeln!(text, "  width    {}, {} weights", built.plan.width, commas(built.weights.size()))?;
+        writeln!(text, "  width    {}, {} weights", network.plan.width, commas(network.weights.size()))?;
         writeln!(text, "  tokens   {}", commas(tokens))?;
-        for (index, about) in info.layers.iter().enumerate().filter(|(_, about)| !about.is_empty()) {
+        for (index, about) in description.layers.iter().enumerate().filter(|(_, about)| !about.is_empty()) {
             writeln!(text, "  layer {index:2} {about}")?;
         }
         if let Some(count) = thoughts {

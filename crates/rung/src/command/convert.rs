@@ -15,8 +15,8 @@ use rung_nn::{Network, Provenance};
 use serde_json::json;
 
 use super::memory::MemoryOption;
-use super::text_prompts::{PromptsArgument, TextRequest, announce, reads_text};
-use crate::output::{check_destination, print, print_json, spinner, steps, write_file};
+use super::text_prompts::{PromptsArgument, TextRequest, is_foreign_checkpoint, print_estimate};
+use crate::output::{check_destination, print, print_json, progress_bar, spinner, write_file};
 
 /// Replace full layers of a trained network by recurrent ones.
 ///
@@ -75,7 +75,7 @@ pub struct Convert {
 }
 
 impl Convert {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The model cannot be read, the mixer or the task does not fit, or a file cannot be written.
@@ -90,7 +90,7 @@ impl Convert {
         if !(self.rate.is_finite() && self.rate > 0.0) {
             bail!("--rate: found {}, expected a positive number", self.rate);
         }
-        if reads_text(&self.model) {
+        if is_foreign_checkpoint(&self.model) {
             return self.convert_text();
         }
         if let Some(file) = &self.prompts {
@@ -109,27 +109,27 @@ impl Convert {
             batch: self.batch as usize,
             rate: self.rate,
         };
-        let full = network.plan.full_layers() as u64;
-        let bar = steps(full * u64::from(self.steps)).with_message("distilling");
+        let full_layers = network.plan.full_layers() as u64;
+        let bar = progress_bar(full_layers * u64::from(self.steps)).with_message("distilling");
         let (conversion, students) = convert(&network, &options, &|| bar.inc(1))?;
         bar.finish_and_clear();
         if let Some(path) = &self.svg {
             write_file(path, conversion.chart().svg())?;
         }
-        let mut written = Vec::new();
+        let mut directories = Vec::new();
         for (name, student) in ["best", "most-linear"].iter().zip(&students) {
             let Some(out) = &self.out else { break };
             let directory = out.join(name);
             student.save(&directory)?;
-            written.push(directory);
+            directories.push(directory);
         }
         if self.json {
             let mut value = serde_json::to_value(&conversion)?;
-            value["written"] = json!(written);
+            value["written"] = json!(directories);
             print_json(&value)?;
         } else {
             let mut text = conversion.text();
-            for directory in &written {
+            for directory in &directories {
                 let _ = writeln!(text, "  {}", directory.display());
             }
             print(&text)?;
@@ -149,35 +149,35 @@ impl Convert {
         let network = Network::<f32>::open(&self.model)?;
         bar.finish_and_clear();
         let candidates = if self.layers.is_empty() { network.plan.full_layers() } else { self.layers.len() };
-        // A step of a counterpart is about as much as its share of three passes; a fifth of the prompts validates each candidate.
-        let used = text.prompts.len().div_ceil(5);
+        // A distillation step costs about three passes over its prompt; each candidate is validated on a fifth of the prompts.
+        let validation_prompts = text.prompts.len().div_ceil(5);
         let passes = 2
             + (3 * self.steps as usize).div_ceil(text.prompts.len())
-            + self.replace * candidates * used / text.prompts.len();
-        announce("convert", &network, &text, (None, passes))?;
+            + self.replace * candidates * validation_prompts / text.prompts.len();
+        print_estimate("convert", &network, &text, (None, passes))?;
         let options = TextConvertOptions {
             to: self.to.clone(),
             layers: self.layers.clone(),
-            most: self.replace,
-            factor: self.threshold.unwrap_or(1.5),
+            max_replaced: self.replace,
+            max_perplexity_ratio: self.threshold.unwrap_or(1.5),
             steps: self.steps as usize,
             rate: self.rate,
             seed,
         };
-        let bar = steps(u64::from(self.steps) + (self.replace * candidates) as u64).with_message("distilling");
-        let found = convert_text(&network, &text, &options, &|| bar.inc(1));
+        let bar = progress_bar(u64::from(self.steps) + (self.replace * candidates) as u64).with_message("distilling");
+        let result = convert_text(&network, &text, &options, &|| bar.inc(1));
         bar.finish_and_clear();
-        let (found, replaced) = found?;
+        let (conversion, replaced_layers) = result?;
         if let Some(out) = &self.out {
-            converted::save(out, &self.model, &replaced)?;
+            converted::save(out, &self.model, &replaced_layers)?;
         }
         if self.json {
-            let mut value = serde_json::to_value(&found)?;
+            let mut value = serde_json::to_value(&conversion)?;
             value["written"] = json!(self.out);
             print_json(&value)?;
         } else {
-            let written = self.out.as_ref().map(|out| format!("\n  {}\n", out.display())).unwrap_or_default();
-            print(&format!("{}{written}", found.text()))?;
+            let directory = self.out.as_ref().map(|out| format!("\n  {}\n", out.display())).unwrap_or_default();
+            print(&format!("{}{directory}", conversion.text()))?;
         }
         Ok(ExitCode::SUCCESS)
     }

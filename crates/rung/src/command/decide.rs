@@ -11,8 +11,8 @@ use rung_theory::bound::tables::TableSizes;
 use rung_theory::bound::verdict::{Unknown, Verdict};
 use serde_json::{Value, json};
 
-use super::stack::Sizes;
-use crate::output::{hops, print, print_json, spinner};
+use super::stack::SizeOptions;
+use crate::output::{hops_text, print, print_json, spinner};
 use rung_theory::report::brief;
 
 /// Decide whether a stack can compose tables of given sizes.
@@ -32,30 +32,30 @@ pub struct Decide {
     #[arg(long, value_delimiter = ',', value_name = "N1,N2,..")]
     n: Vec<String>,
     #[command(flatten)]
-    sizes: Sizes,
+    sizes: SizeOptions,
     /// Write JSON.
     #[arg(long)]
     json: bool,
 }
 
 impl Decide {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The stack or the sizes cannot be read.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let stack = self.sizes.resolve(&self.stack)?;
-        let m = size("--m", &self.m)?;
-        let n = self.n.iter().map(|text| size("--n", text)).collect::<Result<_, _>>()?;
+        let m = parse_size("--m", &self.m)?;
+        let n = self.n.iter().map(|text| parse_size("--n", text)).collect::<Result<_, _>>()?;
         let tables = TableSizes::new(self.hops, m, n)?;
         let bar = spinner("deciding".to_owned());
         let verdict = StackBounds::new(&stack.plan, stack.convention).decide(&tables);
         bar.finish_and_clear();
         let (mut construction, mut certificate, mut shortcuts) = (Value::Null, Value::Null, Value::Null);
         match &verdict {
-            Verdict::Solved(found) => construction = json!(found.name),
-            Verdict::Impossible(found) => {
-                certificate = certificate::write(&found.certificate, &stack.text, &stack.conventions());
+            Verdict::Solved(solution) => construction = json!(solution.name),
+            Verdict::Impossible(bound) => {
+                certificate = certificate::write(&bound.certificate, &stack.text, &stack.conventions());
             }
             Verdict::Unknown(Unknown::NotExcludable(steps)) => {
                 let names: Vec<&str> = steps.iter().filter_map(|step| step.shortcut).collect();
@@ -76,7 +76,7 @@ impl Decide {
             }))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let kind = match &verdict {
+        let evidence = match &verdict {
             Verdict::Solved(_) => " (constructed)",
             Verdict::Impossible(_) => " (proved)",
             Verdict::Unknown(_) => "",
@@ -84,26 +84,26 @@ impl Decide {
         let mut text = String::new();
         writeln!(
             text,
-            "{}, {} on {} tokens: {}{kind}",
+            "{}, {} on {} tokens: {}{evidence}",
             self.stack,
-            hops(self.hops),
+            hops_text(self.hops),
             brief(&tables.tokens()),
             verdict.word()
         )?;
         writeln!(text, "  {}", verdict.reason())?;
-        if let Verdict::Solved(found) = &verdict {
-            writeln!(text, "  `rung explain {}` describes the weights", found.name)?;
+        if let Verdict::Solved(solution) = &verdict {
+            writeln!(text, "  `rung explain {}` describes the weights", solution.name)?;
         }
         print(&text)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Table sizes may exceed every number type, but not by much.
-fn size(option: &str, text: &str) -> anyhow::Result<BigUint> {
+/// Parses a table size, which may be larger than any integer type.
+fn parse_size(option: &str, text: &str) -> anyhow::Result<BigUint> {
     const MAX_DIGITS: usize = 300;
-    let plain = !text.is_empty() && text.len() <= MAX_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit());
-    match plain.then(|| BigUint::parse_bytes(text.as_bytes(), 10)).flatten() {
+    let is_number = !text.is_empty() && text.len() <= MAX_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit());
+    match is_number.then(|| BigUint::parse_bytes(text.as_bytes(), 10)).flatten() {
         Some(number) => Ok(number),
         None => bail!("{option}: found `{text:.40}`, expected a whole number of at most {MAX_DIGITS} digits"),
     }

@@ -1,6 +1,6 @@
-//! `--device`: where a model runs.
+//! `--device`: the device on which a model runs.
 //!
-//! The native engine is `cpu`. Everything else is Burn's, which is in the program only with the feature `gpu`.
+//! `cpu` is the native engine. All other devices are those of Burn, which is part of the program only with the feature `gpu`.
 
 use anyhow::Context as _;
 use rung_burn::DeviceError;
@@ -11,19 +11,19 @@ use rung_train::run::source::{PromptPurpose, PromptSource};
 
 pub use rung_burn::device::NATIVE;
 
-/// Weights, ready to be used on a device.
+/// Weights on a device, with the engine that runs them.
 pub enum Executor<'a> {
-    /// By the native engine.
+    /// The native engine.
     Native(&'a Parameters<f32>),
-    /// By Burn.
+    /// Burn.
     #[cfg(feature = "gpu")]
     Burn(rung_burn::Burn<f32>),
 }
 
-/// Brings weights to a device.
+/// Copies weights to a device.
 ///
 /// # Errors
-/// There is no such device, or not in this build.
+/// The device does not exist, or this build does not support it.
 pub fn open<'a>(name: &str, weights: &'a Parameters<f32>) -> anyhow::Result<Executor<'a>> {
     if name == NATIVE {
         return Ok(Executor::Native(weights));
@@ -33,17 +33,17 @@ pub fn open<'a>(name: &str, weights: &'a Parameters<f32>) -> anyhow::Result<Exec
 
 #[cfg(feature = "gpu")]
 fn on_device(name: &str, weights: &Parameters<f32>) -> Result<Executor<'static>, DeviceError> {
-    let device = rung_burn::device::named(name)?;
-    Ok(Executor::Burn(rung_burn::Burn::frozen(&device, weights)?))
+    let device = rung_burn::device::open(name)?;
+    Ok(Executor::Burn(rung_burn::Burn::without_gradients(&device, weights)?))
 }
 
 #[cfg(not(feature = "gpu"))]
 fn on_device(name: &str, _: &Parameters<f32>) -> Result<Executor<'static>, DeviceError> {
-    Err(rung_burn::device::refusal(name))
+    Err(rung_burn::device::unavailable(name))
 }
 
 impl Executor<'_> {
-    /// Asks a model all questions of some prompts; see [`evaluate`].
+    /// Evaluates a model on all questions of some prompts; see [`evaluate`].
     ///
     /// # Errors
     /// The prompts do not fit the model.
@@ -51,13 +51,13 @@ impl Executor<'_> {
         &self,
         model: &Model,
         source: &mut PromptSource,
-        numbers: (u64, PromptPurpose),
+        seed_and_purpose: (u64, PromptPurpose),
         prompts: usize,
     ) -> Result<EvaluationResult, ModelError> {
         match self {
-            Self::Native(weights) => evaluate(model, weights, source, numbers, prompts),
+            Self::Native(weights) => evaluate(model, weights, source, seed_and_purpose, prompts),
             #[cfg(feature = "gpu")]
-            Self::Burn(ops) => rung_train::run::evaluate_on(|| ops, model, source, numbers, prompts),
+            Self::Burn(ops) => rung_train::run::evaluate_on(|| ops, model, source, seed_and_purpose, prompts),
         }
     }
 }

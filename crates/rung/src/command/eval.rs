@@ -1,7 +1,7 @@
-//! `rung eval MODEL`: a trained model evaluated, also beyond what it was trained on; or a checkpoint of another program.
+//! `rung eval MODEL`: evaluates a trained model, also on longer prompts than in training, or a checkpoint of another program.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
@@ -9,20 +9,21 @@ use rung_nn::Network;
 use rung_nn::network::files::RUN_CONFIG;
 use rung_theory::task;
 use rung_train::network::initial_network;
-use rung_train::run::evaluate::ROWS;
+use rung_train::run::evaluate::{BATCH_SIZE, EvaluationResult};
 use rung_train::run::source::{PromptPurpose, PromptSource};
 use rung_train::run::{RunConfig, RunError};
 use serde_json::{Value, json};
 
 use super::memory::MemoryOption;
-use super::text_prompts::{PromptsArgument, TextRequest, reads_text};
+use super::text_prompts::{PromptsArgument, TextRequest, is_foreign_checkpoint};
 use super::train::read_text;
 use super::{device, eval_text};
 use crate::output::{print, print_json, spinner};
 
 /// Evaluate a trained model on any task that fits it.
 ///
-/// Also on longer prompts and larger tables than in training. Larger tables need a model with room for them: `model.largest` in its config.
+/// Also on longer prompts and larger tables than in training. Larger tables need a model with a vocabulary for them: its config
+/// must have set `model.largest` to the task with the largest tables.
 ///
 /// A checkpoint of another program is evaluated on prompts as text: the next tokens of every line of a file (perplexity), or the answers to
 /// built-in tasks (`rung task prompt` shows them).
@@ -47,7 +48,7 @@ pub struct Eval {
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
     /// Device to run on: `cpu` is the native engine. Builds with the feature of that name have cuda, rocm, metal, vulkan, webgpu or wgpu,
-    /// and all of these flex, Burn's CPU device. Untested on real GPUs.
+    /// and every such build also has the device `flex`, Burn's CPU backend. Untested on real GPUs.
     #[arg(long, value_name = "NAME", default_value = device::NATIVE)]
     device: String,
     #[command(flatten)]
@@ -57,17 +58,27 @@ pub struct Eval {
     json: bool,
 }
 
-/// Prompts of each task of a run, by default.
-const PROMPTS: usize = 256;
+/// Default number of prompts of each task of a run.
+const DEFAULT_PROMPTS: usize = 256;
+
+/// The evaluation of one task.
+struct TaskEvaluation {
+    task: String,
+    /// Length of a prompt.
+    tokens: usize,
+    /// Accuracy of guessing.
+    baseline: f64,
+    result: EvaluationResult,
+}
 
 impl Eval {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The run cannot be read, or a task does not fit its model.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.memory.apply();
-        if reads_text(&self.directory) {
+        if is_foreign_checkpoint(&self.directory) {
             if self.weights.is_some() || self.device != device::NATIVE {
                 bail!("--weights and --device: expected a run, found a checkpoint of another program");
             }
@@ -75,16 +86,16 @@ impl Eval {
             let request = TextRequest { prompts, tasks: &self.task, shots, seed: self.seed };
             return eval_text::evaluate(&self.directory, &request, self.json);
         }
-        let prompts = PromptsArgument::count(self.prompts.as_ref(), &self.directory)?.unwrap_or(PROMPTS);
+        let prompts = PromptsArgument::count(self.prompts.as_ref(), &self.directory)?.unwrap_or(DEFAULT_PROMPTS);
         let path = self.directory.join(RUN_CONFIG);
         let run = RunConfig::read(&read_text(&path)?).and_then(|config| config.resolve());
         let run = run.with_context(|| format!("{}", path.display()))?;
         let tasks = if self.task.is_empty() { std::slice::from_ref(&run.config.task) } else { &self.task };
-        let read = |text: &String| -> Result<PromptSource, RunError> {
+        let parse_source = |text: &String| -> Result<PromptSource, RunError> {
             let task = task::parse(text).map_err(|error| RunError::task("--task", error))?;
             PromptSource::new("--task", task, &run.fields, run.classes)
         };
-        let mut sources = tasks.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let mut sources = tasks.iter().map(parse_source).collect::<Result<Vec<_>, _>>()?;
         let network = match &self.weights {
             Some(file) => {
                 let mut network = initial_network(&run)?;
@@ -94,51 +105,48 @@ impl Eval {
             None => Network::open(&self.directory)?,
         };
         for source in &sources {
-            network.check_memory("evaluation", (prompts.min(ROWS), source.task().length()), false)?;
+            network.check_inference_memory("evaluation", (prompts.min(BATCH_SIZE), source.task().length()))?;
         }
         let Network { model, weights, .. } = network;
         let executor = device::open(&self.device, &weights)?;
-        let mut found = Vec::new();
+        let mut evaluations = Vec::new();
         for source in &mut sources {
             let bar = spinner(source.task().spec());
-            let numbers = (self.seed, PromptPurpose::Testing);
-            let outcome = executor.evaluate(&model, source, numbers, prompts);
+            let seed_and_purpose = (self.seed, PromptPurpose::Testing);
+            let result = executor.evaluate(&model, source, seed_and_purpose, prompts);
             bar.finish_and_clear();
-            found.push((source.task().spec(), source.task().length(), source.task().baseline(), outcome?));
+            let task = source.task();
+            evaluations.push(TaskEvaluation {
+                task: task.spec(),
+                tokens: task.length(),
+                baseline: task.baseline(),
+                result: result?,
+            });
         }
         if self.json {
-            let one = |(task, tokens, baseline, found): &(
-                String,
-                usize,
-                f64,
-                rung_train::run::evaluate::EvaluationResult,
-            )| {
+            let to_json = |TaskEvaluation { task, tokens, baseline, result }: &TaskEvaluation| {
                 json!({"run": self.directory, "stack": run.config.stack, "task": task, "tokens": tokens, "baseline": baseline,
                        "prompts": prompts, "seed": self.seed, "device": self.device,
-                       "loss": found.loss, "accuracy": found.accuracy})
+                       "loss": result.loss, "accuracy": result.accuracy})
             };
-            let all: Vec<Value> = found.iter().map(one).collect();
-            // One task, one object; several, a list.
-            let [only] = &all[..] else { return print_json(&Value::Array(all)).map(|()| ExitCode::SUCCESS) };
-            print_json(only)?;
+            let values: Vec<Value> = evaluations.iter().map(to_json).collect();
+            // The output is an object for one task, and a list for several.
+            let [value] = &values[..] else { return print_json(&Value::Array(values)).map(|()| ExitCode::SUCCESS) };
+            print_json(value)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mut text = format!("{} ({}, on {})\n", run.config.stack, display(&self.directory), self.device);
-        for (task, tokens, baseline, found) in &found {
+        let mut text = format!("{} ({}, on {})\n", run.config.stack, self.directory.display(), self.device);
+        for TaskEvaluation { task, tokens, baseline, result } in &evaluations {
             writeln!(text, "{task}, {tokens} tokens, guessing scores {:.1}%", 100.0 * baseline)?;
-            for (group, tally) in &found.accuracy {
-                let (low, high) = tally.interval();
+            for (group, answers) in &result.accuracy {
+                let (low, high) = answers.interval();
                 let name = if *group == 0 { "all".to_owned() } else { format!("hop {group}") };
-                let percent = [tally.mean(), low, high].map(|fraction| format!("{:.2}%", 100.0 * fraction));
+                let percent = [answers.mean(), low, high].map(|fraction| format!("{:.2}%", 100.0 * fraction));
                 let [mean, low, high] = percent;
-                writeln!(text, "  {name:6} {mean:>8}  ({low} to {high}, {} questions, measured)", tally.count)?;
+                writeln!(text, "  {name:6} {mean:>8}  ({low} to {high}, {} questions, measured)", answers.count)?;
             }
         }
         print(&text)?;
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn display(path: &Path) -> String {
-    path.display().to_string()
 }

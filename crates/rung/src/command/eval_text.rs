@@ -11,10 +11,10 @@ use rung_nn::{Network, NoHooks};
 use rung_train::run::accuracy::AnswerCount;
 use serde_json::json;
 
-use super::text_prompts::{TextRequest, announce};
+use super::text_prompts::{TextRequest, print_estimate};
 use crate::output::{print, print_json, spinner};
 
-/// Evaluates a checkpoint on prompts as text, all cores at work.
+/// Evaluates a checkpoint on prompts as text, on all cores.
 ///
 /// # Errors
 /// The checkpoint, its tokenizer or the prompts cannot be read.
@@ -23,7 +23,7 @@ pub fn evaluate(model: &Path, request: &TextRequest<'_>, as_json: bool) -> anyho
     let bar = spinner(format!("opening {}", model.display()));
     let network = Network::<f32>::open(model)?;
     bar.finish_and_clear();
-    announce("eval", &network, &text, (None, 1))?;
+    print_estimate("eval", &network, &text, (None, 1))?;
     let bar = spinner("evaluating".to_owned());
     let prompts = Some(text.prompts.len());
     let options = InstrumentOptions { prompts, text: Some(text.into()), ..InstrumentOptions::default() };
@@ -31,14 +31,14 @@ pub fn evaluate(model: &Path, request: &TextRequest<'_>, as_json: bool) -> anyho
     let scores = questions.measure(&network.model, &network.weights, || NoHooks)?;
     bar.finish_and_clear();
     if as_json {
-        print_json(&fields(model, &questions, &scores))?;
+        print_json(&to_json(model, &questions, &scores))?;
     } else {
-        print(&lines(&network, &questions, &scores)?)?;
+        print(&to_text(&network, &questions, &scores)?)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn fields(model: &Path, questions: &Questions, scores: &BTreeMap<u16, Score>) -> serde_json::Value {
+fn to_json(model: &Path, questions: &Questions, scores: &BTreeMap<u16, Score>) -> serde_json::Value {
     let group = |(hops, score): (&u16, &Score)| {
         json!({
             "hops": hops,
@@ -57,7 +57,7 @@ fn fields(model: &Path, questions: &Questions, scores: &BTreeMap<u16, Score>) ->
     })
 }
 
-fn lines(network: &Network<f32>, questions: &Questions, scores: &BTreeMap<u16, Score>) -> anyhow::Result<String> {
+fn to_text(network: &Network<f32>, questions: &Questions, scores: &BTreeMap<u16, Score>) -> anyhow::Result<String> {
     let mut text = format!(
         "{} on {}: {} prompts, {} tokens\n",
         network.name,
@@ -65,17 +65,17 @@ fn lines(network: &Network<f32>, questions: &Questions, scores: &BTreeMap<u16, S
         questions.prompts(),
         questions.tokens()
     );
-    let what = match questions.symbols.len() {
+    let criterion = match questions.symbols.len() {
         0 => "the next token is the likeliest".to_owned(),
         symbols => {
             format!("the answer is the likeliest of {symbols} symbols; guessing scores {:.1}%", 100.0 / symbols as f64)
         }
     };
-    writeln!(text, "right: {what}; loss: mean negative log-probability among all tokens, in nats (measured)")?;
+    writeln!(text, "right: {criterion}; loss: mean negative log-probability among all tokens, in nats (measured)")?;
     for (hops, score) in scores {
         let (low, high) = AnswerCount { right: score.right, count: score.count }.interval();
         let name = if *hops == 0 { "all".to_owned() } else { format!("hop {hops}") };
-        let [mean, low, high] = [score.accuracy(), low, high].map(|share| format!("{:.2}%", 100.0 * share));
+        let [mean, low, high] = [score.accuracy(), low, high].map(|fraction| format!("{:.2}%", 100.0 * fraction));
         let (loss, count) = (score.mean_loss(), score.count);
         writeln!(
             text,

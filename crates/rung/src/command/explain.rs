@@ -24,7 +24,7 @@ pub struct Explain {
 }
 
 impl Explain {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// There is no page of that name.
@@ -35,17 +35,17 @@ impl Explain {
             self.list(&pages)?;
             return Ok(ExitCode::SUCCESS);
         };
-        // A mixer's other names lead to its page.
-        let known = stack::mixer::find(name).map_or(name.as_str(), |kind| kind.name);
-        let Some(page) = pages.iter().find(|page| page.name.eq_ignore_ascii_case(known)) else {
-            let hint = spec::nearest(name, pages.iter().map(|page| page.name));
-            let hint = hint.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        // An alias of a mixer leads to the page of the mixer.
+        let page_name = stack::mixer::find(name).map_or(name.as_str(), |kind| kind.name);
+        let Some(page) = pages.iter().find(|page| page.name.eq_ignore_ascii_case(page_name)) else {
+            let nearest = spec::nearest(name, pages.iter().map(|page| page.name));
+            let hint = nearest.map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
             bail!("there is no page `{name}`{hint} (`rung explain` lists them)");
         };
         if self.json {
             print_json(&json!({"name": page.name, "subject": page.subject.word(), "text": page.text()}))?;
         } else {
-            let tables = if page.name == "reach" { bound::reach::text() } else { options(page) };
+            let tables = if page.name == "reach" { bound::reach::text() } else { options_text(page) };
             print(&format!("{} ({})\n\n{}{tables}", page.name, page.subject.word(), page.text()))?;
         }
         Ok(ExitCode::SUCCESS)
@@ -75,27 +75,27 @@ impl Explain {
     }
 }
 
-/// A mixer's options with their defaults, which the essay does not repeat.
-fn options(page: &ExplainPage) -> String {
+/// A mixer's options with their defaults; empty for other pages.
+fn options_text(page: &ExplainPage) -> String {
     let Some(kind) = stack::mixer::find(page.name).filter(|_| page.subject == Subject::Mixer) else {
         return String::new();
     };
     let mut text = "\n# Options\n".to_owned();
     let defaults = stack::Defaults::default();
-    let resolved = stack::Mixer::new::<u64>(kind.name, &[], &defaults).ok();
+    let default_mixer = stack::Mixer::new::<u64>(kind.name, &[], &defaults).ok();
     for option in kind.options {
-        let value = resolved.as_ref().and_then(|mixer| mixer.options().find(option.name));
+        let value = default_mixer.as_ref().and_then(|mixer| mixer.options().find(option.name));
         let default = value.map_or_else(String::new, |value| format!("; {value} by default"));
-        let words = match option.kind {
+        let choices = match option.kind {
             OptionKind::Integer { .. } => String::new(),
             OptionKind::Flag { .. } => " (yes, no)".to_owned(),
-            OptionKind::Choice(words) => format!(" ({})", words.join(", ")),
+            OptionKind::Choice(names) => format!(" ({})", names.join(", ")),
         };
-        let _ = writeln!(text, "  {:<14} {}{words}{default}", option.name, option.help);
+        let _ = writeln!(text, "  {:<14} {}{choices}{default}", option.name, option.help);
     }
-    let (heads, head, width) = (defaults.heads, defaults.head_dim, defaults.width());
+    let (heads, head_dim, width) = (defaults.heads, defaults.head_dim, defaults.width());
     let _ = writeln!(text, "  {:<14} bits per number\n", "bits");
-    let _ = writeln!(text, "Defaults are for {heads} heads of {head}, width {width}.");
+    let _ = writeln!(text, "Defaults are for {heads} heads of {head_dim}, width {width}.");
     if !kind.aliases.is_empty() {
         let _ = writeln!(text, "Also read as: {}.", kind.aliases.join(", "));
     }

@@ -52,14 +52,14 @@ pub struct Export {
     json: bool,
 }
 
-/// Formats on the command line.
+/// Names of checkpoint formats on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum FormatName {
     Hf,
     Gguf,
 }
 
-/// Number formats on the command line.
+/// Names of number formats on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum NumberName {
     F32,
@@ -68,7 +68,7 @@ pub enum NumberName {
 }
 
 impl Export {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The network cannot be read, has no counterpart, or a file cannot be written.
@@ -87,10 +87,10 @@ impl Export {
             },
             beyond: self.beyond as usize,
         };
-        let exported =
+        let checkpoint =
             export(&network, &options).with_context(|| format!("{} cannot be exported", self.model.display()))?;
-        let files = exported.write(&self.out)?;
-        let (family, tokens) = (exported.family, exported.vocabulary.tokens.len());
+        let files = checkpoint.write(&self.out)?;
+        let (family, tokens) = (checkpoint.family, checkpoint.vocabulary.tokens.len());
         let name = match options.format {
             ExportFormat::HuggingFace => family.class,
             ExportFormat::Gguf => family.architecture,
@@ -103,7 +103,7 @@ impl Export {
                 "family": family.name,
                 "architecture": name,
                 "tokens": tokens,
-                "width": exported.width,
+                "width": checkpoint.width,
                 "task": task.spec(),
                 "out": self.out,
                 "files": files,
@@ -112,14 +112,14 @@ impl Export {
         }
         let mut text = String::new();
         writeln!(text, "{} as {} ({})", network.name, name.unwrap_or(family.name), files.join(", "))?;
-        writeln!(text, "  tokens   {}, a stream of {} columns", commas(tokens), exported.width)?;
+        writeln!(text, "  tokens   {}, a stream of {} columns", commas(tokens), checkpoint.width)?;
         if let (0, Some((position, target, _))) = (self.beyond, prompt.questions().next()) {
             let words = prompt
                 .tokens()
                 .chunks_exact(token_names.width())
                 .take(position + 1)
                 .map(|token| token_names.name(token));
-            writeln!(text, "  prompt   {}", shortened(&words.collect::<Vec<_>>()))?;
+            writeln!(text, "  prompt   {}", abbreviate(&words.collect::<Vec<_>>()))?;
             writeln!(text, "  answer   {target}")?;
         }
         writeln!(text, "  written to {}", self.out.display())?;
@@ -128,8 +128,8 @@ impl Export {
     }
 }
 
-/// The first and last words of a prompt.
-fn shortened(words: &[String]) -> String {
+/// The first two and last two words of a long prompt.
+fn abbreviate(words: &[String]) -> String {
     match words {
         [first, second, .., last_but_one, last] if words.len() > 8 => {
             format!("{first} {second} .. {last_but_one} {last}")

@@ -4,10 +4,11 @@
 //! rung falsify runs/a --task "funccomp{hops=1,m=32}" --out witness.json
 //! rung falsify --stack "linear{normaliser=no}" --set model.heads=1 --set model.head=4 --task "funccomp{hops=1,m=12}" --bits 4
 //! rung witness check witness.json
+//! rung falsify model.gguf --task "funccomp{hops=2,m=4,n=[1]}" --shots 4
 //! ```
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,20 +21,23 @@ use rung_nn::file::write_atomically;
 use rung_train::run::RunConfig;
 use serde_json::json;
 
+use super::ask::{DEFAULT_SHOTS, StyleName};
+use super::falsify_text::TextSearch;
 use super::memory::parse_memory;
-use super::text_prompts::reads_text;
+use super::text_prompts::is_foreign_checkpoint;
 use crate::output::{check_destination, commas, print, print_json, spinner, write_file};
 use crate::watch::Interrupt;
 
 /// Search a model for a counterexample.
 ///
 /// A counterexample (witness) is two prompts with different correct answers after which the model is in exactly the same state, or one
-/// prompt that it answers wrongly.
+/// prompt that it answers wrongly. A checkpoint of another program is asked a task as text: two prompts that differ only in what one look-up reads and
+/// have different correct answers, to which it gives the same one; or one that it answers wrongly.
 ///
 /// Exit codes: 0 a witness was found, 1 none was found, 2 bad input, 130 interrupted.
 #[derive(Debug, clap::Args)]
 pub struct Falsify {
-    /// Directory of a finished run or a construction, or a TOML run config (untrained).
+    /// Directory of a finished run or a construction, a TOML run config (untrained), or a Hugging Face directory or GGUF file.
     #[arg(required_unless_present = "stack")]
     model: Option<PathBuf>,
     /// Stack of an untrained model with random weights from --seed.
@@ -42,7 +46,7 @@ pub struct Falsify {
     /// Config key of the untrained model, such as `model.head=4`; may be given several times.
     #[arg(long, value_name = "KEY=VALUE", requires = "stack")]
     set: Vec<String>,
-    /// Task of the prompts [default: the model's own]
+    /// Task of the prompts [default: the model's own; a checkpoint has none]
     #[arg(long, value_name = "SPEC")]
     task: Option<String>,
     /// Round states (and, where there are full layers, messages) to this many bits.
@@ -52,7 +56,7 @@ pub struct Falsify {
     #[arg(long, requires = "bits")]
     range: Option<f64>,
     /// Time budget in seconds, for all methods together.
-    #[arg(long, default_value_t = 60.0, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, default_value_t = 60.0, value_name = "SECONDS", value_parser = parse_seconds)]
     budget: f64,
     /// Memory for the table of states, with a unit: 512M, 512MB, 2GiB (KB = 1000; KiB and K = 1024).
     #[arg(long, default_value = "1G", value_name = "BYTES", value_parser = parse_memory)]
@@ -60,8 +64,14 @@ pub struct Falsify {
     /// Seed of the prompts, and of the weights of --stack.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Wording of the prompts of a checkpoint [default: table]; `tokens` are those of a construction, as `rung export` names them.
+    #[arg(long, value_enum)]
+    style: Option<StyleName>,
+    /// Worked examples before each question of a checkpoint [default: 2; style tokens: 0]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(0..=16))]
+    shots: Option<u16>,
     /// Use one method only.
-    #[arg(long, value_parser = method)]
+    #[arg(long, value_parser = parse_method)]
     method: Option<Method>,
     /// Write the witness to this file.
     #[arg(long, value_name = "FILE")]
@@ -74,24 +84,23 @@ pub struct Falsify {
     json: bool,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    let found: f64 = text.parse().map_err(|_| format!("found {text:?}, expected seconds such as 60"))?;
-    if found > 0.0 && found <= 1e6 {
-        Ok(found)
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("found {text:?}, expected seconds such as 60"))?;
+    if seconds > 0.0 && seconds <= 1e6 {
+        Ok(seconds)
     } else {
-        Err(format!("found {found}, expected more than 0 seconds, at most 1000000"))
+        Err(format!("found {seconds}, expected more than 0 seconds, at most 1000000"))
     }
 }
 
-fn method(text: &str) -> Result<Method, String> {
-    let known = Method::ALL.iter().map(|method| method.name().replace(' ', "-"));
-    let known: Vec<String> = known.collect();
-    let index = known.iter().position(|name| name == text);
-    index.map(|index| Method::ALL[index]).ok_or_else(|| format!("found {text:?}, expected one of {}", known.join(", ")))
+fn parse_method(text: &str) -> Result<Method, String> {
+    let names: Vec<String> = Method::ALL.iter().map(|method| method.name().replace(' ', "-")).collect();
+    let index = names.iter().position(|name| name == text);
+    index.map(|index| Method::ALL[index]).ok_or_else(|| format!("found {text:?}, expected one of {}", names.join(", ")))
 }
 
 impl Falsify {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The model or the task cannot be read, they do not fit each other, or a file cannot be written.
@@ -100,6 +109,12 @@ impl Falsify {
             if let Some(path) = path {
                 check_destination(option, path, &[ending])?;
             }
+        }
+        if let Some(path) = self.model.as_ref().filter(|path| is_foreign_checkpoint(path)) {
+            return self.search_text(path);
+        }
+        if self.style.is_some() || self.shots.is_some() {
+            bail!("--style and --shots: expected a checkpoint of another program, which reads text");
         }
         let precision = self.bits.map_or(RequestedPrecision::Own, |bits| RequestedPrecision::Bits(bits, self.range));
         let origin = self.origin()?;
@@ -110,31 +125,41 @@ impl Falsify {
             memory: self.memory,
             seed: self.seed,
             only: self.method,
-            most: u64::MAX,
+            max_candidates: u64::MAX,
         };
         let (interrupt, bar) = (Interrupt::install(), spinner("searching".to_owned()));
-        let found = falsify(&target, &budget, &|method, candidates| {
+        let result = falsify(&target, &budget, &|method, candidates| {
             bar.set_message(format!("{}: {} tried", method.name(), commas(candidates)));
             !interrupt.requested()
         });
         bar.finish_and_clear();
-        let found = found?;
-        self.show(&target, &found)?;
-        Ok(match (&found.witness, interrupt.requested()) {
+        let result = result?;
+        self.report(&target, &result)?;
+        Ok(match (&result.witness, interrupt.requested()) {
             (Some(_), _) => ExitCode::SUCCESS,
             (None, true) => ExitCode::from(130),
             (None, false) => ExitCode::from(1),
         })
     }
 
+    /// Searches a checkpoint of another program.
+    fn search_text(&self, model: &Path) -> anyhow::Result<ExitCode> {
+        if self.bits.is_some() || self.method.is_some() || self.html.is_some() {
+            bail!(
+                "--bits, --method and --html: expected a run or a construction, found a checkpoint of another program"
+            );
+        }
+        let Some(task) = &self.task else {
+            bail!("{} is a checkpoint of another program and has no task: give --task SPEC", model.display());
+        };
+        let writer = self.style.unwrap_or(StyleName::Table).writer(self.shots.map(usize::from), DEFAULT_SHOTS);
+        let budget = Duration::from_secs_f64(self.budget);
+        let out = self.out.as_deref();
+        TextSearch { model, task, writer, seed: self.seed, budget, out, json: self.json }.run()
+    }
+
     fn origin(&self) -> anyhow::Result<Origin> {
         let config = match (&self.model, &self.stack) {
-            (Some(path), _) if reads_text(path) => bail!(
-                "{} is a checkpoint of another program: it reads text, and a search for counterexamples needs the token ids of a task; \
-                 `rung eval {} --task SPEC` counts its wrong answers",
-                path.display(),
-                path.display()
-            ),
             (Some(path), _) if path.is_dir() => return Ok(Origin::Folder(path.clone())),
             (Some(path), _) => {
                 let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
@@ -150,14 +175,14 @@ impl Falsify {
         Ok(Origin::Fresh(Box::new(config)))
     }
 
-    fn show(&self, target: &TargetModel, found: &SearchResult) -> anyhow::Result<()> {
-        let model = found.smaller.as_ref().unwrap_or(target);
-        let page = match &found.witness {
+    fn report(&self, target: &TargetModel, result: &SearchResult) -> anyhow::Result<()> {
+        let model = result.smaller.as_ref().unwrap_or(target);
+        let page = match &result.witness {
             Some(witness) => Some(WitnessPage::new(witness, model)?),
             None => None,
         };
-        if let (Some(path), Some(witness)) = (&self.out, &found.witness) {
-            write_atomically(path, format!("{}\n", witness.text()).as_bytes())?;
+        if let (Some(path), Some(witness)) = (&self.out, &result.witness) {
+            write_atomically(path, format!("{}\n", witness.to_json()).as_bytes())?;
         }
         if let (Some(path), Some(page)) = (&self.html, &page) {
             let file = self.out.as_ref().map_or_else(|| "witness.json".to_owned(), |out| out.display().to_string());
@@ -167,19 +192,19 @@ impl Falsify {
             return print_json(&json!({
                 "model": target.network.name,
                 "task": target.task().spec(),
-                "kept": target.kept,
-                "found": found.witness.is_some(),
-                "method": found.method(),
-                "tried": found.tried,
-                "witness": found.witness,
+                "kept": target.precision,
+                "found": result.witness.is_some(),
+                "method": result.method(),
+                "tried": result.reports,
+                "witness": result.witness,
             }));
         }
         let mut text = String::new();
         if page.is_none() {
             writeln!(text, "{} on {}: no witness found", target.network.name, target.task().spec())?;
         }
-        for tried in &found.tried {
-            writeln!(text, "  {}", line(tried))?;
+        for method in &result.reports {
+            writeln!(text, "  {}", method_line(method))?;
         }
         if let Some(page) = &page {
             writeln!(text, "{}", page.text())?;
@@ -192,18 +217,18 @@ impl Falsify {
     }
 }
 
-/// What a method did, in a line.
-fn line(tried: &MethodReport) -> String {
-    let of = tried.total.map_or_else(String::new, |total| format!(" of {}", commas(total)));
-    let mut line = format!("{}: {}{of} {} checked", tried.method.name(), commas(tried.candidates), tried.what);
-    if tried.complete && tried.total.is_none() {
+/// One line about the search by one method.
+fn method_line(report: &MethodReport) -> String {
+    let of_total = report.total.map_or_else(String::new, |total| format!(" of {}", commas(total)));
+    let mut line = format!("{}: {}{of_total} {} checked", report.method.name(), commas(report.candidates), report.what);
+    if report.complete && report.total.is_none() {
         line.push_str(", which is all");
     }
-    if !tried.note.is_empty() {
-        let _ = write!(line, "; {}", tried.note);
+    if !report.note.is_empty() {
+        let _ = write!(line, "; {}", report.note);
     }
-    if tried.misled > 0 {
-        let _ = write!(line, "; {} candidates failed the check", tried.misled);
+    if report.misled > 0 {
+        let _ = write!(line, "; {} candidates failed the check", report.misled);
     }
     line
 }

@@ -5,7 +5,7 @@
 //! rung generate FOLDER --tokens 1,5,7 --count 20 --temperature 0.8 --seed 3 --json
 //! ```
 //!
-//! Beside the text it says how many bytes the cache really takes, and what the planner says that it takes.
+//! It also prints the number of bytes of the cache, measured and planned.
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use rung_theory::task::seeded;
 use rung_tokenizer::Tokenizer;
 use serde_json::json;
 
-use super::checkpoint::{Sequence, planned_bytes, tokenizer};
+use super::checkpoint::{CheckpointInput, planned_bytes, tokenizer};
 use super::memory::MemoryOption;
 use crate::output::{commas, print, print_json};
 
@@ -26,7 +26,7 @@ use crate::output::{commas, print, print_json};
 #[derive(Debug, clap::Args)]
 pub struct Generate {
     #[command(flatten)]
-    sequence: Sequence,
+    sequence: CheckpointInput,
     /// Text to continue, instead of token ids.
     #[arg(long, value_name = "TEXT", conflicts_with = "tokens")]
     prompt: Option<String>,
@@ -47,7 +47,7 @@ pub struct Generate {
 }
 
 impl Generate {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The checkpoint or its tokenizer cannot be read, or a token is beyond its vocabulary.
@@ -56,64 +56,65 @@ impl Generate {
         if !(self.temperature.is_finite() && self.temperature >= 0.0) {
             bail!("--temperature: found {}, expected a number from 0", self.temperature);
         }
-        let words = tokenizer(&self.sequence.model)?;
-        let prompt = self.encode(words.as_ref())?;
+        let tokenizer = tokenizer(&self.sequence.model)?;
+        let prompt = self.encode(tokenizer.as_ref())?;
         let checkpoint = self.sequence.open()?;
         let total = prompt.len().saturating_add(self.count);
-        let cache = planned_bytes(&self.sequence.model, total)?.unwrap_or(0);
-        let pass = Footprint::new(&checkpoint.plan, &checkpoint.config).running_bytes(prompt.len());
-        memory::check(format!("a cache of {total} tokens"), pass.saturating_add(cache.into()), None)?;
+        let planned_cache = planned_bytes(&self.sequence.model, total)?.unwrap_or(0);
+        let prefill_bytes = Footprint::new(&checkpoint.plan, &checkpoint.config).inference_bytes(prompt.len());
+        memory::check(format!("a cache of {total} tokens"), prefill_bytes.saturating_add(planned_cache.into()), None)?;
         let mut decoder = CheckpointDecoder::new(&checkpoint.model, &checkpoint.weights, self.sequence.threads());
         let (mut rng, mut tokens) = (seeded(self.seed), Vec::new());
-        let live = !self.json && std::io::stdout().is_terminal();
-        let (mut said, mut input) = (String::new(), prompt.clone());
+        let streams_text = !self.json && std::io::stdout().is_terminal();
+        let (mut printed, mut input) = (String::new(), prompt.clone());
         let start = Instant::now();
         while tokens.len() < self.count {
             let next = sample(&decoder.next_logits(&input)?, self.temperature, &mut rng);
-            if words.as_ref().is_some_and(|words| words.ends_text(next)) {
+            if tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.is_eos(next)) {
                 break;
             }
             tokens.push(next);
             input = vec![next];
-            if live {
-                let text = shown(words.as_ref(), &tokens)?;
-                // A character may take several tokens: what is not whole yet is not shown yet.
-                if let Some(more) = text.strip_prefix(&said).filter(|more| !more.ends_with('\u{fffd}')) {
-                    print(more)?;
-                    said = text;
+            if streams_text {
+                let text = tokens_text(tokenizer.as_ref(), &tokens)?;
+                // A character may take several tokens; an incomplete one is not printed yet.
+                if let Some(added) = text.strip_prefix(&printed).filter(|added| !added.ends_with('\u{fffd}')) {
+                    print(added)?;
+                    printed = text;
                 }
             }
         }
         let seconds = start.elapsed().as_secs_f64();
-        let text = words.as_ref().map(|words| words.decode(&tokens)).transpose()?;
-        let (real, planned) = (decoder.cache_bytes(), planned_bytes(&self.sequence.model, decoder.seen())?);
+        let text = tokenizer.as_ref().map(|tokenizer| tokenizer.decode(&tokens)).transpose()?;
+        let (cache_bytes, planned) =
+            (decoder.cache_bytes(), planned_bytes(&self.sequence.model, decoder.token_count())?);
         if self.json {
             print_json(&json!({
                 "tokens": tokens,
                 "text": text,
                 "prompt_tokens": prompt,
-                "cache": { "tokens": decoder.seen(), "bytes": real, "planned_bytes": planned },
+                "cache": { "tokens": decoder.token_count(), "bytes": cache_bytes, "planned_bytes": planned },
             }))?;
             return Ok(ExitCode::SUCCESS);
         }
-        if live {
+        if streams_text {
             print("\n")?;
         } else {
-            print(&format!("{}\n", shown(words.as_ref(), &tokens)?))?;
+            print(&format!("{}\n", tokens_text(tokenizer.as_ref(), &tokens)?))?;
         }
         let planned = planned.map_or("unknown".to_owned(), commas);
         eprintln!(
             "{} tokens in {seconds:.1} s; cache of {} tokens: {} bytes, planned {planned}",
             tokens.len(),
-            decoder.seen(),
-            commas(real),
+            decoder.token_count(),
+            commas(cache_bytes),
         );
         Ok(ExitCode::SUCCESS)
     }
 
-    fn encode(&self, words: Option<&Tokenizer>) -> anyhow::Result<Vec<u32>> {
-        let tokens = match (&self.prompt, words) {
-            (Some(prompt), Some(words)) => words.encode(prompt)?,
+    fn encode(&self, tokenizer: Option<&Tokenizer>) -> anyhow::Result<Vec<u32>> {
+        let tokens = match (&self.prompt, tokenizer) {
+            (Some(prompt), Some(tokenizer)) => tokenizer.encode(prompt)?,
             (Some(_), None) => {
                 bail!("{}: found no tokenizer, expected one for --prompt", self.sequence.model.display())
             }
@@ -127,9 +128,9 @@ impl Generate {
 }
 
 /// Tokens as text, or as ids if there is no tokenizer.
-fn shown(words: Option<&Tokenizer>, tokens: &[u32]) -> anyhow::Result<String> {
-    match words {
-        Some(words) => Ok(words.decode(tokens)?),
+fn tokens_text(tokenizer: Option<&Tokenizer>, tokens: &[u32]) -> anyhow::Result<String> {
+    match tokenizer {
+        Some(tokenizer) => Ok(tokenizer.decode(tokens)?),
         None => Ok(tokens.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")),
     }
 }

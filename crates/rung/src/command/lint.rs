@@ -12,12 +12,12 @@ use rung_audit::report::json;
 use crate::call;
 use crate::output::{print, print_error};
 
-/// Errors were found.
-const FOUND: u8 = 1;
-/// The file is no config.
+/// Exit code: there are errors.
+const ERRORS_FOUND: u8 = 1;
+/// Exit code: a file is no config.
 const MALFORMED: u8 = 2;
 
-/// How findings are written.
+/// Output format of findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
     Text,
@@ -54,39 +54,42 @@ impl Lint {
     /// # Errors
     /// Standard output cannot be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let mut found: Vec<(String, LintFinding)> = Vec::new();
+        let mut all_findings: Vec<(String, LintFinding)> = Vec::new();
         let mut malformed = false;
         for name in &self.configs {
-            match read(name).and_then(|(path, text)| Ok((path, lint(&text)?))) {
-                Ok((path, findings)) => found.extend(findings.into_iter().map(|finding| (path.clone(), finding))),
+            match read_config(name).and_then(|(path, text)| Ok((path, lint(&text)?))) {
+                Ok((path, findings)) => {
+                    all_findings.extend(findings.into_iter().map(|finding| (path.clone(), finding)));
+                }
                 Err(error) => {
                     malformed = true;
                     print_error(&format!("{name}: {error:#}"));
                 }
             }
         }
-        print(&self.render(&found))?;
-        let counts = |finding: &LintFinding| self.strict || finding.severity == Severity::Error;
-        Ok(match (malformed, found.iter().any(|(_, finding)| counts(finding))) {
+        print(&self.render(&all_findings))?;
+        let is_error = |finding: &LintFinding| self.strict || finding.severity == Severity::Error;
+        Ok(match (malformed, all_findings.iter().any(|(_, finding)| is_error(finding))) {
             (true, _) => ExitCode::from(MALFORMED),
-            (false, true) => ExitCode::from(FOUND),
+            (false, true) => ExitCode::from(ERRORS_FOUND),
             (false, false) => ExitCode::SUCCESS,
         })
     }
 
-    fn render(&self, found: &[(String, LintFinding)]) -> String {
+    fn render(&self, findings: &[(String, LintFinding)]) -> String {
         match (self.json, self.format) {
             (true, _) | (false, Format::Json) => {
-                format!("{:#}\n", json::findings(found.iter().map(|(path, finding)| (path.as_str(), finding))))
+                format!("{:#}\n", json::findings(findings.iter().map(|(path, finding)| (path.as_str(), finding))))
             }
-            (false, Format::Text) => found.iter().map(|(path, finding)| line(path, finding)).collect(),
-            (false, Format::Github) => found.iter().map(|(path, finding)| annotation(path, finding)).collect(),
+            (false, Format::Text) => findings.iter().map(|(path, finding)| finding_line(path, finding)).collect(),
+            (false, Format::Github) => findings.iter().map(|(path, finding)| annotation(path, finding)).collect(),
         }
     }
 }
 
-fn read(name: &str) -> anyhow::Result<(String, String)> {
-    // No config is larger than this; the reader of JSON has the same limit.
+/// The path and the text of a config.
+fn read_config(name: &str) -> anyhow::Result<(String, String)> {
+    // The JSON parser of the audit has the same limit.
     const MAX_BYTES: u64 = 64 << 20;
     if name == "-" {
         let mut text = String::new();
@@ -107,7 +110,7 @@ fn read(name: &str) -> anyhow::Result<(String, String)> {
     Ok((file.display().to_string(), text))
 }
 
-fn line(path: &str, finding: &LintFinding) -> String {
+fn finding_line(path: &str, finding: &LintFinding) -> String {
     let location = finding.line.map_or_else(|| path.to_owned(), |line| format!("{path}:{line}"));
     let LintFinding { field, reason, fix, .. } = finding;
     format!("{location}: {}: `{field}`: {reason}; fix: {fix}\n", finding.severity.word())
@@ -116,9 +119,9 @@ fn line(path: &str, finding: &LintFinding) -> String {
 /// A workflow command; percent signs and line ends are escaped as GitHub asks.
 fn annotation(path: &str, finding: &LintFinding) -> String {
     let escape = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
-    let property = |text: &str| escape(text).replace(':', "%3A").replace(',', "%2C");
+    let escape_property = |text: &str| escape(text).replace(':', "%3A").replace(',', "%2C");
     let line = finding.line.map_or_else(String::new, |line| format!(",line={line}"));
     let message = escape(&format!("{}; fix: {}", finding.reason, finding.fix));
-    let title = property(&finding.field);
-    format!("::{} file={}{line},title={title}::{message}\n", finding.severity.word(), property(path))
+    let title = escape_property(&finding.field);
+    format!("::{} file={}{line},title={title}::{message}\n", finding.severity.word(), escape_property(path))
 }

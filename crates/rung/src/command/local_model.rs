@@ -1,29 +1,30 @@
-//! A checkpoint that answers `rung ask` here, without a server.
+//! A checkpoint that answers `rung ask` in this process, without a server.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context as _;
-use rung_ask::{AnsweringModel, AskError, Reply, ServerDescription, TokenProbability};
+use rung_ask::{AnsweringModel, AskError, ModelDescription, Reply, TokenProbability};
 use rung_nn::families::Checkpoint;
 use rung_nn::families::decode::{CheckpointDecoder, log_softmax};
 use rung_tokenizer::Tokenizer;
 
 use super::checkpoint::tokenizer;
 
-/// As many of the likeliest tokens as llama.cpp is asked for.
-const LIKELIEST: usize = 64;
+/// Number of most likely first tokens that a reply has, the same as requested from llama.cpp.
+const TOP_TOKENS: usize = 64;
 
-/// A checkpoint and its tokenizer. Every thread that asks takes a decoder, or makes one, and puts it back.
+/// A checkpoint and its tokenizer. Every calling thread takes a decoder from a pool, or creates one, and puts it back.
 pub struct LocalModel<'a> {
     name: String,
     checkpoint: &'a Checkpoint<f32>,
     tokenizer: Tokenizer,
+    /// Decoders that are not in use.
     decoders: Mutex<Vec<CheckpointDecoder<'a>>>,
 }
 
 impl<'a> LocalModel<'a> {
-    /// A checkpoint that was read from a path.
+    /// A checkpoint and its path, where the tokenizer is read.
     ///
     /// # Errors
     /// It has no tokenizer, or one that is malformed.
@@ -38,9 +39,9 @@ impl<'a> LocalModel<'a> {
         &self,
         work: impl FnOnce(&mut CheckpointDecoder<'a>) -> Result<T, AskError>,
     ) -> Result<T, AskError> {
-        let kept = self.decoders.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle_decoder = self.decoders.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut decoder =
-            kept.unwrap_or_else(|| CheckpointDecoder::new(&self.checkpoint.model, &self.checkpoint.weights, 1));
+            idle_decoder.unwrap_or_else(|| CheckpointDecoder::new(&self.checkpoint.model, &self.checkpoint.weights, 1));
         decoder.clear();
         let result = work(&mut decoder);
         self.decoders.lock().unwrap_or_else(PoisonError::into_inner).push(decoder);
@@ -48,21 +49,21 @@ impl<'a> LocalModel<'a> {
     }
 
     fn encode(&self, text: &str) -> Result<Vec<u32>, AskError> {
-        self.tokenizer.encode(text).map_err(failed)
+        self.tokenizer.encode(text).map_err(to_ask_error)
     }
 
     fn logits(decoder: &mut CheckpointDecoder<'_>, tokens: &[u32]) -> Result<Vec<f32>, AskError> {
-        decoder.next_logits(tokens).map_err(failed)
+        decoder.next_logits(tokens).map_err(to_ask_error)
     }
 }
 
-fn failed(error: impl std::fmt::Display) -> AskError {
+fn to_ask_error(error: impl std::fmt::Display) -> AskError {
     AskError::Unsupported(error.to_string())
 }
 
 impl AnsweringModel for LocalModel<'_> {
-    fn describe(&self) -> ServerDescription {
-        ServerDescription { protocol: "rung".to_owned(), model: self.name.clone() }
+    fn describe(&self) -> ModelDescription {
+        ModelDescription { protocol: "rung".to_owned(), model: self.name.clone() }
     }
 
     fn tokenize(&self, text: &str) -> Result<Option<Vec<u32>>, AskError> {
@@ -72,32 +73,32 @@ impl AnsweringModel for LocalModel<'_> {
     fn next_token(&self, prompt: &str) -> Result<Reply, AskError> {
         let tokens = self.encode(prompt)?;
         let logits = self.with_decoder(|decoder| Self::logits(decoder, &tokens))?;
-        let mut likeliest: Vec<(usize, f64)> = log_softmax(&logits).into_iter().enumerate().collect();
-        likeliest.sort_by(|(a, left), (b, right)| right.total_cmp(left).then(a.cmp(b)));
-        likeliest.truncate(LIKELIEST);
-        let token = |(id, logarithm): &(usize, f64)| {
-            let text = self.tokenizer.decode(&[*id as u32]).map_err(failed)?;
-            Ok(TokenProbability { text, probability: logarithm.exp() })
+        let mut top_tokens: Vec<(usize, f64)> = log_softmax(&logits).into_iter().enumerate().collect();
+        top_tokens.sort_by(|(a, left), (b, right)| right.total_cmp(left).then(a.cmp(b)));
+        top_tokens.truncate(TOP_TOKENS);
+        let token = |(id, logprob): &(usize, f64)| {
+            let text = self.tokenizer.decode(&[*id as u32]).map_err(to_ask_error)?;
+            Ok(TokenProbability { text, probability: logprob.exp() })
         };
-        let first_token = likeliest.iter().map(token).collect::<Result<Vec<_>, AskError>>()?;
+        let first_token = top_tokens.iter().map(token).collect::<Result<Vec<_>, AskError>>()?;
         let text = first_token.first().map(|token| token.text.clone()).unwrap_or_default();
         Ok(Reply { text, first_token, reasoned: false })
     }
 
-    fn write(&self, prompt: &str, tokens: usize) -> Result<Reply, AskError> {
-        let (mut input, mut written) = (self.encode(prompt)?, Vec::new());
+    fn generate(&self, prompt: &str, max_tokens: usize) -> Result<Reply, AskError> {
+        let (mut input, mut generated) = (self.encode(prompt)?, Vec::new());
         self.with_decoder(|decoder| {
-            while written.len() < tokens {
+            while generated.len() < max_tokens {
                 let logits = Self::logits(decoder, &input)?;
                 let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]).then(b.cmp(a)));
-                let Some(next) = best.map(|next| next as u32).filter(|next| !self.tokenizer.ends_text(*next)) else {
+                let Some(next) = best.map(|next| next as u32).filter(|next| !self.tokenizer.is_eos(*next)) else {
                     break;
                 };
-                written.push(next);
+                generated.push(next);
                 input = vec![next];
             }
             Ok(())
         })?;
-        Ok(Reply { text: self.tokenizer.decode(&written).map_err(failed)?, ..Reply::default() })
+        Ok(Reply { text: self.tokenizer.decode(&generated).map_err(to_ask_error)?, ..Reply::default() })
     }
 }

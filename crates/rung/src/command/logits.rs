@@ -12,18 +12,18 @@ use anyhow::bail;
 use rung_nn::families::decode::{CheckpointDecoder, log_softmax};
 use serde_json::json;
 
-use super::checkpoint::Sequence;
+use super::checkpoint::CheckpointInput;
 use super::memory::MemoryOption;
 use crate::output::{print, print_json};
 
-/// Tokens that are listed for each position.
-const SHOWN: usize = 5;
+/// Number of most likely tokens in the text output for each position.
+const TOP_TOKENS: usize = 5;
 
 /// Compute a checkpoint's logits at every position.
 #[derive(Debug, clap::Args)]
 pub struct Logits {
     #[command(flatten)]
-    sequence: Sequence,
+    sequence: CheckpointInput,
     /// Run token by token from the cache instead of all at once.
     #[arg(long)]
     stepwise: bool,
@@ -35,7 +35,7 @@ pub struct Logits {
 }
 
 impl Logits {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The checkpoint cannot be read, or a token is beyond its vocabulary.
@@ -48,8 +48,8 @@ impl Logits {
         let checkpoint = self.sequence.open()?;
         let mut decoder = CheckpointDecoder::new(&checkpoint.model, &checkpoint.weights, self.sequence.threads());
         let mut values = Vec::new();
-        for part in tokens.chunks(if self.stepwise { 1 } else { tokens.len() }) {
-            values.extend(decoder.logits(part)?);
+        for chunk in tokens.chunks(if self.stepwise { 1 } else { tokens.len() }) {
+            values.extend(decoder.logits(chunk)?);
         }
         let rows: Vec<&[f32]> = values.chunks(checkpoint.model.classes()).collect();
         if self.json {
@@ -58,11 +58,14 @@ impl Logits {
         }
         let mut text = String::new();
         for (token, row) in tokens.iter().zip(rows) {
-            let probabilities = log_softmax(row);
-            let mut order: Vec<usize> = (0..row.len()).collect();
-            order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
-            let best = order.iter().take(SHOWN).map(|at| format!("{at} ({:.1}%)", 100.0 * probabilities[*at].exp()));
-            writeln!(text, "after {token}: {}", best.collect::<Vec<_>>().join(", "))?;
+            let log_probabilities = log_softmax(row);
+            let mut ranking: Vec<usize> = (0..row.len()).collect();
+            ranking.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
+            let top_tokens = ranking
+                .iter()
+                .take(TOP_TOKENS)
+                .map(|id| format!("{id} ({:.1}%)", 100.0 * log_probabilities[*id].exp()));
+            writeln!(text, "after {token}: {}", top_tokens.collect::<Vec<_>>().join(", "))?;
         }
         print(&text)?;
         Ok(ExitCode::SUCCESS)

@@ -1,18 +1,18 @@
-//! `rung map STACK --hops L --out FILE`: what is solved, unknown and impossible, drawn.
+//! `rung map STACK --hops L --out FILE`: draws the prompt lengths that are solved, unknown and impossible.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use rung_lab::hop_map::{self, Rung, SolvedLength};
+use rung_lab::hop_map::{self, HopMapRow, SolvedLength};
 use rung_theory::bound::search::MAX_SEARCH_HOPS;
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::report;
 use serde_json::Value;
 
-use super::stack::Sizes;
-use crate::output::{check_destination, hops, print, print_json, steps, write_chart};
+use super::stack::SizeOptions;
+use crate::output::{check_destination, hops_text, print, print_json, progress_bar, write_chart};
 
 /// Map hops against tokens: solved, unknown or impossible.
 #[derive(Debug, clap::Args)]
@@ -23,7 +23,7 @@ pub struct Map {
     #[arg(long, default_value_t = 4, value_name = "L")]
     hops: usize,
     #[command(flatten)]
-    sizes: Sizes,
+    sizes: SizeOptions,
     /// Write the chart to this file, ending in .svg, .png or .csv.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -33,7 +33,7 @@ pub struct Map {
 }
 
 impl Map {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The stack cannot be read, or the picture cannot be written.
@@ -50,47 +50,47 @@ impl Map {
         let stack = self.sizes.resolve(&self.stack)?;
         let plan = &stack.plan;
         let bounds = StackBounds::new(plan, stack.convention);
-        let bar = steps(self.hops as u64);
-        let rungs: Vec<Rung> = (1..=self.hops)
+        let bar = progress_bar(self.hops as u64);
+        let rows: Vec<HopMapRow> = (1..=self.hops)
             .map(|hops| {
-                let rung = hop_map::rung(&bounds, hops);
+                let row = hop_map::hop_map_row(&bounds, hops);
                 bar.inc(1);
-                rung
+                row
             })
             .collect();
         bar.finish_and_clear();
         if let Some(path) = &self.out {
             let title = format!("{}: what one forward pass can do", plan.outline());
-            let rows: Vec<hop_map::MapRow> = rungs.iter().map(Into::into).collect();
-            let chart = hop_map::draw(&title, plan, stack.convention, &rows);
+            let drawn_rows: Vec<hop_map::MapRow> = rows.iter().map(Into::into).collect();
+            let chart = hop_map::draw(&title, plan, stack.convention, &drawn_rows);
             write_chart(path, &chart)?;
         }
         if self.json {
-            print_json(&Value::Array(rungs.iter().map(report::rung).collect()))?;
+            print_json(&Value::Array(rows.iter().map(report::hop_map_row).collect()))?;
         } else {
-            print(&self.page(&rungs)?)?;
+            print(&self.text(&rows)?)?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn page(&self, rungs: &[Rung]) -> anyhow::Result<String> {
+    fn text(&self, rows: &[HopMapRow]) -> anyhow::Result<String> {
         let mut text = format!("{}\n", self.stack);
-        for rung in rungs.iter().rev() {
-            let solved = rung.solved_all.map_or_else(
+        for row in rows.iter().rev() {
+            let solved = row.solved_all.map_or_else(
                 || "not solved for all tables".to_owned(),
                 |SolvedLength { log2_tokens, construction }| {
                     format!("solved for all tables up to 2^{log2_tokens:.0} tokens ({construction}, constructed)")
                 },
             );
-            let impossible = rung.impossible.as_ref().map_or_else(
+            let impossible = row.impossible.as_ref().map_or_else(
                 || "no certificate".to_owned(),
-                |found| {
-                    let trivial = if found.accepted.trivial { ", trivial" } else { "" };
-                    format!("impossible for some from 2^{:.2} tokens (proved{trivial})", found.log2_tokens())
+                |bound| {
+                    let trivial = if bound.accepted.trivial { ", trivial" } else { "" };
+                    format!("impossible for some from 2^{:.2} tokens (proved{trivial})", bound.log2_tokens())
                 },
             );
-            writeln!(text, "  {:>7}  {solved:<60} {impossible}", hops(rung.hops))?;
-            if let Some(SolvedLength { log2_tokens, construction }) = rung.solved_some {
+            writeln!(text, "  {:>7}  {solved:<60} {impossible}", hops_text(row.hops))?;
+            if let Some(SolvedLength { log2_tokens, construction }) = row.solved_some {
                 let tables = "tables with one branch at every hop but the last";
                 writeln!(
                     text,

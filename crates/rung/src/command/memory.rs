@@ -1,9 +1,9 @@
-//! `--memory SIZE`, for commands that take as much memory as they are asked to.
+//! `--memory SIZE`, for commands whose memory depends on their input.
 
 use rung_audit::parse_bytes;
 use rung_nn::memory;
 
-/// How much memory a command may take.
+/// The limit on the memory of a command.
 #[derive(Debug, clap::Args)]
 pub struct MemoryOption {
     /// Refuse work that would take more memory than this, such as 512M or 4GiB [default: what the machine has available]
@@ -12,13 +12,13 @@ pub struct MemoryOption {
 }
 
 impl MemoryOption {
-    /// Makes it the limit of this process.
+    /// Sets the memory limit of this process.
     pub fn apply(&self) {
         memory::set_limit(self.memory);
     }
 }
 
-/// Reads a size of at least a kibibyte.
+/// Parses a size of at least 1 KiB.
 pub fn parse_memory(text: &str) -> Result<u64, String> {
     let bytes = parse_bytes(text).map_err(|error| error.to_string())?;
     if bytes >= 1 << 10 {

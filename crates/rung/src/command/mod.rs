@@ -17,6 +17,7 @@ mod eval_text;
 mod explain;
 mod export;
 mod falsify;
+mod falsify_text;
 mod generate;
 mod lint;
 mod local_model;
@@ -36,6 +37,7 @@ mod stack;
 mod sweep;
 mod task;
 mod text_prompts;
+mod text_witness;
 mod trace;
 mod train;
 mod verify;
@@ -83,7 +85,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The input is bad, or a file cannot be read or written.

@@ -7,8 +7,8 @@
 //! rung model show model.safetensors --stack "linear full"      refuses a file that is not of this stack
 //! ```
 //!
-//! Of a file only the header is read. Layers and parts come from the names of tensors. Mixers and states come from the stack:
-//! the one given, or else the one that the file notes.
+//! Of a file only the header is read. Layers and parts come from the names of tensors. Mixers and states come from the stack: from
+//! `--stack`, or else from the metadata of the file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,14 +17,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use rung_nn::families;
-use rung_nn::inventory::PartSize;
+use rung_nn::inventory::ComponentSize;
 use rung_nn::network::files;
 use rung_nn::{FeedForwardConfig, InputConfig, Inventory, ModelConfig, NormConfig, Positions, inspect};
 use rung_theory::stack::{Layer, Mixer, Plan};
 use serde_json::{Value, json};
 
 use super::checkpoint;
-use super::stack::Sizes;
+use super::stack::SizeOptions;
 use crate::output::{commas, print, print_json};
 
 /// Show the layers, weights and states of a checkpoint or stack.
@@ -51,17 +51,17 @@ struct Show {
     #[arg(long)]
     tensors: bool,
     #[command(flatten)]
-    sizes: Sizes,
+    sizes: SizeOptions,
     #[command(flatten)]
-    network: Network,
+    network: NetworkOptions,
     /// Write JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// What a network has beside its stack.
+/// Settings of a network beside its stack.
 #[derive(Debug, clap::Args)]
-struct Network {
+struct NetworkOptions {
     /// Vocabulary size.
     #[arg(long, default_value_t = 256, value_name = "N", help_heading = "Network")]
     vocabulary: usize,
@@ -102,7 +102,7 @@ enum Channel {
 }
 
 impl ModelCommand {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The file or the stack cannot be read, or they do not fit each other.
@@ -112,7 +112,7 @@ impl ModelCommand {
     }
 }
 
-impl Network {
+impl NetworkOptions {
     fn config(&self) -> anyhow::Result<ModelConfig> {
         let (input, classes) = match &self.task {
             Some(spec) => {
@@ -140,67 +140,70 @@ impl Network {
     }
 }
 
-/// The weights in a folder of a run or a construction, and their plan; or else the path itself.
-fn weights_in(path: &Path) -> anyhow::Result<(PathBuf, Option<Plan>)> {
-    let known = [files::RUN_WEIGHTS, files::CONSTRUCTION_WEIGHTS].map(|name| path.join(name));
-    match known.into_iter().find(|file| file.is_file()) {
+/// The weights file in the directory of a run or a construction, and its plan; otherwise the path itself.
+fn find_weights_file(path: &Path) -> anyhow::Result<(PathBuf, Option<Plan>)> {
+    let candidates = [files::RUN_WEIGHTS, files::CONSTRUCTION_WEIGHTS].map(|name| path.join(name));
+    match candidates.into_iter().find(|file| file.is_file()) {
         Some(file) => Ok((file, Some(rung_nn::Network::<f32>::open(path)?.plan))),
         None => Ok((path.to_owned(), None)),
     }
 }
 
-/// A model to be shown.
+/// A model as it is printed.
 struct ModelSummary {
     title: String,
     inventory: Inventory,
     plan: Option<Plan>,
-    layers: BTreeMap<usize, Vec<PartSize>>,
-    outside: Vec<PartSize>,
+    layers: BTreeMap<usize, Vec<ComponentSize>>,
+    /// Parts outside of the layers, such as embeddings.
+    outside: Vec<ComponentSize>,
 }
 
 impl Show {
     fn run(&self) -> anyhow::Result<ExitCode> {
-        let shown = self.read()?;
+        let summary = self.read()?;
         if self.json {
-            print_json(&shown.fields(self.tensors))?;
+            print_json(&summary.to_json(self.tensors))?;
         } else {
-            print(&shown.text(self.tensors)?)?;
+            print(&summary.text(self.tensors)?)?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
     fn read(&self) -> anyhow::Result<ModelSummary> {
-        let given = self.stack.as_deref().map(|stack| self.sizes.resolve(stack).map(|stack| stack.plan)).transpose()?;
-        let expected = match &given {
-            Some(plan) => Some(Inventory::of_plan(&self.network.config()?, plan)?),
+        let given_plan =
+            self.stack.as_deref().map(|stack| self.sizes.resolve(stack).map(|stack| stack.plan)).transpose()?;
+        let expected = match &given_plan {
+            Some(plan) => Some(Inventory::from_plan(&self.network.config()?, plan)?),
             None => None,
         };
         let (title, inventory, plan) = match (&self.path, expected) {
             (Some(path), None) if families::recognise(path) => {
                 let checkpoint = checkpoint::open(path)?;
                 let title = format!("{}, family {}", path.display(), checkpoint.family);
-                (title, Inventory::of_weights(&checkpoint.weights), Some(checkpoint.plan))
+                (title, Inventory::from_weights(&checkpoint.weights), Some(checkpoint.plan))
             }
             (Some(path), expected) => {
-                let (path, kept) = weights_in(path)?;
+                let (path, run_plan) = find_weights_file(path)?;
                 let inventory = inspect(&path)?;
                 if let Some(expected) = expected {
                     inventory.compare(&path, &expected).context("the file is not of this stack")?;
                 }
-                let noted = inventory.plan().transpose().with_context(|| format!("{}: its stack", path.display()))?;
-                (path.display().to_string(), inventory, given.or(kept).or(noted))
+                let metadata_plan =
+                    inventory.plan().transpose().with_context(|| format!("{}: its stack", path.display()))?;
+                (path.display().to_string(), inventory, given_plan.or(run_plan).or(metadata_plan))
             }
-            (None, Some(expected)) => (self.stack.clone().unwrap_or_default(), expected, given),
+            (None, Some(expected)) => (self.stack.clone().unwrap_or_default(), expected, given_plan),
             (None, None) => bail!("give a safetensors file, or --stack"),
         };
-        let (layers, outside) = (inventory.layers(), inventory.outside());
+        let (layers, outside) = (inventory.layers(), inventory.outside_layers());
         Ok(ModelSummary { title, inventory, plan, layers, outside })
     }
 }
 
 impl ModelSummary {
-    /// The layer of the plan that has this number.
-    fn planned(&self, layer: usize) -> Option<&Layer> {
+    /// The layer of the plan with this index.
+    fn plan_layer(&self, layer: usize) -> Option<&Layer> {
         self.plan.as_ref().and_then(|plan| plan.layers.get(layer))
     }
 
@@ -209,32 +212,32 @@ impl ModelSummary {
         if let Some(plan) = &self.plan {
             writeln!(text, "  stack       {}", plan.outline())?;
         }
-        let (numbers, bytes) = (commas(self.inventory.numbers()), commas(self.inventory.bytes()));
+        let (numbers, bytes) = (commas(self.inventory.element_count()), commas(self.inventory.bytes()));
         writeln!(text, "  parameters  {numbers} in {} tensors, {bytes} bytes", self.inventory.tensors.len())?;
         if let Some(plan) = &self.plan {
-            let (state, growing) = plan.layers.iter().map(state).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
-            writeln!(text, "  state       {}", state_text(state, growing))?;
+            let (state, per_token) = plan.layers.iter().map(state_numbers).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+            writeln!(text, "  state       {}", state_text(state, per_token))?;
         }
         for part in &self.outside {
-            writeln!(text, "  {:18} {:>14}", part.name, commas(part.numbers))?;
+            writeln!(text, "  {:18} {:>14}", part.name, commas(part.elements))?;
         }
-        // Neighbours that are alike share a line.
+        // Consecutive equal layers share a line.
         let mut layers = self.layers.iter().peekable();
         while let Some((&first, parts)) = layers.next() {
             let mut last = first;
             while let Some((&next, _)) = layers.next_if(|(next, others)| {
-                **next == last + 1 && *others == parts && self.planned(**next) == self.planned(first)
+                **next == last + 1 && *others == parts && self.plan_layer(**next) == self.plan_layer(first)
             }) {
                 last = next;
             }
             let name = if first == last { format!("layer {first}") } else { format!("layers {first}-{last}, each") };
-            let total: u128 = parts.iter().map(|part| part.numbers).sum();
-            let each = parts.iter().map(|part| format!("{} {}", part.name, commas(part.numbers)));
-            writeln!(text, "  {name:18} {:>14}  {}", commas(total), each.collect::<Vec<_>>().join(", "))?;
-            if let Some(layer) = self.planned(first) {
+            let total: u128 = parts.iter().map(|part| part.elements).sum();
+            let part_texts = parts.iter().map(|part| format!("{} {}", part.name, commas(part.elements)));
+            writeln!(text, "  {name:18} {:>14}  {}", commas(total), part_texts.collect::<Vec<_>>().join(", "))?;
+            if let Some(layer) = self.plan_layer(first) {
                 let mixers: Vec<String> = layer.mixers.iter().map(ToString::to_string).collect();
-                let (numbers, growing) = state(layer);
-                writeln!(text, "    {}: state of {}", mixers.join(" + "), state_text(numbers, growing))?;
+                let (numbers, per_token) = state_numbers(layer);
+                writeln!(text, "    {}: state of {}", mixers.join(" + "), state_text(numbers, per_token))?;
             }
         }
         if self.plan.is_none() {
@@ -242,64 +245,64 @@ impl ModelSummary {
         }
         if tensors {
             for tensor in &self.inventory.tensors {
-                writeln!(text, "  {:48} {:5} {:?}", tensor.name, tensor.kind, tensor.shape)?;
+                writeln!(text, "  {:48} {:5} {:?}", tensor.name, tensor.dtype, tensor.shape)?;
             }
         }
         Ok(text)
     }
 
-    fn fields(&self, tensors: bool) -> Value {
-        let parts = |parts: &[PartSize]| -> Vec<Value> {
-            let part = |part: &PartSize| json!({"part": part.name, "tensors": part.tensors, "parameters": number(part.numbers)});
+    fn to_json(&self, tensors: bool) -> Value {
+        let parts_json = |parts: &[ComponentSize]| -> Vec<Value> {
+            let part = |part: &ComponentSize| json!({"part": part.name, "tensors": part.tensors, "parameters": number(part.elements)});
             parts.iter().map(part).collect()
         };
-        let layer = |(&index, own): (&usize, &Vec<PartSize>)| {
-            let planned = self.planned(index);
+        let layer = |(&index, parts): (&usize, &Vec<ComponentSize>)| {
+            let plan_layer = self.plan_layer(index);
             json!({
                 "layer": index,
-                "mixers": planned.map(|layer| layer.mixers.iter().map(ToString::to_string).collect::<Vec<_>>()),
-                "parameters": number(own.iter().map(|part| part.numbers).sum()),
-                "parts": parts(own),
-                "state_numbers": planned.map(|layer| number(state(layer).0)),
-                "growing_numbers_per_token": planned.map(|layer| number(state(layer).1)),
+                "mixers": plan_layer.map(|layer| layer.mixers.iter().map(ToString::to_string).collect::<Vec<_>>()),
+                "parameters": number(parts.iter().map(|part| part.elements).sum()),
+                "parts": parts_json(parts),
+                "state_numbers": plan_layer.map(|layer| number(state_numbers(layer).0)),
+                "growing_numbers_per_token": plan_layer.map(|layer| number(state_numbers(layer).1)),
             })
         };
         let mut fields = json!({
             "model": self.title,
             "stack": self.plan.as_ref().map(|plan| plan.to_stack().to_string()),
             "width": self.plan.as_ref().map(|plan| plan.width),
-            "parameters": number(self.inventory.numbers()),
+            "parameters": number(self.inventory.element_count()),
             "bytes": self.inventory.bytes(),
-            "outside": parts(&self.outside),
+            "outside": parts_json(&self.outside),
             "layers": self.layers.iter().map(layer).collect::<Vec<_>>(),
-            "notes": self.inventory.notes,
+            "notes": self.inventory.metadata,
         });
         if tensors {
-            let tensor = |tensor: &rung_nn::inventory::TensorFacts| json!({"name": tensor.name, "shape": tensor.shape, "type": tensor.kind, "bytes": tensor.bytes});
+            let tensor = |tensor: &rung_nn::inventory::TensorFacts| json!({"name": tensor.name, "shape": tensor.shape, "type": tensor.dtype, "bytes": tensor.bytes});
             fields["tensors"] = self.inventory.tensors.iter().map(tensor).collect();
         }
         fields
     }
 }
 
-/// Numbers that a layer carries from token to token, and those that it keeps for each.
-fn state(layer: &Layer) -> (u128, u128) {
+/// Numbers in a layer's recurrent state, and numbers that its cache adds per token.
+fn state_numbers(layer: &Layer) -> (u128, u128) {
     let facts = layer.mixers.iter().map(Mixer::facts);
-    facts.fold((0, 0), |(state, growing), facts| {
-        (state + facts.crossing() + facts.input_conv_state, growing + facts.per_token())
+    facts.fold((0, 0), |(state, per_token), facts| {
+        (state + facts.state_size() + facts.input_conv_state, per_token + facts.cache_growth())
     })
 }
 
-fn state_text(numbers: u128, growing: u128) -> String {
+fn state_text(numbers: u128, per_token: u128) -> String {
     let fixed = format!("{} numbers", commas(numbers));
-    match (numbers, growing) {
+    match (numbers, per_token) {
         (_, 0) => fixed,
-        (0, _) => format!("{} numbers per token", commas(growing)),
-        _ => format!("{fixed} and {} per token", commas(growing)),
+        (0, _) => format!("{} numbers per token", commas(per_token)),
+        _ => format!("{fixed} and {} per token", commas(per_token)),
     }
 }
 
-/// A whole number as JSON, exact however large.
+/// An integer as JSON: as a string if it does not fit into 64 bits.
 fn number(value: u128) -> Value {
-    u64::try_from(value).map_or_else(|_| json!(value.to_string()), |small| json!(small))
+    u64::try_from(value).map_or_else(|_| json!(value.to_string()), |value| json!(value))
 }

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use rung_audit::engine::{Engine, EngineSettings, device, engine};
-use rung_audit::mix::{LayerMix, mixes};
-use rung_audit::report::{json, mix as table, text};
+use rung_audit::layer_ratio::{RatioPlan, plan_ratios};
+use rung_audit::report::{json, layer_ratio, text};
 use rung_audit::{Audit, AuditError, AuditOptions, Weights, find_weights, parse_bytes, placement};
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 
-use super::audit::{CacheOptions, colour, refuse};
+use super::audit::{CacheOptions, colour, report_malformed};
 use crate::output::{audit_named, check_destination, print, write_chart};
 
-/// GPUs whose memory is drawn as lines.
+/// GPUs whose memory is drawn as horizontal lines.
 const GPUS: [&str; 4] = ["rtx4090", "l40s", "h100", "h200"];
 const GIB: f64 = 1_073_741_824.0;
 
@@ -61,7 +61,7 @@ impl Place {
     /// Runs the command.
     ///
     /// # Errors
-    /// A file or standard output cannot be written. Malformed input is printed and answered with its own exit code.
+    /// A file or standard output cannot be written. Malformed input is reported with an exit code and is not an error here.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         if let Some(path) = &self.plot {
             check_destination("--plot", path, &["svg", "png", "csv"])?;
@@ -69,12 +69,11 @@ impl Place {
         let options = self.cache.options();
         let audit = match audit_named(&self.model, &options) {
             Ok(audit) => audit,
-            Err(error) => return Ok(refuse(&self.model, &error)),
+            Err(error) => return Ok(report_malformed(&self.model, &error)),
         };
         if !audit.unknown.is_empty() {
-            let unknown =
-                if self.json { format!("{:#}\n", json::audit(&audit)) } else { text::audit(&audit, colour()) };
-            print(&unknown)?;
+            let report = if self.json { format!("{:#}\n", json::audit(&audit)) } else { text::audit(&audit, colour()) };
+            print(&report)?;
             return Ok(ExitCode::from(3));
         }
         match (self.engine, self.budget) {
@@ -87,7 +86,7 @@ impl Place {
         match placement::search(audit, budget, options) {
             Ok(report) if self.json => print(&format!("{:#}\n", json::placements(&report)))?,
             Ok(report) => print(&text::placements(&report, colour()))?,
-            Err(error) => return Ok(refuse(&self.model, &error)),
+            Err(error) => return Ok(report_malformed(&self.model, &error)),
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -107,48 +106,50 @@ impl Place {
     }
 
     fn compare(&self, audit: &Audit, engine: &'static Engine, options: &AuditOptions) -> anyhow::Result<ExitCode> {
-        let mixes_at = |context: u64| mixes(audit, engine, &self.settings(audit, context)?, options);
-        let found = match mixes_at(self.cache.context) {
-            Ok(found) => found,
-            Err(error) => return Ok(refuse(&self.model, &error)),
+        let plans_at = |context: u64| plan_ratios(audit, engine, &self.settings(audit, context)?, options);
+        let plans = match plans_at(self.cache.context) {
+            Ok(plans) => plans,
+            Err(error) => return Ok(report_malformed(&self.model, &error)),
         };
         if let Some(path) = &self.plot {
-            // From 1k tokens to the given context, in powers of two.
-            let contexts =
-                (10..=40).map(|power| 1_u64 << power).take_while(|&context| context <= self.cache.context.max(4096));
-            let columns: Result<Vec<(u64, Vec<LayerMix>)>, AuditError> =
-                contexts.map(|context| Ok((context, mixes_at(context)?))).collect();
-            match columns {
-                Ok(columns) => write_chart(path, &chart(audit, &columns))?,
-                Err(error) => return Ok(refuse(&self.model, &error)),
+            // From 1k tokens to the given context, in exponents of two.
+            let contexts = (10..=40)
+                .map(|exponent| 1_u64 << exponent)
+                .take_while(|&context| context <= self.cache.context.max(4096));
+            let plans_by_context: Result<Vec<(u64, Vec<RatioPlan>)>, AuditError> =
+                contexts.map(|context| Ok((context, plans_at(context)?))).collect();
+            match plans_by_context {
+                Ok(plans_by_context) => write_chart(path, &chart(audit, &plans_by_context))?,
+                Err(error) => return Ok(report_malformed(&self.model, &error)),
             }
         }
-        print(&if self.json { format!("{:#}\n", table::json(&found)) } else { table::text(&found) })?;
-        let unknown = found.iter().any(|mix| !mix.plan.unknown.is_empty());
+        print(&if self.json { format!("{:#}\n", layer_ratio::json(&plans)) } else { layer_ratio::text(&plans) })?;
+        let unknown = plans.iter().any(|ratio| !ratio.plan.unknown.is_empty());
         Ok(if unknown { ExitCode::from(3) } else { ExitCode::SUCCESS })
     }
 }
 
-/// Memory of one device against context, one line for each mix; weights are included where they are known.
-fn chart(audit: &Audit, columns: &[(u64, Vec<LayerMix>)]) -> LineChart {
+/// A chart of the memory of one device against the context length, with one line for each ratio of layers. Weights are included if their size
+/// is known.
+fn chart(audit: &Audit, plans_by_context: &[(u64, Vec<RatioPlan>)]) -> LineChart {
     let mut chart = LineChart::new(
         format!("{}: memory against context", audit.model),
         AxisSpec::new("context, tokens", Scale::Log10),
         AxisSpec::new("GiB on one device", Scale::Log10),
     );
-    let names = columns.first().map_or(0, |(_, mixes)| mixes.len());
-    for index in 0..names {
-        let point = |(context, mixes): &(u64, Vec<LayerMix>)| {
-            let plan = &mixes.get(index)?.plan;
+    let ratio_count = plans_by_context.first().map_or(0, |(_, plans)| plans.len());
+    for index in 0..ratio_count {
+        let point = |(context, plans): &(u64, Vec<RatioPlan>)| {
+            let plan = &plans.get(index)?.plan;
             let bytes = plan.cache_bytes?.saturating_add(plan.weight_bytes.unwrap_or(0));
             Some(Point::new(*context as f64, bytes as f64 / GIB))
         };
-        let name = columns.first().map_or_else(String::new, |(_, mixes)| mixes[index].name.clone());
-        chart = chart.series(Series::line(name, columns.iter().filter_map(point).collect()));
+        let ratio_name = plans_by_context.first().map_or_else(String::new, |(_, plans)| plans[index].name.clone());
+        chart = chart.series(Series::line(ratio_name, plans_by_context.iter().filter_map(point).collect()));
     }
-    for name in GPUS {
-        if let Ok((bytes, _)) = device::parse_devices(name) {
-            chart = chart.guide(bytes as f64 / GIB, name);
+    for gpu in GPUS {
+        if let Ok((bytes, _)) = device::parse_devices(gpu) {
+            chart = chart.guide(bytes as f64 / GIB, gpu);
         }
     }
     chart

@@ -1,4 +1,4 @@
-//! `rung plan`: what an engine allocates for a model, and what fits.
+//! `rung plan`: the memory that an inference engine allocates for a model, and how many tokens and requests fit.
 
 use std::process::ExitCode;
 
@@ -6,10 +6,10 @@ use rung_audit::engine::{CacheFormat, Engine, EngineSettings, device, engine, pl
 use rung_audit::report::plan as report;
 use rung_audit::{Audit, AuditError, AuditOptions, Dtype, Weights, find_weights, parse_bytes, parse_tokens, what_if};
 
-use super::audit::refuse;
+use super::audit::report_malformed;
 use crate::output::{audit_named, print};
 
-/// Some figure is unknown.
+/// Exit code: some number is unknown.
 const UNKNOWN: u8 = 3;
 
 /// Plan the memory an inference engine allocates for a model
@@ -94,18 +94,18 @@ impl PlanCommand {
     /// Runs the command.
     ///
     /// # Errors
-    /// Standard output cannot be written. Malformed input is printed and answered with its own exit code.
+    /// Standard output cannot be written. Malformed input is reported with an exit code and is not an error here.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let found = match self.audit().and_then(|audit| plan(&audit, self.engine, &self.settings(&audit)?)) {
-            Ok(found) => found,
-            Err(error) => return Ok(refuse(&self.model, &error)),
+        let plan = match self.audit().and_then(|audit| plan(&audit, self.engine, &self.settings(&audit)?)) {
+            Ok(plan) => plan,
+            Err(error) => return Ok(report_malformed(&self.model, &error)),
         };
         if self.json {
-            print(&format!("{:#}\n", report::json(&found)))?;
+            print(&format!("{:#}\n", report::json(&plan)))?;
         } else {
-            print(&report::text(&found))?;
+            print(&report::text(&plan))?;
         }
-        Ok(if found.unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNKNOWN) })
+        Ok(if plan.unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNKNOWN) })
     }
 
     fn audit(&self) -> Result<Audit, AuditError> {

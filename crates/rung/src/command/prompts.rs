@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::bail;
+use rung_ask::grid::Grid;
 use rung_ask::harness::{Harness, export};
-use rung_ask::ladder::Grid;
 use rung_ask::prompt::{PromptWriter, Question, TableOrder, Variant, answer_symbols, numerals, parse_task};
-use rung_ask::symbols::{Symbols, letters};
+use rung_ask::symbols::{Symbols, default_symbols};
 use rung_theory::task::AnyTask;
 use serde_json::json;
 
@@ -48,11 +48,11 @@ pub struct PromptOptions {
     json: bool,
 }
 
-/// More instances than this are not written out.
+/// Maximum number of instances that `--all` writes.
 const MAX_INSTANCES: u128 = 1_000_000;
 
 impl PromptOptions {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The task has no prompt, or standard output cannot be written.
@@ -64,14 +64,15 @@ impl PromptOptions {
         if self.all {
             return self.print_all(&*task);
         }
-        // Without a model to ask, symbols are capital letters and words; `rung ask` asks the model's tokenizer.
-        let symbols = if self.style.is_tokens() { Vec::new() } else { answer_symbols(&*task)?.unwrap_or_else(letters) };
+        // There is no model here whose tokenizer could check the symbols, as `rung ask` does.
+        let symbols =
+            if self.style.is_tokens() { Vec::new() } else { answer_symbols(&*task)?.unwrap_or_else(default_symbols) };
         let order = if self.easy_order { TableOrder::Easy } else { TableOrder::Hard };
         let variant = Variant { filler: self.filler, query_first: self.query_first, order, chain_of_thought: false };
         let writer = self.style.writer(Some(self.shots), 0);
         for index in 0..self.count {
             let question = writer.task_question(&*task, &variant, &symbols, self.seed, index)?;
-            print(&self.show(&question)?)?;
+            print(&self.question_text(&question)?)?;
         }
         Ok(())
     }
@@ -80,19 +81,19 @@ impl PromptOptions {
         if !self.style.is_tokens() {
             bail!("--all: found another style, expected --style tokens");
         }
-        let count = task.instances().filter(|count| *count <= MAX_INSTANCES);
+        let count = task.instance_count().filter(|count| *count <= MAX_INSTANCES);
         let Some(count) = count else {
             bail!("--all: `{}` has too many instances, expected at most {MAX_INSTANCES}", task.spec());
         };
         for index in 0..count {
             if let Some(question) = PromptWriter::instance_question(task, index)? {
-                print(&self.show(&question)?)?;
+                print(&self.question_text(&question)?)?;
             }
         }
         Ok(())
     }
 
-    fn show(&self, question: &Question) -> anyhow::Result<String> {
+    fn question_text(&self, question: &Question) -> anyhow::Result<String> {
         if self.json {
             return Ok(format!("{}\n", serde_json::to_string(question)?));
         }
@@ -137,13 +138,13 @@ pub struct ExportOptions {
 }
 
 impl ExportOptions {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// An option makes no sense, or a file cannot be written.
     pub fn run(&self) -> anyhow::Result<()> {
-        let most = self.entries.iter().copied().max().unwrap_or_default();
-        let symbols = if self.style.is_tokens() { numerals(most) } else { letters(most) };
+        let max_entries = self.entries.iter().copied().max().unwrap_or_default();
+        let symbols = if self.style.is_tokens() { numerals(max_entries) } else { default_symbols(max_entries) };
         let symbols = Symbols { symbols, checked: false };
         let grid = Grid {
             writer: self.style.writer(self.shots.map(usize::from), 2),
@@ -164,6 +165,6 @@ impl ExportOptions {
 
 fn parse_harness(text: &str) -> Result<Harness, String> {
     let names: Vec<&str> = Harness::ALL.iter().map(|(name, _)| *name).collect();
-    let known = Harness::ALL.iter().find(|(name, _)| *name == text);
-    known.map(|(_, harness)| *harness).ok_or_else(|| format!("expected one of {}", names.join(", ")))
+    let harness = Harness::ALL.iter().find(|(name, _)| *name == text);
+    harness.map(|(_, harness)| *harness).ok_or_else(|| format!("expected one of {}", names.join(", ")))
 }

@@ -1,4 +1,4 @@
-//! `rung protocol DIR`: a forward pass as the communication protocol of the bounds, with the bits that cross.
+//! `rung protocol DIR`: a forward pass as the communication protocol of the bounds, with the bits that its players send.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The folder cannot be read, or its network does not fit the protocol.
@@ -54,23 +54,23 @@ impl Protocol {
     }
 
     fn execute<S: Scalar>(&self) -> anyhow::Result<ExitCode> {
-        let width = self.bits.and_then(NumberEncoding::new);
-        if let (Some(bits), None) = (self.bits, width) {
-            bail!("--bits: found {bits}, expected {} to 32, or 64", NumberEncoding::FEWEST);
+        let encoding = self.bits.and_then(NumberEncoding::new);
+        if let (Some(bits), None) = (self.bits, encoding) {
+            bail!("--bits: found {bits}, expected {} to 32, or 64", NumberEncoding::MIN_BITS);
         }
         let network = Network::<S>::open(&self.folder)?;
         let tokens = self.prompt.tokens(network.task()?)?;
         network.task()?.oracle(&tokens)?;
         let bar = spinner("running the protocol".to_owned());
-        let ledger = ProtocolReport::keep(&network.name, &network, &tokens, width)?;
+        let report = ProtocolReport::measure(&network.name, &network, &tokens, encoding)?;
         bar.finish_and_clear();
         if self.json {
-            let mut value = serde_json::to_value(&ledger)?;
-            value["exact"] = json!(ledger.exact());
+            let mut value = serde_json::to_value(&report)?;
+            value["exact"] = json!(report.exact());
             print_json(&value)?;
         } else {
-            print(&ledger.text())?;
+            print(&report.text())?;
         }
-        Ok(ExitCode::from(u8::from(!ledger.exact())))
+        Ok(ExitCode::from(u8::from(!report.exact())))
     }
 }

@@ -1,7 +1,7 @@
 //! `rung reproduce`: rebuilds certificates, constructions, training runs and audits into one report.
 //!
-//! First compute, then render. Training runs and all other evidence are recorded below the output directory, and the report is drawn
-//! from these records alone; `--render-only` draws it again without computing anything. Finished training runs are skipped, so an
+//! Training runs and all other evidence are recorded below the output directory, and the report is written from these records alone;
+//! `--render-only` writes it again without computing anything. Finished training runs are skipped, so an
 //! interrupted command can be resumed.
 
 use std::collections::BTreeMap;
@@ -24,9 +24,9 @@ use rung_train::run::{Run, RunError, directory, record};
 use rung_train::sweep::{self, Shard, Sweep};
 use serde_json::json;
 
-use super::sweep::pace;
-use crate::output::{print, print_json, spinner, steps};
-use crate::watch::{Interrupt, SweepWatcher, duration};
+use super::sweep::pace_text;
+use crate::output::{print, print_json, progress_bar, spinner};
+use crate::watch::{Interrupt, SweepWatcher, duration_text};
 
 /// Rebuild certificates, runs and audits into one HTML report.
 ///
@@ -34,10 +34,10 @@ use crate::watch::{Interrupt, SweepWatcher, duration};
 #[derive(Debug, clap::Args)]
 pub struct Reproduce {
     /// How much to do.
-    #[arg(long, value_enum, default_value_t = Amount::Quick)]
-    preset: Amount,
+    #[arg(long, value_enum, default_value_t = PresetName::Quick)]
+    preset: PresetName,
     /// Only these chapters or experiments; if not given, every chapter, but `open` in the full preset alone.
-    #[arg(long, value_parser = parts(), value_delimiter = ',', value_name = "PART,..")]
+    #[arg(long, value_parser = part_names(), value_delimiter = ',', value_name = "PART,..")]
     only: Vec<String>,
     /// Output directory; created if it does not exist.
     #[arg(long, default_value = "out", value_name = "DIR")]
@@ -54,7 +54,7 @@ pub struct Reproduce {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Amount {
+enum PresetName {
     /// Seconds: whether everything works.
     Smoke,
     /// Minutes on two cores; the estimate comes first.
@@ -63,8 +63,8 @@ enum Amount {
     Full,
 }
 
-/// What `--only` takes: chapters and experiments.
-fn parts() -> clap::builder::PossibleValuesParser {
+/// Values of `--only`: chapters and experiments.
+fn part_names() -> clap::builder::PossibleValuesParser {
     use clap::builder::PossibleValue;
     let chapters = [
         ("proved", "Certificates, maps, the sparse bound"),
@@ -85,24 +85,25 @@ fn parts() -> clap::builder::PossibleValuesParser {
     clap::builder::PossibleValuesParser::new(chapters.into_iter().chain(experiments))
 }
 
-/// How training ended.
+/// Result of all training runs.
 #[derive(Default)]
-struct Training {
+struct TrainingOutcome {
     interrupted: bool,
+    /// Whether a run failed.
     failed: bool,
 }
 
 impl Reproduce {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// A file cannot be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let started = Instant::now();
         let preset = match self.preset {
-            Amount::Smoke => Preset::Smoke,
-            Amount::Quick => Preset::Quick,
-            Amount::Full => Preset::Full,
+            PresetName::Smoke => Preset::Smoke,
+            PresetName::Quick => Preset::Quick,
+            PresetName::Full => Preset::Full,
         };
         if self.threads == Some(0) {
             anyhow::bail!("--threads: found 0, expected at least 1");
@@ -110,7 +111,7 @@ impl Reproduce {
         fs::create_dir_all(&self.out).with_context(|| format!("making the directory {}", self.out.display()))?;
         let sweeps = self.sweeps(preset)?;
         let store = EvidenceStore::new(&self.out, preset);
-        let training = if self.render_only { Training::default() } else { self.compute(&store, &sweeps)? };
+        let training = if self.render_only { TrainingOutcome::default() } else { self.compute(&store, &sweeps)? };
         let (chapters, conclusions) = self.render(&store, &sweeps);
         let path = self.write(preset, &chapters, &conclusions)?;
         let seconds = started.elapsed().as_secs_f64();
@@ -119,7 +120,10 @@ impl Reproduce {
         for (name, conclusion) in &conclusions {
             lines.push(format!("  {name}: {}", conclusion.line));
             lines.extend(
-                conclusion.contradictions.iter().map(|sentence| format!("    against the prediction: {sentence}")),
+                conclusion
+                    .contradictions
+                    .iter()
+                    .map(|contradiction| format!("    against the prediction: {contradiction}")),
             );
         }
         if training.interrupted {
@@ -139,88 +143,93 @@ impl Reproduce {
         })
     }
 
-    fn wants(&self, part: &str) -> bool {
+    /// Whether a chapter or experiment is selected.
+    fn is_selected(&self, part: &str) -> bool {
         if self.only.is_empty() {
-            return part != "open" || self.preset == Amount::Full;
+            return part != "open" || self.preset == PresetName::Full;
         }
         self.only.iter().any(|only| only == part || (part == "inspected" && only == "looked"))
     }
 
-    /// Computes and records the evidence of the chapters that are asked for.
-    fn compute(&self, store: &EvidenceStore, sweeps: &[(&'static Experiment, Sweep)]) -> anyhow::Result<Training> {
-        self.announce(store.preset(), sweeps)?;
-        if self.wants("proved") {
-            let bar = steps(proved::units(store.preset())).with_message("proved");
+    /// Computes and records the evidence of the selected chapters.
+    fn compute(
+        &self,
+        store: &EvidenceStore,
+        sweeps: &[(&'static Experiment, Sweep)],
+    ) -> anyhow::Result<TrainingOutcome> {
+        self.print_estimate(store.preset(), sweeps)?;
+        if self.is_selected("proved") {
+            let bar = progress_bar(proved::record_count(store.preset())).with_message("proved");
             proved::compute(store, &|| bar.inc(1))?;
             bar.finish_and_clear();
         }
-        if self.wants("constructed") {
-            let bar = steps(constructed::units()).with_message("constructed");
+        if self.is_selected("constructed") {
+            let bar = progress_bar(constructed::record_count()).with_message("constructed");
             constructed::compute(store, &|| bar.inc(1))?;
             bar.finish_and_clear();
         }
-        if self.wants("refuted") {
-            let bar = steps(refuted::units(store.preset())).with_message("refuted");
+        if self.is_selected("refuted") {
+            let bar = progress_bar(refuted::record_count(store.preset())).with_message("refuted");
             refuted::compute(store, &|| bar.inc(1))?;
             bar.finish_and_clear();
         }
-        if self.wants("audited") {
+        if self.is_selected("audited") {
             audited::compute(store)?;
         }
         let training = self.train(store, sweeps)?;
-        if self.wants("inspected") && !training.interrupted {
+        if self.is_selected("inspected") && !training.interrupted {
             let bar = spinner("inspecting".to_owned());
-            inspected::compute(store, &sweep::records(&self.runs()).unwrap_or_default())?;
+            inspected::compute(store, &sweep::records(&self.runs_directory()).unwrap_or_default())?;
             bar.finish_and_clear();
         }
         Ok(training)
     }
 
-    /// Draws the chapters that are asked for, from records.
+    /// Writes the selected chapters from records.
     fn render(
         &self,
         store: &EvidenceStore,
         sweeps: &[(&'static Experiment, Sweep)],
     ) -> (Vec<ChapterOutput>, Vec<(&'static str, Conclusion)>) {
         let mut chapters = Vec::new();
-        if self.wants("proved") {
+        if self.is_selected("proved") {
             chapters.push(proved::render(store));
         }
-        if self.wants("constructed") {
+        if self.is_selected("constructed") {
             chapters.push(constructed::render(store));
         }
-        if self.wants("refuted") {
+        if self.is_selected("refuted") {
             chapters.push(refuted::render(store));
         }
         let records: Vec<ExperimentRecords> =
             sweeps.iter().map(|(experiment, sweep)| self.read_records(store, experiment, sweep)).collect();
         let mut conclusions = Vec::new();
         for chapter in [ReportChapter::Measured, ReportChapter::Open] {
-            let own: Vec<&ExperimentRecords> =
-                records.iter().filter(|found| found.experiment.chapter == chapter).collect();
-            if !own.is_empty() {
-                let (output, found) = measured::render(chapter, store.preset(), &own);
+            let experiments: Vec<&ExperimentRecords> =
+                records.iter().filter(|records| records.experiment.chapter == chapter).collect();
+            if !experiments.is_empty() {
+                let (output, chapter_conclusions) = measured::render(chapter, store.preset(), &experiments);
                 chapters.push(output);
-                conclusions.extend(own.iter().map(|own| own.experiment.name).zip(found));
+                conclusions.extend(experiments.iter().map(|records| records.experiment.name).zip(chapter_conclusions));
             }
         }
-        if self.wants("inspected") {
+        if self.is_selected("inspected") {
             chapters.push(inspected::render(store));
         }
-        if self.wants("audited") {
+        if self.is_selected("audited") {
             chapters.push(audited::render(store));
         }
         (chapters, conclusions)
     }
 
-    /// The records of an experiment's runs, and what is to be said of those that have none.
+    /// The records of an experiment's runs, and a sentence for each run without a record.
     fn read_records(&self, store: &EvidenceStore, experiment: &'static Experiment, sweep: &Sweep) -> ExperimentRecords {
-        let failures: Failures = store.read(&failures_key(experiment)).map(|found| found.data).unwrap_or_default();
+        let failures: Failures = store.read(&failures_key(experiment)).map(|record| record.data).unwrap_or_default();
         let (mut records, mut missing) = (Vec::new(), Vec::new());
         for run in &sweep.runs {
             let (id, config) = (record::id(run), &run.config);
             let name = format!("{} on {}, seed {}", config.stack, config.task, config.seed);
-            match (directory::recorded(run, &self.run_directory(run)), failures.get(&id)) {
+            match (directory::find_record(run, &self.run_directory(run)), failures.get(&id)) {
                 (Ok(Some(record)), _) => records.push(record),
                 (Err(error), _) => missing.push(format!("{name}: {error}")),
                 (Ok(None), Some(reason)) => missing.push(format!("{name} failed: {reason}")),
@@ -234,45 +243,45 @@ impl Reproduce {
         self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
     }
 
-    fn runs(&self) -> PathBuf {
+    fn runs_directory(&self) -> PathBuf {
         self.out.join("runs")
     }
 
     fn run_directory(&self, run: &Run) -> PathBuf {
-        self.runs().join(record::id(run))
+        self.runs_directory().join(record::id(run))
     }
 
     fn sweeps(&self, preset: Preset) -> anyhow::Result<Vec<(&'static Experiment, Sweep)>> {
-        let wanted = |experiment: &&&'static Experiment| {
+        let is_selected = |experiment: &&&'static Experiment| {
             let chapter = match experiment.chapter {
                 ReportChapter::Measured => "measured",
                 ReportChapter::Open => "open",
             };
-            self.wants(chapter) || self.only.iter().any(|only| only == experiment.name)
+            self.is_selected(chapter) || self.only.iter().any(|only| only == experiment.name)
         };
-        let asked = experiment::ALL.iter().filter(wanted);
-        asked.map(|experiment| Ok((*experiment, experiment.sweep(preset)?))).collect()
+        let experiments = experiment::ALL.iter().filter(is_selected);
+        experiments.map(|experiment| Ok((*experiment, experiment.sweep(preset)?))).collect()
     }
 
-    /// Says how long it may take, before anything is begun.
-    fn announce(&self, preset: Preset, sweeps: &[(&Experiment, Sweep)]) -> anyhow::Result<()> {
+    /// Prints an estimate of the total time.
+    fn print_estimate(&self, preset: Preset, sweeps: &[(&Experiment, Sweep)]) -> anyhow::Result<()> {
         let mut seconds = if preset == Preset::Full { 60.0 } else { 5.0 };
         let bar = spinner("estimating".to_owned());
         for (_, sweep) in sweeps {
-            sweep::check_memory(sweep, &self.runs(), Shard::WHOLE, self.threads())?;
-            seconds += sweep::estimate(sweep, &self.runs(), Shard::WHOLE, self.threads())?;
+            sweep::check_memory(sweep, &self.runs_directory(), Shard::ALL, self.threads())?;
+            seconds += sweep::estimate(sweep, &self.runs_directory(), Shard::ALL, self.threads())?;
         }
         bar.finish_and_clear();
         if self.json {
             return Ok(());
         }
         let (threads, out) = (self.threads(), self.out.display());
-        print(&format!("rung reproduce: at most about {} on {threads} threads, into {out}\n", duration(seconds)))
+        print(&format!("rung reproduce: at most about {} on {threads} threads, into {out}\n", duration_text(seconds)))
     }
 
-    /// Trains what has no record yet, and records which runs failed.
-    fn train(&self, store: &EvidenceStore, sweeps: &[(&'static Experiment, Sweep)]) -> anyhow::Result<Training> {
-        let mut training = Training::default();
+    /// Trains the runs that have no record yet, and records which of them failed.
+    fn train(&self, store: &EvidenceStore, sweeps: &[(&'static Experiment, Sweep)]) -> anyhow::Result<TrainingOutcome> {
+        let mut training = TrainingOutcome::default();
         if sweeps.is_empty() {
             return Ok(training);
         }
@@ -281,14 +290,14 @@ impl Reproduce {
             if !self.json {
                 eprintln!("{}: {} runs", experiment.name, sweep.runs.len());
             }
-            let watcher = SweepWatcher::new(sweep, Shard::WHOLE, !self.json);
-            let summary = sweep::execute(sweep, &self.runs(), Shard::WHOLE, self.threads(), &|event| {
+            let watcher = SweepWatcher::new(sweep, Shard::ALL, !self.json);
+            let summary = sweep::execute(sweep, &self.runs_directory(), Shard::ALL, self.threads(), &|event| {
                 watcher.show(&event);
                 !interrupt.requested()
             });
             watcher.finish();
             if !self.json {
-                eprint!("{}", pace(&summary));
+                eprint!("{}", pace_text(&summary));
             }
             training.interrupted |= interrupt.requested();
             training.failed |= !summary.failed.is_empty();
@@ -299,13 +308,13 @@ impl Reproduce {
         Ok(training)
     }
 
-    /// The command that makes the same report.
-    fn as_typed(&self, preset: Preset) -> String {
+    /// The command that writes the same report.
+    fn command(&self, preset: Preset) -> String {
         let only = if self.only.is_empty() { String::new() } else { format!(" --only {}", self.only.join(",")) };
         format!("rung reproduce --preset {}{only}", preset.name())
     }
 
-    /// Files first, the report last: whoever finds a report finds everything it speaks of.
+    /// Writes the files first and the report last, so that all files of an existing report exist.
     fn write(
         &self,
         preset: Preset,
@@ -313,44 +322,45 @@ impl Reproduce {
         conclusions: &[(&str, Conclusion)],
     ) -> anyhow::Result<PathBuf> {
         for ChapterOutput { chapter, artefacts, .. } in chapters {
-            // A chapter's files are the same whether it was drawn alone or with others.
+            // The command names only this chapter, so that its files do not depend on the other chapters.
             let command = format!("rung reproduce --preset {} --only {}", preset.name(), chapter.id);
             let made_by = MadeBy::new(command, None);
-            artefacts.iter().try_for_each(|artefact| write_below(&self.out, artefact, &made_by))?;
+            artefacts.iter().try_for_each(|artefact| write_artefact(&self.out, artefact, &made_by))?;
         }
-        let borrowed: Vec<(&str, &Conclusion)> =
+        let conclusions: Vec<(&str, &Conclusion)> =
             conclusions.iter().map(|(name, conclusion)| (*name, conclusion)).collect();
         let mut report = Report::new("Rung: what one forward pass can compose")
             .summary("How many dependent look-ups can an attention stack do in one forward pass, and how do we know?")
             .fact("made by", format!("rung {}", env!("CARGO_PKG_VERSION")))
-            .fact("command", self.as_typed(preset))
-            .chapter(summary::render(chapters, &borrowed));
+            .fact("command", self.command(preset))
+            .chapter(summary::render(chapters, &conclusions));
         for output in chapters {
             report = report.chapter(output.chapter.clone());
         }
         if self.only.is_empty() {
-            report = report.chapter(unknown::render(&borrowed));
+            report = report.chapter(unknown::render(&conclusions));
         }
         let path = self.out.join("report.html");
-        let page = MadeBy::new(self.as_typed(preset), None).mark("report.html", report.html()?.into_bytes());
+        let page = MadeBy::new(self.command(preset), None).mark("report.html", report.html()?.into_bytes());
         write_atomically(&path, &page).with_context(|| format!("writing {}", path.display()))?;
         Ok(path)
     }
 }
 
-/// Why runs failed, by their ids.
+/// Error messages of failed runs by run id.
 type Failures = BTreeMap<String, String>;
 
 fn failures_key(experiment: &Experiment) -> String {
     format!("measured/{}-failures", experiment.name)
 }
 
-fn write_below(directory: &Path, artefact: &Artefact, made_by: &MadeBy) -> anyhow::Result<()> {
+/// Writes a file below a directory, marked with the command that made it.
+fn write_artefact(directory: &Path, artefact: &Artefact, made_by: &MadeBy) -> anyhow::Result<()> {
     let path = directory.join(&artefact.path);
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).with_context(|| format!("making the directory {}", parent.display()))?;
     }
-    // A witness has a digest of all that it says, its model and seed among it.
+    // A witness has a digest of its contents, which already include the command's seed, so it is not changed.
     let bytes = artefact.bytes.clone();
     let is_witness = artefact.path.starts_with("witnesses/") && path.extension().is_some_and(|end| end == "json");
     let bytes = if is_witness { bytes } else { made_by.mark(&artefact.path, bytes) };

@@ -1,4 +1,4 @@
-//! `rung runs`: what has been recorded.
+//! `rung runs`: the records of training runs.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use rung_train::run::RunRecord;
 use rung_train::sweep::{find, records};
 use serde_json::{Value, json};
 
-use super::sweep::line;
+use super::sweep::record_line;
 use crate::output::{print, print_json};
 
 /// List, filter, compare or export recorded runs.
@@ -34,54 +34,56 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The directory cannot be read, or there is no such run or key.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let mut all = records(&self.directory)?;
+        let mut runs = records(&self.directory)?;
         for filter in &self.filters {
             let Some((key, value)) = filter.split_once('=') else {
                 bail!("--where: found `{filter}`, expected key=value");
             };
-            if let Some((_, record)) = all.first()
-                && leaf(&json!(record), key).is_none()
+            if let Some((_, record)) = runs.first()
+                && config_value(&json!(record), key).is_none()
             {
                 bail!(
                     "--where: found key `{key}`, expected one of a record or its config, such as stack or facts.rungs"
                 );
             }
-            all.retain(|(_, record)| leaf(&json!(record), key).is_some_and(|found| same(&found, value)));
+            runs.retain(|(_, record)| {
+                config_value(&json!(record), key).is_some_and(|found| equals_text(&found, value))
+            });
         }
         if let Some(names) = &self.diff {
-            let (first, second) = (&find(&all, &names[0])?.1, &find(&all, &names[1])?.1);
-            return self.difference(first, second);
+            let (first, second) = (&find(&runs, &names[0])?.1, &find(&runs, &names[1])?.1);
+            return self.print_difference(first, second);
         }
         if self.csv {
-            print(&table(all.iter().map(|(_, record)| record)))?;
+            print(&table(runs.iter().map(|(_, record)| record)))?;
         } else if self.json {
-            print_json(&Value::Array(all.iter().map(|(_, record)| json!(record)).collect()))?;
+            print_json(&Value::Array(runs.iter().map(|(_, record)| json!(record)).collect()))?;
         } else {
             let mut text = String::new();
-            for (_, record) in &all {
-                writeln!(text, "{}", line(record))?;
+            for (_, record) in &runs {
+                writeln!(text, "{}", record_line(record))?;
             }
-            writeln!(text, "{} runs", all.len())?;
+            writeln!(text, "{} runs", runs.len())?;
             print(&text)?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn difference(&self, first: &RunRecord, second: &RunRecord) -> anyhow::Result<ExitCode> {
-        let mut found = Vec::new();
-        compare("", &without_evaluations(first), &without_evaluations(second), &mut found);
+    fn print_difference(&self, first: &RunRecord, second: &RunRecord) -> anyhow::Result<ExitCode> {
+        let mut differences = Vec::new();
+        add_differences("", &without_evaluations(first), &without_evaluations(second), &mut differences);
         if self.json {
-            let lines = found.iter().map(|(key, a, b)| json!({"key": key, "first": a, "second": b}));
+            let lines = differences.iter().map(|(key, a, b)| json!({"key": key, "first": a, "second": b}));
             print_json(&Value::Array(lines.collect()))?;
             return Ok(ExitCode::SUCCESS);
         }
         let mut text = String::new();
-        for (key, a, b) in &found {
+        for (key, a, b) in &differences {
             writeln!(text, "{key}: {a} | {b}")?;
         }
         print(&text)?;
@@ -98,37 +100,38 @@ fn without_evaluations(record: &RunRecord) -> Value {
     value
 }
 
-/// The value of a dotted key, of the record or else of its config.
-fn leaf(record: &Value, key: &str) -> Option<Value> {
-    let down = |from: &Value| key.split('.').try_fold(from.clone(), |value, part| value.get(part).cloned());
-    down(record).or_else(|| down(&record["config"]))
+/// The value of a dotted key of the record, or else of its config.
+fn config_value(record: &Value, key: &str) -> Option<Value> {
+    let lookup = |from: &Value| key.split('.').try_fold(from.clone(), |value, part| value.get(part).cloned());
+    lookup(record).or_else(|| lookup(&record["config"]))
 }
 
-/// Whether a value is what was typed; numbers by value, however they are written.
-fn same(found: &Value, typed: &str) -> bool {
-    match found {
+/// Whether a value equals a text from the command line. Numbers are compared as numbers.
+fn equals_text(value: &Value, typed: &str) -> bool {
+    match value {
         Value::String(text) => text == typed,
         Value::Number(number) => typed.parse::<f64>().is_ok_and(|typed| number.as_f64() == Some(typed)),
         other => serde_json::from_str::<Value>(typed).is_ok_and(|typed| typed == *other),
     }
 }
 
-fn compare(key: &str, first: &Value, second: &Value, found: &mut Vec<(String, Value, Value)>) {
-    let inside = |part: &str| if key.is_empty() { part.to_owned() } else { format!("{key}.{part}") };
+/// Adds every leaf in which two values differ, with its dotted key.
+fn add_differences(key: &str, first: &Value, second: &Value, differences: &mut Vec<(String, Value, Value)>) {
+    let nested_key = |part: &str| if key.is_empty() { part.to_owned() } else { format!("{key}.{part}") };
     match (first, second) {
         (Value::Object(a), Value::Object(b)) => {
             let names = a.keys().chain(b.keys().filter(|name| !a.contains_key(*name)));
             for name in names {
                 let (left, right) = (a.get(name).unwrap_or(&Value::Null), b.get(name).unwrap_or(&Value::Null));
-                compare(&inside(name), left, right, found);
+                add_differences(&nested_key(name), left, right, differences);
             }
         }
-        _ if first != second => found.push((key.to_owned(), first.clone(), second.clone())),
+        _ if first != second => differences.push((key.to_owned(), first.clone(), second.clone())),
         _ => {}
     }
 }
 
-/// Records as CSV.
+/// Records as CSV, one line per run and group of questions.
 pub fn table<'a>(records: impl Iterator<Item = &'a RunRecord>) -> String {
     let header = [
         "id",
@@ -154,9 +157,9 @@ pub fn table<'a>(records: impl Iterator<Item = &'a RunRecord>) -> String {
     let mut csv = Csv::new(header);
     for record in records {
         let (config, facts) = (&record.config, &record.facts);
-        let state: u64 = facts.state_bits.iter().sum();
-        for (group, tally) in &record.accuracy {
-            let (low, high) = tally.interval();
+        let state_bits: u64 = facts.state_bits.iter().sum();
+        for (group, answers) in &record.accuracy {
+            let (low, high) = answers.interval();
             csv.row([
                 record.id.clone(),
                 config.stack.clone(),
@@ -169,14 +172,14 @@ pub fn table<'a>(records: impl Iterator<Item = &'a RunRecord>) -> String {
                 facts.weights.to_string(),
                 facts.full_layers.to_string(),
                 facts.rungs.to_string(),
-                state.to_string(),
+                state_bits.to_string(),
                 facts.table_bits.map(field).unwrap_or_default(),
                 facts.tokens.to_string(),
                 group.to_string(),
-                field(tally.mean()),
+                field(answers.mean()),
                 field(low),
                 field(high),
-                tally.count.to_string(),
+                answers.count.to_string(),
             ]);
         }
     }

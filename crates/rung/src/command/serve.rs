@@ -34,15 +34,15 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The port is taken, or the folder cannot be read.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let address = SocketAddr::new(self.host, self.port);
-        let shown = self.runs.as_ref().map_or_else(String::new, |folder| format!(" with {}", folder.display()));
+        let runs_text = self.runs.as_ref().map_or_else(String::new, |folder| format!(" with {}", folder.display()));
         let server =
-            Server::listen(address, self.runs.clone()).with_context(|| format!("serving at {address}{shown}"))?;
+            Server::listen(address, self.runs.clone()).with_context(|| format!("serving at {address}{runs_text}"))?;
         let page = format!("http://{}/", server.address());
         if self.json {
             print(&format!("{}\n", json!({"address": page})))?;

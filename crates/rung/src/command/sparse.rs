@@ -41,7 +41,7 @@ pub struct SparseCommand {
 }
 
 impl SparseCommand {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// A size is out of range.
@@ -55,23 +55,23 @@ impl SparseCommand {
             same_map: self.same_map,
         };
         let verdict = sparse.verdict()?;
-        let ratio = verdict.needed.map(|needed| self.bits as f64 / needed as f64);
+        let ratio = verdict.needed_bits.map(|needed| self.bits as f64 / needed as f64);
         let mut curve = Vec::new();
         if self.curve {
             let sizes =
                 std::iter::successors(Some(1_u64), |size| size.checked_mul(2)).take_while(|&size| size <= self.block);
             for block in sizes {
-                curve.push((block, Sparse { block, ..sparse }.verdict()?.needed));
+                curve.push((block, Sparse { block, ..sparse }.verdict()?.needed_bits));
             }
         }
-        let word = if verdict.impossible { "impossible" } else { "unknown" };
+        let verdict_word = if verdict.impossible { "impossible" } else { "unknown" };
         if self.json {
             let points: Vec<_> =
                 curve.iter().map(|(block, needed)| json!({"block": block, "bits_needed": needed})).collect();
             print_json(&json!({
-                "verdict": word,
+                "verdict": verdict_word,
                 "bits": self.bits,
-                "bits_needed": verdict.needed,
+                "bits_needed": verdict.needed_bits,
                 "had_over_needed": ratio,
                 "universe": verdict.universe,
                 "curve": if self.curve { json!(points) } else { json!(null) },
@@ -79,9 +79,14 @@ impl SparseCommand {
             return Ok(ExitCode::SUCCESS);
         }
         let mut text = String::new();
-        let kind = if verdict.impossible { " (proved)" } else { ": the bound says nothing at this size" };
-        writeln!(text, "2-Sum modulo {} with blocks of {}: {word}{kind}", commas(self.values), commas(self.block))?;
-        match (verdict.needed, ratio) {
+        let evidence = if verdict.impossible { " (proved)" } else { ": the bound says nothing at this size" };
+        writeln!(
+            text,
+            "2-Sum modulo {} with blocks of {}: {verdict_word}{evidence}",
+            commas(self.values),
+            commas(self.block)
+        )?;
+        match (verdict.needed_bits, ratio) {
             (Some(needed), Some(ratio)) => {
                 writeln!(text, "  bits had     {}", commas(self.bits))?;
                 writeln!(text, "  bits needed  {} (impossible below)", commas(needed))?;

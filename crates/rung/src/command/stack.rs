@@ -12,7 +12,7 @@ use crate::output::audit_named;
 
 /// Sizes of mixers whose own options do not give them.
 #[derive(Debug, clap::Args)]
-pub struct Sizes {
+pub struct SizeOptions {
     /// Heads of mixers without their own option.
     #[arg(long, default_value_t = Defaults::default().heads, allow_negative_numbers = true, help_heading = "Sizes")]
     heads: u64,
@@ -33,8 +33,8 @@ pub struct Sizes {
     message: Convention,
 }
 
-impl Sizes {
-    /// The defaults they stand for.
+impl SizeOptions {
+    /// The options as defaults of the stack grammar.
     fn defaults(&self) -> Defaults {
         Defaults {
             heads: self.heads,
@@ -45,20 +45,20 @@ impl Sizes {
         }
     }
 
-    /// The conventions under which the bits were counted that a certificate about no stack was given.
+    /// How bits are counted, for a certificate about bits that were given without a stack.
     pub fn conventions(&self) -> Value {
         certificate::conventions(&self.defaults(), self.message)
     }
 
-    /// Resolves what a user names: a stack, or a model by its preset, config, directory or GGUF file.
+    /// Resolves an argument: a stack, or a model by its preset, config, directory or GGUF file.
     ///
     /// # Errors
-    /// The text is no stack and no model; a model has layers that are not known, or sizes of its own and others by option.
+    /// The text is neither a stack nor a model; or a model has unknown layers, or is given together with options for sizes.
     pub fn resolve(&self, name: &str) -> anyhow::Result<NamedStack> {
         let (defaults, convention) = (self.defaults(), self.message);
         match Plan::parse(name, &defaults) {
             Ok(plan) => Ok(NamedStack { text: name.to_owned(), plan, defaults, convention }),
-            Err(_) if names_a_model(name) => {
+            Err(_) if is_model_name(name) => {
                 if defaults != Defaults::default() {
                     bail!(
                         "{name}: its config has the sizes; --heads, --head-dim, --kv-heads, --width and --bits are for stacks"
@@ -76,27 +76,27 @@ impl Sizes {
     }
 }
 
-/// Whether a name is meant as a model: no mixer's name has a dash, a dot or a slash.
-fn names_a_model(name: &str) -> bool {
-    let plain = !name.contains(['{', '(', '*', ' ']);
-    preset_text(name).is_some() || Path::new(name).exists() || plain && name.contains(['-', '.', '/', '\\'])
+/// Whether a name is a model's. No mixer's name has a dash, a dot or a slash.
+fn is_model_name(name: &str) -> bool {
+    let has_no_grammar = !name.contains(['{', '(', '*', ' ']);
+    preset_text(name).is_some() || Path::new(name).exists() || has_no_grammar && name.contains(['-', '.', '/', '\\'])
 }
 
 /// A stack with every size resolved.
 #[derive(Debug)]
 pub struct NamedStack {
-    /// In the stack grammar; of a model with every number.
+    /// The stack as text; for a model with every size explicit.
     pub text: String,
     /// The layers.
     pub plan: Plan,
     /// Sizes that the text does not give.
     pub defaults: Defaults,
-    /// How messages are counted.
+    /// How the bits of messages are counted.
     pub convention: Convention,
 }
 
 impl NamedStack {
-    /// The conventions under which a certificate about it holds.
+    /// How bits are counted, for a certificate about this stack.
     pub fn conventions(&self) -> Value {
         certificate::conventions(&self.defaults, self.convention)
     }

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::memory::MemoryOption;
 use super::train::read_text;
 use crate::output::{print, print_json};
-use crate::watch::{Interrupt, SweepWatcher, accuracy_text, duration};
+use crate::watch::{Interrupt, SweepWatcher, accuracy_text, duration_text};
 
 /// Run a grid of training runs, locally or on Slurm.
 ///
@@ -42,7 +42,7 @@ pub struct Sweep {
     #[arg(long, conflicts_with = "on")]
     no_lock: bool,
     #[command(flatten)]
-    cluster: slurm::Cluster,
+    cluster: slurm::ClusterOptions,
     /// Check the sweep, list its runs, and stop.
     #[arg(long)]
     dry_run: bool,
@@ -54,7 +54,7 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The sweep is not valid.
@@ -74,17 +74,15 @@ impl Sweep {
             let threads = self.threads.unwrap_or(1);
             return match self.cluster.execute(&sweep, &text, &self.out, threads, self.json)? {
                 slurm::ClusterOutcome::Submitted => Ok(ExitCode::SUCCESS),
-                slurm::ClusterOutcome::Collected(summary, ticket) => {
-                    self.report(&summary, sweep.runs.len(), ticket.as_ref())
-                }
+                slurm::ClusterOutcome::Collected(summary, job) => self.report(&summary, sweep.runs.len(), job.as_ref()),
             };
         }
         let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         sweep::check_memory(&sweep, &self.out, self.shard, threads).with_context(path)?;
         let seconds = sweep::estimate(&sweep, &self.out, self.shard, threads)?;
-        let shard_runs = (0..sweep.runs.len()).filter(|number| self.shard.has(*number)).count();
+        let shard_runs = (0..sweep.runs.len()).filter(|number| self.shard.contains(*number)).count();
         if !self.json {
-            let estimate = duration(seconds);
+            let estimate = duration_text(seconds);
             print(&format!(
                 "{shard_runs} runs on {threads} threads, at most about {estimate}, into {}\n",
                 self.out.display()
@@ -131,14 +129,14 @@ impl Sweep {
         } else {
             let mut text =
                 format!("{recorded} of {shard_runs} recorded, {} of them before\n", summary.already_recorded);
-            text += &pace(summary);
+            text += &pace_text(summary);
             for (number, error) in summary.failed.iter().take(MAX_FAILURES_SHOWN) {
                 writeln!(text, "run {} failed: {error}", number + 1)?;
             }
             if summary.failed.len() > MAX_FAILURES_SHOWN {
                 writeln!(text, "and {} more failed", summary.failed.len() - MAX_FAILURES_SHOWN)?;
             }
-            let advice = match self.cluster.on {
+            let next_step = match self.cluster.on {
                 _ if recorded == shard_runs => "",
                 Some(_) if summary.interrupted => "the job continues; the same command waits for it again\n",
                 Some(_) => "the same command, without --collect, submits what is missing\n",
@@ -148,7 +146,7 @@ impl Sweep {
                 }
                 None => "",
             };
-            text += advice;
+            text += next_step;
             print(&text)?;
         }
         Ok(match (summary.failed.is_empty(), recorded < shard_runs) {
@@ -159,7 +157,7 @@ impl Sweep {
     }
 
     fn list(&self, sweep: &sweep::Sweep) -> anyhow::Result<ExitCode> {
-        let runs = sweep.runs.iter().enumerate().filter(|(number, _)| self.shard.has(*number));
+        let runs = sweep.runs.iter().enumerate().filter(|(number, _)| self.shard.contains(*number));
         if self.json {
             let run = |(number, run): (usize, &rung_train::run::Run)| {
                 let config = &run.config;
@@ -179,12 +177,12 @@ impl Sweep {
     }
 }
 
-/// Seconds per run and runs per hour; empty if no run was finished.
-pub fn pace(summary: &SweepSummary) -> String {
+/// Seconds per run and runs per hour as text; empty if no run was finished.
+pub fn pace_text(summary: &SweepSummary) -> String {
     summary.pace().map_or_else(String::new, |(seconds, runs)| format!("{seconds:.1} s a run, {runs:.0} runs an hour\n"))
 }
 
-/// One line for a record.
-pub fn line(record: &rung_train::run::RunRecord) -> String {
+/// One line about a record.
+pub fn record_line(record: &rung_train::run::RunRecord) -> String {
     format!("{}  {} steps  {}", record.id, record.steps, accuracy_text(&record.accuracy))
 }

@@ -1,4 +1,4 @@
-//! `rung task`: which tasks there are, what one of them is, and samples of it.
+//! `rung task`: lists tasks, describes one, and writes samples.
 //!
 //! ```text
 //! rung task list
@@ -92,24 +92,24 @@ impl Task {
         };
         match result.and_then(|()| out.flush()) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                // The rest of the buffer has no reader: drop it rather than try again.
+                // The pipe is closed, so the buffered output is dropped instead of written again.
                 let _ = out.into_parts();
                 Ok(ExitCode::SUCCESS)
             }
-            other => other.map(|()| ExitCode::SUCCESS).context("writing to standard output"),
+            result => result.map(|()| ExitCode::SUCCESS).context("writing to standard output"),
         }
     }
 }
 
 fn list(out: &mut impl Write, json: bool) -> io::Result<()> {
-    // A task named without options has its defaults, so each of these parses.
-    let known = task::pages().into_iter().filter_map(|page| Some((page.summary(), task::parse(page.name).ok()?)));
+    // A task's name without options has its defaults, so every name parses.
+    let tasks = task::pages().into_iter().filter_map(|page| Some((page.summary(), task::parse(page.name).ok()?)));
     if json {
-        let known =
-            known.map(|(summary, task)| json!({"name": task.name(), "summary": summary, "defaults": task.spec()}));
-        return write_json(out, &known.collect::<Vec<_>>());
+        let values =
+            tasks.map(|(summary, task)| json!({"name": task.name(), "summary": summary, "defaults": task.spec()}));
+        return write_json(out, &values.collect::<Vec<_>>());
     }
-    for (summary, task) in known {
+    for (summary, task) in tasks {
         writeln!(out, "{:<18}{summary}\n{:<18}{}", task.name(), "", task.spec())?;
     }
     Ok(())
@@ -120,7 +120,7 @@ fn show(out: &mut impl Write, task: &dyn AnyTask, seed: u64, json: bool) -> io::
     task.prompt(&mut task::seeded(seed), &mut prompt);
     let (fields, questions) = (task.fields(), prompt.questions().count());
     if json {
-        let shown = json!({
+        let description = json!({
             "task": task.spec(),
             "tokens": task.length(),
             "questions": questions,
@@ -128,9 +128,9 @@ fn show(out: &mut impl Write, task: &dyn AnyTask, seed: u64, json: bool) -> io::
             "baseline": task.baseline(),
             "fields": fields,
             "seed": seed,
-            "sample": task.draw(&prompt),
+            "sample": task.render(&prompt),
         });
-        return write_json(out, &shown);
+        return write_json(out, &description);
     }
     let fields: Vec<String> = fields.iter().map(|field| format!("{} ({})", field.name, field.vocabulary)).collect();
     writeln!(out, "{}", task.spec())?;
@@ -139,7 +139,7 @@ fn show(out: &mut impl Write, task: &dyn AnyTask, seed: u64, json: bool) -> io::
     writeln!(out, "classes    {}", task.classes())?;
     writeln!(out, "baseline   {:.6}, accuracy of the best guess", task.baseline())?;
     writeln!(out, "fields     {}", fields.join(", "))?;
-    writeln!(out, "sample, seed {seed}:\n{}", task.draw(&prompt).trim_end())
+    writeln!(out, "sample, seed {seed}:\n{}", task.render(&prompt).trim_end())
 }
 
 fn sample(out: &mut impl Write, task: &dyn AnyTask, count: u64, seed: u64, format: Format) -> io::Result<()> {
@@ -148,10 +148,10 @@ fn sample(out: &mut impl Write, task: &dyn AnyTask, count: u64, seed: u64, forma
         task.prompt(&mut rng, &mut prompt);
         match format {
             Format::Jsonl => {
-                serde_json::to_writer(&mut *out, &Line(&prompt))?;
+                serde_json::to_writer(&mut *out, &PromptJson(&prompt))?;
                 writeln!(out)?;
             }
-            Format::Text => writeln!(out, "sample {number}\n{}", task.draw(&prompt))?,
+            Format::Text => writeln!(out, "sample {number}\n{}", task.render(&prompt))?,
         }
     }
     Ok(())
@@ -162,33 +162,33 @@ fn write_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     writeln!(out)
 }
 
-/// A prompt as one JSON object. Written piece by piece, without a tree of values in between.
-struct Line<'a>(&'a Prompt);
+/// A prompt as one JSON object, serialized without an intermediate JSON value.
+struct PromptJson<'a>(&'a Prompt);
 
-impl Serialize for Line<'_> {
+impl Serialize for PromptJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut line = serializer.serialize_struct("Line", 3)?;
+        let mut object = serializer.serialize_struct("PromptJson", 3)?;
         if self.0.fields() == 1 {
-            line.serialize_field("tokens", self.0.tokens())?;
+            object.serialize_field("tokens", self.0.tokens())?;
         } else {
-            line.serialize_field("tokens", &Rows(self.0))?;
+            object.serialize_field("tokens", &TokenRows(self.0))?;
         }
-        line.serialize_field("targets", &Targets(self.0))?;
-        line.serialize_field("groups", self.0.groups())?;
-        line.end()
+        object.serialize_field("targets", &Targets(self.0))?;
+        object.serialize_field("groups", self.0.groups())?;
+        object.end()
     }
 }
 
-/// Tokens of several fields: a list of lists.
-struct Rows<'a>(&'a Prompt);
+/// Tokens of several fields, as a list of lists.
+struct TokenRows<'a>(&'a Prompt);
 
-impl Serialize for Rows<'_> {
+impl Serialize for TokenRows<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.0.tokens().chunks_exact(self.0.fields().max(1)))
     }
 }
 
-/// Targets, with null where nothing is asked.
+/// Targets, with null at positions without a question.
 struct Targets<'a>(&'a Prompt);
 
 impl Serialize for Targets<'_> {
@@ -201,16 +201,16 @@ impl Serialize for Targets<'_> {
 mod tests {
     use super::*;
 
-    fn text(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
+    fn written_text(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
         let mut out = Vec::new();
         write(&mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn lines_are_json_with_null_where_nothing_is_asked() {
-        let plain = task::parse("induction{length=4,vocabulary=3}").unwrap();
-        let lines = text(|out| sample(out, &*plain, 3, 5, Format::Jsonl));
+    fn samples_are_json_lines_with_null_at_positions_without_a_question() {
+        let single_field = task::parse("induction{length=4,vocabulary=3}").unwrap();
+        let lines = written_text(|out| sample(out, &*single_field, 3, 5, Format::Jsonl));
         for line in lines.lines() {
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
             assert_eq!(line["tokens"].as_array().unwrap().len(), 4);
@@ -218,24 +218,25 @@ mod tests {
             assert_eq!(line["groups"], json!([0, 0, 0, 1]));
         }
         assert_eq!(lines.lines().count(), 3);
-        assert_eq!(lines, text(|out| sample(out, &*plain, 3, 5, Format::Jsonl)));
+        assert_eq!(lines, written_text(|out| sample(out, &*single_field, 3, 5, Format::Jsonl)));
 
-        let structured = task::parse("funccomp{hops=2,m=2,n=[2]}").unwrap();
-        let line = text(|out| sample(out, &*structured, 1, 0, Format::Jsonl));
+        let multi_field = task::parse("funccomp{hops=2,m=2,n=[2]}").unwrap();
+        let line = written_text(|out| sample(out, &*multi_field, 1, 0, Format::Jsonl));
         let line: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!((line["tokens"].as_array().unwrap().len(), line["tokens"][0].as_array().unwrap().len()), (8, 5));
     }
 
     #[test]
-    fn every_task_is_listed_and_shown() {
-        let listed: Vec<serde_json::Value> = serde_json::from_str(&text(|out| list(out, true))).unwrap();
-        assert_eq!(listed.len(), task::names().count());
-        for entry in listed {
+    fn every_task_can_be_listed_and_shown() {
+        let entries: Vec<serde_json::Value> = serde_json::from_str(&written_text(|out| list(out, true))).unwrap();
+        assert_eq!(entries.len(), task::names().count());
+        for entry in entries {
             let task = task::parse(entry["defaults"].as_str().unwrap()).unwrap();
-            assert!(text(|out| list(out, false)).contains(entry["summary"].as_str().unwrap()));
-            assert!(text(|out| show(out, &*task, 1, false)).contains("baseline"));
-            let shown: serde_json::Value = serde_json::from_str(&text(|out| show(out, &*task, 1, true))).unwrap();
-            assert_eq!(shown["task"], entry["defaults"]);
+            assert!(written_text(|out| list(out, false)).contains(entry["summary"].as_str().unwrap()));
+            assert!(written_text(|out| show(out, &*task, 1, false)).contains("baseline"));
+            let description: serde_json::Value =
+                serde_json::from_str(&written_text(|out| show(out, &*task, 1, true))).unwrap();
+            assert_eq!(description["task"], entry["defaults"]);
         }
     }
 }

@@ -5,29 +5,30 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
-use rung_ask::prompt::{LEAD, PromptWriter, Variant, answer_symbols, parse_task};
+use rung_ask::prompt::{ANSWER_PREFIX, PromptWriter, Variant, answer_symbols, parse_task};
 use rung_ask::symbols;
-use rung_ask::{AnsweringModel, AskError, Reply, ServerDescription};
+use rung_ask::{AnsweringModel, AskError, ModelDescription, Reply};
 use rung_engine::Scalar;
 use rung_inspect::analysis::text_prompts::{TextPrompt, TextPrompts};
 use rung_nn::Network;
 use rung_nn::network::NetworkSource;
+use rung_theory::task::AnyTask;
 use rung_tokenizer::Tokenizer;
 
 use super::checkpoint::tokenizer;
 use crate::output::commas;
 
-/// A longer line is refused.
+/// Maximum number of tokens of a line.
 const MAX_TOKENS: usize = 2048;
-/// A larger file is refused.
+/// Maximum size of a file.
 const MAX_BYTES: u64 = 64 << 20;
-/// Prompts of each task, by default.
-const PROMPTS: usize = 64;
+/// Default number of prompts of each task.
+const DEFAULT_PROMPTS: usize = 64;
 
-/// What `--prompts` says.
+/// The value of `--prompts`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PromptsArgument {
-    /// So many of a task.
+    /// A number of prompts of a task.
     Count(usize),
     /// The lines of a file.
     File(PathBuf),
@@ -39,17 +40,17 @@ impl FromStr for PromptsArgument {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.parse::<usize>() {
             Ok(count @ 1..=0x0100_0000) => Ok(Self::Count(count)),
-            Ok(found) => Err(format!("found {found}, expected 1 to {}", 1 << 24)),
+            Ok(count) => Err(format!("found {count}, expected 1 to {}", 1 << 24)),
             Err(_) => Ok(Self::File(PathBuf::from(text))),
         }
     }
 }
 
 impl PromptsArgument {
-    /// The number, for a model whose prompts are drawn from its task.
+    /// The number of prompts, for a model whose prompts are drawn from its task.
     ///
     /// # Errors
-    /// It is a file.
+    /// The argument is a file.
     pub fn count(argument: Option<&Self>, model: &Path) -> anyhow::Result<Option<usize>> {
         match argument {
             None => Ok(None),
@@ -63,12 +64,12 @@ impl PromptsArgument {
     }
 }
 
-/// Whether a model is a checkpoint of another program, which reads text.
-pub fn reads_text(model: &Path) -> bool {
+/// Whether a model is a checkpoint of another program, which takes text as its prompts.
+pub fn is_foreign_checkpoint(model: &Path) -> bool {
     matches!(NetworkSource::of(model), Ok(NetworkSource::Checkpoint))
 }
 
-/// What a checkpoint is to be asked.
+/// The prompts for a checkpoint, as given on the command line.
 pub struct TextRequest<'a> {
     /// `--prompts`.
     pub prompts: Option<&'a PromptsArgument>,
@@ -84,63 +85,52 @@ impl TextRequest<'_> {
     /// The prompts as tokens of a checkpoint.
     ///
     /// # Errors
-    /// There is no tokenizer, a file or a task cannot be read, or nothing is asked.
+    /// There is no tokenizer, a file or a task cannot be read, or there are no prompts.
     pub fn read(&self, model: &Path) -> anyhow::Result<TextPrompts> {
-        let words = tokenizer(model)?.with_context(|| {
-            format!(
-                "{}: found no tokenizer, expected tokenizer.json or a vocabulary, to read prompts with",
-                model.display()
-            )
-        })?;
+        let TokenizerModel(tokenizer) = TokenizerModel::open(model)?;
         match (self.prompts, self.tasks) {
-            (Some(PromptsArgument::File(file)), []) => lines(file, &words),
+            (Some(PromptsArgument::File(file)), []) => read_lines(file, &tokenizer),
             (Some(PromptsArgument::File(_)), _) => bail!("--prompts and --task: expected a file or a task, not both"),
             (_, []) => bail!(
                 "{} is a checkpoint of another program and has no task: give --prompts FILE, with a prompt on each line, or --task SPEC",
                 model.display()
             ),
             (count, tasks) => {
-                let count = if let Some(PromptsArgument::Count(count)) = count { *count } else { PROMPTS };
-                self.task_prompts(tasks, count, words)
+                let count = if let Some(PromptsArgument::Count(count)) = count { *count } else { DEFAULT_PROMPTS };
+                self.task_prompts(tasks, count, tokenizer)
             }
         }
     }
 
     /// Questions of tasks, one of each in turn.
-    fn task_prompts(&self, tasks: &[String], count: usize, words: Tokenizer) -> anyhow::Result<TextPrompts> {
-        let reader = PromptReader(words);
+    fn task_prompts(&self, tasks: &[String], count: usize, tokenizer: Tokenizer) -> anyhow::Result<TextPrompts> {
+        let tokenizer_model = TokenizerModel(tokenizer);
         let writer = PromptWriter { shots: self.shots, ..PromptWriter::default() };
-        let parsed = tasks.iter().map(|spec| parse_task(spec)).collect::<Result<Vec<_>, _>>()?;
-        let mut symbols = Vec::new();
-        for task in &parsed {
-            symbols.push(match answer_symbols(&**task)? {
-                Ok(fixed) => symbols::check(&reader, LEAD, &fixed)?.symbols,
-                Err(count) => symbols::choose(&reader, LEAD, count)?.symbols,
-            });
-        }
+        let tasks = tasks.iter().map(|spec| parse_task(spec)).collect::<Result<Vec<_>, _>>()?;
+        let symbols = tasks.iter().map(|task| tokenizer_model.symbols(&**task)).collect::<anyhow::Result<Vec<_>>>()?;
         let (mut prompts, mut answers) = (Vec::new(), Vec::new());
         for index in 0..count as u64 {
-            for (task, symbols) in parsed.iter().zip(&symbols) {
+            for (task, symbols) in tasks.iter().zip(&symbols) {
                 let question = writer.task_question(&**task, &Variant::default(), symbols, self.seed, index)?;
-                let tokens = reader.0.encode(&question.text)?;
+                let tokens = tokenizer_model.0.encode(&question.text)?;
                 for symbol in &question.symbols {
-                    let token = reader.next_token_of(&question.text, &tokens, symbol)?;
+                    let token = tokenizer_model.answer_token(&question.text, &tokens, symbol)?;
                     if !answers.contains(&token) {
                         answers.push(token);
                     }
                 }
-                let answer = Some(reader.next_token_of(&question.text, &tokens, &question.answer)?);
+                let answer = Some(tokenizer_model.answer_token(&question.text, &tokens, &question.answer)?);
                 let hops = u16::try_from(question.hops).unwrap_or(u16::MAX);
-                prompts.push(TextPrompt { words: token_texts(&reader.0, &tokens)?, tokens, answer, hops });
+                prompts.push(TextPrompt { words: token_texts(&tokenizer_model.0, &tokens)?, tokens, answer, hops });
             }
         }
-        let name = parsed.iter().map(|task| task.spec()).collect::<Vec<_>>().join(" and ");
+        let name = tasks.iter().map(|task| task.spec()).collect::<Vec<_>>().join(" and ");
         Ok(TextPrompts { name: format!("{name} as text"), prompts, symbols: answers })
     }
 }
 
-/// The lines of a file, without empty ones.
-fn lines(file: &Path, words: &Tokenizer) -> anyhow::Result<TextPrompts> {
+/// Reads the lines of a file as prompts, without empty lines.
+fn read_lines(file: &Path, tokenizer: &Tokenizer) -> anyhow::Result<TextPrompts> {
     let length = std::fs::metadata(file).with_context(|| format!("reading {}", file.display()))?.len();
     if length > MAX_BYTES {
         bail!("{}: found {length} bytes, expected at most {MAX_BYTES}", file.display());
@@ -148,12 +138,12 @@ fn lines(file: &Path, words: &Tokenizer) -> anyhow::Result<TextPrompts> {
     let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
     let mut prompts = Vec::new();
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let tokens = words.encode(line)?;
+        let tokens = tokenizer.encode(line)?;
         if !(2..=MAX_TOKENS).contains(&tokens.len()) {
             let (file, number, found) = (file.display(), number + 1, tokens.len());
             bail!("{file}: line {number} has {found} tokens, expected 2 to {MAX_TOKENS}");
         }
-        prompts.push(TextPrompt { words: token_texts(words, &tokens)?, tokens, ..TextPrompt::default() });
+        prompts.push(TextPrompt { words: token_texts(tokenizer, &tokens)?, tokens, ..TextPrompt::default() });
     }
     if prompts.is_empty() {
         bail!("{}: found no prompts, expected one on each line", file.display());
@@ -161,20 +151,48 @@ fn lines(file: &Path, words: &Tokenizer) -> anyhow::Result<TextPrompts> {
     Ok(TextPrompts { name: file.display().to_string(), prompts, symbols: Vec::new() })
 }
 
-/// What each token says.
-fn token_texts(words: &Tokenizer, tokens: &[u32]) -> anyhow::Result<Vec<String>> {
-    let word = |token: &u32| Ok(words.decode(&[*token])?.replace('\n', "\\n"));
-    tokens.iter().map(word).collect()
+/// The text of each token.
+fn token_texts(tokenizer: &Tokenizer, tokens: &[u32]) -> anyhow::Result<Vec<String>> {
+    let text = |token: &u32| Ok(tokenizer.decode(&[*token])?.replace('\n', "\\n"));
+    tokens.iter().map(text).collect()
 }
 
-/// A tokenizer where `rung_ask` expects a model, to choose answers that are one token.
-struct PromptReader(Tokenizer);
+/// Implements the model trait of `rung_ask` by a tokenizer alone, which suffices to choose answers that are one token.
+pub struct TokenizerModel(pub Tokenizer);
 
-impl PromptReader {
+impl TokenizerModel {
+    /// The tokenizer of a checkpoint.
+    ///
+    /// # Errors
+    /// It has none, or one that cannot be read.
+    pub fn open(model: &Path) -> anyhow::Result<Self> {
+        let words = tokenizer(model)?.with_context(|| {
+            format!(
+                "{}: found no tokenizer, expected tokenizer.json or a vocabulary, to read prompts with",
+                model.display()
+            )
+        })?;
+        Ok(Self(words))
+    }
+
+    /// Symbols that answer a task, each one token.
+    ///
+    /// # Errors
+    /// The task has no prompt as text, or the vocabulary has too few such tokens.
+    pub fn symbols(&self, task: &dyn AnyTask) -> anyhow::Result<Vec<String>> {
+        Ok(match answer_symbols(task)? {
+            Ok(fixed) => symbols::check(self, ANSWER_PREFIX, &fixed)?.symbols,
+            Err(count) => symbols::choose(self, ANSWER_PREFIX, count)?.symbols,
+        })
+    }
+
     /// The one token that a symbol adds to a prompt.
-    fn next_token_of(&self, prompt: &str, tokens: &[u32], symbol: &str) -> anyhow::Result<u32> {
-        let longer = self.0.encode(&format!("{prompt}{LEAD}{symbol}"))?;
-        match longer.strip_prefix(tokens) {
+    ///
+    /// # Errors
+    /// It adds more, or changes the tokens before it.
+    pub fn answer_token(&self, prompt: &str, tokens: &[u32], symbol: &str) -> anyhow::Result<u32> {
+        let with_answer = self.0.encode(&format!("{prompt}{ANSWER_PREFIX}{symbol}"))?;
+        match with_answer.strip_prefix(tokens) {
             Some([token]) => Ok(*token),
             _ => bail!("the answer `{symbol}` is not one token after the prompt, expected one"),
         }
@@ -185,9 +203,9 @@ fn unsupported() -> AskError {
     AskError::Unsupported("a tokenizer answers nothing".to_owned())
 }
 
-impl AnsweringModel for PromptReader {
-    fn describe(&self) -> ServerDescription {
-        ServerDescription::default()
+impl AnsweringModel for TokenizerModel {
+    fn describe(&self) -> ModelDescription {
+        ModelDescription::default()
     }
 
     fn tokenize(&self, text: &str) -> Result<Option<Vec<u32>>, AskError> {
@@ -198,32 +216,32 @@ impl AnsweringModel for PromptReader {
         Err(unsupported())
     }
 
-    fn write(&self, _: &str, _: usize) -> Result<Reply, AskError> {
+    fn generate(&self, _: &str, _: usize) -> Result<Reply, AskError> {
         Err(unsupported())
     }
 }
 
-/// Says on standard error what is about to be done: how many tokens are read how often, and how long that takes at the speed of the first prompt.
+/// Prints on standard error the number of prompts, tokens and passes, and a time estimate from the speed of the first prompt.
 ///
 /// # Errors
-/// The model cannot read the first prompt.
-pub fn announce<S: Scalar>(
-    what: &str,
+/// The model cannot run on the first prompt.
+pub fn print_estimate<S: Scalar>(
+    command: &str,
     network: &Network<S>,
     text: &TextPrompts,
     (prompts, passes): (Option<usize>, usize),
 ) -> anyhow::Result<()> {
-    let read = || text.prompts.iter().take(prompts.unwrap_or(usize::MAX));
-    let tokens: usize = read().map(|prompt| prompt.tokens.len()).sum();
+    let used_prompts = || text.prompts.iter().take(prompts.unwrap_or(usize::MAX));
+    let tokens: usize = used_prompts().map(|prompt| prompt.tokens.len()).sum();
     let Some(first) = text.prompts.first() else { return Ok(()) };
     let start = Instant::now();
     network.model.forward(&network.executor(), &first.tokens, 1, None)?;
-    let each = start.elapsed().as_secs_f64() / first.tokens.len() as f64;
+    let seconds_per_token = start.elapsed().as_secs_f64() / first.tokens.len() as f64;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let seconds = each * (tokens * passes) as f64 / cores as f64;
+    let seconds = seconds_per_token * (tokens * passes) as f64 / cores as f64;
     eprintln!(
-        "{what}: {} prompts, {} tokens, {passes} {} over them with {}M weights: about {seconds:.0} s on {cores} cores",
-        read().count(),
+        "{command}: {} prompts, {} tokens, {passes} {} over them with {}M weights: about {seconds:.0} s on {cores} cores",
+        used_prompts().count(),
         commas(tokens),
         if passes == 1 { "pass" } else { "passes" },
         network.weights.size() / 1_000_000,

@@ -11,7 +11,7 @@ use rung_nn::Network;
 use rung_theory::task::{AnyTask, Prompt, seeded};
 
 use super::construct::Precision;
-use super::text_prompts::{PromptsArgument, TextRequest, announce, reads_text};
+use super::text_prompts::{PromptsArgument, TextRequest, is_foreign_checkpoint, print_estimate};
 use crate::output::{check_destination, print, print_json, spinner, write_file};
 
 /// Show one forward pass: attention edges and register values.
@@ -30,7 +30,7 @@ pub struct Trace {
     #[arg(long, value_name = "POSITION")]
     position: Option<usize>,
     /// Smallest attention weight that is followed.
-    #[arg(long, alias = "least", default_value_t = TraceLimits::default().share, value_name = "WEIGHT", value_parser = fraction)]
+    #[arg(long, alias = "least", default_value_t = TraceLimits::default().share, value_name = "WEIGHT", value_parser = parse_fraction)]
     min_weight: f64,
     /// Largest number of tokens shown.
     #[arg(long, alias = "most", default_value_t = TraceLimits::default().tokens, value_name = "TOKENS")]
@@ -49,7 +49,7 @@ pub struct Trace {
     json: bool,
 }
 
-/// Which prompt of a task.
+/// Options that select a prompt of a task.
 #[derive(Debug, clap::Args)]
 pub struct InstanceOptions {
     /// Number of the task's instance, or all token ids of a prompt separated by commas.
@@ -61,7 +61,7 @@ pub struct InstanceOptions {
 }
 
 impl InstanceOptions {
-    /// The prompt's ids.
+    /// The token ids of the prompt.
     ///
     /// # Errors
     /// There is no such instance.
@@ -73,7 +73,7 @@ impl InstanceOptions {
         };
         if let Ok(number) = text.trim().parse::<u128>() {
             if !task.nth_prompt(number, &mut prompt) {
-                match task.instances() {
+                match task.instance_count() {
                     Some(count) => {
                         bail!("--instance: found {number}, expected less than {count}, as {task} has no more")
                     }
@@ -87,19 +87,19 @@ impl InstanceOptions {
             .with_context(|| format!("--instance: found {text:?}, expected a number, or ids such as 0,3,1"))
     }
 
-    /// The option that chooses the same prompt.
-    pub fn flag(&self) -> String {
+    /// The option that selects the same prompt.
+    pub fn option(&self) -> String {
         self.instance.as_ref().map_or_else(|| format!("--seed {}", self.seed), |text| format!("--instance {text}"))
     }
 }
 
-fn fraction(text: &str) -> Result<f64, String> {
-    let found: f64 = text.parse().map_err(|_| format!("found {text:?}, expected a fraction such as 0.05"))?;
-    if (0.001..=1.0).contains(&found) { Ok(found) } else { Err(format!("found {found}, expected 0.001 to 1")) }
+fn parse_fraction(text: &str) -> Result<f64, String> {
+    let fraction: f64 = text.parse().map_err(|_| format!("found {text:?}, expected a fraction such as 0.05"))?;
+    if (0.001..=1.0).contains(&fraction) { Ok(fraction) } else { Err(format!("found {fraction}, expected 0.001 to 1")) }
 }
 
 impl Trace {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The folder cannot be read, there is no such instance or position, or a file cannot be written.
@@ -116,25 +116,25 @@ impl Trace {
     }
 
     fn trace<S: Scalar>(&self) -> anyhow::Result<ExitCode> {
-        let picture = if reads_text(&self.folder) { self.trace_text::<S>()? } else { self.trace_task::<S>()? };
+        let trace = if is_foreign_checkpoint(&self.folder) { self.trace_text::<S>()? } else { self.trace_task::<S>()? };
         if let Some(path) = &self.svg {
-            write_file(path, picture.svg())?;
+            write_file(path, trace.svg())?;
         }
         if let Some(path) = &self.html {
             let prompt = self.prompts.as_ref().map(|file| format!("--prompts {}", file.display()));
-            let flag = prompt.unwrap_or_else(|| self.prompt.flag());
-            let command = format!("rung trace {} {flag}", self.folder.display());
-            write_file(path, picture.html(&command)?)?;
+            let option = prompt.unwrap_or_else(|| self.prompt.option());
+            let command = format!("rung trace {} {option}", self.folder.display());
+            write_file(path, trace.html(&command)?)?;
         }
         if self.json {
-            print_json(&serde_json::to_value(&picture)?)?;
+            print_json(&serde_json::to_value(&trace)?)?;
         } else {
-            print(&picture.text())?;
+            print(&trace.text())?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    /// A pass of a network on a prompt of its task.
+    /// Traces a network on a prompt of its task.
     fn trace_task<S: Scalar>(&self) -> anyhow::Result<Picture> {
         if let Some(file) = &self.prompts {
             bail!("--prompts: found {}, expected --instance or --seed: this model has a task", file.display());
@@ -142,12 +142,12 @@ impl Trace {
         let network = Network::<S>::open(&self.folder)?;
         let tokens = self.prompt.tokens(network.task()?)?;
         let bar = spinner("tracing".to_owned());
-        let picture = Picture::take(&network.name, &network, &tokens, self.position, self.cut());
+        let trace = Picture::take(&network.name, &network, &tokens, self.position, self.limits());
         bar.finish_and_clear();
-        Ok(picture?)
+        Ok(trace?)
     }
 
-    /// A pass of a checkpoint of another program. It has no registers: what its layers hold is not known.
+    /// Traces a checkpoint of another program, which has no registers.
     fn trace_text<S: Scalar>(&self) -> anyhow::Result<Picture> {
         let Some(file) = &self.prompts else {
             bail!(
@@ -160,14 +160,14 @@ impl Trace {
         let bar = spinner(format!("opening {}", self.folder.display()));
         let network = Network::<S>::open(&self.folder)?;
         bar.finish_and_clear();
-        announce("trace", &network, &text, (Some(1), 1))?;
+        print_estimate("trace", &network, &text, (Some(1), 1))?;
         let bar = spinner("tracing".to_owned());
-        let picture = Picture::of_text(&network, &text.prompts[0], self.position, self.cut());
+        let trace = Picture::of_text(&network, &text.prompts[0], self.position, self.limits());
         bar.finish_and_clear();
-        Ok(picture?)
+        Ok(trace?)
     }
 
-    fn cut(&self) -> TraceLimits {
+    fn limits(&self) -> TraceLimits {
         TraceLimits { share: self.min_weight, tokens: self.max_tokens }
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::memory::MemoryOption;
 use crate::output::{print, print_json};
-use crate::watch::{Interrupt, Watcher, accuracy_text};
+use crate::watch::{Interrupt, RunWatcher, accuracy_text};
 
 /// Train a stack on a task and record what it learned.
 ///
@@ -62,7 +62,7 @@ pub struct Train {
 }
 
 impl Train {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The config is not valid, a file cannot be written, or training fails.
@@ -73,16 +73,16 @@ impl Train {
             if self.json {
                 print_json(&serde_json::to_value(&run.config)?)?;
             } else {
-                print(&run.config.text())?;
+                print(&run.config.to_toml())?;
             }
             return Ok(ExitCode::SUCCESS);
         }
         let directory = self.directory(&run)?;
         if !self.json {
-            eprint!("{}", heading(&run, &directory));
+            eprint!("{}", run_header(&run, &directory));
         }
         let interrupt = Interrupt::install();
-        let mut watcher = Watcher::new(run.config.train.steps, !self.json);
+        let mut watcher = RunWatcher::new(run.config.train.steps, !self.json);
         let outcome = execute(&run, Some(&directory), &mut |report| {
             watcher.show(report);
             !interrupt.requested()
@@ -90,24 +90,24 @@ impl Train {
         watcher.finish();
         let outcome = outcome?;
         let Some(record) = outcome.record else {
-            let resume = format!("rung train --resume {}", directory.display());
+            let resume_command = format!("rung train --resume {}", directory.display());
             if self.json {
-                print_json(&json!({"status": "interrupted", "directory": directory, "resume": resume}))?;
+                print_json(&json!({"status": "interrupted", "directory": directory, "resume": resume_command}))?;
             } else {
-                print(&format!("interrupted; a checkpoint was written. Resume with\n  {resume}\n"))?;
+                print(&format!("interrupted; a checkpoint was written. Resume with\n  {resume_command}\n"))?;
             }
             return Ok(ExitCode::from(130));
         };
         if self.json {
-            print_json(&summary(&record, &directory, outcome.seconds, outcome.already_recorded))?;
+            print_json(&record_json(&record, &directory, outcome.seconds, outcome.already_recorded))?;
         } else {
             let note = if outcome.already_recorded { " (already recorded)" } else { "" };
             let (stop_reason, steps) = (format!("{:?}", record.stop_reason).to_lowercase(), record.steps);
             let accuracy = accuracy_text(&record.accuracy);
-            let took = if outcome.already_recorded { String::new() } else { format!(", {:.0} s", outcome.seconds) };
+            let seconds = if outcome.already_recorded { String::new() } else { format!(", {:.0} s", outcome.seconds) };
             let path = directory.join(RECORD);
             print(&format!(
-                "{stop_reason} after {steps} steps{took}{note}: {accuracy} (measured)\n{}\n",
+                "{stop_reason} after {steps} steps{seconds}{note}: {accuracy} (measured)\n{}\n",
                 path.display()
             ))?;
         }
@@ -137,7 +137,7 @@ impl Train {
         config.train.batch = self.batch.unwrap_or(config.train.batch);
         config.train.rate = self.rate.unwrap_or(config.train.rate);
         // A config file fixes the number of threads; without one all cores are used.
-        let threads = if self.config.is_some() { config.train.threads } else { cores() };
+        let threads = if self.config.is_some() { config.train.threads } else { core_count() };
         config.train.threads = self.threads.unwrap_or(threads);
         for setting in &self.set {
             config = config.with(setting)?;
@@ -158,49 +158,50 @@ impl Train {
     }
 }
 
-fn cores() -> usize {
+fn core_count() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Reads a config from a file that may be anything.
+/// Reads a run config from a file.
 fn read_config(path: &Path) -> anyhow::Result<RunConfig> {
     let text = read_text(path)?;
     RunConfig::read(&text).with_context(|| format!("{}", path.display()))
 }
 
-/// A file of at most a mebibyte as text.
+/// Reads a file, or standard input for `-`, of at most 1 MiB as text.
 pub fn read_text(path: &Path) -> anyhow::Result<String> {
     use std::io::Read as _;
     const MAX_BYTES: u64 = 1 << 20;
-    let file: Box<dyn std::io::Read> = if path == Path::new("-") {
+    let reader: Box<dyn std::io::Read> = if path == Path::new("-") {
         crate::call::input()
     } else {
         Box::new(std::fs::File::open(path).with_context(|| format!("{}", path.display()))?)
     };
     let mut text = String::new();
-    file.take(MAX_BYTES + 1).read_to_string(&mut text).with_context(|| format!("{}", path.display()))?;
+    reader.take(MAX_BYTES + 1).read_to_string(&mut text).with_context(|| format!("{}", path.display()))?;
     if text.len() as u64 > MAX_BYTES {
         bail!("{}: found more than {MAX_BYTES} bytes, expected a config", path.display());
     }
     Ok(text)
 }
 
-fn heading(run: &Run, directory: &Path) -> String {
+/// Stack, task, size and directory of a run, printed before it starts.
+fn run_header(run: &Run, directory: &Path) -> String {
     let capacity = run.plan.capacity();
     format!(
         "{} on {}\n  {} weights, {} tokens a prompt, {} prompts a step; the layout has {} (proved, for large tables)\n  directory {}\n",
         run.config.stack,
         run.config.task,
-        crate::output::commas(run.weights),
+        crate::output::commas(run.weight_count),
         run.task.task().length(),
         run.config.train.batch,
-        crate::output::counted(capacity.rungs, "rung"),
+        crate::output::count_noun(capacity.rungs, "rung"),
         directory.display()
     )
 }
 
-/// A record as `--json` shows it.
-pub fn summary(record: &RunRecord, directory: &Path, seconds: f64, already_recorded: bool) -> Value {
+/// The JSON output about a record.
+fn record_json(record: &RunRecord, directory: &Path, seconds: f64, already_recorded: bool) -> Value {
     json!({
         "status": "recorded",
         "id": record.id,

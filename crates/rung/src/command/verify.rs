@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::construct::Precision;
 use super::memory::MemoryOption;
-use crate::output::{commas, print, print_json, steps};
+use crate::output::{commas, print, print_json, progress_bar};
 
 /// Run a construction against the oracle of its task.
 ///
@@ -50,11 +50,11 @@ pub struct Verify {
     json: bool,
 }
 
-/// The default number of samples.
-const SAMPLES: u64 = 10_000;
+/// Default number of samples.
+const DEFAULT_SAMPLES: u64 = 10_000;
 
 impl Verify {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The folder cannot be read, or there are too many instances to go through.
@@ -67,74 +67,82 @@ impl Verify {
     }
 
     fn verify<S: Scalar>(&self) -> anyhow::Result<ExitCode> {
-        let mut built = Network::<S>::open(&self.folder)?;
-        let count = self.samples.unwrap_or(SAMPLES);
-        let task = built.task()?.spec();
-        let all = built.task()?.instances();
-        let few = self.samples.is_none() && all.is_some_and(|all| all <= u128::from(SAMPLES));
-        let which =
-            if self.exhaustive || few { InstanceSet::All } else { InstanceSet::Samples { count, seed: self.seed } };
-        let total = if which == InstanceSet::All {
-            all.filter(|all| *all <= MAX_EXHAUSTIVE).unwrap_or(0) as u64
+        let mut network = Network::<S>::open(&self.folder)?;
+        let count = self.samples.unwrap_or(DEFAULT_SAMPLES);
+        let task = network.task()?.spec();
+        let instance_count = network.task()?.instance_count();
+        let has_few_instances =
+            self.samples.is_none() && instance_count.is_some_and(|count| count <= u128::from(DEFAULT_SAMPLES));
+        let instances = if self.exhaustive || has_few_instances {
+            InstanceSet::All
+        } else {
+            InstanceSet::Samples { count, seed: self.seed }
+        };
+        let total = if instances == InstanceSet::All {
+            instance_count.filter(|count| *count <= MAX_EXHAUSTIVE).unwrap_or(0) as u64
         } else {
             count
         };
-        let threads =
-            self.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), |t| t as usize);
+        let threads = self
+            .threads
+            .map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), |count| count as usize);
         let started = Instant::now();
-        let range = if self.bits.is_some() || self.find_bits { Some(built.range()?) } else { None };
+        let range = if self.bits.is_some() || self.find_bits { Some(network.range()?) } else { None };
         let mut bits = self.bits;
         if let (Some(bits), Some(range)) = (bits, range) {
-            built.set_precision(StateFormat::bits(bits, range))?;
+            network.set_precision(StateFormat::bits(bits, range))?;
         }
-        let bar = steps(if self.find_bits { total.saturating_mul(u64::from(MOST_BITS)) } else { total });
-        let found = match range.filter(|_| self.find_bits) {
-            None => construct::verify(&built, which, threads, &|done| bar.inc(done))?,
+        let bar = progress_bar(if self.find_bits { total.saturating_mul(u64::from(MOST_BITS)) } else { total });
+        let verification = match range.filter(|_| self.find_bits) {
+            None => construct::verify(&network, instances, threads, &|done| bar.inc(done))?,
             Some(range) => {
-                let Some((fewest, found)) = built.fewest_bits(which, range, threads, &|done| bar.inc(done))? else {
+                let Some((fewest, verification)) =
+                    network.fewest_bits(instances, range, threads, &|done| bar.inc(done))?
+                else {
                     anyhow::bail!("--find-bits: not every answer is right even with {MOST_BITS} bits");
                 };
                 bits = Some(fewest);
-                found
+                verification
             }
         };
         bar.finish_and_clear();
         let seconds = started.elapsed().as_secs_f64();
-        let right = found.correct == found.instances;
+        let all_right = verification.correct == verification.instances;
         if self.json {
             print_json(&json!({
-                "name": built.name,
+                "name": network.name,
                 "task": task,
-                "instances": found.instances,
-                "correct": found.correct,
-                "exhaustive": found.exhaustive,
-                "layers": found.layers,
-                "tokens": found.tokens,
+                "instances": verification.instances,
+                "correct": verification.correct,
+                "exhaustive": verification.exhaustive,
+                "layers": verification.layers,
+                "tokens": verification.tokens,
                 "bits": bits,
                 "range": range,
-                "wrong": found.wrong,
+                "wrong": verification.wrong,
                 "seconds": seconds,
             }))?;
         } else {
-            let mut text = self.text(&built.name, &task, &found, seconds)?;
+            let mut text = self.text(&network.name, &task, &verification, seconds)?;
             if let (Some(bits), Some(range)) = (bits, range) {
-                let what = if self.find_bits { "fewest bits (measured)" } else { "bits" };
-                writeln!(text, "  {what}: {bits}, evenly spaced from -{range} to {range}, for states and messages")?;
+                let label = if self.find_bits { "fewest bits (measured)" } else { "bits" };
+                writeln!(text, "  {label}: {bits}, evenly spaced from -{range} to {range}, for states and messages")?;
             }
             print(&text)?;
         }
-        Ok(ExitCode::from(u8::from(!right)))
+        Ok(ExitCode::from(u8::from(!all_right)))
     }
 
-    fn text(&self, name: &str, task: &str, found: &Verification, seconds: f64) -> anyhow::Result<String> {
+    fn text(&self, name: &str, task: &str, verification: &Verification, seconds: f64) -> anyhow::Result<String> {
         let mut text = String::new();
-        let which = if found.exhaustive { "all instances".to_owned() } else { format!("samples, seed {}", self.seed) };
+        let coverage =
+            if verification.exhaustive { "all instances".to_owned() } else { format!("samples, seed {}", self.seed) };
         writeln!(text, "{name} for {task} (constructed)")?;
-        let (correct, instances) = (commas(found.correct), commas(found.instances));
-        writeln!(text, "  {correct} of {instances} right ({which})")?;
-        let layers = if found.layers == 1 { "layer" } else { "layers" };
-        writeln!(text, "  {} {layers}, {} tokens, {seconds:.1} s", found.layers, commas(found.tokens))?;
-        if let Some(wrong) = &found.wrong {
+        let (correct, instances) = (commas(verification.correct), commas(verification.instances));
+        writeln!(text, "  {correct} of {instances} right ({coverage})")?;
+        let layers = if verification.layers == 1 { "layer" } else { "layers" };
+        writeln!(text, "  {} {layers}, {} tokens, {seconds:.1} s", verification.layers, commas(verification.tokens))?;
+        if let Some(wrong) = &verification.wrong {
             writeln!(
                 text,
                 "  example of a wrong answer: at token {} it says {}, the oracle says {}",

@@ -7,6 +7,8 @@ use rung_falsify::page::WitnessPage;
 use rung_falsify::{Witness, check};
 use serde_json::{Value, json};
 
+use super::falsify_text;
+use super::text_witness::{TextTarget, TextWitness};
 use crate::output::{check_destination, print, print_json, write_file};
 
 /// Check or show a counterexample found by `rung falsify`.
@@ -42,7 +44,7 @@ struct WitnessOptions {
 }
 
 impl WitnessCommand {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The file is no witness, or its model cannot be opened.
@@ -54,17 +56,20 @@ impl WitnessCommand {
         if let Some(path) = &options.html {
             check_destination("--html", path, &["html"])?;
         }
+        if let Some(witness) = TextWitness::read(&options.file)? {
+            return check_text(&witness, options, show);
+        }
         let witness = Witness::read(&options.file)?;
         let target = check::open(&witness, options.model.clone())?;
         let file = options.file.display();
-        // From here on only what the checker computed is shown.
+        // The output contains only what the checker computed itself.
         let witness = match check::check(&witness, &target)? {
             Ok(computed) => computed,
-            Err(refusal) => {
+            Err(rejection) => {
                 if options.json {
-                    print_json(&json!({"holds": false, "field": refusal.field, "reason": refusal.reason}))?;
+                    print_json(&json!({"holds": false, "field": rejection.field, "reason": rejection.reason}))?;
                 } else {
-                    print(&format!("{file}: refused\n  {refusal}\n"))?;
+                    print(&format!("{file}: refused\n  {rejection}\n"))?;
                 }
                 return Ok(ExitCode::from(1));
             }
@@ -84,7 +89,30 @@ impl WitnessCommand {
     }
 }
 
-/// A witness without the origin of its model: that says where to look for the model, and has settings of which none is computed.
+/// Checks a witness against a checkpoint of another program.
+fn check_text(witness: &TextWitness, options: &WitnessOptions, show: bool) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(options.html.is_none(), "--html: expected a witness against a run or a construction");
+    let target = TextTarget::of(witness, options.model.as_deref())?;
+    let file = options.file.display();
+    match (target.check(witness)?, options.json) {
+        (Ok(computed), true) => {
+            print_json(&json!({"holds": true, "verdict": computed.verdict(), "witness": computed}))?;
+        }
+        (Ok(computed), false) if show => print(&falsify_text::show(&computed))?,
+        (Ok(computed), false) => print(&format!("{file}: holds\n  {}\n", computed.verdict()))?,
+        (Err((field, reason)), as_json) => {
+            if as_json {
+                print_json(&json!({"holds": false, "field": field, "reason": reason}))?;
+            } else {
+                print(&format!("{file}: refused\n  {field}: {reason}\n"))?;
+            }
+            return Ok(ExitCode::from(1));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A witness as JSON without the origin of its model, which the checker does not verify.
 fn without_origin(witness: &Witness) -> serde_json::Result<Value> {
     let mut value = serde_json::to_value(witness)?;
     if let Some(model) = value["model"].as_object_mut() {

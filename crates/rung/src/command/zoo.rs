@@ -16,7 +16,7 @@ use rung_bench::zoo::{LENGTHS, MixerRow, Timing, Zoo, names};
 use rung_figure::Evidence;
 use serde_json::{Value, json};
 
-use crate::output::{check_destination, print, print_json, steps, write_chart};
+use crate::output::{check_destination, print, print_json, progress_bar, write_chart};
 
 /// Compare all mixers: state, cost, speed, hops.
 #[derive(Debug, clap::Args)]
@@ -38,12 +38,13 @@ pub struct ZooCommand {
     json: bool,
 }
 
-const QUICK: [usize; 3] = [128, 256, 512];
+/// Sequence lengths of `--quick`.
+const QUICK_LENGTHS: [usize; 3] = [128, 256, 512];
 const MAX_TOKENS: usize = 1 << 16;
 const MAX_STEPS: usize = 1000;
 
 impl ZooCommand {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// Lengths do not increase, or the chart cannot be written.
@@ -53,7 +54,7 @@ impl ZooCommand {
             check_destination("--out", path, &["svg", "png", "csv"])?;
         }
         let names: Vec<&str> = names().collect();
-        let bar = steps(names.len() as u64);
+        let bar = progress_bar(names.len() as u64);
         let mut rows = Vec::new();
         for name in names {
             bar.set_message(name);
@@ -66,20 +67,20 @@ impl ZooCommand {
             write_chart(path, &zoo)?;
         }
         if self.json {
-            print_json(&fields(&zoo))?;
+            print_json(&to_json(&zoo))?;
         } else {
-            print(&page(&zoo)?)?;
+            print(&to_text(&zoo)?)?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
     fn timing(&self) -> anyhow::Result<Timing> {
         if self.quick {
-            return Ok(Timing { lengths: QUICK.to_vec(), rounds: 1 });
+            return Ok(Timing { lengths: QUICK_LENGTHS.to_vec(), rounds: 1 });
         }
         let lengths = self.lengths.clone();
-        let increasing = lengths.windows(2).all(|pair| pair[0] < pair[1]) && lengths.len() > 1;
-        if !increasing || lengths.iter().any(|length| !(1..=MAX_TOKENS).contains(length)) {
+        let is_increasing = lengths.windows(2).all(|pair| pair[0] < pair[1]) && lengths.len() > 1;
+        if !is_increasing || lengths.iter().any(|length| !(1..=MAX_TOKENS).contains(length)) {
             bail!("--lengths: found {lengths:?}, expected two or more in increasing order, from 1 to {MAX_TOKENS}");
         }
         if !(1..=MAX_STEPS).contains(&self.steps) {
@@ -89,18 +90,18 @@ impl ZooCommand {
     }
 }
 
-fn page(zoo: &Zoo) -> Result<String, std::fmt::Error> {
+fn to_text(zoo: &Zoo) -> Result<String, std::fmt::Error> {
     let mut text = format!("{:<16} {:>7}  {:<14} {:<15}", "mixer", "crosses", "grows", "cost");
     for length in &zoo.timing.lengths {
         write!(text, " {length:>7}")?;
     }
     writeln!(text, "  {:>5}  {:<13} {:<17} S3", "n^", "credit", "parity")?;
     for row in &zoo.rows {
-        let grows = row.grows().unwrap_or_else(|| "-".to_owned());
+        let grows = row.growth().unwrap_or_else(|| "-".to_owned());
         write!(text, "{:<16} {:>7}  {grows:<14} {:<15}", row.mixer.name(), row.crossing(), row.cost())?;
         for index in 0..zoo.timing.lengths.len() {
             let speed =
-                row.speed.as_ref().map_or_else(|| "-".to_owned(), |speed| short(speed.tokens_per_second[index]));
+                row.speed.as_ref().map_or_else(|| "-".to_owned(), |speed| three_digits(speed.tokens_per_second[index]));
             write!(text, " {speed:>7}")?;
         }
         let exponent = row.speed.as_ref().map_or_else(|| "-".to_owned(), |speed| format!("{:.2}", speed.exponent));
@@ -115,17 +116,17 @@ fn page(zoo: &Zoo) -> Result<String, std::fmt::Error> {
         zoo.timing.rounds
     )?;
     for row in &zoo.rows {
-        for (what, claim) in [("parity", row.parity()), ("S3", row.permutations())] {
+        for (task, claim) in [("parity", row.parity()), ("S3", row.permutations())] {
             if let (TrackingClaim::Yes(evidence, by), name) = (claim, row.mixer.name()) {
-                writeln!(text, "  {name}, {what}: {evidence}, {by}")?;
+                writeln!(text, "  {name}, {task}: {evidence}, {by}")?;
             }
         }
     }
     Ok(text)
 }
 
-/// Three digits: 1.25M, 98.4k.
-fn short(number: f64) -> String {
+/// A number with three digits: 1.25M, 98.4k.
+fn three_digits(number: f64) -> String {
     let (scaled, unit) = match number {
         _ if number >= 1e6 => (number / 1e6, "M"),
         _ if number >= 1e3 => (number / 1e3, "k"),
@@ -135,7 +136,7 @@ fn short(number: f64) -> String {
     format!("{scaled:.decimals$}{unit}")
 }
 
-fn fields(zoo: &Zoo) -> Value {
+fn to_json(zoo: &Zoo) -> Value {
     let claim = |claim: TrackingClaim| {
         json!({
             "tracks": claim.word(),
@@ -150,7 +151,7 @@ fn fields(zoo: &Zoo) -> Value {
             "layer": row.mixer.to_string(),
             "counted": {
                 "crosses": rung_theory::report::integer(row.crossing()),
-                "grows": row.grows(),
+                "grows": row.growth(),
                 "cost": row.cost(),
                 "credit": row.credit().word(),
                 "evidence": Evidence::Proved.word(),

@@ -1,12 +1,11 @@
 #!/bin/bash
-# A Slurm of one machine, for tests: munge, one controller, one node, all as the caller, all on the loopback address, everything
-# they write in one directory. The daemons stay in the foreground of this shell's children, so the ids kept in the directory are
-# theirs, and no process is ever ended by its name.
+# Runs Slurm on one machine, for tests: munge, one controller and one node, all as the calling user, on the loopback address, with all
+# files in one directory. The daemons do not fork, so the process ids in the directory are theirs; processes are killed by id, never by name.
 #
-#   single_node.sh check            whether the programs are here (exit code), without starting anything
-#   single_node.sh start DIR        makes DIR, starts all three, waits for the node; then SLURM_CONF=DIR/slurm.conf reaches them
-#   single_node.sh controller DIR   starts the controller again after it was ended
-#   single_node.sh stop DIR         ends them, controller first; the logs stay
+#   single_node.sh check            exits with 0 if Slurm is installed
+#   single_node.sh start DIR        creates DIR, starts the daemons, and waits for the node; SLURM_CONF=DIR/slurm.conf then selects them
+#   single_node.sh controller DIR   restarts the controller after it was killed
+#   single_node.sh stop DIR         stops the daemons, controller first; the logs stay
 #
 # DIR must be short (a socket's name has at most 107 bytes) and new.
 set -euo pipefail
@@ -19,14 +18,14 @@ check() {
     done
 }
 
-# A port that nobody listens on.
+# Prints a free port.
 port() {
     local port
     while port=$((20000 + RANDOM % 12000)); (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do :; done
     echo "$port"
 }
 
-# Waits until a command succeeds; after half a minute shows the logs and gives up.
+# Waits until a command succeeds; after half a minute prints the logs and fails.
 until_true() {
     local tries
     for ((tries = 0; tries < 300; tries++)); do
@@ -52,7 +51,7 @@ SlurmdUser=$me
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 AuthType=auth/munge
 CredType=cred/munge
-# A requeued job waits until its credential has run out.
+# A requeued job waits until its credential expires, so credentials expire soon.
 AuthInfo=socket=$dir/munge.socket,cred_expire=5
 StateSaveLocation=$dir/state
 SlurmdSpoolDir=$dir/spool
@@ -70,7 +69,7 @@ JobRequeue=1
 ReturnToService=2
 KillWait=5
 MessageTimeout=5
-# Often enough asked, a node tells soon that a task which the controller takes for running is over.
+# A short timeout makes the node report finished tasks soon after the controller restarts.
 SlurmdTimeout=15
 MaxArraySize=33
 SchedulerParameters=sched_interval=2,bf_interval=2
@@ -80,7 +79,7 @@ PartitionName=all Nodes=here Default=YES MaxTime=INFINITE OverSubscribe=NO State
 CONF
 }
 
-# Starts a daemon and keeps its id.
+# Starts a daemon and writes its process id to a file.
 daemon() {
     local name=$1
     shift

@@ -1,37 +1,38 @@
-//! The loops inside a chunk of a recurrence: decays into factors, factors onto rows, and the delta rule's triangular system.
+//! The loops inside a chunk of a recurrence: factors from log-decays, rows times factors, and the delta rule's triangular system.
 //!
-//! A row of factors has one number for all channels or one for each.
+//! A row of factors has one number for all channels or one per channel.
 
 use crate::scalar::Scalar;
 
-/// How far a channel may fade inside a chunk, as a log: `e^60` leaves room for values of a thousand in single precision.
-pub(super) const FADE: f64 = -60.0;
+/// The lowest log-decay that a channel may reach inside a chunk: with `e^60`, values up to a thousand do not overflow in single
+/// precision.
+pub(super) const MIN_LOG_DECAY: f64 = -60.0;
 
 vectorised! {
-    /// Exponents of a chunk: `rise` receives `e^b`, `fall` receives `e^-b`, for as many tokens as may share a chunk.
-    /// `decay` holds the rows of the tokens, `stride` apart. Returns the number of tokens.
-    pub(super) fn exponents<S>(
+    /// Computes the factors `e^b` and `e^-b` of as many of `count` tokens as may be in one chunk; returns how many.
+    /// `decay` holds the rows of log-decays, `stride` apart.
+    pub(super) fn compute_decay_factors<S>(
         decay: &[S],
         stride: usize,
         columns: usize,
         count: usize,
-        rise: &mut [S],
-        fall: &mut [S],
+        decay_factors: &mut [S],
+        inverse_decay_factors: &mut [S],
     ) -> usize {
-        rise[..columns].fill(S::ZERO);
+        decay_factors[..columns].fill(S::ZERO);
         for token in 1..count {
-            let (before, now) = rise[(token - 1) * columns..(token + 1) * columns].split_at_mut(columns);
+            let (previous, current) = decay_factors[(token - 1) * columns..(token + 1) * columns].split_at_mut(columns);
             let decay = &decay[token * stride..token * stride + columns];
-            let mut lowest = S::ZERO;
-            for ((now, &before), &decay) in now.iter_mut().zip(&*before).zip(decay) {
-                *now = before + decay;
-                lowest = if *now < lowest { *now } else { lowest };
+            let mut minimum = S::ZERO;
+            for ((current, &previous), &decay) in current.iter_mut().zip(&*previous).zip(decay) {
+                *current = previous + decay;
+                minimum = if *current < minimum { *current } else { minimum };
             }
-            if lowest < S::from_f64(FADE) {
-                return raise(rise, fall, token, columns);
+            if minimum < S::from_f64(MIN_LOG_DECAY) {
+                return exponentiate(decay_factors, inverse_decay_factors, token, columns);
             }
         }
-        raise(rise, fall, count, columns)
+        exponentiate(decay_factors, inverse_decay_factors, count, columns)
     }
 
     /// `out = x * factors`; the factors may be a single number.
@@ -42,7 +43,7 @@ vectorised! {
         }
     }
 
-    /// `out += x * factors`, likewise.
+    /// `out += x * factors`; the factors may be a single number.
     pub(super) fn add_scaled_row<S>(x: &[S], factors: &[S], out: &mut [S]) {
         match *factors {
             [factor] => for (out, &x) in out.iter_mut().zip(x) { *out = x.mul_add(factor, *out) },
@@ -51,83 +52,84 @@ vectorised! {
     }
 
     /// Zeroes a square matrix above its diagonal, and on it if `strict`.
-    pub(super) fn lower<S>(count: usize, strict: bool, x: &mut [S]) {
+    pub(super) fn zero_upper_triangle<S>(count: usize, strict: bool, x: &mut [S]) {
         for (row, x) in x.chunks_exact_mut(count).take(count).enumerate() {
             x[row + usize::from(!strict)..].fill(S::ZERO);
         }
     }
 
-    /// The delta rule's errors, one token after another, in place of their right sides; and what is written.
-    pub(super) fn solve<S>(
+    /// Forward substitution for the delta rule: `errors` holds the right-hand sides and receives the errors; `writes` receives
+    /// `beta * error`. `stride` is the distance between the betas of two tokens.
+    pub(super) fn solve_delta<S>(
         count: usize,
         width: usize,
         overlaps: &[S],
         beta: &[S],
         stride: usize,
         errors: &mut [S],
-        written: &mut [S],
+        writes: &mut [S],
     ) {
         for row in 0..count {
             let error = &mut errors[row * width..(row + 1) * width];
             for (earlier, &overlap) in overlaps[row * count..row * count + row].iter().enumerate() {
-                let written = &written[earlier * width..(earlier + 1) * width];
-                for (error, &written) in error.iter_mut().zip(written) {
-                    *error = written.mul_add(-overlap, *error);
+                let writes = &writes[earlier * width..(earlier + 1) * width];
+                for (error, &writes) in error.iter_mut().zip(writes) {
+                    *error = writes.mul_add(-overlap, *error);
                 }
             }
             let beta = beta[row * stride];
-            for (written, &error) in written[row * width..(row + 1) * width].iter_mut().zip(&*error) {
-                *written = error * beta;
+            for (writes, &error) in writes[row * width..(row + 1) * width].iter_mut().zip(&*error) {
+                *writes = error * beta;
             }
         }
     }
 
-    /// The reverse of [`solve`]: the gradient of what was written becomes the gradient of the errors; beta's is added.
-    pub(super) fn solve_back<S>(
+    /// Gradient of [`solve_delta`]: computes `grad_errors` from `grad_writes`, and adds to `grad_beta`.
+    pub(super) fn solve_delta_backward<S>(
         count: usize,
         width: usize,
         overlaps: &[S],
         beta: &[S],
         stride: usize,
         errors: &[S],
-        to_written: &mut [S],
-        to_errors: &mut [S],
-        to_beta: &mut [S],
+        grad_writes: &mut [S],
+        grad_errors: &mut [S],
+        grad_beta: &mut [S],
     ) {
         for row in (0..count).rev() {
-            let slope = &mut to_written[row * width..(row + 1) * width];
+            let grad_write = &mut grad_writes[row * width..(row + 1) * width];
             for later in row + 1..count {
                 let overlap = overlaps[later * count + row];
-                let to_error = &to_errors[later * width..(later + 1) * width];
-                for (slope, &to_error) in slope.iter_mut().zip(to_error) {
-                    *slope = to_error.mul_add(-overlap, *slope);
+                let grad_error = &grad_errors[later * width..(later + 1) * width];
+                for (grad_write, &grad_error) in grad_write.iter_mut().zip(grad_error) {
+                    *grad_write = grad_error.mul_add(-overlap, *grad_write);
                 }
             }
-            let mut strength = S::ZERO;
+            let mut beta_sum = S::ZERO;
             let beta = beta[row * stride];
-            let rows = to_errors[row * width..(row + 1) * width].iter_mut().zip(&errors[row * width..]);
-            for ((to_error, &error), &slope) in rows.zip(&*slope) {
-                *to_error = slope * beta;
-                strength += slope * error;
+            let rows = grad_errors[row * width..(row + 1) * width].iter_mut().zip(&errors[row * width..]);
+            for ((grad_error, &error), &grad_write) in rows.zip(&*grad_write) {
+                *grad_error = grad_write * beta;
+                beta_sum += grad_write * error;
             }
-            to_beta[row * stride] += strength;
+            grad_beta[row * stride] += beta_sum;
         }
     }
 
-    /// `out[d] += sum_v left[d, v] right[d, v]`, into one number if `out` is one.
+    /// `out[d] += sign * sum_v left[d, v] right[d, v]`, summed over `d` as well if `out` has one element.
     pub(super) fn row_dots<S>(width: usize, left: &[S], right: &[S], sign: S, out: &mut [S]) {
-        let single = out.len() == 1;
+        let to_one_number = out.len() == 1;
         for (row, (left, right)) in left.chunks_exact(width).zip(right.chunks_exact(width)).enumerate() {
             let mut sum = S::ZERO;
             for (&left, &right) in left.iter().zip(right) {
                 sum += left * right;
             }
-            out[if single { 0 } else { row }] += sum * sign;
+            out[if to_one_number { 0 } else { row }] += sum * sign;
         }
     }
 
-    /// `out += sign * left * right` by element, summed into one number if `out` is one.
-    pub(super) fn multiply_into<S>(left: &[S], right: &[S], sign: S, out: &mut [S]) {
+    /// `out += sign * left * right` by element, summed if `out` has one element.
+    pub(super) fn add_products<S>(left: &[S], right: &[S], sign: S, out: &mut [S]) {
         if let [out] = out {
             let mut sum = S::ZERO;
             for (&left, &right) in left.iter().zip(right) {
@@ -141,8 +143,8 @@ vectorised! {
         }
     }
 
-    /// Exponentials of decays, one per row (or one for all), on the rows of a state.
-    pub(super) fn fade_rows<S>(width: usize, decay: &[S], state: &mut [S]) {
+    /// Multiplies the rows of a state by the exponentials of log-decays, one per row or one for all.
+    pub(super) fn decay_rows<S>(width: usize, decay: &[S], state: &mut [S]) {
         for (row, state) in state.chunks_exact_mut(width).enumerate() {
             let factor = decay[if decay.len() == 1 { 0 } else { row }].exp();
             for x in state {
@@ -151,7 +153,7 @@ vectorised! {
         }
     }
 
-    /// Factors, one per row (or one for all, or none), on the rows of a state.
+    /// Multiplies the rows of a state by factors, one per row or one for all; no factors leave it unchanged.
     pub(super) fn scale_rows<S>(width: usize, factors: &[S], state: &mut [S]) {
         if factors.is_empty() {
             return;
@@ -165,12 +167,17 @@ vectorised! {
     }
 }
 
-/// Turns summed log-decays into both exponentials; returns `count`.
+/// Replaces cumulative log-decays by `e^b` and writes `e^-b`, for `count` tokens; returns `count`.
 #[inline(always)]
-fn raise<S: Scalar>(rise: &mut [S], fall: &mut [S], count: usize, columns: usize) -> usize {
-    for (rise, fall) in rise[..count * columns].iter_mut().zip(fall) {
-        *fall = (-*rise).exp();
-        *rise = (*rise).exp();
+fn exponentiate<S: Scalar>(
+    decay_factors: &mut [S],
+    inverse_decay_factors: &mut [S],
+    count: usize,
+    columns: usize,
+) -> usize {
+    for (factor, inverse_factor) in decay_factors[..count * columns].iter_mut().zip(inverse_decay_factors) {
+        *inverse_factor = (-*factor).exp();
+        *factor = (*factor).exp();
     }
     count
 }

@@ -1,4 +1,4 @@
-//! One layer's counterpart, trained alone on what the teacher's layer is fed.
+//! Distillation of one layer: a student mixer is trained on the inputs and outputs of the teacher's mixer.
 
 use rung_engine::{AdamWConfig, DecayCourse, Native, Ops, Parameters, Scalar, Schedule, Tensor};
 use rung_nn::{Builtin, Hooks, LayerDepth, MixerIndex, ParamBuilder, TokenMixer};
@@ -11,32 +11,32 @@ use rung_nn::Network;
 use rung_train::run::error::RunError;
 use rung_train::run::source::{Batch, PromptPurpose, PromptSource};
 
-/// A mixer that stands for a full layer.
+/// A student mixer that can replace the mixer of a full layer.
 pub struct DistilledMixer<S: Scalar> {
     /// The layer, from 0.
     pub layer: usize,
-    /// Its sizes.
+    /// The mixer's kind and sizes.
     pub mixer: Mixer,
     /// Its weights, under the names they have in the network.
     pub weights: Parameters<S>,
 }
 
-/// Keeps what one layer's mixer is fed and gives.
-struct Pair<S: Scalar> {
+/// Stores the input and output of one layer's mixer.
+struct InputOutput<S: Scalar> {
     layer: usize,
-    found: Option<(Tensor<S>, Tensor<S>)>,
+    tensors: Option<(Tensor<S>, Tensor<S>)>,
 }
 
-impl<S: Scalar> Hooks<Native<S>> for Pair<S> {
-    fn mixed(&mut self, _: &Native<S>, place: MixerIndex, input: &Tensor<S>, output: Tensor<S>) -> Tensor<S> {
-        if place.layer == self.layer {
-            self.found = Some((input.clone(), output.clone()));
+impl<S: Scalar> Hooks<Native<S>> for InputOutput<S> {
+    fn mixer_output(&mut self, _: &Native<S>, mixer: MixerIndex, input: &Tensor<S>, output: Tensor<S>) -> Tensor<S> {
+        if mixer.layer == self.layer {
+            self.tensors = Some((input.clone(), output.clone()));
         }
         output
     }
 }
 
-/// Trains a counterpart; returns it with its relative squared error before and after.
+/// Trains a student mixer for a layer; returns it with its relative squared error before and after.
 pub fn distill<S: Scalar>(
     network: &Network<S>,
     layer: usize,
@@ -44,17 +44,17 @@ pub fn distill<S: Scalar>(
     options: &ConvertOptions,
     tick: &(dyn Fn() + Sync),
 ) -> Result<(DistilledMixer<S>, [f64; 2]), AnalysisError> {
-    let own_task = network.task()?;
-    let text = options.instrument.task.clone().unwrap_or_else(|| own_task.spec());
-    let parsed = task::parse(&text).map_err(|error| RunError::task("--task", error))?;
-    let mut source = PromptSource::new("--task", parsed, &own_task.fields(), own_task.classes())?;
+    let network_task = network.task()?;
+    let spec = options.instrument.task.clone().unwrap_or_else(|| network_task.spec());
+    let task = task::parse(&spec).map_err(|error| RunError::task("--task", error))?;
+    let mut source = PromptSource::new("--task", task, &network_task.fields(), network_task.classes())?;
     let mut weights = Parameters::new();
     let mut rng = seeded(options.instrument.seed ^ (layer as u64) << 32);
     let mut params = ParamBuilder::new(network.config.settings(network.model.width()), &mut weights, &mut rng);
     params.depth = LayerDepth { layer, layers: network.model.depth() };
-    let built = params
+    let student = params
         .within(&format!("layers.{layer}"), |params| params.within("mixer", |params| Builtin::init(mixer, params)))?;
-    borrow(&mut weights, &network.weights, mixer.number("heads").unwrap_or(1) as usize);
+    copy_matching_weights(&mut weights, &network.weights, mixer.number("heads").unwrap_or(1) as usize);
     let mut optimizer = AdamWConfig { rate: options.rate, clip: 1.0, decay: 0.0, ..AdamWConfig::default() }.init();
     let schedule =
         Schedule { warmup: options.steps / 20, steps: options.steps, course: DecayCourse::Cosine { floor: 0.05 } };
@@ -63,20 +63,20 @@ pub fn distill<S: Scalar>(
     let (mut batch, mut losses) = (Batch::default(), Vec::with_capacity(options.steps));
     for step in 0..options.steps {
         source.fill(options.instrument.seed, PromptPurpose::Training, step as u64, options.batch, &mut batch);
-        let mut pair = Pair { layer, found: None };
-        network.model.forward_with_hooks(&teacher, &batch.tokens, options.batch, &mut pair)?;
-        let Some((input, target)) = pair.found else { unreachable!("layer {layer} has a mixer") };
+        let mut hooks = InputOutput { layer, tensors: None };
+        network.model.forward_with_hooks(&teacher, &batch.tokens, options.batch, &mut hooks)?;
+        let Some((input, target)) = hooks.tensors else { unreachable!("layer {layer} has a mixer") };
         let target = teacher.values(&target);
-        let whole = target.iter().map(|value| value.to_f64().powi(2)).sum::<f64>().max(f64::MIN_POSITIVE);
+        let target_norm = target.iter().map(|value| value.to_f64().powi(2)).sum::<f64>().max(f64::MIN_POSITIVE);
         ops.bind(&weights);
         let shape = teacher.shape(&input);
         let input = ops.constant(&shape, &teacher.values(&input));
-        let apart = ops.sub(&built.forward(&ops, &input, None).0, &ops.constant(&shape, &target));
-        let loss = ops.scale(&ops.sum_all(&ops.mul(&apart, &apart)), 1.0 / whole);
+        let difference = ops.sub(&student.forward(&ops, &input, None).0, &ops.constant(&shape, &target));
+        let loss = ops.scale(&ops.sum_all(&ops.mul(&difference, &difference)), 1.0 / target_norm);
         losses.push(ops.values(&loss)[0].to_f64());
         ops.backward(&loss);
         let gradient = ops.gradient();
-        drop((input, apart, loss));
+        drop((input, difference, loss));
         ops.release();
         optimizer.update(&mut weights, &gradient, schedule.factor(step));
         tick();
@@ -87,26 +87,27 @@ pub fn distill<S: Scalar>(
     Ok((DistilledMixer { layer, mixer: mixer.clone(), weights }, [before, after]))
 }
 
-/// Starts from the teacher's weights of the same name and shape. Where heads of the teacher share a projection, each of the counterpart's `heads` gets
-/// a copy.
-pub(super) fn borrow<S: Scalar>(weights: &mut Parameters<S>, teacher: &Parameters<S>, heads: usize) {
+/// Copies the teacher's weights of the same name and shape. Where the teacher has fewer heads in a projection (grouped-query attention),
+/// each head's rows are copied to all of the student's `heads` in its group.
+pub(super) fn copy_matching_weights<S: Scalar>(weights: &mut Parameters<S>, teacher: &Parameters<S>, heads: usize) {
     let entries: Vec<_> = weights.entries().map(|(id, entry)| (id, entry.name.clone(), entry.shape)).collect();
     for (id, name, shape) in entries {
         let Some(source) = teacher.find(&name) else { continue };
         let (values, target) = (teacher.get(source), weights.get_mut(id));
-        let shared = teacher.entry(source).shape;
-        if shared == shape {
+        let teacher_shape = teacher.entry(source).shape;
+        if teacher_shape == shape {
             target.copy_from_slice(values);
-        } else if shared.len() == 2
+        } else if teacher_shape.len() == 2
             && shape.len() == 2
-            && shared[1] == shape[1]
+            && teacher_shape[1] == shape[1]
             && shape[0].is_multiple_of(heads)
-            && shared[0].is_multiple_of(shape[0] / heads)
-            && heads.is_multiple_of(shared[0] / (shape[0] / heads))
+            && teacher_shape[0].is_multiple_of(shape[0] / heads)
+            && heads.is_multiple_of(teacher_shape[0] / (shape[0] / heads))
         {
-            let (head, groups) = (shape[0] / heads * shape[1], heads / (shared[0] / (shape[0] / heads)));
-            let copies = values.chunks_exact(head).flat_map(|one| std::iter::repeat_n(one, groups));
-            target.chunks_exact_mut(head).zip(copies).for_each(|(target, values)| target.copy_from_slice(values));
+            let head_size = shape[0] / heads * shape[1];
+            let heads_per_group = heads / (teacher_shape[0] / (shape[0] / heads));
+            let copies = values.chunks_exact(head_size).flat_map(|head| std::iter::repeat_n(head, heads_per_group));
+            target.chunks_exact_mut(head_size).zip(copies).for_each(|(target, head)| target.copy_from_slice(head));
         }
     }
 }
@@ -114,11 +115,11 @@ pub(super) fn borrow<S: Scalar>(weights: &mut Parameters<S>, teacher: &Parameter
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::{InstrumentOptions, sample};
+    use crate::analysis::{InstrumentOptions, random_network};
 
     #[test]
-    fn attention_learns_to_be_itself_at_once_and_others_come_closer() {
-        let network = sample::<f32>("full full");
+    fn an_equivalent_mixer_starts_without_error_and_the_error_of_others_falls() {
+        let network = random_network::<f32>("full full");
         let options = ConvertOptions {
             steps: 60,
             batch: 4,
@@ -126,15 +127,15 @@ mod tests {
             instrument: InstrumentOptions::default(),
             ..ConvertOptions::default()
         };
-        // A window longer than the text is full attention, and starts from its weights.
+        // A window longer than the prompt is full attention, and starts from the teacher's weights.
         let mixer =
-            |text: &str| super::super::counterpart(text, &network.plan, &network.plan.layers[1].mixers[0]).unwrap();
+            |text: &str| super::super::student_mixer(text, &network.plan, &network.plan.layers[1].mixers[0]).unwrap();
         let (_, [before, _]) =
             distill(&network, 1, &mixer("window{size=64}"), &ConvertOptions { steps: 1, ..options.clone() }, &|| {})
                 .unwrap();
         assert!(before < 1e-9, "{before}");
-        let (one, [before, after]) = distill(&network, 1, &mixer("gdn"), &options, &|| {}).unwrap();
+        let (student, [before, after]) = distill(&network, 1, &mixer("gdn"), &options, &|| {}).unwrap();
         assert!(after < 0.8 * before, "{before} -> {after}");
-        assert!(one.weights.entries().all(|(_, entry)| entry.name.starts_with("layers.1.mixer.")));
+        assert!(student.weights.entries().all(|(_, entry)| entry.name.starts_with("layers.1.mixer.")));
     }
 }

@@ -1,11 +1,11 @@
-//! Conversion of a checkpoint of another program, on prompts as text.
+//! Conversion of a checkpoint of another program, on text prompts.
 //!
-//! Of every five prompts, three are for distillation, one for validation and one for the test. One pass of the teacher over a prompt feeds all layers at once: each
-//! counterpart takes a step on what its layer was fed and gave. So nothing but one prompt's activations is kept, and memory stays that of the
-//! weights, the counterparts and their optimisers. Then layers are replaced greedily: each time the one that leaves the lowest perplexity on the
-//! validation prompts, up to a number of layers, and while perplexity stays below a factor times the teacher's.
+//! Of every five prompts, three are for distillation, one for validation and one for the test. After a forward pass of the teacher over a
+//! prompt, the student mixer of every layer takes a training step on the inputs and outputs of its layer. So only one prompt's activations
+//! are stored, beside the weights, the students and their optimisers. Then layers are replaced greedily: each time the one that gives the
+//! lowest perplexity on the validation prompts, up to a number of layers, and while the perplexity stays below a factor times the teacher's.
 //!
-//! A replaced layer is computed by a hook in the teacher's forward pass, from weights that stand beside the teacher's.
+//! A hook in the teacher's forward pass computes replaced layers, with weights that are appended to the teacher's.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,80 +18,86 @@ use rung_theory::stack::Mixer;
 use rung_train::parallel;
 use serde::Serialize;
 
-use super::distill::borrow;
-use super::{DistilledLayer, counterpart, replaceable};
+use super::distill::copy_matching_weights;
+use super::{DistilledLayer, replaceable, student_mixer};
 use crate::analysis::AnalysisError;
 use crate::analysis::questions::{Questions, total};
 use crate::analysis::text_prompts::TextPrompts;
 
-/// What the conversion of a checkpoint is asked to do.
+/// Options of the conversion of a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextConvertOptions {
     /// The mixer that replaces full attention.
     pub to: String,
-    /// The layers that may be replaced; all full ones if empty.
+    /// The layers that may be replaced; all full layers if empty.
     pub layers: Vec<usize>,
-    /// The most layers that are replaced.
-    pub most: usize,
-    /// Perplexity stays below this times the teacher's.
-    pub factor: f64,
-    /// Steps of distillation, one prompt each.
+    /// The largest number of replaced layers.
+    pub max_replaced: usize,
+    /// The perplexity after a replacement is at most this many times the teacher's.
+    pub max_perplexity_ratio: f64,
+    /// Distillation steps, one prompt each.
     pub steps: usize,
     /// Peak learning rate.
     pub rate: f64,
-    /// Seed of the counterparts' weights.
+    /// Seed of the students' initial weights.
     pub seed: u64,
 }
 
-/// A conversion, and all that was seen on the way.
+/// The measurements of a conversion.
 #[derive(Clone, Debug, Serialize)]
 pub struct TextConversion {
-    /// The teacher.
+    /// Name of the teacher.
     pub name: String,
-    /// Where the prompts come from.
+    /// The file or the task of the prompts.
     pub prompts: String,
     /// The mixer that replaces full attention.
     pub to: String,
-    /// Every layer with how well it was imitated.
+    /// Every layer with the error of its student.
     pub layers: Vec<DistilledLayer>,
     /// The teacher's perplexity on validation prompts.
     pub teacher: f64,
     /// Layers in the order of replacement, with the perplexity on validation prompts.
     pub path: Vec<TextReplacement>,
-    /// Perplexity on test prompts, before and after.
+    /// Perplexity on test prompts, of the teacher and after all replacements.
     pub test: [f64; 2],
-    /// Tokens that are predicted in the test prompts.
+    /// Number of predicted tokens in the test prompts.
     pub test_tokens: u64,
 }
 
-/// One replacement.
+/// One replacement of the greedy order.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TextReplacement {
     /// The layer, from 0.
     pub layer: usize,
-    /// Perplexity on validation prompts with it and all before it replaced.
+    /// Perplexity on validation prompts after this and all earlier replacements.
     pub perplexity: f64,
 }
 
-/// Keeps what the mixers of some layers are fed and give.
-struct LayerPairs<'a> {
+/// Stores the inputs and outputs of the mixers of some layers.
+struct InputsOutputs<'a> {
     layers: &'a [usize],
-    found: BTreeMap<usize, (Vec<f32>, Vec<f32>)>,
+    values: BTreeMap<usize, (Vec<f32>, Vec<f32>)>,
 }
 
-impl Hooks<Native<f32>> for LayerPairs<'_> {
-    fn mixed(&mut self, ops: &Native<f32>, place: MixerIndex, input: &Tensor<f32>, output: Tensor<f32>) -> Tensor<f32> {
-        if self.layers.contains(&place.layer) {
-            self.found.insert(place.layer, (ops.values(input), ops.values(&output)));
+impl Hooks<Native<f32>> for InputsOutputs<'_> {
+    fn mixer_output(
+        &mut self,
+        ops: &Native<f32>,
+        mixer: MixerIndex,
+        input: &Tensor<f32>,
+        output: Tensor<f32>,
+    ) -> Tensor<f32> {
+        if self.layers.contains(&mixer.layer) {
+            self.values.insert(mixer.layer, (ops.values(input), ops.values(&output)));
         }
         output
     }
 }
 
-/// A counterpart in training.
+/// A student mixer in training.
 struct LayerTrainer {
     layer: usize,
-    built: Builtin,
+    student: Builtin,
     weights: Parameters<f32>,
     optimizer: AdamW<f32>,
     ops: Native<f32>,
@@ -106,53 +112,64 @@ impl LayerTrainer {
         options: &TextConvertOptions,
     ) -> Result<Self, ModelError> {
         let mut weights = Parameters::new();
-        let frame = (&network.config, &network.model);
-        let built = add_mixer(frame, &mut weights, (layer, mixer), options.seed, &format!("layers.{layer}"))?;
+        let model = (&network.config, &network.model);
+        let student = add_mixer(model, &mut weights, (layer, mixer), options.seed, &format!("layers.{layer}"))?;
         let heads = mixer.number("heads").unwrap_or(1) as usize;
-        borrow(&mut weights, &network.weights, heads);
+        copy_matching_weights(&mut weights, &network.weights, heads);
         let optimizer = AdamWConfig { rate: options.rate, clip: 1.0, decay: 0.0, ..AdamWConfig::default() }.init();
-        Ok(Self { layer, built, weights, optimizer, ops: Native::new(), losses: Vec::new() })
+        Ok(Self { layer, student, weights, optimizer, ops: Native::new(), losses: Vec::new() })
     }
 
-    /// One step on what the teacher's layer was fed and gave.
+    /// One step on the input and output of the teacher's layer. `factor` scales the learning rate.
     fn step(&mut self, (input, target): &(Vec<f32>, Vec<f32>), width: usize, factor: f64) {
-        let Self { built, weights, optimizer, ops, .. } = self;
-        let whole = target.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().max(f64::MIN_POSITIVE);
+        let Self { student, weights, optimizer, ops, .. } = self;
+        let target_norm = target.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().max(f64::MIN_POSITIVE);
         ops.bind(weights);
         let shape = [1, input.len() / width, width];
-        let output = built.forward(ops, &ops.constant(&shape, input), None).0;
-        let apart = ops.sub(&output, &ops.constant(&shape, target));
-        let loss = ops.scale(&ops.sum_all(&ops.mul(&apart, &apart)), 1.0 / whole);
+        let output = student.forward(ops, &ops.constant(&shape, input), None).0;
+        let difference = ops.sub(&output, &ops.constant(&shape, target));
+        let loss = ops.scale(&ops.sum_all(&ops.mul(&difference, &difference)), 1.0 / target_norm);
         self.losses.push(f64::from(ops.values(&loss)[0]));
         ops.backward(&loss);
         let gradient = ops.gradient();
-        drop((output, apart, loss));
+        drop((output, difference, loss));
         ops.release();
         optimizer.update(weights, &gradient, factor);
     }
 
-    fn outcome(&self) -> DistilledLayer {
+    /// The errors of the first step and of the last tenth of the steps.
+    fn errors(&self) -> DistilledLayer {
         let last = &self.losses[self.losses.len() - self.losses.len().div_ceil(10)..];
-        let before = self.losses.first().copied().unwrap_or(f64::NAN);
-        DistilledLayer { layer: self.layer, before, after: last.iter().sum::<f64>() / last.len().max(1) as f64 }
+        let initial_error = self.losses.first().copied().unwrap_or(f64::NAN);
+        DistilledLayer {
+            layer: self.layer,
+            initial_error,
+            final_error: last.iter().sum::<f64>() / last.len().max(1) as f64,
+        }
     }
 }
 
-/// The teacher's weights with those of all counterparts behind them.
+/// The teacher's weights with those of all students appended.
 struct Candidates {
     weights: Parameters<f32>,
     mixers: BTreeMap<usize, Builtin>,
 }
 
-/// Computes replaced layers with their counterparts.
+/// Computes replaced layers with their students.
 struct ReplacingHooks<'a> {
     mixers: &'a BTreeMap<usize, Builtin>,
     replaced: &'a [usize],
 }
 
 impl Hooks<Native<f32>> for ReplacingHooks<'_> {
-    fn mixed(&mut self, ops: &Native<f32>, place: MixerIndex, input: &Tensor<f32>, output: Tensor<f32>) -> Tensor<f32> {
-        match self.mixers.get(&place.layer).filter(|_| self.replaced.contains(&place.layer)) {
+    fn mixer_output(
+        &mut self,
+        ops: &Native<f32>,
+        index: MixerIndex,
+        input: &Tensor<f32>,
+        output: Tensor<f32>,
+    ) -> Tensor<f32> {
+        match self.mixers.get(&index.layer).filter(|_| self.replaced.contains(&index.layer)) {
             Some(mixer) => mixer.forward(ops, input, None).0,
             None => output,
         }
@@ -166,15 +183,16 @@ impl Candidates {
         mixers: &[(usize, Mixer)],
         seed: u64,
     ) -> Result<Self, ModelError> {
-        let mut all = Self { weights: network.weights.clone(), mixers: BTreeMap::new() };
-        let frame = (&network.config, &network.model);
+        let mut candidates = Self { weights: network.weights.clone(), mixers: BTreeMap::new() };
+        let model = (&network.config, &network.model);
         for (trainer, (layer, mixer)) in trainers.iter().zip(mixers) {
-            let start = all.weights.size();
-            let built = add_mixer(frame, &mut all.weights, (*layer, mixer), seed, &format!("distilled.{layer}"))?;
-            all.weights.flat_mut()[start..].copy_from_slice(trainer.weights.flat());
-            all.mixers.insert(*layer, built);
+            let start = candidates.weights.size();
+            let name = format!("distilled.{layer}");
+            let student = add_mixer(model, &mut candidates.weights, (*layer, mixer), seed, &name)?;
+            candidates.weights.flat_mut()[start..].copy_from_slice(trainer.weights.flat());
+            candidates.mixers.insert(*layer, student);
         }
-        Ok(all)
+        Ok(candidates)
     }
 
     fn perplexity(&self, network: &Network<f32>, questions: &Questions, replaced: &[usize]) -> Result<f64, ModelError> {
@@ -183,8 +201,8 @@ impl Candidates {
     }
 }
 
-/// Converts a checkpoint. `tick` is called after every step of distillation and every score. With the conversion come the mixers that replaced
-/// layers, in layer order.
+/// Converts a checkpoint. `tick` is called after every distillation step and every perplexity, for a progress display. Returns the
+/// measurements and the mixers that replace layers, in layer order.
 ///
 /// # Errors
 /// There is no full layer to replace, the mixer does not fit, or there are too few prompts.
@@ -199,9 +217,9 @@ pub fn convert_text(
         found,
         expected: expected.to_owned(),
     };
-    let known = replaceable(&network.plan);
-    let layers = if options.layers.is_empty() { known.clone() } else { options.layers.clone() };
-    if let Some(layer) = layers.iter().find(|layer| !known.contains(layer)) {
+    let replaceable = replaceable(&network.plan);
+    let layers = if options.layers.is_empty() { replaceable.clone() } else { options.layers.clone() };
+    if let Some(layer) = layers.iter().find(|layer| !replaceable.contains(layer)) {
         return Err(unfit(format!("--layers {layer}"), "layers of full attention that stand alone and share nothing"));
     }
     let [training, validation, test] = split(prompts);
@@ -211,16 +229,16 @@ pub fn convert_text(
     }
     let mut jobs = Vec::new();
     for layer in &layers {
-        jobs.push((*layer, counterpart(&options.to, &network.plan, &network.plan.layers[*layer].mixers[0])?));
+        jobs.push((*layer, student_mixer(&options.to, &network.plan, &network.plan.layers[*layer].mixers[0])?));
     }
     let trainers = distill_all(network, &training, &jobs, options, tick)?;
-    let outcomes: Vec<DistilledLayer> = trainers.iter().map(LayerTrainer::outcome).collect();
+    let errors: Vec<DistilledLayer> = trainers.iter().map(LayerTrainer::errors).collect();
     let candidates = Candidates::new(network, &trainers, &jobs, options.seed)?;
-    let asked = |prompts: &TextPrompts| prompts.questions(Some(prompts.prompts.len()), (usize::MAX, usize::MAX));
-    let (validation, test) = (asked(&validation), asked(&test));
+    let questions = |prompts: &TextPrompts| prompts.questions(Some(prompts.prompts.len()), (usize::MAX, usize::MAX));
+    let (validation, test) = (questions(&validation), questions(&test));
     let teacher = candidates.perplexity(network, &validation, &[])?;
     let (mut path, mut replaced): (Vec<TextReplacement>, Vec<usize>) = (Vec::new(), Vec::new());
-    while path.len() < options.most {
+    while path.len() < options.max_replaced {
         let mut best: Option<TextReplacement> = None;
         for layer in layers.iter().filter(|layer| !replaced.contains(*layer)) {
             let perplexity = candidates.perplexity(network, &validation, &[&replaced[..], &[*layer]].concat())?;
@@ -229,13 +247,13 @@ pub fn convert_text(
                 best = Some(TextReplacement { layer: *layer, perplexity });
             }
         }
-        let Some(best) = best.filter(|best| best.perplexity <= options.factor * teacher) else { break };
+        let Some(best) = best.filter(|best| best.perplexity <= options.max_perplexity_ratio * teacher) else { break };
         replaced.push(best.layer);
         path.push(best);
     }
     let before = candidates.perplexity(network, &test, &[])?;
     let after = candidates.perplexity(network, &test, &replaced)?;
-    let test_tokens = test.batches.iter().map(|asked| asked.questions.len() as u64).sum();
+    let test_tokens = test.batches.iter().map(|question_batch| question_batch.questions.len() as u64).sum();
     let to = jobs[0].1.to_string();
     let mixers = trainers.into_iter().zip(jobs).filter(|(trainer, _)| replaced.contains(&trainer.layer));
     let mixers = mixers.map(|(trainer, (layer, mixer))| ReplacedMixer { layer, mixer, weights: trainer.weights });
@@ -244,7 +262,7 @@ pub fn convert_text(
         name: network.name.clone(),
         prompts: prompts.name.clone(),
         to,
-        layers: outcomes,
+        layers: errors,
         teacher,
         path,
         test: [before, after],
@@ -255,13 +273,13 @@ pub fn convert_text(
 
 /// Prompts for distillation, validation and the test.
 fn split(prompts: &TextPrompts) -> [TextPrompts; 3] {
-    [0..3, 3..4, 4..5].map(|places: std::ops::Range<usize>| {
-        let chosen = prompts.prompts.iter().enumerate().filter(|(at, _)| places.contains(&(at % 5)));
-        TextPrompts { prompts: chosen.map(|(_, prompt)| prompt.clone()).collect(), ..prompts.clone() }
+    [0..3, 3..4, 4..5].map(|remainders: std::ops::Range<usize>| {
+        let part = prompts.prompts.iter().enumerate().filter(|(index, _)| remainders.contains(&(index % 5)));
+        TextPrompts { prompts: part.map(|(_, prompt)| prompt.clone()).collect(), ..prompts.clone() }
     })
 }
 
-/// Trains all counterparts beside each other.
+/// Trains the students of all layers in parallel.
 fn distill_all(
     network: &Network<f32>,
     training: &TextPrompts,
@@ -281,12 +299,12 @@ fn distill_all(
     teacher.bind_frozen(&network.weights);
     for step in 0..options.steps {
         let prompt = &training.prompts[step % training.prompts.len()];
-        let mut pairs = LayerPairs { layers: &layers, found: BTreeMap::new() };
-        network.model.forward_with_hooks(&teacher, &prompt.tokens, 1, &mut pairs)?;
+        let mut hooks = InputsOutputs { layers: &layers, values: BTreeMap::new() };
+        network.model.forward_with_hooks(&teacher, &prompt.tokens, 1, &mut hooks)?;
         parallel::map(&trainers, |trainer| {
             let mut trainer = trainer.lock().unwrap_or_else(PoisonError::into_inner);
             let layer = trainer.layer;
-            trainer.step(&pairs.found[&layer], network.model.width(), schedule.factor(step));
+            trainer.step(&hooks.values[&layer], network.model.width(), schedule.factor(step));
         });
         tick();
     }
@@ -294,13 +312,17 @@ fn distill_all(
 }
 
 impl TextConversion {
-    /// For a terminal.
+    /// The conversion for a terminal.
     pub fn text(&self) -> String {
         let Self { name, prompts, to, teacher, test: [before, after], .. } = self;
         let mut text = format!("{name} on {prompts}: full layers to {to} (measured)\n\n");
-        text += "  layer   squared error of its counterpart, before and after distillation\n";
-        for one in &self.layers {
-            let _ = writeln!(text, "  {:>5}   {:.3} -> {:.3}", one.layer, one.before, one.after);
+        text += "  layer   squared error of its student_mixer, before and after distillation\n";
+        for distilled in &self.layers {
+            let _ = writeln!(
+                text,
+                "  {:>5}   {:.3} -> {:.3}",
+                distilled.layer, distilled.initial_error, distilled.final_error
+            );
         }
         let _ = writeln!(text, "\n  perplexity on validation prompts: {teacher:.3}");
         for step in &self.path {

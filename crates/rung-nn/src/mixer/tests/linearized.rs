@@ -1,10 +1,10 @@
-//! Every mixer of the table as a linear operator, by gates held still.
+//! Every mixer in the table of cases as a linear operator with frozen gates.
 
 use super::*;
 use crate::Precision;
 use crate::linearized::LinearizedOps;
 
-/// Output for some values, live.
+/// The output of a live input.
 fn output(ops: &LinearizedOps<f64>, mixer: &Builtin, values: &[f64], time: usize) -> Vec<f64> {
     let x = ops.track(&ops.constant(&[1, time, WIDTH], values));
     let out = mixer.forward(ops, &x, None).0;
@@ -12,11 +12,11 @@ fn output(ops: &LinearizedOps<f64>, mixer: &Builtin, values: &[f64], time: usize
 }
 
 #[test]
-fn parts_of_an_input_give_parts_that_sum_up_to_the_output() {
+fn linearized_outputs_of_single_tokens_sum_to_the_output() {
     let time = 9;
     for precision in [Precision::default(), Precision::bits(10, 8.0)] {
         for &(text, positions) in CASES {
-            let Built { mixer, weights } = build_within::<f64>(text, positions, 4, precision);
+            let Built { mixer, weights } = build_with_precision::<f64>(text, positions, 4, precision);
             let ops = LinearizedOps::new(Native::new());
             ops.native().bind_frozen(&weights);
             let values = &input::<f64>(time, 1.0)[..time * WIDTH];
@@ -30,24 +30,24 @@ fn parts_of_an_input_give_parts_that_sum_up_to_the_output() {
             assert_close(&replay(values), &expected, 1e-9, &format!("{text}, replayed"));
             let offset = replay(&vec![0.0; time * WIDTH]);
             let mut sum = offset.clone();
-            let mut moved = 0.0_f64;
+            let mut largest_effect = 0.0_f64;
             for token in 0..time {
-                let mut part = vec![0.0; time * WIDTH];
+                let mut single_token = vec![0.0; time * WIDTH];
                 let row = token * WIDTH..(token + 1) * WIDTH;
-                part[row.clone()].copy_from_slice(&values[row.clone()]);
-                for (at, (value, offset)) in replay(&part).iter().zip(&offset).enumerate() {
+                single_token[row.clone()].copy_from_slice(&values[row.clone()]);
+                for (index, (value, offset)) in replay(&single_token).iter().zip(&offset).enumerate() {
                     assert!(
-                        at >= row.start || value.to_bits() == offset.to_bits(),
-                        "{text}: token {token} reaches back"
+                        index >= row.start || value.to_bits() == offset.to_bits(),
+                        "{text}: token {token} affects an earlier output"
                     );
-                    sum[at] += value - offset;
-                    moved = moved.max((value - offset).abs());
+                    sum[index] += value - offset;
+                    largest_effect = largest_effect.max((value - offset).abs());
                 }
             }
             assert_close(&sum, &expected, 1e-9, &format!("{text}, summed up"));
-            // What a gated recurrence writes is a hyperbolic tangent, which is held still.
-            let still = matches!(resolve(text).name(), "none" | "gated");
-            assert!(still || moved > 1e-3, "{text}: everything is held still");
+            // A gated recurrence writes a hyperbolic tangent, which is frozen.
+            let is_frozen = matches!(resolve(text).name(), "none" | "gated");
+            assert!(is_frozen || largest_effect > 1e-3, "{text}: everything is frozen");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An executor with a listener runs the kernels of the executor inside, for every mixer of the table.
+//! An observed executor runs the same kernels as the executor inside, for every mixer in the table of cases.
 
 use std::cell::Cell;
 
@@ -26,21 +26,21 @@ impl<S: Scalar> OpObserver<S> for Counter {
 }
 
 #[test]
-fn a_listener_changes_no_bit() {
+fn observed_executor_gives_bit_identical_outputs() {
     let time = 23;
     let values = input::<f32>(time, 1.0);
     let bits = |values: Vec<f64>| values.into_iter().map(f64::to_bits).collect::<Vec<u64>>();
     for &(text, positions) in CASES {
         let Built { mixer, weights } = build::<f32>(text, positions, 4);
-        let (alone, counter) = (Native::new(), Counter::default());
-        let ops = ObservedOps { native: Native::new(), watch: &counter };
-        alone.bind_frozen(&weights);
+        let (native, counter) = (Native::new(), Counter::default());
+        let ops = ObservedOps { native: Native::new(), observer: &counter };
+        native.bind_frozen(&weights);
         ops.native.bind_frozen(&weights);
-        let expected = run(&alone, &mixer, &alone.constant(&[BATCH, time, WIDTH], &values), &[time]).0;
+        let expected = run(&native, &mixer, &native.constant(&[BATCH, time, WIDTH], &values), &[time]).0;
         let found = run(&ops, &mixer, &ops.constant(&[BATCH, time, WIDTH], &values), &[time]).0;
         assert_eq!(bits(found), bits(expected), "{text}");
-        let reads_blocks = matches!(resolve(text).name(), "moba" | "nsa");
-        assert_eq!(counter.blocks.get() > 0, reads_blocks, "{text}: calls of block attention");
+        let is_block_sparse = matches!(resolve(text).name(), "moba" | "nsa");
+        assert_eq!(counter.blocks.get() > 0, is_block_sparse, "{text}: calls of block attention");
         assert!(resolve(text).name() != "full" || counter.dense.get() == 1, "{text}: calls of attention");
     }
 }

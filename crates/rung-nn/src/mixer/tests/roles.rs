@@ -1,4 +1,4 @@
-//! What weights say they are for is what they do.
+//! Weights act as their roles say.
 
 use rung_engine::{Parameter, Role};
 
@@ -23,26 +23,26 @@ fn output_without(text: &str, positions: Positions, roles: &[Role]) -> (Vec<f64>
 }
 
 #[test]
-fn a_mixer_without_its_output_weights_writes_nothing() {
+fn mixer_with_zero_output_weights_outputs_zero() {
     for &(text, positions) in CASES {
-        // These have no projection: they add a convolution of the stream, the token before, or nothing.
+        // These have no output projection.
         if matches!(text, "conv{taps=1,gated=no}") || matches!(resolve(text).name(), "none" | "shift") {
             continue;
         }
         let (output, cleared) = output_without(text, positions, &[Role::Output, Role::OutputBias]);
         assert!(cleared > 0, "{text} has no output weights");
-        assert!(output.iter().all(|value| *value == 0.0), "{text} writes past its output weights");
+        assert!(output.iter().all(|value| *value == 0.0), "{text} has an output without output weights");
     }
 }
 
 #[test]
-fn attention_without_its_values_writes_nothing_and_without_queries_reads_evenly() {
+fn attention_with_zero_values_outputs_zero_and_with_zero_queries_is_uniform() {
     for text in ["full", "window{size=4}", "moba{block=2,top=2}", "linear"] {
-        let (silent, _) = output_without(text, Positions::None, &[Role::Value]);
-        assert!(silent.iter().all(|value| *value == 0.0), "{text}");
+        let (output, _) = output_without(text, Positions::None, &[Role::Value]);
+        assert!(output.iter().all(|value| *value == 0.0), "{text}");
     }
-    let (even, _) = output_without("full", Positions::None, &[Role::Query]);
-    let (same, _) = output_without("full", Positions::None, &[Role::Key]);
-    assert_close(&even, &same, 1e-12, "scores are zero either way");
-    assert!(even.iter().any(|value| *value != 0.0));
+    let (without_queries, _) = output_without("full", Positions::None, &[Role::Query]);
+    let (without_keys, _) = output_without("full", Positions::None, &[Role::Key]);
+    assert_close(&without_queries, &without_keys, 1e-12, "all scores are zero");
+    assert!(without_queries.iter().any(|value| *value != 0.0));
 }

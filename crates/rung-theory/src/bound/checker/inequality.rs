@@ -1,16 +1,16 @@
-//! What was compared, for whoever wants to see the numbers: notes on the side that decide nothing.
+//! A record of the compared inequalities, for reports. It never changes the checker's decision.
 
 use num_bigint::BigUint;
 
 use super::Instance;
-use super::exact::{FRACTION, TailBound, log2};
+use super::exact::{FRACTION_BITS, TailBound, log2_rounded_down};
 
 /// One inequality of a theorem, with the numbers of both sides as they were compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inequality {
     /// Both sides in the letters of `docs/proof.md`, and `>`, `>=` or `<` between them.
     pub formula: [String; 3],
-    /// The left side times 2^80, rounded against the claim; nothing where it has no limit.
+    /// The left side times 2^80, rounded so that an error can only reject; none if it is infinite.
     pub left: Option<BigUint>,
     /// The right side times 2^80.
     pub right: BigUint,
@@ -19,45 +19,45 @@ pub struct Inequality {
 }
 
 impl Instance<'_> {
-    /// Hands on whether an inequality holds; the sides are worked out only for whoever wants to see them.
-    pub(super) fn note(
+    /// Returns `holds`, and records the inequality if the caller asked for a record. Only then are the sides computed.
+    pub(super) fn record(
         &self,
         formula: [&str; 3],
         holds: bool,
         sides: impl FnOnce() -> (Option<BigUint>, BigUint),
     ) -> bool {
-        if let Some(notes) = self.notes {
+        if let Some(inequalities) = self.inequalities {
             let (left, right) = sides();
             let formula = formula.map(str::to_owned);
-            notes.borrow_mut().push(Inequality { formula, left, right, holds });
+            inequalities.borrow_mut().push(Inequality { formula, left, right, holds });
         }
         holds
     }
 
-    /// Notes that a draw was compared with what it must reach.
-    pub(super) fn note_draw(
+    /// Records the comparison of a tail bound, times `groups`, with the bits that it must exceed.
+    pub(super) fn record_tail(
         &self,
         formula: [&str; 3],
         tail: &TailBound,
         groups: &BigUint,
-        need: &BigUint,
+        required: &BigUint,
         holds: bool,
     ) -> bool {
-        self.note(formula, holds, || {
+        self.record(formula, holds, || {
             let left = match tail {
                 TailBound::Certain => None,
                 TailBound::Bits { gain, loss } if gain > loss => Some((gain - loss) * groups),
                 TailBound::Bits { .. } | TailBound::None => Some(BigUint::ZERO),
             };
-            (left, need << FRACTION)
+            (left, required << FRACTION_BITS)
         })
     }
 
-    /// Notes that m log(a / b) was compared with bits.
-    pub(super) fn note_power(&self, formula: [&str; 3], [a, b]: [&BigUint; 2], bits: &BigUint, holds: bool) -> bool {
-        self.note(formula, holds, || {
-            let left = if a > b { self.m * log2(a, b, false) } else { BigUint::ZERO };
-            (Some(left), bits << FRACTION)
+    /// Records the comparison of m log(a / b) with `bits`.
+    pub(super) fn record_power(&self, formula: [&str; 3], [a, b]: [&BigUint; 2], bits: &BigUint, holds: bool) -> bool {
+        self.record(formula, holds, || {
+            let left = if a > b { self.m * log2_rounded_down(a, b) } else { BigUint::ZERO };
+            (Some(left), bits << FRACTION_BITS)
         })
     }
 }

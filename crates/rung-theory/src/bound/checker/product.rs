@@ -1,87 +1,97 @@
-//! Theorem 2 (product part and joint part, any L >= 2, both cases), with its conditions in the order of the text.
+//! Theorem 2 (product part and joint part, any L >= 2, both cases), with its conditions in the order of `docs/proof.md`.
 
 use num_bigint::BigUint;
 
 use super::exact::TailBound;
 use super::{FrozenBorders, Instance, ProofCase, Refusal, TableLists, malformed, product, sum};
 
-pub(super) fn check(p: &Instance<'_>, lists: &TableLists, lazy: &FrozenBorders) -> Result<(), Refusal> {
-    well_formed(p, lists, lazy)?;
-    let (TableLists { x, sigma, kappa: k }, FrozenBorders { varying: u, live, freeze }) = (lists, lazy);
-    let (b, s, [te, t0, tw]) = (p.b, p.s, p.tokens_per.to_array());
+pub(super) fn check(instance: &Instance<'_>, lists: &TableLists, borders: &FrozenBorders) -> Result<(), Refusal> {
+    well_formed(instance, lists, borders)?;
+    let (TableLists { x, sigma, kappa: k }, FrozenBorders { varying: u, live, freeze }) = (lists, borders);
+    let (b, s, [te, t0, tw]) = (instance.b, instance.s, instance.token_counts.to_array());
     let pairs = &x[0] * product(live) / product(k); // |Q|
     let queries = product(live) / product(k.iter().skip(1)); // W
-    // X(a,b), 1 if empty.
-    let cases = |a: usize, b: usize| if a > b { BigUint::from(1_u8) } else { product(&x[a..=b]) };
-    // Tk(i,y): pairs of a token of player i and a state of it.
-    let states = |i: usize, y: usize| {
+    // X(a,b): choices from lists a to b; 1 if there is none.
+    let choices =
+        |first: usize, last: usize| if first > last { BigUint::from(1_u8) } else { product(&x[first..=last]) };
+    // Tk(i,y): pairs of a token of player i and one of its states.
+    let token_states = |i: usize, y: usize| {
         if i == 0 {
-            return t0 * cases(0, y);
+            return t0 * choices(0, y);
         }
-        let alive = if i == 1 { u.clone() } else { &live[i - 2] * &p.size[i - 2] };
-        te * (&alive * cases(i, y) + (&p.size[i - 1] - &alive) * cases(i + 1, y))
+        let varying_entries = if i == 1 { u.clone() } else { &live[i - 2] * &instance.size[i - 2] };
+        te * (&varying_entries * choices(i, y) + (&instance.size[i - 1] - &varying_entries) * choices(i + 1, y))
     };
-    let mut independent =
-        p.parallel_bits + if p.case == ProofCase::OneLayerFewer { s[0].clone() } else { b * tw * queries }; // P
+    let mut independent = instance.parallel_bits
+        + if instance.case == ProofCase::OneLayerFewer { s[0].clone() } else { b * tw * queries }; // P
     let mut joint = BigUint::ZERO; // J
-    let mut reach = x[0].clone(); // D
-    let mut frozen = usize::from(p.case == ProofCase::OneLayerFewer); // f + 1
-    for e in 0..p.hops - 1 {
-        let layer = if p.case == ProofCase::OneLayerFewer { e } else { e + 1 }; // lay
-        let (step, next) = (&x[e + 1], freeze[e]); // X, j_e + 1
-        let tail = TailBound::new(&(&k[e] * &p.size[e]), &(step * &reach), &sigma[e]);
-        let drawn = if e == 0 {
-            let (groups, need) = (u / &x[0], step * &independent);
+    let mut reachable = x[0].clone(); // D
+    let mut frozen_players = usize::from(instance.case == ProofCase::OneLayerFewer); // f + 1
+    for e in 0..instance.hops - 1 {
+        let layer = if instance.case == ProofCase::OneLayerFewer { e } else { e + 1 }; // lay
+        let (list_length, next_frozen) = (&x[e + 1], freeze[e]); // X, j_e + 1
+        let tail = TailBound::new(&(&k[e] * &instance.size[e]), &(list_length * &reachable), &sigma[e]);
+        let tail_holds = if e == 0 {
+            let (groups, required) = (u / &x[0], list_length * &independent);
             let formula = ["E(k_0 N_0, x_1 D_1, sigma_1) u / x_0", ">", "x_1 P"];
-            p.note_draw(formula, &tail, &groups, &need, tail.exceeds(&groups, &need))
+            instance.record_tail(formula, &tail, &groups, &required, tail.exceeds(&groups, &required))
         } else {
-            let need = step * (&independent + &joint) + 1_u8;
+            let required = list_length * (&independent + &joint) + 1_u8;
             let formula = format!("E(k_{e} N_{e}, x_{0} D_{0}, sigma_{0})", e + 1);
-            let needed = format!("x_{} (P + J) + 1", e + 1);
-            p.note_draw([&formula, ">=", &needed], &tail, &BigUint::from(1_u8), &need, tail.reaches(&need))
+            let required_formula = format!("x_{} (P + J) + 1", e + 1);
+            instance.record_tail(
+                [&formula, ">=", &required_formula],
+                &tail,
+                &BigUint::from(1_u8),
+                &required,
+                tail.reaches(&required),
+            )
         };
-        if !drawn {
+        if !tail_holds {
             return Err(Refusal::Tail { step: e + 1 });
         }
-        let f2 = b * tw * &pairs * cases(1, e);
-        let late = (0..=e).filter(|&i| i >= frozen).map(|i| states(i, e));
-        let f1 = if layer == 0 { BigUint::ZERO } else { b * sum(late) };
-        let f3 = b * states(e + 1, e + 1) * layer;
+        // F1 to F4: messages into players frozen later, into w, into player e + 1; states of the layers below.
+        let f2 = b * tw * &pairs * choices(1, e);
+        let unfrozen = (0..=e).filter(|&i| i >= frozen_players).map(|i| token_states(i, e));
+        let f1 = if layer == 0 { BigUint::ZERO } else { b * sum(unfrozen) };
+        let f3 = b * token_states(e + 1, e + 1) * layer;
         let f4 = s[1..=layer].iter().sum::<BigUint>();
-        let border = &s[layer + 1] * cases(next, e + 1);
-        let until = |i: usize| if i < frozen { e } else { e + 1 };
-        let mess = b * sum((0..next).map(|i| states(i, until(i))));
+        let border = &s[layer + 1] * choices(next_frozen, e + 1);
+        let last_list = |i: usize| if i < frozen_players { e } else { e + 1 };
+        let border_messages = b * sum((0..next_frozen).map(|i| token_states(i, last_list(i)))); // mess
         if e > 0 {
-            joint = step * joint + 1_u8 + f1 + f2 + f3 + f4 + border + mess;
-        } else if p.case == ProofCase::OneLayerFewer {
-            independent += f2 + mess;
+            joint = list_length * joint + 1_u8 + f1 + f2 + f3 + f4 + border + border_messages;
+        } else if instance.case == ProofCase::OneLayerFewer {
+            independent += f2 + border_messages;
             joint = border;
         } else {
             independent += f1 + f3;
-            joint = f2 + mess + border + f4;
+            joint = f2 + border_messages + border + f4;
         }
-        frozen = next;
-        reach = &live[e] / &k[e] * &sigma[e];
+        frozen_players = next_frozen;
+        reachable = &live[e] / &k[e] * &sigma[e];
     }
-    p.compare_with_answers(&(independent + joint), &reach)
+    instance.check_final(&(independent + joint), &reachable)
 }
 
 /// x_0 <= u <= m, n'_e <= n_e, n'_{L-1} = n_{L-1}, j_e <= e+1, and the divisibilities with n' for n.
-fn well_formed(p: &Instance<'_>, lists: &TableLists, lazy: &FrozenBorders) -> Result<(), Refusal> {
-    if p.hops < 2 {
+fn well_formed(instance: &Instance<'_>, lists: &TableLists, borders: &FrozenBorders) -> Result<(), Refusal> {
+    if instance.hops < 2 {
         return malformed("theorem `product` is about two hops or more");
     }
-    if lazy.live.len() != p.n.len() || lazy.freeze.len() != p.n.len() {
-        return malformed(format!("live and freeze must have {} entries", p.n.len()));
+    if borders.live.len() != instance.n.len() || borders.freeze.len() != instance.n.len() {
+        return malformed(format!("live and freeze must have {} entries", instance.n.len()));
     }
-    if lazy.live.iter().zip(p.n).any(|(live, n)| *live == BigUint::ZERO || live > n) || lazy.live.last() != p.n.last() {
+    if borders.live.iter().zip(instance.n).any(|(live, n)| *live == BigUint::ZERO || live > n)
+        || borders.live.last() != instance.n.last()
+    {
         return malformed("live must have sizes from 1 to n, and end with the last n");
     }
-    if lazy.freeze.iter().enumerate().any(|(e, &next)| next > e + 2) {
+    if borders.freeze.iter().enumerate().any(|(e, &frozen)| frozen > e + 2) {
         return malformed("freeze[e] must be at most e + 2");
     }
-    if lazy.varying > *p.m {
+    if borders.varying > *instance.m {
         return malformed("varying exceeds m");
     }
-    lists.well_formed(p, &lazy.live, &lazy.varying)
+    lists.well_formed(instance, &borders.live, &borders.varying)
 }

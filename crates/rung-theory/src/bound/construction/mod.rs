@@ -1,23 +1,23 @@
 //! Explicit weights, by name: which stacks and sizes each of them fits.
 //!
-//! A construction answers for a plan and an instance either that it fits or what is lacking. [`super::verdict`] says
-//! *solved* exactly where one of them fits. The weights themselves are built elsewhere, by `rung construct`; a test there builds
-//! and runs them on a grid of stacks and finds that they fit exactly where this says so. The residual stream and the MLPs may
-//! be as wide as the registers need: no bound counts them.
+//! For a plan and an instance, a construction either fits or says what is missing. [`super::verdict`] says *solved* exactly if
+//! one of them fits. The weights themselves are built by `rung construct`; a test there builds and runs them on a grid of stacks
+//! and compares the result with the answers of this module. The residual stream and the MLPs may be as wide as the construction
+//! needs: no bound counts them.
 //!
-//! What a construction needs is a list of layers, in order: heads of some widths, a state that hands bits on, a state that holds
-//! a table. A stack may have more layers, and they do nothing.
+//! A construction requires a list of layers, in order: heads of given widths, a state that forwards bits, a state that holds
+//! a table. A stack may have more layers; the weights of those are zero.
 //!
-//! Pages of constructions for other settings (chain of thought, bidirectional, other tasks) are here too; they fit no plan, because the
-//! verdict is about function composition in one causal pass.
+//! Constructions for other settings (chain of thought, bidirectional, other tasks) have their pages here too; they fit no plan, because
+//! the verdict is about function composition in one causal pass.
 //!
-//! Adding one: a file with its page on top and a `KIND`, and a line below.
+//! To add one: write a file with its page on top and a `CONSTRUCTION`, and add it to `registry!`.
 
 use num_bigint::BigUint;
 
 use super::tables::{TableSizes, ceil_log2};
 use crate::page::{ExplainPage, Subject};
-use crate::stack::mixer::LARGEST;
+use crate::stack::mixer::MAX_SIZE;
 use crate::stack::{Capacity, Mixer, Plan};
 
 /// A construction as the registry knows it.
@@ -25,9 +25,9 @@ use crate::stack::{Capacity, Mixer, Plan};
 pub struct Construction {
     /// The name users see.
     pub name: &'static str,
-    /// What is lacking, or nothing.
+    /// Whether it fits a plan and an instance; the error says what is missing.
     pub fits: Fits,
-    /// Whether what it needs depends on the bits of addresses and values only, not on the number of entries.
+    /// Whether its requirements depend only on the bits of addresses and values, not on the number of entries.
     pub needs_bits_only: bool,
 }
 
@@ -37,7 +37,7 @@ macro_rules! registry {
     ($($module:ident),* $(,)?) => {
         $(mod $module;)*
         /// Every construction, the simplest first.
-        pub static CONSTRUCTIONS: &[&Construction] = &[$(&$module::KIND),*];
+        pub static CONSTRUCTIONS: &[&Construction] = &[$(&$module::CONSTRUCTION),*];
         const SOURCES: &[&str] = &[$(include_str!(concat!(stringify!($module), ".rs"))),*];
     };
 }
@@ -46,42 +46,42 @@ registry! { u1, u2, u2_prime, s2, s3, s4, s5, u3, u4, u5, u6, parity_recurrence,
 
 /// The pages of all constructions.
 pub fn pages() -> Vec<ExplainPage> {
-    let page = |(kind, &source): (&&Construction, &&'static str)| ExplainPage {
-        name: kind.name,
+    let page = |(construction, &source): (&&Construction, &&'static str)| ExplainPage {
+        name: construction.name,
         subject: Subject::Construction,
         source,
     };
     CONSTRUCTIONS.iter().zip(SOURCES).map(page).collect()
 }
 
-/// The construction that fits.
+/// The first construction that fits.
 ///
 /// # Errors
-/// What each of them lacks.
+/// For each construction, what is missing.
 pub fn find(plan: &Plan, capacity: &Capacity, tables: &TableSizes) -> Result<&'static Construction, Vec<String>> {
     if let Some(mixer) = plan_without_network(plan) {
         return Err(vec![format!("there is no network of `{mixer}`, so no weights either")]);
     }
-    let mut lacks = Vec::new();
+    let mut missing = Vec::new();
     for construction in CONSTRUCTIONS {
         match (construction.fits)(plan, capacity, tables) {
             Ok(()) => return Ok(construction),
-            Err(lack) if !std::ptr::fn_addr_eq(construction.fits, fits_no_plan as Fits) => {
-                lacks.push(format!("{}: {lack}", construction.name));
+            Err(reason) if !std::ptr::fn_addr_eq(construction.fits, fits_no_plan as Fits) => {
+                missing.push(format!("{}: {reason}", construction.name));
             }
             Err(_) => {}
         }
     }
-    Err(lacks)
+    Err(missing)
 }
 
 /// A construction that fits every shape of tables of at most 2^`log2_tokens` tokens.
 ///
-/// What a construction needs of its layers never grows when a table shrinks, so one instance that is at least as large as all of
-/// those shapes, number by number, stands for them:
-/// - U1, U2 and U2' ask for bits only. In 2^k tokens a value has at most k bits, and an address (n_e beside N_(e-1), whose product
+/// The requirements of a construction never grow when a table shrinks, so it is enough to test one instance that is at least as
+/// large as all of those shapes in every size:
+/// - U1, U2 and U2' require bits only. In 2^k tokens a value has at most k bits, and an address (of n_e times N_(e-1) values, whose product
 ///   is at most 2^k) at most k + 1. The tables m = 2^k, n = (1, .., 1, 3) have values of k bits and addresses of k + 1 or more.
-/// - the others also ask for heads or slots, at most 2^k of them: m and every n_e are 2^k.
+/// - the others also require heads or slots, at most 2^k of them: m and every n_e are 2^k.
 pub fn solves_all(plan: &Plan, capacity: &Capacity, hops: usize, log2_tokens: u64) -> Option<&'static Construction> {
     let power = BigUint::from(1_u8) << log2_tokens;
     let fits = |construction: &&&Construction, n: Vec<BigUint>| {
@@ -91,31 +91,59 @@ pub fn solves_all(plan: &Plan, capacity: &Capacity, hops: usize, log2_tokens: u6
     if plan_without_network(plan).is_some() {
         return None;
     }
-    let narrow = || (1..hops).map(|e| BigUint::from(if e + 1 == hops { 3_u8 } else { 1 })).collect();
-    let wide = || vec![power.clone(); hops - 1];
-    let by_bits = CONSTRUCTIONS.iter().find(|kind| kind.needs_bits_only && fits(kind, narrow()));
-    let small = || CONSTRUCTIONS.iter().find(|kind| fits(kind, wide()));
-    by_bits.or_else(|| (LARGEST >> log2_tokens.min(63) > 0).then(small).flatten()).copied()
+    let narrow_tables = || (1..hops).map(|e| BigUint::from(if e + 1 == hops { 3_u8 } else { 1 })).collect();
+    let large_tables = || vec![power.clone(); hops - 1];
+    let by_bits = CONSTRUCTIONS.iter().find(|kind| kind.needs_bits_only && fits(kind, narrow_tables()));
+    let by_size = || CONSTRUCTIONS.iter().find(|kind| fits(kind, large_tables()));
+    by_bits.or_else(|| (MAX_SIZE >> log2_tokens.min(63) > 0).then(by_size).flatten()).copied()
 }
 
 /// A mixer of the plan that has no network.
 fn plan_without_network(plan: &Plan) -> Option<&Mixer> {
-    plan.layers.iter().flat_map(|layer| layer.mixers.iter()).find(|mixer| !mixer.facts().has_network)
+    plan.layers.iter().flat_map(|layer| layer.mixers.iter()).find(|mixer| !mixer.facts().is_implemented)
+}
+
+/// Attention heads of one layer that look up the same table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct HeadGroup {
+    /// Heads with different queries.
+    count: u64,
+    /// Channels of a key.
+    key_width: u64,
+    /// Bits of the value that each head reads.
+    value_bits: u64,
+}
+
+impl HeadGroup {
+    /// The one head that reads the start value z_0: its key is only the flag of z_0.
+    fn start(tables: &TableSizes) -> Self {
+        Self { count: 1, key_width: 1, value_bits: value_bits(tables, 0) }
+    }
+
+    /// `count` heads that each look up one entry of z_l.
+    fn table(tables: &TableSizes, l: usize, count: u64) -> Self {
+        Self { count, key_width: key_width(tables, l), value_bits: value_bits(tables, l) }
+    }
 }
 
 /// One layer that a construction needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum LayerRequirement {
-    /// Attention heads that ask different things: how many, channels of a key, bits of the value.
-    Heads(Vec<(u64, u64, u64)>),
-    /// A state that hands so many bits from one token to the next.
-    Carry(u64),
-    /// A state that holds a table of so many slots of so many bits.
-    Table(u64, u64),
+    /// Attention heads.
+    Heads(Vec<HeadGroup>),
+    /// A state that forwards this many bits from one token to the next.
+    Forward(u64),
+    /// A state that holds a table.
+    Table {
+        /// Entries that the state can hold.
+        slots: u64,
+        /// Bits of each entry.
+        bits: u64,
+    },
 }
 
 impl LayerRequirement {
-    /// Whether known weights of a mixer do this, at its own bits per number, for prompts of fewer than 2^`log2_tokens` tokens.
+    /// Whether known weights of this mixer meet the requirement at the mixer's precision, for prompts of fewer than 2^`log2_tokens` tokens.
     fn met_by(&self, mixer: &Mixer, log2_tokens: u64) -> bool {
         let (facts, number) = (mixer.facts(), |option: &str| mixer.number(option).unwrap_or_default());
         if mixer.bits() < facts.precision.bits(log2_tokens) {
@@ -123,15 +151,15 @@ impl LayerRequirement {
         }
         match self {
             Self::Heads(heads) => {
-                // Values that are wider than a head are spread over several that ask the same.
-                let spread =
-                    |(count, _, bits): &(u64, u64, u64)| count.saturating_mul(bits.div_ceil(number("value").max(1)));
-                let slots = heads.iter().map(spread).fold(0, u64::saturating_add);
-                facts.looks_up && slots <= number("kv") && heads.iter().all(|(_, key, _)| *key <= number("key"))
+                // A value that is wider than one head is read by several heads with the same query.
+                let head_count =
+                    |group: &HeadGroup| group.count.saturating_mul(group.value_bits.div_ceil(number("value").max(1)));
+                let total = heads.iter().map(head_count).fold(0, u64::saturating_add);
+                facts.looks_up && total <= number("kv") && heads.iter().all(|group| group.key_width <= number("key"))
             }
-            Self::Carry(bits) => facts.carried_bits >= u128::from(*bits),
-            Self::Table(slots, bits) => {
-                facts.carried_bits >= u128::from(*bits) && facts.table_slots >= u128::from(*slots)
+            Self::Forward(bits) => facts.forwarded_bits >= u128::from(*bits),
+            Self::Table { slots, bits } => {
+                facts.forwarded_bits >= u128::from(*bits) && facts.table_slots >= u128::from(*slots)
             }
         }
     }
@@ -139,50 +167,50 @@ impl LayerRequirement {
     fn describe(&self) -> String {
         match self {
             Self::Heads(heads) => {
-                let (count, key) =
-                    (heads.iter().map(|head| head.0).sum::<u64>(), heads.iter().map(|head| head.1).max());
-                let bits = heads.iter().map(|head| head.2).max().unwrap_or_default();
+                let count: u64 = heads.iter().map(|group| group.count).sum();
+                let key = heads.iter().map(|group| group.key_width).max();
+                let bits = heads.iter().map(|group| group.value_bits).max().unwrap_or_default();
                 let heads = if count == 1 { "head".to_owned() } else { format!("{count} heads") };
                 format!("a full layer with {heads} of keys {} wide and values of {bits} bits", key.unwrap_or_default())
             }
-            Self::Carry(bits) => format!("a layer that hands on {bits} bits by weights that are known"),
-            Self::Table(slots, bits) => {
+            Self::Forward(bits) => format!("a layer that forwards {bits} bits by weights that are known"),
+            Self::Table { slots, bits } => {
                 format!("a layer whose state holds {slots} slots of {bits} bits by weights that are known")
             }
         }
     }
 }
 
-/// Finds a layer for every need, in order, as early as possible.
-fn assign(plan: &Plan, tables: &TableSizes, needs: &[LayerRequirement]) -> Result<(), String> {
+/// Finds a layer for every requirement, in order, as early as possible.
+fn assign(plan: &Plan, tables: &TableSizes, requirements: &[LayerRequirement]) -> Result<(), String> {
     let mut layers = plan.layers.iter();
     let log2_tokens = tables.tokens().bits();
-    for (index, need) in needs.iter().enumerate() {
-        if !layers.any(|layer| layer.mixers.iter().any(|mixer| need.met_by(mixer, log2_tokens))) {
+    for (index, requirement) in requirements.iter().enumerate() {
+        if !layers.any(|layer| layer.mixers.iter().any(|mixer| requirement.met_by(mixer, log2_tokens))) {
             return Err(format!(
                 "after {index} of {} layers there is no further one for {}",
-                needs.len(),
-                need.describe()
+                requirements.len(),
+                requirement.describe()
             ));
         }
     }
     Ok(())
 }
 
-/// Bits of i_l, and of z_0 for l = 0. A register has at least one.
+/// Bits of i_l, and of z_0 for l = 0; at least 1.
 fn value_bits(tables: &TableSizes, l: usize) -> u64 {
     tables.value_bits(l).max(1)
 }
 
 /// Channels of a key that holds the address of an entry of z_l and a flag.
-fn address(tables: &TableSizes, l: usize) -> u64 {
-    let outer = if l > 1 { ceil_log2(&tables.n[l - 2]).max(1) } else { 0 };
-    1 + outer + value_bits(tables, l - 1)
+fn key_width(tables: &TableSizes, l: usize) -> u64 {
+    let outer_bits = if l > 1 { ceil_log2(&tables.n[l - 2]).max(1) } else { 0 };
+    1 + outer_bits + value_bits(tables, l - 1)
 }
 
 /// The layer in which w looks up z_l.
 fn look_up(tables: &TableSizes, l: usize) -> LayerRequirement {
-    LayerRequirement::Heads(vec![(1, address(tables, l), value_bits(tables, l))])
+    LayerRequirement::Heads(vec![HeadGroup::table(tables, l, 1)])
 }
 
 /// The layers in which w looks up the tables from z_l on.
@@ -190,15 +218,18 @@ fn look_ups_from(tables: &TableSizes, l: usize) -> impl Iterator<Item = LayerReq
     (l..=tables.hops()).map(move |l| look_up(tables, l))
 }
 
-/// A table's size where it could be one of heads or slots.
-fn small(number: &BigUint) -> Result<u64, String> {
+/// The entries of a table as a number of heads or slots.
+///
+/// # Errors
+/// More than any mixer can have.
+fn entry_count(number: &BigUint) -> Result<u64, String> {
     u64::try_from(number)
         .ok()
-        .filter(|number| *number <= LARGEST)
+        .filter(|number| *number <= MAX_SIZE)
         .ok_or_else(|| format!("a table of {number} entries is too large for it"))
 }
 
-/// For constructions of other settings.
+/// The `fits` of constructions for other settings.
 fn fits_no_plan(_: &Plan, _: &Capacity, _: &TableSizes) -> Result<(), String> {
     Err("not function composition in one causal pass".to_owned())
 }

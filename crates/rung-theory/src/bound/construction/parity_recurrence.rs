@@ -1,11 +1,11 @@
-//! Parity by one recurrent layer: what attention of fixed depth does not do.
+//! Parity by one recurrent layer, which attention of fixed depth cannot compute.
 //!
 //! # Stack
 //! One DeltaNet layer with negative eigenvalues, one head of width 1: `rung construct parity`.
 //!
 //! # How
-//! A state of one number. At a 1, beta is 2 and the state S becomes 2 v - S = 1 - S, with v = 1/2; at a 0, beta is 0 and nothing
-//! happens. So the state is 1 after an odd number of ones and 0 after an even one.
+//! The state is one number. At a 1, beta is 2 and the state S becomes 2 v - S = 1 - S, with v = 1/2; at a 0, beta is 0 and the state
+//! stays. So the state is 1 after an odd number of ones and 0 after an even one.
 //!
 //! # Conditions
 //! Negative eigenvalues: with beta below 1 the state can only move towards v.
@@ -15,4 +15,5 @@
 
 use super::{Construction, fits_no_plan};
 
-pub(super) static KIND: Construction = Construction { name: "parity-recurrence", fits: fits_no_plan, needs_bits_only: false };
+pub(super) static CONSTRUCTION: Construction =
+    Construction { name: "parity-recurrence", fits: fits_no_plan, needs_bits_only: false };

@@ -5,24 +5,28 @@
 //! layer at all.
 //!
 //! # How
-//! The first layer hands z_0 to w, as in U2; its MLP gives each entry of z_1 a slot of its own, and w the slot of z_0. In the second
-//! the entries of z_1 write their values under their slots, which are orthogonal, and w reads its slot. The full layers look up
-//! the rest.
+//! The first layer forwards z_0 to w, as in U2; its MLP gives each entry of z_1 a slot, and w the slot of z_0. In the second
+//! layer the entries of z_1 write their values with their slots as orthogonal keys, and w reads its slot. The full layers look up
+//! the remaining tables.
 //!
 //! # Conditions
-//! A mixer that hands on ceil(log m) bits, then one with m keys and room for as many bits: linear attention, GLA, Mamba-2,
-//! DeltaNet, Gated DeltaNet. Not RetNet, whose keys turn with their position.
+//! A mixer that forwards ceil(log m) bits, then one with m keys and values of as many bits: linear attention, GLA, Mamba-2,
+//! DeltaNet, Gated DeltaNet. Not RetNet, whose keys rotate with their position.
 //!
 //! # Source
-//! Ours; the table in the state of the shortcuts, with weights.
+//! Ours: explicit weights for shortcut S2.
 
-use super::{Construction, LayerRequirement, assign, look_ups_from, small, value_bits};
+use super::{Construction, LayerRequirement, assign, entry_count, look_ups_from, value_bits};
 
-pub(super) static KIND: Construction = Construction {
+pub(super) static CONSTRUCTION: Construction = Construction {
     name: "S2",
     needs_bits_only: false,
     fits: |plan, _, tables| {
-        let front = [LayerRequirement::Carry(value_bits(tables, 0)), LayerRequirement::Table(small(&tables.m)?, value_bits(tables, 1))];
-        assign(plan, tables, &front.into_iter().chain(look_ups_from(tables, 2)).collect::<Vec<_>>())
+        let slots = entry_count(&tables.m)?;
+        let state_layers = [
+            LayerRequirement::Forward(value_bits(tables, 0)),
+            LayerRequirement::Table { slots, bits: value_bits(tables, 1) },
+        ];
+        assign(plan, tables, &state_layers.into_iter().chain(look_ups_from(tables, 2)).collect::<Vec<_>>())
     },
 };

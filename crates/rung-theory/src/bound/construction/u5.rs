@@ -6,16 +6,16 @@
 //!
 //! # How
 //! Each token holds the bits of x and of -x mod M, and looks for a token whose x has the bits of its -x. It reads the value of the
-//! nearest: if the partner is there, exactly its bits; if not, a mean of others, each of which differs in at least one bit. The MLP
-//! adds up the differences: nothing means yes, 2 or more means no. The last token marks itself by its place, so that its own
-//! key counts for nothing.
+//! best match: if the partner exists, exactly its bits; if not, a mean of other values, each of which differs in at least one bit.
+//! The MLP adds up the differences: 0 means yes, 2 or more means no. The last token marks itself by its position, so that its own
+//! key gets no weight.
 //!
 //! # Conditions
 //! Inverse temperature above ln(n log M).
 //!
 //! # Source
-//! Sanford, Hsu and Telgarsky (2306.02896), with finite temperature; no token is needed as a sink.
+//! Sanford, Hsu and Telgarsky (2306.02896), with finite temperature; no attention sink is needed.
 
 use super::{Construction, fits_no_plan};
 
-pub(super) static KIND: Construction = Construction { name: "U5", fits: fits_no_plan, needs_bits_only: false };
+pub(super) static CONSTRUCTION: Construction = Construction { name: "U5", fits: fits_no_plan, needs_bits_only: false };

@@ -1,10 +1,10 @@
-//! U6: a bounded-state layer, one full layer and L thoughts solve L hops.
+//! U6: a bounded-state layer, one full layer and L chain-of-thought tokens solve L hops.
 //!
 //! # Stack
 //! A bounded-state layer, then one full layer. After the prompt the model emits L tokens; the last is the answer.
 //!
 //! # How
-//! The state hands z_0 to w, as in U2, and w looks up z_1 at once. Then as U3: one thought less.
+//! The state forwards z_0 to w, as in U2, and w looks up z_1 in the same pass. Then as U3, with one token less.
 //!
 //! # Conditions
 //! As U2 for the mixer, as U3 for the head.
@@ -14,4 +14,4 @@
 
 use super::{Construction, fits_no_plan};
 
-pub(super) static KIND: Construction = Construction { name: "U6", fits: fits_no_plan, needs_bits_only: false };
+pub(super) static CONSTRUCTION: Construction = Construction { name: "U6", fits: fits_no_plan, needs_bits_only: false };

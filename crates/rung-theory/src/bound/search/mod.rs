@@ -1,8 +1,8 @@
 //! The search: the smallest instance that the checker certifies, by whichever theorem gives the fewest tokens.
 //!
-//! An input is tried as it stands and, where the stack has too few layers even for fewer hops, as a smaller task inside
-//! constant tables (`SearchSetting`). Each theorem has a search of its own: `entropy` and `cells` have one or three free
-//! numbers, `product` and `cell_lists` solve convex programs. What the checker refuses is never returned.
+//! The search uses all tables of an input and, if fewer hops are impossible too, also a smaller task between constant tables
+//! (`SearchSetting`). Each theorem has its own search: `entropy` and `cells` have one or three free parameters, `product` and
+//! `cell_lists` solve convex programs. Only certificates that the checker accepts are returned.
 
 mod cell_lists;
 mod cells;
@@ -12,7 +12,7 @@ mod product;
 
 use num_bigint::BigUint;
 
-use super::checker::{AcceptedPoint, Certificate, InnerInstance, ProofCase, TableLists, Theorem, check};
+use super::checker::{AcceptedClaim, Certificate, InnerInstance, ProofCase, TableLists, Theorem, check};
 use super::input::{BoundInput, log2};
 
 /// The largest number of hops searched: beyond it the tables have thousands of digits.
@@ -21,10 +21,10 @@ pub const MAX_SEARCH_HOPS: usize = 8;
 /// A certificate that the checker accepted.
 #[derive(Clone, Debug)]
 pub struct CheckedCertificate {
-    /// The proof.
+    /// The accepted certificate.
     pub certificate: Certificate,
-    /// What the checker said of it.
-    pub accepted: AcceptedPoint,
+    /// What the certificate proves.
+    pub accepted: AcceptedClaim,
 }
 
 impl CheckedCertificate {
@@ -39,26 +39,26 @@ impl CheckedCertificate {
     }
 }
 
-/// An input whose tables are all of an instance's, or those between constant ones.
+/// A search input, and the constant tables around the tables that vary.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SearchSetting<'a> {
-    /// The input, about the tables that vary.
+    /// The input for the varying tables.
     pub(super) input: &'a BoundInput,
-    /// Identity tables between them and z_0.
+    /// Identity tables between the varying tables and z_0.
     pub(super) middle: usize,
-    /// Constant tables in front of them.
+    /// Constant tables before the varying tables.
     pub(super) front: usize,
 }
 
 impl SearchSetting<'_> {
-    /// The certificate on sought tables: constant tables have n = 1.
+    /// The certificate for varying tables of these sizes; constant tables get n = 1.
     fn certificate(&self, m: BigUint, n: &[BigUint], theorem: Theorem) -> Certificate {
         let ones = |count: usize| std::iter::repeat_n(BigUint::from(1_u8), count);
-        let all = ones(self.middle).chain(n.iter().cloned()).chain(ones(self.front)).collect();
-        self.certificate_on(m, all, theorem)
+        let all_n = ones(self.middle).chain(n.iter().cloned()).chain(ones(self.front)).collect();
+        self.certificate_on(m, all_n, theorem)
     }
 
-    /// The certificate on tables of these sizes, constant ones included.
+    /// The certificate for tables of these sizes, constant ones included.
     fn certificate_on(&self, m: BigUint, n: Vec<BigUint>, theorem: Theorem) -> Certificate {
         let input = self.input;
         let constant = self.middle + self.front;
@@ -70,14 +70,14 @@ impl SearchSetting<'_> {
             parallel_bits: input.parallel_bits.clone(),
             m,
             n,
-            tokens_per: input.tokens_per.clone(),
+            token_counts: input.token_counts.clone(),
             theorem,
             embedding: (constant > 0).then_some(InnerInstance { hops: input.hops, middle: self.middle }),
         }
     }
 }
 
-/// The input itself, and every way to hold one of fewer hops inside its tables.
+/// The input itself, and every placement of an input with fewer hops between constant tables.
 fn settings(input: &BoundInput) -> Vec<SearchSetting<'_>> {
     let mut settings = vec![SearchSetting { input, middle: 0, front: 0 }];
     for inner in &input.with_fewer_hops {
@@ -89,24 +89,24 @@ fn settings(input: &BoundInput) -> Vec<SearchSetting<'_>> {
 }
 
 /// The smallest certified instance found for an input.
-pub fn smallest(input: &BoundInput) -> Option<CheckedCertificate> {
+pub fn smallest_certificate(input: &BoundInput) -> Option<CheckedCertificate> {
     let mut best: Option<CheckedCertificate> = None;
-    // Fewer hops are found sooner and leave less to look for.
+    // Fewer hops are faster, and their result limits the search for more hops.
     for setting in settings(input).iter().rev() {
-        let below = best.as_ref().map_or(f64::INFINITY, CheckedCertificate::log2_tokens);
-        for found in smallest_by_theorem(setting, below) {
-            if input.is_covered_by(&found.certificate)
-                && best.as_ref().is_none_or(|best| found.accepted.tokens < best.accepted.tokens)
+        let upper_bound = best.as_ref().map_or(f64::INFINITY, CheckedCertificate::log2_tokens);
+        for candidate in smallest_by_theorem(setting, upper_bound) {
+            if input.is_covered_by(&candidate.certificate)
+                && best.as_ref().is_none_or(|best| candidate.accepted.tokens < best.accepted.tokens)
             {
-                best = Some(found);
+                best = Some(candidate);
             }
         }
     }
     best
 }
 
-/// What each theorem that applies finds; what cannot be below the given tokens may be left out.
-fn smallest_by_theorem(setting: &SearchSetting<'_>, below: f64) -> Vec<CheckedCertificate> {
+/// The smallest instance by each theorem that applies; theorems that cannot get below `upper_bound` (log2 of tokens) may be skipped.
+fn smallest_by_theorem(setting: &SearchSetting<'_>, upper_bound: f64) -> Vec<CheckedCertificate> {
     let input = setting.input;
     if input.state_bits.len() == 1 || input.hops == 1 {
         return smallest_single_table(setting).into_iter().collect();
@@ -114,25 +114,27 @@ fn smallest_by_theorem(setting: &SearchSetting<'_>, below: f64) -> Vec<CheckedCe
     if input.hops > MAX_SEARCH_HOPS {
         return Vec::new();
     }
-    let sharp = match (input.case, input.hops) {
-        (ProofCase::OneLayerFewer, 2) => vec![entropy::smallest(setting)],
-        (ProofCase::AsManyLayers, 2) => vec![cells::smallest(setting), cell_lists::smallest(setting)],
+    let two_hops = match (input.case, input.hops) {
+        (ProofCase::OneLayerFewer, 2) => vec![entropy::smallest_certificate(setting)],
+        (ProofCase::AsManyLayers, 2) => {
+            vec![cells::smallest_certificate(setting), cell_lists::smallest_certificate(setting)]
+        }
         _ => vec![],
     };
-    let sharp = sharp.into_iter().flatten().collect::<Vec<_>>();
-    let below = sharp.iter().map(CheckedCertificate::log2_tokens).fold(below, f64::min);
-    sharp.into_iter().chain(product::smallest(setting, below)).collect()
+    let two_hops = two_hops.into_iter().flatten().collect::<Vec<_>>();
+    let upper_bound = two_hops.iter().map(CheckedCertificate::log2_tokens).fold(upper_bound, f64::min);
+    two_hops.into_iter().chain(product::smallest_certificate(setting, upper_bound)).collect()
 }
 
 /// A certificate for tables of given sizes, if one is found.
 pub fn for_tables(input: &BoundInput, m: &BigUint, n: &[BigUint]) -> Option<CheckedCertificate> {
     settings(input).iter().find_map(|setting| {
         let inner = setting.middle..setting.middle + setting.input.hops - 1;
-        for_tables_by_theorem(setting, m, n, n.get(inner)?).filter(|found| input.is_covered_by(&found.certificate))
+        for_tables_by_theorem(setting, m, n, n.get(inner)?).filter(|checked| input.is_covered_by(&checked.certificate))
     })
 }
 
-/// Whichever theorem certifies the tables; `inner` are the sizes of those that vary.
+/// A certificate by the first theorem that applies; `inner` are the sizes of the varying tables.
 fn for_tables_by_theorem(
     setting: &SearchSetting<'_>,
     m: &BigUint,
@@ -147,17 +149,18 @@ fn for_tables_by_theorem(
     if input.hops > MAX_SEARCH_HOPS || n[..setting.middle].iter().any(|n| *n != BigUint::from(1_u8)) {
         return None;
     }
-    let sharp = match (input.case, input.hops) {
+    let two_hops = match (input.case, input.hops) {
         (ProofCase::OneLayerFewer, 2) => certify(Theorem::Entropy),
         (ProofCase::AsManyLayers, 2) => cells::parameters(m, &inner[0])
             .find_map(certify)
             .or_else(|| cell_lists::parameters(setting, m, &inner[0]).find_map(certify)),
         _ => None,
     };
-    sharp.or_else(|| product::for_tables(setting, m, inner).find_map(certify))
+    two_hops.or_else(|| product::for_tables(setting, m, inner).find_map(certify))
 }
 
-/// The certificate about one table that a state, or the messages of one full layer and what is beside them, must hold.
+/// The certificate that one table does not fit: into the state (case 1), or into the messages of one full layer and the bits of
+/// mixers in parallel with it (case 0).
 fn single_table(setting: &SearchSetting<'_>, m: BigUint, n: Vec<BigUint>) -> Certificate {
     if setting.input.case == ProofCase::OneLayerFewer {
         return setting.certificate_on(m, n, Theorem::State);
@@ -166,8 +169,8 @@ fn single_table(setting: &SearchSetting<'_>, m: BigUint, n: Vec<BigUint>) -> Cer
     setting.certificate_on(m, n, Theorem::Decomposition(lists))
 }
 
-/// The smallest table that the state, or the messages, cannot hold. Without full layers only the last table counts: the
-/// others have one entry, and all of the growth is in the last n.
+/// The smallest table that does not fit. With several hops only the last table matters: the others have one entry, and only the
+/// last n grows.
 fn smallest_single_table(setting: &SearchSetting<'_>) -> Option<CheckedCertificate> {
     let one = BigUint::from(1_u8);
     let tables = setting.middle + setting.input.hops + setting.front;
@@ -182,12 +185,12 @@ fn smallest_single_table(setting: &SearchSetting<'_>) -> Option<CheckedCertifica
     least(BigUint::from(2_u8), 16_384, |size| certificate(size).is_some()).and_then(|size| certificate(&size))
 }
 
-/// The least number from `from` on, of about so many bits at most, for which `holds`, which must stay true once true.
-fn least(from: BigUint, most_bits: u64, holds: impl Fn(&BigUint) -> bool) -> Option<BigUint> {
+/// The least number from `from` on, of at most about `max_bits` bits, for which `holds`; `holds` must be monotone.
+fn least(from: BigUint, max_bits: u64, holds: impl Fn(&BigUint) -> bool) -> Option<BigUint> {
     let mut low = from.clone();
     let mut high = from;
     while !holds(&high) {
-        if high.bits() > most_bits {
+        if high.bits() > max_bits {
             return None;
         }
         low = &high + 1_u8;

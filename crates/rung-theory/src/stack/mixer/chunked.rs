@@ -1,6 +1,6 @@
 //! Chunked attention: softmax within fixed chunks, nothing across their borders.
 //!
-//! Like a window whose left edge jumps: the first token of a chunk sees only itself, the last sees the whole chunk.
+//! The first token of a chunk sees only itself, the last sees the whole chunk.
 //!
 //! # Recurrence
 //! As full attention with s in `[size * floor(t / size), t]`.
@@ -9,16 +9,16 @@
 //! Block-diagonal causal softmax.
 //!
 //! # State
-//! At most `size - 1` tokens of `kv * (key + value)` numbers cross from one token to the next; a cache holds `size`.
+//! At most `size - 1` tokens of `kv * (key + value)` numbers are passed from one token to the next; a cache holds `size`.
 //!
 //! # Reduces to
-//! Full attention when one chunk holds the whole text.
+//! Full attention if one chunk holds the whole sequence.
 //!
-//! # Held against
+//! # Compared with
 //! Nothing: there is no network.
 //!
 //! # Source
-//! Used by Llama 4 beside full layers without positions.
+//! Used by Llama 4, together with full layers without positional encoding (NoPE).
 
 use super::{
     CacheLayout, CacheReach, Facts, Flops, Forwarding, HEAD, KEY, KV_HEADS, KeyValueLayout, MixerKind, QUERY_HEADS,
@@ -29,27 +29,27 @@ pub(super) static KIND: MixerKind = MixerKind {
     name: "chunked",
     aliases: &["chunk"],
     options: &[QUERY_HEADS, KV_HEADS, HEAD, KEY, VALUE, size("size", "tokens in a chunk", |_| 8192)],
-    facts: |n| {
+    facts: |options| {
         let layout = KeyValueLayout {
-            reach: CacheReach::Chunk(n.integer("size")),
-            heads: n.integer("kv"),
-            key: n.integer("key"),
-            value: n.integer("value"),
+            reach: CacheReach::Chunk(options.integer("size")),
+            heads: options.integer("kv"),
+            key: options.integer("key"),
+            value: options.integer("value"),
             latent: false,
             index: 0,
         };
         Facts {
-            window_per_token: n.size("kv") * (n.size("key") + n.size("value")),
-            window_tokens: n.size("size"),
+            window_per_token: options.size("kv") * (options.size("key") + options.size("value")),
+            window_tokens: options.size("size"),
             layout: Some(CacheLayout::KeyValues(layout)),
-            has_network: false,
+            is_implemented: false,
             // The first token of a chunk sees only itself.
             partial_forwarding: Forwarding::SomePositions,
-            flops: Flops { max_attended: Some(n.size("size") / 2), ..attention(n).flops },
-            ..attention(n)
+            flops: Flops { max_attended: Some(options.size("size") / 2), ..attention(options).flops },
+            ..attention(options)
         }
     },
-    benchmark: |benchmark| vec![("size", benchmark.quarter())],
-    unrestricted: Some(|n| (full::KIND.name, super::family::heads(n))),
+    benchmark: |benchmark| vec![("size", benchmark.window_tokens())],
+    unrestricted: Some(|options| (full::KIND.name, super::family::heads(options))),
     ..MixerKind::DEFAULT
 };

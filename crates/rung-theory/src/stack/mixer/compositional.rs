@@ -1,27 +1,27 @@
-//! Compositional attention: searches and retrievals chosen independently.
+//! Compositional attention: attention patterns (searches) and values (retrievals) are combined freely.
 //!
-//! Ordinary heads bind one way of searching to one thing retrieved. Here S searches and R retrievals are all paired, and
-//! each token picks, per search, which retrieval it keeps.
+//! An ordinary head has one attention pattern and one value projection. Here each of S searches is paired with each of R
+//! retrievals, and each token selects, per search, which retrieval to use.
 //!
 //! # Recurrence
-//! Search i has weights `A_i = softmax(mask(Q_i K_i^T / sqrt(d)))`, retrieval j a value `V_j`, and every pair is read:
-//! `R_ij = A_i V_j`. Each token then picks for each search among the retrievals, `c_ij = softmax_j(q_i.W R_ij /
-//! sqrt(d))` with a query of its own and one W for all pairs; the output is that of `sum_j c_ij R_ij`, searches side
-//! by side.
+//! Search i has weights `A_i = softmax(mask(Q_i K_i^T / sqrt(d)))`, retrieval j a value `V_j`, and every pair is
+//! computed: `R_ij = A_i V_j`. Each token then weights the retrievals for each search, `c_ij = softmax_j(q_i.W R_ij /
+//! sqrt(d))` with a second query and one W for all pairs; the output projection reads `sum_j c_ij R_ij`, concatenated over the
+//! searches.
 //!
 //! # Parallel form
 //! As written: `searches * retrievals` weighted sums, then a softmax over retrievals within each token.
 //!
 //! # State
-//! None of fixed size: every search keeps its key and every retrieval its value for each token.
+//! None of fixed size: the cache holds a key per search and a value per retrieval for each token.
 //!
 //! # Reduces to
 //! Multi-head attention when `c_ij = [i = j]`; attention with shared values when `retrievals = 1`.
 //!
-//! # Held against
+//! # Compared with
 //! A second implementation after the authors' code for contextual retrieval, where the queries of both softmaxes are
 //! divided by the root of the search's width, as here. Two differences. Their code for SCAN scores a retrieval by
-//! default with a linear layer on query and retrieval side by side; here the score is always the product of both. In
+//! default with a linear layer on the concatenated query and retrieval; here the score is always their dot product. In
 //! their retrieval task a token does not see itself; here it does, as in a causal language model.
 //!
 //! # Source
@@ -32,19 +32,19 @@ use super::{Facts, Flops, MessageSize, MixerKind, MixerReach, Reference, size};
 pub(super) static KIND: MixerKind = MixerKind {
     name: "compositional",
     options: &[
-        size("searches", "searches", |n| n.defaults.heads),
-        size("retrievals", "retrievals", |n| n.defaults.heads),
-        size("head", "width of a search", |n| n.defaults.head_dim),
-        size("value", "width of a retrieval", |n| n.integer("head")),
+        size("searches", "searches", |options| options.defaults.heads),
+        size("retrievals", "retrievals", |options| options.defaults.heads),
+        size("head", "width of a search", |options| options.defaults.head_dim),
+        size("value", "width of a retrieval", |options| options.integer("head")),
     ],
-    facts: |n| {
+    facts: |options| {
         let (searches, retrievals, head, value) =
-            (n.size("searches"), n.size("retrievals"), n.size("head"), n.size("value"));
+            (options.size("searches"), options.size("retrievals"), options.size("head"), options.size("value"));
         let parameters =
-            n.width() * (2 * searches * head + retrievals * value + searches * (head + value)) + value * head;
+            options.width() * (2 * searches * head + retrievals * value + searches * (head + value)) + value * head;
         let per_attended = 2 * searches * (head + retrievals * value);
         Facts {
-            // One accumulator per pair: every search carries all retrievals.
+            // One accumulator per pair: every search sums all retrievals.
             reach: MixerReach::Full(MessageSize { heads: searches, value: retrievals * value, selection: None }),
             cache_per_token: searches * head + retrievals * value,
             parameters,
@@ -52,6 +52,6 @@ pub(super) static KIND: MixerKind = MixerKind {
             ..Facts::EMPTY
         }
     },
-    reference: Reference::After("the authors' code for contextual retrieval"),
+    reference: Reference::Reimplementation("the authors' code for contextual retrieval"),
     ..MixerKind::DEFAULT
 };

@@ -1,11 +1,11 @@
-//! Compressed attention: the past is kept as one entry for every few tokens, beside a window of single tokens.
+//! Compressed attention: the cache has one entry for every few tokens, and a window of single tokens.
 //!
-//! Whatever the ratio, the cache still grows with the text and any part of the past can be read, so it is a full layer
-//! in the sense of the bounds. With `top = 0` all entries are attended to; else an indexer picks that many of them.
+//! For every ratio the cache grows with the sequence and all of the prefix can be read, so it is a full layer
+//! in the sense of the bounds. With `top = 0` all entries are attended to; else an indexer selects that many of them.
 //!
 //! # Recurrence
 //! Every `ratio` tokens a weighted sum of them becomes one entry that serves as key and value of all heads; softmax
-//! attention over the (chosen) entries and the last `window` tokens.
+//! attention over the (selected) entries and the last `window` tokens.
 //!
 //! # Parallel form
 //! Pool, then masked softmax over entries and window together.
@@ -14,20 +14,20 @@
 //! `window` tokens of `head` numbers; and for every `ratio` tokens one entry of `head` numbers, and of `index-head`
 //! numbers if there is an indexer. Tokens that are not yet part of an entry wait in a buffer: up to `ratio - 1` of them, each
 //! with a vector and its weights, `2 * head` numbers (and `2 * index-head`). With `overlap=yes` an entry pools twice as
-//! many tokens: vectors in the buffer are twice as wide, and half of the last entry's `ratio` tokens stay for the next one.
+//! many tokens: vectors in the buffer are twice as wide, and half of the last entry's vectors stay for the next entry.
 //!
 //! # Reduces to
 //! Attention with one shared key/value head when `ratio = 1` and `top = 0`.
 //!
-//! # Held against
+//! # Compared with
 //! Nothing: there is no network.
 //!
 //! # Source
 //! Used by DeepSeek-V4, at ratio 4 with an indexer and at ratio 128 without one.
 
 use super::{
-    CacheLayout, CacheReach, Facts, Flops, KeyValueLayout, MessageSize, MixerKind, QUERY_HEADS, MixerReach, TokenSelection, count,
-    flag, size,
+    CacheLayout, CacheReach, Facts, Flops, KeyValueLayout, MessageSize, MixerKind, MixerReach, QUERY_HEADS,
+    TokenSelection, count, flag, size,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
@@ -35,46 +35,51 @@ pub(super) static KIND: MixerKind = MixerKind {
     aliases: &["csa", "hca"],
     options: &[
         QUERY_HEADS,
-        size("head", "width of a head, and of an entry", |n| n.defaults.head_dim),
+        size("head", "width of a head, and of an entry", |options| options.defaults.head_dim),
         size("ratio", "tokens in an entry", |_| 4),
         count("top", "entries chosen by the indexer, 0 to read them all", |_| 0),
-        count("index-heads", "heads of the indexer", |n| if n.integer("top") == 0 { 0 } else { 64 }),
-        count("index-head", "width of an index key", |n| if n.integer("top") == 0 { 0 } else { 128 }),
+        count("index-heads", "heads of the indexer", |options| if options.integer("top") == 0 { 0 } else { 64 }),
+        count("index-head", "width of an index key", |options| if options.integer("top") == 0 { 0 } else { 128 }),
         count("window", "tokens of the window", |_| 128),
         count("query-rank", "rank of the query projection, 0 for full rank", |_| 0),
-        flag("overlap", "whether an entry also pools the tokens of the one before", |n| n.integer("top") > 0),
+        flag("overlap", "whether an entry also pools the tokens of the one before", |options| {
+            options.integer("top") > 0
+        }),
     ],
-    facts: |n| {
-        let (heads, head, ratio, top) = (n.size("heads"), n.size("head"), n.size("ratio"), n.size("top"));
-        let (index_heads, index_head, window) = (n.size("index-heads"), n.size("index-head"), n.size("window"));
-        let (rank, width) = (n.size("query-rank"), n.width());
+    facts: |options| {
+        let (heads, head, ratio, top) =
+            (options.size("heads"), options.size("head"), options.size("ratio"), options.size("top"));
+        let (index_heads, index_head, window) =
+            (options.size("index-heads"), options.size("index-head"), options.size("window"));
+        let (rank, width) = (options.size("query-rank"), options.width());
         let index_input = if rank == 0 { width } else { rank };
         let queries = if rank == 0 { 0 } else { width * rank } + index_input * heads * head;
         let index = index_input * index_heads * index_head + width * (index_head + index_heads);
         let parameters = queries + 2 * width * head + heads * head * width + index;
         let selection = (top > 0).then_some(TokenSelection {
             groups: 1,
-            picked: top,
+            selected_count: top,
             block: 1,
-            cached: head,
+            cached_per_token: head,
             compressed: false,
             summary: index_head,
         });
         let layout = KeyValueLayout {
-            reach: CacheReach::Compressed { ratio: n.integer("ratio"), window: n.integer("window") },
+            reach: CacheReach::Compressed { ratio: options.integer("ratio"), window: options.integer("window") },
             heads: 1,
-            key: n.integer("head"),
+            key: options.integer("head"),
             value: 0,
             latent: true,
-            index: n.integer("index-head"),
+            index: options.integer("index-head"),
         };
-        // Of every `ratio` tokens one entry is read: by attention if it reads all, else by the indexer.
-        let (entry, picked) = if top == 0 { (4 * heads * head, 0) } else { (2 * index_heads * index_head, top) };
+        // For every `ratio` tokens one entry is read: by attention if `top` is 0, else by the indexer.
+        let (entry, selected_count) =
+            if top == 0 { (4 * heads * head, 0) } else { (2 * index_heads * index_head, top) };
         let (pooled, waiting) = (2 * (head + index_head), ratio - 1);
-        let buffer = if n.flag("overlap") { 2 * waiting + ratio } else { waiting };
+        let buffer = if options.flag("overlap") { 2 * waiting + ratio } else { waiting };
         Facts {
             reach: MixerReach::Full(MessageSize { heads, value: head, selection }),
-            has_network: false,
+            is_implemented: false,
             conv_state: buffer * pooled,
             cache_per_token: (head + index_head).div_ceil(ratio),
             window_per_token: head,
@@ -82,16 +87,16 @@ pub(super) static KIND: MixerKind = MixerKind {
             layout: Some(CacheLayout::KeyValues(layout)),
             parameters,
             flops: Flops {
-                per_token: 2 * parameters + 4 * heads * head * (picked + window),
+                per_token: 2 * parameters + 4 * heads * head * (selected_count + window),
                 per_attended: entry.div_ceil(ratio),
                 max_attended: None,
             },
             ..Facts::EMPTY
         }
     },
-    unrestricted: Some(|n| {
-        let kept = ["heads", "head", "query-rank"].map(|option| (option, n.integer(option)));
-        (KIND.name, [&kept[..], &[("ratio", 1), ("window", 0)]].concat())
+    unrestricted: Some(|options| {
+        let unchanged = ["heads", "head", "query-rank"].map(|option| (option, options.integer(option)));
+        (KIND.name, [&unchanged[..], &[("ratio", 1), ("window", 0)]].concat())
     }),
     ..MixerKind::DEFAULT
 };

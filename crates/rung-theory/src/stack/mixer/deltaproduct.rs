@@ -5,28 +5,28 @@
 //!
 //! # Recurrence
 //! `S <- alpha_t S` if gated, then for j = 1..steps: `S <- S + beta_tj k_tj (v_tj - S^T k_tj)^T`; `o_t = S^T q_t /
-//! sqrt(key)` after the last; beta reaches 2 unless negative eigenvalues are switched off; decay, norm and output gate
+//! sqrt(key)` after the last; beta goes up to 2 unless `negative=no`; decay, norm and output gate
 //! as in Gated DeltaNet.
 //!
 //! # Parallel form
-//! Gated DeltaNet on a sequence `steps` times as long, with the gate on the first micro-step and every last output
-//! kept.
+//! Gated DeltaNet on a sequence `steps` times as long, with the gate on the first micro-step and only the output of
+//! each last micro-step.
 //!
 //! # State
 //! As Gated DeltaNet: micro-steps do not enlarge the state; only the convolution's channels grow with them.
 //!
 //! # Reduces to
-//! Gated DeltaNet when `steps = 1`; DeltaNet's core when, besides, there is no gate.
+//! Gated DeltaNet if `steps = 1`; DeltaNet's recurrence if there is also no gate.
 //!
-//! # Held against
+//! # Compared with
 //! A second implementation after `fla`'s layer: no difference known.
 //!
 //! # Source
 //! Siems et al. 2025 (2502.10297).
 
 use super::{
-    CarrySizes, Facts, HEAD, KEY, KEY_HEADS, MixerKind, Reference, SHORT_CONVOLUTION, VALUE, VALUE_HEADS, family, flag,
-    gated_delta, size, without_weights,
+    Facts, ForwardingSizes, HEAD, KEY, KEY_HEADS, MixerKind, Reference, SHORT_CONVOLUTION, VALUE, VALUE_HEADS, family,
+    flag, gated_delta, size, without_weights,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
@@ -43,13 +43,20 @@ pub(super) static KIND: MixerKind = MixerKind {
         flag("gate", "decay the state once per token", |_| true),
         flag("negative", "allow negative eigenvalues", |_| true),
     ],
-    facts: |n| {
-        let reflections = if n.flag("negative") { n.integer("steps") } else { 0 };
-        let gated = Facts { reflections, ..gated_delta(n, n.size("steps")) };
-        if n.flag("gate") { gated } else { without_weights(&gated, n.width() * n.size("value-heads")) }
+    facts: |options| {
+        let reflections = if options.flag("negative") { options.integer("steps") } else { 0 };
+        let gated = Facts { reflections, ..gated_delta(options, options.size("steps")) };
+        if options.flag("gate") {
+            gated
+        } else {
+            without_weights(&gated, options.width() * options.size("value-heads"))
+        }
     },
-    carry: Some(CarrySizes { smallest: family::gated_delta_carry, slots: Some("key") }),
-    parity_shown_by: Some("holds `rung construct parity`, in one micro-step"),
-    reference: Reference::After("the layer of fla"),
+    forwarding_sizes: Some(ForwardingSizes {
+        options_for_bits: family::gated_delta_forwarding,
+        slots_option: Some("key"),
+    }),
+    parity_evidence: Some("holds `rung construct parity`, in one micro-step"),
+    reference: Reference::Reimplementation("the layer of fla"),
     ..MixerKind::DEFAULT
 };

@@ -1,51 +1,51 @@
-//! Evicting attention: softmax, but only over what a bounded cache kept.
+//! Evicting attention: softmax over a cache of bounded size.
 //!
-//! The control for a question the hierarchy raises: is it the recurrence or the size of the state that costs a hop? It
-//! reads like softmax and remembers like a recurrence. A token that was dropped can never be seen again; that is what
-//! sets it apart from sparse attention, which picks from the whole past.
+//! A control experiment: does a recurrent layer cost a hop because it is a recurrence, or because its state is bounded? This layer
+//! reads like softmax attention, but its memory is bounded. An evicted token can never be read again; sparse attention, in
+//! contrast, selects from all earlier tokens.
 //!
 //! # Recurrence
-//! A cache policy gives index sets `C_t`, a subset of `C_{t-1}` and t, of at most `size` members, chosen from what is
-//! cached. Output: softmax attention over `C_t`, with t itself only if it is kept. For `heavy` every cached token has
-//! the sum of all weights it got from any head so far, and the one with the least makes room.
+//! A cache policy gives index sets `C_t`, subsets of `C_{t-1}` and t with at most `size` members. Output: softmax attention over
+//! `C_t`, with t itself only if it is cached. For `heavy` every cached token has the sum of all attention weights it received from
+//! any head so far, and the one with the smallest sum is evicted.
 //!
 //! # Parallel form
 //! Masked softmax, with the mask of the policy.
 //!
 //! # State
 //! `size` tokens of `kv * (key + value)` numbers, and for `heavy` the attention mass of each. Policies: `last` keeps
-//! the last tokens; `sinks` the first few (four, or half of them if that is less) and the last; `prefix` the first;
-//! `stride` every so many-th, twice as many whenever the cache is full of them; `reservoir` a fair sample of all;
-//! `heavy` those that were read the most, of which the one that was read the least makes room.
+//! the last tokens; `sinks` the first few (four, or half of `size` if that is less) and the last; `prefix` the first;
+//! `stride` tokens at a fixed distance, which doubles whenever the cache is full; `reservoir` a uniform sample of all;
+//! `heavy` those with the largest attention mass.
 //!
 //! # Reduces to
-//! `window` for the policy `last`; full attention when `size` reaches the context length.
+//! `window` for the policy `last`; full attention if `size` is at least the context length.
 //!
-//! # Held against
+//! # Compared with
 //! A second implementation from the definition: there is no public one.
 //!
 //! # Source
-//! Ours; a sample of a stream: Vitter 1985; heavy hitters: Zhang et al. 2023 (2306.14048).
+//! Ours; reservoir sampling: Vitter 1985; heavy hitters: Zhang et al. 2023 (2306.14048).
 
 use super::{
-    CarrySizes, Facts, Flops, Forwarding, HEAD, KEY, KV_HEADS, MixerKind, QUERY_HEADS, Reference, VALUE, attention,
-    choice, choices, size,
+    Facts, Flops, Forwarding, ForwardingSizes, HEAD, KEY, KV_HEADS, MixerKind, QUERY_HEADS, Reference, VALUE,
+    attention, choice, choices, size,
 };
 
 choices! {
-    /// Which tokens stay in a cache of fixed size.
+    /// Which tokens stay in a cache of bounded size.
     pub enum EvictionPolicy {
-        /// The last.
+        /// The last tokens.
         Last = "last",
-        /// The first four, and the last.
+        /// The first four tokens, and the last.
         Sinks = "sinks",
-        /// The first, and nothing else.
+        /// The first tokens only.
         Prefix = "prefix",
-        /// Every so many-th; the distance doubles when the cache is full.
+        /// Tokens at a fixed distance, which doubles when the cache is full.
         Stride = "stride",
-        /// A fair sample of all tokens so far.
+        /// A uniform sample of all tokens so far.
         Reservoir = "reservoir",
-        /// Those that attention read most.
+        /// The tokens with the largest attention mass.
         HeavyHitters = "heavy",
     }
 }
@@ -59,32 +59,32 @@ pub(super) static KIND: MixerKind = MixerKind {
         HEAD,
         KEY,
         VALUE,
-        size("size", "tokens kept", |n| (n.integer("head") / 2).max(1)),
+        size("size", "tokens kept", |options| (options.integer("head") / 2).max(1)),
         choice("policy", "which tokens are kept", EvictionPolicy::NAMES),
     ],
-    facts: |n| {
-        let (tokens, policy) = (n.size("size"), n.choice("policy"));
-        // How much each token was read is kept beside it.
+    facts: |options| {
+        let (tokens, policy) = (options.size("size"), options.choice("policy"));
+        // The attention mass of each token is stored with it.
         let mass = u128::from(policy == EvictionPolicy::HeavyHitters);
         let sinks = if policy == EvictionPolicy::Sinks { 4.min(tokens / 2) } else { 0 };
-        // The last tokens are kept, the current one among them: the one before it is there if there is room for two.
-        let recent = matches!(policy, EvictionPolicy::Last | EvictionPolicy::Sinks) && tokens - sinks > 1;
+        // The last tokens include the current one: the previous one is cached if there is space for two.
+        let keeps_previous = matches!(policy, EvictionPolicy::Last | EvictionPolicy::Sinks) && tokens - sinks > 1;
         Facts {
-            carried_bits: if recent { n.size("kv") * n.size("value") } else { 0 },
+            forwarded_bits: if keeps_previous { options.size("kv") * options.size("value") } else { 0 },
             partial_forwarding: match policy {
                 EvictionPolicy::Last | EvictionPolicy::Sinks => Forwarding::FirstTokens(sinks),
                 EvictionPolicy::Prefix => Forwarding::FirstTokens(tokens),
                 EvictionPolicy::Stride | EvictionPolicy::Reservoir => Forwarding::SomePositions,
                 EvictionPolicy::HeavyHitters => Forwarding::Unknown,
             },
-            recurrent_state: tokens * (n.size("kv") * (n.size("key") + n.size("value")) + mass),
-            flops: Flops { max_attended: Some(tokens), ..attention(n).flops },
-            ..attention(n)
+            recurrent_state: tokens * (options.size("kv") * (options.size("key") + options.size("value")) + mass),
+            flops: Flops { max_attended: Some(tokens), ..attention(options).flops },
+            ..attention(options)
         }
     },
-    carry: Some(CarrySizes {
-        smallest: |bits| vec![("heads", 1), ("kv", 1), ("key", 1), ("value", bits), ("size", 2)],
-        slots: None,
+    forwarding_sizes: Some(ForwardingSizes {
+        options_for_bits: |bits| vec![("heads", 1), ("kv", 1), ("key", 1), ("value", bits), ("size", 2)],
+        slots_option: None,
     }),
     reference: Reference::Definition,
     ..MixerKind::DEFAULT

@@ -1,60 +1,60 @@
-//! What a mixer declares about itself at given sizes: state, cache, messages, cost, and what known weights do with it.
+//! The facts of a mixer at given sizes: state, cache, messages, cost, and what known weights can do with it.
 //!
-//! A mixer's file computes these from its options; the bounds, the audit, the benchmarks and the reports read them and ask for
-//! no mixer by name. Sizes are in numbers (elements), not bytes: a plan says how many bits a number has.
+//! A mixer's file computes these from its options; the bounds, the audit, the benchmarks and the reports read them.
+//! Sizes are counts of elements, not bytes: a plan says how many bits a number has.
 
-/// How far a mixer sees.
+/// Which earlier tokens a mixer can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MixerReach {
     /// Any token of the prefix: a full-attention layer in the sense of the bounds.
     Full(MessageSize),
-    /// Only what a state of fixed size carries from token to token.
+    /// None directly: only a state of fixed size is passed from token to token.
     Bounded,
 }
 
-/// What a token can learn from a prefix in one full-attention layer, in numbers.
+/// The size of a message: the information about a prefix that a token receives in one full-attention layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageSize {
     /// Query heads, each with its own accumulator.
     pub heads: u128,
     /// Width of one head's accumulator.
     pub value: u128,
-    /// A layer that picks some tokens or blocks and reads only those.
+    /// Which tokens or blocks of tokens the layer selects; none if it reads all of them.
     pub selection: Option<TokenSelection>,
 }
 
-/// Sparse attention: a layer that picks tokens or blocks before it reads them.
+/// Sparse attention: how a layer selects the tokens or blocks of tokens that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenSelection {
-    /// Groups of heads that pick separately.
+    /// Groups of heads that select separately.
     pub groups: u128,
-    /// Tokens or blocks picked by each group.
-    pub picked: u128,
-    /// Tokens in a block; 1 for a choice of single tokens.
+    /// Tokens or blocks of tokens that each group selects.
+    pub selected_count: u128,
+    /// Tokens in a block; 1 if single tokens are selected.
     pub block: u128,
-    /// Numbers kept for each token that a group reads.
-    pub cached: u128,
+    /// Cached numbers of each token that a group reads.
+    pub cached_per_token: u128,
     /// Whether the summaries are also attended to (a compressed branch).
     pub compressed: bool,
-    /// Numbers in one block's summary, all heads: what the block-sparse bound counts.
+    /// Numbers in one block's summary, over all heads; the block-sparse bound counts these.
     pub summary: u128,
 }
 
 /// Floating-point operations of a forward pass (a multiply and an add are two).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flops {
-    /// For each token, whatever came before.
+    /// For each token, independent of the prefix.
     pub per_token: u128,
     /// For each earlier token that is attended to.
     pub per_attended: u128,
-    /// How many earlier tokens are attended to, at most; none for all of them.
+    /// The largest number of earlier tokens that are attended to; none if there is no limit.
     pub max_attended: Option<u128>,
 }
 
-/// A cache entry for every span of tokens, beside the entries of single tokens.
+/// Cache entries for spans of tokens, in addition to the entries of single tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summaries {
-    /// Numbers of one entry.
+    /// Numbers in one entry.
     pub numbers: u128,
     /// Tokens in the span.
     pub length: u128,
@@ -63,8 +63,8 @@ pub struct Summaries {
 }
 
 impl Summaries {
-    /// How many entries there are after that many tokens.
-    pub fn after(&self, tokens: u128) -> u128 {
+    /// The number of entries after that many tokens.
+    pub fn count_after(&self, tokens: u128) -> u128 {
         if tokens < self.length { 0 } else { (tokens - self.length) / self.stride + 1 }
     }
 }
@@ -82,27 +82,27 @@ pub struct AttentionHeads {
     pub value: u64,
 }
 
-/// What an inference engine has to allocate for a layer.
+/// The memory that an inference engine allocates for a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheLayout {
     /// Keys and values of earlier tokens.
     KeyValues(KeyValueLayout),
     /// A state of fixed size for each sequence.
     State(StateLayout),
-    /// Nothing.
+    /// No memory.
     Nothing,
 }
 
-/// How far back a layer's keys and values are kept.
+/// Which tokens' keys and values a layer caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CacheReach {
     /// Every token.
     All,
-    /// The last so many tokens, the current one included.
+    /// This many last tokens, the current one included.
     Window(u64),
-    /// The tokens of the same chunk.
+    /// The tokens of the same chunk, with the chunk's length.
     Chunk(u64),
-    /// One entry for every so many tokens, and a window of single tokens.
+    /// One entry for every `ratio` tokens, and a window of single tokens.
     Compressed {
         /// Tokens in an entry.
         ratio: u64,
@@ -111,10 +111,10 @@ pub enum CacheReach {
     },
 }
 
-/// Keys and values of one layer.
+/// The key/value cache of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyValueLayout {
-    /// How far back they are kept.
+    /// Which tokens are cached.
     pub reach: CacheReach,
     /// Key/value heads.
     pub heads: u64,
@@ -129,7 +129,7 @@ pub struct KeyValueLayout {
 }
 
 impl KeyValueLayout {
-    /// Heads on one of `devices` that share a layer by tensor parallelism.
+    /// Key/value heads on each of `devices` under tensor parallelism.
     pub fn local_heads(&self, devices: u64) -> u64 {
         if self.latent { 1 } else { (self.heads / devices).max(1) }
     }
@@ -150,34 +150,34 @@ pub struct StateLayout {
     pub recurrent: u64,
     /// Heads that the state is divided into.
     pub heads: u64,
-    /// Elements of earlier inputs that are kept without a convolution (token shift).
+    /// Elements of the previous input that a token shift caches.
     pub shift: u64,
 }
 
-/// Whether a bounded-state mixer forwards what a token wrote to all later tokens.
+/// Whether a bounded-state mixer can forward the value of one token to all later tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forwarding {
-    /// Weights are known that do it at every position.
+    /// Known weights forward a value from every position.
     Everywhere,
-    /// At some positions only: whether the value arrives depends on where in the prompt its token stands.
+    /// Only from some positions of the prompt.
     SomePositions,
-    /// Only what the first so many tokens wrote; nothing that comes later is ever kept.
+    /// Only from this many first tokens; later tokens are never kept.
     FirstTokens(u128),
-    /// Neither weights nor a proof that there are none.
+    /// Neither weights are known nor a proof that none exist.
     Unknown,
 }
 
-/// Bits per number that known weights need: so many, and some more for every doubling of the prompt.
+/// Bits per number that known weights need, as a function of the prompt length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WeightPrecision {
-    /// Whatever the length of the prompt.
+    /// Bits for every prompt.
     pub least: u64,
-    /// For every doubling of the prompt: 1 where the state counts tokens.
+    /// Additional bits for every doubling of the prompt: 1 if the state counts tokens.
     pub per_doubling: u64,
 }
 
 impl WeightPrecision {
-    /// Registers of -1, 0 and +1.
+    /// Enough for the values -1, 0 and +1.
     pub const SIGNS: Self = Self { least: 2, per_doubling: 0 };
 
     /// Bits for prompts of fewer than 2^`log2_tokens` tokens.
@@ -186,62 +186,65 @@ impl WeightPrecision {
     }
 }
 
-/// Everything the theory, the audit and the reports read off a mixer of given sizes.
+/// Everything that the theory, the audit and the reports read about a mixer of given sizes.
+///
+/// *Known weights* are weights that the constructions of this project set by hand, without training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Full or bounded.
+    /// Whether it reads the whole prefix or only a state of fixed size.
     pub reach: MixerReach,
-    /// Bits of each number that a message is summed in, from left to right; none for as many as its other numbers have.
+    /// Bits of the accumulators that sum a message from left to right; none if they have the mixer's bits per number.
     pub accumulator_bits: Option<u64>,
-    /// Numbers of recurrent state.
+    /// Numbers in the recurrent state.
     pub recurrent_state: u128,
-    /// Numbers kept by short convolutions and token shifts.
+    /// Numbers in the states of short convolutions and token shifts.
     pub conv_state: u128,
-    /// Numbers of a convolution's state that stands *before* this layer: in front of its projections.
+    /// Numbers in the state of a convolution *before* this layer's projections.
     pub input_conv_state: u128,
-    /// Numbers kept for each token of a window.
+    /// Cached numbers per token of a window.
     pub window_per_token: u128,
     /// Tokens in that window, the current one included.
     pub window_tokens: u128,
-    /// Numbers kept for every token of the prompt.
+    /// Cached numbers per token of the prompt.
     pub cache_per_token: u128,
-    /// What is kept for spans of tokens, for the whole prompt.
+    /// Cache entries for spans of tokens, over the whole prompt.
     pub summaries: Summaries,
-    /// The same memory as an inference engine allocates it; none where no engine is known that does.
+    /// The same memory as inference engines allocate it; none if no engine is known to support it.
     pub layout: Option<CacheLayout>,
     /// Its heads, if it is softmax attention over grouped keys and values.
     pub attention: Option<AttentionHeads>,
     /// Weights of projections, gates and convolutions.
     pub parameters: u128,
-    /// Weights of norms, biases and scalars per head, in published models; 0 where they were not counted.
-    pub small_parameters: u128,
-    /// Arithmetic.
+    /// Weights of norms, biases and scalars per head in published models; 0 if not counted.
+    pub norm_and_bias_parameters: u128,
+    /// Floating-point operations.
     pub flops: Flops,
-    /// Whether weights are known with which it looks up an entry by its address, anywhere in the prefix.
+    /// Whether known weights look up an entry by its address, anywhere in the prefix.
     pub looks_up: bool,
-    /// Bits that known weights carry from any token to the next; 0 where no such weights are known.
-    pub carried_bits: u128,
-    /// Slots of a table that known weights keep in the state, each with as many bits as it carries; 0 for none.
+    /// How many bits of a token the layer can copy to the next token, with weights that the constructions know; 0 if no such
+    /// weights are known.
+    pub forwarded_bits: u128,
+    /// How many table entries of `forwarded_bits` bits each those weights can store in the state and look up later; 0 for none.
     pub table_slots: u128,
     /// Bits per number that those weights need.
     pub precision: WeightPrecision,
-    /// Which tokens' values arrive, where no weights are known that forward them everywhere.
+    /// Which values are forwarded, if no known weights forward all of them.
     pub partial_forwarding: Forwarding,
-    /// Reflections that a token can apply to the state: steps of a delta rule with negative eigenvalues. One tracks parity, two
-    /// a token make a rotation.
+    /// Reflections that a token can apply to the state: steps of a delta rule with negative eigenvalues. One per token tracks
+    /// parity, two per token make a rotation.
     pub reflections: u64,
-    /// Whether the state is a sum of one term for each token, whatever their order: nothing decays, and no term depends on others.
+    /// Whether the state is a plain sum of one term per token, independent of their order: no decay, no delta rule.
     pub additive_state: bool,
-    /// Whether what is read is divided by a sum of weights that has no constant part, so that the scale of a query is lost.
+    /// Whether the output is divided by a sum of weights without a constant term, so that the scale of a query has no effect.
     pub scale_invariant: bool,
-    /// The sizes hold for contexts of at most 2^this tokens.
+    /// log2 of the longest context for which the sizes are valid; none if there is no limit.
     pub log2_context: Option<u64>,
-    /// Whether there is a network of these sizes: what no network has, no weights solve.
-    pub has_network: bool,
+    /// Whether this project implements the mixer with these sizes as a network.
+    pub is_implemented: bool,
 }
 
 impl Facts {
-    /// A layer with nothing in it: files start from this and name what they have.
+    /// A layer without state, cache or weights: the default for the mixers' files.
     pub(super) const EMPTY: Self = Self {
         reach: MixerReach::Bounded,
         accumulator_bits: None,
@@ -255,10 +258,10 @@ impl Facts {
         layout: None,
         attention: None,
         parameters: 0,
-        small_parameters: 0,
+        norm_and_bias_parameters: 0,
         flops: Flops { per_token: 0, per_attended: 0, max_attended: None },
         looks_up: false,
-        carried_bits: 0,
+        forwarded_bits: 0,
         table_slots: 0,
         precision: WeightPrecision::SIGNS,
         partial_forwarding: Forwarding::Unknown,
@@ -266,15 +269,15 @@ impl Facts {
         additive_state: false,
         scale_invariant: false,
         log2_context: None,
-        has_network: true,
+        is_implemented: true,
     };
 
-    /// Whether it forwards what a token wrote to all later tokens.
+    /// Whether it can forward the value of one token to all later tokens.
     pub fn forwarding(&self) -> Forwarding {
-        if self.carried_bits > 0 { Forwarding::Everywhere } else { self.partial_forwarding }
+        if self.forwarded_bits > 0 { Forwarding::Everywhere } else { self.partial_forwarding }
     }
 
-    /// How it picks what it reads, if it is sparse attention.
+    /// How it selects what it reads, if it is sparse attention.
     pub fn selection(&self) -> Option<TokenSelection> {
         match self.reach {
             MixerReach::Full(message) => message.selection,
@@ -282,32 +285,32 @@ impl Facts {
         }
     }
 
-    /// How it picks blocks, if it is attention to blocks of its choice.
+    /// How it selects blocks, if it is block-sparse attention.
     pub fn block_selection(&self) -> Option<TokenSelection> {
         self.selection().filter(|selection| selection.block > 1)
     }
 
-    /// Numbers that cross from one token to the next. A window of W tokens hands on W-1 of them.
-    pub fn crossing(&self) -> u128 {
+    /// Numbers that are passed from one token to the next. A window of W tokens passes on W-1 of them.
+    pub fn state_size(&self) -> u128 {
         self.recurrent_state + self.conv_state + self.window_per_token * self.window_tokens.saturating_sub(1)
     }
 
-    /// Numbers kept after that many tokens, once windows and caches of fixed size are full.
-    pub fn kept(&self, tokens: u128) -> u128 {
-        let cached = self.cache_per_token * tokens + self.summaries.numbers * self.summaries.after(tokens);
-        self.crossing() + self.input_conv_state + cached - self.empty_entries(tokens)
+    /// Numbers in memory after that many tokens, state and cache, once windows and caches of fixed size are full.
+    pub fn memory_size(&self, tokens: u128) -> u128 {
+        let cached = self.cache_per_token * tokens + self.summaries.numbers * self.summaries.count_after(tokens);
+        self.state_size() + self.input_conv_state + cached - self.unused_levels(tokens)
     }
 
-    /// Numbers of those levels that so many tokens do not fill, where a state grows with the logarithm of the prompt: a level
-    /// for every binary digit of the last token's position and one more are filled.
-    fn empty_entries(&self, tokens: u128) -> u128 {
+    /// For a log-linear state, numbers in the levels that this many tokens do not use: one level for every binary digit of the
+    /// last token's position, and one more, are in use.
+    fn unused_levels(&self, tokens: u128) -> u128 {
         let Some(last) = self.log2_context.map(u128::from) else { return 0 };
-        let reached = tokens.saturating_sub(1).checked_ilog2().map_or(0, |log| u128::from(log) + 1);
-        last.saturating_sub(reached) * (self.recurrent_state / (last + 1))
+        let highest_used = tokens.saturating_sub(1).checked_ilog2().map_or(0, |log| u128::from(log) + 1);
+        last.saturating_sub(highest_used) * (self.recurrent_state / (last + 1))
     }
 
-    /// Numbers by which a cache grows for every token: on average, rounded up.
-    pub fn per_token(&self) -> u128 {
+    /// Numbers by which the cache grows per token, on average and rounded up.
+    pub fn cache_growth(&self) -> u128 {
         self.cache_per_token + self.summaries.numbers.div_ceil(self.summaries.stride)
     }
 }

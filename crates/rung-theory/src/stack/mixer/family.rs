@@ -1,26 +1,31 @@
-//! Sizes that families of mixers share: attention, matrix-valued recurrences, short convolutions, state spaces.
+//! Facts that families of mixers share: attention, matrix-valued recurrences, short convolutions, state spaces.
 
 use super::facts::{AttentionHeads, Facts, Flops};
 use super::option::OptionValues;
 use super::{CacheLayout, OptionSizes, StateLayout};
 
-/// The sizes of a recurrence `S = A S + k v^T` with `heads` states of `key` by `value`.
+/// The facts of a recurrence `S = A S + k v^T` with `heads` states of `key` by `value`.
 ///
-/// Its projections (query, key, value, output) and its state update are shared by the whole family; `erase` adds
-/// the second product of a delta rule.
-pub(super) fn matrix_state(heads: u128, key: u128, value: u128, width: u128, erase: bool) -> Facts {
+/// They include the projections (query, key, value, output) and the state update.
+pub(super) fn matrix_state(heads: u128, key: u128, value: u128, width: u128) -> Facts {
     let state = heads * key * value;
     let parameters = width * heads * (2 * key + 2 * value);
-    let touched = if erase { 7 } else { 5 };
     Facts {
         recurrent_state: state,
         parameters,
-        flops: Flops { per_token: 2 * parameters + touched * state, ..Flops::default() },
+        flops: Flops { per_token: 2 * parameters + 5 * state, ..Flops::default() },
         ..Facts::EMPTY
     }
 }
 
-/// Adds a short depthwise convolution over `channels` to what a layer has.
+/// The facts of [`matrix_state`] with the delta rule: one more product with the state reads the old value of a key.
+pub(super) fn delta_rule_state(heads: u128, key: u128, value: u128, width: u128) -> Facts {
+    let core = matrix_state(heads, key, value, width);
+    let per_token = core.flops.per_token + 2 * core.recurrent_state;
+    Facts { flops: Flops { per_token, ..core.flops }, ..core }
+}
+
+/// Adds a short depthwise convolution over `channels`.
 pub(super) fn with_convolution(facts: &Facts, channels: u128, taps: u128) -> Facts {
     let weights = channels * taps;
     Facts {
@@ -31,7 +36,7 @@ pub(super) fn with_convolution(facts: &Facts, channels: u128, taps: u128) -> Fac
     }
 }
 
-/// Adds projections or gates with that many weights.
+/// Adds projections or gates with this many weights.
 pub(super) fn with_weights(facts: &Facts, weights: u128) -> Facts {
     Facts {
         parameters: facts.parameters + weights,
@@ -40,7 +45,7 @@ pub(super) fn with_weights(facts: &Facts, weights: u128) -> Facts {
     }
 }
 
-/// Takes projections or gates with that many weights away again.
+/// Removes projections or gates with this many weights.
 pub(super) fn without_weights(facts: &Facts, weights: u128) -> Facts {
     Facts {
         parameters: facts.parameters - weights,
@@ -49,94 +54,101 @@ pub(super) fn without_weights(facts: &Facts, weights: u128) -> Facts {
     }
 }
 
-/// The sizes of softmax attention over key/value heads, before it is said how far it sees.
-pub(super) fn attention(n: &OptionValues) -> Facts {
-    let (heads, kv, key, value) = (n.size("heads"), n.size("kv"), n.size("key"), n.size("value"));
-    let parameters = n.width() * (heads * (key + value) + kv * (key + value));
+/// The facts of softmax attention over key/value heads, without its reach and cache.
+pub(super) fn attention(options: &OptionValues) -> Facts {
+    let (heads, kv, key, value) =
+        (options.size("heads"), options.size("kv"), options.size("key"), options.size("value"));
+    let parameters = options.width() * (heads * (key + value) + kv * (key + value));
     let flops = Flops { per_token: 2 * parameters, per_attended: 2 * heads * (key + value), max_attended: None };
-    let [query, kv_heads, key, value] = ["heads", "kv", "key", "value"].map(|option| n.integer(option));
+    let [query, kv_heads, key, value] = ["heads", "kv", "key", "value"].map(|option| options.integer(option));
     let attention = Some(AttentionHeads { query, kv: kv_heads, key, value });
-    Facts { parameters, flops, attention, has_network: heads.is_multiple_of(kv), ..Facts::EMPTY }
+    Facts { parameters, flops, attention, is_implemented: heads.is_multiple_of(kv), ..Facts::EMPTY }
 }
 
-/// The sizes of Mamba-2, which its log-linear form shares.
-pub(super) fn mamba2_sizes(n: &OptionValues) -> Facts {
-    let (heads, head, state, groups) = (n.size("heads"), n.size("head"), n.size("state"), n.size("groups"));
-    let (inner, shared) = (heads * head, 2 * groups * state);
-    let parameters = n.width() * (2 * inner + shared + heads) + inner * n.width();
+/// The facts of Mamba-2, which its log-linear form shares.
+pub(super) fn mamba2_facts(options: &OptionValues) -> Facts {
+    let (heads, head, state, groups) =
+        (options.size("heads"), options.size("head"), options.size("state"), options.size("groups"));
+    let (inner, group_channels) = (heads * head, 2 * groups * state);
+    let parameters = options.width() * (2 * inner + group_channels + heads) + inner * options.width();
     let core = Facts {
         recurrent_state: inner * state,
         parameters,
         flops: Flops { per_token: 2 * parameters + 5 * inner * state, ..Flops::default() },
-        // Through SiLU a bit goes as a pair of channels.
-        carried_bits: heads * (head / 2),
+        // After SiLU, one bit needs a pair of channels.
+        forwarded_bits: heads * (head / 2),
         table_slots: state,
-        has_network: heads.is_multiple_of(groups),
+        is_implemented: heads.is_multiple_of(groups),
         ..Facts::EMPTY
     };
-    with_convolution(&core, inner + shared, n.size("conv"))
+    with_convolution(&core, inner + group_channels, options.size("conv"))
 }
 
-/// The sizes of Gated DeltaNet and its kin, with `steps` delta steps per token.
-pub(super) fn gated_delta(n: &OptionValues, steps: u128) -> Facts {
-    let (heads, value_heads) = (n.size("heads"), n.size("value-heads"));
-    let (key, value, width) = (n.size("key"), n.size("value"), n.width());
+/// The facts of Gated DeltaNet and its variants, with `steps` delta steps per token.
+pub(super) fn gated_delta(options: &OptionValues, steps: u128) -> Facts {
+    let (heads, value_heads) = (options.size("heads"), options.size("value-heads"));
+    let (key, value, width) = (options.size("key"), options.size("value"), options.width());
     let (keys, values) = (heads * key, value_heads * value);
     let state = value_heads * key * value;
-    // Query, per-step key and value, output and its gate, then the decay and per-step rate of each value head.
+    // Query, per-step key and value, output and its gate, then the decay and per-step beta of each value head.
     let parameters = width * (keys + steps * (keys + values) + 2 * values + (1 + steps) * value_heads);
     let core = Facts {
         recurrent_state: state,
         parameters,
         flops: Flops { per_token: 2 * parameters + (3 + 4 * steps) * state, ..Flops::default() },
-        carried_bits: value_heads * (value / 2),
+        forwarded_bits: value_heads * (value / 2),
         table_slots: key,
-        has_network: value_heads.is_multiple_of(heads),
+        is_implemented: value_heads.is_multiple_of(heads),
         ..Facts::EMPTY
     };
-    with_convolution(&core, keys + steps * (keys + values), n.size("conv"))
+    with_convolution(&core, keys + steps * (keys + values), options.size("conv"))
 }
 
-/// A state for every level of the hierarchy, and for each of its `heads` a weight per level.
-pub(super) fn log_linear(core: &Facts, heads: &str, n: &OptionValues) -> Facts {
-    let levels = n.size("levels");
-    let core = with_weights(core, n.width() * n.size(heads) * levels);
+/// The log-linear form of a mixer: a state for every level, and a weight per level for each head of the option `heads_option`.
+pub(super) fn log_linear(core: &Facts, heads_option: &str, options: &OptionValues) -> Facts {
+    let levels = options.size("levels");
+    let core = with_weights(core, options.width() * options.size(heads_option) * levels);
     let flops = Flops { per_token: core.flops.per_token + 2 * levels * core.recurrent_state, ..core.flops };
-    Facts { recurrent_state: levels * core.recurrent_state, flops, log2_context: Some(n.integer("levels") - 1), ..core }
+    Facts {
+        recurrent_state: levels * core.recurrent_state,
+        flops,
+        log2_context: Some(options.integer("levels") - 1),
+        ..core
+    }
 }
 
-/// The heads of softmax attention as options of `full`.
-pub(super) fn heads(n: &OptionValues) -> OptionSizes {
-    ["heads", "kv", "head", "key", "value"].map(|option| (option, n.integer(option))).to_vec()
+/// The options of `full` with the same attention heads: numbers of query and key/value heads, and their widths.
+pub(super) fn heads(options: &OptionValues) -> OptionSizes {
+    ["heads", "kv", "head", "key", "value"].map(|option| (option, options.integer(option))).to_vec()
 }
 
-/// The smallest sizes of Mamba-2 that carry so many bits.
-pub(super) fn mamba2_carry(bits: u64) -> OptionSizes {
+/// The smallest sizes of Mamba-2 that forward this many bits.
+pub(super) fn mamba2_forwarding(bits: u64) -> OptionSizes {
     vec![("heads", 1), ("head", 2 * bits), ("state", 1), ("groups", 1)]
 }
 
-/// The smallest sizes of Gated DeltaNet and its kin that carry so many bits.
-pub(super) fn gated_delta_carry(bits: u64) -> OptionSizes {
+/// The smallest sizes of Gated DeltaNet and its variants that forward this many bits.
+pub(super) fn gated_delta_forwarding(bits: u64) -> OptionSizes {
     vec![("heads", 1), ("value-heads", 1), ("key", 1), ("value", 2 * bits)]
 }
 
-/// The state of Gated DeltaNet and its kin, as engines allocate it.
-pub(super) fn gated_delta_layout(n: &OptionValues) -> StateLayout {
-    let (heads, values) = (n.integer("heads"), n.integer("value-heads"));
-    let (key, value) = (n.integer("key"), n.integer("value"));
+/// The state of Gated DeltaNet and its variants, as engines allocate it.
+pub(super) fn gated_delta_layout(options: &OptionValues) -> StateLayout {
+    let (heads, values) = (options.integer("heads"), options.integer("value-heads"));
+    let (key, value) = (options.integer("key"), options.integer("value"));
     StateLayout {
         channels: 2 * heads * key + values * value,
-        kernel_size: n.integer("conv"),
+        kernel_size: options.integer("conv"),
         recurrent: values.saturating_mul(key * value),
         heads,
         ..StateLayout::default()
     }
 }
 
-/// A recurrence with RWKV's token shift, and with the shift of its channel mixing if the stack has it.
-pub(super) fn rwkv(core: &Facts, n: &OptionValues) -> Facts {
-    let (heads, head) = (n.integer("heads"), n.integer("head"));
-    let conv_state = n.width() * (1 + u128::from(n.flag("channel")));
+/// Adds RWKV's token shift, and the shift of its channel mixing if the option `channel` is set.
+pub(super) fn rwkv(core: &Facts, options: &OptionValues) -> Facts {
+    let (heads, head) = (options.integer("heads"), options.integer("head"));
+    let conv_state = options.width() * (1 + u128::from(options.flag("channel")));
     let layout = StateLayout {
         recurrent: heads.saturating_mul(head * head),
         heads,
@@ -144,8 +156,8 @@ pub(super) fn rwkv(core: &Facts, n: &OptionValues) -> Facts {
         ..StateLayout::default()
     };
     // There is no network with RWKV's channel mixing.
-    let has_network = !n.flag("channel");
-    let carried_bits = if has_network { u128::from(heads * (head / 2)) } else { 0 };
+    let is_implemented = !options.flag("channel");
+    let forwarded_bits = if is_implemented { u128::from(heads * (head / 2)) } else { 0 };
     let layout = Some(CacheLayout::State(layout));
-    Facts { conv_state, layout, carried_bits, table_slots: head.into(), has_network, ..*core }
+    Facts { conv_state, layout, forwarded_bits, table_slots: head.into(), is_implemented, ..*core }
 }

@@ -1,6 +1,6 @@
 //! Gated linear attention: a forget gate per key channel, computed from the token.
 //!
-//! The gate lets the text itself decide what to forget, channel by channel.
+//! The gate is input-dependent, so each token decides, channel by channel, what the state forgets.
 //!
 //! # Recurrence
 //! `S_t = Diag(alpha_t) S_{t-1} + k_t v_t^T`, `o_t = S_t^T q_t / sqrt(key)`, `alpha = sigmoid(W_2 W_1 x + b)^(1/16)`;
@@ -14,32 +14,36 @@
 //! `heads * key * value` numbers; keys are half as wide as values by default.
 //!
 //! # Reduces to
-//! Linear attention without normaliser when the gates are open; RetNet's core when all channels of a head agree.
+//! Linear attention without normaliser if all gates are 1; RetNet's recurrence if all channels of a head have the same constant gate.
 //!
-//! # Held against
+//! # Compared with
 //! A second implementation after `fla`'s layer: no difference known.
 //!
 //! # Source
 //! Yang et al. 2023 (2312.06635).
 
-use super::{CarrySizes, Facts, MixerKind, Reference, STATE_HEADS, matrix_state, size, with_weights};
+use super::{Facts, ForwardingSizes, MixerKind, Reference, STATE_HEADS, matrix_state, size, with_weights};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "gla",
     aliases: &["gated-linear"],
     options: &[
         STATE_HEADS,
-        size("value", "width of a value head", |n| n.defaults.head_dim),
-        size("key", "width of a key head", |n| n.integer("value") / 2),
+        size("value", "width of a value head", |options| options.defaults.head_dim),
+        size("key", "width of a key head", |options| options.integer("value") / 2),
         size("rank", "rank of the gate's projection", |_| 16),
     ],
-    facts: |n| {
-        let (heads, key, value, rank) = (n.size("heads"), n.size("key"), n.size("value"), n.size("rank"));
-        let gates = rank * (n.width() + heads * key) + n.width() * heads * value;
-        let core = with_weights(&matrix_state(heads, key, value, n.width(), false), gates);
-        Facts { carried_bits: heads * value, table_slots: key, ..core }
+    facts: |options| {
+        let (heads, key, value, rank) =
+            (options.size("heads"), options.size("key"), options.size("value"), options.size("rank"));
+        let gates = rank * (options.width() + heads * key) + options.width() * heads * value;
+        let core = with_weights(&matrix_state(heads, key, value, options.width()), gates);
+        Facts { forwarded_bits: heads * value, table_slots: key, ..core }
     },
-    carry: Some(CarrySizes { smallest: |bits| vec![("heads", 1), ("key", 1), ("value", bits), ("rank", 1)], slots: Some("key") }),
-    reference: Reference::After("the layer of fla"),
+    forwarding_sizes: Some(ForwardingSizes {
+        options_for_bits: |bits| vec![("heads", 1), ("key", 1), ("value", bits), ("rank", 1)],
+        slots_option: Some("key"),
+    }),
+    reference: Reference::Reimplementation("the layer of fla"),
     ..MixerKind::DEFAULT
 };

@@ -1,6 +1,6 @@
 //! Kimi Delta Attention: Gated DeltaNet with a decay per key channel.
 //!
-//! The finer gate of GLA on the delta rule's state.
+//! It combines the per-channel gate of GLA with the delta rule.
 //!
 //! # Recurrence
 //! `S <- Diag(alpha_t) S`, then `S <- S + beta_t k_t (v_t - S^T k_t)^T`, `o_t = S^T q_t / sqrt(key)`; `log alpha =
@@ -14,35 +14,39 @@
 //! `value-heads * key * value` numbers, and `conv - 1` inputs for each channel of q, k and v.
 //!
 //! # Reduces to
-//! Gated DeltaNet when the channels of a head decay alike; DeltaNet when nothing decays; GLA when nothing is erased.
+//! Gated DeltaNet if all channels of a head have the same decay; DeltaNet without decay; GLA without the delta rule.
 //!
-//! # Held against
+//! # Compared with
 //! `KimiLinearDeltaAttention` of transformers for as many value heads as heads, with the bias that `fla`'s layer has
-//! in the output's gate: no difference. For more value heads, a second implementation after `fla`'s layer, where
-//! decays are per value head and of rank `value`. `fla`'s bounded gate is not here.
+//! in the output gate: no difference. For more value heads, a second implementation after `fla`'s layer, where
+//! decays are per value head and of rank `value`. `fla`'s bounded gate is not implemented.
 //!
 //! # Source
 //! Kimi Linear (2510.26692).
 
 use super::{
-    CacheLayout, CarrySizes, Facts, HEAD, KEY, KEY_HEADS, MixerKind, Reference, SHORT_CONVOLUTION, VALUE, VALUE_HEADS,
-    family, gated_delta, with_weights, without_weights,
+    CacheLayout, Facts, ForwardingSizes, HEAD, KEY, KEY_HEADS, MixerKind, Reference, SHORT_CONVOLUTION, VALUE,
+    VALUE_HEADS, family, gated_delta, with_weights, without_weights,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "kda",
     aliases: &["kimi-delta"],
     options: &[KEY_HEADS, VALUE_HEADS, HEAD, KEY, VALUE, SHORT_CONVOLUTION],
-    facts: |n| {
-        let (heads, key, value, width) = (n.size("value-heads"), n.size("key"), n.size("value"), n.width());
+    facts: |options| {
+        let (heads, key, value, width) =
+            (options.size("value-heads"), options.size("key"), options.size("value"), options.width());
         let core =
-            Facts { layout: Some(CacheLayout::State(family::gated_delta_layout(n))), ..gated_delta(n, 1) };
-        // Gated DeltaNet's gate and decay are of full rank; here both go through as many numbers as a value is wide.
+            Facts { layout: Some(CacheLayout::State(family::gated_delta_layout(options))), ..gated_delta(options, 1) };
+        // Gated DeltaNet's gate and decay are of full rank; here both have low rank, the width of a value.
         let full_rank = width * heads * (value + 1);
         let low_rank = value * (2 * width + heads * (key + value));
         without_weights(&with_weights(&core, low_rank), full_rank)
     },
-    carry: Some(CarrySizes { smallest: family::gated_delta_carry, slots: Some("key") }),
+    forwarding_sizes: Some(ForwardingSizes {
+        options_for_bits: family::gated_delta_forwarding,
+        slots_option: Some("key"),
+    }),
     reference: Reference::Public { library: "transformers", class: "KimiLinearDeltaAttention" },
     engines: &["llama.cpp", "sglang", "vllm"],
     ..MixerKind::DEFAULT

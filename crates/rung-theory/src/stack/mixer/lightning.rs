@@ -1,4 +1,4 @@
-//! Lightning attention: linear attention with a fixed decay per head, as large models ship it.
+//! Lightning attention: linear attention with a fixed decay per head, as in large released models.
 //!
 //! RetNet's recurrence without the rotation, with square heads and an activation on q, k and v; the form MiniMax and the
 //! Ling/Ring models use between full layers.
@@ -17,7 +17,7 @@
 //! # Reduces to
 //! RetNet with `value = key`, without rotation and with other decays.
 //!
-//! # Held against
+//! # Compared with
 //! `MiniMaxLightningAttention` of transformers, in the first and in a later layer: no difference. Ling and Ring, which
 //! the audit reads as this mixer, add a rotation, norms of queries and keys, and a norm per group of heads; their
 //! sizes are the same.
@@ -26,23 +26,30 @@
 //! Qin et al. 2024 (2401.04658); MiniMax-01 (2501.08313).
 
 use super::{
-    CacheLayout, CarrySizes, Facts, HEAD, MixerKind, Reference, STATE_HEADS, StateLayout, matrix_state, with_weights,
+    CacheLayout, Facts, ForwardingSizes, HEAD, MixerKind, Reference, STATE_HEADS, StateLayout, matrix_state,
+    with_weights,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "lightning",
     aliases: &["lightning-attention"],
     options: &[STATE_HEADS, HEAD],
-    facts: |n| {
-        let (heads, head) = (n.size("heads"), n.size("head"));
-        let core = with_weights(&matrix_state(heads, head, head, n.width(), false), n.width() * heads * head);
-        let (state_heads, width) = (n.integer("heads"), n.integer("head"));
-        let layout =
-            StateLayout { recurrent: state_heads.saturating_mul(width * width), heads: state_heads, ..StateLayout::default() };
-        // One norm over heads that decay at different rates: bits go through the slowest head alone, in pairs.
-        Facts { carried_bits: head / 2, layout: Some(CacheLayout::State(layout)), ..core }
+    facts: |options| {
+        let (heads, head) = (options.size("heads"), options.size("head"));
+        let core = with_weights(&matrix_state(heads, head, head, options.width()), options.width() * heads * head);
+        let (state_heads, width) = (options.integer("heads"), options.integer("head"));
+        let layout = StateLayout {
+            recurrent: state_heads.saturating_mul(width * width),
+            heads: state_heads,
+            ..StateLayout::default()
+        };
+        // One norm covers heads with different decays, so known weights use only the slowest head, with two channels per bit.
+        Facts { forwarded_bits: head / 2, layout: Some(CacheLayout::State(layout)), ..core }
     },
-    carry: Some(CarrySizes { smallest: |bits| vec![("heads", 1), ("head", 2 * bits)], slots: None }),
+    forwarding_sizes: Some(ForwardingSizes {
+        options_for_bits: |bits| vec![("heads", 1), ("head", 2 * bits)],
+        slots_option: None,
+    }),
     reference: Reference::Public { library: "transformers", class: "MiniMaxLightningAttention" },
     engines: &["sglang", "vllm"],
     ..MixerKind::DEFAULT

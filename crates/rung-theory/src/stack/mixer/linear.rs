@@ -1,15 +1,14 @@
-//! Linear attention: softmax's exponential replaced by a feature map, so that the past is one sum.
+//! Linear attention: a feature map replaces the exponential of softmax, so that the prefix is summarised by one sum.
 //!
-//! The prefix is seen only through a matrix per head (and, with the normaliser, a vector): a state of fixed size,
-//! whatever the length of the text.
+//! That sum is a matrix per head (and, with the normaliser, a vector): a state of fixed size for every sequence length.
 //!
 //! # Recurrence
 //! `S_t = S_{t-1} + phi(k_t) v_t^T`, `z_t = z_{t-1} + phi(k_t)`, `o_t = S_t^T phi(q_t) / (phi(q_t).z_t + 1e-6)`; phi
-//! is elu+1, relu or the identity. Without the normaliser z and the division go, q is divided by the root of its
-//! width, and a norm per head stands after the read.
+//! is elu+1, relu or the identity. Without the normaliser there is no z and no division; q is divided by the root of its
+//! width, and a norm per head follows.
 //!
 //! # Parallel form
-//! `O = tril(phi(Q) phi(K)^T) V`, rows divided by their sums if normalised; in chunks, the state between and this
+//! `O = tril(phi(Q) phi(K)^T) V`, rows divided by their sums if normalised; in chunks, the state between chunks and this form
 //! inside.
 //!
 //! # State
@@ -18,7 +17,7 @@
 //! # Reduces to
 //! RetNet with decay 1 and no rotation, GLA with open gates, Fastmax of order 1 with the map `[1, x]`.
 //!
-//! # Held against
+//! # Compared with
 //! A second implementation from the definition. `idiap/fast-transformers` adds the same epsilon of 1e-6 to the
 //! normaliser, where `fla` adds 1e-10. Without a normaliser it is `fla`'s layer: queries scaled, a norm per head.
 //!
@@ -26,7 +25,7 @@
 //! Katharopoulos et al. 2020 (2006.16236).
 
 use super::{
-    CarrySizes, Facts, HEAD, KEY, MixerKind, Reference, STATE_HEADS, VALUE, choice, choices, flag, matrix_state,
+    Facts, ForwardingSizes, HEAD, KEY, MixerKind, Reference, STATE_HEADS, VALUE, choice, choices, flag, matrix_state,
 };
 
 choices! {
@@ -52,22 +51,22 @@ pub(super) static KIND: MixerKind = MixerKind {
         flag("normaliser", "divide by the sum of weights", |_| true),
         choice("map", "the feature map", FeatureMap::NAMES),
     ],
-    facts: |n| {
-        let (heads, key) = (n.size("heads"), n.size("key"));
-        let core = matrix_state(heads, key, n.size("value"), n.width(), false);
-        let normaliser = if n.flag("normaliser") { heads * key } else { 0 };
+    facts: |options| {
+        let (heads, key) = (options.size("heads"), options.size("key"));
+        let core = matrix_state(heads, key, options.size("value"), options.width());
+        let normaliser = if options.flag("normaliser") { heads * key } else { 0 };
         Facts {
             recurrent_state: core.recurrent_state + normaliser,
-            carried_bits: heads * n.size("value"),
+            forwarded_bits: heads * options.size("value"),
             table_slots: key,
             additive_state: true,
-            scale_invariant: n.flag("normaliser"),
+            scale_invariant: options.flag("normaliser"),
             ..core
         }
     },
-    carry: Some(CarrySizes {
-        smallest: |bits| vec![("heads", 1), ("key", 1), ("value", bits)],
-        slots: Some("key"),
+    forwarding_sizes: Some(ForwardingSizes {
+        options_for_bits: |bits| vec![("heads", 1), ("key", 1), ("value", bits)],
+        slots_option: Some("key"),
     }),
     reference: Reference::Definition,
     ..MixerKind::DEFAULT

@@ -10,12 +10,12 @@
 //! `([tril(Q K^T) (I + stril(Diag(beta) K K^T))^-1] . L . Lambda) Diag(beta) V`.
 //!
 //! # State
-//! Gated DeltaNet's for each level that the sequence has reached, at most `levels`, and its convolution.
+//! Gated DeltaNet's state for each level in use, at most `levels`, and its convolution.
 //!
 //! # Reduces to
 //! Gated DeltaNet when every lambda is the root of 1 / key: reads are not divided by the root of the key width here.
 //!
-//! # Held against
+//! # Compared with
 //! A second implementation after the authors' code, where the weights of the levels are scaled so that the root of the
 //! key width in the read cancels: no difference known. The authors' 15 levels, for 16,384 tokens, are the default.
 //!
@@ -23,8 +23,8 @@
 //! Guo et al. 2025 (2506.04761).
 
 use super::{
-    CarrySizes, Facts, HEAD, KEY, KEY_HEADS, MixerKind, NEGATIVE, Reference, SHORT_CONVOLUTION, VALUE, VALUE_HEADS,
-    family, gated_delta, log_linear, size,
+    Facts, ForwardingSizes, HEAD, KEY, KEY_HEADS, MixerKind, NEGATIVE, Reference, SHORT_CONVOLUTION, VALUE,
+    VALUE_HEADS, family, gated_delta, log_linear, size,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
@@ -40,11 +40,14 @@ pub(super) static KIND: MixerKind = MixerKind {
         NEGATIVE,
         size("levels", "levels of the hierarchy: prompts of up to 2^(levels-1) tokens", |_| 15),
     ],
-    facts: |n| {
-        let core = Facts { reflections: u64::from(n.flag("negative")), ..gated_delta(n, 1) };
-        log_linear(&core, "value-heads", n)
+    facts: |options| {
+        let core = Facts { reflections: u64::from(options.flag("negative")), ..gated_delta(options, 1) };
+        log_linear(&core, "value-heads", options)
     },
-    carry: Some(CarrySizes { smallest: family::gated_delta_carry, slots: Some("key") }),
-    reference: Reference::After("the authors' code"),
+    forwarding_sizes: Some(ForwardingSizes {
+        options_for_bits: family::gated_delta_forwarding,
+        slots_option: Some("key"),
+    }),
+    reference: Reference::Reimplementation("the authors' code"),
     ..MixerKind::DEFAULT
 };

@@ -1,7 +1,7 @@
 //! Log-linear Mamba-2: a state for every power-of-two span of the past.
 //!
 //! The recent past is kept finely and the distant past coarsely, in a Fenwick tree of states; a learned weight per level
-//! mixes them. The state grows with the logarithm of the text, so a bound must say up to which length it counted.
+//! combines them. The state grows with the logarithm of the sequence length, so a bound holds up to a stated length only.
 //!
 //! # Recurrence
 //! Before token t, the states of levels 0..b (b the lowest set bit of t) merge into level b+1; all levels decay; level
@@ -12,35 +12,38 @@
 //! `O = (Q K^T . L . Lambda) V`, `Lambda_ts = lambda_t^(level(t,s))`, `level(t,s)` the bit length of `t xor s`.
 //!
 //! # State
-//! Mamba-2's for each level that the sequence has reached, `log2(n) + 1` after n tokens and at most `levels`; and
+//! Mamba-2's state for each level in use, `log2(n) + 1` after n tokens and at most `levels`; and
 //! Mamba-2's convolution.
 //!
 //! # Reduces to
 //! Mamba-2 when every lambda is 1.
 //!
-//! # Held against
+//! # Compared with
 //! A second implementation after the authors' code: no difference known for one group. For several the norm is per
-//! group, as in mamba_ssm; `fla`'s layer norms all channels at once. The authors' 15 levels, for 16,384 tokens, are
+//! group, as in mamba_ssm; `fla`'s layer normalises all channels together. The authors' 15 levels, for 16,384 tokens, are
 //! the default.
 //!
 //! # Source
 //! Guo et al. 2025 (2506.04761).
 
-use super::{CarrySizes, MixerKind, Reference, family, log_linear, mamba2_sizes, size};
+use super::{ForwardingSizes, MixerKind, Reference, family, log_linear, mamba2_facts, size};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "loglinear-mamba2",
     aliases: &["log-linear-mamba2"],
     options: &[
-        size("head", "width of a head", |n| (2 * n.defaults.width()).min(64)),
-        size("heads", "heads", |n| 2 * n.defaults.width() / n.integer("head")),
+        size("head", "width of a head", |options| (2 * options.defaults.width()).min(64)),
+        size("heads", "heads", |options| 2 * options.defaults.width() / options.integer("head")),
         size("state", "state indices per channel", |_| 128),
         size("groups", "groups of heads that share B and C", |_| 1),
         size("conv", "taps of the convolution", |_| 4),
         size("levels", "levels of the hierarchy: prompts of up to 2^(levels-1) tokens", |_| 15),
     ],
-    facts: |n| log_linear(&mamba2_sizes(n), "heads", n),
-    carry: Some(CarrySizes { smallest: family::mamba2_carry, slots: Some("state") }),
-    reference: Reference::After("the authors' code"),
+    facts: |options| log_linear(&mamba2_facts(options), "heads", options),
+    forwarding_sizes: Some(ForwardingSizes {
+        options_for_bits: family::mamba2_forwarding,
+        slots_option: Some("state"),
+    }),
+    reference: Reference::Reimplementation("the authors' code"),
     ..MixerKind::DEFAULT
 };

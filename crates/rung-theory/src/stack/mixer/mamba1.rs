@@ -1,6 +1,6 @@
-//! Mamba: a selective state space with its own decay for every channel and state index.
+//! Mamba: a selective state space model with a separate decay for every channel and state index.
 //!
-//! The step size is computed from the token, so the layer chooses per channel how long to remember.
+//! The step size is computed from the token, so each token sets, per channel, how fast the state decays.
 //!
 //! # Recurrence
 //! `h_t[c,m] = exp(dt_tc A_cm) h_{t-1}[c,m] + dt_tc B_tm x_tc`, `y_tc = sum_m C_tm h_t[c,m] + D_c x_tc`; a short
@@ -8,7 +8,7 @@
 //! SiLU(z).
 //!
 //! # Parallel form
-//! An associative scan; there is no matrix-product form, because every pair (c, m) decays at its own rate.
+//! An associative scan; there is no matrix-product form, because every pair (c, m) has a different decay.
 //!
 //! # State
 //! `inner * state` numbers, and `conv - 1` inputs for each of the `inner` channels of the convolution.
@@ -16,31 +16,32 @@
 //! # Reduces to
 //! Mamba-2 when A is constant within a head.
 //!
-//! # Held against
+//! # Compared with
 //! `MambaMixer` of transformers: no difference.
 //!
 //! # Source
 //! Gu and Dao 2023 (2312.00752).
 
-use super::{CacheLayout, CarrySizes, Facts, Flops, MixerKind, Reference, StateLayout, size, with_convolution};
+use super::{CacheLayout, Facts, Flops, ForwardingSizes, MixerKind, Reference, StateLayout, size, with_convolution};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "mamba1",
     aliases: &["mamba", "s6"],
     options: &[
-        size("inner", "channels after expansion", |n| 2 * n.defaults.width()),
+        size("inner", "channels after expansion", |options| 2 * options.defaults.width()),
         size("state", "state indices per channel", |_| 16),
         size("conv", "taps of the convolution", |_| 4),
-        size("rank", "rank of the step size's projection", |n| n.defaults.width().div_ceil(16)),
+        size("rank", "rank of the step size's projection", |options| options.defaults.width().div_ceil(16)),
     ],
-    facts: |n| {
-        let (inner, state, rank, width) = (n.size("inner"), n.size("state"), n.size("rank"), n.width());
+    facts: |options| {
+        let (inner, state, rank, width) =
+            (options.size("inner"), options.size("state"), options.size("rank"), options.width());
         let parameters = 3 * width * inner + inner * (rank + 2 * state) + rank * inner + inner * state;
-        let channels = n.integer("inner");
+        let channels = options.integer("inner");
         let layout = StateLayout {
             channels,
-            kernel_size: n.integer("conv"),
-            recurrent: channels * n.integer("state"),
+            kernel_size: options.integer("conv"),
+            recurrent: channels * options.integer("state"),
             heads: channels,
             ..StateLayout::default()
         };
@@ -49,15 +50,18 @@ pub(super) static KIND: MixerKind = MixerKind {
             layout: Some(CacheLayout::State(layout)),
             parameters,
             // The biases of the convolution and of the step size, and D.
-            small_parameters: 3 * inner,
+            norm_and_bias_parameters: 3 * inner,
             flops: Flops { per_token: 2 * parameters + 6 * inner * state, ..Flops::default() },
-            // Two of its channels mark the token that writes and the one that reads.
-            carried_bits: inner.saturating_sub(2) / 2,
+            // Known weights use two channels to mark the writing and the reading token, and two channels per bit.
+            forwarded_bits: inner.saturating_sub(2) / 2,
             ..Facts::EMPTY
         };
-        with_convolution(&core, inner, n.size("conv"))
+        with_convolution(&core, inner, options.size("conv"))
     },
-    carry: Some(CarrySizes { smallest: |bits| vec![("inner", 2 * bits + 2), ("state", 1), ("rank", 1)], slots: None }),
+    forwarding_sizes: Some(ForwardingSizes {
+        options_for_bits: |bits| vec![("inner", 2 * bits + 2), ("state", 1), ("rank", 1)],
+        slots_option: None,
+    }),
     reference: Reference::Public { library: "transformers", class: "MambaMixer" },
     engines: &["llama.cpp", "sglang", "vllm"],
     ..MixerKind::DEFAULT

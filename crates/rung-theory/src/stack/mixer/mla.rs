@@ -1,11 +1,11 @@
 //! Multi-head latent attention: full attention over a compressed cache.
 //!
-//! Keys and values of all heads are rebuilt from one latent vector per token, beside a small rotary key shared by the
-//! heads. The cache shrinks; what a token can learn from the prefix in one layer does not.
+//! Keys and values of all heads are computed from one latent vector per token, plus a small rotary key shared by the
+//! heads. The cache is smaller than that of full attention; the messages are not.
 //!
 //! # Recurrence
 //! `c_s = norm(W_c x_s)`; for each head `k_s = [W_k c_s; r_s]` and `v_s = W_v c_s`, with a key `r_s` that all heads
-//! share and that alone is turned by position; then as full attention.
+//! share, the only part with rotary embedding; then as full attention.
 //!
 //! # Parallel form
 //! As full attention. In decoding `W_k` and `W_v` are absorbed into the query and the output, so that every head reads
@@ -17,17 +17,17 @@
 //! # Reduces to
 //! Full attention with `heads` key/value heads whose joint projection has rank `latent`.
 //!
-//! # Held against
-//! `DeepseekV3Attention` of transformers, whose norms have an epsilon of 1e-6: no difference. DeepSeek's weights turn
-//! neighbouring channels of the rotary key; here channel i turns with channel i + rope/2, which is a permutation of
+//! # Compared with
+//! `DeepseekV3Attention` of transformers, whose norms have an epsilon of 1e-6: no difference. DeepSeek's weights rotate
+//! adjacent channels of the rotary key; here channel i rotates with channel i + rope/2, which is a permutation of
 //! those weights.
 //!
 //! # Source
 //! DeepSeek-V2 (2405.04434).
 
 use super::{
-    CacheLayout, CacheReach, Facts, Flops, HEAD, KeyValueLayout, MessageSize, MixerKind, QUERY_HEADS, MixerReach, Reference,
-    VALUE, count, size,
+    CacheLayout, CacheReach, Facts, Flops, HEAD, KeyValueLayout, MessageSize, MixerKind, MixerReach, QUERY_HEADS,
+    Reference, VALUE, count, size,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
@@ -36,17 +36,18 @@ pub(super) static KIND: MixerKind = MixerKind {
     options: &[
         QUERY_HEADS,
         HEAD,
-        size("latent", "width of the latent kept per token", |n| 4 * n.integer("head")),
-        count("rope", "width of the shared rotary key", |n| n.integer("head") / 2),
+        size("latent", "width of the latent kept per token", |options| 4 * options.integer("head")),
+        count("rope", "width of the shared rotary key", |options| options.integer("head") / 2),
         VALUE,
         count("query-rank", "rank of the query projection, 0 for full rank", |_| 0),
     ],
-    facts: |n| {
-        let (heads, head, rope, value) = (n.size("heads"), n.size("head"), n.size("rope"), n.size("value"));
-        let (latent, rank, width) = (n.size("latent"), n.size("query-rank"), n.width());
+    facts: |options| {
+        let (heads, head, rope, value) =
+            (options.size("heads"), options.size("head"), options.size("rope"), options.size("value"));
+        let (latent, rank, width) = (options.size("latent"), options.size("query-rank"), options.width());
         let queries = if rank == 0 { width * heads * (head + rope) } else { rank * (width + heads * (head + rope)) };
         let parameters = queries + width * (latent + rope) + latent * heads * (head + value) + heads * value * width;
-        let key = n.integer("latent") + n.integer("rope");
+        let key = options.integer("latent") + options.integer("rope");
         let layout = KeyValueLayout { reach: CacheReach::All, heads: 1, key, value: 0, latent: true, index: 0 };
         Facts {
             reach: MixerReach::Full(MessageSize { heads, value, selection: None }),
@@ -54,7 +55,7 @@ pub(super) static KIND: MixerKind = MixerKind {
             layout: Some(CacheLayout::KeyValues(layout)),
             parameters,
             // The norms of both latents.
-            small_parameters: rank + latent,
+            norm_and_bias_parameters: rank + latent,
             flops: Flops {
                 per_token: 2 * parameters,
                 per_attended: 2 * heads * (head + rope + value),

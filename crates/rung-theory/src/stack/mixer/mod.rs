@@ -1,14 +1,13 @@
-//! The mixers, one per file: names, options, and the facts that everyone else reads.
+//! The mixers, one per file: names, options, and the facts that other modules read.
 //!
-//! A mixer is known here by its sizes only: how many numbers cross from one token to the next, how many are kept
-//! for every token, how wide a message it can send. That is all a bound needs, and it is what makes the theory
-//! apply *by type*: a mixer either reads the whole prefix ([`MixerReach::Full`]) or sees it through a state of fixed
-//! size ([`MixerReach::Bounded`]).
+//! A mixer is described here by its sizes only: how many numbers of state it passes from one token to the next, how many it caches
+//! for every token, how wide its messages are. The bounds need nothing else. They distinguish two kinds: a mixer either reads the
+//! whole prefix ([`MixerReach::Full`]) or sees it through a state of fixed size ([`MixerReach::Bounded`]).
 //!
-//! What else the project needs to know of a mixer is declared in the same file: whether known weights carry bits through it,
-//! whether it tracks parity, its sizes in benchmarks, what it was held against. Nothing outside asks for a mixer by name.
+//! The same file declares all other facts about a mixer: whether known weights forward bits through it, whether it tracks parity,
+//! its sizes in benchmarks, the implementation it was compared with. No other module refers to a mixer by name.
 //!
-//! Adding one: write a file with the page on top and a `KIND`, and add its name to the list in `registry!`.
+//! To add one: write a file with the page on top and a `KIND`, and add its name to the list in `registry!`.
 
 mod facts;
 mod family;
@@ -26,10 +25,11 @@ pub use facts::{
     AttentionHeads, CacheLayout, CacheReach, Facts, Flops, Forwarding, KeyValueLayout, MessageSize, MixerReach,
     StateLayout, Summaries, TokenSelection, WeightPrecision,
 };
-pub use option::{LARGEST, MixerOption, OptionChoice, OptionKind, OptionValue, OptionValues};
+pub use option::{MAX_SIZE, MixerOption, OptionChoice, OptionKind, OptionValue, OptionValues};
 
 use family::{
-    attention, gated_delta, log_linear, mamba2_sizes, matrix_state, with_convolution, with_weights, without_weights,
+    attention, delta_rule_state, gated_delta, log_linear, mamba2_facts, matrix_state, with_convolution, with_weights,
+    without_weights,
 };
 use option::{
     BITS, CHANNEL_SHIFT, HEAD, KEY, KEY_HEADS, KV_HEADS, NEGATIVE, QUERY_HEADS, SHORT_CONVOLUTION, STATE_HEADS, VALUE,
@@ -39,7 +39,7 @@ use option::{
 macro_rules! registry {
     ($($module:ident),* $(,)?) => {
         $(mod $module;)*
-        /// Every mixer, in the order in which lists show them.
+        /// Every mixer, in the order of lists.
         pub static KINDS: &[&MixerKind] = &[$(&$module::KIND),*];
         const SOURCES: &[&str] = &[$(include_str!(concat!(stringify!($module), ".rs"))),*];
     };
@@ -57,90 +57,90 @@ pub use gdn::DEFAULT_RECURRENCE;
 pub use linear::FeatureMap;
 pub use moba::BlockSummary;
 
-/// Options with their numbers, as a mixer's file gives them to others.
+/// Option names with their values.
 pub type OptionSizes = Vec<(&'static str, u64)>;
 
-/// The name of a mixer, and its sizes.
+/// The name of a mixer, and its option values.
 pub type NamedSizes = (&'static str, OptionSizes);
 
-/// A mixer as the registry knows it: what holds of it whatever its sizes.
+/// A kind of mixer: everything that does not depend on its sizes.
 #[derive(Debug)]
 pub struct MixerKind {
-    /// The name that is printed.
+    /// The canonical name.
     pub name: &'static str,
-    /// Other names that are read.
+    /// Other names that the parser accepts.
     pub aliases: &'static [&'static str],
-    /// Its options.
+    /// Its options, in the order in which they are printed.
     pub options: &'static [MixerOption],
-    /// What holds of it at given sizes.
+    /// Its facts at given sizes.
     pub facts: fn(&OptionValues) -> Facts,
-    /// How large it must be to carry bits by known weights; none if no such weights are known.
-    pub carry: Option<CarrySizes>,
-    /// What shows that one layer keeps the parity of all bits so far; none if nothing here does.
-    pub parity_shown_by: Option<&'static str>,
-    /// Sizes other than the defaults in benchmarks.
+    /// The sizes at which known weights forward bits; none if no such weights are known.
+    pub forwarding_sizes: Option<ForwardingSizes>,
+    /// The evidence that one layer can track the parity of all bits so far; none if there is none.
+    pub parity_evidence: Option<&'static str>,
+    /// Options in benchmarks that differ from the defaults.
     pub benchmark: fn(Benchmark) -> OptionSizes,
-    /// Whether layers of this kind share weights or values with each other, so that none can be trained or replaced alone.
+    /// Whether layers of this kind share weights or values, so that a single layer cannot be trained or replaced alone.
     pub shares_between_layers: bool,
-    /// Mixer and sizes of the same layer if it kept and read every token; for mixers of attention that do not.
+    /// For attention that does not keep or read every token: the same layer if it did.
     pub unrestricted: Option<fn(&OptionValues) -> NamedSizes>,
-    /// What its network was compared with, number for number.
+    /// The implementation that its network was compared with, output by output.
     pub reference: Reference,
-    /// Inference engines whose rules for recurrent state cover it, by the names that `rung plan` knows them by.
+    /// Names, as in `rung plan`, of the inference engines that support its recurrent state.
     pub engines: &'static [&'static str],
 }
 
-/// The smallest sizes at which known weights carry bits.
+/// The smallest sizes at which known weights forward bits.
 #[derive(Clone, Copy, Debug)]
-pub struct CarrySizes {
-    /// For so many bits.
-    pub smallest: fn(u64) -> OptionSizes,
+pub struct ForwardingSizes {
+    /// The smallest options with which this many bits can be forwarded.
+    pub options_for_bits: fn(u64) -> OptionSizes,
     /// The option that says how many slots a table in the state can have.
-    pub slots: Option<&'static str>,
+    pub slots_option: Option<&'static str>,
 }
 
-/// What a benchmark needs a mixer for.
+/// The sequence lengths of a benchmark, which determine a mixer's sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Benchmark {
-    /// Sequences of so many tokens: windows, and what is selected, are a quarter of it, so that they matter.
+    /// One length: windows and selections are a quarter of it, so that they have an effect.
     Length(u64),
-    /// Growing lengths, this the shortest: blocks are as long as published models have them, and few.
+    /// Increasing lengths, with the shortest: blocks are as long as in published models, and few are selected.
     Growth(u64),
 }
 
 impl Benchmark {
-    /// The shortest sequence.
+    /// The length of the shortest sequence.
     fn length(self) -> u64 {
         match self {
             Self::Length(length) | Self::Growth(length) => length,
         }
     }
 
-    /// Tokens of a window, or tokens selected.
-    fn quarter(self) -> u64 {
+    /// Tokens in a window or selection: a quarter of the length.
+    fn window_tokens(self) -> u64 {
         (self.length() / 4).max(2)
     }
 
-    /// Tokens of a block.
-    fn block(self) -> u64 {
+    /// Tokens in a block: a sixteenth of the length.
+    fn block_tokens(self) -> u64 {
         (self.length() / 16).max(2)
     }
 }
 
-/// What a mixer's network was compared with, number for number.
+/// The implementation that a mixer's network was compared with, output by output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reference {
-    /// Nothing: there is no network, or it has no weights.
+    /// None: there is no network, or it has no weights.
     None,
-    /// A second implementation of our own, written from the definition.
+    /// Our second implementation, written from the definition.
     Definition,
-    /// A second implementation of our own, written after this public code.
-    After(&'static str),
+    /// Our second implementation, written after this public code.
+    Reimplementation(&'static str),
     /// This class of this public library.
     Public {
-        /// The library.
+        /// The library's name.
         library: &'static str,
-        /// The class.
+        /// The class in that library.
         class: &'static str,
     },
 }
@@ -150,21 +150,21 @@ impl fmt::Display for Reference {
         match self {
             Self::None => out.write_str("nothing"),
             Self::Definition => out.write_str("a second implementation from the definition"),
-            Self::After(code) => write!(out, "a second implementation after {code}"),
+            Self::Reimplementation(code) => write!(out, "a second implementation after {code}"),
             Self::Public { library, class } => write!(out, "{class} of {library}"),
         }
     }
 }
 
 impl MixerKind {
-    /// A mixer of which nothing is known: files start from this and name what they have.
+    /// The default values of all fields, for the mixers' files.
     const DEFAULT: Self = Self {
         name: "",
         aliases: &[],
         options: &[],
         facts: |_| Facts::EMPTY,
-        carry: None,
-        parity_shown_by: None,
+        forwarding_sizes: None,
+        parity_evidence: None,
         benchmark: |_| Vec::new(),
         shares_between_layers: false,
         unrestricted: None,
@@ -172,7 +172,7 @@ impl MixerKind {
         engines: &[],
     };
 
-    /// Its text in a stack for a benchmark.
+    /// The mixer as stack text, with its options for a benchmark.
     pub fn benchmark_text(&self, benchmark: Benchmark) -> String {
         let options = (self.benchmark)(benchmark).into_iter();
         let options = options.map(|(option, number)| (option.to_owned(), SpecValue::Number(number))).collect();
@@ -180,7 +180,7 @@ impl MixerKind {
     }
 }
 
-/// A mixer with every number explicit.
+/// A mixer with every option resolved.
 #[derive(Clone)]
 pub struct Mixer {
     kind: &'static MixerKind,
@@ -203,7 +203,7 @@ impl fmt::Debug for Mixer {
     }
 }
 
-/// Prints every option, so that the text means the same under any defaults of the same width.
+/// Prints every option, so that the text does not depend on the defaults, except on the width.
 impl fmt::Display for Mixer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.spec().fmt(out)
@@ -221,7 +221,7 @@ impl Mixer {
             nearest: spec::nearest(&spec.name, all_names()).map(str::to_owned),
         })?;
         let known = || kind.options.iter().chain([&BITS]).map(|option| option.name);
-        if let Some((option, _)) = spec.options.iter().find(|(given, _)| known().all(|name| name != given)) {
+        if let Some((option, _)) = spec.options.iter().find(|(typed, _)| known().all(|name| name != typed)) {
             return Err(StackError::UnknownOption {
                 mixer: kind.name,
                 option: option.clone(),
@@ -231,8 +231,8 @@ impl Mixer {
         }
         let mut values = OptionValues { defaults: *defaults, values: Vec::with_capacity(kind.options.len() + 1) };
         for option in kind.options.iter().chain([&BITS]) {
-            let value = match spec.options.iter().find(|(given, _)| given == option.name) {
-                Some((_, value)) => option.read(kind.name, value)?,
+            let value = match spec.options.iter().find(|(typed, _)| typed == option.name) {
+                Some((_, value)) => option.parse(kind.name, value)?,
                 None => option.default(&values),
             };
             values.values.push((option.name, value));
@@ -241,7 +241,7 @@ impl Mixer {
         Ok(Self { kind, values, facts, bits })
     }
 
-    /// Builds one in Rust, as the audit does: `Mixer::new("gdn", &[("heads", 16)], &defaults)`. A flag is 0 or 1.
+    /// A mixer from a name and options: `Mixer::new("gdn", &[("heads", 16)], &defaults)`. A flag is 0 or 1.
     ///
     /// # Errors
     /// As [`Mixer::resolve`].
@@ -254,32 +254,32 @@ impl Mixer {
         Self::resolve(&Spec { name: name.to_owned(), options, at: 0 }, defaults)
     }
 
-    /// What the registry knows of mixers of this kind.
+    /// The facts that do not depend on its sizes.
     pub fn kind(&self) -> &'static MixerKind {
         self.kind
     }
 
-    /// The name that is printed.
+    /// The canonical name.
     pub fn name(&self) -> &'static str {
         self.kind.name
     }
 
-    /// What holds of it at its sizes.
+    /// The facts at its sizes.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// Its options.
+    /// Its resolved options.
     pub fn options(&self) -> &OptionValues {
         &self.values
     }
 
-    /// Bits per number of its state and messages.
+    /// Bits of each number in its state and messages.
     pub fn bits(&self) -> u64 {
         self.bits
     }
 
-    /// The number of one of its options.
+    /// The value of an integer option; none if it has no such option.
     pub fn number(&self, name: &str) -> Option<u64> {
         match self.values.find(name)? {
             OptionValue::Integer(number) => Some(number),
@@ -287,12 +287,12 @@ impl Mixer {
         }
     }
 
-    /// Bits of each accumulator, if it sums from left to right in `value + 1` accumulators a head.
+    /// Bits of each accumulator, if it sums from left to right in `value + 1` accumulators per head.
     pub fn accumulator_bits(&self) -> Option<u64> {
         self.facts.accumulator_bits
     }
 
-    /// Whether one of its options is `yes`; none if it has no such flag.
+    /// The value of a flag; none if it has no such flag.
     pub fn flag(&self, name: &str) -> Option<bool> {
         match self.values.find(name)? {
             OptionValue::Flag(flag) => Some(flag),
@@ -300,17 +300,17 @@ impl Mixer {
         }
     }
 
-    /// The same layer if it kept and read every token; none for mixers that are not attention, or that do so already.
+    /// The same layer if it kept and read every token; none for mixers that are not attention or already do.
     pub fn unrestricted(&self) -> Option<NamedSizes> {
         self.kind.unrestricted.map(|sizes| sizes(&self.values))
     }
 
-    /// Bits of state that cross from one token to the next.
+    /// State bits that it passes from one token to the next.
     pub fn state_bits(&self) -> u128 {
-        self.facts.crossing() * u128::from(self.bits)
+        self.facts.state_size() * u128::from(self.bits)
     }
 
-    /// The spec that names it with every option.
+    /// The spec with every option.
     pub fn spec(&self) -> Spec {
         let options = self.values.values.iter().map(|&(name, value)| (name.to_owned(), value.into())).collect();
         Spec { name: self.kind.name.to_owned(), options, at: 0 }

@@ -1,6 +1,6 @@
-//! No mixer: the layer moves nothing between tokens.
+//! No mixer: the layer passes no information between tokens.
 //!
-//! Pruned models drop the attention of some layers; only the channel mixer is left there.
+//! Pruned models remove the attention of some layers; those layers have only an MLP.
 //!
 //! # Recurrence
 //! `o_t = 0`.
@@ -14,7 +14,7 @@
 //! # Reduces to
 //! Nothing smaller.
 //!
-//! # Held against
+//! # Compared with
 //! Nothing: it has no weights.
 //!
 //! # Source

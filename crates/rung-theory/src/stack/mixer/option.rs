@@ -1,26 +1,26 @@
-//! Options of mixers: whole numbers in a range, yes or no, or one of a few named choices.
+//! Options of mixers: integers in a range, flags, or one of a few words.
 //!
-//! Every option has a default, worked out from the stack's defaults and from the options before it, so a plan always holds
-//! every value explicitly. Values are typed: a flag is a `bool` and a choice an enum, in the mixer's file and wherever it is read.
+//! Every option has a default, computed from the stack's defaults and the options before it, so a plan has every value
+//! explicitly. Values are typed: a flag is a `bool` and a choice is an enum.
 
 use super::super::{Defaults, StackError};
 use crate::spec::SpecValue;
 
-/// No size in a stack may exceed this: products of four of them, times layers and bits, still fit 128 bits.
-pub const LARGEST: u64 = 1 << 24;
+/// The largest size in a stack: products of four sizes, times layers and bits, still fit 128 bits.
+pub const MAX_SIZE: u64 = 1 << 24;
 
 /// One option of a mixer.
 #[derive(Debug)]
 pub struct MixerOption {
-    /// What users type.
+    /// The name in stack text.
     pub name: &'static str,
-    /// One line for `rung explain`.
+    /// One line of help for `rung explain`.
     pub help: &'static str,
-    /// Which values it takes, and its value when not given.
+    /// Its type, range and default.
     pub kind: OptionKind,
 }
 
-/// Which values an option takes, with the default.
+/// The type, range and default of an option.
 #[derive(Clone, Copy, Debug)]
 pub enum OptionKind {
     /// A whole number.
@@ -29,21 +29,21 @@ pub enum OptionKind {
         least: u64,
         /// The largest number allowed.
         most: u64,
-        /// From the stack's defaults and the options before it; taken into the range.
+        /// Computes the default from the stack's defaults and the options before it; clamped to the range.
         default: fn(&OptionValues) -> u64,
     },
     /// `yes` or `no`.
     Flag {
-        /// From the stack's defaults and the options before it.
+        /// Computes the default from the stack's defaults and the options before it.
         default: fn(&OptionValues) -> bool,
     },
-    /// One of these words, the first by default.
+    /// One of these words; the first is the default.
     Choice(&'static [&'static str]),
 }
 
 /// An enum that is an option of a mixer.
 pub trait OptionChoice: Copy + 'static {
-    /// The words users type, each with its value; the first is the default.
+    /// The words in stack text, each with its value; the first is the default.
     const WORDS: &'static [(&'static str, Self)];
 }
 
@@ -74,13 +74,13 @@ impl From<OptionValue> for SpecValue {
     fn from(value: OptionValue) -> Self {
         match value {
             OptionValue::Integer(number) => Self::Number(number),
-            OptionValue::Flag(flag) => Self::Word(word(flag).to_owned()),
+            OptionValue::Flag(flag) => Self::Word(yes_or_no(flag).to_owned()),
             OptionValue::Word(word) => Self::Word(word.to_owned()),
         }
     }
 }
 
-fn word(flag: bool) -> &'static str {
+fn yes_or_no(flag: bool) -> &'static str {
     if flag { "yes" } else { "no" }
 }
 
@@ -88,16 +88,16 @@ impl std::fmt::Display for OptionValue {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Integer(number) => number.fmt(out),
-            Self::Flag(flag) => out.write_str(word(*flag)),
+            Self::Flag(flag) => out.write_str(yes_or_no(*flag)),
             Self::Word(word) => out.write_str(word),
         }
     }
 }
 
 impl MixerOption {
-    /// Reads what was typed.
-    pub(super) fn read(&self, mixer: &'static str, value: &SpecValue) -> Result<OptionValue, StackError> {
-        let read = match (self.kind, value) {
+    /// Parses a typed value.
+    pub(super) fn parse(&self, mixer: &'static str, value: &SpecValue) -> Result<OptionValue, StackError> {
+        let parsed = match (self.kind, value) {
             (OptionKind::Integer { least, most, .. }, SpecValue::Number(number)) => {
                 (least..=most).contains(number).then_some(OptionValue::Integer(*number))
             }
@@ -112,7 +112,7 @@ impl MixerOption {
             }
             _ => None,
         };
-        read.ok_or_else(|| StackError::BadOption {
+        parsed.ok_or_else(|| StackError::BadOption {
             mixer,
             option: self.name,
             found: value.to_string(),
@@ -120,7 +120,7 @@ impl MixerOption {
         })
     }
 
-    /// The values it takes, in words.
+    /// The allowed values, in words.
     pub fn expected(&self) -> String {
         match self.kind {
             OptionKind::Integer { least, most, .. } => format!("a whole number from {least} to {most}"),
@@ -129,11 +129,11 @@ impl MixerOption {
         }
     }
 
-    /// The value when not given.
-    pub(super) fn default(&self, before: &OptionValues) -> OptionValue {
+    /// The default, given the options before this one.
+    pub(super) fn default(&self, previous: &OptionValues) -> OptionValue {
         match self.kind {
-            OptionKind::Integer { least, most, default } => OptionValue::Integer(default(before).clamp(least, most)),
-            OptionKind::Flag { default } => OptionValue::Flag(default(before)),
+            OptionKind::Integer { least, most, default } => OptionValue::Integer(default(previous).clamp(least, most)),
+            OptionKind::Flag { default } => OptionValue::Flag(default(previous)),
             OptionKind::Choice(words) => OptionValue::Word(words[0]),
         }
     }
@@ -147,15 +147,15 @@ pub struct OptionValues {
 }
 
 impl OptionValues {
-    /// The value of an option of this mixer, if it has such an option.
+    /// The value of an option; none if the mixer has no such option.
     pub fn find(&self, name: &str) -> Option<OptionValue> {
-        self.values.iter().find(|(known, _)| *known == name).map(|&(_, value)| value)
+        self.values.iter().find(|(option, _)| *option == name).map(|&(_, value)| value)
     }
 
-    /// The number of an option of this mixer.
+    /// The value of an integer option, as `u64`: for sizes that are passed on unchanged. [`size`](Self::size) is for arithmetic.
     ///
     /// # Panics
-    /// If the mixer has no such option, here and below: a mistake in its file, met by the test that resolves every mixer.
+    /// The mixer has no such option: a mistake in its file, which the test that resolves every mixer finds.
     pub fn integer(&self, name: &str) -> u64 {
         match self.find(name) {
             Some(OptionValue::Integer(number)) => number,
@@ -163,12 +163,13 @@ impl OptionValues {
         }
     }
 
-    /// The same, wide enough to multiply.
+    /// The value of an integer option as `u128`, so that products of several options do not overflow. [`integer`](Self::integer)
+    /// has the same value.
     pub fn size(&self, name: &str) -> u128 {
         u128::from(self.integer(name))
     }
 
-    /// Whether an option is `yes`.
+    /// The value of a flag.
     ///
     /// # Panics
     /// As [`OptionValues::integer`].
@@ -179,15 +180,15 @@ impl OptionValues {
         }
     }
 
-    /// Which choice an option is.
+    /// The value of a choice.
     ///
     /// # Panics
     /// As [`OptionValues::integer`].
     pub fn choice<C: OptionChoice>(&self, name: &str) -> C {
         let value = self.find(name);
         let chosen = |(word, _): &&(&'static str, C)| value == Some(OptionValue::Word(word));
-        let found = C::WORDS.iter().find(chosen);
-        found.unwrap_or_else(|| panic!("option {name} is {value:?}, no such choice, in {:?}", self.values)).1
+        let choice = C::WORDS.iter().find(chosen);
+        choice.unwrap_or_else(|| panic!("option {name} is {value:?}, no such choice, in {:?}", self.values)).1
     }
 
     /// The width of the residual stream.
@@ -196,27 +197,27 @@ impl OptionValues {
     }
 }
 
-/// A whole number of at least 1.
+/// An option: an integer of at least 1.
 pub(super) const fn size(name: &'static str, help: &'static str, default: fn(&OptionValues) -> u64) -> MixerOption {
-    MixerOption { name, help, kind: OptionKind::Integer { least: 1, most: LARGEST, default } }
+    MixerOption { name, help, kind: OptionKind::Integer { least: 1, most: MAX_SIZE, default } }
 }
 
-/// A whole number, 0 included.
+/// An option: an integer of at least 0.
 pub(super) const fn count(name: &'static str, help: &'static str, default: fn(&OptionValues) -> u64) -> MixerOption {
-    MixerOption { name, help, kind: OptionKind::Integer { least: 0, most: LARGEST, default } }
+    MixerOption { name, help, kind: OptionKind::Integer { least: 0, most: MAX_SIZE, default } }
 }
 
-/// Yes or no.
+/// An option: yes or no.
 pub(super) const fn flag(name: &'static str, help: &'static str, default: fn(&OptionValues) -> bool) -> MixerOption {
     MixerOption { name, help, kind: OptionKind::Flag { default } }
 }
 
-/// One of a few words.
+/// An option: one of a few words.
 pub(super) const fn choice(name: &'static str, help: &'static str, words: &'static [&'static str]) -> MixerOption {
     MixerOption { name, help, kind: OptionKind::Choice(words) }
 }
 
-/// Declares an enum that is an option, with the word of each variant.
+/// Declares an enum for an option, with the word of each variant.
 macro_rules! choices {
     ($(#[$about:meta])* pub enum $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$about])*
@@ -238,21 +239,22 @@ pub(super) use choices;
 pub(super) const BITS: MixerOption = MixerOption {
     name: "bits",
     help: "bits per number",
-    kind: OptionKind::Integer { least: 1, most: Defaults::MOST_BITS, default: |values| values.defaults.bits },
+    kind: OptionKind::Integer { least: 1, most: Defaults::MAX_BITS, default: |values| values.defaults.bits },
 };
 
 // Options that many mixers share.
-pub(super) const QUERY_HEADS: MixerOption = size("heads", "query heads", |n| n.defaults.heads);
-pub(super) const STATE_HEADS: MixerOption = size("heads", "heads, each with its own state", |n| n.defaults.heads);
-pub(super) const KEY_HEADS: MixerOption = size("heads", "query and key heads", |n| n.defaults.heads);
+pub(super) const QUERY_HEADS: MixerOption = size("heads", "query heads", |options| options.defaults.heads);
+pub(super) const STATE_HEADS: MixerOption =
+    size("heads", "heads, each with its own state", |options| options.defaults.heads);
+pub(super) const KEY_HEADS: MixerOption = size("heads", "query and key heads", |options| options.defaults.heads);
 pub(super) const VALUE_HEADS: MixerOption =
-    size("value-heads", "value heads, each with its own state", |n| n.integer("heads"));
-pub(super) const KV_HEADS: MixerOption = size("kv", "key/value heads", |n| n.defaults.kv_heads());
-pub(super) const HEAD: MixerOption = size("head", "width of a head", |n| n.defaults.head_dim);
-pub(super) const KEY: MixerOption = size("key", "width of a key head", |n| n.integer("head"));
-pub(super) const VALUE: MixerOption = size("value", "width of a value head", |n| n.integer("head"));
+    size("value-heads", "value heads, each with its own state", |options| options.integer("heads"));
+pub(super) const KV_HEADS: MixerOption = size("kv", "key/value heads", |options| options.defaults.kv_heads());
+pub(super) const HEAD: MixerOption = size("head", "width of a head", |options| options.defaults.head_dim);
+pub(super) const KEY: MixerOption = size("key", "width of a key head", |options| options.integer("head"));
+pub(super) const VALUE: MixerOption = size("value", "width of a value head", |options| options.integer("head"));
 pub(super) const NEGATIVE: MixerOption = flag("negative", "allow negative eigenvalues", |_| false);
 pub(super) const SHORT_CONVOLUTION: MixerOption = count("conv", "taps of the short convolution, 0 for none", |_| 4);
-/// RWKV's channel mixing shifts tokens too. It is no part of the mixer: stacks have it only if they say so.
+/// RWKV's channel mixing shifts tokens too. It is not part of the mixer, so it is off by default.
 pub(super) const CHANNEL_SHIFT: MixerOption =
     flag("channel", "whether RWKV's channel mixing, with a shift of its own, follows", |_| false);

@@ -1,7 +1,7 @@
 //! RWKV-6: a gated recurrence read before it is written, with token shift.
 //!
-//! Every input of the layer is a mixture of the token and its predecessor, the mixture itself depending on the token; a
-//! bonus lets the current token be read without passing through the state.
+//! Every projection reads an input-dependent mixture of the token and its predecessor; a bonus term adds the current token, which
+//! is not yet in the state.
 //!
 //! # Recurrence
 //! With `d_t = x_{t-1} - x_t` and `m = tanh((x + d . mu_x) W_1) W_2` in five parts, the inputs of decay, key, value,
@@ -17,18 +17,17 @@
 //! shift of RWKV's own channel mixing.
 //!
 //! # Reduces to
-//! GLA's state of the step before, when u = 0; linear attention when u = 1 and w = 1.
+//! GLA that reads the state of the step before, if u = 0; linear attention if u = 1 and w = 1.
 //!
-//! # Held against
-//! A second implementation after RWKV-LM's v6 model: no difference known in the mixer. Weights start otherwise: by the
-//! same ranges, but not in the order of channels.
+//! # Compared with
+//! A second implementation after RWKV-LM's v6 model: no difference known in the mixer. Initial weights have
+//! the same ranges, but a different order of channels.
 //!
 //! # Source
 //! Peng et al. 2024 (2404.05892).
 
 use super::{
-    CHANNEL_SHIFT, CarrySizes, HEAD, MixerKind, Reference, STATE_HEADS, family, matrix_state, size,
-    with_weights,
+    CHANNEL_SHIFT, ForwardingSizes, HEAD, MixerKind, Reference, STATE_HEADS, family, matrix_state, size, with_weights,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
@@ -41,14 +40,17 @@ pub(super) static KIND: MixerKind = MixerKind {
         size("decay-rank", "rank of the decay", |_| 64),
         CHANNEL_SHIFT,
     ],
-    facts: |n| {
-        let (heads, head, width) = (n.size("heads"), n.size("head"), n.width());
-        let low_rank = 10 * width * n.size("mix-rank") + n.size("decay-rank") * (width + heads * head);
-        let core = with_weights(&matrix_state(heads, head, head, width, false), width * heads * head + low_rank);
-        family::rwkv(&core, n)
+    facts: |options| {
+        let (heads, head, width) = (options.size("heads"), options.size("head"), options.width());
+        let low_rank = 10 * width * options.size("mix-rank") + options.size("decay-rank") * (width + heads * head);
+        let core = with_weights(&matrix_state(heads, head, head, width), width * heads * head + low_rank);
+        family::rwkv(&core, options)
     },
-    carry: Some(CarrySizes { smallest: |bits| vec![("heads", 1), ("head", 2 * bits), ("mix-rank", 1), ("decay-rank", 1)], slots: Some("head") }),
-    reference: Reference::After("the v6 model of RWKV-LM"),
+    forwarding_sizes: Some(ForwardingSizes {
+        options_for_bits: |bits| vec![("heads", 1), ("head", 2 * bits), ("mix-rank", 1), ("decay-rank", 1)],
+        slots_option: Some("head"),
+    }),
+    reference: Reference::Reimplementation("the v6 model of RWKV-LM"),
     engines: &["llama.cpp"],
     ..MixerKind::DEFAULT
 };

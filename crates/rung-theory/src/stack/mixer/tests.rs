@@ -1,4 +1,4 @@
-//! Every mixer of the registry: names, pages, sizes and the memory that is counted.
+//! Tests over every mixer of the registry: names, pages, sizes and memory.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn parse(text: &str, defaults: &Defaults) -> Result<Mixer, StackError> {
 }
 
 #[test]
-fn every_mixer_resolves_prints_and_reads_back_under_odd_defaults() {
+fn every_mixer_prints_text_that_parses_to_the_same_mixer() {
     for defaults in [Defaults::default(), Defaults { heads: 1, head_dim: 1, bits: 1, ..Defaults::default() }] {
         for name in all_names() {
             let mixer = parse(name, &defaults).unwrap();
@@ -22,30 +22,30 @@ fn names_are_unique_and_every_page_has_its_headings() {
     let unique: std::collections::BTreeSet<_> = names.iter().collect();
     assert_eq!(names.len(), unique.len());
     for page in pages() {
-        for heading in ["# Recurrence", "# Parallel form", "# State", "# Reduces to", "# Held against", "# Source"] {
-            assert!(page.text().contains(heading), "{} lacks {heading}", page.name);
+        for heading in ["# Recurrence", "# Parallel form", "# State", "# Reduces to", "# Compared with", "# Source"] {
+            assert!(page.text().contains(heading), "{} has no {heading}", page.name);
         }
     }
 }
 
 #[test]
-fn the_largest_sizes_do_not_overflow() {
-    let defaults = Defaults { heads: LARGEST, head_dim: 1, bits: 64, ..Defaults::default() };
+fn state_bits_do_not_overflow_at_the_largest_sizes() {
+    let defaults = Defaults { heads: MAX_SIZE, head_dim: 1, bits: 64, ..Defaults::default() };
     for kind in KINDS {
-        let largest = |option: &MixerOption| match option.kind {
+        let maximum = |option: &MixerOption| match option.kind {
             OptionKind::Integer { most, .. } => Some((option.name, most)),
             OptionKind::Flag { .. } | OptionKind::Choice(_) => None,
         };
-        let all: Vec<(&str, u64)> = kind.options.iter().filter_map(largest).collect();
-        let mixer = Mixer::new(kind.name, &all, &defaults).unwrap();
+        let options: Vec<(&str, u64)> = kind.options.iter().filter_map(maximum).collect();
+        let mixer = Mixer::new(kind.name, &options, &defaults).unwrap();
         assert!(mixer.state_bits() < u128::MAX >> 1);
     }
 }
 
 #[test]
 fn state_sizes_match_the_published_defaults_at_width_2048() {
-    let wide = |heads| Defaults { heads, head_dim: 2048 / heads, ..Defaults::default() };
-    for (text, heads, state, tail) in [
+    let defaults = |heads| Defaults { heads, head_dim: 2048 / heads, ..Defaults::default() };
+    for (text, heads, recurrent_state, conv_state) in [
         ("retnet{heads=8,key=256,value=512}", 8, 1_048_576, 0),
         ("gla{heads=4}", 4, 524_288, 0),
         ("hgrn2{expand=128}", 16, 262_144, 0),
@@ -63,67 +63,67 @@ fn state_sizes_match_the_published_defaults_at_width_2048() {
         ("inline{heads=2,key=3,value=5,local=3}", 2, 2 * (15 + 3 + 5), 2 * 2 * 5),
         ("gated{channels=24}", 2, 24, 0),
     ] {
-        let mixer = parse(text, &wide(heads)).unwrap();
-        assert_eq!((mixer.facts().recurrent_state, mixer.facts().conv_state), (state, tail), "{text}");
+        let mixer = parse(text, &defaults(heads)).unwrap();
+        assert_eq!((mixer.facts().recurrent_state, mixer.facts().conv_state), (recurrent_state, conv_state), "{text}");
     }
 }
 
 #[test]
-fn a_log_linear_state_has_the_levels_that_the_text_has_reached() {
+fn log_linear_memory_counts_the_levels_in_use() {
     let mixer = parse("loglinear-gdn{heads=1,key=3,value=5,conv=0,levels=15}", &Defaults::default()).unwrap();
     for (tokens, levels) in [(0, 1), (1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (16_384, 15), (1 << 40, 15)] {
-        assert_eq!(mixer.facts().kept(tokens), levels * 15, "{tokens} tokens");
+        assert_eq!(mixer.facts().memory_size(tokens), levels * 15, "{tokens} tokens");
     }
-    assert_eq!(mixer.facts().crossing(), 15 * 15);
-    let plain = parse("gdn", &Defaults::default()).unwrap();
-    assert_eq!(plain.facts().kept(9), plain.facts().crossing());
+    assert_eq!(mixer.facts().state_size(), 15 * 15);
+    let gdn = parse("gdn", &Defaults::default()).unwrap();
+    assert_eq!(gdn.facts().memory_size(9), gdn.facts().state_size());
 }
 
-/// Compressed attention has no network: its buffers are kept here token by token, as its page describes them.
+/// Compressed attention has no network, so this simulates its buffers token by token, as its page describes them.
 #[test]
-fn buffers_of_compressed_attention_hold_what_is_counted() {
+fn compressed_state_size_is_the_largest_simulated_buffer() {
     for ratio in 1..7_u64 {
         for (overlap, index) in [(0, 0), (1, 0), (0, 3), (1, 5)] {
             let options = [("head", 8), ("ratio", ratio), ("index-head", index), ("window", 0), ("overlap", overlap)];
             let mixer = Mixer::new("compressed", &options, &Defaults::default()).unwrap();
             let vectors = u128::from(2 * (8 + index));
-            let (mut waiting, mut overlapping, mut most) = (0, 0, 0);
+            let (mut waiting, mut overlapping, mut largest) = (0, 0, 0);
             for _ in 0..40 {
                 waiting += 1;
                 if waiting == ratio {
-                    // An entry is made. Half of what its tokens brought is pooled again with the next ones.
+                    // An entry is complete. Half of its tokens' vectors are pooled again with the next tokens.
                     (waiting, overlapping) = (0, overlap * ratio);
                 }
                 let numbers = u128::from(waiting * (1 + overlap) + overlapping) * vectors;
-                most = most.max(numbers);
+                largest = largest.max(numbers);
             }
-            assert_eq!(mixer.facts().crossing(), most, "{mixer}");
+            assert_eq!(mixer.facts().state_size(), largest, "{mixer}");
         }
     }
 }
 
 #[test]
-fn a_chunk_hands_on_all_but_its_last_token() {
+fn chunked_state_size_is_one_token_less_than_a_chunk() {
     let mixer = parse("chunked{size=5,kv=2,key=3,value=4,bits=8}", &Defaults::default()).unwrap();
-    let kept = |token: u128| if token % 5 == 4 { 0 } else { token % 5 + 1 };
-    assert_eq!(mixer.facts().crossing(), (0..40).map(kept).max().unwrap_or_default() * 2 * 7);
+    let cached_tokens = |token: u128| if token % 5 == 4 { 0 } else { token % 5 + 1 };
+    assert_eq!(mixer.facts().state_size(), (0..40).map(cached_tokens).max().unwrap_or_default() * 2 * 7);
 }
 
 #[test]
-fn a_window_hands_on_all_but_the_current_token() {
+fn window_state_excludes_the_current_token() {
     let mixer = parse("window{size=128,kv=8,key=64,value=64,bits=16}", &Defaults::default()).unwrap();
     assert_eq!(mixer.state_bits(), 127 * 2 * 8 * 64 * 16);
 }
 
 #[test]
-fn a_gated_recurrence_has_channels_times_bits() {
+fn gated_state_bits_are_channels_times_bits() {
     let mixer = parse("gated{bits=2}", &Defaults::default()).unwrap();
     assert_eq!(mixer.state_bits(), 16);
     assert_eq!(parse("gated{channels=24,bits=2}", &Defaults::default()).unwrap().state_bits(), 48);
 }
 
 #[test]
-fn mistakes_are_named() {
+fn resolve_errors_name_the_mistake() {
     let error = |text| parse(text, &Defaults::default()).unwrap_err().to_string();
     assert!(error("lineer").contains("did you mean `linear`"));
     assert!(error("full{head=0}").contains("option"));
@@ -133,7 +133,7 @@ fn mistakes_are_named() {
 }
 
 #[test]
-fn accumulators_are_the_whole_message() {
+fn accumulator_option_fixes_the_message_bits() {
     use crate::stack::Convention;
     let sizes = Defaults { heads: 2, head_dim: 8, bits: 32, ..Defaults::default() };
     let plan = |text: &str| crate::stack::Plan::parse(text, &sizes).unwrap();

@@ -1,52 +1,52 @@
-//! All instances of function composition and all its tokens, counted and listed.
+//! Enumerates all instances and all tokens of function composition.
 
 use super::{FuncComp, FuncCompInstance, INNER, IdScope, KIND, OUTER, Order, PARTS, Query, VALUE};
 
 impl FuncComp {
-    /// How many instances there are, if the number fits.
-    pub fn instances(&self) -> Option<u128> {
+    /// The number of instances; none if it does not fit.
+    pub fn instance_count(&self) -> Option<u128> {
         self.radices().try_fold(1_u128, |product, radix| product.checked_mul(u128::from(radix)))
     }
 
-    /// The instance of this number, counting from 0, or none beyond the last. Every instance has exactly one number.
-    pub fn nth(&self, index: u128) -> Option<FuncCompInstance> {
-        if self.instances().is_some_and(|count| index >= count) {
+    /// The instance of this number, from 0; none beyond the last. Every instance has exactly one number.
+    pub fn nth_instance(&self, index: u128) -> Option<FuncCompInstance> {
+        if self.instance_count().is_some_and(|count| index >= count) {
             return None;
         }
-        let mut rest = index;
+        let mut quotient = index;
         let mut digits = self.radices().map(|radix| {
-            let digit = rest % u128::from(radix);
-            rest /= u128::from(radix);
+            let digit = quotient % u128::from(radix);
+            quotient /= u128::from(radix);
             digit as u32
         });
         let mut next = || digits.next().unwrap_or_default();
         let tables = self.sizes.iter().map(|size| (0..*size).map(|_| next()).collect()).collect();
         let query = |next: &mut dyn FnMut() -> u32| {
-            let (start, parts) = (next(), self.branches.iter().map(|_| next()).collect());
+            let (start, parts) = (next(), self.parts_per_table.iter().map(|_| next()).collect());
             Query { start, parts, hops: if self.mixed { next() as usize + 1 } else { self.hops() } }
         };
         let queries = (0..self.queries).map(|_| query(&mut next)).collect();
         Some(FuncCompInstance { tables, queries })
     }
 
-    /// Every instance, in order of number. Only for tasks so small that there is an end to it.
-    pub fn all(&self) -> impl Iterator<Item = FuncCompInstance> + '_ {
-        (0..self.instances().unwrap_or(u128::MAX)).map_while(|index| self.nth(index))
+    /// Every instance, in order of number; for small tasks only.
+    pub fn all_instances(&self) -> impl Iterator<Item = FuncCompInstance> + '_ {
+        (0..self.instance_count().unwrap_or(u128::MAX)).map_while(|index| self.nth_instance(index))
     }
 
-    /// How many different tokens prompts can have.
+    /// The number of different tokens that can occur in prompts.
     pub fn token_count(&self) -> u128 {
         let entries: u128 = self.sizes.iter().map(|size| u128::from(*size) * u128::from(*size)).sum();
-        let parts = self.branches.iter().fold(1_u128, |product, n| product.saturating_mul(u128::from(*n)));
+        let parts = self.parts_per_table.iter().fold(1_u128, |product, n| product.saturating_mul(u128::from(*n)));
         let kinds = if self.mixed { self.hops() as u128 } else { 1 };
         entries + u128::from(self.sizes[0]) + parts.saturating_mul(kinds) + u128::from(self.order != Order::Hard)
     }
 
-    /// Every token that prompts can have, once: entries table by table, starts, queries, the slot. There are
-    /// [`token_count`](Self::token_count) of them; look at that first.
+    /// Every token that can occur in prompts, once: entries table by table, starts, queries, the slot. Check
+    /// [`token_count`](Self::token_count) first.
     pub fn tokens(&self) -> Vec<Vec<u32>> {
         let blanks = self.blanks();
-        let of_kind = |kind: u32| {
+        let token_of_kind = |kind: u32| {
             let mut row = blanks.clone();
             row[KIND] = kind;
             row
@@ -55,32 +55,32 @@ impl FuncComp {
         for level in 0..self.hops() {
             let inner_size = self.sizes[level.saturating_sub(1)];
             for argument in 0..self.sizes[level] {
-                let mut row = of_kind(level as u32);
-                row[INNER] = self.first_name(level) + argument % inner_size;
-                if level > 0 || self.names == IdScope::Levels {
-                    row[OUTER] = self.first_branch(level) + argument / inner_size;
+                let mut row = token_of_kind(level as u32);
+                row[INNER] = self.first_value_id(level) + argument % inner_size;
+                if level > 0 || self.id_scope == IdScope::Levels {
+                    row[OUTER] = self.first_part_id(level) + argument / inner_size;
                 }
                 for value in 0..self.sizes[level] {
-                    row[VALUE] = self.first_name(level + 1) + value;
+                    row[VALUE] = self.first_value_id(level + 1) + value;
                     tokens.push(row.clone());
                 }
             }
         }
         for start in 0..self.sizes[0] {
-            let mut row = of_kind(self.hops() as u32);
+            let mut row = token_of_kind(self.hops() as u32);
             row[VALUE] = start;
             tokens.push(row);
         }
         for hops in if self.mixed { 1..=self.hops() } else { self.hops()..=self.hops() } {
-            let mut row = of_kind(self.query_kind(hops));
-            let first = self.width() - self.branches.len();
+            let mut row = token_of_kind(self.query_kind(hops));
+            let first = self.width() - self.parts_per_table.len();
             row[PARTS..first].fill(0);
             let mut queries = vec![row];
-            for (e, n) in self.branches.iter().enumerate() {
+            for (e, n) in self.parts_per_table.iter().enumerate() {
                 let extended = queries.iter().flat_map(|row| {
                     (0..*n).map(move |part| {
                         let mut row = row.clone();
-                        row[first + e] = self.first_branch(e + 1) + part;
+                        row[first + e] = self.first_part_id(e + 1) + part;
                         row
                     })
                 });
@@ -89,15 +89,15 @@ impl FuncComp {
             tokens.append(&mut queries);
         }
         if self.order != Order::Hard {
-            tokens.push(of_kind(self.slot_kind()));
+            tokens.push(token_of_kind(self.slot_kind()));
         }
         tokens
     }
 
-    /// The number of choices of each independent part of an instance.
+    /// The number of choices of each independent component of an instance.
     fn radices(&self) -> impl Iterator<Item = u32> + '_ {
         let tables = self.sizes.iter().flat_map(|size| std::iter::repeat_n(*size, *size as usize));
-        let query = std::iter::once(self.sizes[0]).chain(self.branches.iter().copied());
+        let query = std::iter::once(self.sizes[0]).chain(self.parts_per_table.iter().copied());
         let query = query.chain(self.mixed.then_some(self.hops() as u32));
         tables.chain((0..self.queries).flat_map(move |_| query.clone()))
     }

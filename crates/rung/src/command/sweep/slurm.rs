@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use rung_train::run::{directory, record};
-use rung_train::sweep::slurm::{Job, JobHandle, QueuedTask, SlurmRequest, most_tasks};
+use rung_train::sweep::slurm::{Job, JobHandle, QueuedTask, SlurmRequest, max_array_tasks};
 use rung_train::sweep::{Event, Shard, Sweep, SweepSummary};
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ use crate::watch::{Interrupt, SweepWatcher};
 
 /// Where and how a sweep is submitted.
 #[derive(Debug, clap::Args)]
-pub struct Cluster {
+pub struct ClusterOptions {
     /// Submit the sweep as a job array instead of running it here. --out must be on a file system that the nodes share.
     #[arg(long, value_enum, value_name = "WHERE")]
     pub on: Option<Scheduler>,
@@ -36,7 +36,7 @@ pub struct Cluster {
     collect: bool,
 }
 
-/// Where else a sweep can run.
+/// Cluster schedulers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Scheduler {
     /// A cluster under Slurm.
@@ -51,18 +51,18 @@ pub enum ClusterOutcome {
     Collected(SweepSummary, Option<JobHandle>),
 }
 
-/// The records found so far.
+/// Reads the records of a sweep as they appear.
 struct RecordPoller<'a> {
     sweep: &'a Sweep,
     out: &'a Path,
     summary: SweepSummary,
 }
 
-impl Cluster {
+impl ClusterOptions {
     /// Submits the runs without a record, unless a job already works on them, and waits for the records.
     ///
     /// # Errors
-    /// Slurm is not there or refuses; a record cannot be read.
+    /// Slurm is not installed or rejects the job; or a record cannot be read.
     pub fn execute(
         &self,
         sweep: &Sweep,
@@ -71,10 +71,10 @@ impl Cluster {
         threads: usize,
         json: bool,
     ) -> anyhow::Result<ClusterOutcome> {
-        let job = Job::of(sweep, out)?;
+        let job = Job::new(sweep, out)?;
         let records = sweep.runs.iter().map(|_| None).collect();
         let mut poller = RecordPoller { sweep, out, summary: SweepSummary { records, ..SweepSummary::default() } };
-        let watcher = SweepWatcher::new(sweep, Shard::WHOLE, !json);
+        let watcher = SweepWatcher::new(sweep, Shard::ALL, !json);
         poller.poll(&mut |number, record| watcher.show(&Event::AlreadyRecorded(number, record)))?;
         poller.summary.already_recorded = poller.summary.records.iter().flatten().count();
         let missing = poller.missing();
@@ -82,8 +82,8 @@ impl Cluster {
             watcher.finish();
             return Ok(ClusterOutcome::Collected(poller.summary, job.submitted_jobs().pop()));
         }
-        let queued = job.at_work(job.queued()?, &missing);
-        let ticket = if !queued.is_empty() {
+        let queued = job.unfinished_tasks(job.queued_tasks()?, &missing);
+        let handle = if !queued.is_empty() {
             job.submitted_jobs().pop()
         } else if self.collect {
             watcher.finish();
@@ -91,24 +91,27 @@ impl Cluster {
         } else {
             Some(self.submit(&job, sweep, text, threads, &missing)?)
         };
-        let number = ticket.as_ref().map_or("?", |ticket| &ticket.job);
+        let number = handle.as_ref().map_or("?", |handle| &handle.job_id);
         let verb = if queued.is_empty() { "submitted" } else { "found" };
         if self.no_wait {
             watcher.finish();
-            report_submitted(json, verb, &job, ticket.as_ref(), &poller.summary)?;
+            report_submitted(json, verb, &job, handle.as_ref(), &poller.summary)?;
             return Ok(ClusterOutcome::Submitted);
         }
         if !json {
-            let (left, directory) = (missing.len(), job.place.display());
-            print(&format!("{verb} job {number}, {}, for {left} runs; its logs are in {directory}\n", job.name))?;
+            let (missing_runs, directory) = (missing.len(), job.directory.display());
+            print(&format!(
+                "{verb} job {number}, {}, for {missing_runs} runs; its logs are in {directory}\n",
+                job.name
+            ))?;
         }
-        let stopped = wait(&job, &mut poller, &watcher)?;
+        let interrupted = wait(&job, &mut poller, &watcher)?;
         watcher.finish();
-        if stopped {
+        if interrupted {
             poller.summary.interrupted = true;
-            return Ok(ClusterOutcome::Collected(poller.summary, ticket));
+            return Ok(ClusterOutcome::Collected(poller.summary, handle));
         }
-        Ok(poller.fail_missing(&job, ticket))
+        Ok(poller.fail_missing(&job, handle))
     }
 
     fn submit(
@@ -120,7 +123,7 @@ impl Cluster {
         missing: &[usize],
     ) -> anyhow::Result<JobHandle> {
         let runs = sweep.runs.len();
-        let max = most_tasks().unwrap_or(usize::MAX);
+        let max = max_array_tasks().unwrap_or(usize::MAX);
         let tasks = match self.tasks {
             Some(0) => bail!("--tasks: found 0, expected at least 1"),
             Some(tasks) if tasks > max => {
@@ -144,14 +147,14 @@ fn report_submitted(
     json: bool,
     verb: &str,
     job: &Job,
-    ticket: Option<&JobHandle>,
+    handle: Option<&JobHandle>,
     summary: &SweepSummary,
 ) -> anyhow::Result<()> {
     let (recorded, runs) = (summary.already_recorded, summary.records.len());
     if json {
-        return print_json(&json!({"status": verb, "runs": runs, "recorded": recorded, "job": ticket}));
+        return print_json(&json!({"status": verb, "runs": runs, "recorded": recorded, "job": handle}));
     }
-    let number = ticket.map_or("?", |ticket| &ticket.job);
+    let number = handle.map_or("?", |handle| &handle.job_id);
     print(&format!(
         "{verb} job {number}, {}; {recorded} of {runs} recorded\n\
          the same command with --collect instead of --no-wait waits for the rest; `scancel --name={}` ends it\n",
@@ -173,7 +176,7 @@ impl RecordPoller<'_> {
             let directory = self.out.join(record::id(run));
             // Network file systems cache that a file is missing; opening its directory refreshes the cache.
             let _ = std::fs::read_dir(&directory);
-            if let Some(record) = directory::recorded(run, &directory)? {
+            if let Some(record) = directory::find_record(run, &directory)? {
                 show(number, &record);
                 self.summary.records[number] = Some(record);
             }
@@ -182,10 +185,11 @@ impl RecordPoller<'_> {
     }
 
     /// No job works on the sweep any more: runs without a record have failed.
-    fn fail_missing(mut self, job: &Job, ticket: Option<JobHandle>) -> ClusterOutcome {
+    fn fail_missing(mut self, job: &Job, handle: Option<JobHandle>) -> ClusterOutcome {
         let missing = self.missing().into_iter();
-        self.summary.failed = missing.map(|number| (number, job.why_missing(ticket.as_ref(), number))).collect();
-        ClusterOutcome::Collected(self.summary, ticket)
+        self.summary.failed =
+            missing.map(|number| (number, job.missing_record_error(handle.as_ref(), number))).collect();
+        ClusterOutcome::Collected(self.summary, handle)
     }
 }
 
@@ -194,7 +198,7 @@ fn wait(job: &Job, poller: &mut RecordPoller<'_>, watcher: &SweepWatcher) -> any
     /// The longest pause between two requests to the controller.
     const MAX_PAUSE: Duration = Duration::from_secs(10);
     let interrupt = Interrupt::with_message("leaving; the job continues");
-    let (mut pause, mut silent) = (Duration::from_millis(500), false);
+    let (mut pause, mut reported_error) = (Duration::from_millis(500), false);
     loop {
         let started = Instant::now();
         while started.elapsed() < pause {
@@ -204,36 +208,36 @@ fn wait(job: &Job, poller: &mut RecordPoller<'_>, watcher: &SweepWatcher) -> any
             std::thread::sleep(Duration::from_millis(50));
         }
         pause = (pause * 3 / 2).min(MAX_PAUSE);
-        // Requested before polling: a task that is gone by now has written its records.
-        let queued = job.queued();
+        // The queue is read before the records: a task that has left the queue has written its records.
+        let queued = job.queued_tasks();
         let out = poller.out;
         poller.poll(&mut |number, record| {
-            let seconds = seconds(&out.join(&record.id).join(directory::TIMING));
+            let seconds = read_seconds(&out.join(&record.id).join(directory::TIMING));
             watcher.show(&Event::Recorded(number, record, seconds));
         })?;
         let missing = poller.missing();
         if missing.is_empty() {
             return Ok(false);
         }
-        match queued.map(|tasks| job.at_work(tasks, &missing)) {
+        match queued.map(|tasks| job.unfinished_tasks(tasks, &missing)) {
             Ok(tasks) if tasks.is_empty() => return Ok(false),
             Ok(tasks) => {
-                silent = false;
-                watcher.set_message(states(&tasks));
+                reported_error = false;
+                watcher.set_message(count_states(&tasks));
             }
-            // The tasks continue without their controller, and so does the wait.
+            // The tasks continue without their controller, so the wait continues too.
             Err(error) => {
-                if !silent && !interrupt.requested() {
+                if !reported_error && !interrupt.requested() {
                     eprintln!("{error}\ntrying again; records are still read from the file system");
                 }
-                silent = true;
+                reported_error = true;
             }
         }
     }
 }
 
-/// "2 running, 5 pending (Resources)".
-fn states(tasks: &[QueuedTask]) -> String {
+/// Counts tasks by state: "2 running, 5 pending (Resources)".
+fn count_states(tasks: &[QueuedTask]) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for task in tasks {
         let state = task.state.to_lowercase();
@@ -243,8 +247,8 @@ fn states(tasks: &[QueuedTask]) -> String {
     counts.iter().map(|(state, count)| format!("{count} {state}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The seconds that a run recorded.
-fn seconds(path: &Path) -> f64 {
+/// The duration of a run in seconds, from its timing file.
+fn read_seconds(path: &Path) -> f64 {
     let timing = std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
     timing.and_then(|timing| timing["seconds"].as_f64()).unwrap_or(0.0)
 }
@@ -254,10 +258,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_are_counted() {
+    fn tasks_are_counted_by_state() {
         let task =
             |state: &str, reason: &str| QueuedTask { id: "1".into(), state: state.into(), reason: reason.into() };
         let tasks = [task("PENDING", "Resources"), task("RUNNING", "None"), task("PENDING", "Resources")];
-        assert_eq!(states(&tasks), "2 pending (Resources), 1 running");
+        assert_eq!(count_states(&tasks), "2 pending (Resources), 1 running");
     }
 }

@@ -1,4 +1,4 @@
-//! What each layer keeps, in elements: read off the audit, before any engine's rule.
+//! What each layer of an audit caches, in elements; an engine's rules turn this into bytes.
 
 use rung_theory::stack::mixer::{self, CacheLayout, KeyValueLayout, StateLayout};
 
@@ -9,48 +9,52 @@ use crate::{Audit, AuditError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct RecurrentState {
     /// The mixer's name.
-    pub(crate) kind: &'static str,
+    pub(crate) mixer: &'static str,
     pub(crate) layout: StateLayout,
 }
 
 impl RecurrentState {
     /// Whether an engine's rules cover it, as the mixer declares.
     pub(crate) fn is_covered_by(&self, engine: &Engine) -> bool {
-        mixer::find(self.kind).is_some_and(|kind| kind.engines.contains(&engine.name))
+        mixer::find(self.mixer).is_some_and(|mixer| mixer.engines.contains(&engine.name))
     }
 
-    /// Channels of the convolution on one of `tp` devices. Groups that do not divide are copied.
+    /// Channels of the convolution on one of `tp` devices. Groups that `tp` does not divide are replicated.
     pub(crate) fn local_channels(&self, tp: u64) -> u64 {
         let StateLayout { channels, groups, group_channels, .. } = self.layout;
         let groups = if groups.is_multiple_of(tp) { groups } else { tp };
         (channels + groups * group_channels) / tp
     }
 
-    /// Elements that the convolution keeps with `columns` earlier inputs.
-    pub(crate) fn convolution(&self, tp: u64, columns: u64) -> u64 {
-        if self.layout.kernel_size == 0 { 0 } else { self.local_channels(tp).saturating_mul(columns) }
+    /// Elements of `inputs` earlier inputs of the convolution, on one of `tp` devices.
+    pub(crate) fn conv_elements(&self, tp: u64, inputs: u64) -> u64 {
+        if self.layout.kernel_size == 0 { 0 } else { self.local_channels(tp).saturating_mul(inputs) }
     }
 
-    pub(crate) fn recurrence(&self, tp: u64) -> u64 {
+    /// Elements of the recurrent state, on one of `tp` devices.
+    pub(crate) fn recurrent_elements(&self, tp: u64) -> u64 {
         self.layout.recurrent / tp
     }
 }
 
-/// What one layer keeps.
+/// What one layer caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LayerCache {
+    /// Keys and values, unless the layer reads another layer's cache.
     pub(crate) kv: Option<KeyValueLayout>,
+    /// Recurrent state and inputs of convolutions.
     pub(crate) state: Option<RecurrentState>,
 }
 
-/// The demands of all layers that keep anything, and what could not be expressed.
+/// The caches of all layers of a model.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct CacheLayers {
+pub(crate) struct ModelCaches {
     pub(crate) layers: Vec<LayerCache>,
+    /// Layers whose cache no engine's rules cover, as sentences for reports.
     pub(crate) unsupported: Vec<String>,
 }
 
-impl CacheLayers {
+impl ModelCaches {
     pub(crate) fn kv(&self) -> impl Iterator<Item = KeyValueLayout> + '_ {
         self.layers.iter().filter_map(|layer| layer.kv)
     }
@@ -61,17 +65,17 @@ impl CacheLayers {
 
     /// Fails where heads cannot be divided over `tp` devices.
     pub(crate) fn check_parallel(&self, tp: u64) -> Result<(), AuditError> {
-        let refuse = |what: String| AuditError::Request { text: format!("--tp {tp}"), why: what };
+        let request_error = |why: String| AuditError::request(&format!("--tp {tp}"), why);
         for kv in self.kv().filter(|kv| !kv.latent) {
             if !kv.heads.is_multiple_of(tp) && !tp.is_multiple_of(kv.heads) {
-                return Err(refuse(format!("{} key/value heads cannot be divided over {tp} devices", kv.heads)));
+                return Err(request_error(format!("{} key/value heads cannot be divided over {tp} devices", kv.heads)));
             }
         }
         for state in self.states() {
             if !state.layout.heads.is_multiple_of(tp) || !state.layout.channels.is_multiple_of(tp) {
-                return Err(refuse(format!(
+                return Err(request_error(format!(
                     "{} heads of {} cannot be divided over {tp} devices",
-                    state.layout.heads, state.kind
+                    state.layout.heads, state.mixer
                 )));
             }
         }
@@ -79,29 +83,29 @@ impl CacheLayers {
     }
 }
 
-/// Reads the demands off an audit.
-pub(crate) fn demands(audit: &Audit) -> CacheLayers {
-    let mut found = CacheLayers::default();
+/// The caches of an audit's layers.
+pub(crate) fn model_caches(audit: &Audit) -> ModelCaches {
+    let mut caches = ModelCaches::default();
     for (index, layer) in audit.layers.iter().enumerate() {
-        let mut demand = LayerCache::default();
-        for mixer in layer.plan_layers.iter().flat_map(|part| part.mixers.iter()) {
+        let mut cache = LayerCache::default();
+        for mixer in layer.plan_layers.iter().flat_map(|plan_layer| plan_layer.mixers.iter()) {
             match mixer.facts().layout {
-                Some(CacheLayout::KeyValues(kv)) if !layer.shares_cache => demand.kv = Some(kv),
+                Some(CacheLayout::KeyValues(kv)) if !layer.shares_cache => cache.kv = Some(kv),
                 Some(CacheLayout::State(layout)) => {
-                    demand.state = Some(merge(demand.state, RecurrentState { kind: mixer.name(), layout }));
+                    cache.state = Some(merge_states(cache.state, RecurrentState { mixer: mixer.name(), layout }));
                 }
                 Some(CacheLayout::Nothing | CacheLayout::KeyValues(_)) => {}
-                None => found.unsupported.push(format!("layer {index}: no engine's rule covers `{}`", mixer.name())),
+                None => caches.unsupported.push(format!("layer {index}: no engine's rule covers `{}`", mixer.name())),
             }
         }
-        found.layers.push(demand);
+        caches.layers.push(cache);
     }
-    found.unsupported.truncate(8);
-    found
+    caches.unsupported.truncate(8);
+    caches
 }
 
-/// Two states in one layer: a convolution before attention keeps its own inputs.
-fn merge(first: Option<RecurrentState>, second: RecurrentState) -> RecurrentState {
+/// Adds up two states of one layer: a convolution before attention has state of its own.
+fn merge_states(first: Option<RecurrentState>, second: RecurrentState) -> RecurrentState {
     let Some(first) = first.map(|state| state.layout) else { return second };
     let layout = StateLayout {
         channels: first.channels + second.layout.channels,

@@ -1,4 +1,4 @@
-//! The same on a graphics card, or on a driver that stands in for one. Where there is neither, these tests say so and do nothing.
+//! The same checks on a GPU, or on a driver that emulates one. Without either, these tests print that they are skipped.
 
 use rung_burn::device::{self, Device};
 use rung_burn::{Burn, DeviceError};
@@ -7,8 +7,8 @@ use rung_nn::Precision;
 
 use super::{cases, models, primitives};
 
-fn found() -> Option<Device> {
-    match device::named("wgpu") {
+fn open_device() -> Option<Device> {
+    match device::open("wgpu") {
         Ok(device) => Some(device),
         Err(error @ DeviceError::Absent { .. }) => {
             println!("skipped: {error}");
@@ -18,14 +18,14 @@ fn found() -> Option<Device> {
     }
 }
 
-/// Small whole numbers, so that every device has the same.
+/// Small integers, whose products are exact on every device.
 #[test]
-fn a_product_and_its_gradient() {
-    let Some(device) = found() else { return };
+fn a_product_and_its_gradient_are_exact() {
+    let Some(device) = open_device() else { return };
     let mut weights = Parameters::<f32>::new();
     let left = weights.add("left", &[2, 3], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).id();
     let right = weights.add("right", &[3, 2], vec![1.0, 0.0, -1.0, 2.0, 0.0, 1.0]).id();
-    let ops = Burn::learning(&device, &weights).unwrap();
+    let ops = Burn::with_gradients(&device, &weights).unwrap();
     let product = ops.matmul(&ops.parameter(left), &ops.parameter(right));
     assert_eq!(ops.values(&product), [-1.0, 7.0, -1.0, 16.0]);
     let gradient = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 5.0, 5.0, 7.0, 7.0, 9.0, 9.0];
@@ -33,23 +33,23 @@ fn a_product_and_its_gradient() {
 }
 
 #[test]
-fn primitives_agree() {
-    if let Some(device) = found() {
+fn primitives_agree_on_a_gpu() {
+    if let Some(device) = open_device() {
         primitives::check::<f32>(&device, 1e-4);
     }
 }
 
 #[test]
-fn a_whole_model_agrees() {
-    if let Some(device) = found() {
+fn a_model_agrees_on_a_gpu() {
+    if let Some(device) = open_device() {
         models::check::<f32>(&device, 1e-3);
     }
 }
 
 #[test]
-#[ignore = "takes minutes, and on llvmpipe the gradient of one case of nsa is another one, for a reason not yet found"]
-fn cases_agree() {
-    if let Some(device) = found() {
+#[ignore = "takes minutes, and on llvmpipe the gradient of one case of nsa differs, for a reason not yet found"]
+fn mixer_cases_agree_on_a_gpu() {
+    if let Some(device) = open_device() {
         cases::check::<f32>(&device, Precision::default(), 1e-2);
     }
 }

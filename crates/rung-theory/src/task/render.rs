@@ -1,20 +1,20 @@
-//! Helpers for drawing a prompt in ASCII.
+//! Helpers that render a prompt in ASCII.
 
 use std::fmt::Write as _;
 
 use super::{NO_TARGET, Prompt};
 
-/// Positions shown at the front and at the back of a long prompt.
-const FRONT: usize = 48;
-const BACK: usize = 16;
+/// Positions shown at the start and at the end of a long prompt.
+const FIRST: usize = 48;
+const LAST: usize = 16;
 
-/// The widest line.
-const WIDTH: usize = 100;
+/// The largest width of a line, in characters.
+const MAX_WIDTH: usize = 100;
 
-/// Two aligned rows, what stands at each position and what is asked there, wrapped and shortened.
+/// Two aligned rows, the token and the target of each position, wrapped and shortened.
 pub(super) fn rows(prompt: &Prompt, symbol: impl Fn(u32) -> String, class: impl Fn(u32) -> String) -> String {
     let length = prompt.len();
-    let skipped = if length > FRONT + BACK { FRONT..length - BACK } else { 0..0 };
+    let skipped = if length > FIRST + LAST { FIRST..length - LAST } else { 0..0 };
     let mut text = String::new();
     let (mut input, mut target) = (String::new(), String::new());
     let mut flush = |input: &mut String, target: &mut String| {
@@ -24,7 +24,7 @@ pub(super) fn rows(prompt: &Prompt, symbol: impl Fn(u32) -> String, class: impl 
         input.clear();
         target.clear();
     };
-    for (position, (token, asked)) in
+    for (position, (token, class_id)) in
         prompt.tokens().chunks_exact(prompt.fields().max(1)).zip(prompt.targets()).enumerate()
     {
         let (above, below) = if position == skipped.start && !skipped.is_empty() {
@@ -33,10 +33,10 @@ pub(super) fn rows(prompt: &Prompt, symbol: impl Fn(u32) -> String, class: impl 
         } else if skipped.contains(&position) {
             continue;
         } else {
-            (symbol(token[0]), if *asked == NO_TARGET { ".".to_owned() } else { class(*asked) })
+            (symbol(token[0]), if *class_id == NO_TARGET { ".".to_owned() } else { class(*class_id) })
         };
         let width = above.len().max(below.len());
-        if input.len() + width + 1 > WIDTH {
+        if input.len() + width + 1 > MAX_WIDTH {
             flush(&mut input, &mut target);
         }
         let _ = write!(input, " {above:width$}");
@@ -48,12 +48,12 @@ pub(super) fn rows(prompt: &Prompt, symbol: impl Fn(u32) -> String, class: impl 
 
 /// A label and a list of items on one or more lines, shortened in the middle.
 pub(super) fn list(text: &mut String, label: &str, count: usize, item: impl Fn(usize) -> String) {
-    let skipped = if count > FRONT + BACK { FRONT..count - BACK } else { 0..0 };
+    let skipped = if count > FIRST + LAST { FIRST..count - LAST } else { 0..0 };
     let note = (!skipped.is_empty()).then(|| format!("({} more)", skipped.len()));
-    let (front, back) = if note.is_some() { (0..skipped.start, skipped.end..count) } else { (0..count, 0..0) };
+    let (first, last) = if note.is_some() { (0..skipped.start, skipped.end..count) } else { (0..count, 0..0) };
     let mut line = format!("{label:<6}");
-    for item in front.map(&item).chain(note).chain(back.map(&item)) {
-        if line.len() + item.len() + 1 > WIDTH {
+    for item in first.map(&item).chain(note).chain(last.map(&item)) {
+        if line.len() + item.len() + 1 > MAX_WIDTH {
             let _ = writeln!(text, "{}", line.trim_end());
             line = " ".repeat(6);
         }

@@ -1,4 +1,4 @@
-//! The verdict and the weights: *solved* exactly where a construction can be built and is right.
+//! The theory's verdict is *solved* exactly for the stacks in which a construction can be built and answers right.
 
 mod support;
 
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rung_engine::Parameters;
 use rung_nn::ModelConfig;
-use rung_nn::construct::{self, ConstructionRequest, InstanceSet, carry, verify};
+use rung_nn::construct::{self, ConstructionRequest, InstanceSet, forwarding, verify};
 use rung_nn::precision::Precision;
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::TableSizes;
@@ -15,23 +15,25 @@ use rung_theory::stack::mixer::KINDS;
 use rung_theory::stack::{Convention, Defaults, Layer, Mixer, Plan};
 use rung_theory::task::seeded;
 
-use support::Draws;
+use support::TestRng;
 
-/// Every request that could make a construction fit.
+/// Every request with which a construction might fit a stack.
 fn requests(name: &str, m: u32, n: &[u32]) -> Vec<ConstructionRequest> {
-    let plain = ConstructionRequest { hops: n.len() + 1, m, n: n.to_vec(), ..ConstructionRequest::default() };
-    let carried = ConstructionRequest { mixer: Some("linear".to_owned()), ..plain.clone() };
+    let without_mixer = ConstructionRequest { hops: n.len() + 1, m, n: n.to_vec(), ..ConstructionRequest::default() };
+    let with_mixer = ConstructionRequest { mixer: Some("linear".to_owned()), ..without_mixer.clone() };
     match name {
         "S3" => (1..=n.len())
-            .flat_map(|at| [&plain, &carried].map(|request| ConstructionRequest { at: Some(at), ..request.clone() }))
+            .flat_map(|hop| {
+                [&without_mixer, &with_mixer].map(|request| ConstructionRequest { at: Some(hop), ..request.clone() })
+            })
             .collect(),
-        "S5" => [2, 4, 8].map(|candidates| ConstructionRequest { candidates, ..carried.clone() }).to_vec(),
-        _ => vec![plain],
+        "S5" => [2, 4, 8].map(|candidates| ConstructionRequest { candidates, ..with_mixer.clone() }).to_vec(),
+        _ => vec![without_mixer],
     }
 }
 
 #[test]
-fn solved_exactly_where_weights_do_it() {
+fn verdict_is_solved_exactly_if_a_construction_can_be_built() {
     let stacks = [
         "full",
         "full full",
@@ -74,18 +76,18 @@ fn solved_exactly_where_weights_do_it() {
             for (m, n) in [(2, &[][..]), (5, &[]), (3, &[2]), (2, &[2, 2])] {
                 let tables = TableSizes::new(n.len() + 1, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
                 let verdict = StackBounds::new(&plan, Convention::Paper).decide(&tables);
-                let built: Vec<_> = ["U1", "U2", "U2'", "S2", "S3", "S4", "S5"]
+                let networks: Vec<_> = ["U1", "U2", "U2'", "S2", "S3", "S4", "S5"]
                     .into_iter()
                     .flat_map(|name| requests(name, m, n).into_iter().map(move |request| (name, request)))
                     .filter_map(|(name, request)| construct::build_on::<f32>(name, &request, &plan).ok())
                     .collect();
-                let names: Vec<&str> = built.iter().map(|built| built.name.as_str()).collect();
+                let names: Vec<&str> = networks.iter().map(|network| network.name.as_str()).collect();
                 match &verdict {
-                    Verdict::Solved(found) => {
+                    Verdict::Solved(construction) => {
                         assert!(
-                            names.contains(&found.name),
+                            names.contains(&construction.name),
                             "{stack}, {m} {n:?}: {} is not among {names:?}",
-                            found.name
+                            construction.name
                         );
                         solved += 1;
                     }
@@ -95,12 +97,13 @@ fn solved_exactly_where_weights_do_it() {
                         unsolved += 1;
                     }
                 }
-                for built in &built {
-                    let found = verify(built, InstanceSet::Samples { count: 40, seed: 1 }, 1, &|_| {}).unwrap();
+                for network in &networks {
+                    let verification =
+                        verify(network, InstanceSet::Samples { count: 40, seed: 1 }, 1, &|_| {}).unwrap();
                     assert_eq!(
-                        found.correct, found.instances,
+                        verification.correct, verification.instances,
                         "{} on {stack}, {m} {n:?}: {:?}",
-                        built.name, found.wrong
+                        network.name, verification.wrong
                     );
                 }
             }
@@ -109,9 +112,9 @@ fn solved_exactly_where_weights_do_it() {
     assert!(solved > 50 && unsolved > 50, "{solved} and {unsolved}");
 }
 
-/// The stream of a construction is as wide as its registers, which need not be a width that every layer accepts.
+/// The registers of a construction need not have a width that every layer accepts; then the residual stream is widened.
 #[test]
-fn a_layer_that_shares_out_the_stream_takes_part_at_any_width() {
+fn streams_are_widened_to_a_multiple_that_every_layer_accepts() {
     let defaults = Defaults { heads: 1, head_dim: 8, bits: 32, ..Defaults::default() };
     let tables = TableSizes::new(2, 24_u32.into(), vec![2_u32.into()]).unwrap();
     let request = ConstructionRequest { hops: 2, m: 24, n: vec![2], ..ConstructionRequest::default() };
@@ -123,54 +126,50 @@ fn a_layer_that_shares_out_the_stream_takes_part_at_any_width() {
     ] {
         let plan = Plan::parse(stack, &defaults).unwrap();
         let verdict = StackBounds::new(&plan, Convention::Paper).decide(&tables);
-        let Verdict::Solved(found) = verdict else { panic!("{stack}: {}", verdict.reason()) };
-        let built = construct::build_on::<f32>(found.name, &request, &plan).unwrap();
-        assert!(built.plan.width.is_multiple_of(divisor), "{stack}: {}", built.plan.width);
-        let found = verify(&built, InstanceSet::Samples { count: 60, seed: 1 }, 1, &|_| {}).unwrap();
-        assert_eq!(found.correct, found.instances, "{stack}: {:?}", found.wrong);
+        let Verdict::Solved(construction) = verdict else { panic!("{stack}: {}", verdict.reason()) };
+        let network = construct::build_on::<f32>(construction.name, &request, &plan).unwrap();
+        assert!(network.plan.width.is_multiple_of(divisor), "{stack}: {}", network.plan.width);
+        let verification = verify(&network, InstanceSet::Samples { count: 60, seed: 1 }, 1, &|_| {}).unwrap();
+        assert_eq!(verification.correct, verification.instances, "{stack}: {:?}", verification.wrong);
     }
-    let error = |stack: &str| {
-        let plan = Plan::parse(stack, &defaults).unwrap();
-        construct::build_on::<f32>("U1", &request, &plan).map(|built| built.plan.width).unwrap_err().to_string()
-    };
-    let wide = error("full full full hgrn2{expand=65521} hgrn2{expand=65519}");
-    assert!(wide.contains("no width up to 16777216 is a multiple of 65519"), "{wide}");
+    let plan = Plan::parse("full full full hgrn2{expand=65521} hgrn2{expand=65519}", &defaults).unwrap();
+    let error = construct::build_on::<f32>("U1", &request, &plan).err().unwrap().to_string();
+    assert!(error.contains("no width up to 16777216 is a multiple of 65519"), "{error}");
 }
 
 #[test]
-fn the_theory_counts_what_carriers_carry() {
+fn the_theory_counts_the_bits_and_slots_that_known_weights_use() {
     let defaults = Defaults { heads: 3, head_dim: 5, ..Defaults::default() };
     for kind in KINDS {
-        assert_eq!(kind.carry.is_some(), carry::names().any(|name| name == kind.name), "{}", kind.name);
-        let smallest = kind.carry.map(|sizes| (sizes.smallest)(4));
+        assert_eq!(kind.forwarding_sizes.is_some(), forwarding::names().any(|name| name == kind.name), "{}", kind.name);
+        let smallest = kind.forwarding_sizes.map(|sizes| (sizes.options_for_bits)(4));
         for options in [Some(Vec::new()), smallest].into_iter().flatten() {
             let mixer = Mixer::new(kind.name, &options, &defaults).unwrap();
-            assert_eq!(mixer.facts().carried_bits, carry::channels(&mixer) as u128, "{mixer}");
-            assert_eq!(mixer.facts().table_slots, carry::slots(&mixer) as u128, "{mixer}");
+            assert_eq!(mixer.facts().forwarded_bits, forwarding::max_bits(&mixer) as u128, "{mixer}");
+            assert_eq!(mixer.facts().table_slots, forwarding::max_slots(&mixer) as u128, "{mixer}");
         }
     }
 }
 
-/// What the theory says of networks is what the networks say: for random sizes, many of which do not fit each other.
+/// Random sizes, many of which are invalid.
 #[test]
-fn the_theory_knows_which_sizes_have_networks() {
-    let mut draws = Draws(3);
-    let (mut with, mut without) = (0, 0);
+fn is_implemented_is_true_exactly_if_the_network_can_be_built() {
+    let mut rng = TestRng(3);
+    let (mut valid, mut invalid) = (0, 0);
     for kind in KINDS {
         for _ in 0..60 {
-            let defaults =
-                Defaults { heads: 1 + draws.below(4), head_dim: 2 + 2 * draws.below(4), ..Defaults::default() };
-            let options: Vec<_> = kind.options.iter().map(|option| (option.name, draws.option(option, 6))).collect();
+            let defaults = Defaults { heads: 1 + rng.below(4), head_dim: 2 + 2 * rng.below(4), ..Defaults::default() };
+            let options: Vec<_> = kind.options.iter().map(|option| (option.name, rng.option(option, 6))).collect();
             let mixer = Mixer::new(kind.name, &options, &defaults).unwrap();
             let plan = Plan { width: defaults.width(), layers: vec![Layer::new(mixer.clone())] };
             let model = ModelConfig::default().init(&plan, &mut Parameters::<f32>::new(), &mut seeded(0));
-            // A layer whose size follows the stream fits a stream of another width.
-            let follows = ["hgrn2", "conv", "inline"].contains(&kind.name);
-            assert!(follows || model.is_ok() == mixer.facts().has_network, "{mixer}: {:?}", model.err());
-            *if mixer.facts().has_network { &mut with } else { &mut without } += 1;
+            // Whether these can be built also depends on the width of the residual stream, which `is_implemented` does not know.
+            let depends_on_width = ["hgrn2", "conv", "inline"].contains(&kind.name);
+            assert!(depends_on_width || model.is_ok() == mixer.facts().is_implemented, "{mixer}: {:?}", model.err());
+            *if mixer.facts().is_implemented { &mut valid } else { &mut invalid } += 1;
         }
     }
-    assert!(with > 500 && without > 100, "{with} with, {without} without");
+    assert!(valid > 500 && invalid > 100, "{valid} valid, {invalid} invalid");
 }
 
 /// Layers of random stacks: every mixer with a network, some of them in several sizes.
@@ -226,65 +225,68 @@ const LAYERS: &[&str] = &[
     "none",
 ];
 
-/// Each mixer that hands values on does so with as few bits per number as it says, and with more, wherever the prompt ends.
+/// Each forwarding mixer works with as few bits per number as its facts require, and with more.
 #[test]
-fn carriers_need_no_more_bits_than_they_say() {
-    let mut carriers = 0;
+fn forwarding_mixers_need_no_more_bits_than_their_facts_require() {
+    let mut forwarding_mixers = 0;
     for layer in LAYERS {
         let plan = |bits| {
             let defaults = Defaults { heads: 2, head_dim: 12, bits, ..Defaults::default() };
             Plan::parse(&format!("{layer} full full"), &defaults).unwrap()
         };
         let facts = *plan(8).layers[0].mixers[0].facts();
-        if facts.carried_bits == 0 {
+        if facts.forwarded_bits == 0 {
             continue;
         }
-        carriers += 1;
+        forwarding_mixers += 1;
         for (m, n) in [(2, 1), (3, 2), (5, 1), (9, 3), (16, 2)] {
             let request = ConstructionRequest { hops: 2, m, n: vec![n], ..ConstructionRequest::default() };
             let tables = TableSizes::new(2, m.into(), vec![n.into()]).unwrap();
-            let Ok(mut built) = construct::build_on::<f32>("U2", &request, &plan(8)) else { continue };
-            let (range, fewest) = (built.range().unwrap(), facts.precision.bits(tables.tokens().bits()));
+            let Ok(mut network) = construct::build_on::<f32>("U2", &request, &plan(8)) else { continue };
+            let (range, fewest) = (network.range().unwrap(), facts.precision.bits(tables.tokens().bits()));
             assert!(
                 matches!(StackBounds::new(&plan(fewest), Convention::Paper).decide(&tables), Verdict::Solved(_)),
                 "{layer}"
             );
             for bits in fewest..fewest + 5 {
-                built.set_precision(Precision::bits(bits as u32, range)).unwrap();
-                let found = verify(&built, InstanceSet::Samples { count: 24, seed: 5 }, 2, &|_| {}).unwrap();
-                assert_eq!(found.correct, found.instances, "{layer}, m = {m}, n = {n}, {bits} bits over {range}");
+                network.set_precision(Precision::bits(bits as u32, range)).unwrap();
+                let verification = verify(&network, InstanceSet::Samples { count: 24, seed: 5 }, 2, &|_| {}).unwrap();
+                assert_eq!(
+                    verification.correct, verification.instances,
+                    "{layer}, m = {m}, n = {n}, {bits} bits over {range}"
+                );
             }
         }
     }
-    assert!(carriers > 20, "{carriers}");
+    assert!(forwarding_mixers > 20, "{forwarding_mixers}");
 }
 
-/// If the verdict is *solved*: builds the weights in these layers, keeps states and messages in the stack's own bits per number,
-/// and asks for right answers.
+/// If the verdict is *solved*: builds the weights in these layers, rounds states and messages to the stack's bits per number, and checks
+/// that the answers are right. Returns the construction's name.
 fn verify_solved(stack: &str, defaults: &Defaults, m: u32, n: &[u32]) -> Option<&'static str> {
     let plan = Plan::parse(stack, defaults).unwrap();
     let tables = TableSizes::new(n.len() + 1, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
-    let Verdict::Solved(found) = StackBounds::new(&plan, Convention::Paper).decide(&tables) else { return None };
-    let built = requests(found.name, m, n)
+    let Verdict::Solved(construction) = StackBounds::new(&plan, Convention::Paper).decide(&tables) else { return None };
+    let network = requests(construction.name, m, n)
         .into_iter()
-        .find_map(|request| construct::build_on::<f32>(found.name, &request, &plan).ok());
-    let case = format!("{} on {stack}, {defaults:?}, m = {m}, n = {n:?}", found.name);
-    let mut built = built.unwrap_or_else(|| panic!("{case}: said to be solved, not built"));
+        .find_map(|request| construct::build_on::<f32>(construction.name, &request, &plan).ok());
+    let case = format!("{} on {stack}, {defaults:?}, m = {m}, n = {n:?}", construction.name);
+    let mut network = network.unwrap_or_else(|| panic!("{case}: the verdict is solved, but no construction fits"));
     if defaults.bits <= u64::from(construct::MOST_BITS) {
-        let range = built.range().unwrap();
-        built.set_precision(Precision::bits(defaults.bits as u32, range)).unwrap();
+        let range = network.range().unwrap();
+        network.set_precision(Precision::bits(defaults.bits as u32, range)).unwrap();
     }
-    let verified = verify(&built, InstanceSet::Samples { count: 50, seed: 3 }, 2, &|_| {}).unwrap();
-    assert_eq!(verified.correct, verified.instances, "{case}: {:?}", verified.wrong);
-    Some(found.name)
+    let verification = verify(&network, InstanceSet::Samples { count: 50, seed: 3 }, 2, &|_| {}).unwrap();
+    assert_eq!(verification.correct, verification.instances, "{case}: {:?}", verification.wrong);
+    Some(construction.name)
 }
 
 #[test]
-fn solved_means_verified_at_its_own_bits() {
+fn every_solved_stack_answers_right_at_its_bits_per_number() {
     let bits = [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32];
     let (mut solved, mut mixers, mut constructions) = (0, BTreeSet::new(), BTreeSet::new());
     let mut by_bits = BTreeMap::new();
-    // Constructions that random stacks hardly ever need.
+    // Stacks for the constructions that random stacks rarely use.
     for bits in bits {
         let defaults = Defaults { heads: 1, head_dim: 12, bits, ..Defaults::default() };
         for (stack, m, n) in [
@@ -296,19 +298,19 @@ fn solved_means_verified_at_its_own_bits() {
             constructions.extend(verify_solved(stack, &defaults, m, n));
         }
     }
-    let mut draws = Draws(7);
+    let mut rng = TestRng(7);
     for _ in 0..20_000 {
         if solved >= 220 && LAYERS.iter().all(|layer| mixers.contains(layer)) {
             break;
         }
-        let layers: Vec<&str> = (0..=draws.below(5)).map(|_| draws.pick(LAYERS)).collect();
-        let bits = bits[draws.below(bits.len() as u64) as usize];
-        let (heads, head_dim) = (1 + draws.below(2), 12 + 2 * draws.below(7));
-        let m = 2 + draws.below(10) as u32;
-        let n: Vec<u32> = (0..draws.below(3)).map(|_| 1 + draws.below(3) as u32).collect();
+        let layers: Vec<&str> = (0..=rng.below(5)).map(|_| rng.pick(LAYERS)).collect();
+        let bits = bits[rng.below(bits.len() as u64) as usize];
+        let (heads, head_dim) = (1 + rng.below(2), 12 + 2 * rng.below(7));
+        let m = 2 + rng.below(10) as u32;
+        let n: Vec<u32> = (0..rng.below(3)).map(|_| 1 + rng.below(3) as u32).collect();
         let defaults = Defaults { heads, head_dim, bits, ..Defaults::default() };
-        // Plain stacks of softmax attention are easily drawn: a few of them are enough.
-        if layers.iter().all(|layer| layer.starts_with("full")) && draws.below(8) > 0 {
+        // Stacks of full attention alone are drawn often: a few of them are enough.
+        if layers.iter().all(|layer| layer.starts_with("full")) && rng.below(8) > 0 {
             continue;
         }
         let Some(name) = verify_solved(&layers.join(" "), &defaults, m, &n) else { continue };

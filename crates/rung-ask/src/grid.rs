@@ -1,0 +1,237 @@
+//! Asks a model the questions of a grid, from several threads.
+//!
+//! A grid has one cell for every number of hops, table size and prompt variant, and the same number of questions in every cell.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::prompt::{GridCell, PromptWriter, Question, Variant};
+use crate::record::AnswerRecord;
+use crate::score::{Answer, AnswerSource, symbol_from_chain_of_thought, symbol_from_token};
+use crate::symbols::Symbols;
+use crate::{AnsweringModel, AskError};
+
+/// Maximum number of tokens of a chain of thought.
+const CHAIN_OF_THOUGHT_TOKENS: usize = 256;
+
+/// Which questions are asked: `count` in each cell, and a cell for every combination of hops, entries and variant. Equal grids ask equal questions.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grid {
+    /// Builds the prompts: wording and number of worked examples.
+    pub writer: PromptWriter,
+    /// Numbers of hops to ask for.
+    pub hops: Vec<usize>,
+    /// Table sizes, in rows.
+    pub entries: Vec<usize>,
+    /// Prompt variants in which each question is asked.
+    pub variants: Vec<Variant>,
+    /// Questions per cell.
+    pub count: u64,
+    /// Seed from which the questions are drawn.
+    pub seed: u64,
+    /// The possible answers.
+    pub symbols: Symbols,
+}
+
+impl Grid {
+    /// Every question with its cell, ordered by index, so that an interrupted run has answers in every cell.
+    ///
+    /// # Errors
+    /// A cell has no valid question.
+    pub fn questions(&self) -> Result<Vec<(GridCell, Question)>, AskError> {
+        let tables = self.hops.iter().copied().max().unwrap_or(1).max(1);
+        let mut questions = Vec::new();
+        for index in 0..self.count {
+            for variant in &self.variants {
+                for entries in &self.entries {
+                    for hops in &self.hops {
+                        let cell = GridCell { hops: *hops, entries: *entries, tables, variant: *variant };
+                        let question = self.writer.grid_question(&cell, &self.symbols.symbols, self.seed, index)?;
+                        questions.push((cell, question));
+                    }
+                }
+            }
+        }
+        Ok(questions)
+    }
+}
+
+/// Limits on requests, and how failed requests are repeated.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestPolicy {
+    /// Number of concurrent requests.
+    pub concurrency: usize,
+    /// Maximum number of requests per second; none for no limit.
+    pub rate: Option<f64>,
+    /// Retries after a transient failure.
+    pub retries: usize,
+    /// The wait before the first retry; it doubles with every retry.
+    pub initial_backoff: Duration,
+}
+
+impl Default for RequestPolicy {
+    fn default() -> Self {
+        Self { concurrency: 8, rate: None, retries: 6, initial_backoff: Duration::from_millis(500) }
+    }
+}
+
+/// The result of a run.
+#[derive(Clone, Debug, Default)]
+pub struct RunOutcome {
+    /// Number of questions answered in this run.
+    pub answer_count: usize,
+    /// Number of questions without an answer, because retries ran out or the run was stopped.
+    pub open_count: usize,
+    /// The last transient failure.
+    pub failure: Option<String>,
+}
+
+/// Asks every question that has no answer in the record. When `stop` returns true, no new request is sent and running requests are awaited.
+/// `progress` is called after each answer with the number of answers so far.
+///
+/// # Errors
+/// The record cannot be written, a cell has no valid question, or a request fails with an error that is not transient.
+pub fn run(
+    model: &dyn AnsweringModel,
+    grid: &Grid,
+    record: &mut AnswerRecord,
+    policy: RequestPolicy,
+    stop: &(dyn Fn() -> bool + Sync),
+    progress: &(dyn Fn(usize) + Sync),
+) -> Result<RunOutcome, AskError> {
+    let questions = grid.questions()?;
+    let total = questions.len();
+    let open: Vec<(GridCell, Question)> =
+        questions.into_iter().filter(|(_, question)| !record.has_answer(&question.id)).collect();
+    let answers_before = total - open.len();
+    let (next_index, limiter) = (AtomicUsize::new(0), RateLimiter::new(policy.rate));
+    let shared = Mutex::new((record, RunOutcome::default(), None::<AskError>));
+    let failed = AtomicBool::new(false);
+    let stop = || failed.load(Ordering::Relaxed) || stop();
+    let worker = || {
+        while !stop() {
+            let Some((cell, question)) = open.get(next_index.fetch_add(1, Ordering::Relaxed)) else { return };
+            let answer = ask_with_retries(model, cell, question, policy, &limiter, &stop);
+            // The record stays valid if a thread panicked, because each answer is appended as a complete line.
+            let mut shared = shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let (record, outcome, fatal) = &mut *shared;
+            match answer.and_then(|answer| record.add(answer)) {
+                Ok(()) => {
+                    outcome.answer_count += 1;
+                    progress(answers_before + outcome.answer_count);
+                }
+                Err(error) if error.is_transient() => outcome.failure = Some(error.to_string()),
+                Err(error) => {
+                    *fatal = Some(error);
+                    failed.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..policy.concurrency.clamp(1, 256) {
+            scope.spawn(worker);
+        }
+    });
+    let (record, mut outcome, fatal) = shared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(error) = fatal {
+        return Err(error);
+    }
+    outcome.open_count = open.len() - outcome.answer_count;
+    if outcome.open_count == 0 {
+        record.finish()?;
+    }
+    Ok(outcome)
+}
+
+/// Asks one question, with retries after transient failures.
+fn ask_with_retries(
+    model: &dyn AnsweringModel,
+    cell: &GridCell,
+    question: &Question,
+    policy: RequestPolicy,
+    limiter: &RateLimiter,
+    stop: &dyn Fn() -> bool,
+) -> Result<Answer, AskError> {
+    let mut backoff = policy.initial_backoff;
+    let mut retries_left = policy.retries;
+    loop {
+        limiter.wait(stop);
+        match ask(model, cell, question) {
+            Err(error) if error.is_transient() && retries_left > 0 && !stop() => {
+                let retry_after_seconds =
+                    if let AskError::Status { retry_after: Some(seconds), .. } = &error { *seconds } else { 0 };
+                sleep(backoff.max(Duration::from_secs(retry_after_seconds.min(60))), stop);
+                if stop() {
+                    return Err(error);
+                }
+                backoff = (backoff * 2).min(Duration::from_secs(30));
+                retries_left -= 1;
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Asks one question once.
+///
+/// # Errors
+/// As [`AnsweringModel::next_token`].
+pub fn ask(model: &dyn AnsweringModel, cell: &GridCell, question: &Question) -> Result<Answer, AskError> {
+    let (reply_symbol, source, mass, reasoned) = if cell.variant.chain_of_thought {
+        let reply = model.generate(&question.text, CHAIN_OF_THOUGHT_TOKENS)?;
+        (symbol_from_chain_of_thought(question, &reply), AnswerSource::ChainOfThought, None, false)
+    } else {
+        let reply = model.next_token(&question.text)?;
+        let (reply_symbol, source, mass) = symbol_from_token(question, &reply);
+        (reply_symbol, source, mass, reply.reasoned)
+    };
+    Ok(Answer {
+        id: question.id.clone(),
+        hops: cell.hops,
+        entries: cell.entries,
+        variant: cell.variant.label(),
+        expected: question.answer.clone(),
+        reply_symbol,
+        source,
+        mass,
+        reasoned,
+    })
+}
+
+/// Sleeps in steps of 20 milliseconds, so that a stop is noticed.
+fn sleep(duration: Duration, stop: &dyn Fn() -> bool) {
+    let end = Instant::now() + duration;
+    while Instant::now() < end && !stop() {
+        std::thread::sleep(Duration::from_millis(20).min(end.saturating_duration_since(Instant::now())));
+    }
+}
+
+/// Spaces requests evenly.
+struct RateLimiter {
+    interval: Duration,
+    next_start: Mutex<Instant>,
+}
+
+impl RateLimiter {
+    fn new(rate: Option<f64>) -> Self {
+        let interval =
+            rate.filter(|rate| *rate > 0.0).map_or(Duration::ZERO, |rate| Duration::from_secs_f64(1.0 / rate));
+        Self { interval, next_start: Mutex::new(Instant::now()) }
+    }
+
+    fn wait(&self, stop: &dyn Fn() -> bool) {
+        if self.interval.is_zero() {
+            return;
+        }
+        let start = {
+            let mut next_start = self.next_start.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let start = (*next_start).max(Instant::now());
+            *next_start = start + self.interval;
+            start
+        };
+        sleep(start.saturating_duration_since(Instant::now()), stop);
+    }
+}

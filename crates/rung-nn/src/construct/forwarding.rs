@@ -1,0 +1,166 @@
+//! Forwarding layers: a bounded-state mixer copies bits from one token to later tokens through its state. `rung construct list` calls such
+//! a layer a carrier.
+//!
+//! One token, the source, is marked by a flag. It writes its bits to the state, and every later token reads them from there. Only
+//! the source has a nonzero key, so that no other token writes. Each mixer needs other weights for this, because of its gates, feature
+//! map and norms: see `weights`.
+//!
+//! To add a mixer: add a line to `WRITERS` and a function that writes its weights.
+
+mod weights;
+
+use rung_theory::spec::{Spec, SpecValue};
+use rung_theory::stack::mixer::{ForwardingSizes, KINDS};
+use rung_theory::stack::{Defaults, Mixer, StackError};
+
+use super::builder::WeightEntry;
+use super::register::ColumnRange;
+use crate::mixer::{self, MixerConfig as _};
+use weights::ForwardingWeightWriter;
+
+/// What a forwarding layer copies.
+#[derive(Clone, Copy, Debug)]
+pub struct ForwardedBits {
+    /// The bits at the source token.
+    pub from: ColumnRange,
+    /// The columns that receive them at later tokens, before they are rounded.
+    pub to: ColumnRange,
+    /// Column of the flag that is +1 at the source token and -1 elsewhere.
+    pub flag: usize,
+    /// Column of the constant 1, by which weights add biases.
+    pub bias: usize,
+    /// For a table in the state: the slot that a token writes to and the slot that a token reads, both one-hot.
+    /// Without it there is one source, marked by the flag, and all later tokens read it.
+    pub slots: Option<[ColumnRange; 2]>,
+}
+
+/// Writes the weights with which a mixer copies bits.
+type WriteWeights = fn(&mut ForwardingWeightWriter<'_>);
+
+/// Every mixer with known forwarding weights and the function that writes them. The mixer's facts say how large it must be.
+const WRITERS: &[(&str, WriteWeights)] = &[
+    (mixer::linear::LinearAttentionConfig::NAME, weights::linear),
+    (mixer::retnet::RetnetConfig::NAME, weights::retnet),
+    (mixer::lightning::LightningConfig::NAME, weights::lightning),
+    (mixer::gla::GlaConfig::NAME, weights::gla),
+    (mixer::mamba2::Mamba2Config::NAME, weights::mamba2),
+    (mixer::deltanet::DeltanetConfig::NAME, weights::deltanet),
+    (mixer::gdn::GatedDeltanetConfig::NAME, weights::gdn),
+    (mixer::kda::KimiDeltaConfig::NAME, weights::kda),
+    (mixer::mamba1::Mamba1Config::NAME, weights::mamba1),
+    (mixer::rglru::RgLruConfig::NAME, weights::rglru),
+    (mixer::gated::GatedRecurrenceConfig::NAME, weights::gated),
+    (mixer::hgrn2::Hgrn2Config::NAME, weights::hgrn2),
+    (mixer::rwkv6::Rwkv6Config::NAME, weights::rwkv6),
+    (mixer::rwkv7::Rwkv7Config::NAME, weights::rwkv7),
+    (mixer::fastmax::FastmaxConfig::NAME, weights::fastmax),
+    (mixer::deltaproduct::DeltaProductConfig::NAME, weights::deltaproduct),
+    (mixer::loglinear_mamba2::LogLinearMamba2Config::NAME, weights::mamba2),
+    (mixer::loglinear_gdn::LogLinearDeltanetConfig::NAME, weights::gdn),
+    (mixer::window::WindowConfig::NAME, weights::window),
+    (mixer::evicting::EvictingAttentionConfig::NAME, weights::window),
+    (mixer::conv::ShortConvolutionConfig::NAME, weights::conv),
+];
+
+/// Names of the mixers with known forwarding weights.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    WRITERS.iter().map(|(name, _)| *name)
+}
+
+/// Bits that a mixer of these sizes can copy with known weights.
+pub fn max_bits(mixer: &Mixer) -> usize {
+    if names().any(|name| name == mixer.name()) { mixer.facts().forwarded_bits as usize } else { 0 }
+}
+
+/// Whether a mixer is large enough to forward these bits.
+pub fn fits(forwarded: &ForwardedBits, mixer: &Mixer) -> bool {
+    let needed_slots = forwarded.slots.map_or(0, |[written, _]| written.size);
+    max_bits(mixer) >= forwarded.from.size && max_slots(mixer) >= needed_slots
+}
+
+/// Slots of a table that the state of a mixer of these sizes can hold with known weights.
+pub fn max_slots(mixer: &Mixer) -> usize {
+    if names().any(|name| name == mixer.name()) { mixer.facts().table_slots as usize } else { 0 }
+}
+
+/// The mixer that a text such as `linear` or `linear{map=relu}` names. Sizes that the text leaves out are the smallest with which the
+/// mixer copies `bits` bits, and holds a table of `table_slots` slots if that is not 0.
+///
+/// # Errors
+/// The text names no mixer, one without known forwarding weights, or sizes that are too small.
+pub fn resolve_mixer(text: &str, bits: usize, table_slots: usize, width: u64) -> Result<Mixer, ForwardingError> {
+    let mut spec: Spec = rung_theory::spec::parse_spec(text).map_err(|error| ForwardingError::Stack(error.into()))?;
+    let defaults = Defaults { heads: 1, head_dim: bits as u64, kv_heads: None, model_width: Some(width), bits: 32 };
+    let default_sizes = Mixer::resolve(&Spec { name: spec.name.clone(), options: Vec::new(), at: 0 }, &defaults)?;
+    let has_table = |sizes: &ForwardingSizes| table_slots == 0 || sizes.slots_option.is_some();
+    let Some(sizes) = default_sizes.kind().forwarding_sizes.filter(has_table) else {
+        let known =
+            KINDS.iter().filter(|kind| kind.forwarding_sizes.as_ref().is_some_and(has_table)).map(|kind| kind.name);
+        return Err(ForwardingError::NoKnownWeights { found: spec.name, known: known.collect::<Vec<_>>().join(", ") });
+    };
+    for (option, mut size) in (sizes.options_for_bits)(bits as u64) {
+        if sizes.slots_option == Some(option) {
+            size = size.max(table_slots as u64);
+        }
+        if !spec.options.iter().any(|(given, _)| given == option) {
+            spec.options.push((option.to_owned(), SpecValue::Number(size)));
+        }
+    }
+    let mixer = Mixer::resolve(&spec, &defaults)?;
+    let found = max_bits(&mixer);
+    if max_slots(&mixer) < table_slots {
+        return Err(ForwardingError::TooSmall {
+            mixer: mixer.to_string(),
+            found: max_slots(&mixer),
+            needed: table_slots,
+        });
+    }
+    if found < bits {
+        return Err(ForwardingError::TooSmall { mixer: mixer.to_string(), found, needed: bits });
+    }
+    Ok(mixer)
+}
+
+/// Why a mixer cannot be used in a forwarding layer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ForwardingError {
+    /// The text is not a valid mixer.
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    /// No weights are known with which this mixer copies bits.
+    #[error("mixer `{found}` has no known weights that hand bits on; these have: {known}")]
+    NoKnownWeights {
+        /// The name in the request.
+        found: String,
+        /// Names of the mixers with known weights.
+        known: String,
+    },
+    /// Its sizes are too small.
+    #[error("mixer `{mixer}` has room for {found} bits or slots; {needed} are needed")]
+    TooSmall {
+        /// The mixer with its sizes.
+        mixer: String,
+        /// Bits that it can copy, or slots that it has.
+        found: usize,
+        /// How many the construction needs.
+        needed: usize,
+    },
+}
+
+fn number(mixer: &Mixer, option: &str) -> usize {
+    mixer.number(option).unwrap_or_default() as usize
+}
+
+/// The weights with which a mixer forwards these bits. `has_shared_input` says that an earlier layer of the same kind shares a tensor with it.
+pub(super) fn weight_entries(
+    forwarded: &ForwardedBits,
+    mixer: &Mixer,
+    width: usize,
+    has_shared_input: bool,
+) -> Vec<WeightEntry> {
+    let mut writer = ForwardingWeightWriter::new(forwarded, mixer, width, has_shared_input);
+    if let Some((_, write)) = WRITERS.iter().find(|(name, _)| *name == mixer.name()) {
+        write(&mut writer);
+    }
+    writer.into_entries()
+}

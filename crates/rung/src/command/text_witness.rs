@@ -1,0 +1,281 @@
+//! A counterexample to a checkpoint of another program: prompts as text that it answers wrongly.
+//!
+//! ```json
+//! {
+//!   "text_format": 1,
+//!   "model": "model.gguf", "fingerprint": "6c62..",
+//!   "task": "funccomp{hops=2,m=4,..}", "writer": {"style": "table", "shots": 2, "named_tokens": false}, "seed": 0, "index": 3,
+//!   "changed": 1,                        the look-up whose table differs in the second prompt; null if there is one prompt
+//!   "prompts": ["..", ".."],             one that is answered wrongly, or two with different right answers and one given answer
+//!   "symbols": ["A", "B", "C", "D"],     that may answer, each one token
+//!   "answers": ["A", "C"],               by the task
+//!   "outputs": ["B", "B"],               by the model: the likeliest symbol
+//!   "log_probabilities": [[..], [..]]    of the symbols, among all tokens
+//! }
+//! ```
+//!
+//! The checker is given the model, the task, the writer, the seed, the index and the look-up; it writes the prompts anew, reads each whole and alone,
+//! and refuses a file that differs from what it computes.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use rung_ask::prompt::{PromptWriter, Question, Variant, numerals, parse_task};
+use rung_falsify::target::fingerprint;
+use rung_nn::Network;
+use rung_nn::families::decode::{CheckpointDecoder, log_softmax};
+use rung_theory::task::AnyTask;
+use rung_train::difference::first_difference;
+use serde::{Deserialize, Serialize};
+
+use super::text_prompts::TokenizerModel;
+use crate::output::spinner;
+
+/// The format that is written and read.
+const FORMAT: u32 = 1;
+
+/// More bytes than such a file has.
+const MOST_BYTES: u64 = 1 << 24;
+
+/// A file of this kind, which its first field tells from other witnesses.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TextWitness {
+    text_format: u32,
+    /// Where the checkpoint was.
+    pub model: PathBuf,
+    fingerprint: String,
+    task: String,
+    writer: PromptWriter,
+    seed: u64,
+    index: u64,
+    /// The look-up, from 0, whose table differs in the second prompt.
+    pub changed: Option<usize>,
+    /// One prompt or two.
+    pub prompts: Vec<String>,
+    /// Symbols that may answer.
+    pub symbols: Vec<String>,
+    /// What is right, for each prompt.
+    pub answers: Vec<String>,
+    /// What the model answers.
+    pub outputs: Vec<String>,
+    /// Of the symbols, for each prompt.
+    pub log_probabilities: Vec<Vec<f32>>,
+}
+
+impl TextWitness {
+    /// Reads a file, if it is of this kind.
+    ///
+    /// # Errors
+    /// It is, and it is malformed.
+    pub fn read(path: &Path) -> anyhow::Result<Option<Self>> {
+        // What cannot be read, or is too large, the reader of other witnesses refuses.
+        let is_small = std::fs::metadata(path).is_ok_and(|file| file.len() <= MOST_BYTES);
+        if !is_small {
+            return Ok(None);
+        }
+        let Ok(bytes) = std::fs::read(path) else { return Ok(None) };
+        match serde_json::from_slice::<serde_json::Value>(&bytes) {
+            Ok(value) if value.get("text_format").is_some() => {
+                let witness: Self = serde_json::from_value(value).with_context(|| path.display().to_string())?;
+                anyhow::ensure!(
+                    witness.text_format == FORMAT,
+                    "{}: text_format: found {}, expected {FORMAT}; search again with `rung falsify`",
+                    path.display(),
+                    witness.text_format
+                );
+                Ok(Some(witness))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// What is wrong, in a sentence.
+    pub fn verdict(&self) -> String {
+        let Self { task, answers, outputs, changed, .. } = self;
+        match (&answers[..], &outputs[..], changed) {
+            ([first, second], [output, ..], Some(lookup)) => format!(
+                "{} answers {output} to two prompts of {task} whose right answers are {first} and {second}: they differ only in what look-up {} reads.",
+                self.model.display(),
+                lookup + 1
+            ),
+            ([answer, ..], [output, ..], _) => {
+                format!("{} answers {output} to a prompt of {task} where {answer} is right.", self.model.display())
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// What kind of failure it shows.
+    pub fn kind(&self) -> &'static str {
+        if self.changed.is_some() { "a changed look-up goes unnoticed" } else { "wrong answer" }
+    }
+}
+
+/// A checkpoint and the task that it is asked about.
+pub struct TextTarget {
+    path: PathBuf,
+    /// The network.
+    pub network: Network<f32>,
+    fingerprint: String,
+    reader: TokenizerModel,
+    task: Box<dyn AnyTask>,
+    writer: PromptWriter,
+    symbols: Vec<String>,
+    seed: u64,
+}
+
+/// A prompt and what the model makes of it.
+struct Reply {
+    question: Question,
+    output: String,
+    log_probabilities: Vec<f32>,
+}
+
+impl TextTarget {
+    /// Opens a checkpoint for a task as text.
+    ///
+    /// # Errors
+    /// The checkpoint or its tokenizer cannot be read, or the task cannot be written with its tokens.
+    pub fn open(path: &Path, task: &str, writer: PromptWriter, seed: u64) -> anyhow::Result<Self> {
+        let (reader, task) = (TokenizerModel::open(path)?, parse_task(task)?);
+        let symbols = if writer.named_tokens { numerals(task.classes() as usize) } else { reader.symbols(&*task)? };
+        let bar = spinner(format!("opening {}", path.display()));
+        let network = Network::<f32>::open(path)?;
+        let fingerprint = fingerprint(&network);
+        bar.finish_and_clear();
+        Ok(Self { path: path.to_owned(), network, fingerprint, reader, task, writer, symbols, seed })
+    }
+
+    /// The checkpoint, task and seed of a witness, from `path` instead of where it was, if given.
+    ///
+    /// # Errors
+    /// As [`TextTarget::open`].
+    pub fn of(witness: &TextWitness, path: Option<&Path>) -> anyhow::Result<Self> {
+        Self::open(path.unwrap_or(&witness.model), &witness.task, witness.writer, witness.seed)
+    }
+
+    /// The task, with every option.
+    pub fn spec(&self) -> String {
+        self.task.spec()
+    }
+
+    /// Asks question number `index` and, where there are such, its counterparts with one changed look-up each. The first counterexample: the same answer to
+    /// a changed look-up, else a wrong answer.
+    ///
+    /// # Errors
+    /// The prompt cannot be written or read.
+    pub fn search(&self, index: u64) -> anyhow::Result<Option<TextWitness>> {
+        let own = self.ask(index, None)?;
+        let Some(own) = own else { return Ok(None) };
+        for lookup in 0.. {
+            let Some(changed) = self.ask(index, Some(lookup))? else { break };
+            if changed.output == own.output {
+                return Ok(Some(self.write_down(index, Some(lookup), vec![own, changed])));
+            }
+        }
+        let wrong = own.output != own.question.answer;
+        Ok(wrong.then(|| self.write_down(index, None, vec![own])))
+    }
+
+    /// Computes the witness that belongs to a file's prompts; that one, if it is a failure and the file is no different.
+    ///
+    /// # Errors
+    /// A prompt cannot be written or read.
+    pub fn check(&self, witness: &TextWitness) -> anyhow::Result<Result<TextWitness, (String, String)>> {
+        let refuse = |field: &str, reason: String| Ok(Err((field.to_owned(), reason)));
+        let changes = std::iter::once(None).chain(witness.changed.map(Some));
+        let mut replies = Vec::new();
+        for changed in changes {
+            let Some(reply) = self.ask(witness.index, changed)? else {
+                return refuse("changed", format!("found {changed:?}, expected a look-up of the task"));
+            };
+            replies.push(reply);
+        }
+        let fails = match &replies[..] {
+            [only] => only.output != only.question.answer,
+            [first, second] => first.output == second.output && first.question.answer != second.question.answer,
+            _ => false,
+        };
+        if !fails {
+            return refuse("outputs", "the model's answers are no failure".to_owned());
+        }
+        let mut computed = self.write_down(witness.index, witness.changed, replies);
+        // The checkpoint may have moved: the fingerprint says whether it is the one.
+        computed.model.clone_from(&witness.model);
+        let [found, expected] = [witness, &computed].map(serde_json::to_value);
+        Ok(match first_difference(&found?, &expected?) {
+            None => Ok(computed),
+            Some(one) => Err((one.path, format!("found {}, computed {}", one.found, one.expected))),
+        })
+    }
+
+    /// Reads a prompt whole and alone.
+    fn ask(&self, index: u64, changed: Option<usize>) -> anyhow::Result<Option<Reply>> {
+        let variant = Variant::default();
+        let question = match changed {
+            None => Some(self.writer.task_question(&*self.task, &variant, &self.symbols, self.seed, index)?),
+            Some(lookup) => {
+                self.writer.changed_question(&*self.task, &variant, &self.symbols, [self.seed, index], lookup)?
+            }
+        };
+        let Some(question) = question else { return Ok(None) };
+        let tokens = self.reader.0.encode(&question.text)?;
+        if self.writer.named_tokens {
+            self.check_named_tokens(&question.text, &tokens)?;
+        }
+        let mut decoder = CheckpointDecoder::new(&self.network.model, &self.network.weights, 1);
+        let all = log_softmax(&decoder.next_logits(&tokens)?);
+        let mut log_probabilities = Vec::new();
+        for symbol in &question.symbols {
+            let token = self.reader.answer_token(&question.text, &tokens, symbol)?;
+            log_probabilities.push(all[token as usize] as f32);
+        }
+        let best = (0..log_probabilities.len())
+            .fold(0, |best, at| if log_probabilities[at] > log_probabilities[best] { at } else { best });
+        let output = question.symbols[best].clone();
+        Ok(Some(Reply { question, output, log_probabilities }))
+    }
+
+    /// Refuses a prompt of token names that are not all in the vocabulary.
+    fn check_named_tokens(&self, prompt: &str, tokens: &[u32]) -> anyhow::Result<()> {
+        let mut tokens = tokens.iter();
+        for word in prompt.split(' ') {
+            let token = tokens.next().map(|token| self.reader.0.decode(&[*token])).transpose()?;
+            if token.as_deref().map(str::trim) != Some(word) {
+                bail!(
+                    "{}: the vocabulary has no token `{word}`, expected that of a network exported for {}",
+                    self.path.display(),
+                    self.spec()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn write_down(&self, index: u64, changed: Option<usize>, replies: Vec<Reply>) -> TextWitness {
+        let mut witness = TextWitness {
+            text_format: FORMAT,
+            model: self.path.clone(),
+            fingerprint: self.fingerprint.clone(),
+            task: self.spec(),
+            writer: self.writer,
+            seed: self.seed,
+            index,
+            changed,
+            prompts: Vec::new(),
+            symbols: Vec::new(),
+            answers: Vec::new(),
+            outputs: Vec::new(),
+            log_probabilities: Vec::new(),
+        };
+        for Reply { question, output, log_probabilities } in replies {
+            witness.prompts.push(question.text);
+            witness.symbols = question.symbols;
+            witness.answers.push(question.answer);
+            witness.outputs.push(output);
+            witness.log_probabilities.push(log_probabilities);
+        }
+        witness
+    }
+}
