@@ -67,6 +67,14 @@ pub trait Scalar:
     fn copysign(self, other: Self) -> Self;
     /// Neither infinite nor NaN.
     fn is_finite(self) -> bool;
+    /// The same numbers if this type is `f32`.
+    fn as_f32(_numbers: &[Self]) -> Option<&[f32]> {
+        None
+    }
+    /// The same numbers, to write, if this type is `f32`.
+    fn as_f32_mut(_numbers: &mut [Self]) -> Option<&mut [f32]> {
+        None
+    }
     /// Transposes a block of eight by eight.
     #[inline(always)]
     fn transpose_block(block: &[[Self; 8]; 8]) -> [[Self; 8]; 8] {
@@ -165,6 +173,12 @@ impl Scalar for f32 {
     #[inline(always)]
     fn from_f64(value: f64) -> Self {
         value as f32
+    }
+    fn as_f32(numbers: &[Self]) -> Option<&[f32]> {
+        Some(numbers)
+    }
+    fn as_f32_mut(numbers: &mut [Self]) -> Option<&mut [f32]> {
+        Some(numbers)
     }
     #[inline(always)]
     fn transpose_block(block: &[[Self; 8]; 8]) -> [[Self; 8]; 8] {

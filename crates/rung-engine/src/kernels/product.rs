@@ -10,8 +10,13 @@
 //! multiply-adds, and the small products of attention heads are faster than with the `gemm` crate. We do not use that crate
 //! because it allocates in every call, and a training step must not: operands are packed into buffers that each thread keeps.
 //!
+//! Large products in single precision run on AMX where the processor has it (`product/amx.rs`).
+//!
 //! A few rows times a matrix, as in decoding, are computed without packing it, which would cost more than the product: as dot products
 //! where the matrix is transposed, else as weighted sums of its rows.
+
+#[cfg(target_arch = "x86_64")]
+mod amx;
 
 use crate::kernels::transpose::transpose;
 use crate::kernels::vectorised::instruction_set;
@@ -118,7 +123,21 @@ impl<'a, S> MatrixMut<'a, S> {
     }
 }
 
+impl<'a, S: Scalar> Matrix<'a, S> {
+    /// The same view if its numbers are `f32`.
+    #[cfg(target_arch = "x86_64")]
+    fn as_f32(self) -> Option<Matrix<'a, f32>> {
+        Some(Matrix { data: S::as_f32(self.data)?, extents: self.extents, strides: self.strides })
+    }
+}
+
 impl<S: Scalar> MatrixMut<'_, S> {
+    /// The same view if its numbers are `f32`.
+    #[cfg(target_arch = "x86_64")]
+    fn as_f32(&mut self) -> Option<MatrixMut<'_, f32>> {
+        Some(MatrixMut { data: S::as_f32_mut(self.data)?, extents: self.extents, stride: self.stride })
+    }
+
     /// The result of a product whose inner dimension is 0: zeros, or no change if it is added.
     fn write_empty_product(&mut self, mode: WriteMode) {
         if mode == WriteMode::Overwrite {
@@ -150,6 +169,9 @@ const PACK_STRIP: usize = 8;
 pub(crate) const MAX_UNPACKED_ROWS: usize = 4;
 /// Up to this many panels, a left operand whose columns are contiguous is read in place: packing it would take longer.
 const MAX_UNPACKED_PANELS: usize = 4;
+
+/// Rows that a product on AMX computes at once.
+pub(crate) const AMX_PANEL: usize = 32;
 
 /// Every width of a panel divides this.
 pub(crate) const PANEL_ALIGNMENT: usize = 32;
@@ -204,6 +226,14 @@ impl<'a, S: Scalar> Panels<'a, S> {
     }
 }
 
+/// Whether a product of these sizes is computed on AMX, in panels of [`AMX_PANEL`] rows.
+pub(crate) fn uses_amx<S: Scalar>(rows: usize, columns: usize, inner: usize) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return S::as_f32(&[]).is_some() && amx::is_suitable(rows, columns, inner);
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
 /// `out = factor * left right`, or that added to `out`.
 pub(crate) fn product<S: Scalar>(
     out: &mut MatrixMut<'_, S>,
@@ -227,8 +257,14 @@ pub(crate) fn product<S: Scalar>(
     if inner == 0 {
         return out.write_empty_product(mode);
     }
+    #[cfg(target_arch = "x86_64")]
+    if uses_amx::<S>(rows, columns, inner)
+        && let (Some(mut out), Some(left), Some(right)) = (out.as_f32(), left.as_f32(), right.as_f32())
+    {
+        return amx::product(&mut out, mode, factor as f32, left, right);
+    }
     S::with_buffer(Operand::Right, |buffer| {
-        let buffer = grow_to(buffer, Panels::<S>::size(BLOCK_DEPTH.min(inner), columns));
+        let buffer = grow_to(buffer, Panels::<S>::size(BLOCK_DEPTH.min(inner), columns), S::ZERO);
         for start in (0..inner).step_by(BLOCK_DEPTH) {
             let inner_range = start..inner.min(start + BLOCK_DEPTH);
             let panels = Panels::pack(right.rows(inner_range.clone()), buffer);
@@ -320,7 +356,7 @@ impl<S: Scalar> Block<'_, S> {
                 continue;
             }
             S::with_buffer(Operand::Left, |buffer| {
-                let buffer = grow_to(buffer, BLOCK_ROWS * BLOCK_DEPTH);
+                let buffer = grow_to(buffer, BLOCK_ROWS * BLOCK_DEPTH, S::ZERO);
                 pack_columns(&self.left.data[first_row..], strides[1], height, self.inner_range.len(), buffer);
                 packed_tiles::<S, WIDTH>(buffer, &target, out);
             });
@@ -384,9 +420,9 @@ impl<S: Scalar> TileTarget<'_, S> {
 }
 
 /// The first `length` numbers of a buffer, which is enlarged if it is shorter.
-fn grow_to<S: Scalar>(buffer: &mut Vec<S>, length: usize) -> &mut [S] {
+fn grow_to<T: Copy>(buffer: &mut Vec<T>, length: usize, zero: T) -> &mut [T] {
     if buffer.len() < length {
-        buffer.resize(length, S::ZERO);
+        buffer.resize(length, zero);
     }
     &mut buffer[..length]
 }

@@ -1,6 +1,6 @@
 //! One large product on several threads.
 //!
-//! With few rows, as in decoding, each thread computes a range of columns. Otherwise all threads pack a block of the right operand,
+//! With few rows, as in decoding, each thread computes a range of columns. On AMX, each computes a range of rows. Otherwise all threads pack a block of the right operand,
 //! each some of its panels, and then multiply it, each with some rows of the left operand. Every element is computed as on one
 //! thread, so the bits are the same.
 
@@ -8,7 +8,8 @@ use std::sync::{Mutex, PoisonError};
 
 use super::worker_pool::WorkerPool;
 use crate::kernels::product::{
-    BLOCK_DEPTH, MAX_UNPACKED_ROWS, Matrix, MatrixMut, Panels, TILE_ROWS, WriteMode, product, product_with_panels,
+    AMX_PANEL, BLOCK_DEPTH, MAX_UNPACKED_ROWS, Matrix, MatrixMut, Panels, TILE_ROWS, WriteMode, product,
+    product_with_panels, uses_amx,
 };
 use crate::scalar::Scalar;
 
@@ -38,13 +39,16 @@ pub(super) fn multiply_with<S: Scalar>(
     if rows <= MAX_UNPACKED_ROWS {
         return multiply_few_rows(workers, out, columns, left, right);
     }
+    if uses_amx::<S>(rows, columns, inner) {
+        return multiply_rows(workers, out, columns, left, right);
+    }
     for start in (0..inner).step_by(BLOCK_DEPTH) {
         let inner_range = start..inner.min(start + BLOCK_DEPTH);
         let block = right.rows(inner_range.clone());
         pack_with(workers, block, buffer);
         let panels = Panels::from_packed(block.extents(), buffer);
         let mode = if start > 0 { WriteMode::Add } else { WriteMode::Overwrite };
-        let tasks = Mutex::new(row_tasks(out, rows, columns, workers.threads()).into_iter());
+        let tasks = Mutex::new(row_tasks(out, columns, workers.threads(), TILE_ROWS).into_iter());
         workers.run(&|_| {
             while let Some((first, out)) = next_task(&tasks) {
                 let rows = out.len() / columns;
@@ -62,9 +66,30 @@ pub(super) fn multiply_with<S: Scalar>(
     }
 }
 
-/// Length of the panels of a block; 0 for few rows, which need no packing.
+/// Length of the panels of a block; 0 for few rows, which need no packing, and on AMX, where each thread packs its own.
 pub(super) fn packed_len<S: Scalar>(rows: usize, columns: usize, inner: usize) -> usize {
-    if rows <= MAX_UNPACKED_ROWS { 0 } else { Panels::<S>::size(BLOCK_DEPTH.min(inner), columns) }
+    if rows <= MAX_UNPACKED_ROWS || uses_amx::<S>(rows, columns, inner) {
+        0
+    } else {
+        Panels::<S>::size(BLOCK_DEPTH.min(inner), columns)
+    }
+}
+
+fn multiply_rows<S: Scalar>(
+    workers: &mut WorkerPool,
+    out: &mut [S],
+    columns: usize,
+    left: Matrix<'_, S>,
+    right: Matrix<'_, S>,
+) {
+    let tasks = Mutex::new(row_tasks(out, columns, workers.threads(), AMX_PANEL).into_iter());
+    workers.run(&|_| {
+        while let Some((first, out)) = next_task(&tasks) {
+            let rows = out.len() / columns;
+            let out = &mut MatrixMut::new(out, rows, columns, columns);
+            product(out, WriteMode::Overwrite, 1.0, left.rows(first..first + rows), right);
+        }
+    });
 }
 
 fn multiply_few_rows<S: Scalar>(
@@ -108,12 +133,13 @@ fn pack_with<S: Scalar>(workers: &mut WorkerPool, block: Matrix<'_, S>, buffer: 
     });
 }
 
-/// Splits the rows of a result into tasks of complete tiles, each with the index of its first row. The last task also takes the
-/// remainder: a task of few rows would be computed by another path, with other rounding.
-fn row_tasks<S>(out: &mut [S], rows: usize, columns: usize, threads: usize) -> Vec<(usize, &mut [S])> {
-    let task_size = (rows / threads / TILE_ROWS * TILE_ROWS).max(TILE_ROWS);
-    let (mut tasks, mut remaining, mut first) = (Vec::with_capacity(rows / task_size + 1), out, 0);
-    while rows - first >= 2 * task_size {
+/// Splits the rows of a result into a task for each thread, with the index of its first row, in multiples of `min_rows`. The last task
+/// also takes a remainder: a task of fewer rows would be computed by another path, with other rounding.
+fn row_tasks<S>(out: &mut [S], columns: usize, threads: usize, min_rows: usize) -> Vec<(usize, &mut [S])> {
+    let rows = out.len() / columns;
+    let task_size = rows.div_ceil(threads).next_multiple_of(min_rows);
+    let (mut tasks, mut remaining, mut first) = (Vec::with_capacity(threads), out, 0);
+    while rows - first >= task_size + min_rows {
         let (task, after) = remaining.split_at_mut(task_size * columns);
         tasks.push((first, task));
         (remaining, first) = (after, first + task_size);

@@ -71,7 +71,7 @@ pub struct RunRecord {
 pub struct ProgramInfo {
     /// The version of rung; empty for records from before it was stored.
     pub version: String,
-    /// The vector instructions of the kernels: `avx512`, `avx2` or `none`. They change the order of sums and so the rounding.
+    /// The vector instructions of the kernels: `amx`, `avx512`, `avx2` or `none`. They change the order of sums and so the rounding.
     pub instructions: String,
 }
 
