@@ -34,17 +34,18 @@ pub(super) fn body(task: &dyn AnyTask, style: Style, names: &[String], rng: &mut
         }
     }
     Err(AskError::Unsupported(format!(
-        "task `{}`: no string whose answer has every rank of frequency, expected a longer string or fewer hops",
+        "task `{}`: found no string whose answer has the drawn frequency rank, expected a longer string or fewer hops",
         task.spec()
     )))
 }
 
 /// Number of letters that occur more often than `letter`; among equally frequent ones the smaller letter ranks first.
 fn frequency_rank(string: &[u32], letter: u32, letter_count: u32) -> u32 {
-    let occurrences = |wanted: u32| string.iter().filter(|candidate| **candidate == wanted).count();
+    let occurrences = |counted: u32| string.iter().filter(|other| **other == counted).count();
     let count = occurrences(letter);
-    let ranks_first = |other: &u32| occurrences(*other) > count || (occurrences(*other) == count && *other < letter);
-    (0..letter_count).filter(ranks_first).count() as u32
+    let is_more_frequent =
+        |other: &u32| occurrences(*other) > count || (occurrences(*other) == count && *other < letter);
+    (0..letter_count).filter(is_more_frequent).count() as u32
 }
 
 fn prompt_body(string: &[u32], hops: u32, target: u32, style: Style, names: &[String]) -> PromptBody {

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use rung_ask::figure::{ModelAccuracies, chart};
+use rung_ask::figure::{ModelAccuracies, draw_chart};
 use rung_ask::grid::{Grid, RequestPolicy, RunOutcome, run};
 use rung_ask::prompt::{ANSWER_PREFIX, PromptWriter, Style, TableOrder, Variant, numerals};
 use rung_ask::record::{AnswerRecord, RecordHeader, read_record};
@@ -238,7 +238,7 @@ impl Ask {
         } else {
             symbols::choose(model, ANSWER_PREFIX, max_entries)?
         };
-        Ok(Grid { writer, hops, entries: self.entries.clone(), variants, count: self.count, seed: self.seed, symbols })
+        Ok(Grid { writer, hops, table_sizes: self.entries.clone(), variants, questions_per_cell: self.count, seed: self.seed, symbols })
     }
 
     fn ask_questions(
@@ -247,10 +247,10 @@ impl Ask {
         grid: &Grid,
         record: &mut AnswerRecord,
     ) -> anyhow::Result<RunOutcome> {
-        let total = grid.count * (grid.hops.len() * grid.entries.len() * grid.variants.len()) as u64;
+        let total = grid.questions_per_cell * (grid.hops.len() * grid.table_sizes.len() * grid.variants.len()) as u64;
         let policy = RequestPolicy {
             concurrency: usize::from(self.concurrency),
-            rate: self.rate,
+            max_requests_per_second: self.rate,
             retries: self.retries,
             ..RequestPolicy::default()
         };
@@ -275,13 +275,13 @@ impl Ask {
         if let Some(path) = &self.svg {
             write_chart(
                 path,
-                &chart(&[ModelAccuracies { name: measured.name.clone(), accuracies: &accuracies }], self.threshold),
+                &draw_chart(&[ModelAccuracies { name: measured.name.clone(), accuracies: &accuracies }], self.threshold),
             )?;
         }
         if self.json {
             let mut value = measured.json(&accuracies, self.threshold);
             value["record"] = json!(self.out);
-            value["open"] = json!(outcome.open_count);
+            value["open"] = json!(outcome.unanswered_count);
             value["failure"] = json!(outcome.failure);
             value["layers_allow"] = json!(limits.as_ref().map(|limits| limits.json(self.layers.as_deref())));
             print_json(&value)?;
@@ -291,17 +291,17 @@ impl Ask {
                 writeln!(text, "  layers     {}", limits.text)?;
             }
             writeln!(text, "  record     {}", self.out.display())?;
-            if outcome.open_count > 0 {
+            if outcome.unanswered_count > 0 {
                 let cause = outcome.failure.as_deref().unwrap_or("the run was stopped");
                 writeln!(
                     text,
                     "  open       {} questions are not answered yet ({cause}); the same command asks them",
-                    outcome.open_count
+                    outcome.unanswered_count
                 )?;
             }
             print(&text)?;
         }
-        Ok(match (outcome.open_count, &outcome.failure) {
+        Ok(match (outcome.unanswered_count, &outcome.failure) {
             (0, _) => ExitCode::SUCCESS,
             (_, Some(_)) => ExitCode::from(1),
             (_, None) => ExitCode::from(130),
@@ -321,7 +321,7 @@ impl Ask {
                 .zip(&accuracies)
                 .map(|(model, accuracies)| ModelAccuracies { name: model.name.clone(), accuracies })
                 .collect();
-            write_chart(path, &chart(&accuracies_by_model, self.threshold))?;
+            write_chart(path, &draw_chart(&accuracies_by_model, self.threshold))?;
         }
         let reports = models.iter().zip(&accuracies);
         if self.json {
@@ -403,24 +403,24 @@ impl MeasuredModel {
         self.grid
             .variants
             .iter()
-            .flat_map(|variant| self.grid.entries.iter().map(|entries| (variant.label(), *entries)))
+            .flat_map(|variant| self.grid.table_sizes.iter().map(|entries| (variant.label(), *entries)))
     }
 
     fn text(&self, accuracies: &[CellAccuracy], threshold: f64) -> String {
         let mut text = format!("{}: hops in one forward pass (measured by prompting)\n", self.name);
         for (variant, entries) in self.variants_and_sizes() {
             let _ = writeln!(text, "  {variant}, tables of {entries} rows, chance {:.1}%", 100.0 / entries as f64);
-            for cell in accuracies.iter().filter(|cell| cell.variant == variant && cell.entries == entries) {
+            for cell in accuracies.iter().filter(|cell| cell.variant == variant && cell.rows_per_table == entries) {
                 let mass = cell
-                    .mass
+                    .symbol_mass
                     .map_or_else(String::new, |mass| format!(", {:.0}% of the probability on symbols", 100.0 * mass));
-                let reasoned = if cell.reasoned > 0 {
-                    format!(", {} reasoned and are left out", cell.reasoned)
+                let reasoned = if cell.reasoned_count > 0 {
+                    format!(", {} reasoned and are left out", cell.reasoned_count)
                 } else {
                     String::new()
                 };
-                let without_symbol = if cell.without_symbol > 0 {
-                    format!(", {} replies without an answer", cell.without_symbol)
+                let without_symbol = if cell.without_symbol_count > 0 {
+                    format!(", {} replies without an answer", cell.without_symbol_count)
                 } else {
                     String::new()
                 };
@@ -431,7 +431,7 @@ impl MeasuredModel {
                     100.0 * cell.accuracy,
                     100.0 * cell.interval.0,
                     100.0 * cell.interval.1,
-                    cell.answers
+                    cell.answer_count
                 );
             }
             let measured = match measured_hops(accuracies, &variant, entries, threshold) {
