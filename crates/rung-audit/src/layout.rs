@@ -24,8 +24,8 @@ pub(crate) enum AttentionKind {
     Compressed { ratio: u64, has_indexer: bool },
     /// No attention.
     None,
-    /// A word that no dialect knows.
-    Unknown { word: String },
+    /// A value that no dialect knows.
+    Unknown { value: String },
 }
 
 impl AttentionKind {
@@ -58,7 +58,7 @@ pub enum AttentionScope {
 
 impl AttentionScope {
     /// The name in reports and JSON.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Full => "full",
             Self::Window => "window",
@@ -86,7 +86,7 @@ pub(crate) enum Recurrent {
     BySizes,
     /// One of these mixers, by Rung's names; if there are several, the size fields tell which.
     Candidates(&'static [&'static str]),
-    /// This mixer with these numbers, which the dialect itself has read.
+    /// This mixer with these sizes, which the dialect itself has read.
     Known(&'static str, Vec<(&'static str, u64)>),
 }
 
@@ -103,7 +103,7 @@ pub enum FeedForwardKind {
 
 impl FeedForwardKind {
     /// The name in reports and JSON.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Dense => "dense",
             Self::Experts => "moe",
@@ -222,7 +222,7 @@ impl Layout {
             if is_different {
                 let scope_name = |spec: &LayerSpec| match (spec.kind.scope(), &spec.recurrent) {
                     (Some(AttentionScope::None), Some(_)) => "recurrent",
-                    (kind, _) => kind.map_or("unknown", AttentionScope::word),
+                    (kind, _) => kind.map_or("unknown", AttentionScope::name),
                 };
                 let why =
                     format!("for layer {index} the first says {}, the second {}", scope_name(ours), scope_name(theirs));

@@ -24,7 +24,7 @@ fn audit_with(fields: &str) -> Audit {
 fn nemotron_pattern_gives_layers_and_cache() {
     let audit = audit_file("nemotron-style.json");
     assert_eq!(audit.layer_letters(), "r.rF.r.rF.");
-    assert_eq!(audit.layers[6].feed_forward.word(), "moe");
+    assert_eq!(audit.layers[6].feed_forward.name(), "moe");
     assert_eq!(audit.layers[0].recurrent, Some("mamba2"));
     assert_eq!(audit.layers[3].decided_by, "hybrid_override_pattern[3]");
     let (capacity, cache) = (audit.capacity.unwrap(), audit.cache.unwrap());
@@ -43,8 +43,8 @@ fn kimi_lists_count_from_one() {
     let cache = audit.cache.unwrap();
     assert_eq!(cache.per_token, 2 * (128 + 16) * 2);
     assert_eq!(cache.state, 5 * (8 * 32 * 32 * 4 + 3 * 3 * 256 * 2));
-    assert_eq!(audit.layers[0].feed_forward.word(), "dense");
-    assert_eq!(audit.layers[1].feed_forward.word(), "moe");
+    assert_eq!(audit.layers[0].feed_forward.name(), "dense");
+    assert_eq!(audit.layers[1].feed_forward.name(), "moe");
 }
 
 #[test]
@@ -102,7 +102,10 @@ fn stack_of_windows_has_no_rung() {
 fn unknown_word_is_reported_with_its_index() {
     let audit = audit_file("unknown-word.json");
     assert_eq!(audit.layer_letters(), "FW?F");
-    assert_eq!(audit.unknown, ["layer 2: `layer_types[2]` is \"telepathic_attention\", a word that no dialect knows"]);
+    assert_eq!(
+        audit.unknown_reasons,
+        ["layer 2: `layer_types[2]` is \"telepathic_attention\", a value that no dialect knows"]
+    );
     assert_eq!((audit.capacity, audit.cache), (None, None));
 }
 
@@ -113,13 +116,13 @@ fn unknown_architecture_reports_the_fields_looked_for() {
     );
     assert!(audit.layers.is_empty());
     assert!(
-        audit.unknown[0].contains("`nobody_knows`") && audit.unknown[0].contains("layer_types"),
+        audit.unknown_reasons[0].contains("`nobody_knows`") && audit.unknown_reasons[0].contains("layer_types"),
         "{:?}",
-        audit.unknown
+        audit.unknown_reasons
     );
     // The model's own name does not decide either.
     let named = audit_config(r#"{"_name_or_path": "meta-llama/Llama-3.1-8B", "num_hidden_layers": 4}"#);
-    assert_eq!(named.unknown.len(), 1);
+    assert_eq!(named.unknown_reasons.len(), 1);
 }
 
 #[test]
@@ -130,8 +133,8 @@ fn known_layers_without_sizes_still_have_rungs() {
     assert_eq!(audit.layer_letters(), "rFF");
     assert_eq!(audit.capacity.unwrap().rungs, 2);
     assert_eq!(audit.cache, None);
-    assert_eq!(audit.unknown.len(), 2);
-    assert!(audit.unknown[0].contains("linear_num_value_heads"), "{:?}", audit.unknown);
+    assert_eq!(audit.unknown_reasons.len(), 2);
+    assert!(audit.unknown_reasons[0].contains("linear_num_value_heads"), "{:?}", audit.unknown_reasons);
 }
 
 #[test]
@@ -140,7 +143,7 @@ fn size_fields_decide_what_linear_attention_is() {
         let audit = audit_with(&format!(
             r#""layer_types": ["linear_attention","linear_attention","full_attention","linear_attention","linear_attention","full_attention"], {fields}"#
         ));
-        (audit.layers[0].recurrent, audit.unknown.len())
+        (audit.layers[0].recurrent, audit.unknown_reasons.len())
     };
     assert_eq!(
         name(r#""linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8"#),
@@ -233,7 +236,7 @@ fn no_op_layers_have_no_cache_and_group_sizes_set_kv_heads() {
     );
     // 8 heads in groups of 4 and 8: two and one key/value heads of 4.
     assert_eq!(audit.cache.unwrap().per_token, (2 + 1) * 2 * 4 * 2);
-    assert_eq!(audit.mixing_layers(), 2);
+    assert_eq!(audit.mixing_layer_count(), 2);
 }
 
 #[test]

@@ -11,7 +11,7 @@
 use super::Dialect;
 use crate::AuditError;
 use crate::config::Config;
-use crate::geometry::window_size;
+use crate::attention_sizes::window_size;
 use crate::layout::{Layout, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {

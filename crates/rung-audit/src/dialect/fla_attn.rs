@@ -98,12 +98,12 @@ fn recurrence(config: &Config, model: &str) -> Result<Option<Recurrent>, AuditEr
             let (heads, head_dim) = (heads.unwrap_or(6), head_dim.unwrap_or(if model == "kda" { 128 } else { 256 }));
             let value_heads = config.size("num_v_heads")?.unwrap_or(heads);
             let value_dim = config.scaled("expand_v", head_dim, if model == "kda" { 1.0 } else { 2.0 })?;
-            let mut numbers =
+            let mut sizes =
                 vec![("heads", heads), ("value-heads", value_heads), ("key", head_dim), ("value", value_dim), ("conv", conv_kernel)];
             if name == "deltaproduct" {
-                numbers.push(("steps", config.size("num_householder")?.unwrap_or(2)));
+                sizes.push(("steps", config.size("num_householder")?.unwrap_or(2)));
             }
-            Recurrent::Known(name, numbers)
+            Recurrent::Known(name, sizes)
         }
         "hgrn2" => Recurrent::Known("hgrn2", vec![("expand", config.size("expand_ratio")?.unwrap_or(128))]),
         "mamba" | "samba" => Recurrent::Candidates(&["mamba1"]),

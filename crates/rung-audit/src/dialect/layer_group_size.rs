@@ -48,10 +48,10 @@ fn linear_recurrence(config: &Config) -> Result<(Recurrent, Option<String>), Aud
             let (heads, head_dim) = (config.size("num_attention_heads")?, config.size("head_dim")?);
             let (Some(heads), Some(head_dim)) = (heads, head_dim) else { return Ok((Recurrent::Candidates(&["kda"]), None)) };
             let conv_kernel = config.count("short_conv_kernel_size")?.unwrap_or(4);
-            let numbers = vec![("heads", heads), ("key", head_dim), ("value", head_dim), ("conv", conv_kernel)];
+            let sizes = vec![("heads", heads), ("key", head_dim), ("value", head_dim), ("conv", conv_kernel)];
             let assumption = "The linear layers are a gated delta rule (KDA) with the heads of the full layers and short \
                         convolutions of width 4: the class BailingMoeV3ForCausalLM says so, no field does.";
-            (Recurrent::Known("kda", numbers), Some(assumption.to_owned()))
+            (Recurrent::Known("kda", sizes), Some(assumption.to_owned()))
         }
         "BailingMoeV2_5ForCausalLM" | "BailingMoeLinearV2ForCausalLM" | "BailingMoeLinearForCausalLM" => {
             let sizes = recurrent::lightning(config)?;

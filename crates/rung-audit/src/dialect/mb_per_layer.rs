@@ -11,7 +11,7 @@
 use super::{Dialect, period};
 use crate::AuditError;
 use crate::config::Config;
-use crate::geometry::MixerSizes;
+use crate::attention_sizes::MixerSizes;
 use crate::layout::{Layout, LayerSpec, Recurrent};
 use crate::recurrent;
 

@@ -38,11 +38,11 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
 /// The recurrence of all layers without attention, with the package's defaults.
 fn recurrence(config: &Config) -> Result<Recurrent, AuditError> {
     let get = |name: &str| Ok::<_, AuditError>(config.size(&format!("ssm_cfg.{name}"))?.or(config.size(name)?));
-    let is_mamba2 = match config.text("ssm_cfg.layer")? {
+    let is_mamba2 = match config.string("ssm_cfg.layer")? {
         None | Some("Mamba1") => false,
         Some("Mamba2") => true,
         Some(other) => {
-            let found = format!("the text \"{}\"", other.escape_debug());
+            let found = format!("the string \"{}\"", other.escape_debug());
             return Err(AuditError::field(config.path_of("ssm_cfg.layer"), found, "Mamba1 or Mamba2"));
         }
     };
@@ -60,6 +60,6 @@ fn recurrence(config: &Config) -> Result<Recurrent, AuditError> {
     let head_dim = get("headdim")?.unwrap_or(64);
     let heads = get("nheads")?.unwrap_or((inner_dim / head_dim).max(1));
     let (state_size, groups) = (get("d_state")?.unwrap_or(128), get("ngroups")?.unwrap_or(1));
-    let numbers = vec![("heads", heads), ("head", head_dim), ("state", state_size), ("groups", groups), ("conv", conv_kernel)];
-    Ok(Recurrent::Known("mamba2", numbers))
+    let sizes = vec![("heads", heads), ("head", head_dim), ("state", state_size), ("groups", groups), ("conv", conv_kernel)];
+    Ok(Recurrent::Known("mamba2", sizes))
 }

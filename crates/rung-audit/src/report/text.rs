@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use rung_theory::stack::{Capacity, Plan};
 
-use super::{bytes, commas, count_noun, ratio, si_prefix};
+use super::{count_noun, format_bytes, format_ratio, format_si, with_commas};
 use crate::placement::PlacementReport;
 use crate::{AttentionScope, Audit, BoundSearch, MAX_CERTIFIED_HOPS, NextHopBound};
 
@@ -59,10 +59,10 @@ pub fn layer_counts(audit: &Audit) -> String {
     for layer in &audit.layers {
         let kind = match (layer.attention, layer.recurrent) {
             (None, _) => "unknown".to_owned(),
-            (Some(AttentionScope::None), None) => format!("without a token mixer ({})", layer.feed_forward.word()),
+            (Some(AttentionScope::None), None) => format!("without a token mixer ({})", layer.feed_forward.name()),
             (Some(AttentionScope::None), Some(name)) => format!("recurrent ({name})"),
-            (Some(scope), None) => scope.word().to_owned(),
-            (Some(scope), Some(name)) => format!("{} with {name}", scope.word()),
+            (Some(scope), None) => scope.name().to_owned(),
+            (Some(scope), Some(name)) => format!("{} with {name}", scope.name()),
         };
         match counts.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, count)) => *count += 1,
@@ -174,14 +174,14 @@ fn wrap(text: &str, width: usize) -> String {
     out
 }
 
-/// Writes a table of figures of this model and, where given, of the all-full model.
-fn write_figures(out: &mut String, title: &str, format: fn(u64) -> String, rows: &[(&str, u64, Option<u64>)]) {
+/// Writes a table of numbers of this model and, where given, of the all-full model.
+fn write_comparison(out: &mut String, title: &str, format: fn(u64) -> String, rows: &[(&str, u64, Option<u64>)]) {
     let other_title = if rows.iter().any(|(_, _, other)| other.is_some()) { "all full" } else { "" };
     let _ = writeln!(out, "\n  {title:<34} {:>18}  {other_title:>18}", "this");
     for (name, this, other) in rows {
         let _ = write!(out, "    {name:<32} {:>18}", format(*this));
         if let Some(other) = other {
-            let _ = write!(out, "  {:>18}  {}", format(*other), ratio(*this, *other));
+            let _ = write!(out, "  {:>18}  {}", format(*other), format_ratio(*this, *other));
         }
         out.push('\n');
     }
@@ -205,20 +205,20 @@ pub fn audit(audit: &Audit, colour: bool) -> String {
     if let Some(outline) = audit.plan.as_ref().map(Plan::outline).filter(|text| text.len() < 200) {
         write_row(&mut out, "stack", &outline);
     }
-    for reason in &audit.unknown {
+    for reason in &audit.unknown_reasons {
         write_row(&mut out, "unknown", &wrap(reason, 96));
     }
     write_rungs(&mut out, audit);
     if let Some(this) = audit.cache {
         let other = audit.all_full.map(|other| other.cache);
-        let title = format!("context of {} tokens", commas(audit.context));
+        let title = format!("context of {} tokens", with_commas(audit.context));
         let rows = [
             ("KV cache, bytes per token", this.per_token, other.map(|other| other.per_token)),
             ("recurrent state, bytes", this.state, other.map(|other| other.state)),
             ("window KV cache, bytes", this.window, other.map(|other| other.window)),
             ("all caches, bytes", this.total, other.map(|other| other.total)),
         ];
-        write_figures(&mut out, &title, commas, &rows);
+        write_comparison(&mut out, &title, with_commas, &rows);
     }
     if let Some(this) = audit.mixer_cost {
         let other = audit.all_full.and_then(|other| other.mixer_cost);
@@ -227,7 +227,7 @@ pub fn audit(audit: &Audit, colour: bool) -> String {
             ("FLOPs per token, prefill", this.prefill_flops, other.map(|other| other.prefill_flops)),
             ("FLOPs per token, decode", this.decode_flops, other.map(|other| other.decode_flops)),
         ];
-        write_figures(&mut out, "mixers only", si_prefix, &rows);
+        write_comparison(&mut out, "mixers only", format_si, &rows);
     }
     out.push('\n');
     for assumption in &audit.assumptions {
@@ -252,7 +252,7 @@ fn write_rungs(out: &mut String, audit: &Audit) {
             &format!("weights of these layer types are known {known_count} of them; see `rung explain capacity`"),
         );
     }
-    let depth = audit.mixing_layers();
+    let depth = audit.mixing_layer_count();
     write_row(out, "", &format!("with full attention in all {depth} layers: {}", depth.saturating_sub(1)));
     let with_state = capacity.blocks.iter().filter(|block| !block.layers.is_empty()).count();
     write_row(
@@ -265,7 +265,7 @@ fn write_rungs(out: &mut String, audit: &Audit) {
     }
     if let Some(sparse) = audit.block_sparse {
         let required = match sparse.required_bits {
-            Some(bits) => format!("2-Sum at this context requires {}", commas(bits)),
+            Some(bits) => format!("2-Sum at this context requires {}", with_commas(bits)),
             None => "the 2-Sum bound does not apply at this context".to_owned(),
         };
         let selection = format!(
@@ -277,7 +277,7 @@ fn write_rungs(out: &mut String, audit: &Audit) {
         write_row(
             out,
             "block-sparse",
-            &format!("{selection}; a summary has {} bits, {required}", commas(sparse.summary_bits)),
+            &format!("{selection}; a summary has {} bits, {required}", with_commas(sparse.summary_bits)),
         );
     }
 }
@@ -301,7 +301,7 @@ pub fn rungs_terms(capacity: &Capacity) -> String {
 /// The lower bound on one hop more, as a sentence.
 pub fn next_hop_text(audit: &Audit, bound: NextHopBound) -> String {
     let hops = count_noun(bound.hops, "hop");
-    let (verb, context) = (if bound.hops == 1 { "is" } else { "are" }, commas(audit.context));
+    let (verb, context) = (if bound.hops == 1 { "is" } else { "are" }, with_commas(audit.context));
     match bound.search {
         BoundSearch::Certified { log2_tokens } if bound.applies => {
             format!("{hops} {verb} proved impossible from 2^{log2_tokens:.1} tokens on")
@@ -317,8 +317,8 @@ pub fn next_hop_text(audit: &Audit, bound: NextHopBound) -> String {
     }
 }
 
-/// Reads one figure of an audit.
-type AuditFigure = fn(&Audit) -> Option<u64>;
+/// Reads one number of an audit.
+type AuditMetric = fn(&Audit) -> Option<u64>;
 
 /// Audits side by side; for two, with their differences.
 pub fn compare(audits: &[Audit], colour: bool) -> String {
@@ -334,8 +334,8 @@ pub fn compare(audits: &[Audit], colour: bool) -> String {
         let _ = write!(out, " {:>18}", (b'A' + (index % 26) as u8) as char);
     }
     let _ = writeln!(out, "{}", if audits.len() == 2 { "  B relative to A" } else { "" });
-    let rows: [(&str, AuditFigure); 12] = [
-        ("layers with a mixer", |audit| Some(audit.mixing_layers() as u64)),
+    let rows: [(&str, AuditMetric); 12] = [
+        ("layers with a mixer", |audit| Some(audit.mixing_layer_count() as u64)),
         ("full layers", |audit| audit.capacity.as_ref().map(|capacity| capacity.full as u64)),
         ("extra hop", |audit| audit.capacity.as_ref().map(|capacity| u64::from(capacity.extra_hop))),
         ("rungs", |audit| audit.capacity.as_ref().map(|capacity| capacity.rungs as u64)),
@@ -351,7 +351,7 @@ pub fn compare(audits: &[Audit], colour: bool) -> String {
     for (name, get) in rows {
         let _ = write!(out, "{name:<32}");
         for audit in audits {
-            let _ = write!(out, " {:>18}", get(audit).map_or_else(|| "unknown".to_owned(), commas));
+            let _ = write!(out, " {:>18}", get(audit).map_or_else(|| "unknown".to_owned(), with_commas));
         }
         if let [first, second] = audits
             && let (Some(first), Some(second)) = (get(first), get(second))
@@ -361,7 +361,7 @@ pub fn compare(audits: &[Audit], colour: bool) -> String {
         out.push('\n');
     }
     for audit in audits {
-        for reason in &audit.unknown {
+        for reason in &audit.unknown_reasons {
             write_row(&mut out, "unknown", &wrap(&format!("{}: {reason}", audit.model), 96));
         }
     }
@@ -371,8 +371,8 @@ pub fn compare(audits: &[Audit], colour: bool) -> String {
 fn difference(from: u64, to: u64) -> String {
     let signed = match to.cmp(&from) {
         std::cmp::Ordering::Equal => return "equal".to_owned(),
-        std::cmp::Ordering::Greater => format!("+{}", commas(to - from)),
-        std::cmp::Ordering::Less => format!("-{}", commas(from - to)),
+        std::cmp::Ordering::Greater => format!("+{}", with_commas(to - from)),
+        std::cmp::Ordering::Less => format!("-{}", with_commas(from - to)),
     };
     if from == 0 || to == 0 { signed } else { format!("{signed} ({:+.1}%)", (to as f64 / from as f64 - 1.0) * 100.0) }
 }
@@ -380,49 +380,59 @@ fn difference(from: u64, to: u64) -> String {
 /// The best placements of full layers.
 pub fn placements(report: &PlacementReport, colour: bool) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "{} within {} at {} tokens", report.model, bytes(report.budget), commas(report.context));
-    write_row(&mut out, "full layer", &bytes(report.full_bytes));
-    write_row(&mut out, "other layer", &format!("{} ({})", bytes(report.other_bytes), report.other_mixer));
+    let _ = writeln!(
+        out,
+        "{} within {} at {} tokens",
+        report.model,
+        format_bytes(report.budget),
+        with_commas(report.context)
+    );
+    write_row(&mut out, "full layer", &format_bytes(report.full_bytes));
+    write_row(&mut out, "other layer", &format!("{} ({})", format_bytes(report.other_bytes), report.other_mixer));
     let current = report.current;
-    let excess = if current.bytes > report.budget { ", over the budget" } else { "" };
+    let excess = if current.cache_bytes > report.budget { ", over the budget" } else { "" };
     write_row(
         &mut out,
         "now",
         &format!(
             "{} full of {} layers with a mixer, {}, {}{excess}",
-            current.full_layers,
-            report.mixing_layers,
+            current.full_layer_count,
+            report.mixing_layer_count,
             count_noun(current.rungs, "rung"),
-            bytes(current.bytes)
+            format_bytes(current.cache_bytes)
         ),
     );
     let Some(best) = report.rungs else {
-        let cheapest = report.other_bytes.min(report.full_bytes).saturating_mul(report.mixing_layers as u64);
+        let cheapest = report.other_bytes.min(report.full_bytes).saturating_mul(report.mixing_layer_count as u64);
         write_row(
             &mut out,
             "best",
-            &format!("nothing fits: the cheapest stack of this depth takes {}", bytes(cheapest)),
+            &format!("nothing fits: the cheapest stack of this depth takes {}", format_bytes(cheapest)),
         );
         return out;
     };
     write_row(&mut out, "best", &count_noun(best, "rung"));
     for group in &report.groups {
         let count = match group.count {
-            Some(count) if count < 1_000_000_000_000 => commas(count as u64),
+            Some(count) if count < 1_000_000_000_000 => with_commas(count as u64),
             _ => format!("about 10^{:.0}", group.log10_count),
         };
         let _ = writeln!(
             out,
             "\n  {}, {}, placements: {count}",
-            count_noun(group.full_layers, "full layer"),
-            bytes(group.bytes)
+            count_noun(group.full_layer_count, "full layer"),
+            format_bytes(group.cache_bytes)
         );
         for example in &group.examples {
-            write_row(&mut out, "", &format!("{}\n{}", example.why, colour_letters(&example.letters, colour)));
+            write_row(&mut out, "", &format!("{}\n{}", example.description, colour_letters(&example.letters, colour)));
         }
     }
     out.push('\n');
-    if report.groups.iter().any(|group| group.full_layers > 1 && group.full_layers < report.mixing_layers) {
+    if report
+        .groups
+        .iter()
+        .any(|group| group.full_layer_count > 1 && group.full_layer_count < report.mixing_layer_count)
+    {
         write_row(&mut out, "rule", "any placement in which one of the first two layers with a mixer is not full");
     }
     for assumption in &report.assumptions {
