@@ -16,7 +16,7 @@ use std::time::Instant;
 use rung_engine::{AdamWConfig, DataParallel, DecayCourse, Native, Ops, Parameter, Parameters, Role, Scalar, Schedule};
 use rung_nn::mixer::conv::{ShortConvolution, ShortConvolutionConfig};
 use rung_nn::mixer::linear::{FeatureMap, LinearAttentionConfig};
-use rung_nn::parts::Linear;
+use rung_nn::submodules::Linear;
 use rung_nn::{
     BuildSettings, Init, InputConfig, MixerConfig, Model, ModelConfig, ModelError, ParamBuilder, State, TokenMixer,
 };
@@ -166,7 +166,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = ModelConfig {
         input: InputConfig::Vocabulary(LETTERS),
         classes: LETTERS,
-        deviation: 0.1,
+        init_std: 0.1,
         ..ModelConfig::default()
     };
     let mut weights = Parameters::<f32>::new();

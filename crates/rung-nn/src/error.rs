@@ -6,15 +6,15 @@ use crate::memory::TooLarge;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     /// The plan has a mixer that is not implemented as a network.
-    #[error("there is no network for mixer `{mixer}`; there is one for {known}")]
-    NoNetwork {
+    #[error("mixer `{mixer}` is not implemented; expected one of {known}")]
+    MixerNotImplemented {
         /// The mixer's name.
         mixer: String,
         /// Names of the implemented mixers.
         known: String,
     },
     /// The mixer is implemented, but not with this option.
-    #[error("mixer `{mixer}`: {what} has no network; expected {expected}")]
+    #[error("mixer `{mixer}`: {what} is not implemented; expected {expected}")]
     Unsupported {
         /// The mixer's name.
         mixer: &'static str,
@@ -31,7 +31,7 @@ pub enum ModelError {
     },
     /// The network was read from a checkpoint of another program, so it cannot be rebuilt with other settings.
     #[error("`{name}` is a checkpoint of another program; its numbers cannot be kept in few bits")]
-    Foreign {
+    ExternalCheckpoint {
         /// The network's name.
         name: String,
     },
@@ -59,7 +59,7 @@ pub enum ModelError {
     },
     /// Two fields of a token share a name.
     #[error("two fields of a token are named `{name}`; expected different names")]
-    SameField {
+    DuplicateField {
         /// The name of both fields.
         name: String,
     },
@@ -116,7 +116,7 @@ pub enum ModelError {
     },
     /// A bidirectional model was given a state.
     #[error("a bidirectional model reads a whole text at once; it cannot go on from a state")]
-    NoState,
+    StateOfBidirectional,
     /// The state belongs to another model or has another batch size.
     #[error("the state is of {found}; expected {expected}")]
     WrongState {

@@ -22,7 +22,7 @@
 //! let plan = Plan::parse("linear full", &Defaults { heads: 2, head_dim: 8, ..Defaults::default() })?;
 //! let inventory = Inventory::from_plan(&ModelConfig::default(), &plan)?;
 //! assert_eq!(inventory.layers().len(), 2);
-//! assert_eq!(inventory.element_count(), ModelConfig::default().count(&plan)?);
+//! assert_eq!(inventory.element_count(), ModelConfig::default().weight_count(&plan)?);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -111,7 +111,7 @@ impl Inventory {
             let bytes = 4 * param.shape.iter().product::<usize>() as u64;
             TensorFacts { name: param.name, shape: param.shape, dtype: "F32".to_owned(), bytes }
         };
-        Ok(Self { tensors: config.list(plan)?.into_iter().map(facts).collect(), metadata: BTreeMap::new() })
+        Ok(Self { tensors: config.param_shapes(plan)?.into_iter().map(facts).collect(), metadata: BTreeMap::new() })
     }
 
     /// The tensors of weights in memory.

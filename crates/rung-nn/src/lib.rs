@@ -29,7 +29,7 @@
 //!
 //! - [`mixer`]: the token mixers, one file each, and the trait for more;
 //! - [`model`]: embeddings, layers, unembedding;
-//! - [`param_builder`]: adds weights; [`parts`]: projections, norms and recurrences that mixers share;
+//! - [`param_builder`]: adds weights; [`submodules`]: projections, norms and recurrences that mixers share;
 //! - [`position`]: rotary positions and ALiBi;
 //! - [`precision`]: rounding of states and messages to few bits, as the theory counts them;
 //! - [`checkpoint`]: safetensors files, [`tensor_file`]: their bytes, with a [`hash`] as checksum, [`inventory`]: the tensors of a file,
@@ -60,10 +60,10 @@ pub mod network;
 mod no_fused_kernels;
 pub mod observer;
 pub mod param_builder;
-pub mod parts;
 pub mod position;
 pub mod precision;
 pub mod protocol;
+pub mod submodules;
 pub mod tensor_file;
 pub mod trace;
 pub mod weight_files;

@@ -58,7 +58,7 @@ fn count_right(network: &Network<f32>, exported: &ExportedCheckpoint, name: &str
     let (mut prompt, mut right, mut total) = (Prompt::new(), 0, 0);
     let mut index = 0;
     while task.nth_prompt(index, &mut prompt) {
-        let ids = exported.vocabulary.ids(prompt.tokens(), prompt.fields()).unwrap();
+        let ids = exported.vocabulary.ids(prompt.tokens(), prompt.ids_per_token()).unwrap();
         let (hidden, _) = opened.model.forward(&ops, &ids, 1, None).unwrap();
         let last = ops.slice(&hidden, 1, ids.len() - 1..ids.len());
         let scores = ops.values(&opened.model.logits(&ops, &last));
@@ -148,7 +148,7 @@ fn random_network(stack: &str, width: u64, config: ModelConfig, spec: &str) -> N
     } else {
         InputConfig::Fields(fields)
     };
-    let config = ModelConfig { input, classes: task.classes() as usize, deviation: 0.2, ..config };
+    let config = ModelConfig { input, classes: task.classes() as usize, init_std: 0.2, ..config };
     let mut weights = Parameters::new();
     let model = config.init(&plan, &mut weights, &mut seeded(7)).unwrap();
     Network::new("random".to_owned(), task, plan, config, model, weights)
@@ -162,7 +162,7 @@ fn logits_of_networks_with_norms_are_the_same_after_a_round_trip() {
     let level_names = "funccomp{hops=2,m=3,n=[2],names=levels}";
     let with_glu = ModelConfig { feed_forward: glu, ..ModelConfig::default() };
     let with_rotary = ModelConfig { positions: rotary, ..with_glu.clone() };
-    let with_tied_unembedding = ModelConfig { read_out: Some("value".to_owned()), ..with_glu.clone() };
+    let with_tied_unembedding = ModelConfig { unembedding_field: Some("value".to_owned()), ..with_glu.clone() };
     let without_feed_forward = ModelConfig { feed_forward: FeedForwardConfig::None, ..with_glu.clone() };
     let cases = [
         ("llama", "full full", 16, with_glu.clone(), task),
@@ -206,7 +206,7 @@ fn assert_same_logits(network: &Network<f32>, exported: &ExportedCheckpoint, sta
     network.task().unwrap().prompt(&mut seeded(3), &mut prompt);
     let (hidden, _) = network.model.forward(&ops, prompt.tokens(), 1, None).unwrap();
     let expected = ops.values(&network.model.logits(&ops, &hidden));
-    let ids = exported.vocabulary.ids(prompt.tokens(), prompt.fields()).unwrap();
+    let ids = exported.vocabulary.ids(prompt.tokens(), prompt.ids_per_token()).unwrap();
     let (hidden, _) = opened.model.forward(&opened_ops, &ids, 1, None).unwrap();
     let found = opened_ops.values(&opened.model.logits(&opened_ops, &hidden));
     let (classes, tokens) = (network.model.classes(), opened.model.classes());

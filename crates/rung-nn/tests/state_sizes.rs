@@ -79,7 +79,7 @@ fn states_have_as_many_numbers_as_the_theory_counts() {
         }
     }
     let untested: Vec<&str> = KINDS.iter().map(|kind| kind.name).filter(|name| !tested.contains_key(name)).collect();
-    // These two have no network; the tests beside their facts simulate their state.
+    // These two are not implemented; the tests beside their facts simulate their state.
     assert!(untested.iter().all(|name| ["chunked", "compressed"].contains(name)), "{untested:?}");
     assert!(tested.values().all(|count| *count >= 5), "{tested:?}");
 }

@@ -493,15 +493,15 @@ impl<'a, S: Scalar> WeightReader<'a, S> {
         let names = network.weights.entries().map(|(_, entry)| entry.name.clone());
         self.used.borrow_mut().extend(names.filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix))));
         let values = |tensor| ops.values(&tensor).iter().map(|value| value.to_f64()).collect::<Vec<f64>>();
-        let class_vectors = Matrix {
+        let unembedding_matrix = Matrix {
             rows: network.model.classes(),
             columns: self.network_width,
-            values: values(network.model.class_vectors(&ops)),
+            values: values(network.model.unembedding_matrix(&ops)),
         };
         let mean: Vec<f64> = (0..self.network_width)
             .map(|column| {
-                (0..class_vectors.rows).map(|row| class_vectors.get(row, column)).sum::<f64>()
-                    / class_vectors.rows as f64
+                (0..unembedding_matrix.rows).map(|row| unembedding_matrix.get(row, column)).sum::<f64>()
+                    / unembedding_matrix.rows as f64
             })
             .collect();
         let count = vocabulary.tokens.len();
@@ -524,7 +524,7 @@ impl<'a, S: Scalar> WeightReader<'a, S> {
             }
             match (&token.meaning, self.constant) {
                 (TokenMeaning::Answer(class), _) => {
-                    let row = class_vectors.row(*class as usize).iter().enumerate();
+                    let row = unembedding_matrix.row(*class as usize).iter().enumerate();
                     row.for_each(|(column, value)| head.set(id, column, *value));
                 }
                 (_, Some(constant)) => head.set(id, constant.column, NON_ANSWER_LOGIT / constant.value),

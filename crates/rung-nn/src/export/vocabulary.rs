@@ -148,10 +148,10 @@ fn tokens_with_further_tables(task: &FuncComp, beyond: usize) -> Result<Vec<Toke
     let (hops, fields) = (task.hops(), task.fields());
     let parts_per_table: Vec<u32> =
         task.parts_per_table().iter().copied().chain(std::iter::repeat_n(1, beyond)).collect();
-    let longer = FuncComp::new(task.sizes()[0], &parts_per_table, task.order(), task.queries(), task.mixed())
-        .map(|longer| longer.with_listing(task.listing()))
+    let longer = FuncComp::new(task.sizes()[0], &parts_per_table, task.order(), task.query_count(), task.mixed_hops())
+        .map(|longer| longer.with_entry_order(task.entry_order()))
         .map_err(|error| ExportError::unsupported("--beyond", beyond, error))?;
-    if task.mixed() || fields.len() != 3 + hops {
+    if task.mixed_hops() || fields.len() != 3 + hops {
         return Err(ExportError::unsupported("--beyond", beyond, "0 for tasks with mixed hops or names of levels"));
     }
     check_count(longer.token_count())?;

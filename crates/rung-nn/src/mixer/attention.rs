@@ -13,9 +13,9 @@ use super::head_options::{HeadOptions, project};
 use super::{SharedTensor, State, TokenMixer, append_to_slot, number, require_divisor};
 use crate::error::ModelError;
 use crate::param_builder::{Init, ParamBuilder};
-use crate::parts::Linear;
 use crate::position::{Positions, Rotation, alibi_bias, apply_rope};
 use crate::precision::apply_rounding;
+use crate::submodules::Linear;
 
 /// Used as minus infinity in masks: its exponential is zero, and sums and differences of it are not NaN.
 pub(super) const MASKED: f64 = -1e30;

@@ -10,7 +10,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, require_causal, flag, number};
 use crate::error::ModelError;
-use crate::parts::{Convolution, Linear};
+use crate::submodules::{Convolution, Linear};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of a short convolution.

@@ -4,7 +4,7 @@ use rung_engine::{Ops, Role, Scalar};
 
 use super::State;
 use crate::param_builder::ParamBuilder;
-use crate::parts::{ConvProjection, Convolution, Linear, scale_query};
+use crate::submodules::{ConvProjection, Convolution, Linear, scale_query};
 
 /// Sizes of the projections of a delta-rule mixer.
 #[derive(Clone, Copy)]

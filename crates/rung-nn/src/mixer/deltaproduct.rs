@@ -15,7 +15,7 @@ use super::head_output::HeadOutput;
 use super::{MixerConfig, State, TokenMixer, flag, number, require_causal, require_divisor};
 use crate::error::ModelError;
 use crate::param_builder::ParamBuilder;
-use crate::parts::LinearRecurrence;
+use crate::submodules::LinearRecurrence;
 
 /// Sizes of DeltaProduct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

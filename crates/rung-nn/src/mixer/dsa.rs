@@ -14,7 +14,7 @@ use super::attention::MASKED;
 use super::mla::{Latent, LatentConfig};
 use super::{MixerConfig, State, TokenMixer, append_to_slot, number};
 use crate::error::ModelError;
-use crate::parts::{Linear, merge_heads, split_heads};
+use crate::submodules::{Linear, merge_heads, split_heads};
 use crate::position::{Frequencies, Positions, Rotation, apply_rope};
 use crate::precision::apply_rounding;
 use crate::param_builder::{Init, ParamBuilder};

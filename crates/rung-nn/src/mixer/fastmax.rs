@@ -12,7 +12,7 @@ use rung_theory::stack::Mixer;
 use super::head_output::{HeadOutput, OutputGate};
 use super::{MixerConfig, State, TokenMixer, require_causal, number};
 use crate::error::ModelError;
-use crate::parts::{LinearRecurrence, QkvProjection};
+use crate::submodules::{LinearRecurrence, QkvProjection};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of Fastmax.
@@ -49,7 +49,7 @@ impl MixerConfig for FastmaxConfig {
         require_causal(Self::NAME, params)?;
         let Self { heads, key_dim, value_dim, .. } = *self;
         let width = params.settings.width;
-        let init = Init::Normal(params.settings.deviation);
+        let init = Init::Normal(params.settings.init_std);
         Ok(Fastmax {
             config: *self,
             projections: QkvProjection::init(params, [heads, key_dim, value_dim], |_| init),

@@ -15,8 +15,8 @@ use rung_engine::{Decay, Ops, Parameter, Recurrence, Scalar};
 
 use super::State;
 use crate::param_builder::{Init, ParamBuilder};
-use crate::parts::{Linear, LinearRecurrence};
 use crate::precision::apply_rounding;
+use crate::submodules::{Linear, LinearRecurrence};
 
 /// The inputs of a recurrence with one decay per head; see [`Recurrence`].
 #[derive(Clone, Copy)]

@@ -14,7 +14,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, require_causal, number};
 use crate::error::ModelError;
-use crate::parts::Linear;
+use crate::submodules::Linear;
 use crate::param_builder::{Init, ParamBuilder};
 
 /// The initial output projection is this times the transpose of the value projection.

@@ -11,7 +11,7 @@ use rung_theory::stack::Mixer;
 use super::head_output::HeadOutput;
 use super::{MixerConfig, State, TokenMixer, number, require_causal};
 use crate::error::ModelError;
-use crate::parts::{Linear, LinearRecurrence, QkvProjection, scale_query};
+use crate::submodules::{Linear, LinearRecurrence, QkvProjection, scale_query};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of gated linear attention.
@@ -50,7 +50,7 @@ impl MixerConfig for GlaConfig {
         require_causal(Self::NAME, params)?;
         let Self { heads, key_dim, value_dim, rank } = *self;
         let width = params.settings.width;
-        let init = Init::Normal(params.settings.deviation);
+        let init = Init::Normal(params.settings.init_std);
         Ok(Gla {
             heads,
             projections: QkvProjection::init(params, [heads, key_dim, value_dim], |_| init),

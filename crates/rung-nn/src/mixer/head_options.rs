@@ -5,7 +5,7 @@
 use rung_engine::{AttentionMask, Ops, Parameter, Scalar};
 
 use super::attention::{HeadsConfig, KvCache, MASKED};
-use crate::parts::{Linear, merge_heads, split_heads};
+use crate::submodules::{Linear, merge_heads, split_heads};
 
 /// Optional parts of attention heads; none by default.
 #[derive(Clone, Default)]

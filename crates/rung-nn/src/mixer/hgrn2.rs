@@ -11,7 +11,7 @@ use rung_theory::stack::Mixer;
 use super::head_output::{HeadOutput, OutputGate, OutputNorm};
 use super::{MixerConfig, State, TokenMixer, require_causal, number, require_divisor};
 use crate::error::ModelError;
-use crate::parts::{Linear, LinearRecurrence, NormGain, scale_query, split_heads};
+use crate::submodules::{Linear, LinearRecurrence, NormGain, scale_query, split_heads};
 use crate::param_builder::{LayerDepth, Init, ParamBuilder};
 
 /// Sizes of HGRN2.

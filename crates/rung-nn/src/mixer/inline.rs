@@ -13,7 +13,7 @@ use rung_theory::stack::Mixer;
 use super::linear::bidirectional_sum;
 use super::{MixerConfig, State, TokenMixer, number, require_divisor};
 use crate::error::ModelError;
-use crate::parts::{Linear, LinearRecurrence, QkvProjection, per_head_matmul, merge_heads, scale_query, split_heads};
+use crate::submodules::{Linear, LinearRecurrence, QkvProjection, per_head_matmul, merge_heads, scale_query, split_heads};
 use crate::precision::apply_rounding;
 use crate::param_builder::{Init, ParamBuilder};
 
@@ -52,7 +52,7 @@ struct HeadLinear {
 
 impl HeadLinear {
     fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, name: &str, heads: usize, inputs: usize, outputs: usize) -> Self {
-        let init = Init::Normal(params.settings.deviation);
+        let init = Init::Normal(params.settings.init_std);
         let weight = params.weight(&format!("{name}.weight"), &[heads * outputs, inputs, 1], init);
         let bias = params.weight_without_decay(&format!("{name}.bias"), &[heads * outputs], Init::Constant(0.0));
         Self { weight, bias, heads }
@@ -80,7 +80,7 @@ impl MixerConfig for InlineConfig {
         let Self { heads, key_dim, value_dim, local } = *self;
         let width = params.settings.width;
         require_divisor(Self::NAME, "heads", width, heads)?;
-        let init = Init::Normal(params.settings.deviation);
+        let init = Init::Normal(params.settings.init_std);
         Ok(Inline {
             config: *self,
             projections: QkvProjection::init(params, [heads, key_dim, value_dim], |_| init),

@@ -11,7 +11,7 @@ use rung_theory::stack::Mixer;
 use super::head_output::{HeadOutput, OutputGate, OutputNorm};
 use super::{MixerConfig, State, TokenMixer, require_causal, number};
 use crate::error::ModelError;
-use crate::parts::{Linear, LinearRecurrence, NormGain};
+use crate::submodules::{Linear, LinearRecurrence, NormGain};
 use crate::param_builder::{LayerDepth, ParamBuilder};
 
 /// Sizes of lightning attention.

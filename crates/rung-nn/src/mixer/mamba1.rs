@@ -14,7 +14,7 @@ use rung_theory::stack::Mixer;
 use super::mamba2::step_bias;
 use super::{MixerConfig, State, TokenMixer, require_causal, number};
 use crate::error::ModelError;
-use crate::parts::{Convolution, Linear, LinearRecurrence};
+use crate::submodules::{Convolution, Linear, LinearRecurrence};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of Mamba.
@@ -58,7 +58,7 @@ pub(crate) struct SelectNorms {
 
 /// The weights of the mixer, as read from a checkpoint.
 #[derive(Clone, Copy)]
-pub(crate) struct Mamba1Parts {
+pub(crate) struct Mamba1Weights {
     /// Projection to x and the gate.
     pub(crate) input: Linear,
     /// Weight and bias.
@@ -77,7 +77,7 @@ impl Mamba1Config {
     const CHUNK: usize = 16;
 
     /// A mixer whose weights were read from a checkpoint.
-    pub(crate) fn assemble(self, parts: Mamba1Parts) -> Mamba1 {
+    pub(crate) fn assemble(self, parts: Mamba1Weights) -> Mamba1 {
         let (weight, bias) = parts.convolution;
         let convolution = Convolution { weight, bias, channels: self.inner, taps: self.taps, rounding: None };
         Mamba1 {

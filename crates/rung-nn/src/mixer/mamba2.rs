@@ -11,7 +11,7 @@ use rung_theory::stack::Mixer;
 use super::fenwick::RecurrenceInputs;
 use super::{MixerConfig, State, TokenMixer, require_causal, number, require_divisor};
 use crate::error::ModelError;
-use crate::parts::{Convolution, NormGain, Linear, LinearRecurrence, clamp, merge_heads, split_heads};
+use crate::submodules::{Convolution, NormGain, Linear, LinearRecurrence, clamp, merge_heads, split_heads};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of Mamba-2.
@@ -59,7 +59,7 @@ pub(crate) struct GatedNorm {
 
 /// The weights of the mixer, as read from a checkpoint.
 #[derive(Clone, Copy)]
-pub(crate) struct Mamba2Parts {
+pub(crate) struct Mamba2Weights {
     /// Projection to the gate, x, B, C and the step size.
     pub(crate) input: Linear,
     /// Over x, B and C: weight and bias.
@@ -84,7 +84,7 @@ impl Mamba2Config {
     }
 
     /// A mixer whose weights were read from a checkpoint.
-    pub(crate) fn assemble(self, parts: Mamba2Parts) -> Mamba2 {
+    pub(crate) fn assemble(self, parts: Mamba2Weights) -> Mamba2 {
         let (weight, bias) = parts.convolution;
         let convolution = Convolution { weight, bias, channels: self.channels(), taps: self.taps, rounding: None };
         Mamba2 {

@@ -11,7 +11,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, require_causal, append_to_slot, number};
 use crate::error::ModelError;
-use crate::parts::{NormGain, Linear, per_head_matmul, merge_heads, split_heads};
+use crate::submodules::{NormGain, Linear, per_head_matmul, merge_heads, split_heads};
 use crate::position::{Positions, Rotation, alibi_bias, apply_rope};
 use crate::precision::apply_rounding;
 use crate::param_builder::{Init, ParamBuilder};
@@ -53,7 +53,7 @@ pub struct Latent {
 }
 
 /// The weights of latent attention, as read from a checkpoint.
-pub(crate) struct LatentParts {
+pub(crate) struct LatentWeights {
     /// Down-projection of the query and its norm, if the query has a rank.
     pub(crate) query_down: Option<(Linear, NormGain)>,
     /// Projection to the queries of all heads.
@@ -97,8 +97,8 @@ impl LatentConfig {
     }
 
     /// Attention whose weights were read from a checkpoint.
-    pub(crate) fn assemble(self, parts: LatentParts) -> Latent {
-        let LatentParts { query_down, query, kv_down, norm, kv_up, output, rotation, factor } = parts;
+    pub(crate) fn assemble(self, parts: LatentWeights) -> Latent {
+        let LatentWeights { query_down, query, kv_down, norm, kv_up, output, rotation, factor } = parts;
         let scale = factor * self.scale();
         let (config, alibi, rounding) = (self, false, None);
         Latent { config, query_down, query, kv_down, norm, kv_up, output, rotation, scale, alibi, rounding }
@@ -123,7 +123,7 @@ impl LatentConfig {
         };
         let kv_down = params.linear("kv_a_proj_with_mqa", width, latent_dim + rope_dim);
         let norm = params.gain("kv_a_layernorm", latent_dim);
-        let init = Init::Normal(params.settings.deviation);
+        let init = Init::Normal(params.settings.init_std);
         let kv_up = params.weight("kv_b_proj.weight", &[heads * (nope_dim + value_dim), latent_dim], init);
         let output = params.role(Role::Output).linear("o_proj", heads * value_dim, width);
         let alibi = params.settings.positions == Positions::Alibi;

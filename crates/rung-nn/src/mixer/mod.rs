@@ -165,7 +165,7 @@ macro_rules! registry {
                 match mixer.name() {
                     $(<$module::$config as MixerConfig>::NAME =>
                         Ok(Self::$name($module::$config::resolve(mixer)?.init(params)?)),)*
-                    name => Err(ModelError::NoNetwork { mixer: name.to_owned(), known: NAMES.join(", ") }),
+                    name => Err(ModelError::MixerNotImplemented { mixer: name.to_owned(), known: NAMES.join(", ") }),
                 }
             }
         }

@@ -11,7 +11,7 @@ use rung_theory::stack::Mixer;
 use super::head_output::{HeadOutput, OutputGate, OutputNorm};
 use super::{MixerConfig, State, TokenMixer, require_causal, number};
 use crate::error::ModelError;
-use crate::parts::{LinearRecurrence, QkvProjection, scale_query};
+use crate::submodules::{LinearRecurrence, QkvProjection, scale_query};
 use crate::position::{Frequencies, Rotation, apply_rope};
 use crate::param_builder::{Init, ParamBuilder};
 

@@ -10,7 +10,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, require_causal, number, require_divisor};
 use crate::error::ModelError;
-use crate::parts::{Convolution, Linear, LinearRecurrence, per_head_matmul, merge_heads, split_heads};
+use crate::submodules::{Convolution, Linear, LinearRecurrence, per_head_matmul, merge_heads, split_heads};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of an RG-LRU block.
@@ -50,7 +50,7 @@ struct HeadGate {
 
 /// The weights of the mixer, as read from a checkpoint.
 #[derive(Clone, Copy)]
-pub(crate) struct RgLruParts {
+pub(crate) struct RgLruWeights {
     pub(crate) gate: Linear,
     pub(crate) input: Linear,
     /// Weight and bias.
@@ -95,7 +95,7 @@ impl RgLruConfig {
     const CHUNK: usize = 16;
 
     /// A mixer whose weights were read from a checkpoint.
-    pub(crate) fn assemble(self, parts: RgLruParts) -> RgLru {
+    pub(crate) fn assemble(self, parts: RgLruWeights) -> RgLru {
         let (weight, bias) = parts.convolution;
         let gate = |(weight, bias): (Parameter, Parameter)| HeadGate { weight, bias };
         RgLru {

@@ -13,7 +13,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, require_causal, number, shift};
 use crate::error::ModelError;
-use crate::parts::{Linear, LinearRecurrence, merge_heads, split_heads};
+use crate::submodules::{Linear, LinearRecurrence, merge_heads, split_heads};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of RWKV-6.

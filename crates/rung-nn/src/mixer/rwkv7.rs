@@ -10,7 +10,7 @@ use rung_theory::stack::Mixer;
 
 use super::{SharedTensor, MixerConfig, State, TokenMixer, require_causal, number, shift};
 use crate::error::ModelError;
-use crate::parts::{Linear, LinearRecurrence, merge_heads, split_heads};
+use crate::submodules::{Linear, LinearRecurrence, merge_heads, split_heads};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of RWKV-7's time mixing.

@@ -14,7 +14,7 @@ use rung_theory::stack::Mixer;
 use super::attention::{MultiHeadAttention, HeadsConfig, Visibility, QueryHeads};
 use super::{MixerConfig, State, TokenMixer, number};
 use crate::error::ModelError;
-use crate::parts::Convolution;
+use crate::submodules::Convolution;
 use crate::param_builder::ParamBuilder;
 
 /// Sizes of full attention.
@@ -60,7 +60,7 @@ impl SoftmaxConfig {
 
 impl Softmax {
     /// Full attention of heads whose weights exist.
-    pub(crate) fn of_heads(heads: MultiHeadAttention) -> Self {
+    pub(crate) fn from_heads(heads: MultiHeadAttention) -> Self {
         Self { input_convolution: None, heads }
     }
 }

@@ -15,7 +15,7 @@ use super::mamba2::Mamba2;
 use super::softmax::Softmax;
 use super::{SharedTensor, State, TokenMixer};
 use crate::model::{Activation, Norm};
-use crate::parts::Linear;
+use crate::submodules::Linear;
 
 /// A mixer of Zamba 2.
 pub enum Zamba {

@@ -2,7 +2,7 @@
 
 use rung_engine::{AdamWConfig, DataParallel, Native, Parameters, Scalar, Tensor};
 use rung_theory::stack::{Defaults, Plan};
-use rung_theory::task::{Field, NO_TARGET, below, seeded};
+use rung_theory::task::{Field, NO_TARGET, random_below, seeded};
 
 use super::*;
 use crate::checkpoint::{CheckpointError, load, save};
@@ -15,7 +15,7 @@ fn plan(text: &str) -> Plan {
 }
 
 fn small_config() -> ModelConfig {
-    ModelConfig { input: InputConfig::Vocabulary(7), classes: 7, deviation: 0.3, ..ModelConfig::default() }
+    ModelConfig { input: InputConfig::Vocabulary(7), classes: 7, init_std: 0.3, ..ModelConfig::default() }
 }
 
 fn build<S: Scalar>(config: &ModelConfig, text: &str) -> (Model, Parameters<S>) {
@@ -47,7 +47,7 @@ fn every_model_config_gives_equal_outputs_in_one_span_and_in_two() {
         ops.bind_frozen(&weights);
         let ids = if let InputConfig::Fields(_) = config.input { 2 } else { 1 };
         let mut rng = seeded(4);
-        let tokens: Vec<u32> = (0..9 * ids).map(|_| below(&mut rng, 3)).collect();
+        let tokens: Vec<u32> = (0..9 * ids).map(|_| random_below(&mut rng, 3)).collect();
         let (expected, state) = model.forward(&ops, &tokens, 1, None).unwrap();
         assert_eq!(ops.shape(&expected)[..], [1, 9, 16]);
         assert_eq!(state.past_len, 9);
@@ -57,7 +57,7 @@ fn every_model_config_gives_equal_outputs_in_one_span_and_in_two() {
         for (a, b) in found.iter().zip(ops.values(&expected)) {
             assert!((a - b).abs() < 1e-9, "{config:?}: {a} and {b}");
         }
-        assert_eq!(config.count(&plan(ALL_MIXERS)).unwrap(), weights.size() as u128);
+        assert_eq!(config.weight_count(&plan(ALL_MIXERS)).unwrap(), weights.size() as u128);
     }
 }
 
@@ -91,7 +91,7 @@ fn layers_with_a_shared_cache_have_no_state_and_run_in_spans() {
         let config = ModelConfig { positions, ..small_config() };
         let mut weights = Parameters::<f64>::new();
         let model = config.init(&plan, &mut weights, &mut seeded(1)).unwrap();
-        assert_eq!(config.count(&plan).unwrap(), weights.size() as u128);
+        assert_eq!(config.weight_count(&plan).unwrap(), weights.size() as u128);
         for name in ["layers.3.mixer.k_proj.weight", "layers.4.mixer.v_proj.weight", "layers.6.mixers.0.k_proj.weight"]
         {
             assert!(weights.find(name).is_none(), "{name}");
@@ -194,16 +194,16 @@ fn shared_cache_without_a_matching_layer_is_an_error() {
             small_config().init(&plan_with_shared_caches(text, &[layer]), &mut weights, &mut seeded(0)).err().unwrap();
         assert!(
             weights.is_empty()
-                && small_config().count(&plan_with_shared_caches(text, &[layer])).err() == Some(error.clone())
+                && small_config().weight_count(&plan_with_shared_caches(text, &[layer])).err() == Some(error.clone())
         );
         error.to_string()
     };
-    assert!(error("full", 0).contains("layer 0, which reads the cache of another"));
+    assert!(error("full", 0).contains("layer 0, which shares the cache of an earlier layer"));
     assert!(error("full full{kv=1}", 1).contains("an earlier layer with the same mixer"));
     assert!(error("window{size=3} window{size=4}", 1).contains("layer 1"));
     assert!(error("gdn gdn", 1).contains("expected full or window attention there"));
     assert!(error("full full{conv=3}", 1).contains("conv=0"));
-    assert!(error("rwkv7 rwkv7", 1).contains("layer 1, which reads the cache of another"));
+    assert!(error("rwkv7 rwkv7", 1).contains("layer 1, which shares the cache of an earlier layer"));
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn bidirectional_model_attends_to_later_tokens() {
             assert!((a - b).abs() < 1e-12, "{text}");
         }
         let (_, state) = model.forward(&ops, &[1], 1, None).unwrap();
-        assert_eq!(model.forward(&ops, &[1], 1, Some(&state)).err(), Some(ModelError::NoState));
+        assert_eq!(model.forward(&ops, &[1], 1, Some(&state)).err(), Some(ModelError::StateOfBidirectional));
     }
 }
 
@@ -295,8 +295,8 @@ fn weights_shared_by_layers_are_added_once() {
     assert_eq!(tables.len(), 1);
     assert_eq!((tables[0].1.name.as_str(), tables[0].1.shape[0]), ("lower_bounds", 4));
     let plan = plan("hgrn2 full hgrn2 hgrn2");
-    assert_eq!(small_config().count(&plan).unwrap(), weights.size() as u128);
-    let shapes = small_config().list(&plan).unwrap();
+    assert_eq!(small_config().weight_count(&plan).unwrap(), weights.size() as u128);
+    let shapes = small_config().param_shapes(&plan).unwrap();
     assert!(shapes.iter().map(|param| &param.name).eq(weights.entries().map(|(_, entry)| &entry.name)));
     let (_, first_layer_only) = build::<f32>(&small_config(), "hgrn2 full");
     assert!(first_layer_only.find("lower_bounds").is_none());
@@ -321,7 +321,7 @@ fn invalid_plans_are_rejected_before_anything_is_allocated() {
     let learned = ModelConfig { positions: Positions::Learned { length: usize::MAX }, ..small_config() };
     assert!(matches!(error(&learned, &plan("full")), ModelError::TooLarge { .. }));
     // The invalid layer is the last, and nothing was allocated for the first.
-    assert!(matches!(error(&small_config(), &plan("full gdn compressed")), ModelError::NoNetwork { .. }));
+    assert!(matches!(error(&small_config(), &plan("full gdn compressed")), ModelError::MixerNotImplemented { .. }));
     assert!(matches!(error(&small_config(), &plan("full full{heads=4,kv=3}")), ModelError::Shape { .. }));
     assert!(matches!(error(&ModelConfig { classes: 0, ..small_config() }, &plan("full")), ModelError::Shape { .. }));
     assert!(matches!(error(&ModelConfig { chunk: 0, ..small_config() }, &plan("full")), ModelError::Shape { .. }));
@@ -329,14 +329,14 @@ fn invalid_plans_are_rejected_before_anything_is_allocated() {
     assert!(matches!(error(&fields, &plan("full")), ModelError::Shape { what: "vocabulary", .. }));
     let repeated = vec![Field::new("key", 3), Field::new("key", 4)];
     let fields = ModelConfig { input: InputConfig::Fields(repeated), ..small_config() };
-    assert!(matches!(error(&fields, &plan("full")), ModelError::SameField { .. }));
+    assert!(matches!(error(&fields, &plan("full")), ModelError::DuplicateField { .. }));
     let rotary = ModelConfig { positions: Positions::Rotary { base: f64::NAN }, ..small_config() };
     assert!(matches!(error(&rotary, &plan("full")), ModelError::Number { .. }));
     assert!(matches!(
-        error(&ModelConfig { deviation: -1.0, ..small_config() }, &plan("full")),
+        error(&ModelConfig { init_std: -1.0, ..small_config() }, &plan("full")),
         ModelError::Number { .. }
     ));
-    let unknown = ModelConfig { read_out: Some("value".to_owned()), ..small_config() };
+    let unknown = ModelConfig { unembedding_field: Some("value".to_owned()), ..small_config() };
     assert!(matches!(error(&unknown, &plan("full")), ModelError::Shape { what: "symbols of the read-out field", .. }));
     let tied = ModelConfig { tied_unembedding: true, classes: 8, ..small_config() };
     assert!(matches!(error(&tied, &plan("full")), ModelError::Shape { what: "classes", .. }));
@@ -482,7 +482,7 @@ fn train(text: &str, steps: usize) -> (Vec<f64>, Vec<f32>) {
 
 fn train_with(precision: Precision, text: &str, steps: usize) -> (Vec<f64>, Vec<f32>) {
     let config =
-        ModelConfig { input: InputConfig::Vocabulary(8), classes: 8, deviation: 0.15, ..ModelConfig::default() };
+        ModelConfig { input: InputConfig::Vocabulary(8), classes: 8, init_std: 0.15, ..ModelConfig::default() };
     let config = ModelConfig { positions: Positions::Rotary { base: 10_000.0 }, precision, ..config };
     let (model, mut weights) = build::<f32>(&config, text);
     let (mut trainer, rows) = (DataParallel::new(2, 8), 32);
@@ -576,8 +576,8 @@ fn model_with_a_custom_mixer_is_built_and_trained() {
 fn fields_of_one_alphabet_share_a_table_and_a_blank() {
     let fields = vec![
         Field::new("kind", 3),
-        Field::new("argument", 4).with_blank().of("number"),
-        Field::new("value", 6).with_blank().of("number"),
+        Field::new("argument", 4).with_blank().with_alphabet("number"),
+        Field::new("value", 6).with_blank().with_alphabet("number"),
     ];
     let mut weights = Parameters::<f64>::new();
     let config = ModelConfig { input: InputConfig::Fields(fields), ..small_config() };
@@ -688,9 +688,9 @@ fn function_composition() -> (ModelConfig, Vec<u32>, Vec<u32>, Vec<u32>) {
     let config = ModelConfig {
         input,
         classes,
-        read_out: Some("value".to_owned()),
+        unembedding_field: Some("value".to_owned()),
         init_key_from_query: true,
-        deviation: 0.3,
+        init_std: 0.3,
         ..small_config()
     };
     (config, prompt.tokens().to_vec(), prompt.targets().to_vec(), prompt.partial_answers().to_vec())
@@ -735,7 +735,7 @@ fn intermediate_loss_is_that_of_logits_after_its_layer() {
     };
     let found = intermediate_loss(&weights);
     let streams = model.streams(&ops, &tokens, 1).unwrap();
-    let logits = ops.values(&model.read_out(&ops, &streams[2]));
+    let logits = ops.values(&model.logits_from_stream(&ops, &streams[2]));
     let positions = (0..targets.len()).filter(|position| targets[*position] != NO_TARGET);
     let expected: f64 = positions
         .zip(&intermediate_targets[0].classes)

@@ -199,7 +199,7 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError>
     };
     let model_error = |source| NetworkError::Model { path: path.clone(), source };
     let weights_path = folder.join(files::CONSTRUCTION_WEIGHTS);
-    checkpoint::check_file_size(&weights_path, config.count(&plan).map_err(model_error)?)?;
+    checkpoint::check_file_size(&weights_path, config.weight_count(&plan).map_err(model_error)?)?;
     let mut weights = Parameters::new();
     let model = config.init(&plan, &mut weights, &mut seeded(0)).map_err(model_error)?;
     checkpoint::load(&weights_path, &mut weights)?;

@@ -31,7 +31,7 @@ pub mod files;
 mod run;
 
 pub use error::NetworkError;
-pub use run::{ChannelName, InitialName, ModelSection, NormName, PlacementName, PositionName};
+pub use run::{FeedForwardName, InitialName, ModelSection, NormName, PlacementName, PositionName};
 
 use std::fs;
 use std::io::Read as _;
@@ -253,7 +253,7 @@ impl<S: Scalar> Network<S> {
     /// The precision is invalid, or the network is a checkpoint of another program.
     pub fn set_precision(&mut self, precision: Precision) -> Result<(), ModelError> {
         if matches!(self.provenance, Provenance::Checkpoint { .. }) {
-            return Err(ModelError::Foreign { name: self.name.clone() });
+            return Err(ModelError::ExternalCheckpoint { name: self.name.clone() });
         }
         self.config.precision = precision;
         // A model with fresh weights has the same handles, so that it works with the existing weights.

@@ -128,7 +128,7 @@ impl<S: Scalar> Transcript<S> {
         let encodings = encodings.into();
         let accumulators = SoftmaxAccumulators::new(&network.plan, encodings.message);
         let ops = observed_ops(network, &accumulators);
-        let fields = network.config.input.fields();
+        let fields = network.config.input.field_count();
         let (mut state, mut messages, mut outputs) = (None, Vec::new(), Vec::new());
         for (index, player) in players.iter().enumerate() {
             accumulators.start_player(player.tokens.start, AccumulatorSource::Cache);
@@ -178,7 +178,7 @@ impl<S: Scalar> Transcript<S> {
     /// # Errors
     /// A token id is not in the model's vocabulary.
     pub fn replay(&self, network: &Network<S>, prompt: &[u32]) -> Result<usize, ModelError> {
-        let fields = network.config.input.fields();
+        let fields = network.config.input.field_count();
         let mut equal_players = 0;
         for (index, player) in self.players.iter().enumerate() {
             let own_tokens = &prompt[player.tokens.start * fields..player.tokens.end * fields];

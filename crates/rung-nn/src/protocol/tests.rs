@@ -35,7 +35,7 @@ fn run_rounded_network<S: Scalar>(
         classes: task.classes() as usize,
         norm: NormConfig::Rms,
         positions,
-        deviation: 0.4,
+        init_std: 0.4,
         chunk: 2,
         precision,
         ..ModelConfig::default()
@@ -286,7 +286,10 @@ fn networks_that_are_no_protocol_are_rejected() {
             let error = Transcript::record(network, prompt, all_players, NumberEncoding::full_precision::<f32>())
                 .err()
                 .unwrap();
-            assert!(error.to_string().contains("this attention, as a protocol, has no network"), "{stack}: {error}");
+            assert!(
+                error.to_string().contains("this attention, as a protocol, is not implemented"),
+                "{stack}: {error}"
+            );
         });
     }
 }

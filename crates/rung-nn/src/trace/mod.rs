@@ -83,7 +83,7 @@ impl Trace {
     #[inline(never)]
     pub fn record<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<Self, ModelError> {
         let Network { config, model, weights, .. } = network;
-        let length = tokens.len() / config.input.fields();
+        let length = tokens.len() / config.input.field_count();
         if length > MAX_TOKENS {
             let expected = format!("at most {MAX_TOKENS}, to be drawn");
             return Err(ModelError::Shape {
@@ -101,7 +101,7 @@ impl Trace {
         let streams = model.streams(&ops, tokens, 1)?;
         let last_stream = streams.last().unwrap_or_else(|| unreachable!("the embedding is a stream"));
         let to_f64 = |x: &Tensor<S>| ops.values(x).into_iter().map(Scalar::to_f64).collect::<Vec<f64>>();
-        let scores = to_f64(&model.read_out(&ops, last_stream));
+        let scores = to_f64(&model.logits_from_stream(&ops, last_stream));
         let streams = streams.iter().map(to_f64).collect();
         let layers = recorder.layers.into_inner();
         let layer_columns =

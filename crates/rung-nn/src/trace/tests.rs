@@ -18,7 +18,7 @@ fn run_random_network<R>(stack: &str, positions: Positions, check: impl FnOnce(&
         classes: task.classes() as usize,
         norm: NormConfig::Rms,
         positions,
-        deviation: 0.5,
+        init_std: 0.5,
         chunk: 4,
         ..ModelConfig::default()
     };

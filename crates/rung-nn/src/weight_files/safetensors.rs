@@ -91,7 +91,7 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, String>, WeightError> {
     let mut shard_of_tensor = BTreeMap::new();
     let mut shards = BTreeSet::new();
     for (name, shard) in entries {
-        let JsonValue::Text(shard) = shard else {
+        let JsonValue::String(shard) = shard else {
             return Err(WeightError::tensor(path, name, shard.describe(), "the name of a file"));
         };
         let mut components = Path::new(shard).components();
