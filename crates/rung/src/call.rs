@@ -153,7 +153,7 @@ pub fn call<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>, link: &Ca
     let arguments = std::iter::once(OsString::from("rung")).chain(arguments.into_iter().map(Into::into));
     let arguments: Vec<OsString> = arguments.collect();
     let parsed = Arguments::command().try_get_matches_from(&arguments).and_then(|matches| {
-        provenance::remember(&arguments, &matches);
+        provenance::store_command_line(&arguments, &matches);
         Arguments::from_arg_matches(&matches)
     });
     let arguments = match parsed {

@@ -14,7 +14,15 @@ use rung_ask::test_server::{ServerFault, TestProtocol, TestServer};
 fn questions(count: u64) -> Vec<Question> {
     let symbols = Symbols { symbols: default_symbols(4), checked: false };
     let (writer, variants) = (PromptWriter::default(), vec![Variant::default()]);
-    let grid = Grid { writer, hops: vec![0, 1, 2], table_sizes: vec![4], variants, questions_per_cell: count, seed: 3, symbols };
+    let grid = Grid {
+        writer,
+        hops: vec![0, 1, 2],
+        table_sizes: vec![4],
+        variants,
+        questions_per_cell: count,
+        seed: 3,
+        symbols,
+    };
     grid.questions().unwrap().into_iter().map(|(_, question)| question).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Commands on a checkpoint of another program: a tiny Llama with random weights and a SentencePiece vocabulary.
+//! Commands on an external checkpoint: a tiny Llama with random weights and a SentencePiece vocabulary.
 
 mod common;
 
@@ -94,10 +94,7 @@ fn inapplicable_commands_fail_with_a_clear_message() {
     fails(&["analyze", "probe", model, "--prompts", file], "a task as text");
     fails(&["trace", model], "without registers and instances of a task: give --prompts FILE");
     fails(&["falsify", model], "has no task: give --task SPEC");
-    fails(
-        &["falsify", model, "--task", "funccomp{hops=1,m=2}", "--bits", "4"],
-        "found a checkpoint of another program",
-    );
+    fails(&["falsify", model, "--task", "funccomp{hops=1,m=2}", "--bits", "4"], "found an external checkpoint");
     fails(&["falsify", "--stack", "full", "--task", "funccomp", "--shots", "1"], "which reads text");
     fails(&["convert", model, "--to", "gdn"], "has no task");
     fails(&["eval", model, "--prompts", "/nonexistent.txt"], "/nonexistent.txt");
@@ -183,7 +180,7 @@ fn falsify_finds_prompts_that_random_weights_cannot_answer() {
         assert_eq!(output.status.code(), Some(1), "{to}");
     }
     let shown = String::from_utf8(rung(&["witness", "show", path_str(&file)]).stdout).unwrap();
-    assert!(shown.contains("a changed look-up goes unnoticed; measured"), "{shown}");
+    assert!(shown.contains("the answer ignores a changed look-up; measured"), "{shown}");
 }
 
 #[test]

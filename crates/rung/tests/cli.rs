@@ -438,7 +438,7 @@ fn model_show_describes_stacks_and_files() {
         &["model", "show", "--stack", "full", "--heads", "1024", "--head-dim", "1024"],
         "at most 2147483648 are allocated",
     );
-    fails(&["model", "show", "--stack", "compressed"], "no network for mixer `compressed`");
+    fails(&["model", "show", "--stack", "compressed"], "mixer `compressed` is not implemented");
 }
 
 #[test]
@@ -481,7 +481,7 @@ fn verify_accepts_constructions_and_rejects_modified_files() {
     fails(&["construct", "U9"], "there is no construction `U9`");
     fails(&["construct", "U1", "--hops", "0"], "--hops: found 0");
     fails(&["construct", "U1", "--hops", "2", "--n", "2,2"], "--n has 2 entries");
-    fails(&["construct", "U1", "--mixer", "gdn"], "no carry layer");
+    fails(&["construct", "U1", "--mixer", "gdn"], "no forwarding layer");
     fails(&["construct", "U2", "--mixer", "nsa"], "no known weights");
     fails(&["construct", "U1", "--m", "4000000000"], "tokens");
     fails(&["construct", "U2", "--stack", "full full"], "does not fit the stack");

@@ -35,8 +35,8 @@ const MAX_QUESTIONS: u64 = 1_000_000;
 
 /// Measure how many hops a language model takes in one forward pass.
 ///
-/// Look-up tables are put to the model as prompts and one token is read: nothing may be written down. The measurement is about
-/// prompting in one pass; it says nothing about what weights could do.
+/// The prompts are look-up tables, and the next token is the answer: without chain of thought. The measurement is about
+/// prompting in one pass; it says nothing about what other weights could do.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -52,7 +52,7 @@ pub struct Ask {
     /// here: a Hugging Face directory or a GGUF file
     #[arg(required_unless_present = "compare")]
     target: Option<String>,
-    /// Numbers of hops: a list such as 0,1,2 or a range such as 0..4, both ends included; 0 asks for the start itself
+    /// Numbers of hops: a list such as 0,1,2 or a range such as 0..4, both ends included; 0 asks for the start value
     #[arg(long, value_name = "LIST", default_value = "0..3")]
     hops: String,
     /// Rows of each table: a list
@@ -73,43 +73,43 @@ pub struct Ask {
     /// Also ask with this many filler tokens before the answer
     #[arg(long, value_name = "K")]
     filler: Option<usize>,
-    /// Also ask with the question in front of the tables
+    /// Also ask with the question before the tables
     #[arg(long)]
     query_first: bool,
     /// Also ask with the tables in the order of use
     #[arg(long)]
     easy_order: bool,
-    /// Also ask with room to write the steps down
+    /// Also ask with chain of thought
     #[arg(long)]
     chain_of_thought: bool,
-    /// Hops count as measured while the 95% interval of their accuracy lies above this
+    /// Accuracy threshold: hops count as measured while the 95% confidence interval is above it
     #[arg(long, default_value_t = 0.5)]
     threshold: f64,
-    /// Config, folder or preset of the model asked, for the hops that its layers allow
+    /// Config, folder or preset of the model, to report also the hops that its layers allow
     #[arg(long, value_name = "CONFIG")]
     layers: Option<String>,
     /// Name of the model, where a server has several
     #[arg(long)]
     model: Option<String>,
-    /// How to speak to the server; found out by asking it if not given
+    /// Protocol of the server [default: detected]
     #[arg(long, value_parser = parse_protocol)]
     protocol: Option<ServerProtocol>,
-    /// Requests under way at once
+    /// Maximum number of concurrent requests
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     concurrency: u16,
-    /// Requests per second at most
+    /// Maximum number of requests per second
     #[arg(long, value_name = "R")]
     rate: Option<f64>,
-    /// Further attempts after a failure that may pass
+    /// Retries after a transient failure
     #[arg(long, default_value_t = 6)]
     retries: usize,
-    /// Seconds until a request is given up
+    /// Timeout of a request in seconds
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
     /// Record of all answers (JSON lines); an existing one is resumed
     #[arg(long, value_name = "FILE", default_value = "ask.jsonl")]
     out: PathBuf,
-    /// Draw the ladder (.svg, .png or .csv)
+    /// Write the chart of accuracy against hops (.svg, .png or .csv)
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Compare finished records instead of asking
@@ -185,7 +185,7 @@ impl Ask {
             check_destination("--svg", path, &["svg", "png", "csv"])?;
         }
         if !(0.0..1.0).contains(&self.threshold) {
-            bail!("--threshold: found {}, expected a share from 0 to below 1", self.threshold);
+            bail!("--threshold: found {}, expected a fraction from 0 to below 1", self.threshold);
         }
         if !self.compare.is_empty() {
             return self.compare();
@@ -238,7 +238,15 @@ impl Ask {
         } else {
             symbols::choose(model, ANSWER_PREFIX, max_entries)?
         };
-        Ok(Grid { writer, hops, table_sizes: self.entries.clone(), variants, questions_per_cell: self.count, seed: self.seed, symbols })
+        Ok(Grid {
+            writer,
+            hops,
+            table_sizes: self.entries.clone(),
+            variants,
+            questions_per_cell: self.count,
+            seed: self.seed,
+            symbols,
+        })
     }
 
     fn ask_questions(
@@ -254,7 +262,7 @@ impl Ask {
             retries: self.retries,
             ..RequestPolicy::default()
         };
-        let interrupt = Interrupt::with_message("finishing what is under way; once more to leave at once");
+        let interrupt = Interrupt::with_message("finishing the requests in flight; press again to quit at once");
         let bar = progress_bar(total);
         bar.set_message(describe(&model.describe()));
         let caller = call::link();
@@ -275,7 +283,10 @@ impl Ask {
         if let Some(path) = &self.svg {
             write_chart(
                 path,
-                &draw_chart(&[ModelAccuracies { name: measured.name.clone(), accuracies: &accuracies }], self.threshold),
+                &draw_chart(
+                    &[ModelAccuracies { name: measured.name.clone(), accuracies: &accuracies }],
+                    self.threshold,
+                ),
             )?;
         }
         if self.json {
@@ -367,7 +378,7 @@ impl ConfigLimits {
         let limit = audit.next_hop_bound.map(|bound| next_hop_text(&audit, bound)).unwrap_or_default();
         let text = format!(
             "{} full layers, at most {} in one pass for large tables; lower bound: {limit} ({})",
-            audit.full_layers().unwrap_or_default(),
+            audit.full_layer_count().unwrap_or_default(),
             hops_text(capacity.rungs),
             audit.model
         );
@@ -435,8 +446,13 @@ impl MeasuredModel {
                 );
             }
             let measured = match measured_hops(accuracies, &variant, entries, threshold) {
-                Some(hops) => format!("{hops} (accuracy surely above {:.0}% up to there)", 100.0 * threshold),
-                None => format!("none: not even the control is surely above {:.0}%", 100.0 * threshold),
+                Some(hops) => {
+                    format!("{hops} (accuracy above {:.0}% up to there, at 95% confidence)", 100.0 * threshold)
+                }
+                None => format!(
+                    "none: not even the control of 0 hops is above {:.0}%, at 95% confidence",
+                    100.0 * threshold
+                ),
             };
             let _ = writeln!(text, "    measured hops: {measured}");
         }
@@ -444,7 +460,7 @@ impl MeasuredModel {
             text.push_str("  note       the server gives no log-probabilities: answers are the generated token, compared exactly\n");
         }
         if !self.grid.symbols.checked {
-            text.push_str("  note       the server has no tokenizer to ask: whether answer symbols are single tokens was not checked\n");
+            text.push_str("  note       the server has no tokenizer endpoint: whether answer symbols are single tokens was not checked\n");
         }
         text
     }

@@ -1,4 +1,4 @@
-//! `rung eval` of a checkpoint of another program: next tokens of a file, or answers to built-in tasks as text.
+//! `rung eval` of an external checkpoint: next tokens of a file, or answers to built-in tasks as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -187,7 +187,7 @@ impl Show {
                 let (path, run_plan) = find_weights_file(path)?;
                 let inventory = inspect(&path)?;
                 if let Some(expected) = expected {
-                    inventory.compare(&path, &expected).context("the file is not of this stack")?;
+                    inventory.check_equal(&path, &expected).context("the file is not of this stack")?;
                 }
                 let metadata_plan =
                     inventory.plan().transpose().with_context(|| format!("{}: its stack", path.display()))?;
@@ -219,7 +219,7 @@ impl ModelSummary {
             writeln!(text, "  state       {}", state_text(state, per_token))?;
         }
         for part in &self.outside {
-            writeln!(text, "  {:18} {:>14}", part.name, with_commas(part.elements))?;
+            writeln!(text, "  {:18} {:>14}", part.name, with_commas(part.element_count))?;
         }
         // Consecutive equal layers share a line.
         let mut layers = self.layers.iter().peekable();
@@ -231,8 +231,8 @@ impl ModelSummary {
                 last = next;
             }
             let name = if first == last { format!("layer {first}") } else { format!("layers {first}-{last}, each") };
-            let total: u128 = parts.iter().map(|part| part.elements).sum();
-            let part_texts = parts.iter().map(|part| format!("{} {}", part.name, with_commas(part.elements)));
+            let total: u128 = parts.iter().map(|part| part.element_count).sum();
+            let part_texts = parts.iter().map(|part| format!("{} {}", part.name, with_commas(part.element_count)));
             writeln!(text, "  {name:18} {:>14}  {}", with_commas(total), part_texts.collect::<Vec<_>>().join(", "))?;
             if let Some(layer) = self.plan_layer(first) {
                 let mixers: Vec<String> = layer.mixers.iter().map(ToString::to_string).collect();
@@ -253,7 +253,7 @@ impl ModelSummary {
 
     fn to_json(&self, tensors: bool) -> Value {
         let parts_json = |parts: &[ComponentSize]| -> Vec<Value> {
-            let part = |part: &ComponentSize| json!({"part": part.name, "tensors": part.tensors, "parameters": number(part.elements)});
+            let part = |part: &ComponentSize| json!({"part": part.name, "tensors": part.tensor_count, "parameters": number(part.element_count)});
             parts.iter().map(part).collect()
         };
         let layer = |(&index, parts): (&usize, &Vec<ComponentSize>)| {
@@ -261,7 +261,7 @@ impl ModelSummary {
             json!({
                 "layer": index,
                 "mixers": plan_layer.map(|layer| layer.mixers.iter().map(ToString::to_string).collect::<Vec<_>>()),
-                "parameters": number(parts.iter().map(|part| part.elements).sum()),
+                "parameters": number(parts.iter().map(|part| part.element_count).sum()),
                 "parts": parts_json(parts),
                 "state_numbers": plan_layer.map(|layer| number(state_elements(layer).0)),
                 "growing_numbers_per_token": plan_layer.map(|layer| number(state_elements(layer).1)),
@@ -278,7 +278,7 @@ impl ModelSummary {
             "notes": self.inventory.metadata,
         });
         if tensors {
-            let tensor = |tensor: &rung_nn::inventory::TensorFacts| json!({"name": tensor.name, "shape": tensor.shape, "type": tensor.dtype, "bytes": tensor.bytes});
+            let tensor = |tensor: &rung_nn::inventory::TensorEntry| json!({"name": tensor.name, "shape": tensor.shape, "type": tensor.dtype, "bytes": tensor.bytes});
             fields["tensors"] = self.inventory.tensors.iter().map(tensor).collect();
         }
         fields

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use rung_theory::bound::sparse::Sparse;
 use serde_json::json;
 
-use crate::output::{commas, print, print_json};
+use crate::output::{print, print_json, with_commas};
 
 /// Decide whether block summaries are too short for 2-Sum.
 #[derive(Debug, clap::Args)]
@@ -83,13 +83,13 @@ impl SparseCommand {
         writeln!(
             text,
             "2-Sum modulo {} with blocks of {}: {verdict_word}{evidence}",
-            commas(self.values),
-            commas(self.block)
+            with_commas(self.values),
+            with_commas(self.block)
         )?;
         match (verdict.needed_bits, ratio) {
             (Some(needed), Some(ratio)) => {
-                writeln!(text, "  bits had     {}", commas(self.bits))?;
-                writeln!(text, "  bits needed  {} (impossible below)", commas(needed))?;
+                writeln!(text, "  bits had     {}", with_commas(self.bits))?;
+                writeln!(text, "  bits needed  {} (impossible below)", with_commas(needed))?;
                 writeln!(text, "  had/needed   {ratio:.3}")?;
             }
             _ => writeln!(
@@ -99,7 +99,7 @@ impl SparseCommand {
             )?,
         }
         for (block, needed) in curve {
-            let needed = needed.map_or_else(|| "-".to_owned(), commas);
+            let needed = needed.map_or_else(|| "-".to_owned(), with_commas);
             writeln!(text, "  block {block:>6}  {needed:>12} bits needed")?;
         }
         print(&text)?;

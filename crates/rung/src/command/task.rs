@@ -68,7 +68,7 @@ enum Action {
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Format {
-    /// One JSON object per line: tokens, targets (null where nothing is asked), groups.
+    /// One JSON object per line: tokens, targets (null at positions without a question), groups.
     Jsonl,
     /// One drawing per sample.
     Text,

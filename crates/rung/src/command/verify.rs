@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::construct::Precision;
 use super::memory::MemoryOption;
-use crate::output::{commas, print, print_json, progress_bar};
+use crate::output::{print, print_json, progress_bar, with_commas};
 
 /// Run a construction against the oracle of its task.
 ///
@@ -138,10 +138,15 @@ impl Verify {
         let coverage =
             if verification.exhaustive { "all instances".to_owned() } else { format!("samples, seed {}", self.seed) };
         writeln!(text, "{name} for {task} (constructed)")?;
-        let (correct, instances) = (commas(verification.correct), commas(verification.instances));
+        let (correct, instances) = (with_commas(verification.correct), with_commas(verification.instances));
         writeln!(text, "  {correct} of {instances} right ({coverage})")?;
         let layers = if verification.layers == 1 { "layer" } else { "layers" };
-        writeln!(text, "  {} {layers}, {} tokens, {seconds:.1} s", verification.layers, commas(verification.tokens))?;
+        writeln!(
+            text,
+            "  {} {layers}, {} tokens, {seconds:.1} s",
+            verification.layers,
+            with_commas(verification.tokens)
+        )?;
         if let Some(wrong) = &verification.wrong {
             writeln!(
                 text,
