@@ -56,7 +56,9 @@ fn run_with_signals(
             (_, Some(error)) => return Err(error),
             (Ok(Ok(result)), None) => return result.map_err(input_error),
             (Ok(Err(panic)), None) => return Err(panic_error(&*panic)),
-            (Err(RecvTimeoutError::Disconnected), None) => return Err(panic_error(&"its thread is gone")),
+            (Err(RecvTimeoutError::Disconnected), None) => {
+                return Err(panic_error(&"its thread ended without a result"));
+            }
         }
         let progress_result = match (progress, link.progress()) {
             (Some(progress), Some(state)) if interrupt.is_none() => progress.call1((state,)).map(|_| ()),

@@ -105,7 +105,9 @@ pub fn witness_text(witness: &TextWitness) -> String {
     });
     for other in others {
         let _ = writeln!(text, "\nin the second prompt:");
-        for (line, original_line) in other.lines().zip(first.lines()).filter(|(line, original_line)| line != original_line) {
+        for (line, original_line) in
+            other.lines().zip(first.lines()).filter(|(line, original_line)| line != original_line)
+        {
             let _ = writeln!(text, "  {line}    instead of    {original_line}");
         }
     }

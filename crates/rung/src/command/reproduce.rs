@@ -118,7 +118,7 @@ impl Reproduce {
         let mut lines: Vec<String> =
             chapters.iter().map(|output| format!("{}: {}", output.chapter.title, output.summary)).collect();
         for (name, conclusion) in &conclusions {
-            lines.push(format!("  {name}: {}", conclusion.line));
+            lines.push(format!("  {name}: {}", conclusion.summary_line));
             lines.extend(
                 conclusion
                     .contradictions

@@ -77,7 +77,7 @@ impl InstanceOptions {
                     Some(count) => {
                         bail!("--instance: found {number}, expected less than {count}, as {task} has no more")
                     }
-                    None => bail!("--instance: instances of {task} cannot be counted off; give --seed, or all ids"),
+                    None => bail!("--instance: instances of {task} cannot be enumerated; give --seed, or all ids"),
                 }
             }
             return Ok(prompt.tokens().to_vec());
