@@ -3,7 +3,7 @@
 //! Table l+1 maps the pair (part, result of table l) to a symbol. Where every table has one part, only the result counts and
 //! parts are not written. Tables are permutations, so that each symbol is the value of exactly one row.
 
-use rung_theory::task::{Rng, below, shuffle};
+use rung_theory::task::{Rng, random_below, shuffle};
 
 use super::{PromptBody, Style, TableOrder};
 
@@ -29,8 +29,8 @@ impl Composition {
             shuffle(rng, &mut table);
             tables.push(table);
         }
-        let start = below(rng, rows);
-        let selected_parts = parts_per_table.iter().map(|part_count| below(rng, *part_count)).collect();
+        let start = random_below(rng, rows);
+        let selected_parts = parts_per_table.iter().map(|part_count| random_below(rng, *part_count)).collect();
         Self { tables, argument_counts, start, selected_parts }
     }
 

@@ -4,7 +4,7 @@
 //! First a frequency rank is drawn uniformly; then strings are drawn until the answer has this rank. The answer is also the last letter only
 //! as often as chance (after one jump it never is), so that guessing the most frequent or the last letter scores no better than chance.
 
-use rung_theory::task::{AnyTask, NO_TARGET, Prompt, Rng, below};
+use rung_theory::task::{AnyTask, NO_TARGET, Prompt, Rng, random_below};
 
 use super::{PromptBody, Style};
 use crate::AskError;
@@ -18,7 +18,7 @@ const MAX_DRAWS: usize = 100_000;
 /// No string with the required frequency rank was drawn.
 pub(super) fn body(task: &dyn AnyTask, style: Style, names: &[String], rng: &mut Rng) -> Result<PromptBody, AskError> {
     let letter_count = names.len() as u32;
-    let (required_rank, answer_is_last_letter) = (below(rng, letter_count), below(rng, letter_count) == 0);
+    let (required_rank, answer_is_last_letter) = (random_below(rng, letter_count), random_below(rng, letter_count) == 0);
     let mut prompt = Prompt::new();
     for _ in 0..MAX_DRAWS {
         task.prompt(rng, &mut prompt);

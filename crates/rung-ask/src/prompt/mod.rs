@@ -368,8 +368,8 @@ impl<'a> PromptTask<'a> {
     fn answer_count(&self) -> usize {
         match self {
             Self::Composition(task) => task.sizes().last().map_or(1, |size| *size as usize),
-            Self::Induction(task) => task.alphabet() as usize,
-            Self::Recall(task) => task.pairs(),
+            Self::Induction(task) => task.alphabet_size() as usize,
+            Self::Recall(task) => task.pair_count(),
             Self::TwoSum => 2,
             Self::Tracking(task) => tracking::cup_count(task),
         }

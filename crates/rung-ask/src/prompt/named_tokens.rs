@@ -8,7 +8,7 @@
 //! hops the remaining tables map every number to itself.
 
 use rung_theory::task::funccomp::{FuncComp, FuncCompInstance, Order, Query};
-use rung_theory::task::{AnyTask, Prompt, Rng, Task as _, TokenNames, below, shuffle};
+use rung_theory::task::{AnyTask, Prompt, Rng, Task as _, TokenNames, random_below, shuffle};
 
 use super::{GridCell, Question};
 use crate::AskError;
@@ -31,7 +31,7 @@ pub(super) fn grid_question(cell: &GridCell, id: String, rng: &mut Rng) -> Resul
     for table in &mut tables {
         shuffle(rng, table);
     }
-    let start = below(rng, rows);
+    let start = random_below(rng, rows);
     tables[cell.hops..].fill(identity);
     let query = Query { start, parts: vec![0; table_count - 1], hops: table_count };
     let mut prompt = Prompt::new();
@@ -74,7 +74,7 @@ pub(super) fn question(task: &dyn AnyTask, prompt: &Prompt, id: String, hops: us
     let Some((position, target, _)) = prompt.questions().next() else {
         return Err(AskError::Unsupported(format!("task `{}` has no question", task.name())));
     };
-    let ids_per_token = token_names.width();
+    let ids_per_token = token_names.ids_per_token();
     let words = prompt.tokens().chunks_exact(ids_per_token).take(position + 1);
     let words: Vec<String> = words.map(|token| token_names.name(token).replace(' ', ",")).collect();
     let mut symbols = numerals(task.classes() as usize);
