@@ -1,9 +1,9 @@
-//! Builds an audit from a config: the dialects' layer specs, the mixers' sizes, the plan, and the figures computed from it.
+//! Builds an audit from a config: the dialects' layer specs, the mixers' sizes, the plan, and the costs and bounds computed from it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use rung_theory::bound::sparse::Sparse;
+use rung_theory::bound::sparse::BlockSparseInstance;
 use rung_theory::stack::mixer::TokenSelection;
 use rung_theory::stack::{Capacity, Defaults, Layer, Mixer, MixerReach, Plan};
 
@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::cost::{self, BF16, CacheBytes, CacheSettings, Dtype, FP32, MixerCost};
 use crate::dialect::{self, Decision};
 use crate::json::JsonValue;
-use crate::layout::{AttentionKind, AttentionScope, FeedForwardKind, Join, LayerSpec, Layout, Recurrent};
+use crate::layout::{AttentionKind, AttentionScope, FeedForwardKind, LayerSpec, Layout, MixerOrder, RecurrenceSpec};
 use crate::parameters::{self, ParameterCount};
 use crate::{AuditError, feed_forward, recurrent};
 
@@ -223,7 +223,7 @@ impl Audit {
 
     /// Layers that can read any token of the past, as far as known.
     pub fn full_layer_count(&self) -> Option<usize> {
-        self.capacity.as_ref().map(|capacity| capacity.full)
+        self.capacity.as_ref().map(|capacity| capacity.full_layers)
     }
 
     /// Layers that mix tokens: the depth that rungs are compared at.
@@ -296,15 +296,15 @@ fn block_sparse(plan: &Plan, context: u64) -> Option<BlockSparse> {
     let (first, bits) = *selections.first()?;
     let (block_tokens, selected_blocks) = (first.block as u64, (first.groups * first.selected_count) as u64);
     let summary_bits = u64::try_from(first.summary * u128::from(bits)).unwrap_or(u64::MAX);
-    // As many values as tokens. `bits` is 0 because the bits required do not depend on the bits that a summary has.
+    // As many values as tokens. `summary_bits` is 0 because the bits required do not depend on the bits that a summary has.
     let other_blocks = (context / block_tokens).saturating_sub(1);
-    let bound = Sparse {
-        block: block_tokens,
-        select: selected_blocks,
-        bits: 0,
-        values: context,
-        blocks: other_blocks,
-        same_map: false,
+    let bound = BlockSparseInstance {
+        block_tokens,
+        selected_blocks,
+        summary_bits: 0,
+        modulus: context,
+        other_blocks,
+        shared_summary_map: false,
     };
     let required_bits = bound.verdict().ok().and_then(|verdict| verdict.needed_bits);
     Some(BlockSparse { layers: selections.len(), block_tokens, selected_blocks, summary_bits, required_bits })
@@ -509,7 +509,7 @@ impl MixerBuilder<'_> {
                     missing
                         .push(format!("the sizes of its recurrence are not given; looked for {}", fields.join(", ")));
                     let name = match candidates {
-                        Recurrent::Candidates([name]) => name,
+                        RecurrenceSpec::Candidates([name]) => name,
                         _ => "unknown",
                     };
                     (name, self.build("linear", &[], self.state_dtype.bits)?)
@@ -517,14 +517,14 @@ impl MixerBuilder<'_> {
             });
         }
         let recurrent = recurrence.as_ref().map(|(name, _)| *name);
-        let mut plan_layers = match (attention, recurrence, spec.join) {
-            (Some(attention), Some((_, recurrence)), Join::Parallel) => {
+        let mut plan_layers = match (attention, recurrence, spec.order) {
+            (Some(attention), Some((_, recurrence)), MixerOrder::Parallel) => {
                 vec![Layer::parallel(vec![attention, recurrence])]
             }
-            (Some(attention), Some((_, recurrence)), Join::AttentionFirst) => {
+            (Some(attention), Some((_, recurrence)), MixerOrder::AttentionFirst) => {
                 vec![Layer::new(attention), Layer::new(recurrence)]
             }
-            (Some(attention), Some((_, recurrence)), Join::RecurrenceFirst) => {
+            (Some(attention), Some((_, recurrence)), MixerOrder::RecurrenceFirst) => {
                 vec![Layer::new(recurrence), Layer::new(attention)]
             }
             (Some(mixer), None, _) | (None, Some((_, mixer)), _) => vec![Layer::new(mixer)],
@@ -562,7 +562,7 @@ impl MixerBuilder<'_> {
     }
 }
 
-/// Lists the assumptions that the figures rest on.
+/// Lists the assumptions behind the numbers.
 fn add_assumptions(config: &Config, audit: &mut Audit) -> Result<(), AuditError> {
     let extra = audit.mtp_layer_count;
     let mut add = |text: String| audit.assumptions.push(text);
@@ -572,7 +572,7 @@ fn add_assumptions(config: &Config, audit: &mut Audit) -> Result<(), AuditError>
         ));
     }
     if config.flag("attention_k_eq_v")? == Some(true) {
-        add("Full layers use one projection for keys and values, but keep both: they are normalised differently."
+        add("Full layers use one projection for keys and values, but cache both: they are normalised differently."
             .to_owned());
     }
     if audit.width.is_none() {

@@ -1,7 +1,7 @@
 //! The fields of a config, with typed getters whose errors name the field's path.
 //!
 //! Multimodal models keep the language model's fields in an inner object (`text_config` and the like), beside a vision
-//! tower with fields of the same names. [`find_model`] finds the right object once; other code reads only that object, with the exceptions named `_anywhere`.
+//! tower with fields of the same names. [`find_language_model`] finds the right object once; other code reads only that object, with the exceptions named `_anywhere`.
 //! A field that is `null` counts as absent, as it does in the libraries that write these files.
 
 use crate::AuditError;
@@ -29,13 +29,13 @@ pub(crate) struct Config<'a> {
     root: &'a JsonValue,
     path: &'a str,
     /// Fields of one layer that differ from the model's.
-    overlay: Option<&'a JsonValue>,
+    layer_fields: Option<&'a JsonValue>,
     /// Whether the fields are those of a GGUF header.
     pub(crate) gguf: bool,
 }
 
 /// The object that describes the language model, and the path to it.
-pub(crate) fn find_model(root: &JsonValue) -> Result<(&JsonValue, String), AuditError> {
+pub(crate) fn find_language_model(root: &JsonValue) -> Result<(&JsonValue, String), AuditError> {
     let JsonValue::Object(_) = root else {
         return Err(AuditError::field("(the whole file)", root.describe(), "an object"));
     };
@@ -61,7 +61,7 @@ fn describes_model(value: &JsonValue) -> bool {
 
 impl<'a> Config<'a> {
     pub(crate) fn new(root: &'a JsonValue, value: &'a JsonValue, path: &'a str, gguf: bool) -> Self {
-        Self { value, root, path, overlay: None, gguf }
+        Self { value, root, path, layer_fields: None, gguf }
     }
 
     /// The full path of one of its fields.
@@ -74,7 +74,7 @@ impl<'a> Config<'a> {
 
     /// A field that is present and not null. `a.b` looks inside the object `a`, unless a field is named `a.b`.
     pub(crate) fn get(&self, name: &str) -> Option<&'a JsonValue> {
-        let direct = self.overlay.and_then(|fields| fields.get(name)).or_else(|| self.value.get(name));
+        let direct = self.layer_fields.and_then(|fields| fields.get(name)).or_else(|| self.value.get(name));
         let nested = || name.split_once('.').and_then(|(outer, inner)| self.value.get(outer)?.get(inner));
         direct.or_else(nested).filter(|value| **value != JsonValue::Null)
     }
@@ -87,8 +87,8 @@ impl<'a> Config<'a> {
 
     /// The config of one layer: fields under the key of `per_layer_config` override the model's.
     pub(crate) fn for_layer(&self, key: Option<&str>) -> Self {
-        let overlay = key.and_then(|key| self.value.get(PER_LAYER)?.get(key));
-        Self { overlay, ..*self }
+        let layer_fields = key.and_then(|key| self.value.get(PER_LAYER)?.get(key));
+        Self { layer_fields, ..*self }
     }
 
     /// A field of the model, or of the top-level object.

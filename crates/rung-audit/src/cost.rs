@@ -79,12 +79,12 @@ pub(crate) struct CacheSettings {
     pub(crate) context: u64,
 }
 
-fn bits_to_bytes(bits: u128, total: &'static str) -> Result<u64, AuditError> {
-    to_u64(bits.div_ceil(8), total)
+fn bits_to_bytes(bits: u128, quantity: &'static str) -> Result<u64, AuditError> {
+    to_u64(bits.div_ceil(8), quantity)
 }
 
-fn to_u64(number: u128, total: &'static str) -> Result<u64, AuditError> {
-    u64::try_from(number).map_err(|_| AuditError::TooLarge { total })
+fn to_u64(number: u128, quantity: &'static str) -> Result<u64, AuditError> {
+    u64::try_from(number).map_err(|_| AuditError::TooLarge { quantity })
 }
 
 /// Bits of the caches of several layers.
@@ -120,7 +120,7 @@ pub(crate) fn cache_bytes<'a>(
     for layer in layers {
         bits.add_layer(layer, settings);
     }
-    let too_large = AuditError::TooLarge { total: "the cache" };
+    let too_large = AuditError::TooLarge { quantity: "the cache" };
     let kv = bits.per_token.checked_mul(u128::from(settings.context)).ok_or(too_large)?;
     Ok(CacheBytes {
         per_token: bits_to_bytes(bits.per_token, "the cache per token")?,

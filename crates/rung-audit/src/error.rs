@@ -75,10 +75,10 @@ pub enum AuditError {
         why: String,
     },
     /// A total does not fit 64 bits.
-    #[error("{total} does not fit 64 bits; some size in the config is too large")]
+    #[error("{quantity} does not fit 64 bits; some size in the config is too large")]
     TooLarge {
-        /// The total that is too large.
-        total: &'static str,
+        /// The quantity that is too large.
+        quantity: &'static str,
     },
     /// An edit of `--what-if`, a size or an option that is not understood or not possible.
     #[error("`{text}`: {why}")]

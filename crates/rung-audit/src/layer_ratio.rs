@@ -61,7 +61,7 @@ fn plan_ratio(
     let capacity = audit.capacity.as_ref().filter(|_| audit.unknown_reasons.is_empty()).ok_or_else(unknown_layers)?;
     Ok(RatioPlan {
         name: name.to_owned(),
-        full_layer_count: capacity.full,
+        full_layer_count: capacity.full_layers,
         rungs: capacity.rungs,
         mixer_cost: audit.mixer_cost,
         plan: plan(audit, engine, settings)?,

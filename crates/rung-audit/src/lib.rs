@@ -71,7 +71,7 @@ pub use size::{parse_bytes, parse_tokens};
 pub use stack::audit_stack;
 pub use weights::{WeightSize, find_weights};
 
-use config::{Config, find_model};
+use config::{Config, find_language_model};
 
 /// Audits the text of a `config.json`.
 ///
@@ -82,6 +82,6 @@ pub fn audit_text(text: &str, model: &str, options: &AuditOptions) -> Result<Aud
 }
 
 fn audit_value(root: &json::JsonValue, model: &str, source: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
-    let (value, path) = find_model(root)?;
+    let (value, path) = find_language_model(root)?;
     audit::audit(&Config::new(root, value, &path, false), model, source, options)
 }

@@ -60,7 +60,7 @@ static CHECKS: &[Check] = &[
 /// The text is not a JSON object.
 pub fn lint(text: &str) -> Result<Vec<LintFinding>, AuditError> {
     let root = json::parse(text)?;
-    let (value, path) = crate::config::find_model(&root)?;
+    let (value, path) = crate::config::find_language_model(&root)?;
     let config = Config::new(&root, value, &path, false);
     let mut findings = Vec::new();
     match crate::audit::audit(&config, "config", "config.json", &AuditOptions::default()) {

@@ -120,7 +120,11 @@ pub fn find_best_placements(audit: &Audit, budget: u64, options: &AuditOptions) 
         full_bytes,
         other_bytes,
         other_mixer: other.recurrent.unwrap_or("window"),
-        current: CurrentPlacement { full_layer_count: capacity.full, rungs: capacity.rungs, cache_bytes: cache.total },
+        current: CurrentPlacement {
+            full_layer_count: capacity.full_layers,
+            rungs: capacity.rungs,
+            cache_bytes: cache.total,
+        },
         rungs: best_rungs,
         groups,
         assumptions: edited.assumptions,

@@ -7,7 +7,7 @@
 use crate::AuditError;
 use crate::attention_sizes::MixerSizes;
 use crate::config::Config;
-use crate::layout::Recurrent;
+use crate::layout::RecurrenceSpec;
 
 type ReadSizes = fn(&Config) -> Result<Option<MixerSizes>, AuditError>;
 
@@ -36,11 +36,11 @@ static FORMATS: &[SizeFormat] = &[
 ];
 
 /// The recurrence with its sizes, or the fields that would have to be present to know them.
-pub(crate) fn find(config: &Config, recurrent: &Recurrent) -> Result<MixerSizes, AuditError> {
+pub(crate) fn find(config: &Config, recurrent: &RecurrenceSpec) -> Result<MixerSizes, AuditError> {
     let candidates: &[&str] = match recurrent {
-        Recurrent::Known(name, sizes) => return Ok(MixerSizes::Known(name, sizes.clone())),
-        Recurrent::Candidates(names) => names,
-        Recurrent::BySizes => &[],
+        RecurrenceSpec::Known(name, sizes) => return Ok(MixerSizes::Known(name, sizes.clone())),
+        RecurrenceSpec::Candidates(names) => names,
+        RecurrenceSpec::BySizes => &[],
     };
     let is_candidate =
         |format: &&SizeFormat| candidates.is_empty() || format.mixers.iter().any(|name| candidates.contains(name));
@@ -253,9 +253,9 @@ fn minimax_lightning(config: &Config) -> Result<Option<MixerSizes>, AuditError> 
 }
 
 /// A recurrence with its sizes, or one of these mixers where the sizes are missing.
-pub(crate) fn known_or_one_of(sizes: MixerSizes, mixers: &'static [&'static str]) -> Recurrent {
+pub(crate) fn known_or_one_of(sizes: MixerSizes, mixers: &'static [&'static str]) -> RecurrenceSpec {
     match sizes {
-        MixerSizes::Known(name, sizes) => Recurrent::Known(name, sizes),
-        MixerSizes::Missing(_) => Recurrent::Candidates(mixers),
+        MixerSizes::Known(name, sizes) => RecurrenceSpec::Known(name, sizes),
+        MixerSizes::Missing(_) => RecurrenceSpec::Candidates(mixers),
     }
 }

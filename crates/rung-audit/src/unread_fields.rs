@@ -1,5 +1,5 @@
 //! Finds fields that no dialect reads and that may enlarge a layer's cache: the audit then answers *unknown* instead of a
-//! figure that may be too low.
+//! number that may be too low.
 //!
 //! A field is suspect if it is a list of strings or integers with one entry per layer, or if its name begins like those
 //! of indexers, cache sources or cache compression. Fields known not to matter are listed here.

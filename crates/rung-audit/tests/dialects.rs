@@ -28,7 +28,7 @@ fn nemotron_pattern_gives_layers_and_cache() {
     assert_eq!(audit.layers[0].recurrent, Some("mamba2"));
     assert_eq!(audit.layers[3].decided_by, "hybrid_override_pattern[3]");
     let (capacity, cache) = (audit.capacity.unwrap(), audit.cache.unwrap());
-    assert_eq!((capacity.full, capacity.extra_hop, capacity.rungs), (2, true, 2));
+    assert_eq!((capacity.full_layers, capacity.extra_hop, capacity.rungs), (2, true, 2));
     assert_eq!(cache.per_token, 2 * 2 * 2 * 32 * 2);
     assert_eq!(cache.state, 4 * (8 * 64 * 16 * 4 + 3 * (512 + 2 * 2 * 16) * 2));
     assert_eq!(audit.all_full.unwrap().rungs, 5);
@@ -83,7 +83,7 @@ fn falcon_h1_layers_have_attention_and_recurrence() {
     assert_eq!(audit.layers[0].decided_by, "model_type");
     let (capacity, cache) = (audit.capacity.unwrap(), audit.cache.unwrap());
     // State in parallel with attention gives no extra hop.
-    assert_eq!((capacity.full, capacity.extra_hop, capacity.rungs), (4, false, 3));
+    assert_eq!((capacity.full_layers, capacity.extra_hop, capacity.rungs), (4, false, 3));
     assert_eq!(cache.per_token, 4 * 2 * 2 * 64 * 2);
     assert_eq!(cache.state, 4 * (384 * 64 * 4 + 3 * (384 + 2 * 64) * 2));
 }
@@ -93,7 +93,7 @@ fn stack_of_windows_has_no_rung() {
     let audit = audit_file("all-window.json");
     assert_eq!(audit.layer_letters(), "WWWWW");
     let (capacity, cache) = (audit.capacity.unwrap(), audit.cache.unwrap());
-    assert_eq!((capacity.full, capacity.rungs), (0, 0));
+    assert_eq!((capacity.full_layers, capacity.rungs), (0, 0));
     assert_eq!((cache.per_token, cache.state, cache.window), (0, 0, 5 * 1000 * 2 * 4 * 32 * 2));
     assert_eq!(audit.all_full.unwrap().cache.per_token, 5 * 2 * 4 * 32 * 2);
 }
@@ -244,7 +244,7 @@ fn zaya_has_a_convolution_before_attention() {
     let audit = audit_with(r#""model_type": "zaya", "cca_time0": 2, "cca_time1": 2"#);
     let (capacity, cache) = (audit.capacity.unwrap(), audit.cache.unwrap());
     // The convolution before the first attention is state in block 0.
-    assert_eq!((capacity.full, capacity.extra_hop, capacity.rungs), (6, true, 6));
+    assert_eq!((capacity.full_layers, capacity.extra_hop, capacity.rungs), (6, true, 6));
     // Two inputs of the convolutions over queries and keys, and half of the values of the token before.
     assert_eq!(cache.state, 6 * (2 * (8 + 2) * 4 + 2 * 4 / 2) * 2);
 }
@@ -255,7 +255,7 @@ fn baichuan_convolutions_give_no_extra_hop() {
         r#""sliding_window_layers": [4], "num_swa_attention_heads": 4, "num_swa_key_value_heads": 1, "sliding_window": 8, "conv_window": 2"#,
     );
     let capacity = audit.capacity.unwrap();
-    assert_eq!((capacity.full, capacity.extra_hop, capacity.rungs), (5, false, 4));
+    assert_eq!((capacity.full_layers, capacity.extra_hop, capacity.rungs), (5, false, 4));
     assert_eq!(audit.cache.unwrap().state, (5 * 2 * 2 * 4 + 2 * 8) * 2);
 }
 
@@ -267,7 +267,7 @@ fn zamba_attention_feeds_its_mamba() {
     );
     // The recurrence after the first attention is in block 1, though both are one layer of the config.
     let capacity = audit.capacity.unwrap();
-    assert_eq!((capacity.full, capacity.extra_hop, capacity.rungs), (3, true, 3));
+    assert_eq!((capacity.full_layers, capacity.extra_hop, capacity.rungs), (3, true, 3));
     assert_eq!(audit.layers.len(), 6);
     assert_eq!(audit.cache.unwrap().per_token, 3 * 32);
     assert!(audit.layers[1].shares_weights && !audit.layers[0].shares_weights);

@@ -50,7 +50,7 @@ pub(crate) fn pass(request: &PassRequest) -> Result<Value, String> {
     let answer_position = if chain_of_thought.is_some() { trace.token_count() - 1 } else { position };
     let logits = trace.logits(answer_position);
     let best = (0..logits.len()).fold(0, |best, class| if logits[class] > logits[best] { class } else { best });
-    let answer = chain_of_thought.map_or(best as u32, |chain| chain.token(logits)[chain.answer_field]);
+    let answer = chain_of_thought.map_or(best as u32, |chain| chain.argmax_token(logits)[chain.answer_field]);
     let flow =
         trace.flow(&(position.min(answer_position)..=answer_position).collect::<Vec<_>>(), MIN_WEIGHT, MAX_TOKENS);
     let registers: Vec<&Register> =
@@ -93,7 +93,7 @@ pub(crate) fn pass(request: &PassRequest) -> Result<Value, String> {
         "position": answer_position,
         "answer": answer,
         "expected": targets.get(position).filter(|target| **target != NO_TARGET),
-        "registers": registers.iter().map(|register| json!({"name": register.name, "about": register.about, "raw": register.holds == RegisterKind::Raw})).collect::<Vec<_>>(),
+        "registers": registers.iter().map(|register| json!({"name": register.name, "about": register.about, "raw": register.holds == RegisterKind::Unrounded})).collect::<Vec<_>>(),
         "embedded": register_values(0),
         "layers": (0..trace.layers.len()).map(layer).collect::<Vec<_>>(),
     }))

@@ -26,7 +26,7 @@ mod watch;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-pub use call::{CallerLink, Input, call};
+pub use call::{CallInput, CallerLink, call};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use command::Command;
 

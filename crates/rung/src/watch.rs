@@ -56,7 +56,7 @@ pub struct RunWatcher {
 }
 
 impl RunWatcher {
-    /// A watcher for a run of so many steps; silent unless `verbose`.
+    /// A watcher for a run of `steps` steps; silent unless `verbose`.
     pub fn new(steps: usize, verbose: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let bar = (verbose && terminal).then(|| {

@@ -9,7 +9,7 @@
 use super::Dialect;
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{AttentionKind, Layout, LayerSpec, Recurrent};
+use crate::layout::{AttentionKind, Layout, LayerSpec, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "block_types",
@@ -27,7 +27,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     let layer = |index: usize| {
         let position = index % names.len();
         let spec = match names[position] {
-            "recurrent" => LayerSpec::recurrent(Recurrent::Candidates(&["rglru"])),
+            "recurrent" => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["rglru"])),
             "attention" => LayerSpec::window(),
             name => LayerSpec::new(AttentionKind::Unknown { value: name.to_owned() }),
         };

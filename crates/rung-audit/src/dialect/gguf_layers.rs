@@ -15,7 +15,7 @@ use crate::AuditError;
 use crate::config::Config;
 use crate::attention_sizes::window_size;
 use crate::json::JsonValue;
-use crate::layout::{FeedForwardKind, Join, Layout, LayerOverrides, LayerSpec, Recurrent};
+use crate::layout::{FeedForwardKind, MixerOrder, Layout, LayerOverrides, LayerSpec, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "gguf",
@@ -56,8 +56,8 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         let layer_kv_heads = kv_heads.as_ref().map(|heads| heads[index]);
         let has_ffn = ffn_lengths.as_ref().is_some_and(|lengths| lengths[index] > 0);
         if is_parallel {
-            let recurrence = recurrence.clone().unwrap_or(Recurrent::Candidates(&["mamba2"]));
-            return LayerSpec::full().with_recurrence(recurrence, Join::Parallel).decided_by(config.path_of("model_type"));
+            let recurrence = recurrence.clone().unwrap_or(RecurrenceSpec::Candidates(&["mamba2"]));
+            return LayerSpec::full().with_recurrence(recurrence, MixerOrder::Parallel).decided_by(config.path_of("model_type"));
         }
         if is_recurrent(index) || layer_kv_heads == Some(0) || (!has_layer_fields && recurrence.is_some()) {
             let field = if is_recurrent(index) {
@@ -76,7 +76,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
             let spec = if let Some(ffn) = nemotron_ffn.filter(|_| is_ffn_layer) {
                 LayerSpec::without_mixer(ffn)
             } else {
-                LayerSpec::recurrent(recurrence.clone().unwrap_or(Recurrent::BySizes))
+                LayerSpec::recurrent(recurrence.clone().unwrap_or(RecurrenceSpec::BySizes))
             };
             return spec.decided_by(config.path_of(field));
         }
@@ -129,21 +129,21 @@ fn window_layers(config: &Config, num_layers: usize) -> Result<Option<Vec<bool>>
 }
 
 /// The recurrence that the size fields describe.
-fn recurrence(config: &Config) -> Result<Option<Recurrent>, AuditError> {
+fn recurrence(config: &Config) -> Result<Option<RecurrenceSpec>, AuditError> {
     if let Some(kernel_size) = config.size("shortconv.l_cache")? {
         let channels = config.width()?.unwrap_or(1);
-        return Ok(Some(Recurrent::Known("conv", vec![("taps", kernel_size), ("channels", channels)])));
+        return Ok(Some(RecurrenceSpec::Known("conv", vec![("taps", kernel_size), ("channels", channels)])));
     }
     if let (Some(head_dim), Some(width)) = (config.size("wkv.head_size")?, config.width()?) {
         let name = if config.has("attention.iclr_lora_rank") { "rwkv7" } else { "rwkv6" };
-        return Ok(Some(Recurrent::Known(
+        return Ok(Some(RecurrenceSpec::Known(
             name,
             vec![("heads", (width / head_dim).max(1)), ("head", head_dim), ("channel", 1)],
         )));
     }
     let conv_kernel = config.size("ssm.conv_kernel")?.unwrap_or(4);
     if let (Some(head_dim), Some(heads)) = (config.size("kda.head_dim")?, max_query_heads(config)?) {
-        return Ok(Some(Recurrent::Known(
+        return Ok(Some(RecurrenceSpec::Known(
             "kda",
             vec![("heads", heads), ("key", head_dim), ("value", head_dim), ("conv", conv_kernel)],
         )));
@@ -159,15 +159,15 @@ fn recurrence(config: &Config) -> Result<Option<Recurrent>, AuditError> {
         let value_dim = (inner_dim / heads_or_rank).max(1);
         let sizes =
             vec![("heads", groups.max(1)), ("value-heads", heads_or_rank), ("key", state_size), ("value", value_dim), ("conv", conv_kernel)];
-        Recurrent::Known("gdn", sizes)
+        RecurrenceSpec::Known("gdn", sizes)
     } else if groups > 0 {
         let head_dim = (inner_dim / heads_or_rank).max(1);
-        Recurrent::Known(
+        RecurrenceSpec::Known(
             "mamba2",
             vec![("heads", heads_or_rank), ("head", head_dim), ("state", state_size), ("groups", groups), ("conv", conv_kernel)],
         )
     } else {
-        Recurrent::Known("mamba1", vec![("inner", inner_dim), ("state", state_size), ("conv", conv_kernel), ("rank", heads_or_rank)])
+        RecurrenceSpec::Known("mamba1", vec![("inner", inner_dim), ("state", state_size), ("conv", conv_kernel), ("rank", heads_or_rank)])
     }))
 }
 

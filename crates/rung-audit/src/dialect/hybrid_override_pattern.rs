@@ -10,7 +10,7 @@
 use super::Dialect;
 use crate::AuditError;
 use crate::config::{Config, MAX_LAYERS};
-use crate::layout::{FeedForwardKind, AttentionKind, Layout, LayerSpec, Recurrent};
+use crate::layout::{FeedForwardKind, AttentionKind, Layout, LayerSpec, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "hybrid_override_pattern",
@@ -30,7 +30,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     config.require_length(NAME, pattern.chars().count(), num_layers)?;
     let layer = |(index, letter): (usize, char)| {
         let spec = match letter {
-            'M' => LayerSpec::recurrent(Recurrent::Candidates(&["mamba2"])).without_feed_forward(),
+            'M' => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["mamba2"])).without_feed_forward(),
             '*' => LayerSpec::full().without_feed_forward(),
             '-' => LayerSpec::without_mixer(FeedForwardKind::Dense),
             'E' => LayerSpec::without_mixer(FeedForwardKind::Experts),

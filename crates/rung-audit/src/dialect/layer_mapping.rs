@@ -11,7 +11,7 @@ use super::Dialect;
 use crate::AuditError;
 use crate::config::Config;
 use crate::json::JsonValue;
-use crate::layout::{Join, AttentionKind, Layout, LayerSpec, Recurrent};
+use crate::layout::{MixerOrder, AttentionKind, Layout, LayerSpec, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "layer_mapping",
@@ -22,7 +22,7 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
-    const MAMBA: Recurrent = Recurrent::Candidates(&["mamba1", "mamba2"]);
+    const MAMBA: RecurrenceSpec = RecurrenceSpec::Candidates(&["mamba1", "mamba2"]);
     let names: Vec<String> = match config.get("layer_mapping") {
         None => return Ok(None),
         Some(JsonValue::String(text)) => text.chars().filter(|letter| letter.is_alphabetic()).map(String::from).collect(),
@@ -32,7 +32,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     let layer = |(index, name): (usize, String)| {
         let spec = match name.trim_end_matches(|letter: char| letter.is_ascii_digit()) {
             "m" => LayerSpec::recurrent(MAMBA),
-            "g" => LayerSpec::full().with_recurrence(MAMBA, Join::AttentionFirst),
+            "g" => LayerSpec::full().with_recurrence(MAMBA, MixerOrder::AttentionFirst),
             "a" => LayerSpec::full(),
             _ => LayerSpec::new(AttentionKind::Unknown { value: name }),
         };

@@ -11,7 +11,7 @@
 use super::{Dialect, layer_from_name};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{FeedForwardKind, Join, AttentionKind, Layout, LayerSpec, Recurrent};
+use crate::layout::{FeedForwardKind, MixerOrder, AttentionKind, Layout, LayerSpec, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "layer_types",
@@ -39,10 +39,10 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
             "mlp" => LayerSpec::without_mixer(FeedForwardKind::Dense),
             // Nemotron-Flash names its layers by letters and lists those with global attention.
             "f" if is_global.is_some() => LayerSpec::without_mixer(FeedForwardKind::Dense),
-            "m2" if is_global.is_some() => LayerSpec::recurrent(Recurrent::Candidates(&["mamba2"])).without_feed_forward(),
+            "m2" if is_global.is_some() => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["mamba2"])).without_feed_forward(),
             "a" if is_global.as_ref().is_some_and(|flags| flags[index]) => LayerSpec::full().without_feed_forward(),
             "a" if is_global.is_some() => LayerSpec::window().without_feed_forward(),
-            "deltanet" => LayerSpec::recurrent(Recurrent::Candidates(&["deltanet", "gdn"])),
+            "deltanet" => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["deltanet", "gdn"])),
             _ => layer_from_name(name),
         };
         if let AttentionKind::TokenSparse { has_own_indexer } = &mut spec.kind {
@@ -81,10 +81,10 @@ pub(super) fn hybrid(config: &Config, kind: AttentionKind) -> Result<LayerSpec, 
         None => inkling_convolutions(config, &kind)?,
     };
     let Some((kernel_size, channels)) = convolution else {
-        return Ok(LayerSpec::new(kind).with_recurrence(Recurrent::BySizes, Join::Parallel));
+        return Ok(LayerSpec::new(kind).with_recurrence(RecurrenceSpec::BySizes, MixerOrder::Parallel));
     };
     let sizes = vec![("taps", kernel_size), ("channels", channels), ("gated", 1)];
-    Ok(LayerSpec::new(kind).with_recurrence(Recurrent::Known("conv", sizes), Join::RecurrenceFirst))
+    Ok(LayerSpec::new(kind).with_recurrence(RecurrenceSpec::Known("conv", sizes), MixerOrder::RecurrenceFirst))
 }
 
 /// Kernel size and channels of Zaya's convolutions: two short convolutions run over queries and keys before attention, and

@@ -11,7 +11,7 @@
 use crate::AuditError;
 use crate::config::Config;
 use crate::json::JsonValue;
-use crate::layout::{AttentionKind, LayerSpec, Layout, Recurrent};
+use crate::layout::{AttentionKind, LayerSpec, Layout, RecurrenceSpec};
 
 /// A set of config fields that describe a model's layers.
 #[derive(Debug)]
@@ -239,7 +239,7 @@ fn override_heads(config: &Config, layout: &mut Layout) -> Result<(), AuditError
 
 /// A layer of linear recurrence; the size fields tell which one.
 fn linear_layer() -> LayerSpec {
-    LayerSpec::recurrent(Recurrent::BySizes)
+    LayerSpec::recurrent(RecurrenceSpec::BySizes)
 }
 
 /// A list of 0 and 1, one per layer.
@@ -289,9 +289,9 @@ fn layer_from_name(name: &str) -> LayerSpec {
         | "gated_deltanet"
         | "kda"
         | "gdn" => linear_layer(),
-        "conv" | "short_conv" => LayerSpec::recurrent(Recurrent::Candidates(&["conv"])),
-        "mamba" | "mamba2" | "ssm" => LayerSpec::recurrent(Recurrent::Candidates(&["mamba1", "mamba2"])),
-        "recurrent" => LayerSpec::recurrent(Recurrent::Candidates(&["rglru"])),
+        "conv" | "short_conv" => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["conv"])),
+        "mamba" | "mamba2" | "ssm" => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["mamba1", "mamba2"])),
+        "recurrent" => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["rglru"])),
         // `reference_sliding_attention` caches the full prompt and a window of the generated tokens: counted as full attention.
         "full_attention"
         | "attention"

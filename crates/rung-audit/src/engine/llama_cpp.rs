@@ -25,7 +25,7 @@ pub(super) static ENGINE: Engine = Engine {
     options: &[
         ("n_ubatch", "tokens in one physical batch (-ub)"),
         ("kv_unified", "one cache for all sequences"),
-        ("swa_full", "keep whole caches for layers with a window"),
+        ("swa_full", "cache the full context for layers with a window"),
         ("overhead", "bytes of compute buffers on one device"),
     ],
     plan,

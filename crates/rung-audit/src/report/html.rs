@@ -20,7 +20,7 @@ pub fn page(audits: &[Audit], title: &str) -> Result<String, ReportError> {
     let mut report = Report::new(title);
     if audits.len() > 3 {
         let mut chapter = Chapter::new("overview", "Overview");
-        let caption = "What each model keeps for a sequence, against the hops that its layout allows.";
+        let caption = "Cache of each model against the hops that its layout allows.";
         chapter.figure(Figure::new(&CachePlot::new(audits), caption, "rung audit --all --plot plot.svg", "cache.csv"));
         chapter.table(overview(audits));
         report = report.chapter(chapter);
@@ -42,7 +42,7 @@ fn overview(audits: &[Audit]) -> Table {
         table.row([
             TableCell::from(audit.model.clone()),
             TableCell::from(audit.layers.len().to_string()),
-            number(capacity.map(|capacity| capacity.full as u64)),
+            number(capacity.map(|capacity| capacity.full_layers as u64)),
             number(capacity.map(|capacity| capacity.rungs as u64)),
             number(audit.cache.map(|cache| cache.per_token)),
             size(audit.cache.map(|cache| cache.state)),
@@ -109,7 +109,7 @@ fn audit_chapter(number: usize, audit: &Audit) -> Chapter {
         chapter.note(format!("Unknown: {reason}"));
     }
     if let Some(capacity) = &audit.capacity {
-        let (depth, full, reason) = (audit.mixing_layer_count(), capacity.full, text::hop_reason(audit));
+        let (depth, full, reason) = (audit.mixing_layer_count(), capacity.full_layers, text::hop_reason(audit));
         let rungs = format!("{} {}", capacity.relation(), count_noun(capacity.rungs, "rung"));
         chapter.paragraph(Prose::new().number(rungs, Evidence::Proved).text(format!(
             ": {}, {reason}. All {depth} full would have {}.",
@@ -138,30 +138,35 @@ fn audit_chapter(number: usize, audit: &Audit) -> Chapter {
 
 /// Cache and mixer cost beside those of the model with full attention in every layer.
 fn size_table(audit: &Audit) -> Option<Table> {
-    let this = audit.cache?;
-    let other = audit.all_full.map(|other| other.cache);
+    let cache = audit.cache?;
+    let all_full_cache = audit.all_full.map(|all_full| all_full.cache);
     let caption = format!("Cache at {} tokens, and cost of the mixers", with_commas(audit.context));
     let columns = [Column::text(""), Column::number("this"), Column::number("all full"), Column::number("")];
     let mut table = Table::new(caption, columns);
-    let mut add_row = |name: &str, this: u64, other: Option<u64>, format: fn(u64) -> String| {
-        let (other_text, ratio) =
-            other.map_or_else(Default::default, |other| (format(other), format_ratio(this, other)));
+    let mut add_row = |name: &str, value: u64, all_full: Option<u64>, format: fn(u64) -> String| {
+        let (all_full_text, ratio) =
+            all_full.map_or_else(Default::default, |all_full| (format(all_full), format_ratio(value, all_full)));
         table.row([
             TableCell::from(name),
-            TableCell::from(format(this)),
-            TableCell::from(other_text),
+            TableCell::from(format(value)),
+            TableCell::from(all_full_text),
             TableCell::from(ratio),
         ]);
     };
-    add_row("KV cache, bytes per token", this.per_token, other.map(|other| other.per_token), with_commas);
-    add_row("recurrent state, bytes", this.state, other.map(|other| other.state), with_commas);
-    add_row("window KV cache, bytes", this.window, other.map(|other| other.window), with_commas);
-    add_row("all caches", this.total, other.map(|other| other.total), format_bytes);
+    add_row("KV cache, bytes per token", cache.per_token, all_full_cache.map(|cache| cache.per_token), with_commas);
+    add_row("recurrent state, bytes", cache.state, all_full_cache.map(|cache| cache.state), with_commas);
+    add_row("window KV cache, bytes", cache.window, all_full_cache.map(|cache| cache.window), with_commas);
+    add_row("all caches", cache.total, all_full_cache.map(|cache| cache.total), format_bytes);
     if let Some(cost) = audit.mixer_cost {
-        let other = audit.all_full.and_then(|other| other.mixer_cost);
-        add_row("mixer weights", cost.parameters, other.map(|other| other.parameters), format_si);
-        add_row("FLOPs per token, prefill", cost.prefill_flops, other.map(|other| other.prefill_flops), format_si);
-        add_row("FLOPs per token, decode", cost.decode_flops, other.map(|other| other.decode_flops), format_si);
+        let all_full_cost = audit.all_full.and_then(|all_full| all_full.mixer_cost);
+        add_row("mixer weights", cost.parameters, all_full_cost.map(|cost| cost.parameters), format_si);
+        add_row(
+            "FLOPs per token, prefill",
+            cost.prefill_flops,
+            all_full_cost.map(|cost| cost.prefill_flops),
+            format_si,
+        );
+        add_row("FLOPs per token, decode", cost.decode_flops, all_full_cost.map(|cost| cost.decode_flops), format_si);
     }
     Some(table)
 }

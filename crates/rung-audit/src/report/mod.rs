@@ -64,13 +64,13 @@ pub fn format_si(number: u64) -> String {
 }
 
 /// Bytes or counts of this model relative to the all-full model, such as `4.0x less`.
-pub fn format_ratio(this: u64, other: u64) -> String {
-    match (this, other) {
-        (this, other) if this == other => "equal".to_owned(),
+pub fn format_ratio(value: u64, all_full: u64) -> String {
+    match (value, all_full) {
+        (value, all_full) if value == all_full => "equal".to_owned(),
         (0, _) => "only in the all-full model".to_owned(),
         (_, 0) => "only in this model".to_owned(),
-        (this, other) if this < other => format!("{:.1}x less", other as f64 / this as f64),
-        (this, other) => format!("{:.1}x more", this as f64 / other as f64),
+        (value, all_full) if value < all_full => format!("{:.1}x less", all_full as f64 / value as f64),
+        (value, all_full) => format!("{:.1}x more", value as f64 / all_full as f64),
     }
 }
 

@@ -108,7 +108,7 @@ impl CachePlot {
             Some(PlottedModel {
                 name: audit.model.clone(),
                 layers: audit.layers.len(),
-                full_layers: capacity.full,
+                full_layers: capacity.full_layers,
                 rungs: capacity.rungs,
                 bytes_per_token: cache.per_token,
                 state_bytes: cache.state,

@@ -45,14 +45,16 @@ pub fn text(audits: &[Audit]) -> String {
         let number = |value: Option<u64>| value.map_or_else(|| "?".to_owned(), with_commas);
         let size = |value: Option<u64>| value.map_or_else(|| "?".to_owned(), format_bytes);
         let capacity = audit.capacity.as_ref();
-        let fraction =
-            audit.cache.zip(audit.all_full).map(|(this, other)| this.total as f64 / other.cache.total.max(1) as f64);
+        let fraction = audit
+            .cache
+            .zip(audit.all_full)
+            .map(|(cache, all_full)| cache.total as f64 / all_full.cache.total.max(1) as f64);
         let _ = writeln!(
             out,
             "{:<name_width$} {:>6} {:>5} {:>4} {:>6} {:>12} {:>10} {:>10} {:>10} {:>8}  {}",
             audit.model,
             audit.layers.len(),
-            number(capacity.map(|capacity| capacity.full as u64)),
+            number(capacity.map(|capacity| capacity.full_layers as u64)),
             capacity.map_or("?", |capacity| if capacity.extra_hop { "yes" } else { "no" }),
             number(capacity.map(|capacity| capacity.rungs as u64)),
             number(audit.cache.map(|cache| cache.per_token)),

@@ -119,15 +119,15 @@ pub fn hop_reason(audit: &Audit) -> String {
         return format!("no extra hop: no recurrent or window layer comes before the second full layer{reason}");
     }
     let layers = ranges(&source_layers);
-    if capacity.full == 0 {
+    if capacity.full_layers == 0 {
         return format!("{layers} could pass a value on, but there is no full layer to look anything up");
     }
-    let position = match (capacity.blocks[0].layers.is_empty(), capacity.full) {
+    let position = match (capacity.blocks[0].layers.is_empty(), capacity.full_layers) {
         (true, _) => "right after the first full layer",
         (false, 1) => "around the only full layer",
         (false, _) => "before the second full layer",
     };
-    let verb = if capacity.at_least < capacity.rungs { "may come" } else { "comes" };
+    let verb = if capacity.constructed_hops < capacity.rungs { "may come" } else { "comes" };
     format!("the extra hop {verb} from the state of {layers}, {position}")
 }
 
@@ -176,12 +176,12 @@ fn wrap(text: &str, width: usize) -> String {
 
 /// Writes a table of numbers of this model and, where given, of the all-full model.
 fn write_comparison(out: &mut String, title: &str, format: fn(u64) -> String, rows: &[(&str, u64, Option<u64>)]) {
-    let other_title = if rows.iter().any(|(_, _, other)| other.is_some()) { "all full" } else { "" };
-    let _ = writeln!(out, "\n  {title:<34} {:>18}  {other_title:>18}", "this");
-    for (name, this, other) in rows {
-        let _ = write!(out, "    {name:<32} {:>18}", format(*this));
-        if let Some(other) = other {
-            let _ = write!(out, "  {:>18}  {}", format(*other), format_ratio(*this, *other));
+    let all_full_title = if rows.iter().any(|(_, _, all_full)| all_full.is_some()) { "all full" } else { "" };
+    let _ = writeln!(out, "\n  {title:<34} {:>18}  {all_full_title:>18}", "this");
+    for (name, value, all_full) in rows {
+        let _ = write!(out, "    {name:<32} {:>18}", format(*value));
+        if let Some(all_full) = all_full {
+            let _ = write!(out, "  {:>18}  {}", format(*all_full), format_ratio(*value, *all_full));
         }
         out.push('\n');
     }
@@ -209,23 +209,23 @@ pub fn audit(audit: &Audit, colour: bool) -> String {
         write_row(&mut out, "unknown", &wrap(reason, 96));
     }
     write_rungs(&mut out, audit);
-    if let Some(this) = audit.cache {
-        let other = audit.all_full.map(|other| other.cache);
+    if let Some(cache) = audit.cache {
+        let all_full_cache = audit.all_full.map(|all_full| all_full.cache);
         let title = format!("context of {} tokens", with_commas(audit.context));
         let rows = [
-            ("KV cache, bytes per token", this.per_token, other.map(|other| other.per_token)),
-            ("recurrent state, bytes", this.state, other.map(|other| other.state)),
-            ("window KV cache, bytes", this.window, other.map(|other| other.window)),
-            ("all caches, bytes", this.total, other.map(|other| other.total)),
+            ("KV cache, bytes per token", cache.per_token, all_full_cache.map(|cache| cache.per_token)),
+            ("recurrent state, bytes", cache.state, all_full_cache.map(|cache| cache.state)),
+            ("window KV cache, bytes", cache.window, all_full_cache.map(|cache| cache.window)),
+            ("all caches, bytes", cache.total, all_full_cache.map(|cache| cache.total)),
         ];
         write_comparison(&mut out, &title, with_commas, &rows);
     }
-    if let Some(this) = audit.mixer_cost {
-        let other = audit.all_full.and_then(|other| other.mixer_cost);
+    if let Some(cost) = audit.mixer_cost {
+        let all_full_cost = audit.all_full.and_then(|all_full| all_full.mixer_cost);
         let rows = [
-            ("weights", this.parameters, other.map(|other| other.parameters)),
-            ("FLOPs per token, prefill", this.prefill_flops, other.map(|other| other.prefill_flops)),
-            ("FLOPs per token, decode", this.decode_flops, other.map(|other| other.decode_flops)),
+            ("weights", cost.parameters, all_full_cost.map(|cost| cost.parameters)),
+            ("FLOPs per token, prefill", cost.prefill_flops, all_full_cost.map(|cost| cost.prefill_flops)),
+            ("FLOPs per token, decode", cost.decode_flops, all_full_cost.map(|cost| cost.decode_flops)),
         ];
         write_comparison(&mut out, "mixers only", format_si, &rows);
     }
@@ -241,8 +241,8 @@ fn write_rungs(out: &mut String, audit: &Audit) {
     let rungs_text = format!("{} {}: {}", capacity.relation(), capacity.rungs, rungs_terms(capacity));
     write_row(out, "rungs", &wrap(&rungs_text, 96));
     write_row(out, "", &hop_reason(audit));
-    if capacity.at_least < capacity.rungs {
-        let known_count = match capacity.at_least {
+    if capacity.constructed_hops < capacity.rungs {
+        let known_count = match capacity.constructed_hops {
             0 => "for none".to_owned(),
             count => format!("for {count}"),
         };
@@ -284,12 +284,12 @@ fn write_rungs(out: &mut String, audit: &Audit) {
 
 /// The terms of the number of rungs: a hop for each full layer, less one if a full layer must first find the start value.
 pub fn rungs_terms(capacity: &Capacity) -> String {
-    let layers = count_noun(capacity.full, "full layer");
-    match (capacity.full, capacity.extra_hop) {
+    let layers = count_noun(capacity.full_layers, "full layer");
+    match (capacity.full_layers, capacity.extra_hop) {
         (0, _) => "there is no full layer".to_owned(),
         (_, false) => format!("{layers}, less the one that must first find the start value"),
         (_, true) => {
-            let verb = if capacity.at_least == capacity.rungs { "passes" } else { "may pass" };
+            let verb = if capacity.constructed_hops == capacity.rungs { "passes" } else { "may pass" };
             format!(
                 "{layers}; a {} layer {verb} the start value on, so no full layer is spent on it",
                 capacity.extra_hop_kind
@@ -336,7 +336,7 @@ pub fn compare(audits: &[Audit], colour: bool) -> String {
     let _ = writeln!(out, "{}", if audits.len() == 2 { "  B relative to A" } else { "" });
     let rows: [(&str, AuditMetric); 12] = [
         ("layers with a mixer", |audit| Some(audit.mixing_layer_count() as u64)),
-        ("full layers", |audit| audit.capacity.as_ref().map(|capacity| capacity.full as u64)),
+        ("full layers", |audit| audit.capacity.as_ref().map(|capacity| capacity.full_layers as u64)),
         ("extra hop", |audit| audit.capacity.as_ref().map(|capacity| u64::from(capacity.extra_hop))),
         ("rungs", |audit| audit.capacity.as_ref().map(|capacity| capacity.rungs as u64)),
         ("KV cache, bytes per token", |audit| audit.cache.map(|cache| cache.per_token)),

@@ -94,7 +94,7 @@ impl BenchCommand {
             (Some(SectionName::Checkpoint), None) => {
                 bail!("--only checkpoint: found no --model, expected a checkpoint")
             }
-            (_, Some(_)) => bail!("--model: expected --only checkpoint beside it"),
+            (_, Some(_)) => bail!("--model: expected --only checkpoint with it"),
             (None, None) => None,
             (Some(SectionName::Train), None) => Some(Section::Train),
             (Some(SectionName::Kernels), None) => Some(Section::Kernels),

@@ -180,7 +180,7 @@ impl Bound {
                 certificate.message_bits
             )?;
         }
-        if let (Some(parameters), Some(closed_form)) = (answer.published_log2_tokens, answer.closed_form) {
+        if let (Some(parameters), Some(closed_form)) = (answer.published_log2_tokens, answer.closed_form_log2_tokens) {
             writeln!(
                 text,
                 "  published  the constants in the published proofs give 2^{parameters:.0} tokens (their parameters), 2^{closed_form:.0} (their closed formula)"

@@ -41,7 +41,7 @@ impl CapacityCommand {
         }
         let mut text = String::new();
         writeln!(text, "{}", plan.outline())?;
-        let is_exact = capacity.at_least == capacity.rungs;
+        let is_exact = capacity.constructed_hops == capacity.rungs;
         let evidence = if is_exact { "proved both ways" } else { "at most: proved; at least: constructed" };
         writeln!(text, "  rungs      {} in one forward pass, for large tables ({evidence})", capacity.claim())?;
         writeln!(text, "             {}", rungs_terms(&capacity))?;

@@ -50,7 +50,7 @@ pub fn tokenizer(path: &Path) -> anyhow::Result<Option<Tokenizer>> {
     Ok(Tokenizer::open(&converted::base_path(path)?)?)
 }
 
-/// The planner's size of the KV cache and recurrent states after so many tokens, in 32-bit numbers; none for converted checkpoints.
+/// The planner's size of the KV cache and recurrent states after a number of tokens, in fp32; none for converted checkpoints.
 pub fn planned_bytes(path: &Path, tokens: usize) -> anyhow::Result<Option<u64>> {
     if converted::recognise(path) {
         // The config describes the checkpoint before its layers were replaced.

@@ -134,7 +134,7 @@ impl Construct {
             length: self.length,
             modulus: self.modulus,
             entries: self.entries,
-            at: self.at,
+            prefetch_hop: self.at,
             candidates: self.candidates,
             norm: match self.norm {
                 Norms::None => NormConfig::None,

@@ -94,7 +94,7 @@ impl Convert {
             return self.convert_text();
         }
         if let Some(file) = &self.prompts {
-            bail!("--prompts: found {}, expected an external checkpoint beside it", file.display());
+            bail!("--prompts: found {}, expected an external checkpoint with it", file.display());
         }
         let network = Network::<f32>::open(&self.model)?;
         if self.out.is_some() && !matches!(network.provenance, Provenance::Run(_)) {

@@ -209,7 +209,7 @@ impl Falsify {
             writeln!(text, "{}", page.text())?;
             match &self.out {
                 Some(path) => writeln!(text, "check it with: rung witness check {}", path.display())?,
-                None => writeln!(text, "--out FILE keeps it, for `rung witness check`")?,
+                None => writeln!(text, "--out FILE writes it, for `rung witness check`")?,
             }
         }
         print(&text)

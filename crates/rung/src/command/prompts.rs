@@ -149,9 +149,9 @@ impl ExportOptions {
         let grid = Grid {
             writer: self.style.writer(self.shots.map(usize::from), 2),
             hops: parse_hops(&self.hops)?,
-            entries: self.entries.clone(),
+            table_sizes: self.entries.clone(),
             variants: vec![Variant::default()],
-            count: self.count,
+            questions_per_cell: self.count,
             seed: self.seed,
             symbols,
         };

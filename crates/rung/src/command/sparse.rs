@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use rung_theory::bound::sparse::Sparse;
+use rung_theory::bound::sparse::BlockSparseInstance;
 use serde_json::json;
 
 use crate::output::{print, print_json, with_commas};
@@ -46,13 +46,13 @@ impl SparseCommand {
     /// # Errors
     /// A size is out of range.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let sparse = Sparse {
-            block: self.block,
-            select: self.select,
-            bits: self.bits,
-            values: self.values,
-            blocks: if self.overlap { self.blocks / 2 } else { self.blocks },
-            same_map: self.same_map,
+        let sparse = BlockSparseInstance {
+            block_tokens: self.block,
+            selected_blocks: self.select,
+            summary_bits: self.bits,
+            modulus: self.values,
+            other_blocks: if self.overlap { self.blocks / 2 } else { self.blocks },
+            shared_summary_map: self.same_map,
         };
         let verdict = sparse.verdict()?;
         let ratio = verdict.needed_bits.map(|needed| self.bits as f64 / needed as f64);
@@ -61,7 +61,7 @@ impl SparseCommand {
             let sizes =
                 std::iter::successors(Some(1_u64), |size| size.checked_mul(2)).take_while(|&size| size <= self.block);
             for block in sizes {
-                curve.push((block, Sparse { block, ..sparse }.verdict()?.needed_bits));
+                curve.push((block, BlockSparseInstance { block_tokens: block, ..sparse }.verdict()?.needed_bits));
             }
         }
         let verdict_word = if verdict.impossible { "impossible" } else { "unknown" };

@@ -102,7 +102,7 @@ impl TextRequest<'_> {
         }
     }
 
-    /// Questions of tasks, one of each in turn.
+    /// Questions of tasks: the first of each task, then the second of each, and so on.
     fn task_prompts(&self, tasks: &[String], count: usize, tokenizer: Tokenizer) -> anyhow::Result<TextPrompts> {
         let tokenizer_model = TokenizerModel(tokenizer);
         let writer = PromptWriter { shots: self.shots, ..PromptWriter::default() };
