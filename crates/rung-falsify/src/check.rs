@@ -94,10 +94,10 @@ fn shared_state(
     let Some(mut shared_state) = shared_state_at(high)? else { return Ok(None) };
     // Binary search: after the border the tokens are the same, so equal states stay equal.
     while low < high {
-        let middle = usize::midpoint(low, high);
-        match shared_state_at(middle)? {
-            Some(state) => (high, shared_state) = (middle, state),
-            None => low = middle + 1,
+        let midpoint = usize::midpoint(low, high);
+        match shared_state_at(midpoint)? {
+            Some(state) => (high, shared_state) = (midpoint, state),
+            None => low = midpoint + 1,
         }
     }
     Ok(Some((high, shared_state)))

@@ -18,7 +18,8 @@ const MAX_DRAWS: usize = 100_000;
 /// No string with the required frequency rank was drawn.
 pub(super) fn body(task: &dyn AnyTask, style: Style, names: &[String], rng: &mut Rng) -> Result<PromptBody, AskError> {
     let letter_count = names.len() as u32;
-    let (required_rank, answer_is_last_letter) = (random_below(rng, letter_count), random_below(rng, letter_count) == 0);
+    let (required_rank, answer_is_last_letter) =
+        (random_below(rng, letter_count), random_below(rng, letter_count) == 0);
     let mut prompt = Prompt::new();
     for _ in 0..MAX_DRAWS {
         task.prompt(rng, &mut prompt);
