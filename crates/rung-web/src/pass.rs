@@ -45,14 +45,20 @@ pub(crate) fn pass(request: &PassRequest) -> Result<Value, String> {
     let fields = task.fields();
     let token_names = TokenNames::new(task);
     let names: Vec<String> = tokens.chunks_exact(fields.len()).map(|token| token_names.name(token)).collect();
-    let position = targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(targets.len().saturating_sub(1));
+    let question_position =
+        targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(targets.len().saturating_sub(1));
     let chain_of_thought = network.chain_of_thought();
-    let answer_position = if chain_of_thought.is_some() { trace.token_count() - 1 } else { position };
+    let answer_position = if chain_of_thought.is_some() { trace.token_count() - 1 } else { question_position };
     let logits = trace.logits(answer_position);
-    let best = (0..logits.len()).fold(0, |best, class| if logits[class] > logits[best] { class } else { best });
-    let answer = chain_of_thought.map_or(best as u32, |chain| chain.argmax_token(logits)[chain.answer_field]);
-    let flow =
-        trace.flow(&(position.min(answer_position)..=answer_position).collect::<Vec<_>>(), MIN_WEIGHT, MAX_TOKENS);
+    let predicted_class =
+        (0..logits.len()).fold(0, |best, class| if logits[class] > logits[best] { class } else { best });
+    let answer =
+        chain_of_thought.map_or(predicted_class as u32, |chain| chain.argmax_token(logits)[chain.answer_field]);
+    let flow = trace.flow(
+        &(question_position.min(answer_position)..=answer_position).collect::<Vec<_>>(),
+        MIN_WEIGHT,
+        MAX_TOKENS,
+    );
     let registers: Vec<&Register> =
         construction.registers.iter().filter(|register| register.holds != RegisterKind::Constant).collect();
     let register_values = |level: usize| -> Vec<Value> {
@@ -92,7 +98,7 @@ pub(crate) fn pass(request: &PassRequest) -> Result<Value, String> {
         "prompt_tokens": targets.len(),
         "position": answer_position,
         "answer": answer,
-        "expected": targets.get(position).filter(|target| **target != NO_TARGET),
+        "expected": targets.get(question_position).filter(|target| **target != NO_TARGET),
         "registers": registers.iter().map(|register| json!({"name": register.name, "about": register.about, "raw": register.holds == RegisterKind::Unrounded})).collect::<Vec<_>>(),
         "embedded": register_values(0),
         "layers": (0..trace.layers.len()).map(layer).collect::<Vec<_>>(),
