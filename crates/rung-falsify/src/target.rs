@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use rung_engine::{Native, Ops as _, Rounding, Tensor};
 use rung_nn::hash::Hash;
 use rung_nn::memory::{self, MemoryEstimate, state_bytes};
-use rung_nn::{ModelError, ModelState, Network, Precision, State};
+use rung_nn::{ModelConfig, ModelError, ModelState, Network, Precision, State};
 use rung_theory::task::{self, AnyTask, Prompt, seeded};
 use rung_train::network::initial_network;
 use serde::{Deserialize, Serialize};
@@ -244,7 +244,7 @@ impl TargetModel {
 pub fn fingerprint(network: &Network<f32>) -> String {
     let mut hash = Hash::new().with(network.plan.to_stack().to_string().as_bytes());
     // The same weights with another norm, position encoding or rounding are another model.
-    hash = hash.with(format!("{:?}", network.config).as_bytes());
+    hash = hash.with(config_text(&network.config).as_bytes());
     for (id, entry) in network.weights.entries() {
         hash = hash.with(entry.name.as_bytes()).with(&[0]);
         for weight in network.weights.get(id) {
@@ -252,6 +252,45 @@ pub fn fingerprint(network: &Network<f32>) -> String {
         }
     }
     hash.text()
+}
+
+/// The part of a fingerprint that describes the config. Its field names never change, so that a renamed field of [`ModelConfig`] leaves the fingerprints of
+/// stored witnesses valid.
+fn config_text(config: &ModelConfig) -> String {
+    let ModelConfig {
+        input,
+        classes,
+        norm,
+        placement,
+        feed_forward,
+        gelu,
+        positions,
+        causal,
+        init_key_from_query,
+        tied_unembedding,
+        unembedding_field,
+        init_std,
+        chunk,
+        precision,
+    } = config;
+    let fields: [(&str, &dyn std::fmt::Debug); 14] = [
+        ("input", input),
+        ("classes", classes),
+        ("norm", norm),
+        ("placement", placement),
+        ("feed_forward", feed_forward),
+        ("gelu", gelu),
+        ("positions", positions),
+        ("causal", causal),
+        ("init_key_from_query", init_key_from_query),
+        ("tied_unembedding", tied_unembedding),
+        ("read_out", unembedding_field),
+        ("deviation", init_std),
+        ("chunk", chunk),
+        ("precision", precision),
+    ];
+    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}: {value:?}")).collect();
+    format!("ModelConfig {{ {} }}", fields.join(", "))
 }
 
 /// The streams and logits of a batch, with the shape `[rows, sequence_length, ..]`.
@@ -394,5 +433,18 @@ impl<'a> Runner<'a> {
     fn tensors<'b>(&'b self, state: &'b ModelState<Tensor<f32>>) -> impl Iterator<Item = Vec<f32>> + 'b {
         let tensors = state.states.iter().flat_map(|state| state.tensors.iter().flatten());
         tensors.map(|tensor| self.ops.values(tensor))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_config_text_of_fingerprints_keeps_its_field_names() {
+        let text = "ModelConfig { input: Vocabulary(256), classes: 256, norm: Rms, placement: Pre, feed_forward: Mlp { hidden: None }, gelu: Tanh, \
+                    positions: None, causal: true, init_key_from_query: false, tied_unembedding: false, read_out: None, deviation: 0.02, chunk: 64, \
+                    precision: Precision { state: None, message: None } }";
+        assert_eq!(config_text(&ModelConfig::default()), text);
     }
 }

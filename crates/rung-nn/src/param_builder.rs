@@ -151,7 +151,7 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
     }
 
     /// Number of weight elements so far.
-    pub fn total(&self) -> u128 {
+    pub fn element_count(&self) -> u128 {
         match &self.store {
             Store::Count { total, .. } => *total,
             Store::Allocate(weights) => weights.size() as u128,
@@ -160,11 +160,11 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
 
     /// Runs `build` with `name` appended to the name prefix.
     pub fn within<R>(&mut self, name: &str, build: impl FnOnce(&mut Self) -> R) -> R {
-        let length = self.prefix.len();
+        let outer_len = self.prefix.len();
         self.prefix.push_str(name);
         self.prefix.push('.');
         let result = build(self);
-        self.prefix.truncate(length);
+        self.prefix.truncate(outer_len);
         result
     }
 
@@ -273,7 +273,7 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
         }
     }
 
-    /// Initialises `output` as `scale` times the transpose of `value`, so that the output resembles the stored token.
+    /// Initialises `output` as `scale` times the transpose of `value`, so that the output resembles the token that was read.
     pub fn copy_transpose(&mut self, value: &Linear, output: &Linear, scale: f64) {
         let Store::Allocate(weights) = &mut self.store else { return };
         let [rows, columns] = weights.entry(value.weight).shape[..] else { return };

@@ -64,7 +64,7 @@ fn count_right(network: &Network<f32>, exported: &ExportedCheckpoint, name: &str
         let scores = ops.values(&opened.model.logits(&ops, &last));
         let best = (0..scores.len()).max_by(|a, b| scores[*a].total_cmp(&scores[*b])).unwrap();
         let (_, target, _) = prompt.questions().next().unwrap();
-        right += u128::from(best as u32 == Vocabulary::answer(target));
+        right += u128::from(best as u32 == Vocabulary::answer_id(target));
         total += 1;
         index += step;
     }
@@ -212,7 +212,7 @@ fn assert_same_logits(network: &Network<f32>, exported: &ExportedCheckpoint, sta
     let (classes, tokens) = (network.model.classes(), opened.model.classes());
     let largest = expected.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
     for (expected, found) in expected.chunks(classes).zip(found.chunks(tokens)) {
-        let first = Vocabulary::answer(0) as usize;
+        let first = Vocabulary::answer_id(0) as usize;
         for (expected, found) in expected.iter().zip(&found[first..first + classes]) {
             let difference = (expected - found).abs();
             assert!(difference < 1e-4 * largest, "{stack} {:?}: {expected} {found}", exported.format);
@@ -275,7 +275,7 @@ fn extra_tables_are_in_the_vocabulary_and_do_not_change_the_answer() {
         &ConstructionRequest { hops: 2, m: 3, n: vec![1], ..ConstructionRequest::default() },
     )
     .unwrap();
-    let exported = export(&network, &ExportOptions { beyond: 1, ..ExportOptions::default() }).unwrap();
+    let exported = export(&network, &ExportOptions { extra_tables: 1, ..ExportOptions::default() }).unwrap();
     let scratch = TempFolder::new("beyond");
     let opened = reopen(&exported, &scratch.0);
     let id = |name: &str| exported.vocabulary.tokens.iter().position(|token| token.name == name).unwrap() as u32;

@@ -24,7 +24,8 @@ fn requests(name: &str, m: u32, n: &[u32]) -> Vec<ConstructionRequest> {
     match name {
         "S3" => (1..=n.len())
             .flat_map(|hop| {
-                [&without_mixer, &with_mixer].map(|request| ConstructionRequest { at: Some(hop), ..request.clone() })
+                [&without_mixer, &with_mixer]
+                    .map(|request| ConstructionRequest { prefetch_hop: Some(hop), ..request.clone() })
             })
             .collect(),
         "S5" => [2, 4, 8].map(|candidates| ConstructionRequest { candidates, ..with_mixer.clone() }).to_vec(),
@@ -243,7 +244,7 @@ fn forwarding_mixers_need_no_more_bits_than_their_facts_require() {
             let request = ConstructionRequest { hops: 2, m, n: vec![n], ..ConstructionRequest::default() };
             let tables = TableSizes::new(2, m.into(), vec![n.into()]).unwrap();
             let Ok(mut network) = construct::build_on::<f32>("U2", &request, &plan(8)) else { continue };
-            let (range, fewest) = (network.range().unwrap(), facts.precision.bits(tables.tokens().bits()));
+            let (range, fewest) = (network.number_range().unwrap(), facts.precision.bits(tables.tokens().bits()));
             assert!(
                 matches!(StackBounds::new(&plan(fewest), Convention::Paper).decide(&tables), Verdict::Solved(_)),
                 "{layer}"
@@ -272,8 +273,8 @@ fn verify_solved(stack: &str, defaults: &Defaults, m: u32, n: &[u32]) -> Option<
         .find_map(|request| construct::build_on::<f32>(construction.name, &request, &plan).ok());
     let case = format!("{} on {stack}, {defaults:?}, m = {m}, n = {n:?}", construction.name);
     let mut network = network.unwrap_or_else(|| panic!("{case}: the verdict is solved, but no construction fits"));
-    if defaults.bits <= u64::from(construct::MOST_BITS) {
-        let range = network.range().unwrap();
+    if defaults.bits <= u64::from(construct::MAX_BITS) {
+        let range = network.number_range().unwrap();
         network.set_precision(Precision::bits(defaults.bits as u32, range)).unwrap();
     }
     let verification = verify(&network, InstanceSet::Samples { count: 50, seed: 3 }, 2, &|_| {}).unwrap();

@@ -161,7 +161,15 @@ pub fn open<S: Scalar>(path: &Path) -> Result<Checkpoint<S>, FamilyError> {
         norm: NormConfig::Rms,
         ..ModelConfig::default()
     };
-    Ok(Checkpoint { family, audit, plan, config, model: loaded_model.into(), weights, stored_bytes: files.bytes() })
+    Ok(Checkpoint {
+        family,
+        audit,
+        plan,
+        config,
+        model: loaded_model.into(),
+        weights,
+        stored_bytes: files.byte_count(),
+    })
 }
 
 /// The fields of a `config.json`, and its `model_type`.

@@ -95,7 +95,7 @@ fn rg_lru<S: Scalar>(loader: &mut Loader<'_, S>, mixer: &Mixer, width: usize) ->
         convolution: (filters, Some(loader.tensor("conv_1d.bias", &[inner])?)),
         input_gate,
         recurrence_gate,
-        rate: loader.tensor("rg_lru.recurrent_param", &[inner])?,
+        rate_logits: loader.tensor("rg_lru.recurrent_param", &[inner])?,
         output: loader.role(Role::Output).linear("linear_out", inner, width, true)?,
     })))
 }

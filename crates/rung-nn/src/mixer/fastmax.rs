@@ -73,14 +73,14 @@ impl Fastmax {
     fn features<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
         let [batch, time, heads, width] = ops.shape(x)[..] else { panic!("heads of {}", ops.shape(x)) };
         let x = ops.l2_norm(x, Self::UNIT_EPSILON);
-        let mut parts = vec![ops.full(&[batch, time, heads, 1], 1.0), x.clone()];
+        let mut features = vec![ops.full(&[batch, time, heads, 1], 1.0), x.clone()];
         if self.config.order == 2 {
             let column = ops.reshape(&x, &[batch, time, heads, width, 1]);
             let row = ops.reshape(&x, &[batch, time, heads, 1, width]);
-            let pairs = ops.reshape(&ops.mul(&column, &row), &[batch, time, heads, width * width]);
-            parts.push(ops.scale(&pairs, 0.5_f64.sqrt()));
+            let products = ops.reshape(&ops.mul(&column, &row), &[batch, time, heads, width * width]);
+            features.push(ops.scale(&products, 0.5_f64.sqrt()));
         }
-        ops.concat(&parts, 3)
+        ops.concat(&features, 3)
     }
 
     /// The output of every head before the projection, and the state.

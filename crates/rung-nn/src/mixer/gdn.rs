@@ -68,8 +68,8 @@ pub(crate) struct GatedDeltanetWeights {
 
 impl GatedDeltanetConfig {
     /// A mixer whose weights were read from a checkpoint.
-    pub(crate) fn assemble(self, parts: &GatedDeltanetWeights) -> GatedDeltanet {
-        let GatedDeltanetWeights { projections, convolutions, beta, step, step_bias, log_rate, .. } = *parts;
+    pub(crate) fn assemble(self, weights: &GatedDeltanetWeights) -> GatedDeltanet {
+        let GatedDeltanetWeights { projections, convolutions, beta, step, step_bias, log_rate, .. } = *weights;
         let heads = [self.heads, self.value_heads];
         GatedDeltanet {
             projections: DeltaRuleProjections::assemble(
@@ -82,9 +82,9 @@ impl GatedDeltanetConfig {
             decay: DecayProjection { step, step_bias, log_rate },
             recurrence: LinearRecurrence::FULL_PRECISION,
             output: HeadOutput {
-                norm: Some(OutputNorm::per_head(NormGain { weight: parts.norm }, parts.epsilon)),
-                gate: OutputGate::Silu(parts.gate),
-                projection: parts.output,
+                norm: Some(OutputNorm::per_head(NormGain { weight: weights.norm }, weights.epsilon)),
+                gate: OutputGate::Silu(weights.gate),
+                projection: weights.output,
             },
         }
     }

@@ -121,8 +121,8 @@ impl Hgrn2 {
     ) -> (O::Tensor, State<O::Tensor>) {
         let (decay, key) = self.gate(ops, x);
         let [decay, key] = [decay, key].map(|x| split_heads(ops, &x, self.heads));
-        let query = scale_query(ops, &ops.silu(&self.query.heads(ops, x, self.heads)));
-        let value = self.value.heads(ops, x, self.heads);
+        let query = scale_query(ops, &ops.silu(&self.query.apply_and_split_heads(ops, x, self.heads)));
+        let value = self.value.apply_and_split_heads(ops, x, self.heads);
         let (out, matrix) = self.recurrence.run(ops, [&query, &key, &value], Decay::Vector(&decay), None, state);
         (out, State::new(State::past_len(state) + ops.shape(x)[1], [Some(matrix)]))
     }

@@ -47,7 +47,7 @@ impl MixerConfig for RetnetConfig {
         let key_dim = number(mixer, "key");
         if !key_dim.is_multiple_of(2) {
             let expected = "an even number, since keys are rotated".to_owned();
-            return Err(ModelError::Shape { component: Self::NAME, what: "key width", found: key_dim as u64, expected });
+            return Err(ModelError::InvalidSize { component: Self::NAME, what: "key width", found: key_dim as u64, expected });
         }
         Ok(Self { heads: number(mixer, "heads"), key_dim, value_dim: number(mixer, "value") })
     }

@@ -128,7 +128,7 @@ impl ModelConfig {
         let mut unused_rng = seeded(0);
         let mut counting = ParamBuilder::counting(settings, &mut unused_rng);
         self.assemble(&mut counting, layers, &build)?;
-        let (total, weight_bytes) = (counting.total(), size_of::<S>() as u128);
+        let (total, weight_bytes) = (counting.element_count(), size_of::<S>() as u128);
         memory::check(format!("{total} weights"), total.saturating_mul(weight_bytes), None)
             .map_err(ModelError::Memory)?;
         self.assemble(&mut ParamBuilder::new(settings, weights, rng), layers, &build)
@@ -142,7 +142,7 @@ impl ModelConfig {
         let mut unused_rng = seeded(0);
         let mut params = ParamBuilder::<f32>::counting(self.settings(plan.width as usize), &mut unused_rng);
         self.visit_plan(plan, &mut params)?;
-        Ok(params.total())
+        Ok(params.element_count())
     }
 
     /// Names and shapes of the weights of a plan's network, in their order, without building it.
@@ -152,7 +152,12 @@ impl ModelConfig {
     pub fn param_shapes(&self, plan: &Plan) -> Result<Vec<ParamShape>, ModelError> {
         let (what, expected) = ("number of layers", format!("at most {MAX_LISTED_LAYERS}, to list their weights"));
         if plan.layers.len() > MAX_LISTED_LAYERS {
-            return Err(ModelError::Shape { component: "model", what, found: plan.layers.len() as u64, expected });
+            return Err(ModelError::InvalidSize {
+                component: "model",
+                what,
+                found: plan.layers.len() as u64,
+                expected,
+            });
         }
         let mut unused_rng = seeded(0);
         let mut params = ParamBuilder::<f32>::recording_shapes(self.settings(plan.width as usize), &mut unused_rng);
@@ -197,11 +202,12 @@ impl ModelConfig {
         }
         if let Some((what, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
             let expected = "at least 1".to_owned();
-            return Err(ModelError::Shape { component: "model", what, found: 0, expected });
+            return Err(ModelError::InvalidSize { component: "model", what, found: 0, expected });
         }
         let require_positive = |what, found: f64| {
             let valid = found.is_finite() && found > 0.0;
-            let error = ModelError::Number { what, found: found.to_string(), expected: "a positive, finite number" };
+            let error =
+                ModelError::InvalidNumber { what, found: found.to_string(), expected: "a positive, finite number" };
             if valid { Ok(()) } else { Err(error) }
         };
         require_positive("init_std", self.init_std)?;
@@ -217,12 +223,12 @@ impl ModelConfig {
             if found < self.classes {
                 let (what, expected) =
                     ("symbols of the unembedding field", format!("at least {} classes", self.classes));
-                return Err(ModelError::Shape { component: "model", what, found: found as u64, expected });
+                return Err(ModelError::InvalidSize { component: "model", what, found: found as u64, expected });
             }
         }
         if self.tied_unembedding && self.input != InputConfig::Vocabulary(self.classes) {
             let expected = "the size of a plain vocabulary, for a tied unembedding".to_owned();
-            return Err(ModelError::Shape {
+            return Err(ModelError::InvalidSize {
                 component: "model",
                 what: "classes",
                 found: self.classes as u64,
@@ -302,8 +308,8 @@ impl ModelConfig {
 
 /// Returns an error if the builder has more than [`MAX_WEIGHTS`] weights.
 fn check_weight_count<S: Scalar>(params: &ParamBuilder<'_, S>) -> Result<(), ModelError> {
-    if params.total() <= MAX_WEIGHTS {
+    if params.element_count() <= MAX_WEIGHTS {
         return Ok(());
     }
-    Err(ModelError::TooLarge { found: params.total(), most: MAX_WEIGHTS })
+    Err(ModelError::TooLarge { found: params.element_count(), most: MAX_WEIGHTS })
 }

@@ -143,7 +143,7 @@ impl Embedding {
     ) -> Result<O::Tensor, ModelError> {
         let fields = self.field_count();
         if batch * fields == 0 || tokens.is_empty() || !tokens.len().is_multiple_of(batch * fields) {
-            return Err(ModelError::Ragged { found: tokens.len(), rows: batch, fields });
+            return Err(ModelError::UnevenRows { found: tokens.len(), rows: batch, fields });
         }
         let time = tokens.len() / (batch * fields);
         let embed_field = |index: usize| -> Result<O::Tensor, ModelError> {
@@ -203,7 +203,12 @@ impl FieldEmbedding {
         ids.map(|(position, &found)| match (found as usize, self.blank) {
             (id, Some((blank, row))) if id == blank => Ok(row),
             (id, _) if id < self.vocabulary => Ok(id),
-            _ => Err(ModelError::Token { position, field: self.name.clone(), found, vocabulary: self.vocabulary }),
+            _ => Err(ModelError::TokenOutOfRange {
+                position,
+                field: self.name.clone(),
+                found,
+                vocabulary: self.vocabulary,
+            }),
         })
         .collect()
     }

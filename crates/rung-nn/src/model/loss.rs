@@ -60,11 +60,16 @@ impl<M: TokenMixer> Model<M> {
         let count = tokens.len() / self.embedding.field_count();
         if let Some(position) = positions.iter().find(|position| **position >= count) {
             let expected = format!("less than {count}, the number of tokens");
-            return Err(ModelError::Shape { component: "logits", what: "position", found: *position as u64, expected });
+            return Err(ModelError::InvalidSize {
+                component: "logits",
+                what: "position",
+                found: *position as u64,
+                expected,
+            });
         }
         if positions.is_empty() {
             let expected = "at least 1".to_owned();
-            return Err(ModelError::Shape { component: "logits", what: "positions", found: 0, expected });
+            return Err(ModelError::InvalidSize { component: "logits", what: "positions", found: 0, expected });
         }
         let last_layer = self.depth().checked_sub(1).filter(|last| !self.layers[*last].has_token_shift());
         let Some(last_layer) = last_layer else {
@@ -137,7 +142,7 @@ impl<M: TokenMixer> Model<M> {
         let rows = tokens.len() / self.embedding.field_count();
         if targets.len() != rows {
             let expected = format!("{rows}, one for each token");
-            return Err(ModelError::Shape {
+            return Err(ModelError::InvalidSize {
                 component: "loss",
                 what: "targets",
                 found: targets.len() as u64,
@@ -146,7 +151,7 @@ impl<M: TokenMixer> Model<M> {
         }
         let indexed_targets = || targets.iter().enumerate().filter(|(_, target)| **target != NO_TARGET);
         if let Some((position, &found)) = indexed_targets().find(|(_, target)| **target as usize >= self.classes) {
-            return Err(ModelError::Target { position, found, classes: self.classes });
+            return Err(ModelError::TargetOutOfRange { position, found, classes: self.classes });
         }
         let (positions, classes): (Vec<usize>, Vec<usize>) =
             indexed_targets().map(|(position, &target)| (position, target as usize)).unzip();

@@ -44,7 +44,7 @@ pub(super) fn sources(plan: &Plan) -> Result<Sources, ModelError> {
         for mixer in layer.mixers.iter() {
             let cache = cache_identity(mixer);
             if layer.shares_cache {
-                let source = cache_owners.get(&cache).copied().ok_or_else(|| ModelError::Unsupported {
+                let source = cache_owners.get(&cache).copied().ok_or_else(|| ModelError::UnsupportedOption {
                     mixer: mixer.name(),
                     what: format!("layer {index}, which shares the cache of an earlier layer,"),
                     expected: "an earlier layer with the same mixer, key/value heads and window".to_owned(),

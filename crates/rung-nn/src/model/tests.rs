@@ -322,24 +322,33 @@ fn invalid_plans_are_rejected_before_anything_is_allocated() {
     assert!(matches!(error(&learned, &plan("full")), ModelError::TooLarge { .. }));
     // The invalid layer is the last, and nothing was allocated for the first.
     assert!(matches!(error(&small_config(), &plan("full gdn compressed")), ModelError::MixerNotImplemented { .. }));
-    assert!(matches!(error(&small_config(), &plan("full full{heads=4,kv=3}")), ModelError::Shape { .. }));
-    assert!(matches!(error(&ModelConfig { classes: 0, ..small_config() }, &plan("full")), ModelError::Shape { .. }));
-    assert!(matches!(error(&ModelConfig { chunk: 0, ..small_config() }, &plan("full")), ModelError::Shape { .. }));
+    assert!(matches!(error(&small_config(), &plan("full full{heads=4,kv=3}")), ModelError::InvalidSize { .. }));
+    assert!(matches!(
+        error(&ModelConfig { classes: 0, ..small_config() }, &plan("full")),
+        ModelError::InvalidSize { .. }
+    ));
+    assert!(matches!(
+        error(&ModelConfig { chunk: 0, ..small_config() }, &plan("full")),
+        ModelError::InvalidSize { .. }
+    ));
     let fields = ModelConfig { input: InputConfig::Fields(Vec::new()), ..small_config() };
-    assert!(matches!(error(&fields, &plan("full")), ModelError::Shape { what: "vocabulary", .. }));
+    assert!(matches!(error(&fields, &plan("full")), ModelError::InvalidSize { what: "vocabulary", .. }));
     let repeated = vec![Field::new("key", 3), Field::new("key", 4)];
     let fields = ModelConfig { input: InputConfig::Fields(repeated), ..small_config() };
     assert!(matches!(error(&fields, &plan("full")), ModelError::DuplicateField { .. }));
     let rotary = ModelConfig { positions: Positions::Rotary { base: f64::NAN }, ..small_config() };
-    assert!(matches!(error(&rotary, &plan("full")), ModelError::Number { .. }));
+    assert!(matches!(error(&rotary, &plan("full")), ModelError::InvalidNumber { .. }));
     assert!(matches!(
         error(&ModelConfig { init_std: -1.0, ..small_config() }, &plan("full")),
-        ModelError::Number { .. }
+        ModelError::InvalidNumber { .. }
     ));
     let unknown = ModelConfig { unembedding_field: Some("value".to_owned()), ..small_config() };
-    assert!(matches!(error(&unknown, &plan("full")), ModelError::Shape { what: "symbols of the read-out field", .. }));
+    assert!(matches!(
+        error(&unknown, &plan("full")),
+        ModelError::InvalidSize { what: "symbols of the read-out field", .. }
+    ));
     let tied = ModelConfig { tied_unembedding: true, classes: 8, ..small_config() };
-    assert!(matches!(error(&tied, &plan("full")), ModelError::Shape { what: "classes", .. }));
+    assert!(matches!(error(&tied, &plan("full")), ModelError::InvalidSize { what: "classes", .. }));
 }
 
 #[test]
@@ -357,8 +366,8 @@ fn errors_name_invalid_tokens_targets_and_states() {
     let (_, state) = model.forward(&ops, &[1], 1, None).unwrap();
     let batch_error = model.forward(&ops, &[1, 1], 2, Some(&state)).err().unwrap();
     assert!(matches!(batch_error, ModelError::WrongState { .. }));
-    assert!(matches!(model.loss(&ops, &[1], 1, &[9]), Err(ModelError::Target { found: 9, .. })));
-    assert!(matches!(model.loss(&ops, &[1], 1, &[1, 1]), Err(ModelError::Shape { .. })));
+    assert!(matches!(model.loss(&ops, &[1], 1, &[9]), Err(ModelError::TargetOutOfRange { found: 9, .. })));
+    assert!(matches!(model.loss(&ops, &[1], 1, &[1, 1]), Err(ModelError::InvalidSize { .. })));
     assert_eq!(model.loss(&ops, &[1], 1, &[NO_TARGET]).unwrap().1, 0);
 }
 
@@ -607,7 +616,7 @@ fn fields_of_one_alphabet_share_a_table_and_a_blank() {
     assert_ne!(hidden(&weights, &[1, 3, 3]), hidden(&weights, &[1, 3, 5]), "3 is a value and the blank of arguments");
     let ops = Native::new();
     ops.bind_frozen(&weights);
-    assert!(matches!(model.forward(&ops, &[1, 4, 5], 1, None), Err(ModelError::Token { .. })));
+    assert!(matches!(model.forward(&ops, &[1, 4, 5], 1, None), Err(ModelError::TokenOutOfRange { .. })));
 }
 
 /// Logits and gradients.
@@ -639,7 +648,7 @@ fn logits_at_some_tokens_equal_those_of_a_full_forward_pass() {
             let ops = Native::new();
             ops.bind_frozen(&weights);
             for (positions, what, number) in [(vec![8], "position", 8), (vec![], "positions", 0)] {
-                let Err(ModelError::Shape { what: reported, found, .. }) =
+                let Err(ModelError::InvalidSize { what: reported, found, .. }) =
                     model.logits_at(&ops, &tokens, 2, &positions)
                 else {
                     panic!("{positions:?} was accepted");

@@ -11,7 +11,7 @@ use rung_theory::task::{self, Field, TaskError, seeded};
 use serde::{Deserialize, Serialize};
 
 use super::{Network, NetworkError, Provenance, files};
-use crate::checkpoint::{check_file_size, load_with};
+use crate::checkpoint::{check_file_size, load_with_metadata};
 use crate::model::{FeedForwardConfig, InputConfig, ModelConfig, NormConfig, NormPlacement};
 use crate::position::Positions;
 use crate::precision::Precision;
@@ -175,7 +175,7 @@ impl ModelSection {
     }
 
     /// The first key with an invalid number, with its value and the valid values.
-    pub fn first_invalid(&self) -> Option<(&'static str, String, String)> {
+    pub fn find_invalid_number(&self) -> Option<(&'static str, String, String)> {
         if let Some(bits) = self.bits.filter(|bits| !(1..=24).contains(bits)) {
             let expected = "1 to 24; if left out, numbers are not rounded".to_owned();
             return Some(("bits", bits.to_string(), expected));
@@ -266,7 +266,7 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError>
     let malformed = |reason: String| NetworkError::Malformed { path: path.clone(), reason };
     let config: NetworkConfig =
         toml::from_str(&text).map_err(|error| malformed(error.to_string().trim_end().to_owned()))?;
-    if let Some((field, found, expected)) = config.model.first_invalid() {
+    if let Some((field, found, expected)) = config.model.find_invalid_number() {
         let field = format!("model.{field}");
         return Err(NetworkError::Field { path, field, found, expected });
     }
@@ -288,7 +288,7 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError>
     check_file_size(&weights_path, model_config.weight_count(&plan).map_err(model_error)?)?;
     let mut weights = Parameters::new();
     let model = model_config.init(&plan, &mut weights, &mut seeded(0)).map_err(model_error)?;
-    let metadata = load_with(&weights_path, &mut weights)?;
+    let metadata = load_with_metadata(&weights_path, &mut weights)?;
     // Files without a config (from PyTorch, or from earlier versions) are accepted.
     if let Some(trained_with) = metadata.get(files::RUN_KEY)
         && let Some(difference) = describe_difference(trained_with, &text)

@@ -21,7 +21,7 @@ impl WeightFiles {
             GgufHeader::read(&map[..]).map_err(|source| WeightError::Gguf { path: path.to_owned(), source })?;
         let mut tensors = Vec::new();
         for tensor in header.tensors {
-            let format = TensorFormat::of_gguf(tensor.ggml_type).ok_or_else(|| {
+            let format = TensorFormat::from_gguf_type(tensor.ggml_type).ok_or_else(|| {
                 let known = "one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, MXFP4";
                 WeightError::tensor(path, &tensor.name, format!("format {}", format_name(tensor.ggml_type)), known)
             })?;

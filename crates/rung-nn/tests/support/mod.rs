@@ -21,7 +21,7 @@ impl TestRng {
     /// A random value of a mixer's option; an integer is one of the `count` smallest.
     pub fn option(&mut self, option: &MixerOption, count: u64) -> OptionValue {
         match option.kind {
-            OptionKind::Integer { least, most, .. } => OptionValue::Integer((least + self.below(count)).min(most)),
+            OptionKind::Integer { min, max, .. } => OptionValue::Integer((min + self.below(count)).min(max)),
             OptionKind::Flag { .. } => OptionValue::Flag(self.below(2) == 1),
             OptionKind::Choice(words) => OptionValue::Word(self.pick(words)),
         }

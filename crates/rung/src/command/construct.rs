@@ -166,7 +166,7 @@ impl Construct {
         let tokens = network.task()?.length();
         let description = network.construction().context("a construction says what it does")?;
         let stack = network.plan.to_stack().to_string();
-        let thoughts = description.chain_of_thought.as_ref().map(|thoughts| thoughts.count);
+        let thoughts = description.chain_of_thought.as_ref().map(|thoughts| thoughts.token_count);
         if self.json {
             print_json(&json!({
                 "name": description.name,

@@ -85,7 +85,7 @@ impl Export {
                 NumberName::Bf16 => NumberFormat::Bf16,
                 NumberName::F16 => NumberFormat::F16,
             },
-            beyond: self.beyond as usize,
+            extra_tables: self.beyond as usize,
         };
         let checkpoint =
             export(&network, &options).with_context(|| format!("{} cannot be exported", self.model.display()))?;
