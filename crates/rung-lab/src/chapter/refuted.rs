@@ -190,7 +190,8 @@ fn refute(name: &str, stack: &str, task: &str, bits: Option<u32>) -> Result<Refu
     let precision = bits.map_or(RequestedPrecision::AsTrained, |bits| RequestedPrecision::Bits(bits, None));
     let target = TargetModel::open(Origin::Untrained(Box::new(untrained_config(stack, task))), None, precision)?;
     let search = falsify(&target, &candidate_budget(1 << 18), &|_, _| true)?;
-    let (method, candidates) = search.reports.last().map_or(("", 0), |report| (report.method.name(), report.candidates));
+    let (method, candidates) =
+        search.reports.last().map_or(("", 0), |report| (report.method.name(), report.candidates));
     let record = |witness: Witness| {
         let page = WitnessPage::new(&witness, &target).ok();
         let command = format!("rung witness check witnesses/{name}.json");
@@ -256,7 +257,9 @@ fn render_witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store:
     }
     chapter.table(table);
     if let Some(example) = example {
-        chapter.paragraph("One of them in full: where the prompts differ, and from which layer on the model's activations are equal.");
+        chapter.paragraph(
+            "One of them in full: where the prompts differ, and from which layer on the model's activations are equal.",
+        );
         chapter.command(example);
     }
     accepted
@@ -285,7 +288,8 @@ fn render_collision_figure(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>,
     }
     let pigeonhole_line =
         (1..=max_state_bits as u32).map(|bits| Point::new(f64::from(bits), f64::from(pigeonhole_table(bits))));
-    chart = chart.series(Series::line("pigeonhole: m log m > bits", pigeonhole_line.collect()).with_evidence(Evidence::Proved));
+    chart = chart
+        .series(Series::line("pigeonhole: m log m > bits", pigeonhole_line.collect()).with_evidence(Evidence::Proved));
     artefacts.extend(figure_files("refuted", &chart));
     let caption = "The line is proved: at that size of table some two tables share a state, whatever the weights. The marks are measured: the \
                    smallest table of an untrained model for which a birthday search over tables found two. Marks below the line are failures \
@@ -329,7 +333,8 @@ fn search_construction(name: &str, request: &ConstructionRequest) -> Result<Exha
     let target = TargetModel::from_network(network, Origin::Folder(name.into()), None, RequestedPrecision::AsTrained);
     let search = target.and_then(|target| falsify(&target, &candidate_budget(u64::MAX), &|_, _| true));
     let search = search.map_err(|error| error.to_string())?;
-    let (checked, total) = search.reports.last().map_or((0, 0), |report| (report.candidates, report.total.unwrap_or(0)));
+    let (checked, total) =
+        search.reports.last().map_or((0, 0), |report| (report.candidates, report.total.unwrap_or(0)));
     Ok(ExhaustiveSearch { checked, total, witness_found: search.witness.is_some() })
 }
 
@@ -338,7 +343,9 @@ fn render_exhaustive_searches(chapter: &mut Chapter, store: &EvidenceStore) {
     chapter.heading("Not refuted");
     for (name, ..) in CONSTRUCTIONS {
         let key = construction_key(name);
-        let Some(ExhaustiveSearch { checked, total, witness_found }) = store.read_outcome(&key, chapter) else { continue };
+        let Some(ExhaustiveSearch { checked, total, witness_found }) = store.read_outcome(&key, chapter) else {
+            continue;
+        };
         let sentence = if witness_found {
             format!("Construction {name} has a witness, which its verification should have found.")
         } else {
