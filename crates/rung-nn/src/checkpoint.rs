@@ -88,7 +88,7 @@ pub enum CheckpointError {
         computed: String,
     },
     /// The file ends before the end of a tensor.
-    #[error("{}: cut off in tensor `{name}` of shape {shape:?}: {found} bytes were found, and its header promises {expected}", .path.display())]
+    #[error("{}: cut off in tensor `{name}` of shape {shape:?}: {found} bytes were found, and its header says {expected}", .path.display())]
     Truncated {
         /// The file.
         path: PathBuf,

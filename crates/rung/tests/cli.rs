@@ -431,7 +431,7 @@ fn model_show_describes_stacks_and_files() {
     write_safetensors(&header.replace("full", "ful"), 12);
     assert_fails(&["model", "show", file], "did you mean `full`");
     std::fs::write(&path, [0xff; 99]).unwrap();
-    assert_fails(&["model", "show", file], "no safetensors file");
+    assert_fails(&["model", "show", file], "not a safetensors file");
     assert_fails(&["model", "show", "nowhere.safetensors"], "nowhere.safetensors");
     assert_fails(&["model", "show"], "give a safetensors file, or --stack");
     assert_fails(

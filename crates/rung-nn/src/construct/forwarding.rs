@@ -128,7 +128,7 @@ pub enum ForwardingError {
     #[error(transparent)]
     Stack(#[from] StackError),
     /// No weights are known with which this mixer copies bits.
-    #[error("mixer `{found}` has no known weights that hand bits on; these have: {known}")]
+    #[error("mixer `{found}` has no known forwarding weights; these have: {known}")]
     NoKnownWeights {
         /// The name in the request.
         found: String,

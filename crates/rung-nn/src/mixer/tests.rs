@@ -371,8 +371,8 @@ fn initial_weights_have_the_ranges_of_the_reference_implementations() {
     // The standard deviation of 12 * 512 normal numbers is known within a few percent.
     let full = init("full{heads=64,kv=64,head=8}");
     let values = full.get(full.find("q_proj.weight").unwrap());
-    let deviation = (values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64).sqrt();
-    assert!((deviation / 0.02 - 1.0).abs() < 0.05, "{deviation}");
+    let std = (values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64).sqrt();
+    assert!((std / 0.02 - 1.0).abs() < 0.05, "{std}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn build<S: Scalar>(config: &ModelConfig, text: &str) -> (Model, Parameters<S>) 
 const ALL_MIXERS: &str = "full window{size=3} linear retnet lightning gla mamba2{state=8} rglru rwkv7{rank=2} deltanet gdn conv none full+gdn rwkv7{rank=2}";
 
 #[test]
-fn every_model_config_gives_equal_outputs_in_one_span_and_in_two() {
+fn every_model_config_gives_equal_outputs_in_one_call_and_in_two() {
     let fields = InputConfig::Fields(vec![Field::new("kind", 3), Field::new("value", 5)]);
     let configs = [
         small_config(),
@@ -45,14 +45,14 @@ fn every_model_config_gives_equal_outputs_in_one_span_and_in_two() {
         let (model, weights) = build::<f64>(config, ALL_MIXERS);
         let ops = Native::new();
         ops.bind_frozen(&weights);
-        let ids = if let InputConfig::Fields(_) = config.input { 2 } else { 1 };
+        let field_count = if let InputConfig::Fields(_) = config.input { 2 } else { 1 };
         let mut rng = seeded(4);
-        let tokens: Vec<u32> = (0..9 * ids).map(|_| random_below(&mut rng, 3)).collect();
+        let tokens: Vec<u32> = (0..9 * field_count).map(|_| random_below(&mut rng, 3)).collect();
         let (expected, state) = model.forward(&ops, &tokens, 1, None).unwrap();
         assert_eq!(ops.shape(&expected)[..], [1, 9, 16]);
         assert_eq!(state.past_len, 9);
-        let (first, state) = model.forward(&ops, &tokens[..4 * ids], 1, None).unwrap();
-        let (second, _) = model.forward(&ops, &tokens[4 * ids..], 1, Some(&state)).unwrap();
+        let (first, state) = model.forward(&ops, &tokens[..4 * field_count], 1, None).unwrap();
+        let (second, _) = model.forward(&ops, &tokens[4 * field_count..], 1, Some(&state)).unwrap();
         let found = ops.values(&ops.concat(&[first, second], 1));
         for (a, b) in found.iter().zip(ops.values(&expected)) {
             assert!((a - b).abs() < 1e-9, "{config:?}: {a} and {b}");
@@ -345,7 +345,7 @@ fn invalid_plans_are_rejected_before_anything_is_allocated() {
     let unknown = ModelConfig { unembedding_field: Some("value".to_owned()), ..small_config() };
     assert!(matches!(
         error(&unknown, &plan("full")),
-        ModelError::InvalidSize { what: "symbols of the read-out field", .. }
+        ModelError::InvalidSize { what: "symbols of the unembedding field", .. }
     ));
     let tied = ModelConfig { tied_unembedding: true, classes: 8, ..small_config() };
     assert!(matches!(error(&tied, &plan("full")), ModelError::InvalidSize { what: "classes", .. }));
@@ -438,7 +438,7 @@ fn invalid_checkpoints_are_rejected_and_change_no_weight() {
     let missing = load_error("full", &small_config());
     assert!(missing.contains("`layers.1.mixer_norm.weight` is missing; expected shape [16]"), "{missing}");
     let unknown = load_error("full gdn conv", &small_config());
-    assert!(unknown.contains("`layers.2.mixer.conv.weight` of shape [16, 1, 3] belongs to no weight"), "{unknown}");
+    assert!(unknown.contains("`layers.2.mixer.conv.weight` of shape [16, 1, 3] is not a weight"), "{unknown}");
     assert_eq!(weights.flat(), before);
     assert!(matches!(load(&directory.join("nowhere"), &mut weights), Err(CheckpointError::System { .. })));
     assert!(matches!(save(&directory.join("no/where"), &weights), Err(CheckpointError::Write { .. })));
@@ -624,8 +624,8 @@ fn fields_of_one_alphabet_share_a_table_and_a_blank() {
 fn logits_at_some_tokens_equal_those_of_a_full_forward_pass() {
     let (tokens, positions) = ([1, 2, 3, 4, 5, 6, 6, 5], [7, 2, 2, 4]);
     for placement in [NormPlacement::Pre, NormPlacement::Post] {
-        for channel in [FeedForwardConfig::default(), FeedForwardConfig::None] {
-            let config = ModelConfig { placement, feed_forward: channel, ..small_config() };
+        for feed_forward in [FeedForwardConfig::default(), FeedForwardConfig::None] {
+            let config = ModelConfig { placement, feed_forward, ..small_config() };
             let (model, weights) = build::<f64>(&config, "gdn full+gdn");
             let logits_and_gradient = |logits: &dyn Fn(&Native<f64>) -> Tensor<f64>| {
                 let ops = Native::new();
@@ -643,8 +643,8 @@ fn logits_at_some_tokens_equal_those_of_a_full_forward_pass() {
             let close = |found: &[f64], expected: &[f64]| {
                 found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12)
             };
-            assert!(close(&found, &expected), "{placement:?}, {channel:?}: {found:?} {expected:?}");
-            assert!(close(&gradient, &expected_gradient), "{placement:?}, {channel:?}");
+            assert!(close(&found, &expected), "{placement:?}, {feed_forward:?}: {found:?} {expected:?}");
+            assert!(close(&gradient, &expected_gradient), "{placement:?}, {feed_forward:?}");
             let ops = Native::new();
             ops.bind_frozen(&weights);
             for (positions, what, number) in [(vec![8], "position", 8), (vec![], "positions", 0)] {

@@ -104,7 +104,7 @@ impl NetworkSource {
     /// Determines by its files what a path holds.
     ///
     /// # Errors
-    /// The path holds no network.
+    /// The path is not a network.
     pub fn detect(path: &Path) -> Result<Self, NetworkError> {
         match () {
             () if path.join(files::CONSTRUCTION).exists() => Ok(Self::Construction),
@@ -119,7 +119,7 @@ impl<S: Scalar> Network<S> {
     /// Opens the folder of a construction or of a finished run, a Hugging Face folder, or a GGUF file.
     ///
     /// # Errors
-    /// The path holds no network, or something in it cannot be read or does not fit.
+    /// The path is not a network, or something in it cannot be read or does not fit.
     #[inline(never)]
     pub fn open(path: &Path) -> Result<Self, NetworkError> {
         let source = NetworkSource::detect(path)?;

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use rung_engine::{AdamWConfig, DecayCourse, Schedule};
 use rung_nn::ModelConfig;
-use rung_nn::memory::{self, Footprint};
+use rung_nn::memory::{self, MemoryEstimate};
 pub use rung_nn::network::{FeedForwardName, InitialName, ModelSection, NormName, PlacementName, PositionName};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{self, AnyTask, Field};
@@ -311,7 +311,7 @@ impl RunConfig {
             other_tasks.push(FittedTask::new(&field, task, &fields, classes)?);
         }
         let model = self.model.model_config(&fields, classes, max_tokens, plan.width as f64);
-        let weight_count = model.count(&plan)?;
+        let weight_count = model.weight_count(&plan)?;
         Ok(Run { config, task, stages, other_tasks, plan, model, fields, classes, max_tokens, weight_count })
     }
 
@@ -328,7 +328,7 @@ impl RunConfig {
     }
 
     fn check_numbers(&self) -> Result<(), RunError> {
-        if let Some((field, found, expected)) = self.model.first_invalid() {
+        if let Some((field, found, expected)) = self.model.find_invalid_number() {
             return Err(RunError::invalid_value(&format!("model.{field}"), found, expected));
         }
         let counts = [
@@ -436,7 +436,7 @@ impl Run {
     /// every thread, an evaluation, and the ids of a batch.
     pub fn memory_bytes(&self) -> u128 {
         let (train, evaluate) = (&self.config.train, &self.config.evaluate);
-        let (threads, footprint) = (train.threads as u128, Footprint::new(&self.plan, &self.model));
+        let (threads, footprint) = (train.threads as u128, MemoryEstimate::new(&self.plan, &self.model));
         let activations =
             footprint.training_bytes(self.max_tokens).saturating_mul(self.micro_batch().min(train.batch) as u128);
         let evaluation = footprint
@@ -493,7 +493,7 @@ mod tests {
         assert_rejected("[train]\ncooldown = 1.5", "train.cooldown: found 1.5");
         assert_rejected(
             "[model]\nread_out = 'values'",
-            "symbols of the read-out field is 0; expected at least 24 classes",
+            "symbols of the unembedding field is 0; expected at least 24 classes",
         );
         assert_rejected("[model]\ninitial = 'lookups'", "unknown variant `lookups`");
         assert_rejected("[model]\nhead = 0", "head-dim: found 0");
@@ -518,7 +518,7 @@ mod tests {
         let message = parity.resolve().err().expect("an error").to_string();
         assert!(message.contains("task: found parity, expected funccomp"), "{message}");
         assert_rejected("gdm full", "parity", "did you mean `gdn`");
-        assert_rejected("compressed", "parity", "there is no network for mixer `compressed`");
+        assert_rejected("compressed", "parity", "mixer `compressed` is not implemented");
         assert_rejected("full", "funccomp{m=0}", "task `funccomp`");
         assert_rejected("full", "funccomp{hops=3,m=4,n=[2,16777216]}", "at most");
         assert_rejected("full*1000000", "parity", "weights");
