@@ -251,7 +251,7 @@ pub fn fingerprint(network: &Network<f32>) -> String {
             hash = hash.with(&weight.to_bits().to_le_bytes());
         }
     }
-    hash.text()
+    hash.to_hex()
 }
 
 /// The part of a fingerprint that describes the config. Its field names never change, so that a renamed field of [`ModelConfig`] leaves the fingerprints of

@@ -95,7 +95,7 @@ impl SparseCommand {
             _ => writeln!(
                 text,
                 "  no summary is short enough: {} of {} blocks can be selected",
-                self.select, sparse.blocks
+                self.select, sparse.other_blocks
             )?,
         }
         for (block, needed) in curve {
