@@ -81,7 +81,7 @@ impl Vocabulary<'_> {
 
     fn text(&self, name: &str) -> Option<&str> {
         match self.field(name) {
-            Some(JsonValue::Text(text)) => Some(text),
+            Some(JsonValue::String(text)) => Some(text),
             _ => None,
         }
     }
@@ -116,7 +116,7 @@ impl Vocabulary<'_> {
         let mut ids = HashMap::new();
         let mut pieces = Vec::new();
         for (id, item) in self.list("tokens").iter().enumerate() {
-            let JsonValue::Text(piece) = item else {
+            let JsonValue::String(piece) = item else {
                 return Err(self.malformed(format!("{} as token {id}", item.describe()), "a text"));
             };
             if let Some(other_id) = ids.insert(piece.as_str(), id) {
@@ -158,7 +158,7 @@ impl Vocabulary<'_> {
         };
         let mut merges = Vec::new();
         for (rank, item) in self.list("merges").iter().enumerate() {
-            let pair = if let JsonValue::Text(text) = item { text.split_once(' ') } else { None };
+            let pair = if let JsonValue::String(text) = item { text.split_once(' ') } else { None };
             let Some((left, right)) = pair else {
                 return Err(
                     self.malformed(format!("{} as merge {rank}", item.describe()), "two pieces with a space between")

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use common::{assert_fails, path_str, rung, scratch_directory};
-use rung_bench::measure::Peak;
+use rung_bench::measure::PeakMemory;
 use rung_train::run::{Run, RunConfig, Trainer};
 
 fn run(stack: &str, task: &str, settings: &[&str]) -> Run {
@@ -53,7 +53,7 @@ fn estimates_of_training_lie_above_the_peak_and_not_far() {
 
 fn measure((stack, task, settings): (&str, &str, &[&str])) {
     let run = run(stack, task, &[settings, &["evaluate.every=1", "evaluate.prompts=8"]].concat());
-    let (before, peak) = (resident_bytes(), Peak::start().unwrap());
+    let (before, peak) = (resident_bytes(), PeakMemory::start().unwrap());
     Trainer::new(&run).unwrap().step().unwrap();
     let (measured, estimate) = (peak.bytes().unwrap().saturating_sub(before), run.memory_bytes() as u64);
     let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);

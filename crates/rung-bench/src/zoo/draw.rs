@@ -8,7 +8,7 @@ use super::{MixerRow, Timing};
 use rung_figure::Evidence;
 use rung_figure::figure::axis::{self, Axis};
 use rung_figure::figure::csv::{Csv, field};
-use rung_figure::figure::palette::{self, Colour, GRID, INK, MUTED};
+use rung_figure::figure::palette::{self, Colour, GRID, MUTED, TEXT_COLOUR};
 use rung_figure::figure::svg::{Anchor, Area, Paint, Stroke, Svg, TextStyle};
 use rung_figure::figure::{Chart, Scale};
 
@@ -65,7 +65,7 @@ impl MixerTable {
             svg.text((x, TOP - 24.0), name, &bold.anchored(anchor));
             let Some(evidence) = evidence else { continue };
             let evidence_style = TextStyle::new(9.5).coloured(palette::evidence(evidence)).anchored(anchor);
-            svg.text((x, TOP - 11.0), evidence.word(), &evidence_style);
+            svg.text((x, TOP - 11.0), evidence.label(), &evidence_style);
         }
     }
 
@@ -99,7 +99,7 @@ impl MixerTable {
         for (index, (mark, speed)) in marks.iter().zip(speeds).enumerate() {
             let hint = format!("{speed:.0} tokens/s at {} tokens", self.timing.lengths[index]);
             svg.group(&hint, |svg| {
-                let paint = Paint { fill: Some(colour), stroke: Some(Stroke::new(INK, 0.5)) };
+                let paint = Paint { fill: Some(colour), stroke: Some(Stroke::new(TEXT_COLOUR, 0.5)) };
                 svg.circle(*mark, 2.0 + index as f64, &paint);
             });
         }
@@ -119,7 +119,7 @@ impl Chart for MixerTable {
         let bottom = TOP + ROW_HEIGHT * self.rows.len() as f64;
         let mut svg = Svg::new(WIDTH, bottom + 52.0);
         self.draw_header(&mut svg);
-        let speed_axis = Axis::covering(Scale::Log10, self.speeds()).over(PLOT.0, PLOT.1);
+        let speed_axis = Axis::covering(Scale::Log10, self.speeds()).with_pixels(PLOT.0, PLOT.1);
         let plot = Area::new(PLOT.0, TOP, PLOT.1 - PLOT.0, bottom - TOP);
         axis::draw_bottom(&mut svg, plot, &speed_axis, &speed_axis.ticks(5), "tokens/s, one layer on one thread", true);
         for (index, row) in self.rows.iter().enumerate() {

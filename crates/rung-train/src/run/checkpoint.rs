@@ -15,7 +15,7 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use rung_engine::Parameters;
-use rung_nn::checkpoint::{read_metadata, save_with};
+use rung_nn::checkpoint::{read_metadata, save_with_metadata};
 use rung_nn::tensor_file::{self, Checksum};
 use safetensors::tensor::{Dtype, SafeTensors, View};
 use serde::{Deserialize, Serialize};
@@ -125,7 +125,7 @@ pub fn load(path: &Path, trainer: &mut Trainer<'_>) -> Result<Option<f64>, RunEr
 
 /// Rejects bytes whose checksum is wrong or missing.
 fn check_checksum(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
-    let reason = match Checksum::of(bytes) {
+    let reason = match Checksum::verify(bytes) {
         Checksum::Valid => return Ok(()),
         Checksum::Mismatch { stored, computed } => format!(
             "damaged since it was written: its checksum is {stored}, and that of its bytes {computed}; {DELETE_ADVICE}"
@@ -144,7 +144,7 @@ fn check_checksum(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
 /// The file cannot be written.
 pub fn save_weights(path: &Path, run: &Run, weights: &Parameters<f32>) -> Result<(), RunError> {
     let metadata = [(RUN_KEY, &*run.config.to_toml())];
-    save_with(path, weights, &metadata).map_err(|error| RunError::file(path, error))
+    save_with_metadata(path, weights, &metadata).map_err(|error| RunError::file(path, error))
 }
 
 /// A tensor to write.

@@ -121,7 +121,7 @@ impl RunFacts {
         let first_size = sizes.as_ref().map(|sizes| f64::from(sizes[0]));
         Self {
             weights: saturate(run.weight_count),
-            full_layers: capacity.full,
+            full_layers: capacity.full_layers,
             extra_hop: capacity.extra_hop,
             rungs: capacity.rungs,
             state_bits: capacity.state_bits().into_iter().map(saturate).collect(),
@@ -140,7 +140,7 @@ fn verdict(plan: &Plan, sizes: &[u32]) -> Option<[String; 2]> {
     let branches = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
     let tables = TableSizes::new(sizes.len(), sizes[0].into(), branches).ok()?;
     let verdict = StackBounds::new(plan, Convention::Paper).decide(&tables);
-    Some([verdict.word().to_owned(), verdict.reason()])
+    Some([verdict.name().to_owned(), verdict.reason()])
 }
 
 /// The number of entries of each table, the paper's `N_0 .. N_(L-1)`, if the task is function composition.

@@ -121,7 +121,12 @@ impl TextRequest<'_> {
                 }
                 let answer = Some(tokenizer_model.answer_token(&question.text, &tokens, &question.answer)?);
                 let hops = u16::try_from(question.hops).unwrap_or(u16::MAX);
-                prompts.push(TextPrompt { words: token_texts(&tokenizer_model.0, &tokens)?, tokens, answer, hops });
+                prompts.push(TextPrompt {
+                    token_texts: token_texts(&tokenizer_model.0, &tokens)?,
+                    tokens,
+                    answer,
+                    hops,
+                });
             }
         }
         let name = tasks.iter().map(|task| task.spec()).collect::<Vec<_>>().join(" and ");
@@ -143,7 +148,7 @@ fn read_lines(file: &Path, tokenizer: &Tokenizer) -> anyhow::Result<TextPrompts>
             let (file, number, found) = (file.display(), number + 1, tokens.len());
             bail!("{file}: line {number} has {found} tokens, expected 2 to {MAX_TOKENS}");
         }
-        prompts.push(TextPrompt { words: token_texts(tokenizer, &tokens)?, tokens, ..TextPrompt::default() });
+        prompts.push(TextPrompt { token_texts: token_texts(tokenizer, &tokens)?, tokens, ..TextPrompt::default() });
     }
     if prompts.is_empty() {
         bail!("{}: found no prompts, expected one on each line", file.display());

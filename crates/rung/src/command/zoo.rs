@@ -113,7 +113,7 @@ fn to_text(zoo: &MixerTable) -> Result<String, std::fmt::Error> {
         "\ncrosses, grows (numbers), cost, credit: proved, by definition, of a layer with {HEADS} heads of {HEAD_DIM}\n\
          tokens/s at each sequence length, exponent of cost in n: measured, forward on one thread, median of {}\n\
          parity, S3 (whether one layer tracks them over sequences of any length): evidence below",
-        zoo.timing.rounds
+        zoo.timing.repetitions
     )?;
     for row in &zoo.rows {
         for (task, claim) in [("parity", row.parity()), ("S3", row.permutations())] {
@@ -140,8 +140,8 @@ fn to_json(zoo: &MixerTable) -> Value {
     let claim = |claim: TrackingClaim| {
         json!({
             "tracks": claim.label(),
-            "evidence": claim.evidence().map(Evidence::word),
-            "shown_by": claim.shown_by(),
+            "evidence": claim.evidence().map(Evidence::label),
+            "shown_by": claim.justification(),
         })
     };
     let row = |row: &MixerRow| {
@@ -167,7 +167,7 @@ fn to_json(zoo: &MixerTable) -> Value {
     };
     json!({
         "lengths": zoo.timing.lengths,
-        "steps": zoo.timing.rounds,
+        "steps": zoo.timing.repetitions,
         "mixers": zoo.rows.iter().map(row).collect::<Vec<_>>(),
     })
 }

@@ -212,7 +212,7 @@ fn wait(job: &Job, poller: &mut RecordPoller<'_>, watcher: &SweepWatcher) -> any
         let queued = job.queued_tasks();
         let out = poller.out;
         poller.poll(&mut |number, record| {
-            let seconds = read_seconds(&out.join(&record.id).join(directory::TIMING));
+            let seconds = read_seconds(&out.join(&record.id).join(directory::TIMING_FILE));
             watcher.show(&Event::Recorded(number, record, seconds));
         })?;
         let missing = poller.missing();
