@@ -1,7 +1,7 @@
 //! Stores evidence (results of searches, constructions, falsifications and inspections) on disk, one JSON file per record.
 //!
 //! ```text
-//! compute --> output_directory/evidence/PRESET/CHAPTER/NAME.json --> render --> report.html
+//! compute --> OUT/evidence/PRESET/CHAPTER/NAME.json --> render --> report.html
 //! ```
 //!
 //! Chapters are written from these files and from the records of training runs, never from a result in memory. So a report can be
@@ -70,7 +70,7 @@ pub struct EvidenceStore {
 }
 
 impl EvidenceStore {
-    /// The store of a preset below the output directory `output_directory`.
+    /// The store of a preset below an output directory.
     pub fn new(output_directory: &Path, preset: Preset) -> Self {
         Self { directory: output_directory.join("evidence").join(preset.name()), preset }
     }

@@ -1,6 +1,6 @@
 //! Places labels beside points so that they do not overlap.
 //!
-//! Placement is greedy: the points with most neighbours first, each label point the cheapest of about a thousand positions around its point.
+//! Placement is greedy: the points with most neighbours first, each label at the cheapest of about a thousand positions around its point.
 //! Covering another label costs most; covering a point or a leader line, and distance, cost less. A label that is away from its point is
 //! connected to it by a leader line.
 //!

@@ -1,6 +1,6 @@
 //! A trace as an SVG drawing.
 //!
-//! Tokens are side by side at the top. The residual stream of each is a line that runs down mechanism the layers. An arrow goes from the
+//! Tokens are side by side at the top. The residual stream of each is a line that runs down through the layers. An arrow goes from the
 //! stream of the token that is read to the box of the token that reads it; the box lists the registers that changed. A stream's line
 //! ends after the last layer that reads it.
 

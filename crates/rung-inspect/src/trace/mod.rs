@@ -95,7 +95,7 @@ pub struct LayerTrace {
     pub register_changes: Vec<RegisterChange>,
 }
 
-/// A read of one token by another, mechanism attention, a recurrent state or a convolution.
+/// A read of one token by another, through attention, a recurrent state or a convolution.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AttentionEdge {
     /// `attention`, `state` or `convolution`.

@@ -19,7 +19,7 @@ use rung_figure::report::{Chapter, Column, Figure, Prose, Table, TableCell};
 use rung_nn::file::WriteError;
 use serde::{Deserialize, Serialize};
 
-/// A size size and the number of linear-attention layers in each of its blocks.
+/// A model size and the number of linear-attention layers in each of its blocks.
 #[derive(Clone, Copy)]
 struct ModelSize {
     heads: u64,
@@ -35,7 +35,7 @@ const SIZES: [ModelSize; 4] = [
     ModelSize { heads: 16, head_dim: 128, bits: 16, linear_layers: 3 },
 ];
 
-/// The largest size size, for which the hop maps and the gap are drawn.
+/// The largest model size, for which the hop maps and the gap are drawn.
 const LARGEST: ModelSize = SIZES[3];
 
 /// Numbers of hops in a hop map.
@@ -296,7 +296,7 @@ fn render_capacity_table(chapter: &mut Chapter, store: &EvidenceStore) {
     chapter.command("rung capacity \"full linear full\"");
 }
 
-/// Adds the table of certificates. Returns the number of accepted certificates; and for the largest size, hops and log2 tokens of those
+/// Adds the table of certificates. Returns the number of accepted certificates; and for the largest model size, hops and log2 tokens of those
 /// of case 1.
 fn render_certificate_table(
     chapter: &mut Chapter,
@@ -305,7 +305,7 @@ fn render_certificate_table(
 ) -> (usize, Vec<(usize, f64)>) {
     chapter.heading("From how many tokens on it is impossible");
     chapter.paragraph(
-        "For each size size, stack and number of hops: the shortest prompt for which we certify that no weights compose all \
+        "For each model size, stack and number of hops: the shortest prompt for which we certify that no weights compose all \
          tables that fit in it. A star marks points that are true but trivial, because one message has fewer bits than an \
          answer. The papers prove the same for far longer prompts, since their parameters are chosen for a short proof.",
     );
