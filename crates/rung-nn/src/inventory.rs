@@ -351,7 +351,7 @@ mod tests {
         ] {
             std::fs::write(&path, bytes).unwrap();
             let error = inspect(&path).unwrap_err().to_string();
-            assert!(error.contains(expected) && error.contains("rung-inventory-hostile"), "{error}");
+            assert!(error.contains(expected) && error.contains("rung-inventory-invalid"), "{error}");
         }
         // A sparse file of a gigabyte with a header of half a gigabyte.
         let sparse = File::create(&path).unwrap();
