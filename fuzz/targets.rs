@@ -81,7 +81,7 @@ fn gguf(bytes: &[u8]) {
 }
 
 fn safetensors(bytes: &[u8]) {
-    let _ = rung_nn::tensor_file::Checksum::of(bytes);
+    let _ = rung_nn::tensor_file::Checksum::verify(bytes);
     let _ = rung_nn::checkpoint::read_metadata(bytes);
     let file = TempFile::write("model.safetensors", bytes);
     let _ = rung_nn::inspect(&file.0);

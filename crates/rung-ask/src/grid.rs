@@ -15,7 +15,7 @@ use crate::{AnsweringModel, AskError};
 /// Maximum number of tokens of a chain of thought.
 const CHAIN_OF_THOUGHT_TOKENS: usize = 256;
 
-/// Which questions are asked: `count` in each cell, and a cell for every combination of hops, entries and variant. Equal grids ask equal questions.
+/// The questions of a run: `questions_per_cell` in each cell, and one cell for every combination of hops, table size and variant. Equal grids have equal questions.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Grid {
@@ -23,12 +23,14 @@ pub struct Grid {
     pub writer: PromptWriter,
     /// Numbers of hops to ask for.
     pub hops: Vec<usize>,
-    /// Table sizes, in rows.
-    pub entries: Vec<usize>,
+    /// Numbers of rows per table.
+    #[serde(rename = "entries")]
+    pub table_sizes: Vec<usize>,
     /// Prompt variants in which each question is asked.
     pub variants: Vec<Variant>,
-    /// Questions per cell.
-    pub count: u64,
+    /// Number of questions in each cell.
+    #[serde(rename = "count")]
+    pub questions_per_cell: u64,
     /// Seed from which the questions are drawn.
     pub seed: u64,
     /// The possible answers.
@@ -41,13 +43,14 @@ impl Grid {
     /// # Errors
     /// A cell has no valid question.
     pub fn questions(&self) -> Result<Vec<(GridCell, Question)>, AskError> {
-        let tables = self.hops.iter().copied().max().unwrap_or(1).max(1);
+        let table_count = self.hops.iter().copied().max().unwrap_or(1).max(1);
         let mut questions = Vec::new();
-        for index in 0..self.count {
+        for index in 0..self.questions_per_cell {
             for variant in &self.variants {
-                for entries in &self.entries {
+                for rows_per_table in &self.table_sizes {
                     for hops in &self.hops {
-                        let cell = GridCell { hops: *hops, entries: *entries, tables, variant: *variant };
+                        let cell =
+                            GridCell { hops: *hops, rows_per_table: *rows_per_table, table_count, variant: *variant };
                         let question = self.writer.grid_question(&cell, &self.symbols.symbols, self.seed, index)?;
                         questions.push((cell, question));
                     }
@@ -58,13 +61,13 @@ impl Grid {
     }
 }
 
-/// Limits on requests, and how failed requests are repeated.
+/// Concurrency, rate limit and retries of requests.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestPolicy {
     /// Number of concurrent requests.
     pub concurrency: usize,
-    /// Maximum number of requests per second; none for no limit.
-    pub rate: Option<f64>,
+    /// Rate limit; none for no limit.
+    pub max_requests_per_second: Option<f64>,
     /// Retries after a transient failure.
     pub retries: usize,
     /// The wait before the first retry; it doubles with every retry.
@@ -73,7 +76,7 @@ pub struct RequestPolicy {
 
 impl Default for RequestPolicy {
     fn default() -> Self {
-        Self { concurrency: 8, rate: None, retries: 6, initial_backoff: Duration::from_millis(500) }
+        Self { concurrency: 8, max_requests_per_second: None, retries: 6, initial_backoff: Duration::from_millis(500) }
     }
 }
 
@@ -83,7 +86,7 @@ pub struct RunOutcome {
     /// Number of questions answered in this run.
     pub answer_count: usize,
     /// Number of questions without an answer, because retries ran out or the run was stopped.
-    pub open_count: usize,
+    pub unanswered_count: usize,
     /// The last transient failure.
     pub failure: Option<String>,
 }
@@ -103,16 +106,16 @@ pub fn run(
 ) -> Result<RunOutcome, AskError> {
     let questions = grid.questions()?;
     let total = questions.len();
-    let open: Vec<(GridCell, Question)> =
+    let unanswered: Vec<(GridCell, Question)> =
         questions.into_iter().filter(|(_, question)| !record.has_answer(&question.id)).collect();
-    let answers_before = total - open.len();
-    let (next_index, limiter) = (AtomicUsize::new(0), RateLimiter::new(policy.rate));
+    let answers_before = total - unanswered.len();
+    let (next_index, limiter) = (AtomicUsize::new(0), RateLimiter::new(policy.max_requests_per_second));
     let shared = Mutex::new((record, RunOutcome::default(), None::<AskError>));
     let failed = AtomicBool::new(false);
     let stop = || failed.load(Ordering::Relaxed) || stop();
     let worker = || {
         while !stop() {
-            let Some((cell, question)) = open.get(next_index.fetch_add(1, Ordering::Relaxed)) else { return };
+            let Some((cell, question)) = unanswered.get(next_index.fetch_add(1, Ordering::Relaxed)) else { return };
             let answer = ask_with_retries(model, cell, question, policy, &limiter, &stop);
             // The record stays valid if a thread panicked, because each answer is appended as a complete line.
             let mut shared = shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -139,8 +142,8 @@ pub fn run(
     if let Some(error) = fatal {
         return Err(error);
     }
-    outcome.open_count = open.len() - outcome.answer_count;
-    if outcome.open_count == 0 {
+    outcome.unanswered_count = unanswered.len() - outcome.answer_count;
+    if outcome.unanswered_count == 0 {
         record.finish()?;
     }
     Ok(outcome)
@@ -180,28 +183,28 @@ fn ask_with_retries(
 /// # Errors
 /// As [`AnsweringModel::next_token`].
 pub fn ask(model: &dyn AnsweringModel, cell: &GridCell, question: &Question) -> Result<Answer, AskError> {
-    let (reply_symbol, source, mass, reasoned) = if cell.variant.chain_of_thought {
+    let (reply_symbol, source, symbol_mass, reasoned) = if cell.variant.chain_of_thought {
         let reply = model.generate(&question.text, CHAIN_OF_THOUGHT_TOKENS)?;
         (symbol_from_chain_of_thought(question, &reply), AnswerSource::ChainOfThought, None, false)
     } else {
         let reply = model.next_token(&question.text)?;
-        let (reply_symbol, source, mass) = symbol_from_token(question, &reply);
-        (reply_symbol, source, mass, reply.reasoned)
+        let (reply_symbol, source, symbol_mass) = symbol_from_token(question, &reply);
+        (reply_symbol, source, symbol_mass, reply.reasoned)
     };
     Ok(Answer {
         id: question.id.clone(),
         hops: cell.hops,
-        entries: cell.entries,
+        rows_per_table: cell.rows_per_table,
         variant: cell.variant.label(),
         expected: question.answer.clone(),
         reply_symbol,
         source,
-        mass,
+        symbol_mass,
         reasoned,
     })
 }
 
-/// Sleeps in steps of 20 milliseconds, so that a stop is noticed.
+/// Sleeps in steps of 20 milliseconds, and returns early when `stop` returns true.
 fn sleep(duration: Duration, stop: &dyn Fn() -> bool) {
     let end = Instant::now() + duration;
     while Instant::now() < end && !stop() {
@@ -216,9 +219,10 @@ struct RateLimiter {
 }
 
 impl RateLimiter {
-    fn new(rate: Option<f64>) -> Self {
-        let interval =
-            rate.filter(|rate| *rate > 0.0).map_or(Duration::ZERO, |rate| Duration::from_secs_f64(1.0 / rate));
+    fn new(requests_per_second: Option<f64>) -> Self {
+        let interval = requests_per_second
+            .filter(|rate| *rate > 0.0)
+            .map_or(Duration::ZERO, |rate| Duration::from_secs_f64(1.0 / rate));
         Self { interval, next_start: Mutex::new(Instant::now()) }
     }
 

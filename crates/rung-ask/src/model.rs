@@ -39,7 +39,7 @@ pub struct Reply {
     /// The generated text.
     pub text: String,
     /// The most likely first tokens; empty if the server does not give log-probabilities.
-    pub first_token: Vec<TokenProbability>,
+    pub top_first_tokens: Vec<TokenProbability>,
     /// Whether the model reasoned before it answered, although it was asked not to.
     pub reasoned: bool,
 }
@@ -89,7 +89,7 @@ pub enum AskError {
     },
     /// A reply whose JSON does not follow the protocol.
     #[error("{url}: found {found}, expected {expected}")]
-    Shape {
+    UnexpectedResponse {
         /// The address.
         url: String,
         /// What the reply contains.
@@ -111,7 +111,7 @@ impl AskError {
     /// Whether the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::Shape { .. } => true,
+            Self::Unreachable { .. } | Self::UnexpectedResponse { .. } => true,
             Self::Status { status, .. } => *status == 408 || *status == 429 || *status >= 500,
             _ => false,
         }

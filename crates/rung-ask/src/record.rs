@@ -56,10 +56,10 @@ impl AnswerRecord {
     /// Opens or creates a record. An existing record must have the same questions.
     ///
     /// # Errors
-    /// It cannot be read or written, is of other questions, or another process writes it.
+    /// It cannot be read or written, belongs to other questions, or another process writes it.
     pub fn open(path: &Path, header: RecordHeader) -> Result<Self, AskError> {
-        let error = |cause: std::io::Error| AskError::file(path, cause);
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(error)?;
+        let file_error = |cause: std::io::Error| AskError::file(path, cause);
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(file_error)?;
         if file.try_lock().is_err() {
             return Err(AskError::file(path, "another process writes this record"));
         }
@@ -79,8 +79,8 @@ impl AnswerRecord {
             ));
         }
         // Cut an incomplete last line off before anything is appended.
-        file.set_len(complete_bytes as u64).map_err(error)?;
-        file.seek(SeekFrom::End(0)).map_err(error)?;
+        file.set_len(complete_bytes as u64).map_err(file_error)?;
+        file.seek(SeekFrom::End(0)).map_err(file_error)?;
         Ok(Self { path: path.to_owned(), file, header: stored_header, answers })
     }
 
@@ -110,30 +110,30 @@ impl AnswerRecord {
     /// # Errors
     /// It cannot be written.
     pub fn finish(&mut self) -> Result<(), AskError> {
-        let error = |cause: std::io::Error| AskError::file(&self.path, cause);
+        let file_error = |cause: std::io::Error| AskError::file(&self.path, cause);
         let mut text = to_line(&self.header, &self.path)?;
         for answer in self.answers.values() {
             text.push_str(&to_line(answer, &self.path)?);
         }
         let temporary_path = self.path.with_extension("part");
-        let mut file = File::create(&temporary_path).map_err(error)?;
+        let mut file = File::create(&temporary_path).map_err(file_error)?;
         file.try_lock().map_err(|_| AskError::file(&temporary_path, "another process writes this file"))?;
-        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(error)?;
-        std::fs::rename(&temporary_path, &self.path).map_err(error)?;
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(file_error)?;
+        std::fs::rename(&temporary_path, &self.path).map_err(file_error)?;
         self.file = file;
         Ok(())
     }
 
     fn append(&mut self, line: &str) -> Result<(), AskError> {
-        let error = |cause: std::io::Error| AskError::file(&self.path, cause);
-        self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data()).map_err(error)
+        let file_error = |cause: std::io::Error| AskError::file(&self.path, cause);
+        self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data()).map_err(file_error)
     }
 }
 
 /// Reads the header and the answers of a record.
 ///
 /// # Errors
-/// The file cannot be read, or is no record.
+/// The file cannot be read, or is not a record.
 pub fn read_record(path: &Path) -> Result<(RecordHeader, Vec<Answer>), AskError> {
     let mut file = File::open(path).map_err(|cause| AskError::file(path, cause))?;
     let text = read_all(&mut file, path)?;
@@ -154,25 +154,28 @@ fn read_all(file: &mut File, path: &Path) -> Result<String, AskError> {
     let valid_bytes = match std::str::from_utf8(&text) {
         Ok(_) => text.len(),
         Err(error) if error.error_len().is_none() => error.valid_up_to(),
-        Err(error) => return Err(AskError::file(path, format!("byte {}: found no UTF-8", error.valid_up_to()))),
+        Err(error) => {
+            return Err(AskError::file(path, format!("byte {}: found bytes that are not UTF-8", error.valid_up_to())));
+        }
     };
     text.truncate(valid_bytes);
     String::from_utf8(text).map_err(|cause| AskError::file(path, cause))
 }
 
 fn parse(text: &str, path: &Path) -> Result<(RecordHeader, BTreeMap<String, Answer>), AskError> {
-    let error = |line: usize, cause: serde_json::Error| AskError::file(path, format!("line {}: {cause}", line + 1));
+    let line_error =
+        |line: usize, cause: serde_json::Error| AskError::file(path, format!("line {}: {cause}", line + 1));
     let mut lines = text.lines().enumerate();
     let Some((_, first)) = lines.next() else {
-        return Err(AskError::file(path, "found no whole line, expected a record of `rung ask`"));
+        return Err(AskError::file(path, "found no complete line, expected a record of `rung ask`"));
     };
-    let header: RecordHeader = serde_json::from_str(first).map_err(|cause| error(0, cause))?;
+    let header: RecordHeader = serde_json::from_str(first).map_err(|cause| line_error(0, cause))?;
     if header.format_version != FORMAT_VERSION {
         return Err(AskError::file(path, format!("found format {}, expected {FORMAT_VERSION}", header.format_version)));
     }
     let mut answers = BTreeMap::new();
-    for (number, line) in lines {
-        let answer: Answer = serde_json::from_str(line).map_err(|cause| error(number, cause))?;
+    for (line_index, line) in lines {
+        let answer: Answer = serde_json::from_str(line).map_err(|cause| line_error(line_index, cause))?;
         answers.insert(answer.id.clone(), answer);
     }
     Ok((header, answers))

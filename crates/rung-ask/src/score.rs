@@ -1,6 +1,6 @@
 //! Turns a model's reply into an answer.
 //!
-//! With log-probabilities the answer is the symbol with the largest probability among all symbols, and the mass on symbols is
+//! With log-probabilities the answer is the symbol with the largest probability among all symbols, and the probability mass on all symbols is
 //! reported: a model with little mass on symbols was not answering the question. Without log-probabilities the answer is the generated
 //! token, which must equal a symbol exactly, and the record says so.
 
@@ -28,7 +28,8 @@ pub struct Answer {
     /// Number of hops that the question asks for.
     pub hops: usize,
     /// Number of rows of each table.
-    pub entries: usize,
+    #[serde(rename = "entries")]
+    pub rows_per_table: usize,
     /// [`Variant::label`](crate::prompt::Variant::label) of its prompt.
     pub variant: String,
     /// The right symbol.
@@ -40,7 +41,8 @@ pub struct Answer {
     #[serde(rename = "read_by")]
     pub source: AnswerSource,
     /// Probability on all answer symbols together, where probabilities are known.
-    pub mass: Option<f64>,
+    #[serde(rename = "mass")]
+    pub symbol_mass: Option<f64>,
     /// Whether the model reasoned although it was asked not to; such answers are counted separately.
     #[serde(default)]
     pub reasoned: bool,
@@ -55,22 +57,22 @@ impl Answer {
 
 /// The symbol of a one-token reply, what it was read from, and the probability mass on all symbols.
 pub fn symbol_from_token(question: &Question, reply: &Reply) -> (Option<String>, AnswerSource, Option<f64>) {
-    if reply.first_token.is_empty() {
+    if reply.top_first_tokens.is_empty() {
         let text = reply.text.trim();
         return (question.symbols.iter().find(|symbol| *symbol == text).cloned(), AnswerSource::Text, None);
     }
     let mut best: Option<(&String, f64)> = None;
-    let mut mass = 0.0;
+    let mut symbol_mass = 0.0;
     for symbol in &question.symbols {
         // A symbol may be a token with and without leading space.
-        let tokens = reply.first_token.iter().filter(|token| token.text.trim() == symbol);
+        let tokens = reply.top_first_tokens.iter().filter(|token| token.text.trim() == symbol);
         let probability: f64 = tokens.map(|token| token.probability).sum();
-        mass += probability;
+        symbol_mass += probability;
         if probability > best.map_or(0.0, |(_, largest)| largest) {
             best = Some((symbol, probability));
         }
     }
-    (best.map(|(symbol, _)| symbol.clone()), AnswerSource::Probabilities, Some(mass))
+    (best.map(|(symbol, _)| symbol.clone()), AnswerSource::Probabilities, Some(symbol_mass))
 }
 
 /// The symbol after the last `Answer:` of a chain of thought.
@@ -98,11 +100,11 @@ mod tests {
 
     #[test]
     fn the_most_likely_symbol_is_the_answer_even_if_another_token_is_more_likely() {
-        let first_token = vec![token(" the", 0.6), token(" A", 0.15), token("B", 0.1), token(" B", 0.1)];
-        let reply = Reply { text: " the".to_owned(), first_token, reasoned: false };
-        let (reply_symbol, source, mass) = symbol_from_token(&question(), &reply);
+        let top_first_tokens = vec![token(" the", 0.6), token(" A", 0.15), token("B", 0.1), token(" B", 0.1)];
+        let reply = Reply { text: " the".to_owned(), top_first_tokens, reasoned: false };
+        let (reply_symbol, source, symbol_mass) = symbol_from_token(&question(), &reply);
         assert_eq!((reply_symbol.as_deref(), source), (Some("B"), AnswerSource::Probabilities));
-        assert!((mass.unwrap() - 0.35).abs() < 1e-12);
+        assert!((symbol_mass.unwrap() - 0.35).abs() < 1e-12);
     }
 
     #[test]

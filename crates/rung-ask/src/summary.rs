@@ -1,4 +1,4 @@
-//! Accuracies from answers, and the number of hops that they demonstrate.
+//! Accuracies from answers, and the largest number of hops with an accuracy above a threshold.
 
 use std::collections::BTreeMap;
 
@@ -12,25 +12,31 @@ pub struct CellAccuracy {
     /// Label of the prompt variant.
     pub variant: String,
     /// Number of rows of each table.
-    pub entries: usize,
+    #[serde(rename = "entries")]
+    pub rows_per_table: usize,
     /// Number of hops that the questions ask for.
     pub hops: usize,
     /// Number of answers without reasoning.
-    pub answers: usize,
+    #[serde(rename = "answers")]
+    pub answer_count: usize,
     /// Number of right answers among them.
-    pub right: usize,
-    /// `right / answers`.
+    #[serde(rename = "right")]
+    pub right_count: usize,
+    /// `right_count / answer_count`.
     pub accuracy: f64,
     /// 95% confidence interval (Wilson).
     pub interval: (f64, f64),
     /// Accuracy of guessing.
     pub chance: f64,
     /// Mean probability mass on answer symbols, where the server gives probabilities.
-    pub mass: Option<f64>,
-    /// Number of replies that reasoned although they were asked not to; not among `answers`.
-    pub reasoned: usize,
+    #[serde(rename = "mass")]
+    pub symbol_mass: Option<f64>,
+    /// Number of replies that reasoned although they were asked not to; not part of `answer_count`.
+    #[serde(rename = "reasoned")]
+    pub reasoned_count: usize,
     /// Number of replies without an answer symbol; they count as wrong.
-    pub without_symbol: usize,
+    #[serde(rename = "without_symbol")]
+    pub without_symbol_count: usize,
     /// What the answers were read from.
     #[serde(rename = "read_by")]
     pub source: AnswerSource,
@@ -40,39 +46,44 @@ pub struct CellAccuracy {
 pub fn cell_accuracies(answers: &[Answer]) -> Vec<CellAccuracy> {
     let mut cells: BTreeMap<(&str, usize, usize), Vec<&Answer>> = BTreeMap::new();
     for answer in answers {
-        cells.entry((&answer.variant, answer.entries, answer.hops)).or_default().push(answer);
+        cells.entry((&answer.variant, answer.rows_per_table, answer.hops)).or_default().push(answer);
     }
     cells
         .into_iter()
-        .map(|((variant, entries, hops), answers)| cell_accuracy(variant, entries, hops, &answers))
+        .map(|((variant, rows_per_table, hops), answers)| cell_accuracy(variant, rows_per_table, hops, &answers))
         .collect()
 }
 
-fn cell_accuracy(variant: &str, entries: usize, hops: usize, answers: &[&Answer]) -> CellAccuracy {
+fn cell_accuracy(variant: &str, rows_per_table: usize, hops: usize, answers: &[&Answer]) -> CellAccuracy {
     let (reasoned, without_reasoning): (Vec<&Answer>, Vec<&Answer>) =
         answers.iter().partition(|answer| answer.reasoned);
-    let right = without_reasoning.iter().filter(|answer| answer.is_right()).count();
-    let masses: Vec<f64> = without_reasoning.iter().filter_map(|answer| answer.mass).collect();
+    let right_count = without_reasoning.iter().filter(|answer| answer.is_right()).count();
+    let masses: Vec<f64> = without_reasoning.iter().filter_map(|answer| answer.symbol_mass).collect();
     CellAccuracy {
         variant: variant.to_owned(),
-        entries,
+        rows_per_table,
         hops,
-        answers: without_reasoning.len(),
-        right,
-        accuracy: if without_reasoning.is_empty() { 0.0 } else { right as f64 / without_reasoning.len() as f64 },
-        interval: wilson_interval(right as u64, without_reasoning.len() as u64),
-        chance: 1.0 / entries.max(1) as f64,
-        mass: (!masses.is_empty()).then(|| masses.iter().sum::<f64>() / masses.len() as f64),
-        reasoned: reasoned.len(),
-        without_symbol: without_reasoning.iter().filter(|answer| answer.reply_symbol.is_none()).count(),
+        answer_count: without_reasoning.len(),
+        right_count,
+        accuracy: if without_reasoning.is_empty() { 0.0 } else { right_count as f64 / without_reasoning.len() as f64 },
+        interval: wilson_interval(right_count as u64, without_reasoning.len() as u64),
+        chance: 1.0 / rows_per_table.max(1) as f64,
+        symbol_mass: (!masses.is_empty()).then(|| masses.iter().sum::<f64>() / masses.len() as f64),
+        reasoned_count: reasoned.len(),
+        without_symbol_count: without_reasoning.iter().filter(|answer| answer.reply_symbol.is_none()).count(),
         source: answers.first().map_or(AnswerSource::Text, |answer| answer.source),
     }
 }
 
-/// The largest number of hops up to which every confidence interval lies above `threshold`; none if the first does not.
-pub fn measured_hops(accuracies: &[CellAccuracy], variant: &str, entries: usize, threshold: f64) -> Option<usize> {
+/// The largest number of hops up to which every confidence interval lies above `threshold`; none if the interval of the smallest number of hops does not.
+pub fn measured_hops(
+    accuracies: &[CellAccuracy],
+    variant: &str,
+    rows_per_table: usize,
+    threshold: f64,
+) -> Option<usize> {
     let mut cells: Vec<&CellAccuracy> =
-        accuracies.iter().filter(|cell| cell.variant == variant && cell.entries == entries).collect();
+        accuracies.iter().filter(|cell| cell.variant == variant && cell.rows_per_table == rows_per_table).collect();
     cells.sort_by_key(|cell| cell.hops);
     cells.iter().take_while(|cell| cell.interval.0 > threshold).last().map(|cell| cell.hops)
 }
@@ -84,8 +95,8 @@ mod tests {
     fn answer(hops: usize, right: bool, reasoned: bool) -> Answer {
         let reply_symbol = Some(if right { "A" } else { "B" }.to_owned());
         let (variant, expected) = ("one pass".to_owned(), "A".to_owned());
-        let (id, entries, source) = (String::new(), 4, AnswerSource::Probabilities);
-        Answer { id, hops, entries, variant, expected, reply_symbol, source, mass: Some(0.5), reasoned }
+        let (id, rows_per_table, source) = (String::new(), 4, AnswerSource::Probabilities);
+        Answer { id, hops, rows_per_table, variant, expected, reply_symbol, source, symbol_mass: Some(0.5), reasoned }
     }
 
     #[test]
@@ -107,13 +118,16 @@ mod tests {
     #[test]
     fn replies_that_reasoned_are_counted_separately() {
         let accuracies = cell_accuracies(&[answer(1, true, false), answer(1, true, true), answer(1, false, false)]);
-        assert_eq!((accuracies[0].answers, accuracies[0].right, accuracies[0].reasoned), (2, 1, 1));
+        assert_eq!((accuracies[0].answer_count, accuracies[0].right_count, accuracies[0].reasoned_count), (2, 1, 1));
     }
 
     #[test]
     fn replies_without_a_symbol_are_wrong_and_counted() {
         let without_symbol = Answer { reply_symbol: None, ..answer(1, true, false) };
         let accuracies = cell_accuracies(&[answer(1, true, false), without_symbol]);
-        assert_eq!((accuracies[0].answers, accuracies[0].right, accuracies[0].without_symbol), (2, 1, 1));
+        assert_eq!(
+            (accuracies[0].answer_count, accuracies[0].right_count, accuracies[0].without_symbol_count),
+            (2, 1, 1)
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! A server for tests on the loopback interface: it supports all three protocols, knows every answer, and simulates faults.
+//! A server for tests on the loopback interface: it supports all three protocols, is given every answer, and simulates faults.
 //!
 //! It simulates a model that makes a given number of hops: questions with more hops get a wrong answer. Faults occur at the first attempt
 //! at a question, and successive questions cycle through the list of faults, so that a client that retries gets every answer.
@@ -25,8 +25,8 @@ pub enum ServerFault {
     InternalError,
     /// The JSON ends in the middle.
     TruncatedJson,
-    /// JSON of another shape.
-    WrongShape,
+    /// JSON without the fields of the protocol.
+    UnexpectedJson,
     /// A correct reply without probabilities.
     MissingProbabilities,
     /// The connection is closed without a reply.
@@ -40,7 +40,7 @@ impl ServerFault {
         Self::TooManyRequests,
         Self::InternalError,
         Self::TruncatedJson,
-        Self::WrongShape,
+        Self::UnexpectedJson,
         Self::MissingProbabilities,
         Self::ConnectionReset,
     ];
@@ -94,10 +94,13 @@ impl TestServer {
     ) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
-        let wrong = |question: &Question| question.symbols.iter().find(|symbol| **symbol != question.answer).cloned();
+        let wrong_symbol =
+            |question: &Question| question.symbols.iter().find(|symbol| **symbol != question.answer).cloned();
         let answers = questions
             .iter()
-            .map(|question| (question.text.clone(), (question.answer.clone(), wrong(question).unwrap_or_default())))
+            .map(|question| {
+                (question.text.clone(), (question.answer.clone(), wrong_symbol(question).unwrap_or_default()))
+            })
             .collect();
         let state = Arc::new(ServerState {
             protocol,
@@ -110,13 +113,13 @@ impl TestServer {
             authorization: Mutex::default(),
             stop: AtomicBool::new(false),
         });
-        let state_of_listener = Arc::clone(&state);
+        let listener_state = Arc::clone(&state);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                if state_of_listener.stop.load(Ordering::Relaxed) {
+                if listener_state.stop.load(Ordering::Relaxed) {
                     return;
                 }
-                let state = Arc::clone(&state_of_listener);
+                let state = Arc::clone(&listener_state);
                 std::thread::spawn(move || state.serve(stream));
             }
         });
@@ -190,7 +193,7 @@ impl ServerState {
 
     /// The reply to a prompt, with a fault at the first attempt.
     fn answer(&self, path: &str, prompt: &str) -> Option<(u16, String)> {
-        let Some((right, wrong)) = self.answers.get(prompt) else {
+        let Some((right_symbol, wrong_symbol)) = self.answers.get(prompt) else {
             return Some((200, reply_json(path, " ?", None).to_string()));
         };
         let attempt = {
@@ -199,7 +202,7 @@ impl ServerState {
             *count += 1;
             *count
         };
-        let symbol = if self.hops[prompt] <= self.max_hops { right } else { wrong };
+        let symbol = if self.hops[prompt] <= self.max_hops { right_symbol } else { wrong_symbol };
         let text = format!(" {symbol}");
         let full_reply = reply_json(path, &text, Some(0.9_f64.ln())).to_string();
         if attempt > 1 || self.faults.is_empty() {
@@ -214,7 +217,7 @@ impl ServerState {
             ServerFault::TooManyRequests => Some((429, "{}".to_owned())),
             ServerFault::InternalError => Some((500, "{}".to_owned())),
             ServerFault::TruncatedJson => Some((200, full_reply[..full_reply.len() / 2].to_owned())),
-            ServerFault::WrongShape => Some((200, "[1, 2]".to_owned())),
+            ServerFault::UnexpectedJson => Some((200, "[1, 2]".to_owned())),
             ServerFault::MissingProbabilities => Some((200, reply_json(path, &text, None).to_string())),
             ServerFault::ConnectionReset => None,
         }
@@ -252,18 +255,18 @@ fn read_request(reader: &mut BufReader<TcpStream>) -> Option<Request> {
         return None;
     }
     let path = line.split(' ').nth(1)?.to_owned();
-    let (mut length, mut authorization) = (0, None);
+    let (mut content_length, mut authorization) = (0, None);
     loop {
         line.clear();
         reader.read_line(&mut line).ok()?;
         let Some((name, value)) = line.split_once(':') else { break };
         match name.to_ascii_lowercase().as_str() {
-            "content-length" => length = value.trim().parse::<u64>().ok()?.min(1 << 24),
+            "content-length" => content_length = value.trim().parse::<u64>().ok()?.min(1 << 24),
             "authorization" => authorization = Some(value.trim().to_owned()),
             _ => (),
         }
     }
     let mut body = Vec::new();
-    reader.take(length).read_to_end(&mut body).ok()?;
+    reader.take(content_length).read_to_end(&mut body).ok()?;
     Some(Request { path, body: serde_json::from_slice(&body).unwrap_or_default(), authorization })
 }

@@ -1,4 +1,4 @@
-//! Guessing strategies that follow no table must score no better than chance on the questions.
+//! Guessing strategies that look nothing up must score no better than chance on the questions.
 
 use std::collections::HashMap;
 
@@ -7,25 +7,26 @@ use rung_ask::symbols::default_symbols;
 
 const QUESTIONS: u64 = 1500;
 
-/// Guesses an answer from the symbols that a prompt mentions.
+/// Guesses an answer from the symbols that a prompt mentioned.
 type Strategy = fn(&[String]) -> Option<String>;
 
-/// Symbols of a question in the order in which its text mentions them.
-fn mentions(question: &Question) -> Vec<String> {
+/// Symbols of a question in the order in which its text mentioned them.
+fn mentioned_symbols(question: &Question) -> Vec<String> {
     let words = question.text.split(|character: char| !character.is_ascii_alphanumeric());
     words.filter(|word| question.symbols.iter().any(|symbol| symbol == word)).map(str::to_owned).collect()
 }
 
 /// The fraction of questions that a strategy answers correctly.
-fn score(questions: &[Question], strategy: impl Fn(&Question, &[String]) -> Option<String>) -> f64 {
-    let right =
-        questions.iter().filter(|question| strategy(question, &mentions(question)).as_ref() == Some(&question.answer));
+fn strategy_accuracy(questions: &[Question], strategy: impl Fn(&Question, &[String]) -> Option<String>) -> f64 {
+    let right = questions
+        .iter()
+        .filter(|question| strategy(question, &mentioned_symbols(question)).as_ref() == Some(&question.answer));
     right.count() as f64 / questions.len() as f64
 }
 
-fn most_frequent(mentions: &[String]) -> Option<String> {
+fn most_frequent_symbol(mentioned: &[String]) -> Option<String> {
     let mut counts: HashMap<&String, usize> = HashMap::new();
-    for symbol in mentions {
+    for symbol in mentioned {
         *counts.entry(symbol).or_default() += 1;
     }
     counts
@@ -39,16 +40,16 @@ fn assert_balanced(name: &str, questions: &[Question]) {
     // Chance plus four standard deviations.
     let limit = chance + 4.0 * (chance * (1.0 - chance) / questions.len() as f64).sqrt();
     for symbol in &questions[0].symbols {
-        let constant = score(questions, |_, _| Some(symbol.clone()));
-        assert!(constant < limit, "{name}: always {symbol}: {constant:.3}, chance {chance:.3}");
+        let accuracy = strategy_accuracy(questions, |_, _| Some(symbol.clone()));
+        assert!(accuracy < limit, "{name}: always {symbol}: {accuracy:.3}, chance {chance:.3}");
     }
     let strategies: [(&str, Strategy); 3] = [
-        ("the last symbol shown", |mentions| mentions.last().cloned()),
-        ("the first symbol shown", |mentions| mentions.first().cloned()),
-        ("the most frequent symbol", most_frequent),
+        ("the last symbol shown", |mentioned| mentioned.last().cloned()),
+        ("the first symbol shown", |mentioned| mentioned.first().cloned()),
+        ("the most frequent symbol", most_frequent_symbol),
     ];
     for (strategy, guess) in strategies {
-        let accuracy = score(questions, |_, mentions| guess(mentions));
+        let accuracy = strategy_accuracy(questions, |_, mentioned| guess(mentioned));
         assert!(accuracy < limit, "{name}: {strategy}: {accuracy:.3}, chance {chance:.3}");
     }
 }
@@ -58,7 +59,12 @@ fn guessing_on_grid_questions_scores_at_chance_in_every_style_and_order() {
     for style in [Style::Table, Style::Sentences, Style::Code] {
         for order in [TableOrder::Hard, TableOrder::Easy] {
             for hops in [1, 2, 3] {
-                let cell = GridCell { hops, entries: 8, tables: 3, variant: Variant { order, ..Variant::default() } };
+                let cell = GridCell {
+                    hops,
+                    rows_per_table: 8,
+                    table_count: 3,
+                    variant: Variant { order, ..Variant::default() },
+                };
                 let writer = PromptWriter { style, ..PromptWriter::default() };
                 let questions: Vec<Question> = (0..QUESTIONS)
                     .map(|index| writer.grid_question(&cell, &default_symbols(8), 3, index).unwrap())
@@ -94,7 +100,7 @@ fn guessing_on_task_questions_scores_at_chance() {
 
 #[test]
 fn zero_hops_ask_for_the_start_symbol() {
-    let cell = GridCell { hops: 0, entries: 8, tables: 2, ..GridCell::default() };
+    let cell = GridCell { hops: 0, rows_per_table: 8, table_count: 2, ..GridCell::default() };
     let question = PromptWriter::default().grid_question(&cell, &default_symbols(8), 1, 0).unwrap();
     assert!(question.text.contains(&format!("Start with {}.", question.answer)));
 }
@@ -102,7 +108,7 @@ fn zero_hops_ask_for_the_start_symbol() {
 #[test]
 fn equal_seeds_give_equal_prompts_and_tables_do_not_depend_on_hops() {
     let question = |hops: usize, seed: u64| {
-        let cell = GridCell { hops, entries: 4, tables: 3, ..GridCell::default() };
+        let cell = GridCell { hops, rows_per_table: 4, table_count: 3, ..GridCell::default() };
         PromptWriter { shots: 2, ..PromptWriter::default() }.grid_question(&cell, &default_symbols(4), seed, 9).unwrap()
     };
     assert_eq!(question(2, 1), question(2, 1));

@@ -11,10 +11,10 @@ use rung_ask::summary::{cell_accuracies, measured_hops};
 use rung_ask::symbols::{Symbols, default_symbols};
 use rung_ask::test_server::{ServerFault, TestProtocol, TestServer};
 
-fn grid(count: u64) -> Grid {
+fn grid(questions_per_cell: u64) -> Grid {
     let symbols = Symbols { symbols: default_symbols(4), checked: false };
     let (writer, variants) = (PromptWriter::default(), vec![Variant::default()]);
-    Grid { writer, hops: vec![0, 1, 2, 3, 4], entries: vec![4], variants, count, seed: 1, symbols }
+    Grid { writer, hops: vec![0, 1, 2, 3, 4], table_sizes: vec![4], variants, questions_per_cell, seed: 1, symbols }
 }
 
 fn questions(grid: &Grid) -> Vec<Question> {
@@ -26,12 +26,12 @@ fn fast_retries() -> RequestPolicy {
     RequestPolicy { initial_backoff: Duration::from_millis(5), ..RequestPolicy::default() }
 }
 
-fn scratch(name: &str) -> std::path::PathBuf {
-    let folder =
+fn temporary_directory(name: &str) -> std::path::PathBuf {
+    let directory =
         std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("ask-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
+    let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir_all(&directory).unwrap();
+    directory
 }
 
 fn connect(server: &TestServer) -> ModelServer {
@@ -45,16 +45,16 @@ fn every_question_is_answered_exactly_once_despite_faults() {
         (TestProtocol::Completions, ServerProtocol::Completions),
         (TestProtocol::Chat, ServerProtocol::Chat),
     ];
-    let (grid, folder) = (grid(100), scratch("faults"));
+    let (grid, directory) = (grid(100), temporary_directory("faults"));
     for (test_protocol, protocol) in protocols {
         let server = TestServer::start(test_protocol, &questions(&grid), 2, &ServerFault::ALL).unwrap();
         let model = connect(&server);
         assert_eq!(model.protocol(), protocol);
-        let path = folder.join(format!("{}.jsonl", protocol.name()));
+        let path = directory.join(format!("{}.jsonl", protocol.name()));
         let header = RecordHeader::new(server.url(), model.describe(), grid.clone());
         let mut record = AnswerRecord::open(&path, header).unwrap();
         let outcome = run(&model, &grid, &mut record, fast_retries(), &|| false, &|_| ()).unwrap();
-        assert_eq!((outcome.answer_count, outcome.open_count), (500, 0), "{:?}", outcome.failure);
+        assert_eq!((outcome.answer_count, outcome.unanswered_count), (500, 0), "{:?}", outcome.failure);
         let (_, answers) = read_record(&path).unwrap();
         assert_eq!(answers.len(), 500);
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 501);
@@ -62,17 +62,17 @@ fn every_question_is_answered_exactly_once_despite_faults() {
         assert!(server.attempts().values().all(|count| *count <= 2));
         let accuracies = cell_accuracies(&answers);
         assert_eq!(measured_hops(&accuracies, "one pass", 4, 0.5), Some(2));
-        assert!(accuracies.iter().filter(|cell| cell.hops > 2).all(|cell| cell.right == 0));
+        assert!(accuracies.iter().filter(|cell| cell.hops > 2).all(|cell| cell.right_count == 0));
     }
 }
 
 #[test]
 fn a_record_with_an_incomplete_last_line_resumes_to_the_same_bytes() {
-    let (grid, folder) = (grid(20), scratch("torn"));
+    let (grid, directory) = (grid(20), temporary_directory("torn"));
     let server = TestServer::start(TestProtocol::LlamaCpp, &questions(&grid), 2, &[]).unwrap();
     let model = connect(&server);
     let header = || RecordHeader::new("test".to_owned(), model.describe(), grid.clone());
-    let (complete, torn) = (folder.join("complete.jsonl"), folder.join("torn.jsonl"));
+    let (complete, torn) = (directory.join("complete.jsonl"), directory.join("torn.jsonl"));
     run(&model, &grid, &mut AnswerRecord::open(&complete, header()).unwrap(), fast_retries(), &|| false, &|_| ())
         .unwrap();
 
@@ -80,16 +80,16 @@ fn a_record_with_an_incomplete_last_line_resumes_to_the_same_bytes() {
     let text = std::fs::read_to_string(&complete).unwrap();
     let half: String = text.lines().take(50).flat_map(|line| [line, "\n"]).collect();
     std::fs::write(&torn, format!("{half}{{\"id\": \"one pa\u{e9}")).unwrap();
-    let before: usize = server.attempts().values().sum();
+    let attempts_before: usize = server.attempts().values().sum();
     run(&model, &grid, &mut AnswerRecord::open(&torn, header()).unwrap(), fast_retries(), &|| false, &|_| ()).unwrap();
     assert_eq!(std::fs::read_to_string(&torn).unwrap(), text);
-    assert_eq!(server.attempts().values().sum::<usize>() - before, 51, "only the missing questions are asked");
+    assert_eq!(server.attempts().values().sum::<usize>() - attempts_before, 51, "only the missing questions are asked");
 }
 
 #[test]
 fn a_record_of_other_questions_is_refused() {
-    let (grid_a, folder) = (grid(1), scratch("other"));
-    let path = folder.join("a.jsonl");
+    let (grid_a, directory) = (grid(1), temporary_directory("other"));
+    let path = directory.join("a.jsonl");
     drop(
         AnswerRecord::open(
             &path,
@@ -109,38 +109,38 @@ fn a_record_of_other_questions_is_refused() {
 
 #[test]
 fn a_question_stays_open_when_retries_run_out() {
-    let (grid, folder) = (grid(1), scratch("open"));
+    let (grid, directory) = (grid(1), temporary_directory("open"));
     let server =
         TestServer::start(TestProtocol::LlamaCpp, &questions(&grid), 9, &[ServerFault::InternalError]).unwrap();
     let model = connect(&server);
     let header = || RecordHeader::new(String::new(), model.describe(), grid.clone());
-    let (path, no_retries) = (folder.join("a.jsonl"), RequestPolicy { retries: 0, ..fast_retries() });
+    let (path, no_retries) = (directory.join("a.jsonl"), RequestPolicy { retries: 0, ..fast_retries() });
     let outcome =
         run(&model, &grid, &mut AnswerRecord::open(&path, header()).unwrap(), no_retries, &|| false, &|_| ()).unwrap();
-    assert_eq!((outcome.answer_count, outcome.open_count), (0, 5));
+    assert_eq!((outcome.answer_count, outcome.unanswered_count), (0, 5));
     assert!(outcome.failure.unwrap().contains("status 500"));
     // The server answers the second attempt, so a second run answers the open questions.
     let outcome =
         run(&model, &grid, &mut AnswerRecord::open(&path, header()).unwrap(), no_retries, &|| false, &|_| ()).unwrap();
-    assert_eq!((outcome.answer_count, outcome.open_count), (5, 0));
+    assert_eq!((outcome.answer_count, outcome.unanswered_count), (5, 0));
 }
 
 #[test]
 fn a_stop_ends_the_wait_for_a_retry() {
-    let (grid, folder) = (grid(1), scratch("stop"));
+    let (grid, directory) = (grid(1), temporary_directory("stop"));
     let server =
         TestServer::start(TestProtocol::LlamaCpp, &questions(&grid), 9, &[ServerFault::InternalError]).unwrap();
     let model = connect(&server);
     let header = RecordHeader::new(String::new(), model.describe(), grid.clone());
-    let mut record = AnswerRecord::open(&folder.join("a.jsonl"), header).unwrap();
+    let mut record = AnswerRecord::open(&directory.join("a.jsonl"), header).unwrap();
     let long_backoff = RequestPolicy { initial_backoff: Duration::from_hours(1), ..fast_retries() };
     let start = Instant::now();
     let outcome =
         run(&model, &grid, &mut record, long_backoff, &|| start.elapsed() > Duration::from_millis(200), &|_| ())
             .unwrap();
-    assert_eq!((outcome.answer_count, outcome.open_count), (0, 5));
+    assert_eq!((outcome.answer_count, outcome.unanswered_count), (0, 5));
     // A stop also ends the wait of the rate limiter.
-    let low_rate = RequestPolicy { rate: Some(1e-3), concurrency: 1, ..fast_retries() };
+    let low_rate = RequestPolicy { max_requests_per_second: Some(1e-3), concurrency: 1, ..fast_retries() };
     let start = Instant::now();
     run(&model, &grid, &mut record, low_rate, &|| start.elapsed() > Duration::from_millis(200), &|_| ()).unwrap();
     assert!(start.elapsed() < Duration::from_mins(1));

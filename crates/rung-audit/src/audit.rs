@@ -1,18 +1,18 @@
-//! Builds an audit from a config: the dialects' layer specs, the mixers' sizes, the plan, and the figures computed from it.
+//! Builds an audit from a config: the dialects' layer specs, the mixers' sizes, the plan, and the costs and bounds computed from it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use rung_theory::bound::sparse::Sparse;
+use rung_theory::bound::sparse::BlockSparseInstance;
 use rung_theory::stack::mixer::TokenSelection;
 use rung_theory::stack::{Capacity, Defaults, Layer, Mixer, MixerReach, Plan};
 
+use crate::attention_sizes::{self, MixerSizes};
 use crate::config::Config;
-use crate::cost::{self, BF16, CacheBytes, Dtype, FP32, MixerCost, Storage};
+use crate::cost::{self, BF16, CacheBytes, CacheSettings, Dtype, FP32, MixerCost};
 use crate::dialect::{self, Decision};
-use crate::geometry::{self, MixerSizes};
 use crate::json::JsonValue;
-use crate::layout::{AttentionKind, AttentionScope, FeedForwardKind, Join, LayerSpec, Layout, Recurrent};
+use crate::layout::{AttentionKind, AttentionScope, FeedForwardKind, LayerSpec, Layout, MixerOrder, RecurrenceSpec};
 use crate::parameters::{self, ParameterCount};
 use crate::{AuditError, feed_forward, recurrent};
 
@@ -102,7 +102,7 @@ impl AuditLayer {
 
 /// The same stack with full attention in every layer that has a mixer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AllFull {
+pub struct AllFullStack {
     /// Hops that this stack can compose.
     pub rungs: usize,
     /// Bytes of its KV cache.
@@ -176,8 +176,8 @@ pub struct Audit {
     /// The width of the residual stream, if given.
     pub width: Option<u64>,
     /// Why something is unknown; empty when all is known.
-    pub unknown: Vec<String>,
-    /// Assumptions that the figures rest on.
+    pub unknown_reasons: Vec<String>,
+    /// Assumptions behind the numbers.
     pub assumptions: Vec<String>,
     /// Context length in tokens.
     pub context: u64,
@@ -194,7 +194,7 @@ pub struct Audit {
     /// Weights and FLOPs of the mixers, if every size and the width are known.
     pub mixer_cost: Option<MixerCost>,
     /// The all-full stack of the same depth, where its sizes are known.
-    pub all_full: Option<AllFull>,
+    pub all_full: Option<AllFullStack>,
     /// Block-sparse layers, if any.
     pub block_sparse: Option<BlockSparse>,
     /// The lower bound on composing one hop more than `capacity.rungs`.
@@ -208,7 +208,7 @@ pub struct Audit {
     /// Number format of recurrent state, if the config gives it.
     pub declared_state_dtype: Option<Dtype>,
     /// Multi-token-prediction layers, which are not among `layers`.
-    pub extra_layers: u64,
+    pub mtp_layer_count: u64,
     /// Number of weights, where the config gives enough fields.
     pub parameters: Option<ParameterCount>,
     /// A full layer with this model's sizes, for `what_if`.
@@ -222,21 +222,21 @@ impl Audit {
     }
 
     /// Layers that can read any token of the past, as far as known.
-    pub fn full_layers(&self) -> Option<usize> {
-        self.capacity.as_ref().map(|capacity| capacity.full)
+    pub fn full_layer_count(&self) -> Option<usize> {
+        self.capacity.as_ref().map(|capacity| capacity.full_layers)
     }
 
     /// Layers that mix tokens: the depth that rungs are compared at.
-    pub fn mixing_layers(&self) -> usize {
+    pub fn mixing_layer_count(&self) -> usize {
         self.layers.iter().filter(|layer| layer.has_mixer()).count()
     }
 
-    pub(crate) fn storage(&self) -> Storage {
-        Storage { kv: self.kv_dtype, state: self.state_dtype, context: self.context }
+    pub(crate) fn cache_settings(&self) -> CacheSettings {
+        CacheSettings { kv: self.kv_dtype, state: self.state_dtype, context: self.context }
     }
 
     /// Computes plan, capacity, costs and bounds from the layers.
-    pub(crate) fn compute_figures(&mut self, options: &AuditOptions) -> Result<(), AuditError> {
+    pub(crate) fn compute_costs_and_bounds(&mut self, options: &AuditOptions) -> Result<(), AuditError> {
         (self.plan, self.capacity, self.cache, self.mixer_cost) = (None, None, None, None);
         (self.all_full, self.block_sparse, self.next_hop_bound) = (None, None, None);
         if self.layers.is_empty() || self.layers.iter().any(|layer| layer.attention.is_none()) {
@@ -245,9 +245,9 @@ impl Audit {
         let layers: Vec<Layer> = self.layers.iter().flat_map(|layer| layer.plan_layers.iter().cloned()).collect();
         let plan = Plan { width: self.width.unwrap_or(1), layers };
         let capacity = plan.capacity();
-        if self.unknown.is_empty() {
-            let storage = self.storage();
-            self.cache = Some(cost::cache(plan.layers.iter(), storage)?);
+        if self.unknown_reasons.is_empty() {
+            let settings = self.cache_settings();
+            self.cache = Some(cost::cache_bytes(plan.layers.iter(), settings)?);
             self.mixer_cost = match self.width {
                 Some(_) => Some(cost::mixer_cost(self.layers.iter().flat_map(plan_layers), self.context)?),
                 None => None,
@@ -264,16 +264,16 @@ impl Audit {
         Ok(())
     }
 
-    fn all_full(&self) -> Result<Option<AllFull>, AuditError> {
+    fn all_full(&self) -> Result<Option<AllFullStack>, AuditError> {
         let Some(full_layer) = &self.full_template else { return Ok(None) };
-        let depth = self.mixing_layers();
+        let depth = self.mixing_layer_count();
         let layers = std::iter::repeat_n(full_layer, depth);
-        let cache = cost::cache(layers.clone(), self.storage())?;
+        let cache = cost::cache_bytes(layers.clone(), self.cache_settings())?;
         let mixer_cost = match self.width {
             Some(_) => Some(cost::mixer_cost(layers.map(|layer| (layer, false)), self.context)?),
             None => None,
         };
-        Ok(Some(AllFull { rungs: depth.saturating_sub(1), cache, mixer_cost }))
+        Ok(Some(AllFullStack { rungs: depth.saturating_sub(1), cache, mixer_cost }))
     }
 }
 
@@ -296,15 +296,15 @@ fn block_sparse(plan: &Plan, context: u64) -> Option<BlockSparse> {
     let (first, bits) = *selections.first()?;
     let (block_tokens, selected_blocks) = (first.block as u64, (first.groups * first.selected_count) as u64);
     let summary_bits = u64::try_from(first.summary * u128::from(bits)).unwrap_or(u64::MAX);
-    // As many values as tokens. `bits` is 0 because the bits required do not depend on the bits that a summary has.
+    // As many values as tokens. `summary_bits` is 0 because the bits required do not depend on the bits that a summary has.
     let other_blocks = (context / block_tokens).saturating_sub(1);
-    let bound = Sparse {
-        block: block_tokens,
-        select: selected_blocks,
-        bits: 0,
-        values: context,
-        blocks: other_blocks,
-        same_map: false,
+    let bound = BlockSparseInstance {
+        block_tokens,
+        selected_blocks,
+        summary_bits: 0,
+        modulus: context,
+        other_blocks,
+        shared_summary_map: false,
     };
     let required_bits = bound.verdict().ok().and_then(|verdict| verdict.needed_bits);
     Some(BlockSparse { layers: selections.len(), block_tokens, selected_blocks, summary_bits, required_bits })
@@ -314,7 +314,7 @@ fn block_sparse(plan: &Plan, context: u64) -> Option<BlockSparse> {
 pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
     if !(1..=MAX_CONTEXT).contains(&options.context) {
         let why = format!("a context has 1 to {MAX_CONTEXT} tokens");
-        return Err(AuditError::Request { text: options.context.to_string(), why });
+        return Err(AuditError::InvalidArgument { text: options.context.to_string(), why });
     }
     let mut audit = Audit {
         model: model.to_owned(),
@@ -322,7 +322,7 @@ pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &AuditO
         dialect: None,
         layers: Vec::new(),
         width: config.width()?,
-        unknown: Vec::new(),
+        unknown_reasons: Vec::new(),
         assumptions: Vec::new(),
         context: options.context,
         kv_dtype: options.kv_dtype,
@@ -338,7 +338,7 @@ pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &AuditO
         trained_context: trained_context(config),
         activation_dtype: None,
         declared_state_dtype: None,
-        extra_layers: extra_layers(config)?,
+        mtp_layer_count: mtp_layer_count(config)?,
         parameters: None,
         full_template: None,
     };
@@ -348,7 +348,7 @@ pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &AuditO
     audit.state_dtype = options.state_dtype.or(audit.declared_state_dtype).unwrap_or(FP32);
     match dialect::decide(config)? {
         Decision::Unknown(fields) => {
-            audit.unknown.push(match crate::non_decoder::non_decoder_kind(config)? {
+            audit.unknown_reasons.push(match crate::non_decoder::non_decoder_kind(config)? {
                 Some(kind) => format!("the config describes {kind}"),
                 None => undecided_reason(config, &fields)?,
             });
@@ -356,13 +356,13 @@ pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &AuditO
         Decision::Known(dialect, layout) => {
             audit.dialect = Some(dialect.name);
             if !config.gguf {
-                audit.unknown.extend(crate::unread_fields::unread_fields(config, layout.layers.len()));
+                audit.unknown_reasons.extend(crate::unread_fields::unread_fields(config, layout.layers.len()));
             }
             resolve_layers(config, layout, &mut audit)?;
         }
     }
     add_assumptions(config, &mut audit)?;
-    audit.compute_figures(options)?;
+    audit.compute_costs_and_bounds(options)?;
     // The parameter count is optional: where it fails, the rest of the audit still holds.
     audit.parameters = parameters::count(config, &audit).unwrap_or(None);
     Ok(audit)
@@ -376,11 +376,11 @@ fn undecided_reason(config: &Config, fields: &[String]) -> Result<String, AuditE
     Ok(format!("no field gives the layout{architecture}; looked for {}", fields.join(", ")))
 }
 
-/// The number format that the first of several fields gives; a word that is no known format adds an assumption.
+/// The number format that the first of several fields gives; a value that is no known format adds an assumption.
 fn read_dtype(config: &Config, names: &[&str], assumptions: &mut Vec<String>) -> Option<Dtype> {
     for name in names {
-        let Some(JsonValue::Text(word)) = config.get_anywhere(name) else { continue };
-        match word.parse() {
+        let Some(JsonValue::String(text)) = config.get_anywhere(name) else { continue };
+        match text.parse() {
             Ok(dtype) => return Some(dtype),
             Err(_) => {
                 assumptions
@@ -404,7 +404,7 @@ fn trained_context(config: &Config) -> Option<u64> {
 }
 
 /// The number of multi-token-prediction layers.
-fn extra_layers(config: &Config) -> Result<u64, AuditError> {
+fn mtp_layer_count(config: &Config) -> Result<u64, AuditError> {
     let mut extra = 0;
     for name in ["num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", "nextn_predict_layers"] {
         extra = extra.max(config.count(name)?.unwrap_or(0));
@@ -426,17 +426,17 @@ fn resolve_layers(config: &Config, layout: Layout, audit: &mut Audit) -> Result<
     let builder = MixerBuilder { config, defaults: mixer_defaults(audit.width), state_dtype: audit.state_dtype };
     audit.assumptions.extend(layout.assumptions);
     let mut resolved_specs: HashMap<LayerSpec, ResolvedLayer> = HashMap::new();
-    let mut unknown_words = 0;
+    let mut unknown_values = 0;
     for (index, mut spec) in layout.layers.into_iter().enumerate() {
         let decided_by = std::mem::take(&mut spec.decided_by);
-        if let AttentionKind::Unknown { word } = &mut spec.kind {
-            let word = std::mem::take(word);
-            unknown_words += 1;
-            if unknown_words <= MAX_REASONS {
-                let word: String = word.chars().take(60).collect();
-                audit.unknown.push(format!(
-                    "layer {index}: `{decided_by}` is \"{}\", a word that no dialect knows",
-                    word.escape_debug()
+        if let AttentionKind::Unknown { value } = &mut spec.kind {
+            let value = std::mem::take(value);
+            unknown_values += 1;
+            if unknown_values <= MAX_REASONS {
+                let value: String = value.chars().take(60).collect();
+                audit.unknown_reasons.push(format!(
+                    "layer {index}: `{decided_by}` is \"{}\", a value that no dialect knows",
+                    value.escape_debug()
                 ));
             }
         }
@@ -453,8 +453,8 @@ fn resolve_layers(config: &Config, layout: Layout, audit: &mut Audit) -> Result<
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
                 let mixers = builder.resolve(entry.key())?;
-                if audit.unknown.len() < MAX_REASONS {
-                    audit.unknown.extend(
+                if audit.unknown_reasons.len() < MAX_REASONS {
+                    audit.unknown_reasons.extend(
                         mixers.missing.iter().map(|reason| format!("layer {index} and those like it: {reason}")),
                     );
                 }
@@ -464,8 +464,10 @@ fn resolve_layers(config: &Config, layout: Layout, audit: &mut Audit) -> Result<
         (layer.recurrent, layer.plan_layers) = (mixers.recurrent, mixers.plan_layers.clone());
         audit.layers.push(layer);
     }
-    if unknown_words > MAX_REASONS {
-        audit.unknown.push(format!("and {} more layers with words that no dialect knows", unknown_words - MAX_REASONS));
+    if unknown_values > MAX_REASONS {
+        audit
+            .unknown_reasons
+            .push(format!("and {} more layers with values that no dialect knows", unknown_values - MAX_REASONS));
     }
     audit.full_template = builder.full_template(audit)?;
     Ok(())
@@ -489,9 +491,9 @@ impl MixerBuilder<'_> {
         let mut missing = Vec::new();
         let mut attention = None;
         let config = &self.config.for_layer(spec.override_key.as_deref());
-        if let Some(sizes) = geometry::attention(config, &spec.kind, spec.overrides)? {
+        if let Some(sizes) = attention_sizes::attention(config, &spec.kind, spec.overrides)? {
             attention = Some(match sizes {
-                MixerSizes::Known(name, numbers) => self.build(name, &numbers, BF16.bits)?,
+                MixerSizes::Known(name, sizes) => self.build(name, &sizes, BF16.bits)?,
                 MixerSizes::Missing(fields) => {
                     missing.push(format!("the sizes of attention are not given; looked for {}", fields.join(", ")));
                     let name = if spec.kind.scope() == Some(AttentionScope::Window) { "window" } else { "full" };
@@ -502,12 +504,12 @@ impl MixerBuilder<'_> {
         let mut recurrence = None;
         if let Some(candidates) = &spec.recurrent {
             recurrence = Some(match recurrent::find(config, candidates)? {
-                MixerSizes::Known(name, numbers) => (name, self.build(name, &numbers, self.state_dtype.bits)?),
+                MixerSizes::Known(name, sizes) => (name, self.build(name, &sizes, self.state_dtype.bits)?),
                 MixerSizes::Missing(fields) => {
                     missing
                         .push(format!("the sizes of its recurrence are not given; looked for {}", fields.join(", ")));
                     let name = match candidates {
-                        Recurrent::Candidates([name]) => name,
+                        RecurrenceSpec::Candidates([name]) => name,
                         _ => "unknown",
                     };
                     (name, self.build("linear", &[], self.state_dtype.bits)?)
@@ -515,14 +517,14 @@ impl MixerBuilder<'_> {
             });
         }
         let recurrent = recurrence.as_ref().map(|(name, _)| *name);
-        let mut plan_layers = match (attention, recurrence, spec.join) {
-            (Some(attention), Some((_, recurrence)), Join::Parallel) => {
+        let mut plan_layers = match (attention, recurrence, spec.order) {
+            (Some(attention), Some((_, recurrence)), MixerOrder::Parallel) => {
                 vec![Layer::parallel(vec![attention, recurrence])]
             }
-            (Some(attention), Some((_, recurrence)), Join::AttentionFirst) => {
+            (Some(attention), Some((_, recurrence)), MixerOrder::AttentionFirst) => {
                 vec![Layer::new(attention), Layer::new(recurrence)]
             }
-            (Some(attention), Some((_, recurrence)), Join::RecurrenceFirst) => {
+            (Some(attention), Some((_, recurrence)), MixerOrder::RecurrenceFirst) => {
                 vec![Layer::new(recurrence), Layer::new(attention)]
             }
             (Some(mixer), None, _) | (None, Some((_, mixer)), _) => vec![Layer::new(mixer)],
@@ -534,8 +536,8 @@ impl MixerBuilder<'_> {
         Ok(ResolvedLayer { plan_layers, recurrent, missing })
     }
 
-    fn build(&self, name: &str, numbers: &[(&'static str, u64)], bits: u64) -> Result<Mixer, AuditError> {
-        geometry::build(name, numbers, bits, &self.defaults)
+    fn build(&self, name: &str, sizes: &[(&'static str, u64)], bits: u64) -> Result<Mixer, AuditError> {
+        attention_sizes::build_mixer(name, sizes, bits, &self.defaults)
     }
 
     /// A full layer with the model's sizes: a copy of its own if it has one, else one of its sparse or window layers without
@@ -555,14 +557,14 @@ impl MixerBuilder<'_> {
         }
         let Some(width) = audit.width else { return Ok(None) };
         let head_dim = [128, 64, 32, 16, 8, 4, 2, 1].into_iter().find(|size| width.is_multiple_of(*size)).unwrap_or(1);
-        let numbers = [("heads", width / head_dim), ("kv", width / head_dim), ("head", head_dim)];
-        Ok(Some(Layer::new(self.build("full", &numbers, BF16.bits)?)))
+        let sizes = [("heads", width / head_dim), ("kv", width / head_dim), ("head", head_dim)];
+        Ok(Some(Layer::new(self.build("full", &sizes, BF16.bits)?)))
     }
 }
 
-/// Lists the assumptions that the figures rest on.
+/// Lists the assumptions behind the numbers.
 fn add_assumptions(config: &Config, audit: &mut Audit) -> Result<(), AuditError> {
-    let extra = audit.extra_layers;
+    let extra = audit.mtp_layer_count;
     let mut add = |text: String| audit.assumptions.push(text);
     if extra > 0 {
         add(format!(
@@ -570,7 +572,7 @@ fn add_assumptions(config: &Config, audit: &mut Audit) -> Result<(), AuditError>
         ));
     }
     if config.flag("attention_k_eq_v")? == Some(true) {
-        add("Full layers use one projection for keys and values, but keep both: they are normalised differently."
+        add("Full layers use one projection for keys and values, but cache both: they are normalised differently."
             .to_owned());
     }
     if audit.width.is_none() {

@@ -1,7 +1,7 @@
 //! The fields of a config, with typed getters whose errors name the field's path.
 //!
 //! Multimodal models keep the language model's fields in an inner object (`text_config` and the like), beside a vision
-//! tower with fields of the same names. [`find_model`] finds the right object once; other code reads only that object, with the exceptions named `_anywhere`.
+//! tower with fields of the same names. [`find_language_model`] finds the right object once; other code reads only that object, with the exceptions named `_anywhere`.
 //! A field that is `null` counts as absent, as it does in the libraries that write these files.
 
 use crate::AuditError;
@@ -29,13 +29,13 @@ pub(crate) struct Config<'a> {
     root: &'a JsonValue,
     path: &'a str,
     /// Fields of one layer that differ from the model's.
-    overlay: Option<&'a JsonValue>,
+    layer_fields: Option<&'a JsonValue>,
     /// Whether the fields are those of a GGUF header.
     pub(crate) gguf: bool,
 }
 
 /// The object that describes the language model, and the path to it.
-pub(crate) fn find_model(root: &JsonValue) -> Result<(&JsonValue, String), AuditError> {
+pub(crate) fn find_language_model(root: &JsonValue) -> Result<(&JsonValue, String), AuditError> {
     let JsonValue::Object(_) = root else {
         return Err(AuditError::field("(the whole file)", root.describe(), "an object"));
     };
@@ -61,7 +61,7 @@ fn describes_model(value: &JsonValue) -> bool {
 
 impl<'a> Config<'a> {
     pub(crate) fn new(root: &'a JsonValue, value: &'a JsonValue, path: &'a str, gguf: bool) -> Self {
-        Self { value, root, path, overlay: None, gguf }
+        Self { value, root, path, layer_fields: None, gguf }
     }
 
     /// The full path of one of its fields.
@@ -74,7 +74,7 @@ impl<'a> Config<'a> {
 
     /// A field that is present and not null. `a.b` looks inside the object `a`, unless a field is named `a.b`.
     pub(crate) fn get(&self, name: &str) -> Option<&'a JsonValue> {
-        let direct = self.overlay.and_then(|fields| fields.get(name)).or_else(|| self.value.get(name));
+        let direct = self.layer_fields.and_then(|fields| fields.get(name)).or_else(|| self.value.get(name));
         let nested = || name.split_once('.').and_then(|(outer, inner)| self.value.get(outer)?.get(inner));
         direct.or_else(nested).filter(|value| **value != JsonValue::Null)
     }
@@ -87,8 +87,8 @@ impl<'a> Config<'a> {
 
     /// The config of one layer: fields under the key of `per_layer_config` override the model's.
     pub(crate) fn for_layer(&self, key: Option<&str>) -> Self {
-        let overlay = key.and_then(|key| self.value.get(PER_LAYER)?.get(key));
-        Self { overlay, ..*self }
+        let layer_fields = key.and_then(|key| self.value.get(PER_LAYER)?.get(key));
+        Self { layer_fields, ..*self }
     }
 
     /// A field of the model, or of the top-level object.
@@ -147,7 +147,7 @@ impl<'a> Config<'a> {
     /// A size that may also be given as the word `auto`, which counts as absent.
     pub(crate) fn size_or_auto(&self, name: &str) -> Result<Option<u64>, AuditError> {
         match self.get(name) {
-            Some(JsonValue::Text(word)) if word == "auto" => Ok(None),
+            Some(JsonValue::String(word)) if word == "auto" => Ok(None),
             _ => self.size(name),
         }
     }
@@ -188,11 +188,11 @@ impl<'a> Config<'a> {
         }
     }
 
-    pub(crate) fn text(&self, name: &str) -> Result<Option<&'a str>, AuditError> {
+    pub(crate) fn string(&self, name: &str) -> Result<Option<&'a str>, AuditError> {
         match self.get(name) {
             None => Ok(None),
-            Some(JsonValue::Text(text)) => Ok(Some(text)),
-            Some(value) => Err(self.field_error(name, value, "a text")),
+            Some(JsonValue::String(text)) => Ok(Some(text)),
+            Some(value) => Err(self.field_error(name, value, "a string")),
         }
     }
 
@@ -207,14 +207,14 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// A list of words.
-    pub(crate) fn words(&self, name: &str) -> Result<Option<Vec<&'a str>>, AuditError> {
+    /// A list of strings.
+    pub(crate) fn strings(&self, name: &str) -> Result<Option<Vec<&'a str>>, AuditError> {
         let Some(items) = self.list(name)? else { return Ok(None) };
-        let word = |(index, item): (usize, &'a JsonValue)| match item {
-            JsonValue::Text(word) => Ok(word.as_str()),
-            other => Err(self.field_error(&format!("{name}[{index}]"), other, "a word")),
+        let string = |(index, item): (usize, &'a JsonValue)| match item {
+            JsonValue::String(text) => Ok(text.as_str()),
+            other => Err(self.field_error(&format!("{name}[{index}]"), other, "a string")),
         };
-        items.iter().enumerate().map(word).collect::<Result<_, _>>().map(Some)
+        items.iter().enumerate().map(string).collect::<Result<_, _>>().map(Some)
     }
 
     /// A list of whole numbers.
@@ -240,19 +240,19 @@ impl<'a> Config<'a> {
 
     /// The architecture's name, as the library that wrote the file calls it; never the model's own name.
     pub(crate) fn model_type(&self) -> Result<Option<&'a str>, AuditError> {
-        Ok(self.text("model_type")?.or_else(|| self.root_model_type()))
+        Ok(self.string("model_type")?.or_else(|| self.root_model_type()))
     }
 
     /// The top-level object's `model_type`.
     pub(crate) fn root_model_type(&self) -> Option<&'a str> {
-        if let Some(JsonValue::Text(name)) = self.root.get("model_type") { Some(name) } else { None }
+        if let Some(JsonValue::String(name)) = self.root.get("model_type") { Some(name) } else { None }
     }
 
     /// The first name under `architectures`.
     pub(crate) fn architecture(&self) -> Option<&'a str> {
         match self.get("architectures").or_else(|| self.root.get("architectures"))? {
             JsonValue::List(items) => match items.first()? {
-                JsonValue::Text(text) => Some(text),
+                JsonValue::String(text) => Some(text),
                 _ => None,
             },
             _ => None,
@@ -285,7 +285,7 @@ impl<'a> Config<'a> {
                 Some(JsonValue::List(_)) => {
                     return Ok(self.list(name)?.map(<[JsonValue]>::len).filter(|&length| length > 0));
                 }
-                Some(JsonValue::Text(text)) if text.len() as u64 <= MAX_LAYERS => return Ok(Some(text.len())),
+                Some(JsonValue::String(text)) if text.len() as u64 <= MAX_LAYERS => return Ok(Some(text.len())),
                 _ => {}
             }
         }

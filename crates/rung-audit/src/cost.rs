@@ -39,7 +39,7 @@ impl std::str::FromStr for Dtype {
         let dtype = DTYPES.iter().find(|(dtype, aliases)| dtype.name == lower || aliases.contains(&lower.as_str()));
         dtype.map(|(dtype, _)| *dtype).ok_or_else(|| {
             let names: Vec<&str> = DTYPES.iter().map(|(dtype, _)| dtype.name).collect();
-            AuditError::Request {
+            AuditError::InvalidArgument {
                 text: text.to_owned(),
                 why: format!("no such number format; expected one of {}", names.join(", ")),
             }
@@ -73,18 +73,18 @@ pub struct MixerCost {
 
 /// Number formats and context at which caches are counted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Storage {
+pub(crate) struct CacheSettings {
     pub(crate) kv: Dtype,
     pub(crate) state: Dtype,
     pub(crate) context: u64,
 }
 
-fn bits_to_bytes(bits: u128, total: &'static str) -> Result<u64, AuditError> {
-    to_u64(bits.div_ceil(8), total)
+fn bits_to_bytes(bits: u128, quantity: &'static str) -> Result<u64, AuditError> {
+    to_u64(bits.div_ceil(8), quantity)
 }
 
-fn to_u64(number: u128, total: &'static str) -> Result<u64, AuditError> {
-    u64::try_from(number).map_err(|_| AuditError::TooLarge { total })
+fn to_u64(number: u128, quantity: &'static str) -> Result<u64, AuditError> {
+    u64::try_from(number).map_err(|_| AuditError::TooLarge { quantity })
 }
 
 /// Bits of the caches of several layers.
@@ -96,14 +96,14 @@ struct CacheBits {
 }
 
 impl CacheBits {
-    fn add_layer(&mut self, layer: &Layer, storage: Storage) {
-        let (kv_bits, conv_bits) = (u128::from(storage.kv.bits), u128::from(BF16.bits));
+    fn add_layer(&mut self, layer: &Layer, settings: CacheSettings) {
+        let (kv_bits, conv_bits) = (u128::from(settings.kv.bits), u128::from(BF16.bits));
         for facts in layer.mixers.iter().map(Mixer::facts) {
-            let state = facts.recurrent_state * u128::from(storage.state.bits)
+            let state = facts.recurrent_state * u128::from(settings.state.bits)
                 + (facts.conv_state + facts.input_conv_state) * conv_bits;
             self.state = self.state.saturating_add(state);
             if !layer.shares_cache {
-                let window_tokens = facts.window_tokens.min(u128::from(storage.context));
+                let window_tokens = facts.window_tokens.min(u128::from(settings.context));
                 self.per_token = self.per_token.saturating_add(facts.cache_growth() * kv_bits);
                 self.window = self.window.saturating_add(facts.window_per_token * window_tokens * kv_bits);
             }
@@ -112,13 +112,16 @@ impl CacheBits {
 }
 
 /// Cache bytes of some layers.
-pub(crate) fn cache<'a>(layers: impl Iterator<Item = &'a Layer>, storage: Storage) -> Result<CacheBytes, AuditError> {
+pub(crate) fn cache_bytes<'a>(
+    layers: impl Iterator<Item = &'a Layer>,
+    settings: CacheSettings,
+) -> Result<CacheBytes, AuditError> {
     let mut bits = CacheBits::default();
     for layer in layers {
-        bits.add_layer(layer, storage);
+        bits.add_layer(layer, settings);
     }
-    let too_large = AuditError::TooLarge { total: "the cache" };
-    let kv = bits.per_token.checked_mul(u128::from(storage.context)).ok_or(too_large)?;
+    let too_large = AuditError::TooLarge { quantity: "the cache" };
+    let kv = bits.per_token.checked_mul(u128::from(settings.context)).ok_or(too_large)?;
     Ok(CacheBytes {
         per_token: bits_to_bytes(bits.per_token, "the cache per token")?,
         state: bits_to_bytes(bits.state, "the state")?,
@@ -141,11 +144,11 @@ pub(crate) fn mixer_cost<'a>(
             let is_counted = !(shares_weights && matches!(facts.reach, MixerReach::Full(_)));
             parameters = parameters.saturating_add(if is_counted { facts.parameters } else { 0 });
             // In prefill, token t attends to t earlier tokens: half the prompt on average, fewer where attention is limited.
-            let attended = facts.flops.max_attended.unwrap_or(u128::MAX).min(context);
-            let attended_twice = context * 2 * attended - attended * attended;
-            let average = attended_twice.checked_div(2 * context).unwrap_or(0);
-            prefill = prefill.saturating_add(facts.flops.per_token + facts.flops.per_attended * average);
-            decode = decode.saturating_add(facts.flops.per_token + facts.flops.per_attended * attended);
+            let max_attended = facts.flops.max_attended.unwrap_or(u128::MAX).min(context);
+            let twice_total_attended = context * 2 * max_attended - max_attended * max_attended;
+            let average_attended = twice_total_attended.checked_div(2 * context).unwrap_or(0);
+            prefill = prefill.saturating_add(facts.flops.per_token + facts.flops.per_attended * average_attended);
+            decode = decode.saturating_add(facts.flops.per_token + facts.flops.per_attended * max_attended);
         }
     }
     Ok(MixerCost {

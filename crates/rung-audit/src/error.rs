@@ -1,7 +1,7 @@
 //! Why a config could not be audited: every variant names the field, what was found and what was expected.
 
 /// Input that is malformed or contradicts itself. A layout that the file does not give is no error: see
-/// [`Audit::unknown`](crate::Audit::unknown).
+/// [`Audit::unknown_reasons`](crate::Audit::unknown_reasons).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuditError {
     /// A file could not be opened or read.
@@ -75,14 +75,14 @@ pub enum AuditError {
         why: String,
     },
     /// A total does not fit 64 bits.
-    #[error("{total} does not fit 64 bits; some size in the config is too large")]
+    #[error("{quantity} does not fit 64 bits; some size in the config is too large")]
     TooLarge {
-        /// The total that is too large.
-        total: &'static str,
+        /// The quantity that is too large.
+        quantity: &'static str,
     },
     /// An edit of `--what-if`, a size or an option that is not understood or not possible.
     #[error("`{text}`: {why}")]
-    Request {
+    InvalidArgument {
         /// The text as typed.
         text: String,
         /// What is wrong with it.
@@ -100,7 +100,7 @@ impl AuditError {
     }
 
     /// An error about something a user typed, of which at most 80 characters are quoted.
-    pub(crate) fn request(text: &str, why: impl Into<String>) -> Self {
-        Self::Request { text: text.chars().take(80).collect(), why: why.into() }
+    pub(crate) fn invalid_argument(text: &str, why: impl Into<String>) -> Self {
+        Self::InvalidArgument { text: text.chars().take(80).collect(), why: why.into() }
     }
 }

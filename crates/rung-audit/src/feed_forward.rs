@@ -49,7 +49,7 @@ pub(crate) fn feed_forwards(config: &Config, num_layers: usize) -> Result<Vec<Fe
         require(&|index| !items.iter().any(|item| as_u64(item) == Some(index as u64)));
     }
     if let Some(JsonValue::List(items)) = config.get("mlp_layer_types") {
-        require(&|index| !matches!(items.get(index), Some(JsonValue::Text(word)) if word == "dense"));
+        require(&|index| !matches!(items.get(index), Some(JsonValue::String(word)) if word == "dense"));
     }
     Ok(has_experts
         .into_iter()

@@ -1,7 +1,7 @@
 //! Parses the header of a GGUF file without trusting any length in it.
 //!
 //! A header is: the magic, a version, two counts, then keys with typed values, some of them lists of a hundred thousand
-//! tokens, then names, extents, formats and offsets of the tensors. An audit stores only the fields under the architecture's
+//! tokens, then names, dimensions, formats and offsets of the tensors. An audit stores only the fields under the architecture's
 //! name and stops before the tensors; [`GgufHeader::read`] stores everything, for programs that run the model. Other values
 //! are skipped without being stored, so memory is bounded by what is stored and time by the file's real length.
 
@@ -12,8 +12,8 @@ use crate::json::JsonValue;
 
 /// A header longer than this is an error: the largest vocabularies take a tenth of it.
 const MAX_HEADER: u64 = 256 << 20;
-/// A key or a stored text longer than this many bytes is an error.
-const MAX_TEXT: u64 = 1 << 16;
+/// A key or a stored string longer than this many bytes is an error.
+const MAX_STRING: u64 = 1 << 16;
 /// In an audit, a longer list is skipped.
 const MAX_LIST_ITEMS: u64 = crate::config::MAX_LAYERS;
 /// More keys than this are an error.
@@ -26,7 +26,7 @@ const MAX_VOCABULARY_ITEMS: u64 = 1 << 22;
 /// More tensors than this are an error.
 const MAX_TENSORS: u64 = 1 << 18;
 /// GGUF tensors have at most this many dimensions.
-const MAX_AXES: u32 = 4;
+const MAX_DIMENSIONS: u32 = 4;
 /// Tensors start at multiples of this unless the file says otherwise.
 const ALIGNMENT: u64 = 32;
 
@@ -49,10 +49,10 @@ pub struct GgufHeader {
 pub struct GgufTensor {
     /// Its name.
     pub name: String,
-    /// Extents in GGUF's order: the fastest-varying dimension first.
-    pub extents: Vec<u64>,
-    /// GGML's number of its format: 0 is F32, 1 F16, 30 BF16, others are quantized blocks.
-    pub format: u32,
+    /// Dimensions in GGUF's order: the fastest-varying first.
+    pub dimensions: Vec<u64>,
+    /// Its `ggml_type`: 0 is F32, 1 F16, 30 BF16, others are quantized blocks.
+    pub ggml_type: u32,
     /// Bytes from [`GgufHeader::data_start`].
     pub offset: u64,
 }
@@ -105,7 +105,7 @@ struct Parser<R> {
     key: String,
     stored: StoredValues,
     /// Version 1 wrote lengths in 32 bits.
-    short_lengths: bool,
+    has_32_bit_lengths: bool,
     /// List items stored so far.
     stored_items: u64,
 }
@@ -121,27 +121,27 @@ pub(crate) fn read(source: impl Read) -> Result<(JsonValue, Option<String>), Aud
 fn architecture_fields(fields: Vec<(String, JsonValue)>) -> (JsonValue, Option<String>) {
     let text = |name: &str| {
         fields.iter().find_map(|(key, value)| match value {
-            JsonValue::Text(text) if key == name => Some(text.clone()),
+            JsonValue::String(text) if key == name => Some(text.clone()),
             _ => None,
         })
     };
     let (architecture, name) = (text("general.architecture"), text("general.name"));
     let prefix = architecture.as_ref().map(|name| format!("{name}."));
-    let mut inner = Vec::new();
+    let mut model_fields = Vec::new();
     for (key, value) in fields {
         if let Some(field) = prefix.as_ref().and_then(|prefix| key.strip_prefix(prefix.as_str())) {
-            inner.push((field.to_owned(), value));
+            model_fields.push((field.to_owned(), value));
         }
     }
     if let Some(architecture) = architecture {
-        inner.push(("model_type".to_owned(), JsonValue::Text(architecture)));
+        model_fields.push(("model_type".to_owned(), JsonValue::String(architecture)));
     }
-    (JsonValue::Object(inner), name)
+    (JsonValue::Object(model_fields), name)
 }
 
 impl<R: Read> Parser<R> {
     fn new(source: R, stored: StoredValues) -> Self {
-        Self { source, position: 0, key: String::new(), stored, short_lengths: false, stored_items: 0 }
+        Self { source, position: 0, key: String::new(), stored, has_32_bit_lengths: false, stored_items: 0 }
     }
 
     /// The number of tensors, and the keys with their stored values.
@@ -152,7 +152,7 @@ impl<R: Read> Parser<R> {
         }
         let version = u32::from_le_bytes(self.bytes()?);
         match version {
-            1 => self.short_lengths = true,
+            1 => self.has_32_bit_lengths = true,
             2 | 3 => {}
             _ if (1..=3).contains(&version.swap_bytes()) => {
                 return Err(self.error("it is big-endian, which is not read"));
@@ -168,11 +168,11 @@ impl<R: Read> Parser<R> {
         let mut keys = std::collections::HashSet::new();
         for _ in 0..key_count {
             self.key.clear();
-            let key = self.text(MAX_TEXT)?;
+            let key = self.string(MAX_STRING)?;
             self.key.clone_from(&key);
             let value_type = u32::from_le_bytes(self.bytes()?);
-            let stores = self.stored == StoredValues::All || !key.starts_with("tokenizer.");
-            let value = self.value(value_type, stores, 0)?;
+            let is_stored = self.stored == StoredValues::All || !key.starts_with("tokenizer.");
+            let value = self.value(value_type, is_stored, 0)?;
             if !keys.insert(key.clone()) {
                 return Err(self.error("the key occurs twice"));
             }
@@ -183,21 +183,23 @@ impl<R: Read> Parser<R> {
         Ok((tensor_count, fields))
     }
 
-    /// Name, extents, format and offset of the next tensor.
+    /// Name, dimensions, format and offset of the next tensor.
     fn tensor(&mut self) -> Result<GgufTensor, AuditError> {
         self.key.clear();
-        let name = self.text(MAX_TEXT)?;
+        let name = self.string(MAX_STRING)?;
         self.key.clone_from(&name);
-        let axes = u32::from_le_bytes(self.bytes()?);
-        if axes > MAX_AXES {
-            return Err(self.error(format!("a tensor claims {axes} axes; at most {MAX_AXES} are read")));
+        let dimension_count = u32::from_le_bytes(self.bytes()?);
+        if dimension_count > MAX_DIMENSIONS {
+            return Err(
+                self.error(format!("a tensor claims {dimension_count} dimensions; at most {MAX_DIMENSIONS} are read"))
+            );
         }
-        let mut extents = Vec::new();
-        for _ in 0..axes {
-            extents.push(self.length()?);
+        let mut dimensions = Vec::new();
+        for _ in 0..dimension_count {
+            dimensions.push(self.length()?);
         }
-        let format = u32::from_le_bytes(self.bytes()?);
-        Ok(GgufTensor { name, extents, format, offset: u64::from_le_bytes(self.bytes()?) })
+        let ggml_type = u32::from_le_bytes(self.bytes()?);
+        Ok(GgufTensor { name, dimensions, ggml_type, offset: u64::from_le_bytes(self.bytes()?) })
     }
 
     fn error(&self, problem: impl Into<String>) -> AuditError {
@@ -229,7 +231,7 @@ impl<R: Read> Parser<R> {
     }
 
     fn length(&mut self) -> Result<u64, AuditError> {
-        if self.short_lengths {
+        if self.has_32_bit_lengths {
             return Ok(u64::from(u32::from_le_bytes(self.bytes()?)));
         }
         Ok(u64::from_le_bytes(self.bytes()?))
@@ -244,18 +246,18 @@ impl<R: Read> Parser<R> {
         if skipped < length { Err(self.error("the file ends inside its header")) } else { Ok(()) }
     }
 
-    fn text(&mut self, max: u64) -> Result<String, AuditError> {
+    fn string(&mut self, max: u64) -> Result<String, AuditError> {
         let length = self.length()?;
         if length > max {
-            return Err(self.error(format!("a text claims {length} bytes; at most {max} are read")));
+            return Err(self.error(format!("a string claims {length} bytes; at most {max} are read")));
         }
         let mut bytes = vec![0; length as usize];
         self.fill(&mut bytes)?;
-        String::from_utf8(bytes).map_err(|_| self.error("a text is not UTF-8"))
+        String::from_utf8(bytes).map_err(|_| self.error("a string is not UTF-8"))
     }
 
     /// Parses a value; returns nothing if it is skipped.
-    fn value(&mut self, value_type: u32, stores: bool, depth: usize) -> Result<Option<JsonValue>, AuditError> {
+    fn value(&mut self, value_type: u32, is_stored: bool, depth: usize) -> Result<Option<JsonValue>, AuditError> {
         let number = |text: String| Some(JsonValue::Number(text));
         Ok(match value_type {
             0 => number(u8::from_le_bytes(self.bytes()?).to_string()),
@@ -266,8 +268,8 @@ impl<R: Read> Parser<R> {
             5 => number(i32::from_le_bytes(self.bytes()?).to_string()),
             6 => number(f32::from_le_bytes(self.bytes()?).to_string()),
             7 => Some(JsonValue::Bool(u8::from_le_bytes(self.bytes()?) != 0)),
-            8 => return self.text_value(stores),
-            9 => return self.list(stores, depth),
+            8 => return self.string_value(is_stored),
+            9 => return self.list(is_stored, depth),
             10 => number(u64::from_le_bytes(self.bytes()?).to_string()),
             11 => number(i64::from_le_bytes(self.bytes()?).to_string()),
             12 => number(f64::from_le_bytes(self.bytes()?).to_string()),
@@ -275,19 +277,19 @@ impl<R: Read> Parser<R> {
         })
     }
 
-    /// Parses a text; long ones (chat templates) are skipped.
-    fn text_value(&mut self, stores: bool) -> Result<Option<JsonValue>, AuditError> {
+    /// Parses a string; long ones (chat templates) are skipped.
+    fn string_value(&mut self, is_stored: bool) -> Result<Option<JsonValue>, AuditError> {
         let length = self.length()?;
-        if !stores || length > MAX_TEXT {
+        if !is_stored || length > MAX_STRING {
             self.skip(length)?;
             return Ok(None);
         }
         let mut bytes = vec![0; length as usize];
         self.fill(&mut bytes)?;
-        Ok(Some(JsonValue::Text(String::from_utf8_lossy(&bytes).into_owned())))
+        Ok(Some(JsonValue::String(String::from_utf8_lossy(&bytes).into_owned())))
     }
 
-    fn list(&mut self, stores: bool, depth: usize) -> Result<Option<JsonValue>, AuditError> {
+    fn list(&mut self, is_stored: bool, depth: usize) -> Result<Option<JsonValue>, AuditError> {
         if depth == 2 {
             return Err(self.error("lists are nested more than 2 deep"));
         }
@@ -304,9 +306,9 @@ impl<R: Read> Parser<R> {
             StoredValues::ForAudit => (MAX_LIST_ITEMS, MAX_TOTAL_ITEMS),
             StoredValues::All => (MAX_VOCABULARY_ITEMS, MAX_VOCABULARY_ITEMS),
         };
-        let stores = stores && count <= max_list && self.stored_items + count <= max_total;
-        self.stored_items += if stores { count } else { 0 };
-        if let (Some(item_bytes), false) = (item_bytes, stores) {
+        let is_stored = is_stored && count <= max_list && self.stored_items + count <= max_total;
+        self.stored_items += if is_stored { count } else { 0 };
+        if let (Some(item_bytes), false) = (item_bytes, is_stored) {
             self.skip(
                 count.checked_mul(item_bytes).ok_or_else(|| self.error(format!("a list claims {count} items")))?,
             )?;
@@ -315,11 +317,11 @@ impl<R: Read> Parser<R> {
         // The count is not trusted, so no memory is reserved for it; each item must have bytes in the file.
         let mut items = Vec::new();
         for _ in 0..count {
-            let item = self.value(item_type, stores, depth + 1)?;
-            if stores {
+            let item = self.value(item_type, is_stored, depth + 1)?;
+            if is_stored {
                 items.push(item.unwrap_or(JsonValue::Null));
             }
         }
-        Ok(stores.then_some(JsonValue::List(items)))
+        Ok(is_stored.then_some(JsonValue::List(items)))
     }
 }

@@ -80,7 +80,7 @@ pub fn audit_reader(mut reader: impl Read, model: &str, options: &AuditOptions) 
     if bytes == gguf::MAGIC {
         let (value, name) = gguf::read(bytes.as_slice().chain(reader))?;
         let architecture = match value.get("model_type") {
-            Some(JsonValue::Text(architecture)) => architecture.as_str(),
+            Some(JsonValue::String(architecture)) => architecture.as_str(),
             _ => "",
         };
         let config = Config::new(&value, &value, architecture, true);

@@ -26,7 +26,7 @@ pub enum JsonValue {
     /// A number, as written.
     Number(String),
     /// A string.
-    Text(String),
+    String(String),
     /// An array.
     List(Vec<JsonValue>),
     /// An object: keys in the order written, without repeated keys.
@@ -48,7 +48,7 @@ impl JsonValue {
             Self::Null => "null".to_owned(),
             Self::Bool(flag) => flag.to_string(),
             Self::Number(text) => shorten(text),
-            Self::Text(text) => format!("the text \"{}\"", shorten(&text.escape_debug().to_string())),
+            Self::String(text) => format!("the string \"{}\"", shorten(&text.escape_debug().to_string())),
             Self::List(items) => format!("a list of {}", items.len()),
             Self::Object(_) => "an object".to_owned(),
         }
@@ -72,7 +72,7 @@ pub fn parse(text: &str) -> Result<JsonValue, AuditError> {
         return Err(AuditError::TooLong { limit: MAX_BYTES });
     }
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut parser = Parser { bytes: text.as_bytes(), text, position: 0, values: 0, path: Vec::new() };
+    let mut parser = Parser { bytes: text.as_bytes(), text, position: 0, value_count: 0, path: Vec::new() };
     let value = parser.value(0)?;
     parser.skip_space();
     if parser.position < parser.bytes.len() {
@@ -93,7 +93,7 @@ struct Parser<'a> {
     text: &'a str,
     position: usize,
     /// Values parsed so far.
-    values: usize,
+    value_count: usize,
     path: Vec<PathSegment>,
 }
 
@@ -124,7 +124,7 @@ impl Parser<'_> {
         self.bytes.get(self.position).copied()
     }
 
-    fn require(&mut self, expected: u8) -> Result<(), AuditError> {
+    fn expect_byte(&mut self, expected: u8) -> Result<(), AuditError> {
         match self.peek() {
             Some(byte) if byte == expected => {
                 self.position += 1;
@@ -136,15 +136,15 @@ impl Parser<'_> {
     }
 
     /// Skips the next byte if it is `expected`, and says whether it was.
-    fn take(&mut self, expected: u8) -> bool {
+    fn skip_if_next(&mut self, expected: u8) -> bool {
         let is_next = self.peek() == Some(expected);
         self.position += usize::from(is_next);
         is_next
     }
 
     fn value(&mut self, depth: usize) -> Result<JsonValue, AuditError> {
-        self.values += 1;
-        if self.values > MAX_VALUES {
+        self.value_count += 1;
+        if self.value_count > MAX_VALUES {
             return Err(self.error(format!("more than {MAX_VALUES} values")));
         }
         match self.peek() {
@@ -152,7 +152,7 @@ impl Parser<'_> {
             Some(b'{' | b'[') if depth == MAX_DEPTH => Err(self.error(format!("nested more than {MAX_DEPTH} deep"))),
             Some(b'{') => self.object(depth),
             Some(b'[') => self.list(depth),
-            Some(b'"') => self.string().map(JsonValue::Text),
+            Some(b'"') => self.string().map(JsonValue::String),
             Some(byte) if byte == b'-' || byte.is_ascii_alphanumeric() => self.unquoted(),
             Some(_) => Err(self.error("expected a value")),
         }
@@ -162,9 +162,9 @@ impl Parser<'_> {
         self.position += 1;
         let mut fields: Vec<(String, JsonValue)> = Vec::new();
         let mut keys = std::collections::HashSet::new();
-        while !self.take(b'}') {
+        while !self.skip_if_next(b'}') {
             if !fields.is_empty() {
-                self.require(b',')?;
+                self.expect_byte(b',')?;
             }
             if self.peek() != Some(b'"') {
                 return Err(self.error("expected a key in quotes, or `}`"));
@@ -173,7 +173,7 @@ impl Parser<'_> {
             if !keys.insert(key.clone()) {
                 return Err(self.error(format!("the key \"{}\" occurs twice", shorten(&key))));
             }
-            self.require(b':')?;
+            self.expect_byte(b':')?;
             self.path.push(PathSegment::Key(key.clone()));
             let value = self.value(depth + 1)?;
             self.path.pop();
@@ -185,9 +185,9 @@ impl Parser<'_> {
     fn list(&mut self, depth: usize) -> Result<JsonValue, AuditError> {
         self.position += 1;
         let mut items = Vec::new();
-        while !self.take(b']') {
+        while !self.skip_if_next(b']') {
             if !items.is_empty() {
-                self.require(b',')?;
+                self.expect_byte(b',')?;
             }
             self.path.push(PathSegment::Index(items.len()));
             let item = self.value(depth + 1)?;
@@ -216,7 +216,7 @@ impl Parser<'_> {
                     self.position += 1;
                     out.push(self.escape()?);
                 }
-                Some(_) => return Err(self.error("a control character inside a text")),
+                Some(_) => return Err(self.error("a control character inside a string")),
                 None => return Err(self.error("the text ends inside quotes")),
             }
         }
@@ -240,10 +240,10 @@ impl Parser<'_> {
     /// A code point after `\u`: four digits, or two halves of a surrogate pair in two escapes.
     fn code_point(&mut self) -> Result<char, AuditError> {
         let start = self.position - 2;
-        let first = self.hex()?;
+        let first = self.hex_code()?;
         let code = if (0xd800..0xdc00).contains(&first) && self.bytes[self.position..].starts_with(b"\\u") {
             self.position += 2;
-            let second = self.hex()?;
+            let second = self.hex_code()?;
             let is_low_surrogate = (0xdc00..0xe000).contains(&second);
             is_low_surrogate.then(|| 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00))
         } else {
@@ -256,7 +256,7 @@ impl Parser<'_> {
     }
 
     /// The code of four hexadecimal digits.
-    fn hex(&mut self) -> Result<u32, AuditError> {
+    fn hex_code(&mut self) -> Result<u32, AuditError> {
         let digits =
             self.bytes.get(self.position..self.position + 4).and_then(|digits| std::str::from_utf8(digits).ok());
         let digits = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
@@ -281,7 +281,7 @@ impl Parser<'_> {
             "NaN" | "Infinity" | "-Infinity" => Ok(JsonValue::Number(word.to_owned())),
             _ if is_number(word) => Ok(JsonValue::Number(word.to_owned())),
             _ => {
-                let problem = format!("`{}` is no value", shorten(word));
+                let problem = format!("`{}` is not a value", shorten(word));
                 self.position = start;
                 Err(self.error(problem))
             }
@@ -300,10 +300,10 @@ fn is_number(word: &str) -> bool {
         Some((integer, fraction)) => (integer, Some(fraction)),
         None => (mantissa, None),
     };
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let no_leading_zero = integer == "0" || !integer.starts_with('0');
-    let signed_digits = |text: &str| digits(text.strip_prefix(['+', '-']).unwrap_or(text));
-    digits(integer) && no_leading_zero && fraction.is_none_or(digits) && exponent.is_none_or(signed_digits)
+    let is_signed_digits = |text: &str| is_digits(text.strip_prefix(['+', '-']).unwrap_or(text));
+    is_digits(integer) && no_leading_zero && fraction.is_none_or(is_digits) && exponent.is_none_or(is_signed_digits)
 }
 
 #[cfg(test)]
@@ -325,7 +325,9 @@ mod tests {
 
     #[test]
     fn errors_name_line_column_and_field() {
-        assert!(error_text("{\"a\": {\"b\": [1, x]}}").contains("`x` is no value, at line 1, column 17, in `a.b[1]`"));
+        assert!(
+            error_text("{\"a\": {\"b\": [1, x]}}").contains("`x` is not a value, at line 1, column 17, in `a.b[1]`")
+        );
         assert!(error_text("{\"a\": 1, \"a\": 2}").contains("the key \"a\" occurs twice"));
         assert!(error_text(&"[".repeat(100_000)).contains("nested more than 64 deep"));
         for text in [
@@ -375,7 +377,7 @@ mod tests {
             (r#""\ud83d\ude00\ud83d\ude01""#, "😀😁"),
             (r#""\ud7ff\ue000""#, "\u{d7ff}\u{e000}"),
         ] {
-            assert_eq!(parse(text).unwrap(), JsonValue::Text(expected.to_owned()), "{text}");
+            assert_eq!(parse(text).unwrap(), JsonValue::String(expected.to_owned()), "{text}");
         }
     }
 

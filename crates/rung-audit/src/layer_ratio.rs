@@ -14,7 +14,7 @@ pub struct RatioPlan {
     /// The ratio, or `as it is`.
     pub name: String,
     /// Number of full layers.
-    pub full_layers: usize,
+    pub full_layer_count: usize,
     /// Hops that the changed stack can compose.
     pub rungs: usize,
     /// Weights and FLOPs of the mixers at the context.
@@ -34,10 +34,10 @@ pub fn plan_ratios(
     options: &AuditOptions,
 ) -> Result<Vec<RatioPlan>, AuditError> {
     let mut plans = vec![plan_ratio("as it is", audit, engine, settings)?];
-    let mixing_layers = audit.mixing_layers();
+    let mixing_layer_count = audit.mixing_layer_count();
     for ratio in RATIOS {
-        let others: usize = ratio.split(':').next().and_then(|text| text.parse().ok()).unwrap_or(0);
-        if others + 1 > mixing_layers {
+        let other_layers: usize = ratio.split(':').next().and_then(|text| text.parse().ok()).unwrap_or(0);
+        if other_layers + 1 > mixing_layer_count {
             break;
         }
         let edited = what_if::apply(audit, &format!("ratio={ratio}"), options)?;
@@ -52,12 +52,16 @@ fn plan_ratio(
     engine: &'static Engine,
     settings: &EngineSettings,
 ) -> Result<RatioPlan, AuditError> {
-    let unknown_layers =
-        || AuditError::request(&audit.model, "the model's layers are not all known, so they cannot be mixed");
-    let capacity = audit.capacity.as_ref().filter(|_| audit.unknown.is_empty()).ok_or_else(unknown_layers)?;
+    let unknown_layers = || {
+        AuditError::invalid_argument(
+            &audit.model,
+            "the model's layers are not all known, so other ratios cannot be planned",
+        )
+    };
+    let capacity = audit.capacity.as_ref().filter(|_| audit.unknown_reasons.is_empty()).ok_or_else(unknown_layers)?;
     Ok(RatioPlan {
         name: name.to_owned(),
-        full_layers: capacity.full,
+        full_layer_count: capacity.full_layers,
         rungs: capacity.rungs,
         mixer_cost: audit.mixer_cost,
         plan: plan(audit, engine, settings)?,

@@ -24,8 +24,8 @@ pub(crate) enum AttentionKind {
     Compressed { ratio: u64, has_indexer: bool },
     /// No attention.
     None,
-    /// A word that no dialect knows.
-    Unknown { word: String },
+    /// A value that no dialect knows.
+    Unknown { value: String },
 }
 
 impl AttentionKind {
@@ -58,7 +58,7 @@ pub enum AttentionScope {
 
 impl AttentionScope {
     /// The name in reports and JSON.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Full => "full",
             Self::Window => "window",
@@ -70,7 +70,7 @@ impl AttentionScope {
 
 /// How recurrence and attention of one layer are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Join {
+pub(crate) enum MixerOrder {
     /// Side by side on the same input.
     Parallel,
     /// Attention, then the recurrence on its result.
@@ -81,12 +81,12 @@ pub(crate) enum Join {
 
 /// Which recurrence a layer has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Recurrent {
+pub(crate) enum RecurrenceSpec {
     /// Whichever family the size fields belong to.
     BySizes,
     /// One of these mixers, by Rung's names; if there are several, the size fields tell which.
     Candidates(&'static [&'static str]),
-    /// This mixer with these numbers, which the dialect itself has read.
+    /// This mixer with these sizes, which the dialect itself has read.
     Known(&'static str, Vec<(&'static str, u64)>),
 }
 
@@ -103,7 +103,7 @@ pub enum FeedForwardKind {
 
 impl FeedForwardKind {
     /// The name in reports and JSON.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Dense => "dense",
             Self::Experts => "moe",
@@ -125,8 +125,8 @@ pub(crate) struct LayerOverrides {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LayerSpec {
     pub(crate) kind: AttentionKind,
-    pub(crate) recurrent: Option<Recurrent>,
-    pub(crate) join: Join,
+    pub(crate) recurrent: Option<RecurrenceSpec>,
+    pub(crate) order: MixerOrder,
     /// Set where the dialect itself names it; otherwise derived from the fields about experts.
     pub(crate) feed_forward: Option<FeedForwardKind>,
     pub(crate) overrides: LayerOverrides,
@@ -144,7 +144,7 @@ impl LayerSpec {
         Self {
             kind,
             recurrent: None,
-            join: Join::Parallel,
+            order: MixerOrder::Parallel,
             feed_forward: None,
             overrides: LayerOverrides::default(),
             shares_cache: false,
@@ -163,8 +163,8 @@ impl LayerSpec {
     }
 
     /// No attention, some recurrence.
-    pub(crate) fn recurrent(recurrent: Recurrent) -> Self {
-        Self::new(AttentionKind::None).with_recurrence(recurrent, Join::Parallel)
+    pub(crate) fn recurrent(recurrent: RecurrenceSpec) -> Self {
+        Self::new(AttentionKind::None).with_recurrence(recurrent, MixerOrder::Parallel)
     }
 
     /// A layer with only a feed-forward network, or with nothing.
@@ -172,8 +172,8 @@ impl LayerSpec {
         Self { feed_forward: Some(feed_forward), ..Self::new(AttentionKind::None) }
     }
 
-    pub(crate) fn with_recurrence(self, recurrent: Recurrent, join: Join) -> Self {
-        Self { recurrent: Some(recurrent), join, ..self }
+    pub(crate) fn with_recurrence(self, recurrent: RecurrenceSpec, order: MixerOrder) -> Self {
+        Self { recurrent: Some(recurrent), order, ..self }
     }
 
     /// The layer without its feed-forward network, which is a layer of its own.
@@ -222,7 +222,7 @@ impl Layout {
             if is_different {
                 let scope_name = |spec: &LayerSpec| match (spec.kind.scope(), &spec.recurrent) {
                     (Some(AttentionScope::None), Some(_)) => "recurrent",
-                    (kind, _) => kind.map_or("unknown", AttentionScope::word),
+                    (kind, _) => kind.map_or("unknown", AttentionScope::name),
                 };
                 let why =
                     format!("for layer {index} the first says {}, the second {}", scope_name(ours), scope_name(theirs));

@@ -21,13 +21,14 @@
 //!     "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4
 //! }"#;
 //! let audit = audit_text(config, "my model", &AuditOptions::default())?;
-//! assert!(audit.unknown.is_empty());
+//! assert!(audit.unknown_reasons.is_empty());
 //! assert_eq!(audit.capacity.unwrap().rungs, 12);
 //! assert_eq!(audit.cache.unwrap().per_token, 24_576);
 //! assert_eq!(audit.layers[3].decided_by, "full_attention_interval");
 //! # Ok::<(), rung_audit::AuditError>(())
 //! ```
 
+mod attention_sizes;
 mod audit;
 mod certify;
 mod config;
@@ -36,7 +37,6 @@ pub mod dialect;
 pub mod engine;
 mod error;
 mod feed_forward;
-mod geometry;
 pub mod gguf;
 mod input;
 pub mod json;
@@ -57,7 +57,7 @@ mod weights;
 pub mod what_if;
 
 pub use audit::{
-    AllFull, Audit, AuditLayer, AuditOptions, BlockSparse, BoundOracle, BoundSearch, DEFAULT_CONTEXT, MAX_CONTEXT,
+    AllFullStack, Audit, AuditLayer, AuditOptions, BlockSparse, BoundOracle, BoundSearch, DEFAULT_CONTEXT, MAX_CONTEXT,
     NextHopBound,
 };
 pub use certify::{DEFAULT_CERTIFIED_HOPS, MAX_CERTIFIED_HOPS, certify};
@@ -69,19 +69,19 @@ pub use parameters::ParameterCount;
 pub use presets::{audit_preset, preset_config, preset_text, presets};
 pub use size::{parse_bytes, parse_tokens};
 pub use stack::audit_stack;
-pub use weights::{Weights, find_weights};
+pub use weights::{WeightSize, find_weights};
 
-use config::{Config, find_model};
+use config::{Config, find_language_model};
 
 /// Audits the text of a `config.json`.
 ///
 /// # Errors
-/// The text is malformed or contradicts itself. A layout that the file does not give is no error: see [`Audit::unknown`].
+/// The text is malformed or contradicts itself. A layout that the file does not give is no error: see [`Audit::unknown_reasons`].
 pub fn audit_text(text: &str, model: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
     audit_value(&json::parse(text)?, model, "config.json", options)
 }
 
 fn audit_value(root: &json::JsonValue, model: &str, source: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
-    let (value, path) = find_model(root)?;
+    let (value, path) = find_language_model(root)?;
     audit::audit(&Config::new(root, value, &path, false), model, source, options)
 }

@@ -18,7 +18,7 @@ pub enum Severity {
 
 impl Severity {
     /// The name in reports.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Warning => "warning",
             Self::Error => "error",
@@ -60,7 +60,7 @@ static CHECKS: &[Check] = &[
 /// The text is not a JSON object.
 pub fn lint(text: &str) -> Result<Vec<LintFinding>, AuditError> {
     let root = json::parse(text)?;
-    let (value, path) = crate::config::find_model(&root)?;
+    let (value, path) = crate::config::find_language_model(&root)?;
     let config = Config::new(&root, value, &path, false);
     let mut findings = Vec::new();
     match crate::audit::audit(&config, "config", "config.json", &AuditOptions::default()) {
@@ -114,16 +114,16 @@ fn finding_of_error(error: &AuditError) -> LintFinding {
 
 /// Adds a finding for each reason why the audit is incomplete.
 fn add_unknown(audit: &Audit, findings: &mut Vec<LintFinding>) {
-    for reason in &audit.unknown {
+    for reason in &audit.unknown_reasons {
         // Missing sizes are named after "looked for"; other reasons name the field in quotes.
         let fields = reason.split_once("looked for ").map(|(_, fields)| fields);
-        let first = fields.and_then(|fields| fields.split([',', ' ', ';']).next()).unwrap_or_default();
-        let quoted = reason.split('`').nth(1).unwrap_or_default();
+        let first_field = fields.and_then(|fields| fields.split([',', ' ', ';']).next()).unwrap_or_default();
+        let quoted_field = reason.split('`').nth(1).unwrap_or_default();
         let (field, fix) = match fields {
-            Some(fields) => (first, format!("add {fields}")),
-            None => (quoted, "use a field and a word that libraries read".to_owned()),
+            Some(fields) => (first_field, format!("add {fields}")),
+            None => (quoted_field, "use a field and a value that libraries read".to_owned()),
         };
-        let lacks_window = reason.contains("sizes of attention") && first.contains("window");
+        let lacks_window = reason.contains("sizes of attention") && first_field.contains("window");
         let severity = if lacks_window { Severity::Error } else { Severity::Warning };
         findings.push(finding(severity, field, reason, fix));
     }
@@ -144,7 +144,7 @@ fn check_heads(config: &Config, _: &Audit, findings: &mut Vec<LintFinding>) {
         (heads, config.width().unwrap_or(None), width_fields.iter().any(|name| config.has(name)))
         && width % heads != 0
     {
-        let reason = format!("a width of {width} is no multiple of {heads} heads");
+        let reason = format!("a width of {width} is not a multiple of {heads} heads");
         let fix = "add `head_dim`, or choose a divisor of the width";
         findings.push(finding(Severity::Error, config.path_of("num_attention_heads"), reason, fix));
     }
@@ -164,7 +164,7 @@ fn check_periods(config: &Config, _: &Audit, findings: &mut Vec<LintFinding>) {
         else {
             continue;
         };
-        let reason = format!("every {period}th layer is meant, but there are {num_layers}: none is");
+        let reason = format!("the period is {period} layers, but there are only {num_layers}");
         findings.push(finding(Severity::Error, config.path_of(name), reason, format!("choose 1 to {num_layers}")));
     }
     let (has_period, offset) =
@@ -203,7 +203,7 @@ fn check_windows(config: &Config, audit: &Audit, findings: &mut Vec<LintFinding>
     let (Some(window), Some(context)) = (window, audit.trained_context) else { return };
     let has_window_layer = audit.layers.iter().any(|layer| layer.attention == Some(AttentionScope::Window));
     if has_window_layer && window >= context {
-        let reason = format!("a window of {window} tokens never binds in a context of {context}");
+        let reason = format!("a window of {window} tokens has no effect in a context of {context}");
         let fix = "use full attention, or a smaller window";
         findings.push(finding(Severity::Warning, config.path_of("sliding_window"), reason, fix));
     }
@@ -214,8 +214,8 @@ fn check_shared_caches(config: &Config, audit: &Audit, findings: &mut Vec<LintFi
     for (index, layer) in audit.layers.iter().enumerate().filter(|(_, layer)| layer.shares_cache) {
         let is_source = |other: &crate::AuditLayer| !other.shares_cache && other.attention == layer.attention;
         if !audit.layers[..index].iter().any(is_source) {
-            let reason = format!("layer {index} shares a cache, but no earlier layer of its kind keeps one");
-            let fix = "share fewer layers, so that each kind has one that keeps its cache";
+            let reason = format!("layer {index} shares a cache, but no earlier layer of its kind has one");
+            let fix = "share fewer layers, so that each kind has a layer with its own cache";
             findings.push(finding(Severity::Error, config.path_of("num_kv_shared_layers"), reason, fix));
             break;
         }

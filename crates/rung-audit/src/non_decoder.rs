@@ -98,13 +98,13 @@ const MEDIA_FIELDS: &[&str] =
 pub(crate) fn non_decoder_kind(config: &Config) -> Result<Option<&'static str>, AuditError> {
     let name = config.model_type()?.unwrap_or_default();
     if ENCODER_DECODERS.contains(&name) || config.flag("is_encoder_decoder").unwrap_or(None) == Some(true) {
-        return Ok(Some("an encoder-decoder: its cache also holds what the decoder reads of the encoder's output"));
+        return Ok(Some("an encoder-decoder: its cache also holds the keys and values of the encoder output"));
     }
     if ENCODERS.contains(&name) {
-        return Ok(Some("an encoder: it reads the whole sequence at once and keeps no cache"));
+        return Ok(Some("an encoder: it reads the whole sequence at once and has no cache"));
     }
     if MEDIA_FIELDS.iter().any(|field| config.has(field)) && !config.has("vocab_size") {
-        return Ok(Some("a model of images or sound without a text decoder of its own"));
+        return Ok(Some("an image or audio model without a text decoder"));
     }
     Ok(None)
 }

@@ -33,7 +33,7 @@ struct ModelClass {
     /// One learned attention sink for each head.
     sinks: bool,
     /// Norms in a layer with a mixer and a feed-forward network.
-    norms: u64,
+    norms_per_layer: u64,
     /// Biases of experts and of their router.
     expert_bias: bool,
     /// Feed-forward networks have two matrices, without a gate.
@@ -52,7 +52,7 @@ const BASE_CLASS: ModelClass = ModelClass {
     head_norms: false,
     output_gate: false,
     sinks: false,
-    norms: 2,
+    norms_per_layer: 2,
     expert_bias: false,
     ungated_ffn: false,
     shared_expert: false,
@@ -77,8 +77,8 @@ static CLASSES: &[(&str, ModelClass)] = &[
     ("qwen3_5_moe", ModelClass { output_gate: true, shared_width: 512, ..WITH_HEAD_NORMS }),
     ("qwen3_5_moe_text", ModelClass { output_gate: true, shared_width: 512, ..WITH_HEAD_NORMS }),
     ("gemma", ModelClass { tied_embeddings: true, ..BASE_CLASS }),
-    ("gemma2", ModelClass { norms: 4, tied_embeddings: true, ..BASE_CLASS }),
-    ("gemma3_text", ModelClass { norms: 4, tied_embeddings: true, ..WITH_HEAD_NORMS }),
+    ("gemma2", ModelClass { norms_per_layer: 4, tied_embeddings: true, ..BASE_CLASS }),
+    ("gemma3_text", ModelClass { norms_per_layer: 4, tied_embeddings: true, ..WITH_HEAD_NORMS }),
     ("gpt_oss", ModelClass { qkv_bias: true, output_bias: true, sinks: true, expert_bias: true, ..BASE_CLASS }),
     ("lfm2", ModelClass { tied_embeddings: true, ..WITH_HEAD_NORMS }),
     ("mamba", ModelClass { tied_embeddings: true, ..BASE_CLASS }),
@@ -99,9 +99,9 @@ pub(crate) fn count(config: &Config, audit: &Audit) -> Result<Option<ParameterCo
     }
     let (Some(width), Some(vocabulary)) = (audit.width, config.size("vocab_size")?) else { return Ok(None) };
     let find_class = |classes: &[(&str, ModelClass)]| {
-        let is_this =
+        let has_model_type =
             |(name, _): &&(&str, ModelClass)| config.model_type().is_ok_and(|model_type| model_type == Some(name));
-        classes.iter().find(is_this).map(|(_, class)| *class)
+        classes.iter().find(has_model_type).map(|(_, class)| *class)
     };
     let exact_class = find_class(CLASSES);
     let exact = exact_class.is_some();
@@ -133,7 +133,7 @@ fn to_u128(number: u64) -> u128 {
 fn norm_count(layer: &AuditLayer, class: ModelClass) -> u64 {
     match (layer.has_mixer(), layer.feed_forward) {
         (true, FeedForwardKind::None) | (false, _) => 1,
-        (true, _) => class.norms,
+        (true, _) => class.norms_per_layer,
     }
 }
 
@@ -149,14 +149,14 @@ fn mixer_weights(layer: &AuditLayer, class: ModelClass) -> u128 {
 fn extra_weights(mixer: &Mixer, class: ModelClass) -> u128 {
     let Some(heads) = mixer.facts().attention else { return mixer.facts().norm_and_bias_parameters };
     let [query_heads, kv_heads, key_dim, value_dim] = [heads.query, heads.kv, heads.key, heads.value].map(to_u128);
-    let if_set = |flag: bool, weights: u128| if flag { weights } else { 0 };
+    let count_if = |flag: bool, weights: u128| if flag { weights } else { 0 };
     // The width of the residual stream, computed from the projections.
     let width = mixer.facts().parameters.checked_div((query_heads + kv_heads) * (key_dim + value_dim)).unwrap_or(0);
-    if_set(class.qkv_bias, query_heads * key_dim + kv_heads * (key_dim + value_dim))
-        + if_set(class.output_bias, width)
-        + if_set(class.head_norms, 2 * key_dim)
-        + if_set(class.output_gate, width * query_heads * key_dim)
-        + if_set(class.sinks, query_heads)
+    count_if(class.qkv_bias, query_heads * key_dim + kv_heads * (key_dim + value_dim))
+        + count_if(class.output_bias, width)
+        + count_if(class.head_norms, 2 * key_dim)
+        + count_if(class.output_gate, width * query_heads * key_dim)
+        + count_if(class.sinks, query_heads)
 }
 
 /// Weights of the feed-forward network, all and those that one token uses; nothing where no field gives its size.
@@ -166,27 +166,29 @@ fn feed_forward_weights(
     width: u64,
     class: ModelClass,
 ) -> Result<Option<(u128, u128)>, AuditError> {
-    let matrices = if class.ungated_ffn { 2 } else { 3 };
-    let network_weights = |inner: u64| matrices * to_u128(width) * to_u128(inner);
+    let matrix_count = if class.ungated_ffn { 2 } else { 3 };
+    let network_weights = |inner_width: u64| matrix_count * to_u128(width) * to_u128(inner_width);
     match layer.feed_forward {
         FeedForwardKind::None => Ok(Some((0, 0))),
         FeedForwardKind::Dense => {
-            let Some(inner) = dense_width(config)? else { return Ok(None) };
-            Ok(Some((network_weights(inner), network_weights(inner))))
+            let Some(inner_width) = dense_width(config)? else { return Ok(None) };
+            Ok(Some((network_weights(inner_width), network_weights(inner_width))))
         }
         FeedForwardKind::Experts => {
             let names = ["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"];
             let experts = config.first_size(&names)?;
             let per_token = config.first_size(&["num_experts_per_tok", "moe_topk", "num_experts_per_token"])?;
-            let inner = match config.first_size(&["moe_intermediate_size", "expert_ffn_hidden_size"])? {
-                Some(inner) => Some(inner),
+            let inner_width = match config.first_size(&["moe_intermediate_size", "expert_ffn_hidden_size"])? {
+                Some(inner_width) => Some(inner_width),
                 None => config.size("intermediate_size")?,
             };
-            let (Some(experts), Some(per_token), Some(inner)) = (experts, per_token, inner) else { return Ok(None) };
-            let bias = if class.expert_bias { 2 * to_u128(inner) + to_u128(width) } else { 0 };
+            let (Some(experts), Some(per_token), Some(inner_width)) = (experts, per_token, inner_width) else {
+                return Ok(None);
+            };
+            let bias = if class.expert_bias { 2 * to_u128(inner_width) + to_u128(width) } else { 0 };
             let router = to_u128(width) * to_u128(experts) + if class.expert_bias { to_u128(experts) } else { 0 };
-            let shared = shared_expert_weights(config, width, inner, class)?;
-            let weights = |count: u64| to_u128(count) * (network_weights(inner) + bias) + router + shared;
+            let shared = shared_expert_weights(config, width, inner_width, class)?;
+            let weights = |count: u64| to_u128(count) * (network_weights(inner_width) + bias) + router + shared;
             Ok(Some((weights(experts), weights(per_token.min(experts)))))
         }
     }
@@ -194,7 +196,7 @@ fn feed_forward_weights(
 
 /// Weights of the experts that every token uses: some of the routed experts' size, or one of its own size with or without
 /// a gate.
-fn shared_expert_weights(config: &Config, width: u64, inner: u64, class: ModelClass) -> Result<u128, AuditError> {
+fn shared_expert_weights(config: &Config, width: u64, inner_width: u64, class: ModelClass) -> Result<u128, AuditError> {
     let shared_width = config.count("shared_expert_intermediate_size")?.unwrap_or(class.shared_width);
     if shared_width > 0 {
         return Ok(3 * to_u128(width) * to_u128(shared_width) + to_u128(width));
@@ -204,17 +206,17 @@ fn shared_expert_weights(config: &Config, width: u64, inner: u64, class: ModelCl
     }
     let count = config.count("n_shared_experts")?.or(config.count("num_shared_experts")?);
     let count = count.unwrap_or(u64::from(class.shared_expert));
-    Ok(if class.ungated_ffn { 2 } else { 3 } * to_u128(width) * to_u128(inner) * to_u128(count))
+    Ok(if class.ungated_ffn { 2 } else { 3 } * to_u128(width) * to_u128(inner_width) * to_u128(count))
 }
 
 /// The inner width of a dense feed-forward network. LFM2 gives a width that its code scales and rounds up.
 fn dense_width(config: &Config) -> Result<Option<u64>, AuditError> {
     let names = ["intermediate_size", "block_ff_dim", "ffn_hidden_size"];
-    let Some(inner) = config.first_size(&names)? else { return Ok(None) };
+    let Some(inner_width) = config.first_size(&names)? else { return Ok(None) };
     if config.flag("block_auto_adjust_ff_dim")? != Some(true) {
-        return Ok(Some(inner));
+        return Ok(Some(inner_width));
     }
-    let scaled = config.scaled("block_ffn_dim_multiplier", 2 * inner / 3, 1.0)?;
+    let scaled = config.scaled("block_ffn_dim_multiplier", 2 * inner_width / 3, 1.0)?;
     let multiple = config.size("block_multiple_of")?.unwrap_or(256);
     Ok(Some(scaled.div_ceil(multiple) * multiple))
 }

@@ -17,7 +17,7 @@ use crate::{Audit, AuditError, AuditLayer, cost};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// How the full layers are placed, such as `all at the end`.
-    pub why: &'static str,
+    pub description: &'static str,
     /// Layers (from 0, as in the config) that are full.
     pub full_layers: Vec<usize>,
     /// One letter per layer.
@@ -28,9 +28,9 @@ pub struct Placement {
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlacementGroup {
     /// Number of full layers.
-    pub full_layers: usize,
+    pub full_layer_count: usize,
     /// Bytes of cache.
-    pub bytes: u64,
+    pub cache_bytes: u64,
     /// Base-10 logarithm of the number of placements.
     pub log10_count: f64,
     /// The number of placements, where it fits 128 bits.
@@ -43,11 +43,11 @@ pub struct PlacementGroup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CurrentPlacement {
     /// Number of full layers.
-    pub full_layers: usize,
+    pub full_layer_count: usize,
     /// Hops that the stack can compose.
     pub rungs: usize,
     /// Bytes of cache.
-    pub bytes: u64,
+    pub cache_bytes: u64,
 }
 
 /// The best placements within a budget.
@@ -60,7 +60,7 @@ pub struct PlacementReport {
     /// Tokens in the cache.
     pub context: u64,
     /// Layers with a token mixer.
-    pub mixing_layers: usize,
+    pub mixing_layer_count: usize,
     /// Bytes of one full layer at that context.
     pub full_bytes: u64,
     /// Bytes of one layer that is not full.
@@ -73,7 +73,7 @@ pub struct PlacementReport {
     pub rungs: Option<usize>,
     /// One group for every number of full layers with that many rungs, the cheapest first.
     pub groups: Vec<PlacementGroup>,
-    /// Assumptions that the figures rest on.
+    /// Assumptions behind the numbers.
     pub assumptions: Vec<String>,
 }
 
@@ -81,19 +81,21 @@ pub struct PlacementReport {
 ///
 /// # Errors
 /// The model's layers are not all known, or a full layer's sizes are not.
-pub fn search(audit: &Audit, budget: u64, options: &AuditOptions) -> Result<PlacementReport, AuditError> {
-    let (Some(capacity), Some(cache), true) = (&audit.capacity, audit.cache, audit.unknown.is_empty()) else {
-        return Err(AuditError::request(
+pub fn find_best_placements(audit: &Audit, budget: u64, options: &AuditOptions) -> Result<PlacementReport, AuditError> {
+    let (Some(capacity), Some(cache), true) = (&audit.capacity, audit.cache, audit.unknown_reasons.is_empty()) else {
+        return Err(AuditError::invalid_argument(
             &audit.model,
-            "the model's layers are not all known, so they cannot be placed",
+            "the model's layers are not all known, so no placement can be searched",
         ));
     };
     let mixing_indices: Vec<usize> = (0..audit.layers.len()).filter(|&index| audit.layers[index].has_mixer()).collect();
-    let mut scratch = audit.clone();
+    let mut edited = audit.clone();
     let other_kind = what_if::other_layer_kind(audit);
-    let full = what_if::layer_template(&mut scratch, LayerKind::Full, "full")?;
-    let other = what_if::layer_template(&mut scratch, other_kind, "other")?;
-    let bytes = |layer: &AuditLayer| cost::cache(layer.plan_layers.iter(), audit.storage()).map(|cache| cache.total);
+    let full = what_if::layer_template(&mut edited, LayerKind::Full, "full")?;
+    let other = what_if::layer_template(&mut edited, other_kind, "other")?;
+    let bytes = |layer: &AuditLayer| {
+        cost::cache_bytes(layer.plan_layers.iter(), audit.cache_settings()).map(|cache| cache.total)
+    };
     let (full_bytes, other_bytes) = (bytes(&full)?, bytes(&other)?);
     let adds_hop = other.plan_layers.iter().map(Layer::state_bits).sum::<u128>() > 0;
     let depth = mixing_indices.len();
@@ -109,61 +111,74 @@ pub fn search(audit: &Audit, budget: u64, options: &AuditOptions) -> Result<Plac
         .filter(|&count| Some(rungs(count)) == best_rungs)
         .map(|count| placement_group(audit, &mixing_indices, &other, count, cache_bytes(count)))
         .collect();
-    groups.sort_by_key(|group| group.bytes);
+    groups.sort_by_key(|group| group.cache_bytes);
     Ok(PlacementReport {
         model: audit.model.clone(),
         budget,
         context: options.context,
-        mixing_layers: depth,
+        mixing_layer_count: depth,
         full_bytes,
         other_bytes,
         other_mixer: other.recurrent.unwrap_or("window"),
-        current: CurrentPlacement { full_layers: capacity.full, rungs: capacity.rungs, bytes: cache.total },
+        current: CurrentPlacement {
+            full_layer_count: capacity.full_layers,
+            rungs: capacity.rungs,
+            cache_bytes: cache.total,
+        },
         rungs: best_rungs,
         groups,
-        assumptions: scratch.assumptions,
+        assumptions: edited.assumptions,
     })
 }
 
-/// The placements with `full` full layers: how many there are, and examples.
+/// The placements with `full_count` full layers: how many there are, and examples.
 fn placement_group(
     audit: &Audit,
     mixing_indices: &[usize],
     other: &AuditLayer,
-    full: usize,
-    bytes: u64,
+    full_count: usize,
+    cache_bytes: u64,
 ) -> PlacementGroup {
     let depth = mixing_indices.len();
     // Placements with both of the first two layers full have no extra hop and are not counted.
-    let (total, without_hop) =
-        (choose(depth, full), if full >= 2 && full < depth { choose(depth - 2, full - 2) } else { Some(0) });
+    let (total, without_hop) = (
+        choose(depth, full_count),
+        if full_count >= 2 && full_count < depth { choose(depth - 2, full_count - 2) } else { Some(0) },
+    );
     let count = total.zip(without_hop).map(|(total, without_hop)| total - without_hop);
-    let fraction =
-        if full >= 2 && full < depth { 1.0 - (full * (full - 1)) as f64 / (depth * (depth - 1)) as f64 } else { 1.0 };
-    let log10_count = (log2_choose(depth, full) + fraction.log2()) * std::f64::consts::LOG10_2;
+    let fraction = if full_count >= 2 && full_count < depth {
+        1.0 - (full_count * (full_count - 1)) as f64 / (depth * (depth - 1)) as f64
+    } else {
+        1.0
+    };
+    let log10_count = (log2_choose(depth, full_count) + fraction.log2()) * std::f64::consts::LOG10_2;
     let mut examples: Vec<Placement> = Vec::new();
-    let mut add = |why: &'static str, positions: Vec<usize>| {
-        let has_extra_hop = full < 2 || full == depth || !(positions.contains(&0) && positions.contains(&1));
+    let mut add = |description: &'static str, positions: Vec<usize>| {
+        let has_extra_hop =
+            full_count < 2 || full_count == depth || !(positions.contains(&0) && positions.contains(&1));
         let mut full_layers: Vec<usize> = positions.into_iter().map(|position| mixing_indices[position]).collect();
         full_layers.sort_unstable();
         if has_extra_hop
-            && full_layers.len() == full
+            && full_layers.len() == full_count
             && !examples.iter().any(|example| example.full_layers == full_layers)
         {
             let letters = layer_letters(audit, &full_layers, other);
-            examples.push(Placement { why, full_layers, letters });
+            examples.push(Placement { description, full_layers, letters });
         }
     };
     let current = (0..depth).filter(|&position| audit.layers[mixing_indices[position]].is_full()).collect();
     add("as the model has them", current);
-    add("evenly spread, each the last of its group", (1..=full).map(|count| count * depth / full.max(1) - 1).collect());
-    add("all at the end", (depth - full..depth).collect());
+    add(
+        "evenly spread, each the last of its group",
+        (1..=full_count).map(|count| count * depth / full_count.max(1) - 1).collect(),
+    );
+    add("all at the end", (depth - full_count..depth).collect());
     add(
         "one first, the others at the end",
-        std::iter::once(0).chain(depth + 1 - full.max(1)..depth).take(full).collect(),
+        std::iter::once(0).chain(depth + 1 - full_count.max(1)..depth).take(full_count).collect(),
     );
-    add("right after one layer that is not full", (1..=full).filter(|&position| position < depth).collect());
-    PlacementGroup { full_layers: full, bytes, log10_count, count, examples }
+    add("right after one layer that is not full", (1..=full_count).filter(|&position| position < depth).collect());
+    PlacementGroup { full_layer_count: full_count, cache_bytes, log10_count, count, examples }
 }
 
 fn layer_letters(audit: &Audit, full: &[usize], other: &AuditLayer) -> String {

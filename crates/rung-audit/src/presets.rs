@@ -97,7 +97,7 @@ pub fn audit_preset(name: &str, options: &AuditOptions) -> Result<Audit, AuditEr
     };
     let value = json::parse(text)?;
     let text_of = |key: &str| match value.get(key) {
-        Some(JsonValue::Text(text)) => text.clone(),
+        Some(JsonValue::String(text)) => text.clone(),
         _ => String::new(),
     };
     let (model, source) = (text_of("name"), format!("{}: {}", text_of("model"), text_of("source")));
@@ -106,7 +106,7 @@ pub fn audit_preset(name: &str, options: &AuditOptions) -> Result<Audit, AuditEr
     if let Some(JsonValue::List(fields)) = value.get("unverified") {
         let names: Vec<&str> = fields
             .iter()
-            .filter_map(|field| if let JsonValue::Text(name) = field { Some(name.as_str()) } else { None })
+            .filter_map(|field| if let JsonValue::String(name) = field { Some(name.as_str()) } else { None })
             .collect();
         audit.assumptions.push(format!("Not seen in the original file: {}.", names.join(", ")));
     }

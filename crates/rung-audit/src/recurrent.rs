@@ -5,9 +5,9 @@
 //! pitfall of each format is in the doc of its function.
 
 use crate::AuditError;
+use crate::attention_sizes::MixerSizes;
 use crate::config::Config;
-use crate::geometry::MixerSizes;
-use crate::layout::Recurrent;
+use crate::layout::RecurrenceSpec;
 
 type ReadSizes = fn(&Config) -> Result<Option<MixerSizes>, AuditError>;
 
@@ -36,11 +36,11 @@ static FORMATS: &[SizeFormat] = &[
 ];
 
 /// The recurrence with its sizes, or the fields that would have to be present to know them.
-pub(crate) fn find(config: &Config, recurrent: &Recurrent) -> Result<MixerSizes, AuditError> {
+pub(crate) fn find(config: &Config, recurrent: &RecurrenceSpec) -> Result<MixerSizes, AuditError> {
     let candidates: &[&str] = match recurrent {
-        Recurrent::Known(name, numbers) => return Ok(MixerSizes::Known(name, numbers.clone())),
-        Recurrent::Candidates(names) => names,
-        Recurrent::BySizes => &[],
+        RecurrenceSpec::Known(name, sizes) => return Ok(MixerSizes::Known(name, sizes.clone())),
+        RecurrenceSpec::Candidates(names) => names,
+        RecurrenceSpec::BySizes => &[],
     };
     let is_candidate =
         |format: &&SizeFormat| candidates.is_empty() || format.mixers.iter().any(|name| candidates.contains(name));
@@ -81,7 +81,7 @@ fn gated_delta(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
         Some(allowed) => allowed,
         None => config.model_type()? == Some("olmo_hybrid"),
     };
-    let mut numbers = vec![
+    let mut sizes = vec![
         ("heads", key_heads),
         ("value-heads", value_heads),
         ("key", key_dim),
@@ -89,9 +89,9 @@ fn gated_delta(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
         ("conv", conv_kernel),
     ];
     if allows_negative {
-        numbers.push(("negative", 1));
+        sizes.push(("negative", 1));
     }
-    Ok(Some(MixerSizes::Known("gdn", numbers)))
+    Ok(Some(MixerSizes::Known("gdn", sizes)))
 }
 
 /// Kimi Linear, Kimi K3.
@@ -253,9 +253,9 @@ fn minimax_lightning(config: &Config) -> Result<Option<MixerSizes>, AuditError> 
 }
 
 /// A recurrence with its sizes, or one of these mixers where the sizes are missing.
-pub(crate) fn known_or_one_of(sizes: MixerSizes, mixers: &'static [&'static str]) -> Recurrent {
+pub(crate) fn known_or_one_of(sizes: MixerSizes, mixers: &'static [&'static str]) -> RecurrenceSpec {
     match sizes {
-        MixerSizes::Known(name, numbers) => Recurrent::Known(name, numbers),
-        MixerSizes::Missing(_) => Recurrent::Candidates(mixers),
+        MixerSizes::Known(name, sizes) => RecurrenceSpec::Known(name, sizes),
+        MixerSizes::Missing(_) => RecurrenceSpec::Candidates(mixers),
     }
 }

@@ -41,6 +41,8 @@ fn set_options(mixer: &Mixer, options: &[&str], number: u64, width: Option<u64>)
         }
     }
     let defaults = Defaults { model_width: width, ..Defaults::default() };
-    Mixer::resolve(&spec, &defaults)
-        .map_err(|error| AuditError::Request { text: format!("{}={number}", options[0]), why: error.to_string() })
+    Mixer::resolve(&spec, &defaults).map_err(|error| AuditError::InvalidArgument {
+        text: format!("{}={number}", options[0]),
+        why: error.to_string(),
+    })
 }

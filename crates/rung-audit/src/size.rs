@@ -44,13 +44,13 @@ fn split_unit(text: &str) -> Option<(f64, String)> {
 /// # Errors
 /// It is no number, its unit is unknown, or it is out of range.
 pub fn parse_bytes(text: &str) -> Result<u64, AuditError> {
-    let (number, unit) = split_unit(text).ok_or_else(|| AuditError::request(text, EXPECTED_BYTES))?;
+    let (number, unit) = split_unit(text).ok_or_else(|| AuditError::invalid_argument(text, EXPECTED_BYTES))?;
     let factor = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, factor)| factor);
-    let bytes = number * factor.ok_or_else(|| AuditError::request(text, EXPECTED_BYTES))?;
+    let bytes = number * factor.ok_or_else(|| AuditError::invalid_argument(text, EXPECTED_BYTES))?;
     if (0.0..MAX_BYTES).contains(&bytes) {
         Ok(bytes as u64)
     } else {
-        Err(AuditError::request(text, "expected 0 to 9e15 bytes"))
+        Err(AuditError::invalid_argument(text, "expected 0 to 9e15 bytes"))
     }
 }
 
@@ -59,16 +59,16 @@ pub fn parse_bytes(text: &str) -> Result<u64, AuditError> {
 /// # Errors
 /// It is no whole number of tokens, or out of range.
 pub fn parse_tokens(text: &str) -> Result<u64, AuditError> {
-    let (number, unit) = split_unit(text).ok_or_else(|| AuditError::request(text, EXPECTED_TOKENS))?;
+    let (number, unit) = split_unit(text).ok_or_else(|| AuditError::invalid_argument(text, EXPECTED_TOKENS))?;
     let factor = UNITS.iter().find(|(name, _)| *name == unit && !name.contains('b')).map(|(_, factor)| factor);
-    let tokens = number * factor.ok_or_else(|| AuditError::request(text, EXPECTED_TOKENS))?;
+    let tokens = number * factor.ok_or_else(|| AuditError::invalid_argument(text, EXPECTED_TOKENS))?;
     if tokens.fract() != 0.0 {
-        return Err(AuditError::request(text, EXPECTED_TOKENS));
+        return Err(AuditError::invalid_argument(text, EXPECTED_TOKENS));
     }
     if (1.0..=crate::MAX_CONTEXT as f64).contains(&tokens) {
         Ok(tokens as u64)
     } else {
-        Err(AuditError::request(text, format!("expected 1 to {} tokens", crate::MAX_CONTEXT)))
+        Err(AuditError::invalid_argument(text, format!("expected 1 to {} tokens", crate::MAX_CONTEXT)))
     }
 }
 

@@ -3,20 +3,20 @@
 use rung_theory::stack::{Defaults, Layer, Mixer, MixerReach, Plan};
 
 use crate::audit::{Audit, AuditLayer, AuditOptions};
-use crate::cost::{self, FP32, Storage};
-use crate::{AttentionScope, AuditError, FeedForwardKind, geometry};
+use crate::cost::{self, CacheSettings, FP32};
+use crate::{AttentionScope, AuditError, FeedForwardKind, attention_sizes};
 
 /// Audits a stack such as `(gdn*3 full)*12`; sizes that its mixers do not give are those of `defaults`.
 ///
 /// # Errors
 /// The text is not a valid stack, or a total does not fit 64 bits.
 pub fn audit_stack(text: &str, defaults: &Defaults, options: &AuditOptions) -> Result<Audit, AuditError> {
-    let plan = Plan::parse(text, defaults).map_err(|error| AuditError::request(text, error.to_string()))?;
+    let plan = Plan::parse(text, defaults).map_err(|error| AuditError::invalid_argument(text, error.to_string()))?;
     let full_layer =
         plan.layers.iter().find(|layer| layer.mixers.iter().any(|mixer| matches!(mixer.name(), "full" | "mla")));
     let full_template = match full_layer {
         Some(layer) => Layer::new(layer.mixers.iter().find(|mixer| is_full(mixer)).unwrap_or(&layer.mixers[0]).clone()),
-        None => Layer::new(geometry::build("full", &[], defaults.bits, defaults)?),
+        None => Layer::new(attention_sizes::build_mixer("full", &[], defaults.bits, defaults)?),
     };
     let mut audit = Audit {
         model: text.to_owned(),
@@ -24,7 +24,7 @@ pub fn audit_stack(text: &str, defaults: &Defaults, options: &AuditOptions) -> R
         dialect: None,
         layers: plan.layers.iter().map(audit_layer).collect(),
         width: Some(plan.width),
-        unknown: Vec::new(),
+        unknown_reasons: Vec::new(),
         assumptions: Vec::new(),
         context: options.context,
         kv_dtype: options.kv_dtype,
@@ -40,12 +40,12 @@ pub fn audit_stack(text: &str, defaults: &Defaults, options: &AuditOptions) -> R
         trained_context: None,
         activation_dtype: None,
         declared_state_dtype: None,
-        extra_layers: 0,
+        mtp_layer_count: 0,
         parameters: None,
         full_template: Some(full_template),
     };
     audit.assumptions.push(format!("Keys and values in {}, batch of one.", audit.kv_dtype.name));
-    audit.compute_figures(options)?;
+    audit.compute_costs_and_bounds(options)?;
     Ok(audit)
 }
 
@@ -82,8 +82,8 @@ impl Audit {
     /// Bytes of all caches at a given context; nothing where sizes are not known or the sum does not fit 64 bits.
     pub fn cache_at(&self, context: u64) -> Option<u64> {
         self.cache?;
-        let storage = Storage { context, kv: self.kv_dtype, state: self.state_dtype };
-        cost::cache(self.plan.as_ref()?.layers.iter(), storage).ok().map(|cache| cache.total)
+        let settings = CacheSettings { context, kv: self.kv_dtype, state: self.state_dtype };
+        cost::cache_bytes(self.plan.as_ref()?.layers.iter(), settings).ok().map(|cache| cache.total)
     }
 }
 

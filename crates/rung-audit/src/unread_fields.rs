@@ -1,7 +1,7 @@
 //! Finds fields that no dialect reads and that may enlarge a layer's cache: the audit then answers *unknown* instead of a
-//! figure that may be too low.
+//! number that may be too low.
 //!
-//! A field is suspect if it is a list of words or whole numbers with one entry per layer, or if its name begins like those
+//! A field is suspect if it is a list of strings or integers with one entry per layer, or if its name begins like those
 //! of indexers, cache sources or cache compression. Fields known not to matter are listed here.
 
 use crate::config::{Config, as_u64};
@@ -9,7 +9,7 @@ use crate::dialect::DIALECTS;
 use crate::json::JsonValue;
 
 /// Per-layer lists that do not affect a cache, or are read outside the dialects.
-const HARMLESS_LISTS: &[&str] = &[
+const IGNORED_LISTS: &[&str] = &[
     "mlp_layer_types",
     "moe_layer_freq",
     "moe_layers",
@@ -41,7 +41,8 @@ const HARMLESS_LISTS: &[&str] = &[
 ];
 
 /// Words in the names of per-layer lists that are not about attention.
-const HARMLESS_WORDS: &[&str] = &["rope", "theta", "norm", "scale", "dropout", "mlp", "moe", "expert", "ffn", "token"];
+const IGNORED_NAME_PARTS: &[&str] =
+    &["rope", "theta", "norm", "scale", "dropout", "mlp", "moe", "expert", "ffn", "token"];
 
 /// Prefixes of fields that usually describe something cached.
 const CACHE_PREFIXES: &[&str] = &["index_", "indexer_", "kv_source", "compress_", "kv_compress", "cache_"];
@@ -79,10 +80,10 @@ pub(crate) fn unread_fields(config: &Config, num_layers: usize) -> Vec<String> {
     let mut reasons = Vec::new();
     for (name, value) in config.fields() {
         let path = config.path_of(name);
-        if is_per_layer(value, num_layers) && !is_known(name) {
-            reasons.push(format!("`{path}` has one entry per layer and is not read: it may change what layers keep"));
+        if is_per_layer(value, num_layers) && !is_read_or_ignored(name) {
+            reasons.push(format!("`{path}` has one entry per layer and is not read: it may change what layers cache"));
         } else if is_suspect(name, value) {
-            reasons.push(format!("`{path}` is not read: its name says that layers keep more"));
+            reasons.push(format!("`{path}` is not read: its name suggests that layers cache more"));
         }
     }
     reasons.truncate(8);
@@ -91,16 +92,16 @@ pub(crate) fn unread_fields(config: &Config, num_layers: usize) -> Vec<String> {
 
 fn is_per_layer(value: &JsonValue, num_layers: usize) -> bool {
     let JsonValue::List(items) = value else { return false };
-    let is_word_or_number =
-        |item: &JsonValue| matches!(item, JsonValue::Text(_) | JsonValue::Bool(_)) || as_u64(item).is_some();
-    num_layers > 2 && items.len() == num_layers && items.iter().all(is_word_or_number)
+    let is_string_or_number =
+        |item: &JsonValue| matches!(item, JsonValue::String(_) | JsonValue::Bool(_)) || as_u64(item).is_some();
+    num_layers > 2 && items.len() == num_layers && items.iter().all(is_string_or_number)
 }
 
-fn is_known(name: &str) -> bool {
+fn is_read_or_ignored(name: &str) -> bool {
     // A dialect's field `object.field` covers the whole `object`.
     let covers = |field: &&str| *field == name || field.split('.').next() == Some(name);
-    HARMLESS_WORDS.iter().any(|word| name.contains(word))
-        || HARMLESS_LISTS.contains(&name)
+    IGNORED_NAME_PARTS.iter().any(|word| name.contains(word))
+        || IGNORED_LISTS.contains(&name)
         || KNOWN_FIELDS.contains(&name)
         || DIALECTS.iter().any(|dialect| dialect.fields.iter().any(covers))
 }

@@ -12,7 +12,7 @@ const INDEX_FILE: &str = "model.safetensors.index.json";
 
 /// The size of the weights, as given by a user.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Weights {
+pub enum WeightSize {
     /// Bytes of all weights.
     Bytes(u64),
     /// Bits per weight, such as `4.5bpw`.
@@ -21,7 +21,7 @@ pub enum Weights {
     File(PathBuf),
 }
 
-impl std::str::FromStr for Weights {
+impl std::str::FromStr for WeightSize {
     type Err = AuditError;
 
     fn from_str(text: &str) -> Result<Self, AuditError> {
@@ -29,7 +29,7 @@ impl std::str::FromStr for Weights {
             let bits = bits.trim().parse::<f64>().ok().filter(|bits| *bits > 0.0 && *bits <= 64.0);
             return bits
                 .map(Self::BitsPerWeight)
-                .ok_or_else(|| AuditError::request(text, "expected bits such as 4.5bpw, up to 64"));
+                .ok_or_else(|| AuditError::invalid_argument(text, "expected bits such as 4.5bpw, up to 64"));
         }
         if let Ok(bytes) = parse_bytes(text) {
             return Ok(Self::Bytes(bytes));
@@ -38,12 +38,12 @@ impl std::str::FromStr for Weights {
         if path.exists() {
             Ok(Self::File(path))
         } else {
-            Err(AuditError::request(text, "expected bytes such as 17GiB, 4.5bpw, or a file"))
+            Err(AuditError::invalid_argument(text, "expected bytes such as 17GiB, 4.5bpw, or a file"))
         }
     }
 }
 
-impl Weights {
+impl WeightSize {
     /// Bytes of all weights of a model.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Weights {
             Self::Bytes(bytes) => Ok(*bytes),
             Self::File(path) => file_bytes(path),
             Self::BitsPerWeight(bits) => {
-                let count = audit.parameters.ok_or_else(|| AuditError::Request {
+                let count = audit.parameters.ok_or_else(|| AuditError::InvalidArgument {
                     text: format!("{bits}bpw"),
                     why: "the number of weights is not known from this config; give bytes or a file".to_owned(),
                 })?;
@@ -64,14 +64,14 @@ impl Weights {
 }
 
 /// The weights beside a model's config, if any: the index in its directory, or the GGUF file itself.
-pub fn find_weights(model: &str) -> Option<Weights> {
+pub fn find_weights(model: &str) -> Option<WeightSize> {
     let path = Path::new(model);
     let is_gguf = path.extension().is_some_and(|extension| extension == "gguf");
     let folder = if path.is_dir() { Some(path) } else { path.parent().filter(|_| path.is_file()) };
     let index = folder.map(|folder| folder.join(INDEX_FILE)).filter(|index| index.is_file());
     match (is_gguf && path.is_file(), index) {
-        (true, _) => Some(Weights::File(path.to_owned())),
-        (false, index) => index.map(Weights::File),
+        (true, _) => Some(WeightSize::File(path.to_owned())),
+        (false, index) => index.map(WeightSize::File),
     }
 }
 

@@ -18,7 +18,7 @@ use rung_theory::stack::{Layer, Mixer, MixerReach};
 
 use crate::audit::AuditOptions;
 use crate::layout::AttentionScope;
-use crate::{Audit, AuditError, AuditLayer, geometry, resize};
+use crate::{Audit, AuditError, AuditLayer, attention_sizes, resize};
 
 /// The kind of layer that an edit asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl LayerKind {
             "recurrent" | "linear" => Ok(Self::Recurrent),
             "window" => Ok(Self::Window),
             "none" => Ok(Self::None),
-            _ => Err(AuditError::request(edit, "expected full, recurrent, window or none after `=`")),
+            _ => Err(AuditError::invalid_argument(edit, "expected full, recurrent, window or none after `=`")),
         }
     }
 
@@ -55,8 +55,8 @@ impl LayerKind {
 /// # Errors
 /// The edit is not understood, names a layer that is not there, or the model's own layers are not all known.
 pub fn apply(audit: &Audit, edits: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
-    if audit.capacity.is_none() || !audit.unknown.is_empty() {
-        return Err(AuditError::request(
+    if audit.capacity.is_none() || !audit.unknown_reasons.is_empty() {
+        return Err(AuditError::invalid_argument(
             edits,
             "the model's own layers are not all known, so nothing can be changed in them",
         ));
@@ -66,10 +66,12 @@ pub fn apply(audit: &Audit, edits: &str, options: &AuditOptions) -> Result<Audit
         if let Some((key, value)) = edit.split_once('=')
             && let Some(options) = resize::mixer_options(key.trim())
         {
-            let number =
-                value.trim().parse().map_err(|_| AuditError::request(edit, "expected a whole number after `=`"))?;
+            let number = value
+                .trim()
+                .parse()
+                .map_err(|_| AuditError::invalid_argument(edit, "expected a whole number after `=`"))?;
             if resize::resize(&mut edited, options, number)? == 0 {
-                return Err(AuditError::request(edit, "the model has no layer with grouped attention"));
+                return Err(AuditError::invalid_argument(edit, "the model has no layer with grouped attention"));
             }
             continue;
         }
@@ -83,14 +85,14 @@ pub fn apply(audit: &Audit, edits: &str, options: &AuditOptions) -> Result<Audit
         }
     }
     edited.model = format!("{} with {edits}", audit.model);
-    edited.compute_figures(options)?;
+    edited.compute_costs_and_bounds(options)?;
     Ok(edited)
 }
 
 /// The layers that one edit changes, each with its new kind.
 fn layers_to_change(audit: &Audit, edit: &str) -> Result<Vec<(usize, LayerKind)>, AuditError> {
     const SYNTAX: &str = "expected an edit such as `7=full`, `3-5=window`, `every=4`, `ratio=5:1` or `first=full`";
-    let (key, value) = edit.split_once('=').ok_or_else(|| AuditError::request(edit, SYNTAX))?;
+    let (key, value) = edit.split_once('=').ok_or_else(|| AuditError::invalid_argument(edit, SYNTAX))?;
     let (key, value) = (key.trim(), value.trim());
     let mixing_indices: Vec<usize> = (0..audit.layers.len()).filter(|&index| audit.layers[index].has_mixer()).collect();
     let number = |text: &str| text.trim().parse::<usize>().ok();
@@ -103,7 +105,7 @@ fn layers_to_change(audit: &Audit, edit: &str) -> Result<Vec<(usize, LayerKind)>
     match key {
         "every" => {
             let period = count(value).ok_or_else(|| {
-                AuditError::request(edit, format!("expected 1 to {} after `every=`", audit.layers.len()))
+                AuditError::invalid_argument(edit, format!("expected 1 to {} after `every=`", audit.layers.len()))
             })?;
             Ok(periodic(period - 1, 1))
         }
@@ -112,13 +114,13 @@ fn layers_to_change(audit: &Audit, edit: &str) -> Result<Vec<(usize, LayerKind)>
                 .split_once(':')
                 .and_then(|(others, full)| Some((number(others)?, count(full)?)))
                 .ok_or_else(|| {
-                    AuditError::request(
+                    AuditError::invalid_argument(
                         edit,
-                        "expected two numbers such as `5:1`, layers that are not full to layers that are",
+                        "expected two sizes such as `5:1`, layers that are not full to layers that are",
                     )
                 })?;
             if others > audit.layers.len() {
-                return Err(AuditError::request(edit, format!("the model has {} layers", audit.layers.len())));
+                return Err(AuditError::invalid_argument(edit, format!("the model has {} layers", audit.layers.len())));
             }
             Ok(periodic(others, full))
         }
@@ -134,10 +136,13 @@ fn layers_to_change(audit: &Audit, edit: &str) -> Result<Vec<(usize, LayerKind)>
         _ => {
             let (from, to) = key.split_once('-').unwrap_or((key, key));
             let (Some(from), Some(to)) = (number(from), number(to)) else {
-                return Err(AuditError::request(edit, SYNTAX));
+                return Err(AuditError::invalid_argument(edit, SYNTAX));
             };
             if from > to || to >= audit.layers.len() {
-                return Err(AuditError::request(edit, format!("the model has layers 0 to {}", audit.layers.len() - 1)));
+                return Err(AuditError::invalid_argument(
+                    edit,
+                    format!("the model has layers 0 to {}", audit.layers.len() - 1),
+                ));
             }
             let kind = LayerKind::parse(value, edit)?;
             Ok((from..=to).map(|index| (index, kind)).collect())
@@ -165,7 +170,7 @@ pub(crate) fn layer_template(audit: &mut Audit, kind: LayerKind, edit: &str) -> 
             let layer = audit
                 .full_template
                 .clone()
-                .ok_or_else(|| AuditError::request(edit, "the sizes of a full layer are not known"))?;
+                .ok_or_else(|| AuditError::invalid_argument(edit, "the sizes of a full layer are not known"))?;
             (AttentionScope::Full, None, layer)
         }
         LayerKind::Recurrent => {
@@ -204,25 +209,25 @@ fn is_recurrent(mixer: &Mixer) -> bool {
     !matches!(facts.reach, MixerReach::Full(_)) && facts.window_per_token == 0 && facts.state_size() > 0
 }
 
-fn build(audit: &Audit, name: &str, numbers: &[(&'static str, u64)], bits: u64) -> Result<Mixer, AuditError> {
+fn build(audit: &Audit, name: &str, sizes: &[(&'static str, u64)], bits: u64) -> Result<Mixer, AuditError> {
     let width = audit.width.unwrap_or(1);
     let defaults =
         rung_theory::stack::Defaults { heads: 1, head_dim: 1, kv_heads: None, model_width: Some(width), bits: 16 };
-    geometry::build(name, numbers, bits, &defaults)
+    attention_sizes::build_mixer(name, sizes, bits, &defaults)
 }
 
 /// Query heads, key/value heads and head width of the model's full layers.
 fn full_layer_heads(audit: &Audit, edit: &str) -> Result<(u64, u64, u64), AuditError> {
     let mixer = audit.full_template.as_ref().and_then(|layer| layer.mixers.first().cloned());
-    let mixer = mixer.ok_or_else(|| AuditError::request(edit, "the sizes of a full layer are not known"))?;
+    let mixer = mixer.ok_or_else(|| AuditError::invalid_argument(edit, "the sizes of a full layer are not known"))?;
     let heads = mixer.number("heads").unwrap_or(1);
     Ok((heads, mixer.number("kv").unwrap_or(heads), mixer.number("value").or(mixer.number("head")).unwrap_or(1)))
 }
 
 fn default_recurrent_layer(audit: &mut Audit, edit: &str) -> Result<Layer, AuditError> {
     let (heads, _, head_dim) = full_layer_heads(audit, edit)?;
-    let numbers = [("heads", heads), ("key", head_dim), ("value", head_dim), ("conv", 4)];
-    let layer = Layer::new(build(audit, DEFAULT_RECURRENCE, &numbers, audit.state_dtype.bits)?);
+    let sizes = [("heads", heads), ("key", head_dim), ("value", head_dim), ("conv", 4)];
+    let layer = Layer::new(build(audit, DEFAULT_RECURRENCE, &sizes, audit.state_dtype.bits)?);
     add_assumption(
         audit,
         format!(
@@ -234,8 +239,8 @@ fn default_recurrent_layer(audit: &mut Audit, edit: &str) -> Result<Layer, Audit
 
 fn default_window_layer(audit: &mut Audit, edit: &str) -> Result<Layer, AuditError> {
     let (heads, kv_heads, head_dim) = full_layer_heads(audit, edit)?;
-    let numbers = [("heads", heads), ("kv", kv_heads), ("head", head_dim), ("size", 1024)];
-    let layer = Layer::new(build(audit, "window", &numbers, 16)?);
+    let sizes = [("heads", heads), ("kv", kv_heads), ("head", head_dim), ("size", 1024)];
+    let layer = Layer::new(build(audit, "window", &sizes, 16)?);
     add_assumption(audit, "The model has no window layers of its own: new ones hold 1,024 tokens.".to_owned());
     Ok(layer)
 }

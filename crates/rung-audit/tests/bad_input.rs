@@ -65,7 +65,7 @@ fn numbers_out_of_range_are_errors_that_name_the_field() {
             "`num_hidden_layers`",
         ),
         (r#""num_hidden_layers": 2.5"#, "found 2.5", "`num_hidden_layers`"),
-        (r#""num_hidden_layers": "4""#, "found the text \"4\"", "`num_hidden_layers`"),
+        (r#""num_hidden_layers": "4""#, "found the string \"4\"", "`num_hidden_layers`"),
         (r#""num_hidden_layers": [4]"#, "found a list of 1", "`num_hidden_layers`"),
         (r#""num_hidden_layers": 0"#, "found 0", "`num_hidden_layers`"),
         (r#""num_hidden_layers": 2, "head_dim": 18446744073709551615"#, "found 18446744073709551615", "`head_dim`"),
@@ -103,8 +103,8 @@ fn lists_of_the_wrong_length_or_type_are_errors() {
         "fields `text_config.layer_types` and `text_config.num_hidden_layers` contradict each other: the first has 1 entries, the second says 3 layers"
     );
     let message = error_with(r#""layer_types": ["full_attention", 7, "full_attention"]"#);
-    assert_eq!(message, "field `text_config.layer_types[1]`: found 7, expected a word");
-    assert!(error_with(r#""layer_types": "full""#).contains("found the text \"full\", expected a list"));
+    assert_eq!(message, "field `text_config.layer_types[1]`: found 7, expected a string");
+    assert!(error_with(r#""layer_types": "full""#).contains("found the string \"full\", expected a list"));
     assert!(
         error_with(r#""attn_type_list": [0, 1, 2]"#)
             .contains("`text_config.attn_type_list[2]`: found 2, expected 0 or 1")
@@ -172,6 +172,6 @@ fn deepest_stack_is_audited_within_seconds() {
     let words: Vec<String> = (0..65_536).map(|index| format!("\"word{index}\"")).collect();
     let text = format!(r#"{{"num_hidden_layers": 65536, {SIZES}, "layer_types": [{}]}}"#, words.join(","));
     let start = Instant::now();
-    assert!(audit_text(&text, "test", &AuditOptions::default()).unwrap().unknown.len() < 100);
+    assert!(audit_text(&text, "test", &AuditOptions::default()).unwrap().unknown_reasons.len() < 100);
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }

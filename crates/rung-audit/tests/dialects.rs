@@ -24,11 +24,11 @@ fn audit_with(fields: &str) -> Audit {
 fn nemotron_pattern_gives_layers_and_cache() {
     let audit = audit_file("nemotron-style.json");
     assert_eq!(audit.layer_letters(), "r.rF.r.rF.");
-    assert_eq!(audit.layers[6].feed_forward.word(), "moe");
+    assert_eq!(audit.layers[6].feed_forward.name(), "moe");
     assert_eq!(audit.layers[0].recurrent, Some("mamba2"));
     assert_eq!(audit.layers[3].decided_by, "hybrid_override_pattern[3]");
     let (capacity, cache) = (audit.capacity.unwrap(), audit.cache.unwrap());
-    assert_eq!((capacity.full, capacity.extra_hop, capacity.rungs), (2, true, 2));
+    assert_eq!((capacity.full_layers, capacity.extra_hop, capacity.rungs), (2, true, 2));
     assert_eq!(cache.per_token, 2 * 2 * 2 * 32 * 2);
     assert_eq!(cache.state, 4 * (8 * 64 * 16 * 4 + 3 * (512 + 2 * 2 * 16) * 2));
     assert_eq!(audit.all_full.unwrap().rungs, 5);
@@ -43,8 +43,8 @@ fn kimi_lists_count_from_one() {
     let cache = audit.cache.unwrap();
     assert_eq!(cache.per_token, 2 * (128 + 16) * 2);
     assert_eq!(cache.state, 5 * (8 * 32 * 32 * 4 + 3 * 3 * 256 * 2));
-    assert_eq!(audit.layers[0].feed_forward.word(), "dense");
-    assert_eq!(audit.layers[1].feed_forward.word(), "moe");
+    assert_eq!(audit.layers[0].feed_forward.name(), "dense");
+    assert_eq!(audit.layers[1].feed_forward.name(), "moe");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn falcon_h1_layers_have_attention_and_recurrence() {
     assert_eq!(audit.layers[0].decided_by, "model_type");
     let (capacity, cache) = (audit.capacity.unwrap(), audit.cache.unwrap());
     // State in parallel with attention gives no extra hop.
-    assert_eq!((capacity.full, capacity.extra_hop, capacity.rungs), (4, false, 3));
+    assert_eq!((capacity.full_layers, capacity.extra_hop, capacity.rungs), (4, false, 3));
     assert_eq!(cache.per_token, 4 * 2 * 2 * 64 * 2);
     assert_eq!(cache.state, 4 * (384 * 64 * 4 + 3 * (384 + 2 * 64) * 2));
 }
@@ -93,7 +93,7 @@ fn stack_of_windows_has_no_rung() {
     let audit = audit_file("all-window.json");
     assert_eq!(audit.layer_letters(), "WWWWW");
     let (capacity, cache) = (audit.capacity.unwrap(), audit.cache.unwrap());
-    assert_eq!((capacity.full, capacity.rungs), (0, 0));
+    assert_eq!((capacity.full_layers, capacity.rungs), (0, 0));
     assert_eq!((cache.per_token, cache.state, cache.window), (0, 0, 5 * 1000 * 2 * 4 * 32 * 2));
     assert_eq!(audit.all_full.unwrap().cache.per_token, 5 * 2 * 4 * 32 * 2);
 }
@@ -102,7 +102,10 @@ fn stack_of_windows_has_no_rung() {
 fn unknown_word_is_reported_with_its_index() {
     let audit = audit_file("unknown-word.json");
     assert_eq!(audit.layer_letters(), "FW?F");
-    assert_eq!(audit.unknown, ["layer 2: `layer_types[2]` is \"telepathic_attention\", a word that no dialect knows"]);
+    assert_eq!(
+        audit.unknown_reasons,
+        ["layer 2: `layer_types[2]` is \"telepathic_attention\", a value that no dialect knows"]
+    );
     assert_eq!((audit.capacity, audit.cache), (None, None));
 }
 
@@ -113,13 +116,13 @@ fn unknown_architecture_reports_the_fields_looked_for() {
     );
     assert!(audit.layers.is_empty());
     assert!(
-        audit.unknown[0].contains("`nobody_knows`") && audit.unknown[0].contains("layer_types"),
+        audit.unknown_reasons[0].contains("`nobody_knows`") && audit.unknown_reasons[0].contains("layer_types"),
         "{:?}",
-        audit.unknown
+        audit.unknown_reasons
     );
     // The model's own name does not decide either.
     let named = audit_config(r#"{"_name_or_path": "meta-llama/Llama-3.1-8B", "num_hidden_layers": 4}"#);
-    assert_eq!(named.unknown.len(), 1);
+    assert_eq!(named.unknown_reasons.len(), 1);
 }
 
 #[test]
@@ -130,8 +133,8 @@ fn known_layers_without_sizes_still_have_rungs() {
     assert_eq!(audit.layer_letters(), "rFF");
     assert_eq!(audit.capacity.unwrap().rungs, 2);
     assert_eq!(audit.cache, None);
-    assert_eq!(audit.unknown.len(), 2);
-    assert!(audit.unknown[0].contains("linear_num_value_heads"), "{:?}", audit.unknown);
+    assert_eq!(audit.unknown_reasons.len(), 2);
+    assert!(audit.unknown_reasons[0].contains("linear_num_value_heads"), "{:?}", audit.unknown_reasons);
 }
 
 #[test]
@@ -140,7 +143,7 @@ fn size_fields_decide_what_linear_attention_is() {
         let audit = audit_with(&format!(
             r#""layer_types": ["linear_attention","linear_attention","full_attention","linear_attention","linear_attention","full_attention"], {fields}"#
         ));
-        (audit.layers[0].recurrent, audit.unknown.len())
+        (audit.layers[0].recurrent, audit.unknown_reasons.len())
     };
     assert_eq!(
         name(r#""linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8"#),
@@ -233,7 +236,7 @@ fn no_op_layers_have_no_cache_and_group_sizes_set_kv_heads() {
     );
     // 8 heads in groups of 4 and 8: two and one key/value heads of 4.
     assert_eq!(audit.cache.unwrap().per_token, (2 + 1) * 2 * 4 * 2);
-    assert_eq!(audit.mixing_layers(), 2);
+    assert_eq!(audit.mixing_layer_count(), 2);
 }
 
 #[test]
@@ -241,7 +244,7 @@ fn zaya_has_a_convolution_before_attention() {
     let audit = audit_with(r#""model_type": "zaya", "cca_time0": 2, "cca_time1": 2"#);
     let (capacity, cache) = (audit.capacity.unwrap(), audit.cache.unwrap());
     // The convolution before the first attention is state in block 0.
-    assert_eq!((capacity.full, capacity.extra_hop, capacity.rungs), (6, true, 6));
+    assert_eq!((capacity.full_layers, capacity.extra_hop, capacity.rungs), (6, true, 6));
     // Two inputs of the convolutions over queries and keys, and half of the values of the token before.
     assert_eq!(cache.state, 6 * (2 * (8 + 2) * 4 + 2 * 4 / 2) * 2);
 }
@@ -252,7 +255,7 @@ fn baichuan_convolutions_give_no_extra_hop() {
         r#""sliding_window_layers": [4], "num_swa_attention_heads": 4, "num_swa_key_value_heads": 1, "sliding_window": 8, "conv_window": 2"#,
     );
     let capacity = audit.capacity.unwrap();
-    assert_eq!((capacity.full, capacity.extra_hop, capacity.rungs), (5, false, 4));
+    assert_eq!((capacity.full_layers, capacity.extra_hop, capacity.rungs), (5, false, 4));
     assert_eq!(audit.cache.unwrap().state, (5 * 2 * 2 * 4 + 2 * 8) * 2);
 }
 
@@ -264,7 +267,7 @@ fn zamba_attention_feeds_its_mamba() {
     );
     // The recurrence after the first attention is in block 1, though both are one layer of the config.
     let capacity = audit.capacity.unwrap();
-    assert_eq!((capacity.full, capacity.extra_hop, capacity.rungs), (3, true, 3));
+    assert_eq!((capacity.full_layers, capacity.extra_hop, capacity.rungs), (3, true, 3));
     assert_eq!(audit.layers.len(), 6);
     assert_eq!(audit.cache.unwrap().per_token, 3 * 32);
     assert!(audit.layers[1].shares_weights && !audit.layers[0].shares_weights);

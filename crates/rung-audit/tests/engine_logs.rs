@@ -2,7 +2,7 @@
 
 mod plans;
 
-use plans::{figure, settings};
+use plans::{metric, settings};
 use rung_audit::engine::{EngineSettings, engine, plan};
 use rung_audit::{Audit, AuditOptions, audit_preset, audit_text};
 use serde_json::Value;
@@ -22,7 +22,7 @@ fn audit(data: &Value, model: &str) -> Audit {
 }
 
 /// Whether a value, rounded like the log, equals the logged one.
-fn prints_as(value: f64, row: &Value) -> bool {
+fn rounds_to(value: f64, row: &Value) -> bool {
     let printed = row["value"].as_f64().unwrap();
     match row["digits"].as_i64() {
         None => (value - printed).abs() < 1e-9,
@@ -41,7 +41,7 @@ fn candidate_settings(audit: &Audit, row: &Value) -> Vec<EngineSettings> {
     let blocks = |gib: f64| {
         let mut settings = base.clone();
         settings.options.push(("kv_cache_memory_bytes".to_owned(), format!("{:.0}", gib * GIB)));
-        plan(audit, engine, &settings).unwrap().figure("num_gpu_blocks").unwrap() as u64
+        plan(audit, engine, &settings).unwrap().metric("num_gpu_blocks").unwrap() as u64
     };
     let with_blocks = |blocks: u64| {
         let mut settings = base.clone();
@@ -58,8 +58,8 @@ fn check_row(data: &Value, row: &Value) -> Result<(), String> {
     let mut planned = Vec::new();
     for settings in candidate_settings(&audit, row) {
         let plan = plan(&audit, engine, &settings).map_err(|error| error.to_string())?;
-        if let Some(value) = figure(&plan, row["figure"].as_str().unwrap(), row["unit"].as_str().unwrap()) {
-            if prints_as(value, row) {
+        if let Some(value) = metric(&plan, row["figure"].as_str().unwrap(), row["unit"].as_str().unwrap()) {
+            if rounds_to(value, row) {
                 return Ok(());
             }
             planned.push(value);

@@ -89,10 +89,10 @@ fn every_preset_has_the_expected_layers_and_rungs() {
     assert_eq!(presets().len(), LAYERS.len());
     for &(name, full, rungs, letters) in LAYERS {
         let audit = audit_preset(name, &AuditOptions::default()).unwrap();
-        assert_eq!(audit.unknown, Vec::<String>::new(), "{name}");
+        assert_eq!(audit.unknown_reasons, Vec::<String>::new(), "{name}");
         assert_eq!(audit.layer_letters(), letters, "{name}");
         let capacity = audit.capacity.unwrap();
-        assert_eq!((capacity.full, capacity.rungs), (full, rungs), "{name}");
+        assert_eq!((capacity.full_layers, capacity.rungs), (full, rungs), "{name}");
     }
 }
 

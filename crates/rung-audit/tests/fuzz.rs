@@ -26,7 +26,7 @@ fn exercise(bytes: &[u8]) {
     for edit in ["every=2", "ratio=3:1", "first=full", "0=none", "all=window", "last=recurrent"] {
         let _ = what_if::apply(&audit, edit, &options);
     }
-    let _ = rung_audit::placement::search(&audit, 1 << 30, &options);
+    let _ = rung_audit::placement::find_best_placements(&audit, 1 << 30, &options);
 }
 
 /// Unusual values that occur in configs.

@@ -66,7 +66,7 @@ fn layers_are_read_from_each_kind_of_field() {
     let audit = read(&llama).unwrap();
     assert_eq!((audit.layer_letters().as_str(), audit.layers[0].decided_by.as_str()), ("FF", "general.architecture"));
     let unknown = header(&[("general.architecture", Meta::Text("new")), ("new.block_count", Meta::Number(2))]);
-    assert_eq!(read(&unknown).unwrap().unknown.len(), 1);
+    assert_eq!(read(&unknown).unwrap().unknown_reasons.len(), 1);
 }
 
 #[test]

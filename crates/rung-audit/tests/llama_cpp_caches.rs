@@ -46,7 +46,7 @@ fn plans_equal_the_sizes_that_llama_cpp_logs() {
             ..EngineSettings::default()
         };
         let plan = plan(&audit, engine("llama.cpp").unwrap(), &settings).unwrap();
-        assert!(plan.unknown.is_empty(), "{name}: {:?}", plan.unknown);
+        assert!(plan.unknown_reasons.is_empty(), "{name}: {:?}", plan.unknown_reasons);
         let (kv, kv_rounding) = logged_mib(&row, "kv");
         let (state, state_rounding) = logged_mib(&row, "recurrent");
         let planned_kv = (plan.kv_bytes.unwrap() + plan.window_bytes.unwrap()) as f64 / MIB;

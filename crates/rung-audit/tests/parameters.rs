@@ -10,7 +10,7 @@ fn weights_equal_the_published_counts() {
     assert!(models.len() >= 10);
     for model in models {
         let audit = audit_text(&model["config"].to_string(), "test", &AuditOptions::default()).unwrap();
-        let count = audit.parameters.unwrap_or_else(|| panic!("{}: {:?}", model["name"], audit.unknown));
+        let count = audit.parameters.unwrap_or_else(|| panic!("{}: {:?}", model["name"], audit.unknown_reasons));
         assert_eq!((count.total, count.exact), (model["total"].as_u64().unwrap(), true), "{}", model["name"]);
         if let Some(billions) = model["published_active_billions"].as_f64() {
             let number = |name: &str| model["config"][name].as_u64().unwrap();

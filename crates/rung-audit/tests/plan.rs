@@ -50,7 +50,7 @@ fn cache_bytes_are_the_sum_of_their_parts_or_unknown() {
             let memory_plan = plan(&preset(name), engine, &settings_at(10_000, 3)).unwrap();
             match (memory_plan.kv_bytes, memory_plan.window_bytes, memory_plan.state_bytes, memory_plan.cache_bytes) {
                 (Some(kv), Some(window), Some(state), Some(cache)) => assert_eq!(kv + window + state, cache),
-                (None, None, None, None) => assert!(!memory_plan.unknown.is_empty(), "{name} {}", engine.name),
+                (None, None, None, None) => assert!(!memory_plan.unknown_reasons.is_empty(), "{name} {}", engine.name),
                 other => panic!("{name} {}: {other:?}", engine.name),
             }
         }
@@ -127,9 +127,13 @@ fn huge_sizes_saturate() {
 fn unsupported_layers_are_reported_and_left_out_only_with_partial() {
     let memory_plan = preset_plan("deepseek-v4-flash", "vllm", &settings_at(8192, 1));
     assert_eq!(memory_plan.cache_bytes, None);
-    assert!(memory_plan.unknown.iter().any(|reason| reason.contains("compressed caches")), "{:?}", memory_plan.unknown);
+    assert!(
+        memory_plan.unknown_reasons.iter().any(|reason| reason.contains("compressed caches")),
+        "{:?}",
+        memory_plan.unknown_reasons
+    );
     let partial = preset_plan("deepseek-v4-flash", "vllm", &EngineSettings { partial: true, ..settings_at(8192, 1) });
-    assert!(partial.cache_bytes.is_some() && !partial.unknown.is_empty());
+    assert!(partial.cache_bytes.is_some() && !partial.unknown_reasons.is_empty());
     assert!(partial.assumptions.iter().any(|text| text.contains("too low")), "{:?}", partial.assumptions);
 }
 
@@ -158,7 +162,7 @@ fn plan_ratios_compares_layer_ratios() {
     let plans = plan_ratios(&audit, engine("vllm").unwrap(), &settings, &AuditOptions::default()).unwrap();
     let row = |name: &str| plans.iter().find(|ratio| ratio.name == name).unwrap();
     assert_eq!(row("as it is").plan.bytes_per_token, row("3:1").plan.bytes_per_token);
-    assert_eq!(row("0:1").full_layers, 64);
+    assert_eq!(row("0:1").full_layer_count, 64);
     assert!(row("7:1").plan.context_fit > row("3:1").plan.context_fit);
     assert!(row("7:1").rungs < row("3:1").rungs);
     let text = layer_ratio::text(&plans);

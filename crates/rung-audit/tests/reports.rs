@@ -170,27 +170,32 @@ fn what_if_edits_change_the_named_layers() {
 #[test]
 fn placements_fit_the_budget_with_the_most_rungs() {
     let audit = preset("lfm2-1.2b");
-    let report = placement::search(&audit, 1 << 30, &AuditOptions::default()).unwrap();
+    let report = placement::find_best_placements(&audit, 1 << 30, &AuditOptions::default()).unwrap();
     // A full layer takes 256 MiB, another 8 KiB: three full layers fit into a GiB.
     assert_eq!((report.full_bytes, report.other_bytes, report.rungs), (268_435_456, 8192, Some(3)));
     let group = &report.groups[0];
-    assert_eq!((group.full_layers, group.count), (3, Some(560 - 14)));
+    assert_eq!((group.full_layer_count, group.count), (3, Some(560 - 14)));
     for example in &group.examples {
         let edits: Vec<String> = (0..16)
             .map(|index| format!("{index}={}", if example.full_layers.contains(&index) { "full" } else { "recurrent" }))
             .collect();
         let edited = what_if::apply(&audit, &edits.join(","), &AuditOptions::default()).unwrap();
-        assert_eq!((edited.capacity.unwrap().rungs, edited.cache.unwrap().total), (3, group.bytes), "{}", example.why);
+        assert_eq!(
+            (edited.capacity.unwrap().rungs, edited.cache.unwrap().total),
+            (3, group.cache_bytes),
+            "{}",
+            example.description
+        );
         assert_eq!(edited.layers.iter().map(rung_audit::AuditLayer::letter).collect::<String>(), example.letters);
     }
     // With one layer that is not full the stack has as many rungs as with all full, and is cheaper.
-    let large_budget = placement::search(&audit, 1 << 40, &AuditOptions::default()).unwrap();
+    let large_budget = placement::find_best_placements(&audit, 1 << 40, &AuditOptions::default()).unwrap();
     assert_eq!(large_budget.rungs, Some(15));
     assert_eq!(
-        large_budget.groups.iter().map(|group| (group.full_layers, group.count)).collect::<Vec<_>>(),
+        large_budget.groups.iter().map(|group| (group.full_layer_count, group.count)).collect::<Vec<_>>(),
         [(15, Some(2)), (16, Some(1))]
     );
-    assert_eq!(placement::search(&audit, 1, &AuditOptions::default()).unwrap().rungs, None);
+    assert_eq!(placement::find_best_placements(&audit, 1, &AuditOptions::default()).unwrap().rungs, None);
 }
 
 #[test]
@@ -205,7 +210,7 @@ fn placements_equal_a_brute_force_search() {
             audit_text(&config(depth), "small", &AuditOptions { context: 16, ..AuditOptions::default() }).unwrap();
         for budget in [0_u64, 64, 600, 1100, 1700, 3000, 5000] {
             let options = AuditOptions { context: 16, ..AuditOptions::default() };
-            let report = placement::search(&audit, budget, &options).unwrap();
+            let report = placement::find_best_placements(&audit, budget, &options).unwrap();
             let mut best: Option<usize> = None;
             let mut counts = std::collections::BTreeMap::new();
             for bits in 0_u32..1 << depth {
@@ -223,9 +228,9 @@ fn placements_equal_a_brute_force_search() {
             for group in &report.groups {
                 assert_eq!(
                     group.count,
-                    counts.get(&(best.unwrap(), group.full_layers)).copied(),
+                    counts.get(&(best.unwrap(), group.full_layer_count)).copied(),
                     "{depth} layers, {budget} bytes, {} full",
-                    group.full_layers
+                    group.full_layer_count
                 );
             }
         }

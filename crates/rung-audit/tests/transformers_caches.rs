@@ -24,7 +24,11 @@ fn plan_row(row: &Value, context: u64) -> Result<MemoryPlan, String> {
     let dtype = row["dtype"].as_str().unwrap().parse().unwrap();
     let settings = EngineSettings { context: Some(context), kv_format: Some(dtype), ..EngineSettings::default() };
     let plan = plan(&audit, engine("transformers").unwrap(), &settings).map_err(|error| error.to_string())?;
-    if plan.unknown.is_empty() { Ok(plan) } else { Err(format!("unknown: {}", plan.unknown.join("; "))) }
+    if plan.unknown_reasons.is_empty() {
+        Ok(plan)
+    } else {
+        Err(format!("unknown: {}", plan.unknown_reasons.join("; ")))
+    }
 }
 
 /// Fails where a plan differs from the count, in bytes that grow with the length or in bytes that do not.

@@ -1,4 +1,4 @@
-//! Prefill and decoding of a checkpoint of another program, here and in transformers and llama.cpp.
+//! Prefill and decoding of an external checkpoint, here and in transformers and llama.cpp.
 //!
 //! All run the same token ids on the same number of threads. Their repetitions are interleaved, a few at a time, so that all see the
 //! machine in the same state. All compute only the logits after the last token.
@@ -18,7 +18,7 @@ use super::peer::Peer;
 use super::{BenchError, INTERLEAVE, WARM_UP};
 
 /// Length of the prompt in tokens.
-pub const PROMPT: usize = 512;
+pub const PROMPT_TOKENS: usize = 512;
 /// Tokens that are decoded per repetition.
 const DECODE_TOKENS: usize = 8;
 
@@ -85,7 +85,7 @@ impl Workload {
     /// How many tokens a time refers to.
     pub fn tokens(self) -> usize {
         match self {
-            Self::Prefill => PROMPT,
+            Self::Prefill => PROMPT_TOKENS,
             Self::Decode => 1,
         }
     }
@@ -95,14 +95,14 @@ impl Workload {
     /// Runs the work once; returns milliseconds, per token when decoding.
     pub(super) fn run(self, decoder: &mut CheckpointDecoder<'_>) -> Result<f64, BenchError> {
         // The same ids as in `checkpoint_peer.py`.
-        let prompt: Vec<u32> = (0..PROMPT as u32).map(|index| 7 + index * 37 % 1000).collect();
+        let prompt: Vec<u32> = (0..PROMPT_TOKENS as u32).map(|index| 7 + index * 37 % 1000).collect();
         let mut outcome = Ok(());
         if self == Self::Prefill {
             decoder.clear();
             let elapsed = time(|| outcome = decoder.next_logits(&prompt).map(drop));
             return outcome.map(|()| elapsed).map_err(BenchError::from);
         }
-        if !(PROMPT..2 * PROMPT).contains(&decoder.token_count()) {
+        if !(PROMPT_TOKENS..2 * PROMPT_TOKENS).contains(&decoder.token_count()) {
             decoder.clear();
             decoder.next_logits(&prompt)?;
         }
@@ -128,7 +128,7 @@ pub struct SoftwareTimes {
     pub name_and_version: String,
     /// Milliseconds; per token when decoding.
     pub times: Times,
-    /// The median time over ours; `None` for ourselves.
+    /// The median time over ours; `None` for rung itself.
     pub ratio: Option<f64>,
     /// The fastest time over ours, which other work on the machine affects least.
     pub ratio_of_fastest: Option<f64>,
@@ -158,10 +158,10 @@ impl CheckpointBench {
     ///
     /// # Errors
     /// A peer fails, or the vocabulary has fewer than a thousand tokens.
-    pub fn measure(&mut self, work: Workload) -> Result<Vec<SoftwareTimes>, BenchError> {
+    pub fn measure(&mut self, workload: Workload) -> Result<Vec<SoftwareTimes>, BenchError> {
         let mut decoder = CheckpointDecoder::new(&self.checkpoint.model, &self.checkpoint.weights, self.threads);
-        let mut run = || work.run(&mut decoder);
-        let request = format!("{} {PROMPT}", work.name());
+        let mut run = || workload.run(&mut decoder);
+        let request = format!("{} {PROMPT_TOKENS}", workload.name());
         for _ in 0..WARM_UP {
             run()?;
         }
@@ -188,8 +188,8 @@ impl CheckpointBench {
         };
         let others: Vec<SoftwareTimes> = self.peers.iter().zip(theirs).map(compare).collect();
         let name_and_version = format!("rung {}, f32", env!("CARGO_PKG_VERSION"));
-        let own = SoftwareTimes { name_and_version, times: ours, ratio: None, ratio_of_fastest: None };
-        Ok(std::iter::once(own).chain(others).collect())
+        let our_times = SoftwareTimes { name_and_version, times: ours, ratio: None, ratio_of_fastest: None };
+        Ok(std::iter::once(our_times).chain(others).collect())
     }
 }
 

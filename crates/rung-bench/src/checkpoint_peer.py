@@ -59,18 +59,18 @@ class Transformers:
 
 
 class LlamaCpp:
-    def __init__(self, single):
-        import xllamacpp as x
+    def __init__(self, as_f32):
+        import xllamacpp
 
         if os.path.isdir(path):
             raise ImportError("llama.cpp reads GGUF files, and this is a directory")
-        params = x.CommonParams()
-        self.folder = tempfile.TemporaryDirectory() if single else None
-        params.model.path = convert_to_f32(os.path.join(self.folder.name, "single.gguf")) if single else path
+        params = xllamacpp.CommonParams()
+        self.folder = tempfile.TemporaryDirectory() if as_f32 else None
+        params.model.path = convert_to_f32(os.path.join(self.folder.name, "f32.gguf")) if as_f32 else path
         params.n_ctx, params.n_parallel, params.warmup = 4096, 1, True
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
-        self.server = x.Server(params)
-        self.name_and_version = f"llama.cpp (xllamacpp {x.__version__}), " + ("F32" if single else "as stored")
+        self.server = xllamacpp.Server(params)
+        self.name_and_version = f"llama.cpp (xllamacpp {xllamacpp.__version__}), " + ("F32" if as_f32 else "as stored")
 
     def complete(self, length, count):
         body = {"prompt": prompt(length), "n_predict": count, "temperature": 0, "cache_prompt": False, "ignore_eos": True}
@@ -97,9 +97,9 @@ def convert_to_f32(out):
     writer = gguf.GGUFWriter(out, reader.fields["general.architecture"].contents())
     for key, field in reader.fields.items():
         if not key.startswith("GGUF.") and key not in ("general.architecture", "general.file_type"):
-            kind = field.types[0]
-            inner = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
-            writer.add_key_value(key, field.contents(), kind, sub_type=inner)
+            value_type = field.types[0]
+            element_type = field.types[-1] if value_type == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(key, field.contents(), value_type, sub_type=element_type)
     for tensor in reader.tensors:
         values = dequantize(tensor.data, tensor.tensor_type).astype(numpy.float32)
         writer.add_tensor(tensor.name, numpy.ascontiguousarray(values))
@@ -120,9 +120,9 @@ def main():
     except Exception as error:
         print(f"{type(error).__name__}: {error}".replace("\n", " "), file=answers, flush=True)
         return
-    def prepare(what, length):
-        work = peer.prefill if what == "prefill" else peer.decode
-        return lambda: work(int(length))
+    def prepare(request, length):
+        measure = peer.prefill if request == "prefill" else peer.decode
+        return lambda: measure(int(length))
 
     serve(peer.name_and_version, prepare, answers)
 

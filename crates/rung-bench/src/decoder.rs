@@ -32,7 +32,8 @@ struct Affine {
 struct DeltaGates {
     beta: Affine,
     decay: Affine,
-    rate: Parameter,
+    /// Logarithm of the decay rate of each head.
+    log_rate: Parameter,
 }
 
 struct Block {
@@ -96,7 +97,7 @@ impl WeightBuilder {
             gates: (mixer == DecoderMixer::GatedDelta).then(|| DeltaGates {
                 beta: self.affine(&name("beta"), heads, width),
                 decay: self.affine(&name("decay"), heads, width),
-                rate: self.weights.add(name("rate"), &[heads], vec![0.0; heads]).without_decay().id(),
+                log_rate: self.weights.add(name("rate"), &[heads], vec![0.0; heads]).without_decay().id(),
             }),
         }
     }
@@ -114,14 +115,15 @@ impl BenchDecoder {
         (Self { size, mixer, all_positions, tokens, positions, blocks, norm, head }, builder.weights)
     }
 
-    /// Sum of the losses of some sequences of a batch, divided by the size of the complete batch.
+    /// Sum of the losses of some sequences of a batch, divided by the batch size.
     pub fn loss(&self, ops: &Native<f32>, tokens: &[usize], targets: &[usize]) -> Tensor<f32> {
         let Size { batch, length, width, .. } = self.size;
-        let items = targets.len();
+        let sequences = targets.len();
         let x = ops.gather_rows(&ops.parameter(self.tokens), tokens);
-        let mut x = ops.add(&ops.reshape(&x, &[items, length, width]), &ops.parameter(self.positions));
-        let last_rows: Vec<usize> = (1..=items).map(|item| item * length - 1).collect();
-        let last_positions = |x: &Tensor<f32>| ops.gather_rows(&ops.reshape(x, &[items * length, width]), &last_rows);
+        let mut x = ops.add(&ops.reshape(&x, &[sequences, length, width]), &ops.parameter(self.positions));
+        let last_rows: Vec<usize> = (1..=sequences).map(|count| count * length - 1).collect();
+        let last_positions =
+            |x: &Tensor<f32>| ops.gather_rows(&ops.reshape(x, &[sequences * length, width]), &last_rows);
         for (index, block) in self.blocks.iter().enumerate() {
             x = ops.scope(&format!("block {index}"), || {
                 let x = self.token_mixing(ops, block, &x);
@@ -165,7 +167,7 @@ impl BenchDecoder {
             }
             (DecoderMixer::GatedDelta, Some(gates)) => {
                 let beta = ops.sigmoid(&apply(ops, &gates.beta, x));
-                let rate = ops.neg(&ops.exp(&ops.parameter(gates.rate)));
+                let rate = ops.neg(&ops.exp(&ops.parameter(gates.log_rate)));
                 let decay = ops.mul(&ops.softplus(&apply(ops, &gates.decay, x)), &rate);
                 let (query, key) = (ops.scale(&ops.l2_norm(&query, 1e-6), scale), ops.l2_norm(&key, 1e-6));
                 run_recurrence(&query, &key, Decay::Scalar(&decay), Some(&beta))
@@ -179,14 +181,14 @@ impl BenchDecoder {
     }
 
     /// Floating-point operations of a step: those of products only, a multiply-add as two, a backward pass as two forward passes.
-    pub fn operations(&self) -> f64 {
+    pub fn flops_per_step(&self) -> f64 {
         let Size { batch, length, width, heads, layers, .. } = self.size;
-        let (channels, head_dim, chunk) = (width as f64, (width / heads) as f64, CHUNK as f64);
-        let projections = 2.0 * 4.0 * channels * channels;
+        let (width, head_dim, chunk) = (width as f64, (width / heads) as f64, CHUNK as f64);
+        let projections = 2.0 * 4.0 * width * width;
         let mixing = match self.mixer {
-            DecoderMixer::Softmax => 2.0 * length as f64 * channels,
-            DecoderMixer::Linear => 4.0 * channels * (head_dim + chunk / 2.0),
-            DecoderMixer::GatedDelta => channels * (6.0 * head_dim + 4.0 * chunk),
+            DecoderMixer::Softmax => 2.0 * length as f64 * width,
+            DecoderMixer::Linear => 4.0 * width * (head_dim + chunk / 2.0),
+            DecoderMixer::GatedDelta => width * (6.0 * head_dim + 4.0 * chunk),
         };
         let tokens = self.size.tokens();
         let mlp_tokens = tokens * (layers - 1) as f64 + if self.all_positions { tokens } else { batch as f64 };

@@ -30,11 +30,11 @@ const WIDTH: usize = HEADS * HEAD_DIM;
 /// One narrow layer with a mixer.
 pub struct BenchLayer {
     mixer: Builtin,
-    plan: Mixer,
+    description: Mixer,
     weights: Parameters<f32>,
 }
 
-/// The mixer of a [`BenchLayer`], also where no network of it exists.
+/// The mixer of a [`BenchLayer`], also where it is not implemented.
 ///
 /// # Errors
 /// No mixer has that name.
@@ -49,18 +49,18 @@ impl BenchLayer {
     /// A layer with random weights.
     ///
     /// # Errors
-    /// The mixer has no network.
+    /// The mixer is not implemented.
     pub fn new(name: &str) -> Result<Self, BenchError> {
-        let plan = benchmark_mixer(name)?;
+        let description = benchmark_mixer(name)?;
         let mut weights = Parameters::new();
         let settings = BuildSettings { width: WIDTH, ..BuildSettings::default() };
-        let mixer = Builtin::init(&plan, &mut ParamBuilder::new(settings, &mut weights, &mut seeded(0)))?;
-        Ok(Self { mixer, plan, weights })
+        let mixer = Builtin::init(&description, &mut ParamBuilder::new(settings, &mut weights, &mut seeded(0)))?;
+        Ok(Self { mixer, description, weights })
     }
 
-    /// The mixer's description.
-    pub fn plan(&self) -> &Mixer {
-        &self.plan
+    /// The mixer with its options and facts.
+    pub fn description(&self) -> &Mixer {
+        &self.description
     }
 
     /// An executor with the layer's weights.
@@ -86,34 +86,34 @@ impl BenchLayer {
 /// Times of a forward pass at every length, interleaved, so that other load on the machine affects all lengths alike.
 ///
 /// # Errors
-/// The mixer has no network.
-pub fn forward_times(name: &str, lengths: &[usize], rounds: usize) -> Result<Vec<(usize, Times)>, BenchError> {
+/// The mixer is not implemented.
+pub fn forward_times(name: &str, lengths: &[usize], repetitions: usize) -> Result<Vec<(usize, Times)>, BenchError> {
     let layer = BenchLayer::new(name)?;
     let ops = layer.executor();
-    let mut all: Vec<(usize, Times)> = lengths.iter().map(|&length| (length, Times::default())).collect();
-    for round in 0..=rounds {
-        for (length, times) in &mut all {
+    let mut times_by_length: Vec<(usize, Times)> = lengths.iter().map(|&length| (length, Times::default())).collect();
+    for repetition in 0..=repetitions {
+        for (length, times) in &mut times_by_length {
             let x = ops.constant(&[1, *length, WIDTH], &pseudo_random(1, *length * WIDTH, -1.0..1.0));
             let elapsed = time(|| drop(layer.mixer.forward(&ops, &x, None)));
-            // The first round fills the pool of buffers.
-            times.extend((round > 0).then_some(elapsed));
+            // The first repetition fills the pool of buffers.
+            times.extend((repetition > 0).then_some(elapsed));
         }
     }
-    Ok(all)
+    Ok(times_by_length)
 }
 
 /// Times of one step after `position` tokens.
 ///
 /// # Errors
-/// The mixer has no network.
-pub fn step_times(name: &str, position: usize, rounds: usize) -> Result<Times, BenchError> {
+/// The mixer is not implemented.
+pub fn step_times(name: &str, position: usize, repetitions: usize) -> Result<Times, BenchError> {
     let layer = BenchLayer::new(name)?;
     let ops = layer.executor();
     let state = layer.state(&ops, position);
     let mut times = Times::default();
-    for round in 0..=rounds {
+    for repetition in 0..=repetitions {
         let elapsed = time(|| (0..STEPS).for_each(|_| layer.step(&ops, &state)));
-        times.extend((round > 0).then_some(elapsed / STEPS as f64));
+        times.extend((repetition > 0).then_some(elapsed / STEPS as f64));
     }
     Ok(times)
 }

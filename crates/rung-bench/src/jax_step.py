@@ -74,18 +74,19 @@ def training_step(batch, length, width, heads, layers):
     """A function that trains for one step, with the buffers of weights and moments reused."""
 
     def update(state, tokens, targets):
-        weights, first, second, count = state
+        weights, means, squares, count = state
         gradient = jax.grad(loss)(weights, tokens, targets, heads)
         count = count + 1
-        first = jax.tree.map(lambda m, g: BETA1 * m + (1 - BETA1) * g, first, gradient)
-        second = jax.tree.map(lambda v, g: BETA2 * v + (1 - BETA2) * g * g, second, gradient)
-        rate1, rate2 = 1 - BETA1**count, 1 - BETA2**count
+        means = jax.tree.map(lambda m, g: BETA1 * m + (1 - BETA1) * g, means, gradient)
+        squares = jax.tree.map(lambda v, g: BETA2 * v + (1 - BETA2) * g * g, squares, gradient)
+        # Adam's bias corrections.
+        correction1, correction2 = 1 - BETA1**count, 1 - BETA2**count
 
         def new_weight(w, m, v):
-            step = (m / rate1) / (jnp.sqrt(v / rate2) + EPSILON)
+            step = (m / correction1) / (jnp.sqrt(v / correction2) + EPSILON)
             return w * (1 - LEARNING_RATE * WEIGHT_DECAY) - LEARNING_RATE * step
 
-        return jax.tree.map(new_weight, weights, first, second), first, second, count
+        return jax.tree.map(new_weight, weights, means, squares), means, squares, count
 
     compiled = jax.jit(update, donate_argnums=0)
     keys = jax.random.split(jax.random.key(0), 3)
@@ -101,8 +102,8 @@ def training_step(batch, length, width, heads, layers):
     return step
 
 
-def prepare(what, name, *sizes):
-    supported = (what, name) == ("train", "full")
+def prepare(request, name, *sizes):
+    supported = (request, name) == ("train", "full")
     return timed(training_step(*map(int, sizes))) if supported else None
 
 

@@ -1,4 +1,4 @@
-//! Single kernels: products of typical shapes, attention, window, each kind of recurrence, convolution, norms.
+//! Single kernels: linear layers of typical shapes, attention, window, each kind of recurrence, convolution, norms.
 //!
 //! A kernel runs on one thread, as in a training step. To use all threads the batch is divided as in data-parallel training: every
 //! thread has its own executor and its own sequences, and a measurement begins and ends with a barrier.
@@ -12,13 +12,13 @@ use rung_engine::{
 };
 
 use super::measure::time;
-use super::{BenchError, CHUNK, Size, pseudo_random, window};
+use super::{BenchError, CHUNK, Size, pseudo_random, window_size};
 
 /// A kernel that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
     /// A linear layer of all tokens.
-    Product {
+    Linear {
         /// Output channels, in multiples of the width.
         outputs: usize,
         /// Input channels, in multiples of the width.
@@ -61,9 +61,9 @@ pub enum DecayKind {
 
 /// All kernels by name: that of the mixer that uses the kernel, where there is one.
 pub const KERNELS: &[(&str, Kernel)] = &[
-    ("product_out", Kernel::Product { outputs: 1, inputs: 1 }),
-    ("product_up", Kernel::Product { outputs: 4, inputs: 1 }),
-    ("product_down", Kernel::Product { outputs: 1, inputs: 4 }),
+    ("product_out", Kernel::Linear { outputs: 1, inputs: 1 }),
+    ("product_up", Kernel::Linear { outputs: 4, inputs: 1 }),
+    ("product_down", Kernel::Linear { outputs: 1, inputs: 4 }),
     ("full", Kernel::Attention { windowed: false }),
     ("window", Kernel::Attention { windowed: true }),
     ("linear", Kernel::Recurrence { decay: DecayKind::None, delta: false }),
@@ -79,73 +79,80 @@ pub const KERNELS: &[(&str, Kernel)] = &[
     ("rms_norm", Kernel::RmsNorm),
 ];
 
-/// Taps of the convolution.
-const TAPS: usize = 4;
+/// Kernel size of the convolution.
+const KERNEL_SIZE: usize = 4;
 
 /// State size per channel of the selective scan, and its tokens per chunk, as in its mixer.
 const SCAN_STATE: usize = 16;
 
 /// Range of activations.
-const ACTIVATION: Range<f32> = -1.0..1.0;
+const ACTIVATION_RANGE: Range<f32> = -1.0..1.0;
 /// Range of log-decays.
-const LOG_DECAY: Range<f32> = -0.1..0.0;
+const LOG_DECAY_RANGE: Range<f32> = -0.1..0.0;
 /// Range of write strengths.
-const BETA: Range<f32> = 0.0..1.0;
+const BETA_RANGE: Range<f32> = 0.0..1.0;
 
 impl Kernel {
     /// Shape and range of every input for this many sequences.
     fn inputs(self, size: Size, sequences: usize) -> Vec<(Vec<usize>, Range<f32>)> {
         let Size { length, width, heads, .. } = size;
         let head_dim = width / heads;
-        let tokens = |width: usize| (vec![sequences, length, width], ACTIVATION);
+        let tokens = |width: usize| (vec![sequences, length, width], ACTIVATION_RANGE);
         // Keys have a norm below 1, as the delta rule needs.
         let bound = (head_dim as f32).powf(-0.5);
         let head_input = || (vec![sequences, length, heads, head_dim], -bound..bound);
         let per_head = |range| (vec![sequences, length, heads], range);
         match self {
-            Self::Product { outputs, inputs } => vec![
+            Self::Linear { outputs, inputs } => vec![
                 tokens(inputs * width),
                 (vec![outputs * width, inputs * width], -bound..bound),
-                (vec![outputs * width], ACTIVATION),
+                (vec![outputs * width], ACTIVATION_RANGE),
             ],
             Self::Attention { .. } => vec![head_input(), head_input(), head_input()],
             Self::Recurrence { decay, delta } => {
                 let mut inputs = vec![head_input(), head_input(), head_input()];
                 match decay {
                     DecayKind::None => {}
-                    DecayKind::Scalar => inputs.push(per_head(LOG_DECAY)),
-                    DecayKind::Vector => inputs.push((head_input().0, LOG_DECAY)),
+                    DecayKind::Scalar => inputs.push(per_head(LOG_DECAY_RANGE)),
+                    DecayKind::Vector => inputs.push((head_input().0, LOG_DECAY_RANGE)),
                 }
-                inputs.extend(delta.then(|| per_head(BETA)));
+                inputs.extend(delta.then(|| per_head(BETA_RANGE)));
                 inputs
             }
             Self::Scan => {
-                let shared = || (vec![sequences, length, 1, SCAN_STATE], ACTIVATION);
+                let shared = || (vec![sequences, length, 1, SCAN_STATE], ACTIVATION_RANGE);
                 vec![
                     shared(),
                     shared(),
-                    (vec![sequences, length, width, 1], ACTIVATION),
-                    (vec![sequences, length, width, SCAN_STATE], LOG_DECAY),
+                    (vec![sequences, length, width, 1], ACTIVATION_RANGE),
+                    (vec![sequences, length, width, SCAN_STATE], LOG_DECAY_RANGE),
                 ]
             }
             Self::GeneralDelta => {
-                vec![head_input(), head_input(), head_input(), (head_input().0, LOG_DECAY), head_input(), head_input()]
+                vec![
+                    head_input(),
+                    head_input(),
+                    head_input(),
+                    (head_input().0, LOG_DECAY_RANGE),
+                    head_input(),
+                    head_input(),
+                ]
             }
-            Self::Convolution => vec![tokens(width), (vec![width, TAPS], ACTIVATION)],
-            Self::LayerNorm => vec![tokens(width), (vec![width], ACTIVATION), (vec![width], ACTIVATION)],
-            Self::RmsNorm => vec![tokens(width), (vec![width], ACTIVATION)],
+            Self::Convolution => vec![tokens(width), (vec![width, KERNEL_SIZE], ACTIVATION_RANGE)],
+            Self::LayerNorm => vec![tokens(width), (vec![width], ACTIVATION_RANGE), (vec![width], ACTIVATION_RANGE)],
+            Self::RmsNorm => vec![tokens(width), (vec![width], ACTIVATION_RANGE)],
         }
     }
 
     fn apply(self, ops: &Native<f32>, inputs: &[Tensor<f32>], size: Size) -> Tensor<f32> {
         match self {
-            Self::Product { .. } => ops.linear(&inputs[0], &inputs[1], Some(&inputs[2])),
+            Self::Linear { .. } => ops.linear(&inputs[0], &inputs[1], Some(&inputs[2])),
             Self::Attention { windowed } => ops.attention(&AttentionInputs {
                 query: &inputs[0],
                 key: &inputs[1],
                 value: &inputs[2],
                 bias: None,
-                mask: if windowed { AttentionMask::Window(window(size.length)) } else { AttentionMask::Causal },
+                mask: if windowed { AttentionMask::Window(window_size(size.length)) } else { AttentionMask::Causal },
                 scale: ((size.width / size.heads) as f64).powf(-0.5),
             }),
             Self::Recurrence { decay, delta } => {
@@ -199,12 +206,12 @@ impl Kernel {
     }
 
     /// Floating-point operations of products in a forward pass; `None` for kernels that are limited by memory.
-    pub fn operations(self, size: Size) -> Option<f64> {
+    pub fn forward_flops(self, size: Size) -> Option<f64> {
         let (width, head_dim, chunk) = (size.width as f64, (size.width / size.heads) as f64, CHUNK as f64);
         let per_token = match self {
-            Self::Product { outputs, inputs } => 2.0 * (outputs * inputs) as f64 * width * width,
+            Self::Linear { outputs, inputs } => 2.0 * (outputs * inputs) as f64 * width * width,
             Self::Attention { windowed: false } => 2.0 * size.length as f64 * width,
-            Self::Attention { windowed: true } => 4.0 * window(size.length) as f64 * width,
+            Self::Attention { windowed: true } => 4.0 * window_size(size.length) as f64 * width,
             Self::Recurrence { delta: false, .. } => 4.0 * width * (head_dim + chunk / 2.0),
             Self::Recurrence { delta: true, .. } => width * (6.0 * head_dim + 4.0 * chunk),
             Self::Scan => 4.0 * width * SCAN_STATE as f64,
@@ -215,7 +222,7 @@ impl Kernel {
     }
 }
 
-/// A kernel with one thread's part of the batch.
+/// A kernel with one thread's share of the batch.
 struct ThreadWork {
     kernel: Kernel,
     size: Size,

@@ -5,7 +5,7 @@
 //! - [`kernels`]: the operations that models spend their time in, forward, and forward with backward;
 //! - [`train`]: training steps at three shapes;
 //! - [`exponents`]: the exponent of cost in the length of the sequence, and the cost of one more token at two positions;
-//! - [`checkpoint`]: a checkpoint of another program, compared with transformers and llama.cpp.
+//! - [`checkpoint`]: an external checkpoint, compared with transformers and llama.cpp.
 //!
 //! [`profile`] divides the time of a training step among its operations.
 //!
@@ -49,7 +49,7 @@ pub mod zoo;
 use std::ops::Range;
 
 use kernels::{KERNELS, Kernel};
-use measure::{Peak, Times};
+use measure::{PeakMemory, Times};
 use peer::Peer;
 use rung_theory::stack::mixer::{self, Benchmark};
 use train::Training;
@@ -109,7 +109,7 @@ pub enum BenchError {
     },
     /// The filter selects no case.
     #[error("there is nothing to measure: {0}")]
-    Nothing(String),
+    NothingSelected(String),
     /// A stack could not be parsed.
     #[error(transparent)]
     Stack(#[from] rung_theory::stack::StackError),
@@ -193,7 +193,7 @@ pub struct BenchCase {
 
 impl BenchCase {
     /// The name of the work in reports and requests.
-    pub fn what(&self) -> &'static str {
+    pub fn work_name(&self) -> &'static str {
         match self.work {
             CaseKind::Kernel { backward: false, .. } => "forward",
             CaseKind::Kernel { backward: true, .. } => "forward+backward",
@@ -219,7 +219,7 @@ impl BenchCase {
             format!("{batch} {length} {width} {heads} {layers}")
         };
         match self.work {
-            CaseKind::Kernel { size, .. } => Some(format!("{} {} {}", self.what(), self.mixer, numbers(size))),
+            CaseKind::Kernel { size, .. } => Some(format!("{} {} {}", self.work_name(), self.mixer, numbers(size))),
             CaseKind::Train { size, .. } => Some(format!("train {} {}", self.mixer, numbers(size))),
             CaseKind::Exponent | CaseKind::Step { .. } => None,
         }
@@ -305,8 +305,8 @@ impl Bench {
     /// # Errors
     /// The peer fails, or a step has a number that is not finite.
     pub fn measure(&mut self, case: &BenchCase) -> Result<Measurement, BenchError> {
-        let (peak, threads) = (Peak::start(), self.threads);
-        let (mut peers, mut exponent, mut operations) = (Vec::new(), None, None);
+        let (peak_memory, threads) = (PeakMemory::start(), self.threads);
+        let (mut peers, mut exponent, mut flops) = (Vec::new(), None, None);
         let (times, tokens);
         match case.work {
             CaseKind::Kernel { kernel, size, backward } => {
@@ -315,12 +315,12 @@ impl Bench {
                 });
                 (times, peers) = measured?;
                 tokens = size.tokens();
-                operations = kernel.operations(size).map(|forward| forward * if backward { 3.0 } else { 1.0 });
+                flops = kernel.forward_flops(size).map(|forward| forward * if backward { 3.0 } else { 1.0 });
             }
             CaseKind::Train { size, all_positions } => {
                 let mut training = Training::new(case.mixer, size, all_positions, threads)?;
                 (times, peers) = self.measure_interleaved(case, &mut || training.step())?;
-                (tokens, operations) = (size.tokens(), Some(training.operations()));
+                (tokens, flops) = (size.tokens(), Some(training.flops_per_step()));
             }
             CaseKind::Exponent => {
                 let mut all = exponents::forward_times(case.mixer, &exponents::LENGTHS, self.repetitions)?;
@@ -333,10 +333,10 @@ impl Bench {
                 tokens = 1.0;
             }
         }
-        let peak_bytes = peak.and_then(|peak| peak.bytes());
-        let fraction_of_peak = operations.map(|operations| {
+        let peak_bytes = peak_memory.and_then(|peak| peak.bytes());
+        let fraction_of_peak = flops.map(|flops| {
             self.peak_flops = self.peak_flops.max(measure::peak_flops(threads));
-            operations / (times.median() * 1e-3) / self.peak_flops
+            flops / (times.median() * 1e-3) / self.peak_flops
         });
         Ok(Measurement { case: *case, times, tokens, peak_bytes, fraction_of_peak, peers, exponent })
     }
@@ -388,7 +388,9 @@ pub fn cases(filter: &CaseFilter) -> Result<Vec<BenchCase>, BenchError> {
         return Err(BenchError::Unknown { option: "--shape", found: found.to_owned(), known });
     }
     if filter.only == Some(Section::Exponents) && shape.is_some() {
-        return Err(BenchError::Nothing("--only exponents has lengths of its own, leave --shape out".to_owned()));
+        return Err(BenchError::NothingSelected(
+            "--only exponents has lengths of its own, leave --shape out".to_owned(),
+        ));
     }
     let all = all_cases();
     if let Some(found) = mixer.filter(|mixer| all.iter().all(|case| case.mixer != *mixer)) {
@@ -410,7 +412,7 @@ pub fn cases(filter: &CaseFilter) -> Result<Vec<BenchCase>, BenchError> {
     let selected: Vec<BenchCase> = all.into_iter().filter(is_selected).collect();
     if selected.is_empty() {
         let mixer = mixer.unwrap_or_default();
-        return Err(BenchError::Nothing(format!("`{mixer}` is not among what --only picks")));
+        return Err(BenchError::NothingSelected(format!("`{mixer}` is not in the section that --only selects")));
     }
     Ok(selected)
 }
@@ -425,18 +427,18 @@ fn all_cases() -> Vec<BenchCase> {
     let train = SIZES.iter().flat_map(|&size| {
         let case =
             |all_positions: bool| move |mixer| BenchCase { mixer, work: CaseKind::Train { size, all_positions } };
-        train::names().map(case(false)).chain(train::compared_names().map(case(true)))
+        train::mixer_names().map(case(false)).chain(train::compared_mixer_names().map(case(true)))
     });
-    let growth = network_names().flat_map(|mixer| {
+    let growth = implemented_mixers().flat_map(|mixer| {
         let steps = exponents::POSITIONS.map(|position| BenchCase { mixer, work: CaseKind::Step { position } });
         std::iter::once(BenchCase { mixer, work: CaseKind::Exponent }).chain(steps)
     });
     kernels.chain(train).chain(growth).collect()
 }
 
-/// The mixers that have a network.
-fn network_names() -> impl Iterator<Item = &'static str> {
-    // A mixer without options does nothing, and is not timed.
+/// Names of the mixers that `rung-nn` implements and that compute something.
+fn implemented_mixers() -> impl Iterator<Item = &'static str> {
+    // The mixer without options, `none`, does nothing and is not timed.
     let has_options = |name: &&str| mixer::find(name).is_some_and(|kind| !kind.options.is_empty());
     rung_nn::mixer::NAMES.iter().copied().filter(has_options)
 }
@@ -452,7 +454,7 @@ fn stack_text(mixer: &str, benchmark: Benchmark) -> String {
 }
 
 /// The window size for sequences of this length.
-fn window(length: usize) -> usize {
+fn window_size(length: usize) -> usize {
     (length / 4).max(2)
 }
 
@@ -472,7 +474,7 @@ mod tests {
 
     fn names(only: Section, shape: Option<&str>, mixer: Option<&str>) -> Result<Vec<String>, BenchError> {
         let filter = CaseFilter { only: Some(only), shape: shape.map(str::to_owned), mixer: mixer.map(str::to_owned) };
-        let name = |case: &BenchCase| format!("{} {} {}", case.what(), case.mixer, case.shape());
+        let name = |case: &BenchCase| format!("{} {} {}", case.work_name(), case.mixer, case.shape());
         Ok(cases(&filter)?.iter().map(name).collect())
     }
 

@@ -1,6 +1,6 @@
 //! A peer: a Python process that runs the same work in other software and reports its times.
 //!
-//! The scripts, `torch_step.py`, `jax_step.py` and `checkpoint_peer.py`, each after `peer_protocol.py`, are part of the binary, so that an
+//! The scripts, `torch_step.py`, `jax_step.py` and `checkpoint_peer.py`, each with `peer_protocol.py` prepended, are part of the binary, so that an
 //! installed program can run them too.
 //! Requests and answers are single lines over pipes. The measurements are interleaved with ours, so that both sides see the
 //! machine in the same state.
@@ -94,7 +94,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// Has the peer time some work; `None` if the peer does not implement it.
+    /// Requests times of some work from the peer; `None` if the peer does not implement it.
     ///
     /// # Errors
     /// The process has ended, or its answer cannot be parsed.

@@ -1,4 +1,4 @@
-"""What the peers of `rung bench` share. It stands before each of their scripts, so that both are one program.
+"""The code that the peers of `rung bench` share. It is prepended to each of their scripts.
 
 A peer is a process that `rung bench` sends requests to over pipes, interleaved with its own measurements, so that all see the machine in the
 same state. A request is one line whose last word is the number of repetitions. The answer is one line: the milliseconds of every
@@ -20,7 +20,7 @@ def peak_bytes():
 
 
 def reset_peak():
-    """Sets the peak memory back to the present memory, where the system can."""
+    """Sets the peak memory back to the current memory, where the system can."""
     try:
         with open("/proc/self/clear_refs", "w") as handle:
             handle.write("5")
@@ -47,7 +47,7 @@ def serve(name_and_version, prepare, answers=sys.stdout):
     for line in sys.stdin:
         *request, repetitions = line.split()
         if request != current:
-            # What the last request built is released before the next is built.
+            # The model of the previous request is freed before the next is built.
             current, run = request, None
             reset_peak()
             run = prepare(*request)

@@ -1,6 +1,6 @@
 //! The time of a training step by operation: a table whose rows add up to the step.
 //!
-//! The step is `train whole` of the benchmark. The time of an operation is the mean over threads. The optimizer has a row of its
+//! The step is the benchmark's `train whole`, which puts all positions through the last MLP. The time of an operation is the mean over threads. The optimizer has a row of its
 //! own, and so has the time outside of operations: zeroing and adding up gradients, and waiting for other threads.
 
 use std::path::Path;
@@ -42,17 +42,17 @@ pub struct StepProfile {
     /// The rows, the longest first; their times add up to that of the step.
     pub rows: Vec<ProfileRow>,
     /// FLOP/s of a large matrix product on all threads.
-    pub peak: f64,
+    pub peak_flops: f64,
     /// Bytes per second of large copies on all threads.
     pub bandwidth: f64,
 }
 
 impl StepProfile {
     /// A lower bound on the milliseconds of a step: all products at peak FLOP/s, then the optimizer at full memory bandwidth.
-    pub fn bound(&self) -> f64 {
+    pub fn lower_bound_ms(&self) -> f64 {
         let flops: f64 = self.rows.iter().map(|row| row.flops).sum();
         let bytes_after_passes: f64 = self.rows.iter().filter(|row| row.pass.is_empty()).map(|row| row.bytes).sum();
-        1e3 * (flops / self.peak + bytes_after_passes / self.bandwidth)
+        1e3 * (flops / self.peak_flops + bytes_after_passes / self.bandwidth)
     }
 }
 
@@ -60,7 +60,7 @@ impl StepProfile {
 ///
 /// # Errors
 /// A name is unknown.
-pub fn steps(filter: &CaseFilter) -> Result<Vec<(&'static str, Size)>, BenchError> {
+pub fn select_steps(filter: &CaseFilter) -> Result<Vec<(&'static str, Size)>, BenchError> {
     let (mixer, shape) = (filter.mixer.as_deref().map(canonical), filter.shape.as_deref());
     let unknown = |option, found: &str, known: Vec<&str>| BenchError::Unknown {
         option,
@@ -98,8 +98,8 @@ pub fn profile(mixer: &'static str, size: Size, threads: usize, repetitions: usi
     }
     let repetition_count = repetitions as f64;
     let mut rows = Vec::new();
-    for row in training.take_profile().into_iter().flatten() {
-        add_row(&mut rows, &row, threads as f64, repetition_count);
+    for thread_row in training.take_profile().into_iter().flatten() {
+        add_row(&mut rows, &thread_row, threads as f64, repetition_count);
     }
     let (milliseconds, update) = (steps.mean(), updates.mean());
     let operation_time: f64 = rows.iter().map(|row: &ProfileRow| row.milliseconds).sum();
@@ -123,7 +123,7 @@ pub fn profile(mixer: &'static str, size: Size, threads: usize, repetitions: usi
         shape: size.name,
         milliseconds,
         rows,
-        peak: peak_flops(threads),
+        peak_flops: peak_flops(threads),
         bandwidth: bandwidth(threads),
     })
 }
@@ -135,23 +135,23 @@ pub fn profile(mixer: &'static str, size: Size, threads: usize, repetitions: usi
 /// The checkpoint cannot be read, or has fewer than a thousand tokens.
 pub fn checkpoint(path: &Path, threads: usize, repetitions: usize) -> Result<Vec<StepProfile>, BenchError> {
     let checkpoint = families::open(path).map_err(Box::new)?;
-    let (peak, bandwidth) = (peak_flops(threads), bandwidth(threads));
-    let profile_workload = |work: Workload| {
+    let (peak_flops, bandwidth) = (peak_flops(threads), bandwidth(threads));
+    let profile_workload = |workload: Workload| {
         let mut decoder = CheckpointDecoder::new(&checkpoint.model, &checkpoint.weights, threads);
         for _ in 0..super::WARM_UP {
-            work.run(&mut decoder)?;
+            workload.run(&mut decoder)?;
         }
         let (mut times, mut rows) = (Times::default(), Vec::new());
         for _ in 0..repetitions {
             decoder.executor().start_profile();
-            times.extend([work.run(&mut decoder)?]);
+            times.extend([workload.run(&mut decoder)?]);
             for row in decoder.executor().take_profile() {
-                add_row(&mut rows, &row, 1.0, (repetitions * work.passes()) as f64);
+                add_row(&mut rows, &row, 1.0, (repetitions * workload.passes()) as f64);
             }
         }
         let milliseconds = times.mean();
         rows.sort_by(|a, b| b.milliseconds.total_cmp(&a.milliseconds));
-        Ok(StepProfile { mixer: "checkpoint", shape: work.name(), milliseconds, rows, peak, bandwidth })
+        Ok(StepProfile { mixer: "checkpoint", shape: workload.name(), milliseconds, rows, peak_flops, bandwidth })
     };
     Workload::ALL.into_iter().map(profile_workload).collect()
 }
@@ -181,23 +181,26 @@ mod tests {
             let profile = profile(mixer, size, 2, 2).unwrap();
             let sum: f64 = profile.rows.iter().map(|row| row.milliseconds).sum();
             assert!((sum - profile.milliseconds).abs() < 1e-6 * sum, "{mixer}: {sum} of {}", profile.milliseconds);
-            assert!(profile.bound() > 0.0 && profile.rows.iter().any(|row| row.operation == "optimizer"), "{mixer}");
+            assert!(
+                profile.lower_bound_ms() > 0.0 && profile.rows.iter().any(|row| row.operation == "optimizer"),
+                "{mixer}"
+            );
             let flops: f64 = profile.rows.iter().map(|row| row.flops).sum();
-            // `operations` leaves out the output head, and counts the chunked form of a recurrence.
-            let counted = Training::new(mixer, size, true, 2).unwrap().operations();
-            assert!((0.7..1.4).contains(&(flops / counted)), "{mixer}: {flops} beside {counted}");
+            // `flops_per_step` leaves out the output head, and counts the chunked form of a recurrence.
+            let expected = Training::new(mixer, size, true, 2).unwrap().flops_per_step();
+            assert!((0.7..1.4).contains(&(flops / expected)), "{mixer}: {flops} and {expected}");
         }
     }
 
     #[test]
-    fn steps_rejects_unknown_mixers_and_shapes() {
+    fn select_steps_rejects_unknown_mixers_and_shapes() {
         let filter = |mixer: &str, shape: &str| CaseFilter {
             only: None,
             mixer: Some(mixer.to_owned()),
             shape: Some(shape.to_owned()),
         };
-        assert_eq!(steps(&filter("softmax", "M")).unwrap().len(), 1);
-        assert!(steps(&filter("gdm", "M")).is_err() && steps(&filter("full", "XL")).is_err());
-        assert_eq!(steps(&CaseFilter::default()).unwrap().len(), 9);
+        assert_eq!(select_steps(&filter("softmax", "M")).unwrap().len(), 1);
+        assert!(select_steps(&filter("gdm", "M")).is_err() && select_steps(&filter("full", "XL")).is_err());
+        assert_eq!(select_steps(&CaseFilter::default()).unwrap().len(), 9);
     }
 }

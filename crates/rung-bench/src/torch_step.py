@@ -60,20 +60,20 @@ def decayed_attention(q, k, v, decay):
     return (torch.stack(outputs, 2) + within_chunk).flatten(2, 3)
 
 
-def solve_by_rows(overlap, right):
-    """Solves `(1 + overlap) x = right`: inverts by forward substitution, row after row, as public implementations do."""
+def solve_by_rows(overlap, right_side):
+    """Solves `(1 + overlap) x = right_side`: inverts by forward substitution, row after row, as public implementations do."""
     inverse = -overlap
     for i in range(1, CHUNK):
         row = inverse[..., i, :i].clone()
         correction = (row.unsqueeze(-1) * inverse[..., :i, :i].clone()).sum(-2)
         inverse = inverse.clone()
         inverse[..., i, :i] = row + correction
-    return (inverse + torch.eye(CHUNK)) @ right
+    return (inverse + torch.eye(CHUNK)) @ right_side
 
 
-def solve_by_library(overlap, right):
+def solve_by_library(overlap, right_side):
     """Solves the same system with PyTorch's triangular solver."""
-    return torch.linalg.solve_triangular(overlap + torch.eye(CHUNK), right, upper=False, unitriangular=True)
+    return torch.linalg.solve_triangular(overlap + torch.eye(CHUNK), right_side, upper=False, unitriangular=True)
 
 
 def delta_rule(q, k, v, decay, beta, solve):
@@ -82,12 +82,13 @@ def delta_rule(q, k, v, decay, beta, solve):
     mask, decayed_q, decayed_k, log_decay = apply_decay(q, k, decay)
     overlap = ((k * beta) @ k.transpose(-1, -2) * mask).tril(-1)
     solved = solve(overlap, torch.cat([v * beta, k * beta * log_decay.exp()], -1))
-    u, w = solved.split([v.shape[-1], k.shape[-1]], -1)
+    # `values - keys @ state` are the corrected values of a chunk: the paper's u and w.
+    values, keys = solved.split([v.shape[-1], k.shape[-1]], -1)
     scores = q @ k.transpose(-1, -2) * mask
     state = torch.zeros(q.shape[0], q.shape[1], k.shape[-1], v.shape[-1])
     outputs = []
     for c in range(q.shape[2]):
-        errors = u[:, :, c] - w[:, :, c] @ state
+        errors = values[:, :, c] - keys[:, :, c] @ state
         outputs.append(decayed_q[:, :, c] @ state + scores[:, :, c] @ errors)
         state = state * log_decay[:, :, c, -1:].exp() + decayed_k[:, :, c].transpose(-1, -2) @ errors
     return torch.stack(outputs, 2).flatten(2, 3)
@@ -269,12 +270,12 @@ def kernel(name, backward, batch, length, width, heads):
     return run_once
 
 
-def prepare(what, name, *sizes):
+def prepare(request, name, *sizes):
     batch, length, width, heads, layers = map(int, sizes)
-    if what == "train":
+    if request == "train":
         work = training_step(COMPILED, name, batch, length, width, heads, layers)
     else:
-        work = None if COMPILED else kernel(name, what == "forward+backward", batch, length, width, heads)
+        work = None if COMPILED else kernel(name, request == "forward+backward", batch, length, width, heads)
     return work and timed(work)
 
 

@@ -27,25 +27,26 @@ const COMPARED_MIXERS: [(&str, DecoderMixer); 4] = [
 pub(super) const PROFILED_MIXERS: [&str; 3] = ["full", "linear", "gdn"];
 
 /// Names of all mixers that can be trained here, those that PyTorch is compared with first.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    compared_names().chain(super::network_names().filter(|name| COMPARED_MIXERS.iter().all(|(known, _)| known != name)))
+pub fn mixer_names() -> impl Iterator<Item = &'static str> {
+    compared_mixer_names()
+        .chain(super::implemented_mixers().filter(|name| COMPARED_MIXERS.iter().all(|(known, _)| known != name)))
 }
 
 /// Names of the mixers that PyTorch is compared with.
-pub fn compared_names() -> impl Iterator<Item = &'static str> {
+pub fn compared_mixer_names() -> impl Iterator<Item = &'static str> {
     COMPARED_MIXERS.iter().map(|(name, _)| *name)
 }
 
-enum Network {
+enum BenchModel {
     /// The model that PyTorch trains too.
-    BenchDecoder(BenchDecoder),
+    Decoder(BenchDecoder),
     /// A model of `rung-nn`, with the plan it was built from.
     Model(Box<Model>, Plan),
 }
 
 /// A model in training on random tokens.
 pub struct Training {
-    network: Network,
+    model: BenchModel,
     size: Size,
     weights: Parameters<f32>,
     trainer: DataParallel<f32>,
@@ -60,17 +61,17 @@ impl Training {
     /// # Errors
     /// No model with the mixer can be built at this size.
     pub fn new(mixer: &str, size: Size, all_positions: bool, threads: usize) -> Result<Self, BenchError> {
-        let (network, weights) = match COMPARED_MIXERS.iter().find(|(name, _)| *name == mixer) {
+        let (model, weights) = match COMPARED_MIXERS.iter().find(|(name, _)| *name == mixer) {
             Some((_, mixer)) => {
                 let (decoder, weights) = BenchDecoder::new(size, *mixer, all_positions);
-                (Network::BenchDecoder(decoder), weights)
+                (BenchModel::Decoder(decoder), weights)
             }
             None => build_model(mixer, size)?,
         };
         let trainer = DataParallel::new(threads, DataParallel::<f32>::micro_batch_for(size.length, size.width));
-        let tokens = (0..size.batch * size.length).map(|index| index * index % 61 % VOCABULARY).collect();
-        let targets = (0..size.batch).map(|index| index * 7 % VOCABULARY).collect();
-        Ok(Self { network, size, weights, trainer, optimizer: AdamWConfig::default().init(), tokens, targets })
+        let tokens = (0..size.batch * size.length).map(|position| position * position % 61 % VOCABULARY).collect();
+        let targets = (0..size.batch).map(|sequence| sequence * 7 % VOCABULARY).collect();
+        Ok(Self { model, size, weights, trainer, optimizer: AdamWConfig::default().init(), tokens, targets })
     }
 
     /// Runs one training step; returns its milliseconds.
@@ -78,23 +79,23 @@ impl Training {
     /// # Errors
     /// The loss or a gradient is not finite.
     pub fn step(&mut self) -> Result<f64, BenchError> {
-        let (passes, update) = self.timed_step()?;
-        Ok(passes + update)
+        let (passes_ms, update_ms) = self.timed_step()?;
+        Ok(passes_ms + update_ms)
     }
 
     /// Runs one training step; returns the milliseconds of its forward and backward passes, and those of the weight update.
     pub(super) fn timed_step(&mut self) -> Result<(f64, f64), BenchError> {
-        let Self { network, size, weights, trainer, optimizer, tokens, targets } = self;
+        let Self { model, size, weights, trainer, optimizer, tokens, targets } = self;
         let mut outcome = Ok(());
-        let passes = time(|| {
-            let step = trainer.step(weights, size.batch, |ops: &Native<f32>, items| {
-                let rows = &tokens[items.start * size.length..items.end * size.length];
-                network.loss(ops, rows, &targets[items], *size)
+        let passes_ms = time(|| {
+            let step = trainer.step(weights, size.batch, |ops: &Native<f32>, sequences| {
+                let rows = &tokens[sequences.start * size.length..sequences.end * size.length];
+                model.loss(ops, rows, &targets[sequences], *size)
             });
             outcome = step.map(drop);
         });
         outcome?;
-        Ok((passes, time(|| optimizer.update(weights, trainer.gradient(), 1.0))))
+        Ok((passes_ms, time(|| optimizer.update(weights, trainer.gradient(), 1.0))))
     }
 
     /// Times every operation from now on.
@@ -113,10 +114,10 @@ impl Training {
     }
 
     /// Floating-point operations of a step: those of matrix products only, with a backward pass counted as two forward passes.
-    pub fn operations(&self) -> f64 {
-        match &self.network {
-            Network::BenchDecoder(decoder) => decoder.operations(),
-            Network::Model(_, plan) => {
+    pub fn flops_per_step(&self) -> f64 {
+        match &self.model {
+            BenchModel::Decoder(decoder) => decoder.flops_per_step(),
+            BenchModel::Model(_, plan) => {
                 let mlp = 2.0 * 8.0 * (self.size.width as f64).powi(2);
                 let mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter());
                 let mixing: f64 = mixers
@@ -138,10 +139,10 @@ impl Training {
     }
 }
 
-impl Network {
+impl BenchModel {
     fn loss(&self, ops: &Native<f32>, tokens: &[usize], targets: &[usize], size: Size) -> rung_engine::Tensor<f32> {
         match self {
-            Self::BenchDecoder(decoder) => decoder.loss(ops, tokens, targets),
+            Self::Decoder(decoder) => decoder.loss(ops, tokens, targets),
             Self::Model(model, _) => {
                 let tokens: Vec<u32> = tokens.iter().map(|&token| token as u32).collect();
                 let mut token_targets = vec![NO_TARGET; tokens.len()];
@@ -156,7 +157,7 @@ impl Network {
     }
 }
 
-fn build_model(mixer: &str, size: Size) -> Result<(Network, Parameters<f32>), BenchError> {
+fn build_model(mixer: &str, size: Size) -> Result<(BenchModel, Parameters<f32>), BenchError> {
     let defaults =
         Defaults { heads: size.heads as u64, head_dim: (size.width / size.heads) as u64, ..Defaults::default() };
     let text = format!("{}*{}", stack_text(mixer, Benchmark::Length(size.length as u64)), size.layers);
@@ -170,7 +171,7 @@ fn build_model(mixer: &str, size: Size) -> Result<(Network, Parameters<f32>), Be
     };
     let mut weights = Parameters::new();
     let model = config.init(&plan, &mut weights, &mut seeded(0))?;
-    Ok((Network::Model(Box::new(model), plan), weights))
+    Ok((BenchModel::Model(Box::new(model), plan), weights))
 }
 
 #[cfg(test)]
@@ -180,16 +181,16 @@ mod tests {
     #[test]
     fn a_training_step_changes_the_weights_of_every_mixer() {
         let size = Size { name: "tiny", batch: 4, length: 64, width: 16, heads: 2, layers: 1 };
-        for name in names() {
+        for name in mixer_names() {
             let mut training = Training::new(name, size, false, 2).unwrap();
             let before = training.weights.flat().to_vec();
             training.step().unwrap();
             assert_ne!(training.weights.flat(), before, "{name}");
-            assert!(training.operations() > 0.0, "{name}");
+            assert!(training.flops_per_step() > 0.0, "{name}");
         }
         for name in rung_nn::mixer::NAMES {
             assert!(
-                *name == "none" || names().any(|known| known == super::super::canonical(name)),
+                *name == "none" || mixer_names().any(|known| known == super::super::canonical(name)),
                 "{name} is not trained"
             );
         }
@@ -198,11 +199,11 @@ mod tests {
     #[test]
     fn gradients_with_all_positions_agree_and_take_more_operations() {
         let size = Size { name: "tiny", batch: 4, length: 64, width: 16, heads: 2, layers: 2 };
-        for name in compared_names() {
+        for name in compared_mixer_names() {
             let [loss_positions, all_positions] = [false, true].map(|all_positions| {
                 let mut training = Training::new(name, size, all_positions, 2).unwrap();
                 training.step().unwrap();
-                (training.trainer.gradient().to_vec(), training.operations())
+                (training.trainer.gradient().to_vec(), training.flops_per_step())
             });
             let pairs = loss_positions.0.iter().zip(&all_positions.0);
             let difference = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);

@@ -52,7 +52,7 @@ fn bounded_mixers_step_at_the_same_cost_at_every_position() {
     for name in rung_nn::mixer::NAMES {
         let layer = BenchLayer::new(name).unwrap();
         let [early, late] = POSITIONS.map(|position| measure(&layer, position));
-        let facts = layer.plan().facts();
+        let facts = layer.description().facts();
         if matches!(facts.reach, MixerReach::Full(_)) || facts.cache_per_token > 0 {
             assert!(late.0 > early.0 && late.1 > early.1, "{name}: a cache that does not grow, {early:?} and {late:?}");
             growing += 1;

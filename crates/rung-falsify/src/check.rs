@@ -1,19 +1,19 @@
 //! The checker: recomputes a witness, independently of the search that found it.
 //!
-//! Searches run thousands of prompts in batches, token by token, from common states. The checker runs each prompt alone, in the parallel
+//! Searches run thousands of prompts in batches, token by token, from shared states. The checker runs each prompt alone, in the parallel
 //! form of every layer, asks the oracle for the answers, and computes the complete witness again; a file that differs from it anywhere is
 //! refused. Users see the computed witness, never the file. Checker and searches share only the model. Searches build their witnesses
-//! here too ([`build_witness`]), so a candidate that only collides because of another order of rounding is dropped.
+//! here too ([`build_witness`]), so a candidate that collides only in the rounding of the batched computation is dropped.
 //!
 //! The rounding of floating-point sums depends on the processor's instructions, so a witness of one machine may be refused on another. The
-//! same search there finds a witness of its own.
+//! same search on that machine finds a witness that holds there.
 
 use std::path::PathBuf;
 
 use serde::Serialize;
 
 use super::FalsifyError;
-use super::target::{Origin, RequestedPrecision, Runner, SpanOutputs, StatePrecision, TargetModel, argmax};
+use super::target::{BatchOutputs, Origin, RequestedPrecision, Runner, StatePrecision, TargetModel, argmax};
 use super::witness::{FORMAT, ModelDescription, Witness};
 use rung_train::difference::first_difference;
 
@@ -33,10 +33,12 @@ pub(super) fn refuse<T>(field: impl Into<String>, reason: impl Into<String>) -> 
 
 /// The model's outputs on one prompt.
 struct PromptOutputs {
+    /// The right answer.
     answer: u32,
+    /// The model's answer.
     output: u32,
-    scores: Vec<f32>,
-    spans: SpanOutputs,
+    logits: Vec<f32>,
+    batch: BatchOutputs,
 }
 
 /// Runs one prompt.
@@ -50,23 +52,23 @@ fn run_prompt(
         Err(error) => return Ok(refuse("inputs", error.to_string())),
     };
     let Some(answer) = targets.get(question).copied().filter(|label| *label != rung_theory::task::NO_TARGET) else {
-        return Ok(refuse("question", format!("nothing is asked at token {question}")));
+        return Ok(refuse("question", format!("token {question} has no question")));
     };
     let runner = Runner::new(target);
-    let spans = runner.outputs(input, 1, None)?;
-    let scores = spans.scores(0, question).to_vec();
-    if scores.iter().any(|score| !score.is_finite()) {
-        return Ok(refuse("scores", "the model's are not finite"));
+    let batch = runner.outputs(input, 1, None)?;
+    let logits = batch.logits(0, question).to_vec();
+    if logits.iter().any(|logit| !logit.is_finite()) {
+        return Ok(refuse("scores", "the model's logits are not finite"));
     }
-    Ok(Ok(PromptOutputs { answer, output: argmax(&scores), scores, spans }))
+    Ok(Ok(PromptOutputs { answer, output: argmax(&logits), logits, batch }))
 }
 
 /// The positions from `border` on whose streams are equal after every layer.
-fn equal_positions(first: &SpanOutputs, second: &SpanOutputs, border: usize) -> Vec<usize> {
-    let same = |position: &usize| {
-        (0..first.layers.len()).all(|layer| first.stream(layer, 0, *position) == second.stream(layer, 0, *position))
+fn positions_with_equal_streams(first: &BatchOutputs, second: &BatchOutputs, border: usize) -> Vec<usize> {
+    let is_equal = |position: &usize| {
+        (0..first.streams.len()).all(|layer| first.stream(layer, 0, *position) == second.stream(layer, 0, *position))
     };
-    (border..first.time).filter(same).collect()
+    (border..first.sequence_length).filter(is_equal).collect()
 }
 
 /// The first position at or after `border` before which two prompts have the same state, and that state; `None` if they have different
@@ -80,31 +82,31 @@ fn shared_state(
     if !target.has_only_bounded_state() || question == 0 || border > question {
         return Ok(None);
     }
-    let (runner, fields) = (Runner::new(target), target.fields());
+    let (runner, ids_per_token) = (Runner::new(target), target.ids_per_token());
     let state = |input: &[u32], border: usize| -> Result<Vec<f32>, FalsifyError> {
-        Ok(runner.numbers(&runner.state(&input[..border * fields], 1, None)?))
+        Ok(runner.state_values(&runner.state(&input[..border * ids_per_token], 1, None)?))
     };
-    let shared_at = |border: usize| -> Result<Option<Vec<f32>>, FalsifyError> {
+    let shared_state_at = |border: usize| -> Result<Option<Vec<f32>>, FalsifyError> {
         let first = state(inputs[0], border)?;
         Ok((first == state(inputs[1], border)?).then_some(first))
     };
     let (mut low, mut high) = (border.max(1), question);
-    let Some(mut shared) = shared_at(high)? else { return Ok(None) };
+    let Some(mut shared_state) = shared_state_at(high)? else { return Ok(None) };
     // Binary search: after the border the tokens are the same, so equal states stay equal.
     while low < high {
-        let middle = usize::midpoint(low, high);
-        match shared_at(middle)? {
-            Some(state) => (high, shared) = (middle, state),
-            None => low = middle + 1,
+        let midpoint = usize::midpoint(low, high);
+        match shared_state_at(midpoint)? {
+            Some(state) => (high, shared_state) = (midpoint, state),
+            None => low = midpoint + 1,
         }
     }
-    Ok(Some((high, shared)))
+    Ok(Some((high, shared_state)))
 }
 
 /// The first position from which two prompts are the same.
-pub(super) fn border_of(first: &[u32], second: &[u32], fields: usize) -> usize {
-    let same = first.iter().rev().zip(second.iter().rev()).take_while(|(a, b)| a == b).count();
-    (first.len().max(second.len()) - same).div_ceil(fields)
+pub(super) fn border_of(first: &[u32], second: &[u32], ids_per_token: usize) -> usize {
+    let equal_ids = first.iter().rev().zip(second.iter().rev()).take_while(|(a, b)| a == b).count();
+    (first.len().max(second.len()) - equal_ids).div_ceil(ids_per_token)
 }
 
 /// Runs one or two prompts and builds the witness, if they show a failure.
@@ -128,13 +130,13 @@ pub fn build_witness(
     }
     let (mut border, mut state) = (None, None);
     if let [first, second] = inputs {
-        let equal_from = border_of(first, second, target.fields());
+        let equal_from = border_of(first, second, target.ids_per_token());
         let shared = shared_state(target, [first, second], equal_from, question)?;
         border = Some(shared.as_ref().map_or(equal_from, |(border, _)| *border));
         state = shared.map(|(_, state)| state);
     }
-    let blind = match (&outputs[..], border) {
-        ([first, second], Some(border)) => equal_positions(&first.spans, &second.spans, border),
+    let equal_positions = match (&outputs[..], border) {
+        ([first, second], Some(border)) => positions_with_equal_streams(&first.batch, &second.batch, border),
         _ => Vec::new(),
     };
     let witness = Witness {
@@ -145,10 +147,10 @@ pub fn build_witness(
         question,
         answers: outputs.iter().map(|prompt| prompt.answer).collect(),
         outputs: outputs.iter().map(|prompt| prompt.output).collect(),
-        scores: outputs.iter().map(|prompt| prompt.scores.clone()).collect(),
+        logits: outputs.iter().map(|prompt| prompt.logits.clone()).collect(),
         border,
         state,
-        blind,
+        equal_positions,
         decomposition: None,
         digest: String::new(),
     };
@@ -166,7 +168,7 @@ fn describe_model(target: &TargetModel) -> ModelDescription {
 
 /// Refuses outputs that are not a failure.
 fn check_failure(witness: &Witness) -> Result<(), WitnessRefusal> {
-    let Witness { inputs, answers, outputs, question, blind, .. } = witness;
+    let Witness { inputs, answers, outputs, question, equal_positions, .. } = witness;
     match (&inputs[..], &answers[..], &outputs[..]) {
         ([_], [answer], [output]) if answer == output => {
             refuse("outputs", format!("the model's answer {output} is right"))
@@ -179,11 +181,11 @@ fn check_failure(witness: &Witness) -> Result<(), WitnessRefusal> {
             if first_answer == second_answer {
                 return refuse("answers", format!("both are {first_answer}, where they should differ"));
             }
-            if first_output != second_output || witness.scores.first() != witness.scores.get(1) {
-                return refuse("scores", "the model tells the prompts apart");
+            if first_output != second_output || witness.logits.first() != witness.logits.get(1) {
+                return refuse("scores", "the model's logits on the two prompts differ");
             }
-            if !blind.contains(question) {
-                return refuse("blind", "the question's own streams differ");
+            if !equal_positions.contains(question) {
+                return refuse("blind", "the streams at the question differ");
             }
             Ok(())
         }
@@ -200,7 +202,7 @@ pub fn open(witness: &Witness, folder: Option<PathBuf>) -> Result<TargetModel, F
     TargetModel::open(
         origin,
         Some(&witness.task),
-        witness.model.precision.map_or(RequestedPrecision::Own, RequestedPrecision::Exactly),
+        witness.model.precision.map_or(RequestedPrecision::AsTrained, RequestedPrecision::Exactly),
     )
 }
 
@@ -235,9 +237,10 @@ fn check_model(witness: &Witness, target: &TargetModel) -> Result<(), WitnessRef
     compare("format", &witness.format, &FORMAT)?;
     let mut expected = describe_model(target);
     expected.origin = witness.model.origin.clone();
-    let misfits = |precision: &StatePrecision| precision.message.is_some() == target.has_only_bounded_state();
-    if let Some(precision) = witness.model.precision.filter(misfits) {
-        let found = precision.message.map_or_else(|| "null".to_owned(), |range| range.to_string());
+    let has_wrong_message_range =
+        |precision: &StatePrecision| precision.message_range.is_some() == target.has_only_bounded_state();
+    if let Some(precision) = witness.model.precision.filter(has_wrong_message_range) {
+        let found = precision.message_range.map_or_else(|| "null".to_owned(), |range| range.to_string());
         let expected =
             if target.has_only_bounded_state() { "null: only states are rounded" } else { "the range of messages" };
         return refuse("model.kept.message", format!("found {found}, expected {expected} in this stack"));

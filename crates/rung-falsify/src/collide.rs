@@ -8,7 +8,7 @@
 //! Each round runs a fixed set of trunks on all cores and inserts the states in order, so the result depends only on the seed. The table of
 //! states stays within the memory budget; when it is full, new states are still compared with those in it.
 //!
-//! [`drown`] needs no chance: if a task allows a token to be repeated, it is repeated until two prefixes have the same state, because the
+//! [`search_repetitions`] is deterministic: if a task allows a token to be repeated, it is repeated until two prefixes have the same state, because the
 //! rounded state has decayed or because it is saturated.
 
 use std::collections::HashMap;
@@ -21,13 +21,13 @@ use super::alphabet::{Alphabet, sample_prompt};
 use super::check::build_witness;
 use super::target::{Runner, TargetModel};
 use super::witness::Witness;
-use super::{Clock, FalsifyError, Method, MethodReport, SearchBudget};
+use super::{FalsifyError, Method, MethodReport, SearchBudget, StopCondition};
 use rung_train::parallel;
 
-/// The largest number of states that one thread computes at a time.
-const ROWS: u64 = 1024;
-/// Chunks of a round.
-const CHUNKS: u64 = 8;
+/// The largest number of prefixes that one thread runs at a time.
+const MAX_BATCH_SIZE: u64 = 1024;
+/// Batches that run between two progress reports.
+const CHUNKS_PER_ROUND: u64 = 8;
 /// If there are at most this many prefixes, all are enumerated; otherwise trunks are sampled.
 const MAX_ENUMERATED: u64 = 1 << 22;
 /// Bytes per entry of the table, with unused capacity, and while it grows and the old and the new table exist.
@@ -35,7 +35,7 @@ const ENTRY_BYTES: u64 = 60;
 /// The largest number of endings that are tried for two prefixes with the same state.
 const MAX_ENDINGS: u64 = 512;
 /// The search ends after this many collisions that the checker did not confirm.
-const MAX_MISLED: u64 = 512;
+const MAX_UNCONFIRMED: u64 = 512;
 
 /// The position at which prefixes end: after the tables of function composition, otherwise at the last question.
 pub(super) fn border(target: &TargetModel) -> usize {
@@ -46,7 +46,7 @@ pub(super) fn border(target: &TargetModel) -> usize {
     }
 }
 
-/// Numbered prefixes: prefix n has trunk n / `branches` and filling n % `branches` after it.
+/// Numbered prefixes: prefix n is trunk n / `fillings_per_trunk`, then filling n % `fillings_per_trunk`.
 struct Prefixes<'a> {
     target: &'a TargetModel,
     alphabet: &'a Alphabet,
@@ -55,27 +55,27 @@ struct Prefixes<'a> {
     trunk_length: usize,
     border: usize,
     /// Number of fillings of the positions between trunk and border.
-    branches: u64,
+    fillings_per_trunk: u64,
     /// Number of trunks, if they are enumerated; `None` if they are sampled.
     trunk_count: Option<u64>,
-    /// Number of states that one thread computes at a time.
-    rows: u64,
+    /// Number of prefixes that one thread runs at a time.
+    batch_size: u64,
 }
 
 impl<'a> Prefixes<'a> {
     fn new(target: &'a TargetModel, alphabet: &'a Alphabet, budget: &SearchBudget, border: usize) -> Self {
-        let (seed, rows) = (budget.seed, target.rows(budget.memory, ROWS));
-        let branches = |trunk: usize| alphabet.filling_count(trunk..border, rows / 4);
-        let trunk_length = (0..border).find(|trunk| branches(*trunk).is_some()).unwrap_or(border);
+        let (seed, batch_size) = (budget.seed, target.batch_size(budget.memory_bytes, MAX_BATCH_SIZE));
+        let filling_count = |trunk: usize| alphabet.filling_count(trunk..border, batch_size / 4);
+        let trunk_length = (0..border).find(|trunk| filling_count(*trunk).is_some()).unwrap_or(border);
         let trunk_count = alphabet
             .filling_count(0..border, MAX_ENUMERATED)
             .and_then(|_| alphabet.filling_count(0..trunk_length, MAX_ENUMERATED));
-        let branches = branches(trunk_length).unwrap_or(1);
-        Self { target, alphabet, seed, trunk_length, border, branches, trunk_count, rows }
+        let fillings_per_trunk = filling_count(trunk_length).unwrap_or(1);
+        Self { target, alphabet, seed, trunk_length, border, fillings_per_trunk, trunk_count, batch_size }
     }
 
     fn trunks_per_chunk(&self) -> u64 {
-        (self.rows / self.branches).max(1)
+        (self.batch_size / self.fillings_per_trunk).max(1)
     }
 
     /// The trunks of a chunk; empty after the last trunk.
@@ -90,16 +90,16 @@ impl<'a> Prefixes<'a> {
         if self.trunk_count.is_some() {
             self.alphabet.write_filling(number, 0..self.trunk_length, &mut tokens);
         }
-        tokens.truncate(self.trunk_length * self.alphabet.fields);
+        tokens.truncate(self.trunk_length * self.alphabet.ids_per_token);
         tokens
     }
 
     /// A prompt with prefix `number`.
     fn prompt(&self, number: u64) -> Vec<u32> {
-        let mut tokens = sample_prompt(self.target.task(), self.seed, number / self.branches);
-        let trunk = self.trunk(number / self.branches);
+        let mut tokens = sample_prompt(self.target.task(), self.seed, number / self.fillings_per_trunk);
+        let trunk = self.trunk(number / self.fillings_per_trunk);
         tokens[..trunk.len()].copy_from_slice(&trunk);
-        self.alphabet.write_filling(number % self.branches, self.trunk_length..self.border, &mut tokens);
+        self.alphabet.write_filling(number % self.fillings_per_trunk, self.trunk_length..self.border, &mut tokens);
         tokens
     }
 
@@ -114,27 +114,27 @@ impl<'a> Prefixes<'a> {
             Some(runner.state(&tokens, rows, None)?)
         };
         for position in self.trunk_length..self.border {
-            let tokens = self.alphabet.at(position);
+            let tokens = self.alphabet.tokens_at(position);
             let parents: Vec<usize> = (0..rows).flat_map(|row| std::iter::repeat_n(row, tokens.len())).collect();
             let next_tokens: Vec<u32> =
-                tokens.iter().flatten().copied().cycle().take(parents.len() * self.alphabet.fields).collect();
-            let from = state.as_ref().map(|state| runner.select_rows(state, &parents));
+                tokens.iter().flatten().copied().cycle().take(parents.len() * self.alphabet.ids_per_token).collect();
+            let start_states = state.as_ref().map(|state| runner.select_rows(state, &parents));
             rows = parents.len();
-            state = Some(runner.state(&next_tokens, rows, from.as_ref())?);
+            state = Some(runner.state(&next_tokens, rows, start_states.as_ref())?);
         }
         Ok(state.map(|state| runner.signatures(&state)).unwrap_or_default())
     }
 
     /// The prefixes of two prompts with a common ending after which the right answers differ.
     fn pair_with_different_answers(&self, first: &[u32], second: &[u32], question: usize) -> Option<[Vec<u32>; 2]> {
-        let end = self.border * self.alphabet.fields;
+        let end = self.border * self.alphabet.ids_per_token;
         let own_endings = [first[end..].to_vec(), second[end..].to_vec()].into_iter();
         let sampled_endings =
             (0..MAX_ENDINGS).map(|number| sample_prompt(self.target.task(), !self.seed, number)[end..].to_vec());
         own_endings.chain(sampled_endings).find_map(|ending| {
             let pair = [first, second].map(|prompt| [&prompt[..end], &ending[..]].concat());
-            let [a, b] = [0, 1].map(|index| self.target.answer(&pair[index], question));
-            (a.is_some() && b.is_some() && a != b).then_some(pair)
+            let [first_answer, second_answer] = [0, 1].map(|index| self.target.answer(&pair[index], question));
+            (first_answer.is_some() && second_answer.is_some() && first_answer != second_answer).then_some(pair)
         })
     }
 }
@@ -143,25 +143,26 @@ impl<'a> Prefixes<'a> {
 ///
 /// # Errors
 /// The model cannot run on its task.
-pub fn birthday(
+pub fn search_state_collision(
     target: &TargetModel,
     budget: &SearchBudget,
-    clock: &Clock<'_>,
+    stop: &StopCondition<'_>,
 ) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
     let (border, question) = (border(target), target.question());
     let alphabet = Alphabet::sample(target.task(), budget.seed);
     let mut report = MethodReport::new(Method::StateCollision, "prefixes");
     if border == 0 {
-        "the first token already asks".clone_into(&mut report.note);
+        "the first token is the question".clone_into(&mut report.note);
         return Ok((None, report));
     }
     let prefixes = Prefixes::new(target, &alphabet, budget, border);
-    let max_entries = (budget.memory / ENTRY_BYTES).max(1) as usize;
+    let max_entries = (budget.memory_bytes / ENTRY_BYTES).max(1) as usize;
     // From the hash of a state to the first prefix that has it.
-    let mut table: HashMap<u64, u64> = HashMap::new();
+    let mut prefix_by_state: HashMap<u64, u64> = HashMap::new();
     let mut distinct_states = 0_u64;
     for round in 0.. {
-        let chunks: Vec<Range<u64>> = (0..CHUNKS).map(|chunk| prefixes.chunk(round * CHUNKS + chunk)).collect();
+        let chunks: Vec<Range<u64>> =
+            (0..CHUNKS_PER_ROUND).map(|chunk| prefixes.chunk(round * CHUNKS_PER_ROUND + chunk)).collect();
         let chunks: Vec<Range<u64>> = chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect();
         if chunks.is_empty() {
             report.complete = true;
@@ -170,43 +171,43 @@ pub fn birthday(
         let states = parallel::map(&chunks, |chunk| prefixes.states(chunk.clone()));
         for (chunk, states) in chunks.iter().zip(states) {
             for (row, signature) in states?.into_iter().enumerate() {
-                let number = chunk.start * prefixes.branches + row as u64;
+                let number = chunk.start * prefixes.fillings_per_trunk + row as u64;
                 report.candidates += 1;
-                let Some(earlier) = table.get(&signature).copied() else {
+                let Some(earlier_number) = prefix_by_state.get(&signature).copied() else {
                     distinct_states += 1;
-                    if table.len() < max_entries {
-                        table.insert(signature, number);
+                    if prefix_by_state.len() < max_entries {
+                        prefix_by_state.insert(signature, number);
                     }
                     continue;
                 };
-                let [first, second] = [earlier, number].map(|number| prefixes.prompt(number));
+                let [first, second] = [earlier_number, number].map(|number| prefixes.prompt(number));
                 let Some(pair) = prefixes.pair_with_different_answers(&first, &second, question) else { continue };
                 if let Ok(witness) = build_witness(target, &pair, question)?
                     && witness.state.is_some()
                 {
-                    report.note = reach_note(target, border, distinct_states);
+                    report.note = states_note(target, border, distinct_states);
                     return Ok((Some(witness), report));
                 }
-                report.misled += 1;
+                report.unconfirmed += 1;
             }
         }
-        clock.report_progress(report.candidates);
-        if clock.expired() || report.misled > MAX_MISLED {
+        stop.report_progress(report.candidates);
+        if stop.is_reached() || report.unconfirmed > MAX_UNCONFIRMED {
             break;
         }
     }
-    report.note = reach_note(target, border, distinct_states);
+    report.note = states_note(target, border, distinct_states);
     Ok((None, report))
 }
 
 /// The number and size of the states that were compared, in words.
-fn reach_note(target: &TargetModel, border: usize, distinct_states: u64) -> String {
-    let bits = state_numbers(target) * u128::from(target.state_bits());
+fn states_note(target: &TargetModel, border: usize, distinct_states: u64) -> String {
+    let bits = state_size(target) * u128::from(target.state_bits());
     format!("{distinct_states} different states after {border} tokens, of {bits} bits each")
 }
 
-/// Number of numbers in the state that passes from token to token.
-pub(super) fn state_numbers(target: &TargetModel) -> u128 {
+/// Size of the state that passes from token to token.
+pub(super) fn state_size(target: &TargetModel) -> u128 {
     let mixers = target.network.plan.layers.iter().flat_map(|layer| layer.mixers.iter());
     mixers.map(|mixer| mixer.facts().state_size() + mixer.facts().input_conv_state).sum()
 }
@@ -215,34 +216,34 @@ pub(super) fn state_numbers(target: &TargetModel) -> u128 {
 ///
 /// # Errors
 /// The model cannot run on its task.
-pub fn drown(
+pub fn search_repetitions(
     target: &TargetModel,
     budget: &SearchBudget,
-    clock: &Clock<'_>,
+    stop: &StopCondition<'_>,
 ) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
     let (border, question) = (border(target), target.question());
     let alphabet = Alphabet::sample(target.task(), budget.seed);
     let mut report = MethodReport::new(Method::Drowning, "repeated tokens");
-    if border < 2 || alphabet.at(0) != alphabet.at(border - 1) {
+    if border < 2 || alphabet.tokens_at(0) != alphabet.tokens_at(border - 1) {
         "no token of this task can be repeated".clone_into(&mut report.note);
         return Ok((None, report));
     }
-    let tokens = alphabet.at(0);
+    let tokens = alphabet.tokens_at(0);
     let prefixes = Prefixes::new(target, &alphabet, budget, border);
-    let repetition = |first: &[u32], repeated: &[u32]| {
+    let repeated_prompt = |first: &[u32], repeated: &[u32]| {
         let mut prompt = sample_prompt(target.task(), budget.seed, 0);
-        for (position, token) in prompt.chunks_exact_mut(alphabet.fields).take(border).enumerate() {
+        for (position, token) in prompt.chunks_exact_mut(alphabet.ids_per_token).take(border).enumerate() {
             token.copy_from_slice(if position == 0 { first } else { repeated });
         }
         prompt
     };
     let states_after = |repeated: &Vec<u32>| -> Result<Vec<u64>, ModelError> {
         let runner = Runner::new(target);
-        let length = border * alphabet.fields;
+        let length = border * alphabet.ids_per_token;
         let mut signatures = Vec::with_capacity(tokens.len());
-        for batch in tokens.chunks(prefixes.rows as usize) {
+        for batch in tokens.chunks(prefixes.batch_size as usize) {
             let prompts: Vec<u32> =
-                batch.iter().flat_map(|first| repetition(first, repeated)[..length].to_vec()).collect();
+                batch.iter().flat_map(|first| repeated_prompt(first, repeated)[..length].to_vec()).collect();
             signatures.extend(runner.signatures(&runner.state(&prompts, batch.len(), None)?));
         }
         Ok(signatures)
@@ -252,20 +253,20 @@ pub fn drown(
             report.candidates += 1;
             let mut token_by_state = HashMap::new();
             for (token, signature) in tokens.iter().zip(states?) {
-                let earlier: &Vec<u32> = token_by_state.entry(signature).or_insert(token);
-                if earlier == token {
+                let earlier_token: &Vec<u32> = token_by_state.entry(signature).or_insert(token);
+                if earlier_token == token {
                     continue;
                 }
-                let [first, second] = [earlier, token].map(|first| repetition(first, repeated));
+                let [first, second] = [earlier_token, token].map(|first| repeated_prompt(first, repeated));
                 let Some(pair) = prefixes.pair_with_different_answers(&first, &second, question) else { continue };
                 if let Ok(witness) = build_witness(target, &pair, question)? {
                     return Ok((Some(witness), report));
                 }
-                report.misled += 1;
+                report.unconfirmed += 1;
             }
         }
-        clock.report_progress(report.candidates);
-        if clock.expired() {
+        stop.report_progress(report.candidates);
+        if stop.is_reached() {
             return Ok((None, report));
         }
     }
@@ -289,15 +290,16 @@ mod tests {
             let mut config = RunConfig::new(stack, format!("funccomp{{hops=1,m={m}}}"));
             (config.model.heads, config.model.head, config.model.embedding_scale) = (1, 8, 1.0);
             let target =
-                TargetModel::open(Origin::Fresh(Box::new(config)), None, RequestedPrecision::Bits(8, None)).unwrap();
+                TargetModel::open(Origin::Untrained(Box::new(config)), None, RequestedPrecision::Bits(8, None))
+                    .unwrap();
             let alphabet = Alphabet::sample(target.task(), 0);
             let prefixes = Prefixes::new(&target, &alphabet, &SearchBudget::default(), border(&target));
             let (chunk, runner) = (prefixes.chunk(0), Runner::new(&target));
             let from_tree = prefixes.states(chunk.clone()).unwrap();
-            assert_eq!(from_tree.len() as u64, (chunk.end - chunk.start) * prefixes.branches);
+            assert_eq!(from_tree.len() as u64, (chunk.end - chunk.start) * prefixes.fillings_per_trunk);
             for number in [0, 1, 7, from_tree.len() - 1] {
-                let prompt = prefixes.prompt(chunk.start * prefixes.branches + number as u64);
-                let state = runner.state(&prompt[..prefixes.border * alphabet.fields], 1, None).unwrap();
+                let prompt = prefixes.prompt(chunk.start * prefixes.fillings_per_trunk + number as u64);
+                let state = runner.state(&prompt[..prefixes.border * alphabet.ids_per_token], 1, None).unwrap();
                 assert_eq!(from_tree[number], runner.signatures(&state)[0], "{stack}: {number}");
             }
         }

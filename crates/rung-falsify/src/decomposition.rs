@@ -1,4 +1,4 @@
-//! The indistinguishable decomposition of the lower bound's proof, built explicitly where it is small enough.
+//! The "indistinguishable decomposition" of the lower bound's proof, built explicitly where it is small enough.
 //!
 //! The proof for two hops and one full layer has lists Z_0 of starts and Z_1 of first tables, and a set R of second tables, such that for
 //! all choices from the lists and all queries the tokens after the second table have the same streams for every member of R. If two members
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::check::{WitnessRefusal, build_witness, refuse};
 use super::target::{Runner, TargetModel};
 use super::witness::Witness;
-use super::{Clock, FalsifyError, Method, MethodReport};
+use super::{FalsifyError, Method, MethodReport, StopCondition};
 use rung_train::parallel;
 
 /// The largest number of second tables for which the sets are built.
@@ -35,17 +35,20 @@ pub struct Decomposition {
     /// All values of the query w.
     pub queries: Vec<u32>,
     /// Z_1: first tables, in increasing order.
-    pub first: Vec<Vec<u32>>,
+    #[serde(rename = "first")]
+    pub first_tables: Vec<Vec<u32>>,
     /// R: all second tables with the same streams of later tokens, in the order of their numbers.
-    pub alike: Vec<Vec<u32>>,
+    #[serde(rename = "alike")]
+    pub indistinguishable: Vec<Vec<u32>>,
     /// Number of all second tables.
-    pub of: u64,
+    #[serde(rename = "of")]
+    pub second_table_count: u64,
 }
 
 impl Decomposition {
     /// Delta of the proof: log2 of the number of all second tables over the number of those in R.
     pub fn delta(&self) -> f64 {
-        (self.of as f64 / self.alike.len() as f64).log2()
+        (self.second_table_count as f64 / self.indistinguishable.len() as f64).log2()
     }
 
     /// Recomputes the sets from the first tables and the first member of R: every second table is run with every choice from the lists until
@@ -58,15 +61,15 @@ impl Decomposition {
         target: &TargetModel,
         inputs: &[Vec<u32>],
     ) -> Result<Result<Self, WitnessRefusal>, FalsifyError> {
-        let Some(task) = two_hops(target).filter(|_| small_enough(target)) else {
-            return Ok(refuse("decomposition", "found for a task whose sets are not built"));
+        let Some(task) = two_hop_task(target).filter(|_| is_small_enough(target)) else {
+            return Ok(refuse("decomposition", "the sets are only built for small tasks of two hops"));
         };
         if let Err(refusal) = self.check_tables(task) {
             return Ok(Err(refusal));
         }
         let mut sets = Self::empty(task);
-        sets.first.clone_from(&self.first);
-        sets.alike = sets.tables_like(target, task, &self.alike[0])?;
+        sets.first_tables.clone_from(&self.first_tables);
+        sets.indistinguishable = sets.indistinguishable_from(target, task, &self.indistinguishable[0])?;
         let pair = pair_with_different_answers(task, &sets).map(|(pair, _)| pair);
         if pair.as_ref().map(|pair| &pair[..]) != Some(inputs) {
             return Ok(refuse(
@@ -82,33 +85,36 @@ impl Decomposition {
         Self {
             starts: (0..task.sizes()[0]).collect(),
             queries: (0..task.parts_per_table()[0]).collect(),
-            first: Vec::new(),
-            alike: Vec::new(),
-            of: table_count(task.sizes()[1]).unwrap_or(0) as u64,
+            first_tables: Vec::new(),
+            indistinguishable: Vec::new(),
+            second_table_count: table_count(task.sizes()[1]).unwrap_or(0) as u64,
         }
     }
 
     /// Refuses first tables, and a first member of R, that are not tables of the task.
     fn check_tables(&self, task: &FuncComp) -> Result<(), WitnessRefusal> {
         let fits = |table: &[u32], size: u32| table.len() == size as usize && table.iter().all(|value| *value < size);
-        let [small, large] = [task.sizes()[0], task.sizes()[1]];
-        if self.first.is_empty() || !self.first.iter().all(|table| fits(table, small)) {
+        let [first_size, second_size] = [task.sizes()[0], task.sizes()[1]];
+        if self.first_tables.is_empty() || !self.first_tables.iter().all(|table| fits(table, first_size)) {
             return refuse(
                 "decomposition.first",
-                format!("expected at least one table, each of {small} values below it"),
+                format!("expected at least one table, each of {first_size} values below {first_size}"),
             );
         }
-        if !self.first.is_sorted_by(|table, next| table < next) {
+        if !self.first_tables.is_sorted_by(|table, next| table < next) {
             return refuse("decomposition.first", "expected different tables in increasing order");
         }
-        if !self.alike.first().is_some_and(|table| fits(table, large)) {
-            return refuse("decomposition.alike", format!("expected tables of {large} values below it"));
+        if !self.indistinguishable.first().is_some_and(|table| fits(table, second_size)) {
+            return refuse(
+                "decomposition.alike",
+                format!("expected tables of {second_size} values below {second_size}"),
+            );
         }
         Ok(())
     }
 
     /// Every second table with the same streams of later tokens as `member`, for all choices from the lists.
-    fn tables_like(
+    fn indistinguishable_from(
         &self,
         target: &TargetModel,
         task: &FuncComp,
@@ -116,14 +122,17 @@ impl Decomposition {
     ) -> Result<Vec<Vec<u32>>, FalsifyError> {
         let later_streams = |runner: &Runner<'_>, first: &[u32], second: &[u32], (start, query): (u32, u32)| {
             let outputs = runner.outputs(&prompt(task, first, second, start, query), 1, None)?;
-            let from = second.len() * outputs.width;
-            Ok::<_, FalsifyError>(outputs.layers.iter().flat_map(|layer| layer[from..].to_vec()).collect::<Vec<f32>>())
+            let first_later = second.len() * outputs.width;
+            Ok::<_, FalsifyError>(
+                outputs.streams.iter().flat_map(|layer| layer[first_later..].to_vec()).collect::<Vec<f32>>(),
+            )
         };
-        let choices = || self.first.iter().flat_map(|first| self.choices().map(move |choice| (first, choice)));
+        let choices =
+            || self.first_tables.iter().flat_map(|first| self.starts_and_queries().map(move |choice| (first, choice)));
         let runner = Runner::new(target);
         let expected: Vec<Vec<f32>> =
             choices().map(|(first, choice)| later_streams(&runner, first, member, choice)).collect::<Result<_, _>>()?;
-        let is_like = |runner: &Runner<'_>, second: &[u32]| -> Result<bool, FalsifyError> {
+        let is_indistinguishable = |runner: &Runner<'_>, second: &[u32]| -> Result<bool, FalsifyError> {
             for ((first, choice), expected) in choices().zip(&expected) {
                 if later_streams(runner, first, second, choice)? != *expected {
                     return Ok(false);
@@ -131,26 +140,28 @@ impl Decomposition {
             }
             Ok(true)
         };
-        let all_tables: Vec<Vec<u32>> = (0..self.of).map(|number| nth_table(number.into(), task.sizes()[1])).collect();
-        let alike = parallel::map(&all_tables.chunks(64).collect::<Vec<_>>(), |chunk| {
+        let all_tables: Vec<Vec<u32>> =
+            (0..self.second_table_count).map(|number| nth_table(number.into(), task.sizes()[1])).collect();
+        let batches = parallel::map(&all_tables.chunks(64).collect::<Vec<_>>(), |chunk| {
             let runner = Runner::new(target);
-            let alike = chunk.iter().map(|second| Ok(is_like(&runner, second)?.then(|| second.clone())));
-            alike.filter_map(Result::transpose).collect::<Result<Vec<_>, FalsifyError>>()
+            let matching =
+                chunk.iter().map(|second| Ok(is_indistinguishable(&runner, second)?.then(|| second.clone())));
+            matching.filter_map(Result::transpose).collect::<Result<Vec<_>, FalsifyError>>()
         });
-        Ok(alike.into_iter().collect::<Result<Vec<_>, FalsifyError>>()?.concat())
+        Ok(batches.into_iter().collect::<Result<Vec<_>, FalsifyError>>()?.concat())
     }
 
     /// All pairs of a start and a query.
-    fn choices(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+    fn starts_and_queries(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.starts.iter().flat_map(|start| self.queries.iter().map(move |query| (*start, *query)))
     }
 }
 
 /// The task, if it is function composition of two hops in the hard order with one question.
-fn two_hops(target: &TargetModel) -> Option<&FuncComp> {
+fn two_hop_task(target: &TargetModel) -> Option<&FuncComp> {
     let task: &dyn std::any::Any = target.task();
     task.downcast_ref::<FuncComp>()
-        .filter(|task| task.hops() == 2 && task.order() == Order::Hard && task.queries() == 1 && !task.mixed())
+        .filter(|task| task.hops() == 2 && task.order() == Order::Hard && task.query_count() == 1 && !task.mixed_hops())
 }
 
 /// The number of tables of `size` entries with values below `size`.
@@ -178,8 +189,8 @@ fn prompt(task: &FuncComp, first: &[u32], second: &[u32], start: u32, query: u32
 }
 
 /// Whether the sets can be built for this target.
-pub fn small_enough(target: &TargetModel) -> bool {
-    two_hops(target).is_some_and(|task| {
+pub fn is_small_enough(target: &TargetModel) -> bool {
+    two_hop_task(target).is_some_and(|task| {
         let sizes = task.sizes();
         table_count(sizes[1]).is_some_and(|count| count <= MAX_SECOND_TABLES)
             && table_count(sizes[0]).is_some_and(|count| count <= MAX_FIRST_TABLES)
@@ -190,25 +201,28 @@ pub fn small_enough(target: &TargetModel) -> bool {
 ///
 /// # Errors
 /// The model cannot run on its task.
-pub fn decompose(target: &TargetModel, clock: &Clock<'_>) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
-    let Some(task) = two_hops(target) else { unreachable!("called for small tasks of two hops only") };
-    let [small, large] = task.sizes() else { unreachable!("two hops have two tables") };
-    let (small, large) = (*small, *large);
+pub fn decompose(
+    target: &TargetModel,
+    stop: &StopCondition<'_>,
+) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
+    let Some(task) = two_hop_task(target) else { unreachable!("called for small tasks of two hops only") };
+    let [first_size, second_size] = task.sizes() else { unreachable!("two hops have two tables") };
+    let (first_size, second_size) = (*first_size, *second_size);
     let mut report = MethodReport::new(Method::BorderSearch, "pairs of tables");
-    let (first_count, second_count) = (table_count(small).unwrap_or(0), table_count(large).unwrap_or(0));
+    let (first_count, second_count) = (table_count(first_size).unwrap_or(0), table_count(second_size).unwrap_or(0));
     let mut sets = Decomposition::empty(task);
     // For every first table, a hash of the later tokens' streams with each second table.
     let mut candidates: Vec<(Vec<u32>, Vec<u64>)> = Vec::new();
     for number in 0..first_count {
-        let first = nth_table(number, small);
+        let first = nth_table(number, first_size);
         let numbers = (0..second_count).collect::<Vec<u128>>();
         let signatures =
             parallel::map(&numbers.chunks(64).collect::<Vec<_>>(), |chunk| signatures(target, &sets, &first, chunk));
         let signatures: Result<Vec<Vec<u64>>, FalsifyError> = signatures.into_iter().collect();
         candidates.push((first, signatures?.concat()));
         report.candidates += second_count as u64;
-        clock.report_progress(report.candidates);
-        if clock.expired() {
+        stop.report_progress(report.candidates);
+        if stop.is_reached() {
             break;
         }
     }
@@ -218,8 +232,8 @@ pub fn decompose(target: &TargetModel, clock: &Clock<'_>) -> Result<(Option<Witn
         .iter()
         .enumerate()
         .filter_map(|(index, (first, signatures))| {
-            let firsts: Vec<&Vec<u32>> = sets.first.iter().chain([first]).collect();
-            Some((index, largest_group(&sets, &firsts, &joint_signatures, signatures, large)?))
+            let first_tables: Vec<&Vec<u32>> = sets.first_tables.iter().chain([first]).collect();
+            Some((index, largest_group(&sets, &first_tables, &joint_signatures, signatures, second_size)?))
         })
         .max_by_key(|(index, group)| (group.len(), usize::MAX - index))
     {
@@ -227,14 +241,14 @@ pub fn decompose(target: &TargetModel, clock: &Clock<'_>) -> Result<(Option<Witn
         for (joint, signature) in joint_signatures.iter_mut().zip(signatures) {
             *joint = joint.rotate_left(17) ^ signature;
         }
-        sets.first.push(first);
-        sets.alike = group.into_iter().map(|number| nth_table(number as u128, large)).collect();
+        sets.first_tables.push(first);
+        sets.indistinguishable = group.into_iter().map(|number| nth_table(number as u128, second_size)).collect();
     }
-    report.complete = candidates.len() + sets.first.len() == first_count as usize;
-    let Some(member) = sets.alike.first().cloned() else { return Ok((None, report)) };
+    report.complete = candidates.len() + sets.first_tables.len() == first_count as usize;
+    let Some(member) = sets.indistinguishable.first().cloned() else { return Ok((None, report)) };
     // Compute R again as the checker does: each prompt alone, compared to the bit.
-    sets.first.sort();
-    sets.alike = sets.tables_like(target, task, &member)?;
+    sets.first_tables.sort();
+    sets.indistinguishable = sets.indistinguishable_from(target, task, &member)?;
     let Some((pair, question)) = pair_with_different_answers(task, &sets) else { return Ok((None, report)) };
     let Ok(mut witness) = build_witness(target, &pair, question)? else { return Ok((None, report)) };
     witness.decomposition = Some(sets);
@@ -248,15 +262,18 @@ fn signatures(
     first: &[u32],
     chunk: &[u128],
 ) -> Result<Vec<u64>, FalsifyError> {
-    let (Some(task), runner) = (two_hops(target), Runner::new(target)) else { return Ok(Vec::new()) };
-    let large = task.sizes()[1];
+    let (Some(task), runner) = (two_hop_task(target), Runner::new(target)) else { return Ok(Vec::new()) };
+    let second_size = task.sizes()[1];
     let mut signatures = vec![0_u64; chunk.len()];
-    for (start, query) in sets.choices() {
-        let prompts: Vec<u32> =
-            chunk.iter().flat_map(|number| prompt(task, first, &nth_table(*number, large), start, query)).collect();
+    for (start, query) in sets.starts_and_queries() {
+        let prompts: Vec<u32> = chunk
+            .iter()
+            .flat_map(|number| prompt(task, first, &nth_table(*number, second_size), start, query))
+            .collect();
         let outputs = runner.outputs(&prompts, chunk.len(), None)?;
         for (row, signature) in signatures.iter_mut().enumerate() {
-            *signature = signature.rotate_left(17) ^ outputs.signature(row, &(large as usize..outputs.time));
+            *signature =
+                signature.rotate_left(17) ^ outputs.signature(row, &(second_size as usize..outputs.sequence_length));
         }
     }
     Ok(signatures)
@@ -266,29 +283,30 @@ fn signatures(
 /// earlier first tables, `added` those with the last one.
 fn largest_group(
     sets: &Decomposition,
-    firsts: &[&Vec<u32>],
+    first_tables: &[&Vec<u32>],
     joint: &[u64],
     added: &[u64],
-    large: u32,
+    second_size: u32,
 ) -> Option<Vec<usize>> {
     let mut groups: HashMap<(u64, u64), Vec<usize>> = HashMap::new();
     for (number, (joint, added)) in joint.iter().zip(added).enumerate() {
         groups.entry((*joint, *added)).or_default().push(number);
     }
-    let arguments = reachable_arguments(sets, firsts);
+    let arguments = reachable_arguments(sets, first_tables);
     let has_different_answers = |group: &Vec<usize>| {
-        let tables: Vec<Vec<u32>> = group.iter().map(|number| nth_table(*number as u128, large)).collect();
+        let tables: Vec<Vec<u32>> = group.iter().map(|number| nth_table(*number as u128, second_size)).collect();
         arguments.iter().any(|argument| tables.iter().any(|table| table[*argument] != tables[0][*argument]))
     };
     groups.into_values().filter(has_different_answers).max_by_key(|group| (group.len(), usize::MAX - group[0]))
 }
 
 /// Arguments of the second table that some choice from the lists leads to.
-fn reachable_arguments(sets: &Decomposition, firsts: &[&Vec<u32>]) -> Vec<usize> {
-    let mut arguments: Vec<usize> = firsts
+fn reachable_arguments(sets: &Decomposition, first_tables: &[&Vec<u32>]) -> Vec<usize> {
+    let mut arguments: Vec<usize> = first_tables
         .iter()
         .flat_map(|first| {
-            sets.choices().map(move |(start, query)| query as usize * first.len() + first[start as usize] as usize)
+            sets.starts_and_queries()
+                .map(move |(start, query)| query as usize * first.len() + first[start as usize] as usize)
         })
         .collect();
     arguments.sort_unstable();
@@ -298,11 +316,11 @@ fn reachable_arguments(sets: &Decomposition, firsts: &[&Vec<u32>]) -> Vec<usize>
 
 /// Two prompts with different answers, from two members of R and one choice from the lists, and the position of their question.
 fn pair_with_different_answers(task: &FuncComp, sets: &Decomposition) -> Option<([Vec<u32>; 2], usize)> {
-    let member = sets.alike.first()?;
-    for first in &sets.first {
-        for (start, query) in sets.choices() {
+    let member = sets.indistinguishable.first()?;
+    for first in &sets.first_tables {
+        for (start, query) in sets.starts_and_queries() {
             let argument = query as usize * first.len() + first[start as usize] as usize;
-            if let Some(other) = sets.alike.iter().find(|table| table[argument] != member[argument]) {
+            if let Some(other) = sets.indistinguishable.iter().find(|table| table[argument] != member[argument]) {
                 let pair = [member, other].map(|second| prompt(task, first, second, start, query));
                 return Some((pair, task.length() - 1));
             }

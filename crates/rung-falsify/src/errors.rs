@@ -10,16 +10,16 @@ use super::alphabet::{Alphabet, sample_prompt};
 use super::check::build_witness;
 use super::target::{Runner, TargetModel};
 use super::witness::Witness;
-use super::{Clock, FalsifyError, Method, MethodReport, SearchBudget};
+use super::{FalsifyError, Method, MethodReport, SearchBudget, StopCondition};
 use rung_theory::task::splitmix64;
 use rung_train::parallel;
 
 /// If a task has at most this many instances, all are checked.
-pub const FEW: u128 = 1 << 20;
+pub const MAX_ENUMERATED: u128 = 1 << 20;
 /// The largest number of prompts that one thread runs at a time.
-const ROWS: u64 = 32;
-/// Chunks of a round.
-const CHUNKS: u64 = 8;
+const MAX_BATCH_SIZE: u64 = 32;
+/// Batches that run between two progress reports.
+const CHUNKS_PER_ROUND: u64 = 8;
 /// Number of prompts with the smallest margins that are changed further.
 const POOL_SIZE: usize = 32;
 
@@ -35,14 +35,14 @@ struct AnswerMargin {
 ///
 /// # Errors
 /// The model cannot run on its task.
-pub fn errors(
+pub fn search_wrong_answers(
     target: &TargetModel,
     budget: &SearchBudget,
-    clock: &Clock<'_>,
+    stop: &StopCondition<'_>,
 ) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
-    match target.task().instance_count().filter(|count| *count <= FEW) {
-        Some(count) => check_every_instance(target, count as u64, budget, clock),
-        None => search_small_margins(target, budget, clock),
+    match target.task().instance_count().filter(|count| *count <= MAX_ENUMERATED) {
+        Some(count) => check_every_instance(target, count as u64, budget, stop),
+        None => search_small_margins(target, budget, stop),
     }
 }
 
@@ -51,9 +51,9 @@ fn check_every_instance(
     target: &TargetModel,
     count: u64,
     budget: &SearchBudget,
-    clock: &Clock<'_>,
+    stop: &StopCondition<'_>,
 ) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
-    let rows = target.rows(budget.memory, ROWS);
+    let batch_size = target.batch_size(budget.memory_bytes, MAX_BATCH_SIZE);
     let mut report = MethodReport::new(Method::EveryInstance, "instances");
     report.total = Some(count);
     let nth_prompt = |number: u64| {
@@ -61,9 +61,9 @@ fn check_every_instance(
         target.task().nth_prompt(u128::from(number), &mut prompt);
         prompt.tokens().to_vec()
     };
-    for start in (0..count).step_by((rows * CHUNKS) as usize) {
-        let chunks: Vec<Vec<Vec<u32>>> = (0..CHUNKS)
-            .map(|chunk| (start + chunk * rows).min(count)..(start + (chunk + 1) * rows).min(count))
+    for start in (0..count).step_by((batch_size * CHUNKS_PER_ROUND) as usize) {
+        let chunks: Vec<Vec<Vec<u32>>> = (0..CHUNKS_PER_ROUND)
+            .map(|chunk| (start + chunk * batch_size).min(count)..(start + (chunk + 1) * batch_size).min(count))
             .filter(|chunk| !chunk.is_empty())
             .map(|chunk| chunk.map(nth_prompt).collect())
             .collect();
@@ -75,8 +75,8 @@ fn check_every_instance(
                 }
             }
         }
-        clock.report_progress(report.candidates);
-        if clock.expired() {
+        stop.report_progress(report.candidates);
+        if stop.is_reached() {
             return Ok((None, report));
         }
     }
@@ -88,12 +88,12 @@ fn check_every_instance(
 fn search_small_margins(
     target: &TargetModel,
     budget: &SearchBudget,
-    clock: &Clock<'_>,
+    stop: &StopCondition<'_>,
 ) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
     let mut report = MethodReport::new(Method::GuidedErrors, "prompts");
     let alphabet = Alphabet::sample(target.task(), budget.seed);
     let mut pool: Vec<AnswerMargin> = Vec::new();
-    let rows = target.rows(budget.memory, ROWS);
+    let batch_size = target.batch_size(budget.memory_bytes, MAX_BATCH_SIZE);
     for round in 0_u64.. {
         let candidate = |number: u64| {
             // Every fourth round samples new prompts, so that the search does not stay at a local minimum.
@@ -103,9 +103,9 @@ fn search_small_margins(
             let random = splitmix64(number) as usize;
             change_tokens(&alphabet, &pool[random % pool.len()].prompt, splitmix64(random as u64))
         };
-        let start = round * rows * CHUNKS;
-        let chunks: Vec<Vec<Vec<u32>>> = (0..CHUNKS)
-            .map(|chunk| (0..rows).map(|row| candidate(start + chunk * rows + row)).collect::<Vec<_>>())
+        let start = round * batch_size * CHUNKS_PER_ROUND;
+        let chunks: Vec<Vec<Vec<u32>>> = (0..CHUNKS_PER_ROUND)
+            .map(|chunk| (0..batch_size).map(|row| candidate(start + chunk * batch_size + row)).collect::<Vec<_>>())
             .map(|prompts| prompts.into_iter().filter(|prompt| target.task().oracle(prompt).is_ok()).collect())
             .collect();
         for margins in parallel::map(&chunks, |prompts: &Vec<Vec<u32>>| margins(target, prompts)) {
@@ -120,19 +120,20 @@ fn search_small_margins(
         pool.sort_by(|a, b| a.margin.total_cmp(&b.margin));
         pool.dedup_by(|a, b| a.prompt == b.prompt);
         pool.truncate(POOL_SIZE);
-        clock.report_progress(report.candidates);
-        if clock.expired() {
+        stop.report_progress(report.candidates);
+        if stop.is_reached() {
             break;
         }
     }
-    report.note =
-        pool.first().map_or_else(String::new, |least| format!("the right answer led by {:.3} at least", least.margin));
+    report.note = pool.first().map_or_else(String::new, |smallest| {
+        format!("the smallest margin of a right answer is {:.3}", smallest.margin)
+    });
     Ok((None, report))
 }
 
 /// The prompt with one or two random tokens replaced.
 fn change_tokens(alphabet: &Alphabet, prompt: &[u32], seed: u64) -> Vec<u32> {
-    let (mut prompt, length) = (prompt.to_vec(), prompt.len() / alphabet.fields);
+    let (mut prompt, length) = (prompt.to_vec(), prompt.len() / alphabet.ids_per_token);
     for change in 0..=seed % 2 {
         let random = splitmix64(seed ^ splitmix64(change));
         let position = (random % length as u64) as usize;
@@ -148,10 +149,10 @@ fn margins(target: &TargetModel, prompts: &[Vec<u32>]) -> Result<Vec<AnswerMargi
     }
     let outputs = Runner::new(target).outputs(&prompts.concat(), prompts.len(), None)?;
     let margin = |row: usize, question: usize, label: u32| {
-        let scores = outputs.scores(row, question);
-        let others = scores.iter().enumerate().filter(|(class, _)| *class != label as usize);
-        let largest_other = others.map(|(_, score)| *score).fold(f32::NEG_INFINITY, f32::max);
-        scores[label as usize] - largest_other
+        let logits = outputs.logits(row, question);
+        let others = logits.iter().enumerate().filter(|(class, _)| *class != label as usize);
+        let largest_other = others.map(|(_, logit)| *logit).fold(f32::NEG_INFINITY, f32::max);
+        logits[label as usize] - largest_other
     };
     let smallest_margin = |(row, prompt): (usize, &Vec<u32>)| {
         let targets = target.task().oracle(prompt).ok()?;

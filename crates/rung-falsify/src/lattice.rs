@@ -11,9 +11,9 @@
 //! factor, and the basis is reduced again each time.
 
 /// The constant of Lovász's condition.
-const LOVASZ: f64 = 0.99;
+const LOVASZ_CONSTANT: f64 = 0.99;
 /// A row is size-reduced when its coefficients are below this. More than 0.5, or a coefficient of 0.5 would change its sign for ever.
-const SIZE_REDUCED: f64 = 0.51;
+const MAX_REDUCED_COEFFICIENT: f64 = 0.51;
 /// Two passes over a row are usually enough; more than this many mean that double precision is not sufficient.
 const MAX_PASSES: usize = 64;
 /// Factor by which the weight W of the second half grows.
@@ -35,14 +35,14 @@ struct Reduction<'a> {
     norms: Vec<f64>,
 }
 
-/// Reduces a basis in place. False if `continues` returned false, or numbers grew too large.
-pub fn reduce(basis: &mut [Vec<i64>], mut continues: impl FnMut() -> bool) -> bool {
+/// Reduces a basis in place. False if `should_continue` returned false, or numbers grew too large.
+pub fn reduce(basis: &mut [Vec<i64>], mut should_continue: impl FnMut() -> bool) -> bool {
     let rows = basis.len();
     let floats = basis.iter().map(|row| row.iter().map(|entry| *entry as f64).collect()).collect();
     let mut reduction = Reduction { basis, floats, mu: vec![vec![0.0; rows]; rows], norms: vec![0.0; rows] };
     let mut row = 0;
     while row < rows {
-        if !continues() {
+        if !should_continue() {
             return false;
         }
         let Some(residuals) = reduction.size_reduce(row) else { return false };
@@ -65,16 +65,19 @@ impl Reduction<'_> {
             let (entries, mu) = (&mut later_rows[0], &mut later_mu[0]);
             let mut changed = false;
             for other in (0..row).rev() {
-                let times = mu[other].round();
-                if mu[other].abs() < SIZE_REDUCED {
+                let multiple = mu[other].round();
+                if mu[other].abs() < MAX_REDUCED_COEFFICIENT {
                     continue;
                 }
-                if times.abs() > MAX_COEFFICIENT {
+                if multiple.abs() > MAX_COEFFICIENT {
                     return None;
                 }
                 changed = true;
-                entries.iter_mut().zip(&earlier_rows[other]).for_each(|(entry, other)| *entry -= times as i64 * other);
-                mu[..other].iter_mut().zip(&earlier_mu[other]).for_each(|(mu, other)| *mu -= times * other);
+                entries
+                    .iter_mut()
+                    .zip(&earlier_rows[other])
+                    .for_each(|(entry, other)| *entry -= multiple as i64 * other);
+                mu[..other].iter_mut().zip(&earlier_mu[other]).for_each(|(mu, other)| *mu -= multiple * other);
             }
             if !changed {
                 return Some(residuals);
@@ -103,7 +106,7 @@ impl Reduction<'_> {
 
     /// The position to which successive swaps would move a row.
     fn insertion_position(&self, row: usize, residuals: &[f64]) -> usize {
-        let satisfies_lovasz = |position: &usize| residuals[position - 1] >= LOVASZ * self.norms[position - 1];
+        let satisfies_lovasz = |position: &usize| residuals[position - 1] >= LOVASZ_CONSTANT * self.norms[position - 1];
         (1..=row).rev().find(satisfies_lovasz).unwrap_or(0)
     }
 
@@ -134,7 +137,7 @@ pub struct Relations {
 }
 
 /// Finds integer coefficients, not all zero, with which the vectors sum to zero.
-pub fn relations(vectors: &[Vec<i64>], mut continues: impl FnMut() -> bool) -> Relations {
+pub fn relations(vectors: &[Vec<i64>], mut should_continue: impl FnMut() -> bool) -> Relations {
     let count = vectors.len();
     let row = |(index, vector): (usize, &Vec<i64>)| {
         let unit = (0..count).map(|column| i64::from(column == index));
@@ -143,7 +146,7 @@ pub fn relations(vectors: &[Vec<i64>], mut continues: impl FnMut() -> bool) -> R
     let is_relation = |row: &Vec<i64>| row[count..].iter().all(|entry| *entry == 0);
     let mut basis: Vec<Vec<i64>> = vectors.iter().enumerate().map(row).collect();
     let (mut weight, mut complete) = (1, false);
-    while reduce(&mut basis, &mut continues) {
+    while reduce(&mut basis, &mut should_continue) {
         // Vectors of dimension D that span their space have as many independent relations as there are vectors beyond D.
         let all_found = basis.iter().filter(|row| is_relation(row)).count() >= count - vectors[0].len().min(count);
         complete = all_found || weight >= MAX_WEIGHT;
@@ -210,7 +213,8 @@ mod tests {
                     let float: Vec<f64> = basis[current].iter().map(|entry| *entry as f64).collect();
                     let orthogonal = &orthogonal_rows[other];
                     let coefficient = dot(&float, orthogonal) / dot(orthogonal, orthogonal);
-                    let times = if coefficient.abs() < SIZE_REDUCED { 0 } else { coefficient.round() as i64 };
+                    let times =
+                        if coefficient.abs() < MAX_REDUCED_COEFFICIENT { 0 } else { coefficient.round() as i64 };
                     let other_row = basis[other].clone();
                     basis[current].iter_mut().zip(other_row).for_each(|(entry, other)| *entry -= times * other);
                 }
@@ -224,7 +228,7 @@ mod tests {
             }
             let [previous_norm, norm] =
                 [current - 1, current].map(|row| dot(&orthogonal_rows[row], &orthogonal_rows[row]));
-            if norm >= (LOVASZ - mu[current - 1] * mu[current - 1]) * previous_norm {
+            if norm >= (LOVASZ_CONSTANT - mu[current - 1] * mu[current - 1]) * previous_norm {
                 current += 1;
             } else {
                 basis.swap(current, current - 1);

@@ -1,7 +1,7 @@
 //! Falsify: find the pair of inputs that a model cannot tell apart.
 //!
 //! A bound says that a failure exists. This search finds one for a concrete model, trained or not, at a given precision: two prompts with
-//! different answers for which the model computes exactly the same, or at least a prompt that it answers wrongly. The result is a witness:
+//! different answers for which the model computes exactly the same outputs, or otherwise a prompt that it answers wrongly. The result is a witness:
 //! shrunk, stored with the model's outputs, and checked by code that is independent of the search.
 //!
 //! # Methods
@@ -19,8 +19,8 @@
 //! If several methods succeed, the first in this table counts, so that the result depends on the seed and not on timing: a success ends
 //! the methods below it at once, and those above it after half of the time budget.
 //!
-//! A checkpoint of another program is asked questions of a task as text instead: each with counterparts that differ in what one look-up
-//! reads, and so have another right answer. The same answer to both is a witness; failing that, a wrong answer.
+//! An external checkpoint is given prompts in English instead: each prompt comes with variants in which the table entry of one look-up is
+//! changed, so that the right answer is another. The same answer to both is a witness; otherwise a wrong answer is one.
 //!
 //! # What a witness says
 //! That this model, with these weights at this precision, fails on these prompts: measured, to the bit. It says nothing about other
@@ -33,9 +33,9 @@
 //!
 //! let mut config = RunConfig::new("linear{normaliser=no}", "funccomp{hops=1,m=6}");
 //! (config.model.heads, config.model.head, config.model.embedding_scale) = (1, 2, 1.0);
-//! let target = TargetModel::open(Origin::Fresh(Box::new(config)), None, RequestedPrecision::Bits(4, None))?;
-//! let found = falsify(&target, &SearchBudget::default(), &|_, _| true)?;
-//! let witness = found.witness.expect("a state of sixteen bits cannot store six entries of six values");
+//! let target = TargetModel::open(Origin::Untrained(Box::new(config)), None, RequestedPrecision::Bits(4, None))?;
+//! let result = falsify(&target, &SearchBudget::default(), &|_, _| true)?;
+//! let witness = result.witness.expect("a state of sixteen bits cannot store six entries of six values");
 //! assert!(check::check(&witness, &target)?.is_ok());
 //! # Ok::<(), rung_falsify::FalsifyError>(())
 //! ```
@@ -180,7 +180,7 @@ pub enum FalsifyError {
         reason: std::io::Error,
     },
     /// A file is not a witness.
-    #[error("{}: no whole witness: {reason}", .path.display())]
+    #[error("{}: not a complete witness: {reason}", .path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -195,24 +195,30 @@ pub struct SearchBudget {
     /// Time for all methods together.
     pub time: Duration,
     /// Bytes for the table of states.
-    pub memory: u64,
+    pub memory_bytes: u64,
     /// Seed of all sampled prompts.
     pub seed: u64,
     /// Run only this method.
-    pub only: Option<Method>,
+    pub only_method: Option<Method>,
     /// The largest number of candidates per method. Unlike `time` it gives the same result on every machine.
     pub max_candidates: u64,
 }
 
 impl Default for SearchBudget {
     fn default() -> Self {
-        Self { time: Duration::from_mins(1), memory: 1 << 30, seed: 0, only: None, max_candidates: u64::MAX }
+        Self {
+            time: Duration::from_mins(1),
+            memory_bytes: 1 << 30,
+            seed: 0,
+            only_method: None,
+            max_candidates: u64::MAX,
+        }
     }
 }
 
-/// The state of methods that run at the same time. A method's rank is its index in their order.
+/// Which of the methods that run at the same time have succeeded. A method's rank is its index in their order.
 struct MethodRace {
-    /// The lowest rank of a method that has found a witness; `usize::MAX` if none has.
+    /// The lowest rank of a method that has found a witness; `usize::MAX` before any has.
     best_rank: AtomicUsize,
     /// From this time on a method stops if one of higher rank has found a witness.
     deadline: Instant,
@@ -236,30 +242,30 @@ impl MethodRace {
     }
 }
 
-/// Tells a method when to stop.
-pub struct Clock<'a> {
-    end: Instant,
+/// When a method stops: time, number of candidates, the caller, or the success of another method.
+pub struct StopCondition<'a> {
+    deadline: Instant,
     max_candidates: u64,
     method: Method,
     /// Called with the number of candidates so far; returns whether to continue.
-    watch: &'a (dyn Fn(Method, u64) -> bool + Sync),
+    on_progress: &'a (dyn Fn(Method, u64) -> bool + Sync),
     stopped: std::cell::Cell<bool>,
     /// The other methods, and this one's rank.
     race: Option<(&'a MethodRace, usize)>,
 }
 
-impl Clock<'_> {
+impl StopCondition<'_> {
     /// Reports the number of candidates so far.
     pub fn report_progress(&self, candidates: u64) {
-        if !(self.watch)(self.method, candidates) || candidates >= self.max_candidates {
+        if !(self.on_progress)(self.method, candidates) || candidates >= self.max_candidates {
             self.stopped.set(true);
         }
     }
 
     /// Whether the method should stop.
-    pub fn expired(&self) -> bool {
+    pub fn is_reached(&self) -> bool {
         let outranked = || self.race.is_some_and(|(race, rank)| race.should_stop(rank));
-        self.stopped.get() || Instant::now() >= self.end || outranked()
+        self.stopped.get() || Instant::now() >= self.deadline || outranked()
     }
 }
 
@@ -271,20 +277,22 @@ pub struct MethodReport {
     /// Number of candidates tried.
     pub candidates: u64,
     /// The unit of candidates, such as `prefixes`.
-    pub what: &'static str,
+    #[serde(rename = "what")]
+    pub unit: &'static str,
     /// Number of all candidates, where it is known.
     pub total: Option<u64>,
     /// Whether all candidates were tried.
     pub complete: bool,
-    /// Number of candidates that the search took for a witness and the checker did not.
-    pub misled: u64,
+    /// Number of candidates that the search took for a witness and the checker did not confirm.
+    #[serde(rename = "misled")]
+    pub unconfirmed: u64,
     /// Further information for the user.
     pub note: String,
 }
 
 impl MethodReport {
-    fn new(method: Method, what: &'static str) -> Self {
-        Self { method, candidates: 0, what, total: None, complete: false, misled: 0, note: String::new() }
+    fn new(method: Method, unit: &'static str) -> Self {
+        Self { method, candidates: 0, unit, total: None, complete: false, unconfirmed: 0, note: String::new() }
     }
 }
 
@@ -293,7 +301,7 @@ pub struct SearchResult {
     /// The witness, if one was found.
     pub witness: Option<Witness>,
     /// The model with the witness's task, if that is a smaller task than the one searched.
-    pub smaller: Option<TargetModel>,
+    pub smaller_target: Option<TargetModel>,
     /// Reports of the methods, in order, up to the one that found the witness.
     pub reports: Vec<MethodReport>,
 }
@@ -306,7 +314,7 @@ impl SearchResult {
 }
 
 /// The methods that apply to a target, in order.
-fn methods(target: &TargetModel) -> Vec<Method> {
+fn applicable_methods(target: &TargetModel) -> Vec<Method> {
     let plan = &target.network.plan;
     let mut methods = Vec::new();
     if target.has_only_bounded_state() {
@@ -321,50 +329,50 @@ fn methods(target: &TargetModel) -> Vec<Method> {
     if plan.full_layers() > 0 && target.is_rounded() {
         methods.push(Method::BorderSearch);
     }
-    let few = target.task().instance_count().is_some_and(|count| count <= errors::FEW);
-    methods.push(if few { Method::EveryInstance } else { Method::GuidedErrors });
+    let is_enumerable = target.task().instance_count().is_some_and(|count| count <= errors::MAX_ENUMERATED);
+    methods.push(if is_enumerable { Method::EveryInstance } else { Method::GuidedErrors });
     methods
 }
 
-/// Searches a model for a failure. `watch` is called with the progress and returns whether to continue.
+/// Searches a model for a failure. `on_progress` is called with the progress and returns whether to continue.
 ///
 /// # Errors
 /// The model cannot run on its task, or the requested method does not apply.
 pub fn falsify(
     target: &TargetModel,
     budget: &SearchBudget,
-    watch: &(dyn Fn(Method, u64) -> bool + Sync),
+    on_progress: &(dyn Fn(Method, u64) -> bool + Sync),
 ) -> Result<SearchResult, FalsifyError> {
-    let mut methods = methods(target);
-    if let Some(method) = budget.only {
+    let mut methods = applicable_methods(target);
+    if let Some(method) = budget.only_method {
         if !methods.contains(&method) {
             let expected = methods.iter().map(|method| method.name()).collect::<Vec<_>>().join(", ");
             return Err(FalsifyError::Method { method, name: target.network.name.clone(), expected });
         }
         methods = vec![method];
     }
-    let needed = target.bytes_per_prompt().saturating_mul(u128::from(target::CONCURRENT_BATCHES));
-    let what = format!("the states of `{}`, {} at once,", target.network.name, target::CONCURRENT_BATCHES);
-    rung_nn::memory::check(what, needed, Some(budget.memory))?;
+    let needed_bytes = target.bytes_per_prompt().saturating_mul(u128::from(target::CONCURRENT_BATCHES));
+    let subject = format!("the states of `{}`, {} at once,", target.network.name, target::CONCURRENT_BATCHES);
+    rung_nn::memory::check(subject, needed_bytes, Some(budget.memory_bytes))?;
     let started = Instant::now();
-    let clock = |method, end| Clock {
-        end,
+    let stop_condition = |method, deadline| StopCondition {
+        deadline,
         max_candidates: budget.max_candidates,
         method,
-        watch,
+        on_progress,
         stopped: false.into(),
         race: None,
     };
     let race = MethodRace::new(started + budget.time / 2);
     let run = |(rank, method): (usize, Method)| {
-        let clock = Clock { race: Some((&race, rank)), ..clock(method, started + budget.time) };
-        let outcome = run_method(target, method, budget, &clock);
+        let stop = StopCondition { race: Some((&race, rank)), ..stop_condition(method, started + budget.time) };
+        let outcome = run_method(target, method, budget, &stop);
         if matches!(outcome, Ok((Some(_), _))) {
             race.record_success(rank);
         }
         outcome
     };
-    let outcomes = parallel::map_on_own_threads(methods.iter().copied().enumerate(), run);
+    let outcomes = parallel::map_thread_per_item(methods.iter().copied().enumerate(), run);
     let mut reports = Vec::new();
     for outcome in outcomes {
         let (witness, report) = outcome?;
@@ -372,34 +380,34 @@ pub fn falsify(
         reports.push(report);
         if let Some(witness) = witness {
             let time_left = budget.time.saturating_sub(started.elapsed()).max(budget.time / 4);
-            let (witness, smaller) =
-                shrink_witness(target, witness, budget, &|| clock(method, Instant::now() + time_left / 4))?;
-            return Ok(SearchResult { witness: Some(witness), smaller, reports });
+            let (witness, smaller_target) =
+                shrink_witness(target, witness, budget, &|| stop_condition(method, Instant::now() + time_left / 4))?;
+            return Ok(SearchResult { witness: Some(witness), smaller_target, reports });
         }
     }
-    Ok(SearchResult { witness: None, smaller: None, reports })
+    Ok(SearchResult { witness: None, smaller_target: None, reports })
 }
 
 fn run_method(
     target: &TargetModel,
     method: Method,
     budget: &SearchBudget,
-    clock: &Clock<'_>,
+    stop: &StopCondition<'_>,
 ) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
     match method {
-        Method::Drowning => collide::drown(target, budget, clock),
-        Method::StateCollision => collide::birthday(target, budget, clock),
-        Method::IntegerRelation => sums::relations(target, budget, clock),
-        Method::SummaryCollision => view::summaries(target, budget, clock),
-        Method::BorderSearch if decomposition::small_enough(target) => {
-            let (witness, report) = decomposition::decompose(target, clock)?;
-            if witness.is_some() || clock.expired() {
+        Method::Drowning => collide::search_repetitions(target, budget, stop),
+        Method::StateCollision => collide::search_state_collision(target, budget, stop),
+        Method::IntegerRelation => sums::search_relation(target, budget, stop),
+        Method::SummaryCollision => view::search_summary_collision(target, budget, stop),
+        Method::BorderSearch if decomposition::is_small_enough(target) => {
+            let (witness, report) = decomposition::decompose(target, stop)?;
+            if witness.is_some() || stop.is_reached() {
                 return Ok((witness, report));
             }
-            view::border(target, budget, clock, false)
+            view::search_border(target, budget, stop, false)
         }
-        Method::BorderSearch => view::border(target, budget, clock, false),
-        Method::EveryInstance | Method::GuidedErrors => errors::errors(target, budget, clock),
+        Method::BorderSearch => view::search_border(target, budget, stop, false),
+        Method::EveryInstance | Method::GuidedErrors => errors::search_wrong_answers(target, budget, stop),
     }
 }
 
@@ -408,27 +416,27 @@ fn shrink_witness<'a>(
     target: &TargetModel,
     witness: Witness,
     budget: &SearchBudget,
-    clock: &dyn Fn() -> Clock<'a>,
+    new_stop_condition: &dyn Fn() -> StopCondition<'a>,
 ) -> Result<(Witness, Option<TargetModel>), FalsifyError> {
     if witness.decomposition.is_some() {
         return Ok((witness, None));
     }
     if witness.inputs.len() == 1 {
-        let total_clock = clock();
+        let total_stop = new_stop_condition();
         for spec in shrink::smaller_tasks(target.task()) {
-            if total_clock.expired() {
+            if total_stop.is_reached() {
                 break;
             }
-            let precision = target.precision.map_or(RequestedPrecision::Own, RequestedPrecision::Exactly);
+            let precision = target.precision.map_or(RequestedPrecision::AsTrained, RequestedPrecision::Exactly);
             let Ok(smaller) = TargetModel::open(target.origin.clone(), Some(&spec), precision) else { continue };
-            let task_clock = Clock { end: Instant::now() + budget.time / 16, ..clock() };
-            let (witness, _) = errors::errors(&smaller, budget, &task_clock)?;
+            let task_stop = StopCondition { deadline: Instant::now() + budget.time / 16, ..new_stop_condition() };
+            let (witness, _) = errors::search_wrong_answers(&smaller, budget, &task_stop)?;
             if let Some(witness) = witness {
-                return Ok((shrink::shrink(&smaller, witness, budget, &clock())?, Some(smaller)));
+                return Ok((shrink::shrink(&smaller, witness, budget, &new_stop_condition())?, Some(smaller)));
             }
         }
     }
-    Ok((shrink::shrink(target, witness, budget, &clock())?, None))
+    Ok((shrink::shrink(target, witness, budget, &new_stop_condition())?, None))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 use std::fmt::Write as _;
 
 use super::FalsifyError;
-use super::target::{Runner, SpanOutputs, TargetModel};
+use super::target::{BatchOutputs, Runner, TargetModel};
 use super::witness::Witness;
 use rung_figure::report::{Chapter, Column, Prose, Report, Table, TableCell};
 use rung_theory::task::TokenNames;
@@ -23,7 +23,7 @@ const MAX_TOKENS: usize = 48;
 struct PageToken {
     position: usize,
     /// The token as text, in each input.
-    words: Vec<String>,
+    names: Vec<String>,
     /// For the embedding and each layer, whether the streams differ.
     differs: Vec<bool>,
 }
@@ -31,7 +31,7 @@ struct PageToken {
 impl PageToken {
     /// Whether the inputs or their streams differ here.
     fn is_different(&self) -> bool {
-        self.differs.contains(&true) || self.words.windows(2).any(|pair| pair[0] != pair[1])
+        self.differs.contains(&true) || self.names.windows(2).any(|pair| pair[0] != pair[1])
     }
 }
 
@@ -49,22 +49,22 @@ impl<'a> WitnessPage<'a> {
     /// # Errors
     /// The model cannot run on the tokens.
     pub fn new(witness: &'a Witness, target: &TargetModel) -> Result<Self, FalsifyError> {
-        let (runner, fields) = (Runner::new(target), target.fields());
-        let outputs: Vec<SpanOutputs> =
+        let (runner, ids_per_token) = (Runner::new(target), target.ids_per_token());
+        let outputs: Vec<BatchOutputs> =
             witness.inputs.iter().map(|input| runner.outputs(input, 1, None)).collect::<Result<_, _>>()?;
-        let (length, names) = (outputs[0].time, TokenNames::new(target.task()));
+        let (length, token_names) = (outputs[0].sequence_length, TokenNames::new(target.task()));
         let differs = |position: usize| -> Vec<bool> {
             let [first, second] = &outputs[..] else { return Vec::new() };
-            let layers = 0..first.layers.len();
+            let layers = 0..first.streams.len();
             layers.map(|layer| first.stream(layer, 0, position) != second.stream(layer, 0, position)).collect()
         };
         let token = |position: usize| {
-            let word = |input: &Vec<u32>| names.name(&input[position * fields..][..fields]);
-            PageToken { position, words: witness.inputs.iter().map(word).collect(), differs: differs(position) }
+            let name = |input: &Vec<u32>| token_names.name(&input[position * ids_per_token..][..ids_per_token]);
+            PageToken { position, names: witness.inputs.iter().map(name).collect(), differs: differs(position) }
         };
         let all_tokens: Vec<PageToken> = (0..length).map(token).collect();
         let count_different = |tokens: &[PageToken]| tokens.iter().filter(|token| token.is_different()).count();
-        let different = count_different(&all_tokens);
+        let different_count = count_different(&all_tokens);
         let is_shown = |token: &PageToken| {
             let at_border = witness.border.is_some_and(|border| token.position.abs_diff(border) <= 1);
             length <= MAX_TOKENS || token.position == witness.question || at_border || token.is_different()
@@ -75,19 +75,20 @@ impl<'a> WitnessPage<'a> {
             tokens.truncate(MAX_TOKENS - end.len());
             tokens.extend(end);
         }
-        let omitted = [length - tokens.len(), different - count_different(&tokens)];
+        let omitted = [length - tokens.len(), different_count - count_different(&tokens)];
         Ok(Self { witness, tokens, omitted })
     }
 
     /// The failure, in a sentence or two.
     pub fn verdict(&self) -> String {
         let Witness { task, answers, outputs, question, model, .. } = self.witness;
-        let bits = model.precision.map_or_else(String::new, |precision| {
-            let messages =
-                precision.message.map_or_else(String::new, |range| format!(", messages from -{range} to {range}"));
-            format!(" in {} bits (states from -{1} to {1}{messages})", precision.bits, precision.state)
+        let precision_text = model.precision.map_or_else(String::new, |precision| {
+            let messages = precision
+                .message_range
+                .map_or_else(String::new, |range| format!(", messages from -{range} to {range}"));
+            format!(" in {} bits (states from -{1} to {1}{messages})", precision.bits, precision.state_range)
         });
-        let name = format!("{}{bits}", model.name);
+        let name = format!("{}{precision_text}", model.name);
         match (&answers[..], &outputs[..]) {
             ([answer], [output]) => {
                 format!("{name} answers {output} at token {question} of a prompt of {task}, where {answer} is right.")
@@ -103,11 +104,11 @@ impl<'a> WitnessPage<'a> {
     /// From which token on the streams are equal, in a few sentences; `None` for a witness with one prompt.
     pub fn collision(&self) -> Option<String> {
         let border = self.witness.border?;
-        let (question, blind) = (self.witness.question, &self.witness.blind);
+        let (question, equal_positions) = (self.witness.question, &self.witness.equal_positions);
         let state = self.witness.state.as_ref().map(|state| {
             format!(" Before it, both have left the same state behind, {} numbers equal to the bit.", state.len())
         });
-        let different = (border..=question).filter(|position| !blind.contains(position)).count();
+        let different = (border..=question).filter(|position| !equal_positions.contains(position)).count();
         let between = if different == 0 {
             " No token's stream differs from there on, after any layer.".to_owned()
         } else {
@@ -120,10 +121,10 @@ impl<'a> WitnessPage<'a> {
                 " The sets of the proof, built: {} starts, {} first tables, {} queries; with all choices from them, {} of {} second \
                  tables look alike to every later token (Delta = {:.2} bits).",
                 sets.starts.len(),
-                sets.first.len(),
+                sets.first_tables.len(),
                 sets.queries.len(),
-                sets.alike.len(),
-                sets.of,
+                sets.indistinguishable.len(),
+                sets.second_table_count,
                 sets.delta()
             )
         });
@@ -160,7 +161,7 @@ impl<'a> WitnessPage<'a> {
             writeln!(text, "  {collision}")?;
         }
         let pair = self.witness.inputs.len() == 2;
-        let width = |input: usize| self.tokens.iter().map(|token| token.words[input].len()).max().unwrap_or(0).max(12);
+        let width = |input: usize| self.tokens.iter().map(|token| token.names[input].len()).max().unwrap_or(0).max(12);
         write!(text, "\n  {:>6}  {:w$}", "token", if pair { "first" } else { "input" }, w = width(0))?;
         if pair {
             write!(
@@ -177,9 +178,9 @@ impl<'a> WitnessPage<'a> {
                 writeln!(text, "  {:>6}", "..")?;
             }
             previous = Some(token.position);
-            write!(text, "  {:>6}  {:w$}", token.position, token.words[0], w = width(0))?;
+            write!(text, "  {:>6}  {:w$}", token.position, token.names[0], w = width(0))?;
             if pair {
-                let second = if token.words[0] == token.words[1] { "" } else { &token.words[1] };
+                let second = if token.names[0] == token.names[1] { "" } else { &token.names[1] };
                 let marks: String = token.differs.iter().map(|differs| if *differs { 'x' } else { '.' }).collect();
                 write!(text, "  {second:w$}  {marks}", w = width(1))?;
             }
@@ -215,7 +216,7 @@ impl<'a> WitnessPage<'a> {
         let mut table = Table::new("Every token, and whether its streams differ after each layer", columns);
         for token in &self.tokens {
             let mut row = vec![TableCell::from(token.position.to_string())];
-            row.extend(token.words.iter().map(TableCell::code));
+            row.extend(token.names.iter().map(TableCell::code));
             row.extend(token.differs.iter().map(|differs| TableCell::from(if *differs { "differs" } else { "same" })));
             table.row(row);
         }

@@ -11,7 +11,7 @@ use super::alphabet::Alphabet;
 use super::check::build_witness;
 use super::target::TargetModel;
 use super::witness::Witness;
-use super::{Clock, FalsifyError, SearchBudget};
+use super::{FalsifyError, SearchBudget, StopCondition};
 
 /// The largest number of changes that are tried.
 const MAX_TRIES: usize = 2000;
@@ -24,31 +24,31 @@ pub fn shrink(
     target: &TargetModel,
     witness: Witness,
     budget: &SearchBudget,
-    clock: &Clock<'_>,
+    stop: &StopCondition<'_>,
 ) -> Result<Witness, FalsifyError> {
     let alphabet = Alphabet::sample(target.task(), budget.seed);
-    let (mut best, mut tries, fields) = (witness, 0, alphabet.fields);
+    let (mut best, mut tries, ids_per_token) = (witness, 0, alphabet.ids_per_token);
     let length = target.task().length();
     loop {
-        let before = best.inputs.clone();
+        let previous_inputs = best.inputs.clone();
         for position in 0..length {
-            let ids = position * fields..(position + 1) * fields;
+            let ids = position * ids_per_token..(position + 1) * ids_per_token;
             for inputs in simpler_inputs(&alphabet, &best.inputs, ids, position) {
                 tries += 1;
-                if tries > MAX_TRIES || clock.expired() {
+                if tries > MAX_TRIES || stop.is_reached() {
                     return Ok(best);
                 }
-                // A collision of states must stay one, and no token may begin to see the difference.
+                // A collision of states must stay one, and streams that were equal must stay equal.
                 if let Ok(simpler) = build_witness(target, &inputs, best.question)?
                     && simpler.state.is_some() == best.state.is_some()
-                    && simpler.blind.len() >= best.blind.len()
+                    && simpler.equal_positions.len() >= best.equal_positions.len()
                 {
                     best = simpler;
                     break;
                 }
             }
         }
-        if best.inputs == before {
+        if best.inputs == previous_inputs {
             return Ok(best);
         }
     }
@@ -72,7 +72,7 @@ fn simpler_inputs(
     if tokens.windows(2).any(|pair| pair[0] != pair[1]) {
         return tokens.iter().map(|token| with_token(token)).collect();
     }
-    let smaller_tokens = alphabet.at(position).iter().take_while(|token| token[..] < *tokens[0]).take(3);
+    let smaller_tokens = alphabet.tokens_at(position).iter().take_while(|token| token[..] < *tokens[0]).take(3);
     smaller_tokens.map(|token| with_token(token)).collect()
 }
 
@@ -84,7 +84,7 @@ pub fn smaller_tasks(task: &dyn AnyTask) -> Vec<String> {
     };
     let m = task.sizes()[0];
     let smaller = (1..=m)
-        .filter_map(|m| FuncComp::new(m, task.parts_per_table(), Order::Hard, 1, task.mixed()).ok())
-        .map(|smaller| smaller.with_listing(task.listing()));
+        .filter_map(|m| FuncComp::new(m, task.parts_per_table(), Order::Hard, 1, task.mixed_hops()).ok())
+        .map(|smaller| smaller.with_entry_order(task.entry_order()));
     smaller.map(|small| small.to_string()).filter(|spec| *spec != task.to_string()).collect()
 }

@@ -17,11 +17,11 @@ use rung_theory::task::{AnyTask, seeded};
 
 use super::alphabet::sample_prompt;
 use super::check::build_witness;
-use super::collide::state_numbers;
+use super::collide;
 use super::lattice::{self, Relations};
 use super::target::{Runner, TargetModel};
 use super::witness::Witness;
-use super::{Clock, FalsifyError, Method, MethodReport, SearchBudget};
+use super::{FalsifyError, Method, MethodReport, SearchBudget, StopCondition};
 
 /// The largest number of rows of a lattice.
 const MAX_ROWS: usize = 1024;
@@ -40,45 +40,46 @@ pub fn applies(target: &TargetModel) -> bool {
 ///
 /// # Errors
 /// The model cannot run on its task.
-pub fn relations(
+pub fn search_relation(
     target: &TargetModel,
     budget: &SearchBudget,
-    clock: &Clock<'_>,
+    stop: &StopCondition<'_>,
 ) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
     let mut report = MethodReport::new(Method::IntegerRelation, "lattices");
-    let (values, numbers) = (target.task().fields()[0].vocabulary as usize, state_numbers(target) as usize);
+    let (vocabulary, state_size) =
+        (target.task().fields()[0].vocabulary as usize, collide::state_size(target) as usize);
     let writes = writes(target)?;
-    let nonzero = writes.iter().fold(vec![false; numbers], |nonzero, write| {
+    let ever_written = writes.iter().fold(vec![false; state_size], |nonzero, write| {
         nonzero.iter().zip(write).map(|(nonzero, number)| *nonzero || *number != 0).collect()
     });
-    let dimensions = nonzero.iter().filter(|nonzero| **nonzero).count();
+    let dimensions = ever_written.iter().filter(|nonzero| **nonzero).count();
     // With twice as many tokens as numbers relations are short. The number of tokens is one more number that must agree.
-    let mut rows = (2 * dimensions + 8).min(values).min(MAX_ROWS);
-    report.note = format!("{dimensions} numbers are ever written, and {values} tokens write them");
-    while rows > dimensions + 1 {
-        let tokens = smallest_writes(&writes, rows, budget.seed);
+    let mut row_count = (2 * dimensions + 8).min(vocabulary).min(MAX_ROWS);
+    report.note = format!("{dimensions} numbers are ever written, and {vocabulary} tokens write them");
+    while row_count > dimensions + 1 {
+        let tokens = smallest_writes(&writes, row_count, budget.seed);
         let vectors: Vec<Vec<i64>> =
             tokens.iter().map(|token| writes[*token].iter().copied().chain([1]).collect()).collect();
         report.candidates += 1;
         let Relations { relations, complete } = lattice::relations(&vectors, || {
-            clock.report_progress(report.candidates);
-            !clock.expired()
+            stop.report_progress(report.candidates);
+            !stop.is_reached()
         });
         let Some(shortest) = relations.first() else {
-            let reason = match (complete, clock.expired()) {
+            let reason = match (complete, stop.is_reached()) {
                 (true, _) => "gave no relation",
                 (false, true) => "was not reduced in time",
                 (false, false) => "is beyond double precision",
             };
-            report.note = format!("{}; a lattice of {rows} rows {reason}", report.note);
+            report.note = format!("{}; a lattice of {row_count} rows {reason}", report.note);
             break;
         };
         let length = positive_count(shortest);
         report.note =
-            format!("{}; a lattice of {rows} rows gave a relation of {length} tokens on each side", report.note);
+            format!("{}; a lattice of {row_count} rows gave a relation of {length} tokens on each side", report.note);
         let mut first_refusal = String::new();
         for relation in relations.iter().take(MAX_RELATIONS) {
-            let reason = match prompts(target, &writes, &tokens, relation) {
+            let reason = match colliding_prompts(target, &writes, &tokens, relation) {
                 Err(reason) => reason,
                 Ok(pair) => match build_witness(target, &pair, target.question())? {
                     Ok(witness) if witness.state.is_some() => return Ok((Some(witness), report)),
@@ -86,16 +87,16 @@ pub fn relations(
                     Err(refusal) => refusal.to_string(),
                 },
             };
-            report.misled += 1;
+            report.unconfirmed += 1;
             if first_refusal.is_empty() {
                 first_refusal = format!(" ({reason})");
             }
         }
         report.note.push_str(&first_refusal);
-        if clock.expired() || rows == values.min(MAX_ROWS) {
+        if stop.is_reached() || row_count == vocabulary.min(MAX_ROWS) {
             break;
         }
-        rows = (rows + rows / 2).min(values).min(MAX_ROWS);
+        row_count = (row_count + row_count / 2).min(vocabulary).min(MAX_ROWS);
     }
     Ok((None, report))
 }
@@ -107,13 +108,13 @@ fn positive_count(relation: &[i64]) -> usize {
 
 /// The write of each token, in steps of the grid.
 fn writes(target: &TargetModel) -> Result<Vec<Vec<i64>>, FalsifyError> {
-    let values = target.task().fields()[0].vocabulary;
+    let vocabulary = target.task().fields()[0].vocabulary;
     let Some(rounding) = target.network.config.precision.state else { unreachable!("called for rounded states only") };
     let step = rounding.range / f64::from(1_u32 << (rounding.bits - 1));
     let runner = Runner::new(target);
-    let mut writes = Vec::with_capacity(values as usize);
-    for value in 0..values {
-        let state = runner.numbers(&runner.state(&[value], 1, None)?);
+    let mut writes = Vec::with_capacity(vocabulary as usize);
+    for token in 0..vocabulary {
+        let state = runner.state_values(&runner.state(&[token], 1, None)?);
         writes.push(state.iter().map(|number| (f64::from(*number) / step).round() as i64).collect());
     }
     Ok(writes)
@@ -123,7 +124,7 @@ fn writes(target: &TargetModel) -> Result<Vec<Vec<i64>>, FalsifyError> {
 fn smallest_writes(writes: &[Vec<i64>], count: usize, seed: u64) -> Vec<usize> {
     let squared_norm = |token: usize| writes[token].iter().map(|number| number * number).sum::<i64>();
     let mut tokens: Vec<usize> = (0..writes.len()).collect();
-    // The seed decides among tokens of the same norm.
+    // Tokens of the same norm are ordered by the seed.
     rung_theory::task::shuffle(&mut seeded(seed), &mut tokens);
     tokens.sort_by_key(|token| squared_norm(*token));
     tokens.truncate(count);
@@ -131,7 +132,7 @@ fn smallest_writes(writes: &[Vec<i64>], count: usize, seed: u64) -> Vec<usize> {
 }
 
 /// Two prompts of 2-Sum with the same state by the relation, and a query whose partner is only in the first; or why there are none.
-fn prompts(
+fn colliding_prompts(
     target: &TargetModel,
     writes: &[Vec<i64>],
     tokens: &[usize],
@@ -139,28 +140,30 @@ fn prompts(
 ) -> Result<[Vec<u32>; 2], String> {
     let (task, question): (&dyn AnyTask, usize) = (target.task(), target.question());
     let Some(rounding) = target.network.config.precision.state else { unreachable!("called for rounded states only") };
-    let half = 1_i64 << (rounding.bits - 1);
+    let limit = 1_i64 << (rounding.bits - 1);
     let tokens_with_sign = |sign: i64| {
         let times = tokens.iter().zip(relation).map(|(token, times)| (*token, (times * sign).max(0)));
         times.filter(|(_, times)| *times > 0).collect::<Vec<_>>()
     };
-    let (plus, minus, count) = (tokens_with_sign(1), tokens_with_sign(-1), positive_count(relation));
-    let Some((partner, _)) = plus.first().copied() else { unreachable!("a relation has positive coefficients") };
-    let filler_count = question.checked_sub(count).ok_or_else(|| format!("a prompt has room for {question}"))?;
+    let (positive, negative, count) = (tokens_with_sign(1), tokens_with_sign(-1), positive_count(relation));
+    let Some((partner, _)) = positive.first().copied() else { unreachable!("a relation has positive coefficients") };
+    let filler_count = question
+        .checked_sub(count)
+        .ok_or_else(|| format!("a prompt has only {question} tokens before its question"))?;
     // Both prompts begin with the same filler tokens, chosen so that the state stays small.
     let mut sum = vec![0; writes[0].len()];
     let fillers: Vec<(usize, i64)> =
         (0..writes.len()).filter(|token| *token != partner).map(|token| (token, i64::MAX)).collect();
     let out_of_range = |placed| format!("a number leaves its range after {placed} tokens");
-    let filler = order_within_range(writes, fillers, filler_count, &mut sum, half).map_err(out_of_range)?;
+    let filler = order_within_range(writes, fillers, filler_count, &mut sum, limit).map_err(out_of_range)?;
     let out_of_range = |placed| out_of_range(filler_count + placed);
-    let first = order_within_range(writes, plus, count, &mut sum.clone(), half).map_err(out_of_range)?;
-    let second = order_within_range(writes, minus, count, &mut sum, half).map_err(out_of_range)?;
+    let first = order_within_range(writes, positive, count, &mut sum.clone(), limit).map_err(out_of_range)?;
+    let second = order_within_range(writes, negative, count, &mut sum, limit).map_err(out_of_range)?;
     let modulus = task.fields()[0].vocabulary;
     let query = (modulus - partner as u32) % modulus;
-    let mut end = sample_prompt(task, 0, 0)[question..].to_vec();
-    end[0] = query;
-    Ok([first, second].map(|tokens| [&filler[..], &tokens[..], &end[..]].concat()))
+    let mut ending = sample_prompt(task, 0, 0)[question..].to_vec();
+    ending[0] = query;
+    Ok([first, second].map(|tokens| [&filler[..], &tokens[..], &ending[..]].concat()))
 }
 
 /// Orders `count` of the tokens, each with its multiplicity, so that the sum stays in its range: the next is always the one that keeps the
@@ -170,18 +173,18 @@ fn order_within_range(
     mut tokens: Vec<(usize, i64)>,
     count: usize,
     sum: &mut [i64],
-    half: i64,
+    limit: i64,
 ) -> Result<Vec<u32>, usize> {
     let mut order = Vec::with_capacity(count);
     for placed in 0..count {
-        let size_with =
+        let sum_size_with =
             |token: usize| sum.iter().zip(&writes[token]).map(|(sum, write)| (sum + write).pow(4)).sum::<i64>();
         let available = (0..tokens.len()).filter(|index| tokens[*index].1 > 0);
-        let index = available.min_by_key(|index| size_with(tokens[*index].0)).ok_or(placed)?;
+        let index = available.min_by_key(|index| sum_size_with(tokens[*index].0)).ok_or(placed)?;
         tokens[index].1 -= 1;
         let token = tokens[index].0;
         sum.iter_mut().zip(&writes[token]).for_each(|(sum, write)| *sum += write);
-        if sum.iter().any(|number| *number < -half || *number >= half) {
+        if sum.iter().any(|number| *number < -limit || *number >= limit) {
             return Err(placed);
         }
         order.push(token as u32);

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use rung_engine::{Native, Ops as _, Rounding, Tensor};
 use rung_nn::hash::Hash;
-use rung_nn::memory::{self, Footprint, state_bytes};
-use rung_nn::{ModelError, ModelState, Network, Precision, State};
+use rung_nn::memory::{self, MemoryEstimate, state_bytes};
+use rung_nn::{ModelConfig, ModelError, ModelState, Network, Precision, State};
 use rung_theory::task::{self, AnyTask, Prompt, seeded};
 use rung_train::network::initial_network;
 use serde::{Deserialize, Serialize};
@@ -33,12 +33,13 @@ pub(super) const CONCURRENT_BATCHES: u64 = 8;
 /// Number of prompts that are run to find the range of states and streams.
 const RANGE_PROMPTS: u64 = 8;
 
-/// How to get the model.
+/// Where the model comes from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Origin {
     /// An untrained model: a run before its first step.
-    Fresh(#[serde(deserialize_with = "strict::object")] Box<RunConfig>),
+    #[serde(rename = "fresh")]
+    Untrained(#[serde(deserialize_with = "strict::object")] Box<RunConfig>),
     /// The folder of a finished run or of a construction.
     Folder(PathBuf),
 }
@@ -50,12 +51,12 @@ impl Origin {
     /// # Errors
     /// The config is invalid or needs more memory.
     pub fn check_memory(&self, max_bytes: u64) -> Result<(), FalsifyError> {
-        let Self::Fresh(config) = self else { return Ok(()) };
+        let Self::Untrained(config) = self else { return Ok(()) };
         let run = config.resolve()?;
         let bytes = run
             .weight_count
             .saturating_mul(4)
-            .saturating_add(Footprint::new(&run.plan, &run.model).inference_bytes(run.max_tokens));
+            .saturating_add(MemoryEstimate::new(&run.plan, &run.model).inference_bytes(run.max_tokens));
         Ok(memory::check(format!("one prompt of `{}`", run.plan.outline()), bytes, Some(max_bytes))?)
     }
 }
@@ -68,16 +69,18 @@ pub struct StatePrecision {
     /// Bits per number.
     pub bits: u32,
     /// States are in the range from minus this to plus this.
-    pub state: f64,
+    #[serde(rename = "state")]
+    pub state_range: f64,
     /// The same for numbers that pass between layers or are cached; `None` if those are not rounded.
     #[serde(deserialize_with = "strict::required_option")]
-    pub message: Option<f64>,
+    #[serde(rename = "message")]
+    pub message_range: Option<f64>,
 }
 
 impl StatePrecision {
     fn to_model_precision(self) -> Precision {
         let rounding = |range| Rounding { bits: self.bits, range };
-        Precision { state: Some(rounding(self.state)), message: self.message.map(rounding) }
+        Precision { state: Some(rounding(self.state_range)), message: self.message_range.map(rounding) }
     }
 }
 
@@ -86,7 +89,7 @@ impl StatePrecision {
 pub enum RequestedPrecision {
     /// The precision that the model was trained with.
     #[default]
-    Own,
+    AsTrained,
     /// Bits per number, and the range; by default the smallest power of two above all numbers of a few prompts.
     Bits(u32, Option<f64>),
     /// Bits and both ranges.
@@ -114,7 +117,7 @@ impl TargetModel {
     /// The model cannot be opened, emits a chain of thought, or does not fit the task.
     pub fn open(origin: Origin, task: Option<&str>, requested: RequestedPrecision) -> Result<Self, FalsifyError> {
         let network = match &origin {
-            Origin::Fresh(config) => {
+            Origin::Untrained(config) => {
                 origin.check_memory(MAX_BYTES)?;
                 initial_network(&config.resolve()?)?
             }
@@ -148,11 +151,11 @@ impl TargetModel {
         let fingerprint = fingerprint(&network);
         let mut target = Self { origin, network, precision: None, fingerprint, task, id_mapping };
         target.precision = match requested {
-            RequestedPrecision::Own => None,
+            RequestedPrecision::AsTrained => None,
             RequestedPrecision::Bits(bits, Some(range)) => Some(target.state_precision(bits, range, range)),
             RequestedPrecision::Bits(bits, None) => {
-                let (state, message) = target.ranges()?;
-                Some(target.state_precision(bits, state, message))
+                let (state_range, message_range) = target.ranges()?;
+                Some(target.state_precision(bits, state_range, message_range))
             }
             RequestedPrecision::Exactly(precision) => Some(precision),
         };
@@ -173,8 +176,8 @@ impl TargetModel {
 
     /// Prompts per batch in one batch's share of the memory: at least one, at most `max`. It does not depend on the machine, so that a
     /// search gives the same result everywhere.
-    pub(super) fn rows(&self, memory: u64, max: u64) -> u64 {
-        let share = u128::from(memory / CONCURRENT_BATCHES);
+    pub(super) fn batch_size(&self, memory_bytes: u64, max: u64) -> u64 {
+        let share = u128::from(memory_bytes / CONCURRENT_BATCHES);
         u64::try_from(share / self.bytes_per_prompt().max(1)).unwrap_or(max).clamp(1, max)
     }
 
@@ -183,8 +186,8 @@ impl TargetModel {
         &*self.task
     }
 
-    /// Ids per token.
-    pub fn fields(&self) -> usize {
+    /// Number of ids per token.
+    pub fn ids_per_token(&self) -> usize {
         self.task().fields().len()
     }
 
@@ -216,24 +219,24 @@ impl TargetModel {
         prompt.questions().map(|(position, _, _)| position).last().unwrap_or(prompt.len() - 1)
     }
 
-    fn state_precision(&self, bits: u32, state: f64, message: f64) -> StatePrecision {
-        StatePrecision { bits, state, message: (!self.has_only_bounded_state()).then_some(message) }
+    fn state_precision(&self, bits: u32, state_range: f64, message_range: f64) -> StatePrecision {
+        StatePrecision { bits, state_range, message_range: (!self.has_only_bounded_state()).then_some(message_range) }
     }
 
-    /// Powers of two above every number of the states, and of the streams, of a few prompts.
+    /// The smallest powers of two above every absolute value in the states, and in the streams, of a few prompts.
     fn ranges(&self) -> Result<(f64, f64), ModelError> {
         let (runner, mut prompt) = (Runner::new(self), Prompt::new());
         let largest = |largest: f32, numbers: &[f32]| numbers.iter().fold(largest, |max, number| max.max(number.abs()));
-        let (mut state, mut stream) = (0.0, 0.0);
+        let (mut state_max, mut stream_max) = (0.0, 0.0);
         for seed in 0..RANGE_PROMPTS {
             self.task().prompt(&mut seeded(seed), &mut prompt);
-            state = largest(state, &runner.numbers(&runner.state(prompt.tokens(), 1, None)?));
+            state_max = largest(state_max, &runner.state_values(&runner.state(prompt.tokens(), 1, None)?));
             let outputs = runner.outputs(prompt.tokens(), 1, None)?;
-            stream = outputs.layers.iter().fold(stream, |max, layer| largest(max, layer));
+            stream_max = outputs.streams.iter().fold(stream_max, |max, layer| largest(max, layer));
         }
         // The factor keeps a number just below a power of two from being rounded up to it.
         let power_above = |largest: f32| (f64::from(largest) * 1.001).max(1e-6).log2().floor().exp2() * 2.0;
-        Ok((power_above(state), power_above(stream.max(state))))
+        Ok((power_above(state_max), power_above(stream_max.max(state_max))))
     }
 }
 
@@ -241,44 +244,83 @@ impl TargetModel {
 pub fn fingerprint(network: &Network<f32>) -> String {
     let mut hash = Hash::new().with(network.plan.to_stack().to_string().as_bytes());
     // The same weights with another norm, position encoding or rounding are another model.
-    hash = hash.with(format!("{:?}", network.config).as_bytes());
+    hash = hash.with(config_text(&network.config).as_bytes());
     for (id, entry) in network.weights.entries() {
         hash = hash.with(entry.name.as_bytes()).with(&[0]);
         for weight in network.weights.get(id) {
             hash = hash.with(&weight.to_bits().to_le_bytes());
         }
     }
-    hash.text()
+    hash.to_hex()
 }
 
-/// The streams and logits of a batch of token spans, `[rows, time, ..]` each.
-pub struct SpanOutputs {
+/// The part of a fingerprint that describes the config. Its field names never change, so that a renamed field of [`ModelConfig`] leaves the fingerprints of
+/// stored witnesses valid.
+fn config_text(config: &ModelConfig) -> String {
+    let ModelConfig {
+        input,
+        classes,
+        norm,
+        placement,
+        feed_forward,
+        gelu,
+        positions,
+        causal,
+        init_key_from_query,
+        tied_unembedding,
+        unembedding_field,
+        init_std,
+        chunk,
+        precision,
+    } = config;
+    let fields: [(&str, &dyn std::fmt::Debug); 14] = [
+        ("input", input),
+        ("classes", classes),
+        ("norm", norm),
+        ("placement", placement),
+        ("feed_forward", feed_forward),
+        ("gelu", gelu),
+        ("positions", positions),
+        ("causal", causal),
+        ("init_key_from_query", init_key_from_query),
+        ("tied_unembedding", tied_unembedding),
+        ("read_out", unembedding_field),
+        ("deviation", init_std),
+        ("chunk", chunk),
+        ("precision", precision),
+    ];
+    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}: {value:?}")).collect();
+    format!("ModelConfig {{ {} }}", fields.join(", "))
+}
+
+/// The streams and logits of a batch, with the shape `[rows, sequence_length, ..]`.
+pub struct BatchOutputs {
     /// The embedding, then the stream after every layer.
-    pub layers: Vec<Vec<f32>>,
+    pub streams: Vec<Vec<f32>>,
     /// Logits of all classes.
-    pub scores: Vec<f32>,
+    pub logits: Vec<f32>,
     /// Tokens per row.
-    pub time: usize,
+    pub sequence_length: usize,
     /// Width of the stream.
     pub width: usize,
     /// Number of classes.
     pub classes: usize,
 }
 
-impl SpanOutputs {
+impl BatchOutputs {
     /// The stream of one token after one layer.
     pub fn stream(&self, layer: usize, row: usize, position: usize) -> &[f32] {
-        &self.layers[layer][(row * self.time + position) * self.width..][..self.width]
+        &self.streams[layer][(row * self.sequence_length + position) * self.width..][..self.width]
     }
 
     /// The logits of one token.
-    pub fn scores(&self, row: usize, position: usize) -> &[f32] {
-        &self.scores[(row * self.time + position) * self.classes..][..self.classes]
+    pub fn logits(&self, row: usize, position: usize) -> &[f32] {
+        &self.logits[(row * self.sequence_length + position) * self.classes..][..self.classes]
     }
 
     /// A hash of the streams of some tokens of a row at all layers.
     pub fn signature(&self, row: usize, positions: &Range<usize>) -> u64 {
-        let layers = (0..self.layers.len()).flat_map(|layer| positions.clone().map(move |position| (layer, position)));
+        let layers = (0..self.streams.len()).flat_map(|layer| positions.clone().map(move |position| (layer, position)));
         hash_numbers(layers.flat_map(|(layer, position)| self.stream(layer, row, position)))
     }
 }
@@ -292,8 +334,8 @@ fn hash_numbers<'a>(numbers: impl Iterator<Item = &'a f32>) -> u64 {
 }
 
 /// The class of the largest logit; the first of equal ones.
-pub fn argmax(scores: &[f32]) -> u32 {
-    (0..scores.len()).fold(0, |best, class| if scores[class] > scores[best] { class } else { best }) as u32
+pub fn argmax(logits: &[f32]) -> u32 {
+    (0..logits.len()).fold(0, |best, class| if logits[class] > logits[best] { class } else { best }) as u32
 }
 
 /// Runs a target on one thread.
@@ -308,14 +350,14 @@ impl<'a> Runner<'a> {
         Self { target, ops: target.network.executor() }
     }
 
-    /// The task's ids as the model's.
-    fn translate(&self, tokens: &[u32]) -> Vec<u32> {
+    /// Maps the task's ids to the model's.
+    fn to_model_ids(&self, tokens: &[u32]) -> Vec<u32> {
         let mut tokens = tokens.to_vec();
         self.target.id_mapping.translate(&mut tokens);
         tokens
     }
 
-    /// The state after some rows of tokens, continuing from the state `from`.
+    /// The state after some rows of tokens, continuing from the state `start`.
     ///
     /// # Errors
     /// The model cannot run on the tokens.
@@ -323,12 +365,12 @@ impl<'a> Runner<'a> {
         &self,
         tokens: &[u32],
         rows: usize,
-        from: Option<&ModelState<Tensor<f32>>>,
+        start: Option<&ModelState<Tensor<f32>>>,
     ) -> Result<ModelState<Tensor<f32>>, ModelError> {
-        Ok(self.target.network.model.forward(&self.ops, &self.translate(tokens), rows, from)?.1)
+        Ok(self.target.network.model.forward(&self.ops, &self.to_model_ids(tokens), rows, start)?.1)
     }
 
-    /// Streams and logits of some rows of tokens, continuing from the state `from`.
+    /// Streams and logits of some rows of tokens, continuing from the state `start`.
     ///
     /// # Errors
     /// The model cannot run on the tokens.
@@ -336,15 +378,15 @@ impl<'a> Runner<'a> {
         &self,
         tokens: &[u32],
         rows: usize,
-        from: Option<&ModelState<Tensor<f32>>>,
-    ) -> Result<SpanOutputs, ModelError> {
+        start: Option<&ModelState<Tensor<f32>>>,
+    ) -> Result<BatchOutputs, ModelError> {
         let (ops, model) = (&self.ops, &self.target.network.model);
-        let streams = model.streams_from_state(ops, &self.translate(tokens), rows, from)?;
-        let scores = streams.last().map(|last| ops.values(&model.read_out(ops, last))).unwrap_or_default();
-        Ok(SpanOutputs {
-            layers: streams.iter().map(|stream| ops.values(stream)).collect(),
-            scores,
-            time: tokens.len() / rows / self.target.fields(),
+        let streams = model.streams_from_state(ops, &self.to_model_ids(tokens), rows, start)?;
+        let logits = streams.last().map(|last| ops.values(&model.logits_from_stream(ops, last))).unwrap_or_default();
+        Ok(BatchOutputs {
+            streams: streams.iter().map(|stream| ops.values(stream)).collect(),
+            logits,
+            sequence_length: tokens.len() / rows / self.target.ids_per_token(),
             width: model.width(),
             classes: model.classes(),
         })
@@ -384,12 +426,25 @@ impl<'a> Runner<'a> {
     }
 
     /// All numbers of a state, in the order of layers.
-    pub fn numbers(&self, state: &ModelState<Tensor<f32>>) -> Vec<f32> {
+    pub fn state_values(&self, state: &ModelState<Tensor<f32>>) -> Vec<f32> {
         self.tensors(state).flatten().map(|number| number + 0.0).collect()
     }
 
     fn tensors<'b>(&'b self, state: &'b ModelState<Tensor<f32>>) -> impl Iterator<Item = Vec<f32>> + 'b {
         let tensors = state.states.iter().flat_map(|state| state.tensors.iter().flatten());
         tensors.map(|tensor| self.ops.values(tensor))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_config_text_of_fingerprints_keeps_its_field_names() {
+        let text = "ModelConfig { input: Vocabulary(256), classes: 256, norm: Rms, placement: Pre, feed_forward: Mlp { hidden: None }, gelu: Tanh, \
+                    positions: None, causal: true, init_key_from_query: false, tied_unembedding: false, read_out: None, deviation: 0.02, chunk: 64, \
+                    precision: Precision { state: None, message: None } }";
+        assert_eq!(config_text(&ModelConfig::default()), text);
     }
 }

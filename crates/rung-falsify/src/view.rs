@@ -20,22 +20,22 @@ use super::alphabet::{Alphabet, sample_prompt};
 use super::check::build_witness;
 use super::target::{Runner, TargetModel};
 use super::witness::Witness;
-use super::{Clock, FalsifyError, Method, MethodReport, SearchBudget};
+use super::{FalsifyError, Method, MethodReport, SearchBudget, StopCondition};
 use rung_theory::task::splitmix64;
 use rung_train::parallel;
 
 /// The largest number of prompts that one thread runs at a time.
-const ROWS: u64 = 64;
-/// Chunks of a round.
-const CHUNKS: u64 = 8;
+const MAX_BATCH_SIZE: u64 = 64;
+/// Batches that run between two progress reports.
+const CHUNKS_PER_ROUND: u64 = 8;
 /// The largest number of contents that are tried in one prompt.
 const MAX_CONTENTS: u64 = 1 << 13;
 
 /// The positions whose content is varied, and those whose streams must stay the same.
 #[derive(Clone, Debug)]
-struct VariedSpan {
+struct VariedPositions {
     varied: Range<usize>,
-    blind: Range<usize>,
+    compared: Range<usize>,
 }
 
 /// Tokens per block of the first block-sparse layer.
@@ -48,65 +48,68 @@ fn block_size(target: &TargetModel) -> Option<usize> {
 ///
 /// # Errors
 /// The model cannot run on its task.
-pub fn summaries(
+pub fn search_summary_collision(
     target: &TargetModel,
     budget: &SearchBudget,
-    clock: &Clock<'_>,
+    stop: &StopCondition<'_>,
 ) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
     let question = target.question();
     let Some(block) = block_size(target) else { unreachable!("called for block-sparse stacks only") };
-    let span = |sample: u64| {
+    let positions = |sample: u64| {
         let blocks = (question / block).max(1) as u64;
         // Blocks in the middle first, since a query's own block and the one before it are often always selected.
         let start = ((sample + blocks / 2) % blocks) as usize * block;
-        VariedSpan { varied: start..(start + block).min(question), blind: question..question + 1 }
+        VariedPositions { varied: start..(start + block).min(question), compared: question..question + 1 }
     };
-    search(target, budget, clock, Method::SummaryCollision, span)
+    search(target, budget, stop, Method::SummaryCollision, positions)
 }
 
 /// Searches for two last tables that do not change the streams of all later tokens, or with `question_only` those of the question.
 ///
 /// # Errors
 /// The model cannot run on its task.
-pub fn border(
+pub fn search_border(
     target: &TargetModel,
     budget: &SearchBudget,
-    clock: &Clock<'_>,
+    stop: &StopCondition<'_>,
     question_only: bool,
 ) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
     let question = target.question();
     let task: &dyn std::any::Any = target.task();
-    let last = task.downcast_ref::<FuncComp>().and_then(|task| task.sizes().last().copied());
-    let border = last.map_or(question, |size| (size as usize).min(question));
-    let blind = if question_only { question..question + 1 } else { border..question + 1 };
-    search(target, budget, clock, Method::BorderSearch, |_| VariedSpan { varied: 0..border, blind: blind.clone() })
+    let last_table_size = task.downcast_ref::<FuncComp>().and_then(|task| task.sizes().last().copied());
+    let border = last_table_size.map_or(question, |size| (size as usize).min(question));
+    let compared = if question_only { question..question + 1 } else { border..question + 1 };
+    search(target, budget, stop, Method::BorderSearch, |_| VariedPositions {
+        varied: 0..border,
+        compared: compared.clone(),
+    })
 }
 
 fn search(
     target: &TargetModel,
     budget: &SearchBudget,
-    clock: &Clock<'_>,
+    stop: &StopCondition<'_>,
     method: Method,
-    span: impl Fn(u64) -> VariedSpan,
+    positions: impl Fn(u64) -> VariedPositions,
 ) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
     let alphabet = Alphabet::sample(target.task(), budget.seed);
     let question = target.question();
     let mut report = MethodReport::new(method, "contents");
-    let rows = target.rows(budget.memory, ROWS);
+    let batch_size = target.batch_size(budget.memory_bytes, MAX_BATCH_SIZE);
     for sample in 0.. {
-        let (prompt, span) = (sample_prompt(target.task(), budget.seed, sample), span(sample));
-        if span.varied.is_empty() {
-            "nothing stands before the question".clone_into(&mut report.note);
+        let (prompt, positions) = (sample_prompt(target.task(), budget.seed, sample), positions(sample));
+        if positions.varied.is_empty() {
+            "no token comes before the question".clone_into(&mut report.note);
             break;
         }
-        let fillings = alphabet.filling_count(span.varied.clone(), MAX_CONTENTS);
-        let content = |number: u64| {
+        let filling_count = alphabet.filling_count(positions.varied.clone(), MAX_CONTENTS);
+        let prompt_with = |number: u64| {
             let mut tokens = prompt.clone();
-            match fillings {
-                Some(_) => alphabet.write_filling(number, span.varied.clone(), &mut tokens),
+            match filling_count {
+                Some(_) => alphabet.write_filling(number, positions.varied.clone(), &mut tokens),
                 None => alphabet.write_random_filling(
                     splitmix64(budget.seed ^ sample) ^ number,
-                    span.varied.clone(),
+                    positions.varied.clone(),
                     &mut tokens,
                 ),
             }
@@ -114,15 +117,15 @@ fn search(
         };
         // From the hash of the streams to the first content that gives them and its answer.
         let mut first_by_streams: HashMap<u64, (u64, u32)> = HashMap::new();
-        let total = fillings.unwrap_or(MAX_CONTENTS);
-        for round in 0..total.div_ceil(rows * CHUNKS) {
-            let start = round * rows * CHUNKS;
-            let chunks: Vec<Range<u64>> = (0..CHUNKS)
-                .map(|chunk| (start + chunk * rows).min(total)..(start + (chunk + 1) * rows).min(total))
+        let total = filling_count.unwrap_or(MAX_CONTENTS);
+        for round in 0..total.div_ceil(batch_size * CHUNKS_PER_ROUND) {
+            let start = round * batch_size * CHUNKS_PER_ROUND;
+            let chunks: Vec<Range<u64>> = (0..CHUNKS_PER_ROUND)
+                .map(|chunk| (start + chunk * batch_size).min(total)..(start + (chunk + 1) * batch_size).min(total))
                 .filter(|chunk| !chunk.is_empty())
                 .collect();
             let results = parallel::map(&chunks, |chunk| {
-                signatures_and_answers(target, chunk.clone().map(&content), &span.blind, question)
+                signatures_and_answers(target, chunk.clone().map(&prompt_with), &positions.compared, question)
             });
             for (chunk, result) in chunks.iter().zip(results) {
                 for (number, outcome) in chunk.clone().zip(result?) {
@@ -132,17 +135,17 @@ fn search(
                     if earlier_answer == answer {
                         continue;
                     }
-                    let pair = [content(earlier), content(number)];
+                    let pair = [prompt_with(earlier), prompt_with(number)];
                     if let Ok(witness) = build_witness(target, &pair, question)? {
-                        let views = if first_by_streams.len() == 1 { "view" } else { "different views" };
-                        report.note = format!("{} {views} in this prompt", first_by_streams.len());
+                        let streams = if first_by_streams.len() == 1 { "stream" } else { "different streams" };
+                        report.note = format!("{} {streams} in this prompt", first_by_streams.len());
                         return Ok((Some(witness), report));
                     }
-                    report.misled += 1;
+                    report.unconfirmed += 1;
                 }
             }
-            clock.report_progress(report.candidates);
-            if clock.expired() {
+            stop.report_progress(report.candidates);
+            if stop.is_reached() {
                 return Ok((None, report));
             }
             // If every content has the same answer, for example because the partner is elsewhere, try another prompt.
@@ -156,19 +159,19 @@ fn search(
     Ok((None, report))
 }
 
-/// For every candidate prompt, the hash of the streams at `blind` and the right answer; `None` if it is not a prompt of the task.
+/// For every candidate prompt, the hash of the streams at `compared` and the right answer; `None` if it is not a prompt of the task.
 #[allow(clippy::type_complexity)]
 fn signatures_and_answers(
     target: &TargetModel,
     prompts: impl Iterator<Item = Vec<u32>>,
-    blind: &Range<usize>,
+    compared: &Range<usize>,
     question: usize,
 ) -> Result<Vec<Option<(u64, u32)>>, ModelError> {
     let prompts: Vec<Vec<u32>> = prompts.collect();
     let outputs = Runner::new(target).outputs(&prompts.concat(), prompts.len(), None)?;
     let results = prompts.iter().enumerate().map(|(row, prompt)| {
         let answer = target.answer(prompt, question)?;
-        Some((outputs.signature(row, blind), answer))
+        Some((outputs.signature(row, compared), answer))
     });
     Ok(results.collect())
 }

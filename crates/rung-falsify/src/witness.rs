@@ -40,7 +40,7 @@ pub const FORMAT: u32 = 2;
 /// Larger files are refused.
 const MAX_BYTES: u64 = 1 << 26;
 
-/// The model of a witness.
+/// The model that the witness is about.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelDescription {
@@ -75,7 +75,8 @@ pub struct Witness {
     /// The model's answer for each input.
     pub outputs: Vec<u32>,
     /// The model's logits at the question, for each input.
-    pub scores: Vec<Vec<f32>>,
+    #[serde(rename = "scores")]
+    pub logits: Vec<Vec<f32>>,
     /// From this position on the inputs are the same.
     #[serde(deserialize_with = "strict::required_option")]
     pub border: Option<usize>,
@@ -83,7 +84,8 @@ pub struct Witness {
     #[serde(deserialize_with = "strict::required_option")]
     pub state: Option<Vec<f32>>,
     /// Positions whose streams are the same after every layer.
-    pub blind: Vec<usize>,
+    #[serde(rename = "blind")]
+    pub equal_positions: Vec<usize>,
     /// The sets of the lower bound's proof, if they were built.
     #[serde(deserialize_with = "strict::optional_object")]
     pub decomposition: Option<Decomposition>,
@@ -102,7 +104,7 @@ impl Witness {
     /// The hash of all fields but the digest.
     pub fn compute_digest(&self) -> String {
         let without_digest = Self { digest: String::new(), ..self.clone() };
-        Hash::new().with(without_digest.to_json().as_bytes()).text()
+        Hash::new().with(without_digest.to_json().as_bytes()).to_hex()
     }
 
     /// The kind of failure.
@@ -124,15 +126,15 @@ impl Witness {
     /// # Errors
     /// The file cannot be read or is not a witness.
     pub fn read(path: &Path) -> Result<Self, FalsifyError> {
-        let system = |reason| FalsifyError::System { path: path.to_owned(), reason };
-        let malformed = |reason: String| FalsifyError::Malformed { path: path.to_owned(), reason };
+        let system_error = |reason| FalsifyError::System { path: path.to_owned(), reason };
+        let malformed_error = |reason: String| FalsifyError::Malformed { path: path.to_owned(), reason };
         let mut bytes = Vec::new();
-        let file = File::open(path).map_err(system)?;
-        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(system)?;
+        let file = File::open(path).map_err(system_error)?;
+        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(system_error)?;
         if bytes.len() as u64 > MAX_BYTES {
-            return Err(malformed(format!("found more than {MAX_BYTES} bytes, expected a witness")));
+            return Err(malformed_error(format!("found more than {MAX_BYTES} bytes, expected a witness")));
         }
-        parse(&bytes).map_err(|error| malformed(other_format(&bytes).unwrap_or_else(|| error.to_string())))
+        parse(&bytes).map_err(|error| malformed_error(format_error(&bytes).unwrap_or_else(|| error.to_string())))
     }
 }
 
@@ -144,7 +146,7 @@ fn parse(bytes: &[u8]) -> Result<Witness, serde_json::Error> {
 }
 
 /// The error message for a file of another format.
-fn other_format(bytes: &[u8]) -> Option<String> {
+fn format_error(bytes: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Version {
         format: u32,

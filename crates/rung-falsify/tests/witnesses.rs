@@ -15,7 +15,7 @@ fn target(stack: &str, task: &str, precision: RequestedPrecision) -> TargetModel
     let mut config = RunConfig::new(stack, task);
     (config.model.heads, config.model.head, config.model.embedding_scale, config.model.scale) = (1, 8, 1.0, 2.0);
     let config = config.with("model.channel=none").unwrap();
-    TargetModel::open(Origin::Fresh(Box::new(config)), None, precision).unwrap()
+    TargetModel::open(Origin::Untrained(Box::new(config)), None, precision).unwrap()
 }
 
 /// A witness that a search finds, as JSON.
@@ -36,14 +36,14 @@ fn equal_streams() -> Value {
     let witness = genuine_witness(
         "moba{heads=1,kv=1,head=4,block=4,top=2}",
         "twosum{length=33,modulus=16}",
-        RequestedPrecision::Own,
+        RequestedPrecision::AsTrained,
     );
     assert!(witness["state"].is_null() && witness["inputs"].as_array().unwrap().len() == 2);
     witness
 }
 
 fn wrong_answer() -> Value {
-    let witness = genuine_witness("full", "funccomp{hops=1,m=2}", RequestedPrecision::Own);
+    let witness = genuine_witness("full", "funccomp{hops=1,m=2}", RequestedPrecision::AsTrained);
     assert_eq!(witness["inputs"].as_array().unwrap().len(), 1);
     witness
 }
@@ -51,8 +51,8 @@ fn wrong_answer() -> Value {
 fn decomposition() -> Value {
     let stack = "linear{heads=1,key=2,value=2} full{heads=1,head=4}";
     let target = target(stack, "funccomp{hops=2,m=2,n=[2]}", RequestedPrecision::Bits(3, None));
-    let only = Some(rung_falsify::Method::BorderSearch);
-    let budget = SearchBudget { time: Duration::from_mins(2), only, ..SearchBudget::default() };
+    let only_method = Some(rung_falsify::Method::BorderSearch);
+    let budget = SearchBudget { time: Duration::from_mins(2), only_method, ..SearchBudget::default() };
     let result = falsify(&target, &budget, &|_, _| true).unwrap();
     let witness: Value = serde_json::from_str(&result.witness.unwrap().to_json()).unwrap();
     assert!(witness["decomposition"]["alike"].as_array().unwrap().len() > 2, "{witness}");

@@ -10,11 +10,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rung_figure::Evidence;
-use rung_figure::figure::{AxisSpec, Chart, HopMap, LineChart, Marker, Point, Row, Scale, Series, Span, SpanKind};
+use rung_figure::figure::{
+    AxisSpec, Chart, ContextRange, HopMap, HopRow, LineChart, Marker, Point, RangeVerdict, Scale, Series,
+};
 use rung_figure::report::{Chapter, Column, Figure, Prose, Report, Table, TableCell};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let directory = PathBuf::from(std::env::args_os().nth(1).ok_or("which directory shall the gallery go to?")?);
+    let directory = PathBuf::from(std::env::args_os().nth(1).ok_or("usage: gallery DIRECTORY")?);
     fs::create_dir_all(&directory)?;
     save(&directory, "map-short", &short_map())?;
     save(&directory, "map-long", &long_map())?;
@@ -31,26 +33,26 @@ fn save(directory: &Path, name: &str, chart: &dyn Chart) -> Result<(), Box<dyn s
     std::fs::write(directory.join(name).with_extension("svg"), &svg)?;
     std::fs::write(directory.join(name).with_extension("csv"), chart.csv())?;
     #[cfg(feature = "png")]
-    std::fs::write(directory.join(name).with_extension("png"), rung_figure::figure::png(&svg)?)?;
+    std::fs::write(directory.join(name).with_extension("png"), rung_figure::figure::render_png(&svg)?)?;
     Ok(())
 }
 
 /// A row that is solved, then unknown, then impossible.
-fn row(hops: u32, solved: f64, impossible: f64) -> Row {
-    let spans = [
-        Span::new(0.0, solved, SpanKind::Solved),
-        Span::new(solved, impossible, SpanKind::Unknown),
-        Span::new(impossible, f64::INFINITY, SpanKind::Impossible),
+fn row(hops: u32, solved: f64, impossible: f64) -> HopRow {
+    let ranges = [
+        ContextRange::new(0.0, solved, RangeVerdict::Solved),
+        ContextRange::new(solved, impossible, RangeVerdict::Unknown),
+        ContextRange::new(impossible, f64::INFINITY, RangeVerdict::Impossible),
     ];
-    Row::new(hops, spans.into_iter().filter(|span| span.from_log2 < span.to_log2).collect())
+    HopRow::new(hops, ranges.into_iter().filter(|range| range.from_log2 < range.to_log2).collect())
 }
 
 fn short_map() -> HopMap {
     let rows = vec![
         row(1, f64::INFINITY, f64::INFINITY),
         row(2, f64::INFINITY, f64::INFINITY),
-        row(3, 12.3, 31.4).marked(Marker::papers(40.0)),
-        row(4, 0.0, 22.05).marked(Marker::papers(36.0)),
+        row(3, 12.3, 31.4).with_marker(Marker::papers(40.0)),
+        row(4, 0.0, 22.05).with_marker(Marker::papers(36.0)),
         row(5, 0.0, 14.0),
     ];
     HopMap::new("Sample data: full linear*3 full, width 64", rows)
@@ -61,11 +63,11 @@ fn long_map() -> HopMap {
         row(1, f64::INFINITY, f64::INFINITY),
         row(2, f64::INFINITY, f64::INFINITY),
         row(3, f64::INFINITY, f64::INFINITY),
-        row(4, 18.0, 410.7).marked(Marker::papers(530.2)),
-        row(5, 9.5, 197.3).marked(Marker::papers(211.0)),
-        row(6, 0.0, 98.2).marked(Marker::papers(22.0)),
+        row(4, 18.0, 410.7).with_marker(Marker::papers(530.2)),
+        row(5, 9.5, 197.3).with_marker(Marker::papers(211.0)),
+        row(6, 0.0, 98.2).with_marker(Marker::papers(22.0)),
         row(7, 0.0, 61.6),
-        row(8, 0.0, 19.2).marked(Marker::papers(600.0)),
+        row(8, 0.0, 19.2).with_marker(Marker::papers(600.0)),
     ];
     HopMap::new(
         "Sample data: (full gdn*3)*12, width 4096, one forward pass over a long context, with a title that needs two lines",
@@ -86,11 +88,11 @@ fn curve() -> LineChart {
         AxisSpec::new("tokens in the context, n", Scale::Log2),
         AxisSpec::new("bits had / bits needed", Scale::Log10),
     )
-    .series(Series::line("width 64", curve(64.0)).known(Evidence::Proved))
-    .series(Series::line("width 1024", curve(1024.0)).known(Evidence::Proved))
+    .series(Series::line("width 64", curve(64.0)).with_evidence(Evidence::Proved))
+    .series(Series::line("width 1024", curve(1024.0)).with_evidence(Evidence::Proved))
     .series(
         Series::points("built at width 64", vec![Point::new(256.0, 410.0), Point::new(4096.0, 105.0)])
-            .known(Evidence::Constructed),
+            .with_evidence(Evidence::Constructed),
     )
     .guide(1.0, "below this line: impossible")
 }
@@ -99,14 +101,14 @@ fn training() -> LineChart {
     let learn = |speed: f64, last: f64| {
         let point = |hops: i32| {
             let share = last + (1.0 - last) / (1.0 + (f64::from(hops) - speed).exp());
-            Point::new(f64::from(hops), share).between((share - 0.06).max(0.0), (share + 0.04).min(1.0))
+            Point::new(f64::from(hops), share).with_spread((share - 0.06).max(0.0), (share + 0.04).min(1.0))
         };
         (1..=10).map(point).collect()
     };
     LineChart::new(
         "Sample data: accuracy after training, three seeds",
         AxisSpec::new("hops", Scale::Linear),
-        AxisSpec::new("accuracy", Scale::Linear).from_to(0.0, 1.0),
+        AxisSpec::new("accuracy", Scale::Linear).with_range(0.0, 1.0),
     )
     .series(Series::line_and_points("full*4", learn(6.0, 0.12)))
     .series(Series::line_and_points("full linear*3", learn(3.2, 0.12)))
@@ -129,7 +131,7 @@ fn certificates() -> Table {
         ("(full gdn*3)*12", "6", "2^98.2", "33,554,432", "33,560,011"),
         ("mamba2{heads=8,head=64,state=128}*24", "2", "2^19.2", "524,288", "524,301"),
     ] {
-        let from = TableCell::from(from).known(Evidence::Proved);
+        let from = TableCell::from(from).with_evidence(Evidence::Proved);
         table.row([TableCell::code(stack), hops.into(), from, had.into(), needed.into(), "integer checker".into()]);
     }
     table

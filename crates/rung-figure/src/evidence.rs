@@ -1,7 +1,7 @@
 //! The three kinds of evidence for a number.
 //!
-//! The words have the same meaning everywhere: on a badge beside a number, in a legend, in a CSV column. They are ordered by strength. A
-//! proof holds for all weights, a construction for one set of weights, a measurement for the runs that were made.
+//! The labels have the same meaning everywhere: on a badge beside a number, in a legend, in a CSV column. They are ordered by strength. A
+//! proof holds for all weights, a construction for one set of weights, a measurement for the runs that it was made in.
 
 use std::fmt;
 
@@ -20,8 +20,8 @@ impl Evidence {
     /// All three, the strongest first.
     pub const ALL: [Self; 3] = [Self::Proved, Self::Constructed, Self::Measured];
 
-    /// The word on the badge.
-    pub fn word(self) -> &'static str {
+    /// The label on the badge.
+    pub fn label(self) -> &'static str {
         match self {
             Self::Proved => "proved",
             Self::Constructed => "constructed",
@@ -29,18 +29,18 @@ impl Evidence {
         }
     }
 
-    /// The meaning of the word, for the reader of a report.
+    /// The meaning of the label, for the reader of a report.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Proved => "follows from a theorem or a checked certificate, whatever the weights are",
-            Self::Constructed => "weights that do it were built and run",
-            Self::Measured => "seen in runs that were made, with the spread they had",
+            Self::Constructed => "weights that do it were constructed and run",
+            Self::Measured => "measured in runs, with their spread",
         }
     }
 }
 
 impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.label())
     }
 }

@@ -11,12 +11,12 @@
 //!
 //! ```
 //! use rung_figure::Evidence;
-//! use rung_figure::figure::{Chart, HopMap, SpanKind, Row, Span};
+//! use rung_figure::figure::{Chart, HopMap, RangeVerdict, HopRow, ContextRange};
 //! use rung_figure::report::{Chapter, Figure, Prose, Report};
 //!
 //! let map = HopMap::new(
 //!     "One full layer, then linear ones",
-//!     vec![Row::new(1, vec![Span::new(0.0, 20.0, SpanKind::Solved), Span::new(20.0, f64::INFINITY, SpanKind::Unknown)])],
+//!     vec![HopRow::new(1, vec![ContextRange::new(0.0, 20.0, RangeVerdict::Solved), ContextRange::new(20.0, f64::INFINITY, RangeVerdict::Unknown)])],
 //! );
 //! assert!(map.csv().starts_with("hops,kind,"));
 //!
@@ -35,4 +35,4 @@ mod markup;
 pub mod report;
 
 pub use evidence::Evidence;
-pub use made_by::MadeBy;
+pub use made_by::FileProvenance;

@@ -3,9 +3,9 @@
 //! The mark has no date, machine or path, so the same command writes the same bytes.
 //!
 //! ```
-//! use rung_figure::MadeBy;
+//! use rung_figure::FileProvenance;
 //!
-//! let made_by = MadeBy::new("rung map full --hops 2", None);
+//! let made_by = FileProvenance::new("rung map full --hops 2", None);
 //! let csv = made_by.mark("map.csv", b"hops,kind\n".to_vec());
 //! assert!(csv.starts_with(b"# made by rung ") && csv.ends_with(b": rung map full --hops 2\nhops,kind\n"));
 //! ```
@@ -14,17 +14,17 @@ use std::string::FromUtf8Error;
 
 use crate::markup::escape;
 
-/// The generator tag of every HTML page, which [`MadeBy::mark`] replaces.
+/// The generator tag of every HTML page, which [`FileProvenance::mark`] replaces.
 pub(crate) const GENERATOR: &str = "<meta name=\"generator\" content=\"rung\"/>";
 
 /// The program, a command and a seed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MadeBy {
+pub struct FileProvenance {
     command: String,
     seed: Option<u64>,
 }
 
-impl MadeBy {
+impl FileProvenance {
     /// A command as it is typed, and the seed that it uses if it uses one.
     pub fn new(command: impl Into<String>, seed: Option<u64>) -> Self {
         Self { command: command.into(), seed }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     fn marked(name: &str, text: &str) -> String {
-        let made_by = MadeBy::new("rung map \"a\" --hops 2", Some(7));
+        let made_by = FileProvenance::new("rung map \"a\" --hops 2", Some(7));
         String::from_utf8(made_by.mark(name, text.as_bytes().to_vec())).unwrap()
     }
 
@@ -141,8 +141,8 @@ mod tests {
     fn a_marked_png_has_the_same_pixels() {
         let svg =
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"4\" height=\"4\"><rect width=\"4\" height=\"4\"/></svg>";
-        let unmarked = crate::figure::png(svg).unwrap();
-        let marked = MadeBy::new("rung map full", None).mark("a.png", unmarked.clone());
+        let unmarked = crate::figure::render_png(svg).unwrap();
+        let marked = FileProvenance::new("rung map full", None).mark("a.png", unmarked.clone());
         assert!(marked.len() > unmarked.len());
         let decode = |bytes: &[u8]| resvg::tiny_skia::Pixmap::decode_png(bytes).unwrap();
         assert_eq!(decode(&marked), decode(&unmarked));

@@ -13,7 +13,7 @@ pub(crate) fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            other if is_xml(other) => out.push(other),
+            other if is_allowed_in_xml(other) => out.push(other),
             _ => out.push('\u{fffd}'),
         }
     }
@@ -21,7 +21,7 @@ pub(crate) fn escape(text: &str) -> String {
 }
 
 /// Whether XML 1.0 allows the character in a document.
-fn is_xml(character: char) -> bool {
+fn is_allowed_in_xml(character: char) -> bool {
     matches!(character, '\t' | '\n' | '\r' | '\u{20}'..='\u{7e}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..)
 }
 

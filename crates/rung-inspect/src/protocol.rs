@@ -22,9 +22,11 @@ pub struct ProtocolReport {
     /// The network's task.
     pub task: String,
     /// Bits per number in messages of full layers.
-    pub bits: u32,
+    #[serde(rename = "bits")]
+    pub message_number_bits: u32,
     /// Bits per number of a recurrent state.
-    pub state_bits: u32,
+    #[serde(rename = "state_bits")]
+    pub state_number_bits: u32,
     /// Name and number of tokens of each player, in the order of the prompt.
     pub players: Vec<(String, usize)>,
     /// Bits by epoch, in the order of layers.
@@ -33,7 +35,8 @@ pub struct ProtocolReport {
     #[serde(rename = "total")]
     pub total_bits: u64,
     /// Number of players who recomputed the same outputs, bit for bit, from only their tokens and messages.
-    pub replayed: usize,
+    #[serde(rename = "replayed")]
+    pub replayed_players: usize,
     /// The answer of the protocol.
     pub answer: u32,
     /// The answer of the ordinary forward pass.
@@ -72,10 +75,11 @@ impl ProtocolReport {
         prompt: &[u32],
         encoding: Option<NumberEncoding>,
     ) -> Result<Self, ModelError> {
-        let tokens = prompt.len() / network.config.input.fields().max(1);
+        let tokens = prompt.len() / network.config.input.field_count().max(1);
         // The memory of four passes: the protocol, its messages, the replay and the ordinary pass.
         network.check_inference_memory("the protocol", (4, tokens)).map_err(ModelError::Memory)?;
-        let encodings = encoding.map_or_else(|| ProtocolEncodings::of::<S>(&network.config), ProtocolEncodings::from);
+        let encodings =
+            encoding.map_or_else(|| ProtocolEncodings::for_config::<S>(&network.config), ProtocolEncodings::from);
         let transcript = Transcript::record(network, prompt, players(network.task()?, prompt), encodings)?;
         let ops = Native::new();
         ops.bind_frozen(&network.weights);
@@ -85,21 +89,21 @@ impl ProtocolReport {
         Ok(Self {
             name: name.to_owned(),
             task: network.task()?.spec(),
-            bits: encodings.message.bits(),
-            state_bits: encodings.state.bits(),
+            message_number_bits: encodings.message.bits(),
+            state_number_bits: encodings.state.bits(),
             players: transcript.players.iter().map(|player| (player.name.clone(), player.tokens.len())).collect(),
             epochs: epochs(network, &transcript, encodings),
-            total_bits: transcript.bits(),
-            replayed: transcript.replay(network, prompt)?,
-            answer: argmax(&transcript.scores),
+            total_bits: transcript.bit_count(),
+            replayed_players: transcript.replay(network, prompt)?,
+            answer: argmax(&transcript.last_logits),
             forward_answer: argmax(&logits),
             expected: targets.last().copied().filter(|target| *target != NO_TARGET),
         })
     }
 
     /// Whether every player recomputed the same outputs from its messages.
-    pub fn exact(&self) -> bool {
-        self.replayed == self.players.len()
+    pub fn is_exact(&self) -> bool {
+        self.replayed_players == self.players.len()
     }
 
     /// The report for a terminal.
@@ -116,10 +120,14 @@ impl ProtocolReport {
             format!("{name} ({tokens} {})", if *tokens == 1 { "token" } else { "tokens" })
         };
         writeln!(text, "  players   {}", self.players.iter().map(player).collect::<Vec<_>>().join(", "))?;
-        if self.bits == self.state_bits {
-            writeln!(text, "  numbers   {} bits each\n", self.bits)?;
+        if self.message_number_bits == self.state_number_bits {
+            writeln!(text, "  numbers   {} bits each\n", self.message_number_bits)?;
         } else {
-            writeln!(text, "  numbers   {} bits each, {} in states\n", self.bits, self.state_bits)?;
+            writeln!(
+                text,
+                "  numbers   {} bits each, {} in states\n",
+                self.message_number_bits, self.state_number_bits
+            )?;
         }
         write!(text, "  {:16}{:10}", "epoch", "layers")?;
         for (name, _) in &self.players[1..] {
@@ -139,8 +147,8 @@ impl ProtocolReport {
             writeln!(text, "   {}", epoch.bound())?;
         }
         writeln!(text, "\n  {} bits crossed in all", self.total_bits)?;
-        let (replayed, players) = (self.replayed, self.players.len());
-        let exact = if self.exact() { "the same bits" } else { "other bits" };
+        let (replayed, players) = (self.replayed_players, self.players.len());
+        let exact = if self.is_exact() { "the same bits" } else { "other bits" };
         writeln!(
             text,
             "  replayed: {replayed} of {players} players, alone with their tokens and messages, find {exact}"
@@ -167,13 +175,16 @@ impl Epoch {
 fn epochs<S: Scalar>(network: &Network<S>, transcript: &Transcript<S>, encodings: ProtocolEncodings) -> Vec<Epoch> {
     let capacity = network.plan.capacity();
     let layers = &network.plan.layers;
-    // The plan counts bits at its own precision; the same numbers are counted here at that of the encoding.
+    // The plan is_counted bits at its own precision; the same numbers are counted here at that of the encoding.
     let plan_bits = layers.first().map_or(1, |layer| u128::from(layer.mixers[0].bits()));
     let scaled = |bits: u128, encoding: NumberEncoding| bits / plan_bits * u128::from(encoding.bits());
-    let received_bits = |counts: &dyn Fn(usize, MessageContent) -> bool| {
+    let received_bits = |is_counted: &dyn Fn(usize, MessageContent) -> bool| {
         let bits_into = |player: usize| {
             let messages = transcript.messages.iter().filter(move |message| message.receiver == player);
-            messages.filter(|message| counts(message.layer, message.content)).map(|message| message.bits.len()).sum()
+            messages
+                .filter(|message| is_counted(message.layer, message.content))
+                .map(|message| message.bits.len())
+                .sum()
         };
         (1..transcript.players.len()).map(bits_into).collect::<Vec<u64>>()
     };
@@ -181,11 +192,11 @@ fn epochs<S: Scalar>(network: &Network<S>, transcript: &Transcript<S>, encodings
     let mut epochs = Vec::new();
     for (index, block) in capacity.blocks.iter().enumerate() {
         if !block.layers.is_empty() {
-            let counts = |layer: usize, content: MessageContent| {
+            let is_counted = |layer: usize, content: MessageContent| {
                 let is_convolution = layers[layer].is_full() && content == MessageContent::ConvolutionState;
                 block.layers.contains(&layer) && (is_convolution || !layers[layer].is_full())
             };
-            let received_bits = received_bits(&counts);
+            let received_bits = received_bits(&is_counted);
             let name = format!("block {index}");
             epochs.push(Epoch {
                 name,
@@ -219,8 +230,8 @@ fn epochs<S: Scalar>(network: &Network<S>, transcript: &Transcript<S>, encodings
     epochs
 }
 
-fn argmax<S: Scalar>(scores: &[S]) -> u32 {
-    (0..scores.len()).fold(0, |best, class| if scores[class] > scores[best] { class } else { best }) as u32
+fn argmax<S: Scalar>(logits: &[S]) -> u32 {
+    (0..logits.len()).fold(0, |best, class| if logits[class] > logits[best] { class } else { best }) as u32
 }
 
 #[cfg(test)]
@@ -234,12 +245,12 @@ mod tests {
     fn epochs_sum_to_the_total_and_stay_within_the_bounds() {
         for (name, mixer) in [("U1", None), ("U2", Some("gdn")), ("U2'", Some("window")), ("U2", Some("mamba2"))] {
             let request = ConstructionRequest { mixer: mixer.map(str::to_owned), ..ConstructionRequest::default() };
-            let built = build::<f32>(name, &request).unwrap();
+            let network = build::<f32>(name, &request).unwrap();
             let mut prompt = Prompt::new();
-            built.task().unwrap().prompt(&mut seeded(2), &mut prompt);
-            let report = ProtocolReport::measure(name, &built, prompt.tokens(), None).unwrap();
+            network.task().unwrap().prompt(&mut seeded(2), &mut prompt);
+            let report = ProtocolReport::measure(name, &network, prompt.tokens(), None).unwrap();
             assert!(
-                report.exact() && report.answer == report.forward_answer && Some(report.answer) == report.expected,
+                report.is_exact() && report.answer == report.forward_answer && Some(report.answer) == report.expected,
                 "{name}"
             );
             assert_eq!(
@@ -249,8 +260,8 @@ mod tests {
             );
             for epoch in &report.epochs {
                 for (bits, (_, tokens)) in epoch.received_bits.iter().zip(&report.players[1..]) {
-                    let units = if epoch.papers_bound_bits.is_some() { *tokens as u128 } else { 1 };
-                    assert!(u128::from(*bits) <= epoch.bound_bits * units, "{name}: {}", epoch.name);
+                    let bounded_units = if epoch.papers_bound_bits.is_some() { *tokens as u128 } else { 1 };
+                    assert!(u128::from(*bits) <= epoch.bound_bits * bounded_units, "{name}: {}", epoch.name);
                 }
             }
             let text = report.text();

@@ -50,7 +50,7 @@ fn train(stack: &'static str) -> Result<TrainedStack, Box<dyn std::error::Error>
     let config = ModelConfig {
         input: InputConfig::Fields(fields),
         classes: classes as usize,
-        deviation: 0.1,
+        init_std: 0.1,
         init_key_from_query: true,
         ..ModelConfig::default()
     };
@@ -58,24 +58,24 @@ fn train(stack: &'static str) -> Result<TrainedStack, Box<dyn std::error::Error>
     let model = config.init(&plan, &mut weights, &mut task::seeded(0))?;
 
     // One thread, in micro-batches of four prompts. Prompts are a function of the seed and their index, so equal seeds give equal runs.
-    let mut workers = DataParallel::new(1, 4);
+    let mut data_parallel = DataParallel::new(1, 4);
     let mut optimizer = AdamWConfig { rate: 4e-3, clip: 1.0, ..AdamWConfig::default() }.init();
     let (mut batch, mut validation_curve) = (Batch::default(), Vec::new());
     for step in 0..STEPS {
         source.fill(0, PromptPurpose::Training, step, BATCH, &mut batch);
-        let loss_scale = 1.0 / batch.questions as f64;
-        let outcome = workers.step(&weights, BATCH, |ops: &Native<f32>, rows| {
+        let loss_scale = 1.0 / batch.question_count as f64;
+        let outcome = data_parallel.step(&weights, BATCH, |ops: &Native<f32>, rows| {
             let tokens = &batch.tokens[rows.start * batch.ids_per_row..rows.end * batch.ids_per_row];
             let targets = &batch.targets[rows.start * batch.tokens_per_row..rows.end * batch.tokens_per_row];
             let (loss, _) = model.loss(ops, tokens, rows.len(), targets).expect("prompts that fit the model");
             ops.scale(&loss, loss_scale)
         })?;
-        optimizer.update(&mut weights, workers.gradient(), 1.0);
+        optimizer.update(&mut weights, data_parallel.gradient(), 1.0);
         if (step + 1) % 50 == 0 {
             let answers = count_answers(&model, &weights, &mut source, PromptPurpose::Validation, 16)?;
             let (low, high) = answers.interval();
-            println!("{stack}  step {}  loss {:.3}  right {:.1}%", step + 1, outcome.loss, 100.0 * answers.mean());
-            validation_curve.push(Point::new((step + 1) as f64, answers.mean()).between(low, high));
+            println!("{stack}  step {}  loss {:.3}  right {:.1}%", step + 1, outcome.loss, 100.0 * answers.accuracy());
+            validation_curve.push(Point::new((step + 1) as f64, answers.accuracy()).with_spread(low, high));
         }
     }
     let test_answers = count_answers(&model, &weights, &mut source, PromptPurpose::Testing, 64)?;
@@ -88,29 +88,29 @@ fn count_answers(
     weights: &Parameters<f32>,
     source: &mut PromptSource,
     purpose: PromptPurpose,
-    prompts: usize,
+    prompt_count: usize,
 ) -> Result<AnswerCount, Box<dyn std::error::Error>> {
-    let evaluation = evaluate(model, weights, source, (0, purpose), prompts)?;
-    Ok(evaluation.accuracy[&1])
+    let result = evaluate(model, weights, source, (0, purpose), prompt_count)?;
+    Ok(result.accuracy[&1])
 }
 
 fn report(trained_stacks: &[TrainedStack]) -> Report {
     let mut chart = LineChart::new(
         "One look-up, with and without a full layer",
         AxisSpec::new("steps", Scale::Linear),
-        AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02),
+        AxisSpec::new("right answers", Scale::Linear).with_range(0.0, 1.02),
     );
     let columns =
         [Column::text("stack"), Column::number("rungs"), Column::number("state bits"), Column::number("right answers")];
-    let mut table = Table::new("What the layout allows, and what training found", columns);
+    let mut table = Table::new("Rungs of the layout, and accuracy after training", columns);
     for TrainedStack { stack, plan, validation_curve, test_answers } in trained_stacks {
         chart = chart.series(Series::line_and_points(*stack, validation_curve.clone()));
         let capacity = plan.capacity();
         table.row([
             TableCell::code(*stack),
-            TableCell::from(capacity.rungs.to_string()).known(Evidence::Proved),
+            TableCell::from(capacity.rungs.to_string()).with_evidence(Evidence::Proved),
             TableCell::from(capacity.state_bits().iter().sum::<u128>().to_string()),
-            TableCell::from(format!("{:.1}%", 100.0 * test_answers.mean())).known(Evidence::Measured),
+            TableCell::from(format!("{:.1}%", 100.0 * test_answers.accuracy())).with_evidence(Evidence::Measured),
         ]);
     }
     let mut chapter = Chapter::new("look-up", "One look-up");

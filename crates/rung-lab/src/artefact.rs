@@ -35,7 +35,7 @@ impl Chart for Drawing {
 /// How much computation a report takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
-    /// Seconds: tests that everything works; the results mean nothing.
+    /// Seconds: tests that everything works; the results are no evidence.
     Smoke,
     /// Minutes on two cores.
     Quick,
@@ -68,7 +68,7 @@ pub(crate) fn figure_files(name: &str, chart: &dyn Chart) -> Vec<Artefact> {
     let svg = chart.svg();
     let mut files = vec![Artefact { path: format!("figures/{name}.csv"), bytes: chart.csv().into_bytes() }];
     #[cfg(feature = "png")]
-    if let Ok(bytes) = rung_figure::figure::png(&svg) {
+    if let Ok(bytes) = rung_figure::figure::render_png(&svg) {
         files.push(Artefact { path: format!("figures/{name}.png"), bytes });
     }
     files.push(Artefact { path: format!("figures/{name}.svg"), bytes: svg.into_bytes() });

@@ -1,7 +1,7 @@
 //! Stores evidence (results of searches, constructions, falsifications and inspections) on disk, one JSON file per record.
 //!
 //! ```text
-//! compute --> out/evidence/PRESET/CHAPTER/NAME.json --> render --> report.html
+//! compute --> OUT/evidence/PRESET/CHAPTER/NAME.json --> render --> report.html
 //! ```
 //!
 //! Chapters are written from these files and from the records of training runs, never from a result in memory. So a report can be
@@ -33,7 +33,7 @@ pub enum MissingEvidence {
     #[error("not run")]
     NotRun,
     /// The record has a format version that this program does not read.
-    #[error("recorded by version {version} in form {schema}, where this version reads form {SCHEMA}")]
+    #[error("recorded by version {version} with schema {schema}, where this version reads schema {SCHEMA}")]
     OtherSchema {
         /// Version of the program that wrote the record.
         version: String,
@@ -56,7 +56,7 @@ pub struct EvidenceRecord<T> {
 
 /// The JSON of a record file.
 #[derive(Serialize, Deserialize)]
-struct Envelope<T> {
+struct RecordFile<T> {
     schema: u32,
     version: String,
     key: String,
@@ -70,9 +70,9 @@ pub struct EvidenceStore {
 }
 
 impl EvidenceStore {
-    /// The store of a preset below the output directory `out`.
-    pub fn new(out: &Path, preset: Preset) -> Self {
-        Self { directory: out.join("evidence").join(preset.name()), preset }
+    /// The store of a preset below an output directory.
+    pub fn new(output_directory: &Path, preset: Preset) -> Self {
+        Self { directory: output_directory.join("evidence").join(preset.name()), preset }
     }
 
     /// The preset of the records.
@@ -91,13 +91,13 @@ impl EvidenceStore {
     pub fn write(&self, key: &str, data: &impl Serialize) -> Result<(), WriteError> {
         let path = self.path(key);
         let write_error = |source| WriteError { path: path.clone(), source };
-        let envelope = Envelope { schema: SCHEMA, version: VERSION.to_owned(), key: key.to_owned(), data };
-        let text = serde_json::to_string(&envelope).map_err(|error| write_error(error.into()))?;
+        let record_file = RecordFile { schema: SCHEMA, version: VERSION.to_owned(), key: key.to_owned(), data };
+        let text = serde_json::to_string(&record_file).map_err(|error| write_error(error.into()))?;
         fs::create_dir_all(path.parent().unwrap_or(&self.directory)).map_err(write_error)?;
         write_atomically(&path, format!("{text}\n").as_bytes())
     }
 
-    /// Computes and writes a record for each job, on all cores. `tick` is called after each.
+    /// Computes and writes a record for each job, on all cores. `on_record` is called after each.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -106,11 +106,11 @@ impl EvidenceStore {
         jobs: &[Job],
         key: impl Fn(&Job) -> String + Sync,
         compute: impl Fn(&Job) -> T + Sync,
-        tick: &(dyn Fn() + Sync),
+        on_record: &(dyn Fn() + Sync),
     ) -> Result<(), WriteError> {
         let results = parallel::map(jobs, |job| {
             let result = self.write(&key(job), &compute(job));
-            tick();
+            on_record();
             result
         });
         results.into_iter().collect()
@@ -132,9 +132,9 @@ impl EvidenceStore {
             let version = value["version"].as_str().unwrap_or("unknown").to_owned();
             return Err(MissingEvidence::OtherSchema { version, schema });
         }
-        let envelope: Envelope<T> =
+        let record_file: RecordFile<T> =
             serde_json::from_value(value).map_err(|error| MissingEvidence::Unreadable(error.to_string()))?;
-        Ok(EvidenceRecord { version: envelope.version, data: envelope.data })
+        Ok(EvidenceRecord { version: record_file.version, data: record_file.data })
     }
 
     /// Reads a record for a chapter. If it is missing, unreadable or written by another version, a note in the chapter says so.
@@ -172,25 +172,25 @@ mod tests {
     use super::*;
 
     fn store(name: &str) -> (EvidenceStore, PathBuf) {
-        let out = std::env::temp_dir().join(format!("rung-store-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&out);
-        (EvidenceStore::new(&out, Preset::Smoke), out)
+        let output_directory = std::env::temp_dir().join(format!("rung-store-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&output_directory);
+        (EvidenceStore::new(&output_directory, Preset::Smoke), output_directory)
     }
 
     #[test]
     fn numbers_are_read_back_bit_for_bit() {
-        let (store, out) = store("bits");
+        let (store, output_directory) = store("bits");
         let numbers = vec![0.1, 1.0 / 3.0, f64::MIN_POSITIVE, 98.247_927_513_443_59, -0.0];
         store.write("proved/numbers", &numbers).unwrap();
         let read_back = store.read::<Vec<f64>>("proved/numbers").unwrap().data;
         let bits = |numbers: &[f64]| numbers.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
         assert_eq!(bits(&read_back), bits(&numbers));
-        fs::remove_dir_all(out).unwrap();
+        fs::remove_dir_all(output_directory).unwrap();
     }
 
     #[test]
     fn missing_and_malformed_records_become_notes() {
-        let (store, out) = store("missing");
+        let (store, output_directory) = store("missing");
         let read_with_notes = |key: &str| {
             let mut chapter = Chapter::new("proved", "Proved");
             let data = store.read_outcome::<u32>(key, &mut chapter);
@@ -198,29 +198,29 @@ mod tests {
         };
         let (data, notes) = read_with_notes("proved/x");
         assert!(data.is_none() && notes.contains("proved/x: not run"), "{notes}");
-        let write_envelope = |schema: u32, version: &str, data: &str| {
+        let write_record = |schema: u32, version: &str, data: &str| {
             fs::create_dir_all(store.path("proved/x").parent().unwrap()).unwrap();
             let text = format!(r#"{{"schema":{schema},"version":"{version}","key":"proved/x","data":{data}}}"#);
             fs::write(store.path("proved/x"), text).unwrap();
         };
-        write_envelope(SCHEMA, VERSION, r#"{"Ok":3}"#);
+        write_record(SCHEMA, VERSION, r#"{"Ok":3}"#);
         assert_eq!(read_with_notes("proved/x"), (Some(3), "[]".to_owned()));
-        write_envelope(SCHEMA, "0.0.1", r#"{"Ok":3}"#);
+        write_record(SCHEMA, "0.0.1", r#"{"Ok":3}"#);
         assert!(
             read_with_notes("proved/x").0 == Some(3)
                 && read_with_notes("proved/x").1.contains("recorded by version 0.0.1")
         );
-        write_envelope(0, "0.0.1", r#"{"Ok":3}"#);
+        write_record(0, "0.0.1", r#"{"Ok":3}"#);
         assert!(
             read_with_notes("proved/x").0.is_none()
-                && read_with_notes("proved/x").1.contains("recorded by version 0.0.1 in form 0")
+                && read_with_notes("proved/x").1.contains("recorded by version 0.0.1 with schema 0")
         );
-        write_envelope(SCHEMA, VERSION, r#"{"Err":"no"}"#);
+        write_record(SCHEMA, VERSION, r#"{"Err":"no"}"#);
         assert!(read_with_notes("proved/x").1.contains("proved/x: no"));
         for broken in ["[]", "{\"Ok\":true}", "nonsense"] {
-            write_envelope(SCHEMA, VERSION, broken);
+            write_record(SCHEMA, VERSION, broken);
             assert!(read_with_notes("proved/x").1.contains("cannot be read"), "{broken}");
         }
-        fs::remove_dir_all(out).unwrap();
+        fs::remove_dir_all(output_directory).unwrap();
     }
 }

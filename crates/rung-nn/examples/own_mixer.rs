@@ -16,7 +16,7 @@ use std::time::Instant;
 use rung_engine::{AdamWConfig, DataParallel, DecayCourse, Native, Ops, Parameter, Parameters, Role, Scalar, Schedule};
 use rung_nn::mixer::conv::{ShortConvolution, ShortConvolutionConfig};
 use rung_nn::mixer::linear::{FeatureMap, LinearAttentionConfig};
-use rung_nn::parts::Linear;
+use rung_nn::submodules::Linear;
 use rung_nn::{
     BuildSettings, Init, InputConfig, MixerConfig, Model, ModelConfig, ModelError, ParamBuilder, State, TokenMixer,
 };
@@ -120,9 +120,9 @@ fn accuracy(model: &Model<ModelMixer>, weights: &Parameters<f32>, seed: u64) -> 
     ops.bind_frozen(weights);
     let (tokens, targets) = batch(seed);
     let (hidden, _) = model.forward(&ops, &tokens, ROWS, None)?;
-    let scores = ops.values(&model.logits(&ops, &hidden));
+    let logits = ops.values(&model.logits(&ops, &hidden));
     let best = |row: &[f32]| (0..LETTERS).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap_or(0) as u32;
-    let predictions: Vec<_> = scores.chunks(LETTERS).zip(targets).filter(|(_, target)| *target != NO_TARGET).collect();
+    let predictions: Vec<_> = logits.chunks(LETTERS).zip(targets).filter(|(_, target)| *target != NO_TARGET).collect();
     let correct = predictions.iter().filter(|(row, target)| best(row) == *target).count();
     Ok(correct as f64 / predictions.len() as f64)
 }
@@ -133,13 +133,13 @@ fn decoding_error(model: &Model<ModelMixer>, weights: &Parameters<f32>) -> Resul
     ops.bind_frozen(weights);
     let tokens = &batch(7).0[..2 * LETTERS];
     let parallel = ops.values(&model.forward(&ops, tokens, 1, None)?.0);
-    let (mut state, mut steps) = (None, Vec::new());
+    let (mut state, mut stepwise) = (None, Vec::new());
     for token in tokens {
         let (hidden, next) = model.forward(&ops, &[*token], 1, state.as_ref())?;
-        steps.extend(ops.values(&hidden));
+        stepwise.extend(ops.values(&hidden));
         state = Some(next);
     }
-    Ok(steps.iter().zip(parallel).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max))
+    Ok(stepwise.iter().zip(parallel).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max))
 }
 
 /// Milliseconds of a forward and a backward pass over eight rows of `time` tokens: the best of five runs.
@@ -151,22 +151,22 @@ fn pass_milliseconds<M: TokenMixer>(
     let settings = BuildSettings { width: WIDTH, ..BuildSettings::default() };
     let mixer = build(&mut ParamBuilder::new(settings, &mut weights, &mut seeded(0)))?;
     let ops = Native::new();
-    let mut best = f64::INFINITY;
+    let mut fastest = f64::INFINITY;
     for _ in 0..5 {
         ops.bind(&weights);
         let start = Instant::now();
         let (out, _) = mixer.forward(&ops, &ops.full(&[8, time, WIDTH], 0.5), None);
         ops.backward(&ops.mean_all(&out));
-        best = best.min(start.elapsed().as_secs_f64() * 1e3);
+        fastest = fastest.min(start.elapsed().as_secs_f64() * 1e3);
     }
-    Ok(best)
+    Ok(fastest)
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = ModelConfig {
         input: InputConfig::Vocabulary(LETTERS),
         classes: LETTERS,
-        deviation: 0.1,
+        init_std: 0.1,
         ..ModelConfig::default()
     };
     let mut weights = Parameters::<f32>::new();

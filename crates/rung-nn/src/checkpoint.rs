@@ -2,7 +2,7 @@
 //!
 //! A file is written under a temporary name and then renamed, so that a reader never sees a partial file. It is loaded into the weights
 //! of a model that was built from its plan: every weight must be in the file with its name and shape, and there must be no other
-//! tensors. A file written here has a checksum, which must match its bytes; files of other programs have none. The error names the first
+//! tensors. A file written here has a checksum, which must match its bytes; external files have none. The error names the first
 //! mismatch, and no weight has changed then.
 //!
 //! ```
@@ -52,7 +52,7 @@ pub enum CheckpointError {
         reason: String,
     },
     /// The file is truncated or not a safetensors file.
-    #[error("{}: no whole safetensors file ({reason}); {found} bytes were found, and the model's weights alone take {expected}", .path.display())]
+    #[error("{}: not a complete safetensors file ({reason}); {found} bytes were found, and the model's weights alone take {expected}", .path.display())]
     InvalidFile {
         /// The file.
         path: PathBuf,
@@ -64,7 +64,7 @@ pub enum CheckpointError {
         expected: u64,
     },
     /// The header cannot be read.
-    #[error("{}: no safetensors file: found {found}, expected {expected}", .path.display())]
+    #[error("{}: not a safetensors file: found {found}, expected {expected}", .path.display())]
     Header {
         /// The file.
         path: PathBuf,
@@ -76,7 +76,7 @@ pub enum CheckpointError {
     /// The checksum does not match: bytes of the file changed after it was written.
     #[error(
         "{}: damaged since it was written: its checksum is {stored}, and that of its bytes {computed}; copy it again from \
-         where it was made",
+         its origin",
         .path.display()
     )]
     ChecksumMismatch {
@@ -88,7 +88,7 @@ pub enum CheckpointError {
         computed: String,
     },
     /// The file ends before the end of a tensor.
-    #[error("{}: cut off in tensor `{name}` of shape {shape:?}: {found} bytes were found, and its header promises {expected}", .path.display())]
+    #[error("{}: cut off in tensor `{name}` of shape {shape:?}: {found} bytes were found, and its header says {expected}", .path.display())]
     Truncated {
         /// The file.
         path: PathBuf,
@@ -122,8 +122,8 @@ pub enum CheckpointError {
         expected: Vec<usize>,
     },
     /// A tensor that the model does not have.
-    #[error("{}: tensor `{name}` of shape {found:?} belongs to no weight of this model", .path.display())]
-    Unknown {
+    #[error("{}: tensor `{name}` of shape {found:?} is not a weight of this model", .path.display())]
+    UnknownTensor {
         /// The file.
         path: PathBuf,
         /// The tensor.
@@ -145,7 +145,7 @@ pub enum CheckpointError {
     },
     /// A tensor of an unsupported number type.
     #[error("{}: tensor `{name}`: found numbers of type {found}, expected F32, F64 or BF16", .path.display())]
-    Type {
+    UnsupportedType {
         /// The file.
         path: PathBuf,
         /// The weight.
@@ -169,7 +169,7 @@ const MAX_HEADER_BYTES: u64 = 100_000_000;
 /// # Errors
 /// The file cannot be written. An existing file is unchanged then.
 pub fn save<S: Scalar>(path: &Path, weights: &Parameters<S>) -> Result<(), CheckpointError> {
-    save_with(path, weights, &[])
+    save_with_metadata(path, weights, &[])
 }
 
 /// As [`save`], with the plan the weights belong to, so that [`inspect`](crate::inspect) can name the mixers.
@@ -177,7 +177,11 @@ pub fn save<S: Scalar>(path: &Path, weights: &Parameters<S>) -> Result<(), Check
 /// # Errors
 /// As [`save`].
 pub fn save_plan<S: Scalar>(path: &Path, weights: &Parameters<S>, plan: &Plan) -> Result<(), CheckpointError> {
-    save_with(path, weights, &[(STACK_KEY, &plan.to_stack().to_string()), (WIDTH_KEY, &plan.width.to_string())])
+    save_with_metadata(
+        path,
+        weights,
+        &[(STACK_KEY, &plan.to_stack().to_string()), (WIDTH_KEY, &plan.width.to_string())],
+    )
 }
 
 /// As [`save`], with more metadata entries.
@@ -185,7 +189,7 @@ pub fn save_plan<S: Scalar>(path: &Path, weights: &Parameters<S>, plan: &Plan) -
 /// # Errors
 /// As [`save`].
 #[inline(never)]
-pub fn save_with<S: Scalar>(
+pub fn save_with_metadata<S: Scalar>(
     path: &Path,
     weights: &Parameters<S>,
     metadata: &[(&str, &str)],
@@ -203,7 +207,7 @@ pub fn save_with<S: Scalar>(
 /// # Errors
 /// The file cannot be read, is truncated, or has other tensors than the model. No weight has changed then.
 pub fn load<S: Scalar>(path: &Path, weights: &mut Parameters<S>) -> Result<(), CheckpointError> {
-    load_with(path, weights).map(|_| ())
+    load_with_metadata(path, weights).map(|_| ())
 }
 
 /// As [`load`], and returns the metadata of the file.
@@ -211,25 +215,28 @@ pub fn load<S: Scalar>(path: &Path, weights: &mut Parameters<S>) -> Result<(), C
 /// # Errors
 /// As [`load`].
 #[inline(never)]
-pub fn load_with<S: Scalar>(path: &Path, weights: &mut Parameters<S>) -> Result<FileMetadata, CheckpointError> {
-    let system = |source| CheckpointError::System { path: path.to_owned(), source };
-    let file_info = fs::metadata(path).map_err(system)?;
+pub fn load_with_metadata<S: Scalar>(
+    path: &Path,
+    weights: &mut Parameters<S>,
+) -> Result<FileMetadata, CheckpointError> {
+    let system_error = |source| CheckpointError::System { path: path.to_owned(), source };
+    let file_info = fs::metadata(path).map_err(system_error)?;
     if !file_info.is_file() {
-        return Err(system(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file")));
+        return Err(system_error(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file")));
     }
     let found = file_info.len();
     let most = MAX_HEADER_BYTES + 8 * (weights.size() as u64 + 1);
     if found > most {
         return Err(CheckpointError::TooLarge { path: path.to_owned(), found, most });
     }
-    let bytes = fs::read(path).map_err(system)?;
+    let bytes = fs::read(path).map_err(system_error)?;
     let file = SafeTensors::deserialize(&bytes).map_err(|error| {
         let expected = (weights.size() * size_of::<S>()) as u64;
         let invalid_file =
             || CheckpointError::InvalidFile { path: path.to_owned(), reason: error.to_string(), found, expected };
         truncation_error(path, &bytes).unwrap_or_else(invalid_file)
     })?;
-    if let Checksum::Mismatch { stored, computed } = Checksum::of(&bytes) {
+    if let Checksum::Mismatch { stored, computed } = Checksum::verify(&bytes) {
         return Err(CheckpointError::ChecksumMismatch { path: path.to_owned(), stored, computed });
     }
     let tensors = match_tensors(path, &file, weights)?;
@@ -245,14 +252,14 @@ pub fn load_with<S: Scalar>(path: &Path, weights: &mut Parameters<S>) -> Result<
 ///
 /// # Errors
 /// The file does not exist or is too small.
-pub(crate) fn check_file_size(path: &Path, weights: u128) -> Result<(), CheckpointError> {
+pub(crate) fn check_file_size(path: &Path, weight_count: u128) -> Result<(), CheckpointError> {
     let file_info = fs::metadata(path).map_err(|source| CheckpointError::System { path: path.to_owned(), source })?;
     let found = file_info.len();
-    if u128::from(found) >= weights.saturating_mul(2) {
+    if u128::from(found) >= weight_count.saturating_mul(2) {
         return Ok(());
     }
-    let reason = format!("the network that it should belong to has {weights} weights");
-    let expected = u64::try_from(weights.saturating_mul(4)).unwrap_or(u64::MAX);
+    let reason = format!("the network that it should belong to has {weight_count} weights");
+    let expected = u64::try_from(weight_count.saturating_mul(4)).unwrap_or(u64::MAX);
     Err(CheckpointError::InvalidFile { path: path.to_owned(), reason, found, expected })
 }
 
@@ -286,25 +293,25 @@ fn match_tensors<'a, S: Scalar>(
     file: &SafeTensors<'a>,
     weights: &Parameters<S>,
 ) -> Result<WeightTensors<'a>, CheckpointError> {
-    let mut unclaimed: HashMap<&str, TensorView<'a>> = file.iter().collect();
+    let mut unmatched: HashMap<&str, TensorView<'a>> = file.iter().collect();
     let mut tensors = Vec::with_capacity(weights.len());
     for (_, entry) in weights.entries() {
         let (path, name, expected) = (path.to_owned(), entry.name.clone(), entry.shape.to_vec());
-        let Some(tensor) = unclaimed.remove(entry.name.as_str()) else {
+        let Some(tensor) = unmatched.remove(entry.name.as_str()) else {
             return Err(CheckpointError::Missing { path, name, expected });
         };
         if tensor.shape() != expected {
             return Err(CheckpointError::Shape { path, name, found: tensor.shape().to_vec(), expected });
         }
         if !matches!(tensor.dtype(), Dtype::F32 | Dtype::F64 | Dtype::BF16) {
-            return Err(CheckpointError::Type { path, name, found: format!("{:?}", tensor.dtype()) });
+            return Err(CheckpointError::UnsupportedType { path, name, found: format!("{:?}", tensor.dtype()) });
         }
         tensors.push((entry.range.clone(), tensor));
     }
     // The first by name, so that the message does not depend on the order of the map.
-    if let Some((name, tensor)) = unclaimed.into_iter().min_by_key(|(name, _)| *name) {
+    if let Some((name, tensor)) = unmatched.into_iter().min_by_key(|(name, _)| *name) {
         let (name, found) = (name.to_owned(), tensor.shape().to_vec());
-        return Err(CheckpointError::Unknown { path: path.to_owned(), name, found });
+        return Err(CheckpointError::UnknownTensor { path: path.to_owned(), name, found });
     }
     Ok(tensors)
 }

@@ -6,16 +6,16 @@ use crate::memory::TooLarge;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     /// The plan has a mixer that is not implemented as a network.
-    #[error("there is no network for mixer `{mixer}`; there is one for {known}")]
-    NoNetwork {
+    #[error("mixer `{mixer}` is not implemented; expected one of {known}")]
+    MixerNotImplemented {
         /// The mixer's name.
         mixer: String,
         /// Names of the implemented mixers.
         known: String,
     },
     /// The mixer is implemented, but not with this option.
-    #[error("mixer `{mixer}`: {what} has no network; expected {expected}")]
-    Unsupported {
+    #[error("mixer `{mixer}`: {what} is not implemented; expected {expected}")]
+    UnsupportedOption {
         /// The mixer's name.
         mixer: &'static str,
         /// The unsupported option.
@@ -29,15 +29,15 @@ pub enum ModelError {
         /// The network's name.
         name: String,
     },
-    /// The network was read from a checkpoint of another program, so it cannot be rebuilt with other settings.
-    #[error("`{name}` is a checkpoint of another program; its numbers cannot be kept in few bits")]
-    Foreign {
+    /// The network was read from an external checkpoint, so it cannot be rebuilt with other settings.
+    #[error("`{name}` is an external checkpoint, whose numbers cannot be rounded to few bits")]
+    ExternalCheckpoint {
         /// The network's name.
         name: String,
     },
     /// A size that does not fit the others.
     #[error("{component}: {what} is {found}; expected {expected}")]
-    Shape {
+    InvalidSize {
         /// The mixer or component of the model.
         component: &'static str,
         /// Which size.
@@ -49,7 +49,7 @@ pub enum ModelError {
     },
     /// A setting outside of its allowed range.
     #[error("model: {what} is {found}; expected {expected}")]
-    Number {
+    InvalidNumber {
         /// Which setting.
         what: &'static str,
         /// Its value.
@@ -59,7 +59,7 @@ pub enum ModelError {
     },
     /// Two fields of a token share a name.
     #[error("two fields of a token are named `{name}`; expected different names")]
-    SameField {
+    DuplicateField {
         /// The name of both fields.
         name: String,
     },
@@ -76,7 +76,7 @@ pub enum ModelError {
     Memory(TooLarge),
     /// A token is outside of its vocabulary.
     #[error("token {position}, field `{field}`: id {found} is beyond the vocabulary of {vocabulary}")]
-    Token {
+    TokenOutOfRange {
         /// Index of the token in the input.
         position: usize,
         /// Name of the token's field.
@@ -88,7 +88,7 @@ pub enum ModelError {
     },
     /// A target is outside of the classes.
     #[error("target of token {position}: class {found} is beyond the {classes} classes of the model")]
-    Target {
+    TargetOutOfRange {
         /// Index of the target in the input.
         position: usize,
         /// The target class.
@@ -98,7 +98,7 @@ pub enum ModelError {
     },
     /// The number of ids is not a multiple of rows times fields.
     #[error("{found} ids do not make {rows} equally long rows of tokens with {fields} fields each")]
-    Ragged {
+    UnevenRows {
         /// Number of ids.
         found: usize,
         /// Number of rows in the batch.
@@ -115,8 +115,8 @@ pub enum ModelError {
         most: usize,
     },
     /// A bidirectional model was given a state.
-    #[error("a bidirectional model reads a whole text at once; it cannot go on from a state")]
-    NoState,
+    #[error("a bidirectional model reads the whole sequence at once; it cannot continue from a state")]
+    StateOfBidirectional,
     /// The state belongs to another model or has another batch size.
     #[error("the state is of {found}; expected {expected}")]
     WrongState {

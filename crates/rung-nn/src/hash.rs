@@ -7,7 +7,7 @@
 //! use rung_nn::hash::Hash;
 //!
 //! assert_eq!(Hash::new().with(b"a").with(b"b"), Hash::new().with(b"ab"));
-//! assert_eq!(Hash::new().with(b"a").text(), "d228cb696f1a8caf78912b704e4a8964");
+//! assert_eq!(Hash::new().with(b"a").to_hex(), "d228cb696f1a8caf78912b704e4a8964");
 //! ```
 
 /// A hash of bytes.
@@ -31,7 +31,7 @@ impl Hash {
     }
 
     /// The hash in hexadecimal digits.
-    pub fn text(self) -> String {
+    pub fn to_hex(self) -> String {
         format!("{:032x}", self.0)
     }
 }

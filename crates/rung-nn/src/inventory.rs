@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Names do not determine the mixer of a layer or the size of its state. A file written by
-//! [`save_plan`](crate::checkpoint::save_plan) has its stack in its metadata; for others [`Inventory::compare`] checks
+//! [`save_plan`](crate::checkpoint::save_plan) has its stack in its metadata; for others [`Inventory::check_equal`] checks
 //! whether the file has exactly the tensors of a plan.
 //!
 //! ```
@@ -22,7 +22,7 @@
 //! let plan = Plan::parse("linear full", &Defaults { heads: 2, head_dim: 8, ..Defaults::default() })?;
 //! let inventory = Inventory::from_plan(&ModelConfig::default(), &plan)?;
 //! assert_eq!(inventory.layers().len(), 2);
-//! assert_eq!(inventory.element_count(), ModelConfig::default().count(&plan)?);
+//! assert_eq!(inventory.element_count(), ModelConfig::default().weight_count(&plan)?);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -45,7 +45,7 @@ pub const MAX_HEADER_BYTES: u64 = 1 << 24;
 
 /// Name, shape, type and size of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TensorFacts {
+pub struct TensorEntry {
     /// The tensor's name in a checkpoint.
     pub name: String,
     /// Sizes of the axes.
@@ -56,7 +56,7 @@ pub struct TensorFacts {
     pub bytes: u64,
 }
 
-impl TensorFacts {
+impl TensorEntry {
     /// Number of elements.
     pub fn element_count(&self) -> u128 {
         self.shape.iter().map(|&extent| extent as u128).product()
@@ -65,17 +65,18 @@ impl TensorFacts {
     /// The layer that the tensor belongs to, if any, and the component of that layer or of the model.
     pub fn layer_and_component(&self) -> (Option<usize>, &str) {
         let name = &self.name[..];
-        let word_starts = || std::iter::once(0).chain(name.match_indices('.').map(|(dot, _)| dot + 1));
-        let word = |start: usize| name[start..].split('.').next().unwrap_or_default();
-        for start in word_starts() {
-            let (Ok(layer), true) = (word(start).parse(), word(start).bytes().all(|byte| byte.is_ascii_digit())) else {
+        let segment_starts = || std::iter::once(0).chain(name.match_indices('.').map(|(dot, _)| dot + 1));
+        let segment = |start: usize| name[start..].split('.').next().unwrap_or_default();
+        for start in segment_starts() {
+            let (Ok(layer), true) = (segment(start).parse(), segment(start).bytes().all(|byte| byte.is_ascii_digit()))
+            else {
                 continue;
             };
-            let rest = name.get(start + word(start).len() + 1..).unwrap_or_default();
-            let mut words = rest.split('.');
-            let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-            let numbered = !second.is_empty() && second.bytes().all(|byte| byte.is_ascii_digit());
-            return (Some(layer), if numbered { &rest[..=first.len() + second.len()] } else { first });
+            let rest = name.get(start + segment(start).len() + 1..).unwrap_or_default();
+            let mut segments = rest.split('.');
+            let (first, second) = (segments.next().unwrap_or_default(), segments.next().unwrap_or_default());
+            let is_numbered = !second.is_empty() && second.bytes().all(|byte| byte.is_ascii_digit());
+            return (Some(layer), if is_numbered { &rest[..=first.len() + second.len()] } else { first });
         }
         (None, name.rsplit_once('.').map_or(name, |(component, _)| component))
     }
@@ -86,17 +87,17 @@ impl TensorFacts {
 pub struct ComponentSize {
     /// The component's name.
     pub name: String,
-    /// Number of tensors.
-    pub tensors: usize,
+    /// Tensors of the component.
+    pub tensor_count: usize,
     /// Number of elements of all its tensors.
-    pub elements: u128,
+    pub element_count: u128,
 }
 
 /// The tensors of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inventory {
     /// All tensors, in the order of the plan or of the file.
-    pub tensors: Vec<TensorFacts>,
+    pub tensors: Vec<TensorEntry>,
     /// The metadata of a file; empty for plans and weights in memory.
     pub metadata: BTreeMap<String, String>,
 }
@@ -109,9 +110,9 @@ impl Inventory {
     pub fn from_plan(config: &ModelConfig, plan: &Plan) -> Result<Self, ModelError> {
         let facts = |param: crate::param_builder::ParamShape| {
             let bytes = 4 * param.shape.iter().product::<usize>() as u64;
-            TensorFacts { name: param.name, shape: param.shape, dtype: "F32".to_owned(), bytes }
+            TensorEntry { name: param.name, shape: param.shape, dtype: "F32".to_owned(), bytes }
         };
-        Ok(Self { tensors: config.list(plan)?.into_iter().map(facts).collect(), metadata: BTreeMap::new() })
+        Ok(Self { tensors: config.param_shapes(plan)?.into_iter().map(facts).collect(), metadata: BTreeMap::new() })
     }
 
     /// The tensors of weights in memory.
@@ -119,14 +120,14 @@ impl Inventory {
         let facts = |(_, entry): (_, &ParameterEntry)| {
             let bytes = (size_of::<S>() * entry.range.len()) as u64;
             let dtype = format!("F{}", 8 * size_of::<S>());
-            TensorFacts { name: entry.name.clone(), shape: entry.shape.to_vec(), dtype, bytes }
+            TensorEntry { name: entry.name.clone(), shape: entry.shape.to_vec(), dtype, bytes }
         };
         Self { tensors: weights.entries().map(facts).collect(), metadata: BTreeMap::new() }
     }
 
     /// Number of elements of all tensors.
     pub fn element_count(&self) -> u128 {
-        self.tensors.iter().map(TensorFacts::element_count).sum()
+        self.tensors.iter().map(TensorEntry::element_count).sum()
     }
 
     /// Bytes of all tensors.
@@ -153,11 +154,11 @@ impl Inventory {
             let (layer, name) = tensor.layer_and_component();
             let components = layers.entry(layer).or_default();
             let index = *indices.entry((layer, name)).or_insert_with(|| {
-                components.push(ComponentSize { name: name.to_owned(), tensors: 0, elements: 0 });
+                components.push(ComponentSize { name: name.to_owned(), tensor_count: 0, element_count: 0 });
                 components.len() - 1
             });
-            components[index].tensors += 1;
-            components[index].elements += tensor.element_count();
+            components[index].tensor_count += 1;
+            components[index].element_count += tensor.element_count();
         }
         layers
     }
@@ -176,12 +177,12 @@ impl Inventory {
     ///
     /// # Errors
     /// The error names the first tensor that is missing, of another shape, or unknown; `path` is the file in its message.
-    pub fn compare(&self, path: &Path, expected: &Self) -> Result<(), CheckpointError> {
-        let mut unclaimed: BTreeMap<&str, &TensorFacts> =
+    pub fn check_equal(&self, path: &Path, expected: &Self) -> Result<(), CheckpointError> {
+        let mut unmatched: BTreeMap<&str, &TensorEntry> =
             self.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
-        for TensorFacts { name, shape, .. } in &expected.tensors {
+        for TensorEntry { name, shape, .. } in &expected.tensors {
             let (path, name, expected) = (path.to_owned(), name.clone(), shape.clone());
-            match unclaimed.remove(name.as_str()) {
+            match unmatched.remove(name.as_str()) {
                 None => return Err(CheckpointError::Missing { path, name, expected }),
                 Some(found) if found.shape != expected => {
                     return Err(CheckpointError::Shape { path, name, found: found.shape.clone(), expected });
@@ -189,9 +190,9 @@ impl Inventory {
                 Some(_) => {}
             }
         }
-        match unclaimed.into_iter().next() {
+        match unmatched.into_iter().next() {
             None => Ok(()),
-            Some((name, found)) => Err(CheckpointError::Unknown {
+            Some((name, found)) => Err(CheckpointError::UnknownTensor {
                 path: path.to_owned(),
                 name: name.to_owned(),
                 found: found.shape.clone(),
@@ -205,40 +206,40 @@ impl Inventory {
 /// # Errors
 /// The file cannot be read, its header is invalid or too long, or the file's length does not match the header.
 pub fn inspect(path: &Path) -> Result<Inventory, CheckpointError> {
-    let system = |source| CheckpointError::System { path: path.to_owned(), source };
+    let system_error = |source| CheckpointError::System { path: path.to_owned(), source };
     let header_error = |found: String, expected| CheckpointError::Header { path: path.to_owned(), found, expected };
-    let file_info = std::fs::metadata(path).map_err(system)?;
+    let file_info = std::fs::metadata(path).map_err(system_error)?;
     if !file_info.is_file() {
-        return Err(system(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file")));
+        return Err(system_error(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file")));
     }
-    let mut file = File::open(path).map_err(system)?;
-    let mut length = [0; 8];
+    let mut file = File::open(path).map_err(system_error)?;
+    let mut length_bytes = [0; 8];
     if file_info.len() < 8 {
         return Err(header_error(
             format!("{} bytes", file_info.len()),
             "at least the 8 that hold the length of the header",
         ));
     }
-    file.read_exact(&mut length).map_err(system)?;
-    let length = u64::from_le_bytes(length);
-    if length > file_info.len() - 8 {
-        let found = format!("a header of {length} bytes in a file of {}", file_info.len());
+    file.read_exact(&mut length_bytes).map_err(system_error)?;
+    let header_len = u64::from_le_bytes(length_bytes);
+    if header_len > file_info.len() - 8 {
+        let found = format!("a header of {header_len} bytes in a file of {}", file_info.len());
         return Err(header_error(found, "a header that fits in its file"));
     }
-    if length > MAX_HEADER_BYTES {
-        return Err(header_error(format!("a header of {length} bytes"), "one of at most 16,777,216"));
+    if header_len > MAX_HEADER_BYTES {
+        return Err(header_error(format!("a header of {header_len} bytes"), "one of at most 16,777,216"));
     }
-    let mut header = vec![0; length as usize];
-    file.read_exact(&mut header).map_err(system)?;
+    let mut header = vec![0; header_len as usize];
+    file.read_exact(&mut header).map_err(system_error)?;
     let header: Metadata = serde_json::from_slice(&header)
         .map_err(|error| header_error(format!("a header with {error}"), "a table of tensors"))?;
     let mut tensors: Vec<_> = header.tensors().into_iter().collect();
     tensors.sort_by(|(name, info), (other_name, other_info)| {
         (info.data_offsets, name).cmp(&(other_info.data_offsets, other_name))
     });
-    let (expected, found) = ((8 + length).saturating_add(header.data_len() as u64), file_info.len());
+    let (expected, found) = ((8 + header_len).saturating_add(header.data_len() as u64), file_info.len());
     if found < expected {
-        let data_len = found - 8 - length;
+        let data_len = found - 8 - header_len;
         let truncated = tensors.into_iter().find(|(_, info)| info.data_offsets.1 as u64 > data_len);
         let (name, shape) = truncated.map_or_else(Default::default, |(name, info)| (name, info.shape.clone()));
         return Err(CheckpointError::Truncated { path: path.to_owned(), name, shape, found, expected });
@@ -247,7 +248,7 @@ pub fn inspect(path: &Path) -> Result<Inventory, CheckpointError> {
         let extra_bytes = format!("{} bytes after the last tensor", found - expected);
         return Err(header_error(extra_bytes, "nothing"));
     }
-    let facts = |(name, info): (String, &safetensors::tensor::TensorInfo)| TensorFacts {
+    let facts = |(name, info): (String, &safetensors::tensor::TensorInfo)| TensorEntry {
         name,
         shape: info.shape.clone(),
         dtype: format!("{:?}", info.dtype),
@@ -289,19 +290,19 @@ mod tests {
         );
         save_plan(&path, &weights, &plan).unwrap();
         let found = inspect(&path).unwrap();
-        found.compare(&path, &from_plan).unwrap();
+        found.check_equal(&path, &from_plan).unwrap();
         assert_eq!((found.element_count(), found.bytes()), (weights.size() as u128, 4 * weights.size() as u64));
         assert_eq!(found.plan().unwrap().unwrap().to_stack(), plan.to_stack());
         assert_eq!(found.layers().keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3]);
         let layers = found.layers();
         let components =
-            layers.values().flatten().chain(&found.outside_layers()).map(|size| size.elements).sum::<u128>();
+            layers.values().flatten().chain(&found.outside_layers()).map(|size| size.element_count).sum::<u128>();
         assert_eq!(components, found.element_count());
         save(&path, &weights).unwrap();
         assert!(inspect(&path).unwrap().plan().is_none());
         let other = Inventory::from_plan(&config, &super::tests::plan("linear full")).unwrap();
         assert!(matches!(
-            found.compare(&path, &other),
+            found.check_equal(&path, &other),
             Err(CheckpointError::Shape { .. } | CheckpointError::Missing { .. })
         ));
         std::fs::remove_file(path).unwrap();
@@ -322,14 +323,14 @@ mod tests {
             ("", None, ""),
             ("layers.99999999999999999999999.a", None, "layers.99999999999999999999999"),
         ] {
-            let tensor = TensorFacts { name: name.to_owned(), shape: vec![1], dtype: String::new(), bytes: 4 };
+            let tensor = TensorEntry { name: name.to_owned(), shape: vec![1], dtype: String::new(), bytes: 4 };
             assert_eq!(tensor.layer_and_component(), (layer, component), "{name}");
         }
     }
 
     #[test]
     fn inspect_rejects_invalid_files() {
-        let path = temporary_path("hostile");
+        let path = temporary_path("invalid");
         let file = |header: &str, data: usize| {
             [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &vec![0; data]].concat()
         };
@@ -350,7 +351,7 @@ mod tests {
         ] {
             std::fs::write(&path, bytes).unwrap();
             let error = inspect(&path).unwrap_err().to_string();
-            assert!(error.contains(expected) && error.contains("rung-inventory-hostile"), "{error}");
+            assert!(error.contains(expected) && error.contains("rung-inventory-invalid"), "{error}");
         }
         // A sparse file of a gigabyte with a header of half a gigabyte.
         let sparse = File::create(&path).unwrap();

@@ -28,14 +28,14 @@
 //! ```
 //!
 //! - [`mixer`]: the token mixers, one file each, and the trait for more;
-//! - [`model`]: embeddings, layers, unembedding;
-//! - [`param_builder`]: adds weights; [`parts`]: projections, norms and recurrences that mixers share;
+//! - [`model`]: embeddings, layers, unembedding (`lm_head`);
+//! - [`param_builder`]: adds weights; [`submodules`]: projections, norms and recurrences that mixers share;
 //! - [`position`]: rotary positions and ALiBi;
 //! - [`precision`]: rounding of states and messages to few bits, as the theory counts them;
 //! - [`checkpoint`]: safetensors files, [`tensor_file`]: their bytes, with a [`hash`] as checksum, [`inventory`]: the tensors of a file,
 //!   from its header only; [`mod@file`]: atomic writing of files;
-//! - [`families`]: checkpoints of other programs as networks, and [`weight_files`]: their tensors;
-//! - [`export`]: constructions and runs as checkpoints that other programs run;
+//! - [`families`]: external checkpoints as networks, and [`weight_files`]: their tensors;
+//! - [`export`]: constructions and runs as checkpoints that external programs run;
 //! - [`network`]: a model with its plan, task and weights, opened from a folder and saved to one;
 //! - [`construct`]: explicit weights for the tasks of the theory;
 //! - [`observer`]: an executor with an observer; [`trace`]: a recorded forward pass; [`protocol`]: a forward pass as a communication
@@ -60,10 +60,10 @@ pub mod network;
 mod no_fused_kernels;
 pub mod observer;
 pub mod param_builder;
-pub mod parts;
 pub mod position;
 pub mod precision;
 pub mod protocol;
+pub mod submodules;
 pub mod tensor_file;
 pub mod trace;
 pub mod weight_files;

@@ -47,13 +47,13 @@ pub struct LinearizedOps<S: Scalar> {
     native: Native<S>,
     recorded: RefCell<Vec<FrozenValue<S>>>,
     /// Index of the next recorded value to replay; `None` while recording.
-    next: Cell<Option<usize>>,
+    replay_index: Cell<Option<usize>>,
 }
 
 impl<S: Scalar> LinearizedOps<S> {
     /// An executor that records.
     pub fn new(native: Native<S>) -> Self {
-        Self { native, recorded: RefCell::new(Vec::new()), next: Cell::new(None) }
+        Self { native, recorded: RefCell::new(Vec::new()), replay_index: Cell::new(None) }
     }
 
     /// The executor that runs the operations.
@@ -63,7 +63,7 @@ impl<S: Scalar> LinearizedOps<S> {
 
     /// Starts a replay from the first recorded value.
     pub fn rewind(&self) {
-        self.next.set(Some(0));
+        self.replay_index.set(Some(0));
     }
 
     /// The same values as a live tensor.
@@ -83,8 +83,8 @@ impl<S: Scalar> LinearizedOps<S> {
 
     /// The next recorded value in a replay; else records the result of `compute`.
     fn record_or_replay(&self, compute: impl FnOnce() -> FrozenValue<S>) -> FrozenValue<S> {
-        if let Some(index) = self.next.get() {
-            self.next.set(Some(index + 1));
+        if let Some(index) = self.replay_index.get() {
+            self.replay_index.set(Some(index + 1));
             return self.recorded.borrow()[index].clone();
         }
         let value = compute();
@@ -151,18 +151,18 @@ impl<S: Scalar> LinearizedOps<S> {
     /// query, key, decay or beta is live, `live` whether a value or the state is; `run` takes whether to round.
     fn run_recurrence(
         &self,
-        (controls_live, live, rounds): (bool, bool, bool),
+        (controls_live, live, has_rounding): (bool, bool, bool),
         run: impl Fn(bool) -> (Tensor<S>, Tensor<S>),
     ) -> (LinearizedTensor<S>, LinearizedTensor<S>) {
         let tensor = |x: Tensor<S>, live: bool| LinearizedTensor { tensor: x, live };
         if !live {
             if !controls_live {
-                let (out, state) = run(rounds);
+                let (out, state) = run(has_rounding);
                 return (tensor(out, false), tensor(state, false));
             }
             let new_state = Cell::new(None);
             let out = self.freeze_result(|| {
-                let (out, state) = run(rounds);
+                let (out, state) = run(has_rounding);
                 new_state.set(Some(state));
                 out
             });
@@ -171,19 +171,19 @@ impl<S: Scalar> LinearizedOps<S> {
             return (tensor(out, false), tensor(state, false));
         }
         let (out, state) = run(false);
-        if !rounds {
+        if !has_rounding {
             return (tensor(out, true), tensor(state, true));
         }
         // The rounding errors are frozen.
-        let error_of_state = Cell::new(None);
+        let state_error_cell = Cell::new(None);
         let native = &self.native;
         let out_error = self.freeze_result(|| {
             let (rounded_out, rounded_state) = run(true);
-            error_of_state.set(Some(native.sub(&rounded_state, &state)));
+            state_error_cell.set(Some(native.sub(&rounded_state, &state)));
             native.sub(&rounded_out, &out)
         });
         let state_error =
-            self.freeze_result(|| error_of_state.take().unwrap_or_else(|| unreachable!("computed with the output")));
+            self.freeze_result(|| state_error_cell.take().unwrap_or_else(|| unreachable!("computed with the output")));
         (tensor(native.add(&out, &out_error), true), tensor(native.add(&state, &state_error), true))
     }
 }
@@ -264,10 +264,10 @@ impl<S: Scalar> Ops for LinearizedOps<S> {
     fn slice(&self, x: &LinearizedTensor<S>, axis: usize, range: Range<usize>) -> LinearizedTensor<S> {
         Self::apply_linear(x, |x| self.native.slice(x, axis, range))
     }
-    fn concat(&self, parts: &[LinearizedTensor<S>], axis: usize) -> LinearizedTensor<S> {
-        let live = parts.iter().any(|part| part.live);
-        let parts: Vec<Tensor<S>> = parts.iter().map(|part| part.tensor.clone()).collect();
-        LinearizedTensor { tensor: self.native.concat(&parts, axis), live }
+    fn concat(&self, inputs: &[LinearizedTensor<S>], axis: usize) -> LinearizedTensor<S> {
+        let live = inputs.iter().any(|input| input.live);
+        let tensors: Vec<Tensor<S>> = inputs.iter().map(|input| input.tensor.clone()).collect();
+        LinearizedTensor { tensor: self.native.concat(&tensors, axis), live }
     }
     fn broadcast(&self, x: &LinearizedTensor<S>, shape: &[usize]) -> LinearizedTensor<S> {
         Self::apply_linear(x, |x| self.native.broadcast(x, shape))
@@ -298,10 +298,10 @@ impl<S: Scalar> Ops for LinearizedOps<S> {
             self.native.attention(&AttentionInputs { query, key, value: &inputs.value.tensor, bias, mask, scale })
         };
         if !inputs.value.live {
-            let live = controls.iter().flatten().any(|part| part.live);
-            return self.freeze_if(live, || run(controls.map(|part| part.map(|part| &part.tensor))));
+            let live = controls.iter().flatten().any(|control| control.live);
+            return self.freeze_if(live, || run(controls.map(|control| control.map(|control| &control.tensor))));
         }
-        let controls = controls.map(|part| part.map(|part| self.freeze(part)));
+        let controls = controls.map(|control| control.map(|control| self.freeze(control)));
         LinearizedTensor { tensor: run(controls.each_ref().map(Option::as_ref)), live: true }
     }
     fn left_to_right_attention(
@@ -310,15 +310,15 @@ impl<S: Scalar> Ops for LinearizedOps<S> {
         rounding: Option<AccumulatorRounding>,
     ) -> LinearizedTensor<S> {
         let AttentionInputs { query, key, value, bias, mask, scale } = *inputs;
-        let rounded = || {
+        let run_rounded = || {
             let (query, key, value, bias) = (&query.tensor, &key.tensor, &value.tensor, bias.map(|bias| &bias.tensor));
             self.native.left_to_right_attention(&AttentionInputs { query, key, value, bias, mask, scale }, rounding)
         };
         if !value.live {
-            return self.freeze_if(query.live || key.live || bias.is_some_and(|bias| bias.live), rounded);
+            return self.freeze_if(query.live || key.live || bias.is_some_and(|bias| bias.live), run_rounded);
         }
         let exact = self.attention(inputs);
-        let rounding_error = self.freeze_result(|| self.native.sub(&rounded(), &exact.tensor));
+        let rounding_error = self.freeze_result(|| self.native.sub(&run_rounded(), &exact.tensor));
         LinearizedTensor { tensor: self.native.add(&exact.tensor, &rounding_error), live: true }
     }
     fn block_attention(&self, inputs: &BlockAttention<'_, LinearizedTensor<S>>) -> LinearizedTensor<S> {
@@ -338,9 +338,10 @@ impl<S: Scalar> Ops for LinearizedOps<S> {
             Decay::Scalar(decay) | Decay::Vector(decay) => Some(decay),
         };
         let controls = [Some(inputs.query), Some(inputs.key), decay, inputs.beta];
-        let controls_live = controls.iter().flatten().any(|part| part.live);
+        let controls_live = controls.iter().flatten().any(|control| control.live);
         let live = inputs.value.live || inputs.state.is_some_and(|state| state.live);
-        let controls = controls.map(|part| part.map(|part| if live { self.freeze(part) } else { part.tensor.clone() }));
+        let controls = controls
+            .map(|control| control.map(|control| if live { self.freeze(control) } else { control.tensor.clone() }));
         let run = |rounds: bool| {
             let [Some(query), Some(key), decay, beta] = &controls else { unreachable!("query and key always exist") };
             let decay = match (&inputs.decay, decay) {
@@ -366,9 +367,9 @@ impl<S: Scalar> Ops for LinearizedOps<S> {
         inputs: &GeneralDelta<'_, LinearizedTensor<S>>,
     ) -> (LinearizedTensor<S>, LinearizedTensor<S>) {
         let controls = [inputs.query, inputs.key, inputs.decay, inputs.recall_key, inputs.erase_key];
-        let controls_live = controls.iter().any(|part| part.live);
+        let controls_live = controls.iter().any(|control| control.live);
         let live = inputs.value.live || inputs.state.is_some_and(|state| state.live);
-        let controls = controls.map(|part| if live { self.freeze(part) } else { part.tensor.clone() });
+        let controls = controls.map(|control| if live { self.freeze(control) } else { control.tensor.clone() });
         let run = |rounds: bool| {
             let [query, key, decay, recall_key, erase_key] = &controls;
             self.native.general_delta(&GeneralDelta {

@@ -13,28 +13,28 @@ use crate::model::ModelConfig;
 
 /// A network, or its computation, does not fit into memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what} would take about {found} MiB, expected at most {most} MiB ({limit})")]
+#[error("{what} would take about {found_mib} MiB, expected at most {limit_mib} MiB ({limit_origin})")]
 pub struct TooLarge {
     /// What needs the memory.
     pub what: String,
-    /// The estimate in mebibytes.
-    pub found: u128,
-    /// The limit in mebibytes.
-    pub most: u128,
+    /// The estimate.
+    pub found_mib: u128,
+    /// The limit.
+    pub limit_mib: u128,
     /// The origin of the limit.
-    pub limit: &'static str,
+    pub limit_origin: &'static str,
 }
 
 /// Bytes of the states of one prompt, which are copied while they are updated, and of its expanded keys. These can be large in a network
 /// with few weights.
 pub fn state_bytes(plan: &Plan, tokens: usize) -> u128 {
     // Elements of all states, and key channels per token of the layer that has most.
-    let (mut states, mut max_keys) = (0_u128, 0_u128);
+    let (mut state_elements, mut max_keys) = (0_u128, 0_u128);
     for layer in &plan.layers {
         let mut keys = 0_u128;
         for mixer in layer.mixers.iter() {
             let facts = mixer.facts();
-            states = states.saturating_add(facts.state_size()).saturating_add(facts.input_conv_state);
+            state_elements = state_elements.saturating_add(facts.state_size()).saturating_add(facts.input_conv_state);
             // The key width is the size of the state divided by the value width.
             let value_dim = mixer.number("value").or_else(|| mixer.number("head")).unwrap_or(1).max(1);
             keys = keys.saturating_add(facts.recurrent_state / u128::from(value_dim));
@@ -42,34 +42,35 @@ pub fn state_bytes(plan: &Plan, tokens: usize) -> u128 {
         // One layer runs at a time.
         max_keys = max_keys.max(keys);
     }
-    let elements = states.saturating_mul(3).saturating_add(max_keys.saturating_mul(2).saturating_mul(tokens as u128));
+    let elements =
+        state_elements.saturating_mul(3).saturating_add(max_keys.saturating_mul(2).saturating_mul(tokens as u128));
     elements.saturating_mul(size_of::<f32>() as u128)
 }
 
 /// The sizes of a network that determine the memory of its computation.
 #[derive(Clone, Copy, Debug)]
-pub struct Footprint<'a> {
+pub struct MemoryEstimate<'a> {
     plan: &'a Plan,
-    hidden: u128,
+    hidden_width: u128,
     classes: u128,
 }
 
-impl<'a> Footprint<'a> {
+impl<'a> MemoryEstimate<'a> {
     /// The sizes of a plan's network.
     pub fn new(plan: &'a Plan, config: &ModelConfig) -> Self {
-        let hidden = config.feed_forward.hidden(plan.width as usize).unwrap_or(0) as u128;
-        Self { plan, hidden, classes: config.classes as u128 }
+        let hidden_width = config.feed_forward.hidden(plan.width as usize).unwrap_or(0) as u128;
+        Self { plan, hidden_width, classes: config.classes as u128 }
     }
 
     /// Bytes of a forward pass over one prompt of this many tokens in single precision, without the weights: states and activations.
     pub fn inference_bytes(&self, tokens: usize) -> u128 {
         let streams = u128::from(self.plan.width).saturating_mul(self.plan.layers.len() as u128 + 16);
-        self.bytes(streams.saturating_add(3 * self.hidden), tokens)
+        self.bytes(streams.saturating_add(3 * self.hidden_width), tokens)
     }
 
     /// Bytes of a forward and backward pass: each layer stores about thirty activations of the model's width and six of the hidden width.
     pub fn training_bytes(&self, tokens: usize) -> u128 {
-        let layer = u128::from(self.plan.width).saturating_mul(30).saturating_add(6 * self.hidden);
+        let layer = u128::from(self.plan.width).saturating_mul(30).saturating_add(6 * self.hidden_width);
         self.bytes(layer.saturating_mul(self.plan.layers.len() as u128 + 1), tokens)
     }
 
@@ -120,17 +121,17 @@ pub fn machine_bytes() -> Option<u64> {
 /// The estimate exceeds the limit.
 pub fn check(what: impl Into<String>, bytes: u128, allowed: Option<u64>) -> Result<(), TooLarge> {
     let process_limit = LIMIT.load(Ordering::Relaxed);
-    let (most, limit) = match (allowed.or((process_limit > 0).then_some(process_limit)), machine_bytes()) {
+    let (limit, limit_origin) = match (allowed.or((process_limit > 0).then_some(process_limit)), machine_bytes()) {
         (Some(allowed), _) => (allowed, "what --memory allows"),
         (None, Some(machine)) => (machine, "what this machine has; --memory overrides it"),
         (None, None) => return Ok(()),
     };
     let what = what.into();
-    log::info!("{what}: about {} MiB, at most {} MiB ({limit})", bytes.div_ceil(1 << 20), most >> 20);
-    if bytes <= u128::from(most) {
+    log::info!("{what}: about {} MiB, at most {} MiB ({limit_origin})", bytes.div_ceil(1 << 20), limit >> 20);
+    if bytes <= u128::from(limit) {
         return Ok(());
     }
-    Err(TooLarge { what, found: bytes.div_ceil(1 << 20), most: u128::from(most) >> 20, limit })
+    Err(TooLarge { what, found_mib: bytes.div_ceil(1 << 20), limit_mib: u128::from(limit) >> 20, limit_origin })
 }
 
 #[cfg(test)]
@@ -147,9 +148,9 @@ mod tests {
         let [narrow, wide] = ["linear", "fastmax{key=1000}"].map(|stack| state_bytes(&plan(stack), 16));
         assert!(narrow < 1 << 20 && wide > 64 << 20, "{narrow} {wide}");
         let (full, config) = (plan("full"), ModelConfig::default());
-        let footprint = Footprint::new(&full, &config);
-        assert!(footprint.inference_bytes(16) > state_bytes(&full, 16));
-        assert!(footprint.training_bytes(16) > footprint.inference_bytes(16));
+        let estimate = MemoryEstimate::new(&full, &config);
+        assert!(estimate.inference_bytes(16) > state_bytes(&full, 16));
+        assert!(estimate.training_bytes(16) > estimate.inference_bytes(16));
     }
 
     #[test]

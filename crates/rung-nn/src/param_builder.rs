@@ -8,9 +8,9 @@ use rand_chacha::rand_core::Rng as _;
 use rung_engine::{Parameter, Parameters, Role, Scalar};
 use rung_theory::task::Rng;
 
-use crate::parts::{Convolution, Linear, LinearRecurrence, NormGain};
 use crate::position::Positions;
 use crate::precision::Precision;
+use crate::submodules::{Convolution, Linear, LinearRecurrence, NormGain};
 
 /// Settings that all layers of a model share.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub struct BuildSettings {
     /// Tokens per chunk of a recurrence. It changes cost and rounding errors only.
     pub chunk: usize,
     /// Standard deviation of the initial values of projections.
-    pub deviation: f64,
+    pub init_std: f64,
     /// Position encoding of attention.
     pub positions: Positions,
     /// Whether a token attends only to itself and earlier tokens.
@@ -40,7 +40,7 @@ impl Default for BuildSettings {
         Self {
             width: 64,
             chunk: 64,
-            deviation: 0.02,
+            init_std: 0.02,
             positions: Positions::None,
             causal: true,
             init_key_from_query: false,
@@ -55,7 +55,7 @@ impl Default for BuildSettings {
 pub enum Init<'a> {
     /// All the same.
     Constant(f64),
-    /// Normal with mean zero and this deviation.
+    /// Normal with mean zero and this standard deviation.
     Normal(f64),
     /// Uniform from the first to the second.
     Uniform(f64, f64),
@@ -151,7 +151,7 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
     }
 
     /// Number of weight elements so far.
-    pub fn total(&self) -> u128 {
+    pub fn element_count(&self) -> u128 {
         match &self.store {
             Store::Count { total, .. } => *total,
             Store::Allocate(weights) => weights.size() as u128,
@@ -160,11 +160,11 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
 
     /// Runs `build` with `name` appended to the name prefix.
     pub fn within<R>(&mut self, name: &str, build: impl FnOnce(&mut Self) -> R) -> R {
-        let length = self.prefix.len();
+        let outer_len = self.prefix.len();
         self.prefix.push_str(name);
         self.prefix.push('.');
         let result = build(self);
-        self.prefix.truncate(length);
+        self.prefix.truncate(outer_len);
         result
     }
 
@@ -198,7 +198,7 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
 
     /// A projection without bias, with normal initial values of the model's standard deviation.
     pub fn linear(&mut self, name: &str, inputs: usize, outputs: usize) -> Linear {
-        let init = Init::Normal(self.settings.deviation);
+        let init = Init::Normal(self.settings.init_std);
         self.linear_with_init(name, inputs, outputs, init)
     }
 
@@ -228,7 +228,7 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
 
     /// A depthwise convolution over time without bias, shaped as PyTorch's `Conv1d`; `None` for a kernel size of 0.
     pub fn convolution(&mut self, name: &str, channels: usize, taps: usize) -> Option<Convolution> {
-        let (init, role) = (Init::Normal(self.settings.deviation), std::mem::take(&mut self.role));
+        let (init, role) = (Init::Normal(self.settings.init_std), std::mem::take(&mut self.role));
         (taps > 0).then(|| Convolution {
             weight: self.role(role).weight(&format!("{name}.weight"), &[channels, 1, taps], init),
             bias: None,
@@ -273,7 +273,7 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
         }
     }
 
-    /// Initialises `output` as `scale` times the transpose of `value`, so that the output resembles the stored token.
+    /// Initialises `output` as `scale` times the transpose of `value`, so that the output resembles the token that was read.
     pub fn copy_transpose(&mut self, value: &Linear, output: &Linear, scale: f64) {
         let Store::Allocate(weights) = &mut self.store else { return };
         let [rows, columns] = weights.entry(value.weight).shape[..] else { return };
@@ -315,7 +315,7 @@ impl Init<'_> {
     fn values<S: Scalar>(self, count: usize, rng: &mut Rng) -> Vec<S> {
         match self {
             Init::Constant(value) => vec![S::from_f64(value); count],
-            Init::Normal(deviation) => (0..count).map(|_| S::from_f64(deviation * normal(rng))).collect(),
+            Init::Normal(std) => (0..count).map(|_| S::from_f64(std * normal(rng))).collect(),
             Init::Uniform(low, high) => (0..count).map(|_| S::from_f64(low + (high - low) * uniform(rng))).collect(),
             Init::FromUniform(function) => (0..count).map(|_| S::from_f64(function(uniform(rng)))).collect(),
         }

@@ -1,7 +1,7 @@
 //! Position encodings of attention.
 //!
 //! Rotary positions (RoPE) rotate queries and keys, so that their product depends on the distance. ALiBi subtracts a multiple of the
-//! distance from each score. Relative positions add a learned bias to the scores of the nearest tokens. Learned positions are a table
+//! distance from each attention score. Relative positions add a learned bias to the scores of the nearest tokens. Learned positions are a table
 //! added to the embeddings. Recurrences know the order of tokens anyway and use none of them, except RetNet, which has its own rotation.
 
 use std::any::Any;
@@ -52,33 +52,33 @@ pub enum Frequencies {
 #[derive(Clone)]
 pub struct Rotation {
     /// Number of rotated channels, which are the first of each head.
-    width: usize,
+    rotary_dim: usize,
     frequencies: Frequencies,
     /// Scale of the rotated channels, 1 in most models.
-    factor: f64,
+    scale: f64,
     tables: Arc<Mutex<Option<Arc<dyn Any + Send + Sync>>>>,
 }
 
-struct Tables<S> {
+struct AngleTables<S> {
     cosine: Vec<S>,
     sine: Vec<S>,
 }
 
 impl Rotation {
     /// A rotation of heads of an even width. Cosines and sines are computed at the first call of [`apply`](Self::apply).
-    pub fn new(width: usize, frequencies: Frequencies) -> Self {
-        Self { width, frequencies, factor: 1.0, tables: Arc::default() }
+    pub fn new(rotary_dim: usize, frequencies: Frequencies) -> Self {
+        Self { rotary_dim, frequencies, scale: 1.0, tables: Arc::default() }
     }
 
-    /// A rotation of the first channels of each head by these frequencies, two channels each, scaled by a factor.
-    pub fn from_frequencies(frequencies: Vec<f64>, factor: f64) -> Self {
-        let width = 2 * frequencies.len();
-        Self { width, frequencies: Frequencies::Explicit(frequencies.into()), factor, tables: Arc::default() }
+    /// A rotation of the first channels of each head by these frequencies, two channels each, and scales them.
+    pub fn from_frequencies(frequencies: Vec<f64>, scale: f64) -> Self {
+        let rotary_dim = 2 * frequencies.len();
+        Self { rotary_dim, frequencies: Frequencies::Explicit(frequencies.into()), scale, tables: Arc::default() }
     }
 
     /// Number of rotated pairs of channels.
     pub fn pair_count(&self) -> usize {
-        self.width / 2
+        self.rotary_dim / 2
     }
 
     /// The rotation with each frequency divided by its divisor.
@@ -86,7 +86,7 @@ impl Rotation {
     pub fn with_divided_frequencies(&self, divisors: impl Iterator<Item = f64>) -> Self {
         let frequencies =
             self.frequency_values().into_iter().zip(divisors).map(|(frequency, divisor)| frequency / divisor);
-        Self::from_frequencies(frequencies.collect(), self.factor)
+        Self::from_frequencies(frequencies.collect(), self.scale)
     }
 
     /// The rotation of a mixer's keys if the model has rotary positions. `what` names the key width in the error.
@@ -102,47 +102,47 @@ impl Rotation {
         let Positions::Rotary { base } = positions else { return Ok(None) };
         if !width.is_multiple_of(2) {
             let expected = "an even number, for rotary positions".to_owned();
-            return Err(ModelError::Shape { component: mixer, what, found: width as u64, expected });
+            return Err(ModelError::InvalidSize { component: mixer, what, found: width as u64, expected });
         }
         Ok((width > 0).then(|| Self::new(width, Frequencies::Geometric { base })))
     }
 
     /// Rotates `[batch, time, heads, width]`, whose first token is at position `past_len`.
     pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor, past_len: usize) -> O::Tensor {
-        let (half, time) = (self.width / 2, ops.shape(x)[1]);
+        let (half, time) = (self.rotary_dim / 2, ops.shape(x)[1]);
         let tables = self.tables::<O::Scalar>(past_len + time);
         let range = past_len * half..(past_len + time) * half;
         let table = |values: &[O::Scalar]| ops.constant(&[time, half], &values[range.clone()]);
         let (cosine, sine) = (table(&tables.cosine), table(&tables.sine));
         let head_dim = ops.shape(x)[3];
-        if self.width == head_dim {
+        if self.rotary_dim == head_dim {
             return ops.rotary(x, &cosine, &sine);
         }
-        let rotated = ops.rotary(&ops.slice(x, 3, 0..self.width), &cosine, &sine);
-        ops.concat(&[rotated, ops.slice(x, 3, self.width..head_dim)], 3)
+        let rotated = ops.rotary(&ops.slice(x, 3, 0..self.rotary_dim), &cosine, &sine);
+        ops.concat(&[rotated, ops.slice(x, 3, self.rotary_dim..head_dim)], 3)
     }
 
-    fn tables<S: Scalar>(&self, positions: usize) -> Arc<Tables<S>> {
+    fn tables<S: Scalar>(&self, positions: usize) -> Arc<AngleTables<S>> {
         let mut cache = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        let cached = cache.clone().and_then(|tables| tables.downcast::<Tables<S>>().ok());
-        if let Some(tables) = cached.filter(|tables| tables.cosine.len() >= positions * (self.width / 2)) {
+        let cached = cache.clone().and_then(|tables| tables.downcast::<AngleTables<S>>().ok());
+        if let Some(tables) = cached.filter(|tables| tables.cosine.len() >= positions * (self.rotary_dim / 2)) {
             return tables;
         }
         // A power of two, so that step-by-step decoding fills the table rarely.
         let (mut cosine, mut sine) = rotary_angles::<S>(0..positions.next_power_of_two(), &self.frequency_values());
-        if self.factor.to_bits() != 1.0_f64.to_bits() {
-            cosine.iter_mut().chain(&mut sine).for_each(|x| *x *= S::from_f64(self.factor));
+        if self.scale.to_bits() != 1.0_f64.to_bits() {
+            cosine.iter_mut().chain(&mut sine).for_each(|x| *x *= S::from_f64(self.scale));
         }
-        let tables = Arc::new(Tables { cosine, sine });
+        let tables = Arc::new(AngleTables { cosine, sine });
         *cache = Some(tables.clone());
         tables
     }
 
     fn frequency_values(&self) -> Vec<f64> {
-        let count = self.width / 2;
+        let count = self.rotary_dim / 2;
         match &self.frequencies {
             Frequencies::Explicit(frequencies) => frequencies.to_vec(),
-            Frequencies::Geometric { base } => rotary_frequencies(self.width, *base),
+            Frequencies::Geometric { base } => rotary_frequencies(self.rotary_dim, *base),
             Frequencies::Inclusive => {
                 let last = count.saturating_sub(1).max(1) as f64;
                 (0..count).map(|index| 10_000_f64.powf(-(index as f64) / last)).collect()
@@ -198,14 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn rotation_of_a_later_span_equals_that_span_of_the_full_rotation() {
+    fn rotation_of_later_tokens_equals_their_rotation_in_the_full_sequence() {
         for frequencies in [Frequencies::Geometric { base: 100.0 }, Frequencies::Inclusive] {
             let (ops, rotation) = (Native::<f64>::new(), Rotation::new(6, frequencies));
             let values: Vec<f64> = (0..5 * 6).map(f64::from).collect();
             let x = ops.constant(&[1, 5, 1, 6], &values);
-            let later_span = rotation.apply(&ops, &ops.slice(&x, 1, 3..5), 3);
+            let later_tokens = rotation.apply(&ops, &ops.slice(&x, 1, 3..5), 3);
             let full = ops.values(&rotation.apply(&ops, &x, 0));
-            assert_eq!(ops.values(&later_span), full[3 * 6..]);
+            assert_eq!(ops.values(&later_tokens), full[3 * 6..]);
             assert_eq!(full[..6], values[..6], "position 0 is not rotated");
         }
     }

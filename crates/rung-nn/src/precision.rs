@@ -37,7 +37,7 @@ impl Precision {
             let Rounding { bits, range } = rounding;
             if !(1..=Rounding::MOST_BITS).contains(&bits) {
                 let expected = format!("1 to {}", Rounding::MOST_BITS);
-                return Err(ModelError::Shape {
+                return Err(ModelError::InvalidSize {
                     component: "model",
                     what: "bits per number",
                     found: bits.into(),
@@ -46,7 +46,7 @@ impl Precision {
             }
             if !(range.is_finite() && range > 0.0) {
                 let found = range.to_string();
-                return Err(ModelError::Number {
+                return Err(ModelError::InvalidNumber {
                     what: "range of rounding",
                     found,
                     expected: "a positive, finite number",

@@ -6,7 +6,7 @@
 //! tensors         in the safetensors format
 //! ```
 //!
-//! The checksum is the first metadata entry, so that its digits are at a fixed offset; it is a hash of all other bytes. Files of other
+//! The checksum is the first metadata entry, so that its digits are at a fixed offset; it is a hash of all other bytes. Files of external
 //! programs and of earlier versions have none: see [`Checksum::Missing`]. Equal tensors and metadata give equal bytes.
 
 use safetensors::SafeTensorError;
@@ -37,17 +37,17 @@ pub enum Checksum {
 
 impl Checksum {
     /// Compares the checksum of a file with its bytes.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn verify(bytes: &[u8]) -> Self {
         let digits = DIGITS_START..DIGITS_START + Hash::DIGITS;
         let Some(stored) = bytes.get(digits).filter(|_| bytes[8..].starts_with(PREFIX)) else { return Self::Missing };
-        let (stored, computed) = (String::from_utf8_lossy(stored).into_owned(), compute(bytes));
+        let (stored, computed) = (String::from_utf8_lossy(stored).into_owned(), compute_checksum(bytes));
         if stored == computed { Self::Valid } else { Self::Mismatch { stored, computed } }
     }
 }
 
 /// The checksum of all bytes except its own digits.
-fn compute(bytes: &[u8]) -> String {
-    Hash::new().with(&bytes[..DIGITS_START]).with(&bytes[DIGITS_START + Hash::DIGITS..]).text()
+fn compute_checksum(bytes: &[u8]) -> String {
+    Hash::new().with(&bytes[..DIGITS_START]).with(&bytes[DIGITS_START + Hash::DIGITS..]).to_hex()
 }
 
 /// The bytes of a file with these tensors and metadata.
@@ -70,7 +70,7 @@ pub fn encode<'a, V: View>(
     header.extend(tensor_entries);
     header.resize(header.len().next_multiple_of(8), b' ');
     let mut bytes = [&(header.len() as u64).to_le_bytes()[..], &header, data].concat();
-    let checksum = compute(&bytes);
+    let checksum = compute_checksum(&bytes);
     bytes[DIGITS_START..DIGITS_START + Hash::DIGITS].copy_from_slice(checksum.as_bytes());
     Ok(bytes)
 }
@@ -98,7 +98,7 @@ mod tests {
         for tensors in tensor_lists {
             let bytes = file(tensors, &metadata);
             assert_eq!(bytes, file(tensors, &metadata));
-            assert_eq!(Checksum::of(&bytes), Checksum::Valid);
+            assert_eq!(Checksum::verify(&bytes), Checksum::Valid);
             let decoded = SafeTensors::deserialize(&bytes).unwrap();
             assert_eq!(decoded.len(), tensors.len());
             for (name, data) in tensors {
@@ -119,24 +119,24 @@ mod tests {
             flipped[bit / 8] ^= 1 << (bit % 8);
             // A bit flipped in the prefix makes the checksum unrecognisable.
             let prefix_intact = bit / 8 < 8 || bit / 8 >= DIGITS_START;
-            match Checksum::of(&flipped) {
+            match Checksum::verify(&flipped) {
                 Checksum::Mismatch { .. } => {}
                 Checksum::Missing => assert!(!prefix_intact, "bit {bit}"),
                 Checksum::Valid => panic!("bit {bit} of {} was not detected", 8 * bytes.len()),
             }
         }
         for length in 0..bytes.len() {
-            assert_ne!(Checksum::of(&bytes[..length]), Checksum::Valid, "{length}");
+            assert_ne!(Checksum::verify(&bytes[..length]), Checksum::Valid, "{length}");
         }
-        assert_ne!(Checksum::of(&[&bytes[..], &[0]].concat()), Checksum::Valid);
+        assert_ne!(Checksum::verify(&[&bytes[..], &[0]].concat()), Checksum::Valid);
     }
 
     #[test]
-    fn files_of_other_programs_have_no_checksum() {
+    fn external_files_have_no_checksum() {
         let view = TensorView::new(Dtype::U8, vec![1], &[1]).unwrap();
         let bytes = safetensors::serialize([("x", view)], None).unwrap();
         for bytes in [&bytes[..], b"", b"12345678", b"no safetensors file at all, but some text"] {
-            assert_eq!(Checksum::of(bytes), Checksum::Missing);
+            assert_eq!(Checksum::verify(bytes), Checksum::Missing);
         }
     }
 }

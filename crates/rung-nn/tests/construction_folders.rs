@@ -124,7 +124,7 @@ fn invalid_descriptions_are_rejected_by_field() {
         ("/format", "2", "`format` is 2"),
         ("/task", "\"funccomp{hops=99}\"", "99"),
         ("/stack", "\"full*3000000000\"", "layers"),
-        ("/stack", "\"compressed\"", "no network"),
+        ("/stack", "\"compressed\"", "not implemented"),
         ("/layers", "[]", "`layers`"),
         ("/model/width", "3", "`registers`"),
         ("/model/width", "9999999999", "width"),

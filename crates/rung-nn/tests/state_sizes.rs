@@ -19,14 +19,14 @@ const TOKENS: usize = 15;
 
 /// A mixer with random options.
 fn random_mixer(kind: &MixerKind, rng: &mut TestRng) -> (Mixer, Defaults) {
-    let (heads, head_dim) = (1 + rng.below(3), 2 + 2 * rng.below(3));
-    let defaults = Defaults { heads, head_dim, bits: 1 + rng.below(16), ..Defaults::default() };
+    let (heads, head_dim) = (1 + rng.random_below(3), 2 + 2 * rng.random_below(3));
+    let defaults = Defaults { heads, head_dim, bits: 1 + rng.random_below(16), ..Defaults::default() };
     // Half of the options stay at their defaults, except those with large defaults.
     let mut options = Vec::new();
     for option in kind.options {
         let value = rng.option(option, 5);
-        let large = ["window", "block", "size", "length", "stride", "top", "latent", "levels", "expand"];
-        if rng.below(2) == 0 || large.contains(&option.name) {
+        let large_defaults = ["window", "block", "size", "length", "stride", "top", "latent", "levels", "expand"];
+        if rng.random_below(2) == 0 || large_defaults.contains(&option.name) {
             options.push((option.name, value));
         }
     }
@@ -41,7 +41,7 @@ fn count_numbers(ops: &Native<f32>, state: &State<rung_engine::Tensor<f32>>) -> 
 #[test]
 fn states_have_as_many_numbers_as_the_theory_counts() {
     let mut rng = TestRng(1);
-    let mut tested = std::collections::BTreeMap::new();
+    let mut test_counts = std::collections::BTreeMap::new();
     for kind in KINDS {
         for _ in 0..80 {
             let (mixer, defaults) = random_mixer(kind, &mut rng);
@@ -59,7 +59,7 @@ fn states_have_as_many_numbers_as_the_theory_counts() {
             // States that grow with the logarithm of the prompt are counted for contexts of a given length.
             let tokens = facts.log2_context.map_or(TOKENS, |log2| TOKENS.min(1 << log2.min(4)));
             for token in 1..=tokens {
-                let (_, next) = model.forward(&ops, &[rng.below(5) as u32], 1, state.as_ref()).unwrap();
+                let (_, next) = model.forward(&ops, &[rng.random_below(5) as u32], 1, state.as_ref()).unwrap();
                 let numbers: usize = next.states.iter().map(|state| count_numbers(&ops, state)).sum();
                 let counted = facts.memory_size(token as u128);
                 assert!(
@@ -75,11 +75,12 @@ fn states_have_as_many_numbers_as_the_theory_counts() {
                 }
                 state = Some(next);
             }
-            *tested.entry(kind.name).or_insert(0) += 1;
+            *test_counts.entry(kind.name).or_insert(0) += 1;
         }
     }
-    let untested: Vec<&str> = KINDS.iter().map(|kind| kind.name).filter(|name| !tested.contains_key(name)).collect();
-    // These two have no network; the tests beside their facts simulate their state.
+    let untested: Vec<&str> =
+        KINDS.iter().map(|kind| kind.name).filter(|name| !test_counts.contains_key(name)).collect();
+    // These two are not implemented; the tests beside their facts simulate their state.
     assert!(untested.iter().all(|name| ["chunked", "compressed"].contains(name)), "{untested:?}");
-    assert!(tested.values().all(|count| *count >= 5), "{tested:?}");
+    assert!(test_counts.values().all(|count| *count >= 5), "{test_counts:?}");
 }

@@ -24,7 +24,8 @@ fn requests(name: &str, m: u32, n: &[u32]) -> Vec<ConstructionRequest> {
     match name {
         "S3" => (1..=n.len())
             .flat_map(|hop| {
-                [&without_mixer, &with_mixer].map(|request| ConstructionRequest { at: Some(hop), ..request.clone() })
+                [&without_mixer, &with_mixer]
+                    .map(|request| ConstructionRequest { prefetch_hop: Some(hop), ..request.clone() })
             })
             .collect(),
         "S5" => [2, 4, 8].map(|candidates| ConstructionRequest { candidates, ..with_mixer.clone() }).to_vec(),
@@ -68,9 +69,9 @@ fn verdict_is_solved_exactly_if_a_construction_can_be_built() {
         "inline full full",
         "conv{gated=no} full full",
     ];
-    let (mut solved, mut unsolved) = (0, 0);
-    for head in [3, 8] {
-        let defaults = Defaults { heads: 1, head_dim: head, bits: 32, ..Defaults::default() };
+    let (mut solved_count, mut unsolved_count) = (0, 0);
+    for head_dim in [3, 8] {
+        let defaults = Defaults { heads: 1, head_dim, bits: 32, ..Defaults::default() };
         for stack in stacks {
             let plan = Plan::parse(stack, &defaults).unwrap();
             for (m, n) in [(2, &[][..]), (5, &[]), (3, &[2]), (2, &[2, 2])] {
@@ -89,12 +90,15 @@ fn verdict_is_solved_exactly_if_a_construction_can_be_built() {
                             "{stack}, {m} {n:?}: {} is not among {names:?}",
                             construction.name
                         );
-                        solved += 1;
+                        solved_count += 1;
                     }
                     other => {
                         let reason = other.reason();
-                        assert!(names.is_empty(), "{stack} (heads {head} wide), {m} {n:?}: {names:?}, but {reason}");
-                        unsolved += 1;
+                        assert!(
+                            names.is_empty(),
+                            "{stack} (heads {head_dim} wide), {m} {n:?}: {names:?}, but {reason}"
+                        );
+                        unsolved_count += 1;
                     }
                 }
                 for network in &networks {
@@ -109,7 +113,7 @@ fn verdict_is_solved_exactly_if_a_construction_can_be_built() {
             }
         }
     }
-    assert!(solved > 50 && unsolved > 50, "{solved} and {unsolved}");
+    assert!(solved_count > 50 && unsolved_count > 50, "{solved_count} and {unsolved_count}");
 }
 
 /// The registers of a construction need not have a width that every layer accepts; then the residual stream is widened.
@@ -155,10 +159,14 @@ fn the_theory_counts_the_bits_and_slots_that_known_weights_use() {
 #[test]
 fn is_implemented_is_true_exactly_if_the_network_can_be_built() {
     let mut rng = TestRng(3);
-    let (mut valid, mut invalid) = (0, 0);
+    let (mut valid_count, mut invalid_count) = (0, 0);
     for kind in KINDS {
         for _ in 0..60 {
-            let defaults = Defaults { heads: 1 + rng.below(4), head_dim: 2 + 2 * rng.below(4), ..Defaults::default() };
+            let defaults = Defaults {
+                heads: 1 + rng.random_below(4),
+                head_dim: 2 + 2 * rng.random_below(4),
+                ..Defaults::default()
+            };
             let options: Vec<_> = kind.options.iter().map(|option| (option.name, rng.option(option, 6))).collect();
             let mixer = Mixer::new(kind.name, &options, &defaults).unwrap();
             let plan = Plan { width: defaults.width(), layers: vec![Layer::new(mixer.clone())] };
@@ -166,13 +174,13 @@ fn is_implemented_is_true_exactly_if_the_network_can_be_built() {
             // Whether these can be built also depends on the width of the residual stream, which `is_implemented` does not know.
             let depends_on_width = ["hgrn2", "conv", "inline"].contains(&kind.name);
             assert!(depends_on_width || model.is_ok() == mixer.facts().is_implemented, "{mixer}: {:?}", model.err());
-            *if mixer.facts().is_implemented { &mut valid } else { &mut invalid } += 1;
+            *if mixer.facts().is_implemented { &mut valid_count } else { &mut invalid_count } += 1;
         }
     }
-    assert!(valid > 500 && invalid > 100, "{valid} valid, {invalid} invalid");
+    assert!(valid_count > 500 && invalid_count > 100, "{valid_count} valid, {invalid_count} invalid");
 }
 
-/// Layers of random stacks: every mixer with a network, some of them in several sizes.
+/// Layers of random stacks: every implemented mixer, some of them in several sizes.
 const LAYERS: &[&str] = &[
     "full",
     "full",
@@ -228,7 +236,7 @@ const LAYERS: &[&str] = &[
 /// Each forwarding mixer works with as few bits per number as its facts require, and with more.
 #[test]
 fn forwarding_mixers_need_no_more_bits_than_their_facts_require() {
-    let mut forwarding_mixers = 0;
+    let mut tested_mixers = 0;
     for layer in LAYERS {
         let plan = |bits| {
             let defaults = Defaults { heads: 2, head_dim: 12, bits, ..Defaults::default() };
@@ -238,17 +246,17 @@ fn forwarding_mixers_need_no_more_bits_than_their_facts_require() {
         if facts.forwarded_bits == 0 {
             continue;
         }
-        forwarding_mixers += 1;
+        tested_mixers += 1;
         for (m, n) in [(2, 1), (3, 2), (5, 1), (9, 3), (16, 2)] {
             let request = ConstructionRequest { hops: 2, m, n: vec![n], ..ConstructionRequest::default() };
             let tables = TableSizes::new(2, m.into(), vec![n.into()]).unwrap();
             let Ok(mut network) = construct::build_on::<f32>("U2", &request, &plan(8)) else { continue };
-            let (range, fewest) = (network.range().unwrap(), facts.precision.bits(tables.tokens().bits()));
+            let (range, fewest_bits) = (network.number_range().unwrap(), facts.precision.bits(tables.tokens().bits()));
             assert!(
-                matches!(StackBounds::new(&plan(fewest), Convention::Paper).decide(&tables), Verdict::Solved(_)),
+                matches!(StackBounds::new(&plan(fewest_bits), Convention::Paper).decide(&tables), Verdict::Solved(_)),
                 "{layer}"
             );
-            for bits in fewest..fewest + 5 {
+            for bits in fewest_bits..fewest_bits + 5 {
                 network.set_precision(Precision::bits(bits as u32, range)).unwrap();
                 let verification = verify(&network, InstanceSet::Samples { count: 24, seed: 5 }, 2, &|_| {}).unwrap();
                 assert_eq!(
@@ -258,7 +266,7 @@ fn forwarding_mixers_need_no_more_bits_than_their_facts_require() {
             }
         }
     }
-    assert!(forwarding_mixers > 20, "{forwarding_mixers}");
+    assert!(tested_mixers > 20, "{tested_mixers}");
 }
 
 /// If the verdict is *solved*: builds the weights in these layers, rounds states and messages to the stack's bits per number, and checks
@@ -272,8 +280,8 @@ fn verify_solved(stack: &str, defaults: &Defaults, m: u32, n: &[u32]) -> Option<
         .find_map(|request| construct::build_on::<f32>(construction.name, &request, &plan).ok());
     let case = format!("{} on {stack}, {defaults:?}, m = {m}, n = {n:?}", construction.name);
     let mut network = network.unwrap_or_else(|| panic!("{case}: the verdict is solved, but no construction fits"));
-    if defaults.bits <= u64::from(construct::MOST_BITS) {
-        let range = network.range().unwrap();
+    if defaults.bits <= u64::from(construct::MAX_BITS) {
+        let range = network.number_range().unwrap();
         network.set_precision(Precision::bits(defaults.bits as u32, range)).unwrap();
     }
     let verification = verify(&network, InstanceSet::Samples { count: 50, seed: 3 }, 2, &|_| {}).unwrap();
@@ -303,14 +311,14 @@ fn every_solved_stack_answers_right_at_its_bits_per_number() {
         if solved >= 220 && LAYERS.iter().all(|layer| mixers.contains(layer)) {
             break;
         }
-        let layers: Vec<&str> = (0..=rng.below(5)).map(|_| rng.pick(LAYERS)).collect();
-        let bits = bits[rng.below(bits.len() as u64) as usize];
-        let (heads, head_dim) = (1 + rng.below(2), 12 + 2 * rng.below(7));
-        let m = 2 + rng.below(10) as u32;
-        let n: Vec<u32> = (0..rng.below(3)).map(|_| 1 + rng.below(3) as u32).collect();
+        let layers: Vec<&str> = (0..=rng.random_below(5)).map(|_| rng.pick(LAYERS)).collect();
+        let bits = bits[rng.random_below(bits.len() as u64) as usize];
+        let (heads, head_dim) = (1 + rng.random_below(2), 12 + 2 * rng.random_below(7));
+        let m = 2 + rng.random_below(10) as u32;
+        let n: Vec<u32> = (0..rng.random_below(3)).map(|_| 1 + rng.random_below(3) as u32).collect();
         let defaults = Defaults { heads, head_dim, bits, ..Defaults::default() };
         // Stacks of full attention alone are drawn often: a few of them are enough.
-        if layers.iter().all(|layer| layer.starts_with("full")) && rng.below(8) > 0 {
+        if layers.iter().all(|layer| layer.starts_with("full")) && rng.random_below(8) > 0 {
             continue;
         }
         let Some(name) = verify_solved(&layers.join(" "), &defaults, m, &n) else { continue };

@@ -169,7 +169,7 @@ fn errors_name_the_unknown_family_tensor_or_option() {
     assert!(error.contains("model.layers.2.input_layernorm.weight") && error.contains("missing"), "{error}");
     let error =
         open_error("fewer", &config.replace(r#""num_hidden_layers": 2"#, r#""num_hidden_layers": 1"#), &weights);
-    assert!(error.contains("model.layers.1.") && error.contains("belongs to no part"), "{error}");
+    assert!(error.contains("model.layers.1.") && error.contains("is not used by"), "{error}");
     let error = open_error("rope", &config.replace(r#""rope_type": "default""#, r#""rope_type": "dynamic""#), &weights);
     assert!(error.contains("rope_type") && error.contains("dynamic"), "{error}");
 }

@@ -30,7 +30,7 @@ impl Number for u16 {
     const TYPE_CODE: &'static str = "u2";
 }
 
-/// Shown as signed, which other programs expect: ids are small, and "no target" (all bits set) reads as -1.
+/// Shown as signed, as PyTorch expects: ids are small, and "no target" (all bits set) reads as -1.
 impl Number for u32 {
     const TYPE_CODE: &'static str = "i4";
 }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use rung::{CallerLink, Input};
+use rung::{CallInput, CallerLink};
 
 use crate::error::{input_error, panic_error, without_gil};
 
@@ -29,7 +29,7 @@ pub fn call(
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<String> {
     let (name, bytes) = input.unwrap_or_default();
-    let link = CallerLink::new(Input { name, bytes }, program);
+    let link = CallerLink::new(CallInput { name, bytes }, program);
     run_with_signals(py, &link.clone(), progress.as_ref(), move || rung::call(arguments, &link))
 }
 
@@ -56,7 +56,9 @@ fn run_with_signals(
             (_, Some(error)) => return Err(error),
             (Ok(Ok(result)), None) => return result.map_err(input_error),
             (Ok(Err(panic)), None) => return Err(panic_error(&*panic)),
-            (Err(RecvTimeoutError::Disconnected), None) => return Err(panic_error(&"its thread is gone")),
+            (Err(RecvTimeoutError::Disconnected), None) => {
+                return Err(panic_error(&"its thread ended without a result"));
+            }
         }
         let progress_result = match (progress, link.progress()) {
             (Some(progress), Some(state)) if interrupt.is_none() => progress.call1((state,)).map(|_| ()),

@@ -19,7 +19,7 @@ pub fn input_error(error: impl Display) -> PyErr {
 /// `rung.RungError` for a panic, which is a bug in Rung.
 pub fn panic_error(panic: &(dyn Any + Send)) -> PyErr {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    python::RungError::new_err(format!("a mistake in Rung, please report it: {}", text.unwrap_or("it stopped at once")))
+    python::RungError::new_err(format!("a bug in Rung, please report it: {}", text.unwrap_or("there is no message")))
 }
 
 /// Runs `work` without the interpreter's lock (GIL).

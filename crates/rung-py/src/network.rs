@@ -55,7 +55,7 @@ impl Network {
             Provenance::Construction(_) => "construction",
             Provenance::Run(_) => "run",
             Provenance::Checkpoint { .. } => "checkpoint",
-            Provenance::Program => "program",
+            Provenance::InMemory => "program",
         })
     }
 

@@ -140,7 +140,7 @@ impl Task {
             }
             Err(match self.task.instance_count() {
                 Some(count) => format!("index: found {index}, expected less than {count}"),
-                None => format!("instances of {} cannot be counted off; draw them with a seed", self.task),
+                None => format!("instances of {} cannot be enumerated; sample them with a seed", self.task),
             })
         })?;
         Ok(self.arrays(batch))

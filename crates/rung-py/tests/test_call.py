@@ -63,7 +63,7 @@ def test_ctrl_c_interrupts_a_long_call(interrupt):
 
 @pytest.mark.parametrize("in_command", [True, False])
 def test_panic_becomes_rung_error(in_command, capfd):
-    with pytest.raises(rung.RungError, match="a mistake in Rung, please report it: provoked 7") as error:
+    with pytest.raises(rung.RungError, match="a bug in Rung, please report it: provoked 7") as error:
         rung._native.panic_for_test("provoked 7", in_command)
     assert not isinstance(error.value, ValueError)
     # The process and later calls still work.

@@ -47,7 +47,7 @@ def test_ctrl_c_saves_a_checkpoint(interrupt, tmp_path):
         except KeyboardInterrupt as error:
             print("interrupted:", error, flush=True)
     """)
-    assert lines[-1] == "interrupted: a checkpoint was written; rung.train(resume='run') goes on"
+    assert lines[-1] == "interrupted: a checkpoint was written; rung.train(resume='run') resumes it"
     assert any(path.name != "run.toml" for path in (tmp_path / "run").iterdir())
     with pytest.raises(rung.InputError, match="found a checkpoint"):
         rung.train(stack="gdn full", task=TASK, steps=200000, out=tmp_path / "run")
@@ -63,7 +63,7 @@ def test_interrupted_sweep_can_be_resumed(interrupt, tmp_path):
         except KeyboardInterrupt as error:
             print("interrupted:", error, flush=True)
     """, after=0.0)  # fmt: skip
-    assert lines[-1] == "interrupted: checkpoints were written; the same call goes on"
+    assert lines[-1] == "interrupted: checkpoints were written; the same call resumes them"
     assert len(rung.runs(tmp_path / "runs")) < 3
     # The sweep resumes from its checkpoints, and its records equal those of an uninterrupted sweep.
     steps = []

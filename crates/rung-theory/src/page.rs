@@ -21,8 +21,8 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// The word in lists and headings.
-    pub fn word(self) -> &'static str {
+    /// The name in lists and headings.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Task => "task",
             Self::Mixer => "mixer",

@@ -44,7 +44,7 @@ pub struct Spec {
     /// The options, in the order typed.
     pub options: Vec<(String, SpecValue)>,
     /// The byte offset of the name; [`column`](fn@column) converts it to a column for errors.
-    pub at: usize,
+    pub offset: usize,
 }
 
 impl fmt::Display for Spec {
@@ -71,8 +71,8 @@ pub struct SyntaxError {
 }
 
 /// The column, in characters from 1, of a byte offset.
-pub fn column(text: &str, at: usize) -> usize {
-    text[..at].chars().count() + 1
+pub fn column(text: &str, offset: usize) -> usize {
+    text[..offset].chars().count() + 1
 }
 
 /// Reads a text once, from left to right.
@@ -80,30 +80,30 @@ pub fn column(text: &str, at: usize) -> usize {
 pub struct Scanner<'a> {
     text: &'a str,
     /// Byte offset of the next character.
-    at: usize,
+    offset: usize,
 }
 
 impl<'a> Scanner<'a> {
     /// Starts at the beginning of `text`.
     pub fn new(text: &'a str) -> Self {
-        Self { text, at: 0 }
+        Self { text, offset: 0 }
     }
 
     /// The next character, without consuming it.
     pub fn peek(&self) -> Option<char> {
-        self.text[self.at..].chars().next()
+        self.text[self.offset..].chars().next()
     }
 
     /// The byte offset of the next character.
-    pub fn at(&self) -> usize {
-        self.at
+    pub fn offset(&self) -> usize {
+        self.offset
     }
 
     /// Skips white space; returns whether there was any.
     pub fn skip_space(&mut self) -> bool {
-        let rest = &self.text[self.at..];
+        let rest = &self.text[self.offset..];
         let skipped = rest.len() - rest.trim_start().len();
-        self.at += skipped;
+        self.offset += skipped;
         skipped > 0
     }
 
@@ -111,7 +111,7 @@ impl<'a> Scanner<'a> {
     pub fn take(&mut self, expected: char) -> bool {
         let matches = self.peek() == Some(expected);
         if matches {
-            self.at += expected.len_utf8();
+            self.offset += expected.len_utf8();
         }
         matches
     }
@@ -126,16 +126,16 @@ impl<'a> Scanner<'a> {
 
     /// An error at the next character.
     pub fn error(&self, expected: &str) -> SyntaxError {
-        let word: String = self.text[self.at..].chars().take_while(|c| !c.is_whitespace()).take(24).collect();
+        let word: String = self.text[self.offset..].chars().take_while(|c| !c.is_whitespace()).take(24).collect();
         let found = if self.peek().is_none() { "the end".to_owned() } else { format!("`{}`", word.escape_debug()) };
-        SyntaxError { column: column(self.text, self.at), found, expected: expected.to_owned() }
+        SyntaxError { column: column(self.text, self.offset), found, expected: expected.to_owned() }
     }
 
     /// Consumes the longest run of characters for which `allowed` holds (possibly empty).
     fn take_while(&mut self, allowed: impl Fn(char) -> bool) -> &'a str {
-        let rest = &self.text[self.at..];
+        let rest = &self.text[self.offset..];
         let end = rest.find(|c| !allowed(c)).unwrap_or(rest.len());
-        self.at += end;
+        self.offset += end;
         &rest[..end]
     }
 
@@ -155,12 +155,12 @@ impl<'a> Scanner<'a> {
     /// # Errors
     /// There is no number, or it does not fit.
     pub fn number(&mut self) -> Result<u64, SyntaxError> {
-        let mut lookahead = Self { text: self.text, at: self.at };
+        let mut lookahead = Self { text: self.text, offset: self.offset };
         let digits = lookahead.take_while(|c| c.is_ascii_digit());
         let leading_zero = digits.len() > 1 && digits.starts_with('0');
         match digits.parse() {
             Ok(number) if !leading_zero => {
-                self.at = lookahead.at;
+                self.offset = lookahead.offset;
                 Ok(number)
             }
             _ if digits.is_empty() => Err(self.error("a whole number")),
@@ -198,7 +198,7 @@ impl<'a> Scanner<'a> {
     /// # Errors
     /// The text does not follow the syntax.
     pub fn spec(&mut self, expected: &str) -> Result<Spec, SyntaxError> {
-        let at = self.at;
+        let offset = self.offset;
         let name = self.word(expected)?;
         let mut options: Vec<(String, SpecValue)> = Vec::new();
         if self.take('{') {
@@ -208,9 +208,9 @@ impl<'a> Scanner<'a> {
                     self.require(',')?;
                     self.skip_space();
                 }
-                let start = self.at;
+                let start = self.offset;
                 let key = self.word("an option such as `heads=8`, or `}`")?;
-                if options.iter().any(|(known, _)| *known == key) {
+                if options.iter().any(|(earlier_key, _)| *earlier_key == key) {
                     let found = format!("`{key}` a second time");
                     let column = column(self.text, start);
                     return Err(SyntaxError { column, found, expected: "each option once".to_owned() });
@@ -222,7 +222,7 @@ impl<'a> Scanner<'a> {
                 self.skip_space();
             }
         }
-        Ok(Spec { name, options, at })
+        Ok(Spec { name, options, offset })
     }
 }
 
@@ -254,12 +254,12 @@ fn edit_distance(typed: &[char], name: &str) -> usize {
     let name: Vec<char> = name.chars().collect();
     let mut row: Vec<usize> = (0..=name.len()).collect();
     for (i, a) in typed.iter().enumerate() {
-        let mut diagonal = row[0];
+        let mut diagonal_cost = row[0];
         row[0] = i + 1;
         for (j, b) in name.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+            let replacement_cost = diagonal_cost + usize::from(a != b);
+            diagonal_cost = row[j + 1];
+            row[j + 1] = replacement_cost.min(row[j] + 1).min(diagonal_cost + 1);
         }
     }
     row[name.len()]

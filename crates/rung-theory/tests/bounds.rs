@@ -4,7 +4,7 @@ use num_bigint::BigUint;
 use proptest::prelude::*;
 use rung_theory::bound::checker::{Certificate, ProofCase, TableLists, Theorem, TokenCounts, check};
 use rung_theory::bound::input::BoundInput;
-use rung_theory::bound::search::{for_tables, smallest_certificate};
+use rung_theory::bound::search::{certificate_for_tables, smallest_certificate};
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::TableSizes;
 use rung_theory::bound::verdict::{Unknown, Verdict};
@@ -119,15 +119,15 @@ fn decide_gives_the_expected_verdicts() {
     assert_eq!(solved("full full", 1000, &[]), "U1");
     assert_eq!(solved("linear full", 1000, &[]), "U2");
     assert_eq!(solved("full mamba2 full", 50, &[7]), "U2'");
-    assert_eq!(decide("linear full", &small, 1000, &[100]).word(), "impossible");
-    assert_eq!(decide("linear*4", &small, 1000, &[]).word(), "impossible");
+    assert_eq!(decide("linear full", &small, 1000, &[100]).name(), "impossible");
+    assert_eq!(decide("linear*4", &small, 1000, &[]).name(), "impossible");
     // The table fits in the state.
     let Verdict::Unknown(Unknown::NotExcludable(steps)) = decide("linear full", &Defaults::default(), 8, &[4]) else {
         panic!("expected a shortcut")
     };
     assert!(steps.iter().any(|step| step.shortcut.is_some()));
     // Within the rungs, but the heads are too narrow for an address.
-    assert_eq!(decide("linear full", &small, 1 << 20, &[]).word(), "unknown");
+    assert_eq!(decide("linear full", &small, 1 << 20, &[]).name(), "unknown");
 }
 
 fn any_stack() -> impl Strategy<Value = String> {
@@ -151,7 +151,7 @@ proptest! {
         let hops = n.len() + 1;
         let tables = TableSizes::new(hops, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
         let Some(input) = BoundInput::for_stack(&capacity, hops, &TokenCounts::default()) else { return Ok(()) };
-        let Some(checked) = for_tables(&input, &tables.m, &tables.n) else { return Ok(()) };
+        let Some(checked) = certificate_for_tables(&input, &tables.m, &tables.n) else { return Ok(()) };
         prop_assert_eq!(check(&checked.certificate), Ok(checked.accepted.clone()));
         // Shortcuts assume messages with at least the bits of an answer, so trivial certificates are excluded.
         prop_assert!(checked.accepted.trivial || shortcut::find_steps(&capacity, &tables).is_none(), "{} {:?}", stack, tables);
@@ -167,7 +167,7 @@ proptest! {
         let state = ((m + 1) * bits).saturating_sub(missing_bits).max(1);
         let input = BoundInput::new(ProofCase::OneLayerFewer, 2, message, &[state, 0], TokenCounts::default());
         // Trivial certificates, whose messages are smaller than an answer, do not count.
-        let checked = for_tables(&input, &BigUint::from(m), &[BigUint::from(n)]);
+        let checked = certificate_for_tables(&input, &BigUint::from(m), &[BigUint::from(n)]);
         let certified = checked.is_some_and(|checked| !checked.accepted.trivial);
         prop_assert!(!(certified && missing_bits == 0), "the state holds the whole table");
     }
@@ -200,7 +200,7 @@ fn stacks_with_too_few_layers_are_certified_by_a_smaller_task() {
         let input =
             BoundInput::for_stack(&Plan::parse(stack, &defaults).unwrap().capacity(), hops, &TokenCounts::default())
                 .unwrap();
-        let idle = BoundInput { with_fewer_hops: vec![], ..input.clone() };
+        let idle = BoundInput { inputs_with_fewer_hops: vec![], ..input.clone() };
         (smallest_certificate(&input).unwrap(), smallest_certificate(&idle))
     };
     let two_hops = search("linear*3 full", 2).0.log2_tokens();
@@ -246,7 +246,7 @@ fn a_small_model_is_certified_at_a_trainable_size() {
     let plan = Plan::parse("linear full", &defaults).unwrap();
     let verdict = |m: u32| {
         let tables = TableSizes::new(2, m.into(), vec![1_u8.into()]).unwrap();
-        StackBounds::new(&plan, Convention::Paper).decide(&tables).word()
+        StackBounds::new(&plan, Convention::Paper).decide(&tables).name()
     };
     assert_eq!(verdict(106), "impossible");
     let checked =

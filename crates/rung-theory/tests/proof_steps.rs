@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use num_bigint::BigUint;
 use rung_theory::bound::checker::{Certificate, ProofCase, Theorem, TokenCounts, check};
 use rung_theory::bound::input::BoundInput;
-use rung_theory::bound::search::for_tables;
+use rung_theory::bound::search::certificate_for_tables;
 use support::Generator;
 
 type Table = Vec<usize>;
@@ -62,7 +62,7 @@ fn bucket_protocol(m: usize, n: usize, q: usize, generator: &mut Generator) -> P
     let size = m * n;
     let mut label: Vec<usize> = (0..m).collect();
     for last in (1..m).rev() {
-        label.swap(last, generator.below(last + 1));
+        label.swap(last, generator.random_below(last + 1));
     }
     let bucket = move |value: usize| label[value] / q;
     let count = m.div_ceil(q);
@@ -348,34 +348,34 @@ fn instances_solved_by_a_shortcut_are_never_certified() {
     let mut generator = Generator(5);
     let (mut certified, mut solved) = (0, 0);
     for round in 0..5000 {
-        let log2_sizes = [generator.below(9), generator.below(6)];
-        let m = 2 + generator.below(2 << log2_sizes[0]) as u64;
-        let n = 1 + generator.below(1 << log2_sizes[1]) as u64;
+        let log2_sizes = [generator.random_below(9), generator.random_below(6)];
+        let m = 2 + generator.random_below(2 << log2_sizes[0]) as u64;
+        let n = 1 + generator.random_below(1 << log2_sizes[1]) as u64;
         let (v1, v2) = (bits(m), bits(m * n));
         // Sizes near the conditions of a shortcut, or arbitrary ones.
-        let q = 1 + generator.below(1 + m as usize / 3) as u64;
-        let b = match generator.below(3) {
+        let q = 1 + generator.random_below(1 + m as usize / 3) as u64;
+        let b = match generator.random_below(3) {
             0 => q * v2 + v1,
             1 => q * v2,
-            _ => 1 + generator.below((m * v2) as usize) as u64,
+            _ => 1 + generator.random_below((m * v2) as usize) as u64,
         };
-        let s0 = match generator.below(4) {
+        let s0 = match generator.random_below(4) {
             0 => m * bits(m.div_ceil(q)) + v1,
             1 => (m + 1) * v1,
             2 => q * n * v2,
-            _ => generator.below((m * v2) as usize) as u64,
+            _ => generator.random_below((m * v2) as usize) as u64,
         };
-        let s0 = s0 * (1 + generator.below(8) as u64) / 8;
-        let reduction = generator.below(3) as u64 * generator.below(1 + m as usize / 4) as u64;
-        let border = generator.below((n * v2) as usize) as u64;
-        let s1 = if generator.below(3) == 0 { border } else { 0 };
+        let s0 = s0 * (1 + generator.random_below(8) as u64) / 8;
+        let reduction = generator.random_below(3) as u64 * generator.random_below(1 + m as usize / 4) as u64;
+        let border = generator.random_below((n * v2) as usize) as u64;
+        let s1 = if generator.random_below(3) == 0 { border } else { 0 };
         let states = [s0.saturating_sub(reduction), s1];
         let certificate = entropy_certificate(m, n, b, states);
         let mut impossible = check(&certificate).is_ok();
         if round % 20 == 0 {
             let input =
                 BoundInput::new(ProofCase::OneLayerFewer, 2, b.into(), &states.map(u128::from), TokenCounts::default());
-            impossible |= for_tables(&input, &m.into(), &[n.into()]).is_some();
+            impossible |= certificate_for_tables(&input, &m.into(), &[n.into()]).is_some();
         }
         let solution = shortcut(m, n, b, states);
         assert!(!impossible || solution.is_none(), "{solution:?} solves {certificate:?}");

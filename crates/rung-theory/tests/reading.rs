@@ -37,7 +37,7 @@ fn parse_errors_name_the_malformed_field() {
     assert!(change("\"hops\": 2", "\"hops\": 2.0").contains("field `hops`"));
     assert!(change("\"hops\": 2", "\"hops\": 1000").contains("field `hops`"));
     assert!(change("[1, 1, 1]", "[1, 1]").contains("field `tokens_per`"));
-    assert!(change("\"m\": \"164\"", "\"m\": \"164\", \"m\": \"165\"").contains("field `m` stands twice"));
+    assert!(change("\"m\": \"164\"", "\"m\": \"164\", \"m\": \"165\"").contains("field `m` occurs twice"));
     assert!(change("[\"17\"],\n", "\"17\",\n").contains("field `n`"));
 }
 
@@ -193,9 +193,9 @@ fn unknown_and_duplicate_keys_are_rejected_at_every_depth() {
     let unknown = change("\"heads\": 1", "\"heads\": 1, \"layers\": 3");
     assert!(unknown.contains("field `conventions.layers` is not part of a certificate"), "{unknown}");
     let duplicate = change("\"heads\": 1", "\"heads\": 1, \"heads\": 2");
-    assert!(duplicate.contains("field `heads` stands twice"), "{duplicate}");
-    assert!(change("\"stack\"", "\"stack\": \"full\", \"stack\"").contains("field `stack` stands twice"));
-    assert!(change("\"164\"", "{\"a\": 1, \"a\": 2}").contains("field `a` stands twice"));
+    assert!(duplicate.contains("field `heads` occurs twice"), "{duplicate}");
+    assert!(change("\"stack\"", "\"stack\": \"full\", \"stack\"").contains("field `stack` occurs twice"));
+    assert!(change("\"164\"", "{\"a\": 1, \"a\": 2}").contains("field `a` occurs twice"));
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn matches_named_stack_rejects_prompts_longer_than_the_stacks_context_limit() {
     let input = rung_theory::bound::input::BoundInput::for_stack(&capacity, 2, &TokenCounts::default()).unwrap();
     let conventions = certificate::conventions(&defaults, rung_theory::stack::Convention::Paper);
     let certify = |m: u32, n: u32| {
-        let checked = rung_theory::bound::search::for_tables(&input, &m.into(), &[n.into()]).unwrap();
+        let checked = rung_theory::bound::search::certificate_for_tables(&input, &m.into(), &[n.into()]).unwrap();
         let text = certificate::write(&checked.certificate, stack, &conventions).to_string();
         let parsed = certificate::read(&text).unwrap();
         (checked.accepted.tokens.bits(), certificate::matches_named_stack(&text, &parsed))

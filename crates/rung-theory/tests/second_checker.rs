@@ -496,16 +496,16 @@ fn numbers(certificate: &mut Certificate) -> Vec<&mut BigUint> {
 
 /// One random change: a number by a little or a lot, the case, the position of a border, or an embedding.
 fn mutate(certificate: &mut Certificate, generator: &mut Generator) {
-    match generator.below(12) {
+    match generator.random_below(12) {
         0 => certificate.case = ProofCase::new(1 - u64::from(certificate.case.number())).unwrap(),
         1 => {
             if let Theorem::Product(_, FrozenBorders { freeze, .. }) = &mut certificate.theorem {
-                let e = generator.below(freeze.len());
-                freeze[e] = generator.below(e + 4);
+                let e = generator.random_below(freeze.len());
+                freeze[e] = generator.random_below(e + 4);
             }
         }
         2 if certificate.embedding.is_none() => {
-            let (middle, front) = (generator.below(3), generator.below(2));
+            let (middle, front) = (generator.random_below(3), generator.random_below(2));
             certificate.embedding = Some(InnerInstance { hops: certificate.hops, middle });
             certificate.hops += middle + front;
             let ones = std::iter::repeat_n(BigUint::from(1_u8), middle);
@@ -514,8 +514,8 @@ fn mutate(certificate: &mut Certificate, generator: &mut Generator) {
         3 => {
             // Changes table and live part together, so that the sizes stay consistent.
             if let Theorem::Product(_, borders) = &mut certificate.theorem {
-                let e = generator.below(borders.live.len());
-                let factor = 1 + generator.below(3);
+                let e = generator.random_below(borders.live.len());
+                let factor = 1 + generator.random_below(3);
                 if certificate.embedding.is_none() && borders.live[e] == certificate.n[e] {
                     borders.live[e] *= factor;
                     certificate.n[e] *= factor;
@@ -524,10 +524,10 @@ fn mutate(certificate: &mut Certificate, generator: &mut Generator) {
         }
         _ => {
             let mut all = numbers(certificate);
-            let index = generator.below(all.len());
+            let index = generator.random_below(all.len());
             let number = &mut *all[index];
             let old = number.clone();
-            match generator.below(8) {
+            match generator.random_below(8) {
                 0 => *number += 1_u8,
                 1 if old != BigUint::ZERO => *number -= 1_u8,
                 2 => *number *= 2_u8,
@@ -584,7 +584,7 @@ fn check_accepts_no_mutant_that_the_second_checker_rejects() {
     let (mut accepted, mut rejected, mut by_rounding) = (0, 0, 0);
     for index in 0..MUTANTS {
         let mut mutant = certificates[index % certificates.len()].clone();
-        for _ in 0..=generator.below(2) {
+        for _ in 0..=generator.random_below(2) {
             mutate(&mut mutant, &mut generator);
         }
         let result = check(&mutant);

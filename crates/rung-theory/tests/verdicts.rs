@@ -16,15 +16,15 @@ use rung_theory::stack::{Convention, Defaults, Plan};
 struct Generator(u64);
 
 impl Generator {
-    fn below(&mut self, bound: u64) -> u64 {
+    fn random_below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound
     }
 
     /// A random size below 2^`max_bits`, small ones more often.
-    fn size(&mut self, max_bits: u64) -> u64 {
-        let bits = 1 + self.below(max_bits);
-        1 + self.below(1 << bits)
+    fn random_size(&mut self, max_bits: u64) -> u64 {
+        let bits = 1 + self.random_below(max_bits);
+        1 + self.random_below(1 << bits)
     }
 }
 
@@ -67,13 +67,16 @@ struct RandomQuestion {
 
 impl RandomQuestion {
     fn random(generator: &mut Generator) -> Self {
-        let layers = (0..=generator.below(4)).map(|_| LAYERS[generator.below(LAYERS.len() as u64) as usize]).collect();
-        let (heads, head_dim) = (1 + generator.below(3), 1 + generator.below(24));
-        let defaults = Defaults { heads, head_dim, bits: 1 + generator.below(8), ..Defaults::default() };
-        let hops = 1 + generator.below(3);
-        let n = (1..hops).map(|_| generator.size(9)).collect();
-        let convention = [Convention::Paper, Convention::Register, Convention::Online][generator.below(3) as usize];
-        Self { layers, defaults, m: generator.size(13), n, convention }
+        let layers = (0..=generator.random_below(4))
+            .map(|_| LAYERS[generator.random_below(LAYERS.len() as u64) as usize])
+            .collect();
+        let (heads, head_dim) = (1 + generator.random_below(3), 1 + generator.random_below(24));
+        let defaults = Defaults { heads, head_dim, bits: 1 + generator.random_below(8), ..Defaults::default() };
+        let hops = 1 + generator.random_below(3);
+        let n = (1..hops).map(|_| generator.random_size(9)).collect();
+        let convention =
+            [Convention::Paper, Convention::Register, Convention::Online][generator.random_below(3) as usize];
+        Self { layers, defaults, m: generator.random_size(13), n, convention }
     }
 
     fn plan(&self) -> Plan {
@@ -92,19 +95,19 @@ impl RandomQuestion {
     /// An easier question: a smaller table, one hop less, more precision, or one more layer.
     fn easier(&self, generator: &mut Generator) -> Self {
         let mut easier = self.clone();
-        match generator.below(5) {
-            0 => easier.m = 1 + generator.below(self.m),
+        match generator.random_below(5) {
+            0 => easier.m = 1 + generator.random_below(self.m),
             1 if !self.n.is_empty() => {
-                let index = generator.below(self.n.len() as u64) as usize;
-                easier.n[index] = 1 + generator.below(self.n[index]);
+                let index = generator.random_below(self.n.len() as u64) as usize;
+                easier.n[index] = 1 + generator.random_below(self.n[index]);
             }
             2 if !self.n.is_empty() => {
                 easier.n.pop();
             }
-            3 => easier.defaults.bits += 1 + generator.below(8),
+            3 => easier.defaults.bits += 1 + generator.random_below(8),
             _ => {
-                let index = generator.below(self.layers.len() as u64 + 1) as usize;
-                easier.layers.insert(index, LAYERS[generator.below(LAYERS.len() as u64) as usize]);
+                let index = generator.random_below(self.layers.len() as u64 + 1) as usize;
+                easier.layers.insert(index, LAYERS[generator.random_below(LAYERS.len() as u64) as usize]);
             }
         }
         easier
@@ -147,12 +150,12 @@ fn an_easier_question_than_a_solved_one_is_never_impossible() {
 fn random_tables(generator: &mut Generator, hops: usize, log2_tokens: u64) -> Option<TableSizes> {
     let budget = BigUint::from(1_u8) << log2_tokens;
     let random_size = |generator: &mut Generator, max_exponent: u64| {
-        let exponent = generator.below(max_exponent + 1);
-        (BigUint::from(1_u8) << exponent) + generator.below(1 + (1 << exponent.min(20)))
+        let exponent = generator.random_below(max_exponent + 1);
+        (BigUint::from(1_u8) << exponent) + generator.random_below(1 + (1 << exponent.min(20)))
     };
     let m = random_size(generator, log2_tokens);
     let n = (1..hops)
-        .map(|_| if generator.below(2) == 0 { 1_u8.into() } else { random_size(generator, log2_tokens) })
+        .map(|_| if generator.random_below(2) == 0 { 1_u8.into() } else { random_size(generator, log2_tokens) })
         .collect();
     TableSizes::new(hops, m, n).ok().filter(|tables| tables.tokens() <= budget)
 }
@@ -176,7 +179,7 @@ fn all_tables_below_the_solved_length_of_the_map_are_solved() {
             let solved_length = (1..200).take_while(|&log2| solves_all(&plan, &capacity, hops, log2).is_some()).last();
             let Some(solved_length) = solved_length else { continue };
             for _ in 0..20_000 {
-                let log2_tokens = solved_length - generator.below(3).min(solved_length - 1);
+                let log2_tokens = solved_length - generator.random_below(3).min(solved_length - 1);
                 let Some(tables) = random_tables(&mut generator, hops, log2_tokens) else { continue };
                 let verdict = StackBounds::new(&plan, Convention::Paper).decide(&tables);
                 assert!(

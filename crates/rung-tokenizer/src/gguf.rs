@@ -16,30 +16,30 @@ use serde_json::{Map, Value, json};
 use super::{Tokenizer, TokenizerError};
 
 /// GPT-2's pre-tokenizer: contractions, words, numbers, punctuation and white space.
-const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+const GPT2_PATTERN: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 /// Llama 3's pre-tokenizer: numbers are split into groups of up to three digits.
-const LLAMA3: &str = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const LLAMA3_PATTERN: &str = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Qwen 2's pre-tokenizer: numbers are split into single digits.
-const QWEN2: &str = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN2_PATTERN: &str = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// Regular expressions that split a text one after another, by llama.cpp's name for the pre-tokenizer.
+/// Regular expressions by which text is split, applied in order, for each of llama.cpp's names of pre-tokenizers.
 const PRE_TOKENIZERS: &[(&str, &[&str])] = &[
-    ("gpt-2", &[GPT2]),
-    ("default", &[GPT2]),
-    ("olmo", &[GPT2]),
-    ("mpt", &[GPT2]),
-    ("smollm", &[r"\p{N}", GPT2]),
-    ("starcoder", &[r"\p{N}", GPT2]),
-    ("refact", &[r"\p{N}", GPT2]),
-    ("llama-bpe", &[LLAMA3]),
-    ("llama3", &[LLAMA3]),
-    ("dbrx", &[LLAMA3]),
-    ("qwen2", &[QWEN2]),
+    ("gpt-2", &[GPT2_PATTERN]),
+    ("default", &[GPT2_PATTERN]),
+    ("olmo", &[GPT2_PATTERN]),
+    ("mpt", &[GPT2_PATTERN]),
+    ("smollm", &[r"\p{N}", GPT2_PATTERN]),
+    ("starcoder", &[r"\p{N}", GPT2_PATTERN]),
+    ("refact", &[r"\p{N}", GPT2_PATTERN]),
+    ("llama-bpe", &[LLAMA3_PATTERN]),
+    ("llama3", &[LLAMA3_PATTERN]),
+    ("dbrx", &[LLAMA3_PATTERN]),
+    ("qwen2", &[QWEN2_PATTERN]),
 ];
 
 /// Token types in `tokenizer.ggml.token_type`.
-const CONTROL: &str = "3";
-const USER_DEFINED: &str = "4";
+const CONTROL_TYPE: &str = "3";
+const USER_DEFINED_TYPE: &str = "4";
 
 /// The `tokenizer.ggml.*` fields of a GGUF header.
 struct Vocabulary<'a> {
@@ -47,15 +47,15 @@ struct Vocabulary<'a> {
     header: &'a GgufHeader,
 }
 
-/// The tokenizer of a GGUF file; nothing if the file has no vocabulary.
+/// The tokenizer of a GGUF file; `None` if the file has no vocabulary.
 pub(super) fn open(path: &Path) -> Result<Option<Tokenizer>, TokenizerError> {
-    let file = File::open(path).map_err(|source| TokenizerError::System { path: path.to_owned(), source })?;
+    let file = File::open(path).map_err(|source| TokenizerError::Io { path: path.to_owned(), source })?;
     let header = GgufHeader::read(std::io::BufReader::with_capacity(1 << 16, file))
         .map_err(|source| TokenizerError::Header { path: path.to_owned(), source })?;
     let vocabulary = Vocabulary { path, header: &header };
     let Some(model) = vocabulary.text("model").filter(|model| *model != "none") else { return Ok(None) };
     let pieces = vocabulary.pieces()?;
-    let (tokenizer, adds_bos) = match model {
+    let (tokenizer, adds_bos_by_default) = match model {
         "gpt2" => (vocabulary.byte_level_bpe(&pieces)?, false),
         "llama" => (vocabulary.sentencepiece_bpe(&pieces)?, true),
         "t5" => (vocabulary.unigram(&pieces)?, false),
@@ -68,7 +68,8 @@ pub(super) fn open(path: &Path) -> Result<Option<Tokenizer>, TokenizerError> {
             ));
         }
     };
-    let bos_token = vocabulary.flag("add_bos_token", adds_bos).then(|| vocabulary.id("bos_token_id")).flatten();
+    let bos_token =
+        vocabulary.flag("add_bos_token", adds_bos_by_default).then(|| vocabulary.id("bos_token_id")).flatten();
     let eos_tokens = ["eos_token_id", "eot_token_id"].into_iter().filter_map(|name| vocabulary.id(name));
     Tokenizer::from_json(path, &tokenizer, bos_token, eos_tokens.collect::<BTreeSet<_>>()).map(Some)
 }
@@ -80,7 +81,7 @@ impl Vocabulary<'_> {
 
     fn text(&self, name: &str) -> Option<&str> {
         match self.field(name) {
-            Some(JsonValue::Text(text)) => Some(text),
+            Some(JsonValue::String(text)) => Some(text),
             _ => None,
         }
     }
@@ -115,7 +116,7 @@ impl Vocabulary<'_> {
         let mut ids = HashMap::new();
         let mut pieces = Vec::new();
         for (id, item) in self.list("tokens").iter().enumerate() {
-            let JsonValue::Text(piece) = item else {
+            let JsonValue::String(piece) = item else {
                 return Err(self.malformed(format!("{} as token {id}", item.describe()), "a text"));
             };
             if let Some(other_id) = ids.insert(piece.as_str(), id) {
@@ -134,16 +135,16 @@ impl Vocabulary<'_> {
             Some(JsonValue::Number(number)) => number.as_str(),
             _ => "",
         };
-        let token = |(id, piece): (usize, &&str)| {
-            let special = token_type(id) == CONTROL;
-            (special || token_type(id) == USER_DEFINED).then(|| {
+        let added_token = |(id, piece): (usize, &&str)| {
+            let special = token_type(id) == CONTROL_TYPE;
+            (special || token_type(id) == USER_DEFINED_TYPE).then(|| {
                 json!({
                     "id": id, "content": piece, "special": special,
                     "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
                 })
             })
         };
-        pieces.iter().enumerate().filter_map(token).collect()
+        pieces.iter().enumerate().filter_map(added_token).collect()
     }
 
     /// The `tokenizer.json` of a byte-level BPE vocabulary.
@@ -157,7 +158,7 @@ impl Vocabulary<'_> {
         };
         let mut merges = Vec::new();
         for (rank, item) in self.list("merges").iter().enumerate() {
-            let pair = if let JsonValue::Text(text) = item { text.split_once(' ') } else { None };
+            let pair = if let JsonValue::String(text) = item { text.split_once(' ') } else { None };
             let Some((left, right)) = pair else {
                 return Err(
                     self.malformed(format!("{} as merge {rank}", item.describe()), "two pieces with a space between")
@@ -191,9 +192,10 @@ impl Vocabulary<'_> {
     /// The `tokenizer.json` of a unigram vocabulary.
     fn unigram(&self, pieces: &[&str]) -> Result<Value, TokenizerError> {
         if self.field("precompiled_charsmap").is_some() {
-            return Err(
-                self.malformed("tokenizer.ggml.precompiled_charsmap", "a vocabulary without rules for characters")
-            );
+            return Err(self.malformed(
+                "tokenizer.ggml.precompiled_charsmap",
+                "a vocabulary without a character normalization map",
+            ));
         }
         let vocabulary = pieces.iter().enumerate().map(|(id, piece)| Ok(json!([piece, self.score(id)?])));
         let vocabulary = vocabulary.collect::<Result<Vec<Value>, TokenizerError>>()?;
@@ -253,7 +255,7 @@ impl Vocabulary<'_> {
     }
 }
 
-/// An object with the id of every piece.
+/// The JSON object that maps every piece to its id.
 fn vocabulary_json(pieces: &[&str]) -> Map<String, Value> {
     pieces.iter().enumerate().map(|(id, piece)| ((*piece).to_owned(), json!(id))).collect()
 }

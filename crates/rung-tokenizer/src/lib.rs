@@ -24,7 +24,7 @@ use serde_json::Value;
 
 /// A `tokenizer.json` with more bytes is an error: the largest have forty megabytes.
 const MAX_BYTES: u64 = 128 << 20;
-/// Token ids from this number on are an error.
+/// Token ids must be below this.
 const MAX_ID: u32 = 1 << 24;
 
 /// Why a vocabulary could not be read, or a text not encoded or decoded.
@@ -32,7 +32,7 @@ const MAX_ID: u32 = 1 << 24;
 pub enum TokenizerError {
     /// A file could not be opened or read.
     #[error("{}: {source}", .path.display())]
-    System {
+    Io {
         /// Path of the file.
         path: PathBuf,
         /// The operating system's error.
@@ -56,9 +56,9 @@ pub enum TokenizerError {
         /// What is accepted.
         expected: String,
     },
-    /// A text cannot be encoded, or tokens cannot be decoded.
+    /// The `tokenizers` library cannot encode a text or decode tokens.
     #[error("tokenizer: {0}")]
-    Run(String),
+    Library(String),
 }
 
 impl TokenizerError {
@@ -70,13 +70,13 @@ impl TokenizerError {
 /// A vocabulary with its rules for splitting text.
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
-    /// Put before every text, if the vocabulary asks for it and its post-processor does not add it.
+    /// Prepended to every text, if the vocabulary asks for it and its post-processor does not add it.
     bos_token: Option<u32>,
     eos_tokens: BTreeSet<u32>,
 }
 
 impl Tokenizer {
-    /// The tokenizer of a Hugging Face folder or a GGUF file; nothing if there is no vocabulary.
+    /// The tokenizer of a Hugging Face folder or a GGUF file; `None` if there is no vocabulary.
     ///
     /// # Errors
     /// The vocabulary is malformed or of a kind that is not supported.
@@ -127,7 +127,7 @@ impl Tokenizer {
     /// # Errors
     /// A piece is not in the vocabulary, and there is no unknown token.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        let encoded = self.inner.encode(text, true).map_err(|error| TokenizerError::Run(error.to_string()))?;
+        let encoded = self.inner.encode(text, true).map_err(|error| TokenizerError::Library(error.to_string()))?;
         Ok(self.bos_token.into_iter().chain(encoded.get_ids().iter().copied()).collect())
     }
 
@@ -136,7 +136,7 @@ impl Tokenizer {
     /// # Errors
     /// The decoder fails.
     pub fn decode(&self, tokens: &[u32]) -> Result<String, TokenizerError> {
-        self.inner.decode(tokens, true).map_err(|error| TokenizerError::Run(error.to_string()))
+        self.inner.decode(tokens, true).map_err(|error| TokenizerError::Library(error.to_string()))
     }
 
     /// Whether a token is an end-of-sequence token.
@@ -152,9 +152,9 @@ impl Tokenizer {
 
 /// Reads a file of at most [`MAX_BYTES`] bytes.
 fn read_bounded(path: &Path) -> Result<Vec<u8>, TokenizerError> {
-    let system_error = |source| TokenizerError::System { path: path.to_owned(), source };
+    let io_error = |source| TokenizerError::Io { path: path.to_owned(), source };
     let mut bytes = Vec::new();
-    File::open(path).map_err(system_error)?.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(system_error)?;
+    File::open(path).map_err(io_error)?.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(io_error)?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(TokenizerError::malformed(path, "a longer file", format!("at most {MAX_BYTES} bytes")));
     }
@@ -165,7 +165,7 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, TokenizerError> {
 fn check_ids(path: &Path, value: &Value) -> Result<(), TokenizerError> {
     let parse_id = |id: &Value| {
         let id = id.as_u64().and_then(|id| u32::try_from(id).ok()).filter(|id| *id < MAX_ID);
-        id.ok_or_else(|| TokenizerError::malformed(path, "an id that is no token's", format!("ids below {MAX_ID}")))
+        id.ok_or_else(|| TokenizerError::malformed(path, "an invalid token id", format!("ids below {MAX_ID}")))
     };
     let mut ids = BTreeSet::new();
     match &value["model"]["vocab"] {

@@ -12,7 +12,7 @@ use crate::run::{Run, RunError, initial};
 pub fn initial_network(run: &Run) -> Result<Network<f32>, RunError> {
     // The largest task that the model must have room for, if the run names one beside its own.
     let task_spec = run.config.model.largest.as_ref().unwrap_or(&run.config.task);
-    let task = task::parse(task_spec).map_err(|error| RunError::task("task", error))?;
+    let task = task::parse(task_spec).map_err(|error| RunError::invalid_task("task", error))?;
     let (model, weights) = initial::initialize(run)?;
     let (name, plan, config) = (run.plan.outline(), run.plan.clone(), run.model.clone());
     let provenance = Provenance::Run(run.config.to_toml());

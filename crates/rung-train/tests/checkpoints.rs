@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rung_nn::Network;
 use rung_nn::network::files::{RUN_CONFIG, RUN_WEIGHTS};
-use rung_train::run::directory::{RECORD, RESUME};
+use rung_train::run::directory::{CHECKPOINT_FILE, RECORD_FILE};
 use rung_train::run::{Run, RunConfig, execute};
 
 const TEXT: &str = "stack = 'full'\ntask = 'funccomp{hops=1,m=3,queries=2}'\nseed = 1\n[model]\nheads = 1\nhead = 4\n\
@@ -26,7 +26,7 @@ fn empty_directory(name: &str) -> PathBuf {
 /// Trains until the fifth step and leaves a checkpoint in the directory.
 fn interrupt(directory: &Path) {
     let outcome = execute(&run(), Some(directory), &mut |report| report.step < 5).unwrap();
-    assert!(outcome.record.is_none() && directory.join(RESUME).exists());
+    assert!(outcome.record.is_none() && directory.join(CHECKPOINT_FILE).exists());
 }
 
 /// Resumes as `rung train --resume` does, with the config that is in the directory. Returns the record as JSON.
@@ -62,12 +62,12 @@ fn a_checkpoint_is_refused_after_the_config_was_edited() {
         interrupt(&directory);
         let config = directory.join(RUN_CONFIG);
         replace_in_file(&config, from, to);
-        let before = fs::read(directory.join(RESUME)).unwrap();
+        let before = fs::read(directory.join(CHECKPOINT_FILE)).unwrap();
         let message = resume(&directory).expect_err(to);
         for expected in ["resume.safetensors: belongs to run full-s1-", difference, "delete the checkpoint"] {
             assert!(message.contains(expected), "{to}: {message}");
         }
-        assert!(!directory.join(RECORD).exists() && fs::read(directory.join(RESUME)).unwrap() == before);
+        assert!(!directory.join(RECORD_FILE).exists() && fs::read(directory.join(CHECKPOINT_FILE)).unwrap() == before);
         fs::remove_dir_all(directory).unwrap();
     }
 }
@@ -88,7 +88,7 @@ fn a_run_ends_with_the_record_of_its_config_after_the_config_is_restored_or_the_
     let directory = empty_directory("again");
     interrupt(&directory);
     replace_in_file(&directory.join(RUN_CONFIG), "seed = 1", "seed = 2");
-    fs::remove_file(directory.join(RESUME)).unwrap();
+    fs::remove_file(directory.join(CHECKPOINT_FILE)).unwrap();
     assert_eq!(resume(&directory).unwrap(), uninterrupted(2));
     fs::remove_dir_all(directory).unwrap();
 }
@@ -97,7 +97,7 @@ fn a_run_ends_with_the_record_of_its_config_after_the_config_is_restored_or_the_
 fn a_checkpoint_with_a_flipped_bit_is_refused() {
     let directory = empty_directory("flipped");
     interrupt(&directory);
-    let path = directory.join(RESUME);
+    let path = directory.join(CHECKPOINT_FILE);
     let bytes = fs::read(&path).unwrap();
     // One bit of every seventh byte of the tensors, then every third bit of the header.
     let header = 8 + u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
@@ -122,7 +122,7 @@ fn a_checkpoint_with_a_flipped_bit_is_refused() {
 fn truncated_checkpoints_and_those_of_earlier_versions_are_refused() {
     let directory = empty_directory("cut");
     interrupt(&directory);
-    let path = directory.join(RESUME);
+    let path = directory.join(CHECKPOINT_FILE);
     let bytes = fs::read(&path).unwrap();
     for length in (0..bytes.len()).step_by(41).chain([bytes.len() - 1]) {
         fs::write(&path, &bytes[..length]).unwrap();

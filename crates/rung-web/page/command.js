@@ -26,11 +26,11 @@ export function sizeFlags({ heads, head_dim, kv_heads, width, bits }) {
 
 /**
  * The command for the audit of a model with edits. For a stack it is `rung capacity`, which takes no edits, so the edited stack is given.
- * @param {Model} model @param {string} edits @param {{ context: number, kv_dtype: string, state_dtype: string }} storage @param {string} [editedStack]
+ * @param {Model} model @param {string} edits @param {{ context: number, kv_dtype: string, state_dtype: string }} cacheSettings @param {string} [editedStack]
  */
-export function auditCommand(model, edits, storage, editedStack) {
+export function auditCommand(model, edits, cacheSettings, editedStack) {
   if ("stack" in model) return `rung capacity ${quote(edits && editedStack ? editedStack : model.stack.text)}${sizeFlags(model.stack)}`;
-  return `rung audit ${modelArgument(model)}${flags({ what_if: edits, context: storage.context, kv_dtype: storage.kv_dtype, state_dtype: storage.state_dtype })}`;
+  return `rung audit ${modelArgument(model)}${flags({ what_if: edits, context: cacheSettings.context, kv_dtype: cacheSettings.kv_dtype, state_dtype: cacheSettings.state_dtype })}`;
 }
 
 /** A button that copies a command. @param {() => string} command */

@@ -1,7 +1,7 @@
 // Two to four models or designs side by side.
 import { button, h, labelled, select, show } from "./dom.js";
 import { ask } from "./engine.js";
-import { against, bytes, commas, counts, rungs, tokens } from "./format.js";
+import { ratioText, bytes, commas, counts, rungs, tokens } from "./format.js";
 import { legend, strip } from "./strip.js";
 import { figure } from "./chart.js";
 import { curveChart } from "./panels.js";
@@ -67,7 +67,7 @@ export async function render(root, values) {
           return h("td", { class: isBest ? "better" : "" }, number === null || number === undefined ? "unknown" : format(number, answered[index].answer.after), isBest ? " ★" : "");
         }));
       }),
-      h("tr", {}, h("th", { scope: "row" }, "Against all full"), answered.map(({ answer: { after } }) => h("td", {}, after.all_full && after.cache_bytes !== null ? against(after.cache_bytes, after.all_full.cache.cache_bytes) : "unknown"))),
+      h("tr", {}, h("th", { scope: "row" }, "Against all full"), answered.map(({ answer: { after } }) => h("td", {}, after.all_full && after.cache_bytes !== null ? ratioText(after.cache_bytes, after.all_full.cache.cache_bytes) : "unknown"))),
       h("tr", {}, h("th", { scope: "row" }, "Why"), answered.map((design) => h("td", { class: "reason" }, design.answer.reason ?? "not all layers are known"))))));
   const lines = answered.filter((design) => design.answer.after.cache_bytes !== null).map((design) => ({ name: design.name.length > 15 ? `${design.name.slice(0, 14)}…` : design.name, curve: design.answer.curve.map((/** @type {any} */ point) => [point.context, point.after]) }));
   const add = modelSpecs.length < MAX_MODELS && labelled("Add a model", select("", [["", "choose …"], ...presets.filter((/** @type {string} */ name) => !modelSpecs.includes(`preset:${name}`)).map((/** @type {string} */ name) => [name, name])], (name) => name && navigate([...modelSpecs, `preset:${name}`]), { id: "add" }));

@@ -7,7 +7,7 @@ import { modelFromLink, modelName, modelToLink, write } from "./state.js";
 import { auditCommand, commandButton } from "./command.js";
 import { chooser, dropTarget, fileOf, names, readFile } from "./model.js";
 import { Edits } from "./edits.js";
-import { curvePanel, differencePanel, hopMapPanel, readingPanel, rungsPanel, workPanel } from "./panels.js";
+import { curvePanel, differencePanel, hopMapPanel, configPanel, rungsPanel, flopsPanel } from "./panels.js";
 import { planner } from "./planner.js";
 /** @typedef {import("./state.js").Model} Model */
 
@@ -22,7 +22,7 @@ export async function render(root, values) {
   const known = await names();
   /** @type {Model} */
   let model = (await modelFromLink(values)) ?? { preset: "qwen3.5-9b" };
-  const storage = { context: Number(values.context) || 131072, kv_dtype: values.kv_dtype ?? "bf16", state_dtype: values.state_dtype ?? "" };
+  const cacheSettings = { context: Number(values.context) || 131072, kv_dtype: values.kv_dtype ?? "bf16", state_dtype: values.state_dtype ?? "" };
   /** @type {any} */
   let base = await askDesign("");
   let edits = Edits.parse(values.edits ?? "", base.before.strip);
@@ -42,9 +42,9 @@ export async function render(root, values) {
   const undo = button("Undo", () => void step(-1), { id: "undo", title: "Ctrl+Z" });
   const redo = button("Redo", () => void step(1), { id: "redo", title: "Ctrl+Shift+Z" });
 
-  /** The model's figures with some edits. @param {string} text */
+  /** The numbers of the model with some edits. @param {string} text */
   function askDesign(text) {
-    return ask({ ask: "design", model, edits: text, context: storage.context, kv_dtype: storage.kv_dtype, state_dtype: storage.state_dtype || null, certify: 0 }, fileOf(model));
+    return ask({ ask: "design", model, edits: text, context: cacheSettings.context, kv_dtype: cacheSettings.kv_dtype, state_dtype: cacheSettings.state_dtype || null, certify: 0 }, fileOf(model));
   }
 
   /** Writes the design into the page's address. */
@@ -52,7 +52,7 @@ export async function render(root, values) {
     const link = await modelToLink(model);
     // A config that is too large for a link is replaced by its stack with all sizes.
     const inLink = link ?? (latest?.explicit_stack ? { model: `stack:${latest.explicit_stack}`, width: latest.after.width ?? undefined } : {});
-    const { context, kv_dtype, state_dtype } = storage;
+    const { context, kv_dtype, state_dtype } = cacheSettings;
     history.replaceState(null, "", write("designer", {
       ...inLink, edits: link ? edits.toString() : "", context: context === 131072 ? "" : context,
       kv_dtype: kv_dtype === "bf16" ? "" : kv_dtype, state_dtype, ...plan.values(),
@@ -82,8 +82,8 @@ export async function render(root, values) {
     const map = hopMapPanel(answer, search, { model, edits: text }, fileOf(model));
     show(panels,
       rungsPanel(answer), differencePanel(answer, edits.toString()), layersKnown && map,
-      after.cache_bytes !== null && curvePanel(answer, storage.context), after.cache_bytes !== null && plan.panel({ model, edits: text, context: storage.context }, answer),
-      after.mixers !== null && workPanel(answer), reading(answer));
+      after.cache_bytes !== null && curvePanel(answer, cacheSettings.context), after.cache_bytes !== null && plan.panel({ model, edits: text, context: cacheSettings.context }, answer),
+      after.mixers !== null && flopsPanel(answer), reading(answer));
     // The address is updated after the browser has drawn.
     setTimeout(() => void updateAddress());
   }
@@ -112,7 +112,7 @@ export async function render(root, values) {
   /** The panel on how the config was read; reused while its content does not change. @param {any} answer */
   function reading(answer) {
     const key = JSON.stringify([model, answer.after.unknown, answer.after.assumed]);
-    if (lastReading?.key !== key) lastReading = { key, panel: readingPanel(answer, model) };
+    if (lastReading?.key !== key) lastReading = { key, panel: configPanel(answer, model) };
     return lastReading.panel;
   }
 
@@ -139,7 +139,7 @@ export async function render(root, values) {
   /** @param {any} answer */
   function drawSizes(answer) {
     if (sizes.contains(document.activeElement) && document.activeElement?.getAttribute("type") === "range") return;
-    const key = JSON.stringify([answer.sizes, storage, answer.after.state_dtype]);
+    const key = JSON.stringify([answer.sizes, cacheSettings, answer.after.state_dtype]);
     if (key === sizes.dataset.shown) return;
     sizes.dataset.shown = key;
     const slider = (/** @type {string} */ label, /** @type {string} */ key, /** @type {number} */ value, /** @type {number[]} */ presetValues) => {
@@ -154,13 +154,13 @@ export async function render(root, values) {
       }, onchange: () => void commit() });
       return labelled(label, h("span", { class: "slider" }, input, output));
     };
-    const context = h("input", { type: "range", id: "context", min: LOG2_CONTEXTS.from, max: LOG2_CONTEXTS.to, step: 1, value: Math.log2(storage.context), "aria-valuetext": `${tokens(storage.context)} tokens`, oninput: () => {
-      storage.context = 2 ** Number(context.value);
-      contextText.textContent = tokens(storage.context);
-      context.setAttribute("aria-valuetext", `${tokens(storage.context)} tokens`);
+    const context = h("input", { type: "range", id: "context", min: LOG2_CONTEXTS.from, max: LOG2_CONTEXTS.to, step: 1, value: Math.log2(cacheSettings.context), "aria-valuetext": `${tokens(cacheSettings.context)} tokens`, oninput: () => {
+      cacheSettings.context = 2 ** Number(context.value);
+      contextText.textContent = tokens(cacheSettings.context);
+      context.setAttribute("aria-valuetext", `${tokens(cacheSettings.context)} tokens`);
       void draw();
     } });
-    const contextText = h("output", {}, tokens(storage.context));
+    const contextText = h("output", {}, tokens(cacheSettings.context));
     const headSizes = answer.sizes;
     show(sizes,
       labelled("Context", h("span", { class: "slider" }, context, contextText)),
@@ -169,8 +169,8 @@ export async function render(root, values) {
         slider("Key/value heads", "kv-heads", headSizes.kv_heads, [1, 2, 4, 8, 16, 32].filter((n) => n <= headSizes.heads)),
         slider("Head width", "head-dim", headSizes.head_dim, [32, 64, 80, 96, 128, 192, 256, 512]),
       ],
-      labelled("Keys and values in", select(storage.kv_dtype, DTYPES, (value) => { storage.kv_dtype = value; void draw(); }, { id: "kv_dtype" })),
-      labelled("Recurrent state in", select(storage.state_dtype, [["", `as the model (${answer.after.state_dtype})`], ...DTYPES.map((dtype) => /** @type {[string, string]} */ ([dtype, dtype]))], (value) => { storage.state_dtype = value; void draw(); })));
+      labelled("Keys and values in", select(cacheSettings.kv_dtype, DTYPES, (value) => { cacheSettings.kv_dtype = value; void draw(); }, { id: "kv_dtype" })),
+      labelled("Recurrent state in", select(cacheSettings.state_dtype, [["", `as the model (${answer.after.state_dtype})`], ...DTYPES.map((dtype) => /** @type {[string, string]} */ ([dtype, dtype]))], (value) => { cacheSettings.state_dtype = value; void draw(); })));
   }
 
   /** Starts a design from another model. @param {Model} newModel */
@@ -196,9 +196,9 @@ export async function render(root, values) {
   const editButton = (/** @type {string} */ text, /** @type {() => void} */ edit, /** @type {Record<string, any>} */ attributes = {}) => button(text, () => { edit(); void commit(); }, attributes);
   const every = h("input", { type: "number", min: 1, max: 128, value: 4, id: "every", "aria-label": "Every k-th layer" });
   const tools = h("div", { class: "row tools" },
-    h("span", { class: "joined" }, editButton("Every", () => edits.rhythm(`every=${Math.max(1, Math.min(base.before.strip.length, Number(every.value) || 1))}`), { id: "apply-every" }), every, h("span", {}, "-th full")),
-    editButton("First full", () => edits.set(edits.first(), "full"), { id: "first-full" }), editButton("Last full", () => edits.set(edits.last(), "full"), { id: "last-full" }),
-    editButton("All full", () => edits.rhythm("all=full")), editButton("Reset", () => edits.clear(), { id: "reset" }), undo, redo);
+    h("span", { class: "joined" }, editButton("Every", () => edits.setPattern(`every=${Math.max(1, Math.min(base.before.strip.length, Number(every.value) || 1))}`), { id: "apply-every" }), every, h("span", {}, "-th full")),
+    editButton("First full", () => edits.set(edits.firstMixingLayer(), "full"), { id: "first-full" }), editButton("Last full", () => edits.set(edits.lastMixingLayer(), "full"), { id: "last-full" }),
+    editButton("All full", () => edits.setPattern("all=full")), editButton("Reset", () => edits.clear(), { id: "reset" }), undo, redo);
 
   const onKey = (/** @type {KeyboardEvent} */ event) => {
     const typing = event.target instanceof HTMLInputElement && event.target.type !== "range" && event.target.type !== "radio" || event.target instanceof HTMLTextAreaElement;
@@ -212,7 +212,7 @@ export async function render(root, values) {
   show(root,
     h("div", { class: "row spread heading" }, h("div", {}, name, source), h("div", { class: "row" },
       button("Copy link", () => void updateAddress().then(() => copy(location.href, "Link")), { class: "quiet" }),
-      commandButton(() => auditCommand(model, edits.toString(), storage, latest?.explicit_stack)),
+      commandButton(() => auditCommand(model, edits.toString(), cacheSettings, latest?.explicit_stack)),
       button("Add to compare", () => void addToCompare(), { class: "quiet", id: "add-compare" }))),
     start.element,
     h("section", { class: "panel layers", "aria-label": "Layers" }, h("div", { class: "row spread" }, palette, tools), stripBox, problem, sizes),
@@ -226,7 +226,7 @@ export async function render(root, values) {
     const others = (sessionStorage.getItem("compare") ?? "").split("|").filter(Boolean).filter((other) => other !== entry);
     const list = [...others, entry].slice(-4);
     sessionStorage.setItem("compare", list.join("|"));
-    location.hash = write("compare", { models: list.join("|"), context: storage.context === 131072 ? "" : storage.context });
+    location.hash = write("compare", { models: list.join("|"), context: cacheSettings.context === 131072 ? "" : cacheSettings.context });
   }
 
   return () => {

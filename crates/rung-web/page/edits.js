@@ -8,7 +8,7 @@ export class Edits {
   constructor(base) {
     this.base = base;
     /** The pattern for all layers: `every=4`, `ratio=5:1` or `all=full`; empty for none. */
-    this.all = "";
+    this.pattern = "";
     /** @type {Map<number, string>} */
     this.layers = new Map();
     /** @type {Map<string, number>} */
@@ -24,23 +24,23 @@ export class Edits {
       if (range) {
         const [from, to] = [Number(range[1]), Number(range[2] ?? range[1])];
         for (let index = from; index <= Math.min(to, base.length - 1); index++) edits.layers.set(index, value);
-      } else if (key === "first" || key === "last") edits.set(key === "first" ? edits.first() : edits.last(), value);
+      } else if (key === "first" || key === "last") edits.set(key === "first" ? edits.firstMixingLayer() : edits.lastMixingLayer(), value);
       else if (["heads", "kv-heads", "head-dim"].includes(key)) edits.sizes.set(key, Number(value));
-      else edits.rhythm(edit);
+      else edits.setPattern(edit);
     }
     return edits;
   }
 
   /** Whether a layer has a mixer. @param {number} index */
-  mixes(index) {
+  hasMixer(index) {
     return this.base[index] !== ".";
   }
 
-  first() {
+  firstMixingLayer() {
     return [...this.base].findIndex((letter) => letter !== ".");
   }
 
-  last() {
+  lastMixingLayer() {
     return [...this.base].findLastIndex((letter) => letter !== ".");
   }
 
@@ -58,8 +58,8 @@ export class Edits {
   /** @param {number} index @param {string} kind */
   set(index, kind) {
     if (index < 0) return;
-    if (kind === "original" && this.all && KIND_OF_LETTER[this.base[index]]) this.layers.set(index, KIND_OF_LETTER[this.base[index]]);
-    else if (kind === "original" || (!this.all && LETTER_OF_KIND[kind] === this.base[index])) this.layers.delete(index);
+    if (kind === "original" && this.pattern && KIND_OF_LETTER[this.base[index]]) this.layers.set(index, KIND_OF_LETTER[this.base[index]]);
+    else if (kind === "original" || (!this.pattern && LETTER_OF_KIND[kind] === this.base[index])) this.layers.delete(index);
     else this.layers.set(index, kind);
   }
 
@@ -69,8 +69,8 @@ export class Edits {
   }
 
   /** Sets the pattern for all layers, which replaces earlier edits of single layers. @param {string} edit */
-  rhythm(edit) {
-    this.all = edit;
+  setPattern(edit) {
+    this.pattern = edit;
     this.layers.clear();
   }
 
@@ -80,14 +80,14 @@ export class Edits {
   }
 
   clear() {
-    this.all = "";
+    this.pattern = "";
     this.layers.clear();
     this.sizes.clear();
   }
 
   /** The edits as text; adjacent layers of one kind become a range. */
   toString() {
-    const parts = this.all ? [this.all] : [];
+    const parts = this.pattern ? [this.pattern] : [];
     const sorted = [...this.layers].sort((a, b) => a[0] - b[0]);
     for (let start = 0; start < sorted.length;) {
       let end = start;

@@ -1,7 +1,7 @@
 // Sends requests to the Rust code: to WebAssembly on a static site, to POST /api under `rung serve`. Both give the same answers.
 
 /** A request that failed; the message is shown to the user. */
-export class Refusal extends Error {}
+export class RequestError extends Error {}
 
 // A worker has no document; its address says which engine to use.
 const engine = typeof document === "undefined" ? new URLSearchParams(globalThis.location?.search).get("engine") : document.documentElement.dataset.engine;
@@ -14,7 +14,7 @@ const instances = new Map();
 /** @param {string} name */
 async function compile(name) {
   const response = await fetch(new URL(name, import.meta.url));
-  if (!response.ok) throw new Refusal(`${name} is missing beside the page: build it with \`cargo run -p rung-web --example build_page\``);
+  if (!response.ok) throw new RequestError(`${name} is missing beside the page: build it with \`cargo run -p rung-web --example build_page\``);
   return WebAssembly.compile(await response.arrayBuffer());
 }
 
@@ -56,7 +56,7 @@ export async function askText(request, file = null) {
     const parts = file ? [body, new Uint8Array(1), file] : [body];
     const response = await fetch("api", { method: "POST", headers: { "content-type": "application/octet-stream" }, body: new Blob(/** @type {any} */ (parts)) });
     const text = await response.text();
-    if (!response.ok) throw new Refusal(text.trim());
+    if (!response.ok) throw new RequestError(text.trim());
     return text;
   }
   // Forward passes need the tensor code: a module of their own, loaded on first use.
@@ -64,13 +64,13 @@ export async function askText(request, file = null) {
   const wasm = await load(name);
   try {
     const [failed, text] = call(wasm, body, file);
-    if (failed) throw new Refusal(text.trim());
+    if (failed) throw new RequestError(text.trim());
     return text;
   } catch (error) {
-    if (error instanceof Refusal) throw error;
+    if (error instanceof RequestError) throw error;
     // A trap leaves the instance in an unknown state: the next request gets a new one.
     instances.delete(name);
-    throw new Refusal(`the question could not be answered (${error instanceof Error ? error.message : error})`);
+    throw new RequestError(`the question could not be answered (${error instanceof Error ? error.message : error})`);
   }
 }
 
@@ -115,11 +115,11 @@ export class Searcher {
       this.worker.onmessage = ({ data }) => {
         const pending = this.pending.get(data.id);
         this.pending.delete(data.id);
-        if (data.error !== undefined) pending?.reject(new Refusal(data.error));
+        if (data.error !== undefined) pending?.reject(new RequestError(data.error));
         else pending?.resolve(data.answer);
       };
       this.worker.onerror = (event) => {
-        for (const { reject } of this.pending.values()) reject(new Refusal(event.message || "the search could not be started"));
+        for (const { reject } of this.pending.values()) reject(new RequestError(event.message || "the search could not be started"));
         this.pending.clear();
       };
     }

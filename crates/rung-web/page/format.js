@@ -38,7 +38,7 @@ export function tokens(number) {
 }
 
 /** A ratio such as "4.0x less". @param {number} value @param {number} other */
-export function against(value, other) {
+export function ratioText(value, other) {
   if (value === other) return "the same";
   if (value === 0) return "none of it";
   if (other === 0) return "all of it new";

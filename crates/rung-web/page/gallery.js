@@ -1,7 +1,7 @@
 // The gallery of presets: cards, filters, and a plot of cache against rungs with the Pareto frontier.
 import { button, h, labelled, s, select, show } from "./dom.js";
 import { ask } from "./engine.js";
-import { against, bytes, counts, plural, rungs, tokens } from "./format.js";
+import { ratioText, bytes, counts, plural, rungs, tokens } from "./format.js";
 import { figure, frame, path } from "./chart.js";
 import { legend, strip } from "./strip.js";
 import { write } from "./state.js";
@@ -98,7 +98,7 @@ function card(model, comparedNames, changed) {
     h("dl", { class: "facts" },
       h("div", {}, h("dt", {}, "rungs"), h("dd", { class: "big" }, rungs(model.rungs, model.rungs_at_least))),
       h("div", {}, h("dt", {}, "cache"), h("dd", {}, bytes(model.cache_bytes))),
-      h("div", {}, h("dt", {}, "vs. all full"), h("dd", {}, model.all_full_bytes === null || model.cache_bytes === null ? "unknown" : against(model.cache_bytes, model.all_full_bytes))),
+      h("div", {}, h("dt", {}, "vs. all full"), h("dd", {}, model.all_full_bytes === null || model.cache_bytes === null ? "unknown" : ratioText(model.cache_bytes, model.all_full_bytes))),
       h("div", {}, h("dt", {}, "weights"), h("dd", {}, model.parameters ? counts(model.parameters) : "not counted"))));
 }
 

@@ -1,7 +1,7 @@
 // The panels that the designer shows below the layers.
 import { h, s, show } from "./dom.js";
 import { Stopped, ask } from "./engine.js";
-import { against, bytes, commas, counts, plural, power, rungs, signed, tokens } from "./format.js";
+import { ratioText, bytes, commas, counts, plural, power, rungs, signed, tokens } from "./format.js";
 import { figure, frame, path, spread } from "./chart.js";
 import { commandButton, flags, sizeFlags } from "./command.js";
 import { quote } from "./format.js";
@@ -49,7 +49,7 @@ export function differencePanel(answer, edits) {
     h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""), h("th", { scope: "col", class: "number" }, "now"), h("th", { scope: "col", class: "number" }, "start"), h("th", { scope: "col", class: "number" }, "change"))),
       h("tbody", {}, rows.map(([name, text, format, moreIsBetter]) => h("tr", {}, h("th", { scope: "row" }, text),
         h("td", { class: "number", id: `now-${name}` }, after[name] === null ? "unknown" : format(after[name])), h("td", { class: "number muted" }, before[name] === null ? "unknown" : format(before[name])), change(name, format, moreIsBetter))))),
-    after.all_full && after.cache_bytes !== null && h("p", {}, h("strong", {}, against(after.cache_bytes, after.all_full.cache.cache_bytes)), ` cache than with full attention in every layer (${bytes(after.all_full.cache.cache_bytes)}). `, evidence("counted", "counted from the config")),
+    after.all_full && after.cache_bytes !== null && h("p", {}, h("strong", {}, ratioText(after.cache_bytes, after.all_full.cache.cache_bytes)), ` cache than with full attention in every layer (${bytes(after.all_full.cache.cache_bytes)}). `, evidence("counted", "counted from the config")),
     h("p", { class: "muted" }, edits ? ["Edits: ", h("code", {}, edits)] : "No edits yet: click a layer above.")], "cost");
 }
 
@@ -90,7 +90,7 @@ export function curveChart(lines, context) {
 }
 
 /** @param {any} answer */
-export function workPanel(answer) {
+export function flopsPanel(answer) {
   const { after, before } = answer;
   const allFull = after.all_full?.mixers;
   const row = (/** @type {string} */ text, /** @type {string} */ name) => {
@@ -193,7 +193,7 @@ export function hopMapChart(hops, rows, context) {
 }
 
 /** The panel on how the config was read: deciding fields, assumptions, lint findings. @param {any} answer @param {Model} model */
-export function readingPanel(answer, model) {
+export function configPanel(answer, model) {
   const { after } = answer;
   const fields = new Map();
   for (const layer of answer.before.layers) {
@@ -206,7 +206,7 @@ export function readingPanel(answer, model) {
     if (!request) return;
     try {
       const { findings } = await ask(request);
-      show(lint, h("h3", {}, "Lint"), findings.length === 0 ? h("p", {}, "Nothing to say: no contradiction and no likely mistake.")
+      show(lint, h("h3", {}, "Lint"), findings.length === 0 ? h("p", {}, "No findings: no contradiction and no likely mistake.")
         : h("ul", { class: "findings" }, findings.map((/** @type {any} */ finding) => h("li", { class: finding.severity }, h("strong", {}, `${finding.severity}${finding.line ? `, line ${finding.line}` : ""}: `), h("code", {}, finding.field), ` ${finding.reason}. Fix: ${finding.fix}`))));
     } catch (error) {
       show(lint, h("p", { class: "problem" }, error instanceof Error ? error.message : String(error)));

@@ -64,7 +64,7 @@ export function planner(known, values, changed) {
   return { panel, values: valuesForLink };
 }
 
-/** The figures, flags and assumptions of a plan. @param {any} plan */
+/** The numbers, flags and assumptions of a plan. @param {any} plan */
 function planTable(plan) {
   /** @type {[string, number | null, (n: number) => string][]} */
   const rows = [

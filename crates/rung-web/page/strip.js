@@ -19,7 +19,7 @@ export function cellClass(letter) {
 }
 
 /** The number of layers of each kind, for screen readers. @param {string} strip */
-export function inWords(strip) {
+export function describeStrip(strip) {
   const counts = new Map();
   for (const letter of strip) counts.set(letter, (counts.get(letter) ?? 0) + 1);
   const parts = [...counts].sort((a, b) => b[1] - a[1]).map(([letter, count]) => `${count} ${KINDS[letter] ?? letter}`);
@@ -29,7 +29,7 @@ export function inWords(strip) {
 /** A strip that cannot be edited. @param {string} strip */
 export function strip(strip) {
   const cells = [...strip].map((letter) => h("i", { class: `cell ${cellClass(letter)}` }, letter));
-  return h("span", { class: "strip", role: "img", "aria-label": inWords(strip) }, cells);
+  return h("span", { class: "strip", role: "img", "aria-label": describeStrip(strip) }, cells);
 }
 
 /** The legend for the letters of some strips. @param {string[]} strips */

@@ -4,7 +4,7 @@ use rung_audit::engine::{self, ENGINES, EngineSettings, device};
 use rung_audit::lint::lint;
 use rung_audit::report::{json as audit_json, plan as plan_json};
 use rung_audit::{
-    Audit, AuditOptions, DEFAULT_CERTIFIED_HOPS, Weights, certify, parse_bytes, placement, preset_config, presets,
+    Audit, AuditOptions, DEFAULT_CERTIFIED_HOPS, WeightSize, certify, parse_bytes, placement, preset_config, presets,
 };
 use rung_theory::bound::certificate;
 use rung_theory::bound::hop_map;
@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 
 use crate::model::{WebResult, options};
 use crate::request::{
-    AuditRequest, HopsRequest, LintRequest, MapRowRequest, PlaceRequest, PlanRequest, Request, StackRequest, Storage,
+    AuditRequest, CacheSettings, HopsRequest, LintRequest, MapRowRequest, PlaceRequest, PlanRequest, Request,
+    StackRequest,
 };
 use crate::{design, error_text};
 
@@ -24,16 +25,16 @@ use crate::{design, error_text};
 pub(crate) fn answer(request: &Request, file: &[u8]) -> WebResult<Value> {
     match request {
         Request::Names => Ok(names()),
-        Request::Gallery(storage) => gallery(storage),
-        Request::Audit(request) => with_bounds(request, |options| {
+        Request::Gallery(settings) => gallery(settings),
+        Request::Audit(request) => answer_with_bounds(request, |options| {
             Ok(audit_json::audit(&request.model.audit_edited(file, &request.edits, options)?))
         }),
-        Request::WhatIf(request) => with_bounds(request, |options| {
+        Request::WhatIf(request) => answer_with_bounds(request, |options| {
             let before = request.model.audit(file, options)?;
             let after = request.model.audit_edited(file, &request.edits, options)?;
             Ok(audit_json::what_ifs(&[before], &[after]))
         }),
-        Request::Design(request) => with_bounds(request, |options| design::design(request, file, options)),
+        Request::Design(request) => answer_with_bounds(request, |options| design::design(request, file, options)),
         Request::Plan(request) => plan(request, file),
         Request::Place(request) => place_full_layers(request, file),
         Request::Lint(request) => lint_config(request),
@@ -50,11 +51,11 @@ pub(crate) fn answer(request: &Request, file: &[u8]) -> WebResult<Value> {
 }
 
 /// Answers with audit options that search lower bounds if the request asks for them.
-fn with_bounds(request: &AuditRequest, answer: impl Fn(&AuditOptions) -> WebResult<Value>) -> WebResult<Value> {
+fn answer_with_bounds(request: &AuditRequest, answer: impl Fn(&AuditOptions) -> WebResult<Value>) -> WebResult<Value> {
     let max_hops = request.certify.unwrap_or(DEFAULT_CERTIFIED_HOPS);
-    let oracle = |plan: &Plan, hops: usize| certify(plan, hops, max_hops);
+    let search_bound = |plan: &Plan, hops: usize| certify(plan, hops, max_hops);
     let options = options(request.context, request.kv_dtype.as_deref(), request.state_dtype.as_deref())?;
-    answer(&AuditOptions { bound_oracle: (max_hops > 0).then_some(&oracle), ..options })
+    answer(&AuditOptions { bound_oracle: (max_hops > 0).then_some(&search_bound), ..options })
 }
 
 fn names() -> Value {
@@ -70,8 +71,8 @@ fn names() -> Value {
     })
 }
 
-fn gallery(storage: &Storage) -> WebResult<Value> {
-    let options = options(storage.context, storage.kv_dtype.as_deref(), storage.state_dtype.as_deref())?;
+fn gallery(settings: &CacheSettings) -> WebResult<Value> {
+    let options = options(settings.context, settings.kv_dtype.as_deref(), settings.state_dtype.as_deref())?;
     let card = |name| Ok(design::preset_card(name, &rung_audit::audit_preset(name, &options).map_err(error_text)?));
     presets().map(card).collect::<WebResult<Vec<Value>>>().map(Value::Array)
 }
@@ -86,7 +87,7 @@ fn plan(request: &PlanRequest, file: &[u8]) -> WebResult<Value> {
 fn settings(request: &PlanRequest, audit: &Audit) -> WebResult<EngineSettings> {
     let non_empty = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let devices = non_empty(&request.on).map(|name| device::parse_devices(&name)).transpose().map_err(error_text)?;
-    let weights = non_empty(&request.weights).map(|text| text.parse::<Weights>()).transpose().map_err(error_text)?;
+    let weights = non_empty(&request.weights).map(|text| text.parse::<WeightSize>()).transpose().map_err(error_text)?;
     Ok(EngineSettings {
         tp: request.tp.or(devices.map(|(_, count)| count)).unwrap_or(1),
         kv_format: non_empty(&request.kv_dtype).map(|text| text.parse()).transpose().map_err(error_text)?,
@@ -104,7 +105,9 @@ fn place_full_layers(request: &PlaceRequest, file: &[u8]) -> WebResult<Value> {
     let options = options(request.context, request.kv_dtype.as_deref(), request.state_dtype.as_deref())?;
     let audit = request.model.audit(file, &options)?;
     let budget = parse_bytes(&request.budget).map_err(error_text)?;
-    placement::search(&audit, budget, &options).map(|report| audit_json::placements(&report)).map_err(error_text)
+    placement::find_best_placements(&audit, budget, &options)
+        .map(|report| audit_json::placements(&report))
+        .map_err(error_text)
 }
 
 fn lint_config(request: &LintRequest) -> WebResult<Value> {
@@ -125,8 +128,8 @@ fn capacity(request: &StackRequest) -> WebResult<Value> {
     Ok(report::capacity(&request.stack.text, &plan, &request.stack.defaults(), convention))
 }
 
-/// The number of hops, if the lower-bound search supports it.
-fn searchable(hops: usize) -> WebResult<usize> {
+/// Returns the number of hops if the lower-bound search supports it.
+fn check_hops(hops: usize) -> WebResult<usize> {
     if (1..=MAX_SEARCH_HOPS).contains(&hops) {
         return Ok(hops);
     }
@@ -134,7 +137,7 @@ fn searchable(hops: usize) -> WebResult<usize> {
 }
 
 fn bound(request: &HopsRequest) -> WebResult<Value> {
-    let hops = searchable(request.hops)?;
+    let hops = check_hops(request.hops)?;
     let (plan, convention) = (request.stack.plan()?, convention(request.message.as_deref())?);
     let bound_request = BoundRequest {
         input: StackBounds::new(&plan, convention).input(hops),
@@ -148,7 +151,7 @@ fn bound(request: &HopsRequest) -> WebResult<Value> {
 }
 
 fn map(request: &HopsRequest) -> WebResult<Value> {
-    let max_hops = searchable(request.hops)?;
+    let max_hops = check_hops(request.hops)?;
     let plan = request.stack.plan()?;
     let bounds = StackBounds::new(&plan, convention(request.message.as_deref())?);
     Ok((1..=max_hops).map(|hops| report::hop_map_row(&hop_map::hop_map_row(&bounds, hops))).collect())
@@ -159,6 +162,6 @@ fn map_row(request: &MapRowRequest, file: &[u8]) -> WebResult<Value> {
     let plan = audit.plan.ok_or("the model's layers are not all known")?;
     // For hops within the stack's rungs no search runs, so any number is accepted.
     let hops =
-        if (1..=plan.capacity().rungs).contains(&request.hops) { request.hops } else { searchable(request.hops)? };
+        if (1..=plan.capacity().rungs).contains(&request.hops) { request.hops } else { check_hops(request.hops)? };
     Ok(report::hop_map_row(&hop_map::hop_map_row(&StackBounds::new(&plan, Convention::Paper), hops)))
 }

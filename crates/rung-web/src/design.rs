@@ -1,4 +1,4 @@
-//! The figures of an audit that the designer and the gallery show.
+//! The numbers of an audit that the designer and the gallery show.
 
 use rung_audit::report::json as audit_json;
 use rung_audit::{Audit, AuditOptions};
@@ -20,9 +20,9 @@ pub(crate) fn design(request: &AuditRequest, file: &[u8], options: &AuditOptions
         request.model.audit_edited(file, &request.edits, options)?
     };
     let capacity = after.capacity.as_ref();
-    let pair = audit_json::what_ifs(std::slice::from_ref(&before), std::slice::from_ref(&after));
+    let comparison = audit_json::what_ifs(std::slice::from_ref(&before), std::slice::from_ref(&after));
     let curve: Vec<Value> = CURVE_LOG2_CONTEXTS
-        .map(|power| 1_u64 << power)
+        .map(|log2_context| 1_u64 << log2_context)
         .map(|context| {
             let all_full = after.all_full.map(|all_full| all_full.cache.per_token.saturating_mul(context));
             json!({
@@ -34,9 +34,9 @@ pub(crate) fn design(request: &AuditRequest, file: &[u8], options: &AuditOptions
         })
         .collect();
     Ok(json!({
-        "before": pair["before"],
-        "after": pair["after"],
-        "difference": pair["difference"],
+        "before": comparison["before"],
+        "after": comparison["after"],
+        "difference": comparison["difference"],
         "claim": capacity.map(rung_theory::stack::Capacity::claim),
         "reason": capacity.map(rung_theory::stack::Capacity::reason),
         "reason_before": before.capacity.as_ref().map(rung_theory::stack::Capacity::reason),
@@ -61,7 +61,7 @@ fn head_sizes(audit: &Audit) -> Value {
     })
 }
 
-/// The figures of a preset that its card in the gallery shows.
+/// The numbers of a preset that its card in the gallery shows.
 pub(crate) fn preset_card(name: &str, audit: &Audit) -> Value {
     let mut mixers: Vec<&str> = audit
         .layers
@@ -80,9 +80,9 @@ pub(crate) fn preset_card(name: &str, audit: &Audit) -> Value {
         "stack": audit.plan.as_ref().map(rung_theory::stack::Plan::outline),
         "layers": audit.layers.len(),
         "mixers": mixers,
-        "full_layers": capacity.map(|capacity| capacity.full),
+        "full_layers": capacity.map(|capacity| capacity.full_layers),
         "rungs": capacity.map(|capacity| capacity.rungs),
-        "rungs_at_least": capacity.map(|capacity| capacity.at_least),
+        "rungs_at_least": capacity.map(|capacity| capacity.constructed_hops),
         "bytes_per_token": audit.cache.map(|cache| cache.per_token),
         "state_bytes": audit.cache.map(|cache| cache.state),
         "cache_bytes": audit.cache.map(|cache| cache.total),

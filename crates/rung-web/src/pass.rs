@@ -1,7 +1,7 @@
 //! One forward pass of a construction, with every token, every attention or state read and every register.
 
 use rung_nn::construct::{self, ConstructionRequest, Register, RegisterKind};
-use rung_nn::trace::{MixingKind, Trace, sequence};
+use rung_nn::trace::{MixingKind, Trace, full_sequence};
 use rung_theory::stack::Mixer;
 use rung_theory::task::{NO_TARGET, Prompt, TokenNames, seeded};
 use serde_json::{Value, json};
@@ -11,13 +11,13 @@ use crate::request::PassRequest;
 
 /// The most tokens of a pass, so that the page can show it.
 const MAX_TOKENS: usize = 200;
-/// Reads with a smaller share (attention weight) are not shown.
-const MIN_SHARE: f64 = 0.02;
+/// Reads with a smaller attention weight are not shown.
+const MIN_WEIGHT: f64 = 0.02;
 
 /// Builds the construction, runs it on a prompt, and lists reads and register values of every layer.
 pub(crate) fn pass(request: &PassRequest) -> Result<Value, String> {
     if request.hops == 0 || request.hops > 5 || request.m > 32 || request.n.iter().any(|growth| *growth > 8) {
-        return Err("a pass to look at has 1 to 5 hops, m of at most 32 and each n of at most 8".to_owned());
+        return Err("a pass that can be displayed has 1 to 5 hops, m of at most 32 and each n of at most 8".to_owned());
     }
     let construction_request = ConstructionRequest {
         hops: request.hops,
@@ -31,7 +31,7 @@ pub(crate) fn pass(request: &PassRequest) -> Result<Value, String> {
         Some(*size)
     });
     if table_sizes.sum::<u64>() + u64::from(request.m) > MAX_TOKENS as u64 {
-        return Err(format!("the tables have too many entries to look at: expected at most {MAX_TOKENS} tokens"));
+        return Err(format!("the tables have too many entries to display: expected at most {MAX_TOKENS} tokens"));
     }
     let network = construct::build::<f32>(&request.construction, &construction_request).map_err(error_text)?;
     let mut prompt = Prompt::new();
@@ -40,23 +40,29 @@ pub(crate) fn pass(request: &PassRequest) -> Result<Value, String> {
     task.prompt(&mut seeded(request.seed), &mut prompt);
     let ids = request.tokens.clone().unwrap_or_else(|| prompt.tokens().to_vec());
     let targets = task.oracle(&ids).map_err(error_text)?;
-    let tokens = sequence(&network, &ids).map_err(error_text)?;
+    let tokens = full_sequence(&network, &ids).map_err(error_text)?;
     let trace = Trace::record(&network, &tokens).map_err(error_text)?;
     let fields = task.fields();
     let token_names = TokenNames::new(task);
     let names: Vec<String> = tokens.chunks_exact(fields.len()).map(|token| token_names.name(token)).collect();
-    let position = targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(targets.len().saturating_sub(1));
+    let question_position =
+        targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(targets.len().saturating_sub(1));
     let chain_of_thought = network.chain_of_thought();
-    let answer_position = if chain_of_thought.is_some() { trace.tokens() - 1 } else { position };
-    let scores = trace.scores(answer_position);
-    let best = (0..scores.len()).fold(0, |best, class| if scores[class] > scores[best] { class } else { best });
-    let answer = chain_of_thought.map_or(best as u32, |chain| chain.token(scores)[chain.answer_field]);
-    let flow =
-        trace.flow(&(position.min(answer_position)..=answer_position).collect::<Vec<_>>(), MIN_SHARE, MAX_TOKENS);
+    let answer_position = if chain_of_thought.is_some() { trace.token_count() - 1 } else { question_position };
+    let logits = trace.logits(answer_position);
+    let predicted_class =
+        (0..logits.len()).fold(0, |best, class| if logits[class] > logits[best] { class } else { best });
+    let answer =
+        chain_of_thought.map_or(predicted_class as u32, |chain| chain.argmax_token(logits)[chain.answer_field]);
+    let flow = trace.flow(
+        &(question_position.min(answer_position)..=answer_position).collect::<Vec<_>>(),
+        MIN_WEIGHT,
+        MAX_TOKENS,
+    );
     let registers: Vec<&Register> =
         construction.registers.iter().filter(|register| register.holds != RegisterKind::Constant).collect();
     let register_values = |level: usize| -> Vec<Value> {
-        (0..trace.tokens())
+        (0..trace.token_count())
             .map(|token| {
                 registers.iter().map(|register| register_value(register, trace.stream(level, token))).collect()
             })
@@ -92,8 +98,8 @@ pub(crate) fn pass(request: &PassRequest) -> Result<Value, String> {
         "prompt_tokens": targets.len(),
         "position": answer_position,
         "answer": answer,
-        "expected": targets.get(position).filter(|target| **target != NO_TARGET),
-        "registers": registers.iter().map(|register| json!({"name": register.name, "about": register.about, "raw": register.holds == RegisterKind::Raw})).collect::<Vec<_>>(),
+        "expected": targets.get(question_position).filter(|target| **target != NO_TARGET),
+        "registers": registers.iter().map(|register| json!({"name": register.name, "about": register.about, "raw": register.holds == RegisterKind::Unrounded})).collect::<Vec<_>>(),
         "embedded": register_values(0),
         "layers": (0..trace.layers.len()).map(layer).collect::<Vec<_>>(),
     }))

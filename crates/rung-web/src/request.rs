@@ -14,13 +14,13 @@ use serde::Deserialize;
 pub enum Request {
     /// Names that the other requests accept: presets, engines, GPUs, formats, mixers, constructions.
     Names,
-    /// The main figures of all presets, for the gallery.
-    Gallery(Storage),
+    /// The main numbers of all presets, for the gallery.
+    Gallery(CacheSettings),
     /// One audit, as `rung audit --json`.
     Audit(AuditRequest),
     /// Audits before and after edits, as `rung audit --what-if --json`.
     WhatIf(AuditRequest),
-    /// All figures that the designer shows.
+    /// All numbers that the designer shows.
     Design(AuditRequest),
     /// The memory that an engine allocates, as `rung plan --json`.
     Plan(PlanRequest),
@@ -86,7 +86,7 @@ pub struct StackInput {
 /// Context and number formats.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Storage {
+pub struct CacheSettings {
     /// Context length in tokens.
     pub context: Option<u64>,
     /// Number format of keys and values.

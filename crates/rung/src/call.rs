@@ -33,14 +33,14 @@ struct LinkState {
     saves_on_stop: AtomicBool,
     /// The latest line of progress that was not read yet.
     progress: Mutex<Option<String>>,
-    input: Input,
+    input: CallInput,
     /// Path of the program `rung`, for jobs that start it.
     program: Option<PathBuf>,
 }
 
 /// Input of a command in place of standard input.
 #[derive(Clone, Debug, Default)]
-pub struct Input {
+pub struct CallInput {
     /// Name of the input in errors and reports.
     pub name: String,
     /// Contents of the input.
@@ -49,7 +49,7 @@ pub struct Input {
 
 impl CallerLink {
     /// A link with an input in place of standard input, and the path of the program `rung` for jobs that start it.
-    pub fn new(input: Input, program: Option<PathBuf>) -> Self {
+    pub fn new(input: CallInput, program: Option<PathBuf>) -> Self {
         Self(Arc::new(LinkState { input, program, ..LinkState::default() }))
     }
 
@@ -153,7 +153,7 @@ pub fn call<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>, link: &Ca
     let arguments = std::iter::once(OsString::from("rung")).chain(arguments.into_iter().map(Into::into));
     let arguments: Vec<OsString> = arguments.collect();
     let parsed = Arguments::command().try_get_matches_from(&arguments).and_then(|matches| {
-        provenance::remember(&arguments, &matches);
+        provenance::store_command_line(&arguments, &matches);
         Arguments::from_arg_matches(&matches)
     });
     let arguments = match parsed {
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn input_of_the_link_replaces_standard_input() {
         let config = r#"{"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "model_type": "llama"}"#;
-        let link = CallerLink::new(Input { name: "mine".to_owned(), bytes: config.into() }, None);
+        let link = CallerLink::new(CallInput { name: "mine".to_owned(), bytes: config.into() }, None);
         let answer: serde_json::Value = serde_json::from_str(&call(["audit", "-", "--json"], &link).unwrap()).unwrap();
         assert_eq!((answer["strip"].as_str(), answer["model"].as_str()), (Some("FF"), Some("mine")));
         assert!(call(["lint", "-", "--json"], &link).unwrap().contains("findings"));

@@ -26,7 +26,7 @@ mod watch;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-pub use call::{CallerLink, Input, call};
+pub use call::{CallInput, CallerLink, call};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use command::Command;
 
@@ -36,7 +36,7 @@ use command::Command;
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Say on standard error what is being done; twice for every file too.
+    /// Log the steps of the command to standard error; -vv also logs every file.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 }
@@ -56,7 +56,7 @@ impl Arguments {
         let command = Self::command();
         let text = help::program_help(&command);
         let matches = command.override_help(text).try_get_matches_from(arguments)?;
-        provenance::remember(arguments, &matches);
+        provenance::store_command_line(arguments, &matches);
         Self::from_arg_matches(&matches)
     }
 }

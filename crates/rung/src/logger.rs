@@ -35,7 +35,7 @@ impl Log for Logger {
     fn flush(&self) {}
 }
 
-/// Installs the logger with the level of so many `-v`, or of the variable `RUNG_LOG`.
+/// Installs the logger with the level of the number of `-v`, or of the variable `RUNG_LOG`.
 ///
 /// # Errors
 /// The variable is no log level.

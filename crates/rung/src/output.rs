@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
-pub use rung_audit::report::{commas, count_noun};
+pub use rung_audit::report::{count_noun, with_commas};
 use rung_audit::{Audit, AuditError, AuditOptions};
 use rung_figure::figure::{self, Chart};
 use rung_nn::file::write_atomically;
@@ -122,7 +122,7 @@ pub fn check_destination(option: &str, path: &Path, extensions: &[&str]) -> anyh
 /// The file cannot be written.
 pub fn write_chart(path: &Path, chart: &impl Chart) -> anyhow::Result<()> {
     let bytes = match path.extension().and_then(|extension| extension.to_str()) {
-        Some("png") => figure::png(&chart.svg())?,
+        Some("png") => figure::render_png(&chart.svg())?,
         Some("csv") => chart.csv().into_bytes(),
         _ => chart.svg().into_bytes(),
     };

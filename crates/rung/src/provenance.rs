@@ -5,27 +5,27 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::ArgMatches;
-use rung_figure::MadeBy;
+use rung_figure::FileProvenance;
 
 thread_local! {
-    static MADE_BY: RefCell<MadeBy> = RefCell::default();
+    static MADE_BY: RefCell<FileProvenance> = RefCell::default();
 }
 
 /// Options with a value that do not change results.
 const OUTPUT_OPTIONS: [&str; 5] = ["--out", "--svg", "--html", "--plot", "--threads"];
 
 /// Stores the command line for the files that the command writes; the first argument is the program's name.
-pub(crate) fn remember(arguments: &[OsString], matches: &ArgMatches) {
+pub(crate) fn store_command_line(arguments: &[OsString], matches: &ArgMatches) {
     let mut innermost = matches;
     while let Some((_, subcommand)) = innermost.subcommand() {
         innermost = subcommand;
     }
     let seed = innermost.try_get_one::<u64>("seed").ok().flatten().copied();
-    MADE_BY.set(MadeBy::new(command_line(arguments), seed));
+    MADE_BY.set(FileProvenance::new(command_line(arguments), seed));
 }
 
 /// The command line and seed of the command that this thread runs.
-pub(crate) fn made_by() -> MadeBy {
+pub(crate) fn made_by() -> FileProvenance {
     MADE_BY.with_borrow(Clone::clone)
 }
 

@@ -56,7 +56,7 @@ pub struct RunWatcher {
 }
 
 impl RunWatcher {
-    /// A watcher for a run of so many steps; silent unless `verbose`.
+    /// A watcher for a run of `steps` steps; silent unless `verbose`.
     pub fn new(steps: usize, verbose: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let bar = (verbose && terminal).then(|| {
@@ -116,9 +116,9 @@ impl RunWatcher {
 pub fn accuracy_text(accuracy: &Accuracy) -> String {
     let percent = |mean: f64| format!("{:.1}%", 100.0 * mean);
     match accuracy.iter().next() {
-        Some((0, answers)) if accuracy.len() == 1 => percent(answers.mean()),
+        Some((0, answers)) if accuracy.len() == 1 => percent(answers.accuracy()),
         _ => {
-            let by_hops = accuracy.iter().map(|(hops, answers)| format!("hop {hops} {}", percent(answers.mean())));
+            let by_hops = accuracy.iter().map(|(hops, answers)| format!("hop {hops} {}", percent(answers.accuracy())));
             by_hops.collect::<Vec<_>>().join(", ")
         }
     }

@@ -14,7 +14,15 @@ use rung_ask::test_server::{ServerFault, TestProtocol, TestServer};
 fn questions(count: u64) -> Vec<Question> {
     let symbols = Symbols { symbols: default_symbols(4), checked: false };
     let (writer, variants) = (PromptWriter::default(), vec![Variant::default()]);
-    let grid = Grid { writer, hops: vec![0, 1, 2], entries: vec![4], variants, count, seed: 3, symbols };
+    let grid = Grid {
+        writer,
+        hops: vec![0, 1, 2],
+        table_sizes: vec![4],
+        variants,
+        questions_per_cell: count,
+        seed: 3,
+        symbols,
+    };
     grid.questions().unwrap().into_iter().map(|(_, question)| question).collect()
 }
 
@@ -27,7 +35,7 @@ fn ask_command(server: &TestServer, count: u64, out: &Path) -> Command {
     command
 }
 
-fn scratch(name: &str) -> PathBuf {
+fn scratch_directory(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("ask-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
@@ -47,7 +55,7 @@ fn wait_for(path: &Path, lines: usize, child: &mut Child) {
 
 #[test]
 fn a_killed_run_resumes_to_the_same_record() {
-    let (folder, count) = (scratch("kill"), 60);
+    let (folder, count) = (scratch_directory("kill"), 60);
     let server = || TestServer::start(TestProtocol::LlamaCpp, &questions(count), 1, &[ServerFault::Slow]).unwrap();
     let (undisturbed, killed) = (folder.join("undisturbed.jsonl"), folder.join("killed.jsonl"));
     let server_a = server();
@@ -71,7 +79,7 @@ fn a_killed_run_resumes_to_the_same_record() {
 
 #[test]
 fn api_key_is_sent_but_never_written() {
-    let (folder, key) = (scratch("key"), "secret-key-of-this-test");
+    let (folder, key) = (scratch_directory("key"), "secret-key-of-this-test");
     let server = TestServer::start(TestProtocol::Completions, &questions(2), 2, &[]).unwrap();
     let out = folder.join("a.jsonl");
     let output = ask_command(&server, 2, &out).env("RUNG_API_KEY", key).output().unwrap();
@@ -83,7 +91,7 @@ fn api_key_is_sent_but_never_written() {
 
 #[test]
 fn unreachable_server_is_an_error() {
-    let folder = scratch("none");
+    let folder = scratch_directory("none");
     let server = TestServer::start(TestProtocol::LlamaCpp, &questions(1), 2, &[]).unwrap();
     let mut command = ask_command(&server, 1, &folder.join("a.jsonl"));
     drop(server);

@@ -1,10 +1,10 @@
-//! Commands on a checkpoint of another program: a tiny Llama with random weights and a SentencePiece vocabulary.
+//! Commands on an external checkpoint: a tiny Llama with random weights and a SentencePiece vocabulary.
 
 mod common;
 
 use std::path::PathBuf;
 
-use common::{fails, path_str, rung, scratch};
+use common::{assert_fails, path_str, rung, scratch_directory};
 use serde_json::Value;
 
 fn model() -> PathBuf {
@@ -22,7 +22,7 @@ const PROMPT_LINES: [&str; 6] = [
 
 /// Writes a file with five prompts.
 fn write_prompts(name: &str) -> PathBuf {
-    let path = scratch(name).join("prompts.txt");
+    let path = scratch_directory(name).join("prompts.txt");
     std::fs::write(&path, PROMPT_LINES.join("\n")).unwrap();
     path
 }
@@ -88,22 +88,19 @@ fn instruments_run_on_prompts_of_a_file() {
 fn inapplicable_commands_fail_with_a_clear_message() {
     let (model, file) = (model(), write_prompts("checkpoint-refused"));
     let (model, file) = (path_str(&model), path_str(&file));
-    fails(&["eval", model], "has no task: give --prompts FILE, with a prompt on each line, or --task SPEC");
-    fails(&["analyze", "ablate", model, "--prompts", "5"], "has no task");
-    fails(&["analyze", "state", model, "--prompts", file], "a causal network with a recurrent mixer");
-    fails(&["analyze", "probe", model, "--prompts", file], "a task as text");
-    fails(&["trace", model], "without registers and instances of a task: give --prompts FILE");
-    fails(&["falsify", model], "has no task: give --task SPEC");
-    fails(
-        &["falsify", model, "--task", "funccomp{hops=1,m=2}", "--bits", "4"],
-        "found a checkpoint of another program",
-    );
-    fails(&["falsify", "--stack", "full", "--task", "funccomp", "--shots", "1"], "which reads text");
-    fails(&["convert", model, "--to", "gdn"], "has no task");
-    fails(&["eval", model, "--prompts", "/nonexistent.txt"], "/nonexistent.txt");
-    let empty = scratch("checkpoint-empty").join("empty.txt");
+    assert_fails(&["eval", model], "has no task: give --prompts FILE, with a prompt on each line, or --task SPEC");
+    assert_fails(&["analyze", "ablate", model, "--prompts", "5"], "has no task");
+    assert_fails(&["analyze", "state", model, "--prompts", file], "a causal network with a recurrent mixer");
+    assert_fails(&["analyze", "probe", model, "--prompts", file], "a task as text");
+    assert_fails(&["trace", model], "without registers and instances of a task: give --prompts FILE");
+    assert_fails(&["falsify", model], "has no task: give --task SPEC");
+    assert_fails(&["falsify", model, "--task", "funccomp{hops=1,m=2}", "--bits", "4"], "found an external checkpoint");
+    assert_fails(&["falsify", "--stack", "full", "--task", "funccomp", "--shots", "1"], "which reads text");
+    assert_fails(&["convert", model, "--to", "gdn"], "has no task");
+    assert_fails(&["eval", model, "--prompts", "/nonexistent.txt"], "/nonexistent.txt");
+    let empty = scratch_directory("checkpoint-empty").join("empty.txt");
     std::fs::write(&empty, "\n\n").unwrap();
-    fails(&["eval", model, "--prompts", path_str(&empty)], "found no prompts");
+    assert_fails(&["eval", model, "--prompts", path_str(&empty)], "found no prompts");
 }
 
 #[test]
@@ -120,7 +117,8 @@ fn trace_runs_on_a_prompt_and_convert_replaces_layers() {
     for layer in conversion["layers"].as_array().unwrap() {
         assert!(layer["after"].as_f64().unwrap() < layer["before"].as_f64().unwrap(), "{layer}");
     }
-    let (folder, test_file) = (scratch("checkpoint-converted"), scratch("checkpoint-last").join("last.txt"));
+    let (folder, test_file) =
+        (scratch_directory("checkpoint-converted"), scratch_directory("checkpoint-last").join("last.txt"));
     std::fs::write(&test_file, PROMPT_LINES[5]).unwrap();
     let converted = folder.join("out");
     json(&[&arguments[..], &["--out", path_str(&converted)]].concat());
@@ -143,9 +141,9 @@ fn trace_runs_on_a_prompt_and_convert_replaces_layers() {
     );
     let description = converted.join("conversion.json");
     std::fs::write(&description, std::fs::read_to_string(&description).unwrap().replace("gdn{", "gone{")).unwrap();
-    fails(&["logits", path_str(&converted), "--tokens", "5"], "layers.mixer");
+    assert_fails(&["logits", path_str(&converted), "--tokens", "5"], "layers.mixer");
     std::fs::write(&description, format!("{{\"base\": \"{}\", \"layers\": []}}", path_str(&converted))).unwrap();
-    fails(&["logits", path_str(&converted), "--tokens", "5"], "field `base`");
+    assert_fails(&["logits", path_str(&converted), "--tokens", "5"], "field `base`");
     let unchanged = json(&["convert", model, "--to", "gdn", "--prompts", file, "--steps", "2", "--threshold", "0"]);
     assert!(unchanged["path"].as_array().unwrap().is_empty());
     assert_eq!(unchanged["test"][0], unchanged["test"][1], "nothing was replaced");
@@ -153,7 +151,7 @@ fn trace_runs_on_a_prompt_and_convert_replaces_layers() {
 
 #[test]
 fn falsify_finds_prompts_that_random_weights_cannot_answer() {
-    let (model, folder) = (model(), scratch("checkpoint-falsify"));
+    let (model, folder) = (model(), scratch_directory("checkpoint-falsify"));
     let file = folder.join("witness.json");
     let arguments =
         ["falsify", path_str(&model), "--task", "funccomp{hops=2,m=2,n=[1]}", "--shots", "1", "--out", path_str(&file)];
@@ -171,7 +169,7 @@ fn falsify_finds_prompts_that_random_weights_cannot_answer() {
     assert_ne!(witness["answers"][0], witness["answers"][1]);
     assert_eq!(witness["outputs"][0], witness["outputs"][1]);
     assert_eq!(json(&["witness", "check", path_str(&file)])["holds"], true);
-    // Whatever is changed in the file is noticed.
+    // Every change of the file is rejected.
     let original = std::fs::read_to_string(&file).unwrap();
     let forged = folder.join("forged.json");
     for (from, to) in
@@ -183,12 +181,12 @@ fn falsify_finds_prompts_that_random_weights_cannot_answer() {
         assert_eq!(output.status.code(), Some(1), "{to}");
     }
     let shown = String::from_utf8(rung(&["witness", "show", path_str(&file)]).stdout).unwrap();
-    assert!(shown.contains("a changed look-up goes unnoticed; measured"), "{shown}");
+    assert!(shown.contains("the answer ignores a changed look-up; measured"), "{shown}");
 }
 
 #[test]
 fn falsify_finds_nothing_against_an_exported_construction() {
-    let folder = scratch("checkpoint-export");
+    let folder = scratch_directory("checkpoint-export");
     let [built, exported, longer] = ["u1", "u1-hf", "u1-longer"].map(|name| folder.join(name));
     json(&["construct", "U1", "--hops", "2", "--m", "4", "--n", "1", "--out", path_str(&built)]);
     json(&["export", path_str(&built), "--to", "hf", "--out", path_str(&exported)]);
@@ -205,7 +203,7 @@ fn falsify_finds_nothing_against_an_exported_construction() {
     // One more table, which it does not look up.
     let (code, found) = search(&longer, "funccomp{hops=3,m=4,n=[1,1]}", "60");
     assert_eq!((code, found["witness"]["changed"].as_u64()), (Some(0), Some(2)), "{found}");
-    fails(
+    assert_fails(
         &["falsify", path_str(&exported), "--task", "funccomp{hops=3,m=4,n=[1,1]}", "--style", "tokens"],
         "has no token `z3(0,0)=",
     );

@@ -5,13 +5,13 @@ mod common;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{json, rung, scratch};
+use common::{json, rung, scratch_directory};
 use serde_json::Value;
 
-/// Asserts that a command fails as in [`common::fails`], within five seconds.
-fn fails(arguments: &[&str], expected: &str) {
+/// Asserts that a command fails as in [`common::assert_fails`], within five seconds.
+fn assert_fails(arguments: &[&str], expected: &str) {
     let start = Instant::now();
-    common::fails(arguments, expected);
+    common::assert_fails(arguments, expected);
     assert!(start.elapsed() < Duration::from_secs(5), "{arguments:?}");
 }
 
@@ -20,7 +20,7 @@ const LARGE_MODEL: [&str; 6] = ["--heads", "16", "--head-dim", "128", "--bits", 
 
 #[test]
 fn check_accepts_written_bounds_and_rejects_modified_ones() {
-    let directory = scratch("bound");
+    let directory = scratch_directory("bound");
     for (stack, max_log2_tokens, case) in [("linear*3 full linear*3", 33.6, 1), ("full full linear*3", 56.4, 0)] {
         let path = directory.join(format!("case{case}.json"));
         let path = path.to_str().unwrap();
@@ -63,7 +63,7 @@ fn check_accepts_written_bounds_and_rejects_modified_ones() {
 
 #[test]
 fn bound_uses_the_sharpest_theorem_and_check_accepts_it() {
-    let directory = scratch("sharp");
+    let directory = scratch_directory("sharp");
     let path = directory.join("certificate.json");
     let path = path.to_str().unwrap();
     let bound = |stack: &str, hops: &str, more: &[&str]| {
@@ -91,7 +91,7 @@ fn bound_uses_the_sharpest_theorem_and_check_accepts_it() {
 
 #[test]
 fn check_explain_names_the_basis_of_every_sentence() {
-    let directory = scratch("explain");
+    let directory = scratch_directory("explain");
     let path = directory.join("certificate.json");
     let path = path.to_str().unwrap();
     json(&[
@@ -136,18 +136,18 @@ fn check_explain_names_the_basis_of_every_sentence() {
     let rejection = rung(&["check", path, "--explain"]);
     assert_eq!(rejection.status.code(), Some(1));
     let message = String::from_utf8_lossy(&rejection.stderr);
-    assert!(message.contains("Theorem 1: two hops, one full layer") && message.contains(", fails"), "{message}");
+    assert!(message.contains("Theorem 1: two hops, one full layer") && message.contains(", assert_fails"), "{message}");
 }
 
 #[test]
 fn bound_accepts_bits_instead_of_a_stack() {
     let bound = json(&["bound", "--hops", "2", "--message-bits", "4", "--state-bits", "1,0", "--json"]);
     assert!(bound["tokens"].as_str().unwrap().parse::<u32>().unwrap() <= 14);
-    fails(
+    assert_fails(
         &["bound", "--hops", "2", "--message-bits", "4", "--state-bits", "1"],
         "--state-bits: found 1 blocks, expected 2",
     );
-    fails(&["bound", "--hops", "2"], "give a stack");
+    assert_fails(&["bound", "--hops", "2"], "give a stack");
 }
 
 #[test]
@@ -202,27 +202,27 @@ fn sparse_compares_the_bits_of_summaries_with_the_bits_needed() {
 
 #[test]
 fn errors_name_the_bad_input() {
-    fails(&["capacity", "lineer full"], "did you mean `linear`");
-    fails(&["capacity", ""], "the stack is empty");
-    fails(&["capacity", "full*0"], "a repeat count of at least 1");
-    fails(&["capacity", "full", "--heads", "0"], "heads: found 0");
-    fails(&["capacity", "full", "--heads", "-3"], "invalid value");
-    fails(&["capacity", "((full*99999)*99999)*99999"], "at most 1048576 are read");
-    fails(&["capacity", "full{heads=99999999999}"], "found 99999999999");
-    fails(&["bound", "full", "--hops", "0"], "--hops: found 0");
-    fails(&["bound", "full", "--hops", "60"], "--hops: found 60");
-    fails(&["decide", "full", "--hops", "0", "--m", "4"], "hops: found 0");
-    fails(&["decide", "full", "--hops", "2", "--m", "4"], "--n has 0 entries, expected 1");
-    fails(&["decide", "full", "--hops", "2", "--m", "0", "--n", "3"], "m is 0");
-    fails(&["decide", "full", "--hops", "2", "--m", "x", "--n", "3"], "--m: found `x`");
-    fails(
+    assert_fails(&["capacity", "lineer full"], "did you mean `linear`");
+    assert_fails(&["capacity", ""], "the stack is empty");
+    assert_fails(&["capacity", "full*0"], "a repeat count of at least 1");
+    assert_fails(&["capacity", "full", "--heads", "0"], "heads: found 0");
+    assert_fails(&["capacity", "full", "--heads", "-3"], "invalid value");
+    assert_fails(&["capacity", "((full*99999)*99999)*99999"], "at most 1048576 are read");
+    assert_fails(&["capacity", "full{heads=99999999999}"], "found 99999999999");
+    assert_fails(&["bound", "full", "--hops", "0"], "--hops: found 0");
+    assert_fails(&["bound", "full", "--hops", "60"], "--hops: found 60");
+    assert_fails(&["decide", "full", "--hops", "0", "--m", "4"], "hops: found 0");
+    assert_fails(&["decide", "full", "--hops", "2", "--m", "4"], "--n has 0 entries, expected 1");
+    assert_fails(&["decide", "full", "--hops", "2", "--m", "0", "--n", "3"], "m is 0");
+    assert_fails(&["decide", "full", "--hops", "2", "--m", "x", "--n", "3"], "--m: found `x`");
+    assert_fails(
         &["sparse", "--block", "0", "--select", "1", "--bits", "1", "--values", "9", "--blocks", "4"],
         "block: found 0",
     );
-    fails(&["explain", "linera"], "did you mean `linear`");
-    fails(&["task", "show", "funcomp"], "funccomp");
-    fails(&["check", "no-such-file.json"], "no-such-file.json");
-    fails(&["map", "full", "--out", "map.gif"], "expected a file ending in .svg, .png, .csv");
+    assert_fails(&["explain", "linera"], "did you mean `linear`");
+    assert_fails(&["task", "show", "funcomp"], "funccomp");
+    assert_fails(&["check", "no-such-file.json"], "no-such-file.json");
+    assert_fails(&["map", "full", "--out", "map.gif"], "expected a file ending in .svg, .png, .csv");
     assert!(rung(&["capacity", "full*100000"]).status.success());
 }
 
@@ -247,7 +247,7 @@ fn task_sample_writes_json_lines_with_and_without_the_json_option() {
         lines.lines().filter(|line| serde_json::from_str::<Value>(line).unwrap()["tokens"].is_array()).count(),
         3
     );
-    fails(&["task", "sample", "parity", "--json", "--format", "text"], "cannot be used with");
+    assert_fails(&["task", "sample", "parity", "--json", "--format", "text"], "cannot be used with");
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn a_closed_pipe_is_not_an_error() {
 
 #[test]
 fn reproduce_writes_the_same_report_and_its_files_twice() {
-    let directory = scratch("report");
+    let directory = scratch_directory("report");
     let out = directory.to_str().unwrap();
     let first = json(&["reproduce", "--only", "proved", "--out", out, "--json"]);
     let report = std::fs::read_to_string(first["report"].as_str().unwrap()).unwrap();
@@ -311,7 +311,7 @@ fn bench_measures_the_selected_cases() {
 #[test]
 fn bench_compares_with_another_program() {
     use std::os::unix::fs::PermissionsExt as _;
-    let directory = scratch("peer");
+    let directory = scratch_directory("peer");
     let peer = |name: &str, script: &str| {
         let path = directory.join(name);
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -346,16 +346,16 @@ fn bench_compares_with_another_program() {
 
 #[test]
 fn bench_rejects_unknown_shapes_mixers_and_numbers() {
-    fails(&["bench", "--shape", "XL"], "--shape: found `XL`, expected one of S, M, L");
-    fails(&["bench", "--mixer", "gdm"], "--mixer: found `gdm`");
-    fails(&["bench", "--only", "train", "--mixer", "rms_norm"], "nothing to measure");
-    fails(&["bench", "--steps", "0"], "--steps: found 0");
-    fails(&["bench", "--threads", "9999"], "--threads: found 9999");
+    assert_fails(&["bench", "--shape", "XL"], "--shape: found `XL`, expected one of S, M, L");
+    assert_fails(&["bench", "--mixer", "gdm"], "--mixer: found `gdm`");
+    assert_fails(&["bench", "--only", "train", "--mixer", "rms_norm"], "nothing to measure");
+    assert_fails(&["bench", "--steps", "0"], "--steps: found 0");
+    assert_fails(&["bench", "--threads", "9999"], "--threads: found 9999");
 }
 
 #[test]
 fn zoo_lists_every_mixer_with_its_evidence() {
-    let directory = scratch("zoo");
+    let directory = scratch_directory("zoo");
     let files = ["zoo.svg", "zoo.png", "zoo.csv"].map(|name| directory.join(name));
     let tiny = ["zoo", "--lengths", "2,4,8", "--steps", "1"];
     let zoo = json(&[&tiny[..], &["--json", "--out", files[0].to_str().unwrap()]].concat());
@@ -368,7 +368,7 @@ fn zoo_lists_every_mixer_with_its_evidence() {
     assert_eq!(row("full")["counted"]["evidence"], "proved");
     assert_eq!(row("gdn")["timed"]["tokens_per_s"].as_array().unwrap().len(), 3);
     assert_eq!(row("gdn")["timed"]["evidence"], "measured");
-    assert!(row("chunked")["timed"].is_null(), "a mixer without a network is listed but not timed");
+    assert!(row("chunked")["timed"].is_null(), "a mixer that is not implemented is listed but not timed");
     assert!(row("rglru")["timed"].is_object() && row("lightning")["timed"].is_object());
     assert_eq!(
         (&row("deltanet")["parity"]["tracks"], &row("full")["parity"]["tracks"]),
@@ -385,10 +385,10 @@ fn zoo_lists_every_mixer_with_its_evidence() {
             && png.starts_with(b"\x89PNG")
             && String::from_utf8(csv).unwrap().contains("\nmixer,crosses")
     );
-    fails(&["zoo", "--lengths", "8,8"], "--lengths: found [8, 8], expected two or more in increasing order");
-    fails(&["zoo", "--lengths", "8"], "--lengths: found [8]");
-    fails(&["zoo", "--steps", "0"], "--steps: found 0");
-    fails(&["zoo", "--out", "zoo.jpg"], "expected a file ending in .svg");
+    assert_fails(&["zoo", "--lengths", "8,8"], "--lengths: found [8, 8], expected two or more in increasing order");
+    assert_fails(&["zoo", "--lengths", "8"], "--lengths: found [8]");
+    assert_fails(&["zoo", "--steps", "0"], "--steps: found 0");
+    assert_fails(&["zoo", "--out", "zoo.jpg"], "expected a file ending in .svg");
 }
 
 #[test]
@@ -412,7 +412,7 @@ fn model_show_describes_stacks_and_files() {
     let outside = model["outside"].as_array().unwrap().iter();
     assert_eq!(outside.chain(layers).map(|part| part["parameters"].as_u64().unwrap()).sum::<u64>(), total);
 
-    let path = scratch("model").join("model.safetensors");
+    let path = scratch_directory("model").join("model.safetensors");
     let file = path.to_str().unwrap();
     let write_safetensors = |header: &str, data: usize| {
         let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0; data]].concat();
@@ -425,25 +425,25 @@ fn model_show_describes_stacks_and_files() {
     assert_eq!((&model["parameters"], &model["bytes"]), (&6.into(), &12.into()));
     assert_eq!(model["layers"][0]["parts"][0]["part"], "self_attn");
     assert!(model["layers"][0]["mixers"][0].as_str().unwrap().starts_with("full{"));
-    fails(&["model", "show", file, "--stack", "full"], "the file is not of this stack");
+    assert_fails(&["model", "show", file, "--stack", "full"], "the file is not of this stack");
     write_safetensors(header, 11);
-    fails(&["model", "show", file], "cut off in tensor `model.layers.0.self_attn.q_proj.weight`");
+    assert_fails(&["model", "show", file], "cut off in tensor `model.layers.0.self_attn.q_proj.weight`");
     write_safetensors(&header.replace("full", "ful"), 12);
-    fails(&["model", "show", file], "did you mean `full`");
+    assert_fails(&["model", "show", file], "did you mean `full`");
     std::fs::write(&path, [0xff; 99]).unwrap();
-    fails(&["model", "show", file], "no safetensors file");
-    fails(&["model", "show", "nowhere.safetensors"], "nowhere.safetensors");
-    fails(&["model", "show"], "give a safetensors file, or --stack");
-    fails(
+    assert_fails(&["model", "show", file], "not a safetensors file");
+    assert_fails(&["model", "show", "nowhere.safetensors"], "nowhere.safetensors");
+    assert_fails(&["model", "show"], "give a safetensors file, or --stack");
+    assert_fails(
         &["model", "show", "--stack", "full", "--heads", "1024", "--head-dim", "1024"],
         "at most 2147483648 are allocated",
     );
-    fails(&["model", "show", "--stack", "compressed"], "no network for mixer `compressed`");
+    assert_fails(&["model", "show", "--stack", "compressed"], "mixer `compressed` is not implemented");
 }
 
 #[test]
 fn verify_accepts_constructions_and_rejects_modified_files() {
-    let directory = scratch("construct");
+    let directory = scratch_directory("construct");
     let folder = directory.join("u2");
     let path = folder.to_str().unwrap();
     let construction =
@@ -470,26 +470,26 @@ fn verify_accepts_constructions_and_rejects_modified_files() {
     let weights = folder.join("model.safetensors");
     let bytes = std::fs::read(&weights).unwrap();
     std::fs::write(&weights, &bytes[..bytes.len() - 4]).unwrap();
-    fails(&["verify", path], "model.safetensors");
+    assert_fails(&["verify", path], "model.safetensors");
     let mut zeros = bytes.clone();
-    let half = bytes.len() / 2;
-    zeros[half..].fill(0);
+    let midpoint = bytes.len() / 2;
+    zeros[midpoint..].fill(0);
     std::fs::write(&weights, &zeros).unwrap();
     // A file that was changed after it was written is rejected before the network runs.
-    fails(&["verify", path, "--samples", "50"], "model.safetensors");
-    fails(&["verify", directory.to_str().unwrap()], "construction.json");
-    fails(&["construct", "U9"], "there is no construction `U9`");
-    fails(&["construct", "U1", "--hops", "0"], "--hops: found 0");
-    fails(&["construct", "U1", "--hops", "2", "--n", "2,2"], "--n has 2 entries");
-    fails(&["construct", "U1", "--mixer", "gdn"], "no carry layer");
-    fails(&["construct", "U2", "--mixer", "nsa"], "no known weights");
-    fails(&["construct", "U1", "--m", "4000000000"], "tokens");
-    fails(&["construct", "U2", "--stack", "full full"], "does not fit the stack");
+    assert_fails(&["verify", path, "--samples", "50"], "model.safetensors");
+    assert_fails(&["verify", directory.to_str().unwrap()], "construction.json");
+    assert_fails(&["construct", "U9"], "there is no construction `U9`");
+    assert_fails(&["construct", "U1", "--hops", "0"], "--hops: found 0");
+    assert_fails(&["construct", "U1", "--hops", "2", "--n", "2,2"], "--n has 2 entries");
+    assert_fails(&["construct", "U1", "--mixer", "gdn"], "no forwarding layer");
+    assert_fails(&["construct", "U2", "--mixer", "nsa"], "no known weights");
+    assert_fails(&["construct", "U1", "--m", "4000000000"], "tokens");
+    assert_fails(&["construct", "U2", "--stack", "full full"], "does not fit the stack");
 }
 
 #[test]
 fn trace_and_protocol_run_a_construction() {
-    let directory = scratch("trace");
+    let directory = scratch_directory("trace");
     let (folder, picture, page) = (directory.join("u2"), directory.join("t.svg"), directory.join("t.html"));
     let [path, svg, html] = [&folder, &picture, &page].map(|path| path.to_str().unwrap());
     json(&["construct", "U2'", "--hops", "3", "--m", "3", "--n", "2,2", "--mixer", "gdn", "--out", path, "--json"]);
@@ -505,12 +505,12 @@ fn trace_and_protocol_run_a_construction() {
     let received_bits =
         protocol["epochs"].as_array().unwrap().iter().flat_map(|epoch| epoch["crossed"].as_array().unwrap());
     assert_eq!(received_bits.map(|bits| bits.as_u64().unwrap()).sum::<u64>(), protocol["total"].as_u64().unwrap());
-    fails(&["protocol", path, "--bits", "5"], "--bits: found 5, expected 9 to 32, or 64");
-    fails(&["trace", path, "--instance", "x"], "--instance: found \"x\"");
-    fails(&["trace", path, "--instance", "1,2,3"], "expected 23 tokens");
-    fails(&["trace", path, "--position", "99"], "position 99");
-    fails(&["trace", path, "--svg", "no/such/place.svg"], "--svg");
-    fails(&["trace", "nowhere"], "nowhere: found neither construction.json nor run.toml");
+    assert_fails(&["protocol", path, "--bits", "5"], "--bits: found 5, expected 9 to 32, or 64");
+    assert_fails(&["trace", path, "--instance", "x"], "--instance: found \"x\"");
+    assert_fails(&["trace", path, "--instance", "1,2,3"], "expected 23 tokens");
+    assert_fails(&["trace", path, "--position", "99"], "position 99");
+    assert_fails(&["trace", path, "--svg", "no/such/place.svg"], "--svg");
+    assert_fails(&["trace", "nowhere"], "nowhere: found neither construction.json nor run.toml");
 }
 
 #[test]
@@ -520,7 +520,7 @@ fn bound_and_capacity_accept_models_and_explain_errors() {
     // The certificate names the stack with every size, so that the checker can count its bits.
     assert!(preset["certificate"]["stack"].as_str().unwrap().contains("full{heads=32,kv=8,"), "{preset}");
     assert_eq!(json(&["bound", "qwen3-next-80b-a3b", "--hops", "12", "--json"])["verdict"], "solved");
-    fails(&["bound", "qwen3.5-9b", "--hops", "9"], "certificates are searched up to there");
-    fails(&["capacity", "qwen3.5-9b", "--heads", "2"], "its config has the sizes");
-    fails(&["capacity", "qwen3.5-9"], "did you mean the preset `qwen3.5-9b`?");
+    assert_fails(&["bound", "qwen3.5-9b", "--hops", "9"], "certificates are searched up to there");
+    assert_fails(&["capacity", "qwen3.5-9b", "--heads", "2"], "its config has the sizes");
+    assert_fails(&["capacity", "qwen3.5-9"], "did you mean the preset `qwen3.5-9b`?");
 }

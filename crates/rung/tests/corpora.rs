@@ -30,14 +30,14 @@ fn seeds(name: &str) -> Vec<(String, Vec<u8>)> {
 fn mutate(bytes: &[u8], other: &[u8], rng: &mut Lcg) -> Vec<u8> {
     const NUMBERS: [&[u8]; 6] = [b"0", b"-1", b"18446744073709551616", b"1e999", b"4294967295", b"999999999"];
     let mut mutant = bytes.to_vec();
-    for _ in 0..=rng.below(3) {
-        let position = rng.below(mutant.len() + 1);
-        match rng.below(5) {
-            0 if position < mutant.len() => mutant[position] ^= 1 << rng.below(8),
+    for _ in 0..=rng.random_below(3) {
+        let position = rng.random_below(mutant.len() + 1);
+        match rng.random_below(5) {
+            0 if position < mutant.len() => mutant[position] ^= 1 << rng.random_below(8),
             1 => mutant.truncate(position),
             2 => {
-                let start = rng.below(other.len());
-                let slice = &other[start..][..rng.below(other.len() - start + 1)];
+                let start = rng.random_below(other.len());
+                let slice = &other[start..][..rng.random_below(other.len() - start + 1)];
                 mutant.splice(position..position, slice.iter().copied());
             }
             3 => {
@@ -49,10 +49,10 @@ fn mutate(bytes: &[u8], other: &[u8], rng: &mut Lcg) -> Vec<u8> {
                     continue;
                 };
                 let length = mutant[start..].iter().take_while(|byte| is_digit(byte)).count();
-                mutant.splice(start..start + length, NUMBERS[rng.below(NUMBERS.len())].iter().copied());
+                mutant.splice(start..start + length, NUMBERS[rng.random_below(NUMBERS.len())].iter().copied());
             }
             _ => {
-                let end = position + rng.below(mutant.len() - position + 1);
+                let end = position + rng.random_below(mutant.len() - position + 1);
                 mutant.drain(position..end);
             }
         }
@@ -72,7 +72,7 @@ fn no_target_panics_on_seeds_or_mutants() {
         let (mut rng, mut count) = (Lcg(name.len() as u64), 0);
         let mutants_start = Instant::now();
         while count < MAX_MUTANTS && mutants_start.elapsed() < MAX_TIME {
-            let [seed, other] = [0, 1].map(|_| &seeds[rng.below(seeds.len())].1);
+            let [seed, other] = [0, 1].map(|_| &seeds[rng.random_below(seeds.len())].1);
             let mutant = mutate(seed, other, &mut rng);
             let result = std::panic::catch_unwind(|| target(&mutant));
             assert!(result.is_ok(), "{name} panics on {:?}", String::from_utf8_lossy(&mutant));

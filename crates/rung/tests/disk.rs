@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use common::{SmallSweep, command, output_text, path_str, records, rung, scratch};
+use common::{SmallSweep, command, output_text, path_str, records, rung, scratch_directory};
 
 const SWEEP: SmallSweep = SmallSweep { seeds: 4, steps: 60, evaluations: 6, stacks: &["full"] };
 
 /// Writes the sweep into a new folder. Returns the folder, the config file, and the records of an undisturbed run.
 fn prepare(name: &str) -> (PathBuf, PathBuf, BTreeMap<String, String>) {
-    let folder = scratch(name);
+    let folder = scratch_directory(name);
     let sweep = SWEEP.write(&folder);
     let undisturbed = folder.join("undisturbed");
     let output = rung(&["sweep", path_str(&sweep), "--out", path_str(&undisturbed)]);
@@ -65,7 +65,7 @@ fn a_limit_on_the_size_of_files_ends_the_sweep() {
 fn losing_the_output_directory_ends_the_sweep() {
     let (folder, _, expected) = prepare("disk-lost");
     let (out, moved) = (folder.join("out"), folder.join("moved"));
-    let long_sweep = SmallSweep { seeds: 9, ..SWEEP }.write(&scratch("disk-lost-long"));
+    let long_sweep = SmallSweep { seeds: 9, ..SWEEP }.write(&scratch_directory("disk-lost-long"));
     let mut sweep_command = command(&["sweep", path_str(&long_sweep), "--out", path_str(&out), "--threads", "1"]);
     let child =
         sweep_command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
@@ -91,12 +91,12 @@ fn losing_the_output_directory_ends_the_sweep() {
 
 #[test]
 fn an_output_path_that_is_a_file_is_an_error() {
-    let folder = scratch("disk-file");
+    let folder = scratch_directory("disk-file");
     let (sweep, out) = (SWEEP.write(&folder), folder.join("out"));
     std::fs::write(&out, "no directory").unwrap();
-    common::fails(
+    common::assert_fails(
         &["sweep", path_str(&sweep), "--out", path_str(&out)],
-        &format!("making the directory {}", out.display()),
+        &format!("creating the directory {}", out.display()),
     );
 }
 

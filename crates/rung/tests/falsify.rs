@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{fails, path_str, rung, scratch};
+use common::{assert_fails, path_str, rung, scratch_directory};
 use serde_json::Value;
 
 /// The JSON output of a command, and its exit code.
@@ -55,7 +55,7 @@ const RELATION: (&str, &str) = ("linear{heads=1,key=8,value=8,normaliser=no}", "
 
 #[test]
 fn witness_check_accepts_witnesses_and_rejects_changed_tokens() {
-    let directory = scratch("witnesses");
+    let directory = scratch_directory("witnesses");
     for (number, (stack, task, more, method)) in CASES.into_iter().enumerate() {
         let path = directory.join(format!("{number}.json"));
         let mut arguments = falsify_untrained(stack, task, more);
@@ -88,7 +88,7 @@ fn witness_check_accepts_witnesses_and_rejects_changed_tokens() {
 
 #[test]
 fn border_search_finds_the_sets_of_the_proof_in_a_hybrid() {
-    let directory = scratch("sets");
+    let directory = scratch_directory("sets");
     let path = directory.join("w.json");
     let more = ["--bits", "3", "--method", "border-search", "--out", path_str(&path)];
     let arguments =
@@ -109,7 +109,7 @@ fn border_search_finds_the_sets_of_the_proof_in_a_hybrid() {
 
 #[test]
 fn constructions_have_no_witness_among_all_instances() {
-    let directory = scratch("constructed");
+    let directory = scratch_directory("constructed");
     for (name, sizes, count) in
         [("U1", &["--hops", "2", "--m", "2", "--n", "2"][..], 4096), ("U2", &["--hops", "1", "--m", "4"][..], 1024)]
     {
@@ -127,7 +127,7 @@ fn constructions_have_no_witness_among_all_instances() {
 
 #[test]
 fn falsify_finds_and_shrinks_a_wrong_answer_of_a_trained_network() {
-    let directory = scratch("trained");
+    let directory = scratch_directory("trained");
     let run = directory.join("run");
     let train =
         ["train", "--stack", "gdn{heads=1,key=2,value=8,conv=2} full", "--task", "funccomp{hops=1,m=3,queries=8}"];
@@ -155,13 +155,13 @@ fn falsify_finds_and_shrinks_a_wrong_answer_of_a_trained_network() {
     // The path of a moved model can be given with --model.
     let moved = directory.join("elsewhere");
     std::fs::rename(&run, &moved).unwrap();
-    fails(&["witness", "check", path_str(&path)], "expected a folder of");
+    assert_fails(&["witness", "check", path_str(&path)], "expected a folder of");
     assert_eq!(json(&["witness", "check", path_str(&path), "--model", path_str(&moved)]).1, Some(0));
 }
 
 #[test]
 fn errors_name_the_bad_input() {
-    let directory = scratch("bad");
+    let directory = scratch_directory("bad");
     let path = directory.join("w.json");
     let arguments = falsify_untrained(
         "linear{heads=1,key=2,value=2}",
@@ -173,29 +173,32 @@ fn errors_name_the_bad_input() {
     let witness = std::fs::read_to_string(&path).unwrap();
     for length in [0, 1, witness.len() / 2, witness.len() - 3] {
         std::fs::write(&path, &witness[..length]).unwrap();
-        fails(&["witness", "check", path_str(&path)], "no whole witness");
+        assert_fails(&["witness", "check", path_str(&path)], "no whole witness");
     }
     std::fs::write(&path, witness.replace("\"format\":2", "\"format\":7")).unwrap();
     let (check, code) = json(&["witness", "check", path_str(&path)]);
     assert_eq!((code, check["field"].as_str()), (Some(1), Some("format")));
     std::fs::write(&path, witness.replace("\"seed\":0", "\"seed\":1")).unwrap();
     assert_eq!(json(&["witness", "check", path_str(&path)]).0["field"], "model.fingerprint");
-    fails(&["witness", "check", path_str(&directory.join("none.json"))], "none.json");
-    fails(&["falsify", path_str(&directory)], "found neither");
-    fails(&["falsify", "--stack", "linear", "--task", "funccomp", "--budget", "0"], "more than 0 seconds");
-    fails(&["falsify", "--stack", "linear", "--task", "funccomp", "--memory", "0"], "expected at least 1K");
-    fails(&["falsify", "--stack", "linear", "--task", "funccomp", "--bits", "99"], "99");
-    fails(&["falsify", "--stack", "linear", "--task", "funccomp", "--bits", "4", "--range", "nan"], "range");
-    fails(&["falsify", "--stack", "linnear", "--task", "funccomp"], "did you mean `linear`");
-    fails(&["falsify", "--stack", "linear", "--task", "funcomp"], "did you mean `funccomp`");
-    fails(&["falsify", "--stack", "full", "--task", "funccomp", "--method", "state-collision"], "does not apply");
+    assert_fails(&["witness", "check", path_str(&directory.join("none.json"))], "none.json");
+    assert_fails(&["falsify", path_str(&directory)], "found neither");
+    assert_fails(&["falsify", "--stack", "linear", "--task", "funccomp", "--budget", "0"], "more than 0 seconds");
+    assert_fails(&["falsify", "--stack", "linear", "--task", "funccomp", "--memory", "0"], "expected at least 1K");
+    assert_fails(&["falsify", "--stack", "linear", "--task", "funccomp", "--bits", "99"], "99");
+    assert_fails(&["falsify", "--stack", "linear", "--task", "funccomp", "--bits", "4", "--range", "nan"], "range");
+    assert_fails(&["falsify", "--stack", "linnear", "--task", "funccomp"], "did you mean `linear`");
+    assert_fails(&["falsify", "--stack", "linear", "--task", "funcomp"], "did you mean `funccomp`");
+    assert_fails(
+        &["falsify", "--stack", "full", "--task", "funccomp", "--method", "state-collision"],
+        "does not apply",
+    );
     let small = ["--set", "model.heads=1", "--set", "model.head=8"];
     let long = ["falsify", "--stack", "linear", "--task", "twosum{length=70000}"];
-    fails(&[&long[..], &small[..]].concat(), "at most 65536");
+    assert_fails(&[&long[..], &small[..]].concat(), "at most 65536");
     let folder = directory.join("U3");
     assert!(rung(&["construct", "U3", "--out", path_str(&folder)]).status.success());
-    fails(&["falsify", path_str(&folder)], "emits a chain of thought");
+    assert_fails(&["falsify", path_str(&folder)], "emits a chain of thought");
     let folder = directory.join("U1");
     assert!(rung(&["construct", "U1", "--out", path_str(&folder)]).status.success());
-    fails(&["falsify", path_str(&folder), "--task", "parity"], "does not fit the model");
+    assert_fails(&["falsify", path_str(&folder), "--task", "parity"], "does not fit the model");
 }

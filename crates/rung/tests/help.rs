@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use common::{command, path_str, rung, scratch};
+use common::{command, path_str, rung, scratch_directory};
 use serde_json::Value;
 
 fn help(words: &[&str]) -> String {
@@ -137,7 +137,7 @@ const CALLS: &[&[&str]] = &[
 
 #[test]
 fn json_output_is_valid_json() {
-    let directory = scratch("help");
+    let directory = scratch_directory("help");
     let folder = path_str(&directory).to_owned();
     let path_in = |name: &str| format!("{folder}/{name}");
     assert!(rung(&["construct", "U2", "--m", "2", "--out", &path_in("u2")]).status.success());
@@ -201,7 +201,7 @@ fn sizes_have_the_same_syntax_in_every_command() {
 
 #[test]
 fn layers_are_numbered_from_zero() {
-    let directory = scratch("numbered");
+    let directory = scratch_directory("numbered");
     let folder = path_str(&directory.join("u2")).to_owned();
     let stdout = |words: &[&str]| String::from_utf8(rung(words).stdout).unwrap();
     let construct = stdout(&["construct", "U2", "--m", "2", "--out", &folder]);

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use common::{path_str, scratch};
+use common::{path_str, scratch_directory};
 
 /// Runs the program with at most so many kilobytes of address space. Returns its output and its time.
 fn run_limited(kilobytes: u64, arguments: &[&str]) -> (Output, Duration) {
@@ -37,7 +37,7 @@ fn falsify_rejects_states_that_do_not_fit_in_memory() {
 
 #[test]
 fn a_small_witness_file_cannot_request_a_large_model() {
-    let path = scratch("hostile-witness").join("witness.json");
+    let path = scratch_directory("hostile-witness").join("witness.json");
     let witness = r#"{"format": 2, "model": {"name": "x", "origin": {"fresh": {"stack": "fastmax{key=4000}*3",
         "task": "funccomp{hops=1,m=8}"}}, "kept": null, "fingerprint": ""}, "task": "funccomp{hops=1,m=8}", "inputs": [[0]],
         "question": 0, "answers": [0], "outputs": [1], "scores": [[0.0]], "border": null, "state": null, "blind": [],
@@ -58,7 +58,7 @@ fn replace_in_file(path: &Path, from: &str, to: &str) {
 
 #[test]
 fn verify_compares_a_construction_with_its_weights_before_building_it() {
-    let folder = scratch("hostile-construction").join("u1");
+    let folder = scratch_directory("hostile-construction").join("u1");
     let output = common::rung(&["construct", "U1", "--hops", "1", "--m", "4", "--out", path_str(&folder)]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let path = folder.join("construction.json");
@@ -70,7 +70,7 @@ fn verify_compares_a_construction_with_its_weights_before_building_it() {
 
 #[test]
 fn control_characters_in_files_do_not_reach_the_terminal() {
-    let path = scratch("hostile-names").join("config.json");
+    let path = scratch_directory("hostile-names").join("config.json");
     let config = r#"{"model_type": "\u001b]0;owned\u0007\u001b[2J", "num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2,
         "layer_types": ["\u001b[1A\r", "full_attention"]}"#;
     std::fs::write(&path, config).unwrap();

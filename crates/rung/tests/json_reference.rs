@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::documents::root;
-use common::scratch;
+use common::scratch_directory;
 use serde_json::Value;
 
 /// The calls whose JSON is described, run in this order in one directory.
@@ -164,7 +164,7 @@ fn json_reference_lists_the_keys_of_every_command() {
     let path = root().join("docs/json.md");
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
     let meanings = meanings(&stored);
-    let directory = scratch("json");
+    let directory = scratch_directory("json");
     let mut page = PAGE_HEADER.to_owned();
     let mut keys_without_meaning = Vec::new();
     for call in CALLS {

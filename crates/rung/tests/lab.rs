@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{command, fails, json, path_str, records, rung, scratch};
+use common::{assert_fails, command, json, path_str, records, rung, scratch_directory};
 use serde_json::Value;
 
 /// Writes a sweep of four runs that take about a second in all, with a curriculum and a checkpoint every few steps.
@@ -51,7 +51,7 @@ fn undisturbed_records(directory: &Path) -> BTreeMap<String, String> {
 /// A network that simulates few bits sends as few bits in the protocol.
 #[test]
 fn trace_and_protocol_run_trained_networks() {
-    let directory = scratch("trained-trace");
+    let directory = scratch_directory("trained-trace");
     let config = directory.join("run.toml");
     for (name, bits) in [("full-precision", 32), ("few", 10)] {
         let bits_setting = if bits == 32 { String::new() } else { format!("bits = {bits}\nrange = 8.0\n") };
@@ -79,13 +79,13 @@ fn trace_and_protocol_run_trained_networks() {
         }
     }
     std::fs::remove_file(directory.join("few/weights.safetensors")).unwrap();
-    fails(&["trace", path_str(&directory.join("few"))], "expected a finished run");
-    fails(&["protocol", path_str(&directory)], "no weights.safetensors");
+    assert_fails(&["trace", path_str(&directory.join("few"))], "expected a finished run");
+    assert_fails(&["protocol", path_str(&directory)], "no weights.safetensors");
 }
 
 #[test]
 fn a_sweep_killed_ten_times_ends_with_the_same_records() {
-    let directory = scratch("killed");
+    let directory = scratch_directory("killed");
     let expected = undisturbed_records(&directory);
     let out = directory.join("killed");
     let sweep = directory.join("sweep.toml");
@@ -108,7 +108,7 @@ fn a_sweep_killed_ten_times_ends_with_the_same_records() {
 
 #[test]
 fn records_do_not_depend_on_shards_and_threads() {
-    let directory = scratch("shards");
+    let directory = scratch_directory("shards");
     let expected = undisturbed_records(&directory);
     let (sweep, one_thread, sharded) = (directory.join("sweep.toml"), directory.join("one"), directory.join("sharded"));
     assert!(rung(&["sweep", path_str(&sweep), "--out", path_str(&one_thread), "--threads", "1"]).status.success());
@@ -122,7 +122,7 @@ fn records_do_not_depend_on_shards_and_threads() {
 
 #[test]
 fn train_eval_and_runs_work_on_the_same_run() {
-    let directory = scratch("train");
+    let directory = scratch_directory("train");
     let out = directory.join("a");
     let base =
         ["train", "--stack", "gdn{heads=1,key=2,value=8,conv=2} full", "--task", "funccomp{hops=1,m=4,queries=8}"];
@@ -147,16 +147,16 @@ fn train_eval_and_runs_work_on_the_same_run() {
     let larger =
         json(&["eval", path_str(&out), "--task", "funccomp{hops=1,m=6,queries=20}", "--prompts", "4", "--json"]);
     assert_eq!((&larger["accuracy"]["1"]["count"], &larger["tokens"]), (&80.into(), &46.into()));
-    fails(&["eval", path_str(&out), "--task", "funccomp{hops=1,m=7}"], "in field `inner`, expected at most 7");
-    fails(&["eval", path_str(&out), "--task", "parity"], "does not fit the model");
-    fails(&["eval", path_str(&directory)], "run.toml");
-    fails(&["eval", path_str(&out), "--device", "abacus"], "--device: found device \"abacus\", expected cpu");
+    assert_fails(&["eval", path_str(&out), "--task", "funccomp{hops=1,m=7}"], "in field `inner`, expected at most 7");
+    assert_fails(&["eval", path_str(&out), "--task", "parity"], "does not fit the model");
+    assert_fails(&["eval", path_str(&directory)], "run.toml");
+    assert_fails(&["eval", path_str(&out), "--device", "abacus"], "--device: found device \"abacus\", expected cpu");
     if cfg!(feature = "gpu") {
         let on_device = json(&["eval", path_str(&out), "--prompts", "16", "--device", "flex", "--json"]);
         assert_eq!((&on_device["device"], &on_device["accuracy"]), (&"flex".into(), &evaluation["accuracy"]));
     } else {
         let error = "--device: device flex is not in this build; expected cpu, or a build with `--features gpu`";
-        fails(&["eval", path_str(&out), "--device", "flex"], error);
+        assert_fails(&["eval", path_str(&out), "--device", "flex"], error);
     }
 
     let second = directory.join("b");
@@ -166,8 +166,8 @@ fn train_eval_and_runs_work_on_the_same_run() {
     assert_eq!(runs.as_array().unwrap().len(), 2);
     let filtered = json(&["runs", path_str(&directory), "--where", "seed=9", "--where", "facts.rungs=1", "--json"]);
     assert_eq!(filtered.as_array().unwrap().len(), 1);
-    fails(&["runs", path_str(&directory), "--where", "sede=9"], "found key `sede`");
-    fails(&["runs", "no-such-directory"], "no-such-directory");
+    assert_fails(&["runs", path_str(&directory), "--where", "sede=9"], "found key `sede`");
+    assert_fails(&["runs", "no-such-directory"], "no-such-directory");
     let [first, second] = [0, 1].map(|index| runs[index]["id"].as_str().unwrap());
     let differences = json(&["runs", path_str(&directory), "--diff", first, second, "--json"]);
     let keys: Vec<&str> = differences.as_array().unwrap().iter().map(|line| line["key"].as_str().unwrap()).collect();
@@ -180,7 +180,7 @@ fn train_eval_and_runs_work_on_the_same_run() {
 #[cfg(unix)]
 #[test]
 fn an_interrupted_run_resumes_to_the_same_weights_bit_for_bit() {
-    let directory = scratch("interrupt");
+    let directory = scratch_directory("interrupt");
     let [uninterrupted, stopped] = ["uninterrupted", "stopped"].map(|name| directory.join(name));
     let run = |out: &Path| {
         let mut command =
@@ -220,12 +220,18 @@ fn an_interrupted_run_resumes_to_the_same_weights_bit_for_bit() {
     // On a fast machine the run may have finished before the signal.
     if code == Some(130) {
         assert!(stopped.join("resume.safetensors").exists() && !stopped.join("record.json").exists());
-        fails(&["train", "--stack", "full", "--task", "parity", "--out", path_str(&stopped)], "found a checkpoint");
+        assert_fails(
+            &["train", "--stack", "full", "--task", "parity", "--out", path_str(&stopped)],
+            "found a checkpoint",
+        );
         // Resuming with a changed config is an error.
         let config = stopped.join("run.toml");
         let text = std::fs::read_to_string(&config).unwrap();
         std::fs::write(&config, text.replace("seed = 0", "seed = 7")).unwrap();
-        fails(&["train", "--resume", path_str(&stopped)], "`seed` was 0 and is 7 in run.toml; set it back to go on");
+        assert_fails(
+            &["train", "--resume", path_str(&stopped)],
+            "`seed` was 0 and is 7 in run.toml; set it back to go on",
+        );
         std::fs::write(&config, text).unwrap();
         assert!(rung(&["train", "--resume", path_str(&stopped)]).status.success());
     }
@@ -239,11 +245,11 @@ fn an_interrupted_run_resumes_to_the_same_weights_bit_for_bit() {
 
 #[test]
 fn errors_name_the_bad_input_and_leave_no_files() {
-    let directory = scratch("bad");
+    let directory = scratch_directory("bad");
     let out = directory.join("never");
     let train_fails = |more: &[&str], expected: &str| {
         let base = ["train", "--stack", "gdn full", "--task", "funccomp{hops=1,m=4}", "--out", path_str(&out)];
-        fails(&[&base[..], more].concat(), expected);
+        assert_fails(&[&base[..], more].concat(), expected);
         assert!(!out.exists(), "{more:?} left files");
     };
     train_fails(&["--set", "train.stepps=3"], "unknown field `stepps`");
@@ -253,21 +259,21 @@ fn errors_name_the_bad_input_and_leave_no_files() {
     train_fails(&["--set", "model.heads=100000", "--set", "model.head=100000"], "found 10000000000");
     train_fails(&["--set", "model.width=9", "--set", "model.head=3", "--set", "model.positions=rotary"], "even");
     train_fails(&["--set", "model.largest=parity"], "does not fit the model");
-    fails(&["train", "--stack", "gdn full"], "--task");
-    fails(&["train", "--resume", path_str(&directory)], "expected the directory of a run");
-    fails(&["train", "--config", "no-such.toml"], "no-such.toml");
+    assert_fails(&["train", "--stack", "gdn full"], "--task");
+    assert_fails(&["train", "--resume", path_str(&directory)], "expected the directory of a run");
+    assert_fails(&["train", "--config", "no-such.toml"], "no-such.toml");
     let file = directory.join("run.toml");
     for (content, expected) in
         [("stack = 3", "expected a string"), ("stack = 'full'", "missing field `task`"), ("{", "TOML"), ("\0", "TOML")]
     {
         std::fs::write(&file, content).unwrap();
-        fails(&["train", "--config", path_str(&file), "--out", path_str(&out)], expected);
-        fails(&["sweep", path_str(&file), "--out", path_str(&out)], "run.toml");
+        assert_fails(&["train", "--config", path_str(&file), "--out", path_str(&out)], expected);
+        assert_fails(&["sweep", path_str(&file), "--out", path_str(&out)], "run.toml");
     }
-    fails(&["sweep", path_str(&write_tiny_sweep(&directory)), "--shard", "3/2"], "expected i/k");
+    assert_fails(&["sweep", path_str(&write_tiny_sweep(&directory)), "--shard", "3/2"], "expected i/k");
     // A path below a file cannot be written, not even by root.
     let below_file = file.join("run");
-    fails(
+    assert_fails(
         &["train", "--stack", "full", "--task", "parity", "--steps", "1", "--out", path_str(&below_file)],
         "run.toml/run",
     );
@@ -278,7 +284,7 @@ fn errors_name_the_bad_input_and_leave_no_files() {
 #[cfg(unix)]
 #[test]
 fn a_full_disk_ends_the_run_and_leaves_nothing_half_written() {
-    let directory = scratch("full");
+    let directory = scratch_directory("full");
     let out = directory.join("run");
     let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\"";
     let output = Command::new("sh")
@@ -309,7 +315,7 @@ fn a_full_disk_ends_the_run_and_leaves_nothing_half_written() {
 
 #[test]
 fn reproduce_trains_and_writes_the_same_report_again() {
-    let directory = scratch("reproduce");
+    let directory = scratch_directory("reproduce");
     let out = directory.join("out");
     let first = json(&["reproduce", "--preset", "smoke", "--only", "measured", "--out", path_str(&out), "--json"]);
     let report = std::fs::read_to_string(first["report"].as_str().unwrap()).unwrap();
@@ -346,7 +352,7 @@ fn reproduce_trains_and_writes_the_same_report_again() {
 
 #[test]
 fn render_only_writes_the_same_report_from_records() {
-    let directory = scratch("render");
+    let directory = scratch_directory("render");
     let out = directory.join("out");
     let compute = ["reproduce", "--preset", "smoke", "--only", "proved,constructed,audited", "--out", path_str(&out)];
     assert!(rung(&compute).status.success());
@@ -379,7 +385,7 @@ fn render_only_writes_the_same_report_from_records() {
 
 #[test]
 fn analyze_runs_every_instrument_on_constructions_and_runs() {
-    let directory = scratch("analyze");
+    let directory = scratch_directory("analyze");
     let (u1, run, svg) = (directory.join("u1"), directory.join("run"), directory.join("picture.svg"));
     json(&["construct", "U1", "--out", path_str(&u1), "--json"]);
     let analysis = json(&["analyze", "probe", path_str(&u1), "--prompts", "400", "--svg", path_str(&svg), "--json"]);
@@ -396,20 +402,20 @@ fn analyze_runs_every_instrument_on_constructions_and_runs() {
         assert!(std::fs::read_to_string(&svg).unwrap().starts_with("<svg"), "{name}");
         assert!(rung(&["explain", name]).status.success(), "{name} has no page");
     }
-    fails(&["analyze", "prob", path_str(&run)], "did you mean `probe`?");
-    fails(
+    assert_fails(&["analyze", "prob", path_str(&run)], "did you mean `probe`?");
+    assert_fails(
         &["analyze", "probe", path_str(&directory)],
         "expected a folder of `rung construct --out` or of `rung train`",
     );
-    fails(&["analyze", "selection", path_str(&run)], "expected a network with a compositional layer");
-    fails(&["analyze", "state", path_str(&u1)], "expected a causal network with a recurrent mixer");
-    fails(&["analyze", "probe", path_str(&run), "--task", "parity"], "--task: `parity");
-    fails(&["analyze", "probe", path_str(&run), "--svg", "no-such-place/x.svg"], "--svg");
+    assert_fails(&["analyze", "selection", path_str(&run)], "expected a network with a compositional layer");
+    assert_fails(&["analyze", "state", path_str(&u1)], "expected a causal network with a recurrent mixer");
+    assert_fails(&["analyze", "probe", path_str(&run), "--task", "parity"], "--task: `parity");
+    assert_fails(&["analyze", "probe", path_str(&run), "--svg", "no-such-place/x.svg"], "--svg");
 }
 
 #[test]
 fn convert_writes_runs_that_eval_and_analyze_open() {
-    let directory = scratch("convert");
+    let directory = scratch_directory("convert");
     let (run, out) = (directory.join("run"), directory.join("out"));
     let train = ["train", "--stack", "full full", "--task", "funccomp{hops=1,m=4,queries=4}", "--steps", "2"];
     assert!(rung(&[&train[..], &["--set", "model.head=8", "--out", path_str(&run)]].concat()).status.success());
@@ -424,6 +430,6 @@ fn convert_writes_runs_that_eval_and_analyze_open() {
     );
     let unchanged = json(&[&convert[..], &["--threshold", "inf"]].concat());
     assert!(unchanged["path"].as_array().unwrap().is_empty());
-    fails(&["convert", path_str(&run), "--to", "full"], "expected a mixer of bounded state");
-    fails(&["convert", path_str(&run), "--to", "gdn", "--threshold", "nan"], "--threshold");
+    assert_fails(&["convert", path_str(&run), "--to", "full"], "expected a mixer of bounded state");
+    assert_fails(&["convert", path_str(&run), "--to", "gdn", "--threshold", "nan"], "--threshold");
 }

@@ -6,8 +6,8 @@ mod common;
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::{fails, path_str, rung, scratch};
-use rung_bench::measure::Peak;
+use common::{assert_fails, path_str, rung, scratch_directory};
+use rung_bench::measure::PeakMemory;
 use rung_train::run::{Run, RunConfig, Trainer};
 
 fn run(stack: &str, task: &str, settings: &[&str]) -> Run {
@@ -53,7 +53,7 @@ fn estimates_of_training_lie_above_the_peak_and_not_far() {
 
 fn measure((stack, task, settings): (&str, &str, &[&str])) {
     let run = run(stack, task, &[settings, &["evaluate.every=1", "evaluate.prompts=8"]].concat());
-    let (before, peak) = (resident_bytes(), Peak::start().unwrap());
+    let (before, peak) = (resident_bytes(), PeakMemory::start().unwrap());
     Trainer::new(&run).unwrap().step().unwrap();
     let (measured, estimate) = (peak.bytes().unwrap().saturating_sub(before), run.memory_bytes() as u64);
     let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
@@ -76,7 +76,7 @@ fn write_networks(folder: &std::path::Path) -> (PathBuf, PathBuf) {
 
 #[test]
 fn every_command_with_a_memory_option_respects_it() {
-    let folder = scratch("memory-commands");
+    let folder = scratch_directory("memory-commands");
     let (construction, trained) = write_networks(&folder);
     let sweep = folder.join("sweep.toml");
     std::fs::write(&sweep, "seeds = [1, 2]\n[base]\nstack = 'full'\ntask = 'funccomp{hops=1,m=8}'\n").unwrap();
@@ -93,19 +93,22 @@ fn every_command_with_a_memory_option_respects_it() {
         &["eval", path_str(&trained)],
     ];
     for arguments in commands {
-        fails(&[arguments, &["--memory", "2K"][..]].concat(), "MiB, expected at most 0 MiB (what --memory allows)");
+        assert_fails(
+            &[arguments, &["--memory", "2K"][..]].concat(),
+            "MiB, expected at most 0 MiB (what --memory allows)",
+        );
     }
     assert!(!out.join("record.json").exists());
     for arguments in [commands[2], commands[3], commands[6], commands[7]] {
         let output = rung(&[arguments, &["--memory", "64G"][..]].concat());
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    fails(&["train", "--stack", "full", "--task", task, "--memory", "a lot"], "--memory");
+    assert_fails(&["train", "--stack", "full", "--task", task, "--memory", "a lot"], "--memory");
 }
 
 #[test]
 fn a_run_larger_than_the_machine_fails_before_the_first_step() {
-    let out = scratch("memory-machine").join("run");
+    let out = scratch_directory("memory-machine").join("run");
     // A limit of 1 GiB of address space simulates a small machine; the run would need several.
     let script = "ulimit -v 1048576; exec \"$0\" \"$@\"";
     let mut shell = Command::new("sh");

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{fails, path_str, rung, scratch};
+use common::{assert_fails, path_str, rung, scratch_directory};
 use serde_json::Value;
 
 /// The JSON output of a command, whatever its exit code.
@@ -40,7 +40,7 @@ fn a_plan_has_the_listed_fields() {
 #[test]
 fn errors_name_the_bad_setting() {
     let fails_with = |option: &str, value: &str, expected: &str| {
-        fails(&["plan", "qwen3-8b", "--engine", "vllm", option, value], expected);
+        assert_fails(&["plan", "qwen3-8b", "--engine", "vllm", option, value], expected);
     };
     fails_with("--memory", "-5GiB", "expected 0 to 9e15 bytes");
     fails_with("--memory", "0", "expected more than 0 bytes");
@@ -51,8 +51,8 @@ fn errors_name_the_bad_setting() {
     fails_with("--weights", "9000bpw", "expected bits such as");
     fails_with("--kv-dtype", "q9", "no such number format");
     fails_with("--set", "block=4", "no option of vllm");
-    fails(&["plan", "qwen3-8b", "--engine", "vlm"], "no such engine");
-    fails(&["plan", "qwen3-8b", "--engine", "vllm", "--tp", "0"], "invalid value");
+    assert_fails(&["plan", "qwen3-8b", "--engine", "vlm"], "no such engine");
+    assert_fails(&["plan", "qwen3-8b", "--engine", "vllm", "--tp", "0"], "invalid value");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn layers_that_an_engine_does_not_support_are_unknown() {
 
 #[test]
 fn lint_annotates_and_sets_the_exit_code() {
-    let folder = scratch("lint");
+    let folder = scratch_directory("lint");
     let path = folder.join("config.json");
     std::fs::write(&path, "{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 32,\n\"num_attention_heads\": 8, \"num_key_value_heads\": 3}").unwrap();
     let output = rung(&["lint", path_str(&path), "--format", "github"]);
@@ -96,7 +96,7 @@ fn lint_annotates_and_sets_the_exit_code() {
 
 #[test]
 fn a_folder_of_configs_is_one_table() {
-    let folder = scratch("folder");
+    let folder = scratch_directory("folder");
     for index in 0..40 {
         let config = format!(
             r#"{{"model_type": "llama", "num_hidden_layers": {}, "hidden_size": 32, "num_attention_heads": 8}}"#,
@@ -115,7 +115,7 @@ fn a_folder_of_configs_is_one_table() {
 
 #[test]
 fn place_compares_ratios_of_layers_and_draws_them() {
-    let picture = scratch("mixes").join("memory.svg");
+    let chart = scratch_directory("ratios").join("memory.svg");
     let arguments = [
         "place",
         "qwen3.5-9b",
@@ -128,11 +128,11 @@ fn place_compares_ratios_of_layers_and_draws_them() {
         "--context",
         "32k",
         "--plot",
-        path_str(&picture),
+        path_str(&chart),
         "--json",
     ];
-    let mixes = json(&arguments);
-    assert!(mixes["mixes"].as_array().unwrap().len() >= 6);
-    let svg = std::fs::read_to_string(&picture).unwrap();
+    let ratios = json(&arguments);
+    assert!(ratios["mixes"].as_array().unwrap().len() >= 6);
+    let svg = std::fs::read_to_string(&chart).unwrap();
     assert!(svg.contains("rtx4090") && svg.contains("7:1"));
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::documents::{blocks, documents, root};
-use common::{path_str, scratch};
+use common::{path_str, scratch_directory};
 use rung_ask::grid::Grid;
 use rung_ask::prompt::{PromptWriter, Variant};
 use rung_ask::symbols::{Symbols, default_symbols};
@@ -27,7 +27,7 @@ fn served_model() -> TestServer {
     let symbols = Symbols { symbols: default_symbols(4), checked: true };
     let writer = PromptWriter { shots: 2, ..PromptWriter::default() };
     let (hops, variants) = (vec![0, 1, 2, 3], vec![Variant::default()]);
-    let grid = Grid { writer, hops, entries: vec![4], variants, count: 50, seed: 0, symbols };
+    let grid = Grid { writer, hops, table_sizes: vec![4], variants, questions_per_cell: 50, seed: 0, symbols };
     let questions: Vec<_> = grid.questions().unwrap().into_iter().map(|(_, question)| question).collect();
     TestServer::start(TestProtocol::LlamaCpp, &questions, 2, &[]).unwrap()
 }
@@ -39,9 +39,11 @@ fn line_matches(shown: &str, line: &str) -> bool {
         return true;
     }
     let parts: Vec<&str> = shown.split("..").collect();
-    let [first, middle @ .., last] = parts.as_slice() else { return false };
-    let Some(mut remaining) = line.strip_prefix(first).and_then(|line| line.strip_suffix(last)) else { return false };
-    middle.iter().all(|part| match remaining.split_once(part) {
+    let [prefix, inner @ .., suffix] = parts.as_slice() else { return false };
+    let Some(mut remaining) = line.strip_prefix(prefix).and_then(|line| line.strip_suffix(suffix)) else {
+        return false;
+    };
+    inner.iter().all(|part| match remaining.split_once(part) {
         Some((_, after)) => {
             remaining = after;
             true
@@ -80,7 +82,7 @@ fn run(line: &str, directory: &Path) -> (i32, String) {
 /// Runs every command of a document's sessions and compares its output. Returns the number of commands.
 fn replay(document: &Path) -> usize {
     let name = document.strip_prefix(root()).unwrap().display().to_string();
-    let directory: PathBuf = scratch(&format!("shown-{}", name.replace('/', "-")));
+    let directory: PathBuf = scratch_directory(&format!("shown-{}", name.replace('/', "-")));
     let page = std::fs::read_to_string(document).unwrap();
     let server = page.contains(ADDRESS).then(served_model);
     let mut count = 0;

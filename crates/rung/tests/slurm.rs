@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use common::{output_text, path_str, records, scratch};
+use common::{output_text, path_str, records, scratch_directory};
 use serde_json::Value;
 
 /// Writes a sweep of four runs of so many steps, with a checkpoint every `every` steps.
@@ -41,7 +41,7 @@ fn json(command: &mut Command, code: i32) -> Value {
 }
 
 /// Asserts exit code 2, an error that contains `expected`, and empty standard output.
-fn fails(command: &mut Command, expected: &str) {
+fn assert_fails(command: &mut Command, expected: &str) {
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
     assert!(
@@ -63,17 +63,18 @@ const ON_SLURM: [&str; 2] = ["--on", "slurm"];
 
 #[test]
 fn errors_name_why_a_sweep_cannot_be_submitted() {
-    let directory = scratch("slurm-errors");
+    let directory = scratch_directory("slurm-errors");
     let (sweep, out, bin) = (write_sweep(&directory, 4, 2), directory.join("out"), directory.join("bin"));
     std::fs::create_dir(&bin).unwrap();
     let path = ("PATH", path_str(&bin));
-    let fails_with = |more: &[&str], expected: &str| fails(&mut sweep_command(path, &sweep, &out, more), expected);
+    let fails_with =
+        |more: &[&str], expected: &str| assert_fails(&mut sweep_command(path, &sweep, &out, more), expected);
     fails_with(&["--on", "slrm"], "possible values: slurm");
     fails_with(&["--on", "slurm", "--shard", "1/2"], "cannot be used with");
     fails_with(&["--tasks", "2"], "--on");
     fails_with(&["--on", "slurm", "--collect", "--no-wait"], "cannot be used with");
     fails_with(&ON_SLURM, "squeue: found no such program on the PATH");
-    fails(&mut sweep_command(path, &directory.join("none.toml"), &out, &ON_SLURM), "none.toml");
+    assert_fails(&mut sweep_command(path, &directory.join("none.toml"), &out, &ON_SLURM), "none.toml");
     write_script(&bin, "squeue", "");
     fails_with(&ON_SLURM, "sbatch: found no such program on the PATH");
     fails_with(&["--on", "slurm", "--tasks", "0"], "--tasks: found 0");
@@ -89,13 +90,13 @@ fn errors_name_why_a_sweep_cannot_be_submitted() {
     write_script(&bin, "squeue", "echo 'squeue: error: Unable to contact slurm controller' >&2; exit 1");
     fails_with(&ON_SLURM, "Unable to contact slurm controller");
     let odd = directory.join("back\\slash");
-    fails(&mut sweep_command(path, &sweep, &odd, &ON_SLURM), "found a path with backslashes");
+    assert_fails(&mut sweep_command(path, &sweep, &odd, &ON_SLURM), "found a path with backslashes");
 }
 
 /// Runs the submitted script for each array task and compares the records with those of a local sweep.
 #[test]
 fn submitted_script_writes_the_records_of_a_local_run() {
-    let directory = scratch("slurm-stand-in");
+    let directory = scratch_directory("slurm-stand-in");
     // A directory name with characters that are special for the shell and for Slurm.
     let (sweep, out, bin) = (write_sweep(&directory, 20, 5), directory.join("it's 100%a $out"), directory.join("bin"));
     let local = directory.join("local");
@@ -230,7 +231,7 @@ fn send_signal(signal: &str, id: &str) {
 fn a_sweep_on_a_real_slurm_writes_the_records_of_a_local_run() {
     let Some(slurm) = Slurm::start() else { return };
     let conf = slurm.config_path();
-    let directory = scratch("slurm-real");
+    let directory = scratch_directory("slurm-real");
     let (short, local, out) = (write_sweep(&directory, 30, 5), directory.join("local"), directory.join("out"));
     let run = |sweep: &Path, out: &Path, more: &[&str]| {
         sweep_command(("SLURM_CONF", &conf), sweep, out, &[&ON_SLURM[..], more, &["--json"]].concat())
@@ -243,9 +244,9 @@ fn a_sweep_on_a_real_slurm_writes_the_records_of_a_local_run() {
     assert_eq!((&again["recorded_before"], &again["job"]), (&4.into(), &summary["job"]));
 
     let other = directory.join("other");
-    fails(&mut run(&short, &other, &["--sbatch=--partition=nowhere"]), "invalid partition");
-    fails(&mut run(&short, &other, &["--tasks", "33"]), "expected at most 32");
-    // The config file is deleted before the held job is released, so that its task fails.
+    assert_fails(&mut run(&short, &other, &["--sbatch=--partition=nowhere"]), "invalid partition");
+    assert_fails(&mut run(&short, &other, &["--tasks", "33"]), "expected at most 32");
+    // The config file is deleted before the held job is released, so that its task assert_fails.
     let held_job = json(&mut run(&short, &other, &["--no-wait", "--tasks", "1", "--sbatch=--hold"]), 0);
     let copies = std::fs::read_dir(other.join("slurm")).unwrap().map(|entry| entry.unwrap().path().join("sweep.toml"));
     copies.for_each(|copy| std::fs::remove_file(copy).unwrap());

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use common::{Lcg, SmallSweep, path_str, records, rung, scratch};
+use common::{Lcg, SmallSweep, path_str, records, rung, scratch_directory};
 
 const SWEEP: SmallSweep = SmallSweep { seeds: 6, steps: 120, evaluations: 6, stacks: &["full", "gdn full"] };
 
@@ -38,7 +38,7 @@ fn randomize_file_times(directory: &Path, rng: &mut Lcg) {
     let runs = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     let files = runs.flat_map(|run| std::fs::read_dir(run).into_iter().flatten().flatten());
     for file in files {
-        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(31_536_000 + rng.below(1 << 31) as u64 * 2);
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(31_536_000 + rng.random_below(1 << 31) as u64 * 2);
         // The file may have been deleted since.
         let opened = std::fs::OpenOptions::new().append(true).open(file.path());
         let _ = opened.and_then(|file| file.set_times(FileTimes::new().set_accessed(time).set_modified(time)));
@@ -48,7 +48,7 @@ fn randomize_file_times(directory: &Path, rng: &mut Lcg) {
 #[test]
 fn a_disturbed_sweep_ends_with_the_records_of_an_undisturbed_one() {
     let seconds = std::env::var("RUNG_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(12);
-    let (folder, end) = (scratch("soak"), Instant::now() + Duration::from_secs(seconds));
+    let (folder, end) = (scratch_directory("soak"), Instant::now() + Duration::from_secs(seconds));
     let sweep = SWEEP.write(&folder);
     let undisturbed = folder.join("undisturbed");
     let output = rung(&["sweep", path_str(&sweep), "--out", path_str(&undisturbed)]);
@@ -63,9 +63,9 @@ fn a_disturbed_sweep_ends_with_the_records_of_an_undisturbed_one() {
             if records(&out).len() == expected.len() {
                 break;
             }
-            let disturbance = ["KILL", "TERM", "INT", "full disk", "clock"][rng.below(5)];
-            let mut child = start(&sweep, &out, (disturbance == "full disk").then(|| rng.below(40)));
-            std::thread::sleep(Duration::from_millis(30 + rng.below(400) as u64));
+            let disturbance = ["KILL", "TERM", "INT", "full disk", "clock"][rng.random_below(5)];
+            let mut child = start(&sweep, &out, (disturbance == "full disk").then(|| rng.random_below(40)));
+            std::thread::sleep(Duration::from_millis(30 + rng.random_below(400) as u64));
             if disturbance == "full disk" {
                 std::thread::sleep(Duration::from_millis(300));
                 send_signal(&child, "KILL");

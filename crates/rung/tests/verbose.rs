@@ -2,11 +2,11 @@
 
 mod common;
 
-use common::{command, path_str, scratch};
+use common::{command, path_str, scratch_directory};
 
 /// Standard error and standard output of `rung construct`.
 fn construct_output(switches: &[&str], variable: &str) -> (String, String) {
-    let out = scratch("verbose").join("u1");
+    let out = scratch_directory("verbose").join("u1");
     let arguments = ["construct", "U1", "--hops", "1", "--m", "4", "--out", path_str(&out)];
     let output = command(&[switches, &arguments].concat()).env("RUNG_LOG", variable).output().unwrap();
     [output.stderr, output.stdout].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).into()

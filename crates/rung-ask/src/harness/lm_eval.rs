@@ -32,6 +32,6 @@ fn task_yaml(task: &HarnessTask, grid: &Grid, directory: &Path) -> String {
         name = task.name,
         seed = grid.seed,
         hops = task.cell.hops,
-        entries = task.cell.entries,
+        entries = task.cell.rows_per_table,
     )
 }

@@ -1,7 +1,7 @@
 //! The same questions as tasks of other evaluation harnesses.
 //!
 //! Each harness gets a directory that it runs unchanged: the questions as JSON lines, one file per number of hops and table size, and
-//! a description in the harness's own format. Harnesses score the generated text, so they agree with `rung ask` if the most likely
+//! a description in the harness's own format. Harnesses score the generated text, so their scores equal those of `rung ask` if the most likely
 //! token is one of the symbols.
 
 mod inspect;
@@ -90,7 +90,7 @@ fn tasks_by_cell(grid: &Grid) -> Result<Vec<HarnessTask>, AskError> {
 fn task_name(cell: &GridCell) -> String {
     let label = cell.variant.label().replace([' ', ','], "_").replace("__", "_");
     let suffix = if cell.variant == Variant::default() { String::new() } else { format!("_{label}") };
-    format!("rung_hops{}_entries{}{suffix}", cell.hops, cell.entries)
+    format!("rung_hops{}_entries{}{suffix}", cell.hops, cell.rows_per_table)
 }
 
 impl HarnessTask {
@@ -104,7 +104,7 @@ impl HarnessTask {
                 "symbols": question.symbols,
                 "gold_index": question.symbols.iter().position(|symbol| *symbol == question.answer),
                 "hops": self.cell.hops,
-                "entries": self.cell.entries,
+                "entries": self.cell.rows_per_table,
             });
             format!("{object}\n")
         };

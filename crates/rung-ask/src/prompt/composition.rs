@@ -1,40 +1,41 @@
 //! Composed look-ups as text: the prompts of the tasks `funccomp` and `chain`.
 //!
-//! Table l+1 maps the pair (branch, result of table l) to a symbol. Where every table has one branch, only the result counts and
-//! branches are not written. Tables are permutations, so that each symbol is the value of exactly one row.
+//! Table l+1 maps the pair (part, result of table l) to a symbol. Where every table has one part, only the result counts and
+//! parts are not written. Tables are permutations, so that each symbol is the value of exactly one row.
 
-use rung_theory::task::{Rng, below, shuffle};
+use rung_theory::task::{Rng, random_below, shuffle};
 
 use super::{PromptBody, Style, TableOrder};
 
-/// Tables, the start symbol, and the branch selected at every table after the first.
+/// Tables, the start symbol, and the part selected in every table after the first.
 pub(super) struct Composition {
-    /// `tables[l][branch * arguments[l] + argument]` is the value of a row.
+    /// `tables[l][part * argument_counts[l] + argument]` is the value of a row.
     tables: Vec<Vec<u32>>,
     /// For each table the number of possible arguments, which is the number of values of the table before it.
-    arguments: Vec<u32>,
+    argument_counts: Vec<u32>,
     start: u32,
-    branches: Vec<u32>,
+    /// The selected part of each table after the first.
+    selected_parts: Vec<u32>,
 }
 
 impl Composition {
-    /// Draws random tables. The first has `rows` rows; each further table has as many as the one before, times its number of branches.
-    pub(super) fn draw(rng: &mut Rng, rows: u32, branches: &[u32]) -> Self {
-        let (mut tables, mut arguments, mut size) = (Vec::new(), Vec::new(), rows);
-        for branch in std::iter::once(&1).chain(branches) {
-            arguments.push(size);
-            size *= branch;
-            let mut table: Vec<u32> = (0..size).collect();
+    /// Draws random tables. The first has `rows` rows; each further table has as many as the one before, times its number of parts.
+    pub(super) fn draw(rng: &mut Rng, rows: u32, parts_per_table: &[u32]) -> Self {
+        let (mut tables, mut argument_counts, mut row_count) = (Vec::new(), Vec::new(), rows);
+        for part_count in std::iter::once(&1).chain(parts_per_table) {
+            argument_counts.push(row_count);
+            row_count *= part_count;
+            let mut table: Vec<u32> = (0..row_count).collect();
             shuffle(rng, &mut table);
             tables.push(table);
         }
-        let start = below(rng, rows);
-        let branches = branches.iter().map(|branch| below(rng, *branch)).collect();
-        Self { tables, arguments, start, branches }
+        let start = random_below(rng, rows);
+        let selected_parts = parts_per_table.iter().map(|part_count| random_below(rng, *part_count)).collect();
+        Self { tables, argument_counts, start, selected_parts }
     }
 
-    /// The same tables with two rows of one exchanged: the row that this look-up reads, and the next. Since tables are permutations, the answer of every
-    /// question with that look-up is another.
+    /// Swaps the values of two rows of one table: the row that its look-up reads, and the next. Since tables are permutations, this changes the answer of every
+    /// question that looks the table up.
     pub(super) fn with_changed_lookup(mut self, table: usize) -> Self {
         let row = self.row(table, self.answer(table));
         let next_row = (row + 1) % self.tables[table].len();
@@ -42,20 +43,20 @@ impl Composition {
         self
     }
 
-    /// The symbol after so many look-ups.
+    /// The symbol after `hops` look-ups.
     fn answer(&self, hops: usize) -> u32 {
         (0..hops).fold(self.start, |symbol, table| self.tables[table][self.row(table, symbol)])
     }
 
-    /// The row of a table that holds the value of an argument, in the selected branch.
+    /// The row of a table that holds the value of an argument, in the selected part.
     fn row(&self, table: usize, argument: u32) -> usize {
-        let branch = if table == 0 { 0 } else { self.branches[table - 1] };
-        (branch * self.arguments[table] + argument) as usize
+        let part = if table == 0 { 0 } else { self.selected_parts[table - 1] };
+        (part * self.argument_counts[table] + argument) as usize
     }
 
-    /// Whether a table has more than one branch.
-    fn is_branching(&self, table: usize) -> bool {
-        self.tables[table].len() > self.arguments[table] as usize
+    /// Whether a table has more than one part.
+    fn has_parts(&self, table: usize) -> bool {
+        self.tables[table].len() > self.argument_counts[table] as usize
     }
 
     /// The parts of the prompt, with `names` as the symbols.
@@ -78,28 +79,29 @@ impl Composition {
     fn facts(&self, style: Style, table: usize, names: &[String]) -> Vec<String> {
         let number = table + 1;
         let rows = self.tables[table].iter().enumerate().map(|(row, value)| {
-            let (branch, argument) = (row as u32 / self.arguments[table], row as u32 % self.arguments[table]);
-            (branch + 1, &names[argument as usize], &names[*value as usize])
+            let argument_count = self.argument_counts[table];
+            let (part, argument) = (row as u32 / argument_count, row as u32 % argument_count);
+            (part + 1, &names[argument as usize], &names[*value as usize])
         });
-        let branching = self.is_branching(table);
+        let has_parts = self.has_parts(table);
         match style {
             Style::Table => {
-                let row = |(branch, argument, value): (u32, &String, &String)| {
-                    if branching { format!("{branch} {argument}: {value}") } else { format!("{argument}: {value}") }
+                let row = |(part, argument, value): (u32, &String, &String)| {
+                    if has_parts { format!("{part} {argument}: {value}") } else { format!("{argument}: {value}") }
                 };
                 std::iter::once(format!("Table {number}")).chain(rows.map(row)).collect()
             }
             Style::Sentences => {
-                let sentence = |(branch, argument, value): (u32, &String, &String)| {
-                    let branch_text = if branching { format!("part {branch} of ") } else { String::new() };
-                    format!("In {branch_text}table {number}, {argument} leads to {value}.")
+                let sentence = |(part, argument, value): (u32, &String, &String)| {
+                    let part_text = if has_parts { format!("part {part} of ") } else { String::new() };
+                    format!("In {part_text}table {number}, {argument} leads to {value}.")
                 };
                 rows.map(sentence).collect()
             }
             Style::Code => {
-                let item = |(branch, argument, value): (u32, &String, &String)| {
-                    if branching {
-                        format!("({branch}, \"{argument}\"): \"{value}\"")
+                let item = |(part, argument, value): (u32, &String, &String)| {
+                    if has_parts {
+                        format!("({part}, \"{argument}\"): \"{value}\"")
                     } else {
                         format!("\"{argument}\": \"{value}\"")
                     }
@@ -117,12 +119,12 @@ impl Composition {
         }
         let step = |table: usize| {
             let object = if table == 0 { "it" } else { "the result" };
-            let branch_text = if self.is_branching(table) {
-                format!("part {} of ", self.branches[table - 1] + 1)
+            let part_text = if self.has_parts(table) {
+                format!("part {} of ", self.selected_parts[table - 1] + 1)
             } else {
                 String::new()
             };
-            format!("look {object} up in {branch_text}table {}", table + 1)
+            format!("look {object} up in {part_text}table {}", table + 1)
         };
         let steps: Vec<String> = (0..hops).map(step).collect();
         format!("Start with {start}, {}. Which symbol do you have?", steps.join(", then "))
@@ -132,8 +134,8 @@ impl Composition {
     fn expression(&self, hops: usize, names: &[String]) -> String {
         let mut expression = "x".to_owned();
         for table in 0..hops {
-            expression = if self.is_branching(table) {
-                format!("t{}[{}, {expression}]", table + 1, self.branches[table - 1] + 1)
+            expression = if self.has_parts(table) {
+                format!("t{}[{}, {expression}]", table + 1, self.selected_parts[table - 1] + 1)
             } else {
                 format!("t{}[{expression}]", table + 1)
             };

@@ -4,7 +4,7 @@
 //! First a frequency rank is drawn uniformly; then strings are drawn until the answer has this rank. The answer is also the last letter only
 //! as often as chance (after one jump it never is), so that guessing the most frequent or the last letter scores no better than chance.
 
-use rung_theory::task::{AnyTask, NO_TARGET, Prompt, Rng, below};
+use rung_theory::task::{AnyTask, NO_TARGET, Prompt, Rng, random_below};
 
 use super::{PromptBody, Style};
 use crate::AskError;
@@ -18,7 +18,8 @@ const MAX_DRAWS: usize = 100_000;
 /// No string with the required frequency rank was drawn.
 pub(super) fn body(task: &dyn AnyTask, style: Style, names: &[String], rng: &mut Rng) -> Result<PromptBody, AskError> {
     let letter_count = names.len() as u32;
-    let (required_rank, answer_is_last_letter) = (below(rng, letter_count), below(rng, letter_count) == 0);
+    let (required_rank, answer_is_last_letter) =
+        (random_below(rng, letter_count), random_below(rng, letter_count) == 0);
     let mut prompt = Prompt::new();
     for _ in 0..MAX_DRAWS {
         task.prompt(rng, &mut prompt);
@@ -34,17 +35,18 @@ pub(super) fn body(task: &dyn AnyTask, style: Style, names: &[String], rng: &mut
         }
     }
     Err(AskError::Unsupported(format!(
-        "task `{}`: no string whose answer has every rank of frequency, expected a longer string or fewer hops",
+        "task `{}`: found no string whose answer has the drawn frequency rank, expected a longer string or fewer hops",
         task.spec()
     )))
 }
 
 /// Number of letters that occur more often than `letter`; among equally frequent ones the smaller letter ranks first.
 fn frequency_rank(string: &[u32], letter: u32, letter_count: u32) -> u32 {
-    let occurrences = |wanted: u32| string.iter().filter(|candidate| **candidate == wanted).count();
+    let occurrences = |counted: u32| string.iter().filter(|other| **other == counted).count();
     let count = occurrences(letter);
-    let ranks_first = |other: &u32| occurrences(*other) > count || (occurrences(*other) == count && *other < letter);
-    (0..letter_count).filter(ranks_first).count() as u32
+    let is_more_frequent =
+        |other: &u32| occurrences(*other) > count || (occurrences(*other) == count && *other < letter);
+    (0..letter_count).filter(is_more_frequent).count() as u32
 }
 
 fn prompt_body(string: &[u32], hops: u32, target: u32, style: Style, names: &[String]) -> PromptBody {

@@ -86,19 +86,21 @@ impl Variant {
 /// One cell of a [`Grid`](crate::grid::Grid): a number of hops, a table size and a prompt variant, which vary independently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct GridCell {
-    /// Look-ups asked for; 0 asks for the start symbol itself.
+    /// Number of look-ups; 0 asks for the start symbol itself.
     pub hops: usize,
-    /// Rows of each table.
-    pub entries: usize,
-    /// Tables in the prompt, at least one and at least `hops`; the others are distractors.
-    pub tables: usize,
+    /// Number of rows of each table.
+    #[serde(rename = "entries")]
+    pub rows_per_table: usize,
+    /// Number of tables in the prompt, at least one and at least `hops`; tables beyond `hops` are distractors.
+    #[serde(rename = "tables")]
+    pub table_count: usize,
     /// Prompt variant.
     pub variant: Variant,
 }
 
 impl Default for GridCell {
     fn default() -> Self {
-        Self { hops: 1, entries: 8, tables: 4, variant: Variant::default() }
+        Self { hops: 1, rows_per_table: 8, table_count: 4, variant: Variant::default() }
     }
 }
 
@@ -113,7 +115,7 @@ pub struct Question {
     pub symbols: Vec<String>,
     /// The right answer, one of `symbols`.
     pub answer: String,
-    /// Look-ups that the answer needs; 1 for tasks that do not count them.
+    /// Number of look-ups that the answer needs; 1 for tasks without a number of hops.
     pub hops: usize,
 }
 
@@ -151,7 +153,7 @@ pub struct PromptWriter {
 }
 
 impl PromptWriter {
-    /// A question of one grid cell: `cell.tables` look-up tables of `cell.entries` rows, of which the first `cell.hops` are looked up.
+    /// A question of one grid cell: `cell.table_count` look-up tables of `cell.rows_per_table` rows, of which the first `cell.hops` are looked up.
     ///
     /// # Errors
     /// Fewer symbols than rows, or more hops than tables.
@@ -162,25 +164,26 @@ impl PromptWriter {
         seed: u64,
         index: u64,
     ) -> Result<Question, AskError> {
-        if cell.entries < 2 || cell.tables == 0 || cell.hops > cell.tables {
+        if cell.rows_per_table < 2 || cell.table_count == 0 || cell.hops > cell.table_count {
             return Err(AskError::Unsupported(format!(
-                "ladder: found {} hops through {} tables of {} rows, expected at least 2 rows and as many tables as hops",
-                cell.hops, cell.tables, cell.entries
+                "grid cell: found {} hops through {} tables of {} rows, expected at least 2 rows and as many tables as hops",
+                cell.hops, cell.table_count, cell.rows_per_table
             )));
         }
-        let id = format!("{}/hops={}/entries={}/{index}", cell.variant.label(), cell.hops, cell.entries);
-        let rng = |example: u64| derived_rng(seed, &[cell.entries as u64, cell.tables as u64, index, example]);
+        let id = format!("{}/hops={}/entries={}/{index}", cell.variant.label(), cell.hops, cell.rows_per_table);
+        let rng =
+            |example: u64| derived_rng(seed, &[cell.rows_per_table as u64, cell.table_count as u64, index, example]);
         if self.named_tokens {
             self.check_named_tokens(&cell.variant)?;
             return named_tokens::grid_question(cell, id, &mut rng(0));
         }
-        let symbols = first_symbols(symbols, cell.entries)?;
+        let symbols = first_symbols(symbols, cell.rows_per_table)?;
         let body = |example: u64| {
             let mut rng = rng(example);
             let names = shuffled(&mut rng, symbols);
-            // Every table has one branch: a look-up depends on the result of the previous table only.
-            let branches = vec![1; cell.tables - 1];
-            let instance = Composition::draw(&mut rng, cell.entries as u32, &branches);
+            // Every table has one part: a look-up depends on the result of the previous table only.
+            let parts_per_table = vec![1; cell.table_count - 1];
+            let instance = Composition::draw(&mut rng, cell.rows_per_table as u32, &parts_per_table);
             let body = instance.body(self.style, cell.variant.order, cell.hops, &names);
             (body, names)
         };
@@ -200,11 +203,11 @@ impl PromptWriter {
         index: u64,
     ) -> Result<Question, AskError> {
         let question = self.question(task, variant, symbols, [seed, index], None)?;
-        question.ok_or_else(|| AskError::Unsupported(format!("task `{}` asks nothing", task.name())))
+        question.ok_or_else(|| AskError::Unsupported(format!("task `{}` has no question", task.name())))
     }
 
-    /// The question of the same seed and index with another answer, which differs in what one look-up reads and in nothing else. None where there is no such
-    /// question: `lookup` counts the look-ups of composed tables from 0.
+    /// The question of the same seed and index in which only the table entry that one look-up reads is changed, so that the answer is another. None if there is
+    /// no such question. `lookup` is the index of a look-up, from 0.
     ///
     /// # Errors
     /// As [`PromptWriter::task_question`].
@@ -224,20 +227,20 @@ impl PromptWriter {
         }
     }
 
-    /// A question of a task, perhaps with a change of what one look-up reads.
+    /// A question of a task. With `changed_lookup`, the table entry that this look-up reads is changed.
     fn question(
         &self,
         task: &dyn AnyTask,
         variant: &Variant,
         symbols: &[String],
         [seed, index]: [u64; 2],
-        changed: Option<usize>,
+        changed_lookup: Option<usize>,
     ) -> Result<Option<Question>, AskError> {
         let id = format!("{}/{}/{index}", task.spec(), variant.label());
         if self.named_tokens {
             self.check_named_tokens(variant)?;
             let mut rng = derived_rng(seed, &[index, 0]);
-            if let Some(lookup) = changed {
+            if let Some(lookup) = changed_lookup {
                 let Some(task) = (task as &dyn Any).downcast_ref() else { return Ok(None) };
                 return named_tokens::changed_question(task, &mut rng, lookup, id);
             }
@@ -251,8 +254,8 @@ impl PromptWriter {
         for example in 0..=self.shots as u64 {
             let mut rng = derived_rng(seed, &[index, example]);
             let names = if prompt_task.has_fixed_symbols() { symbols.to_vec() } else { shuffled(&mut rng, symbols) };
-            let changed = changed.filter(|_| example == 0);
-            let body = prompt_task.body(task, (self.style, variant.order), &names, &mut rng, changed)?;
+            let changed_lookup = changed_lookup.filter(|_| example == 0);
+            let body = prompt_task.body(task, (self.style, variant.order), &names, &mut rng, changed_lookup)?;
             bodies.push(Some((body, names)));
         }
         let body = |example: u64| bodies[example as usize].take().unwrap_or_else(|| unreachable!("each is taken once"));
@@ -343,16 +346,16 @@ enum PromptTask<'a> {
 
 impl<'a> PromptTask<'a> {
     fn from_task(task: &'a dyn AnyTask) -> Result<Self, AskError> {
-        let any = task as &dyn Any;
+        let any_task = task as &dyn Any;
         // `Chain` is function composition with other names, value distributions or a chain of thought; `Chain::composition` is the `FuncComp` without those.
-        let prompt_task = any
+        let prompt_task = any_task
             .downcast_ref::<FuncComp>()
-            .or_else(|| any.downcast_ref::<Chain>().map(Chain::composition))
+            .or_else(|| any_task.downcast_ref::<Chain>().map(Chain::composition))
             .map(PromptTask::Composition)
-            .or_else(|| any.downcast_ref().map(PromptTask::Induction))
-            .or_else(|| any.downcast_ref().map(PromptTask::Recall))
-            .or_else(|| any.downcast_ref::<TwoSum>().map(|_| PromptTask::TwoSum))
-            .or_else(|| any.downcast_ref().map(PromptTask::Tracking));
+            .or_else(|| any_task.downcast_ref().map(PromptTask::Induction))
+            .or_else(|| any_task.downcast_ref().map(PromptTask::Recall))
+            .or_else(|| any_task.downcast_ref::<TwoSum>().map(|_| PromptTask::TwoSum))
+            .or_else(|| any_task.downcast_ref().map(PromptTask::Tracking));
         prompt_task.ok_or_else(|| {
             AskError::Unsupported(format!(
                 "task `{}` has no prompt, expected funccomp, chain, khop, mqar, twosum or word",
@@ -365,8 +368,8 @@ impl<'a> PromptTask<'a> {
     fn answer_count(&self) -> usize {
         match self {
             Self::Composition(task) => task.sizes().last().map_or(1, |size| *size as usize),
-            Self::Induction(task) => task.alphabet() as usize,
-            Self::Recall(task) => task.pairs(),
+            Self::Induction(task) => task.alphabet_size() as usize,
+            Self::Recall(task) => task.pair_count(),
             Self::TwoSum => 2,
             Self::Tracking(task) => tracking::cup_count(task),
         }
@@ -385,19 +388,19 @@ impl<'a> PromptTask<'a> {
         }
     }
 
-    /// The parts of a prompt; of composed tables perhaps with a change of what one look-up reads.
+    /// The parts of a prompt. With `changed_lookup`, which only composed tables support, the table entry that this look-up reads is changed.
     fn body(
         &self,
         task: &dyn AnyTask,
         (style, order): (Style, TableOrder),
         names: &[String],
         rng: &mut Rng,
-        changed: Option<usize>,
+        changed_lookup: Option<usize>,
     ) -> Result<PromptBody, AskError> {
         match self {
             Self::Composition(task) => {
                 let mut instance = Composition::draw(rng, task.sizes()[0], task.parts_per_table());
-                if let Some(lookup) = changed {
+                if let Some(lookup) = changed_lookup {
                     instance = instance.with_changed_lookup(lookup);
                 }
                 Ok(instance.body(style, order, task.hops(), names))
@@ -410,7 +413,7 @@ impl<'a> PromptTask<'a> {
     }
 }
 
-/// Look-ups that a task's answers need; 1 for tasks that do not count them.
+/// Number of look-ups that a task's answers need; 1 for tasks without a number of hops.
 fn task_hops(task: &dyn AnyTask) -> usize {
     PromptTask::from_task(task).map_or(1, |prompt_task| prompt_task.hops())
 }

@@ -8,19 +8,19 @@
 //! hops the remaining tables map every number to itself.
 
 use rung_theory::task::funccomp::{FuncComp, FuncCompInstance, Order, Query};
-use rung_theory::task::{AnyTask, Prompt, Rng, Task as _, TokenNames, below, shuffle};
+use rung_theory::task::{AnyTask, Prompt, Rng, Task as _, TokenNames, random_below, shuffle};
 
 use super::{GridCell, Question};
 use crate::AskError;
 
-/// The first `count` answers, which are the numbers from 0.
+/// The numbers from 0 to `count - 1` as text: the answers of prompts in token names.
 pub fn numerals(count: usize) -> Vec<String> {
     (0..count).map(|number| number.to_string()).collect()
 }
 
 /// A question of one cell of a [`Grid`](crate::grid::Grid).
 pub(super) fn grid_question(cell: &GridCell, id: String, rng: &mut Rng) -> Result<Question, AskError> {
-    let (rows, table_count) = (cell.entries as u32, cell.tables);
+    let (rows, table_count) = (cell.rows_per_table as u32, cell.table_count);
     // Every table has one part, so the token `w`, which selects a part of each table, selects nothing.
     let parts_per_table = vec![1; table_count - 1];
     let (query_count, mixed_hops) = (1, false);
@@ -31,7 +31,7 @@ pub(super) fn grid_question(cell: &GridCell, id: String, rng: &mut Rng) -> Resul
     for table in &mut tables {
         shuffle(rng, table);
     }
-    let start = below(rng, rows);
+    let start = random_below(rng, rows);
     tables[cell.hops..].fill(identity);
     let query = Query { start, parts: vec![0; table_count - 1], hops: table_count };
     let mut prompt = Prompt::new();
@@ -39,8 +39,8 @@ pub(super) fn grid_question(cell: &GridCell, id: String, rng: &mut Rng) -> Resul
     question(&task, &prompt, id, cell.hops)
 }
 
-/// The question of a random instance after a change of one entry of `table`: the first row and the first value of it that change the answer. None if no change
-/// of one entry does.
+/// The question of a random instance after a change of one row of `table`: the first row, and its first value, that change the answer. None if no change of one
+/// row changes the answer.
 pub(super) fn changed_question(
     task: &FuncComp,
     rng: &mut Rng,
@@ -72,9 +72,9 @@ pub(super) fn changed_question(
 pub(super) fn question(task: &dyn AnyTask, prompt: &Prompt, id: String, hops: usize) -> Result<Question, AskError> {
     let token_names = TokenNames::new(task);
     let Some((position, target, _)) = prompt.questions().next() else {
-        return Err(AskError::Unsupported(format!("task `{}` asks nothing", task.name())));
+        return Err(AskError::Unsupported(format!("task `{}` has no question", task.name())));
     };
-    let ids_per_token = token_names.width();
+    let ids_per_token = token_names.ids_per_token();
     let words = prompt.tokens().chunks_exact(ids_per_token).take(position + 1);
     let words: Vec<String> = words.map(|token| token_names.name(token).replace(' ', ",")).collect();
     let mut symbols = numerals(task.classes() as usize);
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn questions_of_fewer_hops_have_identity_tables() {
         for hops in 0..=3 {
-            let cell = GridCell { hops, entries: 4, tables: 3, variant: Variant::default() };
+            let cell = GridCell { hops, rows_per_table: 4, table_count: 3, variant: Variant::default() };
             let question = grid_question(&cell, String::new(), &mut seeded(5)).unwrap();
             let words: Vec<&str> = question.text.split(' ').collect();
             assert_eq!(words.len(), 3 * 4 + 2);

@@ -1,6 +1,6 @@
 //! Associative recall as text: pairs of a number and a symbol, and a question for the symbol of one number.
 
-use rung_theory::task::{AnyTask, Prompt, Rng, below};
+use rung_theory::task::{AnyTask, Prompt, Rng, random_below};
 
 use super::{PromptBody, Style};
 
@@ -11,7 +11,7 @@ pub(super) fn body(task: &dyn AnyTask, style: Style, names: &[String], rng: &mut
     // The task's prompt starts with alternating keys and values. Only its keys are used: the value of the i-th pair is the i-th name, and
     // the names were shuffled, so values are random and all different.
     let keys: Vec<u32> = prompt.tokens().iter().copied().step_by(2).take(names.len()).collect();
-    let queried_pair = below(rng, keys.len() as u32) as usize;
+    let queried_pair = random_below(rng, keys.len() as u32) as usize;
     let pairs = keys.iter().zip(names);
     let facts = match style {
         Style::Table => pairs.map(|(key, value)| format!("{key}: {value}")).collect(),

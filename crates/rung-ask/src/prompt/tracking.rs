@@ -1,7 +1,7 @@
 //! State tracking as text: permutations move balls between cups, and the question is what one cup holds at the end.
 
 use rung_theory::task::word::{Group, Word};
-use rung_theory::task::{AnyTask, Prompt, Rng, below};
+use rung_theory::task::{AnyTask, Prompt, Rng, random_below};
 
 use super::{PromptBody, Style};
 use crate::AskError;
@@ -38,7 +38,7 @@ pub(super) fn body(
         }
         balls = next;
     }
-    let queried_cup = below(rng, cups as u32) as usize;
+    let queried_cup = random_below(rng, cups as u32) as usize;
     let ball_names: Vec<&str> = names[..cups].iter().map(String::as_str).collect();
     let facts = moves.iter().map(|cup_move| move_text(cup_move, style)).collect();
     let (intro, question, cue) = match style {

@@ -68,19 +68,19 @@ fn read_json(url: &str, reply: Result<Response<Body>, ureq::Error>) -> Result<Va
     let mut reader = reply.body_mut().as_reader().take(MAX_BYTES + 1);
     reader.read_to_end(&mut text).map_err(|error| unreachable(error.to_string()))?;
     if text.len() as u64 > MAX_BYTES {
-        return Err(shape_error(url, format!("a reply of more than {MAX_BYTES} bytes"), "a shorter one"));
+        return Err(unexpected_response(url, format!("a reply of more than {MAX_BYTES} bytes"), "a shorter one"));
     }
     if !(200..300).contains(&status) {
         let message = printable(&String::from_utf8_lossy(&text));
         return Err(AskError::Status { url: url.to_owned(), status, message, retry_after });
     }
     serde_json::from_slice(&text)
-        .map_err(|error| shape_error(url, format!("a reply that is no JSON ({error})"), "JSON"))
+        .map_err(|error| unexpected_response(url, format!("a reply that is not JSON ({error})"), "JSON"))
 }
 
 /// An error about a reply that does not follow the protocol.
-pub(super) fn shape_error(url: &str, found: impl Into<String>, expected: &str) -> AskError {
-    AskError::Shape { url: url.to_owned(), found: found.into(), expected: expected.to_owned() }
+pub(super) fn unexpected_response(url: &str, found: impl Into<String>, expected: &str) -> AskError {
+    AskError::UnexpectedResponse { url: url.to_owned(), found: found.into(), expected: expected.to_owned() }
 }
 
 /// The first 200 characters of a text, without control characters.

@@ -50,7 +50,7 @@ impl ServerProtocol {
     }
 }
 
-/// Optional fields of a request, from most to least. When a server rejects one set, the next is tried.
+/// Optional fields of a request, from the most to the fewest. When a server rejects one set, the next is tried.
 const REQUEST_OPTIONS: [CompletionOptions; 4] = [
     CompletionOptions { top_logprobs: 20, disable_thinking: true },
     CompletionOptions { top_logprobs: 20, disable_thinking: false },
@@ -222,10 +222,10 @@ fn detect_protocol(http: &Http) -> Result<ServerProtocol, AskError> {
     }
     match http.get("/v1/models") {
         Ok(_) => Ok(ServerProtocol::Completions),
-        Err(AskError::Status { status, .. }) => Err(AskError::Shape {
+        Err(AskError::Status { status, .. }) => Err(AskError::UnexpectedResponse {
             url: http.base_url().to_owned(),
             found: format!("neither /props nor /v1/models (status {status})"),
-            expected: "a server that speaks llama.cpp's protocol or OpenAI's; --protocol names one".to_owned(),
+            expected: "a server with llama.cpp's or OpenAI's protocol; --protocol selects one".to_owned(),
         }),
         Err(error) => Err(error),
     }

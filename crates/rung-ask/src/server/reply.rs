@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::http::shape_error;
+use super::http::unexpected_response;
 use crate::{AskError, Reply, TokenProbability};
 
 /// Parses a reply of llama.cpp's `/completion`.
@@ -11,12 +11,13 @@ use crate::{AskError, Reply, TokenProbability};
 /// It has no `content`.
 pub fn parse_llama_cpp(url: &str, value: &Value) -> Result<Reply, AskError> {
     let text = value.get("content").and_then(Value::as_str);
-    let text = text.ok_or_else(|| shape_error(url, describe_keys(value), "`content`, a string"))?.to_owned();
+    let text = text.ok_or_else(|| unexpected_response(url, describe_keys(value), "`content`, a string"))?.to_owned();
     let first = &value["completion_probabilities"][0];
-    let first_token = parse_logprobs(&first["top_logprobs"]);
+    let top_first_tokens = parse_logprobs(&first["top_logprobs"]);
     // Older builds have `probs`, with probabilities instead of their logarithms.
-    let first_token = if first_token.is_empty() { parse_probabilities(&first["probs"]) } else { first_token };
-    Ok(Reply { text, first_token, reasoned: false })
+    let top_first_tokens =
+        if top_first_tokens.is_empty() { parse_probabilities(&first["probs"]) } else { top_first_tokens };
+    Ok(Reply { text, top_first_tokens, reasoned: false })
 }
 
 /// Parses a reply of `/v1/completions`.
@@ -27,16 +28,16 @@ pub fn parse_completions(url: &str, value: &Value) -> Result<Reply, AskError> {
     let choice = &value["choices"][0];
     let text = choice["text"]
         .as_str()
-        .ok_or_else(|| shape_error(url, describe_keys(value), "`choices[0].text`, a string"))?
+        .ok_or_else(|| unexpected_response(url, describe_keys(value), "`choices[0].text`, a string"))?
         .to_owned();
     let logprobs = &choice["logprobs"];
     // llama.cpp uses the chat format here; other servers have one object per position that maps tokens to log-probabilities.
-    let mut first_token = parse_logprobs(&logprobs["content"][0]["top_logprobs"]);
+    let mut top_first_tokens = parse_logprobs(&logprobs["content"][0]["top_logprobs"]);
     if let Some(tokens) = logprobs["top_logprobs"][0].as_object() {
         let token = |(text, logprob): (&String, &Value)| token_probability(text, logprob.as_f64()?.exp());
-        first_token = tokens.iter().filter_map(token).collect();
+        top_first_tokens = tokens.iter().filter_map(token).collect();
     }
-    Ok(Reply { text, first_token, reasoned: false })
+    Ok(Reply { text, top_first_tokens, reasoned: false })
 }
 
 /// Parses a reply of `/v1/chat/completions`.
@@ -46,12 +47,13 @@ pub fn parse_completions(url: &str, value: &Value) -> Result<Reply, AskError> {
 pub fn parse_chat(url: &str, value: &Value) -> Result<Reply, AskError> {
     let choice = &value["choices"][0];
     let message = choice.get("message").and_then(Value::as_object);
-    let message = message.ok_or_else(|| shape_error(url, describe_keys(value), "`choices[0].message`, an object"))?;
+    let message =
+        message.ok_or_else(|| unexpected_response(url, describe_keys(value), "`choices[0].message`, an object"))?;
     let text = message.get("content").and_then(Value::as_str).unwrap_or_default().to_owned();
     let is_non_empty = |key: &str| message.get(key).and_then(Value::as_str).is_some_and(|text| !text.trim().is_empty());
     let reasoned =
         is_non_empty("reasoning_content") || is_non_empty("reasoning") || text.trim_start().starts_with("<think>");
-    Ok(Reply { first_token: parse_logprobs(&choice["logprobs"]["content"][0]["top_logprobs"]), text, reasoned })
+    Ok(Reply { top_first_tokens: parse_logprobs(&choice["logprobs"]["content"][0]["top_logprobs"]), text, reasoned })
 }
 
 /// Parses a list of `{token, logprob}`.
@@ -115,8 +117,8 @@ mod tests {
         ];
         for reply in replies {
             let reply = reply.unwrap();
-            assert_eq!((reply.text.as_str(), reply.first_token[0].text.as_str()), (" A", " A"));
-            assert!((reply.first_token[0].probability - 0.5).abs() < 1e-12 && !reply.reasoned);
+            assert_eq!((reply.text.as_str(), reply.top_first_tokens[0].text.as_str()), (" A", " A"));
+            assert!((reply.top_first_tokens[0].probability - 0.5).abs() < 1e-12 && !reply.reasoned);
         }
     }
 
@@ -127,7 +129,7 @@ mod tests {
             assert!(parse_chat("u", &value).is_err());
         }
         let malformed = json!({"content": "A", "completion_probabilities": [{"top_logprobs": [{"token": 3, "logprob": "x"}, {"token": "A", "logprob": 9}]}]});
-        assert!(parse_llama_cpp("u", &malformed).unwrap().first_token.is_empty());
+        assert!(parse_llama_cpp("u", &malformed).unwrap().top_first_tokens.is_empty());
     }
 
     #[test]

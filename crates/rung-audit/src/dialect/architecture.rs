@@ -11,8 +11,8 @@
 use super::Dialect;
 use crate::AuditError;
 use crate::config::Config;
-use crate::geometry::window_size;
-use crate::layout::{Layout, LayerSpec, Recurrent};
+use crate::attention_sizes::window_size;
+use crate::layout::{Layout, LayerSpec, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "model_type",
@@ -70,7 +70,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         return Ok(Some(Layout::from_fn(num_layers, |_| spec.clone().decided_by(&*field))));
     }
     if RECURRENT.contains(&name) {
-        return Ok(all_layers(LayerSpec::recurrent(Recurrent::Candidates(&["mamba1", "mamba2"]))));
+        return Ok(all_layers(LayerSpec::recurrent(RecurrenceSpec::Candidates(&["mamba1", "mamba2"]))));
     }
     let Some(&(_, period)) = PERIODS.iter().find(|(model_type, _)| *model_type == name).filter(|_| has_window) else { return Ok(None) };
     let layer = |index: usize| if (index + 1).is_multiple_of(period) { LayerSpec::full() } else { LayerSpec::window() };

@@ -1,4 +1,4 @@
-//! `attention_layers`: one word per layer, `global` or `local`.
+//! `attention_layers`: one string per layer, `global` or `local`.
 //!
 //! # Families
 //! GPT-Neo.
@@ -7,7 +7,7 @@
 //! The file also has `attention_types`, a nested shorthand for the same list; only the expanded list is read here.
 //! transformers caches the full context for the local layers too.
 
-use super::{Dialect, layer_from_word};
+use super::{Dialect, layer_from_name};
 use crate::AuditError;
 use crate::config::Config;
 use crate::layout::Layout;
@@ -21,8 +21,8 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
-    let Some(words) = config.words("attention_layers")? else { return Ok(None) };
-    config.require_length("attention_layers", words.len(), num_layers)?;
-    let layer = |(index, word): (usize, &str)| layer_from_word(word).decided_by(config.path_of(&format!("attention_layers[{index}]")));
-    Ok(Some(Layout::new(words.into_iter().enumerate().map(layer).collect())))
+    let Some(names) = config.strings("attention_layers")? else { return Ok(None) };
+    config.require_length("attention_layers", names.len(), num_layers)?;
+    let layer = |(index, name): (usize, &str)| layer_from_name(name).decided_by(config.path_of(&format!("attention_layers[{index}]")));
+    Ok(Some(Layout::new(names.into_iter().enumerate().map(layer).collect())))
 }

@@ -9,7 +9,7 @@
 use super::{Dialect, period};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, LayerSpec, Recurrent};
+use crate::layout::{Layout, LayerSpec, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "attn_layer_period",
@@ -27,7 +27,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     let Some(period) = period(config, "attn_layer_period")? else { return Ok(None) };
     let offset = config.number("attn_layer_offset", 0, period as u64 - 1)?.unwrap_or(0) as usize;
     let field = config.path_of("attn_layer_period");
-    let mamba = || LayerSpec::recurrent(Recurrent::Candidates(&["mamba1", "mamba2"]));
+    let mamba = || LayerSpec::recurrent(RecurrenceSpec::Candidates(&["mamba1", "mamba2"]));
     let layer = |index: usize| if index % period == offset { LayerSpec::full() } else { mamba() };
     Ok(Some(Layout::from_fn(num_layers, |index| layer(index).decided_by(&*field))))
 }

@@ -7,7 +7,7 @@
 //! Authors choose the names, which are keys of `block`; only well-known ones (`attn`, `gdn`, `mamba`, ..) are read,
 //! others are unknown. The depth must be a multiple of the pattern.
 
-use super::{Dialect, layer_from_word};
+use super::{Dialect, layer_from_name};
 use crate::AuditError;
 use crate::config::Config;
 use crate::layout::Layout;
@@ -21,13 +21,13 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
-    let Some(words) = config.words("block_pattern")? else { return Ok(None) };
-    if words.is_empty() || !num_layers.is_multiple_of(words.len()) {
-        let found = format!("a list of {}", words.len());
+    let Some(names) = config.strings("block_pattern")? else { return Ok(None) };
+    if names.is_empty() || !num_layers.is_multiple_of(names.len()) {
+        let found = format!("a list of {}", names.len());
         return Err(AuditError::field(config.path_of("block_pattern"), found, format!("a list that divides {num_layers} layers")));
     }
     Ok(Some(Layout::from_fn(num_layers, |index| {
-        let position = index % words.len();
-        layer_from_word(words[position]).decided_by(config.path_of(&format!("block_pattern[{position}]")))
+        let position = index % names.len();
+        layer_from_name(names[position]).decided_by(config.path_of(&format!("block_pattern[{position}]")))
     })))
 }

@@ -1,4 +1,4 @@
-//! `block_types`: a short list of words, repeated to the depth of the model.
+//! `block_types`: a short list of names, repeated to the depth of the model.
 //!
 //! # Families
 //! `RecurrentGemma`, Griffin.
@@ -9,7 +9,7 @@
 use super::Dialect;
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{AttentionKind, Layout, LayerSpec, Recurrent};
+use crate::layout::{AttentionKind, Layout, LayerSpec, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "block_types",
@@ -20,16 +20,16 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
-    let Some(words) = config.words("block_types")? else { return Ok(None) };
-    if words.is_empty() {
-        return Err(AuditError::field(config.path_of("block_types"), "an empty list", "at least one word"));
+    let Some(names) = config.strings("block_types")? else { return Ok(None) };
+    if names.is_empty() {
+        return Err(AuditError::field(config.path_of("block_types"), "an empty list", "at least one name"));
     }
     let layer = |index: usize| {
-        let position = index % words.len();
-        let spec = match words[position] {
-            "recurrent" => LayerSpec::recurrent(Recurrent::Candidates(&["rglru"])),
+        let position = index % names.len();
+        let spec = match names[position] {
+            "recurrent" => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["rglru"])),
             "attention" => LayerSpec::window(),
-            word => LayerSpec::new(AttentionKind::Unknown { word: word.to_owned() }),
+            name => LayerSpec::new(AttentionKind::Unknown { value: name.to_owned() }),
         };
         spec.decided_by(config.path_of(&format!("block_types[{position}]")))
     };

@@ -38,6 +38,6 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     });
     Ok(Some(layout.with_assumption(
         "Layers with a compression ratio below 128 select entries with the indexer, others read all entries; tokens that \
-         wait to be compressed are counted as recurrent state, as many as can wait.",
+         wait to be compressed are counted as recurrent state, the largest number that can wait.",
     )))
 }

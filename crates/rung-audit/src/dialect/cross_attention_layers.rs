@@ -27,5 +27,5 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         let is_cross = cross_layers.contains(&(index as u64));
         if is_cross { LayerSpec::without_mixer(FeedForwardKind::Dense).decided_by(&*field) } else { LayerSpec::full().decided_by(&*field) }
     });
-    Ok(Some(layout.with_assumption("Layers that attend to images keep nothing of the text; what they keep of images is not counted.")))
+    Ok(Some(layout.with_assumption("Layers that attend to images cache nothing of the text; their caches of images are not counted.")))
 }

@@ -11,7 +11,7 @@ use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::Config;
 use crate::json::JsonValue;
-use crate::layout::{AttentionKind, Layout, LayerOverrides, LayerSpec, Recurrent};
+use crate::layout::{AttentionKind, Layout, LayerOverrides, LayerSpec, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "attn",
@@ -56,7 +56,7 @@ fn set_attention(config: &Config, layout: &mut Layout) -> Result<(), AuditError>
 }
 
 /// The recurrence of each architecture, with its sizes and the library's defaults.
-fn recurrence(config: &Config, model: &str) -> Result<Option<Recurrent>, AuditError> {
+fn recurrence(config: &Config, model: &str) -> Result<Option<RecurrenceSpec>, AuditError> {
     let Some(width) = config.width()? else { return Ok(None) };
     let heads = config.size("num_heads")?;
     let head_dim = config.size("head_dim")?;
@@ -70,7 +70,7 @@ fn recurrence(config: &Config, model: &str) -> Result<Option<Recurrent>, AuditEr
         "rwkv7" | "rwkv6" => {
             let head_dim = head_dim.unwrap_or(64);
             let heads = heads.unwrap_or((width / head_dim).max(1));
-            Recurrent::Known(
+            RecurrenceSpec::Known(
                 if model == "rwkv7" { "rwkv7" } else { "rwkv6" },
                 vec![("heads", heads), ("head", head_dim), ("channel", 1)],
             )
@@ -78,7 +78,7 @@ fn recurrence(config: &Config, model: &str) -> Result<Option<Recurrent>, AuditEr
         "gla" => {
             let heads = heads.unwrap_or(4);
             let (key_dim, value_dim) = head_dims(heads, 0.5, 1.0)?;
-            Recurrent::Known("gla", vec![("heads", heads), ("value", value_dim), ("key", key_dim)])
+            RecurrenceSpec::Known("gla", vec![("heads", heads), ("value", value_dim), ("key", key_dim)])
         }
         "retnet" | "linear_attn" | "delta_net" => {
             let (name, heads, expand_v, conv_option) = match model {
@@ -87,7 +87,7 @@ fn recurrence(config: &Config, model: &str) -> Result<Option<Recurrent>, AuditEr
                 _ => ("linear", heads.unwrap_or(4), 1.0, None),
             };
             let (key_dim, value_dim) = head_dims(heads, 1.0, expand_v)?;
-            Recurrent::Known(name, [("heads", heads), ("key", key_dim), ("value", value_dim)].into_iter().chain(conv_option).collect())
+            RecurrenceSpec::Known(name, [("heads", heads), ("key", key_dim), ("value", value_dim)].into_iter().chain(conv_option).collect())
         }
         "gated_deltanet" | "gated_deltaproduct" | "kda" => {
             let name = match model {
@@ -98,16 +98,16 @@ fn recurrence(config: &Config, model: &str) -> Result<Option<Recurrent>, AuditEr
             let (heads, head_dim) = (heads.unwrap_or(6), head_dim.unwrap_or(if model == "kda" { 128 } else { 256 }));
             let value_heads = config.size("num_v_heads")?.unwrap_or(heads);
             let value_dim = config.scaled("expand_v", head_dim, if model == "kda" { 1.0 } else { 2.0 })?;
-            let mut numbers =
+            let mut sizes =
                 vec![("heads", heads), ("value-heads", value_heads), ("key", head_dim), ("value", value_dim), ("conv", conv_kernel)];
             if name == "deltaproduct" {
-                numbers.push(("steps", config.size("num_householder")?.unwrap_or(2)));
+                sizes.push(("steps", config.size("num_householder")?.unwrap_or(2)));
             }
-            Recurrent::Known(name, numbers)
+            RecurrenceSpec::Known(name, sizes)
         }
-        "hgrn2" => Recurrent::Known("hgrn2", vec![("expand", config.size("expand_ratio")?.unwrap_or(128))]),
-        "mamba" | "samba" => Recurrent::Candidates(&["mamba1"]),
-        "mamba2" => Recurrent::Candidates(&["mamba2"]),
+        "hgrn2" => RecurrenceSpec::Known("hgrn2", vec![("expand", config.size("expand_ratio")?.unwrap_or(128))]),
+        "mamba" | "samba" => RecurrenceSpec::Candidates(&["mamba1"]),
+        "mamba2" => RecurrenceSpec::Candidates(&["mamba2"]),
         _ => return Ok(None),
     }))
 }

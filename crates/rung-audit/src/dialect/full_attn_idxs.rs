@@ -9,7 +9,7 @@
 use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, LayerSpec, Recurrent};
+use crate::layout::{Layout, LayerSpec, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "full_attn_idxs",
@@ -22,7 +22,7 @@ pub(super) static DIALECT: Dialect = Dialect {
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let Some(is_full) = layer_mask(config, "full_attn_idxs", num_layers, 0)? else { return Ok(None) };
     let field = config.path_of("full_attn_idxs");
-    let conv = || LayerSpec::recurrent(Recurrent::Candidates(&["conv"]));
+    let conv = || LayerSpec::recurrent(RecurrenceSpec::Candidates(&["conv"]));
     let layer = |index: usize| if is_full[index] { LayerSpec::full() } else { conv() };
     Ok(Some(Layout::from_fn(num_layers, |index| layer(index).decided_by(&*field))))
 }

@@ -13,9 +13,9 @@
 use super::{Dialect, period};
 use crate::AuditError;
 use crate::config::Config;
-use crate::geometry::window_size;
+use crate::attention_sizes::window_size;
 use crate::json::JsonValue;
-use crate::layout::{FeedForwardKind, Join, Layout, LayerOverrides, LayerSpec, Recurrent};
+use crate::layout::{FeedForwardKind, MixerOrder, Layout, LayerOverrides, LayerSpec, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "gguf",
@@ -30,10 +30,10 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-const RECURRENT: &str = "attention.recurrent_layers";
-const INTERVAL: &str = "full_attention_interval";
-const KV: &str = "attention.head_count_kv";
-const PATTERN: &str = "attention.sliding_window_pattern";
+const RECURRENT_LAYERS: &str = "attention.recurrent_layers";
+const FULL_INTERVAL: &str = "full_attention_interval";
+const KV_HEADS: &str = "attention.head_count_kv";
+const WINDOW_PATTERN: &str = "attention.sliding_window_pattern";
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     if !config.gguf {
@@ -42,7 +42,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     let recurrent_layers = recurrent_layers(config, num_layers)?;
     let is_recurrent = |index: usize| recurrent_layers.as_ref().is_some_and(|(flags, _)| flags[index]);
     let recurrent_field = recurrent_layers.as_ref().map_or("", |(_, field)| *field);
-    let kv_heads = per_layer(config, KV, num_layers)?;
+    let kv_heads = per_layer(config, KV_HEADS, num_layers)?;
     let is_window = window_layers(config, num_layers)?;
     let recurrence = recurrence(config)?;
     // Without per-layer fields: an architecture whose layers are all alike, or a pattern that llama.cpp hard-codes.
@@ -56,14 +56,14 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         let layer_kv_heads = kv_heads.as_ref().map(|heads| heads[index]);
         let has_ffn = ffn_lengths.as_ref().is_some_and(|lengths| lengths[index] > 0);
         if is_parallel {
-            let recurrence = recurrence.clone().unwrap_or(Recurrent::Candidates(&["mamba2"]));
-            return LayerSpec::full().with_recurrence(recurrence, Join::Parallel).decided_by(config.path_of("model_type"));
+            let recurrence = recurrence.clone().unwrap_or(RecurrenceSpec::Candidates(&["mamba2"]));
+            return LayerSpec::full().with_recurrence(recurrence, MixerOrder::Parallel).decided_by(config.path_of("model_type"));
         }
         if is_recurrent(index) || layer_kv_heads == Some(0) || (!has_layer_fields && recurrence.is_some()) {
             let field = if is_recurrent(index) {
                 recurrent_field
             } else if layer_kv_heads == Some(0) {
-                KV
+                KV_HEADS
             } else {
                 "ssm.state_size"
             };
@@ -76,15 +76,15 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
             let spec = if let Some(ffn) = nemotron_ffn.filter(|_| is_ffn_layer) {
                 LayerSpec::without_mixer(ffn)
             } else {
-                LayerSpec::recurrent(recurrence.clone().unwrap_or(Recurrent::BySizes))
+                LayerSpec::recurrent(recurrence.clone().unwrap_or(RecurrenceSpec::BySizes))
             };
             return spec.decided_by(config.path_of(field));
         }
         let window = is_window.as_ref().is_some_and(|flags| flags[index]);
         let base = if window { LayerSpec::window() } else { LayerSpec::full() };
         let field = match (&is_window, &kv_heads) {
-            (Some(_), _) => PATTERN,
-            (None, Some(_)) => KV,
+            (Some(_), _) => WINDOW_PATTERN,
+            (None, Some(_)) => KV_HEADS,
             (None, None) => recurrent_field,
         };
         let overrides = LayerOverrides { kv_heads: layer_kv_heads, ..LayerOverrides::default() };
@@ -94,12 +94,12 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
 
 /// A flag per layer, set for recurrent layers, and the field that says so.
 fn recurrent_layers(config: &Config, num_layers: usize) -> Result<Option<(Vec<bool>, &'static str)>, AuditError> {
-    if let Some(flags) = per_layer(config, RECURRENT, num_layers)? {
-        return Ok(Some((flags.into_iter().map(|flag| flag != 0).collect(), RECURRENT)));
+    if let Some(flags) = per_layer(config, RECURRENT_LAYERS, num_layers)? {
+        return Ok(Some((flags.into_iter().map(|flag| flag != 0).collect(), RECURRENT_LAYERS)));
     }
-    let Some(period) = period(config, INTERVAL)? else { return Ok(None) };
+    let Some(period) = period(config, FULL_INTERVAL)? else { return Ok(None) };
     let flags = (0..num_layers).map(|index| !(index + 1).is_multiple_of(period)).collect();
-    Ok(Some((flags, INTERVAL)))
+    Ok(Some((flags, FULL_INTERVAL)))
 }
 
 /// A list with an entry per layer; entries of multi-token-prediction layers after the stack are dropped.
@@ -121,29 +121,29 @@ fn window_layers(config: &Config, num_layers: usize) -> Result<Option<Vec<bool>>
     if window_size(config)?.is_none() {
         return Ok(None);
     }
-    if let Some(flags) = per_layer(config, PATTERN, num_layers)? {
+    if let Some(flags) = per_layer(config, WINDOW_PATTERN, num_layers)? {
         return Ok(Some(flags.into_iter().map(|flag| flag != 0).collect()));
     }
-    let Some(period) = period(config, PATTERN)? else { return Ok(None) };
+    let Some(period) = period(config, WINDOW_PATTERN)? else { return Ok(None) };
     Ok(Some((0..num_layers).map(|index| !(index + 1).is_multiple_of(period)).collect()))
 }
 
 /// The recurrence that the size fields describe.
-fn recurrence(config: &Config) -> Result<Option<Recurrent>, AuditError> {
+fn recurrence(config: &Config) -> Result<Option<RecurrenceSpec>, AuditError> {
     if let Some(kernel_size) = config.size("shortconv.l_cache")? {
         let channels = config.width()?.unwrap_or(1);
-        return Ok(Some(Recurrent::Known("conv", vec![("taps", kernel_size), ("channels", channels)])));
+        return Ok(Some(RecurrenceSpec::Known("conv", vec![("taps", kernel_size), ("channels", channels)])));
     }
     if let (Some(head_dim), Some(width)) = (config.size("wkv.head_size")?, config.width()?) {
         let name = if config.has("attention.iclr_lora_rank") { "rwkv7" } else { "rwkv6" };
-        return Ok(Some(Recurrent::Known(
+        return Ok(Some(RecurrenceSpec::Known(
             name,
             vec![("heads", (width / head_dim).max(1)), ("head", head_dim), ("channel", 1)],
         )));
     }
     let conv_kernel = config.size("ssm.conv_kernel")?.unwrap_or(4);
     if let (Some(head_dim), Some(heads)) = (config.size("kda.head_dim")?, max_query_heads(config)?) {
-        return Ok(Some(Recurrent::Known(
+        return Ok(Some(RecurrenceSpec::Known(
             "kda",
             vec![("heads", heads), ("key", head_dim), ("value", head_dim), ("conv", conv_kernel)],
         )));
@@ -154,20 +154,20 @@ fn recurrence(config: &Config) -> Result<Option<Recurrent>, AuditError> {
     // A number of heads, except for Mamba-1, where it is a rank.
     let heads_or_rank = config.size("ssm.time_step_rank")?.unwrap_or(1);
     let groups = config.count("ssm.group_count")?.unwrap_or(0);
-    Ok(Some(if config.has(INTERVAL) || config.has(RECURRENT) {
+    Ok(Some(if config.has(FULL_INTERVAL) || config.has(RECURRENT_LAYERS) {
         // The delta rule: `group_count` key heads, `time_step_rank` value heads, keys of width `state_size`.
         let value_dim = (inner_dim / heads_or_rank).max(1);
-        let numbers =
+        let sizes =
             vec![("heads", groups.max(1)), ("value-heads", heads_or_rank), ("key", state_size), ("value", value_dim), ("conv", conv_kernel)];
-        Recurrent::Known("gdn", numbers)
+        RecurrenceSpec::Known("gdn", sizes)
     } else if groups > 0 {
         let head_dim = (inner_dim / heads_or_rank).max(1);
-        Recurrent::Known(
+        RecurrenceSpec::Known(
             "mamba2",
             vec![("heads", heads_or_rank), ("head", head_dim), ("state", state_size), ("groups", groups), ("conv", conv_kernel)],
         )
     } else {
-        Recurrent::Known("mamba1", vec![("inner", inner_dim), ("state", state_size), ("conv", conv_kernel), ("rank", heads_or_rank)])
+        RecurrenceSpec::Known("mamba1", vec![("inner", inner_dim), ("state", state_size), ("conv", conv_kernel), ("rank", heads_or_rank)])
     }))
 }
 

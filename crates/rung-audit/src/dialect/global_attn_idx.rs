@@ -12,7 +12,7 @@ use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::{Config, as_u64};
 use crate::json::JsonValue;
-use crate::layout::{Join, Layout, LayerSpec, Recurrent};
+use crate::layout::{MixerOrder, Layout, LayerSpec, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "global_attn_idx",
@@ -31,7 +31,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     let field = config.path_of("global_attn_idx");
     Ok(Some(Layout::from_fn(num_layers, |index| {
         let base = if is_global[index] { LayerSpec::full() } else { LayerSpec::window() };
-        let hybrid = base.with_recurrence(Recurrent::Candidates(&["mamba1", "mamba2"]), Join::Parallel);
+        let hybrid = base.with_recurrence(RecurrenceSpec::Candidates(&["mamba1", "mamba2"]), MixerOrder::Parallel);
         LayerSpec { shares_cache: shares_cache[index], ..hybrid.decided_by(&*field) }
     })))
 }

@@ -23,7 +23,7 @@ pub(super) static DIALECT: Dialect = Dialect {
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     // Training frameworks use the same name for a string of letters; that field is not read here.
-    if matches!(config.get("hybrid_layer_pattern"), Some(JsonValue::Text(_))) {
+    if matches!(config.get("hybrid_layer_pattern"), Some(JsonValue::String(_))) {
         return Ok(None);
     }
     let Some(is_window) = flag_list(config, "hybrid_layer_pattern", num_layers)? else { return Ok(None) };

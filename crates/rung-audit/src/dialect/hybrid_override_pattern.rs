@@ -10,7 +10,7 @@
 use super::Dialect;
 use crate::AuditError;
 use crate::config::{Config, MAX_LAYERS};
-use crate::layout::{FeedForwardKind, AttentionKind, Layout, LayerSpec, Recurrent};
+use crate::layout::{FeedForwardKind, AttentionKind, Layout, LayerSpec, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "hybrid_override_pattern",
@@ -22,7 +22,7 @@ pub(super) static DIALECT: Dialect = Dialect {
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     const NAME: &str = "hybrid_override_pattern";
-    let Some(pattern) = config.text(NAME)? else { return Ok(None) };
+    let Some(pattern) = config.string(NAME)? else { return Ok(None) };
     if pattern.len() as u64 > MAX_LAYERS {
         let found = format!("{} letters", pattern.len());
         return Err(AuditError::field(config.path_of(NAME), found, format!("at most {MAX_LAYERS}")));
@@ -30,11 +30,11 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     config.require_length(NAME, pattern.chars().count(), num_layers)?;
     let layer = |(index, letter): (usize, char)| {
         let spec = match letter {
-            'M' => LayerSpec::recurrent(Recurrent::Candidates(&["mamba2"])).without_feed_forward(),
+            'M' => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["mamba2"])).without_feed_forward(),
             '*' => LayerSpec::full().without_feed_forward(),
             '-' => LayerSpec::without_mixer(FeedForwardKind::Dense),
             'E' => LayerSpec::without_mixer(FeedForwardKind::Experts),
-            _ => LayerSpec::new(AttentionKind::Unknown { word: letter.to_string() }),
+            _ => LayerSpec::new(AttentionKind::Unknown { value: letter.to_string() }),
         };
         spec.decided_by(config.path_of(&format!("{NAME}[{index}]")))
     };

@@ -11,7 +11,7 @@
 use super::{Dialect, period};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, LayerSpec, Recurrent};
+use crate::layout::{Layout, LayerSpec, RecurrenceSpec};
 use crate::recurrent;
 
 pub(super) static DIALECT: Dialect = Dialect {
@@ -41,23 +41,23 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
 }
 
 /// The recurrence of the linear layers, and the assumption behind it.
-fn linear_recurrence(config: &Config) -> Result<(Recurrent, Option<String>), AuditError> {
+fn linear_recurrence(config: &Config) -> Result<(RecurrenceSpec, Option<String>), AuditError> {
     let class = config.architecture().unwrap_or_default();
     Ok(match class {
         "BailingMoeV3ForCausalLM" => {
             let (heads, head_dim) = (config.size("num_attention_heads")?, config.size("head_dim")?);
-            let (Some(heads), Some(head_dim)) = (heads, head_dim) else { return Ok((Recurrent::Candidates(&["kda"]), None)) };
+            let (Some(heads), Some(head_dim)) = (heads, head_dim) else { return Ok((RecurrenceSpec::Candidates(&["kda"]), None)) };
             let conv_kernel = config.count("short_conv_kernel_size")?.unwrap_or(4);
-            let numbers = vec![("heads", heads), ("key", head_dim), ("value", head_dim), ("conv", conv_kernel)];
+            let sizes = vec![("heads", heads), ("key", head_dim), ("value", head_dim), ("conv", conv_kernel)];
             let assumption = "The linear layers are a gated delta rule (KDA) with the heads of the full layers and short \
                         convolutions of width 4: the class BailingMoeV3ForCausalLM says so, no field does.";
-            (Recurrent::Known("kda", numbers), Some(assumption.to_owned()))
+            (RecurrenceSpec::Known("kda", sizes), Some(assumption.to_owned()))
         }
         "BailingMoeV2_5ForCausalLM" | "BailingMoeLinearV2ForCausalLM" | "BailingMoeLinearForCausalLM" => {
             let sizes = recurrent::lightning(config)?;
             let assumption = format!("The linear layers are lightning attention: the class {class} says so, no field does.");
             (recurrent::known_or_one_of(sizes, &["lightning"]), Some(assumption))
         }
-        _ => (Recurrent::BySizes, None),
+        _ => (RecurrenceSpec::BySizes, None),
     })
 }

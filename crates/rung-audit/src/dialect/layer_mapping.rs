@@ -11,7 +11,7 @@ use super::Dialect;
 use crate::AuditError;
 use crate::config::Config;
 use crate::json::JsonValue;
-use crate::layout::{Join, AttentionKind, Layout, LayerSpec, Recurrent};
+use crate::layout::{MixerOrder, AttentionKind, Layout, LayerSpec, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "layer_mapping",
@@ -22,21 +22,21 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
-    const MAMBA: Recurrent = Recurrent::Candidates(&["mamba1", "mamba2"]);
-    let words: Vec<String> = match config.get("layer_mapping") {
+    const MAMBA: RecurrenceSpec = RecurrenceSpec::Candidates(&["mamba1", "mamba2"]);
+    let names: Vec<String> = match config.get("layer_mapping") {
         None => return Ok(None),
-        Some(JsonValue::Text(text)) => text.chars().filter(|letter| letter.is_alphabetic()).map(String::from).collect(),
-        Some(_) => config.words("layer_mapping")?.unwrap_or_default().into_iter().map(str::to_owned).collect(),
+        Some(JsonValue::String(text)) => text.chars().filter(|letter| letter.is_alphabetic()).map(String::from).collect(),
+        Some(_) => config.strings("layer_mapping")?.unwrap_or_default().into_iter().map(str::to_owned).collect(),
     };
-    config.require_length("layer_mapping", words.len(), num_layers)?;
-    let layer = |(index, word): (usize, String)| {
-        let spec = match word.trim_end_matches(|letter: char| letter.is_ascii_digit()) {
+    config.require_length("layer_mapping", names.len(), num_layers)?;
+    let layer = |(index, name): (usize, String)| {
+        let spec = match name.trim_end_matches(|letter: char| letter.is_ascii_digit()) {
             "m" => LayerSpec::recurrent(MAMBA),
-            "g" => LayerSpec::full().with_recurrence(MAMBA, Join::AttentionFirst),
+            "g" => LayerSpec::full().with_recurrence(MAMBA, MixerOrder::AttentionFirst),
             "a" => LayerSpec::full(),
-            _ => LayerSpec::new(AttentionKind::Unknown { word }),
+            _ => LayerSpec::new(AttentionKind::Unknown { value: name }),
         };
         spec.decided_by(config.path_of(&format!("layer_mapping[{index}]")))
     };
-    Ok(Some(Layout::new(words.into_iter().enumerate().map(layer).collect())))
+    Ok(Some(Layout::new(names.into_iter().enumerate().map(layer).collect())))
 }

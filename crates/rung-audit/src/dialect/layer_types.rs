@@ -1,17 +1,17 @@
-//! `layer_types`: one word per layer.
+//! `layer_types`: one string per layer.
 //!
 //! # Families
 //! Qwen3.5, Granite 4, LFM2, gpt-oss, Gemma 3/3n/4, `OLMo`, GLM with sparse attention, Step, Zaya, `DeepSeek`-V4.
 //!
 //! # Pitfalls
 //! `linear_attention` contains the word attention. Newer libraries rewrite `mamba` and `conv` as `linear_attention` when
-//! they load a model, so the word alone does not say which recurrence it is: the size fields do. `moe` names a layer
+//! they load a model, so the value alone does not say which recurrence it is: the size fields do. `moe` names a layer
 //! without a mixer. Zaya's `hybrid` is attention after a convolution, in every other family it is attention in parallel with a recurrence.
 
-use super::{Dialect, layer_from_word};
+use super::{Dialect, layer_from_name};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{FeedForwardKind, Join, AttentionKind, Layout, LayerSpec, Recurrent};
+use crate::layout::{FeedForwardKind, MixerOrder, AttentionKind, Layout, LayerSpec, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "layer_types",
@@ -22,28 +22,28 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
-    let Some(words) = config.words("layer_types")? else { return Ok(None) };
-    config.require_length("layer_types", words.len(), num_layers)?;
+    let Some(names) = config.strings("layer_types")? else { return Ok(None) };
+    config.require_length("layer_types", names.len(), num_layers)?;
     let shares_indexer = indexer_sharing(config, num_layers)?;
     let is_global = super::layer_mask(config, "global_attn_idx", num_layers, 0)?;
     let mut layers = Vec::with_capacity(num_layers);
-    for (index, word) in words.into_iter().enumerate() {
-        let mut spec = match word {
+    for (index, name) in names.into_iter().enumerate() {
+        let mut spec = match name {
             "hybrid" | "hybrid_sliding" => {
-                let kind = if word == "hybrid" { AttentionKind::Full } else { AttentionKind::Window(None) };
+                let kind = if name == "hybrid" { AttentionKind::Full } else { AttentionKind::Window(None) };
                 hybrid(config, kind)?
             }
-            "compressed_sparse_attention" => compressed(config, word, 4, true)?,
-            "heavily_compressed_attention" => compressed(config, word, 128, false)?,
+            "compressed_sparse_attention" => compressed(config, name, 4, true)?,
+            "heavily_compressed_attention" => compressed(config, name, 128, false)?,
             "moe" => LayerSpec::without_mixer(FeedForwardKind::Experts),
             "mlp" => LayerSpec::without_mixer(FeedForwardKind::Dense),
             // Nemotron-Flash names its layers by letters and lists those with global attention.
             "f" if is_global.is_some() => LayerSpec::without_mixer(FeedForwardKind::Dense),
-            "m2" if is_global.is_some() => LayerSpec::recurrent(Recurrent::Candidates(&["mamba2"])).without_feed_forward(),
+            "m2" if is_global.is_some() => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["mamba2"])).without_feed_forward(),
             "a" if is_global.as_ref().is_some_and(|flags| flags[index]) => LayerSpec::full().without_feed_forward(),
             "a" if is_global.is_some() => LayerSpec::window().without_feed_forward(),
-            "deltanet" => LayerSpec::recurrent(Recurrent::Candidates(&["deltanet", "gdn"])),
-            _ => layer_from_word(word),
+            "deltanet" => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["deltanet", "gdn"])),
+            _ => layer_from_name(name),
         };
         if let AttentionKind::TokenSparse { has_own_indexer } = &mut spec.kind {
             *has_own_indexer = !shares_indexer.get(index).copied().unwrap_or(false);
@@ -55,22 +55,22 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
 
 /// A flag per layer, set for layers that reuse the tokens an earlier layer's indexer selected.
 pub(super) fn indexer_sharing(config: &Config, num_layers: usize) -> Result<Vec<bool>, AuditError> {
-    let Some(types) = config.words("indexer_types")? else { return Ok(Vec::new()) };
+    let Some(types) = config.strings("indexer_types")? else { return Ok(Vec::new()) };
     config.require_length("indexer_types", types.len(), num_layers)?;
-    let is_shared = |(index, word): (usize, &str)| match word {
+    let is_shared = |(index, name): (usize, &str)| match name {
         "full" => Ok(false),
         "shared" => Ok(true),
         _ => Err(AuditError::field(
             config.path_of(&format!("indexer_types[{index}]")),
-            format!("the text \"{}\"", word.escape_debug()),
+            format!("the string \"{}\"", name.escape_debug()),
             "full or shared",
         )),
     };
     types.into_iter().enumerate().map(is_shared).collect()
 }
 
-fn compressed(config: &Config, word: &str, default_ratio: u64, has_indexer: bool) -> Result<LayerSpec, AuditError> {
-    let ratio = config.size(&format!("compress_rates.{word}"))?.unwrap_or(default_ratio);
+fn compressed(config: &Config, name: &str, default_ratio: u64, has_indexer: bool) -> Result<LayerSpec, AuditError> {
+    let ratio = config.size(&format!("compress_rates.{name}"))?.unwrap_or(default_ratio);
     Ok(LayerSpec::new(AttentionKind::Compressed { ratio, has_indexer }))
 }
 
@@ -81,10 +81,10 @@ pub(super) fn hybrid(config: &Config, kind: AttentionKind) -> Result<LayerSpec, 
         None => inkling_convolutions(config, &kind)?,
     };
     let Some((kernel_size, channels)) = convolution else {
-        return Ok(LayerSpec::new(kind).with_recurrence(Recurrent::BySizes, Join::Parallel));
+        return Ok(LayerSpec::new(kind).with_recurrence(RecurrenceSpec::BySizes, MixerOrder::Parallel));
     };
-    let numbers = vec![("taps", kernel_size), ("channels", channels), ("gated", 1)];
-    Ok(LayerSpec::new(kind).with_recurrence(Recurrent::Known("conv", numbers), Join::RecurrenceFirst))
+    let sizes = vec![("taps", kernel_size), ("channels", channels), ("gated", 1)];
+    Ok(LayerSpec::new(kind).with_recurrence(RecurrenceSpec::Known("conv", sizes), MixerOrder::RecurrenceFirst))
 }
 
 /// Kernel size and channels of Zaya's convolutions: two short convolutions run over queries and keys before attention, and

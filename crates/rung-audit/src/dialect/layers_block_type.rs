@@ -1,4 +1,4 @@
-//! `layers_block_type`: one word per layer.
+//! `layers_block_type`: one string per layer.
 //!
 //! # Families
 //! Zamba2, Nemotron 3 Ultra and 3.5, exports of Jamba.
@@ -8,10 +8,10 @@
 //! recurrence. There are `num_mem_blocks` distinct attention blocks; layers share their weights, never their caches.
 //! Nemotron's `moe` and `mlp` are layers without a mixer, and `mtp_layers_block_type` lists layers outside the stack.
 
-use super::{Dialect, layer_from_word};
+use super::{Dialect, layer_from_name};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{FeedForwardKind, Join, Layout, LayerSpec, Recurrent};
+use crate::layout::{FeedForwardKind, MixerOrder, Layout, LayerSpec, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "layers_block_type",
@@ -22,24 +22,24 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
-    let Some(words) = config.words("layers_block_type")? else { return Ok(None) };
-    config.require_length("layers_block_type", words.len(), num_layers)?;
+    let Some(names) = config.strings("layers_block_type")? else { return Ok(None) };
+    config.require_length("layers_block_type", names.len(), num_layers)?;
     // Where feed-forward networks are layers of their own, or belong to the shared block, mixer layers have none.
-    let separate_ffn = words.iter().any(|word| matches!(*word, "moe" | "mlp" | "hybrid"));
+    let has_separate_ffn = names.iter().any(|name| matches!(*name, "moe" | "mlp" | "hybrid"));
     let distinct_blocks = config.size("num_mem_blocks")?.unwrap_or(u64::MAX);
     let mut hybrid_count = 0;
     let mut layers = Vec::with_capacity(num_layers);
-    for (index, word) in words.into_iter().enumerate() {
-        let spec = match word {
+    for (index, name) in names.into_iter().enumerate() {
+        let spec = match name {
             "moe" => LayerSpec::without_mixer(FeedForwardKind::Experts),
             "mlp" => LayerSpec::without_mixer(FeedForwardKind::Dense),
             "hybrid" => {
                 hybrid_count += 1;
-                let hybrid = LayerSpec::full().with_recurrence(Recurrent::Candidates(&["mamba1", "mamba2"]), Join::AttentionFirst);
+                let hybrid = LayerSpec::full().with_recurrence(RecurrenceSpec::Candidates(&["mamba1", "mamba2"]), MixerOrder::AttentionFirst);
                 LayerSpec { shares_weights: hybrid_count > distinct_blocks, ..hybrid }
             }
-            _ if separate_ffn => layer_from_word(word).without_feed_forward(),
-            _ => layer_from_word(word),
+            _ if has_separate_ffn => layer_from_name(name).without_feed_forward(),
+            _ => layer_from_name(name),
         };
         layers.push(spec.decided_by(config.path_of(&format!("layers_block_type[{index}]"))));
     }

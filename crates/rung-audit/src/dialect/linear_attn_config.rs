@@ -10,7 +10,7 @@
 use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, LayerSpec, Recurrent};
+use crate::layout::{Layout, LayerSpec, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "linear_attn_config",
@@ -50,7 +50,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         if full[index] {
             LayerSpec::full().decided_by(config.path_of(FULL))
         } else {
-            LayerSpec::recurrent(Recurrent::Candidates(&["kda"])).decided_by(config.path_of(LINEAR))
+            LayerSpec::recurrent(RecurrenceSpec::Candidates(&["kda"])).decided_by(config.path_of(LINEAR))
         }
     })))
 }

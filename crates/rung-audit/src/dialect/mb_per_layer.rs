@@ -11,8 +11,8 @@
 use super::{Dialect, period};
 use crate::AuditError;
 use crate::config::Config;
-use crate::geometry::MixerSizes;
-use crate::layout::{Layout, LayerSpec, Recurrent};
+use crate::attention_sizes::MixerSizes;
+use crate::layout::{Layout, LayerSpec, RecurrenceSpec};
 use crate::recurrent;
 
 pub(super) static DIALECT: Dialect = Dialect {
@@ -39,10 +39,10 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     })))
 }
 
-fn mamba_sizes(config: &Config) -> Result<Recurrent, AuditError> {
-    let sizes = recurrent::find(config, &Recurrent::Candidates(&["mamba1"]))?;
+fn mamba_sizes(config: &Config) -> Result<RecurrenceSpec, AuditError> {
+    let sizes = recurrent::find(config, &RecurrenceSpec::Candidates(&["mamba1"]))?;
     let (MixerSizes::Missing(_), Some(width)) = (&sizes, config.width()?) else {
         return Ok(recurrent::known_or_one_of(sizes, &["mamba1"]));
     };
-    Ok(Recurrent::Known("mamba1", vec![("inner", 2 * width), ("state", 16), ("conv", 4), ("rank", width.div_ceil(16))]))
+    Ok(RecurrenceSpec::Known("mamba1", vec![("inner", 2 * width), ("state", 16), ("conv", 4), ("rank", width.div_ceil(16))]))
 }

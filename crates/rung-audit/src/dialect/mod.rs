@@ -11,7 +11,7 @@
 use crate::AuditError;
 use crate::config::Config;
 use crate::json::JsonValue;
-use crate::layout::{AttentionKind, LayerSpec, Layout, Recurrent};
+use crate::layout::{AttentionKind, LayerSpec, Layout, RecurrenceSpec};
 
 /// A set of config fields that describe a model's layers.
 #[derive(Debug)]
@@ -118,7 +118,7 @@ fn share_source_layers(config: &Config, layout: &mut Layout) -> Result<(), Audit
         let has_cache = sources.get(source as usize) == Some(&source);
         if source > index as u64 || !has_cache {
             let path = config.path_of(&format!("{name}[{index}]"));
-            return Err(AuditError::field(path, source.to_string(), "this layer or an earlier one that keeps a cache"));
+            return Err(AuditError::field(path, source.to_string(), "this layer or an earlier one that has a cache"));
         }
         let spec = &mut layout.layers[index];
         spec.shares_cache |= source < index as u64 && spec.kind != AttentionKind::None;
@@ -181,7 +181,7 @@ fn override_fields(config: &Config, layout: &mut Layout) -> Result<(), AuditErro
         let JsonValue::Object(fields) = fields else { return Err(config.field_error(&path, fields, "an object")) };
         match fields.iter().map(|(field, _)| field).find(|field| !PER_LAYER_FIELDS.contains(&field.as_str())) {
             // A field that no dialect reads may change the layer's cache.
-            Some(field) => layer.kind = AttentionKind::Unknown { word: format!("a layer with its own `{field}`") },
+            Some(field) => layer.kind = AttentionKind::Unknown { value: format!("a layer with its own `{field}`") },
             None => layer.override_key = Some(key.clone()),
         }
     }
@@ -239,7 +239,7 @@ fn override_heads(config: &Config, layout: &mut Layout) -> Result<(), AuditError
 
 /// A layer of linear recurrence; the size fields tell which one.
 fn linear_layer() -> LayerSpec {
-    LayerSpec::recurrent(Recurrent::BySizes)
+    LayerSpec::recurrent(RecurrenceSpec::BySizes)
 }
 
 /// A list of 0 and 1, one per layer.
@@ -279,9 +279,9 @@ fn period(config: &Config, name: &str) -> Result<Option<usize>, AuditError> {
     Ok(config.number(name, 1, crate::config::MAX_LAYERS)?.map(|period| period as usize))
 }
 
-/// The layer that a word of a list names, or an unknown one.
-fn layer_from_word(word: &str) -> LayerSpec {
-    match word {
+/// The layer with this name in a list, or an unknown one.
+fn layer_from_name(name: &str) -> LayerSpec {
+    match name {
         "linear_attention"
         | "linear"
         | "lightning_attention"
@@ -289,9 +289,9 @@ fn layer_from_word(word: &str) -> LayerSpec {
         | "gated_deltanet"
         | "kda"
         | "gdn" => linear_layer(),
-        "conv" | "short_conv" => LayerSpec::recurrent(Recurrent::Candidates(&["conv"])),
-        "mamba" | "mamba2" | "ssm" => LayerSpec::recurrent(Recurrent::Candidates(&["mamba1", "mamba2"])),
-        "recurrent" => LayerSpec::recurrent(Recurrent::Candidates(&["rglru"])),
+        "conv" | "short_conv" => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["conv"])),
+        "mamba" | "mamba2" | "ssm" => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["mamba1", "mamba2"])),
+        "recurrent" => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["rglru"])),
         // `reference_sliding_attention` caches the full prompt and a window of the generated tokens: counted as full attention.
         "full_attention"
         | "attention"
@@ -302,13 +302,13 @@ fn layer_from_word(word: &str) -> LayerSpec {
         | "reference_sliding_attention" => LayerSpec::full(),
         "sliding_attention" | "sliding" | "local_attention" | "local" | "swa" | "sliding_window" => LayerSpec::window(),
         "chunked_attention" => LayerSpec::new(AttentionKind::Chunked),
-        // transformers writes the same word for an indexer that selects tokens (DeepSeek) and one that selects blocks of tokens (Qwen): the size
+        // transformers writes the same name for an indexer that selects tokens (DeepSeek) and one that selects blocks of tokens (Qwen): the size
         // fields say which it is.
         "deepseek_sparse_attention" | "indexed_attention" => {
             LayerSpec::new(AttentionKind::TokenSparse { has_own_indexer: true })
         }
         "qwen_sparse_attention" => LayerSpec::new(AttentionKind::QuerySparse),
         "minimax_m3_sparse" => LayerSpec::new(AttentionKind::BlockSparse),
-        _ => LayerSpec::new(AttentionKind::Unknown { word: word.to_owned() }),
+        _ => LayerSpec::new(AttentionKind::Unknown { value: name.to_owned() }),
     }
 }

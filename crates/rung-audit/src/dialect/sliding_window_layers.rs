@@ -10,7 +10,7 @@
 use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Join, Layout, LayerSpec, Recurrent};
+use crate::layout::{MixerOrder, Layout, LayerSpec, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "sliding_window_layers",
@@ -27,7 +27,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     Ok(Some(Layout::from_fn(num_layers, |index| {
         let spec = if is_window[index] { LayerSpec::window() } else { LayerSpec::full() };
         let spec = match &conv[usize::from(is_window[index])] {
-            Some(conv) => spec.with_recurrence(conv.clone(), Join::Parallel),
+            Some(conv) => spec.with_recurrence(conv.clone(), MixerOrder::Parallel),
             None => spec,
         };
         spec.decided_by(&*field)
@@ -35,7 +35,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
 }
 
 /// The convolution over keys and values of window layers or of full layers.
-fn convolution(config: &Config, is_window: bool) -> Result<Option<Recurrent>, AuditError> {
+fn convolution(config: &Config, is_window: bool) -> Result<Option<RecurrenceSpec>, AuditError> {
     let Some(kernel_size) = config.size("conv_window")?.filter(|&kernel_size| kernel_size > 1) else { return Ok(None) };
     let size = |window_name: &str, name: &str| Ok::<_, AuditError>(if is_window { config.size(window_name)? } else { None }.or(config.size(name)?));
     let (heads, kv_heads) = (
@@ -44,5 +44,5 @@ fn convolution(config: &Config, is_window: bool) -> Result<Option<Recurrent>, Au
     );
     let (Some(heads), Some(kv_heads), Some(width)) = (heads, kv_heads, config.width()?) else { return Ok(None) };
     let channels = 2 * kv_heads * (width / heads);
-    Ok(Some(Recurrent::Known("conv", vec![("taps", kernel_size), ("channels", channels.max(1)), ("gated", 1)])))
+    Ok(Some(RecurrenceSpec::Known("conv", vec![("taps", kernel_size), ("channels", channels.max(1)), ("gated", 1)])))
 }

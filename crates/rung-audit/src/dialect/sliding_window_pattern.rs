@@ -12,7 +12,7 @@
 use super::{Dialect, period};
 use crate::AuditError;
 use crate::config::Config;
-use crate::geometry::window_size;
+use crate::attention_sizes::window_size;
 use crate::json::JsonValue;
 use crate::layout::{AttentionKind, Layout, LayerSpec};
 
@@ -30,7 +30,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         return Ok(None);
     }
     let field = config.path_of(name);
-    if let Some(JsonValue::Text(letters)) = config.get(name) {
+    if let Some(JsonValue::String(letters)) = config.get(name) {
         return layout_from_letters(config, name, letters, num_layers).map(Some);
     }
     let Some(period) = period(config, name)? else { return Ok(None) };
@@ -50,7 +50,7 @@ fn layout_from_letters(config: &Config, name: &str, letters: &str, num_layers: u
             _ if index + 1 == num_layers => LayerSpec::full(),
             'G' => LayerSpec::full(),
             'L' => LayerSpec::window(),
-            other => LayerSpec::new(AttentionKind::Unknown { word: other.to_string() }),
+            other => LayerSpec::new(AttentionKind::Unknown { value: other.to_string() }),
         };
         spec.decided_by(config.path_of(&format!("{name}[{position}]")))
     }))

@@ -10,7 +10,7 @@
 use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, LayerSpec, Recurrent};
+use crate::layout::{Layout, LayerSpec, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "ssm_cfg",
@@ -36,17 +36,17 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
 }
 
 /// The recurrence of all layers without attention, with the package's defaults.
-fn recurrence(config: &Config) -> Result<Recurrent, AuditError> {
+fn recurrence(config: &Config) -> Result<RecurrenceSpec, AuditError> {
     let get = |name: &str| Ok::<_, AuditError>(config.size(&format!("ssm_cfg.{name}"))?.or(config.size(name)?));
-    let is_mamba2 = match config.text("ssm_cfg.layer")? {
+    let is_mamba2 = match config.string("ssm_cfg.layer")? {
         None | Some("Mamba1") => false,
         Some("Mamba2") => true,
         Some(other) => {
-            let found = format!("the text \"{}\"", other.escape_debug());
+            let found = format!("the string \"{}\"", other.escape_debug());
             return Err(AuditError::field(config.path_of("ssm_cfg.layer"), found, "Mamba1 or Mamba2"));
         }
     };
-    let Some(width) = config.width()? else { return Ok(Recurrent::Candidates(if is_mamba2 { &["mamba2"] } else { &["mamba1"] })) };
+    let Some(width) = config.width()? else { return Ok(RecurrenceSpec::Candidates(if is_mamba2 { &["mamba2"] } else { &["mamba1"] })) };
     let inner_dim = match get("expand")? {
         Some(expand) => expand.saturating_mul(width),
         None => 2 * width,
@@ -55,11 +55,11 @@ fn recurrence(config: &Config) -> Result<Recurrent, AuditError> {
     if !is_mamba2 {
         let dt_rank = get("dt_rank")?.unwrap_or(width.div_ceil(16));
         let state_size = get("d_state")?.unwrap_or(16);
-        return Ok(Recurrent::Known("mamba1", vec![("inner", inner_dim), ("state", state_size), ("conv", conv_kernel), ("rank", dt_rank)]));
+        return Ok(RecurrenceSpec::Known("mamba1", vec![("inner", inner_dim), ("state", state_size), ("conv", conv_kernel), ("rank", dt_rank)]));
     }
     let head_dim = get("headdim")?.unwrap_or(64);
     let heads = get("nheads")?.unwrap_or((inner_dim / head_dim).max(1));
     let (state_size, groups) = (get("d_state")?.unwrap_or(128), get("ngroups")?.unwrap_or(1));
-    let numbers = vec![("heads", heads), ("head", head_dim), ("state", state_size), ("groups", groups), ("conv", conv_kernel)];
-    Ok(Recurrent::Known("mamba2", numbers))
+    let sizes = vec![("heads", heads), ("head", head_dim), ("state", state_size), ("groups", groups), ("conv", conv_kernel)];
+    Ok(RecurrenceSpec::Known("mamba2", sizes))
 }

@@ -10,7 +10,7 @@
 use super::{Dialect, layer_types};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Join, AttentionKind, Layout, LayerSpec, Recurrent};
+use crate::layout::{MixerOrder, AttentionKind, Layout, LayerSpec, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "model_type",
@@ -23,7 +23,7 @@ pub(super) static DIALECT: Dialect = Dialect {
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let spec = match config.model_type()? {
         Some("falcon_h1" | "falcon-h1") if config.gguf => return Ok(None),
-        Some("falcon_h1") => LayerSpec::full().with_recurrence(Recurrent::Candidates(&["mamba2"]), Join::Parallel),
+        Some("falcon_h1") => LayerSpec::full().with_recurrence(RecurrenceSpec::Candidates(&["mamba2"]), MixerOrder::Parallel),
         Some("zaya") => layer_types::hybrid(config, AttentionKind::Full)?,
         _ => return Ok(None),
     };

@@ -47,11 +47,11 @@ pub fn parse_devices(text: &str) -> Result<(u64, u64), AuditError> {
     }
     let names: Vec<&str> = DEVICES.iter().map(|(name, _)| *name).collect();
     let unknown =
-        || AuditError::request(text, format!("no such GPU; known are {}; or give --memory", names.join(", ")));
+        || AuditError::invalid_argument(text, format!("no such GPU; known are {}; or give --memory", names.join(", ")));
     let (name, count) = text.rsplit_once(['x', 'X', '*']).ok_or_else(unknown)?;
     let bytes = lookup(name).ok_or_else(unknown)?;
     let count = count.trim().parse().ok().filter(|count| (1..=1024).contains(count));
-    let count = count.ok_or_else(|| AuditError::request(text, "expected 1 to 1024 devices after `x`"))?;
+    let count = count.ok_or_else(|| AuditError::invalid_argument(text, "expected 1 to 1024 devices after `x`"))?;
     Ok((bytes, count))
 }
 

@@ -66,7 +66,7 @@ impl std::str::FromStr for CacheFormat {
         known.map(|(format, _)| *format).ok_or_else(|| {
             let names: Vec<&str> = FORMATS.iter().map(|(format, _)| format.name).collect();
             let why = format!("no such number format; expected one of {}", names.join(", "));
-            AuditError::request(text, why)
+            AuditError::invalid_argument(text, why)
         })
     }
 }

@@ -51,7 +51,7 @@ pub(crate) struct LayerCache {
 pub(crate) struct ModelCaches {
     pub(crate) layers: Vec<LayerCache>,
     /// Layers whose cache no engine's rules cover, as sentences for reports.
-    pub(crate) unsupported: Vec<String>,
+    pub(crate) unsupported_reasons: Vec<String>,
 }
 
 impl ModelCaches {
@@ -64,16 +64,16 @@ impl ModelCaches {
     }
 
     /// Fails where heads cannot be divided over `tp` devices.
-    pub(crate) fn check_parallel(&self, tp: u64) -> Result<(), AuditError> {
-        let request_error = |why: String| AuditError::request(&format!("--tp {tp}"), why);
+    pub(crate) fn check_tensor_parallel(&self, tp: u64) -> Result<(), AuditError> {
+        let tp_error = |why: String| AuditError::invalid_argument(&format!("--tp {tp}"), why);
         for kv in self.kv().filter(|kv| !kv.latent) {
             if !kv.heads.is_multiple_of(tp) && !tp.is_multiple_of(kv.heads) {
-                return Err(request_error(format!("{} key/value heads cannot be divided over {tp} devices", kv.heads)));
+                return Err(tp_error(format!("{} key/value heads cannot be divided over {tp} devices", kv.heads)));
             }
         }
         for state in self.states() {
             if !state.layout.heads.is_multiple_of(tp) || !state.layout.channels.is_multiple_of(tp) {
-                return Err(request_error(format!(
+                return Err(tp_error(format!(
                     "{} heads of {} cannot be divided over {tp} devices",
                     state.layout.heads, state.mixer
                 )));
@@ -95,12 +95,14 @@ pub(crate) fn model_caches(audit: &Audit) -> ModelCaches {
                     cache.state = Some(merge_states(cache.state, RecurrentState { mixer: mixer.name(), layout }));
                 }
                 Some(CacheLayout::Nothing | CacheLayout::KeyValues(_)) => {}
-                None => caches.unsupported.push(format!("layer {index}: no engine's rule covers `{}`", mixer.name())),
+                None => caches
+                    .unsupported_reasons
+                    .push(format!("layer {index}: no engine's rule covers `{}`", mixer.name())),
             }
         }
         caches.layers.push(cache);
     }
-    caches.unsupported.truncate(8);
+    caches.unsupported_reasons.truncate(8);
     caches
 }
 

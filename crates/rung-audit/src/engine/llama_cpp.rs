@@ -11,7 +11,9 @@
 //! `src/llama-context.cpp`, `src/llama-kv-cache.cpp`, `src/llama-kv-cache-iswa.cpp`, `src/llama-memory-recurrent.cpp`,
 //! `src/llama-hparams.cpp` of ggml-org/llama.cpp at `b21e4de74567` (b10586).
 
-use super::{CacheFormat, CacheParts, Engine, F16_CACHE, MemoryPlan, PlanInput, bytes_of, largest, round_up};
+use super::{
+    CacheBreakdown, CacheFormat, Engine, F16_CACHE, MemoryPlan, PlanInput, element_bytes, largest_fitting, round_up,
+};
 use crate::{AuditError, FP32};
 use rung_theory::stack::mixer::{CacheReach, KeyValueLayout};
 
@@ -23,7 +25,7 @@ pub(super) static ENGINE: Engine = Engine {
     options: &[
         ("n_ubatch", "tokens in one physical batch (-ub)"),
         ("kv_unified", "one cache for all sequences"),
-        ("swa_full", "keep whole caches for layers with a window"),
+        ("swa_full", "cache the full context for layers with a window"),
         ("overhead", "bytes of compute buffers on one device"),
     ],
     plan,
@@ -59,10 +61,10 @@ struct Allocation {
 }
 
 impl Allocation {
-    fn cache_bytes(&self) -> CacheParts {
-        let parts = [self.value_bytes, self.index_bytes, self.compressed_bytes, self.draft_bytes];
-        CacheParts {
-            kv: parts.into_iter().fold(self.key_bytes, u64::saturating_add),
+    fn cache_bytes(&self) -> CacheBreakdown {
+        let growing_bytes = [self.value_bytes, self.index_bytes, self.compressed_bytes, self.draft_bytes];
+        CacheBreakdown {
+            kv: growing_bytes.into_iter().fold(self.key_bytes, u64::saturating_add),
             window: self.window_key_bytes.saturating_add(self.window_value_bytes),
             state: self.conv_bytes.saturating_add(self.state_bytes),
         }
@@ -73,9 +75,9 @@ impl Allocation {
 struct Rules<'a> {
     input: &'a PlanInput<'a>,
     format: CacheFormat,
-    ubatch: u64,
-    unified: bool,
-    full_size_windows: bool,
+    ubatch_tokens: u64,
+    is_unified: bool,
+    caches_full_windows: bool,
     ignores_windows: bool,
     draft_rows: u64,
 }
@@ -92,7 +94,7 @@ impl Rules<'_> {
     /// Cells of one cache, and the number of caches.
     fn cells(&self, context: u64, sequences: u64) -> (u64, u64) {
         let total = round_up(context, CELL_MULTIPLE);
-        if self.unified {
+        if self.is_unified {
             (total, 1)
         } else {
             (round_up(total / sequences, CELL_MULTIPLE).max(CELL_MULTIPLE), sequences)
@@ -100,17 +102,17 @@ impl Rules<'_> {
     }
 
     fn window_cells(&self, window: u64, cells: u64, sequences: u64) -> u64 {
-        if self.full_size_windows {
+        if self.caches_full_windows {
             return cells;
         }
-        let windows = window.saturating_mul(if self.unified { sequences } else { 1 });
-        round_up(cells.min(windows.saturating_add(self.ubatch)), CELL_MULTIPLE)
+        let windows = window.saturating_mul(if self.is_unified { sequences } else { 1 });
+        round_up(cells.min(windows.saturating_add(self.ubatch_tokens)), CELL_MULTIPLE)
     }
 
     fn allocate(&self, context: u64, sequences: u64) -> Allocation {
         let (cells, cache_count) = self.cells(context, sequences);
         let total_cells = cells.saturating_mul(cache_count);
-        let mut sum = Allocation { cells, ..Allocation::default() };
+        let mut allocation = Allocation { cells, ..Allocation::default() };
         let add = |total: &mut u64, bytes: u64, rows: u64| *total = total.saturating_add(bytes.saturating_mul(rows));
         for kv in self.input.caches.kv() {
             let (key_bytes, value_bytes) = (self.key_bytes(&kv), self.value_bytes(&kv));
@@ -120,21 +122,21 @@ impl Rules<'_> {
                 _ => None,
             };
             let Some(window) = window else {
-                add(&mut sum.key_bytes, key_bytes, total_cells);
-                add(&mut sum.value_bytes, value_bytes, total_cells);
-                add(&mut sum.index_bytes, F16_CACHE.bytes_without_scales(kv.index), total_cells);
+                add(&mut allocation.key_bytes, key_bytes, total_cells);
+                add(&mut allocation.value_bytes, value_bytes, total_cells);
+                add(&mut allocation.index_bytes, F16_CACHE.bytes_without_scales(kv.index), total_cells);
                 continue;
             };
             let window_cells = self.window_cells(window, cells, sequences);
-            if !sum.window_cells.contains(&window_cells) {
-                sum.window_cells.push(window_cells);
+            if !allocation.window_cells.contains(&window_cells) {
+                allocation.window_cells.push(window_cells);
             }
-            add(&mut sum.window_key_bytes, key_bytes, window_cells.saturating_mul(cache_count));
-            add(&mut sum.window_value_bytes, value_bytes, window_cells.saturating_mul(cache_count));
+            add(&mut allocation.window_key_bytes, key_bytes, window_cells.saturating_mul(cache_count));
+            add(&mut allocation.window_value_bytes, value_bytes, window_cells.saturating_mul(cache_count));
             if let CacheReach::Compressed { ratio, .. } = kv.reach {
                 let entries = round_up(cells.div_ceil(ratio.max(1)), CELL_MULTIPLE).saturating_mul(cache_count);
                 add(
-                    &mut sum.compressed_bytes,
+                    &mut allocation.compressed_bytes,
                     key_bytes.saturating_add(F16_CACHE.bytes_without_scales(kv.index)),
                     entries,
                 );
@@ -144,29 +146,32 @@ impl Rules<'_> {
             self.input.caches.kv().find(|kv| kv.reach == CacheReach::All).filter(|_| self.draft_layers() > 0)
         {
             let cell_bytes = self.key_bytes(&kv).saturating_add(self.value_bytes(&kv));
-            add(&mut sum.draft_bytes, cell_bytes.saturating_mul(self.draft_layers()), total_cells);
+            add(&mut allocation.draft_bytes, cell_bytes.saturating_mul(self.draft_layers()), total_cells);
         }
         let rows = sequences.saturating_mul(1 + self.draft_rows);
         for state in self.input.caches.states() {
             let conv_elements =
                 state.conv_elements(1, state.layout.kernel_size.saturating_sub(1)).saturating_add(state.layout.shift);
-            add(&mut sum.conv_bytes, bytes_of(conv_elements, FP32), rows);
-            add(&mut sum.state_bytes, bytes_of(state.layout.recurrent, FP32), rows);
+            add(&mut allocation.conv_bytes, element_bytes(conv_elements, FP32), rows);
+            add(&mut allocation.state_bytes, element_bytes(state.layout.recurrent, FP32), rows);
         }
-        sum
+        allocation
     }
 
     fn draft_layers(&self) -> u64 {
-        if self.input.settings.speculative > 0 { self.input.audit.extra_layers } else { 0 }
+        if self.input.settings.speculative > 0 { self.input.audit.mtp_layer_count } else { 0 }
     }
 }
 
 fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     if input.tp > 1 {
-        return Err(AuditError::request("--tp", "llama.cpp's split over devices is not covered; plan for one device"));
+        return Err(AuditError::invalid_argument(
+            "--tp",
+            "llama.cpp's split over devices is not covered; plan for one device",
+        ));
     }
     add_unsupported(input, plan);
-    if !plan.unknown.is_empty() && !input.settings.partial {
+    if !plan.unknown_reasons.is_empty() && !input.settings.partial {
         return Ok(());
     }
     let rules = read_rules(input, plan)?;
@@ -181,7 +186,7 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     plan.add_assumption(
         "All layers and their caches are on one device; flash attention is on, so values are not widened.",
     );
-    add_figures(plan, &allocation);
+    add_metrics(plan, &allocation);
     add_fit(input, plan, &rules)?;
     add_flags(input, plan, &rules);
     Ok(())
@@ -189,7 +194,7 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
 
 fn add_unsupported(input: &PlanInput, plan: &mut MemoryPlan) {
     if let Some(state) = input.caches.states().find(|state| !state.is_covered_by(&ENGINE)) {
-        plan.unknown.push(format!("llama.cpp's rules here do not cover state of `{}`", state.mixer));
+        plan.unknown_reasons.push(format!("llama.cpp's rules here do not cover state of `{}`", state.mixer));
     }
     if input
         .caches
@@ -197,10 +202,11 @@ fn add_unsupported(input: &PlanInput, plan: &mut MemoryPlan) {
         .iter()
         .any(|layer| layer.kv.is_some() && layer.state.is_some_and(|state| state.mixer == "conv"))
     {
-        plan.unknown.push("llama.cpp's rules here do not cover a convolution before attention".to_owned());
+        plan.unknown_reasons.push("llama.cpp's rules here do not cover a convolution before attention".to_owned());
     }
     if input.caches.kv().any(|kv| matches!(kv.reach, CacheReach::Compressed { .. })) {
-        plan.unknown.push("llama.cpp's buffers of tokens that wait to be compressed are not covered".to_owned());
+        plan.unknown_reasons
+            .push("llama.cpp's buffers of tokens that wait to be compressed are not covered".to_owned());
     }
 }
 
@@ -216,17 +222,17 @@ fn read_rules<'a>(input: &'a PlanInput, plan: &mut MemoryPlan) -> Result<Rules<'
     Ok(Rules {
         input,
         format: input.settings.kv_format.unwrap_or(F16_CACHE),
-        ubatch: input.option_number("n_ubatch")?.unwrap_or(512),
-        unified: input.option_flag("kv_unified", true)?,
-        full_size_windows: input.option_flag("swa_full", false)?,
+        ubatch_tokens: input.option_number("n_ubatch")?.unwrap_or(512),
+        is_unified: input.option_flag("kv_unified", true)?,
+        caches_full_windows: input.option_flag("swa_full", false)?,
         ignores_windows,
         draft_rows: if has_draft_rows { input.settings.speculative } else { 0 },
     })
 }
 
-fn add_figures(plan: &mut MemoryPlan, allocation: &Allocation) {
+fn add_metrics(plan: &mut MemoryPlan, allocation: &Allocation) {
     let kv = "layers * cells * bytes of keys and values in one cell";
-    let mut add = |name, bytes: u64, rule| plan.add_figure(name, bytes as f64 / MIB, "MiB", rule);
+    let mut add = |name, bytes: u64, rule| plan.add_metric(name, bytes as f64 / MIB, "MiB", rule);
     add("KV cache size", allocation.key_bytes.saturating_add(allocation.value_bytes), kv);
     add("K part", allocation.key_bytes, "the keys of it");
     if !allocation.window_cells.is_empty() {
@@ -251,14 +257,14 @@ fn add_figures(plan: &mut MemoryPlan, allocation: &Allocation) {
         add("R part", allocation.conv_bytes, "the convolution inputs of it");
         add("S part", allocation.state_bytes, "the state of it");
     }
-    plan.add_figure(
+    plan.add_metric(
         "cells",
         allocation.cells as f64,
         "cells",
         "-c padded to 256; without a unified cache -c / -np padded to 256",
     );
     for &cells in &allocation.window_cells {
-        plan.add_figure("SWA cells", cells as f64, "cells", "pad(min(cells, window * sequences + ubatch), 256)");
+        plan.add_metric("SWA cells", cells as f64, "cells", "pad(min(cells, window * sequences + ubatch), 256)");
     }
 }
 
@@ -266,7 +272,7 @@ fn add_figures(plan: &mut MemoryPlan, allocation: &Allocation) {
 fn add_fit(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) -> Result<(), AuditError> {
     let Some(memory) = input.settings.memory else { return Ok(()) };
     let Some(weights) = input.weight_bytes() else {
-        plan.unknown.push("what fits: the weights' size is not known; give --weights".to_owned());
+        plan.unknown_reasons.push("what fits: the weights' size is not known; give --weights".to_owned());
         return Ok(());
     };
     let overhead = input.option_number("overhead")?.unwrap_or(0);
@@ -275,17 +281,17 @@ fn add_fit(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) -> Result<()
     }
     let available = memory.saturating_sub(weights).saturating_sub(overhead);
     if available == 0 {
-        plan.unknown.push("nothing is left for the cache: the weights do not fit".to_owned());
+        plan.unknown_reasons.push("nothing is left for the cache: the weights do not fit".to_owned());
     }
     plan.available_bytes = Some(available);
     let fits = |context: u64, sequences: u64| rules.allocate(context, sequences).cache_bytes().total() <= available;
-    let context = largest(crate::MAX_CONTEXT, |context| context == 0 || fits(context, input.requests));
+    let context = largest_fitting(crate::MAX_CONTEXT, |context| context == 0 || fits(context, input.requests));
     // A context below one multiple of cells is not offered.
     let context = if context < CELL_MULTIPLE { 0 } else { context };
     plan.tokens_fit = Some(context);
     plan.context_fit = Some(context);
     let fits_requests = |requests: u64| fits(input.context.saturating_mul(requests), requests);
-    plan.requests_fit = Some(largest(super::MAX_COUNT, |requests| requests == 0 || fits_requests(requests)));
+    plan.requests_fit = Some(largest_fitting(super::MAX_COUNT, |requests| requests == 0 || fits_requests(requests)));
     plan.add_assumption("Requests that fit have the whole context each: `-np N -c N*context`.");
     Ok(())
 }
@@ -293,7 +299,7 @@ fn add_fit(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) -> Result<()
 fn add_flags(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) {
     plan.flags.push(format!("-c {}", input.context));
     plan.flags.push(format!("-np {}", input.requests));
-    if rules.unified {
+    if rules.is_unified {
         plan.flags.push("--kv-unified".to_owned());
     }
     if rules.format != F16_CACHE {

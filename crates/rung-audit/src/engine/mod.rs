@@ -2,7 +2,7 @@
 //!
 //! One engine per file, like dialects. Each turns the layers' caches and the user's settings into a [`MemoryPlan`]: block and
 //! page sizes, bytes at a context, the context and requests that fit into a memory size, and the flags to set. The rule behind
-//! a figure is stored beside it. Adding one: write the file, add its name to [`ENGINES`].
+//! a number is stored beside it. Adding one: write the file, add its name to [`ENGINES`].
 //!
 //! ```text
 //! Audit --> ModelCaches (elements per layer) --> engine's rules + settings --> MemoryPlan --> report
@@ -54,7 +54,7 @@ pub fn engine(name: &str) -> Result<&'static Engine, AuditError> {
     let known = ENGINES.iter().find(|engine| engine.name == lower || engine.aliases.contains(&lower.as_str()));
     known.copied().ok_or_else(|| {
         let names: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
-        AuditError::request(name, format!("no such engine; expected one of {}", names.join(", ")))
+        AuditError::invalid_argument(name, format!("no such engine; expected one of {}", names.join(", ")))
     })
 }
 
@@ -85,9 +85,9 @@ pub struct EngineSettings {
     pub options: Vec<(String, String)>,
 }
 
-/// A figure that the engine prints or that follows from its rules.
+/// A number that the engine logs or that follows from its rules.
 #[derive(Clone, Debug, PartialEq)]
-pub struct EngineFigure {
+pub struct EngineMetric {
     /// Its name, as close to the engine's log line as possible.
     pub name: &'static str,
     /// Its value.
@@ -145,24 +145,24 @@ pub struct MemoryPlan {
     pub requests_fit: Option<u64>,
     /// The longest context at which `requests` requests fit.
     pub context_fit: Option<u64>,
-    /// Further figures, by the engine's own names.
-    pub figures: Vec<EngineFigure>,
+    /// Further numbers, by the engine's own names.
+    pub metrics: Vec<EngineMetric>,
     /// Flags to start the engine with.
     pub flags: Vec<String>,
-    /// Assumptions that the figures rest on.
+    /// Assumptions behind the numbers.
     pub assumptions: Vec<String>,
-    /// Why figures are missing; empty when all are known.
-    pub unknown: Vec<String>,
+    /// Why numbers are missing; empty when all are known.
+    pub unknown_reasons: Vec<String>,
 }
 
 impl MemoryPlan {
-    /// The value of a figure.
-    pub fn figure(&self, name: &str) -> Option<f64> {
-        self.figures.iter().find(|figure| figure.name == name).map(|figure| figure.value)
+    /// The value of a metric.
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        self.metrics.iter().find(|metric| metric.name == name).map(|metric| metric.value)
     }
 
-    fn add_figure(&mut self, name: &'static str, value: f64, unit: &'static str, rule: &'static str) {
-        self.figures.push(EngineFigure { name, value, unit, rule });
+    fn add_metric(&mut self, name: &'static str, value: f64, unit: &'static str, rule: &'static str) {
+        self.metrics.push(EngineMetric { name, value, unit, rule });
     }
 
     fn add_assumption(&mut self, assumption: impl Into<String>) {
@@ -172,7 +172,7 @@ impl MemoryPlan {
         }
     }
 
-    fn set_bytes(&mut self, bytes: CacheParts) {
+    fn set_bytes(&mut self, bytes: CacheBreakdown) {
         (self.kv_bytes, self.window_bytes, self.state_bytes) = (Some(bytes.kv), Some(bytes.window), Some(bytes.state));
         self.cache_bytes = Some(bytes.total());
     }
@@ -180,13 +180,13 @@ impl MemoryPlan {
 
 /// Bytes of the three parts of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct CacheParts {
+struct CacheBreakdown {
     kv: u64,
     window: u64,
     state: u64,
 }
 
-impl CacheParts {
+impl CacheBreakdown {
     fn total(self) -> u64 {
         self.kv.saturating_add(self.window).saturating_add(self.state)
     }
@@ -224,7 +224,9 @@ impl PlanInput<'_> {
         let parse = |text: &str| {
             let fraction =
                 text.parse::<f64>().ok().filter(|fraction| (0.0..=1.0).contains(fraction) && *fraction > 0.0);
-            fraction.ok_or_else(|| AuditError::request(text, format!("`{name}` is a fraction above 0 and at most 1")))
+            fraction.ok_or_else(|| {
+                AuditError::invalid_argument(text, format!("`{name}` is a fraction above 0 and at most 1"))
+            })
         };
         self.option(name).map(parse).transpose()
     }
@@ -234,7 +236,7 @@ impl PlanInput<'_> {
             None => Ok(default),
             Some("true" | "1" | "on" | "yes") => Ok(true),
             Some("false" | "0" | "off" | "no") => Ok(false),
-            Some(text) => Err(AuditError::request(text, format!("`{name}` is true or false"))),
+            Some(text) => Err(AuditError::invalid_argument(text, format!("`{name}` is true or false"))),
         }
     }
 
@@ -254,7 +256,7 @@ impl PlanInput<'_> {
 
 /// The three numbers of a release, and the number of its release candidate (`u64::MAX` for the release itself).
 fn parse_version(text: &str) -> Result<([u64; 3], u64), AuditError> {
-    let version_error = || AuditError::request(text, "a release such as 0.19.1 or 0.20.1rc1".to_owned());
+    let version_error = || AuditError::invalid_argument(text, "a release such as 0.19.1 or 0.20.1rc1".to_owned());
     let (numbers, candidate) = match text.split_once("rc") {
         Some((numbers, candidate)) => (numbers, candidate.parse().map_err(|_| version_error())?),
         None => (text, u64::MAX),
@@ -270,7 +272,7 @@ fn parse_version(text: &str) -> Result<([u64; 3], u64), AuditError> {
 ///
 /// # Errors
 /// A setting is out of range or not one of the engine's, or heads cannot be divided over the devices. A model whose
-/// layers are not all known is no error: see [`MemoryPlan::unknown`].
+/// layers are not all known is no error: see [`MemoryPlan::unknown_reasons`].
 pub fn plan(audit: &Audit, engine: &'static Engine, settings: &EngineSettings) -> Result<MemoryPlan, AuditError> {
     check_settings(engine, settings)?;
     let context = settings.context.or(audit.trained_context).unwrap_or(crate::DEFAULT_CONTEXT);
@@ -295,15 +297,15 @@ pub fn plan(audit: &Audit, engine: &'static Engine, settings: &EngineSettings) -
         let left_out = if count.exact { "" } else { "; biases, norms and gates of this class are left out" };
         plan.add_assumption(format!("{} weights of two bytes, counted from the config{left_out}.", count.total));
     }
-    plan.unknown.extend(audit.unknown.iter().cloned());
-    let all_layers_known = audit.capacity.is_some() && plan.unknown.is_empty();
-    plan.unknown.extend(input.caches.unsupported.iter().cloned());
-    input.caches.check_parallel(tp)?;
-    if all_layers_known && (plan.unknown.is_empty() || settings.partial) {
+    plan.unknown_reasons.extend(audit.unknown_reasons.iter().cloned());
+    let all_layers_known = audit.capacity.is_some() && plan.unknown_reasons.is_empty();
+    plan.unknown_reasons.extend(input.caches.unsupported_reasons.iter().cloned());
+    input.caches.check_tensor_parallel(tp)?;
+    if all_layers_known && (plan.unknown_reasons.is_empty() || settings.partial) {
         (engine.plan)(&input, &mut plan)?;
     }
-    if settings.partial && !plan.unknown.is_empty() && all_layers_known {
-        plan.add_assumption("Layers that the engine's rules do not cover are left out: every figure is too low.");
+    if settings.partial && !plan.unknown_reasons.is_empty() && all_layers_known {
+        plan.add_assumption("Layers that the engine's rules do not cover are left out: every number is too low.");
     }
     Ok(plan)
 }
@@ -311,14 +313,14 @@ pub fn plan(audit: &Audit, engine: &'static Engine, settings: &EngineSettings) -
 fn check_settings(engine: &Engine, settings: &EngineSettings) -> Result<(), AuditError> {
     for (name, value) in [("tp", settings.tp), ("requests", settings.requests), ("speculative", settings.speculative)] {
         if value > MAX_COUNT {
-            return Err(AuditError::request(&value.to_string(), format!("`{name}` is at most {MAX_COUNT}")));
+            return Err(AuditError::invalid_argument(&value.to_string(), format!("`{name}` is at most {MAX_COUNT}")));
         }
     }
     if settings.memory == Some(0) {
-        return Err(AuditError::request("0", "a device with no memory holds no cache"));
+        return Err(AuditError::invalid_argument("0", "a device with no memory holds no cache"));
     }
     if let Some(context) = settings.context.filter(|context| !(1..=crate::MAX_CONTEXT).contains(context)) {
-        return Err(AuditError::request(
+        return Err(AuditError::invalid_argument(
             &context.to_string(),
             format!("a context has 1 to {} tokens", crate::MAX_CONTEXT),
         ));
@@ -329,7 +331,7 @@ fn check_settings(engine: &Engine, settings: &EngineSettings) -> Result<(), Audi
     for (name, _) in &settings.options {
         if !engine.options.iter().any(|(known, _)| known == name) {
             let names: Vec<&str> = engine.options.iter().map(|(known, _)| *known).collect();
-            return Err(AuditError::request(
+            return Err(AuditError::invalid_argument(
                 name,
                 format!("no option of {}; it has {}", engine.name, names.join(", ")),
             ));
@@ -362,19 +364,19 @@ fn empty_plan(input: &PlanInput) -> MemoryPlan {
         tokens_fit: None,
         requests_fit: None,
         context_fit: None,
-        figures: Vec::new(),
+        metrics: Vec::new(),
         flags: Vec::new(),
         assumptions: Vec::new(),
-        unknown: Vec::new(),
+        unknown_reasons: Vec::new(),
     }
 }
 
 /// The largest number from 0 to `max` for which `fits` holds, given that it holds for all smaller ones.
-fn largest(max: u64, fits: impl Fn(u64) -> bool) -> u64 {
+fn largest_fitting(max: u64, fits: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, max);
     while low < high {
-        let middle = low + (high - low).div_ceil(2);
-        if fits(middle) { low = middle } else { high = middle - 1 }
+        let midpoint = low + (high - low).div_ceil(2);
+        if fits(midpoint) { low = midpoint } else { high = midpoint - 1 }
     }
     low
 }
@@ -385,7 +387,7 @@ fn round_up(number: u64, multiple: u64) -> u64 {
 }
 
 /// Bytes of `elements` numbers.
-fn bytes_of(elements: u64, dtype: Dtype) -> u64 {
+fn element_bytes(elements: u64, dtype: Dtype) -> u64 {
     u64::try_from((u128::from(elements) * u128::from(dtype.bits)).div_ceil(8)).unwrap_or(u64::MAX)
 }
 
@@ -404,8 +406,8 @@ mod tests {
 
     #[test]
     fn largest_finds_the_last_number_that_fits() {
-        assert_eq!(largest(100, |n| n * n <= 50), 7);
-        assert_eq!(largest(100, |_| true), 100);
-        assert_eq!(largest(100, |n| n == 0), 0);
+        assert_eq!(largest_fitting(100, |n| n * n <= 50), 7);
+        assert_eq!(largest_fitting(100, |_| true), 100);
+        assert_eq!(largest_fitting(100, |n| n == 0), 0);
     }
 }

@@ -12,7 +12,7 @@
 //! of sgl-project/sglang at `cce0a1244b5a` (after 0.5.18).
 
 use super::layer_cache::RecurrentState;
-use super::{BF16_CACHE, CacheFormat, CacheParts, Engine, MemoryPlan, PlanInput, bytes_of, round_up};
+use super::{BF16_CACHE, CacheBreakdown, CacheFormat, Engine, MemoryPlan, PlanInput, element_bytes, round_up};
 use crate::{AuditError, BF16, Dtype, FP32};
 use rung_theory::stack::mixer::{CacheReach, KeyValueLayout};
 
@@ -24,12 +24,12 @@ pub(super) static ENGINE: Engine = Engine {
     options: &[
         ("mem_fraction_static", "share of the device's memory for weights and pools"),
         ("overhead", "bytes of the static share that neither weights nor pools use"),
-        ("max_mamba_cache_size", "slots of the state pool, instead of working them out"),
-        ("max_total_tokens", "tokens of the token pool, instead of working them out"),
+        ("max_mamba_cache_size", "slots of the state pool, instead of computing them"),
+        ("max_total_tokens", "tokens of the token pool, instead of computing them"),
         ("mamba_full_memory_ratio", "memory of the state pool over that of the token pool"),
         ("swa_full_tokens_ratio", "tokens of the window pool over those of the full pool"),
         ("page_size", "tokens in a page"),
-        ("disable_radix_cache", "no prefix caching: one slot a request"),
+        ("disable_radix_cache", "no prefix caching: one slot per request"),
         ("chunked_prefill_size", "tokens of one prefill step"),
     ],
     plan,
@@ -43,11 +43,11 @@ struct Rules<'a> {
     format: CacheFormat,
     state_dtype: Dtype,
     /// Tokens in a page.
-    page: u64,
+    page_tokens: u64,
     /// Slots of the state pool that one running request takes.
     slots_per_request: u64,
     /// Tokens of the window pool over those of the full pool.
-    window_share: f64,
+    window_token_ratio: f64,
 }
 
 impl Rules<'_> {
@@ -71,13 +71,13 @@ impl Rules<'_> {
 
     /// Bytes of all layers' convolution inputs, of which `inputs` gives the number.
     fn conv_bytes(&self, inputs: impl Fn(&RecurrentState) -> u64) -> u64 {
-        let bytes = |state: RecurrentState| bytes_of(state.conv_elements(self.input.tp, inputs(&state)), BF16);
+        let bytes = |state: RecurrentState| element_bytes(state.conv_elements(self.input.tp, inputs(&state)), BF16);
         self.input.caches.states().map(bytes).fold(0, u64::saturating_add)
     }
 
     /// Bytes of all layers' recurrent state.
     fn state_bytes(&self) -> u64 {
-        let bytes = |state: RecurrentState| bytes_of(state.recurrent_elements(self.input.tp), self.state_dtype);
+        let bytes = |state: RecurrentState| element_bytes(state.recurrent_elements(self.input.tp), self.state_dtype);
         self.input.caches.states().map(bytes).fold(0, u64::saturating_add)
     }
 
@@ -88,19 +88,20 @@ impl Rules<'_> {
 
     /// Bytes of scratch state for the drafted tokens of `requests` running requests.
     fn draft_bytes(&self, requests: u64) -> u64 {
-        let drafts = self.input.settings.speculative;
-        if drafts == 0 || self.slot_bytes() == 0 {
+        let draft_tokens = self.input.settings.speculative;
+        if draft_tokens == 0 || self.slot_bytes() == 0 {
             return 0;
         }
-        let conv = self.conv_bytes(|state| drafts + state.layout.kernel_size.saturating_sub(2));
-        self.state_bytes().saturating_mul(drafts).saturating_add(conv).saturating_mul(requests + 1)
+        let conv = self.conv_bytes(|state| draft_tokens + state.layout.kernel_size.saturating_sub(2));
+        self.state_bytes().saturating_mul(draft_tokens).saturating_add(conv).saturating_mul(requests + 1)
     }
 
-    fn bytes(&self, tokens: u64, slots: u64, requests: u64) -> CacheParts {
-        let rows = tokens.saturating_add(self.page);
-        let window_tokens = (tokens as f64 * self.window_share) as u64 / self.page * self.page + self.page;
+    fn cache_bytes(&self, tokens: u64, slots: u64, requests: u64) -> CacheBreakdown {
+        let rows = tokens.saturating_add(self.page_tokens);
+        let window_tokens =
+            (tokens as f64 * self.window_token_ratio) as u64 / self.page_tokens * self.page_tokens + self.page_tokens;
         let state = if self.slot_bytes() == 0 { 0 } else { self.slot_bytes().saturating_mul(slots + 1) };
-        CacheParts {
+        CacheBreakdown {
             kv: self.token_bytes(true).saturating_mul(rows),
             window: self.token_bytes(false).saturating_mul(window_tokens),
             state: state.saturating_add(self.draft_bytes(requests)),
@@ -110,25 +111,26 @@ impl Rules<'_> {
 
 fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     add_unsupported(input, plan);
-    if !plan.unknown.is_empty() && !input.settings.partial {
+    if !plan.unknown_reasons.is_empty() && !input.settings.partial {
         return Ok(());
     }
     let rules = read_rules(input, plan)?;
     plan.state_dtype = rules.state_dtype.name;
     let tokens = match input.option_number("max_total_tokens")? {
         Some(tokens) => tokens,
-        None => round_up(input.context, rules.page).saturating_mul(input.requests),
+        None => round_up(input.context, rules.page_tokens).saturating_mul(input.requests),
     };
     let slots = match input.option_number("max_mamba_cache_size")? {
         Some(slots) => slots,
         None => input.requests.saturating_mul(rules.slots_per_request),
     };
-    plan.block_tokens = Some(rules.page);
-    plan.page_bytes = Some(rules.token_bytes(true).saturating_mul(rules.page));
-    plan.set_bytes(rules.bytes(tokens, slots, input.requests));
+    plan.block_tokens = Some(rules.page_tokens);
+    plan.page_bytes = Some(rules.token_bytes(true).saturating_mul(rules.page_tokens));
+    plan.set_bytes(rules.cache_bytes(tokens, slots, input.requests));
     plan.bytes_per_token = Some(rules.token_bytes(true));
-    plan.bytes_per_request = Some(rules.bytes(round_up(input.context, rules.page), rules.slots_per_request, 1).total());
-    add_figures(plan, &rules, tokens, slots);
+    plan.bytes_per_request =
+        Some(rules.cache_bytes(round_up(input.context, rules.page_tokens), rules.slots_per_request, 1).total());
+    add_metrics(plan, &rules, tokens, slots);
     add_fit(input, plan, &rules)?;
     add_flags(input, plan, &rules);
     Ok(())
@@ -136,17 +138,17 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
 
 fn add_unsupported(input: &PlanInput, plan: &mut MemoryPlan) {
     if let Some(state) = input.caches.states().find(|state| !state.is_covered_by(&ENGINE)) {
-        plan.unknown.push(format!("SGLang's rules here do not cover state of `{}`", state.mixer));
+        plan.unknown_reasons.push(format!("SGLang's rules here do not cover state of `{}`", state.mixer));
     }
     if input.caches.kv().any(|kv| matches!(kv.reach, CacheReach::Compressed { .. })) {
-        plan.unknown.push("SGLang's compressed caches are not covered".to_owned());
+        plan.unknown_reasons.push("SGLang's compressed caches are not covered".to_owned());
     }
 }
 
 fn read_rules<'a>(input: &'a PlanInput, plan: &mut MemoryPlan) -> Result<Rules<'a>, AuditError> {
     let page = input.option_number("page_size")?.unwrap_or(1);
     if !(1..=1 << 20).contains(&page) {
-        return Err(AuditError::request(&page.to_string(), "`page_size` is 1 to 1048576 tokens"));
+        return Err(AuditError::invalid_argument(&page.to_string(), "`page_size` is 1 to 1048576 tokens"));
     }
     let has_radix_cache = !input.option_flag("disable_radix_cache", false)?;
     if has_radix_cache && input.caches.states().next().is_some() {
@@ -156,15 +158,15 @@ fn read_rules<'a>(input: &'a PlanInput, plan: &mut MemoryPlan) -> Result<Rules<'
         input,
         format: input.settings.kv_format.unwrap_or(BF16_CACHE),
         state_dtype: input.settings.state_dtype.or(input.audit.declared_state_dtype).unwrap_or(FP32),
-        page,
+        page_tokens: page,
         slots_per_request: if has_radix_cache { 3 } else { 1 },
-        window_share: input.option_fraction("swa_full_tokens_ratio")?.unwrap_or(0.8),
+        window_token_ratio: input.option_fraction("swa_full_tokens_ratio")?.unwrap_or(0.8),
     })
 }
 
-fn add_figures(plan: &mut MemoryPlan, rules: &Rules, tokens: u64, slots: u64) {
-    let rows = tokens.saturating_add(rules.page);
-    let mut add = |name, bytes: u64, rule| plan.add_figure(name, bytes as f64 / GIB, "GiB", rule);
+fn add_metrics(plan: &mut MemoryPlan, rules: &Rules, tokens: u64, slots: u64) {
+    let rows = tokens.saturating_add(rules.page_tokens);
+    let mut add = |name, bytes: u64, rule| plan.add_metric(name, bytes as f64 / GIB, "GiB", rule);
     let key_bytes = rules.sum(|kv| rules.kv_vector_bytes(kv, kv.key), true);
     let kv_bytes = rules.sum(|kv| rules.kv_vector_bytes(kv, kv.key) + rules.kv_vector_bytes(kv, kv.value), true);
     add("K size", key_bytes.saturating_mul(rows), "(tokens + page) * layers * heads / tp * head width * bytes");
@@ -178,13 +180,13 @@ fn add_figures(plan: &mut MemoryPlan, rules: &Rules, tokens: u64, slots: u64) {
         );
         add("ssm_state size", rules.state_bytes().saturating_mul(slots + 1), "(slots + 1) * layers * state * bytes");
     }
-    plan.add_figure("tokens of the pool", tokens as f64, "tokens", "requests * context, or --max-total-tokens");
+    plan.add_metric("tokens of the pool", tokens as f64, "tokens", "requests * context, or --max-total-tokens");
     if rules.slot_bytes() > 0 {
-        plan.add_figure(
+        plan.add_metric(
             "slots of the state pool",
             slots as f64,
             "slots",
-            "requests * slots a request, or --max-mamba-cache-size",
+            "requests * slots per request, or --max-mamba-cache-size",
         );
     }
 }
@@ -193,40 +195,40 @@ fn add_figures(plan: &mut MemoryPlan, rules: &Rules, tokens: u64, slots: u64) {
 fn add_fit(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) -> Result<(), AuditError> {
     let Some(memory) = input.settings.memory else { return Ok(()) };
     let Some(weights) = input.weight_bytes() else {
-        plan.unknown.push("what fits: the weights' size is not known; give --weights".to_owned());
+        plan.unknown_reasons.push("what fits: the weights' size is not known; give --weights".to_owned());
         return Ok(());
     };
-    let share = match input.option_fraction("mem_fraction_static")? {
-        Some(share) => share,
-        None => static_share(input, memory)?,
+    let static_fraction = match input.option_fraction("mem_fraction_static")? {
+        Some(static_fraction) => static_fraction,
+        None => default_static_fraction(input, memory)?,
     };
-    plan.add_assumption(format!("Weights and pools take {share} of the memory (--mem-fraction-static)."));
+    plan.add_assumption(format!("Weights and pools take {static_fraction} of the memory (--mem-fraction-static)."));
     if input.option("overhead").is_none() {
         plan.add_assumption("Nothing else is in the static share; give `--set overhead=BYTES` from SGLang's log.");
     }
     let overhead = input.option_number("overhead")?.unwrap_or(0);
-    let available = ((memory as f64 * share) as u64).saturating_sub(weights).saturating_sub(overhead);
+    let available = ((memory as f64 * static_fraction) as u64).saturating_sub(weights).saturating_sub(overhead);
     plan.available_bytes = Some(available);
     if available == 0 {
-        plan.unknown.push("nothing is left for the cache: the weights do not fit".to_owned());
+        plan.unknown_reasons.push("nothing is left for the cache: the weights do not fit".to_owned());
     }
     let ratio = match input.option("mamba_full_memory_ratio") {
         Some(text) => text
             .parse()
             .ok()
             .filter(|ratio: &f64| *ratio > 0.0 && *ratio <= 1e6)
-            .ok_or_else(|| AuditError::request(text, "`mamba_full_memory_ratio` is a number above 0"))?,
+            .ok_or_else(|| AuditError::invalid_argument(text, "`mamba_full_memory_ratio` is a number above 0"))?,
         None => 0.9,
     };
     let slot_bytes = rules.slot_bytes();
     let state_budget = if slot_bytes == 0 { 0 } else { (available as f64 * ratio / (1.0 + ratio)) as u64 };
     let slots = slots_that_fit(rules, state_budget);
-    let window_bytes = rules.token_bytes(false) as f64 * rules.window_share;
+    let window_bytes = rules.token_bytes(false) as f64 * rules.window_token_ratio;
     let token_bytes = rules.token_bytes(true) as f64 + window_bytes;
     let tokens = if token_bytes == 0.0 {
         0
     } else {
-        ((available - state_budget) as f64 / token_bytes) as u64 / rules.page * rules.page
+        ((available - state_budget) as f64 / token_bytes) as u64 / rules.page_tokens * rules.page_tokens
     };
     plan.tokens_fit = Some(tokens);
     let requests_by_tokens = if token_bytes == 0.0 { super::MAX_COUNT } else { tokens / input.context.max(1) };
@@ -235,23 +237,23 @@ fn add_fit(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) -> Result<()
     let has_enough_slots = slot_bytes == 0 || slots >= input.requests.saturating_mul(rules.slots_per_request);
     plan.context_fit = Some(if has_enough_slots { tokens / input.requests } else { 0 });
     if slot_bytes > 0 {
-        plan.add_figure("slots that fit", slots as f64, "slots", "(budget - slot) / slot, budget = rest * r / (1 + r)");
+        plan.add_metric("slots that fit", slots as f64, "slots", "(budget - slot) / slot, budget = rest * r / (1 + r)");
     }
     Ok(())
 }
 
 fn slots_that_fit(rules: &Rules, budget: u64) -> u64 {
-    let (slot_bytes, drafts) = (rules.slot_bytes(), rules.input.settings.speculative);
+    let (slot_bytes, draft_tokens) = (rules.slot_bytes(), rules.input.settings.speculative);
     if slot_bytes == 0 {
         return 0;
     }
-    let reserved = slot_bytes.saturating_mul(1 + drafts);
-    let bytes_per_slot = slot_bytes as f64 * (1.0 + drafts as f64 / rules.slots_per_request as f64);
+    let reserved = slot_bytes.saturating_mul(1 + draft_tokens);
+    let bytes_per_slot = slot_bytes as f64 * (1.0 + draft_tokens as f64 / rules.slots_per_request as f64);
     (budget.saturating_sub(reserved) as f64 / bytes_per_slot) as u64
 }
 
 /// SGLang's default of `--mem-fraction-static`: all memory except a reserve for prefill and CUDA graphs.
-fn static_share(input: &PlanInput, memory: u64) -> Result<f64, AuditError> {
+fn default_static_fraction(input: &PlanInput, memory: u64) -> Result<f64, AuditError> {
     let mib = memory as f64 / 1_048_576.0;
     let gib = mib / 1024.0;
     let default_tokens = if gib < 35.0 {

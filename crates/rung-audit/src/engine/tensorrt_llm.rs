@@ -7,7 +7,7 @@
 //! # Source
 //! `_torch/pyexecutor/mamba_cache_manager.py` of NVIDIA/TensorRT-LLM at `00bce92cbb90`, and the manager's log lines.
 
-use super::{BF16_CACHE, CacheParts, Engine, MemoryPlan, PlanInput, bytes_of, round_up};
+use super::{BF16_CACHE, CacheBreakdown, Engine, MemoryPlan, PlanInput, element_bytes, round_up};
 use crate::{AuditError, BF16, FP32};
 use rung_theory::stack::mixer::{CacheReach, KeyValueLayout};
 
@@ -30,9 +30,9 @@ const GIB: f64 = 1_073_741_824.0;
 fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     let is_covered = |kv: &KeyValueLayout| kv.reach == CacheReach::All && kv.index == 0;
     if !input.caches.kv().all(|kv| is_covered(&kv)) {
-        plan.unknown.push("TensorRT-LLM's windows and index caches are not covered".to_owned());
+        plan.unknown_reasons.push("TensorRT-LLM's windows and index caches are not covered".to_owned());
     }
-    if !plan.unknown.is_empty() && !input.settings.partial {
+    if !plan.unknown_reasons.is_empty() && !input.settings.partial {
         return Ok(());
     }
     let format = input.settings.kv_format.unwrap_or(BF16_CACHE);
@@ -51,11 +51,11 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     let state_dtype = input.settings.state_dtype.or(input.audit.declared_state_dtype).unwrap_or(FP32);
     plan.state_dtype = state_dtype.name;
     let layer_states = input.caches.states().map(|state| {
-        let conv_bytes = bytes_of(state.conv_elements(input.tp, state.layout.kernel_size.saturating_sub(1)), BF16);
-        conv_bytes.saturating_add(bytes_of(state.recurrent_elements(input.tp), state_dtype))
+        let conv_bytes = element_bytes(state.conv_elements(input.tp, state.layout.kernel_size.saturating_sub(1)), BF16);
+        conv_bytes.saturating_add(element_bytes(state.recurrent_elements(input.tp), state_dtype))
     });
     let state_bytes = layer_states.fold(0, u64::saturating_add);
-    let bytes = |tokens: u64, requests: u64| CacheParts {
+    let bytes = |tokens: u64, requests: u64| CacheBreakdown {
         kv: token_bytes.saturating_mul(tokens),
         window: 0,
         state: state_bytes.saturating_mul(requests),
@@ -65,13 +65,13 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     plan.bytes_per_token = Some(token_bytes);
     plan.set_bytes(bytes(tokens, input.requests));
     plan.bytes_per_request = Some(bytes(round_up(input.context, block_tokens), 1).total());
-    plan.add_figure(
+    plan.add_metric(
         "KV pool",
         token_bytes.saturating_mul(tokens) as f64 / GIB,
         "GiB",
         "tokens * layers * bytes of keys and values",
     );
-    plan.add_figure("max tokens", tokens as f64, "tokens", "blocks * tokens per block");
+    plan.add_metric("max tokens", tokens as f64, "tokens", "blocks * tokens per block");
     add_fit(input, plan, token_bytes, state_bytes, block_tokens)?;
     plan.flags.push(format!("--max_seq_len {}", input.context));
     plan.flags.extend(input.request_limit().map(|requests| format!("--max_batch_size {requests}")));
@@ -87,9 +87,11 @@ fn add_fit(
     block_tokens: u64,
 ) -> Result<(), AuditError> {
     let (Some(memory), Some(weights)) = (input.settings.memory, input.weight_bytes()) else { return Ok(()) };
-    let share = input.option_fraction("free_gpu_memory_fraction")?.unwrap_or(0.9);
-    plan.add_assumption(format!("The pool takes {share} of what the weights leave free; activations take nothing."));
-    let available = (memory.saturating_sub(weights) as f64 * share) as u64;
+    let free_fraction = input.option_fraction("free_gpu_memory_fraction")?.unwrap_or(0.9);
+    plan.add_assumption(format!(
+        "The pool takes {free_fraction} of what the weights leave free; activations take nothing."
+    ));
+    let available = (memory.saturating_sub(weights) as f64 * free_fraction) as u64;
     let kv_budget = available.saturating_sub(state_bytes.saturating_mul(input.requests));
     plan.available_bytes = Some(available);
     let tokens = kv_budget.checked_div(token_bytes).unwrap_or(0) / block_tokens * block_tokens;

@@ -13,7 +13,7 @@
 //! `src/transformers/cache_utils.py` of huggingface/transformers, 5.23; checked by counting caches (`docs/engines/transformers.md`).
 
 use super::layer_cache::RecurrentState;
-use super::{BF16_CACHE, CacheFormat, CacheParts, Engine, MemoryPlan, PlanInput, bytes_of, largest};
+use super::{BF16_CACHE, CacheBreakdown, CacheFormat, Engine, MemoryPlan, PlanInput, element_bytes, largest_fitting};
 use crate::{AuditError, BF16, Dtype, FP32};
 use rung_theory::stack::mixer::{CacheReach, KeyValueLayout};
 
@@ -55,7 +55,7 @@ impl Rules<'_> {
     /// Bytes of one token's index key in one layer.
     fn index_bytes(&self, kv: &KeyValueLayout) -> u64 {
         if self.has_model_type_in(FP32_INDEX_KEYS) {
-            bytes_of(kv.index, FP32)
+            element_bytes(kv.index, FP32)
         } else {
             self.format.vector_bytes(kv.index)
         }
@@ -101,15 +101,17 @@ impl Rules<'_> {
         } else {
             state.layout.kernel_size
         };
-        let conv_bytes = bytes_of(state.conv_elements(self.input.tp, inputs), conv_dtype);
-        let shift_bytes = bytes_of(state.layout.shift, conv_dtype);
+        let conv_bytes = element_bytes(state.conv_elements(self.input.tp, inputs), conv_dtype);
+        let shift_bytes = element_bytes(state.layout.shift, conv_dtype);
         // Lightning attention's state has the activations' format.
         let dtype = if state.mixer == "lightning" { self.conv_dtype } else { self.state_dtype };
-        conv_bytes.saturating_add(shift_bytes).saturating_add(bytes_of(state.recurrent_elements(self.input.tp), dtype))
+        conv_bytes
+            .saturating_add(shift_bytes)
+            .saturating_add(element_bytes(state.recurrent_elements(self.input.tp), dtype))
     }
 
-    fn bytes(&self, context: u64, requests: u64) -> CacheParts {
-        let mut sum = CacheParts::default();
+    fn bytes(&self, context: u64, requests: u64) -> CacheBreakdown {
+        let mut sum = CacheBreakdown::default();
         for layer in &self.input.caches.layers {
             let (kv, window) = layer.kv.map_or((0, 0), |kv| self.layer_bytes(&kv, context));
             let state = layer.state.map_or(0, |state| self.state_bytes(&state));
@@ -118,7 +120,7 @@ impl Rules<'_> {
             sum.state = sum.state.saturating_add(state);
         }
         let times = |bytes: u64| bytes.saturating_mul(requests);
-        CacheParts { kv: times(sum.kv), window: times(sum.window), state: times(sum.state) }
+        CacheBreakdown { kv: times(sum.kv), window: times(sum.window), state: times(sum.state) }
     }
 }
 
@@ -137,7 +139,7 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     let state_dtype = input.settings.state_dtype.or(input.audit.declared_state_dtype).unwrap_or(FP32);
     plan.state_dtype = state_dtype.name;
     if input.settings.speculative > 0 {
-        return Err(AuditError::request(
+        return Err(AuditError::invalid_argument(
             "--speculative",
             "a draft model in transformers has a cache of its own; plan it by itself",
         ));
@@ -158,7 +160,7 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
 fn add_fit(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) -> Result<(), AuditError> {
     let Some(memory) = input.settings.memory else { return Ok(()) };
     let Some(weights) = input.weight_bytes() else {
-        plan.unknown.push("what fits: the weights' size is not known; give --weights".to_owned());
+        plan.unknown_reasons.push("what fits: the weights' size is not known; give --weights".to_owned());
         return Ok(());
     };
     let available = memory.saturating_sub(weights).saturating_sub(input.option_number("overhead")?.unwrap_or(0));
@@ -168,12 +170,13 @@ fn add_fit(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) -> Result<()
         );
     }
     if available == 0 {
-        plan.unknown.push("nothing is left for the cache: the weights do not fit".to_owned());
+        plan.unknown_reasons.push("nothing is left for the cache: the weights do not fit".to_owned());
     }
     plan.available_bytes = Some(available);
     let fits = |context: u64, requests: u64| rules.bytes(context, requests).total() <= available;
-    let context = largest(crate::MAX_CONTEXT, |context| context == 0 || fits(context, input.requests));
+    let context = largest_fitting(crate::MAX_CONTEXT, |context| context == 0 || fits(context, input.requests));
     (plan.tokens_fit, plan.context_fit) = (Some(context.saturating_mul(input.requests)), Some(context));
-    plan.requests_fit = Some(largest(super::MAX_COUNT, |requests| requests == 0 || fits(input.context, requests)));
+    plan.requests_fit =
+        Some(largest_fitting(super::MAX_COUNT, |requests| requests == 0 || fits(input.context, requests)));
     Ok(())
 }

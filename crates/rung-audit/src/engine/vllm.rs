@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 
 use super::layer_cache::RecurrentState;
-use super::{BF16_CACHE, CacheFormat, CacheParts, Engine, MemoryPlan, PlanInput, bytes_of, largest};
+use super::{BF16_CACHE, CacheBreakdown, CacheFormat, Engine, MemoryPlan, PlanInput, element_bytes, largest_fitting};
 use crate::{AuditError, BF16, Dtype, FP32};
 use rung_theory::stack::mixer::{CacheReach, KeyValueLayout};
 
@@ -29,8 +29,8 @@ pub(super) static ENGINE: Engine = Engine {
     options: &[
         ("gpu_memory_utilization", "share of the device's memory that vLLM may use"),
         ("overhead", "bytes of activations, CUDA graphs and libraries on one device"),
-        ("kv_cache_memory_bytes", "bytes for the cache, instead of working them out"),
-        ("num_gpu_blocks_override", "blocks of the cache, instead of working them out"),
+        ("kv_cache_memory_bytes", "bytes for the cache, instead of computing them"),
+        ("num_gpu_blocks_override", "blocks of the cache, instead of computing them"),
         ("mamba_cache_mode", "none, align (prefix caching) or all"),
         ("block_size", "tokens in a block, if larger than what the rule gives"),
         ("kernel_block", "tokens that the attention kernel's block has at least: 16, 64 on XPU, 128 on CPU"),
@@ -57,7 +57,7 @@ struct Bucket {
     /// None for recurrent layers.
     reach: Option<CacheReach>,
     /// Number of layers.
-    layers: u64,
+    layer_count: u64,
     /// Tokens in one of its blocks.
     block_tokens: u64,
 }
@@ -72,16 +72,16 @@ struct Pool {
     mode: MambaCacheMode,
     speculative: u64,
     /// Tokens that concurrently scheduled steps may add to a window.
-    in_flight: u64,
+    in_flight_tokens: u64,
 }
 
 impl Pool {
-    fn groups(&self, bucket: &Bucket) -> u64 {
-        bucket.layers.div_ceil(self.group_size)
+    fn group_count(&self, bucket: &Bucket) -> u64 {
+        bucket.layer_count.div_ceil(self.group_size)
     }
 
-    fn total_groups(&self) -> u64 {
-        self.buckets.iter().map(|bucket| self.groups(bucket)).sum()
+    fn total_group_count(&self) -> u64 {
+        self.buckets.iter().map(|bucket| self.group_count(bucket)).sum()
     }
 
     fn bytes_per_block(&self) -> u64 {
@@ -92,10 +92,10 @@ impl Pool {
     fn blocks_per_group(&self, bucket: &Bucket, context: u64) -> u64 {
         match (bucket.reach, self.mode) {
             (Some(CacheReach::Window(window)), _) => {
-                (window - 1).saturating_add(self.in_flight).min(context).div_ceil(bucket.block_tokens) + 1
+                (window - 1).saturating_add(self.in_flight_tokens).min(context).div_ceil(bucket.block_tokens) + 1
             }
             (Some(CacheReach::Chunk(chunk)), _) => {
-                chunk.saturating_add(self.in_flight).min(context).div_ceil(bucket.block_tokens)
+                chunk.saturating_add(self.in_flight_tokens).min(context).div_ceil(bucket.block_tokens)
             }
             (Some(_), _) => context.div_ceil(bucket.block_tokens),
             (None, MambaCacheMode::None) => 1 + self.speculative,
@@ -105,15 +105,17 @@ impl Pool {
     }
 
     fn blocks_per_request(&self, context: u64) -> u64 {
-        let blocks = |bucket: &Bucket| self.groups(bucket).saturating_mul(self.blocks_per_group(bucket, context));
+        let blocks = |bucket: &Bucket| self.group_count(bucket).saturating_mul(self.blocks_per_group(bucket, context));
         self.buckets.iter().map(blocks).fold(0, u64::saturating_add)
     }
 
-    fn bytes(&self, context: u64, requests: u64) -> CacheParts {
-        let mut sum = CacheParts::default();
+    fn bytes(&self, context: u64, requests: u64) -> CacheBreakdown {
+        let mut sum = CacheBreakdown::default();
         for bucket in &self.buckets {
-            let blocks =
-                self.groups(bucket).saturating_mul(self.blocks_per_group(bucket, context)).saturating_mul(requests);
+            let blocks = self
+                .group_count(bucket)
+                .saturating_mul(self.blocks_per_group(bucket, context))
+                .saturating_mul(requests);
             let bytes = match bucket.reach {
                 None => &mut sum.state,
                 Some(CacheReach::Window(_) | CacheReach::Chunk(_)) => &mut sum.window,
@@ -127,8 +129,8 @@ impl Pool {
 
 fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     let format = input.settings.kv_format.unwrap_or(BF16_CACHE);
-    plan.unknown.extend(unsupported_layers(input));
-    if !plan.unknown.is_empty() && !input.settings.partial {
+    plan.unknown_reasons.extend(unsupported_layers(input));
+    if !plan.unknown_reasons.is_empty() && !input.settings.partial {
         return Ok(());
     }
     let states: Vec<RecurrentState> = input.caches.states().filter(|state| state.is_covered_by(&ENGINE)).collect();
@@ -143,7 +145,7 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     plan.set_bytes(pool.bytes(input.context, input.requests));
     plan.bytes_per_request = Some(pool.bytes(input.context, 1).total());
     plan.bytes_per_token = Some(bytes_per_token(&pool));
-    add_figures(input, plan, &pool, state_page_bytes, &attention);
+    add_metrics(input, plan, &pool, state_page_bytes, &attention);
     add_fit(input, plan, &pool)?;
     add_flags(input, plan, format, !states.is_empty());
     Ok(())
@@ -153,7 +155,7 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
 fn bytes_per_token(pool: &Pool) -> u64 {
     let is_full = |bucket: &&Bucket| matches!(bucket.reach, Some(CacheReach::All));
     let full_buckets = pool.buckets.iter().filter(is_full);
-    full_buckets.map(|bucket| (pool.groups(bucket) * pool.bytes_per_block()).div_ceil(bucket.block_tokens)).sum()
+    full_buckets.map(|bucket| (pool.group_count(bucket) * pool.bytes_per_block()).div_ceil(bucket.block_tokens)).sum()
 }
 
 /// Reasons why these rules do not cover the model's layers.
@@ -200,12 +202,12 @@ fn mamba_cache_mode(input: &PlanInput, plan: &mut MemoryPlan) -> Result<MambaCac
         Some("none") => Ok(MambaCacheMode::None),
         Some("align") => Ok(MambaCacheMode::Align),
         Some("all") => Ok(MambaCacheMode::All),
-        Some(text) => Err(AuditError::request(text, "`mamba_cache_mode` is none, align or all")),
+        Some(text) => Err(AuditError::invalid_argument(text, "`mamba_cache_mode` is none, align or all")),
         None if input.older_than([0, 20, 0])? => Ok(MambaCacheMode::None),
         None => {
             if input.caches.states().next().is_some() {
                 plan.add_assumption(
-                    "Prefix caching is on, so each recurrent group keeps two blocks a request (mode align).",
+                    "Prefix caching is on, so each recurrent group holds two blocks per request (mode align).",
                 );
             }
             Ok(MambaCacheMode::Align)
@@ -225,7 +227,7 @@ fn attention_layers(input: &PlanInput, format: CacheFormat) -> Result<AttentionL
     for kv in input.caches.kv().filter(|kv| !matches!(kv.reach, CacheReach::Compressed { .. })) {
         *layers.entry((kv.reach, per_token(&kv))).or_default() += 1;
     }
-    let mtp_layers = if input.settings.speculative > 0 { input.audit.extra_layers } else { 0 };
+    let mtp_layers = if input.settings.speculative > 0 { input.audit.mtp_layer_count } else { 0 };
     let draft_layers = input.option_number("draft_full_layers")?.unwrap_or(mtp_layers);
     let window_layers = input.option_number("draft_window_layers")?.unwrap_or(0);
     // The draft's layers have the sizes of the model's full layers.
@@ -237,7 +239,8 @@ fn attention_layers(input: &PlanInput, format: CacheFormat) -> Result<AttentionL
     }
     if window_layers > 0 {
         let window = input.option_number("draft_window")?.filter(|&window| window > 0);
-        let window = window.ok_or_else(|| AuditError::request("draft_window_layers", "needs `draft_window` too"))?;
+        let window =
+            window.ok_or_else(|| AuditError::invalid_argument("draft_window_layers", "needs `draft_window` too"))?;
         *layers.entry((CacheReach::Window(window), bytes)).or_default() += window_layers;
     }
     Ok(layers)
@@ -245,10 +248,11 @@ fn attention_layers(input: &PlanInput, format: CacheFormat) -> Result<AttentionL
 
 /// Bytes of one layer's state: convolution inputs in the activations' format, those of drafted tokens included.
 fn state_bytes(input: &PlanInput, state: &RecurrentState, dtype: Dtype) -> u64 {
-    let drafts = if state.mixer == "mamba1" { 0 } else { input.settings.speculative };
-    let inputs = state.layout.kernel_size.saturating_sub(1) + if state.layout.kernel_size == 0 { 0 } else { drafts };
-    let conv_bytes = bytes_of(state.conv_elements(input.tp, inputs), input.audit.activation_dtype.unwrap_or(BF16));
-    let recurrent_bytes = bytes_of(state.recurrent_elements(input.tp), dtype);
+    let draft_tokens = if state.mixer == "mamba1" { 0 } else { input.settings.speculative };
+    let inputs =
+        state.layout.kernel_size.saturating_sub(1) + if state.layout.kernel_size == 0 { 0 } else { draft_tokens };
+    let conv_bytes = element_bytes(state.conv_elements(input.tp, inputs), input.audit.activation_dtype.unwrap_or(BF16));
+    let recurrent_bytes = element_bytes(state.recurrent_elements(input.tp), dtype);
     conv_bytes.saturating_add(recurrent_bytes)
 }
 
@@ -263,45 +267,45 @@ fn build_pool(
 ) -> Result<Option<Pool>, AuditError> {
     let max_token_bytes = attention.keys().map(|(_, bytes)| *bytes).max().unwrap_or(0);
     if max_token_bytes == 0 && state_page_bytes == 0 {
-        plan.unknown.push("no layer keeps anything, so there is no pool to plan".to_owned());
+        plan.unknown_reasons.push("no layer caches anything, so there is no pool to plan".to_owned());
         return Ok(None);
     }
     let is_latent = input.caches.kv().any(|kv| kv.latent);
-    let kernel_block = input.option_number("kernel_block")?.unwrap_or(if is_latent { 128 } else { 16 });
-    let user_block = input.option_number("block_size")?.unwrap_or(0);
-    if !(1..=1 << 20).contains(&kernel_block) || user_block > 1 << 30 {
-        return Err(AuditError::request("kernel_block", "blocks have 1 to 1048576 tokens"));
+    let kernel_block_tokens = input.option_number("kernel_block")?.unwrap_or(if is_latent { 128 } else { 16 });
+    let user_block_tokens = input.option_number("block_size")?.unwrap_or(0);
+    if !(1..=1 << 20).contains(&kernel_block_tokens) || user_block_tokens > 1 << 30 {
+        return Err(AuditError::invalid_argument("kernel_block", "blocks have 1 to 1048576 tokens"));
     }
     // The block is aligned to the state's page with the full layers' bytes per token; without a recurrence it is the kernel's.
     let full_token_bytes =
         attention.keys().find(|(reach, _)| *reach == CacheReach::All).map_or(max_token_bytes, |(_, bytes)| *bytes);
-    let start = kernel_block.max(user_block);
-    let aligned = if full_token_bytes == 0 {
-        start
+    let min_block_tokens = kernel_block_tokens.max(user_block_tokens);
+    let aligned_block_tokens = if full_token_bytes == 0 {
+        min_block_tokens
     } else {
-        start * state_page_bytes.div_ceil((start * full_token_bytes).max(1)).max(1)
+        min_block_tokens * state_page_bytes.div_ceil((min_block_tokens * full_token_bytes).max(1)).max(1)
     };
-    let block_tokens = if states.is_empty() || full_token_bytes == 0 { start } else { aligned };
+    let block_tokens = if states.is_empty() || full_token_bytes == 0 { min_block_tokens } else { aligned_block_tokens };
     let page_bytes = (block_tokens.saturating_mul(max_token_bytes)).max(state_page_bytes);
     // A layer with fewer bytes per token gets a larger block where that fits exactly, else padding.
-    let layer_block = |bytes: u64| {
-        let factor = if bytes > 0 && max_token_bytes.is_multiple_of(bytes) { max_token_bytes / bytes } else { 1 };
-        block_tokens.saturating_mul(factor)
+    let layer_block_tokens = |bytes: u64| {
+        let block_ratio = if bytes > 0 && max_token_bytes.is_multiple_of(bytes) { max_token_bytes / bytes } else { 1 };
+        block_tokens.saturating_mul(block_ratio)
     };
     let mut buckets: Vec<Bucket> = Vec::new();
     for ((reach, bytes), layers) in attention {
-        buckets.push(Bucket { reach: Some(*reach), layers: *layers, block_tokens: layer_block(*bytes) });
+        buckets.push(Bucket { reach: Some(*reach), layer_count: *layers, block_tokens: layer_block_tokens(*bytes) });
     }
     if !states.is_empty() {
         buckets.push(Bucket {
             reach: None,
-            layers: states.len() as u64,
+            layer_count: states.len() as u64,
             block_tokens: if full_token_bytes == 0 { input.context } else { block_tokens },
         });
     }
     let (min_layers, max_layers) = (
-        buckets.iter().map(|bucket| bucket.layers).min().unwrap_or(1),
-        buckets.iter().map(|bucket| bucket.layers).max().unwrap_or(1),
+        buckets.iter().map(|bucket| bucket.layer_count).min().unwrap_or(1),
+        buckets.iter().map(|bucket| bucket.layer_count).max().unwrap_or(1),
     );
     let default_size = if 2 * max_layers < 3 * min_layers { max_layers } else { min_layers };
     let group_size = input.option_number("group_size")?.filter(|&size| size > 0).unwrap_or(default_size);
@@ -312,11 +316,11 @@ fn build_pool(
             "Windows hold what steps in flight add: two steps of 2,048 tokens (`max_num_batched_tokens`).",
         );
     }
-    let in_flight = batch_tokens.unwrap_or(2048).saturating_mul(steps);
-    Ok(Some(Pool { buckets, group_size, page_bytes, mode, speculative: input.settings.speculative, in_flight }))
+    let in_flight_tokens = batch_tokens.unwrap_or(2048).saturating_mul(steps);
+    Ok(Some(Pool { buckets, group_size, page_bytes, mode, speculative: input.settings.speculative, in_flight_tokens }))
 }
 
-fn add_figures(
+fn add_metrics(
     input: &PlanInput,
     plan: &mut MemoryPlan,
     pool: &Pool,
@@ -324,7 +328,7 @@ fn add_figures(
     attention: &AttentionLayers,
 ) {
     if state_page_bytes > 0 {
-        plan.add_figure(
+        plan.add_metric(
             "ssm+conv page",
             state_page_bytes as f64,
             "bytes",
@@ -332,39 +336,39 @@ fn add_figures(
         );
         if !attention.is_empty() {
             let block_tokens = plan.block_tokens.unwrap_or_default() as f64;
-            plan.add_figure(
+            plan.add_metric(
                 "attention block size",
                 block_tokens,
                 "tokens",
                 "k * ceil(state page / (k * bytes per token)), k the kernel's block",
             );
             let padding = 100.0 * (pool.page_bytes - state_page_bytes) as f64 / state_page_bytes as f64;
-            plan.add_figure("mamba page padding", padding, "%", "100 * (attention page - state page) / state page");
+            plan.add_metric("mamba page padding", padding, "%", "100 * (attention page - state page) / state page");
         }
     }
-    plan.add_figure(
+    plan.add_metric(
         "layers in a group",
         pool.group_size as f64,
         "layers",
         "the smallest bucket; the largest if it is under 1.5 times as large",
     );
-    plan.add_figure(
+    plan.add_metric(
         "groups",
-        pool.total_groups() as f64,
+        pool.total_group_count() as f64,
         "groups",
         "each bucket's layers over the group size, rounded up",
     );
-    plan.add_figure("bytes per block", pool.bytes_per_block() as f64, "bytes", "layers in a group * page");
+    plan.add_metric("bytes per block", pool.bytes_per_block() as f64, "bytes", "layers in a group * page");
     let request_bytes = pool.bytes(input.context, 1).total();
-    plan.add_figure(
+    plan.add_metric(
         "KV needed for one request",
         request_bytes as f64,
         "bytes",
         "blocks of one request * bytes per block",
     );
     let padding_layers: u64 =
-        pool.buckets.iter().map(|bucket| pool.groups(bucket) * pool.group_size - bucket.layers).sum();
-    plan.add_figure(
+        pool.buckets.iter().map(|bucket| pool.group_count(bucket) * pool.group_size - bucket.layer_count).sum();
+    plan.add_metric(
         "pages of padding layers in a set of blocks",
         padding_layers as f64,
         "pages",
@@ -387,24 +391,25 @@ fn add_fit(input: &PlanInput, plan: &mut MemoryPlan, pool: &Pool) -> Result<(), 
             (None, MambaCacheMode::None) => input.context,
             _ => bucket.block_tokens,
         };
-        (blocks / pool.total_groups().max(1)).saturating_mul(pool.buckets.iter().map(block_tokens).min().unwrap_or(0))
+        (blocks / pool.total_group_count().max(1))
+            .saturating_mul(pool.buckets.iter().map(block_tokens).min().unwrap_or(0))
     } else {
         (concurrency * input.context as f64) as u64
     };
-    plan.add_figure("num_gpu_blocks", blocks as f64, "blocks", "memory for the cache / bytes per block, rounded down");
-    plan.add_figure(
+    plan.add_metric("num_gpu_blocks", blocks as f64, "blocks", "memory for the cache / bytes per block, rounded down");
+    plan.add_metric(
         "GPU KV cache size",
         tokens as f64,
         "tokens",
         "maximum concurrency * context (until 0.20.1: blocks per group * tokens per block)",
     );
-    plan.add_figure("maximum concurrency", concurrency, "x", "blocks / blocks of one request");
+    plan.add_metric("maximum concurrency", concurrency, "x", "blocks / blocks of one request");
     let longest_context = |requests: u64| {
-        largest(crate::MAX_CONTEXT, |context| {
+        largest_fitting(crate::MAX_CONTEXT, |context| {
             context == 0 || pool.blocks_per_request(context).saturating_mul(requests) <= blocks
         })
     };
-    plan.add_figure(
+    plan.add_metric(
         "estimated max model len",
         longest_context(1) as f64,
         "tokens",
@@ -423,11 +428,11 @@ fn available_bytes(input: &PlanInput, plan: &mut MemoryPlan) -> Result<Option<u6
     }
     let Some(memory) = input.settings.memory else { return Ok(None) };
     let Some(weights) = input.weight_bytes() else {
-        plan.unknown.push("what fits: the weights' size is not known; give --weights".to_owned());
+        plan.unknown_reasons.push("what fits: the weights' size is not known; give --weights".to_owned());
         return Ok(None);
     };
-    let share = match input.option_fraction("gpu_memory_utilization")? {
-        Some(share) => share,
+    let memory_fraction = match input.option_fraction("gpu_memory_utilization")? {
+        Some(memory_fraction) => memory_fraction,
         None if input.older_than([0, 20, 0])? => 0.90,
         None => 0.92,
     };
@@ -435,11 +440,11 @@ fn available_bytes(input: &PlanInput, plan: &mut MemoryPlan) -> Result<Option<u6
     if input.option("overhead").is_none() {
         plan.add_assumption("Activations, CUDA graphs and libraries take nothing: vLLM measures them; give `--set overhead=BYTES` from its log.");
     }
-    plan.add_assumption(format!("vLLM may use {share} of the memory (--gpu-memory-utilization)."));
-    let requested = (memory as f64 * share).ceil() as u64;
+    plan.add_assumption(format!("vLLM may use {memory_fraction} of the memory (--gpu-memory-utilization)."));
+    let requested = (memory as f64 * memory_fraction).ceil() as u64;
     let available = requested.saturating_sub(weights).saturating_sub(overhead);
     if available == 0 {
-        plan.unknown.push("nothing is left for the cache: the weights do not fit".to_owned());
+        plan.unknown_reasons.push("nothing is left for the cache: the weights do not fit".to_owned());
     }
     plan.available_bytes = Some(available);
     Ok(Some(available))
@@ -469,7 +474,7 @@ fn add_flags(input: &PlanInput, plan: &mut MemoryPlan, format: CacheFormat, has_
     if let Some(block) = plan.block_tokens.filter(|_| has_recurrent) {
         plan.flags.push(format!("--block-size {block}"));
     }
-    if let Some(share) = input.option("gpu_memory_utilization") {
-        plan.flags.push(format!("--gpu-memory-utilization {share}"));
+    if let Some(memory_fraction) = input.option("gpu_memory_utilization") {
+        plan.flags.push(format!("--gpu-memory-utilization {memory_fraction}"));
     }
 }

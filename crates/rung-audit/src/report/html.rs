@@ -1,12 +1,12 @@
 //! Audits as one self-contained HTML page: no script, font or image is loaded.
 
 use rung_figure::Evidence;
-use rung_figure::figure::palette::{Colour, INK, PAPER};
+use rung_figure::figure::palette::{BACKGROUND, Colour, TEXT_COLOUR};
 use rung_figure::report::{Chapter, Column, Figure, Prose, Report, ReportError, StripCell, Table, TableCell};
 use rung_theory::stack::Plan;
 
 use super::plot::CachePlot;
-use super::{bytes, commas, count_noun, ratio, si_prefix, text};
+use super::{count_noun, format_bytes, format_ratio, format_si, text, with_commas};
 use crate::{Audit, AuditLayer};
 
 /// The largest number of deciding fields that are listed.
@@ -20,7 +20,7 @@ pub fn page(audits: &[Audit], title: &str) -> Result<String, ReportError> {
     let mut report = Report::new(title);
     if audits.len() > 3 {
         let mut chapter = Chapter::new("overview", "Overview");
-        let caption = "What each model keeps for a sequence, against the hops that its layout allows.";
+        let caption = "Cache of each model against the hops that its layout allows.";
         chapter.figure(Figure::new(&CachePlot::new(audits), caption, "rung audit --all --plot plot.svg", "cache.csv"));
         chapter.table(overview(audits));
         report = report.chapter(chapter);
@@ -36,13 +36,13 @@ fn overview(audits: &[Audit]) -> Table {
     let columns = ["layers", "full", "rungs", "bytes per token", "state", "windows", "cache"].map(Column::number);
     let mut table = Table::new("All models", [Column::text("model")].into_iter().chain(columns));
     for audit in audits {
-        let number = |value: Option<u64>| TableCell::from(value.map_or_else(|| "unknown".to_owned(), commas));
-        let size = |value: Option<u64>| TableCell::from(value.map_or_else(|| "unknown".to_owned(), bytes));
+        let number = |value: Option<u64>| TableCell::from(value.map_or_else(|| "unknown".to_owned(), with_commas));
+        let size = |value: Option<u64>| TableCell::from(value.map_or_else(|| "unknown".to_owned(), format_bytes));
         let capacity = audit.capacity.as_ref();
         table.row([
             TableCell::from(audit.model.clone()),
             TableCell::from(audit.layers.len().to_string()),
-            number(capacity.map(|capacity| capacity.full as u64)),
+            number(capacity.map(|capacity| capacity.full_layers as u64)),
             number(capacity.map(|capacity| capacity.rungs as u64)),
             number(audit.cache.map(|cache| cache.per_token)),
             size(audit.cache.map(|cache| cache.state)),
@@ -56,14 +56,14 @@ fn overview(audits: &[Audit]) -> Table {
 /// The colours of a layer's letter: background and text.
 fn colours(letter: char) -> (Colour, Colour) {
     match letter {
-        'F' => (Colour(0x24_56_a6), PAPER),
-        'S' => (Colour(0x7b_3f_a0), PAPER),
-        'P' => (Colour(0x0b_7a_75), PAPER),
-        'W' => (Colour(0xf0_b4_29), INK),
-        'p' => (Colour(0xf7_d6_80), INK),
-        'r' => (Colour(0x8f_d1_9e), INK),
-        '?' => (Colour(0xc6_28_28), PAPER),
-        _ => (Colour(0xe6_e8_ee), INK),
+        'F' => (Colour(0x24_56_a6), BACKGROUND),
+        'S' => (Colour(0x7b_3f_a0), BACKGROUND),
+        'P' => (Colour(0x0b_7a_75), BACKGROUND),
+        'W' => (Colour(0xf0_b4_29), TEXT_COLOUR),
+        'p' => (Colour(0xf7_d6_80), TEXT_COLOUR),
+        'r' => (Colour(0x8f_d1_9e), TEXT_COLOUR),
+        '?' => (Colour(0xc6_28_28), BACKGROUND),
+        _ => (Colour(0xe6_e8_ee), TEXT_COLOUR),
     }
 }
 
@@ -73,14 +73,14 @@ fn layer_cells(audit: &Audit) -> Vec<StripCell> {
         let letter = layer.letter();
         let kind = match (layer.attention, layer.recurrent) {
             (None, _) => "unknown".to_owned(),
-            (Some(attention), None) => format!("attention: {}", attention.word()),
-            (Some(attention), Some(name)) => format!("attention: {}, recurrent: {name}", attention.word()),
+            (Some(attention), None) => format!("attention: {}", attention.name()),
+            (Some(attention), Some(name)) => format!("attention: {}, recurrent: {name}", attention.name()),
         };
         let (background, text) = colours(letter);
         StripCell {
             letter,
             background,
-            ink: text,
+            text_colour: text,
             tooltip: format!("layer {index}; {kind}; decided by {}", layer.decided_by),
         }
     };
@@ -105,11 +105,11 @@ fn audit_chapter(number: usize, audit: &Audit) -> Chapter {
     if let Some(outline) = audit.plan.as_ref().map(Plan::outline) {
         chapter.paragraph(Prose::new().text("Stack: ").code(outline));
     }
-    for reason in &audit.unknown {
+    for reason in &audit.unknown_reasons {
         chapter.note(format!("Unknown: {reason}"));
     }
     if let Some(capacity) = &audit.capacity {
-        let (depth, full, reason) = (audit.mixing_layers(), capacity.full, text::hop_reason(audit));
+        let (depth, full, reason) = (audit.mixing_layer_count(), capacity.full_layers, text::hop_reason(audit));
         let rungs = format!("{} {}", capacity.relation(), count_noun(capacity.rungs, "rung"));
         chapter.paragraph(Prose::new().number(rungs, Evidence::Proved).text(format!(
             ": {}, {reason}. All {depth} full would have {}.",
@@ -121,8 +121,8 @@ fn audit_chapter(number: usize, audit: &Audit) -> Chapter {
         chapter.paragraph(format!("Lower bound: {}.", text::next_hop_text(audit, bound)));
     }
     if let Some(sparse) = audit.block_sparse {
-        let required = sparse.required_bits.map_or_else(|| "not bounded".to_owned(), commas);
-        let (block, bits) = (sparse.block_tokens, commas(sparse.summary_bits));
+        let required = sparse.required_bits.map_or_else(|| "not bounded".to_owned(), with_commas);
+        let (block, bits) = (sparse.block_tokens, with_commas(sparse.summary_bits));
         chapter.paragraph(format!(
             "Block-sparse: a summary of {block} tokens has {bits} bits; 2-Sum requires {required}."
         ));
@@ -138,29 +138,35 @@ fn audit_chapter(number: usize, audit: &Audit) -> Chapter {
 
 /// Cache and mixer cost beside those of the model with full attention in every layer.
 fn size_table(audit: &Audit) -> Option<Table> {
-    let this = audit.cache?;
-    let other = audit.all_full.map(|other| other.cache);
-    let caption = format!("Cache at {} tokens, and cost of the mixers", commas(audit.context));
+    let cache = audit.cache?;
+    let all_full_cache = audit.all_full.map(|all_full| all_full.cache);
+    let caption = format!("Cache at {} tokens, and cost of the mixers", with_commas(audit.context));
     let columns = [Column::text(""), Column::number("this"), Column::number("all full"), Column::number("")];
     let mut table = Table::new(caption, columns);
-    let mut add_row = |name: &str, this: u64, other: Option<u64>, format: fn(u64) -> String| {
-        let (other_text, ratio) = other.map_or_else(Default::default, |other| (format(other), ratio(this, other)));
+    let mut add_row = |name: &str, value: u64, all_full: Option<u64>, format: fn(u64) -> String| {
+        let (all_full_text, ratio) =
+            all_full.map_or_else(Default::default, |all_full| (format(all_full), format_ratio(value, all_full)));
         table.row([
             TableCell::from(name),
-            TableCell::from(format(this)),
-            TableCell::from(other_text),
+            TableCell::from(format(value)),
+            TableCell::from(all_full_text),
             TableCell::from(ratio),
         ]);
     };
-    add_row("KV cache, bytes per token", this.per_token, other.map(|other| other.per_token), commas);
-    add_row("recurrent state, bytes", this.state, other.map(|other| other.state), commas);
-    add_row("window KV cache, bytes", this.window, other.map(|other| other.window), commas);
-    add_row("all caches", this.total, other.map(|other| other.total), bytes);
+    add_row("KV cache, bytes per token", cache.per_token, all_full_cache.map(|cache| cache.per_token), with_commas);
+    add_row("recurrent state, bytes", cache.state, all_full_cache.map(|cache| cache.state), with_commas);
+    add_row("window KV cache, bytes", cache.window, all_full_cache.map(|cache| cache.window), with_commas);
+    add_row("all caches", cache.total, all_full_cache.map(|cache| cache.total), format_bytes);
     if let Some(cost) = audit.mixer_cost {
-        let other = audit.all_full.and_then(|other| other.mixer_cost);
-        add_row("mixer weights", cost.parameters, other.map(|other| other.parameters), si_prefix);
-        add_row("FLOPs per token, prefill", cost.prefill_flops, other.map(|other| other.prefill_flops), si_prefix);
-        add_row("FLOPs per token, decode", cost.decode_flops, other.map(|other| other.decode_flops), si_prefix);
+        let all_full_cost = audit.all_full.and_then(|all_full| all_full.mixer_cost);
+        add_row("mixer weights", cost.parameters, all_full_cost.map(|cost| cost.parameters), format_si);
+        add_row(
+            "FLOPs per token, prefill",
+            cost.prefill_flops,
+            all_full_cost.map(|cost| cost.prefill_flops),
+            format_si,
+        );
+        add_row("FLOPs per token, decode", cost.decode_flops, all_full_cost.map(|cost| cost.decode_flops), format_si);
     }
     Some(table)
 }

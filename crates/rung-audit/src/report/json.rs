@@ -32,9 +32,9 @@ fn mixer_cost_json(cost: Option<MixerCost>) -> Value {
 pub fn audit(audit: &Audit) -> Value {
     let layer = |layer: &crate::AuditLayer| {
         json!({
-            "attention": layer.attention.map(crate::AttentionScope::word),
+            "attention": layer.attention.map(crate::AttentionScope::name),
             "recurrent": layer.recurrent,
-            "channel": layer.feed_forward.word(),
+            "channel": layer.feed_forward.name(),
             "shares_cache": layer.shares_cache,
             "decided_by": layer.decided_by,
         })
@@ -72,10 +72,10 @@ pub fn audit(audit: &Audit) -> Value {
         "strip": audit.layer_letters(),
         "stack": audit.plan.as_ref().map(Plan::outline),
         "layers": audit.layers.iter().map(layer).collect::<Vec<_>>(),
-        "full_layers": capacity.map(|capacity| capacity.full),
+        "full_layers": capacity.map(|capacity| capacity.full_layers),
         "extra_hop": capacity.map(|capacity| capacity.extra_hop),
         "rungs": capacity.map(|capacity| capacity.rungs),
-        "rungs_at_least": capacity.map(|capacity| capacity.at_least),
+        "rungs_at_least": capacity.map(|capacity| capacity.constructed_hops),
         "blocks": blocks,
         "bytes_per_token": audit.cache.map(|cache| cache.per_token),
         "state_bytes": audit.cache.map(|cache| cache.state),
@@ -88,7 +88,7 @@ pub fn audit(audit: &Audit) -> Value {
         "all_full": all_full,
         "certified": certified,
         "block_sparse": sparse,
-        "unknown": audit.unknown,
+        "unknown": audit.unknown_reasons,
         "assumed": audit.assumptions,
     })
 }
@@ -98,7 +98,7 @@ pub fn audits(audits: &[Audit]) -> Value {
     Value::Array(audits.iter().map(audit).collect())
 }
 
-/// Audits before and after an edit, and by how much the figures change.
+/// Audits before and after an edit, and by how much the numbers change.
 pub fn what_ifs(before: &[Audit], after: &[Audit]) -> Value {
     let pair = |(before, after): (&Audit, &Audit)| {
         let (first, second) = (audit(before), audit(after));
@@ -119,11 +119,11 @@ pub fn placements(report: &PlacementReport) -> Value {
         let examples: Vec<Value> = group
             .examples
             .iter()
-            .map(|example| json!({"why": example.why, "full": example.full_layers, "strip": example.letters}))
+            .map(|example| json!({"why": example.description, "full": example.full_layers, "strip": example.letters}))
             .collect();
         json!({
-            "full_layers": group.full_layers,
-            "cache_bytes": group.bytes,
+            "full_layers": group.full_layer_count,
+            "cache_bytes": group.cache_bytes,
             "placements": group.count.and_then(|count| u64::try_from(count).ok()),
             "log10_placements": group.log10_count,
             "examples": examples,
@@ -133,11 +133,11 @@ pub fn placements(report: &PlacementReport) -> Value {
         "model": report.model,
         "budget": report.budget,
         "context": report.context,
-        "layers": report.mixing_layers,
+        "layers": report.mixing_layer_count,
         "full_layer_bytes": report.full_bytes,
         "other_layer_bytes": report.other_bytes,
         "other_layer": report.other_mixer,
-        "now": {"full_layers": report.current.full_layers, "rungs": report.current.rungs, "cache_bytes": report.current.bytes},
+        "now": {"full_layers": report.current.full_layer_count, "rungs": report.current.rungs, "cache_bytes": report.current.cache_bytes},
         "rungs": report.rungs,
         "ties": report.groups.iter().map(group).collect::<Vec<_>>(),
         "assumed": report.assumptions,
@@ -150,7 +150,7 @@ pub fn findings<'a>(findings: impl Iterator<Item = (&'a str, &'a LintFinding)>) 
         json!({
             "file": file,
             "line": finding.line,
-            "severity": finding.severity.word(),
+            "severity": finding.severity.name(),
             "field": finding.field,
             "reason": finding.reason,
             "fix": finding.fix,

@@ -11,7 +11,7 @@ pub mod table;
 pub mod text;
 
 /// A whole number with commas between thousands.
-pub fn commas(number: impl std::fmt::Display) -> String {
+pub fn with_commas(number: impl std::fmt::Display) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -26,11 +26,11 @@ pub fn commas(number: impl std::fmt::Display) -> String {
 /// A count and its noun: `1 rung`, `2 rungs`.
 pub fn count_noun(count: usize, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
-    format!("{} {noun}{plural}", commas(count))
+    format!("{} {noun}{plural}", with_commas(count))
 }
 
 /// Bytes with three digits and a binary unit.
-pub fn bytes(number: u64) -> String {
+pub fn format_bytes(number: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = number as f64;
     let mut unit = 0;
@@ -47,7 +47,7 @@ pub fn bytes(number: u64) -> String {
 }
 
 /// A count with three digits and an SI prefix.
-pub fn si_prefix(number: u64) -> String {
+pub fn format_si(number: u64) -> String {
     const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     let mut value = number as f64;
     let mut unit = 0;
@@ -64,13 +64,13 @@ pub fn si_prefix(number: u64) -> String {
 }
 
 /// Bytes or counts of this model relative to the all-full model, such as `4.0x less`.
-pub fn ratio(this: u64, other: u64) -> String {
-    match (this, other) {
-        (this, other) if this == other => "equal".to_owned(),
+pub fn format_ratio(value: u64, all_full: u64) -> String {
+    match (value, all_full) {
+        (value, all_full) if value == all_full => "equal".to_owned(),
         (0, _) => "only in the all-full model".to_owned(),
         (_, 0) => "only in this model".to_owned(),
-        (this, other) if this < other => format!("{:.1}x less", other as f64 / this as f64),
-        (this, other) => format!("{:.1}x more", this as f64 / other as f64),
+        (value, all_full) if value < all_full => format!("{:.1}x less", all_full as f64 / value as f64),
+        (value, all_full) => format!("{:.1}x more", value as f64 / all_full as f64),
     }
 }
 
@@ -80,11 +80,11 @@ mod tests {
 
     #[test]
     fn numbers_are_formatted_for_reports() {
-        assert_eq!(commas(51_511_296_u64), "51,511,296");
-        assert_eq!(commas(0_u64), "0");
+        assert_eq!(with_commas(51_511_296_u64), "51,511,296");
+        assert_eq!(with_commas(0_u64), "0");
         assert_eq!([count_noun(1, "rung"), count_noun(0, "rung")], ["1 rung", "0 rungs"]);
-        assert_eq!(bytes(51_511_296), "49.1 MiB");
-        assert_eq!(si_prefix(1_234_567), "1.23M");
-        assert_eq!(ratio(1, 4), "4.0x less");
+        assert_eq!(format_bytes(51_511_296), "49.1 MiB");
+        assert_eq!(format_si(1_234_567), "1.23M");
+        assert_eq!(format_ratio(1, 4), "4.0x less");
     }
 }

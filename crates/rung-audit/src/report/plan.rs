@@ -4,19 +4,19 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::{bytes, commas, count_noun};
-use crate::engine::{EngineFigure, MemoryPlan};
+use super::{count_noun, format_bytes, with_commas};
+use crate::engine::{EngineMetric, MemoryPlan};
 
 /// One plan as JSON.
 pub fn json(plan: &MemoryPlan) -> Value {
-    let figure = |figure: &EngineFigure| {
+    let metric = |metric: &EngineMetric| {
         // Whole numbers are written as JSON integers, which are exact.
-        let value = if figure.value.fract() == 0.0 && figure.value.abs() < 9.0e15 {
-            json!(figure.value as i64)
+        let value = if metric.value.fract() == 0.0 && metric.value.abs() < 9.0e15 {
+            json!(metric.value as i64)
         } else {
-            json!(figure.value)
+            json!(metric.value)
         };
-        json!({"name": figure.name, "value": value, "unit": figure.unit, "rule": figure.rule})
+        json!({"name": metric.name, "value": value, "unit": metric.unit, "rule": metric.rule})
     };
     json!({
         "model": plan.model,
@@ -41,22 +41,22 @@ pub fn json(plan: &MemoryPlan) -> Value {
         "tokens_fit": plan.tokens_fit,
         "requests_fit": plan.requests_fit,
         "context_fit": plan.context_fit,
-        "figures": plan.figures.iter().map(figure).collect::<Vec<_>>(),
+        "figures": plan.metrics.iter().map(metric).collect::<Vec<_>>(),
         "flags": plan.flags,
         "assumed": plan.assumptions,
-        "unknown": plan.unknown,
+        "unknown": plan.unknown_reasons,
     })
 }
 
-/// Writes a figure and, below it, the rule it follows.
-fn write_figure(out: &mut String, name: &str, value: Option<u64>, unit: &str, rule: &str) {
+/// Writes a metric and, below it, the rule it follows.
+fn write_metric(out: &mut String, name: &str, value: Option<u64>, unit: &str, rule: &str) {
     let Some(value) = value else { return };
-    let readable = if unit == "bytes" { format!("  ({})", bytes(value)) } else { String::new() };
-    let _ = writeln!(out, "  {name:<22} {:>20} {unit}{readable}", commas(value));
+    let readable = if unit == "bytes" { format!("  ({})", format_bytes(value)) } else { String::new() };
+    let _ = writeln!(out, "  {name:<22} {:>20} {unit}{readable}", with_commas(value));
     let _ = writeln!(out, "  {:<22} {rule}", "");
 }
 
-/// One plan for the terminal: each figure with the rule it follows.
+/// One plan for the terminal: each metric with the rule it follows.
 pub fn text(plan: &MemoryPlan) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{} under {} {}", plan.model, plan.engine, plan.version);
@@ -65,51 +65,51 @@ pub fn text(plan: &MemoryPlan) -> String {
     let _ = writeln!(
         out,
         "  context {} tokens, {requests}, keys and values in {}, state in {}{devices}\n",
-        commas(plan.context),
+        with_commas(plan.context),
         plan.kv_dtype,
         plan.state_dtype
     );
-    write_figure(&mut out, "block", plan.block_tokens, "tokens", "tokens that are allocated together");
-    write_figure(&mut out, "page", plan.page_bytes, "bytes", "what one layer stores in one block");
-    write_figure(&mut out, "KV cache per token", plan.bytes_per_token, "bytes", "layers that see the whole context");
-    write_figure(
+    write_metric(&mut out, "block", plan.block_tokens, "tokens", "tokens that are allocated together");
+    write_metric(&mut out, "page", plan.page_bytes, "bytes", "what one layer stores in one block");
+    write_metric(&mut out, "KV cache per token", plan.bytes_per_token, "bytes", "layers that see the whole context");
+    write_metric(
         &mut out,
         "one request",
         plan.bytes_per_request,
         "bytes",
         "KV cache, windows and recurrent state at the context",
     );
-    write_figure(&mut out, "KV cache", plan.kv_bytes, "bytes", "grows with the context, all requests");
-    write_figure(&mut out, "window cache", plan.window_bytes, "bytes", "layers with a window or chunks, all requests");
-    write_figure(
+    write_metric(&mut out, "KV cache", plan.kv_bytes, "bytes", "grows with the context, all requests");
+    write_metric(&mut out, "window cache", plan.window_bytes, "bytes", "layers with a window or chunks, all requests");
+    write_metric(
         &mut out,
         "recurrent state",
         plan.state_bytes,
         "bytes",
         "does not grow with the context, all requests",
     );
-    write_figure(&mut out, "all caches", plan.cache_bytes, "bytes", "the sum of the three");
-    write_figure(&mut out, "weights", plan.weight_bytes, "bytes", "on one device");
-    write_figure(
+    write_metric(&mut out, "all caches", plan.cache_bytes, "bytes", "the sum of the three");
+    write_metric(&mut out, "weights", plan.weight_bytes, "bytes", "on one device");
+    write_metric(
         &mut out,
         "left for caches",
         plan.available_bytes,
         "bytes",
         "memory that the engine may use, less the weights",
     );
-    write_figure(&mut out, "tokens that fit", plan.tokens_fit, "tokens", "as the engine counts them");
-    write_figure(&mut out, "requests that fit", plan.requests_fit, "requests", "at this context");
-    write_figure(&mut out, "context that fits", plan.context_fit, "tokens", &format!("for {requests}"));
-    if !plan.figures.is_empty() {
+    write_metric(&mut out, "tokens that fit", plan.tokens_fit, "tokens", "as the engine counts them");
+    write_metric(&mut out, "requests that fit", plan.requests_fit, "requests", "at this context");
+    write_metric(&mut out, "context that fits", plan.context_fit, "tokens", &format!("for {requests}"));
+    if !plan.metrics.is_empty() {
         out.push('\n');
     }
-    for figure in &plan.figures {
+    for metric in &plan.metrics {
         let value =
-            if figure.value.fract() == 0.0 { commas(figure.value as u64) } else { format!("{:.2}", figure.value) };
-        let _ = writeln!(out, "  {:<28} {value:>14} {}", figure.name, figure.unit);
-        let _ = writeln!(out, "  {:<28} {}", "", figure.rule);
+            if metric.value.fract() == 0.0 { with_commas(metric.value as u64) } else { format!("{:.2}", metric.value) };
+        let _ = writeln!(out, "  {:<28} {value:>14} {}", metric.name, metric.unit);
+        let _ = writeln!(out, "  {:<28} {}", "", metric.rule);
     }
-    let lists = [("flags", &plan.flags), ("assumed", &plan.assumptions), ("unknown", &plan.unknown)];
+    let lists = [("flags", &plan.flags), ("assumed", &plan.assumptions), ("unknown", &plan.unknown_reasons)];
     for (name, items) in lists.into_iter().filter(|(_, items)| !items.is_empty()) {
         out.push('\n');
         for item in items {

@@ -11,7 +11,7 @@ use rung_figure::figure::svg::{Anchor, Area, Paint, Stroke, Svg, TextStyle};
 
 use serde::{Deserialize, Serialize};
 
-use super::bytes;
+use super::format_bytes;
 use crate::{AttentionScope, Audit};
 
 const WIDTH: f64 = 1500.0;
@@ -108,7 +108,7 @@ impl CachePlot {
             Some(PlottedModel {
                 name: audit.model.clone(),
                 layers: audit.layers.len(),
-                full_layers: capacity.full,
+                full_layers: capacity.full_layers,
                 rungs: capacity.rungs,
                 bytes_per_token: cache.per_token,
                 state_bytes: cache.state,
@@ -118,7 +118,7 @@ impl CachePlot {
             })
         };
         let context = audits.first().map_or(0, |audit| audit.context);
-        let title = format!("What a rung costs: cache at {} tokens against rungs", super::commas(context));
+        let title = format!("What a rung costs: cache at {} tokens against rungs", super::with_commas(context));
         Self { title, models: audits.iter().filter_map(model).collect() }
     }
 
@@ -142,12 +142,12 @@ impl CachePlot {
             let (position, colour) = (axes.position(x, y), model.colour());
             // Models that fall on one point share it, and its label.
             let is_same = |point: &&mut PlotPoint| {
-                let (x, y) = point.label.at;
+                let (x, y) = point.label.point;
                 (x - position.0).abs() < 2.0 && (y - position.1).abs() < 1.0 && point.colour == colour
             };
             match points.iter_mut().find(is_same) {
                 Some(point) => point.label.text.extend([", ", &model.name]),
-                None => points.push(PlotPoint { label: Label { at: position, text: model.name.clone() }, colour }),
+                None => points.push(PlotPoint { label: Label { point: position, text: model.name.clone() }, colour }),
             }
         }
         points
@@ -190,7 +190,7 @@ impl Chart for CachePlot {
             }
         }
         for (point, PlacedLabel { area, .. }) in points.iter().zip(&labels) {
-            svg.circle(point.label.at, RADIUS, &Paint::fill(point.colour));
+            svg.circle(point.label.point, RADIUS, &Paint::fill(point.colour));
             let at = (area.x + area.width / 2.0, area.bottom() - 4.5);
             svg.text(at, &point.label.text, &TextStyle::new(FONT).anchored(Anchor::Middle));
         }
@@ -233,7 +233,7 @@ fn draw_axes(svg: &mut Svg, axes: &Axes) {
         if log10 >= axes.x.0 && log10 <= axes.x.1 {
             let (x, _) = axes.position(log10, 0.0);
             svg.line((x, FRAME.y), (x, FRAME.bottom()), &grid);
-            let name = bytes(1_u64 << power).replace(".00", "").replace(".0 ", " ");
+            let name = format_bytes(1_u64 << power).replace(".00", "").replace(".0 ", " ");
             svg.text((x, FRAME.bottom() + 20.0), &name, &tick.anchored(Anchor::Middle));
         }
     }

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use super::{bytes, commas};
+use super::{format_bytes, with_commas};
 use crate::{Audit, AuditError};
 
 /// The columns that a table can be sorted by.
 pub const SORT_COLUMNS: [&str; 7] = ["name", "rungs", "full", "layers", "cache", "per-token", "state"];
 
-/// Sorts audits by a column; ties by name. Unknown figures come last.
+/// Sorts audits by a column; ties by name. Unknown numbers come last.
 ///
 /// # Errors
 /// There is no such column.
@@ -17,14 +17,14 @@ pub fn sort(audits: &mut [Audit], by: &str) -> Result<(), AuditError> {
     let key: Key = match by {
         "name" => |_| Some(0),
         "rungs" => |audit| audit.capacity.as_ref().map(|capacity| capacity.rungs as u64),
-        "full" => |audit| audit.full_layers().map(|full| full as u64),
+        "full" => |audit| audit.full_layer_count().map(|full| full as u64),
         "layers" => |audit| Some(audit.layers.len() as u64),
         "cache" => |audit| audit.cache.map(|cache| cache.total),
         "per-token" => |audit| audit.cache.map(|cache| cache.per_token),
         "state" => |audit| audit.cache.map(|cache| cache.state),
         _ => {
             let why = format!("no such column to sort by; expected one of {}", SORT_COLUMNS.join(", "));
-            return Err(AuditError::Request { text: by.to_owned(), why });
+            return Err(AuditError::InvalidArgument { text: by.to_owned(), why });
         }
     };
     audits.sort_by_cached_key(|audit| (key(audit).map_or((1, 0), |value| (0, value)), audit.model.clone()));
@@ -42,17 +42,19 @@ pub fn text(audits: &[Audit]) -> String {
         "model", "layers", "full", "+hop", "rungs", "bytes/token", "state", "windows", "cache", "vs full"
     );
     for audit in audits {
-        let number = |value: Option<u64>| value.map_or_else(|| "?".to_owned(), commas);
-        let size = |value: Option<u64>| value.map_or_else(|| "?".to_owned(), bytes);
+        let number = |value: Option<u64>| value.map_or_else(|| "?".to_owned(), with_commas);
+        let size = |value: Option<u64>| value.map_or_else(|| "?".to_owned(), format_bytes);
         let capacity = audit.capacity.as_ref();
-        let fraction =
-            audit.cache.zip(audit.all_full).map(|(this, other)| this.total as f64 / other.cache.total.max(1) as f64);
+        let fraction = audit
+            .cache
+            .zip(audit.all_full)
+            .map(|(cache, all_full)| cache.total as f64 / all_full.cache.total.max(1) as f64);
         let _ = writeln!(
             out,
             "{:<name_width$} {:>6} {:>5} {:>4} {:>6} {:>12} {:>10} {:>10} {:>10} {:>8}  {}",
             audit.model,
             audit.layers.len(),
-            number(capacity.map(|capacity| capacity.full as u64)),
+            number(capacity.map(|capacity| capacity.full_layers as u64)),
             capacity.map_or("?", |capacity| if capacity.extra_hop { "yes" } else { "no" }),
             number(capacity.map(|capacity| capacity.rungs as u64)),
             number(audit.cache.map(|cache| cache.per_token)),
@@ -66,7 +68,7 @@ pub fn text(audits: &[Audit]) -> String {
     let _ = writeln!(
         out,
         "\n+hop: extra hop; cache: at {} tokens; vs full: relative to full attention in every layer with a mixer",
-        commas(context)
+        with_commas(context)
     );
     out
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use rung_theory::stack::{Capacity, Plan};
 
-use super::{bytes, commas, count_noun, ratio, si_prefix};
+use super::{count_noun, format_bytes, format_ratio, format_si, with_commas};
 use crate::placement::PlacementReport;
 use crate::{AttentionScope, Audit, BoundSearch, MAX_CERTIFIED_HOPS, NextHopBound};
 
@@ -59,10 +59,10 @@ pub fn layer_counts(audit: &Audit) -> String {
     for layer in &audit.layers {
         let kind = match (layer.attention, layer.recurrent) {
             (None, _) => "unknown".to_owned(),
-            (Some(AttentionScope::None), None) => format!("without a token mixer ({})", layer.feed_forward.word()),
+            (Some(AttentionScope::None), None) => format!("without a token mixer ({})", layer.feed_forward.name()),
             (Some(AttentionScope::None), Some(name)) => format!("recurrent ({name})"),
-            (Some(scope), None) => scope.word().to_owned(),
-            (Some(scope), Some(name)) => format!("{} with {name}", scope.word()),
+            (Some(scope), None) => scope.name().to_owned(),
+            (Some(scope), Some(name)) => format!("{} with {name}", scope.name()),
         };
         match counts.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, count)) => *count += 1,
@@ -119,15 +119,15 @@ pub fn hop_reason(audit: &Audit) -> String {
         return format!("no extra hop: no recurrent or window layer comes before the second full layer{reason}");
     }
     let layers = ranges(&source_layers);
-    if capacity.full == 0 {
+    if capacity.full_layers == 0 {
         return format!("{layers} could pass a value on, but there is no full layer to look anything up");
     }
-    let position = match (capacity.blocks[0].layers.is_empty(), capacity.full) {
+    let position = match (capacity.blocks[0].layers.is_empty(), capacity.full_layers) {
         (true, _) => "right after the first full layer",
         (false, 1) => "around the only full layer",
         (false, _) => "before the second full layer",
     };
-    let verb = if capacity.at_least < capacity.rungs { "may come" } else { "comes" };
+    let verb = if capacity.constructed_hops < capacity.rungs { "may come" } else { "comes" };
     format!("the extra hop {verb} from the state of {layers}, {position}")
 }
 
@@ -174,14 +174,14 @@ fn wrap(text: &str, width: usize) -> String {
     out
 }
 
-/// Writes a table of figures of this model and, where given, of the all-full model.
-fn write_figures(out: &mut String, title: &str, format: fn(u64) -> String, rows: &[(&str, u64, Option<u64>)]) {
-    let other_title = if rows.iter().any(|(_, _, other)| other.is_some()) { "all full" } else { "" };
-    let _ = writeln!(out, "\n  {title:<34} {:>18}  {other_title:>18}", "this");
-    for (name, this, other) in rows {
-        let _ = write!(out, "    {name:<32} {:>18}", format(*this));
-        if let Some(other) = other {
-            let _ = write!(out, "  {:>18}  {}", format(*other), ratio(*this, *other));
+/// Writes a table of numbers of this model and, where given, of the all-full model.
+fn write_comparison(out: &mut String, title: &str, format: fn(u64) -> String, rows: &[(&str, u64, Option<u64>)]) {
+    let all_full_title = if rows.iter().any(|(_, _, all_full)| all_full.is_some()) { "all full" } else { "" };
+    let _ = writeln!(out, "\n  {title:<34} {:>18}  {all_full_title:>18}", "this");
+    for (name, value, all_full) in rows {
+        let _ = write!(out, "    {name:<32} {:>18}", format(*value));
+        if let Some(all_full) = all_full {
+            let _ = write!(out, "  {:>18}  {}", format(*all_full), format_ratio(*value, *all_full));
         }
         out.push('\n');
     }
@@ -205,29 +205,29 @@ pub fn audit(audit: &Audit, colour: bool) -> String {
     if let Some(outline) = audit.plan.as_ref().map(Plan::outline).filter(|text| text.len() < 200) {
         write_row(&mut out, "stack", &outline);
     }
-    for reason in &audit.unknown {
+    for reason in &audit.unknown_reasons {
         write_row(&mut out, "unknown", &wrap(reason, 96));
     }
     write_rungs(&mut out, audit);
-    if let Some(this) = audit.cache {
-        let other = audit.all_full.map(|other| other.cache);
-        let title = format!("context of {} tokens", commas(audit.context));
+    if let Some(cache) = audit.cache {
+        let all_full_cache = audit.all_full.map(|all_full| all_full.cache);
+        let title = format!("context of {} tokens", with_commas(audit.context));
         let rows = [
-            ("KV cache, bytes per token", this.per_token, other.map(|other| other.per_token)),
-            ("recurrent state, bytes", this.state, other.map(|other| other.state)),
-            ("window KV cache, bytes", this.window, other.map(|other| other.window)),
-            ("all caches, bytes", this.total, other.map(|other| other.total)),
+            ("KV cache, bytes per token", cache.per_token, all_full_cache.map(|cache| cache.per_token)),
+            ("recurrent state, bytes", cache.state, all_full_cache.map(|cache| cache.state)),
+            ("window KV cache, bytes", cache.window, all_full_cache.map(|cache| cache.window)),
+            ("all caches, bytes", cache.total, all_full_cache.map(|cache| cache.total)),
         ];
-        write_figures(&mut out, &title, commas, &rows);
+        write_comparison(&mut out, &title, with_commas, &rows);
     }
-    if let Some(this) = audit.mixer_cost {
-        let other = audit.all_full.and_then(|other| other.mixer_cost);
+    if let Some(cost) = audit.mixer_cost {
+        let all_full_cost = audit.all_full.and_then(|all_full| all_full.mixer_cost);
         let rows = [
-            ("weights", this.parameters, other.map(|other| other.parameters)),
-            ("FLOPs per token, prefill", this.prefill_flops, other.map(|other| other.prefill_flops)),
-            ("FLOPs per token, decode", this.decode_flops, other.map(|other| other.decode_flops)),
+            ("weights", cost.parameters, all_full_cost.map(|cost| cost.parameters)),
+            ("FLOPs per token, prefill", cost.prefill_flops, all_full_cost.map(|cost| cost.prefill_flops)),
+            ("FLOPs per token, decode", cost.decode_flops, all_full_cost.map(|cost| cost.decode_flops)),
         ];
-        write_figures(&mut out, "mixers only", si_prefix, &rows);
+        write_comparison(&mut out, "mixers only", format_si, &rows);
     }
     out.push('\n');
     for assumption in &audit.assumptions {
@@ -241,8 +241,8 @@ fn write_rungs(out: &mut String, audit: &Audit) {
     let rungs_text = format!("{} {}: {}", capacity.relation(), capacity.rungs, rungs_terms(capacity));
     write_row(out, "rungs", &wrap(&rungs_text, 96));
     write_row(out, "", &hop_reason(audit));
-    if capacity.at_least < capacity.rungs {
-        let known_count = match capacity.at_least {
+    if capacity.constructed_hops < capacity.rungs {
+        let known_count = match capacity.constructed_hops {
             0 => "for none".to_owned(),
             count => format!("for {count}"),
         };
@@ -252,7 +252,7 @@ fn write_rungs(out: &mut String, audit: &Audit) {
             &format!("weights of these layer types are known {known_count} of them; see `rung explain capacity`"),
         );
     }
-    let depth = audit.mixing_layers();
+    let depth = audit.mixing_layer_count();
     write_row(out, "", &format!("with full attention in all {depth} layers: {}", depth.saturating_sub(1)));
     let with_state = capacity.blocks.iter().filter(|block| !block.layers.is_empty()).count();
     write_row(
@@ -265,7 +265,7 @@ fn write_rungs(out: &mut String, audit: &Audit) {
     }
     if let Some(sparse) = audit.block_sparse {
         let required = match sparse.required_bits {
-            Some(bits) => format!("2-Sum at this context requires {}", commas(bits)),
+            Some(bits) => format!("2-Sum at this context requires {}", with_commas(bits)),
             None => "the 2-Sum bound does not apply at this context".to_owned(),
         };
         let selection = format!(
@@ -277,19 +277,19 @@ fn write_rungs(out: &mut String, audit: &Audit) {
         write_row(
             out,
             "block-sparse",
-            &format!("{selection}; a summary has {} bits, {required}", commas(sparse.summary_bits)),
+            &format!("{selection}; a summary has {} bits, {required}", with_commas(sparse.summary_bits)),
         );
     }
 }
 
 /// The terms of the number of rungs: a hop for each full layer, less one if a full layer must first find the start value.
 pub fn rungs_terms(capacity: &Capacity) -> String {
-    let layers = count_noun(capacity.full, "full layer");
-    match (capacity.full, capacity.extra_hop) {
+    let layers = count_noun(capacity.full_layers, "full layer");
+    match (capacity.full_layers, capacity.extra_hop) {
         (0, _) => "there is no full layer".to_owned(),
         (_, false) => format!("{layers}, less the one that must first find the start value"),
         (_, true) => {
-            let verb = if capacity.at_least == capacity.rungs { "passes" } else { "may pass" };
+            let verb = if capacity.constructed_hops == capacity.rungs { "passes" } else { "may pass" };
             format!(
                 "{layers}; a {} layer {verb} the start value on, so no full layer is spent on it",
                 capacity.extra_hop_kind
@@ -301,7 +301,7 @@ pub fn rungs_terms(capacity: &Capacity) -> String {
 /// The lower bound on one hop more, as a sentence.
 pub fn next_hop_text(audit: &Audit, bound: NextHopBound) -> String {
     let hops = count_noun(bound.hops, "hop");
-    let (verb, context) = (if bound.hops == 1 { "is" } else { "are" }, commas(audit.context));
+    let (verb, context) = (if bound.hops == 1 { "is" } else { "are" }, with_commas(audit.context));
     match bound.search {
         BoundSearch::Certified { log2_tokens } if bound.applies => {
             format!("{hops} {verb} proved impossible from 2^{log2_tokens:.1} tokens on")
@@ -317,8 +317,8 @@ pub fn next_hop_text(audit: &Audit, bound: NextHopBound) -> String {
     }
 }
 
-/// Reads one figure of an audit.
-type AuditFigure = fn(&Audit) -> Option<u64>;
+/// Reads one number of an audit.
+type AuditMetric = fn(&Audit) -> Option<u64>;
 
 /// Audits side by side; for two, with their differences.
 pub fn compare(audits: &[Audit], colour: bool) -> String {
@@ -334,9 +334,9 @@ pub fn compare(audits: &[Audit], colour: bool) -> String {
         let _ = write!(out, " {:>18}", (b'A' + (index % 26) as u8) as char);
     }
     let _ = writeln!(out, "{}", if audits.len() == 2 { "  B relative to A" } else { "" });
-    let rows: [(&str, AuditFigure); 12] = [
-        ("layers with a mixer", |audit| Some(audit.mixing_layers() as u64)),
-        ("full layers", |audit| audit.capacity.as_ref().map(|capacity| capacity.full as u64)),
+    let rows: [(&str, AuditMetric); 12] = [
+        ("layers with a mixer", |audit| Some(audit.mixing_layer_count() as u64)),
+        ("full layers", |audit| audit.capacity.as_ref().map(|capacity| capacity.full_layers as u64)),
         ("extra hop", |audit| audit.capacity.as_ref().map(|capacity| u64::from(capacity.extra_hop))),
         ("rungs", |audit| audit.capacity.as_ref().map(|capacity| capacity.rungs as u64)),
         ("KV cache, bytes per token", |audit| audit.cache.map(|cache| cache.per_token)),
@@ -351,7 +351,7 @@ pub fn compare(audits: &[Audit], colour: bool) -> String {
     for (name, get) in rows {
         let _ = write!(out, "{name:<32}");
         for audit in audits {
-            let _ = write!(out, " {:>18}", get(audit).map_or_else(|| "unknown".to_owned(), commas));
+            let _ = write!(out, " {:>18}", get(audit).map_or_else(|| "unknown".to_owned(), with_commas));
         }
         if let [first, second] = audits
             && let (Some(first), Some(second)) = (get(first), get(second))
@@ -361,7 +361,7 @@ pub fn compare(audits: &[Audit], colour: bool) -> String {
         out.push('\n');
     }
     for audit in audits {
-        for reason in &audit.unknown {
+        for reason in &audit.unknown_reasons {
             write_row(&mut out, "unknown", &wrap(&format!("{}: {reason}", audit.model), 96));
         }
     }
@@ -371,8 +371,8 @@ pub fn compare(audits: &[Audit], colour: bool) -> String {
 fn difference(from: u64, to: u64) -> String {
     let signed = match to.cmp(&from) {
         std::cmp::Ordering::Equal => return "equal".to_owned(),
-        std::cmp::Ordering::Greater => format!("+{}", commas(to - from)),
-        std::cmp::Ordering::Less => format!("-{}", commas(from - to)),
+        std::cmp::Ordering::Greater => format!("+{}", with_commas(to - from)),
+        std::cmp::Ordering::Less => format!("-{}", with_commas(from - to)),
     };
     if from == 0 || to == 0 { signed } else { format!("{signed} ({:+.1}%)", (to as f64 / from as f64 - 1.0) * 100.0) }
 }
@@ -380,49 +380,59 @@ fn difference(from: u64, to: u64) -> String {
 /// The best placements of full layers.
 pub fn placements(report: &PlacementReport, colour: bool) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "{} within {} at {} tokens", report.model, bytes(report.budget), commas(report.context));
-    write_row(&mut out, "full layer", &bytes(report.full_bytes));
-    write_row(&mut out, "other layer", &format!("{} ({})", bytes(report.other_bytes), report.other_mixer));
+    let _ = writeln!(
+        out,
+        "{} within {} at {} tokens",
+        report.model,
+        format_bytes(report.budget),
+        with_commas(report.context)
+    );
+    write_row(&mut out, "full layer", &format_bytes(report.full_bytes));
+    write_row(&mut out, "other layer", &format!("{} ({})", format_bytes(report.other_bytes), report.other_mixer));
     let current = report.current;
-    let excess = if current.bytes > report.budget { ", over the budget" } else { "" };
+    let excess = if current.cache_bytes > report.budget { ", over the budget" } else { "" };
     write_row(
         &mut out,
         "now",
         &format!(
             "{} full of {} layers with a mixer, {}, {}{excess}",
-            current.full_layers,
-            report.mixing_layers,
+            current.full_layer_count,
+            report.mixing_layer_count,
             count_noun(current.rungs, "rung"),
-            bytes(current.bytes)
+            format_bytes(current.cache_bytes)
         ),
     );
     let Some(best) = report.rungs else {
-        let cheapest = report.other_bytes.min(report.full_bytes).saturating_mul(report.mixing_layers as u64);
+        let cheapest = report.other_bytes.min(report.full_bytes).saturating_mul(report.mixing_layer_count as u64);
         write_row(
             &mut out,
             "best",
-            &format!("nothing fits: the cheapest stack of this depth takes {}", bytes(cheapest)),
+            &format!("nothing fits: the cheapest stack of this depth takes {}", format_bytes(cheapest)),
         );
         return out;
     };
     write_row(&mut out, "best", &count_noun(best, "rung"));
     for group in &report.groups {
         let count = match group.count {
-            Some(count) if count < 1_000_000_000_000 => commas(count as u64),
+            Some(count) if count < 1_000_000_000_000 => with_commas(count as u64),
             _ => format!("about 10^{:.0}", group.log10_count),
         };
         let _ = writeln!(
             out,
             "\n  {}, {}, placements: {count}",
-            count_noun(group.full_layers, "full layer"),
-            bytes(group.bytes)
+            count_noun(group.full_layer_count, "full layer"),
+            format_bytes(group.cache_bytes)
         );
         for example in &group.examples {
-            write_row(&mut out, "", &format!("{}\n{}", example.why, colour_letters(&example.letters, colour)));
+            write_row(&mut out, "", &format!("{}\n{}", example.description, colour_letters(&example.letters, colour)));
         }
     }
     out.push('\n');
-    if report.groups.iter().any(|group| group.full_layers > 1 && group.full_layers < report.mixing_layers) {
+    if report
+        .groups
+        .iter()
+        .any(|group| group.full_layer_count > 1 && group.full_layer_count < report.mixing_layer_count)
+    {
         write_row(&mut out, "rule", "any placement in which one of the first two layers with a mixer is not full");
     }
     for assumption in &report.assumptions {

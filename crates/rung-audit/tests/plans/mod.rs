@@ -1,4 +1,4 @@
-//! Reads plan settings from JSON and figures by name.
+//! Reads plan settings from JSON and metrics by name.
 
 use rung_audit::engine::{EngineSettings, MemoryPlan};
 use serde_json::Value;
@@ -23,14 +23,14 @@ pub fn settings(value: &Value) -> EngineSettings {
     }
 }
 
-/// A figure of a plan, converted from bytes to `unit` where necessary.
-pub fn figure(plan: &MemoryPlan, name: &str, unit: &str) -> Option<f64> {
+/// A metric of a plan, converted from bytes to `unit` where necessary.
+pub fn metric(plan: &MemoryPlan, name: &str, unit: &str) -> Option<f64> {
     let bytes = |bytes: Option<u64>| bytes.map(|bytes| (bytes as f64, "bytes"));
     let (value, value_unit) = match name {
         "cache_bytes" => bytes(plan.cache_bytes)?,
         "kv_bytes" => bytes(plan.kv_bytes)?,
         "kv_and_window_bytes" => bytes(Some(plan.kv_bytes? + plan.window_bytes?))?,
-        _ => plan.figures.iter().find(|figure| figure.name == name).map(|figure| (figure.value, figure.unit))?,
+        _ => plan.metrics.iter().find(|metric| metric.name == name).map(|metric| (metric.value, metric.unit))?,
     };
     match (value_unit, unit) {
         ("bytes", "GiB") => Some(value / 1_073_741_824.0),

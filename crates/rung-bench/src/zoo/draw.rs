@@ -1,20 +1,20 @@
 //! The table of mixers as a figure, with speeds as a plot.
 //!
 //! Every mixer has a line. Tokens per second are on one logarithmic axis, with a mark per length that is larger for longer
-//! sequences: where the marks coincide, cost is linear. A mixer without a network has no marks.
+//! sequences: where the marks coincide, cost is linear. A mixer that is not implemented has no marks.
 
 use super::tracking::TrackingClaim;
 use super::{MixerRow, Timing};
 use rung_figure::Evidence;
 use rung_figure::figure::axis::{self, Axis};
 use rung_figure::figure::csv::{Csv, field};
-use rung_figure::figure::palette::{self, Colour, GRID, INK, MUTED};
+use rung_figure::figure::palette::{self, Colour, GRID, MUTED, TEXT_COLOUR};
 use rung_figure::figure::svg::{Anchor, Area, Paint, Stroke, Svg, TextStyle};
 use rung_figure::figure::{Chart, Scale};
 
 /// The table of all mixers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Zoo {
+pub struct MixerTable {
     /// The rows, in the order in which they are shown.
     pub rows: Vec<MixerRow>,
     /// The lengths and repetitions of the measurements.
@@ -25,14 +25,14 @@ pub struct Zoo {
 const WIDTH: f64 = 1130.0;
 /// Height of a row.
 const ROW_HEIGHT: f64 = 20.0;
-/// Where the first row starts.
+/// Vertical position of the first row.
 const TOP: f64 = 76.0;
 /// Size of the text.
 const FONT_SIZE: f64 = 11.0;
-// Horizontal positions at which columns start, or end if they hold numbers.
+// Horizontal positions of columns in pixels: where text starts, or where numbers end.
 const NAME: f64 = 16.0;
-const CROSSES: f64 = 205.0;
-const GROWS: f64 = 220.0;
+const STATE_SIZE: f64 = 205.0;
+const GROWTH: f64 = 220.0;
 const COST: f64 = 325.0;
 const PLOT: (f64, f64) = (435.0, 690.0);
 const EXPONENT: f64 = 735.0;
@@ -40,7 +40,7 @@ const CREDIT: f64 = 760.0;
 const PARITY: f64 = 870.0;
 const PERMUTATIONS: f64 = 1000.0;
 
-impl Zoo {
+impl MixerTable {
     fn speeds(&self) -> impl Iterator<Item = f64> {
         self.rows.iter().filter_map(|row| row.speed.as_ref()).flat_map(|speed| speed.tokens_per_second.iter().copied())
     }
@@ -52,8 +52,8 @@ impl Zoo {
         let bold = TextStyle::new(FONT_SIZE).bold();
         let columns = [
             (NAME, "mixer", None, Anchor::Start),
-            (CROSSES, "crosses", Some(Evidence::Proved), Anchor::End),
-            (GROWS, "grows", Some(Evidence::Proved), Anchor::Start),
+            (STATE_SIZE, "crosses", Some(Evidence::Proved), Anchor::End),
+            (GROWTH, "grows", Some(Evidence::Proved), Anchor::Start),
             (COST, "cost", Some(Evidence::Proved), Anchor::Start),
             (PLOT.0, &speed, Some(Evidence::Measured), Anchor::Start),
             (EXPONENT, "n^", Some(Evidence::Measured), Anchor::End),
@@ -64,8 +64,8 @@ impl Zoo {
         for (x, name, evidence, anchor) in columns {
             svg.text((x, TOP - 24.0), name, &bold.anchored(anchor));
             let Some(evidence) = evidence else { continue };
-            let word = TextStyle::new(9.5).coloured(palette::evidence(evidence)).anchored(anchor);
-            svg.text((x, TOP - 11.0), evidence.word(), &word);
+            let evidence_style = TextStyle::new(9.5).coloured(palette::evidence(evidence)).anchored(anchor);
+            svg.text((x, TOP - 11.0), evidence.label(), &evidence_style);
         }
     }
 
@@ -74,10 +74,10 @@ impl Zoo {
         let style = TextStyle::new(FONT_SIZE);
         let mut write = |x: f64, text: &str, style: &TextStyle| svg.text((x, baseline), text, style);
         write(NAME, row.mixer.name(), &style.bold());
-        write(CROSSES, &row.crossing().to_string(), &style.anchored(Anchor::End));
-        write(GROWS, row.growth().as_deref().unwrap_or("-"), &style);
+        write(STATE_SIZE, &row.state_size().to_string(), &style.anchored(Anchor::End));
+        write(GROWTH, row.growth().as_deref().unwrap_or("-"), &style);
         write(COST, &row.cost(), &style);
-        write(CREDIT, row.credit().word(), &style);
+        write(CREDIT, row.credit().label(), &style);
         let exponent = row.speed.as_ref().map_or("-".to_owned(), |speed| format!("{:.2}", speed.exponent));
         write(EXPONENT, &exponent, &style.anchored(Anchor::End));
         for (x, claim) in [(PARITY, row.parity()), (PERMUTATIONS, row.permutations())] {
@@ -85,7 +85,9 @@ impl Zoo {
         }
         match &row.speed {
             Some(speed) => self.draw_speed(svg, &speed.tokens_per_second, y + ROW_HEIGHT / 2.0, speed_axis),
-            None => write(f64::midpoint(PLOT.0, PLOT.1), "no network", &style.coloured(MUTED).anchored(Anchor::Middle)),
+            None => {
+                write(f64::midpoint(PLOT.0, PLOT.1), "not implemented", &style.coloured(MUTED).anchored(Anchor::Middle))
+            }
         }
     }
 
@@ -97,7 +99,7 @@ impl Zoo {
         for (index, (mark, speed)) in marks.iter().zip(speeds).enumerate() {
             let hint = format!("{speed:.0} tokens/s at {} tokens", self.timing.lengths[index]);
             svg.group(&hint, |svg| {
-                let paint = Paint { fill: Some(colour), stroke: Some(Stroke::new(INK, 0.5)) };
+                let paint = Paint { fill: Some(colour), stroke: Some(Stroke::new(TEXT_COLOUR, 0.5)) };
                 svg.circle(*mark, 2.0 + index as f64, &paint);
             });
         }
@@ -108,7 +110,7 @@ fn claim_colour(claim: TrackingClaim) -> Colour {
     claim.evidence().map_or(MUTED, palette::evidence)
 }
 
-impl Chart for Zoo {
+impl Chart for MixerTable {
     fn title(&self) -> &'static str {
         "All mixers: what they keep, cost and track"
     }
@@ -117,7 +119,7 @@ impl Chart for Zoo {
         let bottom = TOP + ROW_HEIGHT * self.rows.len() as f64;
         let mut svg = Svg::new(WIDTH, bottom + 52.0);
         self.draw_header(&mut svg);
-        let speed_axis = Axis::covering(Scale::Log10, self.speeds()).over(PLOT.0, PLOT.1);
+        let speed_axis = Axis::covering(Scale::Log10, self.speeds()).with_pixels(PLOT.0, PLOT.1);
         let plot = Area::new(PLOT.0, TOP, PLOT.1 - PLOT.0, bottom - TOP);
         axis::draw_bottom(&mut svg, plot, &speed_axis, &speed_axis.ticks(5), "tokens/s, one layer on one thread", true);
         for (index, row) in self.rows.iter().enumerate() {
@@ -145,13 +147,13 @@ impl Chart for Zoo {
             let mut line = |tokens: String, speed: f64, exponent: f64| {
                 csv.row([
                     row.mixer.name().to_owned(),
-                    row.crossing().to_string(),
+                    row.state_size().to_string(),
                     row.growth().unwrap_or_default(),
                     row.cost(),
                     tokens,
                     field(speed),
                     field(exponent),
-                    row.credit().word().to_owned(),
+                    row.credit().label().to_owned(),
                     row.parity().to_string(),
                     row.permutations().to_string(),
                 ]);
@@ -184,7 +186,7 @@ mod tests {
             names().map(|name| MixerRow { mixer: benchmark_mixer(name).unwrap(), speed: speed(name) }).collect();
         let marks = rows.iter().filter(|row| row.speed.is_some()).count() * 2;
         let lines = rows.iter().map(|row| if row.speed.is_some() { 2 } else { 1 }).sum::<usize>();
-        let zoo = Zoo { rows, timing: Timing { lengths: vec![64, 128], rounds: 1 } };
+        let zoo = MixerTable { rows, timing: Timing { lengths: vec![64, 128], repetitions: 1 } };
         let (svg, csv) = (zoo.svg(), zoo.csv());
         assert_eq!((svg.matches("<circle").count(), csv.lines().count()), (marks, lines + 1));
         assert!(names().all(|name| svg.contains(&format!(">{name}</text>"))));

@@ -2,16 +2,16 @@
 //!
 //! One row for each mixer of the registry, in its order, as a narrow layer: two heads of sixteen channels, windows of 64 tokens.
 //! State, cache, cost and hop credit follow from the definition and hold for all weights, so they are *proved*. Speed, and the
-//! exponent of cost in the sequence length, are *measured* for the mixers that have a network. What a layer can track ([`tracking`])
+//! exponent of cost in the sequence length, are *measured* for the mixers that are implemented. What a layer can track ([`tracking`])
 //! is claimed only with evidence.
 //!
-//! The measured exponent may differ from the formula next to it: at short lengths projections dominate, and a network may do more
+//! The measured exponent may differ from the formula next to it: at short lengths projections dominate, and an implementation may do more
 //! work than its mixer needs.
 //!
 //! ```
 //! use rung_bench::zoo::{HopCredit, MixerRow, Timing};
 //!
-//! let row = MixerRow::of("chunked", &Timing { lengths: vec![8, 16], rounds: 1 })?;
+//! let row = MixerRow::of("chunked", &Timing { lengths: vec![8, 16], repetitions: 1 })?;
 //! assert_eq!((row.cost(), row.credit()), ("32 n".to_owned(), HopCredit::State));
 //! assert!(row.speed.is_none());
 //! # Ok::<(), rung_bench::BenchError>(())
@@ -22,7 +22,7 @@ pub mod tracking;
 
 use rung_theory::stack::mixer::{Mixer, MixerReach, TokenSelection};
 
-pub use draw::Zoo;
+pub use draw::MixerTable;
 use tracking::TrackingClaim;
 
 use crate::{BenchError, exponents};
@@ -36,7 +36,7 @@ pub struct Timing {
     /// Sequence lengths, ascending.
     pub lengths: Vec<usize>,
     /// Repetitions; reported times are their medians.
-    pub rounds: usize,
+    pub repetitions: usize,
 }
 
 /// How many hops of function composition a layer adds.
@@ -55,8 +55,8 @@ pub enum HopCredit {
 }
 
 impl HopCredit {
-    /// The word in tables.
-    pub fn word(self) -> &'static str {
+    /// The label in tables.
+    pub fn label(self) -> &'static str {
         match self {
             Self::Full => "full",
             Self::Blocks => "block-sparse",
@@ -81,7 +81,7 @@ pub struct Speed {
 pub struct MixerRow {
     /// The mixer with all its options.
     pub mixer: Mixer,
-    /// `None` for a mixer without a network.
+    /// `None` for a mixer that is not implemented or does nothing.
     pub speed: Option<Speed>,
 }
 
@@ -92,14 +92,14 @@ impl MixerRow {
     /// No mixer has that name.
     pub fn of(name: &str, timing: &Timing) -> Result<Self, BenchError> {
         let mixer = exponents::benchmark_mixer(name)?;
-        // The network of `none` does nothing, so it is not timed.
-        let timed = mixer.facts().flops.per_token > 0 && rung_nn::mixer::NAMES.contains(&mixer.name());
-        let speed = timed.then(|| Speed::measure(name, timing)).transpose()?;
+        // The implementation of `none` does nothing, so it is not timed.
+        let is_timed = mixer.facts().flops.per_token > 0 && rung_nn::mixer::NAMES.contains(&mixer.name());
+        let speed = is_timed.then(|| Speed::measure(name, timing)).transpose()?;
         Ok(Self { mixer, speed })
     }
 
     /// Numbers that are passed from one token to the next, without caches; of a state with levels, one level is counted.
-    pub fn crossing(&self) -> u128 {
+    pub fn state_size(&self) -> u128 {
         let facts = self.mixer.facts();
         facts.state_size() - facts.recurrent_state + self.per_level().unwrap_or(facts.recurrent_state)
     }
@@ -159,7 +159,7 @@ impl MixerRow {
 
 impl Speed {
     fn measure(name: &str, timing: &Timing) -> Result<Self, BenchError> {
-        let times = exponents::forward_times(name, &timing.lengths, timing.rounds)?;
+        let times = exponents::forward_times(name, &timing.lengths, timing.repetitions)?;
         let per_second = times.iter().map(|(length, times)| *length as f64 / (times.median() * 1e-3));
         Ok(Self { tokens_per_second: per_second.collect(), exponent: exponents::exponent(&times) })
     }
@@ -191,14 +191,14 @@ mod tests {
             ("none", 0, None, "0", HopCredit::Nothing),
         ] {
             let row = row_without_speed(name);
-            let found = (row.crossing(), row.growth(), row.cost(), row.credit());
+            let found = (row.state_size(), row.growth(), row.cost(), row.credit());
             assert_eq!(found, (crossing, grows.map(str::to_owned), cost.to_owned(), credit), "{name}");
         }
     }
 
     #[test]
-    fn only_mixers_with_a_network_have_a_speed() {
-        let timing = Timing { lengths: vec![4, 8, 16], rounds: 1 };
+    fn only_implemented_mixers_have_a_speed() {
+        let timing = Timing { lengths: vec![4, 8, 16], repetitions: 1 };
         for name in ["gdn", "rglru", "lightning", "chunked", "none"] {
             let row = MixerRow::of(name, &timing).unwrap();
             assert_eq!(row.speed.is_some(), !["chunked", "none"].contains(&name), "{name}");

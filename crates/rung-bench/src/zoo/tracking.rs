@@ -28,7 +28,7 @@ pub enum TrackingClaim {
 
 impl TrackingClaim {
     /// `yes`, `no` or `unknown`.
-    pub fn word(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Self::Yes(..) => "yes",
             Self::No(..) => "no",
@@ -45,9 +45,9 @@ impl TrackingClaim {
     }
 
     /// The construction or reason that shows the claim.
-    pub fn shown_by(self) -> Option<&'static str> {
+    pub fn justification(self) -> Option<&'static str> {
         match self {
-            Self::Yes(_, by) | Self::No(_, by) => Some(by),
+            Self::Yes(_, reason) | Self::No(_, reason) => Some(reason),
             Self::Unknown => None,
         }
     }
@@ -56,7 +56,7 @@ impl TrackingClaim {
 /// `yes, constructed`.
 impl fmt::Display for TrackingClaim {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.word())?;
+        out.write_str(self.label())?;
         self.evidence().map_or(Ok(()), |evidence| write!(out, ", {evidence}"))
     }
 }
@@ -68,7 +68,10 @@ pub fn parity(mixer: &Mixer) -> TrackingClaim {
     if has_bounded_context(mixer) {
         return BOUNDED_CONTEXT;
     }
-    mixer.kind().parity_evidence.map_or(TrackingClaim::Unknown, |by| TrackingClaim::Yes(Evidence::Constructed, by))
+    mixer
+        .kind()
+        .parity_evidence
+        .map_or(TrackingClaim::Unknown, |reason| TrackingClaim::Yes(Evidence::Constructed, reason))
 }
 
 /// Whether one layer can track the product of permutations of three elements so far.
@@ -100,7 +103,7 @@ mod tests {
             ("rglru", "unknown"),
             ("evicting", "unknown"),
         ] {
-            assert_eq!(parity(&benchmark_mixer(name).unwrap()).word(), expected, "{name}");
+            assert_eq!(parity(&benchmark_mixer(name).unwrap()).label(), expected, "{name}");
         }
     }
 }

@@ -6,7 +6,7 @@ use rung_engine::{AdamWConfig, Native, Ops, Parameters, Scalar};
 use rung_nn::mixer::cases::perturb;
 use rung_nn::{FeedForwardConfig, InputConfig, Model, ModelConfig, Positions};
 use rung_theory::stack::{Defaults, Plan};
-use rung_theory::task::{Rng, below, seeded};
+use rung_theory::task::{Rng, random_below, seeded};
 
 use super::assert_close;
 
@@ -19,7 +19,7 @@ fn config() -> ModelConfig {
         input: InputConfig::Vocabulary(CLASSES),
         classes: CLASSES,
         chunk: 4,
-        deviation: 0.3,
+        init_std: 0.3,
         ..ModelConfig::default()
     }
 }
@@ -33,7 +33,7 @@ fn build<S: Scalar>(stack: &str, config: &ModelConfig) -> (Model, Parameters<S>)
 }
 
 fn tokens(rng: &mut Rng, count: usize) -> Vec<u32> {
-    (0..count).map(|_| below(rng, CLASSES as u32)).collect()
+    (0..count).map(|_| random_below(rng, CLASSES as u32)).collect()
 }
 
 /// The sum of the cross-entropies of two consecutive spans of tokens.

@@ -4,7 +4,7 @@
 //! one, whole powers on a logarithmic one. If a logarithmic range contains fewer than two whole powers, finer round numbers are used, so
 //! that every axis has at least two labels.
 //!
-//! [`Scale::Bent`] is linear up to a knee and logarithmic beyond, and the linear part gets at least a fixed share of the length. A hop map
+//! [`Scale::LinearThenLog`] is linear up to a knee and logarithmic beyond, and the linear part gets at least a fixed share of the length. A hop map
 //! needs it: context lengths of today are below 2²⁴ tokens, bounds may begin at 2⁶⁰⁰.
 //!
 //! Any input gives a valid axis: no values, one value, or values that are not finite.
@@ -12,24 +12,24 @@
 //! ```
 //! use rung_figure::figure::axis::{Axis, Scale};
 //!
-//! let axis = Axis::new(Scale::Linear, 0.0, 9.3).over(100.0, 500.0);
+//! let axis = Axis::new(Scale::Linear, 0.0, 9.3).with_pixels(100.0, 500.0);
 //! let labels: Vec<String> = axis.ticks(6).into_iter().map(|tick| tick.label).collect();
 //! assert_eq!(labels, ["0", "2", "4", "6", "8"]);
 //! assert_eq!(axis.position(0.0), Some(100.0));
 //! ```
 
-use super::palette::{GRID, INK, MUTED};
+use super::palette::{GRID, MUTED, TEXT_COLOUR};
 use super::svg::{Anchor, Area, Stroke, Svg, TextStyle};
 use super::text;
 
 /// Font size of tick labels.
-pub const TICK_SIZE: f64 = 11.5;
+pub const TICK_FONT_SIZE: f64 = 11.5;
 /// Font size of axis titles.
-pub const TITLE_SIZE: f64 = 12.5;
+pub const TITLE_FONT_SIZE: f64 = 12.5;
 /// The smallest gap between two labels, in pixels.
 const LABEL_GAP: f64 = 9.0;
-/// The smallest share of the length of a bent axis for the part below the knee.
-const BENT_SHARE: f64 = 0.45;
+/// The smallest share of the length of the axis for the part below the knee.
+const MIN_LINEAR_FRACTION: f64 = 0.45;
 
 /// The scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,13 +37,13 @@ pub enum Scale {
     /// Linear.
     Linear,
     /// Linear, for counts: only whole numbers are ticks.
-    Whole,
+    Integer,
     /// Logarithmic, with powers of two as ticks.
     Log2,
     /// Logarithmic, with powers of ten as ticks.
     Log10,
     /// Linear up to the knee, then logarithmic.
-    Bent {
+    LinearThenLog {
         /// The value at which the scale changes.
         knee: f64,
     },
@@ -103,7 +103,7 @@ impl Axis {
     }
 
     /// The same axis over the pixels from `start` to `end`. `end` may be smaller, as for a vertical axis.
-    pub fn over(self, start: f64, end: f64) -> Self {
+    pub fn with_pixels(self, start: f64, end: f64) -> Self {
         Self { start, end, ..self }
     }
 
@@ -119,28 +119,28 @@ impl Axis {
 
     /// The pixel of a value, also beyond the ends; `None` if the scale cannot show it.
     pub fn position(&self, value: f64) -> Option<f64> {
-        self.scale.admits(value).then(|| self.start + self.share(value) * (self.end - self.start))
+        self.scale.admits(value).then(|| self.start + self.fraction(value) * (self.end - self.start))
     }
 
     /// The position of a value as a fraction of the length: 0 at the low end, 1 at the high end.
-    fn share(&self, value: f64) -> f64 {
+    fn fraction(&self, value: f64) -> f64 {
         let linear = |low: f64, value: f64, high: f64| (value - low) / (high - low);
         match self.scale {
-            Scale::Linear | Scale::Whole => linear(self.low, value, self.high),
+            Scale::Linear | Scale::Integer => linear(self.low, value, self.high),
             Scale::Log2 | Scale::Log10 => linear(self.low.ln(), value.ln(), self.high.ln()),
-            Scale::Bent { knee } if !self.bends(knee) => linear(self.low, value, self.high),
-            Scale::Bent { knee } => {
-                let share = BENT_SHARE.max(linear(self.low, knee, self.high));
+            Scale::LinearThenLog { knee } if !self.bends(knee) => linear(self.low, value, self.high),
+            Scale::LinearThenLog { knee } => {
+                let linear_fraction = MIN_LINEAR_FRACTION.max(linear(self.low, knee, self.high));
                 if value <= knee {
-                    share * linear(self.low, value, knee)
+                    linear_fraction * linear(self.low, value, knee)
                 } else {
-                    share + (1.0 - share) * linear(knee.ln(), value.ln(), self.high.ln())
+                    linear_fraction + (1.0 - linear_fraction) * linear(knee.ln(), value.ln(), self.high.ln())
                 }
             }
         }
     }
 
-    /// Whether the knee is inside the range; otherwise a bent scale is linear.
+    /// Whether the knee is inside the range; otherwise the whole scale is linear.
     fn bends(&self, knee: f64) -> bool {
         knee > 0.0 && self.low < knee && knee < self.high
     }
@@ -150,26 +150,30 @@ impl Axis {
         let max = max.max(2);
         match self.scale {
             Scale::Linear => linear_ticks(self.low, self.high, max),
-            Scale::Whole => whole_ticks(self.low, self.high, max),
+            Scale::Integer => integer_ticks(self.low, self.high, max),
             Scale::Log2 => power_ticks(2, self.low, self.high, max),
             Scale::Log10 => power_ticks(10, self.low, self.high, max),
-            Scale::Bent { knee } if !self.bends(knee) => linear_ticks(self.low, self.high, max),
-            Scale::Bent { knee } => bent_ticks(self.low, knee, self.high, max),
+            Scale::LinearThenLog { knee } if !self.bends(knee) => linear_ticks(self.low, self.high, max),
+            Scale::LinearThenLog { knee } => linear_then_log_ticks(self.low, knee, self.high, max),
         }
     }
 
     /// As many ticks as fit side by side without overlap, labelled by `write`.
-    pub fn ticks_beside(&self, max: usize, write: impl Fn(&Tick) -> String) -> Vec<Tick> {
-        let attempt = |count| -> Vec<Tick> {
+    pub fn ticks_that_fit(&self, max: usize, write: impl Fn(&Tick) -> String) -> Vec<Tick> {
+        let labelled_ticks = |count| -> Vec<Tick> {
             self.ticks(count).into_iter().map(|tick| Tick { label: write(&tick), value: tick.value }).collect()
         };
         let fits = |ticks: &Vec<Tick>| ticks.windows(2).all(|pair| self.fit_together(&pair[0], &pair[1]));
-        (3..=max.max(3)).rev().map(attempt).find(fits).unwrap_or_else(|| self.without_overlaps(attempt(3)))
+        (3..=max.max(3))
+            .rev()
+            .map(labelled_ticks)
+            .find(fits)
+            .unwrap_or_else(|| self.without_overlaps(labelled_ticks(3)))
     }
 
     /// Whether the labels of two ticks do not overlap.
     fn fit_together(&self, first: &Tick, second: &Tick) -> bool {
-        let half_width = |tick: &Tick| text::width(&tick.label, TICK_SIZE, false) / 2.0;
+        let half_width = |tick: &Tick| text::width(&tick.label, TICK_FONT_SIZE, false) / 2.0;
         let positions = self.position(first.value).zip(self.position(second.value));
         positions.is_some_and(|(a, b)| (b - a).abs() >= half_width(first) + half_width(second) + LABEL_GAP)
     }
@@ -215,22 +219,22 @@ fn valid_range(scale: Scale, low: f64, high: f64) -> (f64, f64) {
     }
 }
 
-/// The smallest of 1, 2, 5 times a power of ten that is at least `rough`.
-fn round_step(rough: f64) -> f64 {
-    let decade = 10f64.powf(rough.log10().floor());
-    // The small excess keeps a rough step that is itself round from being rounded up.
+/// The smallest of 1, 2, 5 times a power of ten that is at least `min_step`.
+fn round_step(min_step: f64) -> f64 {
+    let decade = 10f64.powf(min_step.log10().floor());
+    // The small excess keeps a minimum step that is itself round from being rounded up.
     [1.0, 2.0, 5.0]
         .iter()
         .map(|times| times * decade)
-        .find(|step| *step >= rough * (1.0 - 1e-9))
+        .find(|step| *step >= min_step * (1.0 - 1e-9))
         .unwrap_or(10.0 * decade)
 }
 
 fn linear_ticks(low: f64, high: f64, max: usize) -> Vec<Tick> {
     // If rounding the step up leaves a single tick in the range, a finer step is used.
-    let mut rough = (high - low) / (max - 1) as f64;
+    let mut min_step = (high - low) / (max - 1) as f64;
     loop {
-        let step = round_step(rough);
+        let step = round_step(min_step);
         let (first, last) = ((low / step - 1e-9).ceil(), (high / step + 1e-9).floor());
         if last > first {
             let value = |index: usize| ((first + index as f64) * step).clamp(low, high);
@@ -239,12 +243,12 @@ fn linear_ticks(low: f64, high: f64, max: usize) -> Vec<Tick> {
                 .map(|index| Tick { value: value(index), label: label(value(index), step, low, high) })
                 .collect();
         }
-        rough = step / 2.5;
+        min_step = step / 2.5;
     }
 }
 
 /// Whole numbers only; all ticks where the range has fewer than two.
-fn whole_ticks(low: f64, high: f64, max: usize) -> Vec<Tick> {
+fn integer_ticks(low: f64, high: f64, max: usize) -> Vec<Tick> {
     let ticks = linear_ticks(low, high, max);
     let whole = ticks.iter().filter(|tick| tick.value.fract() == 0.0);
     let whole: Vec<Tick> =
@@ -306,11 +310,11 @@ fn short_power_ticks(base: u32, low: f64, high: f64, max: usize) -> Vec<Tick> {
     linear_ticks(low, high, max)
 }
 
-fn bent_ticks(low: f64, knee: f64, high: f64, max: usize) -> Vec<Tick> {
+fn linear_then_log_ticks(low: f64, knee: f64, high: f64, max: usize) -> Vec<Tick> {
     let linear_count = (max / 2).max(2);
-    let rough = (knee - low) / linear_count as f64;
+    let min_step = (knee - low) / linear_count as f64;
     // Values on this scale are usually exponents, so steps are powers of two.
-    let step = [1.0, 2.0, 4.0, 8.0].into_iter().find(|step| *step >= rough).unwrap_or_else(|| round_step(rough));
+    let step = [1.0, 2.0, 4.0, 8.0].into_iter().find(|step| *step >= min_step).unwrap_or_else(|| round_step(min_step));
     let first = (low / step).ceil() * step;
     let linear = (0..=max).map(|index| first + index as f64 * step).take_while(|&value| value <= knee);
     let linear = linear.map(|value| Tick { value, label: label(value, step, low, knee) });
@@ -327,7 +331,7 @@ fn bent_ticks(low: f64, knee: f64, high: f64, max: usize) -> Vec<Tick> {
 
 /// Draws a horizontal axis along the lower edge of `plot`, with grid lines through it and the title below.
 pub fn draw_bottom(svg: &mut Svg, plot: Area, axis: &Axis, ticks: &[Tick], title: &str, grid: bool) {
-    let style = TextStyle::new(TICK_SIZE).coloured(MUTED).anchored(Anchor::Middle);
+    let style = TextStyle::new(TICK_FONT_SIZE).coloured(MUTED).anchored(Anchor::Middle);
     let bottom = plot.bottom();
     for tick in ticks {
         let Some(x) = axis.position(tick.value) else { continue };
@@ -337,36 +341,36 @@ pub fn draw_bottom(svg: &mut Svg, plot: Area, axis: &Axis, ticks: &[Tick], title
         svg.line((x, bottom), (x, bottom + 4.0), &Stroke::new(MUTED, 1.0));
         svg.text((x, bottom + 17.0), &tick.label, &style);
     }
-    svg.line((plot.x, bottom), (plot.right(), bottom), &Stroke::new(INK, 1.0));
+    svg.line((plot.x, bottom), (plot.right(), bottom), &Stroke::new(TEXT_COLOUR, 1.0));
     let middle = f64::midpoint(plot.x, plot.right());
-    svg.text((middle, bottom + 39.0), title, &TextStyle::new(TITLE_SIZE).anchored(Anchor::Middle));
+    svg.text((middle, bottom + 39.0), title, &TextStyle::new(TITLE_FONT_SIZE).anchored(Anchor::Middle));
 }
 
 /// Draws a vertical axis along the left edge of `plot`, with grid lines through it and the title reading upwards.
 pub fn draw_left(svg: &mut Svg, plot: Area, axis: &Axis, ticks: &[Tick], title: &str, grid: bool) {
-    let style = TextStyle::new(TICK_SIZE).coloured(MUTED).anchored(Anchor::End);
+    let style = TextStyle::new(TICK_FONT_SIZE).coloured(MUTED).anchored(Anchor::End);
     for tick in ticks {
         let Some(y) = axis.position(tick.value) else { continue };
         if grid {
             svg.line((plot.x, y), (plot.right(), y), &Stroke::new(GRID, 1.0));
             svg.line((plot.x - 4.0, y), (plot.x, y), &Stroke::new(MUTED, 1.0));
         }
-        svg.text((plot.x - 8.0, y + TICK_SIZE * 0.36), &tick.label, &style);
+        svg.text((plot.x - 8.0, y + TICK_FONT_SIZE * 0.36), &tick.label, &style);
     }
-    svg.line((plot.x, plot.y), (plot.x, plot.bottom()), &Stroke::new(INK, 1.0));
+    svg.line((plot.x, plot.y), (plot.x, plot.bottom()), &Stroke::new(TEXT_COLOUR, 1.0));
     let middle = f64::midpoint(plot.y, plot.bottom());
-    let style = TextStyle::new(TITLE_SIZE).anchored(Anchor::Middle).upwards();
+    let style = TextStyle::new(TITLE_FONT_SIZE).anchored(Anchor::Middle).upwards();
     svg.text((plot.x - label_width(ticks) - 8.0, middle), title, &style);
 }
 
 /// The width of the labels of a vertical axis, with their distance from the axis.
 pub fn label_width(ticks: &[Tick]) -> f64 {
-    ticks.iter().map(|tick| text::width(&tick.label, TICK_SIZE, false)).fold(0.0, f64::max) + 12.0
+    ticks.iter().map(|tick| text::width(&tick.label, TICK_FONT_SIZE, false)).fold(0.0, f64::max) + 12.0
 }
 
 /// The width of a vertical axis with labels and title.
 pub fn left_width(ticks: &[Tick]) -> f64 {
-    label_width(ticks) + 8.0 + TITLE_SIZE
+    label_width(ticks) + 8.0 + TITLE_FONT_SIZE
 }
 
 #[cfg(test)]
@@ -377,10 +381,10 @@ mod tests {
     fn scales() -> impl Strategy<Value = Scale> {
         prop_oneof![
             Just(Scale::Linear),
-            Just(Scale::Whole),
+            Just(Scale::Integer),
             Just(Scale::Log2),
             Just(Scale::Log10),
-            (1.0..100.0f64).prop_map(|knee| Scale::Bent { knee }),
+            (1.0..100.0f64).prop_map(|knee| Scale::LinearThenLog { knee }),
         ]
     }
 
@@ -413,7 +417,7 @@ mod tests {
 
         #[test]
         fn any_two_numbers_give_an_axis_with_ticks_on_it(scale in scales(), low: f64, high: f64) {
-            let axis = Axis::new(scale, low, high).over(0.0, 100.0);
+            let axis = Axis::new(scale, low, high).with_pixels(0.0, 100.0);
             prop_assert!(axis.low() < axis.high());
             for tick in axis.ticks(8) {
                 let pixel = axis.position(tick.value);
@@ -423,16 +427,16 @@ mod tests {
 
         #[test]
         fn positions_increase_with_values(scale in scales(), high in 2.0..1e4f64, a in 0.001..0.9f64, step in 1e-6..0.1f64) {
-            let axis = Axis::new(scale, 0.001, high).over(0.0, 1000.0);
+            let axis = Axis::new(scale, 0.001, high).with_pixels(0.0, 1000.0);
             prop_assert!(axis.position(a * high) < axis.position((a + step) * high));
         }
 
         #[test]
-        fn ticks_beside_have_labels_that_do_not_overlap(scale in scales(), low in 0.1..10.0f64, width in 1.0..1e5f64) {
-            let axis = Axis::new(scale, low, low + width).over(0.0, 640.0);
-            let ticks = axis.ticks_beside(10, |tick| tick.label.clone());
+        fn ticks_that_fit_have_labels_that_do_not_overlap(scale in scales(), low in 0.1..10.0f64, width in 1.0..1e5f64) {
+            let axis = Axis::new(scale, low, low + width).with_pixels(0.0, 640.0);
+            let ticks = axis.ticks_that_fit(10, |tick| tick.label.clone());
             for pair in ticks.windows(2) {
-                let half = |tick: &Tick| text::width(&tick.label, TICK_SIZE, false) / 2.0;
+                let half = |tick: &Tick| text::width(&tick.label, TICK_FONT_SIZE, false) / 2.0;
                 let gap = axis.position(pair[1].value).unwrap() - axis.position(pair[0].value).unwrap();
                 prop_assert!(gap > half(&pair[0]) + half(&pair[1]), "{axis:?}: {pair:?}");
             }
@@ -455,23 +459,23 @@ mod tests {
             labels(Axis::new(Scale::Linear, 0.0, 1.0), 6),
             ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"].map(|l| if l == "0.0" { "0" } else { l })
         );
-        assert_eq!(labels(Axis::new(Scale::Whole, -0.25, 4.25), 10), ["0", "1", "2", "3", "4"]);
+        assert_eq!(labels(Axis::new(Scale::Integer, -0.25, 4.25), 10), ["0", "1", "2", "3", "4"]);
         assert_eq!(labels(Axis::new(Scale::Linear, -10.0, 10.0), 5), ["−10", "−5", "0", "5", "10"]);
         assert_eq!(labels(Axis::new(Scale::Log10, 0.1, 1000.0), 8), ["0.1", "1", "10", "100", "1000"]);
         assert_eq!(labels(Axis::new(Scale::Log2, 1.0, 1024.0), 6), ["1", "4", "16", "64", "256", "1024"]);
         assert_eq!(labels(Axis::new(Scale::Log10, 1.0, 1e12), 7), ["10⁰", "10²", "10⁴", "10⁶", "10⁸", "10¹⁰", "10¹²"]);
         assert_eq!(labels(Axis::new(Scale::Linear, 0.0, 3e9), 4), ["0", "1×10⁹", "2×10⁹", "3×10⁹"]);
         assert_eq!(
-            labels(Axis::new(Scale::Bent { knee: 24.0 }, 0.0, 600.0), 12),
+            labels(Axis::new(Scale::LinearThenLog { knee: 24.0 }, 0.0, 600.0), 12),
             ["0", "4", "8", "12", "16", "20", "24", "32", "64", "128", "256", "512"]
         );
     }
 
     #[test]
-    fn a_bent_axis_gives_its_linear_part_a_minimum_share() {
-        let axis = Axis::new(Scale::Bent { knee: 24.0 }, 0.0, 5000.0).over(0.0, 100.0);
+    fn a_linear_then_log_axis_gives_its_linear_part_a_minimum_share() {
+        let axis = Axis::new(Scale::LinearThenLog { knee: 24.0 }, 0.0, 5000.0).with_pixels(0.0, 100.0);
         assert!(axis.position(24.0).unwrap() >= 44.9);
-        let short = Axis::new(Scale::Bent { knee: 24.0 }, 0.0, 26.0).over(0.0, 100.0);
+        let short = Axis::new(Scale::LinearThenLog { knee: 24.0 }, 0.0, 26.0).with_pixels(0.0, 100.0);
         assert!(short.position(24.0).unwrap() > 90.0);
     }
 }

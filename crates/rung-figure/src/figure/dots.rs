@@ -6,19 +6,19 @@
 //! ```
 //! use rung_figure::figure::{AxisSpec, Chart, Dot, DotChart, Scale};
 //!
-//! let across = AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.0);
-//! let dots = vec![Dot::new(0, 0.97).between(0.9, 1.0), Dot::new(1, 0.2).open()];
-//! let chart = DotChart::new("One hop", across, &["gdn full", "gdn"]).series("1 hop", dots);
+//! let x_axis = AxisSpec::new("right answers", Scale::Linear).with_range(0.0, 1.0);
+//! let dots = vec![Dot::new(0, 0.97).with_spread(0.9, 1.0), Dot::new(1, 0.2).open()];
+//! let chart = DotChart::new("One hop", x_axis, &["gdn full", "gdn"]).series("1 hop", dots);
 //! assert!(chart.svg().contains("gdn full") && chart.csv().contains("gdn,1 hop,,0.2,,"));
 //! ```
 
 use super::Chart;
-use super::axis::{self, TICK_SIZE};
+use super::axis::{self, TICK_FONT_SIZE};
 use super::csv::{Csv, field};
 use super::heading::{Heading, MARGIN, WIDTH};
-use super::legend::{Key, Legend, LegendEntry, MarkerShape};
+use super::legend::{Legend, LegendEntry, LegendKey, MarkerShape};
 use super::lines::AxisSpec;
-use super::palette::{self, GRID, INK};
+use super::palette::{self, GRID, TEXT_COLOUR};
 use super::svg::{Anchor, Area, Stroke, Svg, TextStyle};
 use super::text;
 use crate::Evidence;
@@ -50,7 +50,7 @@ impl Dot {
     }
 
     /// The same dot with a spread.
-    pub fn between(self, low: f64, high: f64) -> Self {
+    pub fn with_spread(self, low: f64, high: f64) -> Self {
         Self { spread: Some((low, high)), ..self }
     }
 
@@ -65,7 +65,7 @@ impl Dot {
 #[must_use]
 pub struct DotChart {
     title: String,
-    across: AxisSpec,
+    x_axis: AxisSpec,
     rows: Vec<String>,
     series: Vec<(String, Vec<Dot>)>,
     evidence: Option<Evidence>,
@@ -73,9 +73,9 @@ pub struct DotChart {
 
 impl DotChart {
     /// A chart with rows and without series.
-    pub fn new<R: ToString>(title: impl Into<String>, across: AxisSpec, rows: &[R]) -> Self {
+    pub fn new<R: ToString>(title: impl Into<String>, x_axis: AxisSpec, rows: &[R]) -> Self {
         let rows = rows.iter().map(ToString::to_string).collect();
-        Self { title: title.into(), across, rows, series: Vec::new(), evidence: None }
+        Self { title: title.into(), x_axis, rows, series: Vec::new(), evidence: None }
     }
 
     /// The same chart with one more series.
@@ -85,14 +85,14 @@ impl DotChart {
     }
 
     /// The same chart, with its evidence.
-    pub fn known(self, evidence: Evidence) -> Self {
+    pub fn with_evidence(self, evidence: Evidence) -> Self {
         Self { evidence: Some(evidence), ..self }
     }
 
     fn legend(&self) -> Legend {
         let evidence = self.evidence.map(|evidence| format!(" ({evidence})")).unwrap_or_default();
         let entry = |(index, (name, _)): (usize, &(String, Vec<Dot>))| LegendEntry {
-            key: Key::Line { stroke: None, mark: Some((MarkerShape::of_series(index), palette::series(index))) },
+            key: LegendKey::Line { stroke: None, mark: Some((MarkerShape::of_series(index), palette::series(index))) },
             name: format!("{name}{evidence}"),
         };
         Legend::new(self.series.iter().enumerate().map(entry).collect(), WIDTH - 2.0 * MARGIN)
@@ -110,42 +110,42 @@ impl Chart for DotChart {
         let top = MARGIN + heading.height() + 6.0 + legend.height() + 14.0;
 
         let names: Vec<Vec<String>> =
-            self.rows.iter().map(|name| text::wrap(name, TICK_SIZE, false, MAX_NAME_WIDTH)).collect();
-        let widest = names.iter().flatten().map(|line| text::width(line, TICK_SIZE, false)).fold(0.0, f64::max);
+            self.rows.iter().map(|name| text::wrap(name, TICK_FONT_SIZE, false, MAX_NAME_WIDTH)).collect();
+        let widest = names.iter().flatten().map(|line| text::width(line, TICK_FONT_SIZE, false)).fold(0.0, f64::max);
         let min_height = SERIES_OFFSET * self.series.len() as f64 + 9.5;
         let heights: Vec<f64> =
             names.iter().map(|lines| (lines.len() as f64 * LINE_HEIGHT + 5.0).max(min_height)).collect();
         let left = MARGIN + widest + 12.0;
         let plot = Area::new(left, top, WIDTH - left - MARGIN - 10.0, heights.iter().sum::<f64>().max(LINE_HEIGHT));
         let numbers = self.series.iter().flat_map(|(_, dots)| dots).map(|dot| dot.value);
-        let across = self.across.axis(numbers).over(plot.x, plot.right());
-        let ticks = across.ticks_beside(10, |tick| tick.label.clone());
+        let x_axis = self.x_axis.axis(numbers).with_pixels(plot.x, plot.right());
+        let ticks = x_axis.ticks_that_fit(10, |tick| tick.label.clone());
 
         let mut svg = Svg::new(WIDTH, plot.bottom() + 39.0 + MARGIN);
         heading.draw(&mut svg);
         legend.draw(&mut svg, (MARGIN, MARGIN + heading.height() + 6.0));
-        axis::draw_bottom(&mut svg, plot, &across, &ticks, &self.across.title, true);
-        svg.line((plot.x, plot.y), (plot.x, plot.bottom()), &Stroke::new(INK, 1.0));
+        axis::draw_bottom(&mut svg, plot, &x_axis, &ticks, &self.x_axis.title, true);
+        svg.line((plot.x, plot.y), (plot.x, plot.bottom()), &Stroke::new(TEXT_COLOUR, 1.0));
 
         let mut middles = Vec::with_capacity(heights.len());
-        let mut edge = top;
+        let mut row_top = top;
         for (lines, height) in names.iter().zip(&heights) {
-            let middle = edge + height / 2.0;
+            let middle = row_top + height / 2.0;
             svg.line((plot.x, middle), (plot.right(), middle), &Stroke::new(GRID, 1.0));
-            let first = middle - (lines.len() as f64 - 1.0) * LINE_HEIGHT / 2.0 + TICK_SIZE * 0.36;
+            let first_baseline = middle - (lines.len() as f64 - 1.0) * LINE_HEIGHT / 2.0 + TICK_FONT_SIZE * 0.36;
             for (index, line) in lines.iter().enumerate() {
-                let at = (plot.x - 8.0, first + index as f64 * LINE_HEIGHT);
-                svg.text(at, line, &TextStyle::new(TICK_SIZE).anchored(Anchor::End));
+                let baseline = (plot.x - 8.0, first_baseline + index as f64 * LINE_HEIGHT);
+                svg.text(baseline, line, &TextStyle::new(TICK_FONT_SIZE).anchored(Anchor::End));
             }
             middles.push(middle);
-            edge += height;
+            row_top += height;
         }
         for (index, (name, dots)) in self.series.iter().enumerate() {
             let (colour, mark) = (palette::series(index), MarkerShape::of_series(index));
             let offset = (index as f64 - (self.series.len() as f64 - 1.0) / 2.0) * SERIES_OFFSET;
             svg.group(name, |svg| {
                 for dot in dots {
-                    let pixel = |value: f64| across.position(value).map(|x| x.clamp(plot.x, plot.right()));
+                    let pixel = |value: f64| x_axis.position(value).map(|x| x.clamp(plot.x, plot.right()));
                     let Some((x, y)) = pixel(dot.value).zip(middles.get(dot.row)) else { continue };
                     let y = y + offset;
                     if let Some((low, high)) = dot.spread.and_then(|(low, high)| pixel(low).zip(pixel(high))) {
@@ -180,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_names_and_numbers_make_a_sound_picture(
+        fn any_names_and_numbers_give_a_valid_svg(
             rows in prop::collection::vec(".*", 0..5),
             dots in prop::collection::vec((0usize..7, any::<f64>(), prop::option::of((any::<f64>(), any::<f64>())), any::<bool>()), 0..9),
         ) {
@@ -196,14 +196,14 @@ mod tests {
 
     #[test]
     fn every_row_is_as_high_as_its_name_and_its_series_need() {
-        let across = || AxisSpec::new("x", Scale::Linear).from_to(0.0, 1.0);
+        let x_axis = || AxisSpec::new("x", Scale::Linear).with_range(0.0, 1.0);
         let height = |chart: &DotChart| {
             let svg = chart.svg();
             let number = svg.split("height=\"").nth(1).and_then(|rest| rest.split('"').next()).map(str::to_owned);
             number.and_then(|number| number.parse::<f64>().ok()).unwrap()
         };
-        let short = DotChart::new("t", across(), &["a"]).series("s", vec![Dot::new(0, 0.5)]);
-        let long = DotChart::new("t", across(), &["many words ".repeat(12)]).series("s", vec![Dot::new(0, 0.5)]);
+        let short = DotChart::new("t", x_axis(), &["a"]).series("s", vec![Dot::new(0, 0.5)]);
+        let long = DotChart::new("t", x_axis(), &["many words ".repeat(12)]).series("s", vec![Dot::new(0, 0.5)]);
         let many = (0..6).fold(short.clone(), |chart, index| chart.series(index.to_string(), vec![Dot::new(0, 0.1)]));
         assert!(height(&long) > height(&short) && height(&many) > height(&short));
     }

@@ -9,7 +9,7 @@ use super::text;
 pub const WIDTH: f64 = 760.0;
 /// Empty pixels at the edges of every chart.
 pub const MARGIN: f64 = 16.0;
-const SIZE: f64 = 15.0;
+const FONT_SIZE: f64 = 15.0;
 const LINE_HEIGHT: f64 = 21.0;
 
 /// A title, wrapped to the width of a chart.
@@ -21,7 +21,7 @@ pub struct Heading {
 impl Heading {
     /// Wraps a title.
     pub fn new(title: &str) -> Self {
-        Self { lines: text::wrap(title, SIZE, true, WIDTH - 2.0 * MARGIN) }
+        Self { lines: text::wrap(title, FONT_SIZE, true, WIDTH - 2.0 * MARGIN) }
     }
 
     /// Height in pixels.
@@ -32,8 +32,8 @@ impl Heading {
     /// Draws the title in the upper left corner.
     pub fn draw(&self, svg: &mut Svg) {
         for (index, line) in self.lines.iter().enumerate() {
-            let baseline = (MARGIN, MARGIN + SIZE + index as f64 * LINE_HEIGHT);
-            svg.text(baseline, line, &TextStyle::new(SIZE).bold());
+            let baseline = (MARGIN, MARGIN + FONT_SIZE + index as f64 * LINE_HEIGHT);
+            svg.text(baseline, line, &TextStyle::new(FONT_SIZE).bold());
         }
     }
 }

@@ -15,12 +15,12 @@
 use super::Chart;
 use super::csv::{Csv, field};
 use super::heading::{Heading, MARGIN, WIDTH};
-use super::palette::{Colour, INK, MUTED, PAPER};
+use super::palette::{BACKGROUND, Colour, MUTED, TEXT_COLOUR};
 use super::svg::{Anchor, Area, Paint, Stroke, Svg, TextStyle};
 use super::text;
 use crate::Evidence;
 
-const LABEL_SIZE: f64 = 11.0;
+const LABEL_FONT_SIZE: f64 = 11.0;
 /// The smallest height of a cell with a second line.
 const MIN_DETAIL_HEIGHT: f64 = 40.0;
 const BOUNDARY_COLOUR: Colour = Colour(0xd9_8a_0b);
@@ -44,7 +44,7 @@ impl HeatCell {
     }
 
     /// The same cell with a second line.
-    pub fn detailed(self, detail: impl Into<String>) -> Self {
+    pub fn with_detail(self, detail: impl Into<String>) -> Self {
         Self { detail: detail.into(), ..self }
     }
 
@@ -60,7 +60,7 @@ pub enum CellFormat {
     /// Percent without decimals.
     Percent,
     /// Percent with one decimal.
-    Tenths,
+    PercentOneDecimal,
     /// A number with two decimals.
     Number,
     /// No text.
@@ -85,7 +85,7 @@ pub struct HeatMap {
     pub cells: Vec<Vec<HeatCell>>,
     /// The format of the numbers.
     pub format: CellFormat,
-    /// The number with the darkest colour; by default the largest.
+    /// The number with the max_value colour; by default the largest.
     pub max: Option<f64>,
     /// The evidence for the numbers.
     pub evidence: Option<Evidence>,
@@ -118,18 +118,18 @@ impl HeatMap {
         }
     }
 
-    /// The same map of numbers instead of shares: the largest has the darkest colour.
+    /// The same map of numbers instead of shares: the largest has the max_value colour.
     pub fn of_numbers(self, format: CellFormat) -> Self {
         Self { format, max: None, ..self }
     }
 
     /// The same map, with its evidence.
-    pub fn known(self, evidence: Evidence) -> Self {
+    pub fn with_evidence(self, evidence: Evidence) -> Self {
         Self { evidence: Some(evidence), ..self }
     }
 
     /// The same map with a boundary.
-    pub fn bounded(self, boundary: Vec<usize>) -> Self {
+    pub fn with_boundary(self, boundary: Vec<usize>) -> Self {
         Self { boundary, ..self }
     }
 
@@ -138,8 +138,8 @@ impl HeatMap {
         Self { note: note.into(), ..self }
     }
 
-    /// The number with the darkest colour.
-    fn darkest(&self) -> f64 {
+    /// The number with the max_value colour.
+    fn max_value(&self) -> f64 {
         let largest = self.cells.iter().flatten().filter_map(|cell| cell.value).map(f64::abs).fold(0.0, f64::max);
         self.max.unwrap_or(largest).max(f64::MIN_POSITIVE)
     }
@@ -150,7 +150,7 @@ impl HeatMap {
             _ if value.abs() > 1e6 => String::new(),
             // Adding 0.0 turns -0.0 into 0.0.
             CellFormat::Percent => format!("{:.0}%", (100.0 * value).round() + 0.0),
-            CellFormat::Tenths => format!("{:.1}%", 100.0 * value + 0.0),
+            CellFormat::PercentOneDecimal => format!("{:.1}%", 100.0 * value + 0.0),
             CellFormat::Number => format!("{value:.2}"),
             CellFormat::None => String::new(),
         }
@@ -160,14 +160,15 @@ impl HeatMap {
         let detailed = !cell.detail.is_empty() && area.height >= MIN_DETAIL_HEIGHT;
         let below_centre = |offset: f64| (area.x + area.width / 2.0, area.y + area.height / 2.0 + offset);
         let Some(value) = cell.value else {
-            let style = TextStyle::new(LABEL_SIZE).coloured(MUTED).anchored(Anchor::Middle);
+            let style = TextStyle::new(LABEL_FONT_SIZE).coloured(MUTED).anchored(Anchor::Middle);
             return svg.text(below_centre(4.0), if detailed { &cell.detail } else { "–" }, &style);
         };
-        let colour = shade(value / self.darkest());
+        let colour = shade(value / self.max_value());
         svg.rect(area, &Paint::fill(colour));
-        let ink = if INK.contrast(colour) >= PAPER.contrast(colour) { INK } else { PAPER };
+        let text_colour =
+            if TEXT_COLOUR.contrast(colour) >= BACKGROUND.contrast(colour) { TEXT_COLOUR } else { BACKGROUND };
         let mut draw_line = |text: &str, size: f64, offset: f64| {
-            let style = TextStyle::new(size).anchored(Anchor::Middle).coloured(ink);
+            let style = TextStyle::new(size).anchored(Anchor::Middle).coloured(text_colour);
             if area.height >= 14.0 && style.width(text) + 4.0 <= area.width {
                 svg.text(below_centre(offset), text, &style);
             }
@@ -176,7 +177,7 @@ impl HeatMap {
             draw_line(&self.cell_text(value), 16.0, 2.0);
             draw_line(&cell.detail, 10.0, 18.0);
         } else {
-            draw_line(&self.cell_text(value), LABEL_SIZE, 4.0);
+            draw_line(&self.cell_text(value), LABEL_FONT_SIZE, 4.0);
         }
     }
 
@@ -220,7 +221,7 @@ impl Chart for HeatMap {
             None => self.title.clone(),
         };
         let heading = Heading::new(&title);
-        let label = TextStyle::new(LABEL_SIZE);
+        let label = TextStyle::new(LABEL_FONT_SIZE);
         let names = self.rows.iter().map(|name| label.width(name)).fold(0.0, f64::max);
         let left = MARGIN + 20.0 + names.min(240.0) + 8.0;
         let top = MARGIN + heading.height() + 8.0;
@@ -230,7 +231,7 @@ impl Chart for HeatMap {
         let detailed = self.cells.iter().flatten().any(|cell| !cell.detail.is_empty());
         let height = (560.0 / rows as f64).clamp(2.0, if detailed { 54.0 } else { 26.0 });
         let plot = Area::new(left, top, width * columns as f64, height * rows as f64);
-        let note = text::wrap(&self.note, LABEL_SIZE, false, WIDTH - 2.0 * MARGIN);
+        let note = text::wrap(&self.note, LABEL_FONT_SIZE, false, WIDTH - 2.0 * MARGIN);
         let widest = self.columns.iter().map(|name| label.width(name)).fold(0.0, f64::max) + 6.0;
         // Names that are wider than their columns are written vertically.
         let vertical_names = widest > width;
@@ -254,13 +255,13 @@ impl Chart for HeatMap {
         }
         svg.rect(plot, &Paint::stroke(Stroke::new(MUTED, 0.8)));
         self.draw_boundary(&mut svg, plot, width, height);
-        let every = stride(rows, plot.height, 13.0);
-        for (row, name) in self.rows.iter().enumerate().step_by(every) {
+        let step = stride(rows, plot.height, 13.0);
+        for (row, name) in self.rows.iter().enumerate().step_by(step) {
             let middle = plot.y + (row as f64 + 0.5) * height + 4.0;
             svg.text((plot.x - 6.0, middle), name, &label.anchored(Anchor::End));
         }
-        let every = stride(columns, plot.width, if vertical_names { 13.0 } else { widest });
-        for (column, name) in self.columns.iter().enumerate().step_by(every) {
+        let step = stride(columns, plot.width, if vertical_names { 13.0 } else { widest });
+        for (column, name) in self.columns.iter().enumerate().step_by(step) {
             let middle = plot.x + (column as f64 + 0.5) * width;
             if vertical_names {
                 svg.text((middle + 4.0, plot.bottom() + 5.0), name, &label.anchored(Anchor::End).upwards());
@@ -311,8 +312,8 @@ mod tests {
 
     #[test]
     fn a_boundary_is_drawn_and_details_are_written() {
-        let cells = vec![vec![HeatCell::default().detailed("not run"), HeatCell::new(0.3).detailed("2 to 4")]];
-        let map = HeatMap::new("t", ("r", &["L = 2"]), ("c", &["F = 1", "F = 2"]), cells).bounded(vec![0, 1]);
+        let cells = vec![vec![HeatCell::default().with_detail("not run"), HeatCell::new(0.3).with_detail("2 to 4")]];
+        let map = HeatMap::new("t", ("r", &["L = 2"]), ("c", &["F = 1", "F = 2"]), cells).with_boundary(vec![0, 1]);
         let without_boundary = HeatMap { boundary: Vec::new(), ..map.clone() };
         let svg = map.svg();
         assert!(svg.contains("not run") && svg.contains("2 to 4") && svg.contains("30%"));
@@ -321,7 +322,11 @@ mod tests {
 
     #[test]
     fn shade_of_zero_is_paper_and_of_one_is_dark() {
-        assert_eq!(shade(0.0), PAPER);
-        assert!(shade(1.0).contrast(PAPER) > 7.0 && shade(-1.0).contrast(PAPER) > 5.0 && shade(1.0) != shade(-1.0));
+        assert_eq!(shade(0.0), BACKGROUND);
+        assert!(
+            shade(1.0).contrast(BACKGROUND) > 7.0
+                && shade(-1.0).contrast(BACKGROUND) > 5.0
+                && shade(1.0) != shade(-1.0)
+        );
     }
 }

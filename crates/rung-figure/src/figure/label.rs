@@ -8,7 +8,7 @@
 //! use rung_figure::figure::label::{Label, overlaps, place};
 //! use rung_figure::figure::svg::Area;
 //!
-//! let labels = [(50.0, 50.0), (52.0, 51.0)].map(|at| Label { at, text: "a model".to_owned() });
+//! let labels = [(50.0, 50.0), (52.0, 51.0)].map(|point| Label { point, text: "a model".to_owned() });
 //! let placed = place(&labels, 12.0, 4.0, Area::new(0.0, 0.0, 200.0, 100.0));
 //! assert_eq!((placed.len(), overlaps(&placed)), (2, 0));
 //! ```
@@ -25,7 +25,7 @@ const RINGS: u32 = 42;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Label {
     /// The point.
-    pub at: (f64, f64),
+    pub point: (f64, f64),
     /// Its name.
     pub text: String,
 }
@@ -45,14 +45,16 @@ pub type Segment = ((f64, f64), (f64, f64));
 /// Places labels of font size `size` around points drawn with `radius`, inside `bounds`. The result is in the order of the labels.
 pub fn place(labels: &[Label], size: f64, radius: f64, bounds: Area) -> Vec<PlacedLabel> {
     let neighbour_count = |label: &Label| {
-        let near = |other: &&Label| (other.at.0 - label.at.0).abs() < 110.0 && (other.at.1 - label.at.1).abs() < 60.0;
+        let near = |other: &&Label| {
+            (other.point.0 - label.point.0).abs() < 110.0 && (other.point.1 - label.point.1).abs() < 60.0
+        };
         labels.iter().filter(near).count()
     };
     let mut order: Vec<usize> = (0..labels.len()).collect();
     order.sort_by_key(|&index| std::cmp::Reverse(neighbour_count(&labels[index])));
     let around =
         |&(x, y): &(f64, f64)| Area::new(x - radius - 1.0, y - radius - 1.0, 2.0 * radius + 2.0, 2.0 * radius + 2.0);
-    let points: Vec<Area> = labels.iter().map(|label| around(&label.at)).collect();
+    let points: Vec<Area> = labels.iter().map(|label| around(&label.point)).collect();
     let mut placed: Vec<Option<PlacedLabel>> = vec![None; labels.len()];
     for index in order {
         let scored = candidates(&labels[index], size, radius, bounds).into_iter().map(|candidate| {
@@ -60,7 +62,7 @@ pub fn place(labels: &[Label], size: f64, radius: f64, bounds: Area) -> Vec<Plac
             (cost(&candidate, index, &points, &placed) as f64 + length / 12.0, candidate)
         });
         // A label that is wider than the bounds is centred on its point.
-        let fallback = PlacedLabel { area: centred(labels[index].at, extent(&labels[index], size)), leader: None };
+        let fallback = PlacedLabel { area: centred(labels[index].point, extent(&labels[index], size)), leader: None };
         let best = scored.min_by(|a, b| a.0.total_cmp(&b.0)).map_or(fallback, |(_, candidate)| candidate);
         placed[index] = Some(best);
     }
@@ -92,7 +94,7 @@ fn candidates(label: &Label, size: f64, radius: f64, bounds: Area) -> Vec<Placed
         for step in 0..steps {
             let angle = std::f64::consts::TAU * f64::from(step) / f64::from(steps);
             // The distance is to the label's nearest edge, not to its centre.
-            let (x, y) = label.at;
+            let (x, y) = label.point;
             let centre = (x + angle.cos() * (distance + width / 2.0), y + angle.sin() * (distance + height / 2.0));
             let area = centred(centre, (width, height));
             let inside = area.x > bounds.x + 2.0
@@ -100,19 +102,19 @@ fn candidates(label: &Label, size: f64, radius: f64, bounds: Area) -> Vec<Placed
                 && area.y > bounds.y + 2.0
                 && area.bottom() < bounds.bottom() - 2.0;
             if inside {
-                let end = (label.at.0.clamp(area.x, area.right()), label.at.1.clamp(area.y, area.bottom()));
-                candidates.push(PlacedLabel { area, leader: (ring > 0).then_some((label.at, end)) });
+                let end = (label.point.0.clamp(area.x, area.right()), label.point.1.clamp(area.y, area.bottom()));
+                candidates.push(PlacedLabel { area, leader: (ring > 0).then_some((label.point, end)) });
             }
         }
     }
     candidates
 }
 
-/// The cost of what a position covers, without distance; `own` is the index of the label's point.
-fn cost(candidate: &PlacedLabel, own: usize, points: &[Area], placed: &[Option<PlacedLabel>]) -> usize {
+/// The cost of what a position covers, without distance; `own_index` is the index of the label's point.
+fn cost(candidate: &PlacedLabel, own_index: usize, points: &[Area], placed: &[Option<PlacedLabel>]) -> usize {
     let mut sum = 0;
     for (index, point) in points.iter().enumerate() {
-        let crossed = candidate.leader.is_some_and(|leader| index != own && crosses(*point, leader));
+        let crossed = candidate.leader.is_some_and(|leader| index != own_index && crosses(*point, leader));
         sum += 90 * usize::from(overlap(candidate.area, *point)) + 60 * usize::from(crossed);
     }
     for other in placed.iter().flatten() {
@@ -120,7 +122,7 @@ fn cost(candidate: &PlacedLabel, own: usize, points: &[Area], placed: &[Option<P
         sum += 90 * usize::from(candidate.leader.is_some_and(|leader| crosses(other.area, leader)));
         if let Some(leader) = other.leader {
             sum += 90 * usize::from(crosses(candidate.area, leader));
-            sum += 10 * usize::from(candidate.leader.is_some_and(|own| segments_cross(own, leader)));
+            sum += 10 * usize::from(candidate.leader.is_some_and(|own_leader| segments_cross(own_leader, leader)));
         }
     }
     sum
@@ -161,8 +163,9 @@ mod tests {
 
     #[test]
     fn labels_of_many_close_points_do_not_overlap() {
-        let at = |index: u32| (400.0 + f64::from(index % 7) * 6.0, 300.0 + f64::from(index / 7) * 6.0);
-        let labels: Vec<Label> = (0..40).map(|index| Label { at: at(index), text: format!("model {index}") }).collect();
+        let point = |index: u32| (400.0 + f64::from(index % 7) * 6.0, 300.0 + f64::from(index / 7) * 6.0);
+        let labels: Vec<Label> =
+            (0..40).map(|index| Label { point: point(index), text: format!("model {index}") }).collect();
         let bounds = Area::new(0.0, 0.0, 900.0, 600.0);
         let placed = place(&labels, 13.0, 5.0, bounds);
         assert_eq!((placed.len(), overlaps(&placed)), (40, 0));
@@ -173,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_label_wider_than_the_bounds_is_placed_on_its_point() {
-        let label = Label { at: (20.0, 20.0), text: "much wider than the page".to_owned() };
+        let label = Label { point: (20.0, 20.0), text: "much wider than the page".to_owned() };
         let placed = place(&[label], 13.0, 5.0, Area::new(0.0, 0.0, 40.0, 40.0));
         assert!(placed[0].leader.is_none() && overlaps(&placed) == 0);
     }

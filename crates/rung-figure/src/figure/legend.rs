@@ -2,14 +2,14 @@
 //!
 //! It is laid out before it is drawn, because the layout of a chart depends on its number of lines. Entries are side by side and wrap.
 
-use super::palette::{Colour, Fill, INK, PAPER};
+use super::palette::{BACKGROUND, Colour, Fill, TEXT_COLOUR};
 use super::svg::{Area, Outline, Paint, Stroke, Svg, TextStyle};
 use super::texture;
 
 /// Height of one line of the legend in pixels.
 pub const LINE_HEIGHT: f64 = 21.0;
 const KEY_WIDTH: f64 = 26.0;
-const SIZE: f64 = 12.0;
+const FONT_SIZE: f64 = 12.0;
 const GAP: f64 = 22.0;
 
 /// The shape at a data point.
@@ -33,12 +33,12 @@ impl MarkerShape {
 
     /// Draws the mark around a point.
     pub fn draw(self, svg: &mut Svg, centre: (f64, f64), colour: Colour) {
-        self.paint(svg, centre, &Paint { fill: Some(colour), stroke: Some(Stroke::new(PAPER, 1.0)) });
+        self.paint(svg, centre, &Paint { fill: Some(colour), stroke: Some(Stroke::new(BACKGROUND, 1.0)) });
     }
 
     /// Draws the outline of the mark around a point.
     pub fn draw_open(self, svg: &mut Svg, centre: (f64, f64), colour: Colour) {
-        self.paint(svg, centre, &Paint { fill: Some(PAPER), stroke: Some(Stroke::new(colour, 1.6)) });
+        self.paint(svg, centre, &Paint { fill: Some(BACKGROUND), stroke: Some(Stroke::new(colour, 1.6)) });
     }
 
     fn paint(self, svg: &mut Svg, (x, y): (f64, f64), paint: &Paint) {
@@ -57,7 +57,7 @@ impl MarkerShape {
 
 /// The sample of a colour, line or mark before the name of an entry.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Key {
+pub enum LegendKey {
     /// A filled box.
     Area(Fill),
     /// A short line, a mark, or both.
@@ -75,7 +75,7 @@ pub enum Key {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LegendEntry {
     /// The sample that is drawn.
-    pub key: Key,
+    pub key: LegendKey,
     /// Its meaning.
     pub name: String,
 }
@@ -94,7 +94,7 @@ impl Legend {
         let (mut x, mut lines) = (0.0, usize::from(!entries.is_empty()));
         let mut positioned = Vec::with_capacity(entries.len());
         for entry in entries {
-            let width = KEY_WIDTH + 7.0 + TextStyle::new(SIZE).width(&entry.name);
+            let width = KEY_WIDTH + 7.0 + TextStyle::new(FONT_SIZE).width(&entry.name);
             if x > 0.0 && x + width > available {
                 x = 0.0;
                 lines += 1;
@@ -115,19 +115,19 @@ impl Legend {
         for (x, y, entry) in &self.entries {
             let (x, middle) = (left + x, top + y + LINE_HEIGHT / 2.0);
             draw_key(svg, &entry.key, x, middle);
-            svg.text((x + KEY_WIDTH + 7.0, middle + SIZE * 0.36), &entry.name, &TextStyle::new(SIZE));
+            svg.text((x + KEY_WIDTH + 7.0, middle + FONT_SIZE * 0.36), &entry.name, &TextStyle::new(FONT_SIZE));
         }
     }
 }
 
-fn draw_key(svg: &mut Svg, key: &Key, x: f64, middle: f64) {
+fn draw_key(svg: &mut Svg, key: &LegendKey, x: f64, middle: f64) {
     match key {
-        Key::Area(fill) => {
+        LegendKey::Area(fill) => {
             let area = Area::new(x, middle - 7.0, KEY_WIDTH, 14.0);
             texture::fill(svg, area, fill);
-            svg.rect(area, &Paint::stroke(Stroke::new(INK, 0.8)));
+            svg.rect(area, &Paint::stroke(Stroke::new(TEXT_COLOUR, 0.8)));
         }
-        Key::Line { stroke, mark } => {
+        LegendKey::Line { stroke, mark } => {
             if let Some(stroke) = stroke {
                 svg.line((x, middle), (x + KEY_WIDTH, middle), stroke);
             }
@@ -135,9 +135,9 @@ fn draw_key(svg: &mut Svg, key: &Key, x: f64, middle: f64) {
                 mark.draw(svg, (x + KEY_WIDTH / 2.0, middle), *colour);
             }
         }
-        Key::Tick => {
+        LegendKey::Tick => {
             let x = x + KEY_WIDTH / 2.0;
-            svg.line((x, middle - 7.0), (x, middle + 7.0), &Stroke::new(INK, 2.5));
+            svg.line((x, middle - 7.0), (x, middle + 7.0), &Stroke::new(TEXT_COLOUR, 2.5));
         }
     }
 }
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn entries_wrap_before_the_edge() {
-        let entry = |name: &str| LegendEntry { key: Key::Tick, name: name.to_owned() };
+        let entry = |name: &str| LegendEntry { key: LegendKey::Tick, name: name.to_owned() };
         let entries = vec![entry("one name"), entry("another name"), entry("a third name")];
         assert!((Legend::new(entries.clone(), 1000.0).height() - LINE_HEIGHT).abs() < 1e-9);
         assert!((Legend::new(entries, 150.0).height() - 3.0 * LINE_HEIGHT).abs() < 1e-9);

@@ -23,8 +23,8 @@ use super::Chart;
 use super::axis::{self, Axis, Scale};
 use super::csv::{Csv, field};
 use super::heading::{Heading, MARGIN, WIDTH};
-use super::legend::{Key, Legend, LegendEntry, MarkerShape};
-use super::palette::{self, Colour, INK, MUTED, PAPER};
+use super::legend::{Legend, LegendEntry, LegendKey, MarkerShape};
+use super::palette::{self, BACKGROUND, Colour, MUTED, TEXT_COLOUR};
 use super::svg::{Anchor, Area, Paint, Stroke, Svg, TextStyle};
 use crate::Evidence;
 
@@ -49,7 +49,7 @@ impl Point {
     }
 
     /// The same point with a spread.
-    pub fn between(self, low: f64, high: f64) -> Self {
+    pub fn with_spread(self, low: f64, high: f64) -> Self {
         Self { low: Some(low), high: Some(high), ..self }
     }
 }
@@ -98,7 +98,7 @@ impl Series {
     }
 
     /// The same series, with its evidence.
-    pub fn known(self, evidence: Evidence) -> Self {
+    pub fn with_evidence(self, evidence: Evidence) -> Self {
         Self { evidence: Some(evidence), ..self }
     }
 
@@ -127,7 +127,7 @@ impl AxisSpec {
     }
 
     /// The same axis with a fixed range.
-    pub fn from_to(self, low: f64, high: f64) -> Self {
+    pub fn with_range(self, low: f64, high: f64) -> Self {
         Self { range: Some((low, high)), ..self }
     }
 
@@ -225,7 +225,7 @@ impl LineChart {
             let evidence = series.evidence.map(|evidence| format!(" ({evidence})")).unwrap_or_default();
             let stroke = (series.style != SeriesStyle::Points).then(|| pen.stroke());
             let mark = (series.style != SeriesStyle::Line).then_some((pen.mark, pen.colour));
-            LegendEntry { key: Key::Line { stroke, mark }, name: format!("{}{evidence}", series.name) }
+            LegendEntry { key: LegendKey::Line { stroke, mark }, name: format!("{}{evidence}", series.name) }
         };
         Legend::new(self.series.iter().zip(pens).map(entry).collect(), WIDTH - 2.0 * MARGIN)
     }
@@ -257,20 +257,20 @@ impl Chart for LineChart {
         let legend = self.legend(&pens);
         let top = MARGIN + heading.height() + 6.0 + legend.height() + 14.0;
 
-        let up = self.y.axis(self.y_values()).over(top + PLOT_HEIGHT, top);
-        let up_ticks = up.ticks(7);
-        let left = MARGIN + axis::left_width(&up_ticks);
+        let y_axis = self.y.axis(self.y_values()).with_pixels(top + PLOT_HEIGHT, top);
+        let y_ticks = y_axis.ticks(7);
+        let left = MARGIN + axis::left_width(&y_ticks);
         let plot = Area::new(left, top, WIDTH - left - MARGIN - 10.0, PLOT_HEIGHT);
-        let across = self.x.axis(self.points().map(|point| point.x)).over(plot.x, plot.right());
-        let across_ticks = across.ticks_beside(10, |tick| tick.label.clone());
+        let x_axis = self.x.axis(self.points().map(|point| point.x)).with_pixels(plot.x, plot.right());
+        let x_ticks = x_axis.ticks_that_fit(10, |tick| tick.label.clone());
 
         let mut svg = Svg::new(WIDTH, plot.bottom() + 39.0 + MARGIN);
         heading.draw(&mut svg);
         legend.draw(&mut svg, (MARGIN, MARGIN + heading.height() + 6.0));
-        axis::draw_bottom(&mut svg, plot, &across, &across_ticks, &self.x.title, true);
-        axis::draw_left(&mut svg, plot, &up, &up_ticks, &self.y.title, true);
+        axis::draw_bottom(&mut svg, plot, &x_axis, &x_ticks, &self.x.title, true);
+        axis::draw_left(&mut svg, plot, &y_axis, &y_ticks, &self.y.title, true);
 
-        let plot_area = PlotArea { plot, across, up };
+        let plot_area = PlotArea { plot, x_axis, y_axis };
         for guide in &self.guides {
             plot_area.draw_guide_line(&mut svg, guide);
         }
@@ -300,14 +300,14 @@ impl Chart for LineChart {
 /// The plot with its two axes.
 struct PlotArea {
     plot: Area,
-    across: Axis,
-    up: Axis,
+    x_axis: Axis,
+    y_axis: Axis,
 }
 
 impl PlotArea {
     /// The pixel of a point.
     fn pixel(&self, x: f64, y: f64, x_offset: f64) -> Option<(f64, f64)> {
-        self.across.position(x).map(|x| x + x_offset).zip(self.up.position(y))
+        self.x_axis.position(x).map(|x| x + x_offset).zip(self.y_axis.position(y))
     }
 
     /// Whether a pixel is inside the plot, with some tolerance.
@@ -360,12 +360,12 @@ impl PlotArea {
     }
 
     fn guide_y(&self, guide: &Guide) -> Option<f64> {
-        self.up.position(guide.y).filter(|y| self.contains((self.plot.x, *y)))
+        self.y_axis.position(guide.y).filter(|y| self.contains((self.plot.x, *y)))
     }
 
     fn draw_guide_line(&self, svg: &mut Svg, guide: &Guide) {
         if let Some(y) = self.guide_y(guide) {
-            svg.line((self.plot.x, y), (self.plot.right(), y), &Stroke::new(INK, 1.2).dashed("5 3"));
+            svg.line((self.plot.x, y), (self.plot.right(), y), &Stroke::new(TEXT_COLOUR, 1.2).dashed("5 3"));
         }
     }
 
@@ -388,7 +388,7 @@ impl PlotArea {
             pixels.iter().filter(near).count()
         };
         let Some(area) = boxes.min_by_key(near_points) else { return };
-        svg.rect(area, &Paint::fill(PAPER));
+        svg.rect(area, &Paint::fill(BACKGROUND));
         svg.text((area.x + 4.0, area.y + 11.0), &guide.label, &style.anchored(Anchor::Start));
     }
 }
@@ -399,16 +399,16 @@ fn clip(area: Area, from: (f64, f64), to: (f64, f64)) -> Option<((f64, f64), (f6
     let (mut enter, mut leave) = (0.0f64, 1.0f64);
     let sides =
         [(-dx, from.0 - area.x), (dx, area.right() - from.0), (-dy, from.1 - area.y), (dy, area.bottom() - from.1)];
-    for (speed, distance) in sides {
-        if speed == 0.0 {
+    for (direction, distance) in sides {
+        if direction == 0.0 {
             // With a tolerance, so that a line along the frame is inside.
             if distance < -0.01 {
                 return None;
             }
-        } else if speed < 0.0 {
-            enter = enter.max(distance / speed);
+        } else if direction < 0.0 {
+            enter = enter.max(distance / direction);
         } else {
-            leave = leave.min(distance / speed);
+            leave = leave.min(distance / direction);
         }
     }
     let point_at = |fraction: f64| (from.0 + fraction * dx, from.1 + fraction * dy);
@@ -436,7 +436,7 @@ mod tests {
         #[test]
         fn svg_has_no_nan_or_infinity(x in scales(), y in scales(), points in points(), range in prop::option::of((any::<f64>(), any::<f64>()))) {
             let chart = LineChart::new("t", AxisSpec { range, ..AxisSpec::new("x", x) }, AxisSpec::new("y", y))
-                .series(Series::line_and_points("s", points.clone()).known(Evidence::Measured))
+                .series(Series::line_and_points("s", points.clone()).with_evidence(Evidence::Measured))
                 .series(Series::points("p", points))
                 .guide(1.0, "one");
             let svg = chart.svg();
@@ -473,9 +473,9 @@ mod tests {
 
     #[test]
     fn csv_has_every_point() {
-        let points = vec![Point::new(1.0, 0.5).between(0.4, 0.6), Point::new(2.0, f64::NAN)];
+        let points = vec![Point::new(1.0, 0.5).with_spread(0.4, 0.6), Point::new(2.0, f64::NAN)];
         let chart = LineChart::new("t", AxisSpec::new("x", Scale::Log2), AxisSpec::new("y", Scale::Linear))
-            .series(Series::points("a, b", points).known(Evidence::Measured));
+            .series(Series::points("a, b", points).with_evidence(Evidence::Measured));
         assert_eq!(
             chart.csv(),
             "series,evidence,x,y,low,high\n\"a, b\",measured,1,0.5,0.4,0.6\n\"a, b\",measured,2,,,\n"

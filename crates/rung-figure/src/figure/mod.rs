@@ -1,7 +1,7 @@
 //! Charts as SVG, PNG and CSV, without a plotting library.
 //!
 //! A chart is plain data: a title, rows or series, and nothing about pixels. The three methods of [`Chart`] give its title, its drawing
-//! ([`Chart::svg`]) and its numbers ([`Chart::csv`]). [`png`] renders an SVG with a font that is part of the program, so a figure looks the
+//! ([`Chart::svg`]) and its numbers ([`Chart::csv`]). [`render_png`] renders an SVG with a font that is part of the program, so a figure looks the
 //! same on a machine with no fonts installed.
 //!
 //! The modules, from low level to high:
@@ -38,9 +38,9 @@ pub use axis::Scale;
 pub use dots::{Dot, DotChart};
 pub use heat::{CellFormat, HeatCell, HeatMap};
 pub use lines::{AxisSpec, Guide, LineChart, Point, Series, SeriesStyle};
-pub use map::{HopMap, Marker, Row, Span, SpanKind};
+pub use map::{ContextRange, HopMap, HopRow, Marker, RangeVerdict};
 #[cfg(feature = "png")]
-pub use png::{PngError, png};
+pub use png::{PngError, render_png};
 
 /// A chart that can be drawn and exported.
 pub trait Chart {

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use super::map::SpanKind;
+use super::map::RangeVerdict;
 use super::texture::Texture;
 use crate::Evidence;
 
@@ -39,13 +39,13 @@ impl Colour {
 }
 
 /// Text and frames.
-pub const INK: Colour = Colour(0x1b_1d_22);
+pub const TEXT_COLOUR: Colour = Colour(0x1b_1d_22);
 /// Secondary text: tick labels, notes.
 pub const MUTED: Colour = Colour(0x52_57_60);
 /// Grid lines.
 pub const GRID: Colour = Colour(0xde_e1_e6);
 /// The page.
-pub const PAPER: Colour = Colour(0xff_ff_ff);
+pub const BACKGROUND: Colour = Colour(0xff_ff_ff);
 
 /// Background, texture and text colour of an area.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -57,21 +57,29 @@ pub struct Fill {
     /// Colour of the texture.
     pub texture_colour: Colour,
     /// Colour of text on the background.
-    pub ink: Colour,
+    pub text_colour: Colour,
 }
 
 /// The fill of a verdict on a hop map.
-pub fn verdict(kind: SpanKind) -> Fill {
-    match kind {
-        SpanKind::Solved => Fill { colour: Colour(0x7c_cf_b2), texture: Texture::Plain, texture_colour: INK, ink: INK },
-        SpanKind::Unknown => {
-            Fill { colour: Colour(0xf4_f4_f1), texture: Texture::Dots, texture_colour: Colour(0xb4_b4_ac), ink: INK }
-        }
-        SpanKind::Impossible => Fill {
+pub fn verdict(verdict: RangeVerdict) -> Fill {
+    match verdict {
+        RangeVerdict::Solved => Fill {
+            colour: Colour(0x7c_cf_b2),
+            texture: Texture::Plain,
+            texture_colour: TEXT_COLOUR,
+            text_colour: TEXT_COLOUR,
+        },
+        RangeVerdict::Unknown => Fill {
+            colour: Colour(0xf4_f4_f1),
+            texture: Texture::Dots,
+            texture_colour: Colour(0xb4_b4_ac),
+            text_colour: TEXT_COLOUR,
+        },
+        RangeVerdict::Impossible => Fill {
             colour: Colour(0xa6_36_12),
             texture: Texture::Diagonal,
             texture_colour: Colour(0xc9_67_46),
-            ink: PAPER,
+            text_colour: BACKGROUND,
         },
     }
 }
@@ -110,29 +118,29 @@ mod tests {
 
     #[test]
     fn colours_of_verdicts_and_of_evidence_differ_in_lightness() {
-        assert!(least_contrast(SpanKind::ALL.map(|kind| verdict(kind).colour)) > 1.5);
+        assert!(least_contrast(RangeVerdict::ALL.map(|kind| verdict(kind).colour)) > 1.5);
         assert!(least_contrast(Evidence::ALL.map(evidence)) > 1.5);
     }
 
     #[test]
     fn verdicts_differ_in_texture() {
-        let [a, b, c] = SpanKind::ALL.map(|kind| verdict(kind).texture);
+        let [a, b, c] = RangeVerdict::ALL.map(|kind| verdict(kind).texture);
         assert!(a != b && b != c && a != c);
     }
 
     #[test]
     fn text_has_enough_contrast_with_its_background() {
-        for kind in SpanKind::ALL {
+        for kind in RangeVerdict::ALL {
             let fill = verdict(kind);
-            assert!(fill.ink.contrast(fill.colour) > 4.5, "{kind:?}");
+            assert!(fill.text_colour.contrast(fill.colour) > 4.5, "{kind:?}");
         }
-        assert!(MUTED.contrast(PAPER) > 4.5);
+        assert!(MUTED.contrast(BACKGROUND) > 4.5);
     }
 
     #[test]
     fn series_colours_have_enough_contrast_with_paper() {
         for colour in (0..6).map(series) {
-            assert!(colour.contrast(PAPER) > 2.9, "{colour}");
+            assert!(colour.contrast(BACKGROUND) > 2.9, "{colour}");
         }
     }
 }

@@ -19,7 +19,7 @@ pub enum PngError {
     Svg(#[from] usvg::Error),
     /// The drawing is too large to hold in memory as pixels.
     #[error("a bitmap of {width} x {height} pixels cannot be made; draw the figure smaller")]
-    Size {
+    TooLarge {
         /// Width in pixels.
         width: u32,
         /// Height in pixels.
@@ -34,12 +34,12 @@ pub enum PngError {
 ///
 /// # Errors
 /// When the text is not an SVG document, or is too large for a bitmap.
-pub fn png(svg: &str) -> Result<Vec<u8>, PngError> {
+pub fn render_png(svg: &str) -> Result<Vec<u8>, PngError> {
     let options = usvg::Options { font_family: "DejaVu Sans".to_owned(), fontdb: fonts(), ..usvg::Options::default() };
     let tree = usvg::Tree::from_str(svg, &options)?;
     let size = tree.size();
     let (width, height) = ((size.width() * MAGNIFICATION).ceil() as u32, (size.height() * MAGNIFICATION).ceil() as u32);
-    let mut pixels = tiny_skia::Pixmap::new(width, height).ok_or(PngError::Size { width, height })?;
+    let mut pixels = tiny_skia::Pixmap::new(width, height).ok_or(PngError::TooLarge { width, height })?;
     let transform = tiny_skia::Transform::from_scale(MAGNIFICATION, MAGNIFICATION);
     resvg::render(&tree, transform, &mut pixels.as_mut());
     pixels.encode_png().map_err(|error| PngError::Encoding(error.to_string()))
@@ -67,8 +67,8 @@ mod tests {
     use crate::figure::text;
 
     #[test]
-    fn the_picture_has_the_right_size() {
-        let bytes = png(&Svg::new(120.0, 45.0).finish("empty")).expect("an empty page renders");
+    fn the_png_has_twice_the_size_of_the_svg() {
+        let bytes = render_png(&Svg::new(120.0, 45.0).finish("empty")).expect("an empty page renders");
         let pixels = tiny_skia::Pixmap::decode_png(&bytes).expect("a PNG file");
         assert!(bytes.starts_with(b"\x89PNG\r\n\x1a\n"));
         assert_eq!((pixels.width(), pixels.height()), (240, 90));
@@ -78,7 +78,7 @@ mod tests {
     fn letters_are_drawn_without_installed_fonts() {
         let mut svg = Svg::new(60.0, 20.0);
         svg.text((5.0, 15.0), "rung 2⁹⁸", &TextStyle::new(12.0));
-        let bytes = png(&svg.finish("text")).expect("text renders");
+        let bytes = render_png(&svg.finish("text")).expect("text renders");
         let pixels = tiny_skia::Pixmap::decode_png(&bytes).expect("a PNG file");
         assert!(pixels.pixels().iter().filter(|pixel| pixel.red() < 128).count() > 50);
     }
@@ -87,7 +87,7 @@ mod tests {
     fn text_in_another_sans_serif_family_is_drawn() {
         let svg = r#"<svg xmlns="http://www.w3.org/2000/svg" width="60" height="20" font-family="sans-serif">
             <text x="5" y="15" font-size="12">rung</text></svg>"#;
-        let pixels = tiny_skia::Pixmap::decode_png(&png(svg).expect("text renders")).expect("a PNG file");
+        let pixels = tiny_skia::Pixmap::decode_png(&render_png(svg).expect("text renders")).expect("a PNG file");
         assert!(pixels.pixels().iter().filter(|pixel| pixel.alpha() > 128).count() > 50);
     }
 
@@ -109,6 +109,6 @@ mod tests {
 
     #[test]
     fn text_that_is_not_svg_is_an_error() {
-        assert!(matches!(png("<svg"), Err(PngError::Svg(_))));
+        assert!(matches!(render_png("<svg"), Err(PngError::Svg(_))));
     }
 }

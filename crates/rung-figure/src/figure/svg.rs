@@ -5,19 +5,19 @@
 //! the file is valid.
 //!
 //! ```
-//! use rung_figure::figure::palette::INK;
+//! use rung_figure::figure::palette::TEXT_COLOUR;
 //! use rung_figure::figure::svg::{Stroke, Svg};
 //!
 //! let mut svg = Svg::new(100.0, 40.0);
-//! svg.line((0.0, 20.0), (100.0, 20.0), &Stroke::new(INK, 1.0));
-//! svg.line((0.0, f64::NAN), (100.0, 20.0), &Stroke::new(INK, 1.0));
+//! svg.line((0.0, 20.0), (100.0, 20.0), &Stroke::new(TEXT_COLOUR, 1.0));
+//! svg.line((0.0, f64::NAN), (100.0, 20.0), &Stroke::new(TEXT_COLOUR, 1.0));
 //! let text = svg.finish("a line");
 //! assert_eq!(text.matches("<path").count(), 1);
 //! ```
 
 use std::fmt::Write as _;
 
-use super::palette::{Colour, INK, PAPER};
+use super::palette::{BACKGROUND, Colour, TEXT_COLOUR};
 use super::text;
 use crate::markup::escape;
 
@@ -137,9 +137,9 @@ pub struct TextStyle {
 }
 
 impl TextStyle {
-    /// Regular text in the colour [`INK`] that begins at the point.
+    /// Regular text in the colour [`TEXT_COLOUR`] that begins at the point.
     pub fn new(size: f64) -> Self {
-        Self { size, bold: false, anchor: Anchor::Start, colour: INK, upwards: false }
+        Self { size, bold: false, anchor: Anchor::Start, colour: TEXT_COLOUR, upwards: false }
     }
 
     /// The same, bold.
@@ -184,7 +184,7 @@ impl Svg {
 
     /// A rectangle.
     pub fn rect(&mut self, area: Area, paint: &Paint) {
-        if finite(&[area.x, area.y, area.width, area.height]) {
+        if all_finite(&[area.x, area.y, area.width, area.height]) {
             let Area { x, y, width, height } = area;
             let (x, y, width, height) = (number(x), number(y), number(width.max(0.0)), number(height.max(0.0)));
             self.push(&format!(
@@ -218,15 +218,15 @@ impl Svg {
 
     /// A circle.
     pub fn circle(&mut self, centre: (f64, f64), radius: f64, paint: &Paint) {
-        if finite(&[centre.0, centre.1, radius]) {
+        if all_finite(&[centre.0, centre.1, radius]) {
             let (x, y, radius) = (number(centre.0), number(centre.1), number(radius.max(0.0)));
             self.push(&format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"{radius}\"{}/>", paint.attributes()));
         }
     }
 
     /// One line of text whose baseline is at the point.
-    pub fn text(&mut self, at: (f64, f64), text: &str, style: &TextStyle) {
-        if text.is_empty() || !finite(&[at.0, at.1, style.size]) {
+    pub fn text(&mut self, baseline: (f64, f64), text: &str, style: &TextStyle) {
+        if text.is_empty() || !all_finite(&[baseline.0, baseline.1, style.size]) {
             return;
         }
         let anchor = match style.anchor {
@@ -235,11 +235,11 @@ impl Svg {
             Anchor::End => " text-anchor=\"end\"",
         };
         let bold = if style.bold { " font-weight=\"bold\"" } else { "" };
-        let (x, y) = (number(at.0), number(at.1));
-        let turn = if style.upwards { format!(" transform=\"rotate(-90 {x} {y})\"") } else { String::new() };
+        let (x, y) = (number(baseline.0), number(baseline.1));
+        let rotation = if style.upwards { format!(" transform=\"rotate(-90 {x} {y})\"") } else { String::new() };
         let (size, colour) = (number(style.size), style.colour);
         self.push(&format!(
-            "<text x=\"{x}\" y=\"{y}\" font-size=\"{size}\" fill=\"{colour}\"{anchor}{bold}{turn}>{}</text>",
+            "<text x=\"{x}\" y=\"{y}\" font-size=\"{size}\" fill=\"{colour}\"{anchor}{bold}{rotation}>{}</text>",
             escape(text)
         ));
     }
@@ -263,7 +263,7 @@ impl Svg {
             out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" \
              role=\"img\" aria-label=\"{}\" font-family=\"{FONT_FAMILY}\">\n\
-             <rect x=\"0\" y=\"0\" width=\"{width}\" height=\"{height}\" fill=\"{PAPER}\"/>\n",
+             <rect x=\"0\" y=\"0\" width=\"{width}\" height=\"{height}\" fill=\"{BACKGROUND}\"/>\n",
             escape(label)
         );
         out.push_str(&self.body);
@@ -322,7 +322,7 @@ impl Outline {
     }
 
     fn push_command(&mut self, command: char, (x, y): (f64, f64)) {
-        self.finite &= finite(&[x, y]);
+        self.finite &= all_finite(&[x, y]);
         self.data.push(command);
         self.data.push_str(&number(x));
         self.data.push(' ');
@@ -330,7 +330,7 @@ impl Outline {
     }
 }
 
-fn finite(values: &[f64]) -> bool {
+fn all_finite(values: &[f64]) -> bool {
     values.iter().all(|value| value.is_finite())
 }
 
@@ -353,10 +353,10 @@ mod tests {
     #[test]
     fn shapes_with_coordinates_that_are_not_finite_are_left_out() {
         let mut svg = Svg::new(10.0, 10.0);
-        svg.rect(Area::new(f64::NAN, 0.0, 1.0, 1.0), &Paint::fill(INK));
-        svg.circle((0.0, f64::INFINITY), 1.0, &Paint::fill(INK));
+        svg.rect(Area::new(f64::NAN, 0.0, 1.0, 1.0), &Paint::fill(TEXT_COLOUR));
+        svg.circle((0.0, f64::INFINITY), 1.0, &Paint::fill(TEXT_COLOUR));
         svg.text((f64::NAN, 0.0), "x", &TextStyle::new(12.0));
-        svg.polyline(&[(0.0, 0.0), (f64::NEG_INFINITY, 1.0)], &Stroke::new(INK, 1.0));
+        svg.polyline(&[(0.0, 0.0), (f64::NEG_INFINITY, 1.0)], &Stroke::new(TEXT_COLOUR, 1.0));
         assert_eq!(svg.finish("nothing").lines().count(), 3);
     }
 

@@ -36,7 +36,7 @@ pub struct StripCell {
     /// Background colour.
     pub background: Colour,
     /// Colour of the letter.
-    pub ink: Colour,
+    pub text_colour: Colour,
     /// The tooltip.
     pub tooltip: String,
 }
@@ -79,7 +79,7 @@ impl TableCell {
     }
 
     /// The same cell, with its evidence.
-    pub fn known(self, evidence: Evidence) -> Self {
+    pub fn with_evidence(self, evidence: Evidence) -> Self {
         Self { evidence: Some(evidence), ..self }
     }
 }
@@ -117,8 +117,8 @@ impl Table {
         let expected = self.columns.len();
         match self.rows.iter().position(|row| row.len() != expected) {
             None => Ok(()),
-            Some(index) => Err(ReportError::RowWidth {
-                table: self.caption.plain(),
+            Some(index) => Err(ReportError::WrongCellCount {
+                table: self.caption.plain_text(),
                 row: index + 1,
                 found: self.rows[index].len(),
                 expected,

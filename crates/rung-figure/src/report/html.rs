@@ -2,7 +2,7 @@
 //!
 //! The document is both HTML and well-formed XML: every element is closed and every attribute quoted, so that tests can parse it strictly.
 //!
-//! Tables and figures are in boxes that scroll horizontally on narrow screens, so the page itself does not.
+//! Tables and figure_count are in boxes that scroll horizontally on narrow screens, so the page itself does not.
 
 use std::fmt::Write as _;
 
@@ -16,26 +16,26 @@ use crate::markup::{escape, percent_encode};
 const STYLE: &str = include_str!("style.css");
 
 /// The HTML document of a report.
-pub(super) fn document(report: &Report) -> String {
+pub(super) fn render(report: &Report) -> String {
     let mut page = Page::default();
-    page.head(report);
+    page.write_head(report);
     page.push("<body>\n");
-    page.contents(report);
+    page.write_contents(report);
     page.push("<main>\n");
-    page.front(report);
+    page.write_title_page(report);
     for chapter in &report.chapters {
-        page.chapter(chapter);
+        page.write_chapter(chapter);
     }
     page.push("</main>\n</body>\n</html>\n");
     page.text
 }
 
-/// A document under construction, with the numbers of figures and tables so far.
+/// A document under construction, with the numbers of figure_count and table_count so far.
 #[derive(Default)]
 struct Page {
     text: String,
-    figures: usize,
-    tables: usize,
+    figure_count: usize,
+    table_count: usize,
 }
 
 impl Page {
@@ -43,7 +43,7 @@ impl Page {
         self.text.push_str(markup);
     }
 
-    fn head(&mut self, report: &Report) {
+    fn write_head(&mut self, report: &Report) {
         let title = escape(&report.title);
         // Writing to a String cannot fail, here and below.
         let _ = write!(
@@ -55,7 +55,7 @@ impl Page {
         );
     }
 
-    fn contents(&mut self, report: &Report) {
+    fn write_contents(&mut self, report: &Report) {
         if report.chapters.is_empty() {
             return;
         }
@@ -75,7 +75,7 @@ impl Page {
         self.push("</ol>\n</nav>\n");
     }
 
-    fn front(&mut self, report: &Report) {
+    fn write_title_page(&mut self, report: &Report) {
         let _ = writeln!(self.text, "<header>\n<h1>{}</h1>", escape(&report.title));
         for paragraph in &report.summary {
             let _ = writeln!(self.text, "<p class=\"summary\">{}</p>", prose(paragraph));
@@ -87,51 +87,51 @@ impl Page {
             }
             self.push("</dl>\n");
         }
-        self.push("<div class=\"key\">\n<p>Numbers say how they are known:</p>\n<ul>\n");
+        self.push("<div class=\"key\">\n<p>Every number says what evidence there is for it:</p>\n<ul>\n");
         for evidence in Evidence::ALL {
             let _ = writeln!(self.text, "<li>{} {}</li>", badge(evidence), escape(evidence.meaning()));
         }
         self.push("</ul>\n</div>\n</header>\n");
     }
 
-    fn chapter(&mut self, chapter: &Chapter) {
+    fn write_chapter(&mut self, chapter: &Chapter) {
         let id = escape(&chapter.id);
         let _ = writeln!(self.text, "<section aria-labelledby=\"{id}\">");
-        self.heading(2, &chapter.id, &chapter.title);
+        self.write_heading(2, &chapter.id, &chapter.title);
         let mut headings = headings(chapter);
         for block in &chapter.blocks {
             match block {
                 ReportBlock::Heading(_) => {
                     if let Some((id, title)) = headings.next() {
-                        self.heading(3, &id, title);
+                        self.write_heading(3, &id, title);
                     }
                 }
                 ReportBlock::Paragraph(text) => {
                     let _ = writeln!(self.text, "<p>{}</p>", prose(text));
                 }
-                ReportBlock::Table(table) => self.table(table),
-                ReportBlock::Figure(figure) => self.figure(figure),
+                ReportBlock::Table(table) => self.write_table(table),
+                ReportBlock::Figure(figure) => self.write_figure(figure),
                 ReportBlock::Command(text) => {
                     let _ = writeln!(self.text, "<pre tabindex=\"0\"><code>{}</code></pre>", escape(text));
                 }
                 ReportBlock::Note(text) => {
                     let _ = writeln!(self.text, "<aside class=\"note\">{}</aside>", prose(text));
                 }
-                ReportBlock::Strip(cells) => self.strip(cells),
+                ReportBlock::Strip(cells) => self.write_strip(cells),
             }
         }
         self.push("</section>\n");
     }
 
-    fn heading(&mut self, level: u8, id: &str, title: &str) {
+    fn write_heading(&mut self, level: u8, id: &str, title: &str) {
         let (id, title) = (escape(id), escape(title));
-        let anchor = format!("<a class=\"anchor\" href=\"#{id}\" aria-label=\"Link to this place\">#</a>");
+        let anchor = format!("<a class=\"anchor\" href=\"#{id}\" aria-label=\"Link to this section\">#</a>");
         let _ = writeln!(self.text, "<h{level} id=\"{id}\">{title} {anchor}</h{level}>");
     }
 
-    fn table(&mut self, table: &Table) {
-        self.tables += 1;
-        let number = self.tables;
+    fn write_table(&mut self, table: &Table) {
+        self.table_count += 1;
+        let number = self.table_count;
         let _ = write!(
             self.text,
             "<figure class=\"table\" id=\"table-{number}\">\n<figcaption><b>Table {number}.</b> {}</figcaption>\n\
@@ -152,21 +152,21 @@ impl Page {
         self.push("</tbody>\n</table>\n</div>\n</figure>\n");
     }
 
-    fn strip(&mut self, cells: &[StripCell]) {
+    fn write_strip(&mut self, cells: &[StripCell]) {
         self.push("<div class=\"strip\">");
-        for StripCell { letter, background, ink, tooltip } in cells {
+        for StripCell { letter, background, text_colour, tooltip } in cells {
             let (letter, tooltip) = (escape(&letter.to_string()), escape(tooltip));
             let _ = write!(
                 self.text,
-                "<span style=\"background:{background};color:{ink}\" title=\"{tooltip}\">{letter}</span>"
+                "<span style=\"background:{background};color:{text_colour}\" title=\"{tooltip}\">{letter}</span>"
             );
         }
         self.push("</div>\n");
     }
 
-    fn figure(&mut self, figure: &Figure) {
-        self.figures += 1;
-        let number = self.figures;
+    fn write_figure(&mut self, figure: &Figure) {
+        self.figure_count += 1;
+        let number = self.figure_count;
         let _ = writeln!(
             self.text,
             "<figure class=\"chart\" id=\"figure-{number}\">\n\
@@ -211,8 +211,8 @@ fn cell_content(cell: &TableCell) -> String {
 }
 
 fn badge(evidence: Evidence) -> String {
-    let word = evidence.word();
-    format!("<span class=\"badge {word}\">{word}</span>")
+    let label = evidence.label();
+    format!("<span class=\"badge {label}\">{label}</span>")
 }
 
 fn prose(prose: &Prose) -> String {
@@ -242,13 +242,14 @@ fn is_safe(address: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::{Chart, HopMap, Row, Span, SpanKind};
+    use crate::figure::{Chart, ContextRange, HopMap, HopRow, RangeVerdict};
     #[cfg(feature = "png")]
     use proptest::prelude::*;
 
     /// A report with every kind of block, all with the same text.
     fn report_of(text: &str) -> Report {
-        let map = HopMap::new(text, vec![Row::new(1, vec![Span::new(0.0, f64::INFINITY, SpanKind::Solved)])]);
+        let map =
+            HopMap::new(text, vec![HopRow::new(1, vec![ContextRange::new(0.0, f64::INFINITY, RangeVerdict::Solved)])]);
         let prose = Prose::new()
             .text(text)
             .strong(text)
@@ -257,7 +258,7 @@ mod tests {
             .link(text, format!("https://example.org/{text}"))
             .link(text, text);
         let mut table = Table::new(prose.clone(), [Column::text(text), Column::number(text)]);
-        table.row([TableCell::from(text), TableCell::from(text).known(Evidence::Proved)]);
+        table.row([TableCell::from(text), TableCell::from(text).with_evidence(Evidence::Proved)]);
         let mut chapter = Chapter::new("all", text);
         chapter.heading(text).paragraph(prose.clone()).table(table).command(text).note(prose.clone());
         chapter.figure(Figure::new(&map, prose, text, text));
@@ -313,7 +314,7 @@ mod tests {
 
     #[test]
     fn the_csv_link_contains_the_numbers() {
-        let map = HopMap::new("m", vec![Row::new(3, vec![Span::new(0.0, 1.5, SpanKind::Unknown)])]);
+        let map = HopMap::new("m", vec![HopRow::new(3, vec![ContextRange::new(0.0, 1.5, RangeVerdict::Unknown)])]);
         let mut chapter = Chapter::new("c", "c");
         chapter.figure(Figure::new(&map, "", "", "m.csv"));
         let html = Report::new("t").chapter(chapter).html().unwrap();

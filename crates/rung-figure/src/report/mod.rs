@@ -22,7 +22,7 @@
 //!
 //! let mut chapter = Chapter::new("bounds", "Bounds");
 //! let mut table = Table::new("Where impossibility begins", [Column::text("stack"), Column::number("tokens")]);
-//! table.row([TableCell::from("full linear*3"), TableCell::from("2⁹⁸").known(Evidence::Proved)]);
+//! table.row([TableCell::from("full linear*3"), TableCell::from("2⁹⁸").with_evidence(Evidence::Proved)]);
 //! chapter.table(table);
 //! let report = Report::new("Four hops").summary("What is known about four hops.").chapter(chapter);
 //! assert!(report.html()?.contains("<table>"));
@@ -82,14 +82,14 @@ impl Report {
     /// When a chapter's id cannot be used or is used twice, or a table has a row of the wrong width.
     pub fn html(&self) -> Result<String, ReportError> {
         self.check()?;
-        Ok(html::document(self))
+        Ok(html::render(self))
     }
 
     fn check(&self) -> Result<(), ReportError> {
         for (index, chapter) in self.chapters.iter().enumerate() {
             chapter.check()?;
             if self.chapters[..index].iter().any(|earlier| earlier.id == chapter.id) {
-                return Err(ReportError::SameId { id: chapter.id.clone() });
+                return Err(ReportError::DuplicateId { id: chapter.id.clone() });
             }
         }
         Ok(())
@@ -156,7 +156,7 @@ impl Chapter {
     fn check(&self) -> Result<(), ReportError> {
         let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if !self.id.starts_with(|first: char| first.is_ascii_lowercase()) || !self.id.bytes().all(allowed) {
-            return Err(ReportError::Id { id: self.id.clone(), title: self.title.clone() });
+            return Err(ReportError::InvalidId { id: self.id.clone(), title: self.title.clone() });
         }
         let tables = self
             .blocks
@@ -173,7 +173,7 @@ pub enum ReportError {
     #[error(
         "chapter \"{title}\" has the id \"{id}\"; an id has lower-case letters, digits and hyphens, and begins with a letter"
     )]
-    Id {
+    InvalidId {
         /// The id.
         id: String,
         /// The chapter that has it.
@@ -181,13 +181,13 @@ pub enum ReportError {
     },
     /// Two chapters have the same id.
     #[error("two chapters have the id \"{id}\"; give each its own")]
-    SameId {
+    DuplicateId {
         /// The id.
         id: String,
     },
     /// A table row has more or fewer cells than the table has columns.
     #[error("row {row} of table \"{table}\" has {found} cells; the table has {expected} columns")]
-    RowWidth {
+    WrongCellCount {
         /// The table's caption.
         table: String,
         /// The row, counted from 1.
@@ -207,10 +207,10 @@ mod tests {
     fn invalid_and_repeated_ids_are_refused() {
         for id in ["", "Proved", "1st", "a b", "é", "-a"] {
             let report = Report::new("t").chapter(Chapter::new(id, "c"));
-            assert!(matches!(report.html(), Err(ReportError::Id { .. })), "{id}");
+            assert!(matches!(report.html(), Err(ReportError::InvalidId { .. })), "{id}");
         }
-        let twice = Report::new("t").chapter(Chapter::new("a", "one")).chapter(Chapter::new("a", "two"));
-        assert_eq!(twice.html().unwrap_err().to_string(), "two chapters have the id \"a\"; give each its own");
+        let duplicate = Report::new("t").chapter(Chapter::new("a", "one")).chapter(Chapter::new("a", "two"));
+        assert_eq!(duplicate.html().unwrap_err().to_string(), "two chapters have the id \"a\"; give each its own");
     }
 
     #[test]

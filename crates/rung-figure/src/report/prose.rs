@@ -4,8 +4,8 @@
 //! use rung_figure::Evidence;
 //! use rung_figure::report::Prose;
 //!
-//! let prose = Prose::new().text("Two full layers climb ").number("3", Evidence::Constructed).text(" hops; see ").code("rung map").text(".");
-//! assert_eq!(prose.plain(), "Two full layers climb 3 hops; see rung map.");
+//! let prose = Prose::new().text("Two full layers compute ").number("3", Evidence::Constructed).text(" hops; see ").code("rung map").text(".");
+//! assert_eq!(prose.plain_text(), "Two full layers compute 3 hops; see rung map.");
 //! ```
 
 use crate::Evidence;
@@ -70,7 +70,7 @@ impl Prose {
     }
 
     /// The text without markup and evidence.
-    pub fn plain(&self) -> String {
+    pub fn plain_text(&self) -> String {
         let text = |inline: &Inline| match inline {
             Inline::Text(text)
             | Inline::Strong(text)

@@ -1,12 +1,12 @@
 //! Which mixers each hop needs: accuracy per hop without all mixers of a kind, and without one at a time.
 //!
-//! A mixer is ablated by adding zero to the stream instead of its output; the channel mixer (MLP) of its layer stays. If the accuracy
+//! A mixer is ablated by adding zero to the stream instead of its output; the feed-forward network of its layer stays. If the accuracy
 //! on questions of some number of hops does not fall, those questions do not need the mixer.
 //!
 //! # What it shows
 //!
 //! Right answers for each number of hops: of the intact network, without all mixers of bounded state, without all full attention, without
-//! each single mixer, and without all channel mixers. On text prompts also the loss: the mean negative log-probability of the right token.
+//! each single mixer, and without all feed-forward networks. On text prompts also the loss: the mean negative log-probability of the right token.
 //!
 //! # Known answer
 //!
@@ -26,7 +26,7 @@ use rung_theory::stack::{Layer, Mixer, MixerReach, Plan};
 use serde::Serialize;
 
 use super::questions::{Questions, accuracy_of, accuracy_text, group_name};
-use super::{AnalysisError, Finding, InstrumentOptions, require_one_pass};
+use super::{AnalysisError, InstrumentOptions, InstrumentOutput, require_one_pass};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Chart, HeatCell, HeatMap, LineChart, Point, Scale, Series};
 use rung_nn::Network;
@@ -46,7 +46,7 @@ pub struct Ablations {
     pub variants: Vec<AblatedNetwork>,
     /// Whether the prompts were text. Then the losses are shown too.
     #[serde(skip)]
-    pub text: bool,
+    pub is_text: bool,
 }
 
 /// A network without some of its parts.
@@ -65,8 +65,8 @@ pub struct AblatedNetwork {
 pub struct AblationHooks {
     /// Mixers whose output is replaced by zero.
     pub mixers: Vec<MixerIndex>,
-    /// Whether channel mixers are ablated too.
-    pub channels: bool,
+    /// Whether feed-forward networks are ablated too.
+    pub feed_forward: bool,
 }
 
 impl<S: Scalar> Hooks<Native<S>> for AblationHooks {
@@ -74,8 +74,8 @@ impl<S: Scalar> Hooks<Native<S>> for AblationHooks {
         if self.mixers.contains(&mixer) { ops.zeros(&ops.shape(&output)) } else { output }
     }
 
-    fn run_channel_mixers(&self) -> bool {
-        !self.channels
+    fn run_feed_forward(&self) -> bool {
+        !self.feed_forward
     }
 }
 
@@ -94,27 +94,27 @@ pub fn is_full(mixer: &Mixer) -> bool {
 }
 
 /// The ablations of a stack, each with its name.
-fn ablations(plan: &Plan, channels: bool) -> Vec<(String, AblationHooks)> {
+fn ablations(plan: &Plan, feed_forward: bool) -> Vec<(String, AblationHooks)> {
     let mixers = indexed_mixers(plan);
     let mut ablations = vec![("as it is".to_owned(), AblationHooks::default())];
-    let mut without =
-        |name: String, mixers: Vec<MixerIndex>| ablations.push((name, AblationHooks { mixers, channels: false }));
+    let mut add =
+        |name: String, mixers: Vec<MixerIndex>| ablations.push((name, AblationHooks { mixers, feed_forward: false }));
     let mixers_of = |full: bool| {
-        let kind = mixers.iter().filter(|(_, mixer)| is_full(mixer) == full).map(|(index, _)| *index);
-        kind.collect::<Vec<_>>()
+        let indices = mixers.iter().filter(|(_, mixer)| is_full(mixer) == full).map(|(index, _)| *index);
+        indices.collect::<Vec<_>>()
     };
-    for (name, kind) in
+    for (name, indices) in
         [("without all bounded state", mixers_of(false)), ("without all full attention", mixers_of(true))]
     {
-        if !kind.is_empty() {
-            without(name.to_owned(), kind);
+        if !indices.is_empty() {
+            add(name.to_owned(), indices);
         }
     }
     for (index, mixer) in &mixers {
-        without(format!("without {}: {}", index.layer, mixer.name()), vec![*index]);
+        add(format!("without {}: {}", index.layer, mixer.name()), vec![*index]);
     }
-    if channels {
-        ablations.push(("without channel mixers".to_owned(), AblationHooks { mixers: Vec::new(), channels: true }));
+    if feed_forward {
+        ablations.push(("without feed-forward".to_owned(), AblationHooks { mixers: Vec::new(), feed_forward: true }));
     }
     ablations
 }
@@ -126,15 +126,15 @@ fn ablations(plan: &Plan, channels: bool) -> Vec<(String, AblationHooks)> {
 pub fn ablate<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Ablations, AnalysisError> {
     require_one_pass("ablate", network)?;
     let questions = Questions::draw(network, options, MAX_QUESTIONS_AND_TOKENS)?;
-    let channels = network.config.feed_forward != rung_nn::FeedForwardConfig::None;
+    let feed_forward = network.config.feed_forward != rung_nn::FeedForwardConfig::None;
     let mut variants = Vec::new();
-    for (name, hooks) in ablations(&network.plan, channels) {
+    for (name, hooks) in ablations(&network.plan, feed_forward) {
         let scores = questions.measure(&network.model, &network.weights, || hooks.clone())?;
         let loss = scores.iter().map(|(group, score)| (*group, score.mean_loss())).collect();
         variants.push(AblatedNetwork { name, accuracy: accuracy_of(&scores), loss });
     }
-    let text = options.text.is_some();
-    Ok(Ablations { name: network.name.clone(), task: questions.task, variants, text })
+    let is_text = options.text.is_some();
+    Ok(Ablations { name: network.name.clone(), task: questions.task, variants, is_text })
 }
 
 impl Ablations {
@@ -143,7 +143,7 @@ impl Ablations {
         let mut text = format!("{} on {}: right answers (measured)\n\n", self.name, self.task);
         for variant in &self.variants {
             let _ = write!(text, "  {:widest$}  {}", variant.name, accuracy_text(&variant.accuracy));
-            for (group, loss) in variant.loss.iter().filter(|_| self.text) {
+            for (group, loss) in variant.loss.iter().filter(|_| self.is_text) {
                 let added = loss - self.variants[0].loss[group];
                 let _ = write!(text, "; loss {} {loss:.3} ({added:+.3})", group_name(*group));
             }
@@ -156,7 +156,7 @@ impl Ablations {
     pub fn loss_chart(&self) -> LineChart {
         let mut chart = LineChart::new(
             format!("Loss added without the mixer of one layer: {}", self.name),
-            AxisSpec::new("layer whose mixer is removed", Scale::Whole),
+            AxisSpec::new("layer whose mixer is removed", Scale::Integer),
             AxisSpec::new("loss added, in nats", Scale::Linear),
         );
         let ablated_layer = |variant: &AblatedNetwork| {
@@ -179,20 +179,20 @@ impl Ablations {
         let names: Vec<String> = groups.iter().map(|group| group_name(*group)).collect();
         let row = |variant: &AblatedNetwork| {
             let cell = |group: &u16| {
-                variant.accuracy.get(group).map_or_else(HeatCell::default, |count| HeatCell::new(count.mean()))
+                variant.accuracy.get(group).map_or_else(HeatCell::default, |answers| HeatCell::new(answers.accuracy()))
             };
             groups.iter().map(cell).collect()
         };
         let rows: Vec<&str> = self.variants.iter().map(|variant| &variant.name[..]).collect();
         HeatMap::new(
-            format!("What each hop needs: {}", self.name),
+            format!("Mixers that each hop needs: {}", self.name),
             ("network", &rows),
             ("questions", &names),
             self.variants.iter().map(row).collect(),
         )
-        .known(Evidence::Measured)
+        .with_evidence(Evidence::Measured)
         .with_note(format!(
-            "Right answers on {}, with zero added to the stream in place of what was removed.",
+            "Right answers on {}, with zero added to the stream in place of the removed parts.",
             self.task
         ))
     }
@@ -202,13 +202,13 @@ impl Ablations {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+pub fn run(network: &Network<f32>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
     let ablations = ablate(network, options)?;
     let mut charts: Vec<Box<dyn Chart>> = vec![Box::new(ablations.chart())];
-    if ablations.text {
+    if ablations.is_text {
         charts.insert(0, Box::new(ablations.loss_chart()));
     }
-    Ok(Finding::new(&ablations, ablations.text(), charts))
+    Ok(InstrumentOutput::new(&ablations, ablations.text(), charts))
 }
 
 #[cfg(test)]
@@ -224,7 +224,7 @@ mod tests {
         let network = build::<f32>("U1", &request).unwrap();
         let ablations = ablate(&network, &options).unwrap();
         let accuracy = |ablations: &Ablations, name: &str| {
-            ablations.variants.iter().find(|variant| variant.name == name).unwrap().accuracy[&2].mean()
+            ablations.variants.iter().find(|variant| variant.name == name).unwrap().accuracy[&2].accuracy()
         };
         assert!(accuracy(&ablations, "as it is") > 0.999);
         for layer in 0..3 {

@@ -1,4 +1,4 @@
-//! Evaluates a checkpoint of another program with its KV cache and recurrent states rounded to few bits.
+//! Evaluates an external checkpoint with its KV cache and recurrent states rounded to few bits.
 //!
 //! The layers of such a checkpoint are built by its family and have no option for rounding. So prompts are read token by token, and after
 //! every token keys, values and states are rounded to evenly spaced numbers. The range of each tensor is the largest absolute value that an
@@ -11,7 +11,7 @@ use rung_nn::precision::apply_rounding;
 use rung_nn::{ModelError, ModelState, Network};
 use rung_train::parallel;
 
-use super::questions::{QuestionBatch, Questions, Score, merge_scores};
+use super::questions::{GroupScore, QuestionBatch, Questions, merge_scores};
 
 /// For every mixer and every tensor of its state, the largest absolute value.
 pub type Ranges = Vec<Vec<f64>>;
@@ -25,19 +25,19 @@ pub fn measure<S: Scalar>(
     network: &Network<S>,
     questions: &Questions,
     rounding: Option<(u32, &Ranges)>,
-) -> Result<(BTreeMap<u16, Score>, Ranges), ModelError> {
+) -> Result<(BTreeMap<u16, GroupScore>, Ranges), ModelError> {
     let results = parallel::map(&questions.batches, |batch| measure_batch(network, questions, batch, rounding));
     let (mut scores, mut ranges) = (BTreeMap::new(), Ranges::new());
     for result in results {
         let (batch_scores, batch_ranges) = result?;
         merge_scores(&mut scores, &batch_scores);
-        widen(&mut ranges, &batch_ranges);
+        widen_ranges(&mut ranges, &batch_ranges);
     }
     Ok((scores, ranges))
 }
 
 /// Raises every range to the one of `other` where that is larger.
-fn widen(ranges: &mut Ranges, other: &Ranges) {
+fn widen_ranges(ranges: &mut Ranges, other: &Ranges) {
     ranges.resize_with(ranges.len().max(other.len()), Vec::new);
     for (ranges, other) in ranges.iter_mut().zip(other) {
         ranges.resize(ranges.len().max(other.len()), 0.0);
@@ -51,17 +51,17 @@ fn measure_batch<S: Scalar>(
     questions: &Questions,
     question_batch: &QuestionBatch,
     rounding: Option<(u32, &Ranges)>,
-) -> Result<(BTreeMap<u16, Score>, Ranges), ModelError> {
+) -> Result<(BTreeMap<u16, GroupScore>, Ranges), ModelError> {
     let (ops, model) = (network.executor(), &network.model);
     let (length, rows) = (question_batch.batch.tokens_per_row, question_batch.rows());
     let (mut state, mut ranges, mut columns) = (None, Ranges::new(), Vec::with_capacity(length));
-    for time in 0..length {
-        let tokens: Vec<u32> = (0..rows).map(|row| question_batch.batch.tokens[row * length + time]).collect();
-        let before: Option<&ModelState<Tensor<S>>> = state.as_ref();
-        let (hidden, mut next) = model.forward(&ops, &tokens, rows, before)?;
+    for position in 0..length {
+        let tokens: Vec<u32> = (0..rows).map(|row| question_batch.batch.tokens[row * length + position]).collect();
+        let past: Option<&ModelState<Tensor<S>>> = state.as_ref();
+        let (hidden, mut next) = model.forward(&ops, &tokens, rows, past)?;
         columns.push(hidden);
-        if rounding.is_none() && (time + 1 == length || time % 8 == 7) {
-            widen(&mut ranges, &ranges_of(&ops, &next));
+        if rounding.is_none() && (position + 1 == length || position % 8 == 7) {
+            widen_ranges(&mut ranges, &ranges_of(&ops, &next));
         }
         if let Some((bits, ranges)) = rounding {
             round_state(&ops, &mut next, bits, ranges);
@@ -89,9 +89,9 @@ fn ranges_of<S: Scalar>(ops: &Native<S>, state: &ModelState<Tensor<S>>) -> Range
 
 fn round_state<S: Scalar>(ops: &Native<S>, state: &mut ModelState<Tensor<S>>, bits: u32, ranges: &Ranges) {
     for (state, ranges) in state.states.iter_mut().zip(ranges) {
-        for (slot, range) in state.tensors.iter_mut().zip(ranges) {
-            if let Some(tensor) = slot.as_ref().filter(|_| *range > 0.0) {
-                *slot = Some(apply_rounding(ops, tensor, Some(Rounding { bits, range: *range })));
+        for (tensor, range) in state.tensors.iter_mut().zip(ranges) {
+            if let Some(unrounded) = tensor.as_ref().filter(|_| *range > 0.0) {
+                *tensor = Some(apply_rounding(ops, unrounded, Some(Rounding { bits, range: *range })));
             }
         }
     }

@@ -1,7 +1,7 @@
-//! Do all tokens become the same, and what keeps them apart: rank collapse, layer by layer, for every mixer.
+//! Rank collapse: whether the streams of all tokens become the same, layer by layer, for every mixer.
 //!
 //! A mixer that only averages makes tokens more alike: the stream of all tokens, as a matrix with a row per token, tends to a matrix of
-//! rank one. Skip connections and channel mixers (MLPs) work against it. The residual of the stream is the stream minus its mean token.
+//! rank one. Skip connections and feed-forward networks work against it. The residual of the stream is the stream minus its mean token.
 //!
 //! # What it shows
 //!
@@ -12,12 +12,12 @@
 //!   grouped by the number of mixers they go through. The number of paths of each length is counted; the size of their sum is measured
 //!   with frozen gates and attention weights. The sums add up to the stream exactly.
 //! - Products of attention matrices along random paths of heads: their distance from rank one after every layer.
-//! - The published bound on the residual of attention without skips and channel mixers, where it applies: bidirectional softmax
+//! - The published bound on the residual of attention without skips and feed-forward networks, where it applies: bidirectional softmax
 //!   attention without norms and positions. For causal attention and for other mixers there is none here.
 //!
 //! # Known answer
 //!
-//! Without skips and channel mixers, bidirectional attention collapses doubly exponentially; with skips it does not.
+//! Without skips and feed-forward networks, bidirectional attention collapses doubly exponentially; with skips it does not.
 //!
 //! # Source
 //!
@@ -32,9 +32,9 @@ use rung_nn::{Hooks, ModelError, NormConfig, Positions};
 use serde::Serialize;
 
 use super::matrix::Matrix;
-use super::paths::{self, PathLength, heads};
+use super::paths::{self, PathLength, head_count};
 use super::questions::Questions;
-use super::{AnalysisError, Finding, InstrumentOptions, layer_names};
+use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names};
 use rung_figure::figure::{AxisSpec, Chart, LineChart, Point, Scale, Series};
 use rung_nn::Network;
 
@@ -53,14 +53,14 @@ pub struct Collapse {
     pub task: String,
     /// Names of the levels of the stream: the embedding, then every layer.
     pub levels: Vec<String>,
-    /// The intact stack, without channel mixers, without skips, without both.
+    /// The intact stack, without feed-forward networks, without skips, without both.
     pub variants: Vec<StackVariant>,
     /// Paths by the number of mixers they go through; empty for very deep stacks.
     pub paths: Vec<PathLength>,
     /// Distance from rank one of products of attention matrices along paths of heads, after every layer; empty where a mixer has no such
     /// matrix.
     pub products: Vec<f64>,
-    /// Decimal logarithms of the published bound on the residual without skips and channel mixers, at every level; or why there is none.
+    /// Decimal logarithms of the published bound on the residual without skips and feed-forward networks, at every level; or why there is none.
     pub bound: Result<Vec<f64>, String>,
 }
 
@@ -76,18 +76,18 @@ pub struct StackVariant {
     pub residual: Vec<f64>,
 }
 
-/// Name, whether it has skips, whether it has channel mixers.
+/// Name, whether it has skips, whether it has feed-forward networks.
 const VARIANTS: [(&str, bool, bool); 4] = [
     ("as it is", true, true),
-    ("without channel mixers", true, false),
+    ("without feed-forward", true, false),
     ("without skips", false, true),
     ("without both", false, false),
 ];
 
-/// Hooks that switch off skips or channel mixers and store the streams.
+/// Hooks that switch off skips or feed-forward networks and store the streams.
 struct ReducedPass {
     skips: bool,
-    channels: bool,
+    feed_forward: bool,
     streams: Vec<Vec<f64>>,
 }
 
@@ -101,8 +101,8 @@ impl<S: Scalar> Hooks<Native<S>> for ReducedPass {
         self.skips
     }
 
-    fn run_channel_mixers(&self) -> bool {
-        self.channels
+    fn run_feed_forward(&self) -> bool {
+        self.feed_forward
     }
 }
 
@@ -118,23 +118,26 @@ pub fn collapse<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) ->
         .iter()
         .flat_map(|question_batch| question_batch.batch.tokens.chunks_exact(question_batch.batch.ids_per_row))
         .collect();
-    let variants = VARIANTS.iter().map(|variant| residuals(network, *variant, &prompts));
+    let variants = VARIANTS.iter().map(|variant| measure_residuals(network, *variant, &prompts));
     let variants = variants.collect::<Result<Vec<_>, _>>()?;
-    let bound = bound(network).map(|bound| {
-        let start = variants[3].residual[0].log10();
-        (0..=network.model.depth()).map(|depth| bound.log_at(depth, start)).collect()
+    let bound = residual_bound(network).map(|bound| {
+        let initial_log10 = variants[3].residual[0].log10();
+        (0..=network.model.depth()).map(|depth| bound.log10_after(depth, initial_log10)).collect()
     });
     let mut levels = vec!["embedding".to_owned()];
     levels.extend(layer_names(&network.plan));
-    let paths =
-        if network.model.depth() <= MAX_PATH_LAYERS { paths::by_length(network, prompts[0])? } else { Vec::new() };
-    let products = paths::products(network, prompts[0], options.seed)?;
+    let paths = if network.model.depth() <= MAX_PATH_LAYERS {
+        paths::paths_by_length(network, prompts[0])?
+    } else {
+        Vec::new()
+    };
+    let products = paths::attention_product_distances(network, prompts[0], options.seed)?;
     Ok(Collapse { name: network.name.clone(), task: questions.task.clone(), levels, variants, paths, products, bound })
 }
 
-fn residuals<S: Scalar>(
+fn measure_residuals<S: Scalar>(
     network: &Network<S>,
-    (name, skips, channels): (&'static str, bool, bool),
+    (name, skips, feed_forward): (&'static str, bool, bool),
     prompts: &[&[u32]],
 ) -> Result<StackVariant, ModelError> {
     let levels = network.model.depth() + 1;
@@ -142,12 +145,12 @@ fn residuals<S: Scalar>(
     for tokens in prompts {
         let ops = Native::new();
         ops.bind_frozen(&network.weights);
-        let mut hooks = ReducedPass { skips, channels, streams: Vec::new() };
+        let mut hooks = ReducedPass { skips, feed_forward, streams: Vec::new() };
         network.model.forward_with_hooks(&ops, tokens, 1, &mut hooks)?;
         for (level, stream) in hooks.streams.into_iter().enumerate() {
             let width = network.model.width();
             let matrix = Matrix::new(stream.len() / width, width, stream);
-            let (residual_norm, norm) = (matrix.residual().composite_norm(), matrix.composite_norm());
+            let (residual_norm, norm) = (matrix.subtract_mean_row().composite_norm(), matrix.composite_norm());
             relative_residual[level] += residual_norm / norm.max(f64::MIN_POSITIVE) / prompts.len() as f64;
             residual[level] = residual[level].max(residual_norm);
         }
@@ -156,20 +159,20 @@ fn residuals<S: Scalar>(
 }
 
 /// The published bound: `(4 beta H / sqrt d)^((3^L - 1) / 2) |res X|^(3^L)`.
-struct Bound {
-    log_base: f64,
+struct ResidualBound {
+    log10_base: f64,
 }
 
-impl Bound {
+impl ResidualBound {
     /// The bound's decimal logarithm after `depth` layers, from the decimal logarithm of the residual of the embedding.
-    fn log_at(&self, depth: usize, start: f64) -> f64 {
+    fn log10_after(&self, depth: usize, initial_log10: f64) -> f64 {
         let power = 3_f64.powf(depth as f64);
-        (power - 1.0) / 2.0 * self.log_base + power * start
+        (power - 1.0) / 2.0 * self.log10_base + power * initial_log10
     }
 }
 
 /// The bound of a network, or why there is none.
-fn bound<S: Scalar>(network: &Network<S>) -> Result<Bound, String> {
+fn residual_bound<S: Scalar>(network: &Network<S>) -> Result<ResidualBound, String> {
     let config = &network.config;
     if config.causal {
         return Err("the theorem is for bidirectional attention; this network is causal".to_owned());
@@ -183,29 +186,31 @@ fn bound<S: Scalar>(network: &Network<S>) -> Result<Bound, String> {
         if !mixer.facts().looks_up || mixer.number("conv") != Some(0) {
             return Err(format!("no bound is known here for {mixer}"));
         }
-        let (heads, kv) = (heads(mixer) as usize, mixer.facts().attention.map_or(1, |heads| heads.kv as usize));
+        let (heads, kv_heads) =
+            (head_count(mixer) as usize, mixer.facts().attention.map_or(1, |heads| heads.kv as usize));
         let projection = |role: Role| weight_matrix(&network.weights, index, role);
         let (Some(query), Some(key), Some(value), Some(output)) =
             (projection(Role::Query), projection(Role::Key), projection(Role::Value), projection(Role::Output))
         else {
             return Err("attention shares the cache of another layer".to_owned());
         };
-        let width = query.rows / heads;
+        let head_dim = query.rows / heads;
         for head in 0..heads {
-            let group = head * kv / heads;
+            let kv_head = head * kv_heads / heads;
             let rows_of_head = |matrix: &Matrix, head: usize, heads: usize| {
                 let size = matrix.rows / heads;
                 let range = head * size * matrix.columns..(head + 1) * size * matrix.columns;
-                Matrix::new(size, matrix.columns, matrix.numbers[range].to_vec())
+                Matrix::new(size, matrix.columns, matrix.entries[range].to_vec())
             };
-            let query_key = rows_of_head(&query, head, heads).transposed().times(&rows_of_head(&key, group, kv));
+            let query_key =
+                rows_of_head(&query, head, heads).transposed().matmul(&rows_of_head(&key, kv_head, kv_heads));
             let output = rows_of_head(&output.transposed(), head, heads);
-            let value_output = rows_of_head(&value, group, kv).transposed().times(&output);
+            let value_output = rows_of_head(&value, kv_head, kv_heads).transposed().matmul(&output);
             beta = beta.max(query_key.column_norm() * value_output.composite_norm());
         }
-        base = base.max(4.0 * heads as f64 / (width as f64).sqrt());
+        base = base.max(4.0 * heads as f64 / (head_dim as f64).sqrt());
     }
-    Ok(Bound { log_base: (base * beta).log10() })
+    Ok(ResidualBound { log10_base: (base * beta).log10() })
 }
 
 /// The projection of a layer's only mixer with this role.
@@ -223,7 +228,7 @@ impl Collapse {
         for variant in &self.variants {
             let _ = write!(text, "{:>24}", variant.name);
         }
-        text += if self.products.is_empty() { "\n" } else { "   products of weights\n" };
+        text += if self.products.is_empty() { "\n" } else { "   attention products\n" };
         for (level, name) in self.levels.iter().enumerate() {
             let _ = write!(text, "  {name:widest$}");
             for variant in &self.variants {
@@ -258,7 +263,7 @@ impl Collapse {
                 );
             }
             Err(reason) => {
-                let _ = writeln!(text, "  no bound beside it: {reason}");
+                let _ = writeln!(text, "  no bound: {reason}");
             }
         }
         text
@@ -267,8 +272,8 @@ impl Collapse {
     /// Residuals layer by layer.
     pub fn chart(&self) -> LineChart {
         let mut chart = LineChart::new(
-            format!("What is left of differences between tokens (measured): {}", self.name),
-            AxisSpec::new("layers", Scale::Whole),
+            format!("Differences between tokens (measured): {}", self.name),
+            AxisSpec::new("layers", Scale::Integer),
             AxisSpec::new("relative residual to rank one", Scale::Log10),
         );
         let points = |values: &[f64], first: usize| {
@@ -279,7 +284,7 @@ impl Collapse {
             chart = chart.series(Series::line_and_points(variant.name, points(&variant.relative_residual, 0)));
         }
         if !self.products.is_empty() {
-            chart = chart.series(Series::line("products of weights", points(&self.products, 1)));
+            chart = chart.series(Series::line("products of attention matrices", points(&self.products, 1)));
         }
         chart
     }
@@ -290,8 +295,8 @@ impl Collapse {
             self.paths.iter().map(|path| Point::new(path.mixers as f64, value(path))).collect::<Vec<_>>()
         };
         let chart = LineChart::new(
-            format!("Paths by the number of mixers they pass: {}", self.name),
-            AxisSpec::new("mixers passed", Scale::Whole),
+            format!("Paths by the number of mixers they go through: {}", self.name),
+            AxisSpec::new("mixers passed", Scale::Integer),
             AxisSpec::new("share", Scale::Linear),
         )
         .series(Series::line_and_points("share of all paths, counted", points(|path| path.share_of_paths)))
@@ -307,13 +312,13 @@ impl Collapse {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn find<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+pub fn run<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
     let collapse = collapse(network, options)?;
     let mut charts: Vec<Box<dyn Chart>> = vec![Box::new(collapse.chart())];
     if let Some(chart) = collapse.path_chart() {
         charts.push(Box::new(chart));
     }
-    Ok(Finding::new(&collapse, collapse.text(), charts))
+    Ok(InstrumentOutput::new(&collapse, collapse.text(), charts))
 }
 
 #[cfg(test)]
@@ -322,13 +327,13 @@ mod tests {
     use crate::analysis::{random_network, random_network_with};
     use rung_nn::{FeedForwardConfig, ModelConfig};
 
-    /// Bidirectional attention without norms and channel mixers.
-    fn attention_only(stack: &str, deviation: f64) -> Network<f64> {
+    /// Bidirectional attention without norms and feed-forward networks.
+    fn attention_only(stack: &str, init_std: f64) -> Network<f64> {
         random_network_with(stack, |config| ModelConfig {
             causal: false,
             norm: NormConfig::None,
             feed_forward: FeedForwardConfig::None,
-            deviation,
+            init_std,
             init_key_from_query: false,
             ..config
         })
@@ -362,36 +367,43 @@ mod tests {
         let tokens = &questions.batches[0].batch.tokens;
         let ops = Native::new();
         ops.bind_frozen(&network.weights);
-        let mut hooks = ReducedPass { skips: false, channels: false, streams: Vec::new() };
+        let mut hooks = ReducedPass { skips: false, feed_forward: false, streams: Vec::new() };
         network.model.forward_with_hooks(&ops, tokens, 1, &mut hooks).unwrap();
         let width = network.model.width();
-        let matrix = |stream: &Vec<f64>| Matrix::new(stream.len() / width, width, stream.clone());
+        let to_matrix = |stream: &Vec<f64>| Matrix::new(stream.len() / width, width, stream.clone());
         let mut sum = Matrix::zeros(hooks.streams[0].len() / width, width);
         let head_matrices = |layer: usize, x: &Matrix, head: usize| {
             let projection = |role: Role| weight_matrix(&network.weights, layer, role).unwrap();
             let rows_of_head = |matrix: &Matrix| {
-                Matrix::new(8, width, matrix.numbers[head * 8 * width..(head + 1) * 8 * width].to_vec())
+                Matrix::new(8, width, matrix.entries[head * 8 * width..(head + 1) * 8 * width].to_vec())
             };
-            let queries = x.times(&rows_of_head(&projection(Role::Query)).transposed());
-            let scores = queries.times(&rows_of_head(&projection(Role::Key)).times(&x.transposed()));
+            let queries = x.matmul(&rows_of_head(&projection(Role::Query)).transposed());
+            let scores = queries.matmul(&rows_of_head(&projection(Role::Key)).matmul(&x.transposed()));
             let mut attention = scores.clone();
-            for row in attention.numbers.chunks_exact_mut(scores.columns) {
+            for row in attention.entries.chunks_exact_mut(scores.columns) {
                 let sum: f64 = row.iter().map(|score| (score / 8_f64.sqrt()).exp()).sum();
                 for score in row {
                     *score = (*score / 8_f64.sqrt()).exp() / sum;
                 }
             }
             let value = rows_of_head(&projection(Role::Value)).transposed();
-            (attention, value.times(&rows_of_head(&projection(Role::Output).transposed())))
+            (attention, value.matmul(&rows_of_head(&projection(Role::Output).transposed())))
         };
         for first in 0..2 {
             for second in 0..2 {
-                let (p1, w1) = head_matrices(0, &matrix(&hooks.streams[0]), first);
-                let (p2, w2) = head_matrices(1, &matrix(&hooks.streams[1]), second);
-                sum = sum.plus(1.0, &p2.times(&p1).times(&matrix(&hooks.streams[0])).times(&w1).times(&w2));
+                let (attention1, value_output1) = head_matrices(0, &to_matrix(&hooks.streams[0]), first);
+                let (attention2, value_output2) = head_matrices(1, &to_matrix(&hooks.streams[1]), second);
+                sum = sum.add_scaled(
+                    1.0,
+                    &attention2
+                        .matmul(&attention1)
+                        .matmul(&to_matrix(&hooks.streams[0]))
+                        .matmul(&value_output1)
+                        .matmul(&value_output2),
+                );
             }
         }
-        let difference = sum.plus(-1.0, &matrix(&hooks.streams[2]));
+        let difference = sum.add_scaled(-1.0, &to_matrix(&hooks.streams[2]));
         assert!(difference.composite_norm() < 1e-9 * sum.composite_norm());
     }
 

@@ -1,6 +1,6 @@
-//! Do heads do different things: the distance between the heads of a layer, by attention weights and by projections.
+//! Whether heads differ: the distance between the heads of a layer, by attention weights and by projections.
 //!
-//! Heads that read the same tokens are redundant. Training with repulsion between heads is meant to keep them different; this instrument
+//! HeadDistances that read the same tokens are redundant. Training with repulsion between heads is meant to keep them different; this instrument
 //! measures whether it did.
 //!
 //! # What it shows
@@ -16,7 +16,7 @@
 //!
 //! # Known answer
 //!
-//! Heads with the same weights have distance 0 in both; the numbers do not depend on the order of heads.
+//! HeadDistances with the same weights have distance 0 in both; the numbers do not depend on the order of heads.
 //!
 //! # Source
 //!
@@ -31,7 +31,7 @@ use serde::Serialize;
 
 use super::matrix::dot;
 use super::questions::Questions;
-use super::{AnalysisError, Finding, InstrumentOptions, layer_names};
+use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_nn::Network;
@@ -50,18 +50,20 @@ pub struct Diversity {
     /// The task.
     pub task: String,
     /// Layers with several heads.
-    pub layers: Vec<Heads>,
+    pub layers: Vec<HeadDistances>,
 }
 
 /// Distances between the heads of a layer.
 #[derive(Clone, Debug, Serialize)]
-pub struct Heads {
+pub struct HeadDistances {
     /// Name of the layer.
     pub layer: String,
     /// Number of the layer, from 1.
-    pub number: usize,
+    #[serde(rename = "number")]
+    pub layer_number: usize,
     /// Number of heads that were compared.
-    pub heads: usize,
+    #[serde(rename = "heads")]
+    pub head_count: usize,
     /// Mean total variation distance between the attention weights of two heads.
     #[serde(rename = "reads")]
     pub attention_distance: f64,
@@ -88,31 +90,31 @@ pub fn diversity<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -
         let trace = Trace::record(network, tokens)?;
         for (ops, sum) in trace.layers.iter().zip(&mut sums) {
             let token_mixing =
-                ops.iter().filter(|op| op.kind != MixingKind::Convolution && op.tokens() == trace.tokens());
+                ops.iter().filter(|op| op.kind != MixingKind::Convolution && op.token_count() == trace.token_count());
             let Some(op) = token_mixing.max_by_key(|op| op.heads).filter(|op| op.heads > 1) else { continue };
-            *sum = (sum.0 + weight_distance(op), sum.1 + 1, op.heads.min(MAX_HEADS));
+            *sum = (sum.0 + attention_distance(op), sum.1 + 1, op.heads.min(MAX_HEADS));
         }
     }
     let layers = names.into_iter().zip(sums).enumerate().filter(|(_, (_, (_, count, _)))| *count > 0);
-    let layers: Vec<Heads> = layers
-        .map(|(index, (layer, (sum, count, heads)))| Heads {
+    let layers: Vec<HeadDistances> = layers
+        .map(|(index, (layer, (sum, count, heads)))| HeadDistances {
             layer,
-            number: index + 1,
-            heads,
+            layer_number: index + 1,
+            head_count: heads,
             attention_distance: sum / count as f64,
             projection_distance: projection_distance(&network.weights, index, heads),
         })
         .collect();
     if layers.is_empty() {
         let (found, expected) = (network.name.clone(), "a layer with several heads".to_owned());
-        return Err(AnalysisError::Unfit { instrument: "diversity", found, expected });
+        return Err(AnalysisError::NotApplicable { instrument: "diversity", found, expected });
     }
     Ok(Diversity { name: network.name.clone(), task: questions.task.clone(), layers })
 }
 
 /// Total variation distance between the attention weights of two heads, mean over tokens and pairs of heads.
-fn weight_distance(op: &MixingOp) -> f64 {
-    let (tokens, heads) = (op.tokens(), op.heads.min(MAX_HEADS));
+fn attention_distance(op: &MixingOp) -> f64 {
+    let (tokens, heads) = (op.token_count(), op.heads.min(MAX_HEADS));
     let (mut sum, mut count) = (0.0, 0);
     for time in 0..tokens {
         let rows: Vec<Vec<f64>> = (0..heads).map(|head| op.shares(time, head)).collect();
@@ -151,14 +153,14 @@ fn pairs(heads: usize) -> impl Iterator<Item = (usize, usize)> {
 
 impl Diversity {
     fn text(&self) -> String {
-        let mut text = format!("{} on {}: how far apart heads are (measured)\n\n", self.name, self.task);
+        let mut text = format!("{} on {}: distances between heads (measured)\n\n", self.name, self.task);
         text += "  layer            heads   what they read   projections\n";
         for layer in &self.layers {
             let weights = layer.projection_distance.map_or_else(|| "–".to_owned(), |distance| format!("{distance:.3}"));
             let _ = writeln!(
                 text,
                 "  {:15} {:>6} {:>16.3} {weights:>13}",
-                layer.layer, layer.heads, layer.attention_distance
+                layer.layer, layer.head_count, layer.attention_distance
             );
         }
         text += "\n  0: the same; 1: no token in common, or projections at right angles\n";
@@ -168,16 +170,16 @@ impl Diversity {
     /// The distance between heads by layer, as a series of [`empty_chart`](Self::empty_chart).
     pub fn series(&self, name: &str) -> Series {
         let points =
-            self.layers.iter().map(|layer| Point::new(layer.number as f64, layer.attention_distance)).collect();
+            self.layers.iter().map(|layer| Point::new(layer.layer_number as f64, layer.attention_distance)).collect();
         Series::line_and_points(name, points)
     }
 
     /// A chart without series, for one or more [`series`](Self::series).
     pub fn empty_chart(title: &str) -> LineChart {
         LineChart::new(
-            format!("How far apart heads read ({}): {title}", Evidence::Measured),
-            AxisSpec::new("layer", Scale::Whole),
-            AxisSpec::new("total variation between heads", Scale::Linear).from_to(0.0, 1.0),
+            format!("Distances between the attention of heads ({}): {title}", Evidence::Measured),
+            AxisSpec::new("layer", Scale::Integer),
+            AxisSpec::new("total variation between heads", Scale::Linear).with_range(0.0, 1.0),
         )
     }
 }
@@ -186,10 +188,10 @@ impl Diversity {
 ///
 /// # Errors
 /// No layer has several heads, or the task does not fit.
-pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+pub fn run(network: &Network<f32>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
     let diversity = diversity(network, options)?;
     let chart = Diversity::empty_chart(&diversity.name).series(diversity.series("mean over pairs of heads"));
-    Ok(Finding::new(&diversity, diversity.text(), vec![Box::new(chart)]))
+    Ok(InstrumentOutput::new(&diversity, diversity.text(), vec![Box::new(chart)]))
 }
 
 #[cfg(test)]

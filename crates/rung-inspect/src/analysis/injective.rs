@@ -1,6 +1,6 @@
-//! Can two different queries read the same: the rank test of injectivity, and colliding queries where there are some.
+//! Whether two different queries give the same attention weights: the rank test of injectivity, and colliding queries where there are some.
 //!
-//! A query gives a row of attention weights over the keys. If two different queries give the same row, the head cannot distinguish them.
+//! A query gives a row of attention weights over the keys, below just called its row. If two different queries give the same row, the head cannot distinguish them.
 //! Whether that happens for the keys of a prompt is decided by the rank of a matrix.
 //!
 //! # What it shows
@@ -38,7 +38,7 @@ use serde::Serialize;
 
 use super::matrix::{Matrix, dot};
 use super::questions::Questions;
-use super::{AnalysisError, Finding, InstrumentOptions, layer_names};
+use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, CellFormat, Chart, HeatCell, HeatMap, LineChart, Point, Scale, Series};
 use rung_nn::Network;
@@ -57,7 +57,8 @@ pub struct Injectivity {
     /// The task.
     pub task: String,
     /// Number of tokens of the prompt.
-    pub tokens: usize,
+    #[serde(rename = "tokens")]
+    pub token_count: usize,
     /// The heads, layer by layer.
     pub heads: Vec<HeadInjectivity>,
 }
@@ -70,7 +71,8 @@ pub struct HeadInjectivity {
     /// The head, from 0.
     pub head: usize,
     /// Dimension of the query.
-    pub width: usize,
+    #[serde(rename = "width")]
+    pub query_dim: usize,
     /// The rank of the map from queries to rows.
     pub rank: usize,
     /// Whether different queries have different rows.
@@ -103,7 +105,7 @@ pub fn injectivity<S: Scalar>(network: &Network<S>, options: &InstrumentOptions)
     let mut heads = Vec::new();
     for ((ops, layer), name) in trace.layers.iter().zip(&network.plan.layers).zip(layer_names(&network.plan)) {
         let token_mixing =
-            ops.iter().filter(|op| op.kind != MixingKind::Convolution && op.tokens() == batch.tokens_per_row);
+            ops.iter().filter(|op| op.kind != MixingKind::Convolution && op.token_count() == batch.tokens_per_row);
         // The sum of keys in a normaliser is recorded too. Of several recorded sums, the one with the largest query is the read.
         let query_dim = |op: &&MixingOp| op.query(batch.tokens_per_row - 1, 0).map_or(0, <[f64]>::len);
         let has_attention = ops.iter().any(|op| op.kind == MixingKind::Attention);
@@ -118,10 +120,15 @@ pub fn injectivity<S: Scalar>(network: &Network<S>, options: &InstrumentOptions)
     }
     if heads.is_empty() {
         let (found, expected) =
-            (network.name.clone(), "attention or a recurrence that is not made of chosen blocks".to_owned());
-        return Err(AnalysisError::Unfit { instrument: "injective", found, expected });
+            (network.name.clone(), "attention or a recurrence that does not select blocks".to_owned());
+        return Err(AnalysisError::NotApplicable { instrument: "injective", found, expected });
     }
-    Ok(Injectivity { name: network.name.clone(), task: questions.task.clone(), tokens: batch.tokens_per_row, heads })
+    Ok(Injectivity {
+        name: network.name.clone(),
+        task: questions.task.clone(),
+        token_count: batch.tokens_per_row,
+        heads,
+    })
 }
 
 /// Whether a layer divides its output by the sum of weights, so that the scale of the query has no effect.
@@ -131,23 +138,23 @@ fn normalizes(layer: &Layer) -> bool {
 
 fn test_head(op: &MixingOp, head: usize, time: usize, normalizes: bool, layer: &str) -> HeadInjectivity {
     let query = op.query(time, head).unwrap_or_default().to_vec();
-    let width = query.len();
-    let map = query_to_row(op, time, head, width);
+    let query_dim = query.len();
+    let map = query_to_row(op, time, head, query_dim);
     // Softmax ignores a constant that is added to all scores.
-    let map = if op.kind == MixingKind::Attention { map.residual() } else { map };
+    let map = if op.kind == MixingKind::Attention { map.subtract_mean_row() } else { map };
     let mut pairs = map.singular_pairs();
     let largest = pairs[0].0;
     let rank = pairs.iter().filter(|(value, _)| *value > ZERO_TOLERANCE * largest && largest > 0.0).count();
-    let length = dot(&query, &query).sqrt().max(1e-3);
+    let query_norm = dot(&query, &query).sqrt().max(1e-3);
     let step = |direction: &[f64]| -> Vec<f64> {
-        query.iter().zip(direction).map(|(query, direction)| query + length * direction).collect()
+        query.iter().zip(direction).map(|(query, direction)| query + query_norm * direction).collect()
     };
-    let query_direction: Vec<f64> = query.iter().map(|value| value / length).collect();
+    let query_direction: Vec<f64> = query.iter().map(|value| value / query_norm).collect();
     let (_, least_direction) = pairs.pop().unwrap_or_default();
     let other_query = step(if normalizes { &query_direction } else { &least_direction });
     let most_changed = pairs.first().map_or_else(|| other_query.clone(), |(_, direction)| step(direction));
     let row = |query: &[f64]| {
-        let row = op.weights_for(time, head, query);
+        let row = op.weights_with_query(time, head, query);
         let sum: f64 = row.iter().sum();
         if normalizes && sum != 0.0 { row.iter().map(|weight| weight / sum).collect() } else { row }
     };
@@ -160,9 +167,9 @@ fn test_head(op: &MixingOp, head: usize, time: usize, normalizes: bool, layer: &
     HeadInjectivity {
         layer: layer.to_owned(),
         head,
-        width,
+        query_dim,
         rank,
-        injective: rank == width && !normalizes,
+        injective: rank == query_dim && !normalizes,
         never_injective: normalizes,
         least_change: change(1),
         most_change: change(2),
@@ -175,7 +182,7 @@ fn test_head(op: &MixingOp, head: usize, time: usize, normalizes: bool, layer: &
 /// The linear map from queries to the scores of attention, or to the weights of a recurrence, over the visible keys.
 fn query_to_row(op: &MixingOp, time: usize, head: usize, width: usize) -> Matrix {
     let unit = |axis: usize| (0..width).map(|other| f64::from(u8::from(other == axis))).collect::<Vec<f64>>();
-    let row = |query: &[f64]| op.weights_for(time, head, query);
+    let row = |query: &[f64]| op.weights_with_query(time, head, query);
     let columns: Vec<Vec<f64>> = if op.kind == MixingKind::Attention {
         // The logarithm of the weights is the scores plus a constant, which the residual removes.
         let row_of_zero = row(&vec![0.0; width]);
@@ -196,19 +203,19 @@ fn query_to_row(op: &MixingOp, time: usize, head: usize, width: usize) -> Matrix
 
 impl Injectivity {
     fn text(&self) -> String {
-        let Self { name, task, tokens, .. } = self;
-        let mut text = format!("{name} on {task}: rows of weights at the last of {tokens} tokens (measured)\n\n");
-        text += "  layer           head  width  rank  injective      least change   most change\n";
+        let Self { name, task, token_count, .. } = self;
+        let mut text = format!("{name} on {task}: rows of weights at the last of {token_count} tokens (measured)\n\n");
+        text += "  layer           head  width  rank  injective            least change   most change\n";
         for head in &self.heads {
             let verdict = match (head.injective, head.never_injective) {
                 (true, _) => "yes",
                 (false, true) => "never",
-                (false, false) => "not here",
+                (false, false) => "not for these keys",
             };
             let _ = writeln!(
                 text,
-                "  {:15} {:>4}  {:>5}  {:>4}  {verdict:12} {:>14.1e} {:>13.1e}",
-                head.layer, head.head, head.width, head.rank, head.least_change, head.most_change
+                "  {:15} {:>4}  {:>5}  {:>4}  {verdict:18} {:>14.1e} {:>13.1e}",
+                head.layer, head.head, head.query_dim, head.rank, head.least_change, head.most_change
             );
         }
         if let Some(head) = self.collision() {
@@ -258,7 +265,7 @@ impl Injectivity {
         let cell = |layer: &str, number: usize| {
             let head = self.heads.iter().find(|head| head.layer == layer && head.head == number);
             let share = |head: &HeadInjectivity| {
-                head.rank.saturating_sub(usize::from(head.never_injective)) as f64 / head.width as f64
+                head.rank.saturating_sub(usize::from(head.never_injective)) as f64 / head.query_dim as f64
             };
             head.map_or_else(HeatCell::default, |head| {
                 let cell = HeatCell::new(share(head));
@@ -267,13 +274,13 @@ impl Injectivity {
         };
         let cells = rows.iter().map(|layer| (0..=last_head).map(|number| cell(layer, number)).collect()).collect();
         let map = HeatMap::new(
-            format!("How much of a query its row keeps: {}", self.name),
+            format!("Query dimensions that the attention weights depend on: {}", self.name),
             ("layer", &rows),
             ("head", &columns),
             cells,
         );
         HeatMap { format: CellFormat::Percent, ..map }
-            .known(Evidence::Measured)
+            .with_evidence(Evidence::Measured)
             .with_note("Dimensions of the query that the row of weights depends on, of all; framed: injective.")
     }
 }
@@ -282,10 +289,10 @@ impl Injectivity {
 ///
 /// # Errors
 /// No mixer can be tested, or the task does not fit.
-pub fn find<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+pub fn run<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
     let injectivity = injectivity(network, options)?;
     let charts: Vec<Box<dyn Chart>> = vec![Box::new(injectivity.chart()), Box::new(injectivity.rank_chart())];
-    Ok(Finding::new(&injectivity, injectivity.text(), charts))
+    Ok(InstrumentOutput::new(&injectivity, injectivity.text(), charts))
 }
 
 #[cfg(test)]
@@ -300,7 +307,7 @@ mod tests {
         assert!(enough_keys.heads.iter().all(|head| head.injective && head.rank == 8 && head.least_change > 1e-6));
         let few_keys = injectivity(&random_network::<f64>("full{head=16}"), &InstrumentOptions::default()).unwrap();
         for head in &few_keys.heads {
-            assert!(!head.injective && head.rank < few_keys.tokens, "{}", head.rank);
+            assert!(!head.injective && head.rank < few_keys.token_count, "{}", head.rank);
             assert!(head.least_change < 1e-7 && head.most_change > 1e-3, "{} {}", head.least_change, head.most_change);
             let squared_distance: f64 = head.query.iter().zip(&head.other_query).map(|(a, b)| (a - b).powi(2)).sum();
             assert!(squared_distance > 1e-6, "two different queries");
@@ -314,7 +321,7 @@ mod tests {
             normalized.heads.iter().all(|head| head.never_injective && !head.injective && head.least_change < 1e-12)
         );
         let inline = injectivity(&random_network::<f64>("inline"), &InstrumentOptions::default()).unwrap();
-        assert!(inline.heads.iter().all(|head| head.injective && head.width == 9 && head.least_change > 1e-9));
+        assert!(inline.heads.iter().all(|head| head.injective && head.query_dim == 9 && head.least_change > 1e-9));
     }
 
     #[test]

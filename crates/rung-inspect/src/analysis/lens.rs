@@ -41,7 +41,7 @@ use serde::Serialize;
 
 use super::pass::LinearizedPass;
 use super::questions::{Questions, argmax};
-use super::{AnalysisError, Finding, InstrumentOptions, layer_names, require_one_pass};
+use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names, require_one_pass};
 use rung_figure::Evidence;
 use rung_figure::figure::{CellFormat, HeatCell, HeatMap};
 use rung_nn::Network;
@@ -108,7 +108,7 @@ pub fn lens<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Res
     let (width, classes, length) = (network.model.width(), network.model.classes(), batch.tokens_per_row);
     let position = batch.targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(length - 1);
     let (pass, recorded) = LinearizedPass::record(network, &batch.tokens)?;
-    let logits = &recorded.values[position * classes..(position + 1) * classes];
+    let logits = &recorded.logits[position * classes..(position + 1) * classes];
     let (answer, logit) = (argmax(logits), logits[argmax(logits)].to_f64());
     let gradients = pass.gradients(&recorded, position, answer);
     let mut names = vec!["embedding".to_owned()];
@@ -120,11 +120,11 @@ pub fn lens<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Res
         let contributions: Vec<f64> = rows.map(contribution).collect();
         let (_, logits_of_zeros) = pass.replay(Some((level, vec![S::ZERO; stream.len()])), None)?;
         let constants = logits_of_zeros[position * classes + answer].to_f64();
-        let largest = contributions.iter().map(|part| part.abs()).fold(logit.abs(), f64::max);
+        let largest = contributions.iter().map(|contribution| contribution.abs()).fold(logit.abs(), f64::max);
         let mismatch = (contributions.iter().sum::<f64>() + constants - logit).abs() / largest.max(f64::MIN_POSITIVE);
         levels.push(LensLevel { name, contributions, constants, mismatch });
     }
-    let tokens = questions.words.clone().map_or_else(|| task_words(network, &batch.tokens), Ok)?;
+    let tokens = questions.token_texts.clone().map_or_else(|| task_token_texts(network, &batch.tokens), Ok)?;
     let token_map =
         if length <= MAX_MAP_TOKENS { token_map(network, &batch.tokens, &recorded.streams)? } else { Vec::new() };
     let (name, tokens_per_column) = (network.name.clone(), length.div_ceil(MAX_MAP_COLUMNS));
@@ -132,9 +132,9 @@ pub fn lens<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Res
 }
 
 /// The tokens of a task's prompt as text.
-fn task_words<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<Vec<String>, ModelError> {
+fn task_token_texts<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<Vec<String>, ModelError> {
     let words = TokenNames::new(network.task()?);
-    Ok(tokens.chunks_exact(network.config.input.fields()).map(|ids| words.name(ids)).collect())
+    Ok(tokens.chunks_exact(network.config.input.field_count()).map(|ids| words.name(ids)).collect())
 }
 
 /// For every token, the share of its last stream that comes from the embeddings of each group of tokens.
@@ -142,32 +142,32 @@ fn token_map<S: Scalar>(network: &Network<S>, tokens: &[u32], streams: &[Vec<S>]
     let width = network.model.width();
     let (first, last) = (&streams[0], &streams[streams.len() - 1]);
     let length = first.len() / width;
-    let group = length.div_ceil(MAX_MAP_COLUMNS) * width;
-    let groups = first.len().div_ceil(group);
+    let column_size = length.div_ceil(MAX_MAP_COLUMNS) * width;
+    let column_count = first.len().div_ceil(column_size);
     // A recorded pass cannot be sent to another thread, so every thread records its own.
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(groups);
-    let thread_numbers: Vec<usize> = (0..threads).collect();
-    let columns = parallel::map(&thread_numbers, |number| {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(column_count);
+    let thread_indices: Vec<usize> = (0..threads).collect();
+    let columns = parallel::map(&thread_indices, |thread| {
         let (pass, _) = LinearizedPass::record(network, tokens)?;
         let (constants, _) = pass.replay(Some((0, vec![S::ZERO; first.len()])), None)?;
         let mut columns = Vec::new();
-        for column in (*number..groups).step_by(threads) {
-            let range = column * group..((column + 1) * group).min(first.len());
-            let mut only_group = vec![S::ZERO; first.len()];
-            only_group[range.clone()].copy_from_slice(&first[range]);
-            let (out, _) = pass.replay(Some((0, only_group)), None)?;
+        for column in (*thread..column_count).step_by(threads) {
+            let range = column * column_size..((column + 1) * column_size).min(first.len());
+            let mut only_column = vec![S::ZERO; first.len()];
+            only_column[range.clone()].copy_from_slice(&first[range]);
+            let (output, _) = pass.replay(Some((0, only_column)), None)?;
             let share = |token: usize| {
                 let range = token * width..(token + 1) * width;
                 let stream = &last[range.clone()];
                 let along_stream = |x: &[S]| x.iter().zip(stream).map(|(x, y)| x.to_f64() * y.to_f64()).sum::<f64>();
-                let contribution = along_stream(&out[range.clone()]) - along_stream(&constants[range]);
+                let contribution = along_stream(&output[range.clone()]) - along_stream(&constants[range]);
                 contribution / along_stream(stream).max(f64::MIN_POSITIVE)
             };
             columns.push((column, (0..length).map(share).collect::<Vec<f64>>()));
         }
         Ok(columns)
     });
-    let mut map = vec![vec![0.0; groups]; length];
+    let mut map = vec![vec![0.0; column_count]; length];
     for columns in columns {
         for (column, shares) in columns? {
             map.iter_mut().zip(shares).for_each(|(row, share)| row[column] = share);
@@ -196,17 +196,21 @@ impl Lens {
     fn text(&self) -> String {
         let Self { name, task, position, answer, logit, .. } = self;
         let mut text = format!(
-            "{name} on {task}: the score {logit:.4} of answer {answer} at token {position}, in parts (measured)\n\n"
+            "{name} on {task}: contributions to the logit {logit:.4} of answer {answer} at token {position} (measured)\n\n"
         );
         for level in &self.levels {
-            let mut parts: Vec<(usize, f64)> = level.contributions.iter().copied().enumerate().collect();
-            parts.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()).then(a.0.cmp(&b.0)));
-            let largest = parts.iter().take(4).filter(|(_, part)| part.abs() > 1e-9);
-            let largest = largest.map(|(token, part)| format!("{} {part:+.3}", self.tokens[*token]));
+            let mut sorted: Vec<(usize, f64)> = level.contributions.iter().copied().enumerate().collect();
+            sorted.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()).then(a.0.cmp(&b.0)));
+            let largest = sorted.iter().take(4).filter(|(_, contribution)| contribution.abs() > 1e-9);
+            let largest = largest.map(|(token, contribution)| format!("{} {contribution:+.3}", self.tokens[*token]));
             let largest = largest.collect::<Vec<_>>().join(", ");
             let _ = writeln!(text, "  {:12} {largest}; constants {:+.3}", level.name, level.constants);
         }
-        let _ = writeln!(text, "\n  parts and constants sum up to the score, to within {:.0e} of it", self.mismatch());
+        let _ = writeln!(
+            text,
+            "\n  contributions and constants sum up to the logit, to within {:.0e} of it",
+            self.mismatch()
+        );
         text
     }
 
@@ -222,10 +226,11 @@ impl Lens {
                 .iter()
                 .enumerate()
                 .filter(|(token, _)| !chart_tokens.contains(token))
-                .map(|(_, part)| part)
+                .map(|(_, contribution)| contribution)
                 .sum();
-            let parts = chart_tokens.iter().map(|token| level.contributions[*token]).chain([others, level.constants]);
-            parts.map(|part| HeatCell::new(part / scale)).collect()
+            let contributions =
+                chart_tokens.iter().map(|token| level.contributions[*token]).chain([others, level.constants]);
+            contributions.map(|contribution| HeatCell::new(contribution / scale)).collect()
         };
         let rows: Vec<&str> = self.levels.iter().map(|level| &level.name[..]).collect();
         let cells = self.levels.iter().map(row).collect();
@@ -235,9 +240,9 @@ impl Lens {
             ("token", &columns),
             cells,
         )
-        .known(Evidence::Measured)
+        .with_evidence(Evidence::Measured)
         .with_note(format!(
-            "Parts of the score of answer {} at token {}, one prompt of {}, gates held still. Each row sums up to 100%, to within {:.0e}.",
+            "Contributions to the logit of answer {} at token {}, one prompt of {}, with frozen gates. Each row sums up to 100%, to within {:.0e}.",
             self.answer,
             self.position,
             self.task,
@@ -247,7 +252,7 @@ impl Lens {
 
     /// A heat map of the token-to-token map; `None` if the prompt is too long.
     pub fn map_chart(&self) -> Option<HeatMap> {
-        let names: Vec<String> = (0..self.token_map.len()).map(|at| at.to_string()).collect();
+        let names: Vec<String> = (0..self.token_map.len()).map(|position| position.to_string()).collect();
         let columns: Vec<&String> = names.iter().step_by(self.tokens_per_column).collect();
         let as_embedded = match self.tokens_per_column {
             1 => "token as embedded".to_owned(),
@@ -256,12 +261,13 @@ impl Lens {
         let cells =
             self.token_map.iter().map(|row| row.iter().map(|share| HeatCell::new(share.clamp(-1.0, 1.0))).collect());
         let map = HeatMap::new(
-            format!("What every token is made of: {}", self.name),
+            format!("Contributions of tokens to tokens: {}", self.name),
             ("token after the last layer", &names),
             (&as_embedded, &columns),
             cells.collect(),
         );
-        (!self.token_map.is_empty()).then(|| HeatMap { format: CellFormat::None, ..map.known(Evidence::Measured) })
+        (!self.token_map.is_empty())
+            .then(|| HeatMap { format: CellFormat::None, ..map.with_evidence(Evidence::Measured) })
     }
 }
 
@@ -269,13 +275,13 @@ impl Lens {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn find<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+pub fn run<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
     let lens = lens(network, options)?;
     let mut charts: Vec<Box<dyn rung_figure::figure::Chart>> = vec![Box::new(lens.chart())];
     if let Some(map) = lens.map_chart() {
         charts.push(Box::new(map));
     }
-    Ok(Finding::new(&lens, lens.text(), charts))
+    Ok(InstrumentOutput::new(&lens, lens.text(), charts))
 }
 
 #[cfg(test)]
@@ -296,9 +302,9 @@ mod tests {
                     "{name}: token {row} is made of later ones"
                 );
             }
-            let single =
+            let in_f32 =
                 lens(&random_network::<f32>(&format!("{name} full {name}")), &InstrumentOptions::default()).unwrap();
-            assert!(single.mismatch() < 1e-4, "{name} in single precision: {}", single.mismatch());
+            assert!(in_f32.mismatch() < 1e-4, "{name} in single precision: {}", in_f32.mismatch());
         }
     }
 
@@ -318,8 +324,8 @@ mod tests {
                 let row = token * width..(token + 1) * width;
                 only_token[row.clone()].copy_from_slice(&recorded.streams[level][row]);
                 let (_, logits) = pass.replay(Some((level, only_token)), None).unwrap();
-                let part = logits[measured.position * classes + measured.answer] - expected.constants;
-                assert!((part - expected.contributions[token]).abs() < 1e-9, "level {level}, token {token}");
+                let contribution = logits[measured.position * classes + measured.answer] - expected.constants;
+                assert!((contribution - expected.contributions[token]).abs() < 1e-9, "level {level}, token {token}");
             }
         }
     }
@@ -330,8 +336,8 @@ mod tests {
         let measured = lens(&network, &InstrumentOptions::default()).unwrap();
         assert!(measured.mismatch() < 1e-9);
         for level in &measured.levels {
-            let others = level.contributions.iter().enumerate().filter(|(at, _)| *at != measured.position);
-            let largest = others.map(|(_, part)| part.abs()).fold(0.0, f64::max);
+            let others = level.contributions.iter().enumerate().filter(|(token, _)| *token != measured.position);
+            let largest = others.map(|(_, contribution)| contribution.abs()).fold(0.0, f64::max);
             assert!(largest < 1e-6 * measured.logit.abs(), "{}: {largest}", level.name);
         }
     }

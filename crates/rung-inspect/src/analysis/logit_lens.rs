@@ -1,4 +1,4 @@
-//! When does the answer appear: the final norm and the unembedding applied to the stream after every layer.
+//! The layer at which the answer appears: the final norm and the unembedding applied to the stream after every layer.
 //!
 //! The final norm and the unembedding (together the read-out) turn the last stream into logits. Applied to the embedding or to the stream
 //! after an earlier layer, they give the answer of the network if it stopped there.
@@ -30,8 +30,8 @@ use rung_nn::{Hooks, ModelError, Network};
 use rung_train::parallel;
 use serde::Serialize;
 
-use super::questions::{QuestionBatch, Questions, Score, group_name, merge_scores};
-use super::{AnalysisError, Finding, InstrumentOptions, layer_names, require_one_pass};
+use super::questions::{GroupScore, QuestionBatch, Questions, group_name, merge_scores};
+use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names, require_one_pass};
 
 /// The largest numbers of questions and of tokens.
 const MAX_QUESTIONS_AND_TOKENS: (usize, usize) = (600, 1 << 13);
@@ -46,16 +46,16 @@ pub struct LogitLens {
     /// Names of the levels of the stream: the embedding, then every layer.
     pub levels: Vec<String>,
     /// For each level, right answers and losses for each number of hops.
-    pub scores: Vec<BTreeMap<u16, Score>>,
+    pub scores: Vec<BTreeMap<u16, GroupScore>>,
 }
 
 /// Stores the streams of the tokens that answer.
-struct AnsweringStreams<'a, S: Scalar> {
+struct AnswerStreams<'a, S: Scalar> {
     positions: &'a [usize],
     streams: Vec<Tensor<S>>,
 }
 
-impl<S: Scalar> Hooks<Native<S>> for AnsweringStreams<'_, S> {
+impl<S: Scalar> Hooks<Native<S>> for AnswerStreams<'_, S> {
     fn stream(&mut self, ops: &Native<S>, _: usize, x: Tensor<S>) -> Tensor<S> {
         let shape = ops.shape(&x);
         let flat = ops.reshape(&x, &[shape.rows(), shape.width()]);
@@ -88,12 +88,12 @@ fn score_levels<S: Scalar>(
     network: &Network<S>,
     questions: &Questions,
     question_batch: &QuestionBatch,
-) -> Result<Vec<BTreeMap<u16, Score>>, ModelError> {
+) -> Result<Vec<BTreeMap<u16, GroupScore>>, ModelError> {
     let (ops, positions) = (network.executor(), question_batch.positions());
     if positions.is_empty() {
         return Ok(vec![BTreeMap::new(); network.model.depth() + 1]);
     }
-    let mut hooks = AnsweringStreams { positions: &positions, streams: Vec::new() };
+    let mut hooks = AnswerStreams { positions: &positions, streams: Vec::new() };
     network.model.forward_with_hooks(&ops, &question_batch.batch.tokens, question_batch.rows(), &mut hooks)?;
     let score = |stream: &Tensor<S>| questions.score(&network.model, &ops, question_batch, stream);
     Ok(hooks.streams.iter().map(score).collect())
@@ -124,11 +124,11 @@ impl LogitLens {
         text
     }
 
-    fn chart(&self, title: &str, axis: AxisSpec, value: impl Fn(&Score) -> f64) -> LineChart {
+    fn chart(&self, title: &str, axis: AxisSpec, value: impl Fn(&GroupScore) -> f64) -> LineChart {
         let title = format!("{title}: {}", self.name);
-        let mut chart = LineChart::new(title, AxisSpec::new("layers", Scale::Whole), axis);
+        let mut chart = LineChart::new(title, AxisSpec::new("layers", Scale::Integer), axis);
         for group in self.scores[0].keys() {
-            let point = |(level, scores): (usize, &BTreeMap<u16, Score>)| {
+            let point = |(level, scores): (usize, &BTreeMap<u16, GroupScore>)| {
                 Point::new(level as f64, value(&scores.get(group).copied().unwrap_or_default()))
             };
             let points = self.scores.iter().enumerate().map(point).collect();
@@ -140,8 +140,8 @@ impl LogitLens {
 
     /// Right answers by level.
     pub fn accuracy_chart(&self) -> LineChart {
-        let axis = AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02);
-        self.chart("Right answers, read out after every layer", axis, Score::accuracy)
+        let axis = AxisSpec::new("right answers", Scale::Linear).with_range(0.0, 1.02);
+        self.chart("Right answers, read out after every layer", axis, GroupScore::accuracy)
     }
 
     /// Log-probabilities by level.
@@ -155,10 +155,10 @@ impl LogitLens {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+pub fn run(network: &Network<f32>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
     let lens = logit_lens(network, options)?;
     let charts: Vec<Box<dyn Chart>> = vec![Box::new(lens.accuracy_chart()), Box::new(lens.probability_chart())];
-    Ok(Finding::new(&lens, lens.text(), charts))
+    Ok(InstrumentOutput::new(&lens, lens.text(), charts))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ pub struct Matrix {
     /// Number of columns.
     pub columns: usize,
     /// The entries, row by row.
-    pub numbers: Vec<f64>,
+    pub entries: Vec<f64>,
 }
 
 impl Matrix {
@@ -19,9 +19,9 @@ impl Matrix {
     ///
     /// # Panics
     /// There are not rows times columns entries.
-    pub fn new(rows: usize, columns: usize, numbers: Vec<f64>) -> Self {
-        assert_eq!(numbers.len(), rows * columns, "numbers of a {rows} x {columns} matrix");
-        Self { rows, columns, numbers }
+    pub fn new(rows: usize, columns: usize, entries: Vec<f64>) -> Self {
+        assert_eq!(entries.len(), rows * columns, "entries of a {rows} x {columns} matrix");
+        Self { rows, columns, entries }
     }
 
     /// The zero matrix.
@@ -32,25 +32,25 @@ impl Matrix {
     /// The identity.
     pub fn identity(size: usize) -> Self {
         let mut identity = Self::zeros(size, size);
-        (0..size).for_each(|index| identity.numbers[index * size + index] = 1.0);
+        (0..size).for_each(|index| identity.entries[index * size + index] = 1.0);
         identity
     }
 
     /// A row.
     pub fn row(&self, row: usize) -> &[f64] {
-        &self.numbers[row * self.columns..(row + 1) * self.columns]
+        &self.entries[row * self.columns..(row + 1) * self.columns]
     }
 
     /// One entry.
-    pub fn at(&self, row: usize, column: usize) -> f64 {
-        self.numbers[row * self.columns + column]
+    pub fn entry(&self, row: usize, column: usize) -> f64 {
+        self.entries[row * self.columns + column]
     }
 
     /// The transpose.
     #[must_use]
     pub fn transposed(&self) -> Self {
-        let cell = |index: usize| self.at(index % self.rows, index / self.rows);
-        Self::new(self.columns, self.rows, (0..self.numbers.len()).map(cell).collect())
+        let entry = |index: usize| self.entry(index % self.rows, index / self.rows);
+        Self::new(self.columns, self.rows, (0..self.entries.len()).map(entry).collect())
     }
 
     /// The matrix product.
@@ -58,24 +58,24 @@ impl Matrix {
     /// # Panics
     /// The columns of the left matrix are not as many as the rows of the right one.
     #[must_use]
-    pub fn times(&self, right: &Self) -> Self {
+    pub fn matmul(&self, right: &Self) -> Self {
         assert_eq!(self.columns, right.rows, "inner sizes of a product");
-        let mut out = Self::zeros(self.rows, right.columns);
+        let mut product = Self::zeros(self.rows, right.columns);
         for row in 0..self.rows {
-            let target = &mut out.numbers[row * right.columns..(row + 1) * right.columns];
+            let target = &mut product.entries[row * right.columns..(row + 1) * right.columns];
             for (inner, factor) in self.row(row).iter().enumerate().filter(|(_, factor)| **factor != 0.0) {
                 for (sum, value) in target.iter_mut().zip(right.row(inner)) {
                     *sum += factor * value;
                 }
             }
         }
-        out
+        product
     }
 
     /// `self + factor * other`, for matrices of the same size.
     #[must_use]
-    pub fn plus(&self, factor: f64, other: &Self) -> Self {
-        let sum = self.numbers.iter().zip(&other.numbers).map(|(left, right)| left + factor * right);
+    pub fn add_scaled(&self, factor: f64, other: &Self) -> Self {
+        let sum = self.entries.iter().zip(&other.entries).map(|(left, right)| left + factor * right);
         Self::new(self.rows, self.columns, sum.collect())
     }
 
@@ -101,13 +101,13 @@ impl Matrix {
 
     /// The matrix with the mean row subtracted from every row.
     #[must_use]
-    pub fn residual(&self) -> Self {
+    pub fn subtract_mean_row(&self) -> Self {
         let mut mean = vec![0.0; self.columns];
         for row in 0..self.rows {
             mean.iter_mut().zip(self.row(row)).for_each(|(sum, value)| *sum += value / self.rows as f64);
         }
-        let cell = |(index, value): (usize, &f64)| value - mean[index % self.columns];
-        Self::new(self.rows, self.columns, self.numbers.iter().enumerate().map(cell).collect())
+        let entry = |(index, value): (usize, &f64)| value - mean[index % self.columns];
+        Self::new(self.rows, self.columns, self.entries.iter().enumerate().map(entry).collect())
     }
 
     /// Singular values, largest first. One-sided Jacobi rotations are accurate for small ones too.
@@ -120,7 +120,7 @@ impl Matrix {
         const MAX_SWEEPS: usize = 40;
         // Rotations make the columns of the matrix orthogonal; applied to the identity they give the right singular vectors.
         let mut columns: Vec<Vec<f64>> =
-            (0..self.columns).map(|c| (0..self.rows).map(|r| self.at(r, c)).collect()).collect();
+            (0..self.columns).map(|c| (0..self.rows).map(|r| self.entry(r, c)).collect()).collect();
         let identity = Self::identity(self.columns);
         let mut vectors: Vec<Vec<f64>> = (0..self.columns).map(|row| identity.row(row).to_vec()).collect();
         for _ in 0..MAX_SWEEPS {
@@ -173,14 +173,14 @@ pub fn solve(a: &Matrix, b: &Matrix) -> Option<Matrix> {
     let mut lower = a.clone();
     for row in 0..size {
         for column in 0..=row {
-            let difference = a.at(row, column) - dot(&lower.row(row)[..column], &lower.row(column)[..column]);
-            lower.numbers[row * size + column] = if row == column {
+            let difference = a.entry(row, column) - dot(&lower.row(row)[..column], &lower.row(column)[..column]);
+            lower.entries[row * size + column] = if row == column {
                 if difference <= 0.0 || !difference.is_finite() {
                     return None;
                 }
                 difference.sqrt()
             } else {
-                difference / lower.at(column, column)
+                difference / lower.entry(column, column)
             };
         }
     }
@@ -190,14 +190,14 @@ pub fn solve(a: &Matrix, b: &Matrix) -> Option<Matrix> {
         let (row, back) = (row % size, row >= size);
         let solved_rows = if back { row + 1..size } else { 0..row };
         for solved in solved_rows {
-            let factor = if back { lower.at(solved, row) } else { lower.at(row, solved) };
+            let factor = if back { lower.entry(solved, row) } else { lower.entry(row, solved) };
             for column in 0..columns {
-                let value = x.at(solved, column);
-                x.numbers[row * columns + column] -= factor * value;
+                let value = x.entry(solved, column);
+                x.entries[row * columns + column] -= factor * value;
             }
         }
-        let pivot = lower.at(row, row);
-        x.numbers[row * columns..(row + 1) * columns].iter_mut().for_each(|value| *value /= pivot);
+        let pivot = lower.entry(row, row);
+        x.entries[row * columns..(row + 1) * columns].iter_mut().for_each(|value| *value /= pivot);
     }
     Some(x)
 }
@@ -205,21 +205,21 @@ pub fn solve(a: &Matrix, b: &Matrix) -> Option<Matrix> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rung_theory::task::{below, seeded};
+    use rung_theory::task::{random_below, seeded};
 
-    fn random(rows: usize, columns: usize, seed: u64) -> Matrix {
+    fn random_matrix(rows: usize, columns: usize, seed: u64) -> Matrix {
         let mut rng = seeded(seed);
-        let mut next = || f64::from(below(&mut rng, 2_000_001)) / 1e6 - 1.0;
+        let mut next = || f64::from(random_below(&mut rng, 2_000_001)) / 1e6 - 1.0;
         Matrix::new(rows, columns, (0..rows * columns).map(|_| next()).collect())
     }
 
     #[test]
     fn solve_inverts_the_product() {
-        let factor = random(9, 6, 1);
-        let a = factor.transposed().times(&factor).plus(0.1, &Matrix::identity(6));
-        let x = random(6, 3, 2);
-        let solution = solve(&a, &a.times(&x)).unwrap();
-        assert!(solution.plus(-1.0, &x).numbers.iter().all(|value| value.abs() < 1e-9));
+        let factor = random_matrix(9, 6, 1);
+        let a = factor.transposed().matmul(&factor).add_scaled(0.1, &Matrix::identity(6));
+        let x = random_matrix(6, 3, 2);
+        let solution = solve(&a, &a.matmul(&x)).unwrap();
+        assert!(solution.add_scaled(-1.0, &x).entries.iter().all(|value| value.abs() < 1e-9));
         assert!(solve(&Matrix::zeros(2, 2), &Matrix::zeros(2, 1)).is_none());
     }
 
@@ -227,20 +227,27 @@ mod tests {
     fn singular_values_are_those_of_known_matrices() {
         assert_eq!(Matrix::identity(4).singular_values(), [1.0; 4]);
         // A product of rank two, whose last singular vector is in the kernel.
-        let matrix = random(8, 2, 3).times(&random(2, 5, 4));
+        let matrix = random_matrix(8, 2, 3).matmul(&random_matrix(2, 5, 4));
         let pairs = matrix.singular_pairs();
         assert!(pairs[1].0 > 0.1 && pairs[2].0 < 1e-12, "{pairs:?}");
-        let image = matrix.times(&Matrix::new(5, 1, pairs[4].1.clone()));
-        assert!(image.numbers.iter().all(|value| value.abs() < 1e-12));
+        let image = matrix.matmul(&Matrix::new(5, 1, pairs[4].1.clone()));
+        assert!(image.entries.iter().all(|value| value.abs() < 1e-12));
         let squares: f64 = pairs.iter().map(|(value, _)| value * value).sum();
-        assert!((squares - dot(&matrix.numbers, &matrix.numbers)).abs() < 1e-9);
+        assert!((squares - dot(&matrix.entries, &matrix.entries)).abs() < 1e-9);
     }
 
     #[test]
-    fn composite_norm_is_submultiplicative_and_residual_ignores_a_common_row() {
-        let (left, right) = (random(5, 4, 5), random(4, 6, 6));
-        assert!(left.times(&right).composite_norm() <= left.composite_norm() * right.composite_norm() + 1e-12);
-        let shifted = left.plus(1.0, &Matrix::new(5, 4, [0.3, -1.0, 2.0, 0.0].repeat(5)));
-        assert!(shifted.residual().plus(-1.0, &left.residual()).numbers.iter().all(|value| value.abs() < 1e-12));
+    fn composite_norm_is_submultiplicative_and_subtract_mean_row_removes_a_common_row() {
+        let (left, right) = (random_matrix(5, 4, 5), random_matrix(4, 6, 6));
+        assert!(left.matmul(&right).composite_norm() <= left.composite_norm() * right.composite_norm() + 1e-12);
+        let shifted = left.add_scaled(1.0, &Matrix::new(5, 4, [0.3, -1.0, 2.0, 0.0].repeat(5)));
+        assert!(
+            shifted
+                .subtract_mean_row()
+                .add_scaled(-1.0, &left.subtract_mean_row())
+                .entries
+                .iter()
+                .all(|value| value.abs() < 1e-12)
+        );
     }
 }

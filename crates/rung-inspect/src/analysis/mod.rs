@@ -1,7 +1,7 @@
 //! Instruments: measurements inside of networks, one per file.
 //!
 //! An instrument answers a question about a network, which may be constructed, trained by this program, or a checkpoint. The result
-//! ([`Finding`]) is text for a terminal, JSON, and charts. The module doc of an instrument's file is its page in `rung explain`.
+//! ([`InstrumentOutput`]) is text for a terminal, JSON, and charts. The module doc of an instrument's file is its page in `rung explain`.
 //!
 //! The stream is the residual stream, a hop is one table look-up of a question, and a mixer is a layer's attention or recurrence.
 //!
@@ -63,12 +63,12 @@ pub struct InstrumentOptions {
     pub prompts: Option<usize>,
     /// Seed of the prompts.
     pub seed: u64,
-    /// Text prompts, for a checkpoint of another program, which has no task.
+    /// Text prompts, for an external checkpoint, which has no task.
     pub text: Option<Arc<TextPrompts>>,
 }
 
 /// The result of an instrument.
-pub struct Finding {
+pub struct InstrumentOutput {
     /// For a terminal.
     pub text: String,
     /// All numbers as JSON.
@@ -77,8 +77,8 @@ pub struct Finding {
     pub charts: Vec<Box<dyn Chart>>,
 }
 
-impl Finding {
-    /// A finding whose JSON is the serialized `result`.
+impl InstrumentOutput {
+    /// An output whose JSON is the serialized `result`.
     fn new(result: &impl Serialize, text: String, charts: Vec<Box<dyn Chart>>) -> Self {
         Self { text, data: serde_json::to_value(result).unwrap_or_default(), charts }
     }
@@ -95,7 +95,7 @@ pub enum AnalysisError {
     Run(#[from] RunError),
     /// The instrument does not apply to the network or its options.
     #[error("{instrument}: found {found}, expected {expected}")]
-    Unfit {
+    NotApplicable {
         /// The instrument.
         instrument: &'static str,
         /// The network or the option.
@@ -109,11 +109,11 @@ pub enum AnalysisError {
 #[derive(Clone, Copy)]
 pub enum InstrumentFn {
     /// In `f32`.
-    F32(fn(&Network<f32>, &InstrumentOptions) -> Result<Finding, AnalysisError>),
+    F32(fn(&Network<f32>, &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError>),
     /// In `f64`, and in `f32` for checkpoints whose weights would not fit in `f64`.
     F64WithF32Fallback(
-        fn(&Network<f64>, &InstrumentOptions) -> Result<Finding, AnalysisError>,
-        fn(&Network<f32>, &InstrumentOptions) -> Result<Finding, AnalysisError>,
+        fn(&Network<f64>, &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError>,
+        fn(&Network<f32>, &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError>,
     ),
 }
 
@@ -138,7 +138,7 @@ impl Instrument {
     }
 
     /// The approximate number of forward passes over all prompts, in a network of `depth` layers.
-    pub fn passes(&self, depth: usize) -> usize {
+    pub fn forward_passes(&self, depth: usize) -> usize {
         match self.name {
             "ablate" => depth + 4,
             // Two for each layer, and those of the token-to-token map.
@@ -160,8 +160,8 @@ macro_rules! instruments {
             run: instruments!(@ $run $file),
         }),*];
     };
-    (@ F32 $file:ident) => { InstrumentFn::F32($file::find) };
-    (@ F64WithF32Fallback $file:ident) => { InstrumentFn::F64WithF32Fallback($file::find::<f64>, $file::find::<f32>) };
+    (@ F32 $file:ident) => { InstrumentFn::F32($file::run) };
+    (@ F64WithF32Fallback $file:ident) => { InstrumentFn::F64WithF32Fallback($file::run::<f64>, $file::run::<f32>) };
 }
 
 instruments! {
@@ -189,7 +189,7 @@ pub fn pages() -> Vec<ExplainPage> {
 }
 
 /// The instrument of this name.
-pub fn instrument(name: &str) -> Option<&'static Instrument> {
+pub fn find_instrument(name: &str) -> Option<&'static Instrument> {
     INSTRUMENTS.iter().find(|instrument| instrument.name.eq_ignore_ascii_case(name))
 }
 
@@ -211,7 +211,7 @@ pub(crate) fn require_one_pass<S: rung_engine::Scalar>(
         return Ok(());
     }
     let found = format!("{}, which emits a chain of thought before it answers", network.name);
-    Err(AnalysisError::Unfit { instrument, found, expected: "a network that answers in one pass".to_owned() })
+    Err(AnalysisError::NotApplicable { instrument, found, expected: "a network that answers in one pass".to_owned() })
 }
 
 /// A small network for tests, with random weights large enough that its activations are not almost linear.
@@ -228,7 +228,7 @@ pub(crate) fn random_network_with<S: rung_engine::Scalar>(
 ) -> Network<S> {
     let run = rung_train::run::RunConfig::new(stack, "funccomp{hops=2,m=3,n=[2],queries=2,mixed=yes}");
     let run = run.with("model.heads=2").and_then(|run| run.with("model.head=8")).and_then(|run| run.resolve()).unwrap();
-    let config = change(rung_nn::ModelConfig { deviation: 0.3, ..run.model.clone() });
+    let config = change(rung_nn::ModelConfig { init_std: 0.3, ..run.model.clone() });
     let mut weights = rung_engine::Parameters::new();
     let model = config.init(&run.plan, &mut weights, &mut rung_theory::task::seeded(5)).unwrap();
     let task = rung_theory::task::parse(&run.config.task).unwrap();

@@ -10,14 +10,15 @@ pub struct LinearizedPass<'a, S: Scalar> {
     network: &'a Network<S>,
     tokens: &'a [u32],
     ops: LinearizedOps<S>,
-    leaves: Vec<Parameter>,
+    /// Zeros that are added to the stream at every level, to get the gradient there.
+    offsets: Vec<Parameter>,
 }
 
 /// Changes to the streams of a pass. Level 0 is the embedding, level l the stream after layer l - 1.
 #[derive(Default)]
 struct StreamEdits<'a, S> {
     /// Zero parameters that are added to the stream at every level, to get the gradient there.
-    leaves: &'a [Parameter],
+    offsets: &'a [Parameter],
     /// A level, and the values that replace the stream there.
     replacement: Option<(usize, Vec<S>)>,
     /// A factor of every mixer's output.
@@ -34,8 +35,8 @@ impl<S: Scalar> Hooks<LinearizedOps<S>> for StreamEdits<'_, S> {
             _ => x,
         };
         self.streams.push(ops.native().values(ops.tensor(&x)));
-        if let Some(leaf) = self.leaves.get(level) {
-            x = ops.add(&x, &ops.track_parameter(*leaf));
+        if let Some(offset) = self.offsets.get(level) {
+            x = ops.add(&x, &ops.track_parameter(*offset));
         }
         x
     }
@@ -58,35 +59,35 @@ impl<'a, S: Scalar> LinearizedPass<'a, S> {
     /// The tokens are not in the model's vocabulary.
     pub fn record(network: &'a Network<S>, tokens: &'a [u32]) -> Result<(Self, RecordedPass<S>), ModelError> {
         let mut weights: Parameters<S> = network.weights.clone();
-        let (width, length) = (network.model.width(), tokens.len() / network.config.input.fields());
-        let mut leaf = |level: usize| {
+        let (width, length) = (network.model.width(), tokens.len() / network.config.input.field_count());
+        let mut offset = |level: usize| {
             let zeros = vec![S::ZERO; length * width];
             weights.add(format!("lens.{level}"), &[1, length, width], zeros).id()
         };
-        let leaves: Vec<Parameter> = (0..=network.model.depth()).map(&mut leaf).collect();
+        let offsets: Vec<Parameter> = (0..=network.model.depth()).map(&mut offset).collect();
         let native = Native::new();
         native.bind(&weights);
-        let pass = Self { network, tokens, ops: LinearizedOps::new(native), leaves };
-        let mut edits = StreamEdits { leaves: &pass.leaves, ..StreamEdits::default() };
-        let last = pass.network.model.forward_with_hooks(&pass.ops, tokens, 1, &mut edits)?;
-        let logits = pass.network.model.read_out(&pass.ops, &last);
+        let pass = Self { network, tokens, ops: LinearizedOps::new(native), offsets };
+        let mut edits = StreamEdits { offsets: &pass.offsets, ..StreamEdits::default() };
+        let last_stream = pass.network.model.forward_with_hooks(&pass.ops, tokens, 1, &mut edits)?;
+        let logits = pass.network.model.logits_from_stream(&pass.ops, &last_stream);
         let streams = edits.streams;
         let recorded =
-            RecordedPass { values: pass.ops.native().values(pass.ops.tensor(&logits)), tensor: logits, streams };
+            RecordedPass { logits: pass.ops.native().values(pass.ops.tensor(&logits)), logits_tensor: logits, streams };
         Ok((pass, recorded))
     }
 
     /// The gradient of one logit with respect to the stream at every level. It can be computed once per recorded pass.
     pub fn gradients(&self, recorded: &RecordedPass<S>, token: usize, class: usize) -> Vec<Vec<S>> {
         let ops = &self.ops;
-        let row = ops.slice(&recorded.tensor, 1, token..token + 1);
+        let row = ops.slice(&recorded.logits_tensor, 1, token..token + 1);
         let logit = ops.sum_all(&ops.slice(&row, 2, class..class + 1));
         ops.native().backward(ops.tensor(&logit));
         let gradient = ops.native().gradient();
-        // The leaves are after the network's weights.
+        // The offsets are after the network's weights in the flat gradient.
         let first = self.network.weights.size();
         let size = recorded.streams[0].len();
-        (0..self.leaves.len())
+        (0..self.offsets.len())
             .map(|level| gradient[first + level * size..first + (level + 1) * size].to_vec())
             .collect()
     }
@@ -102,18 +103,18 @@ impl<'a, S: Scalar> LinearizedPass<'a, S> {
     ) -> Result<(Vec<S>, Vec<S>), ModelError> {
         self.ops.rewind();
         let mut edits = StreamEdits { replacement, factor, ..StreamEdits::default() };
-        let last = self.network.model.forward_with_hooks(&self.ops, self.tokens, 1, &mut edits)?;
-        let logits = self.network.model.read_out(&self.ops, &last);
+        let last_stream = self.network.model.forward_with_hooks(&self.ops, self.tokens, 1, &mut edits)?;
+        let logits = self.network.model.logits_from_stream(&self.ops, &last_stream);
         let values = |x: &LinearizedTensor<S>| self.ops.native().values(self.ops.tensor(x));
-        Ok((values(&last), values(&logits)))
+        Ok((values(&last_stream), values(&logits)))
     }
 }
 
 /// The outputs of a recorded pass.
 pub struct RecordedPass<S: Scalar> {
-    tensor: LinearizedTensor<S>,
+    logits_tensor: LinearizedTensor<S>,
     /// Logits, `[tokens, classes]`.
-    pub values: Vec<S>,
+    pub logits: Vec<S>,
     /// The stream at every level, `[tokens, width]`.
     pub streams: Vec<Vec<S>>,
 }

@@ -9,14 +9,14 @@ use rung_nn::Network;
 use rung_nn::trace::{MixingKind, Trace};
 use rung_nn::{MixerIndex, ModelError};
 use rung_theory::stack::Mixer;
-use rung_theory::task::{below, seeded};
+use rung_theory::task::{random_below, seeded};
 use serde::Serialize;
 
 use super::matrix::{Matrix, dot};
 use super::pass::LinearizedPass;
 
 /// Number of random paths of heads.
-const PATHS: usize = 12;
+const RANDOM_PATHS: usize = 12;
 
 /// For longer prompts the products of attention matrices are not computed.
 const MAX_TOKENS: usize = 256;
@@ -38,14 +38,14 @@ pub struct PathLength {
 ///
 /// # Errors
 /// The tokens are not in the model's vocabulary.
-pub fn by_length<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<Vec<PathLength>, ModelError> {
+pub fn paths_by_length<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<Vec<PathLength>, ModelError> {
     let sums = path_sums(network, tokens)?;
     let (_, recorded) = LinearizedPass::record(network, tokens)?;
     let stream_norm =
         recorded.streams.last().map_or(0.0, |stream| stream.iter().map(|x| x.to_f64().powi(2)).sum::<f64>().sqrt());
     let mut counts = vec![1.0];
     for layer in &network.plan.layers {
-        let heads: f64 = layer.mixers.iter().map(|mixer| heads(mixer) as f64).sum();
+        let heads: f64 = layer.mixers.iter().map(|mixer| head_count(mixer) as f64).sum();
         let through_layer: Vec<f64> = counts.iter().map(|count| count * heads).collect();
         counts.push(0.0);
         counts.iter_mut().skip(1).zip(through_layer).for_each(|(count, more)| *count += more);
@@ -68,9 +68,9 @@ fn path_sums<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<Vec<Vec<
     let mut sums = vec![vec![0.0; recorded.streams[0].len()]; count];
     for (index, factor) in nodes.iter().enumerate() {
         let scale = |_: MixerIndex| *factor;
-        let (last, _) = pass.replay(None, Some(&scale))?;
+        let (last_stream, _) = pass.replay(None, Some(&scale))?;
         for (sum, weight) in sums.iter_mut().zip(lagrange_basis(&nodes, index)) {
-            sum.iter_mut().zip(&last).for_each(|(sum, value)| *sum += weight * value.to_f64());
+            sum.iter_mut().zip(&last_stream).for_each(|(sum, value)| *sum += weight * value.to_f64());
         }
     }
     Ok(sums)
@@ -92,7 +92,7 @@ fn lagrange_basis(nodes: &[f64], index: usize) -> Vec<f64> {
 }
 
 /// Number of heads of a mixer (searches, for compositional attention); at least one.
-pub fn heads(mixer: &Mixer) -> u64 {
+pub fn head_count(mixer: &Mixer) -> u64 {
     mixer.number("heads").or_else(|| mixer.number("searches")).unwrap_or(1).max(1)
 }
 
@@ -100,15 +100,19 @@ pub fn heads(mixer: &Mixer) -> u64 {
 ///
 /// # Errors
 /// The tokens are not in the model's vocabulary.
-pub fn products<S: Scalar>(network: &Network<S>, tokens: &[u32], seed: u64) -> Result<Vec<f64>, ModelError> {
-    let length = tokens.len() / network.config.input.fields();
+pub fn attention_product_distances<S: Scalar>(
+    network: &Network<S>,
+    tokens: &[u32],
+    seed: u64,
+) -> Result<Vec<f64>, ModelError> {
+    let length = tokens.len() / network.config.input.field_count();
     if length > MAX_TOKENS {
         return Ok(Vec::new());
     }
     let trace = Trace::record(network, tokens)?;
     let mut layers = Vec::new();
     for ops in &trace.layers {
-        let token_mixing = ops.iter().filter(|op| op.kind != MixingKind::Convolution && op.tokens() == length);
+        let token_mixing = ops.iter().filter(|op| op.kind != MixingKind::Convolution && op.token_count() == length);
         let matrices: Vec<Matrix> = token_mixing
             .flat_map(|op| (0..op.heads.min(8)).map(move |head| (op, head)))
             .map(|(op, head)| {
@@ -121,22 +125,22 @@ pub fn products<S: Scalar>(network: &Network<S>, tokens: &[u32], seed: u64) -> R
         layers.push(matrices);
     }
     let (mut rng, mut means) = (seeded(seed), vec![0.0; layers.len()]);
-    for _ in 0..PATHS {
+    for _ in 0..RANDOM_PATHS {
         let mut product = Matrix::identity(length);
         for (layer, matrices) in layers.iter().enumerate() {
-            product = matrices[below(&mut rng, matrices.len() as u32) as usize].times(&product);
+            product = matrices[random_below(&mut rng, matrices.len() as u32) as usize].matmul(&product);
             let norm = product.composite_norm();
             if norm > 0.0 {
-                product.numbers.iter_mut().for_each(|value| *value /= norm);
+                product.entries.iter_mut().for_each(|value| *value /= norm);
             }
-            means[layer] += without_rank_one(&product).composite_norm() / PATHS as f64;
+            means[layer] += subtract_rank_one(&product).composite_norm() / RANDOM_PATHS as f64;
         }
     }
     Ok(means)
 }
 
 /// A matrix minus its best approximation of rank one, which power iteration finds.
-fn without_rank_one(matrix: &Matrix) -> Matrix {
+fn subtract_rank_one(matrix: &Matrix) -> Matrix {
     let transpose = matrix.transposed();
     let mut right: Vec<f64> = (0..matrix.columns).map(|column| 1.0 + (column % 7) as f64 / 7.0).collect();
     let mut left = vec![0.0; matrix.rows];
@@ -151,8 +155,9 @@ fn without_rank_one(matrix: &Matrix) -> Matrix {
         }
         right = (0..matrix.columns).map(|row| dot(transpose.row(row), &left)).collect();
     }
-    let cell = |(index, value): (usize, &f64)| value - left[index / matrix.columns] * right[index % matrix.columns];
-    Matrix::new(matrix.rows, matrix.columns, matrix.numbers.iter().enumerate().map(cell).collect())
+    let residual_entry =
+        |(index, value): (usize, &f64)| value - left[index / matrix.columns] * right[index % matrix.columns];
+    Matrix::new(matrix.rows, matrix.columns, matrix.entries.iter().enumerate().map(residual_entry).collect())
 }
 
 #[cfg(test)]

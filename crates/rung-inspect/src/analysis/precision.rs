@@ -1,7 +1,7 @@
-//! How few bits the state can have: right answers with the recurrent state rounded to 16, 8, 4 bits.
+//! The precision that the state needs: right answers with the recurrent state rounded to 16, 8, 4 bits.
 //!
 //! The theory counts the bits of the state that pass from token to token. Here the state of every mixer with bounded state is rounded
-//! after every token, as if it were stored in few bits, and the same questions are asked again.
+//! after every token, as if it were stored in few bits, and the same questions are evaluated again.
 //!
 //! # What it shows
 //!
@@ -12,7 +12,7 @@
 //!
 //! Constructions whose state stores one number of a few bits are right at 8 bits. A network without bounded state does not change.
 //!
-//! For checkpoints of other programs keys and values of attention are rounded as well as states, each tensor over its own range.
+//! For external checkpoints keys and values of attention are rounded as well as states, each tensor over its own range.
 //!
 //! # What it does not show
 //!
@@ -29,8 +29,8 @@ use serde::Serialize;
 
 use super::ablate::{indexed_mixers, is_full};
 use super::cache_precision;
-use super::questions::{Questions, Score, accuracy_of, accuracy_text, total};
-use super::{AnalysisError, Finding, InstrumentOptions, require_one_pass};
+use super::questions::{GroupScore, Questions, accuracy_of, accuracy_text, total_score};
+use super::{AnalysisError, InstrumentOptions, InstrumentOutput, require_one_pass};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_nn::{Network, Provenance};
@@ -53,7 +53,8 @@ pub struct PrecisionSweep {
     /// Rounded numbers are between minus this and plus this.
     pub range: f64,
     /// Number of numbers in all rounded states.
-    pub numbers: u128,
+    #[serde(rename = "numbers")]
+    pub state_numbers: u128,
     /// One result per precision; first without rounding.
     #[serde(rename = "steps")]
     pub levels: Vec<PrecisionLevel>,
@@ -75,7 +76,10 @@ pub struct PrecisionLevel {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn sweep<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<PrecisionSweep, AnalysisError> {
+pub fn sweep_precision<S: Scalar>(
+    network: &Network<S>,
+    options: &InstrumentOptions,
+) -> Result<PrecisionSweep, AnalysisError> {
     require_one_pass("precision", network)?;
     let questions = Questions::draw(network, options, MAX_QUESTIONS_AND_TOKENS)?;
     if matches!(network.provenance, Provenance::Checkpoint { .. }) {
@@ -95,17 +99,17 @@ pub fn sweep<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Re
         let accuracy = questions.accuracy(&model, &weights, || NoHooks)?;
         levels.push(PrecisionLevel { bits, accuracy, loss: None });
     }
-    let bounded = indexed_mixers(&network.plan).into_iter().filter(|(_, mixer)| !is_full(mixer));
-    let numbers = bounded.map(|(_, mixer)| mixer.state_bits() / u128::from(mixer.bits())).sum();
-    Ok(PrecisionSweep { name: network.name.clone(), task: questions.task, range, numbers, levels })
+    let bounded_mixers = indexed_mixers(&network.plan).into_iter().filter(|(_, mixer)| !is_full(mixer));
+    let state_numbers = bounded_mixers.map(|(_, mixer)| mixer.state_bits() / u128::from(mixer.bits())).sum();
+    Ok(PrecisionSweep { name: network.name.clone(), task: questions.task, range, state_numbers, levels })
 }
 
-/// As [`sweep`] for a checkpoint of another program, whose keys and values of attention are rounded too.
+/// As [`sweep_precision`] for an external checkpoint, whose keys and values of attention are rounded too.
 fn sweep_checkpoint<S: Scalar>(network: &Network<S>, questions: Questions) -> Result<PrecisionSweep, AnalysisError> {
-    let level = |bits: u32, scores: &BTreeMap<u16, Score>| PrecisionLevel {
+    let level = |bits: u32, scores: &BTreeMap<u16, GroupScore>| PrecisionLevel {
         bits,
         accuracy: accuracy_of(scores),
-        loss: Some(total(scores).mean_loss()),
+        loss: Some(total_score(scores).mean_loss()),
     };
     let (unrounded, ranges) = cache_precision::measure(network, &questions, None)?;
     let mut levels = vec![level(32, &unrounded)];
@@ -116,8 +120,8 @@ fn sweep_checkpoint<S: Scalar>(network: &Network<S>, questions: Questions) -> Re
     let range = ranges.iter().flatten().copied().fold(0.0, f64::max);
     let longest = questions.batches.iter().map(|question_batch| question_batch.batch.tokens_per_row).max().unwrap_or(0);
     let mixers = network.plan.layers.iter().flat_map(|layer| layer.mixers.iter());
-    let numbers = mixers.map(|mixer| cache_numbers(mixer, longest)).sum();
-    Ok(PrecisionSweep { name: network.name.clone(), task: questions.task, range, numbers, levels })
+    let state_numbers = mixers.map(|mixer| cache_numbers(mixer, longest)).sum();
+    Ok(PrecisionSweep { name: network.name.clone(), task: questions.task, range, state_numbers, levels })
 }
 
 /// Number of numbers in a mixer's KV cache or state after some tokens.
@@ -130,8 +134,8 @@ fn cache_numbers(mixer: &Mixer, tokens: usize) -> u128 {
 
 /// The largest absolute value in the states of bounded mixers, at eight positions of the first prompts.
 fn largest_state_value<S: Scalar>(network: &Network<S>, questions: &Questions) -> Result<f64, ModelError> {
-    let fields = network.config.input.fields();
-    let bounded: Vec<bool> = indexed_mixers(&network.plan).iter().map(|(_, mixer)| !is_full(mixer)).collect();
+    let fields = network.config.input.field_count();
+    let is_bounded: Vec<bool> = indexed_mixers(&network.plan).iter().map(|(_, mixer)| !is_full(mixer)).collect();
     let first_batches = &questions.batches[..questions.batches.len().min(4)];
     let maxima = parallel::map(first_batches, |question_batch| {
         let ops = Native::new();
@@ -145,7 +149,7 @@ fn largest_state_value<S: Scalar>(network: &Network<S>, questions: &Questions) -
             };
             let tokens: Vec<u32> = (0..rows).flat_map(row).copied().collect();
             let (_, next) = network.model.forward(&ops, &tokens, rows, state.as_ref())?;
-            let states = next.states.iter().zip(&bounded).filter(|(_, bounded)| **bounded);
+            let states = next.states.iter().zip(&is_bounded).filter(|(_, bounded)| **bounded);
             for tensor in states.flat_map(|(state, _)| state.tensors.iter().flatten()) {
                 max = ops.values(tensor).iter().map(|value| value.to_f64().abs()).fold(max, f64::max);
             }
@@ -158,35 +162,38 @@ fn largest_state_value<S: Scalar>(network: &Network<S>, questions: &Questions) -
 
 impl PrecisionSweep {
     fn text(&self) -> String {
-        let Self { name, task, range, numbers, .. } = self;
-        let mut text = format!("{name} on {task}: right answers with states in few bits (measured)\n\n");
+        let Self { name, task, range, state_numbers, .. } = self;
+        let mut text = format!("{name} on {task}: right answers with rounded states (measured)\n\n");
         for level in &self.levels {
-            let total = numbers * u128::from(level.bits);
-            let _ = write!(text, "  {:2} bits  {:>12} in all  {}", level.bits, total, accuracy_text(&level.accuracy));
+            let total_bits = state_numbers * u128::from(level.bits);
+            let _ =
+                write!(text, "  {:2} bits  {:>12} in all  {}", level.bits, total_bits, accuracy_text(&level.accuracy));
             text += &level.loss.map_or_else(String::new, |loss| format!("; loss {loss:.3}"));
             text += "\n";
         }
-        let _ =
-            writeln!(text, "\n  {numbers} numbers of state, rounded evenly, at most from -{range:.3} to {range:.3}");
+        let _ = writeln!(
+            text,
+            "\n  {state_numbers} numbers of state, rounded to evenly spaced values from -{range:.3} to {range:.3}"
+        );
         text
     }
 
     /// Accuracy by bits per number, a series for each number of hops.
     pub fn chart(&self) -> LineChart {
         let mut chart = LineChart::new(
-            format!("Right answers with states in few bits: {}", self.name),
-            AxisSpec::new("bits per number of the state (32: the machine's own)", Scale::Log2),
-            AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02),
+            format!("Right answers with rounded states: {}", self.name),
+            AxisSpec::new("bits per number of the state (32: not rounded)", Scale::Log2),
+            AxisSpec::new("right answers", Scale::Linear).with_range(0.0, 1.02),
         );
         for group in self.levels[0].accuracy.keys() {
             let point = |level: &PrecisionLevel| {
-                let count = level.accuracy.get(group).copied().unwrap_or_default();
-                let (low, high) = count.interval();
-                Point::new(f64::from(level.bits), count.mean()).between(low, high)
+                let answers = level.accuracy.get(group).copied().unwrap_or_default();
+                let (low, high) = answers.interval();
+                Point::new(f64::from(level.bits), answers.accuracy()).with_spread(low, high)
             };
             let name = if *group == 0 { "all questions".to_owned() } else { format!("{group}-hop questions") };
             let series = Series::line_and_points(name, self.levels.iter().map(point).collect());
-            chart = chart.series(series.known(Evidence::Measured));
+            chart = chart.series(series.with_evidence(Evidence::Measured));
         }
         chart
     }
@@ -196,9 +203,9 @@ impl PrecisionSweep {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
-    let sweep = sweep(network, options)?;
-    Ok(Finding::new(&sweep, sweep.text(), vec![Box::new(sweep.chart())]))
+pub fn run(network: &Network<f32>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
+    let sweep = sweep_precision(network, options)?;
+    Ok(InstrumentOutput::new(&sweep, sweep.text(), vec![Box::new(sweep.chart())]))
 }
 
 #[cfg(test)]
@@ -207,16 +214,18 @@ mod tests {
     use rung_nn::construct::{ConstructionRequest, build};
 
     #[test]
-    fn a_state_of_few_bits_needs_few_and_attention_needs_none() {
+    fn rounding_to_8_bits_keeps_u2_right_and_does_not_change_attention() {
         let options = InstrumentOptions { prompts: Some(32), ..InstrumentOptions::default() };
         let accuracy = |sweep: &PrecisionSweep, bits: u32| {
-            sweep.levels.iter().find(|level| level.bits == bits).unwrap().accuracy[&2].mean()
+            sweep.levels.iter().find(|level| level.bits == bits).unwrap().accuracy[&2].accuracy()
         };
-        let with_state = sweep(&build::<f32>("U2", &ConstructionRequest::default()).unwrap(), &options).unwrap();
+        let with_state =
+            sweep_precision(&build::<f32>("U2", &ConstructionRequest::default()).unwrap(), &options).unwrap();
         assert!([32, 16, 8].into_iter().all(|bits| accuracy(&with_state, bits) >= 1.0));
-        assert!(accuracy(&with_state, 1) < 1.0 && with_state.numbers > 0, "{}", accuracy(&with_state, 1));
-        let attention = sweep(&build::<f32>("U1", &ConstructionRequest::default()).unwrap(), &options).unwrap();
+        assert!(accuracy(&with_state, 1) < 1.0 && with_state.state_numbers > 0, "{}", accuracy(&with_state, 1));
+        let attention =
+            sweep_precision(&build::<f32>("U1", &ConstructionRequest::default()).unwrap(), &options).unwrap();
         assert!(attention.levels.iter().all(|level| level.accuracy[&2].right == level.accuracy[&2].count));
-        assert_eq!(attention.numbers, 0);
+        assert_eq!(attention.state_numbers, 0);
     }
 }

@@ -32,15 +32,15 @@ use serde::Serialize;
 
 use super::matrix::{Matrix, dot, solve};
 use super::questions::{QuestionBatch, Questions, argmax};
-use super::{AnalysisError, Finding, InstrumentOptions, layer_names, require_one_pass};
+use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names, require_one_pass};
 use rung_figure::Evidence;
 use rung_figure::figure::{HeatCell, HeatMap};
 use rung_nn::Network;
 use rung_train::parallel;
 use rung_train::run::accuracy::AnswerCount;
 
-/// The accuracy from which on a level counts as having the number.
-pub const RESOLVED: f64 = 0.9;
+/// A register counts as resolved at a level if its probe has at least this accuracy.
+pub const RESOLVED_ACCURACY: f64 = 0.9;
 
 /// Added to the diagonal of the covariance within classes; features have variance one.
 const RIDGE: f64 = 1e-3;
@@ -67,13 +67,17 @@ pub struct ProbedRegister {
     /// Its name, such as `i_1`.
     pub name: String,
     /// The accuracy of a guess.
-    pub guess: f64,
+    #[serde(rename = "guess")]
+    pub guess_accuracy: f64,
     /// Number of questions that the probes were fitted on.
-    pub fitted_on: usize,
+    #[serde(rename = "fitted_on")]
+    pub fitting_questions: usize,
     /// Right answers of the probe at every level.
-    pub levels: Vec<AnswerCount>,
-    /// The first level with an accuracy of at least [`RESOLVED`].
-    pub resolved: Option<usize>,
+    #[serde(rename = "levels")]
+    pub level_answers: Vec<AnswerCount>,
+    /// The first level with an accuracy of at least [`RESOLVED_ACCURACY`].
+    #[serde(rename = "resolved")]
+    pub resolved_level: Option<usize>,
 }
 
 /// Fits and tests the probes.
@@ -85,7 +89,7 @@ pub fn probe<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Re
     let questions = Questions::draw(network, options, MAX_QUESTIONS_AND_TOKENS)?;
     if questions.registers.is_empty() {
         let (found, expected) = (questions.task, "a task as text, whose answers are known: give --task".to_owned());
-        return Err(AnalysisError::Unfit { instrument: "probe", found, expected });
+        return Err(AnalysisError::NotApplicable { instrument: "probe", found, expected });
     }
     let streams = parallel::map(&questions.batches, |question_batch| answering_streams(network, question_batch));
     let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -108,15 +112,17 @@ pub fn probe<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Re
             .filter_map(|(streams, registers)| Some((&streams[level][..], *registers.get(register)? as usize)))
             .collect();
         let (fit, test) = samples.split_at(samples.len() / 2);
-        (fit.len(), fit_and_test(fit, test, questions.registers[register].values))
+        (fit.len(), fit_and_test(fit, test, questions.registers[register].value_count))
     });
     let registers =
         questions.registers.iter().zip(counts.chunks(levels.len())).map(|(register, counts)| ProbedRegister {
             name: register.name.clone(),
-            guess: 1.0 / register.values as f64,
-            fitted_on: counts[0].0,
-            levels: counts.iter().map(|(_, answers)| *answers).collect(),
-            resolved: counts.iter().position(|(_, answers)| answers.count > 0 && answers.mean() >= RESOLVED),
+            guess_accuracy: 1.0 / register.value_count as f64,
+            fitting_questions: counts[0].0,
+            level_answers: counts.iter().map(|(_, answers)| *answers).collect(),
+            resolved_level: counts
+                .iter()
+                .position(|(_, answers)| answers.count > 0 && answers.accuracy() >= RESOLVED_ACCURACY),
         });
     Ok(Probes { name: network.name.clone(), task: questions.task.clone(), levels, registers: registers.collect() })
 }
@@ -180,34 +186,34 @@ fn fit_and_test(fit: &[(&[f64], usize)], test: &[(&[f64], usize)], classes: usiz
     let (mut means, mut counts) = (Matrix::zeros(classes, width), vec![0.0; classes]);
     for (row, class) in fit {
         counts[*class] += 1.0;
-        let class_mean = &mut means.numbers[class * width..(class + 1) * width];
+        let class_mean = &mut means.entries[class * width..(class + 1) * width];
         class_mean.iter_mut().zip(normalize(row)).for_each(|(sum, value)| *sum += value);
     }
-    for (class_mean, count) in means.numbers.chunks_exact_mut(width).zip(&counts) {
+    for (class_mean, count) in means.entries.chunks_exact_mut(width).zip(&counts) {
         for sum in class_mean {
             *sum /= f64::max(*count, 1.0);
         }
     }
     // The scatter matrix within classes. A direction that varies between classes but in no class gets a large weight.
-    let mut within = Matrix::identity(width);
-    within.numbers.iter_mut().for_each(|value| *value *= RIDGE * count);
+    let mut within_class_scatter = Matrix::identity(width);
+    within_class_scatter.entries.iter_mut().for_each(|value| *value *= RIDGE * count);
     for (row, class) in fit {
-        let deviation: Vec<f64> =
+        let centred: Vec<f64> =
             normalize(row).iter().zip(means.row(*class)).map(|(value, mean)| value - mean).collect();
-        for (index, factor) in deviation.iter().enumerate().filter(|(_, factor)| **factor != 0.0) {
-            let scatter_row = &mut within.numbers[index * width..(index + 1) * width];
-            scatter_row.iter_mut().zip(&deviation).for_each(|(sum, value)| *sum += factor * value);
+        for (index, factor) in centred.iter().enumerate().filter(|(_, factor)| **factor != 0.0) {
+            let scatter_row = &mut within_class_scatter.entries[index * width..(index + 1) * width];
+            scatter_row.iter_mut().zip(&centred).for_each(|(sum, value)| *sum += factor * value);
         }
     }
-    let Some(weights) = solve(&within, &means.transposed()) else { return answers };
+    let Some(weights) = solve(&within_class_scatter, &means.transposed()) else { return answers };
     let weights = weights.transposed();
     let bias = |class: usize| dot(weights.row(class), means.row(class)) / 2.0;
     let biases: Vec<(usize, f64)> =
         (0..classes).filter(|class| counts[*class] > 0.0).map(|class| (class, bias(class))).collect();
     for (row, class) in test {
         let row = normalize(row);
-        let scores: Vec<f64> = biases.iter().map(|(class, bias)| dot(weights.row(*class), &row) - bias).collect();
-        answers.add(biases[argmax(&scores)].0 == *class);
+        let logits: Vec<f64> = biases.iter().map(|(class, bias)| dot(weights.row(*class), &row) - bias).collect();
+        answers.add(biases[argmax(&logits)].0 == *class);
     }
     answers
 }
@@ -225,61 +231,58 @@ impl Probes {
         for (level, name) in self.levels.iter().enumerate() {
             let _ = write!(text, "  {name:widest$}");
             for register in &self.registers {
-                let mark = if register.resolved == Some(level) { "*" } else { " " };
-                let _ = write!(text, "{:>8}{mark}", percent(&register.levels[level]));
+                let mark = if register.resolved_level == Some(level) { "*" } else { " " };
+                let _ = write!(text, "{:>8}{mark}", percent(&register.level_answers[level]));
             }
             text += "\n";
         }
         let _ = write!(text, "  {:widest$}", "a guess");
         for register in &self.registers {
-            let _ = write!(text, "{:>7.1}% ", 100.0 * register.guess);
+            let _ = write!(text, "{:>7.1}% ", 100.0 * register.guess_accuracy);
         }
-        let _ = writeln!(
-            text,
-            "\n\n  * the first level with {:.0}% right on prompts that no probe was fitted on",
-            100.0 * RESOLVED
-        );
+        let _ = writeln!(text, "\n\n  * the first level with {:.0}% right on test prompts", 100.0 * RESOLVED_ACCURACY);
         text
     }
 
     /// A heat map of the accuracy, a row for each level and a column for each intermediate answer.
     pub fn chart(&self) -> HeatMap {
         let cell = |level: usize, register: &ProbedRegister| {
-            let cell = HeatCell::new(register.levels[level].mean());
-            if register.resolved == Some(level) { cell.framed() } else { cell }
+            let cell = HeatCell::new(register.level_answers[level].accuracy());
+            if register.resolved_level == Some(level) { cell.framed() } else { cell }
         };
         let cells = (0..self.levels.len())
             .map(|level| self.registers.iter().map(|register| cell(level, register)).collect())
             .collect();
         let columns: Vec<String> = self.registers.iter().map(|register| register.name.clone()).collect();
-        let guesses = self.registers.iter().map(|register| format!("{} {:.0}%", register.name, 100.0 * register.guess));
+        let guesses =
+            self.registers.iter().map(|register| format!("{} {:.0}%", register.name, 100.0 * register.guess_accuracy));
         let guesses = guesses.collect::<Vec<_>>().join(", ");
         HeatMap::new(
-            format!("Which layer climbs which rung: {}", self.name),
+            format!("Layer that computes each hop: {}", self.name),
             ("stream after layer", &self.levels),
-            ("number on the way to the answer", &columns),
+            ("intermediate answer", &columns),
             cells,
         )
-        .known(Evidence::Measured)
+        .with_evidence(Evidence::Measured)
         .with_note(format!(
             "Right answers of linear probes on new prompts of {}; framed: the first level with {:.0}%. A guess has: {guesses}.",
             self.task,
-            100.0 * RESOLVED
+            100.0 * RESOLVED_ACCURACY
         ))
     }
 }
 
 fn percent(answers: &AnswerCount) -> String {
-    if answers.count == 0 { "–".to_owned() } else { format!("{:.1}%", 100.0 * answers.mean()) }
+    if answers.count == 0 { "–".to_owned() } else { format!("{:.1}%", 100.0 * answers.accuracy()) }
 }
 
 /// Runs the instrument.
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+pub fn run(network: &Network<f32>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
     let probes = probe(network, options)?;
-    Ok(Finding::new(&probes, probes.text(), vec![Box::new(probes.chart())]))
+    Ok(InstrumentOutput::new(&probes, probes.text(), vec![Box::new(probes.chart())]))
 }
 
 #[cfg(test)]
@@ -288,17 +291,17 @@ mod tests {
     use rung_nn::construct::{ConstructionRequest, build};
 
     #[test]
-    fn in_u1_hop_l_appears_after_layer_l_plus_one() {
+    fn in_u1_hop_l_appears_after_layer_l() {
         let request = ConstructionRequest { hops: 3, m: 4, n: vec![2, 2], ..ConstructionRequest::default() };
         let network = build::<f32>("U1", &request).unwrap();
         let options = InstrumentOptions { prompts: Some(800), ..InstrumentOptions::default() };
         let probes = probe(&network, &options).unwrap();
         assert_eq!(probes.levels.len(), 5);
         for (hop, register) in probes.registers.iter().enumerate() {
-            assert_eq!(register.resolved, Some(hop + 2), "{}: {:?}", register.name, register.levels);
-            for (level, answers) in register.levels.iter().enumerate() {
-                let expected = if level >= hop + 2 { answers.mean() >= 0.99 } else { answers.mean() < 0.5 };
-                assert!(expected, "{} at level {level}: {}", register.name, answers.mean());
+            assert_eq!(register.resolved_level, Some(hop + 2), "{}: {:?}", register.name, register.level_answers);
+            for (level, answers) in register.level_answers.iter().enumerate() {
+                let expected = if level >= hop + 2 { answers.accuracy() >= 0.99 } else { answers.accuracy() < 0.5 };
+                assert!(expected, "{} at level {level}: {}", register.name, answers.accuracy());
             }
         }
     }
@@ -314,6 +317,6 @@ mod tests {
         let bits = samples(|number| number % 4);
         assert_eq!(fit_and_test(&bits[..100], &bits[100..], 4).right, 100);
         let parity = samples(|number| (number % 2) ^ (number / 2 % 2));
-        assert!(fit_and_test(&parity[..100], &parity[100..], 2).mean() < 0.8, "parity is not linear");
+        assert!(fit_and_test(&parity[..100], &parity[100..], 2).accuracy() < 0.8, "parity is not linear");
     }
 }

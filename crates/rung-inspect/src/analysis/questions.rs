@@ -1,7 +1,7 @@
-//! The questions that instruments ask: prompts of a task in a network's ids, with the intermediate answers.
+//! The questions that instruments evaluate: prompts of a task in a network's ids, with the intermediate answers.
 //!
 //! For function composition every intermediate answer `i_1 .. i_L` is known, for other tasks only the answer. They are called registers,
-//! after the parts of the stream in which a construction stores them. Checkpoints of other programs are asked about text prompts
+//! after the parts of the stream in which a construction stores them. External checkpoints are evaluated on text prompts
 //! ([`TextPrompts`](super::text_prompts::TextPrompts)).
 
 use std::any::Any;
@@ -22,7 +22,7 @@ use rung_train::run::source::{Batch, PromptPurpose, PromptSource, prompt_seed};
 use serde::Serialize;
 
 /// Prompts per batch.
-const ROWS: usize = 8;
+const BATCH_SIZE: usize = 8;
 
 /// A question with its intermediate answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub struct RegisterInfo {
     /// `i_1`, `i_2`, .. or `answer`.
     pub name: String,
     /// Number of possible values.
-    pub values: usize,
+    pub value_count: usize,
 }
 
 /// Prompts with their questions.
@@ -75,21 +75,22 @@ pub struct Questions {
     /// The classes that count as answers; empty if every class does.
     pub symbols: Vec<usize>,
     /// The tokens of the first prompt as text, for text prompts.
-    pub words: Option<Vec<String>>,
+    pub token_texts: Option<Vec<String>>,
 }
 
-/// Right answers and the summed loss of a group of questions.
+/// Right answers and the summed loss of a metric group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Score {
+pub struct GroupScore {
     /// Number of right answers.
     pub right: u64,
     /// Number of questions.
     pub count: u64,
     /// Sum of the negative log-probabilities of the right answers.
-    pub loss: f64,
+    #[serde(rename = "loss")]
+    pub loss_sum: f64,
 }
 
-impl Score {
+impl GroupScore {
     /// Share of right answers.
     pub fn accuracy(&self) -> f64 {
         self.right as f64 / self.count as f64
@@ -97,26 +98,26 @@ impl Score {
 
     /// Mean negative log-probability of the right answer.
     pub fn mean_loss(&self) -> f64 {
-        self.loss / self.count as f64
+        self.loss_sum / self.count as f64
     }
 
     fn add(&mut self, other: &Self) {
         self.right += other.right;
         self.count += other.count;
-        self.loss += other.loss;
+        self.loss_sum += other.loss_sum;
     }
 }
 
 /// Adds `other` to `scores`, group by group.
-pub(crate) fn merge_scores(scores: &mut BTreeMap<u16, Score>, other: &BTreeMap<u16, Score>) {
+pub(crate) fn merge_scores(scores: &mut BTreeMap<u16, GroupScore>, other: &BTreeMap<u16, GroupScore>) {
     for (group, score) in other {
         scores.entry(*group).or_default().add(score);
     }
 }
 
 /// The score of all groups together.
-pub(crate) fn total(scores: &BTreeMap<u16, Score>) -> Score {
-    let mut total = Score::default();
+pub(crate) fn total_score(scores: &BTreeMap<u16, GroupScore>) -> GroupScore {
+    let mut total = GroupScore::default();
     for score in scores.values() {
         total.add(score);
     }
@@ -145,15 +146,15 @@ impl Questions {
         }
         let network_task = network.task()?;
         let spec = options.task.clone().unwrap_or_else(|| network_task.spec());
-        let parse = || task::parse(&spec).map_err(|error| RunError::task("--task", error));
+        let parse = || task::parse(&spec).map_err(|error| RunError::invalid_task("--task", error));
         let task = parse()?;
         let mut source = PromptSource::new("--task", parse()?, &network_task.fields(), network_task.classes())?;
-        check_memory(network, ROWS, task.length(), options)?;
+        check_memory(network, BATCH_SIZE, task.length(), options)?;
         let composition = (&*task as &dyn Any).downcast_ref::<FuncComp>();
         let mut prompts_left = options.prompts.unwrap_or(usize::MAX);
         let (mut batches, mut question_count, mut token_count) = (Vec::new(), 0, 0);
         while prompts_left > 0 {
-            let rows = ROWS.min(prompts_left);
+            let rows = BATCH_SIZE.min(prompts_left);
             let step = batches.len() as u64;
             let mut batch = Batch::default();
             source.fill(options.seed, PromptPurpose::Testing, step, rows, &mut batch);
@@ -175,22 +176,22 @@ impl Questions {
             Some(task) => {
                 let name = |(level, size): (usize, &u32)| RegisterInfo {
                     name: format!("i_{}", level + 1),
-                    values: *size as usize,
+                    value_count: *size as usize,
                 };
                 task.sizes().iter().enumerate().map(name).collect()
             }
-            None => vec![RegisterInfo { name: "answer".to_owned(), values: task.classes() as usize }],
+            None => vec![RegisterInfo { name: "answer".to_owned(), value_count: task.classes() as usize }],
         };
-        Ok(Self { task: task.spec(), registers, batches, symbols: Vec::new(), words: None })
+        Ok(Self { task: task.spec(), registers, batches, symbols: Vec::new(), token_texts: None })
     }
 
     /// Number of prompts.
-    pub fn prompts(&self) -> usize {
+    pub fn prompt_count(&self) -> usize {
         self.batches.iter().map(QuestionBatch::rows).sum()
     }
 
     /// Number of tokens.
-    pub fn tokens(&self) -> usize {
+    pub fn token_count(&self) -> usize {
         self.batches.iter().map(|batch| batch.batch.targets.len()).sum()
     }
 
@@ -216,7 +217,7 @@ impl Questions {
         model: &Model,
         weights: &Parameters<S>,
         hooks: impl Fn() -> H + Sync,
-    ) -> Result<BTreeMap<u16, Score>, ModelError> {
+    ) -> Result<BTreeMap<u16, GroupScore>, ModelError> {
         let results = parallel::map(&self.batches, |question_batch| {
             let (ops, positions) = (Native::new(), question_batch.positions());
             ops.bind_frozen(weights);
@@ -243,8 +244,8 @@ impl Questions {
         ops: &Native<S>,
         question_batch: &QuestionBatch,
         streams: &Tensor<S>,
-    ) -> BTreeMap<u16, Score> {
-        self.score_with(model.classes(), ops, question_batch, streams, |rows| model.read_out(ops, rows))
+    ) -> BTreeMap<u16, GroupScore> {
+        self.score_with(model.classes(), ops, question_batch, streams, |rows| model.logits_from_stream(ops, rows))
     }
 
     /// As [`score`](Self::score), with another function from rows to logits.
@@ -254,12 +255,12 @@ impl Questions {
         ops: &Native<S>,
         question_batch: &QuestionBatch,
         rows: &Tensor<S>,
-        read_out: impl Fn(&Tensor<S>) -> Tensor<S>,
-    ) -> BTreeMap<u16, Score> {
-        let (positions, mut scores) = (question_batch.positions(), BTreeMap::<u16, Score>::new());
-        for start in (0..positions.len()).step_by(LOGIT_ROWS) {
-            let range = start..positions.len().min(start + LOGIT_ROWS);
-            let logits = ops.values(&read_out(&ops.slice(rows, 0, range.clone())));
+        logits_of: impl Fn(&Tensor<S>) -> Tensor<S>,
+    ) -> BTreeMap<u16, GroupScore> {
+        let (positions, mut scores) = (question_batch.positions(), BTreeMap::<u16, GroupScore>::new());
+        for start in (0..positions.len()).step_by(MAX_LOGIT_ROWS) {
+            let range = start..positions.len().min(start + MAX_LOGIT_ROWS);
+            let logits = ops.values(&logits_of(&ops.slice(rows, 0, range.clone())));
             for (logits, position) in logits.chunks_exact(classes).zip(&positions[range]) {
                 let target = question_batch.batch.targets[*position] as usize;
                 let answer = match &self.symbols[..] {
@@ -271,7 +272,11 @@ impl Questions {
                         symbols.iter().fold(symbols[0], better)
                     }
                 };
-                let score = Score { right: u64::from(answer == target), count: 1, loss: loss(logits, target) };
+                let score = GroupScore {
+                    right: u64::from(answer == target),
+                    count: 1,
+                    loss_sum: negative_log_probability(logits, target),
+                };
                 scores.entry(question_batch.batch.groups[*position]).or_default().add(&score);
             }
         }
@@ -287,31 +292,32 @@ fn check_memory<S: Scalar>(
     tokens: usize,
     options: &InstrumentOptions,
 ) -> Result<(), AnalysisError> {
-    const FEW: usize = 4;
+    const FEW_PROMPTS: usize = 4;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let prompts = options.prompts.unwrap_or(usize::MAX);
-    let few = prompts <= FEW;
-    let concurrent_prompts = if few { cores } else { prompts.min(rows * cores) };
+    let few_prompts = prompts <= FEW_PROMPTS;
+    let concurrent_prompts = if few_prompts { cores } else { prompts.min(rows * cores) };
     network.check_training_memory("the instrument", (concurrent_prompts, tokens)).map_err(ModelError::Memory)?;
-    if few && options.text.is_none() {
-        let what = format!("the instrument: every pair of {tokens} tokens");
-        memory::check(what, memory::attention_weight_bytes(&network.plan, tokens), None).map_err(ModelError::Memory)?;
+    if few_prompts && options.text.is_none() {
+        let description = format!("the instrument: every pair of {tokens} tokens");
+        memory::check(description, memory::attention_weight_bytes(&network.plan, tokens), None)
+            .map_err(ModelError::Memory)?;
     }
     Ok(())
 }
 
 /// Questions whose logits are computed at once; few, because a vocabulary may be large.
-const LOGIT_ROWS: usize = 64;
+const MAX_LOGIT_ROWS: usize = 64;
 
 /// The negative log-probability of a class.
-fn loss<S: Scalar>(logits: &[S], target: usize) -> f64 {
+fn negative_log_probability<S: Scalar>(logits: &[S], target: usize) -> f64 {
     let largest = logits.iter().map(|logit| logit.to_f64()).fold(f64::NEG_INFINITY, f64::max);
     let sum: f64 = logits.iter().map(|logit| (logit.to_f64() - largest).exp()).sum();
     sum.ln() + largest - logits[target].to_f64()
 }
 
 /// The right answers of each group, without losses.
-pub(crate) fn accuracy_of(scores: &BTreeMap<u16, Score>) -> Accuracy {
+pub(crate) fn accuracy_of(scores: &BTreeMap<u16, GroupScore>) -> Accuracy {
     scores.iter().map(|(group, score)| (*group, AnswerCount { right: score.right, count: score.count })).collect()
 }
 
@@ -340,7 +346,8 @@ fn questions_of_row(batch: &Batch, row: usize, composition: Option<&FuncComp>, s
 
 /// "1-hop 62.0%, 2-hop 99.0%".
 pub(crate) fn accuracy_text(accuracy: &Accuracy) -> String {
-    let share = |(group, count): (&u16, &AnswerCount)| format!("{} {:.1}%", group_name(*group), 100.0 * count.mean());
+    let share =
+        |(group, answers): (&u16, &AnswerCount)| format!("{} {:.1}%", group_name(*group), 100.0 * answers.accuracy());
     accuracy.iter().map(share).collect::<Vec<_>>().join(", ")
 }
 
@@ -354,7 +361,7 @@ mod tests {
         let request = ConstructionRequest { hops: 3, m: 3, n: vec![2, 2], ..ConstructionRequest::default() };
         let network = build::<f32>("U1", &request).unwrap();
         let questions = Questions::draw(&network, &InstrumentOptions::default(), (100, 1 << 16)).unwrap();
-        assert_eq!(questions.registers.iter().map(|register| register.values).collect::<Vec<_>>(), [3, 6, 12]);
+        assert_eq!(questions.registers.iter().map(|register| register.value_count).collect::<Vec<_>>(), [3, 6, 12]);
         let mut count = 0;
         for QuestionBatch { batch, questions } in &questions.batches {
             for question in questions {

@@ -1,4 +1,4 @@
-//! Which search takes which retrieval: what compositional attention selects.
+//! Which retrieval each search of compositional attention selects.
 //!
 //! Compositional attention has searches (query-key pairs: where to attend) and retrievals (value projections: what to read). For each
 //! search, every token selects among the retrievals by a softmax. If each search always selects the same retrieval, the layer is ordinary
@@ -32,7 +32,7 @@ use rung_nn::observer::{ObservedOps, OpObserver};
 use serde::Serialize;
 
 use super::questions::Questions;
-use super::{AnalysisError, Finding, InstrumentOptions, layer_names};
+use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{Chart, HeatCell, HeatMap};
 use rung_nn::Network;
@@ -99,14 +99,14 @@ impl<S: Scalar> OpObserver<S> for SelectionObserver {
 /// # Errors
 /// There is no compositional layer, or the task does not fit.
 pub fn selections<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Selections, AnalysisError> {
-    let size = |layer: &rung_theory::stack::Layer| {
+    let searches_and_retrievals = |layer: &rung_theory::stack::Layer| {
         let number = |mixer: &rung_theory::stack::Mixer, option| mixer.number(option).map(|number| number as usize);
         layer.mixers.iter().find_map(|mixer| Some([number(mixer, "searches")?, number(mixer, "retrievals")?]))
     };
-    let sizes: Vec<Option<[usize; 2]>> = network.plan.layers.iter().map(size).collect();
+    let sizes: Vec<Option<[usize; 2]>> = network.plan.layers.iter().map(searches_and_retrievals).collect();
     if sizes.iter().all(Option::is_none) {
         let (found, expected) = (network.name.clone(), "a network with a compositional layer".to_owned());
-        return Err(AnalysisError::Unfit { instrument: "selection", found, expected });
+        return Err(AnalysisError::NotApplicable { instrument: "selection", found, expected });
     }
     let options = InstrumentOptions { prompts: Some(options.prompts.unwrap_or(PROMPTS)), ..options.clone() };
     let questions = Questions::draw(network, &options, (usize::MAX, usize::MAX))?;
@@ -161,8 +161,10 @@ impl Selections {
                 let _ = writeln!(text, "    search {search}: {shares}");
             }
             let Selection { choice_bits, search_bits, token_bits, .. } = layer;
-            let _ =
-                write!(text, "    a choice has {choice_bits:.2} bits; it depends on the search by {search_bits:.2}, ");
+            let _ = write!(
+                text,
+                "    a selection has {choice_bits:.2} bits; it depends on the search by {search_bits:.2}, "
+            );
             let _ = writeln!(text, "on the token by {token_bits:.2}");
         }
         text
@@ -176,9 +178,9 @@ impl Selections {
             let cells =
                 layer.shares.iter().map(|row| row.iter().map(|share| HeatCell::new(*share)).collect()).collect();
             let title = format!("Retrievals that searches select: {}, layer {}", self.name, layer.layer);
-            HeatMap::new(title, ("search", &rows), ("retrieval", &columns), cells).known(Evidence::Measured).with_note(
+            HeatMap::new(title, ("search", &rows), ("retrieval", &columns), cells).with_evidence(Evidence::Measured).with_note(
                 format!(
-                    "Mean shares. A choice has {:.2} bits; it depends on the search by {:.2} and on the token by {:.2} bits.",
+                    "Mean shares. A selection has {:.2} bits; it depends on the search by {:.2} and on the token by {:.2} bits.",
                     layer.choice_bits, layer.search_bits, layer.token_bits
                 ),
             )
@@ -191,10 +193,10 @@ impl Selections {
 ///
 /// # Errors
 /// There is no compositional layer, or the task does not fit.
-pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+pub fn run(network: &Network<f32>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
     let selections = selections(network, options)?;
     let charts = selections.charts().into_iter().map(|chart| Box::new(chart) as Box<dyn Chart>).collect();
-    Ok(Finding::new(&selections, selections.text(), charts))
+    Ok(InstrumentOutput::new(&selections, selections.text(), charts))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a recurrent state holds over time: its effective rank, and the bits that its numbers take.
+//! The effective rank of a recurrent state over time, and the bits that describe it.
 //!
 //! The theory counts all numbers of a state. Here a prompt is read in parts, and after 1, 2, 4, .. tokens the rank of every head's state
 //! matrix is measured.
@@ -30,7 +30,7 @@ use std::fmt::Write as _;
 
 use super::matrix::Matrix;
 use super::questions::Questions;
-use super::{AnalysisError, Finding, InstrumentOptions, layer_names};
+use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_nn::Network;
@@ -41,7 +41,7 @@ const BITS: u32 = 8;
 
 /// Ranks of the recurrent states while a prompt is read.
 #[derive(Clone, Debug, Serialize)]
-pub struct States {
+pub struct StateRanks {
     /// Name of the network.
     pub name: String,
     /// The task.
@@ -58,7 +58,8 @@ pub struct LayerStates {
     /// Name of the layer.
     pub name: String,
     /// Number of matrices, their rows and their columns.
-    pub matrices: (usize, usize, usize),
+    #[serde(rename = "matrices")]
+    pub matrix_count_and_shape: (usize, usize, usize),
     /// Effective rank, mean over matrices.
     pub effective_rank: Vec<f64>,
     /// Number of singular values above the rounding noise, mean over matrices.
@@ -115,14 +116,17 @@ impl<S: Scalar> OpObserver<S> for StateObserver {
 ///
 /// # Errors
 /// The network has no matrix state, or the task does not fit.
-pub fn states<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<States, AnalysisError> {
-    let unfit = |found: String| AnalysisError::Unfit {
+pub fn measure_states<S: Scalar>(
+    network: &Network<S>,
+    options: &InstrumentOptions,
+) -> Result<StateRanks, AnalysisError> {
+    let not_applicable = |found: String| AnalysisError::NotApplicable {
         instrument: "state",
         found,
         expected: "a causal network with a recurrent mixer, such as linear, gdn or mamba2".to_owned(),
     };
     if !network.config.causal {
-        return Err(unfit("a bidirectional network".to_owned()));
+        return Err(not_applicable("a bidirectional network".to_owned()));
     }
     let questions = Questions::draw(network, &InstrumentOptions { prompts: Some(1), ..options.clone() }, (1, 1))?;
     let batch = &questions.batches[0].batch;
@@ -139,7 +143,8 @@ pub fn states<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> R
             let matrices = states[layer].iter().filter(|matrix| (matrix.rows, matrix.columns) == shape);
             matrices.cloned().collect::<Vec<_>>()
         };
-        let measures = parallel::map(&states, |states| matrices_of(states).iter().map(measure).collect::<Vec<_>>());
+        let measures =
+            parallel::map(&states, |states| matrices_of(states).iter().map(measure_rank).collect::<Vec<_>>());
         let count = matrices_of(&states[0]).len();
         let mean = |value: fn(&MatrixMeasure) -> f64| {
             let mean = |heads: &Vec<MatrixMeasure>| heads.iter().map(value).sum::<f64>() / heads.len().max(1) as f64;
@@ -147,7 +152,7 @@ pub fn states<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> R
         };
         layers.push(LayerStates {
             name,
-            matrices: (count, shape.0, shape.1),
+            matrix_count_and_shape: (count, shape.0, shape.1),
             effective_rank: mean(|matrix| matrix.effective_rank),
             rank: mean(|matrix| matrix.rank as f64),
             bits: mean(|matrix| matrix.bits).into_iter().map(|bits| bits * count as f64).collect(),
@@ -155,9 +160,9 @@ pub fn states<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> R
         });
     }
     if layers.is_empty() {
-        return Err(unfit(format!("{} without one", network.name)));
+        return Err(not_applicable(format!("{} without one", network.name)));
     }
-    Ok(States { name: network.name.clone(), task: questions.task.clone(), tokens: positions, layers })
+    Ok(StateRanks { name: network.name.clone(), task: questions.task.clone(), tokens: positions, layers })
 }
 
 /// The state matrices of every layer after the given numbers of tokens.
@@ -170,7 +175,7 @@ fn states_at<S: Scalar>(
     let observer = StateObserver { layer: RefCell::new(None), matrices: RefCell::new(vec![Vec::new(); depth]) };
     let ops = ObservedOps { native: Native::new(), observer: &observer };
     ops.native.bind_frozen(&network.weights);
-    let fields = network.config.input.fields();
+    let fields = network.config.input.field_count();
     let (mut state, mut start, mut states) = (None, 0, Vec::new());
     for end in positions {
         let (_, next) = network.model.forward(&ops, &tokens[start * fields..end * fields], 1, state.as_ref())?;
@@ -188,15 +193,15 @@ struct MatrixMeasure {
     bits: f64,
 }
 
-fn measure(matrix: &Matrix) -> MatrixMeasure {
+fn measure_rank(matrix: &Matrix) -> MatrixMeasure {
     let (rows, columns) = (matrix.rows as f64, matrix.columns as f64);
-    let tall = if matrix.columns > matrix.rows { matrix.transposed() } else { matrix.clone() };
-    let values = tall.singular_values();
+    let tall_matrix = if matrix.columns > matrix.rows { matrix.transposed() } else { matrix.clone() };
+    let values = tall_matrix.singular_values();
     let sum: f64 = values.iter().sum();
     let entropy: f64 =
         values.iter().map(|value| value / sum).filter(|share| *share > 0.0).map(|share| -share * share.ln()).sum();
-    let largest = matrix.numbers.iter().map(|value| value.abs()).fold(0.0, f64::max);
-    // Rounding adds errors of deviation step / sqrt 12; the spectral norm of a matrix of such errors is about `noise`.
+    let largest = matrix.entries.iter().map(|value| value.abs()).fold(0.0, f64::max);
+    // Rounding adds errors of standard deviation step / sqrt 12; the spectral norm of a matrix of such errors is about `noise`.
     let step = 2.0 * largest / f64::from(1_u32 << BITS);
     let noise = step / 12_f64.sqrt() * (rows.sqrt() + columns.sqrt());
     let rank = values.iter().filter(|value| **value > noise).count();
@@ -205,11 +210,11 @@ fn measure(matrix: &Matrix) -> MatrixMeasure {
     MatrixMeasure { effective_rank, rank, bits: numbers * f64::from(BITS) }
 }
 
-impl States {
+impl StateRanks {
     fn text(&self) -> String {
         let mut text = format!("{} on {}: states while one prompt is read (measured)\n", self.name, self.task);
         for layer in &self.layers {
-            let (count, rows, columns) = layer.matrices;
+            let (count, rows, columns) = layer.matrix_count_and_shape;
             let _ = writeln!(
                 text,
                 "\n  {}: {count} of {rows} x {columns}, {} bits at {BITS} each",
@@ -232,7 +237,7 @@ impl States {
         );
         for layer in &self.layers {
             let points = self.tokens.iter().zip(values(layer)).map(|(x, y)| Point::new(*x as f64, *y)).collect();
-            chart = chart.series(Series::line_and_points(layer.name.clone(), points).known(Evidence::Measured));
+            chart = chart.series(Series::line_and_points(layer.name.clone(), points).with_evidence(Evidence::Measured));
         }
         chart
     }
@@ -244,7 +249,9 @@ impl States {
 
     /// Bits over time.
     pub fn bits_chart(&self) -> LineChart {
-        self.line_chart("Bits that the state takes", "bits, at the rank above rounding to 8 bits", |layer| &layer.bits)
+        self.line_chart("Bits that describe the state", "bits, at the rank above rounding to 8 bits", |layer| {
+            &layer.bits
+        })
     }
 }
 
@@ -252,9 +259,9 @@ impl States {
 ///
 /// # Errors
 /// The network has no matrix state, or the task does not fit.
-pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
-    let states = states(network, options)?;
-    Ok(Finding::new(&states, states.text(), vec![Box::new(states.chart()), Box::new(states.bits_chart())]))
+pub fn run(network: &Network<f32>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
+    let states = measure_states(network, options)?;
+    Ok(InstrumentOutput::new(&states, states.text(), vec![Box::new(states.chart()), Box::new(states.bits_chart())]))
 }
 
 #[cfg(test)]
@@ -266,10 +273,10 @@ mod tests {
     fn the_rank_of_a_state_is_at_most_the_number_of_tokens() {
         for mixer in ["linear{normaliser=no,map=identity}", "retnet", "gla", "rwkv7", "gdn", "mamba2"] {
             let network = random_network::<f32>(&format!("{mixer} full"));
-            let measured = states(&network, &InstrumentOptions::default()).unwrap();
+            let measured = measure_states(&network, &InstrumentOptions::default()).unwrap();
             let layer = &measured.layers[0];
             assert!((layer.effective_rank[0] - 1.0).abs() < 1e-4, "{mixer}: {:?}", layer.effective_rank);
-            let full_rank = layer.matrices.1.min(layer.matrices.2) as f64;
+            let full_rank = layer.matrix_count_and_shape.1.min(layer.matrix_count_and_shape.2) as f64;
             let ranks = layer.effective_rank.iter().zip(&layer.rank);
             for (tokens, (effective, rank)) in measured.tokens.iter().zip(ranks) {
                 let max = (*tokens as f64).min(full_rank);
@@ -281,16 +288,18 @@ mod tests {
 
     #[test]
     fn the_identity_has_full_rank_and_the_zero_matrix_none() {
-        let identity = measure(&Matrix::identity(4));
+        let identity = measure_rank(&Matrix::identity(4));
         assert!((identity.effective_rank - 4.0).abs() < 1e-9);
         assert!(identity.rank == 4 && (identity.bits - 128.0).abs() < 1e-9);
-        assert_eq!(measure(&Matrix::zeros(3, 2)), MatrixMeasure { effective_rank: 0.0, rank: 0, bits: 0.0 });
+        assert_eq!(measure_rank(&Matrix::zeros(3, 2)), MatrixMeasure { effective_rank: 0.0, rank: 0, bits: 0.0 });
     }
 
     #[test]
     fn networks_without_a_recurrent_state_are_rejected() {
-        let error =
-            states(&random_network::<f32>("full full"), &InstrumentOptions::default()).err().unwrap().to_string();
+        let error = measure_states(&random_network::<f32>("full full"), &InstrumentOptions::default())
+            .err()
+            .unwrap()
+            .to_string();
         assert!(error.contains("expected a causal network with a recurrent mixer"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Text prompts for a checkpoint of another program, as token ids of that checkpoint's tokenizer.
+//! Text prompts for an external checkpoint, as token ids of that checkpoint's tokenizer.
 //!
 //! Such a checkpoint has no built-in task. Its prompts are either lines of a file, where every token is predicted from the tokens before it,
 //! or a built-in task written as text, where one of a few symbols has to follow the last token. Instruments see both as [`Questions`].
@@ -28,7 +28,7 @@ pub struct TextPrompt {
     /// Token ids.
     pub tokens: Vec<u32>,
     /// Each token as text.
-    pub words: Vec<String>,
+    pub token_texts: Vec<String>,
     /// The token that should follow the last one; `None` if every token is to be predicted.
     pub answer: Option<u32>,
     /// Number of look-ups that the answer needs; 0 if unknown.
@@ -79,15 +79,15 @@ impl TextPrompts {
             batch.tokens.extend_from_slice(&prompt.tokens);
             batch.groups.extend(targets.iter().map(|_| prompt.hops));
             batch.targets.extend(targets);
-            batch.questions = questions.len();
+            batch.question_count = questions.len();
         }
         let registers = match self.symbols.len() {
             0 => Vec::new(),
-            values => vec![RegisterInfo { name: "answer".to_owned(), values }],
+            value_count => vec![RegisterInfo { name: "answer".to_owned(), value_count }],
         };
         let symbols = self.symbols.iter().map(|symbol| *symbol as usize).collect();
-        let words = self.prompts.first().map(|prompt| prompt.words.clone());
-        Questions { task: self.name.clone(), registers, batches, symbols, words }
+        let token_texts = self.prompts.first().map(|prompt| prompt.token_texts.clone());
+        Questions { task: self.name.clone(), registers, batches, symbols, token_texts }
     }
 }
 
@@ -105,8 +105,8 @@ mod tests {
         assert_eq!(questions.batches[0].batch.targets, [6, 7, NO_TARGET, 9, 5, NO_TARGET]);
         assert_eq!(questions.batches[0].questions.len(), 4);
         assert!(questions.registers.is_empty());
-        assert_eq!(lines.questions(Some(1), (1, 1)).prompts(), 1);
-        assert_eq!(lines.questions(None, (1, usize::MAX)).prompts(), 1);
+        assert_eq!(lines.questions(Some(1), (1, 1)).prompt_count(), 1);
+        assert_eq!(lines.questions(None, (1, usize::MAX)).prompt_count(), 1);
 
         let prompt = TextPrompt { answer: Some(9), hops: 2, ..line(&[5, 6, 7]) };
         let task = TextPrompts { prompts: vec![prompt], symbols: vec![8, 9], ..TextPrompts::default() };

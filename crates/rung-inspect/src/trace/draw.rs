@@ -5,10 +5,10 @@
 //! ends after the last layer that reads it.
 
 use super::text::register_text;
-use super::{AttentionEdge, Picture, percent};
+use super::{AnswerTrace, AttentionEdge, percent};
 use rung_figure::figure::Chart;
 use rung_figure::figure::csv::{Csv, field};
-use rung_figure::figure::palette::{self, Colour, GRID, INK, MUTED, PAPER};
+use rung_figure::figure::palette::{self, BACKGROUND, Colour, GRID, MUTED, TEXT_COLOUR};
 use rung_figure::figure::svg::{Anchor, Area, Outline, Paint, Stroke, Svg, TextStyle};
 use rung_figure::figure::text::wrap;
 
@@ -17,7 +17,7 @@ const MARGIN: f64 = 18.0;
 const SIDEBAR_WIDTH: f64 = 190.0;
 const LINE_HEIGHT: f64 = 15.0;
 const FONT_SIZE: f64 = 11.5;
-/// Height of the strip in which a layer's arrows are drawn, for one arrow.
+/// Height of the band in which a layer's arrows are drawn, for one arrow.
 const ARROW_HEIGHT: f64 = 58.0;
 /// Gap between the columns of two adjacent tokens.
 const GAP: f64 = 16.0;
@@ -44,7 +44,7 @@ impl Layout {
         left + width / 2.0
     }
 
-    /// The top edge of a layer's strip, where its arrows begin.
+    /// The top edge of a layer's band, where its arrows begin.
     fn layer_top(&self, layer: usize) -> f64 {
         if layer == 0 { self.tokens_bottom } else { self.rows[layer - 1].0 + self.rows[layer - 1].1 }
     }
@@ -56,15 +56,15 @@ impl Layout {
 }
 
 /// The colour of an arrow, by the mechanism that reads.
-fn colour(through: &str) -> Colour {
-    palette::series(match through {
+fn mechanism_colour(mechanism: &str) -> Colour {
+    palette::series(match mechanism {
         "attention" => 0,
         "state" => 1,
         _ => 2,
     })
 }
 
-impl Chart for Picture {
+impl Chart for AnswerTrace {
     fn title(&self) -> &str {
         &self.name
     }
@@ -94,7 +94,7 @@ impl Chart for Picture {
             for edge in &layer.edges {
                 csv.row([
                     index.to_string(),
-                    edge.through.to_owned(),
+                    edge.mechanism.to_owned(),
                     edge.head.to_string(),
                     edge.from.to_string(),
                     self.token_text(edge.from).to_owned(),
@@ -108,7 +108,7 @@ impl Chart for Picture {
     }
 }
 
-impl Picture {
+impl AnswerTrace {
     fn column(&self, position: usize) -> Option<usize> {
         self.shown_tokens.iter().position(|token| token.position == position)
     }
@@ -117,7 +117,7 @@ impl Picture {
     fn box_lines(&self, layer: usize, position: usize) -> Option<Vec<(String, bool)>> {
         let change = self.layers[layer].register_changes.iter().find(|change| change.position == position)?;
         let mut lines: Vec<(String, bool)> =
-            change.registers.iter().map(|register| (register_text(register), register.raw)).collect();
+            change.registers.iter().map(|register| (register_text(register), register.unrounded)).collect();
         let self_edges = self.layers[layer].edges.iter().filter(|edge| edge.from == position && edge.to == position);
         lines.extend(self_edges.map(|edge| (format!("reads itself {}", percent(edge.share)), true)));
         if change.omitted_share > self.min_share {
@@ -143,7 +143,7 @@ impl Picture {
             columns.push((left, width));
             left += width;
         }
-        let omitted_at_end = self.shown_tokens.last().is_some_and(|last| last.position + 1 < self.tokens);
+        let omitted_at_end = self.shown_tokens.last().is_some_and(|last| last.position + 1 < self.token_count);
         let right = left + if omitted_at_end { OMISSION_GAP } else { 0.0 };
         let tokens_bottom = MARGIN + 30.0 + 26.0 + 40.0;
         let (mut rows, mut y) = (Vec::new(), tokens_bottom);
@@ -162,8 +162,8 @@ impl Picture {
             rows.push((y + arrow_height, height));
             y += arrow_height + height;
         }
-        let note_lines =
-            [self.scope(), self.check()].map(|text| wrap(&text, FONT_SIZE, false, (right - MARGIN).max(520.0)).len());
+        let note_lines = [self.scope_sentence(), self.accuracy_sentence()]
+            .map(|text| wrap(&text, FONT_SIZE, false, (right - MARGIN).max(520.0)).len());
         let height = y + 64.0 + 26.0 + note_lines.iter().sum::<usize>() as f64 * 15.0 + MARGIN;
         let title_width = TextStyle::new(15.0).bold().width(&format!("{} on {}", self.name, self.task));
         let width = (right + MARGIN).max(title_width + 2.0 * MARGIN).max(560.0);
@@ -172,7 +172,7 @@ impl Picture {
 
     /// What a construction says that a layer does, wrapped to the sidebar.
     fn sidebar_lines(&self, layer: usize) -> Vec<String> {
-        wrap(&self.layers[layer].about, FONT_SIZE, false, SIDEBAR_WIDTH - 22.0)
+        wrap(&self.layers[layer].description, FONT_SIZE, false, SIDEBAR_WIDTH - 22.0)
     }
 
     /// Writes the number of tokens that are left out between two columns.
@@ -184,13 +184,13 @@ impl Picture {
                 svg.text((x, y), &format!("… {count} …"), &style);
             }
         };
-        let mut next = 0;
+        let mut next_position = 0;
         for (token, (left, _)) in self.shown_tokens.iter().zip(&layout.columns) {
-            note(left - OMISSION_GAP / 2.0, token.position - next);
-            next = token.position + 1;
+            note(left - OMISSION_GAP / 2.0, token.position - next_position);
+            next_position = token.position + 1;
         }
         if let Some((left, width)) = layout.columns.last() {
-            note(left + width + OMISSION_GAP / 2.0, self.tokens - next);
+            note(left + width + OMISSION_GAP / 2.0, self.token_count - next_position);
         }
     }
 
@@ -198,8 +198,8 @@ impl Picture {
         for (token, &(left, width)) in self.shown_tokens.iter().zip(&layout.columns) {
             let area = Area::new(left, layout.tokens_bottom - 40.0, width, 40.0);
             svg.group(&format!("token {}", token.position), |svg| {
-                let outline = Stroke::new(INK, 1.2);
-                svg.rect(area, &Paint { fill: Some(PAPER), stroke: Some(outline) });
+                let outline = Stroke::new(TEXT_COLOUR, 1.2);
+                svg.rect(area, &Paint { fill: Some(BACKGROUND), stroke: Some(outline) });
                 let middle = left + width / 2.0;
                 let number_style = TextStyle::new(10.5).coloured(MUTED).anchored(Anchor::Middle);
                 svg.text((middle, area.y + 14.0), &format!("#{}", token.position), &number_style);
@@ -246,7 +246,7 @@ impl Picture {
             let outline = Stroke::new(MUTED, 1.0);
             svg.rect(Area::new(left, y, width, height), &Paint { fill: Some(BOX_COLOUR), stroke: Some(outline) });
             for (index, (line, muted)) in lines.iter().enumerate() {
-                let colour = if *muted { MUTED } else { INK };
+                let colour = if *muted { MUTED } else { TEXT_COLOUR };
                 let style = TextStyle::new(FONT_SIZE).coloured(colour).anchored(Anchor::Middle);
                 let style = if *muted { style } else { style.bold() };
                 svg.text((left + width / 2.0, y + 14.0 + index as f64 * LINE_HEIGHT), line, &style);
@@ -267,8 +267,10 @@ impl Picture {
             let (left, width) = layout.columns[to];
             let tip = left + width * number / (incoming.len() as f64 + 1.0);
             let points = [(layout.middle(from), start), (tip, end)];
-            svg.group(&self.tooltip(edge), |svg| arrow(svg, points, 1.0 + 2.2 * edge.share, colour(edge.through)));
-            labels.push((points, self.label(edge), colour(edge.through)));
+            svg.group(&self.tooltip(edge), |svg| {
+                draw_arrow(svg, points, 1.0 + 2.2 * edge.share, mechanism_colour(edge.mechanism))
+            });
+            labels.push((points, self.label(edge), mechanism_colour(edge.mechanism)));
         }
         let mut label_areas: Vec<Area> = Vec::new();
         for (points, label, colour) in &labels {
@@ -280,9 +282,9 @@ impl Picture {
                 Area::new(x - width / 2.0, y - 9.0, width, 15.0)
             };
             // A label that would overlap others everywhere is left out; the arrow's tooltip has the same content.
-            let free = |area: &Area| !label_areas.iter().any(|other| overlap(area, other));
-            let Some(area) = [0.45, 0.6, 0.3, 0.75, 0.2].map(area_at).into_iter().find(free) else { continue };
-            svg.rect(area, &Paint::fill(PAPER));
+            let is_free = |area: &Area| !label_areas.iter().any(|other| overlap(area, other));
+            let Some(area) = [0.45, 0.6, 0.3, 0.75, 0.2].map(area_at).into_iter().find(is_free) else { continue };
+            svg.rect(area, &Paint::fill(BACKGROUND));
             svg.text((area.x + width / 2.0, area.y + 12.0), label, &style);
             label_areas.push(area);
         }
@@ -291,24 +293,24 @@ impl Picture {
     /// The text on an arrow.
     fn label(&self, edge: &AttentionEdge) -> String {
         let share = percent(edge.share);
-        if self.constructed || edge.through == "convolution" { share } else { format!("h{} {share}", edge.head) }
+        if self.constructed || edge.mechanism == "convolution" { share } else { format!("h{} {share}", edge.head) }
     }
 
     /// The tooltip of an arrow.
     fn tooltip(&self, edge: &AttentionEdge) -> String {
-        let AttentionEdge { through, head, from, to, share } = edge;
+        let AttentionEdge { mechanism, head, from, to, share } = edge;
         let (reader, source) = (self.token_text(*to), self.token_text(*from));
-        format!("#{to} {reader} reads {} of head {head} from #{from} {source}, through {through}", percent(*share))
+        format!("#{to} {reader} reads {} of head {head} from #{from} {source}, through {mechanism}", percent(*share))
     }
 
     fn draw_answer(&self, svg: &mut Svg, layout: &Layout) {
         let Some(column) = self.column(self.position) else { return };
         let (x, y) = (layout.middle(column), layout.layers_bottom() + 12.0);
-        let right = self.expected.is_none_or(|expected| expected == self.answer);
+        let correct = self.expected.is_none_or(|expected| expected == self.answer);
         let label = format!("answer {}", self.answer);
-        let style = TextStyle::new(13.0).bold().anchored(Anchor::Middle).coloured(PAPER);
+        let style = TextStyle::new(13.0).bold().anchored(Anchor::Middle).coloured(BACKGROUND);
         let width = style.width(&label) + 18.0;
-        let fill = if right { palette::evidence(rung_figure::Evidence::Constructed) } else { Colour(0xa6_36_12) };
+        let fill = if correct { palette::evidence(rung_figure::Evidence::Constructed) } else { Colour(0xa6_36_12) };
         svg.rect(Area::new(x - width / 2.0, y, width, 24.0), &Paint::fill(fill));
         svg.text((x, y + 17.0), &label, &style);
     }
@@ -316,16 +318,16 @@ impl Picture {
     fn draw_legend(&self, svg: &mut Svg, layout: &Layout) {
         let mut y = layout.layers_bottom() + 64.0;
         let mut x = MARGIN;
-        for (through, label) in
+        for (mechanism, label) in
             [("attention", "attention"), ("state", "recurrent state"), ("convolution", "convolution")]
         {
             if self
                 .layers
                 .iter()
                 .flat_map(|layer| &layer.edges)
-                .any(|edge| edge.through == through && edge.from != edge.to)
+                .any(|edge| edge.mechanism == mechanism && edge.from != edge.to)
             {
-                arrow(svg, [(x, y - 4.0), (x + 26.0, y - 4.0)], 2.4, colour(through));
+                draw_arrow(svg, [(x, y - 4.0), (x + 26.0, y - 4.0)], 2.4, mechanism_colour(mechanism));
                 let style = TextStyle::new(FONT_SIZE);
                 svg.text((x + 32.0, y), label, &style);
                 x += 32.0 + style.width(label) + 24.0;
@@ -334,12 +336,15 @@ impl Picture {
         if self.constructed {
             svg.text(
                 (x, y),
-                "= a register, ~ what was read before it is snapped to bits",
+                "= a register, ~ a value that was read and is not yet rounded to bits",
                 &TextStyle::new(FONT_SIZE).coloured(MUTED),
             );
         }
         let text_width = layout.width - 2.0 * MARGIN;
-        for line in [self.scope(), self.check()].iter().flat_map(|text| wrap(text, FONT_SIZE, false, text_width)) {
+        for line in [self.scope_sentence(), self.accuracy_sentence()]
+            .iter()
+            .flat_map(|text| wrap(text, FONT_SIZE, false, text_width))
+        {
             y += 17.0;
             svg.text((MARGIN, y), &line, &TextStyle::new(FONT_SIZE).coloured(MUTED));
         }
@@ -350,14 +355,15 @@ fn overlap(left: &Area, right: &Area) -> bool {
     left.x < right.right() && right.x < left.right() && left.y < right.bottom() && right.y < left.bottom()
 }
 
-fn arrow(svg: &mut Svg, [from, to]: [(f64, f64); 2], width: f64, colour: Colour) {
+fn draw_arrow(svg: &mut Svg, [from, to]: [(f64, f64); 2], width: f64, colour: Colour) {
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let length = (dx * dx + dy * dy).sqrt().max(1.0);
-    let (ux, uy) = (dx / length, dy / length);
+    let (unit_x, unit_y) = (dx / length, dy / length);
     let (head, half) = (7.0 + width, 3.2 + width * 0.6);
-    let neck = (to.0 - ux * head, to.1 - uy * head);
+    let neck = (to.0 - unit_x * head, to.1 - unit_y * head);
     svg.line(from, neck, &Stroke::new(colour, width));
-    let points = [to, (neck.0 - uy * half, neck.1 + ux * half), (neck.0 + uy * half, neck.1 - ux * half)];
+    let points =
+        [to, (neck.0 - unit_y * half, neck.1 + unit_x * half), (neck.0 + unit_y * half, neck.1 - unit_x * half)];
     svg.path(&Outline::polygon(&points), &Paint::fill(colour));
     svg.circle(from, 1.0 + width, &Paint::fill(colour));
 }

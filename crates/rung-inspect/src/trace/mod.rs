@@ -1,8 +1,8 @@
 //! Traces of a forward pass: which token reads which in every layer, and what the registers hold.
 //!
-//! A register is a named slice of the residual stream of a construction. [`Picture`] combines a recorded forward pass with the names of
+//! A register is a named slice of the residual stream of a construction. [`AnswerTrace`] combines a recorded forward pass with the names of
 //! registers and tokens, limited to the tokens that the answer came from. It is plain data that serialises to JSON;
-//! [`text`](Picture::text), [`svg`](rung_figure::figure::Chart::svg) and [`html`](Picture::html) render it.
+//! [`text`](AnswerTrace::text), [`svg`](rung_figure::figure::Chart::svg) and [`html`](AnswerTrace::html) render it.
 
 mod draw;
 mod page;
@@ -12,7 +12,7 @@ use rung_engine::Scalar;
 use rung_nn::ModelError;
 use rung_nn::Network;
 use rung_nn::construct::{Register, RegisterKind};
-use rung_nn::trace::{Flow, MixingKind, Trace, sequence};
+use rung_nn::trace::{Flow, MixingKind, Trace, full_sequence};
 use rung_theory::stack::Mixer;
 use rung_theory::task::{NO_TARGET, OracleError, TokenNames};
 use serde::Serialize;
@@ -23,20 +23,20 @@ use crate::analysis::text_prompts::TextPrompt;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TraceLimits {
     /// Reads with a smaller share of a head's output are not followed back.
-    pub share: f64,
-    /// The largest number of tokens.
-    pub tokens: usize,
+    pub min_share: f64,
+    /// The largest number of shown tokens.
+    pub max_tokens: usize,
 }
 
 impl Default for TraceLimits {
     fn default() -> Self {
-        Self { share: 0.05, tokens: 12 }
+        Self { min_share: 0.05, max_tokens: 12 }
     }
 }
 
 /// The part of a forward pass that an answer came from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Picture {
+pub struct AnswerTrace {
     /// Name of the network.
     pub name: String,
     /// The network's task.
@@ -44,7 +44,8 @@ pub struct Picture {
     /// Whether the weights were constructed. Only then the residual stream has registers.
     pub constructed: bool,
     /// Number of tokens, including those of a chain of thought.
-    pub tokens: usize,
+    #[serde(rename = "tokens")]
+    pub token_count: usize,
     /// Position of the token that answers.
     pub position: usize,
     /// The network's answer.
@@ -59,7 +60,7 @@ pub struct Picture {
     /// Reads with a smaller share of a head's output were not followed back.
     #[serde(rename = "least_share")]
     pub min_share: f64,
-    /// Number of tokens left out by [`TraceLimits::tokens`] although their share is large enough.
+    /// Number of tokens left out by [`TraceLimits::max_tokens`] although their share is large enough.
     #[serde(rename = "crowded_out")]
     pub tokens_over_limit: usize,
     /// The largest difference between the outputs of the layers and the recorded weights times the values.
@@ -84,7 +85,8 @@ pub struct LayerTrace {
     /// Names of its mixers.
     pub mixers: String,
     /// The construction's description of the layer; empty for trained networks.
-    pub about: String,
+    #[serde(rename = "about")]
+    pub description: String,
     /// Reads between the shown tokens.
     #[serde(rename = "reads")]
     pub edges: Vec<AttentionEdge>,
@@ -97,7 +99,8 @@ pub struct LayerTrace {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AttentionEdge {
     /// `attention`, `state` or `convolution`.
-    pub through: &'static str,
+    #[serde(rename = "through")]
+    pub mechanism: &'static str,
     /// The head.
     pub head: usize,
     /// The token that is read.
@@ -128,12 +131,13 @@ pub struct RegisterValue {
     /// The decoded value as text.
     pub value: String,
     /// Whether the value is a mixer's output before it is rounded to bits.
-    pub raw: bool,
+    #[serde(rename = "raw")]
+    pub unrounded: bool,
 }
 
 /// Why a trace fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PictureError {
+pub enum AnswerTraceError {
     /// The network cannot run on the tokens.
     #[error(transparent)]
     Model(#[from] ModelError),
@@ -141,8 +145,8 @@ pub enum PictureError {
     #[error(transparent)]
     Oracle(#[from] OracleError),
     /// No such token.
-    #[error("position {found}: the text has {tokens} tokens, counted from 0")]
-    Position {
+    #[error("position {found}: the sequence has {tokens} tokens, counted from 0")]
+    NoSuchPosition {
         /// The requested position.
         found: usize,
         /// Number of tokens.
@@ -150,93 +154,94 @@ pub enum PictureError {
     },
 }
 
-impl Picture {
+impl AnswerTrace {
     /// Runs a network on a prompt of its task, and follows the answer at `position` (default: the last question) back to the tokens it
     /// came from.
     ///
     /// # Errors
     /// The tokens are not a prompt of the task or too many, or there is no such position.
-    pub fn take<S: Scalar>(
+    pub fn record<S: Scalar>(
         name: &str,
         network: &Network<S>,
         prompt: &[u32],
         position: Option<usize>,
         limits: TraceLimits,
-    ) -> Result<Self, PictureError> {
+    ) -> Result<Self, AnswerTraceError> {
         let targets = network.task()?.oracle(prompt)?;
-        let tokens = sequence(network, prompt)?;
+        let tokens = full_sequence(network, prompt)?;
         let names = TokenNames::new(network.task()?);
-        let words: Vec<String> = tokens.chunks_exact(names.width()).map(|ids| names.name(ids)).collect();
+        let token_texts: Vec<String> = tokens.chunks_exact(names.ids_per_token()).map(|ids| names.name(ids)).collect();
         let task = network.task()?.spec();
-        Self::follow((name, task), network, (&tokens, &words, &targets), position, limits)
+        Self::trace_back((name, task), network, (&tokens, &token_texts, &targets), position, limits)
     }
 
-    /// Runs a checkpoint of another program on a text prompt, and follows the prediction at `position` (default: the last token) back.
+    /// Runs an external checkpoint on a text prompt, and follows the prediction at `position` (default: the last token) back.
     ///
     /// # Errors
     /// There are too many tokens, or there is no such position.
-    pub fn of_text<S: Scalar>(
+    pub fn record_text<S: Scalar>(
         network: &Network<S>,
         prompt: &TextPrompt,
         position: Option<usize>,
         limits: TraceLimits,
-    ) -> Result<Self, PictureError> {
+    ) -> Result<Self, AnswerTraceError> {
         let position = position.or(prompt.tokens.len().checked_sub(1));
-        let sequence = (&prompt.tokens[..], &prompt.words[..], &prompt.targets()[..]);
-        Self::follow((&network.name, "a prompt as text".to_owned()), network, sequence, position, limits)
+        let sequence = (&prompt.tokens[..], &prompt.token_texts[..], &prompt.targets()[..]);
+        Self::trace_back((&network.name, "a text prompt".to_owned()), network, sequence, position, limits)
     }
 
-    /// Follows the answer at a position back. `words` and `targets` are the text and the expected answer of every token.
-    fn follow<S: Scalar>(
+    /// Follows the answer at a position back. `token_texts` and `targets` are the text and the expected answer of every token.
+    fn trace_back<S: Scalar>(
         (name, task): (&str, String),
         network: &Network<S>,
-        (tokens, words, targets): (&[u32], &[String], &[u32]),
+        (tokens, token_texts, targets): (&[u32], &[String], &[u32]),
         position: Option<usize>,
         limits: TraceLimits,
-    ) -> Result<Self, PictureError> {
+    ) -> Result<Self, AnswerTraceError> {
         let trace = Trace::record(network, tokens)?;
         let thoughts = network.chain_of_thought();
         let last_question = targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(targets.len() - 1);
-        let last = if thoughts.is_some() { trace.tokens() - 1 } else { last_question };
-        let answering = position.unwrap_or(last);
-        if answering >= trace.tokens() {
-            return Err(PictureError::Position { found: answering, tokens: trace.tokens() });
+        let last_answer = if thoughts.is_some() { trace.token_count() - 1 } else { last_question };
+        let answer_position = position.unwrap_or(last_answer);
+        if answer_position >= trace.token_count() {
+            return Err(AnswerTraceError::NoSuchPosition { found: answer_position, tokens: trace.token_count() });
         }
         // A token of a chain of thought is the output of the token before it, so all of them are followed back too.
-        let first = if thoughts.is_some() { answering.min(targets.len() - 1) } else { answering };
-        let flow = trace.flow(&(first..=answering).collect::<Vec<_>>(), limits.share, limits.tokens);
-        let scores = trace.scores(answering);
+        let first = if thoughts.is_some() { answer_position.min(targets.len() - 1) } else { answer_position };
+        let flow = trace.flow(&(first..=answer_position).collect::<Vec<_>>(), limits.min_share, limits.max_tokens);
+        let logits = trace.logits(answer_position);
         let answer = match thoughts {
-            Some(thoughts) => thoughts.token(scores)[thoughts.answer_field],
+            Some(thoughts) => thoughts.argmax_token(logits)[thoughts.answer_field],
             None => {
-                (0..scores.len()).fold(0, |best, class| if scores[class] > scores[best] { class } else { best }) as u32
+                (0..logits.len()).fold(0, |best, class| if logits[class] > logits[best] { class } else { best }) as u32
             }
         };
-        let expected = if answering == last { targets.get(last_question) } else { targets.get(answering) };
+        let expected =
+            if answer_position == last_answer { targets.get(last_question) } else { targets.get(answer_position) };
         let shown_tokens = flow.tokens.iter().map(|&position| ShownToken {
             position,
-            text: words[position].clone(),
+            text: token_texts[position].clone(),
             registers: register_values(network, None, trace.stream(0, position)),
         });
         Ok(Self {
             name: name.to_owned(),
             task,
             constructed: network.construction().is_some(),
-            tokens: trace.tokens(),
-            position: answering,
+            token_count: trace.token_count(),
+            position: answer_position,
             answer,
             expected: expected.copied().filter(|target| *target != NO_TARGET),
             shown_tokens: shown_tokens.collect(),
             layers: (0..trace.layers.len()).map(|layer| layer_trace(network, &trace, &flow, layer)).collect(),
-            min_share: limits.share,
+            min_share: limits.min_share,
             tokens_over_limit: flow.omitted_tokens,
             mismatch: flow.mismatch,
         })
     }
 
     /// The number of tokens that are not shown.
-    pub fn left_out(&self) -> usize {
-        self.tokens - self.shown_tokens.len()
+    pub fn hidden_tokens(&self) -> usize {
+        self.token_count - self.shown_tokens.len()
     }
 
     /// A shown token as text.
@@ -245,9 +250,9 @@ impl Picture {
     }
 
     /// How many tokens are shown and how many left out, in a sentence.
-    pub fn scope(&self) -> String {
-        let others = match self.left_out() {
-            0 => return format!("All {} tokens are shown.", self.tokens),
+    pub fn scope_sentence(&self) -> String {
+        let others = match self.hidden_tokens() {
+            0 => return format!("All {} tokens are shown.", self.token_count),
             1 => "1 other token is".to_owned(),
             count => format!("{count} other tokens are"),
         };
@@ -255,26 +260,26 @@ impl Picture {
         let text = format!(
             "Shown are the {} of {} tokens that the answer came from; {others} left out, as reads of less than {percent} are not followed",
             self.shown_tokens.len(),
-            self.tokens
+            self.token_count
         );
         if self.tokens_over_limit > 0 {
             let more = self.tokens_over_limit;
-            return format!("{text} and {more} more carry that much but found no room.");
+            return format!("{text}, and {more} tokens with larger shares are above the limit of tokens.");
         }
         text + "."
     }
 
     /// How far the trace agrees with the forward pass, in a sentence.
-    pub fn check(&self) -> String {
+    pub fn accuracy_sentence(&self) -> String {
         let mismatch = self.mismatch;
-        format!("Weights times values give what the layers computed, to within {mismatch:.0e}.")
+        format!("Recorded weights times values agree with the outputs of the layers to within {mismatch:.0e}.")
     }
 }
 
 fn layer_trace<S: Scalar>(network: &Network<S>, trace: &Trace, flow: &Flow, layer: usize) -> LayerTrace {
     let mixers = network.plan.layers[layer].mixers.iter().map(Mixer::name).collect::<Vec<_>>().join(" + ");
     let edges = flow.reads.iter().filter(|read| read.layer == layer).map(|read| AttentionEdge {
-        through: match read.kind {
+        mechanism: match read.kind {
             MixingKind::Attention => "attention",
             MixingKind::State => "state",
             MixingKind::Convolution => "convolution",
@@ -290,20 +295,20 @@ fn layer_trace<S: Scalar>(network: &Network<S>, trace: &Trace, flow: &Flow, laye
         registers: register_values(network, Some(trace.stream(layer, position)), trace.stream(layer + 1, position)),
         omitted_share,
     });
-    let about = network.construction().map_or("", |info| &info.layers[layer]).to_owned();
-    LayerTrace { mixers, about, edges: edges.collect(), register_changes: register_changes.collect() }
+    let description = network.construction().map_or("", |info| &info.layers[layer]).to_owned();
+    LayerTrace { mixers, description, edges: edges.collect(), register_changes: register_changes.collect() }
 }
 
 /// The registers of a residual stream that are set; with `before`, only those whose value changed.
-fn register_values<S: Scalar>(network: &Network<S>, before: Option<&[f64]>, now: &[f64]) -> Vec<RegisterValue> {
+fn register_values<S: Scalar>(network: &Network<S>, before: Option<&[f64]>, after: &[f64]) -> Vec<RegisterValue> {
     let Some(info) = network.construction() else { return Vec::new() };
     let changes = info.registers.iter().filter_map(|register| {
-        let value = decode_register(register, now)?;
+        let value = decode_register(register, after)?;
         let changed = before.is_none_or(|before| decode_register(register, before).as_ref() != Some(&value));
         changed.then(|| RegisterValue {
             register: register.name.clone(),
             value,
-            raw: register.holds == RegisterKind::Raw,
+            unrounded: register.holds == RegisterKind::Unrounded,
         })
     });
     changes.collect()
@@ -316,9 +321,9 @@ fn decode_register(register: &Register, stream: &[f64]) -> Option<String> {
         RegisterKind::Constant => None,
         RegisterKind::Flag => number.filter(|set| *set == 1).map(|_| "yes".to_owned()),
         RegisterKind::Number | RegisterKind::OneHot => number.map(|number| number.to_string()),
-        RegisterKind::Raw if register.size == 1 => (first.abs() > 1e-3).then(|| format!("{first:.2}")),
-        RegisterKind::Raw if register.values_in(stream).iter().all(|value| value.abs() < 1e-3) => None,
-        RegisterKind::Raw => Some(number.map_or_else(|| "unclear".to_owned(), |number| number.to_string())),
+        RegisterKind::Unrounded if register.size == 1 => (first.abs() > 1e-3).then(|| format!("{first:.2}")),
+        RegisterKind::Unrounded if register.values_in(stream).iter().all(|value| value.abs() < 1e-3) => None,
+        RegisterKind::Unrounded => Some(number.map_or_else(|| "unclear".to_owned(), |number| number.to_string())),
     }
 }
 
@@ -340,55 +345,55 @@ mod tests {
     use super::*;
     use rung_figure::figure::Chart;
 
-    fn picture(name: &str, hops: usize) -> Picture {
+    fn trace(name: &str, hops: usize) -> AnswerTrace {
         let request = ConstructionRequest { hops, m: 4, n: vec![2; hops - 1], ..ConstructionRequest::default() };
-        let built = build::<f32>(name, &request).unwrap();
+        let network = build::<f32>(name, &request).unwrap();
         let mut prompt = Prompt::new();
-        built.task().unwrap().prompt(&mut seeded(0), &mut prompt);
-        Picture::take(name, &built, prompt.tokens(), None, TraceLimits::default()).unwrap()
+        network.task().unwrap().prompt(&mut seeded(0), &mut prompt);
+        AnswerTrace::record(name, &network, prompt.tokens(), None, TraceLimits::default()).unwrap()
     }
 
     #[test]
     fn answers_of_constructions_are_right_and_the_last_register_holds_the_answer() {
         for name in ["U1", "U2", "U2'", "U3", "U4", "U4-causal", "U6"] {
             for hops in 1..=4 {
-                let picture = picture(name, hops);
-                assert_eq!(Some(picture.answer), picture.expected, "{name}, {hops} hops");
-                assert!(picture.shown_tokens.len() <= 12 && picture.mismatch < 1e-4, "{name}: {}", picture.mismatch);
+                let trace = trace(name, hops);
+                assert_eq!(Some(trace.answer), trace.expected, "{name}, {hops} hops");
+                assert!(trace.shown_tokens.len() <= 12 && trace.mismatch < 1e-4, "{name}: {}", trace.mismatch);
             }
         }
-        let picture = picture("U1", 3);
-        assert_eq!((picture.shown_tokens.len(), picture.layers.len()), (5, 4));
-        let last_change = &picture.layers[3].register_changes[0];
+        let trace = trace("U1", 3);
+        assert_eq!((trace.shown_tokens.len(), trace.layers.len()), (5, 4));
+        let last_change = &trace.layers[3].register_changes[0];
         let register = last_change.registers.iter().find(|register| register.register == "i.3").unwrap();
-        assert_eq!(register.value, picture.answer.to_string());
-        let edge = &picture.layers[3].edges[0];
+        assert_eq!(register.value, trace.answer.to_string());
+        let edge = &trace.layers[3].edges[0];
         assert!(
-            picture.token_text(edge.from).ends_with(&format!("={}", picture.answer)),
+            trace.token_text(edge.from).ends_with(&format!("={}", trace.answer)),
             "{}",
-            picture.token_text(edge.from)
+            trace.token_text(edge.from)
         );
     }
 
     #[test]
     fn text_and_html_contain_reads_and_the_number_of_tokens_left_out() {
-        let picture = picture("U1", 2);
-        assert!(picture.scope().starts_with("Shown are the 4 of 14 tokens"), "{}", picture.scope());
-        let text = picture.text();
-        for phrase in ["layer 2, full", "% from #", "14 tokens", "oracle", picture.scope().as_str()] {
+        let trace = trace("U1", 2);
+        assert!(trace.scope_sentence().starts_with("Shown are the 4 of 14 tokens"), "{}", trace.scope_sentence());
+        let text = trace.text();
+        for phrase in ["layer 2, full", "% from #", "14 tokens", "oracle", trace.scope_sentence().as_str()] {
             assert!(text.contains(phrase), "{phrase} is not in\n{text}");
         }
-        assert_eq!(picture.csv().lines().count(), 4);
-        let html = picture.html("rung trace u1").unwrap();
+        assert_eq!(trace.csv().lines().count(), 4);
+        let html = trace.html("rung trace u1").unwrap();
         assert!(html.contains("<svg") && html.contains("z0=") && !html.contains("http://localhost"));
     }
 
     #[test]
-    fn positions_beyond_the_text_are_rejected() {
-        let built = build::<f32>("U1", &ConstructionRequest::default()).unwrap();
+    fn positions_beyond_the_sequence_are_rejected() {
+        let network = build::<f32>("U1", &ConstructionRequest::default()).unwrap();
         let mut prompt = Prompt::new();
-        built.task().unwrap().prompt(&mut seeded(0), &mut prompt);
-        let error = Picture::take("U1", &built, prompt.tokens(), Some(99), TraceLimits::default()).unwrap_err();
-        assert_eq!(error.to_string(), "position 99: the text has 14 tokens, counted from 0");
+        network.task().unwrap().prompt(&mut seeded(0), &mut prompt);
+        let error = AnswerTrace::record("U1", &network, prompt.tokens(), Some(99), TraceLimits::default()).unwrap_err();
+        assert_eq!(error.to_string(), "position 99: the sequence has 14 tokens, counted from 0");
     }
 }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{Picture, RegisterValue, percent};
+use super::{AnswerTrace, RegisterValue, percent};
 
-impl Picture {
+impl AnswerTrace {
     /// The trace for a terminal.
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -14,32 +14,33 @@ impl Picture {
     }
 
     fn write_text(&self, text: &mut String) -> std::fmt::Result {
-        let origin = if self.constructed { "constructed" } else { "weights as given" };
+        let origin = if self.constructed { "constructed" } else { "not constructed" };
         writeln!(text, "{} for {} ({origin})", self.name, self.task)?;
-        writeln!(text, "  {} tokens, {} layers. {}", self.tokens, self.layers.len(), self.verdict())?;
-        writeln!(text, "  {}\n  {}\n", self.scope(), self.check())?;
+        writeln!(text, "  {} tokens, {} layers. {}", self.token_count, self.layers.len(), self.verdict())?;
+        writeln!(text, "  {}\n  {}\n", self.scope_sentence(), self.accuracy_sentence())?;
         let width = self.shown_tokens.iter().map(|token| token.text.chars().count()).max().unwrap_or(0);
-        let digits = self.tokens.to_string().len().max(2);
+        let digits = self.token_count.to_string().len().max(2);
         let label = |position: usize| format!("#{position:<digits$} {:width$}", self.token_text(position));
         writeln!(text, "  tokens")?;
         for token in &self.shown_tokens {
             writeln!(text, "    {}  {}", label(token.position), join_registers(&token.registers))?;
         }
         for (index, layer) in self.layers.iter().enumerate() {
-            let about = if layer.about.is_empty() { String::new() } else { format!(": {}", layer.about) };
-            writeln!(text, "\n  layer {index}, {}{about}", layer.mixers)?;
+            let description =
+                if layer.description.is_empty() { String::new() } else { format!(": {}", layer.description) };
+            writeln!(text, "\n  layer {index}, {}{description}", layer.mixers)?;
             if layer.register_changes.is_empty() {
-                writeln!(text, "    nothing that the answer came from")?;
+                writeln!(text, "    no token that the answer came from")?;
             }
             for change in &layer.register_changes {
-                // The label stands before the first line of a token only.
+                // Only the first line of a token has the label.
                 let mut indent = label(change.position);
                 for edge in layer.edges.iter().filter(|edge| edge.to == change.position) {
                     let (share, from) = (percent(edge.share), label(edge.from));
-                    let mechanism = if edge.through == "attention" {
+                    let mechanism = if edge.mechanism == "attention" {
                         String::new()
                     } else {
-                        format!(" through its {}", edge.through)
+                        format!(" through its {}", edge.mechanism)
                     };
                     let from = if edge.from == edge.to { "itself".to_owned() } else { from.trim_end().to_owned() };
                     let head_number = if self.constructed { String::new() } else { format!(" (head {})", edge.head) };
@@ -80,8 +81,8 @@ pub(super) fn join_registers(registers: &[RegisterValue]) -> String {
 
 /// A register and its value; `~` instead of `=` before a value that is not yet rounded to bits.
 pub(super) fn register_text(register: &RegisterValue) -> String {
-    let RegisterValue { register, value, raw } = register;
-    match (*raw, value.as_str()) {
+    let RegisterValue { register, value, unrounded } = register;
+    match (*unrounded, value.as_str()) {
         (_, "yes") => register.clone(),
         (true, value) => format!("{register} ~ {value}"),
         (false, value) => format!("{register} = {value}"),

@@ -4,7 +4,7 @@
 //! beyond any context length in use.
 
 use rung_audit::report::plot::{CachePlot, PlottedModel};
-use rung_audit::report::{bytes, commas};
+use rung_audit::report::{format_bytes, with_commas};
 use rung_audit::{Audit, AuditOptions, audit_preset, presets};
 
 use super::ChapterOutput;
@@ -29,10 +29,10 @@ pub fn compute(store: &EvidenceStore) -> Result<(), WriteError> {
 pub fn render(store: &EvidenceStore) -> ChapterOutput {
     let mut chapter = Chapter::new("audited", "Real models");
     chapter.paragraph(
-        "A model's config says which of its layers are attention, but every family says it in its own way, and several well-known \
-         calculators charge a growing cache to every layer of a hybrid. Below is what the fields that decide really say: full \
-         layers, rungs, and the bytes that are kept per token and per sequence (keys and values in 16 bits, recurrent state in 32 \
-         unless the config says otherwise, one sequence).",
+        "A model's config says which of its layers are attention, but every family uses other fields for it, and several well-known \
+         calculators assume a growing KV cache in every layer of a hybrid. The table is computed from the fields that each family \
+         really uses: full layers, rungs, and the bytes that are kept per token and per sequence (keys and values in 16 bits, \
+         recurrent state in 32 unless the config says otherwise, one sequence).",
     );
     let columns = [
         Column::text("model"),
@@ -56,10 +56,10 @@ pub fn render(store: &EvidenceStore) -> ChapterOutput {
             TableCell::from(model.layers.to_string()),
             TableCell::from(model.full_layers.to_string()),
             TableCell::from(model.rungs.to_string()),
-            TableCell::from(commas(model.bytes_per_token)),
-            TableCell::from(bytes(model.state_bytes)),
-            TableCell::from(bytes(model.window_bytes)),
-            TableCell::from(bytes(model.cache_bytes)),
+            TableCell::from(with_commas(model.bytes_per_token)),
+            TableCell::from(format_bytes(model.state_bytes)),
+            TableCell::from(format_bytes(model.window_bytes)),
+            TableCell::from(format_bytes(model.cache_bytes)),
         ]);
     }
     chapter.table(table);
@@ -70,8 +70,8 @@ pub fn render(store: &EvidenceStore) -> ChapterOutput {
     chapter.note(
         Prose::new()
             .text("Rungs are what the layout allows for large tables and suitable weights; they are no measurement of a trained \
-                   model. The lower bound that goes with them starts far beyond any context of today at these sizes, so at 128k \
-                   tokens nothing here is proved out of reach. ")
+                   model. The matching lower bound starts far beyond any current context length at these sizes, so at 128k \
+                   tokens nothing here is proved impossible. ")
             .code("rung audit MODEL")
             .text(" says so for each model, and ")
             .code("--what-if")

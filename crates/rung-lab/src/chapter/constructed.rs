@@ -19,7 +19,7 @@ use rung_figure::Evidence;
 use rung_figure::figure::text;
 use rung_figure::report::{Chapter, Column, Figure, Prose, Table, TableCell};
 use rung_inspect::protocol::ProtocolReport;
-use rung_inspect::trace::{Picture, TraceLimits};
+use rung_inspect::trace::{AnswerTrace, TraceLimits};
 use rung_nn::file::WriteError;
 use serde::{Deserialize, Serialize};
 
@@ -80,9 +80,9 @@ struct CertifiedFailure {
     certificate: String,
 }
 
-/// The bits sent between neighbouring players in one epoch of a protocol.
+/// The bits that players receive in one epoch of a protocol: a full layer, or a block of layers with state.
 #[derive(Serialize, Deserialize)]
-struct EpochBits {
+struct EpochMessages {
     construction: String,
     epoch: String,
     /// Bits received by each player.
@@ -111,12 +111,12 @@ impl Job {
     }
 
     fn request(self) -> ConstructionRequest {
-        let (m, branches) = match (self.name, self.hops) {
+        let (m, ratio) = match (self.name, self.hops) {
             (_, 1) => (4, 2),
             ("U4" | "U4-causal", _) => (2, 1),
             _ => (2, 2),
         };
-        ConstructionRequest { hops: self.hops, m, n: vec![branches; self.hops - 1], ..ConstructionRequest::default() }
+        ConstructionRequest { hops: self.hops, m, n: vec![ratio; self.hops - 1], ..ConstructionRequest::default() }
     }
 
     fn command(self) -> String {
@@ -148,7 +148,7 @@ impl Job {
             outline: network.plan.outline(),
             task: network.task().map_err(|error| error.to_string())?.spec(),
             tokens: verification.tokens,
-            chain_of_thought_tokens: network.chain_of_thought().map_or(0, |thoughts| thoughts.count),
+            chain_of_thought_tokens: network.chain_of_thought().map_or(0, |thoughts| thoughts.token_count),
             instances: verification.instances,
             correct: verification.correct,
             exhaustive: verification.exhaustive,
@@ -174,16 +174,16 @@ fn check_certificate(text: &str) -> Option<f64> {
     Some(rung_theory::bound::input::log2(&accepted.tokens))
 }
 
-/// Computes the chapter's evidence. `tick` is called after each record.
+/// Computes the chapter's evidence. `on_record` is called after each record.
 ///
 /// # Errors
 /// A record cannot be written.
-pub fn compute(store: &EvidenceStore, tick: &(dyn Fn() + Sync)) -> Result<(), WriteError> {
-    store.write_all(&jobs(), Job::key, |job| job.compute(store.preset()), tick)?;
+pub fn compute(store: &EvidenceStore, on_record: &(dyn Fn() + Sync)) -> Result<(), WriteError> {
+    store.write_all(&jobs(), Job::key, |job| job.compute(store.preset()), on_record)?;
     store.write(TRACE_KEY, &trace_forward_pass())?;
-    tick();
+    on_record();
     store.write(PROTOCOL_KEY, &run_protocols())?;
-    tick();
+    on_record();
     Ok(())
 }
 
@@ -192,7 +192,7 @@ pub fn render(store: &EvidenceStore) -> ChapterOutput {
     let mut chapter = Chapter::new("constructed", "Constructed");
     let mut artefacts = Vec::new();
     chapter.paragraph(
-        "Where a certificate says that no weights can do it, a construction says which weights do. Each is an ordinary network: \
+        "A certificate shows that no weights solve a task; a construction gives weights that do. Each is an ordinary network: \
          softmax attention with a finite temperature, recurrent mixers with all their gates and norms, ReLU MLPs, residuals, an \
          unembedding. Nothing was trained. Each was run against the oracle of its task, on every instance where they are few and \
          on samples where they are many.",
@@ -203,10 +203,12 @@ pub fn render(store: &EvidenceStore) -> ChapterOutput {
     render_other_constructions(&mut chapter, &results);
     render_trace(&mut chapter, &mut artefacts, store);
     render_protocols(&mut chapter, store);
-    let right = results.iter().filter(|(_, verified)| verified.correct == verified.instances).count();
+    let correct_count = results.iter().filter(|(_, verified)| verified.correct == verified.instances).count();
     let instances: u64 = results.iter().map(|(_, verified)| verified.instances).sum();
-    let summary =
-        format!("{right} of {} constructions right on all of their instances, {instances} in all.", results.len());
+    let summary = format!(
+        "{correct_count} of {} constructions right on all of their instances, {instances} in all.",
+        results.len()
+    );
     ChapterOutput { chapter, summary, artefacts }
 }
 
@@ -222,7 +224,7 @@ fn render_two_sided_table(
     artefacts: &mut Vec<Artefact>,
     results: &[(Job, VerifiedConstruction)],
 ) {
-    chapter.heading("The ladder, with evidence on both sides");
+    chapter.heading("Constructions, and certificates for one full layer fewer");
     let columns = [
         Column::number("hops"),
         Column::text("solves"),
@@ -231,7 +233,7 @@ fn render_two_sided_table(
         Column::text("one full layer fewer"),
         Column::number("fails from, tokens"),
     ];
-    let mut table = Table::new("What a stack composes, and what it does not with one full layer fewer", columns);
+    let mut table = Table::new("Hops that a stack solves, and the same hops with one full layer fewer", columns);
     for (job, verified) in results.iter().filter(|(job, _)| job.reduced_stack().is_some()) {
         let failure = verified.reduced_failure.as_ref();
         let (reduced_stack, fails_from) =
@@ -241,7 +243,8 @@ fn render_two_sided_table(
                     artefacts.push(Artefact { path, bytes: certificate.clone().into_bytes() });
                     (
                         TableCell::code(stack),
-                        TableCell::from(text::power(2, (log2_tokens * 10.0).round() / 10.0)).known(Evidence::Proved),
+                        TableCell::from(text::power(2, (log2_tokens * 10.0).round() / 10.0))
+                            .with_evidence(Evidence::Proved),
                     )
                 }
                 None => (TableCell::code(job.reduced_stack().unwrap_or_default()), TableCell::from("not certified")),
@@ -250,7 +253,7 @@ fn render_two_sided_table(
             TableCell::from(job.hops.to_string()),
             TableCell::code(&verified.outline),
             TableCell::from(job.name),
-            TableCell::from(verification_text(verified)).known(Evidence::Constructed),
+            TableCell::from(verification_text(verified)).with_evidence(Evidence::Constructed),
             reduced_stack,
             fails_from,
         ]);
@@ -264,21 +267,21 @@ fn render_two_sided_table(
             .text("The two sides are about different sizes. A construction is as wide as its tables need, and was run on tables of \
                    a few entries; the same recipe builds one for larger tables. A certificate is for stacks of ")
             .text(format!("{} head of {} and {} bits per number, ", SIZES.heads, SIZES.head_dim, SIZES.bits))
-            .text("and says that some tables in so many tokens are out of reach for all weights of that size."),
+            .text("and says that some tables in so many tokens are impossible for all weights of that size."),
     );
 }
 
 fn render_other_constructions(chapter: &mut Chapter, results: &[(Job, VerifiedConstruction)]) {
-    chapter.heading("Other ways up");
+    chapter.heading("Other constructions");
     let columns = [
         Column::text("construction"),
         Column::text("stack"),
         Column::text("task"),
         Column::number("tokens"),
-        Column::number("emitted"),
+        Column::number("chain-of-thought tokens"),
         Column::text("verified"),
     ];
-    let mut table = Table::new("Thoughts, both directions, 2-Sum, and what recurrences do better", columns);
+    let mut table = Table::new("Chain of thought, bidirectional attention, 2-Sum, and state tracking", columns);
     for (job, verified) in results.iter().filter(|(job, _)| job.reduced_stack().is_none()) {
         table.row([
             TableCell::from(job.name),
@@ -286,7 +289,7 @@ fn render_other_constructions(chapter: &mut Chapter, results: &[(Job, VerifiedCo
             TableCell::code(&verified.task),
             TableCell::from(verified.tokens.to_string()),
             TableCell::from(verified.chain_of_thought_tokens.to_string()),
-            TableCell::from(verification_text(verified)).known(Evidence::Constructed),
+            TableCell::from(verification_text(verified)).with_evidence(Evidence::Constructed),
         ]);
     }
     chapter.table(table);
@@ -303,46 +306,46 @@ fn two_hop_construction(name: &str) -> Result<(Network<f32>, Vec<u32>), String> 
 
 fn trace_forward_pass() -> Result<Drawing, String> {
     let (network, prompt) = two_hop_construction("U2'")?;
-    let picture = Picture::take("U2'", &network, &prompt, None, TraceLimits::default());
-    picture.map(|picture| Drawing::new(&picture)).map_err(|error| error.to_string())
+    let trace = AnswerTrace::record("U2'", &network, &prompt, None, TraceLimits::default());
+    trace.map(|trace| Drawing::new(&trace)).map_err(|error| error.to_string())
 }
 
 fn render_trace(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) {
     chapter.heading("One forward pass");
-    let Some(picture) = store.read_outcome::<Drawing>(TRACE_KEY, chapter) else { return };
-    artefacts.extend(figure_files("trace", &picture));
-    let caption = "Two hops with a full layer, a linear one and a full one. The start value looks itself up; the state hands what \
-                   it found to the query; the query looks that up. Weights are those of the forward pass itself.";
+    let Some(trace) = store.read_outcome::<Drawing>(TRACE_KEY, chapter) else { return };
+    artefacts.extend(figure_files("trace", &trace));
+    let caption = "Two hops with a full layer, a linear one and a full one. The token of the start value looks it up; the state passes \
+                   the result on to the query; the query looks that up. Attention weights are those of the forward pass.";
     chapter.figure(Figure::new(
-        &picture,
+        &trace,
         caption,
         "rung construct \"U2'\" --out c; rung trace c --svg trace.svg",
         "trace.csv",
     ));
 }
 
-fn run_protocols() -> Result<Vec<EpochBits>, String> {
+fn run_protocols() -> Result<Vec<EpochMessages>, String> {
     let mut rows = Vec::new();
     for name in ["U1", "U2", "U2'"] {
         let (network, prompt) = two_hop_construction(name)?;
         let report = ProtocolReport::measure(name, &network, &prompt, None).map_err(|error| error.to_string())?;
-        rows.extend(report.epochs.iter().map(|epoch| EpochBits {
+        rows.extend(report.epochs.iter().map(|epoch| EpochMessages {
             construction: name.to_owned(),
             epoch: epoch.name.clone(),
             received_bits: epoch.received_bits.clone(),
             bound: epoch.bound(),
-            replay_is_equal: report.exact(),
+            replay_is_equal: report.is_exact(),
         }));
     }
     Ok(rows)
 }
 
 fn render_protocols(chapter: &mut Chapter, store: &EvidenceStore) {
-    chapter.heading("The same as a conversation");
+    chapter.heading("The same as a communication protocol");
     chapter.paragraph(
-        "The proofs see a forward pass as a conversation: whoever holds the entries of z_2 speaks to whoever holds z_1, and so on \
-         to the query, and only so many bits cross each border. Here the networks really were run like that, each message was \
-         packed into bits and counted, and each player was run again alone, with its own tokens and its messages and nothing else.",
+        "The proofs treat a forward pass as a communication protocol: the player with the entries of z_2 sends messages to the player \
+         with z_1, and so on to the query, and the number of bits that cross each border is bounded. Here the networks were run as that \
+         protocol: each message was packed into bits and counted, and each player was run again with only its own tokens and messages.",
     );
     let columns = [
         Column::text("construction"),
@@ -350,15 +353,17 @@ fn render_protocols(chapter: &mut Chapter, store: &EvidenceStore) {
         Column::number("into z1"),
         Column::number("into z0"),
         Column::number("into w"),
-        Column::text("the theory's count"),
+        Column::text("the theory's bound"),
         Column::text("replay"),
     ];
-    let mut table = Table::new("Bits that crossed, on one prompt of two hops, numbers of 32 bits", columns);
-    let Some(rows) = store.read_outcome::<Vec<EpochBits>>(PROTOCOL_KEY, chapter) else { return };
-    for EpochBits { construction, epoch, received_bits, bound, replay_is_equal } in rows {
+    let mut table = Table::new("Bits received by each player, on one prompt of two hops, numbers of 32 bits", columns);
+    let Some(rows) = store.read_outcome::<Vec<EpochMessages>>(PROTOCOL_KEY, chapter) else { return };
+    for EpochMessages { construction, epoch, received_bits, bound, replay_is_equal } in rows {
         let replay = if replay_is_equal { "same bits" } else { "other bits" };
         let mut row = vec![TableCell::from(construction), TableCell::from(epoch)];
-        row.extend(received_bits.iter().map(|bits| TableCell::from(bits.to_string()).known(Evidence::Measured)));
+        row.extend(
+            received_bits.iter().map(|bits| TableCell::from(bits.to_string()).with_evidence(Evidence::Measured)),
+        );
         row.extend([TableCell::from(bound), TableCell::from(replay)]);
         table.row(row);
     }

@@ -18,11 +18,11 @@ use rung_figure::report::{Chapter, Figure};
 use serde::{Deserialize, Serialize};
 
 /// Certificates of the first version of the proof, for 16 heads of 128 at 16 bits with three linear layers in every block.
-const FIRST_FORM: &str = include_str!("first_form.json");
+const FIRST_VERSION: &str = include_str!("first_form.json");
 
 /// Hops and log2 tokens of those stored certificates that the checker accepts.
-fn first_form_points() -> Vec<(usize, f64)> {
-    let certificates: Vec<serde_json::Value> = serde_json::from_str(FIRST_FORM).unwrap_or_default();
+fn first_version_points() -> Vec<(usize, f64)> {
+    let certificates: Vec<serde_json::Value> = serde_json::from_str(FIRST_VERSION).unwrap_or_default();
     let points = certificates.iter().filter_map(|value| certificate::read(&value.to_string()).ok());
     points.filter_map(|point| Some((point.hops, log2(&checker::check(&point).ok()?.tokens)))).collect()
 }
@@ -32,8 +32,8 @@ fn first_form_points() -> Vec<(usize, f64)> {
 fn protocol_limit(plan: &Plan, hops: usize) -> Option<f64> {
     let capacity = plan.capacity();
     let tables = |m: u64| {
-        let branches = capacity.message_bits / 20 + 1;
-        let n = (1..hops).map(|e| BigUint::from(if e == 1 { 1 } else { branches }));
+        let ratio = capacity.message_bits / 20 + 1;
+        let n = (1..hops).map(|level| BigUint::from(if level == 1 { 1 } else { ratio }));
         TableSizes::new(hops, m.into(), n.collect()).ok()
     };
     let is_solved = |m: u64| tables(m).is_some_and(|tables| shortcut::find_steps(&capacity, &tables).is_some());
@@ -42,8 +42,8 @@ fn protocol_limit(plan: &Plan, hops: usize) -> Option<f64> {
         return None;
     }
     while high - low > 1 {
-        let middle = u64::midpoint(low, high);
-        if is_solved(middle) { low = middle } else { high = middle }
+        let midpoint = u64::midpoint(low, high);
+        if is_solved(midpoint) { low = midpoint } else { high = midpoint }
     }
     tables(low).map(|tables| log2(&tables.tokens()))
 }
@@ -52,7 +52,8 @@ fn protocol_limit(plan: &Plan, hops: usize) -> Option<f64> {
 #[derive(Serialize, Deserialize)]
 pub(super) struct GapLines {
     papers: Vec<(usize, f64)>,
-    first_form: Vec<(usize, f64)>,
+    #[serde(rename = "first_form")]
+    first_version: Vec<(usize, f64)>,
     protocols: Vec<(usize, f64)>,
 }
 
@@ -65,14 +66,17 @@ impl GapLines {
     ) -> Self {
         Self {
             papers: hops.clone().map(|hops| (hops, published_log2_tokens(heads_dim_bits, hops))).collect(),
-            first_form: first_form_points().into_iter().filter(|(point_hops, _)| hops.contains(point_hops)).collect(),
+            first_version: first_version_points()
+                .into_iter()
+                .filter(|(point_hops, _)| hops.contains(point_hops))
+                .collect(),
             protocols: hops.filter_map(|hops| Some((hops, protocol_limit(&plan(hops)?, hops)?))).collect(),
         }
     }
 }
 
 /// Adds the figure. `certified` has hops and log2 tokens of the current certificates.
-pub(super) fn figure(
+pub(super) fn add_figure(
     chapter: &mut Chapter,
     artefacts: &mut Vec<Artefact>,
     lines: GapLines,
@@ -80,25 +84,27 @@ pub(super) fn figure(
 ) {
     chapter.paragraph(
         "For 16 heads of 128 at 16 bits per number, one full layer fewer than hops, and three linear layers in every block: the \
-         number of tokens from which the hops are certified to be impossible, by the papers' own parameters, by the first form of our \
-         proof and by today's theorems; and the number of tokens up to which a protocol solves them in the same model, on \
-         tables whose second and later levels have too many branches for looking ahead. A protocol is not weights. Between the two \
+         number of tokens from which the hops are certified to be impossible, by the papers' own parameters, by the first version of our \
+         proof and by the current theorems; and the number of tokens up to which a protocol solves them in the same model, on \
+         tables whose second and later levels are too much larger than the first to be composed in advance. A protocol is not a set of weights. Between the two \
          lowest lines neither is known.",
     );
     let to_points =
         |points: Vec<(usize, f64)>| points.into_iter().map(|(hops, log2)| Point::new(hops as f64, log2)).collect();
-    let series = |name: &str, points: Vec<Point>, evidence| Series::line_and_points(name, points).known(evidence);
+    let series =
+        |name: &str, points: Vec<Point>, evidence| Series::line_and_points(name, points).with_evidence(evidence);
     let chart = LineChart::new(
         "From how many tokens on L hops are impossible",
         AxisSpec::new("hops", Scale::Linear),
         AxisSpec::new("log2 of the tokens", Scale::Log2),
     )
     .series(series("papers, by their own parameters", to_points(lines.papers), Evidence::Proved))
-    .series(series("first form of the proof", to_points(lines.first_form), Evidence::Proved))
-    .series(series("today's theorems", to_points(certified), Evidence::Proved))
+    .series(series("first version of the proof", to_points(lines.first_version), Evidence::Proved))
+    .series(series("current theorems", to_points(certified), Evidence::Proved))
     .series(series("a protocol in the model solves up to here", to_points(lines.protocols), Evidence::Proved));
     artefacts.extend(figure_files("gap", &chart));
-    let caption = "Lower is sharper; the lowest line is a limit that no proof of this kind can pass for these tables.";
+    let caption =
+        "Lower is better; the lowest line is a limit below which no proof of this kind can be for these tables.";
     let command = "rung bound \"linear*3 full linear*3\" --hops 2 --heads 16 --head-dim 128 --bits 16";
     chapter.figure(Figure::new(&chart, caption, command, "gap.csv"));
 }
@@ -110,10 +116,10 @@ mod tests {
 
     #[test]
     fn stored_certificates_are_accepted_and_lie_above_the_protocol_limit() {
-        let first_form = first_form_points();
-        assert_eq!(first_form.iter().map(|(hops, _)| *hops).collect::<Vec<_>>(), [2, 3, 4, 5]);
+        let first_version = first_version_points();
+        assert_eq!(first_version.iter().map(|(hops, _)| *hops).collect::<Vec<_>>(), [2, 3, 4, 5]);
         let defaults = Defaults { heads: 16, head_dim: 128, bits: 16, ..Defaults::default() };
-        for (hops, impossible_from) in first_form {
+        for (hops, impossible_from) in first_version {
             let stack = format!("linear*3{}", " full linear*3".repeat(hops - 1));
             let plan = Plan::parse(&stack, &defaults).unwrap();
             let solved_up_to = protocol_limit(&plan, hops).unwrap();

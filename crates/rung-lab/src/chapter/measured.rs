@@ -27,7 +27,7 @@ pub fn render(
         ReportChapter::Open => Chapter::new("open", "Open questions"),
     };
     let mut artefacts = Vec::new();
-    introduction(report_chapter, &mut chapter, preset);
+    render_introduction(report_chapter, &mut chapter, preset);
     let mut conclusions = Vec::new();
     for ExperimentRecords { experiment, records, missing } in experiments {
         chapter.heading(experiment.title);
@@ -36,7 +36,7 @@ pub fn render(
         let mut page = ExperimentOutput { chapter: &mut chapter, artefacts: &mut artefacts, command };
         let conclusion =
             if records.is_empty() { Conclusion::default() } else { (experiment.render)(records, &mut page) };
-        let conclusion = if preset == Preset::Smoke { without_judgement(conclusion) } else { conclusion };
+        let conclusion = if preset == Preset::Smoke { without_comparison(conclusion) } else { conclusion };
         // The conclusion comes before its figures.
         let mut figures = chapter.blocks.split_off(first_block);
         chapter.paragraph(conclusion.paragraph.clone());
@@ -64,26 +64,33 @@ pub fn render(
     (output, conclusions)
 }
 
-/// Removes the judgement from a conclusion: a few training steps neither confirm nor refute anything.
-fn without_judgement(conclusion: Conclusion) -> Conclusion {
-    let paragraph = Prose::from("A few steps of training judge nothing. The figures show that the machinery works.");
-    Conclusion { paragraph, line: "not judged: a few steps".to_owned(), contradictions: Vec::new(), ..conclusion }
+/// Removes the comparison with predictions from a conclusion: a few training steps neither confirm nor refute anything.
+fn without_comparison(conclusion: Conclusion) -> Conclusion {
+    let paragraph = Prose::from(
+        "Runs of a few steps are not compared with predictions. The figures only show that the pipeline works.",
+    );
+    Conclusion {
+        paragraph,
+        summary_line: "not compared: only a few steps".to_owned(),
+        contradictions: Vec::new(),
+        ..conclusion
+    }
 }
 
-fn introduction(report_chapter: ReportChapter, chapter: &mut Chapter, preset: Preset) {
+fn render_introduction(report_chapter: ReportChapter, chapter: &mut Chapter, preset: Preset) {
     match report_chapter {
         ReportChapter::Measured => explain_recipe(chapter),
         ReportChapter::Open => {
             chapter.paragraph(
-                "Questions that the literature around the hierarchy names and does not answer, asked of small models with the same recipe. \
-                 Where the theory says what must or should come out, it is said before the result, and what differs is listed. Where it \
-                 says nothing, only the numbers stand. Learned means at least 99% right, on average over seeds.",
+                "Questions that the literature about the hierarchy raises and does not answer, measured on small models with the same recipe. \
+                 Where the theory makes a prediction, it is given before the result, and deviations are listed. Where it makes none, only \
+                 the numbers are given. Learned means at least 99% right, on average over seeds.",
             );
         }
     }
     if preset == Preset::Smoke {
         chapter.note(
-            "This is the smoke preset: runs of a few steps that show that everything works. Nothing below is a finding; the quick \
+            "This is the smoke preset: runs of a few steps that show that everything works. Nothing below is evidence; the quick \
              preset has those.",
         );
     }
@@ -91,15 +98,15 @@ fn introduction(report_chapter: ReportChapter, chapter: &mut Chapter, preset: Pr
 
 fn explain_recipe(chapter: &mut Chapter) {
     chapter.paragraph(
-        "What weights exist is one question; what training finds is another. Here small models are trained on function composition from \
-         fresh weights, several seeds each, and asked questions of every number of hops. A proof speaks about all weights, so no run can \
-         beat it; a construction promises weights that training may miss, and where it misses them we say so.",
+        "Whether weights exist is one question; whether training finds them is another. Here small models are trained on function composition \
+         from random weights, several seeds each, and tested on questions of every number of hops. A proof is about all weights, so no run \
+         can contradict it; a construction shows that weights exist, which training may not find, and the text says where it does not.",
     );
     chapter.paragraph(
-        "The recipe matters. Many queries are asked about the same tables; the number of hops is drawn for each query and said in it; \
-         arguments and values share one table of vectors, arguments with the opposite sign of values, and the answer is read out by \
-         the vectors of values. Each full layer starts as a noisy look-up: keys are the negatives of queries and outputs the \
-         transposes of values, so that a token reads the entry whose argument it holds and holds its value afterwards. An auxiliary \
-         loss asks after each layer for what the stack can know by then. There are no positions, and no curriculum.",
+        "The recipe matters. Many queries are about the same tables; the number of hops is drawn for each query and encoded in it; \
+         arguments and values share one embedding table, arguments with the opposite sign of values, and the answer is read out by \
+         the embeddings of values. Each full layer starts as a noisy look-up: keys are the negatives of queries and outputs the \
+         transposes of values, so that a token attends to the entry whose argument it holds and holds its value afterwards. An auxiliary \
+         loss after each layer has the intermediate answer that the stack can compute by then as its target. There are no positions, and no curriculum.",
     );
 }

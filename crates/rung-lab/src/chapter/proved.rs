@@ -4,14 +4,14 @@
 //! checker accepted.
 
 use rung_theory::bound::papers::published_log2_tokens;
-use rung_theory::bound::sparse::Sparse;
+use rung_theory::bound::sparse::BlockSparseInstance;
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::{certificate, checker};
 use rung_theory::stack::{Convention, Defaults, Plan};
 
 use super::{ChapterOutput, gap};
 use crate::artefact::{Artefact, Preset, figure_files};
-use crate::hop_map::{self, MapRow};
+use crate::hop_map::{self, RecordedMapRow};
 use crate::store::EvidenceStore;
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series, text};
@@ -21,22 +21,22 @@ use serde::{Deserialize, Serialize};
 
 /// A model size and the number of linear-attention layers in each of its blocks.
 #[derive(Clone, Copy)]
-struct Model {
+struct ModelSize {
     heads: u64,
     head_dim: u64,
     bits: u64,
     linear_layers: u64,
 }
 
-const MODELS: [Model; 4] = [
-    Model { heads: 1, head_dim: 4, bits: 4, linear_layers: 1 },
-    Model { heads: 1, head_dim: 8, bits: 4, linear_layers: 1 },
-    Model { heads: 1, head_dim: 8, bits: 8, linear_layers: 3 },
-    Model { heads: 16, head_dim: 128, bits: 16, linear_layers: 3 },
+const SIZES: [ModelSize; 4] = [
+    ModelSize { heads: 1, head_dim: 4, bits: 4, linear_layers: 1 },
+    ModelSize { heads: 1, head_dim: 8, bits: 4, linear_layers: 1 },
+    ModelSize { heads: 1, head_dim: 8, bits: 8, linear_layers: 3 },
+    ModelSize { heads: 16, head_dim: 128, bits: 16, linear_layers: 3 },
 ];
 
 /// The largest model size, for which the hop maps and the gap are drawn.
-const LARGEST: Model = MODELS[3];
+const LARGEST: ModelSize = SIZES[3];
 
 /// Numbers of hops in a hop map.
 const MAPPED_HOPS: std::ops::RangeInclusive<usize> = 1..=5;
@@ -64,7 +64,7 @@ const CAPACITY_STACKS: [&str; 8] = [
     "(gdn*3 full)*12",
 ];
 
-impl Model {
+impl ModelSize {
     fn defaults(self) -> Defaults {
         Defaults { heads: self.heads, head_dim: self.head_dim, bits: self.bits, ..Defaults::default() }
     }
@@ -90,27 +90,27 @@ impl Model {
 
 /// A certificate to search for.
 #[derive(Clone, Copy)]
-struct Search {
-    model: Model,
+struct CertificateSearch {
+    size: ModelSize,
     case: u8,
     hops: usize,
 }
 
-impl Search {
+impl CertificateSearch {
     fn name(&self) -> String {
-        let Model { heads, head_dim, bits, .. } = self.model;
+        let ModelSize { heads, head_dim, bits, .. } = self.size;
         format!("h{heads}-d{head_dim}-p{bits}-case{}-hops{}", self.case, self.hops)
     }
 
     fn stack(&self) -> String {
-        self.model.stack(self.case, self.hops)
+        self.size.stack(self.case, self.hops)
     }
 
     fn compute(&self) -> RecordOutcome {
         let stack = self.stack();
-        let plan = Plan::parse(&stack, &self.model.defaults()).map_err(|error| error.to_string())?;
+        let plan = Plan::parse(&stack, &self.size.defaults()).map_err(|error| error.to_string())?;
         let bound = StackBounds::new(&plan, Convention::Paper).lower_bound(self.hops).into_certificate();
-        let conventions = certificate::conventions(&self.model.defaults(), Convention::Paper);
+        let conventions = certificate::conventions(&self.size.defaults(), Convention::Paper);
         let certificate = bound.map(|bound| FoundCertificate {
             log2_tokens: bound.log2_tokens(),
             certificate: format!("{:#}\n", certificate::write(&bound.certificate, &stack, &conventions)),
@@ -139,7 +139,7 @@ struct StackCapacity {
 /// A record to compute.
 enum Job {
     Capacity,
-    Certificate(Search),
+    Certificate(CertificateSearch),
     /// Index of the stack in [`MAPPED_STACKS`], and number of hops.
     MapRow(usize, usize),
     Gap,
@@ -151,7 +151,7 @@ enum Job {
 enum RecordContent {
     Capacity(Vec<StackCapacity>),
     Certificate(Option<FoundCertificate>),
-    MapRow(MapRow),
+    MapRow(RecordedMapRow),
     Gap(gap::GapLines),
     /// For each exponent of a modulus: tokens of a block, and the bits that its summary needs.
     Sparse(Vec<(u32, Vec<(f64, f64)>)>),
@@ -196,12 +196,13 @@ fn max_hops(preset: Preset) -> usize {
     if preset == Preset::Full { 8 } else { 4 }
 }
 
-fn searches(preset: Preset) -> Vec<Search> {
-    let of_model = |model: Model| {
-        let of_case = move |case| (2..=max_hops(preset)).map(move |hops| Search { model, case, hops });
-        [1, 0].into_iter().flat_map(of_case)
+fn searches(preset: Preset) -> Vec<CertificateSearch> {
+    let searches_of_size = |size: ModelSize| {
+        let searches_of_case =
+            move |case| (2..=max_hops(preset)).map(move |hops| CertificateSearch { size, case, hops });
+        [1, 0].into_iter().flat_map(searches_of_case)
     };
-    MODELS.into_iter().flat_map(of_model).collect()
+    SIZES.into_iter().flat_map(searches_of_size).collect()
 }
 
 fn jobs(preset: Preset) -> Vec<Job> {
@@ -219,40 +220,40 @@ fn mapped_plan(index: usize) -> Result<Plan, String> {
     Plan::parse(MAPPED_STACKS[index].0, &LARGEST.defaults()).map_err(|error| error.to_string())
 }
 
-/// Computes the chapter's evidence. `tick` is called after each record.
+/// Computes the chapter's evidence. `on_record` is called after each record.
 ///
 /// # Errors
 /// A record cannot be written.
-pub fn compute(store: &EvidenceStore, tick: &(dyn Fn() + Sync)) -> Result<(), WriteError> {
-    store.write_all(&jobs(store.preset()), Job::key, |job| job.compute(store.preset()), tick)
+pub fn compute(store: &EvidenceStore, on_record: &(dyn Fn() + Sync)) -> Result<(), WriteError> {
+    store.write_all(&jobs(store.preset()), Job::key, |job| job.compute(store.preset()), on_record)
 }
 
 /// Writes the chapter from its records.
 pub fn render(store: &EvidenceStore) -> ChapterOutput {
     let mut artefacts = Vec::new();
     let mut chapter = Chapter::new("proved", "Proved");
-    introduction(&mut chapter);
-    capacity_table(&mut chapter, store);
-    let (checked, certified) = certificate_table(&mut chapter, &mut artefacts, store);
-    gap_figure(&mut chapter, &mut artefacts, store, certified);
-    maps(&mut chapter, &mut artefacts, store);
-    sparse_curve(&mut chapter, &mut artefacts, store);
-    conventions(&mut chapter);
-    let summary = format!("{checked} certificates found, written, read back and checked.");
+    render_introduction(&mut chapter);
+    render_capacity_table(&mut chapter, store);
+    let (checked_count, certified) = render_certificate_table(&mut chapter, &mut artefacts, store);
+    render_gap_figure(&mut chapter, &mut artefacts, store, certified);
+    render_maps(&mut chapter, &mut artefacts, store);
+    render_sparse_curve(&mut chapter, &mut artefacts, store);
+    render_conventions(&mut chapter);
+    let summary = format!("{checked_count} certificates found, written, read back and checked.");
     ChapterOutput { chapter, summary, artefacts }
 }
 
-fn introduction(chapter: &mut Chapter) {
+fn render_introduction(chapter: &mut Chapter) {
     chapter.paragraph(
         "The task is function composition: the prompt lists tables z_L, .., z_1, then a start value z_0 and a query w, and the \
          answer is found by L look-ups, each of which needs the result of the one before. A full-attention layer can do one \
          look-up. A layer with a state of fixed size (linear attention, Mamba, DeltaNet, RWKV, a sliding window) cannot look \
-         anything up in a table larger than its state, but it can hand a value to the next token.",
+         anything up in a table larger than its state, but it can pass a value on to the next token.",
     );
     chapter.paragraph(
         "So a stack with F full layers composes at most F + c - 1 tables when they are large, where c is 1 if a layer with state \
-         stands before the first full layer or between the first and the second, and 0 otherwise. We call this number its \
-         rungs. That it can be reached is shown by explicit weights; that it cannot be passed is shown by certificates: integers \
+         is before the first full layer or between the first and the second, and 0 otherwise. We call this number its \
+         rungs. Explicit weights show that it can be reached; certificates show that it cannot be exceeded: integers \
          with which a proof goes through for one table size, whatever the weights.",
     );
 }
@@ -262,17 +263,17 @@ fn stack_capacities() -> Result<Vec<StackCapacity>, String> {
         let capacity = Plan::parse(stack, &Defaults::default()).map_err(|error| error.to_string())?.capacity();
         Ok(StackCapacity {
             stack: (*stack).to_owned(),
-            full_layers: capacity.full,
+            full_layers: capacity.full_layers,
             extra_hop: capacity.extra_hop,
             rungs: capacity.rungs,
-            at_least: capacity.at_least,
+            at_least: capacity.constructed_hops,
         })
     };
     CAPACITY_STACKS.iter().map(capacity).collect()
 }
 
-fn capacity_table(chapter: &mut Chapter, store: &EvidenceStore) {
-    chapter.heading("What a layout is worth");
+fn render_capacity_table(chapter: &mut Chapter, store: &EvidenceStore) {
+    chapter.heading("Rungs of a layout");
     let columns = [
         Column::text("stack"),
         Column::number("full layers"),
@@ -287,17 +288,17 @@ fn capacity_table(chapter: &mut Chapter, store: &EvidenceStore) {
             TableCell::code(row.stack),
             TableCell::from(row.full_layers.to_string()),
             TableCell::from(usize::from(row.extra_hop).to_string()),
-            TableCell::from(row.rungs.to_string()).known(Evidence::Proved),
-            TableCell::from(row.at_least.to_string()).known(Evidence::Constructed),
+            TableCell::from(row.rungs.to_string()).with_evidence(Evidence::Proved),
+            TableCell::from(row.at_least.to_string()).with_evidence(Evidence::Constructed),
         ]);
     }
     chapter.table(table);
     chapter.command("rung capacity \"full linear full\"");
 }
 
-/// Adds the table of certificates. Returns the number of accepted certificates; and for the largest model, hops and log2 tokens of those
+/// Adds the table of certificates. Returns the number of accepted certificates; and for the largest model size, hops and log2 tokens of those
 /// of case 1.
-fn certificate_table(
+fn render_certificate_table(
     chapter: &mut Chapter,
     artefacts: &mut Vec<Artefact>,
     store: &EvidenceStore,
@@ -316,29 +317,29 @@ fn certificate_table(
         Column::number("by the papers' parameters"),
     ];
     let mut table = Table::new("Certified lower bounds, each read back from its file and checked", columns);
-    let (mut checked, mut largest) = (0, Vec::new());
+    let (mut checked_count, mut largest_size_points) = (0, Vec::new());
     for search in searches(store.preset()) {
-        let Search { model, case, hops } = search;
+        let CertificateSearch { size, case, hops } = search;
         let stack = search.stack();
         let key = Job::Certificate(search).key();
         let Some(RecordContent::Certificate(certificate)) = store.read_outcome(&key, chapter) else { continue };
         let accepted = certificate.as_ref().and_then(|found| check_certificate(&found.certificate));
         let tokens_cell = match (certificate, accepted) {
             (Some(found), Some((log2_tokens, trivial))) => {
-                checked += 1;
-                if case == 1 && model.heads == LARGEST.heads {
-                    largest.push((hops, found.log2_tokens));
+                checked_count += 1;
+                if case == 1 && size.heads == LARGEST.heads {
+                    largest_size_points.push((hops, found.log2_tokens));
                 }
                 let path = format!("certificates/{}.json", search.name());
                 artefacts.push(Artefact { path, bytes: found.certificate.into_bytes() });
                 let star = if trivial { " *" } else { "" };
-                TableCell::from(format!("{}{star}", text::power(2, log2_tokens))).known(Evidence::Proved)
+                TableCell::from(format!("{}{star}", text::power(2, log2_tokens))).with_evidence(Evidence::Proved)
             }
             _ => TableCell::from("not certified"),
         };
-        let heads_dim_bits = u128::from(model.heads * model.head_dim * model.bits);
+        let heads_dim_bits = u128::from(size.heads * size.head_dim * size.bits);
         table.row([
-            TableCell::from(format!("{} x {}, {}", model.heads, model.head_dim, model.bits)),
+            TableCell::from(format!("{} x {}, {}", size.heads, size.head_dim, size.bits)),
             TableCell::code(stack),
             TableCell::from(hops.to_string()),
             tokens_cell,
@@ -346,15 +347,11 @@ fn certificate_table(
         ]);
     }
     chapter.table(table);
-    let model = LARGEST;
-    chapter.command(format!(
-        "rung bound \"{}\" --hops 2 {} --out certificate.json",
-        model.stack(1, 2),
-        model.options()
-    ));
+    let size = LARGEST;
+    chapter.command(format!("rung bound \"{}\" --hops 2 {} --out certificate.json", size.stack(1, 2), size.options()));
     chapter.command("rung check certificate.json");
     chapter.paragraph("The certificates of this table are in the folder certificates beside this report.");
-    (checked, largest)
+    (checked_count, largest_size_points)
 }
 
 /// log2 tokens of a certificate, and whether it is trivial; none unless the checker accepts it and it belongs to the stack that it names.
@@ -365,7 +362,7 @@ fn check_certificate(text: &str) -> Option<(f64, bool)> {
     Some((rung_theory::bound::input::log2(&accepted.tokens), accepted.trivial))
 }
 
-fn gap_figure(
+fn render_gap_figure(
     chapter: &mut Chapter,
     artefacts: &mut Vec<Artefact>,
     store: &EvidenceStore,
@@ -373,36 +370,37 @@ fn gap_figure(
 ) {
     chapter.heading("The gap");
     if let Some(RecordContent::Gap(lines)) = store.read_outcome(&Job::Gap.key(), chapter) {
-        gap::figure(chapter, artefacts, lines, certified);
+        gap::add_figure(chapter, artefacts, lines, certified);
     }
 }
 
-fn maps(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) {
-    let model = LARGEST;
+fn render_maps(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) {
+    let size = LARGEST;
     chapter.heading("Maps");
     chapter.paragraph(format!(
         "Solved: for all tables of at most so many tokens, whatever their shape, a construction is named. Impossible: for some \
          tables of so many tokens a certificate was found. Everything else is unknown. All maps are for {} heads of {} and {} bits per \
-         number. Texts of today end around 2^20 tokens, far left of most bounds: at such lengths nothing is proved \
+         number. Current context lengths are at most about 2^20 tokens, far left of most bounds: at such lengths nothing is proved \
          impossible for models of this size.",
-        model.heads, model.head_dim, model.bits
+        size.heads, size.head_dim, size.bits
     ));
     for (index, (stack, description)) in MAPPED_STACKS.iter().enumerate() {
         let Ok(plan) = mapped_plan(index) else { continue };
-        let rows: Vec<MapRow> = MAPPED_HOPS
+        let rows: Vec<RecordedMapRow> = MAPPED_HOPS
             .filter_map(|hops| match store.read_outcome(&Job::MapRow(index, hops).key(), chapter) {
                 Some(RecordContent::MapRow(row)) => Some(row),
                 _ => None,
             })
             .collect();
-        let chart = hop_map::draw(&format!("{stack}: what one forward pass can do"), &plan, Convention::Paper, &rows);
+        let chart =
+            hop_map::draw_hop_map(&format!("{stack}: what one forward pass can do"), &plan, Convention::Paper, &rows);
         let name = format!("map-{}", index + 1);
         artefacts.extend(figure_files(&name, &chart));
         let caption = format!(
             "The hop map of {description}: for each number of hops, from left to right, the prompt lengths that are solved by a construction, \
              unknown, and impossible by a certificate."
         );
-        let command = format!("rung map \"{stack}\" --hops 5 {} --out map.svg", model.options());
+        let command = format!("rung map \"{stack}\" --hops 5 {} --out map.svg", size.options());
         chapter.figure(Figure::new(&chart, caption, command, format!("{name}.csv")));
     }
 }
@@ -410,18 +408,25 @@ fn maps(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceSt
 /// Points of a curve: tokens of a block, and the minimum bits of its summary for 2-Sum with values modulo `values`.
 fn sparse_points(values: u64) -> Vec<(f64, f64)> {
     let point = |block: u64| {
-        let sparse = Sparse { block, select: 16, bits: 0, values, blocks: 512, same_map: false };
+        let sparse = BlockSparseInstance {
+            block_tokens: block,
+            selected_blocks: 16,
+            summary_bits: 0,
+            modulus: values,
+            other_blocks: 512,
+            shared_summary_map: false,
+        };
         let needed = sparse.verdict().ok()?.needed_bits?;
         Some((block as f64, needed as f64))
     };
     (0..=10).map(|exponent| 1_u64 << exponent).filter_map(point).collect()
 }
 
-fn sparse_curve(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) {
+fn render_sparse_curve(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) {
     chapter.heading("Block-sparse attention and 2-Sum");
     chapter.paragraph(
         "A block-sparse layer sees most of the context only through block summaries. If those are too short, two contents of a block \
-         look alike to every query, and the layer cannot tell whether a value occurs in a block it did not pick. The curve \
+         give the same summary, and the layer cannot tell whether a value occurs in a block that it did not select. The curve \
          shows how many bits a summary needs at least, against the size of a block; one full-attention head of a few dozen \
          bits solves the same task.",
     );
@@ -434,26 +439,25 @@ fn sparse_curve(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &Ev
     for (exponent, points) in curves {
         let name = format!("values modulo {}", text::power(2, f64::from(exponent)));
         let points = points.into_iter().map(|(block, bits)| Point::new(block, bits)).collect();
-        chart = chart.series(Series::line_and_points(name, points).known(Evidence::Proved));
+        chart = chart.series(Series::line_and_points(name, points).with_evidence(Evidence::Proved));
     }
     // MoBA as published has one mean key of 128 numbers per key/value head, here for 8 heads and 16 bits.
     chart = chart.guide(16_384.0, "8 mean keys of 128 numbers of 16 bits");
     artefacts.extend(figure_files("sparse", &chart));
     let command = "rung sparse --block 1024 --select 16 --bits 16384 --values 65536 --blocks 512 --curve";
-    let caption =
-        "Below its curve a summary is proved too short. The dashed line is what a layer with eight mean keys has.";
+    let caption = "Below its curve a summary is proved too short. The dashed line is a layer with eight mean keys.";
     chapter.figure(Figure::new(&chart, caption, command, "sparse.csv"));
 }
 
-fn conventions(chapter: &mut Chapter) {
-    chapter.heading("What these proofs assume");
+fn render_conventions(chapter: &mut Chapter) {
+    chapter.heading("Assumptions of the proofs");
     chapter.paragraph(
         Prose::new()
             .text("One causal forward pass, any weights, MLPs, residuals and positions; arithmetic of p bits. In a full layer a \
                    token learns about a prefix only what fits in a message of B bits: ")
             .code(Convention::Paper.formula())
             .text(" by the papers' count. That holds for sums that run from left to right in registers, and for exact sums in any \
-                   order; it is an idealisation of kernels that visit blocks in another order. A layer with state hands on its \
+                   order; it is an idealisation of kernels that visit blocks in another order. A layer with state passes on its \
                    state and nothing else. Not covered: chain of thought, bidirectional attention, exact real numbers."),
     );
     chapter.note(

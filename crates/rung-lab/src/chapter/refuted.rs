@@ -56,12 +56,12 @@ fn untrained_config(stack: &str, task: &str) -> RunConfig {
     let mut config = RunConfig::new(stack, task);
     let model = &mut config.model;
     (model.heads, model.head, model.embedding_scale, model.scale) = (1, 8, 1.0, 2.0);
-    model.channel = rung_train::run::config::ChannelName::None;
+    model.feed_forward = rung_train::run::config::FeedForwardName::None;
     config
 }
 
 /// A search budget of so many candidates.
-fn budget(candidates: u64) -> SearchBudget {
+fn candidate_budget(candidates: u64) -> SearchBudget {
     SearchBudget { time: Duration::from_mins(30), max_candidates: candidates, ..SearchBudget::default() }
 }
 
@@ -107,7 +107,8 @@ struct RecordedWitness {
 struct SmallestCollision {
     state_bits: f64,
     /// Number of entries.
-    table: u32,
+    #[serde(rename = "table")]
+    table_entries: u32,
 }
 
 /// Result of running a construction on every instance.
@@ -116,7 +117,8 @@ struct ExhaustiveSearch {
     checked: u64,
     total: u64,
     /// Whether a witness was found.
-    found: bool,
+    #[serde(rename = "found")]
+    witness_found: bool,
 }
 
 /// Constructions that are searched: name, hops, m, n.
@@ -127,14 +129,14 @@ pub fn record_count(preset: Preset) -> u64 {
     MODELS.len() as u64 + FIGURE_MIXERS.len() as u64 * widths(preset).count() as u64 + 2
 }
 
-/// Computes the chapter's evidence. `tick` is called after each record. Each search uses all cores.
+/// Computes the chapter's evidence. `on_record` is called after each record. Each search uses all cores.
 ///
 /// # Errors
 /// A record cannot be written.
-pub fn compute(store: &EvidenceStore, tick: &(dyn Fn() + Sync)) -> Result<(), WriteError> {
+pub fn compute(store: &EvidenceStore, on_record: &(dyn Fn() + Sync)) -> Result<(), WriteError> {
     for (name, stack, task, bits) in MODELS {
         store.write(&model_key(name), &refute(name, stack, task, bits).map_err(|error| error.to_string()))?;
-        tick();
+        on_record();
     }
     let max_candidates = if store.preset() == Preset::Full { 1 << 22 } else { 1 << 18 };
     for (index, (_, stack)) in FIGURE_MIXERS.iter().enumerate() {
@@ -144,13 +146,13 @@ pub fn compute(store: &EvidenceStore, tick: &(dyn Fn() + Sync)) -> Result<(), Wr
                 &width_key(index, width),
                 &smallest_collision(&stack, max_candidates).map_err(|error| error.to_string()),
             )?;
-            tick();
+            on_record();
         }
     }
     for (name, hops, m, n) in CONSTRUCTIONS {
         let request = ConstructionRequest { hops, m, n: n.to_vec(), ..ConstructionRequest::default() };
         store.write(&construction_key(name), &search_construction(name, &request))?;
-        tick();
+        on_record();
     }
     Ok(())
 }
@@ -171,9 +173,9 @@ fn construction_key(name: &str) -> String {
 pub fn render(store: &EvidenceStore) -> ChapterOutput {
     let mut chapter = Chapter::new("refuted", "Refuted");
     chapter.paragraph(
-        "A bound says that a failure exists. Here are failures that do: concrete models, untrained unless said otherwise, with two \
+        "A bound shows that a failure exists. This chapter has explicit failures: concrete models, untrained unless said otherwise, with two \
          prompts each that have different answers and that the model cannot tell apart, to the bit. Each was found by running many prompts \
-         side by side and confirmed by a checker that reads each prompt whole. A witness speaks for its model alone.",
+         side by side and confirmed by a checker that runs each prompt from its start. A witness is about its model only.",
     );
     let mut artefacts = Vec::new();
     let accepted = render_witnesses(&mut chapter, &mut artefacts, store);
@@ -185,10 +187,11 @@ pub fn render(store: &EvidenceStore) -> ChapterOutput {
 
 /// Searches for a witness of a model, and checks it.
 fn refute(name: &str, stack: &str, task: &str, bits: Option<u32>) -> Result<Refutation, FalsifyError> {
-    let precision = bits.map_or(RequestedPrecision::Own, |bits| RequestedPrecision::Bits(bits, None));
-    let target = TargetModel::open(Origin::Fresh(Box::new(untrained_config(stack, task))), None, precision)?;
-    let search = falsify(&target, &budget(1 << 18), &|_, _| true)?;
-    let (method, candidates) = search.reports.last().map_or(("", 0), |tried| (tried.method.name(), tried.candidates));
+    let precision = bits.map_or(RequestedPrecision::AsTrained, |bits| RequestedPrecision::Bits(bits, None));
+    let target = TargetModel::open(Origin::Untrained(Box::new(untrained_config(stack, task))), None, precision)?;
+    let search = falsify(&target, &candidate_budget(1 << 18), &|_, _| true)?;
+    let (method, candidates) =
+        search.reports.last().map_or(("", 0), |report| (report.method.name(), report.candidates));
     let record = |witness: Witness| {
         let page = WitnessPage::new(&witness, &target).ok();
         let command = format!("rung witness check witnesses/{name}.json");
@@ -214,7 +217,7 @@ fn render_witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store:
             Column::text("task"),
             Column::number("bits"),
             Column::text("found by"),
-            Column::number("tried"),
+            Column::number("candidates tried"),
             Column::text("answers"),
             Column::text("the model's"),
             Column::text("checked"),
@@ -232,15 +235,15 @@ fn render_witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store:
             continue;
         };
         accepted += usize::from(witness.holds);
-        let join = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        let join_numbers = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         table.row([
             TableCell::code(stack),
             TableCell::code(task),
             TableCell::from(bits),
             TableCell::from(method),
-            TableCell::from(candidates.to_string()).known(Evidence::Measured),
-            TableCell::from(join(&witness.answers)),
-            TableCell::from(join(&witness.outputs)),
+            TableCell::from(candidates.to_string()).with_evidence(Evidence::Measured),
+            TableCell::from(join_numbers(&witness.answers)),
+            TableCell::from(join_numbers(&witness.outputs)),
             TableCell::from(if witness.holds { "holds" } else { "refused" }),
         ]);
         if name == "deltanet" {
@@ -254,7 +257,9 @@ fn render_witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store:
     }
     chapter.table(table);
     if let Some(example) = example {
-        chapter.paragraph("One of them in full: where the prompts differ, and where the model stops seeing it.");
+        chapter.paragraph(
+            "One of them in full: where the prompts differ, and from which layer on the model's activations are equal.",
+        );
         chapter.command(example);
     }
     accepted
@@ -264,7 +269,7 @@ fn render_witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store:
 fn render_collision_figure(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) {
     let (mut chart, mut max_state_bits) = (
         LineChart::new(
-            "How close attacks come to the proof",
+            "Smallest collisions found, and the proved bound",
             AxisSpec::new("bits of state", Scale::Linear),
             AxisSpec::new("smallest table with two contents and one state", Scale::Linear),
         ),
@@ -274,27 +279,28 @@ fn render_collision_figure(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>,
         let mut points = Vec::new();
         for width in widths(store.preset()) {
             let collision = store.read_outcome::<Option<SmallestCollision>>(&width_key(index, width), chapter);
-            if let Some(Some(SmallestCollision { state_bits, table })) = collision {
+            if let Some(Some(SmallestCollision { state_bits, table_entries })) = collision {
                 max_state_bits = max_state_bits.max(state_bits);
-                points.push(Point::new(state_bits, f64::from(table)));
+                points.push(Point::new(state_bits, f64::from(table_entries)));
             }
         }
         chart = chart.series(Series::line_and_points(*name, points));
     }
     let pigeonhole_line =
         (1..=max_state_bits as u32).map(|bits| Point::new(f64::from(bits), f64::from(pigeonhole_table(bits))));
-    chart = chart.series(Series::line("pigeonhole: m log m > bits", pigeonhole_line.collect()).known(Evidence::Proved));
+    chart = chart
+        .series(Series::line("pigeonhole: m log m > bits", pigeonhole_line.collect()).with_evidence(Evidence::Proved));
     artefacts.extend(figure_files("refuted", &chart));
     let caption = "The line is proved: at that size of table some two tables share a state, whatever the weights. The marks are measured: the \
-                   smallest table of an untrained model for which a birthday over tables found two. Marks below the line are failures \
-                   that the count of bits alone does not promise; none can lie above it once the search is exhaustive.";
+                   smallest table of an untrained model for which a birthday search over tables found two. Marks below the line are failures \
+                   that counting bits does not guarantee; none can be above it if the search is exhaustive.";
     chapter.figure(Figure::new(&chart, caption, "rung reproduce --only refuted", "refuted.csv"));
     chapter.note(
-        "Reach. A birthday over b bits that are really used takes about 2^(b/2) states: forty such bits are within a minute on two \
-         cores. Where tokens may repeat, drowning needs no luck at all and does not depend on the bits. Sums of writes of linear \
-         attention fall to lattice reduction as far as the lattice can be reduced: 2048 bits of state have fallen and others of that size have not; \
+        "Limits of the search. A birthday search over b bits that are really used takes about 2^(b/2) states: forty such bits take less \
+         than a minute on two cores. Where tokens may repeat, drowning always succeeds and does not depend on the bits. Sums of writes of linear \
+         attention fall to lattice reduction where the lattice can be reduced: collisions were found for some models with 2048 bits of state and not for others; \
          the guide, under Witnesses, has a table of the sizes that were reached and of those that were not. A search \
-         that found nothing says nothing, unless every instance was asked.",
+         that finds nothing shows nothing, unless every instance was run.",
     );
 }
 
@@ -303,14 +309,14 @@ fn smallest_collision(stack: &str, max_candidates: u64) -> Result<Option<Smalles
     for m in 2..=24 {
         let task = format!("funccomp{{hops=1,m={m}}}");
         let precision = RequestedPrecision::Bits(FIGURE_BITS, None);
-        let target = TargetModel::open(Origin::Fresh(Box::new(untrained_config(stack, &task))), None, precision)?;
-        let budget = SearchBudget { only: Some(Method::StateCollision), ..budget(max_candidates) };
+        let target = TargetModel::open(Origin::Untrained(Box::new(untrained_config(stack, &task))), None, precision)?;
+        let budget = SearchBudget { only_method: Some(Method::StateCollision), ..candidate_budget(max_candidates) };
         let search = falsify(&target, &budget, &|_, _| true)?;
         if search.witness.is_some() {
             let plan_bits: u128 = target.network.plan.layers.iter().map(rung_theory::stack::Layer::state_bits).sum();
             let bits_per_number = target.network.plan.layers[0].mixers[0].bits();
             let state_bits = plan_bits as f64 / bits_per_number as f64 * f64::from(FIGURE_BITS);
-            return Ok(Some(SmallestCollision { state_bits, table: m }));
+            return Ok(Some(SmallestCollision { state_bits, table_entries: m }));
         }
     }
     Ok(None)
@@ -324,11 +330,12 @@ fn pigeonhole_table(bits: u32) -> u32 {
 /// Runs a construction on every instance.
 fn search_construction(name: &str, request: &ConstructionRequest) -> Result<ExhaustiveSearch, String> {
     let network = construct::build::<f32>(name, request).map_err(|error| error.to_string())?;
-    let target = TargetModel::from_network(network, Origin::Folder(name.into()), None, RequestedPrecision::Own);
-    let search = target.and_then(|target| falsify(&target, &budget(u64::MAX), &|_, _| true));
+    let target = TargetModel::from_network(network, Origin::Folder(name.into()), None, RequestedPrecision::AsTrained);
+    let search = target.and_then(|target| falsify(&target, &candidate_budget(u64::MAX), &|_, _| true));
     let search = search.map_err(|error| error.to_string())?;
-    let (checked, total) = search.reports.last().map_or((0, 0), |tried| (tried.candidates, tried.total.unwrap_or(0)));
-    Ok(ExhaustiveSearch { checked, total, found: search.witness.is_some() })
+    let (checked, total) =
+        search.reports.last().map_or((0, 0), |report| (report.candidates, report.total.unwrap_or(0)));
+    Ok(ExhaustiveSearch { checked, total, witness_found: search.witness.is_some() })
 }
 
 /// Adds the results for constructions, which have no witness.
@@ -336,9 +343,11 @@ fn render_exhaustive_searches(chapter: &mut Chapter, store: &EvidenceStore) {
     chapter.heading("Not refuted");
     for (name, ..) in CONSTRUCTIONS {
         let key = construction_key(name);
-        let Some(ExhaustiveSearch { checked, total, found }) = store.read_outcome(&key, chapter) else { continue };
-        let sentence = if found {
-            format!("Construction {name} has a witness, which its verification should have met.")
+        let Some(ExhaustiveSearch { checked, total, witness_found }) = store.read_outcome(&key, chapter) else {
+            continue;
+        };
+        let sentence = if witness_found {
+            format!("Construction {name} has a witness, which its verification should have found.")
         } else {
             format!("Construction {name}: none found, {checked} of {total} instances checked.")
         };

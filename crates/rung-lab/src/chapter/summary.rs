@@ -26,53 +26,53 @@ pub fn render(chapters: &[ChapterOutput], conclusions: &[(&str, &Conclusion)]) -
          many dependent look-ups as it has full layers, minus one that is spent on finding the start value. A bounded-state layer \
          before the first full layer, or between the first and the second, saves that one.",
     );
-    for figure in conclusions.iter().flat_map(|(_, conclusion)| &conclusion.headline) {
+    for figure in conclusions.iter().flat_map(|(_, conclusion)| &conclusion.headline_figures) {
         chapter.figure(figure.clone());
     }
     let columns = [
         Column::text("eight layers"),
-        Column::text("in words"),
+        Column::text("layout"),
         Column::number("full"),
         Column::number("look-ups in one pass"),
     ];
-    let mut table = Table::new("What the same number of layers is worth", columns);
+    let mut table = Table::new("Look-ups of different layouts with the same number of layers", columns);
     for (stack, description) in LAYOUTS {
         let Ok(plan) = Plan::parse(stack, &Defaults::default()) else { continue };
         let capacity = plan.capacity();
         table.row([
             TableCell::code(stack),
             TableCell::from(description),
-            TableCell::from(capacity.full.to_string()),
-            TableCell::from(format!("{} {}", capacity.relation(), capacity.rungs)).known(Evidence::Proved),
+            TableCell::from(capacity.full_layers.to_string()),
+            TableCell::from(format!("{} {}", capacity.relation(), capacity.rungs)).with_evidence(Evidence::Proved),
         ]);
     }
     chapter.table(table);
-    let with_result: Vec<_> = conclusions.iter().filter(|(_, conclusion)| !conclusion.line.is_empty()).collect();
-    if !with_result.is_empty() {
-        let columns =
-            [Column::text("experiment"), Column::number("against the prediction"), Column::text("what came out")];
-        let caption = "What training finds, all of it measured; what is against a prediction is said in its section";
+    let conclusions_with_result: Vec<_> =
+        conclusions.iter().filter(|(_, conclusion)| !conclusion.summary_line.is_empty()).collect();
+    if !conclusions_with_result.is_empty() {
+        let columns = [Column::text("experiment"), Column::number("against the prediction"), Column::text("result")];
+        let caption = "Results of training, all measured; results against a prediction are described in their sections";
         let mut table = Table::new(caption, columns);
-        for (name, conclusion) in with_result {
+        for (name, conclusion) in conclusions_with_result {
             table.row([
                 TableCell::from(*name),
-                TableCell::from(conclusion.contradictions.len().to_string()).known(Evidence::Measured),
-                TableCell::from(conclusion.line.clone()),
+                TableCell::from(conclusion.contradictions.len().to_string()).with_evidence(Evidence::Measured),
+                TableCell::from(conclusion.summary_line.clone()),
             ]);
         }
         chapter.table(table);
     }
     chapter.paragraph(
         Prose::new().strong("For a design: ").text(
-            "count the dependent look-ups that an answer needs before the model writes anything down; have at least as many full layers; \
-             put one layer with state before the second full layer; spend all others where they are cheapest. More layers with state \
-             elsewhere buy no look-up, though they buy other things, such as tracking a state.",
+            "count the dependent look-ups that an answer needs before the model emits a token; use at least as many full layers; \
+             put one layer with state before the second full layer; use the cheapest layers elsewhere. More layers with state \
+             elsewhere add no look-up, though they add other abilities, such as tracking a state.",
         ),
     );
     chapter.paragraph(
         Prose::new().strong("What this does not say: ").text(
             "the limit is a worst case for tables larger than the state. At the sizes of today's models the proved bound starts far \
-             beyond any context, chain of thought climbs as many steps as it writes, and nothing here says that a given model cannot \
+             beyond any context, chain of thought adds look-ups with every emitted token, and nothing here says that a given model cannot \
              do something.",
         ),
     );

@@ -9,23 +9,23 @@ use crate::experiment::Conclusion;
 /// Writes the chapter.
 pub fn render(conclusions: &[(&str, &Conclusion)]) -> Chapter {
     let mut chapter = Chapter::new("unknown", "What is not known");
-    let mut question = |title: &str, text: String| {
+    let mut add_question = |title: &str, text: String| {
         chapter.paragraph(Prose::new().strong(format!("{title} ")).text(text));
     };
-    question(
-        "Between the two sides.",
+    add_question(
+        "Between constructions and certificates.",
         "For every stack there are sizes that no construction solves and no certificate excludes. The maps show them as unknown; the \
-         gap has the distance in tokens. Whether sharper proofs or better weights close it is open."
+         gap section has the distance in tokens. Whether sharper proofs or better weights close it is open."
             .to_owned(),
     );
-    question(
+    add_question(
         "More hops.",
         format!(
-            "Certificates are searched up to {MAX_SEARCH_HOPS} hops. Whether a model of more rungs could do one hop more at a context of today is unknown."
+            "Certificates are searched up to {MAX_SEARCH_HOPS} hops. Whether a model of more rungs could do one hop more at a current context length is unknown."
         ),
     );
     let contradictions: usize = conclusions.iter().map(|(_, conclusion)| conclusion.contradictions.len()).sum();
-    question(
+    add_question(
         "Training.",
         format!(
             "No theorem here says which weights gradient descent finds. {} in this report; each is listed in its section.",
@@ -36,7 +36,7 @@ pub fn render(conclusions: &[(&str, &Conclusion)]) -> Chapter {
             }
         ),
     );
-    question(
+    add_question(
         "Real models.",
         "Rungs are what a layout allows for large tables. What a trained language model does within one forward pass is a measurement \
          (rung ask), of that model and that prompt."
@@ -48,11 +48,11 @@ pub fn render(conclusions: &[(&str, &Conclusion)]) -> Chapter {
         let stack = format!("{name} full full");
         let Ok(plan) = Plan::parse(&stack, &Defaults::default()) else { continue };
         let capacity = plan.capacity();
-        if capacity.at_least < capacity.rungs {
+        if capacity.constructed_hops < capacity.rungs {
             table.row([
                 TableCell::code(stack),
                 TableCell::from(capacity.rungs.to_string()),
-                TableCell::from(capacity.at_least.to_string()),
+                TableCell::from(capacity.constructed_hops.to_string()),
             ]);
         }
     }

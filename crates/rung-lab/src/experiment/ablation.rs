@@ -8,7 +8,7 @@
 //! The sweep files name the mixer `evicting` by its alias `fake`, because the ids of recorded runs depend on the spelling.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
-use super::table::{ResultCell, group_by_setting, outline};
+use super::table::{SeedRuns, group_by_setting, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::RunRecord;
@@ -34,28 +34,28 @@ fn first_layer_name(stack: &str) -> String {
     policy.map_or_else(|| mixer.to_owned(), |policy| format!("{mixer}, {policy}"))
 }
 
-fn point(cell: &ResultCell<'_>) -> ComparisonPoint {
-    let record = cell.first();
-    let ratio = cell.state_bits() / record.facts.table_bits.unwrap_or(f64::NAN);
+fn point(runs: &SeedRuns<'_>) -> ComparisonPoint {
+    let record = runs.first();
+    let ratio = runs.state_bits() / record.facts.table_bits.unwrap_or(f64::NAN);
     let has_full_layer = record.facts.full_layers > 0;
     let series =
         format!("{}{}", first_layer_name(&record.config.stack), if has_full_layer { ", then full" } else { "" });
-    let point = ComparisonPoint::new(cell, 1, series, ratio, format!("with {:.0} bits of state", cell.state_bits()));
+    let point = ComparisonPoint::new(runs, 1, series, ratio, format!("with {:.0} bits of state", runs.state_bits()));
     let stack = &record.config.stack;
     let passes_last_token = !stack.contains("policy=") || stack.contains("policy=last");
     match (has_full_layer, passes_last_token) {
-        (true, true) => point.predicted(true, "the state hands the start to the full layer"),
-        (true, false) if stack.contains("policy=prefix") => point.predicted(false, "it drops the start"),
+        (true, true) => point.predicted(true, "the state passes the start value on to the full layer"),
+        (true, false) if stack.contains("policy=prefix") => point.predicted(false, "it evicts the start value"),
         (false, _) if ratio < 1.0 => point.predicted(false, "proved: the state is smaller than the table"),
         _ => point,
     }
 }
 
 fn ablation(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let cells = group_by_setting(records);
+    let settings = group_by_setting(records);
     let (mut before_full, mut alone): (Vec<ComparisonPoint>, Vec<ComparisonPoint>) = (Vec::new(), Vec::new());
-    for cell in &cells {
-        if cell.plan().layers.len() == 1 { &mut alone } else { &mut before_full }.push(point(cell));
+    for runs in &settings {
+        if runs.plan().layers.len() == 1 { &mut alone } else { &mut before_full }.push(point(runs));
     }
     for (points, file, title, axis) in [
         (&before_full, "ablation-full", "One hop, a layer with state before a full one", AxisKind::Names),
@@ -74,11 +74,11 @@ fn ablation(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusio
             title,
             axis,
             proved_line: None,
-            caption: "The layer with state is a recurrence or keeps a few tokens by a policy, in about as many bits. Bars go from the worst \
+            caption: "The layer with state is a recurrence, or caches a few tokens by an eviction policy, in about as many bits. Bars go from the worst \
                       seed to the best.",
         };
         render(points, &figure, page);
     }
     before_full.extend(alone);
-    conclude(&before_full, "Does it matter how the bits of a state are kept?")
+    conclude(&before_full, "Does the structure of a state matter, or only its bits?")
 }

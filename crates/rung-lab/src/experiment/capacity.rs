@@ -5,7 +5,7 @@
 //! S >= m (log m - h(e) - e log(m - 1)), where h is the binary entropy. That curve is proved; the accuracy of trained states below it is
 //! measured.
 
-use super::table::{ResultCell, SeedSpread, group_by_setting, outline, results_table};
+use super::table::{SeedRuns, SeedSpread, group_by_setting, outline, results_table};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use crate::artefact::figure_files;
 use rung_figure::Evidence;
@@ -16,7 +16,7 @@ use rung_train::run::RunRecord;
 /// Name, sweeps and report of the experiment.
 pub static EXPERIMENT: Experiment = Experiment {
     name: "capacity",
-    title: "State capacity: the pigeonhole line, measured",
+    title: "State capacity: measured accuracy and the proved limit",
     chapter: ReportChapter::Measured,
     sweeps: [
         include_str!("capacity-smoke.toml"),
@@ -28,7 +28,7 @@ pub static EXPERIMENT: Experiment = Experiment {
 
 /// The largest accuracy that so many bits per entry allow, for `m` possible values.
 pub fn max_accuracy(bits_per_entry: f64, m: f64) -> f64 {
-    let needed = |error: f64| {
+    let needed_bits = |error: f64| {
         let entropy = |p: f64| if p <= 0.0 || p >= 1.0 { 0.0 } else { -p * p.log2() };
         m.log2() - entropy(error) - entropy(1.0 - error) - error * (m - 1.0).log2()
     };
@@ -38,8 +38,8 @@ pub fn max_accuracy(bits_per_entry: f64, m: f64) -> f64 {
         return 1.0;
     }
     for _ in 0..60 {
-        let middle = f64::midpoint(low, high);
-        if needed(middle) > bits_per_entry { low = middle } else { high = middle }
+        let midpoint = f64::midpoint(low, high);
+        if needed_bits(midpoint) > bits_per_entry { low = midpoint } else { high = midpoint }
     }
     1.0 - high
 }
@@ -48,125 +48,127 @@ pub fn max_accuracy(bits_per_entry: f64, m: f64) -> f64 {
 const NEAR_CAPACITY: f64 = 0.7;
 
 fn capacity(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let cells = group_by_setting(records);
-    let chart = chart(&cells);
+    let settings = group_by_setting(records);
+    let chart = chart(&settings);
     page.artefacts.extend(figure_files("capacity", &chart));
     let caption = "One look-up by stacks without full attention. Across: bits of the state over bits of the table, m log m. No weights can \
                    be above the proved line. Bars go from the worst seed to the best.";
     page.chapter.figure(Figure::new(&chart, caption, page.command.clone(), "capacity.csv"));
-    page.chapter.table(results_table("State capacity: every state", &cells));
-    conclude(&cells)
+    page.chapter.table(results_table("State capacity: every state", &settings));
+    conclude(&settings)
 }
 
 /// State bits over table bits.
-fn ratio(cell: &ResultCell<'_>) -> f64 {
-    cell.state_bits() / cell.first().facts.table_bits.unwrap_or(f64::NAN)
+fn state_to_table_ratio(runs: &SeedRuns<'_>) -> f64 {
+    runs.state_bits() / runs.first().facts.table_bits.unwrap_or(f64::NAN)
 }
 
 /// The number of entries m of the task's table.
-fn entries(cell: &ResultCell<'_>) -> f64 {
-    1.0 / super::table::guess_accuracy(cell, 1)
+fn table_entries(runs: &SeedRuns<'_>) -> f64 {
+    1.0 / super::table::guess_accuracy(runs, 1)
 }
 
-fn chart(cells: &[ResultCell<'_>]) -> LineChart {
+fn chart(settings: &[SeedRuns<'_>]) -> LineChart {
     let mut chart = LineChart::new(
         "One look-up without full attention: accuracy against state",
         AxisSpec::new("state bits / (m log m)", Scale::Log2),
-        AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02),
+        AxisSpec::new("right answers", Scale::Linear).with_range(0.0, 1.02),
     );
-    let m = cells.iter().map(entries).fold(f64::NAN, f64::max);
-    let ratios = cells.iter().map(ratio);
+    let m = settings.iter().map(table_entries).fold(f64::NAN, f64::max);
+    let ratios = settings.iter().map(state_to_table_ratio);
     let (low, high) = ratios.fold((1.0_f64, 1.0_f64), |(low, high), ratio| (low.min(ratio), high.max(ratio)));
     let intervals = 60;
     let proved_line = (0..=intervals).map(|index| {
         let ratio = low / 1.2 * ((1.44 * high / low).log2() * f64::from(index) / f64::from(intervals)).exp2();
         Point::new(ratio, max_accuracy(ratio * m.log2(), m))
     });
-    chart = chart
-        .series(Series::line(format!("no weights do better, m = {m}"), proved_line.collect()).known(Evidence::Proved));
-    let family_of = |cell: &ResultCell<'_>| {
-        let config = &cell.first().config;
+    chart = chart.series(
+        Series::line(format!("proved limit for all weights, m = {m}"), proved_line.collect())
+            .with_evidence(Evidence::Proved),
+    );
+    let family_of = |runs: &SeedRuns<'_>| {
+        let config = &runs.first().config;
         format!("{}, numbers of {} bits", outline(&config.stack), config.model.bits.unwrap_or(32))
     };
     let mut families: Vec<String> = Vec::new();
-    for cell in cells {
-        let family = family_of(cell);
+    for runs in settings {
+        let family = family_of(runs);
         if !families.contains(&family) {
             families.push(family);
         }
     }
     for family in families {
-        let family_cells = cells.iter().filter(|cell| family_of(cell) == family);
-        let mut points: Vec<Point> = family_cells
-            .map(|cell| {
-                let SeedSpread { mean, low, high, .. } = cell.accuracy(1);
-                Point::new(ratio(cell), mean).between(low, high)
+        let family_settings = settings.iter().filter(|runs| family_of(runs) == family);
+        let mut points: Vec<Point> = family_settings
+            .map(|runs| {
+                let SeedSpread { mean, low, high, .. } = runs.accuracy(1);
+                Point::new(state_to_table_ratio(runs), mean).with_spread(low, high)
             })
             .collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        chart = chart.series(Series::line_and_points(family, points).known(Evidence::Measured));
+        chart = chart.series(Series::line_and_points(family, points).with_evidence(Evidence::Measured));
     }
     chart
 }
 
-fn conclude(cells: &[ResultCell<'_>]) -> Conclusion {
+fn conclude(settings: &[SeedRuns<'_>]) -> Conclusion {
     let mut conclusion = Conclusion::default();
-    let above_line: Vec<&ResultCell<'_>> = cells
+    let above_line: Vec<&SeedRuns<'_>> = settings
         .iter()
-        .filter(|cell| {
-            let limit = max_accuracy(ratio(cell) * entries(cell).log2(), entries(cell));
+        .filter(|runs| {
+            let limit = max_accuracy(state_to_table_ratio(runs) * table_entries(runs).log2(), table_entries(runs));
             // A measured accuracy may lie above the line by chance; its confidence interval may not.
-            cell.records.iter().any(|record| record.accuracy.values().any(|answers| answers.interval().0 > limit))
+            runs.records.iter().any(|record| record.accuracy.values().any(|answers| answers.interval().0 > limit))
         })
         .collect();
-    // The best cell with a state smaller than the table, or with a larger one.
-    let best_of = |smaller: bool| {
-        let candidates = cells.iter().filter(|cell| (ratio(cell) < 1.0) == smaller);
-        candidates.map(|cell| (cell, cell.accuracy(1))).max_by(|a, b| a.1.mean.total_cmp(&b.1.mean))
+    // The best setting with a state smaller than the table, or with a larger one.
+    let best_setting = |smaller: bool| {
+        let candidates = settings.iter().filter(|runs| (state_to_table_ratio(runs) < 1.0) == smaller);
+        candidates.map(|runs| (runs, runs.accuracy(1))).max_by(|a, b| a.1.mean.total_cmp(&b.1.mean))
     };
     let mut paragraph = Prose::new();
     let mut lines = Vec::new();
     for (smaller, description) in [(true, "fewer bits than the table"), (false, "more bits than the table")] {
-        let Some((cell, spread)) = best_of(smaller) else { continue };
+        let Some((runs, spread)) = best_setting(smaller) else { continue };
         paragraph = paragraph
             .text(format!("Of the states with {description}, the best is "))
-            .code(cell.first().config.stack.clone())
-            .text(format!(" at a ratio of {:.2}: ", ratio(cell)))
+            .code(runs.first().config.stack.clone())
+            .text(format!(" at a ratio of {:.2}: ", state_to_table_ratio(runs)))
             .number(spread.percent(), Evidence::Measured)
             .text(format!(
                 " right, where its bits allow {:.1}%. ",
-                100.0 * max_accuracy(ratio(cell) * entries(cell).log2(), entries(cell))
+                100.0 * max_accuracy(state_to_table_ratio(runs) * table_entries(runs).log2(), table_entries(runs))
             ));
-        lines.push(format!("at ratio {:.2} {:.1}%", ratio(cell), 100.0 * spread.mean));
+        lines.push(format!("at ratio {:.2} {:.1}%", state_to_table_ratio(runs), 100.0 * spread.mean));
     }
     conclusion.contradictions = above_line
         .iter()
-        .map(|cell| {
+        .map(|runs| {
             format!(
                 "{} lies above the proved line at ratio {:.2}: its state is counted too small.",
-                cell.first().config.stack,
-                ratio(cell)
+                runs.first().config.stack,
+                state_to_table_ratio(runs)
             )
         })
         .collect();
     // If no point comes near the line, the experiment does not test it.
-    let is_near_capacity = |cell: &&ResultCell<'_>| {
-        let limit = max_accuracy(ratio(cell) * entries(cell).log2(), entries(cell));
-        let guess = 1.0 / entries(cell);
-        limit < 0.99 && (cell.accuracy(1).high - guess) >= NEAR_CAPACITY * (limit - guess)
+    let is_near_capacity = |runs: &&SeedRuns<'_>| {
+        let limit = max_accuracy(state_to_table_ratio(runs) * table_entries(runs).log2(), table_entries(runs));
+        let guess = 1.0 / table_entries(runs);
+        limit < 0.99 && (runs.accuracy(1).high - guess) >= NEAR_CAPACITY * (limit - guess)
     };
-    let near_count = cells.iter().filter(is_near_capacity).count();
+    let near_count = settings.iter().filter(is_near_capacity).count();
     paragraph = paragraph.text(match near_count {
-        0 => "No recipe was found in which a state smaller than the table is used to near its capacity, so the line is respected but not \
+        0 => "No recipe was found in which a state smaller than the table comes near its capacity, so the line is not contradicted but not \
               tested. "
             .to_owned(),
-        count => format!("{count} of the states reach {:.0}% of what their bits allow. ", 100.0 * NEAR_CAPACITY),
+        count => format!("{count} of the states reach {:.0}% of the accuracy that their bits allow. ", 100.0 * NEAR_CAPACITY),
     });
     conclusion.paragraph = match conclusion.contradictions.len() {
         0 => paragraph.text("No measured point lies above the proved line."),
-        count => paragraph.text(format!("{count} points lie above the proved line, which must not be.")),
+        count => paragraph.text(format!("{count} points lie above the proved line, which must not happen.")),
     };
-    conclusion.line = format!("best one-hop accuracy without full attention: {}", lines.join(", "));
+    conclusion.summary_line = format!("best one-hop accuracy without full attention: {}", lines.join(", "));
     conclusion
 }
 

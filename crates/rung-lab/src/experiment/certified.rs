@@ -21,7 +21,7 @@ use rung_train::run::RunRecord;
 use rung_train::run::record::table_sizes;
 
 use super::sparse::summary_bound;
-use super::table::{ResultCell, SeedSpread, group_by_setting};
+use super::table::{SeedRuns, SeedSpread, group_by_setting};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use crate::artefact::{Artefact, figure_files};
 
@@ -39,8 +39,8 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 fn certified(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let cells = group_by_setting(records);
-    let tested_stacks: Vec<TestedStack<'_, '_>> = cells.iter().map(TestedStack::new).collect();
+    let settings = group_by_setting(records);
+    let tested_stacks: Vec<TestedStack<'_, '_>> = settings.iter().map(TestedStack::new).collect();
     let chart = chart(&tested_stacks);
     page.artefacts.extend(figure_files("certified", &chart));
     for (path, text) in tested_stacks.iter().filter_map(|tested| tested.proof.as_ref()?.file.clone()) {
@@ -53,7 +53,7 @@ fn certified(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusi
     let figure = Figure::new(&chart, caption, page.command.clone(), "certified.csv");
     page.chapter.figure(figure.clone());
     page.chapter.table(table(&tested_stacks));
-    Conclusion { headline: vec![figure], ..conclude(&tested_stacks) }
+    Conclusion { headline_figures: vec![figure], ..conclude(&tested_stacks) }
 }
 
 /// A proof that no weights answer every prompt.
@@ -66,57 +66,57 @@ struct Proof {
 
 /// A stack on a task, with the proof about exactly this stack and task if there is one.
 struct TestedStack<'a, 'b> {
-    cell: &'b ResultCell<'a>,
+    runs: &'b SeedRuns<'a>,
     /// The task in words, with the number of tokens of a prompt.
-    question: String,
+    task_and_tokens: String,
     /// Accuracy on the prompts of the proof, over seeds.
     accuracy: SeedSpread,
     /// Accuracy of guessing.
-    guess: f64,
+    guess_accuracy: f64,
     proof: Option<Proof>,
 }
 
 impl<'a, 'b> TestedStack<'a, 'b> {
-    fn new(cell: &'b ResultCell<'a>) -> Self {
-        let config = &cell.first().config;
-        let proof_task = config.evaluate.also.first();
-        let group = cell.hops().max(1);
-        let accuracy = proof_task.map_or_else(|| cell.accuracy(group), |task| cell.accuracy_on(task, group as u16));
+    fn new(runs: &'b SeedRuns<'a>) -> Self {
+        let config = &runs.first().config;
+        let proof_task = config.evaluate.other_tasks.first();
+        let group = runs.hops().max(1);
+        let accuracy = proof_task.map_or_else(|| runs.accuracy(group), |task| runs.accuracy_on(task, group as u16));
         let task = task::parse(proof_task.unwrap_or(&config.task)).ok();
         let tokens = task.as_ref().map_or(0, |task| task.length());
-        let (question, guess) = match cell.hops() {
+        let (task_and_tokens, guess_accuracy) = match runs.hops() {
             0 => (format!("2-Sum, {tokens} tokens"), task.map_or(f64::NAN, |task| task.baseline())),
-            1 => (format!("1 hop, {tokens} tokens"), super::table::guess_accuracy(cell, 1)),
-            hops => (format!("{hops} hops, {tokens} tokens"), super::table::guess_accuracy(cell, hops)),
+            1 => (format!("1 hop, {tokens} tokens"), super::table::guess_accuracy(runs, 1)),
+            hops => (format!("{hops} hops, {tokens} tokens"), super::table::guess_accuracy(runs, hops)),
         };
-        Self { cell, question, accuracy, guess, proof: proof(cell) }
+        Self { runs, task_and_tokens, accuracy, guess_accuracy, proof: find_proof(runs) }
     }
 
     fn name(&self) -> String {
-        format!("{}: {}", self.question, self.cell.outline())
+        format!("{}: {}", self.task_and_tokens, self.runs.outline())
     }
 
     /// The lowest accuracy of any seed on questions of fewer hops.
-    fn worst_lower_hop(&self) -> Option<f64> {
-        let hops = 1..self.cell.hops();
-        hops.map(|hops| self.cell.accuracy(hops).low).reduce(f64::min)
+    fn worst_accuracy_on_fewer_hops(&self) -> Option<f64> {
+        let hops = 1..self.runs.hops();
+        hops.map(|hops| self.runs.accuracy(hops).low).reduce(f64::min)
     }
 }
 
-/// The proof about a cell's stack on the tables of its task, or on 2-Sum.
-fn proof(cell: &ResultCell<'_>) -> Option<Proof> {
-    let config = &cell.first().config;
+/// The proof about the stack of some runs on the tables of their task, or on 2-Sum.
+fn find_proof(runs: &SeedRuns<'_>) -> Option<Proof> {
+    let config = &runs.first().config;
     let Some(sizes) = task::parse(&config.task).ok().and_then(|task| table_sizes(&*task)) else {
-        let (_, bound) = summary_bound(cell)?;
+        let (_, bound) = summary_bound(runs)?;
         let command = format!(
             "rung sparse --block {} --select {} --bits {} --values {} --blocks {} --same-map",
-            bound.block, bound.select, bound.bits, bound.values, bound.blocks
+            bound.block_tokens, bound.selected_blocks, bound.summary_bits, bound.modulus, bound.other_blocks
         );
         return bound.verdict().ok()?.impossible.then_some(Proof { command, file: None });
     };
-    let branches = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
-    let tables = TableSizes::new(sizes.len(), sizes[0].into(), branches).ok()?;
-    let Verdict::Impossible(bound) = StackBounds::new(&cell.plan(), Convention::Register).decide(&tables) else {
+    let ratios = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
+    let tables = TableSizes::new(sizes.len(), sizes[0].into(), ratios).ok()?;
+    let Verdict::Impossible(bound) = StackBounds::new(&runs.plan(), Convention::Register).decide(&tables) else {
         return None;
     };
     let conventions = conventions(&config.defaults(), Convention::Register);
@@ -127,15 +127,17 @@ fn proof(cell: &ResultCell<'_>) -> Option<Proof> {
 
 fn chart(tested_stacks: &[TestedStack<'_, '_>]) -> DotChart {
     let names: Vec<String> = tested_stacks.iter().map(TestedStack::name).collect();
-    let axis = AxisSpec::new("right answers on the prompts of the proof", Scale::Linear).from_to(0.0, 1.02);
+    let axis = AxisSpec::new("right answers on the prompts of the proof", Scale::Linear).with_range(0.0, 1.02);
     let dots = |proved: bool| {
         let rows = tested_stacks.iter().enumerate().filter(move |(_, tested)| tested.proof.is_some() == proved);
-        rows.map(|(row, tested)| Dot::new(row, tested.accuracy.mean).between(tested.accuracy.low, tested.accuracy.high))
-            .collect()
+        rows.map(|(row, tested)| {
+            Dot::new(row, tested.accuracy.mean).with_spread(tested.accuracy.low, tested.accuracy.high)
+        })
+        .collect()
     };
     DotChart::new("Proved impossible, and measured, at one size", axis, &names)
-        .known(Evidence::Measured)
-        .series("not excluded by any bound", dots(false))
+        .with_evidence(Evidence::Measured)
+        .series("not excluded by a bound", dots(false))
         .series("proved: no weights answer every prompt", dots(true))
 }
 
@@ -144,7 +146,7 @@ fn table(tested_stacks: &[TestedStack<'_, '_>]) -> Table {
         Column::text("task"),
         Column::text("stack"),
         Column::text("proved at this size"),
-        Column::number("lower hops, worst seed"),
+        Column::number("fewer hops, worst seed"),
         Column::number("right answers, mean over seeds (worst to best)"),
         Column::number("a guess"),
         Column::number("steps"),
@@ -154,22 +156,23 @@ fn table(tested_stacks: &[TestedStack<'_, '_>]) -> Table {
     ];
     let mut table = Table::new("Stacks and tasks for which both a proof and runs exist", columns);
     for tested in tested_stacks {
-        let (record, plan) = (tested.cell.first(), tested.cell.plan());
+        let (record, plan) = (tested.runs.first(), tested.runs.plan());
         let percent = |accuracy: f64| format!("{:.1}%", 100.0 * accuracy);
         let proved = match &tested.proof {
-            Some(proof) => TableCell::from(format!("impossible: {}", proof.command)).known(Evidence::Proved),
+            Some(proof) => TableCell::from(format!("impossible: {}", proof.command)).with_evidence(Evidence::Proved),
             None => TableCell::from("nothing"),
         };
         table.row([
-            TableCell::from(tested.question.clone()),
+            TableCell::from(tested.task_and_tokens.clone()),
             TableCell::code(record.config.stack.clone()),
             proved,
-            TableCell::from(tested.worst_lower_hop().map_or_else(|| "–".to_owned(), percent)).known(Evidence::Measured),
-            TableCell::from(tested.accuracy.percent()).known(Evidence::Measured),
-            TableCell::from(percent(tested.guess)),
+            TableCell::from(tested.worst_accuracy_on_fewer_hops().map_or_else(|| "–".to_owned(), percent))
+                .with_evidence(Evidence::Measured),
+            TableCell::from(tested.accuracy.percent()).with_evidence(Evidence::Measured),
+            TableCell::from(percent(tested.guess_accuracy)),
             TableCell::from(record.config.train.steps.to_string()),
-            TableCell::from(tested.cell.records.len().to_string()),
-            TableCell::from(tested.cell.state_bits().to_string()),
+            TableCell::from(tested.runs.records.len().to_string()),
+            TableCell::from(tested.runs.state_bits().to_string()),
             TableCell::from(plan.message_bits(Convention::Register).to_string()),
         ]);
     }
@@ -179,46 +182,48 @@ fn table(tested_stacks: &[TestedStack<'_, '_>]) -> Table {
 fn conclude(tested_stacks: &[TestedStack<'_, '_>]) -> Conclusion {
     let (mut paragraph, mut contradictions, mut lines) = (Prose::new(), Vec::new(), Vec::new());
     for tested in tested_stacks.iter().filter(|tested| tested.proof.is_some()) {
-        let TestedStack { question, accuracy, .. } = tested;
-        let steps = tested.cell.first().config.train.steps;
+        let TestedStack { task_and_tokens, accuracy, .. } = tested;
+        let steps = tested.runs.first().config.train.steps;
         paragraph = paragraph
-            .text(format!("{question}: "))
-            .code(tested.cell.first().config.stack.clone())
-            .text(" cannot, whatever its weights, and is at ")
+            .text(format!("{task_and_tokens}: "))
+            .code(tested.runs.first().config.stack.clone())
+            .text(" cannot answer all prompts, whatever its weights. Measured: ")
             .number(accuracy.percent(), Evidence::Measured)
-            .text(format!(" after {steps} steps (a guess: {:.1}%)", 100.0 * tested.guess));
-        if accuracy.once_learned() {
+            .text(format!(" after {steps} steps (a guess: {:.1}%)", 100.0 * tested.guess_accuracy));
+        if accuracy.any_seed_learned() {
             contradictions.push(format!(
-                "{question}, {}: proved impossible, and a seed learned it ({}). One of the two is wrong.",
-                tested.cell.outline(),
+                "{task_and_tokens}, {}: proved impossible, and a seed learned it ({}). One of the two is wrong.",
+                tested.runs.outline(),
                 accuracy.percent()
             ));
         }
-        let others = tested_stacks.iter().filter(|other| other.proof.is_none() && other.question == *question);
-        let learned = others.clone().find(|other| other.accuracy.mostly_learned());
+        let others =
+            tested_stacks.iter().filter(|other| other.proof.is_none() && other.task_and_tokens == *task_and_tokens);
+        let learned = others.clone().find(|other| other.accuracy.most_seeds_learned());
         match learned.or_else(|| others.clone().next()) {
             Some(other) => {
                 let verb = if learned.is_some() { " learns it: " } else { " did not learn it: " };
                 paragraph = paragraph
                     .text("; ")
-                    .code(other.cell.first().config.stack.clone())
+                    .code(other.runs.first().config.stack.clone())
                     .text(verb)
                     .number(other.accuracy.percent(), Evidence::Measured)
-                    .text(format!(" after {}. ", other.cell.first().config.train.steps));
+                    .text(format!(" after {}. ", other.runs.first().config.train.steps));
             }
             None => paragraph = paragraph.text(". "),
         }
         if learned.is_none() {
             contradictions.push(format!(
-                "{question}: no stack learned it, so that the failure of {} shows nothing.",
-                tested.cell.outline()
+                "{task_and_tokens}: no stack learned it, so the failure of {} is no evidence.",
+                tested.runs.outline()
             ));
         }
         let best = learned.map_or_else(|| "not learned by any".to_owned(), |other| other.accuracy.percent());
-        lines.push(format!("{question}: proved impossible {}, one layer more {best}", accuracy.percent()));
+        lines.push(format!("{task_and_tokens}: proved impossible {}, one layer more {best}", accuracy.percent()));
     }
-    let line = if lines.is_empty() { "no stack here is covered by a proof".to_owned() } else { lines.join("; ") };
-    Conclusion { paragraph, line, contradictions, ..Conclusion::default() }
+    let summary_line =
+        if lines.is_empty() { "no stack here is covered by a proof".to_owned() } else { lines.join("; ") };
+    Conclusion { paragraph, summary_line, contradictions, ..Conclusion::default() }
 }
 
 #[cfg(test)]
@@ -230,22 +235,22 @@ mod tests {
     const TASK: &str = "funccomp{hops=2,m=93,n=[1],mixed=yes,names=levels}";
 
     fn records(one_full_layer: [u64; 2], two_full_layers: [u64; 2]) -> Vec<RunRecord> {
-        let make = |stack: &str, right: &[u64]| {
+        let make_record = |stack: &str, right: &[u64]| {
             let mut record = record(stack, TASK, 0, 1e-3, right);
             (record.config.model.heads, record.config.model.head) = (1, 64);
             record
         };
         vec![
-            make("gated{bits=2} full{accumulator=8}", &one_full_layer),
-            make("gated{bits=2} full{accumulator=8}*2", &two_full_layers),
+            make_record("gated{bits=2} full{accumulator=8}", &one_full_layer),
+            make_record("gated{bits=2} full{accumulator=8}*2", &two_full_layers),
         ]
     }
 
     #[test]
     fn the_certificate_is_accepted_for_this_stack_only() {
         let records = records([999, 11], [999, 998]);
-        let cells = group_by_setting(&records);
-        let tested_stacks: Vec<TestedStack<'_, '_>> = cells.iter().map(TestedStack::new).collect();
+        let settings = group_by_setting(&records);
+        let tested_stacks: Vec<TestedStack<'_, '_>> = settings.iter().map(TestedStack::new).collect();
         let (path, text) = tested_stacks[0].proof.as_ref().unwrap().file.clone().unwrap();
         assert_eq!(path, "certificates/measured-2-hops-188-tokens.json");
         assert!(matches!(check_certificate(&text), CheckAnswer::Accepted { stack_verified: true, .. }), "{text}");
@@ -259,13 +264,17 @@ mod tests {
     fn results_that_contradict_a_proof_are_reported() {
         let conclusion = |one_full_layer, two_full_layers| {
             let records = records(one_full_layer, two_full_layers);
-            let cells = group_by_setting(&records);
-            conclude(&cells.iter().map(TestedStack::new).collect::<Vec<_>>())
+            let settings = group_by_setting(&records);
+            conclude(&settings.iter().map(TestedStack::new).collect::<Vec<_>>())
         };
         let as_predicted = conclusion([999, 11], [999, 998]);
         assert_eq!(as_predicted.contradictions.len(), 0, "{:?}", as_predicted.contradictions);
-        assert!(as_predicted.line.contains("proved impossible 1.1%, one layer more 99.8%"), "{}", as_predicted.line);
+        assert!(
+            as_predicted.summary_line.contains("proved impossible 1.1%, one layer more 99.8%"),
+            "{}",
+            as_predicted.summary_line
+        );
         assert!(conclusion([999, 995], [999, 998]).contradictions[0].contains("One of the two is wrong"));
-        assert!(conclusion([999, 11], [999, 500]).contradictions[0].contains("shows nothing"));
+        assert!(conclusion([999, 11], [999, 500]).contradictions[0].contains("is no evidence"));
     }
 }

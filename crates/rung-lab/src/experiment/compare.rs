@@ -1,17 +1,17 @@
-//! Comparison of cells ([`ResultCell`], groups of runs that differ in their seed only): points along an axis, some of them with a prediction.
+//! Comparison of settings ([`SeedRuns`], runs that differ in their seed only): points along an axis, some of them with a prediction.
 //!
 //! Most experiments have the same shape: something is varied, accuracy is measured, and for some points the theory predicts whether the task is
-//! learned. An experiment turns its cells into [`ComparisonPoint`]s; the figure, the table, the paragraph and the list of contradictions are
+//! learned. An experiment turns its settings into [`ComparisonPoint`]s; the figure, the table, the paragraph and the list of contradictions are
 //! computed from those points alone.
 
-use super::table::{LEARNED, ResultCell, SeedSpread};
+use super::table::{LEARNED_ACCURACY, SeedRuns, SeedSpread};
 use super::{Conclusion, ExperimentOutput};
 use crate::artefact::figure_files;
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Chart, Dot, DotChart, LineChart, Point, Scale, Series};
 use rung_figure::report::{Column, Figure, Prose, Table, TableCell};
 
-/// The accuracy of one cell, with its position in the figure and its prediction.
+/// The accuracy of one setting, with its position in the figure and its prediction.
 #[derive(Clone)]
 pub struct ComparisonPoint {
     /// Name of the line or row that it belongs to.
@@ -23,7 +23,7 @@ pub struct ComparisonPoint {
     /// Accuracy over seeds.
     pub accuracy: SeedSpread,
     /// Accuracy of guessing.
-    pub guess: f64,
+    pub guess_accuracy: f64,
     /// Whether the task is predicted to be learned, and the reason; none without a prediction.
     pub prediction: Option<(bool, &'static str)>,
     /// Stack and task of the runs.
@@ -33,24 +33,24 @@ pub struct ComparisonPoint {
 }
 
 impl ComparisonPoint {
-    /// The point of a cell, with the accuracy on one group of questions.
+    /// The point of a setting, with the accuracy on one metric group.
     pub fn new(
-        cell: &ResultCell<'_>,
+        runs: &SeedRuns<'_>,
         group: usize,
         series: impl Into<String>,
         position: f64,
         label: impl Into<String>,
     ) -> Self {
-        let record = cell.first();
+        let record = runs.first();
         Self {
             series: series.into(),
             position,
             label: label.into(),
-            accuracy: cell.accuracy(group),
-            guess: record.facts.baseline,
+            accuracy: runs.accuracy(group),
+            guess_accuracy: record.facts.baseline,
             prediction: None,
             stack_and_task: [record.config.stack.clone(), record.config.task.clone()],
-            verdict: record.facts.verdict.as_ref().map(|[word, _]| word.clone()),
+            verdict: record.facts.verdict.as_ref().map(|[verdict, _]| verdict.clone()),
         }
     }
 
@@ -68,15 +68,15 @@ impl ComparisonPoint {
 
     /// Replaces the accuracy of guessing.
     #[must_use]
-    pub fn with_guess(self, guess: f64) -> Self {
-        Self { guess, ..self }
+    pub fn with_guess_accuracy(self, guess_accuracy: f64) -> Self {
+        Self { guess_accuracy, ..self }
     }
 
     /// Whether the task counts as learned: if learning is predicted, most seeds must have learned it; otherwise one seed is enough.
     fn is_learned(&self) -> bool {
         match self.prediction {
-            Some((true, _)) => self.accuracy.mostly_learned(),
-            _ => self.accuracy.once_learned(),
+            Some((true, _)) => self.accuracy.most_seeds_learned(),
+            _ => self.accuracy.any_seed_learned(),
         }
     }
 
@@ -115,7 +115,7 @@ pub fn render(points: &[ComparisonPoint], figure: &ComparisonFigure, page: &mut 
             add_chart(&line_chart(points, figure, axis_label, scale), figure.caption.to_owned(), figure, page);
         }
         AxisKind::Names => {
-            let caption = format!("{} Open marks are against the prediction.", figure.caption);
+            let caption = format!("{} Open marks contradict the prediction.", figure.caption);
             add_chart(&dot_chart(points, figure), caption, figure, page);
         }
     }
@@ -139,17 +139,17 @@ fn distinct_names<'a>(points: &'a [ComparisonPoint], name: impl Fn(&'a Compariso
 }
 
 fn accuracy_axis() -> AxisSpec {
-    AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02)
+    AxisSpec::new("right answers", Scale::Linear).with_range(0.0, 1.02)
 }
 
 fn dot_chart(points: &[ComparisonPoint], figure: &ComparisonFigure) -> DotChart {
     let rows = distinct_names(points, |point| &point.series);
-    let mut chart = DotChart::new(figure.title, accuracy_axis(), &rows).known(Evidence::Measured);
+    let mut chart = DotChart::new(figure.title, accuracy_axis(), &rows).with_evidence(Evidence::Measured);
     for label in distinct_names(points, |point| &point.label) {
         let labelled = points.iter().filter(|point| point.label == label);
         let dot = |point: &ComparisonPoint| {
             let row = rows.iter().position(|name| *name == point.series).unwrap_or_default();
-            let dot = Dot::new(row, point.accuracy.mean).between(point.accuracy.low, point.accuracy.high);
+            let dot = Dot::new(row, point.accuracy.mean).with_spread(point.accuracy.low, point.accuracy.high);
             if point.contradicts_prediction() { dot.open() } else { dot }
         };
         chart = chart.series(label, labelled.map(dot).collect());
@@ -177,34 +177,35 @@ fn line_chart(
     // Room at both ends for the offsets of lines.
     let axis = if matches!(scale, Scale::Log2 | Scale::Log10) {
         let margin = (high / low).max(2.0).powf(0.06);
-        AxisSpec::new(axis_label, scale).from_to(low / margin, high * margin)
+        AxisSpec::new(axis_label, scale).with_range(low / margin, high * margin)
     } else {
         let margin = 0.06 * (high - low).max(1.0);
-        AxisSpec::new(axis_label, scale).from_to(low - margin, high + margin)
+        AxisSpec::new(axis_label, scale).with_range(low - margin, high + margin)
     };
     let mut chart = LineChart::new(figure.title, axis, accuracy_axis());
     if let Some((position, name)) = figure.proved_line {
         let ends = vec![Point::new(position, 0.0), Point::new(position, 1.0)];
-        chart = chart.series(Series::line(name, ends).known(Evidence::Proved));
+        chart = chart.series(Series::line(name, ends).with_evidence(Evidence::Proved));
     }
     for (index, name) in names.iter().enumerate() {
         let series_points = points.iter().filter(|point| point.series == *name);
         let mut line_points: Vec<Point> = series_points
             .map(|point| {
-                Point::new(point.position, point.accuracy.mean).between(point.accuracy.low, point.accuracy.high)
+                Point::new(point.position, point.accuracy.mean).with_spread(point.accuracy.low, point.accuracy.high)
             })
             .collect();
         line_points.sort_by(|a, b| a.x.total_cmp(&b.x));
         let offset = LINE_OFFSET * (index as f64 - (names.len() as f64 - 1.0) / 2.0);
-        chart = chart.series(Series::line_and_points(*name, line_points).known(Evidence::Measured).shifted(offset));
+        chart =
+            chart.series(Series::line_and_points(*name, line_points).with_evidence(Evidence::Measured).shifted(offset));
     }
     chart
 }
 
 fn table(points: &[ComparisonPoint], figure: &ComparisonFigure) -> Table {
     let columns = [
-        Column::text("what"),
-        Column::text("where"),
+        Column::text("series"),
+        Column::text("point"),
         Column::number("right answers, mean over seeds (worst to best)"),
         Column::text("predicted"),
         Column::text("bound at this size"),
@@ -216,23 +217,23 @@ fn table(points: &[ComparisonPoint], figure: &ComparisonFigure) -> Table {
     let mut table = Table::new(format!("{}: every point", figure.title), columns);
     for point in points {
         let prediction = point.prediction.map_or_else(
-            || "nothing".to_owned(),
+            || "no prediction".to_owned(),
             |(learned, reason)| format!("{}: {reason}", if learned { "learned" } else { "not learned" }),
         );
         let [stack, task] = &point.stack_and_task;
         // A prediction from rungs is about large tables; only a verdict is about tables of this size.
         let bound = match point.verdict.as_deref() {
-            Some("unknown") => "does not reach it: unknown",
-            Some(word) => word,
+            Some("unknown") => "unknown: the bound does not apply",
+            Some(verdict) => verdict,
             None => "none",
         };
         table.row([
             TableCell::from(point.series.clone()),
             TableCell::from(point.label.clone()),
-            TableCell::from(Prose::from(point.accuracy.percent())).known(Evidence::Measured),
+            TableCell::from(Prose::from(point.accuracy.percent())).with_evidence(Evidence::Measured),
             TableCell::from(prediction),
             TableCell::from(bound),
-            TableCell::from(format!("{:.1}%", 100.0 * point.guess)),
+            TableCell::from(format!("{:.1}%", 100.0 * point.guess_accuracy)),
             TableCell::from(point.accuracy.learned_text()),
             TableCell::code(stack.clone()),
             TableCell::code(task.clone()),
@@ -253,7 +254,7 @@ pub fn conclude(points: &[ComparisonPoint], question: &str) -> Conclusion {
             predictions.push(prediction);
             let predicted: Vec<&ComparisonPoint> =
                 points.iter().filter(|point| point.prediction == Some(prediction)).collect();
-            paragraph = prediction_result(paragraph, prediction, &predicted);
+            paragraph = describe_prediction(paragraph, prediction, &predicted);
         }
     }
     let names = distinct_names(points, |point| &point.series);
@@ -264,16 +265,16 @@ pub fn conclude(points: &[ComparisonPoint], question: &str) -> Conclusion {
         }
     }
     let predictions = points.iter().filter(|point| point.prediction.is_some()).count();
-    let contradictions: Vec<String> = points.iter().filter_map(contradiction).collect();
-    let line = match predictions {
-        0 => "nothing was predicted".to_owned(),
+    let contradictions: Vec<String> = points.iter().filter_map(describe_contradiction).collect();
+    let summary_line = match predictions {
+        0 => "no prediction".to_owned(),
         _ => format!("{} of {predictions} predictions held", predictions - contradictions.len()),
     };
-    Conclusion { paragraph, line, contradictions, ..Conclusion::default() }
+    Conclusion { paragraph, summary_line, contradictions, ..Conclusion::default() }
 }
 
 /// Compares one prediction with the results of its points.
-fn prediction_result(paragraph: Prose, (learned, reason): (bool, &str), points: &[&ComparisonPoint]) -> Prose {
+fn describe_prediction(paragraph: Prose, (learned, reason): (bool, &str), points: &[&ComparisonPoint]) -> Prose {
     let count = points.iter().filter(|point| point.is_learned()).count();
     let means = points.iter().map(|point| point.accuracy.mean);
     let [low, high] = [means.clone().fold(f64::INFINITY, f64::min), means.fold(0.0, f64::max)]
@@ -297,12 +298,13 @@ fn prediction_result(paragraph: Prose, (learned, reason): (bool, &str), points: 
 fn describe_series(paragraph: Prose, series: &[&ComparisonPoint]) -> Prose {
     let text = |point: &ComparisonPoint| format!("{} {}", point.accuracy.percent(), point.label);
     // Among equal points the first.
-    let extreme =
+    let extreme_point =
         |sign: f64| series.iter().rev().max_by(|a, b| (sign * a.accuracy.mean).total_cmp(&(sign * b.accuracy.mean)));
     let description = match series {
         [_, _, _, _, ..] => {
-            let ends =
-                extreme(-1.0).zip(extreme(1.0)).map(|(low, high)| format!("from {} to {}", text(low), text(high)));
+            let ends = extreme_point(-1.0)
+                .zip(extreme_point(1.0))
+                .map(|(low, high)| format!("from {} to {}", text(low), text(high)));
             ends.unwrap_or_default()
         }
         points => points.iter().map(|point| text(point)).collect::<Vec<String>>().join(", "),
@@ -311,12 +313,12 @@ fn describe_series(paragraph: Prose, series: &[&ComparisonPoint]) -> Prose {
 }
 
 /// A sentence about a point that contradicts its prediction.
-fn contradiction(point: &ComparisonPoint) -> Option<String> {
+fn describe_contradiction(point: &ComparisonPoint) -> Option<String> {
     let (learned, reason) = point.prediction.filter(|_| point.contradicts_prediction())?;
     let ComparisonPoint { series, label, accuracy, .. } = point;
     let (percent, seeds) = (accuracy.percent(), accuracy.learned_text());
     Some(if learned {
-        let threshold = 100.0 * LEARNED;
+        let threshold = 100.0 * LEARNED_ACCURACY;
         format!("{series} {label}: predicted learned ({reason}); {seeds} seeds reached {threshold}% ({percent}).")
     } else {
         format!(
@@ -338,16 +340,16 @@ mod tests {
             record("gdn", "parity", 0, 1e-3, &[600]),
             record("gdn", "parity", 1, 1e-3, &[700]),
         ];
-        let cells = group_by_setting(&records);
+        let settings = group_by_setting(&records);
         let point = |index: usize, position: f64| {
-            ComparisonPoint::new(&cells[index], 1, "line", position, format!("at {position}"))
+            ComparisonPoint::new(&settings[index], 1, "line", position, format!("at {position}"))
         };
         let as_predicted =
             [point(0, 1.0).predicted(true, "a construction"), point(1, 2.0).predicted(false, "the rungs")];
         let conclusion = conclude(&as_predicted, "Does it?");
-        assert_eq!(conclusion.line, "2 of 2 predictions held");
+        assert_eq!(conclusion.summary_line, "2 of 2 predictions held");
         assert_eq!(
-            conclusion.paragraph.plain(),
+            conclusion.paragraph.plain_text(),
             "Does it? Predicted: learned (a construction). Measured: learned, 99.5%. Predicted: not learned (the rungs). \
              Measured: not learned, 65.0%. \
              line: 99.5% at 1, 65.0% (60.0 to 70.0) at 2. "
@@ -360,11 +362,11 @@ mod tests {
             point(1, 4.0),
         ];
         let conclusion = conclude(&contradicting, "Does it?");
-        assert_eq!((conclusion.line.as_str(), conclusion.contradictions.len()), ("0 of 2 predictions held", 2));
+        assert_eq!((conclusion.summary_line.as_str(), conclusion.contradictions.len()), ("0 of 2 predictions held", 2));
         assert!(conclusion.contradictions[0].contains("a shortcut must exist"), "{:?}", conclusion.contradictions);
-        let text = conclusion.paragraph.plain();
+        let text = conclusion.paragraph.plain_text();
         assert!(text.contains("line: from 65.0% (60.0 to 70.0) at 2 to 99.5% at 1. "), "{text}");
-        assert_eq!(conclude(&[point(0, 1.0)], "Does it?").line, "nothing was predicted");
+        assert_eq!(conclude(&[point(0, 1.0)], "Does it?").summary_line, "no prediction");
     }
 
     #[test]
@@ -374,8 +376,8 @@ mod tests {
             .map(|(seed, right)| record("deltanet full", "funccomp{hops=1,m=16}", seed, 1e-3, &[right]))
             .collect();
         let contradictions = |records: &[rung_train::run::RunRecord], learned: bool| {
-            let cells = group_by_setting(records);
-            conclude(&[ComparisonPoint::new(&cells[0], 1, "line", 1.0, "here").predicted(learned, "it")], "?")
+            let settings = group_by_setting(records);
+            conclude(&[ComparisonPoint::new(&settings[0], 1, "line", 1.0, "here").predicted(learned, "it")], "?")
                 .contradictions
                 .len()
         };
@@ -395,14 +397,14 @@ mod tests {
     #[test]
     fn contradicted_predictions_are_open_dots_in_the_rows_of_their_series() {
         let records = [record("full", "parity", 0, 1e-3, &[995]), record("gdn", "parity", 0, 1e-3, &[600])];
-        let cells = group_by_setting(&records);
+        let settings = group_by_setting(&records);
         let point = |index: usize| {
-            ComparisonPoint::new(&cells[index], 1, format!("row {index}"), 1.0, "here").predicted(true, "it")
+            ComparisonPoint::new(&settings[index], 1, format!("row {index}"), 1.0, "here").predicted(true, "it")
         };
         let figure = ComparisonFigure { file: "f", title: "t", axis: AxisKind::Names, proved_line: None, caption: "" };
         let chart = dot_chart(&[point(0), point(1)], &figure);
-        let dot = |row, mean| Dot::new(row, mean).between(mean, mean);
-        let expected = DotChart::new("t", accuracy_axis(), &["row 0", "row 1"]).known(Evidence::Measured);
+        let dot = |row, mean| Dot::new(row, mean).with_spread(mean, mean);
+        let expected = DotChart::new("t", accuracy_axis(), &["row 0", "row 1"]).with_evidence(Evidence::Measured);
         assert_eq!(chart, expected.series("here", vec![dot(0, 0.995), dot(1, 0.6).open()]));
     }
 }

@@ -5,7 +5,7 @@
 //! shortcut may exist, and the question is open for each point.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
-use super::table::{ResultCell, group_by_setting};
+use super::table::{SeedRuns, group_by_setting};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::RunRecord;
@@ -20,18 +20,18 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 /// One point for each number of hops of the questions.
-fn points_by_hops(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
-    let (record, full) = (cell.first(), cell.first().facts.full_layers);
-    let layers = cell.plan().layers.len();
+fn points_by_hops(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
+    let (record, full) = (runs.first(), runs.first().facts.full_layers);
+    let layers = runs.plan().layers.len();
     let point = |hops: usize| {
         let linear = layers - full;
         let series = format!("{full} full, {hops}-hop questions");
         let label = format!("with {linear} linear layer{}", if linear == 1 { "" } else { "s" });
-        let point = ComparisonPoint::new(cell, hops, series, linear as f64, label)
-            .with_guess(super::table::guess_accuracy(cell, hops));
-        if hops <= cell.rungs() {
+        let point = ComparisonPoint::new(runs, hops, series, linear as f64, label)
+            .with_guess_accuracy(super::table::guess_accuracy(runs, hops));
+        if hops <= runs.rungs() {
             point.predicted(true, "within the rungs")
-        } else if record.facts.table_bits.is_some_and(|bits| cell.state_bits() < bits) {
+        } else if record.facts.table_bits.is_some_and(|bits| runs.state_bits() < bits) {
             point.predicted(false, "beyond the rungs, all states together smaller than the table")
         } else {
             point
@@ -44,12 +44,12 @@ fn gap(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_by_hops).collect();
     let figure = ComparisonFigure {
         file: "gap",
-        title: "Full layers behind many linear ones",
+        title: "Full layers after many linear ones",
         axis: AxisKind::Number("linear layers", Scale::Log2),
         proved_line: None,
         caption: "Right answers to questions of one and two hops, against the number of linear layers before the full ones. Bars go from the \
                   worst seed to the best.",
     };
     render(&points, &figure, page);
-    conclude(&points, "Do many linear layers stand in for a full one?")
+    conclude(&points, "Can many linear layers replace a full one?")
 }

@@ -19,22 +19,22 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 fn layers(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let cells = group_by_setting(records);
-    let points: Vec<ComparisonPoint> = cells
+    let settings = group_by_setting(records);
+    let points: Vec<ComparisonPoint> = settings
         .iter()
-        .map(|cell| {
-            let stack = outline(&cell.first().config.stack);
+        .map(|runs| {
+            let stack = outline(&runs.first().config.stack);
             let mixer = stack.split(['*', ' ']).next().unwrap_or_default().to_owned();
-            let count = cell.plan().layers.len();
+            let count = runs.plan().layers.len();
             let label = if count == 1 { "with 1 layer".to_owned() } else { format!("with {count} layers") };
-            let point = ComparisonPoint::new(cell, 1, mixer, count as f64, label);
+            let point = ComparisonPoint::new(runs, 1, mixer, count as f64, label);
             if stack == "full" { point.predicted(true, "constructed, U5") } else { point }
         })
         .collect();
     let figure = ComparisonFigure {
         file: "layers",
         title: "2-Sum by layers of block-sparse attention",
-        axis: AxisKind::Number("layers", Scale::Whole),
+        axis: AxisKind::Number("layers", Scale::Integer),
         proved_line: None,
         caption: "Right answers against the number of sparse layers; one full layer beside them. Nothing is proved about two layers or more. \
                   Bars go from the worst seed to the best.",

@@ -8,7 +8,7 @@ use std::any::Any;
 use rung_theory::task::{self, chain::Chain};
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
-use super::table::{LEARNED, ResultCell, group_by_setting, outline};
+use super::table::{LEARNED_ACCURACY, SeedRuns, group_by_setting, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::RunRecord;
@@ -29,29 +29,29 @@ fn first_table_entries(task: &str) -> Option<f64> {
 }
 
 /// One point for each number of hops and table size.
-fn points_of_cell(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
-    let record = cell.first();
+fn points_of_cell(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
+    let record = runs.first();
     let Some(trained_entries) = first_table_entries(&record.config.task) else { return Vec::new() };
     let mut points = Vec::new();
     for group in record.accuracy.keys().copied() {
         let series = format!("{}, {group}-hop questions", outline(&record.config.stack));
-        let trained_accuracy = cell.accuracy(group.into());
-        let point = ComparisonPoint::new(cell, group.into(), series.clone(), 1.0, "at the trained size");
-        points.push(if usize::from(group) <= cell.rungs() { point.predicted(true, "within the rungs") } else { point });
-        for task in &record.config.evaluate.also {
+        let trained_accuracy = runs.accuracy(group.into());
+        let point = ComparisonPoint::new(runs, group.into(), series.clone(), 1.0, "at the trained size");
+        points.push(if usize::from(group) <= runs.rungs() { point.predicted(true, "within the rungs") } else { point });
+        for task in &record.config.evaluate.other_tasks {
             let Some(entries) = first_table_entries(task) else { continue };
-            let accuracy = cell.accuracy_on(task, group);
+            let accuracy = runs.accuracy_on(task, group);
             let size_ratio = entries / trained_entries;
             let guess = task::parse(task).map_or(f64::NAN, |task| task.baseline());
             let point =
-                ComparisonPoint::new(cell, group.into(), series.clone(), size_ratio, format!("at {size_ratio} times"));
-            let point = point.with_accuracy(accuracy).with_guess(guess);
+                ComparisonPoint::new(runs, group.into(), series.clone(), size_ratio, format!("at {size_ratio} times"));
+            let point = point.with_accuracy(accuracy).with_guess_accuracy(guess);
             let table_bits = entries * entries.log2();
             // Without a full layer the accuracy is bounded by the state's bits, whatever was learned on smaller tables.
-            let state_too_small = record.facts.full_layers == 0 && cell.state_bits() < table_bits;
-            points.push(match (state_too_small, trained_accuracy.mean >= LEARNED) {
+            let state_too_small = record.facts.full_layers == 0 && runs.state_bits() < table_bits;
+            points.push(match (state_too_small, trained_accuracy.mean >= LEARNED_ACCURACY) {
                 (true, _) => point.predicted(false, "proved: the state is smaller than the table"),
-                (false, true) => point.predicted(true, "a look-up by comparison does not mind the size"),
+                (false, true) => point.predicted(true, "a look-up by comparison does not depend on the table size"),
                 (false, false) => point,
             });
         }
@@ -69,5 +69,5 @@ fn length(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion 
         caption: "Right answers at the trained size and beyond. Bars go from the worst seed to the best.",
     };
     render(&points, &figure, page);
-    conclude(&points, "Does what was learned on small tables hold on large ones?")
+    conclude(&points, "Do models trained on small tables generalize to large ones?")
 }

@@ -5,11 +5,11 @@
 //! computed from the data and lists every result that contradicts a prediction.
 //!
 //! A rung is a hop that a stack's layout allows in one forward pass over large tables; a stack of F full layers has F rungs if a recurrent
-//! layer precedes the second one. A stack is one rung short of a task that needs one hop more.
+//! layer precedes the second one. A stack has one rung fewer than hops if the task needs one hop more.
 //!
 //! | experiment | question |
 //! |---|---|
-//! | [`staircase`] | does a stack make as many hops as it has full layers, and no more? |
+//! | [`staircase`] | does a stack compute as many hops as it has full layers, and no more? |
 //! | [`controls`] | is a stack that fails at the last hop well trained, and does anything but a full layer help? |
 //! | [`certified`] | does training fail where a proof says so, at the same size? |
 //! | [`recipe`] | which ingredients of the recipe does training need? |
@@ -20,11 +20,11 @@
 //! | [`ablation`] | does the structure of a state matter, or only its bits? |
 //! | [`gap`] | can many linear layers replace a full one? |
 //! | [`shift`] | does a model trained on one distribution of tables work on others? |
-//! | [`variants`] | does any layer pattern make more hops than it has rungs? |
+//! | [`variants`] | does any layer pattern compute more hops than it has rungs? |
 //! | [`thoughts`] | how many chain-of-thought tokens does a task need? |
 //! | [`tracking`] | which tasks need recurrences or hybrids? |
 //! | [`zoo`] | does every bounded-state mixer reach the rungs of its layout? |
-//! | [`length`] | do hops hold on tables larger than in training? |
+//! | [`length`] | do hops generalize to tables larger than in training? |
 //!
 //! The first six are the chapter "Measured"; the others are the chapter "Open questions" and run in the full preset, or when they are
 //! selected on the command line.
@@ -32,7 +32,7 @@
 //! # Which learning rate
 //!
 //! Where a sweep has a grid of rates, each stack and task is reported at one of them: the rate with the best mean accuracy over seeds at
-//! the largest number of hops; among equals the lower mean loss, then the smaller rate. The rule favours every stack equally,
+//! the largest number of hops; among equals the lower mean loss, then the smaller rate. The rule is the same for every stack,
 //! also those that are predicted to fail.
 
 pub mod ablation;
@@ -98,11 +98,11 @@ pub struct Conclusion {
     /// One paragraph, in which every number is marked with its kind of evidence.
     pub paragraph: Prose,
     /// One line for terminals and for the summary.
-    pub line: String,
+    pub summary_line: String,
     /// One sentence for each result that contradicts its prediction.
     pub contradictions: Vec<String>,
     /// Figures for the first page of the report.
-    pub headline: Vec<Figure>,
+    pub headline_figures: Vec<Figure>,
 }
 
 /// All experiments.

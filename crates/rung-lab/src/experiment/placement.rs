@@ -33,5 +33,5 @@ fn placement(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusi
         caption: "Right answers by hops, for orders of the same layers and the rungs they have. Bars go from the worst seed to the best.",
     };
     render(&points, &figure, page);
-    conclude(&points, "Does it matter where the bounded-state layer stands?")
+    conclude(&points, "Does the position of the bounded-state layer matter?")
 }

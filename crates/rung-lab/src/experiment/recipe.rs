@@ -4,7 +4,7 @@
 //! steps, so that differences show. There is no prediction for the changed recipes.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
-use super::table::{ResultCell, group_by_setting, guess_accuracy};
+use super::table::{SeedRuns, group_by_setting, guess_accuracy};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::RunRecord;
 
@@ -18,8 +18,8 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 /// The keys in which a config differs from the complete recipe, with their values.
-fn change(complete: &ResultCell<'_>, changed: &ResultCell<'_>) -> String {
-    let [complete, changed] = [complete, changed].map(|cell| cell.first().config.to_toml());
+fn describe_change(complete: &SeedRuns<'_>, changed: &SeedRuns<'_>) -> String {
+    let [complete, changed] = [complete, changed].map(|runs| runs.first().config.to_toml());
     let has_line = |text: &str, line: &str| text.lines().any(|other| other == line);
     let key = |line: &str| line.split(" =").next().unwrap_or_default().to_owned();
     let changed_lines: Vec<&str> = changed.lines().filter(|line| !has_line(&complete, line)).collect();
@@ -28,12 +28,12 @@ fn change(complete: &ResultCell<'_>, changed: &ResultCell<'_>) -> String {
         .filter(|line| !has_line(&changed, line) && !changed_lines.iter().any(|other| key(other) == key(line)));
     let missing_keys = missing_lines.map(|line| format!("no {}", key(line)));
     let differences: Vec<String> = changed_lines.iter().map(|line| (*line).to_owned()).chain(missing_keys).collect();
-    if differences.is_empty() { "the whole recipe".to_owned() } else { differences.join(", ") }
+    if differences.is_empty() { "the complete recipe".to_owned() } else { differences.join(", ") }
 }
 
 fn recipe(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let cells = group_by_setting(records);
-    let points: Vec<ComparisonPoint> = cells.iter().flat_map(|cell| points_by_hops(&cells[0], cell)).collect();
+    let settings = group_by_setting(records);
+    let points: Vec<ComparisonPoint> = settings.iter().flat_map(|runs| points_by_hops(&settings[0], runs)).collect();
     let figure = ComparisonFigure {
         file: "recipe",
         title: "The recipe without one of its ingredients",
@@ -46,19 +46,19 @@ fn recipe(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion 
 }
 
 /// One point for each number of hops. Only the complete recipe has a prediction.
-fn points_by_hops(complete: &ResultCell<'_>, cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
-    let series = change(complete, cell);
+fn points_by_hops(complete: &SeedRuns<'_>, runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
+    let series = describe_change(complete, runs);
     let point = |hops: usize| {
         let label = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
-        let point =
-            ComparisonPoint::new(cell, hops, series.clone(), hops as f64, label).with_guess(guess_accuracy(cell, hops));
-        if std::ptr::eq(complete, cell) {
-            point.predicted(true, "within the rungs, with the whole recipe")
+        let point = ComparisonPoint::new(runs, hops, series.clone(), hops as f64, label)
+            .with_guess_accuracy(guess_accuracy(runs, hops));
+        if std::ptr::eq(complete, runs) {
+            point.predicted(true, "within the rungs, with the complete recipe")
         } else {
             point
         }
     };
-    cell.first().accuracy.keys().map(|hops| point(usize::from(*hops))).collect()
+    runs.first().accuracy.keys().map(|hops| point(usize::from(*hops))).collect()
 }
 
 #[cfg(test)]
@@ -71,17 +71,17 @@ mod tests {
         let task = "funccomp{hops=1,m=16,names=levels}";
         let edited_record = |edit: &dyn Fn(&mut rung_train::run::RunConfig)| {
             let mut record = record("gated{bits=2} full", task, 0, 1e-3, &[999]);
-            record.config.model.read_out = Some("value".to_owned());
+            record.config.model.unembedding_field = Some("value".to_owned());
             edit(&mut record.config);
             record
         };
         let records = [
             edited_record(&|_| ()),
             edited_record(&|config| config.train.auxiliary = 0.5),
-            edited_record(&|config| config.model.read_out = None),
+            edited_record(&|config| config.model.unembedding_field = None),
         ];
-        let cells = group_by_setting(&records);
-        let names: Vec<String> = cells.iter().map(|cell| change(&cells[0], cell)).collect();
-        assert_eq!(names, ["the whole recipe", "auxiliary = 0.5", "no read_out"]);
+        let settings = group_by_setting(&records);
+        let names: Vec<String> = settings.iter().map(|runs| describe_change(&settings[0], runs)).collect();
+        assert_eq!(names, ["the complete recipe", "auxiliary = 0.5", "no read_out"]);
     }
 }

@@ -6,12 +6,12 @@
 
 use std::any::Any;
 
-use rung_theory::bound::sparse::Sparse;
+use rung_theory::bound::sparse::BlockSparseInstance;
 use rung_theory::stack::mixer::{MixerReach, TokenSelection};
 use rung_theory::task::{self, match2::Match2};
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
-use super::table::{ResultCell, group_by_setting, outline};
+use super::table::{SeedRuns, group_by_setting, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::RunRecord;
@@ -25,10 +25,10 @@ pub static EXPERIMENT: Experiment = Experiment {
     render: sparse,
 };
 
-/// Bits of a block's summary, and the lower bound for the cell's layer and task.
-pub(super) fn summary_bound(cell: &ResultCell<'_>) -> Option<(f64, Sparse)> {
-    let config = &cell.first().config;
-    let (bits, plan) = (config.model.bits.unwrap_or(32), cell.plan());
+/// Bits of a block's summary, and the lower bound for the layer and task of the runs.
+pub(super) fn summary_bound(runs: &SeedRuns<'_>) -> Option<(f64, BlockSparseInstance)> {
+    let config = &runs.first().config;
+    let (bits, plan) = (config.model.bits.unwrap_or(32), runs.plan());
     let task = task::parse(&config.task).ok()?;
     let values = (&*task as &dyn Any).downcast_ref::<Match2>()?.modulus();
     let mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter());
@@ -41,40 +41,40 @@ pub(super) fn summary_bound(cell: &ResultCell<'_>) -> Option<(f64, Sparse)> {
     let to_u64 = |number: u128| u64::try_from(number).ok();
     let block = to_u64(block)?;
     let earlier_blocks = (task.length() as u64).div_ceil(block).saturating_sub(1);
-    let bound = Sparse {
-        block,
-        select: to_u64(groups * selected_count)?,
-        bits: summary_bits,
-        values: values.into(),
-        blocks: earlier_blocks,
-        same_map: true,
+    let bound = BlockSparseInstance {
+        block_tokens: block,
+        selected_blocks: to_u64(groups * selected_count)?,
+        summary_bits,
+        modulus: values.into(),
+        other_blocks: earlier_blocks,
+        shared_summary_map: true,
     };
     Some((summary_bits as f64, bound))
 }
 
 fn sparse(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let cells = group_by_setting(records);
-    let points: Vec<ComparisonPoint> = cells.iter().filter_map(point).collect();
+    let settings = group_by_setting(records);
+    let points: Vec<ComparisonPoint> = settings.iter().filter_map(point).collect();
     let figure = ComparisonFigure {
         file: "sparse-capacity",
         title: "2-Sum by one layer of block-sparse attention",
-        axis: AxisKind::Number("bits of a summary / bits that the bound asks for", Scale::Log2),
-        proved_line: Some((1.0, "what the bound asks for")),
-        caption: "Right answers against the bits of a block's summary, all heads together, over the smallest number for which the proved \
-                  bound is silent. Left of 1 no weights answer every prompt; random prompts rarely meet the blind spots, so accuracy may \
+        axis: AxisKind::Number("bits of a summary / bits that the bound requires", Scale::Log2),
+        proved_line: Some((1.0, "bits that the bound requires")),
+        caption: "Right answers against the bits of a block's summary, all heads together, over the smallest number that the proved \
+                  bound does not exclude. Left of 1 no weights answer every prompt; random prompts rarely contain colliding blocks, so accuracy may \
                   still be well above a half there. Bars go from the worst seed to the best.",
     };
     render(&points, &figure, page);
     conclude(&points, "How much do short summaries cost on random prompts?")
 }
 
-fn point(cell: &ResultCell<'_>) -> Option<ComparisonPoint> {
-    let (summary_bits, bound) = summary_bound(cell)?;
+fn point(runs: &SeedRuns<'_>) -> Option<ComparisonPoint> {
+    let (summary_bits, bound) = summary_bound(runs)?;
     let verdict = bound.verdict().ok()?;
-    let needed = verdict.needed_bits? as f64;
-    let (ratio, mixer) = (summary_bits / needed, outline(&cell.first().config.stack));
-    let series = format!("{mixer}, blocks of {}", bound.block);
-    let label = format!("with {summary_bits} bits where {needed} are needed");
-    let point = ComparisonPoint::new(cell, 1, series, ratio, label);
+    let needed_bits = verdict.needed_bits? as f64;
+    let (ratio, mixer) = (summary_bits / needed_bits, outline(&runs.first().config.stack));
+    let series = format!("{mixer}, blocks of {}", bound.block_tokens);
+    let label = format!("with {summary_bits} bits where {needed_bits} are needed");
+    let point = ComparisonPoint::new(runs, 1, series, ratio, label);
     Some(if verdict.impossible { point.predicted(false, "proved for the worst prompt") } else { point })
 }

@@ -1,4 +1,5 @@
-//! Groups records by setting, which is all of the configuration except seed and learning rate. A group is called a cell: it has all seeds at the best learning rate.
+//! Groups records by setting, which is the whole config except seed and learning rate. Of each setting the runs of all seeds at the best
+//! learning rate are used.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +12,10 @@ use rung_train::run::accuracy::AnswerCount;
 pub use rung_train::run::config::outline;
 
 /// From this accuracy on, questions count as learned.
-pub const LEARNED: f64 = 0.99;
+pub const LEARNED_ACCURACY: f64 = 0.99;
 
-/// A cell: the group of runs of one stack on one task at one learning rate, one run for each seed.
-pub struct ResultCell<'a> {
+/// The runs of one setting at one learning rate, one run for each seed.
+pub struct SeedRuns<'a> {
     /// The records, ordered by seed.
     pub records: Vec<&'a RunRecord>,
     /// Learning rates that were tried.
@@ -30,10 +31,10 @@ pub struct SeedSpread {
     pub low: f64,
     /// The best seed.
     pub high: f64,
-    /// Number of seeds at [`LEARNED`] or above.
-    pub learned: usize,
+    /// Number of seeds at [`LEARNED_ACCURACY`] or above.
+    pub learned_seeds: usize,
     /// Number of seeds.
-    pub seeds: usize,
+    pub seed_count: usize,
 }
 
 impl SeedSpread {
@@ -44,24 +45,24 @@ impl SeedSpread {
             mean: values.iter().sum::<f64>() / values.len() as f64,
             low: values.iter().copied().fold(f64::NAN, f64::min),
             high: values.iter().copied().fold(f64::NAN, f64::max),
-            learned: values.iter().filter(|value| **value >= LEARNED).count(),
-            seeds: values.len(),
+            learned_seeds: values.iter().filter(|value| **value >= LEARNED_ACCURACY).count(),
+            seed_count: values.len(),
         }
     }
 
     /// Whether at least two of three seeds learned it, which confirms a prediction that a task is learned.
-    pub fn mostly_learned(&self) -> bool {
-        self.seeds > 0 && 3 * self.learned >= 2 * self.seeds
+    pub fn most_seeds_learned(&self) -> bool {
+        self.seed_count > 0 && 3 * self.learned_seeds >= 2 * self.seed_count
     }
 
     /// Whether at least one seed learned it, which refutes a prediction that a task is not learned.
-    pub fn once_learned(&self) -> bool {
-        self.learned > 0
+    pub fn any_seed_learned(&self) -> bool {
+        self.learned_seeds > 0
     }
 
     /// How many seeds learned it: "2 of 3".
     pub fn learned_text(&self) -> String {
-        format!("{} of {}", self.learned, self.seeds)
+        format!("{} of {}", self.learned_seeds, self.seed_count)
     }
 
     /// Mean, minimum and maximum: "99.8% (99.5 to 100.0)".
@@ -71,7 +72,7 @@ impl SeedSpread {
     }
 }
 
-impl<'a> ResultCell<'a> {
+impl<'a> SeedRuns<'a> {
     /// The first record, for properties that all records share.
     pub fn first(&self) -> &'a RunRecord {
         self.records[0]
@@ -94,12 +95,12 @@ impl<'a> ResultCell<'a> {
 
     /// Accuracy on questions of so many hops, over seeds.
     pub fn accuracy(&self, hops: usize) -> SeedSpread {
-        SeedSpread::new(self.records.iter().map(|record| record.mean(hops as u16)))
+        SeedSpread::new(self.records.iter().map(|record| record.group_accuracy(hops as u16)))
     }
 
     /// Accuracy on one of the additional evaluation tasks, over seeds.
     pub fn accuracy_on(&self, task: &str, group: u16) -> SeedSpread {
-        let accuracy = |record: &&RunRecord| record.also.get(task)?.get(&group).map(AnswerCount::mean);
+        let accuracy = |record: &&RunRecord| record.other_accuracy.get(task)?.get(&group).map(AnswerCount::accuracy);
         SeedSpread::new(self.records.iter().filter_map(accuracy))
     }
 
@@ -114,8 +115,8 @@ impl<'a> ResultCell<'a> {
     }
 }
 
-/// Groups records and selects a learning rate for each group by the rule of [`super`]. Cells are in the order of their first records.
-pub fn group_by_setting(records: &[RunRecord]) -> Vec<ResultCell<'_>> {
+/// Groups records and selects a learning rate for each group by the rule of [`super`]. The result is in the order of the first records.
+pub fn group_by_setting(records: &[RunRecord]) -> Vec<SeedRuns<'_>> {
     let mut groups: Vec<(String, BTreeMap<u64, Vec<&RunRecord>>)> = Vec::new();
     for record in records {
         // Records of a group differ in seed and learning rate only.
@@ -129,29 +130,29 @@ pub fn group_by_setting(records: &[RunRecord]) -> Vec<ResultCell<'_>> {
         // Positive floats are ordered like their bits.
         groups[index].1.entry(record.config.train.rate.to_bits()).or_default().push(record);
     }
-    groups.into_iter().filter_map(|(_, rates)| at_best_rate(rates)).collect()
+    groups.into_iter().filter_map(|(_, rates)| select_best_rate(rates)).collect()
 }
 
-/// The cell of one group at its best learning rate.
-fn at_best_rate(rates: BTreeMap<u64, Vec<&RunRecord>>) -> Option<ResultCell<'_>> {
+/// The runs of one setting at its best learning rate.
+fn select_best_rate(rates: BTreeMap<u64, Vec<&RunRecord>>) -> Option<SeedRuns<'_>> {
     let tried_rates = rates.keys().map(|bits| f64::from_bits(*bits)).collect();
-    let score = |records: &[&RunRecord]| {
+    let accuracy_and_negative_loss = |records: &[&RunRecord]| {
         let max_hops = records[0].accuracy.keys().next_back().copied().unwrap_or(0);
-        let mean = SeedSpread::new(records.iter().map(|record| record.mean(max_hops))).mean;
+        let mean = SeedSpread::new(records.iter().map(|record| record.group_accuracy(max_hops))).mean;
         (mean, -SeedSpread::new(records.iter().map(|record| record.loss)).mean)
     };
     // `max_by` returns the last maximum, so the smaller rate comes last.
     let best = rates.into_values().rev().max_by(|a, b| {
-        let (a, b) = (score(a), score(b));
+        let (a, b) = (accuracy_and_negative_loss(a), accuracy_and_negative_loss(b));
         a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))
     });
     let mut records = best?;
     records.sort_by_key(|record| record.config.seed);
-    Some(ResultCell { records, rates: tried_rates })
+    Some(SeedRuns { records, rates: tried_rates })
 }
 
-/// A table of every cell with its verdict.
-pub fn results_table(caption: &str, cells: &[ResultCell<'_>]) -> Table {
+/// A table of every setting with its verdict.
+pub fn results_table(caption: &str, settings: &[SeedRuns<'_>]) -> Table {
     let columns = [
         Column::text("stack"),
         Column::text("task"),
@@ -165,26 +166,26 @@ pub fn results_table(caption: &str, cells: &[ResultCell<'_>]) -> Table {
         Column::number("rate (of)"),
     ];
     let mut table = Table::new(caption, columns);
-    for cell in cells {
-        let record = cell.first();
-        let ratio = record.facts.table_bits.map_or(f64::NAN, |bits| cell.state_bits() / bits);
-        let steps = SeedSpread::new(cell.records.iter().map(|record| record.steps as f64));
+    for runs in settings {
+        let record = runs.first();
+        let ratio = record.facts.table_bits.map_or(f64::NAN, |bits| runs.state_bits() / bits);
+        let steps = SeedSpread::new(runs.records.iter().map(|record| record.steps as f64));
         for hops in record.accuracy.keys().map(|hops| usize::from(*hops)) {
-            let within = hops <= cell.rungs();
+            let is_within_rungs = hops <= runs.rungs();
             // The verdict is about all hops of the task.
             let verdict = record.facts.verdict.as_ref().filter(|_| Some(hops) == record.facts.hops);
-            let verdict_text = verdict.map_or_else(String::new, |[word, _]| format!("; {word}"));
+            let verdict_text = verdict.map_or_else(String::new, |[verdict, _]| format!("; {verdict}"));
             table.row([
                 TableCell::code(record.config.stack.clone()),
                 TableCell::code(record.config.task.clone()),
-                TableCell::from(cell.rungs().to_string()).known(Evidence::Proved),
+                TableCell::from(runs.rungs().to_string()).with_evidence(Evidence::Proved),
                 TableCell::from(format!("{ratio:.2}")),
                 TableCell::from(hops.to_string()),
-                TableCell::from(format!("{}{verdict_text}", if within { "within" } else { "beyond" })),
-                TableCell::from(Prose::from(cell.accuracy(hops).percent())).known(Evidence::Measured),
-                TableCell::from(cell.records.len().to_string()),
+                TableCell::from(format!("{}{verdict_text}", if is_within_rungs { "within" } else { "beyond" })),
+                TableCell::from(Prose::from(runs.accuracy(hops).percent())).with_evidence(Evidence::Measured),
+                TableCell::from(runs.records.len().to_string()),
                 TableCell::from(format!("{:.0}", steps.mean)),
-                TableCell::from(format!("{} ({})", record.config.train.rate, cell.rates.len())),
+                TableCell::from(format!("{} ({})", record.config.train.rate, runs.rates.len())),
             ]);
         }
     }
@@ -192,8 +193,8 @@ pub fn results_table(caption: &str, cells: &[ResultCell<'_>]) -> Table {
 }
 
 /// Accuracy of guessing on questions of so many hops: one over the size of the last table looked up.
-pub(super) fn guess_accuracy(cell: &ResultCell<'_>, hops: usize) -> f64 {
-    let task = rung_theory::task::parse(&cell.first().config.task);
+pub(super) fn guess_accuracy(runs: &SeedRuns<'_>, hops: usize) -> f64 {
+    let task = rung_theory::task::parse(&runs.first().config.task);
     let sizes = task.ok().and_then(|task| rung_train::run::record::table_sizes(&*task));
     sizes.and_then(|sizes| sizes.get(hops - 1).copied()).map_or(f64::NAN, |size| 1.0 / f64::from(size))
 }
@@ -214,7 +215,7 @@ pub(crate) mod tests {
             id: record::id(&run),
             schema: rung_train::run::record::SCHEMA,
             program: rung_train::run::record::ProgramInfo::default(),
-            edition: record::EDITION,
+            numerics_version: record::NUMERICS_VERSION,
             facts: RunFacts::of(&run),
             config: run.config,
             stop_reason: StopReason::Finished,
@@ -222,7 +223,7 @@ pub(crate) mod tests {
             loss: 1.0,
             losses: std::collections::BTreeMap::new(),
             accuracy: (1..).zip(counts).collect(),
-            also: std::collections::BTreeMap::new(),
+            other_accuracy: std::collections::BTreeMap::new(),
             evaluations: Vec::new(),
         }
     }
@@ -238,12 +239,12 @@ pub(crate) mod tests {
             record("full full", task, 0, 4e-3, &[500, 100]),
             record("full full", task, 0, 2e-3, &[500, 100]),
         ];
-        let cells = group_by_setting(&records);
-        assert_eq!(cells.len(), 2);
-        let rates: Vec<_> = cells.iter().map(|cell| (cell.first().config.train.rate, cell.records.len())).collect();
+        let settings = group_by_setting(&records);
+        assert_eq!(settings.len(), 2);
+        let rates: Vec<_> = settings.iter().map(|runs| (runs.first().config.train.rate, runs.records.len())).collect();
         assert_eq!(rates, [(1e-3, 2), (2e-3, 1)]);
-        let spread = cells[0].accuracy(2);
+        let spread = settings[0].accuracy(2);
         assert!((spread.mean - 0.2).abs() < 1e-9 && (spread.low, spread.high) == (0.1, 0.3));
-        assert_eq!(cells[0].records[0].config.seed, 0);
+        assert_eq!(settings[0].records[0].config.seed, 0);
     }
 }

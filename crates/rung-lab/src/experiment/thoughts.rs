@@ -1,6 +1,6 @@
-//! Chain of thought: how many intermediate results must be written down?
+//! Chain of thought: how many intermediate results must be emitted as tokens?
 //!
-//! A stack with fewer rungs than hops may write intermediate results (thoughts) as tokens and read them again: every thought is another
+//! A stack with fewer rungs than hops may emit intermediate results (thoughts) as tokens and attend to them: every thought is another
 //! forward pass. Thoughts are spread evenly over the hops, so one pass must make the largest number of hops between two of them: with s
 //! thoughts and L hops, L/(s+1) rounded up. One rung and L-1 thoughts suffice (constructions U3 and U6).
 //!
@@ -12,7 +12,7 @@ use std::any::Any;
 use rung_theory::task::{self, chain::Chain};
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
-use super::table::{ResultCell, SeedSpread, group_by_setting, outline};
+use super::table::{SeedRuns, SeedSpread, group_by_setting, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::RunRecord;
@@ -21,7 +21,7 @@ use rung_train::run::accuracy::AnswerCount;
 /// Name, sweeps and report of the experiment.
 pub static EXPERIMENT: Experiment = Experiment {
     name: "thoughts",
-    title: "Chain of thought: how many steps must be written down?",
+    title: "Chain of thought: how many intermediate results must be emitted?",
     chapter: ReportChapter::Open,
     sweeps: [
         include_str!("thoughts-smoke.toml"),
@@ -33,30 +33,30 @@ pub static EXPERIMENT: Experiment = Experiment {
 
 /// A lower bound on the fraction of right chains.
 fn right_chains(record: &RunRecord) -> f64 {
-    let errors: f64 = record.accuracy.values().map(|answers| 1.0 - AnswerCount::mean(answers)).sum();
+    let errors: f64 = record.accuracy.values().map(|answers| 1.0 - AnswerCount::accuracy(answers)).sum();
     (1.0 - errors).max(0.0)
 }
 
-fn comparison_point(cell: &ResultCell<'_>) -> Option<ComparisonPoint> {
-    let record = cell.first();
+fn comparison_point(runs: &SeedRuns<'_>) -> Option<ComparisonPoint> {
+    let record = runs.first();
     let task = task::parse(&record.config.task).ok()?;
     let task = (&*task as &dyn Any).downcast_ref::<Chain>()?;
     let composition = task.composition();
     let (hops, thoughts) = (composition.hops(), task.thoughts());
     let label = format!("with {thoughts} thought{}", if thoughts == 1 { "" } else { "s" });
     let series = format!("{}, {hops} hops", outline(&record.config.stack));
-    let accuracy = SeedSpread::new(cell.records.iter().map(|record| right_chains(record)));
+    let accuracy = SeedSpread::new(runs.records.iter().map(|record| right_chains(record)));
     let last_table_entries = *composition.sizes().last()?;
-    let point = ComparisonPoint::new(cell, hops, series, thoughts as f64, label)
+    let point = ComparisonPoint::new(runs, hops, series, thoughts as f64, label)
         .with_accuracy(accuracy)
-        .with_guess(1.0 / f64::from(last_table_entries));
+        .with_guess_accuracy(1.0 / f64::from(last_table_entries));
     let hops_per_pass = hops.div_ceil(thoughts + 1);
     let entries = f64::from(composition.sizes()[0]);
-    let state_holds_table = cell.state_bits() >= entries * entries.log2();
-    Some(match hops_per_pass <= cell.rungs() {
-        true => point.predicted(true, "no run of hops is longer than the rungs"),
+    let state_holds_table = runs.state_bits() >= entries * entries.log2();
+    Some(match hops_per_pass <= runs.rungs() {
+        true => point.predicted(true, "no more hops between two thoughts than rungs"),
         false if state_holds_table => point,
-        false => point.predicted(false, "a run of hops is longer than the rungs"),
+        false => point.predicted(false, "more hops between two thoughts than rungs"),
     })
 }
 
@@ -65,11 +65,11 @@ fn thoughts(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusio
     let figure = ComparisonFigure {
         file: "thoughts",
         title: "Chains of thought by the number of thoughts",
-        axis: AxisKind::Number("thoughts", Scale::Whole),
+        axis: AxisKind::Number("thoughts", Scale::Integer),
         proved_line: None,
         caption: "At least this share of whole chains is right. Constructed: one rung does any number of hops with one thought fewer than hops. \
                   Bars go from the worst seed to the best.",
     };
     render(&points, &figure, page);
-    conclude(&points, "How many steps must a stack write down?")
+    conclude(&points, "How many intermediate results must a stack emit?")
 }

@@ -13,7 +13,7 @@
 use rung_theory::task;
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
-use super::table::{ResultCell, SeedSpread, group_by_setting};
+use super::table::{SeedRuns, SeedSpread, group_by_setting};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::RunRecord;
@@ -22,7 +22,7 @@ use rung_train::run::accuracy::AnswerCount;
 /// Name, sweeps and report of the experiment.
 pub static EXPERIMENT: Experiment = Experiment {
     name: "tracking",
-    title: "Both ways: where recurrences and hybrids win",
+    title: "State tracking: where recurrences and hybrids are better",
     chapter: ReportChapter::Open,
     sweeps: [
         include_str!("tracking-smoke.toml"),
@@ -34,24 +34,19 @@ pub static EXPERIMENT: Experiment = Experiment {
 
 /// Groups of tasks: prefix of their specs, name, and name and title of the figure.
 const TASK_GROUPS: [(&str, &str, &str, &str); 4] = [
-    ("parity{", "parity", "tracking-parity", "Parity, by the length of the text"),
-    ("word{group=s3", "word s3", "tracking-s3", "Products in S3, by the length of the text"),
-    ("word{group=s5", "word s5", "tracking-s5", "Products in S5, by the length of the text"),
-    (
-        "parity-retrieval",
-        "parity-retrieval",
-        "tracking-retrieval",
-        "Parity-conditioned retrieval, by the length of the text",
-    ),
+    ("parity{", "parity", "tracking-parity", "Parity, by sequence length"),
+    ("word{group=s3", "word s3", "tracking-s3", "Products in S3, by sequence length"),
+    ("word{group=s5", "word s5", "tracking-s5", "Products in S5, by sequence length"),
+    ("parity-retrieval", "parity-retrieval", "tracking-retrieval", "Parity-conditioned retrieval, by sequence length"),
 ];
 
 fn tracking(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let cells = group_by_setting(records);
+    let settings = group_by_setting(records);
     // The conclusion is about the length that was never trained.
     let mut untrained_lengths = Vec::new();
     for (prefix, name, file, title) in TASK_GROUPS {
-        let group = cells.iter().filter(|cell| cell.first().config.task.starts_with(prefix));
-        let lines: Vec<Vec<ComparisonPoint>> = group.map(|cell| points_by_length(cell, name)).collect();
+        let group = settings.iter().filter(|runs| runs.first().config.task.starts_with(prefix));
+        let lines: Vec<Vec<ComparisonPoint>> = group.map(|runs| points_by_length(runs, name)).collect();
         untrained_lengths.extend(lines.iter().filter_map(|line| line.last().cloned()));
         let points: Vec<ComparisonPoint> = lines.into_iter().flatten().collect();
         if points.is_empty() {
@@ -67,13 +62,13 @@ fn tracking(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusio
         };
         render(&points, &figure, page);
     }
-    conclude(&untrained_lengths, "Which layers keep what every token changes?")
+    conclude(&untrained_lengths, "Which layers track a state that every token changes?")
 }
 
-/// Whether a cell's layers are predicted to track the state of its task, and the reason; none without a prediction.
-fn prediction(cell: &ResultCell<'_>) -> Option<(bool, &'static str)> {
-    let config = &cell.first().config;
-    let plan = cell.plan();
+/// Whether the runs' layers are predicted to track the state of its task, and the reason; none without a prediction.
+fn prediction(runs: &SeedRuns<'_>) -> Option<(bool, &'static str)> {
+    let config = &runs.first().config;
+    let plan = runs.plan();
     let mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter());
     let reflections = mixers.map(|mixer| mixer.facts().reflections).max().unwrap_or_default();
     let (reflects, rotates) = (reflections > 0, reflections > 1);
@@ -89,23 +84,23 @@ fn prediction(cell: &ResultCell<'_>) -> Option<(bool, &'static str)> {
 }
 
 /// Accuracy at each length: the last evaluation of each curriculum stage, and the final evaluation.
-fn points_by_length(cell: &ResultCell<'_>, task_name: &str) -> Vec<ComparisonPoint> {
-    let (config, series) = (&cell.first().config, cell.first().config.stack.clone());
+fn points_by_length(runs: &SeedRuns<'_>, task_name: &str) -> Vec<ComparisonPoint> {
+    let (config, series) = (&runs.first().config, runs.first().config.stack.clone());
     let point = |length: usize| {
-        ComparisonPoint::new(cell, 1, series.clone(), length as f64, format!("on {task_name} at {length} tokens"))
+        ComparisonPoint::new(runs, 1, series.clone(), length as f64, format!("on {task_name} at {length} tokens"))
     };
-    let at_stage = |stage: usize| {
+    let point_of_stage = |stage: usize| {
         let length = task::parse(&config.curriculum[stage].task).ok()?.length();
         let last_evaluation =
             |record: &&RunRecord| record.evaluations.iter().rfind(|evaluation| evaluation.stage == stage).cloned();
-        let evaluations = cell.records.iter().filter_map(last_evaluation);
+        let evaluations = runs.records.iter().filter_map(last_evaluation);
         let accuracies: Vec<f64> =
-            evaluations.filter_map(|evaluation| evaluation.accuracy.get(&1).map(AnswerCount::mean)).collect();
+            evaluations.filter_map(|evaluation| evaluation.accuracy.get(&1).map(AnswerCount::accuracy)).collect();
         (!accuracies.is_empty()).then(|| point(length).with_accuracy(SeedSpread::new(accuracies.into_iter())))
     };
-    let mut points: Vec<ComparisonPoint> = (0..config.curriculum.len()).filter_map(at_stage).collect();
-    let final_point = point(cell.first().facts.tokens);
-    points.push(match prediction(cell) {
+    let mut points: Vec<ComparisonPoint> = (0..config.curriculum.len()).filter_map(point_of_stage).collect();
+    let final_point = point(runs.first().facts.tokens);
+    points.push(match prediction(runs) {
         Some((learned, reason)) => final_point.predicted(learned, reason),
         None => final_point,
     });
@@ -122,7 +117,7 @@ mod tests {
         let run = |stack: &str, task: &str, right| record(stack, task, 0, 1e-3, &[right]);
         let conclusion = |records: &[RunRecord]| {
             let points: Vec<ComparisonPoint> =
-                group_by_setting(records).iter().flat_map(|cell| points_by_length(cell, "it")).collect();
+                group_by_setting(records).iter().flat_map(|runs| points_by_length(runs, "it")).collect();
             conclude(&points, "")
         };
         let (positive, signed) = ("deltanet", "deltanet{negative=yes}");
@@ -135,13 +130,19 @@ mod tests {
             run("deltaproduct{steps=2}", permutations, 999),
             run("deltaproduct{steps=4}", "word{group=s5}", 999),
         ]);
-        assert_eq!((as_predicted.line.as_str(), as_predicted.contradictions.len()), ("5 of 5 predictions held", 0));
+        assert_eq!(
+            (as_predicted.summary_line.as_str(), as_predicted.contradictions.len()),
+            ("5 of 5 predictions held", 0)
+        );
         let contradicting = conclusion(&[
             run(positive, parity, 1000),
             run(signed, parity, 700),
             run("deltaproduct{steps=1}", permutations, 995),
             run("deltanet{negative=yes} full", "parity-retrieval", 995),
         ]);
-        assert_eq!((contradicting.line.as_str(), contradicting.contradictions.len()), ("1 of 4 predictions held", 3));
+        assert_eq!(
+            (contradicting.summary_line.as_str(), contradicting.contradictions.len()),
+            ("1 of 4 predictions held", 3)
+        );
     }
 }

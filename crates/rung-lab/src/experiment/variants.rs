@@ -1,17 +1,17 @@
-//! Variants: does any layer pattern make more hops than it has rungs?
+//! Variants: does any layer pattern compute more hops than it has rungs?
 //!
-//! Alternating layers, other orders, other mixers, and two parallel mixers in one layer, on the same two hops. A pattern that makes more hops
+//! Alternating layers, other orders, other mixers, and two parallel mixers in one layer, on the same two hops. A pattern that computes more hops
 //! than it has rungs with a state smaller than the table would contradict the theory; one with a larger state may have a shortcut.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
-use super::table::{ResultCell, group_by_setting, outline};
+use super::table::{SeedRuns, group_by_setting, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::RunRecord;
 
 /// Name, sweeps and report of the experiment.
 pub static EXPERIMENT: Experiment = Experiment {
     name: "variants",
-    title: "Variants: does any pattern beat its rungs?",
+    title: "Variants: does any pattern compute more hops than it has rungs?",
     chapter: ReportChapter::Open,
     sweeps: [
         include_str!("variants-smoke.toml"),
@@ -22,16 +22,16 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 /// One point for each number of hops of the questions.
-pub(super) fn points_by_hops(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
-    let record = cell.first();
-    let plural = if cell.rungs() == 1 { "rung" } else { "rungs" };
-    let series = format!("{}: {} {plural}", outline(&record.config.stack), cell.rungs());
-    let state_holds_table = record.facts.table_bits.is_none_or(|bits| cell.state_bits() >= bits);
+pub(super) fn points_by_hops(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
+    let record = runs.first();
+    let plural = if runs.rungs() == 1 { "rung" } else { "rungs" };
+    let series = format!("{}: {} {plural}", outline(&record.config.stack), runs.rungs());
+    let state_holds_table = record.facts.table_bits.is_none_or(|bits| runs.state_bits() >= bits);
     let point = |hops: usize| {
         let label = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
-        let point = ComparisonPoint::new(cell, hops, series.clone(), hops as f64, label)
-            .with_guess(super::table::guess_accuracy(cell, hops));
-        match hops <= cell.rungs() {
+        let point = ComparisonPoint::new(runs, hops, series.clone(), hops as f64, label)
+            .with_guess_accuracy(super::table::guess_accuracy(runs, hops));
+        match hops <= runs.rungs() {
             true => point.predicted(true, "within the rungs"),
             false if state_holds_table => point,
             false => point.predicted(false, "beyond the rungs, the state smaller than the table"),

@@ -5,7 +5,7 @@
 //! do not apply at these sizes: a failure beyond the rungs is a result about training.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
-use super::table::{ResultCell, group_by_setting, guess_accuracy, outline};
+use super::table::{SeedRuns, group_by_setting, guess_accuracy, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::RunRecord;
 
@@ -19,16 +19,16 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 /// One point for each number of hops of the questions.
-fn points_by_hops(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
-    let series = outline(&cell.first().config.stack);
+fn points_by_hops(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
+    let series = outline(&runs.first().config.stack);
     let point = |hops: usize| {
         let label = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
-        let point =
-            ComparisonPoint::new(cell, hops, series.clone(), hops as f64, label).with_guess(guess_accuracy(cell, hops));
-        let within = hops <= cell.rungs();
+        let point = ComparisonPoint::new(runs, hops, series.clone(), hops as f64, label)
+            .with_guess_accuracy(guess_accuracy(runs, hops));
+        let within = hops <= runs.rungs();
         point.predicted(within, if within { "within the rungs" } else { "beyond the rungs" })
     };
-    cell.first().accuracy.keys().map(|hops| point(usize::from(*hops))).collect()
+    runs.first().accuracy.keys().map(|hops| point(usize::from(*hops))).collect()
 }
 
 fn zoo(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
@@ -38,9 +38,9 @@ fn zoo(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
         title: "Every bounded-state mixer before full layers",
         axis: AxisKind::Names,
         proved_line: None,
-        caption: "Right answers by hops, for every mixer in the place of the staircase's bounded-state layer. Bars go from the worst seed to \
+        caption: "Right answers by hops, for every mixer in place of the staircase's bounded-state layer. Bars go from the worst seed to \
                   the best.",
     };
     render(&points, &figure, page);
-    conclude(&points, "Does every mixer have the rungs that its layout has?")
+    conclude(&points, "Does every mixer reach the rungs of its layout?")
 }

@@ -85,10 +85,10 @@ impl<'a, S: Scalar> Answerer<'a, S> {
                 .collect());
         }
         let classes = self.network.model.classes();
-        if let Some(scores) =
-            self.fast_lookup.as_mut().and_then(|fast_lookup| fast_lookup.scores(&self.ops, tokens, batch))
+        if let Some(logits) =
+            self.fast_lookup.as_mut().and_then(|fast_lookup| fast_lookup.last_logits(&self.ops, tokens, batch))
         {
-            return Ok(argmax_rows(&self.ops.values(&scores), classes));
+            return Ok(argmax_rows(&self.ops.values(&logits), classes));
         }
         let (hidden, _) = self.network.model.forward_last(&self.ops, tokens, batch, self.layers_on_all_tokens)?;
         Ok(argmax_rows(&self.ops.values(&self.network.model.logits(&self.ops, &hidden)), classes))
@@ -109,7 +109,7 @@ impl<'a, S: Scalar> Answerer<'a, S> {
         tokens: &[u32],
         batch: usize,
     ) -> Result<Vec<EmittedChain>, ModelError> {
-        decode(&self.network.model, &self.ops, chain_of_thought, (tokens, batch), self.layers_on_all_tokens)
+        decode_chains(&self.network.model, &self.ops, chain_of_thought, (tokens, batch), self.layers_on_all_tokens)
     }
 
     /// The tokens that a construction emits after a prompt, the last of which holds the answer; `None` if it emits no chain of thought.
@@ -123,7 +123,7 @@ impl<'a, S: Scalar> Answerer<'a, S> {
 }
 
 /// Greedy decoding of the chains of thought of `batch` prompts.
-pub(crate) fn decode<O: Ops>(
+pub(crate) fn decode_chains<O: Ops>(
     model: &Model,
     ops: &O,
     chain_of_thought: &ChainOfThought,
@@ -133,16 +133,16 @@ pub(crate) fn decode<O: Ops>(
     let classes = model.classes();
     let mut emitted = vec![EmittedChain::default(); batch];
     let (mut hidden, mut state) = model.forward_last(ops, tokens, batch, layers_on_all_tokens)?;
-    for step in 0..chain_of_thought.count {
-        let scores = ops.values(&model.logits(ops, &hidden));
+    for step in 0..chain_of_thought.token_count {
+        let logits = ops.values(&model.logits(ops, &hidden));
         let mut next_tokens = Vec::with_capacity(batch * chain_of_thought.field_starts.len());
-        for (scores, chain) in scores.chunks_exact(classes).zip(&mut emitted) {
-            let token = chain_of_thought.token(scores);
+        for (logits, chain) in logits.chunks_exact(classes).zip(&mut emitted) {
+            let token = chain_of_thought.argmax_token(logits);
             chain.answer = token[chain_of_thought.answer_field];
             chain.tokens.extend_from_slice(&token);
             next_tokens.extend(token);
         }
-        if step + 1 < chain_of_thought.count {
+        if step + 1 < chain_of_thought.token_count {
             (hidden, state) = model.forward(ops, &next_tokens, batch, Some(&state))?;
         }
     }
@@ -159,22 +159,22 @@ pub struct EmittedChain {
 }
 
 impl ChainOfThought {
-    /// The token with the highest scores: in each field the id with the highest score.
-    pub fn token<S: Scalar>(&self, scores: &[S]) -> Vec<u32> {
-        let field_ends = self.field_starts.iter().skip(1).copied().chain([scores.len()]);
-        self.field_starts.iter().zip(field_ends).map(|(start, end)| argmax(&scores[*start..end])).collect()
+    /// The token with the highest logits: in each field the id with the highest logit.
+    pub fn argmax_token<S: Scalar>(&self, logits: &[S]) -> Vec<u32> {
+        let field_ends = self.field_starts.iter().skip(1).copied().chain([logits.len()]);
+        self.field_starts.iter().zip(field_ends).map(|(start, end)| argmax(&logits[*start..end])).collect()
     }
 }
 
-fn argmax_rows<S: Scalar>(scores: &[S], classes: usize) -> Vec<u32> {
-    scores.chunks_exact(classes).map(argmax).collect()
+fn argmax_rows<S: Scalar>(logits: &[S], classes: usize) -> Vec<u32> {
+    logits.chunks_exact(classes).map(argmax).collect()
 }
 
-/// The index of the highest score; the first of equals.
-fn argmax<S: Scalar>(scores: &[S]) -> u32 {
+/// The index of the highest logit; the first of equals.
+fn argmax<S: Scalar>(logits: &[S]) -> u32 {
     let mut best = 0;
-    for (class, score) in scores.iter().enumerate() {
-        if *score > scores[best] {
+    for (class, logit) in logits.iter().enumerate() {
+        if *logit > logits[best] {
             best = class;
         }
     }

@@ -72,11 +72,11 @@ pub fn lookup_head(
     inverse_temperature: f64,
     copies: &[(ColumnRange, ColumnRange)],
 ) -> AttentionHead {
-    let scaled = |sum: &WeightedSum| sum.iter().map(|(column, value)| (*column, value * inverse_temperature)).collect();
+    let scale = |sum: &WeightedSum| sum.iter().map(|(column, value)| (*column, value * inverse_temperature)).collect();
     let pairs = copies.iter().flat_map(|(from, to)| from.columns().zip(to.columns()));
     let (value, output) = pairs.map(|(from, to)| (vec![(from, 1.0)], to)).unzip();
     AttentionHead {
-        query: key_match.channels.iter().map(|(query, _)| scaled(query)).collect(),
+        query: key_match.channels.iter().map(|(query, _)| scale(query)).collect(),
         key: key_match.channels.iter().map(|(_, key)| key.clone()).collect(),
         value,
         output,
@@ -130,7 +130,7 @@ fn clip_neurons(from: ColumnRange, to: ColumnRange, bias: ColumnRange, slope: f6
     for (source, target) in from.columns().zip(to.columns()) {
         for (offset, factor) in [(1.0, 1.0), (-1.0, -1.0)] {
             let mut input = vec![(source, slope), (bias.start, offset)];
-            subtract_closed_gates(&mut input, penalty, bias, gates);
+            add_gate_penalties(&mut input, penalty, bias, gates);
             neurons.push(Neuron { input, output: vec![(target, factor)] });
         }
     }
@@ -150,12 +150,12 @@ fn clip_neurons(from: ColumnRange, to: ColumnRange, bias: ColumnRange, slope: f6
 /// A neuron that is 1 where all gates hold and 0 elsewhere.
 pub fn indicator_neuron(bias: ColumnRange, gates: &[Gate], output: WeightedSum) -> Neuron {
     let mut input = vec![(bias.start, 1.0)];
-    subtract_closed_gates(&mut input, 1.0, bias, gates);
+    add_gate_penalties(&mut input, 1.0, bias, gates);
     Neuron { input, output }
 }
 
 /// Subtracts `penalty` from a neuron's input for every gate that does not hold.
-fn subtract_closed_gates(input: &mut WeightedSum, penalty: f64, bias: ColumnRange, gates: &[Gate]) {
+fn add_gate_penalties(input: &mut WeightedSum, penalty: f64, bias: ColumnRange, gates: &[Gate]) {
     for gate in gates {
         input.extend(gate.iter().map(|(column, value)| (*column, value * penalty / 2.0)));
         input.push((bias.start, -penalty / 2.0));
@@ -164,15 +164,15 @@ fn subtract_closed_gates(input: &mut WeightedSum, penalty: f64, bias: ColumnRang
 
 /// The gates that all hold where a register holds this number.
 pub fn if_equal(register: ColumnRange, number: u64) -> Vec<Gate> {
-    let gate = |(bit, column)| vec![(column, super::register::bit_sign(number, bit))];
-    register.columns().enumerate().map(gate).collect()
+    let bit_gate = |(bit, column)| vec![(column, super::register::bit_sign(number, bit))];
+    register.columns().enumerate().map(bit_gate).collect()
 }
 
-/// Neurons that write to a flag whether one column is above `middle`: +1 above, -1 below.
-pub fn threshold_neurons(from: usize, to: ColumnRange, middle: f64, bias: ColumnRange) -> Vec<Neuron> {
+/// Neurons that write to a flag whether one column is above `threshold`: +1 above, -1 below.
+pub fn threshold_neurons(from: usize, to: ColumnRange, threshold: f64, bias: ColumnRange) -> Vec<Neuron> {
     let slope = 2.0 * ROUNDING_SLOPE;
     let neuron = |offset: f64, factor: f64| Neuron {
-        input: vec![(from, slope), (bias.start, offset - slope * middle)],
+        input: vec![(from, slope), (bias.start, offset - slope * threshold)],
         output: vec![(to.start, factor)],
     };
     vec![neuron(1.0, 1.0), neuron(-1.0, -1.0), indicator_neuron(bias, &[], vec![(to.start, -1.0)])]

@@ -1,7 +1,7 @@
 //! The builder of a construction: layers described by registers, turned into a network.
 //!
 //! A construction adds layer after layer: heads and forwarding layers move registers between tokens, neurons compute within a token.
-//! [`ConstructionBuilder::build`] then makes the smallest plan with room for the layers (or checks that a given plan has layers large
+//! [`ConstructionBuilder::build`] then makes the smallest plan that fits the layers (or checks that a given plan has layers large
 //! enough), builds the ordinary [`Model`] of that plan, sets all its weights to zero, and adds the weights of the described layers.
 //! Layers of a given plan that the construction does not need stay zero, and a layer of zeros adds nothing to the stream.
 
@@ -62,7 +62,7 @@ pub type WeightEntry = (String, usize, f64);
 /// A layer of a construction.
 #[derive(Clone, Debug)]
 pub struct ConstructionLayer {
-    /// A short description for people.
+    /// A short description.
     pub about: String,
     /// The mixer and its weights.
     pub mixer: LayerMixer,
@@ -103,8 +103,8 @@ impl ConstructionBuilder {
         let mut registers = Registers::default();
         let bias = registers.add("one", 1, RegisterKind::Constant, "always 1, for offsets");
         // Each field writes other registers, so no field shares its embedding table with another.
-        let unshared = |field: Field| Field::new(field.name, field.vocabulary);
-        let fields: Vec<Field> = task.fields().into_iter().map(unshared).collect();
+        let with_own_table = |field: Field| Field::new(field.name, field.vocabulary);
+        let fields: Vec<Field> = task.fields().into_iter().map(with_own_table).collect();
         let embeddings = fields.iter().map(|_| Vec::new()).collect();
         let classes = task.classes() as usize;
         let mut builder = Self {
@@ -165,14 +165,14 @@ impl ConstructionBuilder {
         }
     }
 
-    /// Makes the number in a register the answer: a class scores by the dot product of its bits with the register.
+    /// Makes the number in a register the answer: the logit of a class is the dot product of its bits with the register.
     pub fn unembed_number(&mut self, register: ColumnRange) {
         self.unembedding = Some(Box::new(move |class| register.encode(class as u64)));
     }
 
-    /// Sets the score of every class.
-    pub fn unembed(&mut self, scores: impl Fn(usize) -> WeightedSum + 'static) {
-        self.unembedding = Some(Box::new(scores));
+    /// Sets the logit of every class.
+    pub fn unembed(&mut self, logit: impl Fn(usize) -> WeightedSum + 'static) {
+        self.unembedding = Some(Box::new(logit));
     }
 
     /// Makes the model emit tokens before the answer.
@@ -220,7 +220,7 @@ impl ConstructionBuilder {
             Some(plan) => (plan.clone(), self.assign_layers(plan)?),
             None => self.smallest_plan()?,
         };
-        widen(&mut plan, self.registers.width() as u64)
+        widen_stream(&mut plan, self.registers.width() as u64)
             .map_err(|reason| ConstructError::DoesNotFit { name: self.name.to_owned(), reason })?;
         let hidden = self.layers.iter().map(|layer| layer.neurons.len()).max().unwrap_or(0).max(1);
         let length = self.task.length();
@@ -267,7 +267,7 @@ impl ConstructionBuilder {
         Ok(Network { name, task: Some(self.task), plan, config, model, weights, provenance })
     }
 
-    /// The smallest plan with room for every layer.
+    /// The smallest plan that fits every layer.
     fn smallest_plan(&self) -> Result<(Plan, Vec<MixerIndex>), ConstructError> {
         let width = self.registers.width() as u64;
         let defaults = Defaults { heads: 1, head_dim: 1, kv_heads: None, model_width: Some(width), bits: 32 };
@@ -277,9 +277,9 @@ impl ConstructionBuilder {
                 LayerMixer::Attention(heads) => {
                     let largest =
                         |size: fn(&AttentionHead) -> usize| heads.iter().map(size).max().unwrap_or(0).max(1) as u64;
-                    let (key, value) = (largest(|head| head.key.len()), largest(|head| head.value.len()));
-                    let count = heads.len().max(1) as u64;
-                    let sizes = [("heads", count), ("key", key), ("value", value), ("kv", count)];
+                    let (key_dim, value_dim) = (largest(|head| head.key.len()), largest(|head| head.value.len()));
+                    let head_count = heads.len().max(1) as u64;
+                    let sizes = [("heads", head_count), ("key", key_dim), ("value", value_dim), ("kv", head_count)];
                     Mixer::new("full", &sizes, &defaults)?
                 }
                 LayerMixer::Forwarding(_, mixer) | LayerMixer::Explicit(mixer, _) => mixer.clone(),
@@ -302,8 +302,8 @@ impl ConstructionBuilder {
             let log2_tokens = u64::from(self.task.length().max(1).ilog2()) + 1;
             let fits = |index: &MixerIndex| {
                 let mixer = &plan.layers[index.layer].mixers[index.mixer];
-                let precise = mixer.bits() >= mixer.facts().precision.bits(log2_tokens);
-                precise
+                let is_precise = mixer.bits() >= mixer.facts().precision.bits(log2_tokens);
+                is_precise
                     && match &layer.mixer {
                         LayerMixer::Attention(heads) => mixer.facts().looks_up && heads_fit(heads, mixer),
                         LayerMixer::Forwarding(forwarded, _) => forwarding::fits(forwarded, mixer),
@@ -321,10 +321,13 @@ impl ConstructionBuilder {
     }
 
     fn write_embeddings_and_unembedding<S: Scalar>(&self, writer: &mut WeightWriter<'_, S>) {
-        let single = self.fields.len() == 1;
+        let has_single_field = self.fields.len() == 1;
         for (field, embeddings) in self.fields.iter().zip(&self.embeddings) {
-            let name =
-                if single { "embeddings.weight".to_owned() } else { format!("embeddings.{}.weight", field.name) };
+            let name = if has_single_field {
+                "embeddings.weight".to_owned()
+            } else {
+                format!("embeddings.{}.weight", field.name)
+            };
             let row = |id: usize| embeddings.iter().flat_map(|embedding| embedding(id as u32)).collect();
             writer.add_to_rows(&name, row);
         }
@@ -339,16 +342,16 @@ impl ConstructionBuilder {
 
 /// Widens the residual stream of a plan to at least `min_width`, and to a width that its mixers accept: some require a multiple of their
 /// number of heads, and an ungated convolution has as many channels as the stream.
-fn widen(plan: &mut Plan, min_width: u64) -> Result<(), String> {
-    let mut step = 1;
+fn widen_stream(plan: &mut Plan, min_width: u64) -> Result<(), String> {
+    let mut width_multiple = 1;
     for mixer in plan.layers.iter().flat_map(|layer| layer.mixers.iter()) {
         let divisor = width_divisor(mixer);
-        step = step / greatest_common_divisor(step, divisor) * divisor;
-        if step > MAX_SIZE {
-            return Err(format!("no width up to {MAX_SIZE} is a multiple of {divisor} and of what other layers want"));
+        width_multiple = width_multiple / greatest_common_divisor(width_multiple, divisor) * divisor;
+        if width_multiple > MAX_SIZE {
+            return Err(format!("no width up to {MAX_SIZE} is a multiple of {divisor} and of what other layers need"));
         }
     }
-    let width = plan.width.max(min_width).next_multiple_of(step);
+    let width = plan.width.max(min_width).next_multiple_of(width_multiple);
     for layer in &mut plan.layers {
         let widened = layer
             .mixers
@@ -408,7 +411,7 @@ fn undo_norms<S: Scalar>(
 
 /// Whether heads fit a mixer. A value with more channels than the mixer's is split over several heads with the same query and key.
 fn heads_fit(heads: &[AttentionHead], mixer: &Mixer) -> bool {
-    let sizes = AttentionSizes::of(mixer);
-    let needed_heads: usize = heads.iter().map(|head| head.value.len().div_ceil(sizes.value).max(1)).sum();
-    needed_heads <= sizes.kv_heads && heads.iter().all(|head| head.key.len() <= sizes.key)
+    let sizes = AttentionSizes::from_mixer(mixer);
+    let needed_heads: usize = heads.iter().map(|head| head.value.len().div_ceil(sizes.value_dim).max(1)).sum();
+    needed_heads <= sizes.kv_heads && heads.iter().all(|head| head.key.len() <= sizes.key_dim)
 }

@@ -2,8 +2,8 @@
 //! looks up one table.
 //!
 //! The prompt lists the entries of the tables `z_1 .. z_L`, the start value `z_0` and the query w; `i_l` is the value after l hops.
-//! Every token has one flag per token kind. An entry of `z_l` has its address in two registers, `outer` (w_{l-1}) and `inner`
-//! (i_{l-1}), and its value in a third; w has one register per part w_1, w_2, .. Blank fields leave their registers at zero.
+//! Every token has one flag per token kind. An entry of `z_l` has its key in two registers, `entry_query_part`
+//! (w_{l-1}) and `entry_argument` (i_{l-1}), and its value in a third; w has one register per part w_1, w_2, .. Blank fields leave their registers at zero.
 
 use rung_theory::task::TaskBase as _;
 use rung_theory::task::funccomp::FuncComp;
@@ -12,7 +12,7 @@ use super::blocks::{KeyMatch, inverse_temperature, lookup_head};
 use super::builder::{AttentionHead, ConstructionBuilder};
 use super::register::{ColumnRange, RegisterKind, bits_for};
 
-/// Index of the token field with the value of an entry; the fields before it are the token's kind and the two numbers of its address.
+/// Index of the token field with the value of an entry; the fields before it are the token's kind and the two numbers of its key.
 pub const VALUE_FIELD: usize = 3;
 
 /// A builder with the registers of a function-composition prompt.
@@ -32,9 +32,9 @@ pub struct CompositionBuilder {
     /// The token is the answer slot, in prompt orders that have one.
     pub slot_flag: Option<ColumnRange>,
     /// w_{l-1} of an entry.
-    pub outer: ColumnRange,
+    pub entry_query_part: ColumnRange,
     /// i_{l-1} of an entry.
-    pub inner: ColumnRange,
+    pub entry_argument: ColumnRange,
     /// The value of an entry, or z_0.
     pub value: ColumnRange,
     /// The parts w_1, w_2, .. of the query, at the token w.
@@ -44,39 +44,42 @@ pub struct CompositionBuilder {
 }
 
 impl CompositionBuilder {
-    /// Adds the registers. The model may emit up to `emitted` tokens after the prompt.
-    pub fn new(name: &'static str, task: &FuncComp, emitted: usize) -> Self {
+    /// Adds the registers. The model may emit up to `emitted_tokens` tokens after the prompt.
+    pub fn new(name: &'static str, task: &FuncComp, emitted_tokens: usize) -> Self {
         let hops = task.hops();
         let mut builder = ConstructionBuilder::new(name, Box::new(task.clone()));
         let bias = builder.bias;
         let fields = task.fields();
         let registers = &mut builder.registers;
-        let mut flag = |name: String, about: String| registers.add(name, 1, RegisterKind::Flag, about);
+        let mut add_flag = |name: String, about: String| registers.add(name, 1, RegisterKind::Flag, about);
         let entry_flags: Vec<ColumnRange> =
-            (1..=hops).map(|l| flag(format!("is.{l}"), format!("the token is an entry of z_{l}"))).collect();
-        let start_flag = flag("is.start".to_owned(), "the token is z_0".to_owned());
-        let query_flag = flag("is.query".to_owned(), "the token is w".to_owned());
+            (1..=hops).map(|l| add_flag(format!("is.{l}"), format!("the token is an entry of z_{l}"))).collect();
+        let start_flag = add_flag("is.start".to_owned(), "the token is z_0".to_owned());
+        let query_flag = add_flag("is.query".to_owned(), "the token is w".to_owned());
         let has_slot = fields[0].vocabulary as usize > hops + 2;
-        let slot_flag = has_slot.then(|| flag("is.slot".to_owned(), "the token is the slot that answers".to_owned()));
+        let slot_flag =
+            has_slot.then(|| add_flag("is.slot".to_owned(), "the token is the slot that answers".to_owned()));
         let blank = |field: usize| fields[field].vocabulary - 1;
-        let mut number = |field: usize, name: String, about: &str| {
+        let mut add_number = |field: usize, name: String, about: &str| {
             registers.add(name, bits_for(u64::from(blank(field))), RegisterKind::Number, about)
         };
-        let outer = number(1, "outer".to_owned(), "w_(l-1) of an entry");
-        let inner = number(2, "inner".to_owned(), "i_(l-1) of an entry");
-        let value = number(VALUE_FIELD, "value".to_owned(), "value of an entry, or z_0");
+        let entry_query_part = add_number(1, "outer".to_owned(), "w_(l-1) of an entry");
+        let entry_argument = add_number(2, "inner".to_owned(), "i_(l-1) of an entry");
+        let value = add_number(VALUE_FIELD, "value".to_owned(), "value of an entry, or z_0");
         let query_parts: Vec<ColumnRange> =
-            (1..hops).map(|e| number(VALUE_FIELD + e, format!("w.{e}"), "part of the query")).collect();
+            (1..hops).map(|e| add_number(VALUE_FIELD + e, format!("w.{e}"), "part of the query")).collect();
         let kind_flags: Vec<ColumnRange> =
             entry_flags.iter().copied().chain([start_flag, query_flag]).chain(slot_flag).collect();
         builder.embed(0, move |kind| {
-            let sign = |of_kind: u32| if of_kind == kind { 1.0 } else { -1.0 };
-            (0..).zip(&kind_flags).map(|(of_kind, flag)| (flag.start, sign(of_kind))).collect()
+            let sign = |flag_kind: u32| if flag_kind == kind { 1.0 } else { -1.0 };
+            (0..).zip(&kind_flags).map(|(flag_kind, flag)| (flag.start, sign(flag_kind))).collect()
         });
-        for (field, register) in [outer, inner, value].into_iter().chain(query_parts.iter().copied()).enumerate() {
+        for (field, register) in
+            [entry_query_part, entry_argument, value].into_iter().chain(query_parts.iter().copied()).enumerate()
+        {
             builder.embed_number(field + 1, register, blank(field + 1));
         }
-        let tokens = task.length() + emitted;
+        let tokens = task.length() + emitted_tokens;
         Self {
             builder,
             task: task.clone(),
@@ -85,8 +88,8 @@ impl CompositionBuilder {
             start_flag,
             query_flag,
             slot_flag,
-            outer,
-            inner,
+            entry_query_part,
+            entry_argument,
             value,
             query_parts,
             inverse_temperature: inverse_temperature(tokens),
@@ -98,41 +101,43 @@ impl CompositionBuilder {
         self.task.hops()
     }
 
-    /// Bits needed for i_l, or for z_0 if l = 0.
-    pub fn value_bits(&self, l: usize) -> usize {
-        bits_for(u64::from(self.task.sizes()[l.saturating_sub(1)]))
+    /// Bits needed for the value after a hop, i_l, or for z_0 at hop 0.
+    pub fn value_bits(&self, hop: usize) -> usize {
+        bits_for(u64::from(self.task.sizes()[hop.saturating_sub(1)]))
     }
 
     /// Adds two registers for i_l: one for what attention read, and one for the bits that it is rounded to.
-    pub fn add_index_registers(&mut self, l: usize) -> (ColumnRange, ColumnRange) {
-        let size = self.value_bits(l);
+    pub fn add_hop_value_registers(&mut self, hop: usize) -> (ColumnRange, ColumnRange) {
+        let size = self.value_bits(hop);
         let registers = &mut self.builder.registers;
-        let raw = registers.add(format!("read.{l}"), size, RegisterKind::Raw, format!("i_{l} as it was read"));
-        (raw, registers.add(format!("i.{l}"), size, RegisterKind::Number, format!("i_{l}")))
+        let unrounded =
+            registers.add(format!("read.{hop}"), size, RegisterKind::Unrounded, format!("i_{hop} as it was read"));
+        (unrounded, registers.add(format!("i.{hop}"), size, RegisterKind::Number, format!("i_{hop}")))
     }
 
-    /// Matches the entry of z_l whose address is in the query's registers `outer` and `inner`.
-    pub fn entry_match(&self, l: usize, outer: Option<ColumnRange>, inner: ColumnRange) -> KeyMatch {
-        let key_match = KeyMatch::new().key_flag(self.entry_flags[l - 1], self.bias).equal_bits(inner, self.inner);
-        match outer {
-            Some(outer) => key_match.equal_bits(outer, self.outer),
+    /// Matches the entry of z_l whose key is in the query's registers `query_part` and `argument`.
+    pub fn entry_match(&self, hop: usize, query_part: Option<ColumnRange>, argument: ColumnRange) -> KeyMatch {
+        let key_match =
+            KeyMatch::new().key_flag(self.entry_flags[hop - 1], self.bias).equal_bits(argument, self.entry_argument);
+        match query_part {
+            Some(query_part) => key_match.equal_bits(query_part, self.entry_query_part),
             None => key_match,
         }
     }
 
-    /// A head that looks up the entry of z_l at address (w_{l-1}, `index`) and copies its value to `raw`.
-    pub fn table_head(&self, l: usize, index: ColumnRange, raw: ColumnRange) -> AttentionHead {
-        let outer = (l > 1).then(|| self.query_parts[l - 2]);
+    /// A head that looks up the entry of z_l with the key (w_{l-1}, `hop_value`) and copies its value to `unrounded`.
+    pub fn table_head(&self, hop: usize, hop_value: ColumnRange, unrounded: ColumnRange) -> AttentionHead {
+        let query_part = (hop > 1).then(|| self.query_parts[hop - 2]);
         lookup_head(
-            &self.entry_match(l, outer, index),
+            &self.entry_match(hop, query_part, hop_value),
             self.inverse_temperature,
-            &[(self.value.low_bits(raw.size), raw)],
+            &[(self.value.low_bits(unrounded.size), unrounded)],
         )
     }
 
-    /// A head that copies z_0 to `raw`.
-    pub fn start_head(&self, raw: ColumnRange) -> AttentionHead {
+    /// A head that copies z_0 to `unrounded`.
+    pub fn start_head(&self, unrounded: ColumnRange) -> AttentionHead {
         let key_match = KeyMatch::new().key_flag(self.start_flag, self.bias);
-        lookup_head(&key_match, self.inverse_temperature, &[(self.value.low_bits(raw.size), raw)])
+        lookup_head(&key_match, self.inverse_temperature, &[(self.value.low_bits(unrounded.size), unrounded)])
     }
 }

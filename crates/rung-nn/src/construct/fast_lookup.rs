@@ -21,7 +21,7 @@ use crate::precision::Precision;
 
 /// The products that are the same for all prompts.
 pub struct FastLookup<S: Scalar> {
-    layers: Vec<Layer<S>>,
+    layers: Vec<LookupLayer<S>>,
     /// The embedding table of each field.
     embeddings: Vec<Tensor<S>>,
     /// The unembedding without its zero columns.
@@ -36,7 +36,7 @@ pub struct FastLookup<S: Scalar> {
     cache: Option<CachedKeys<S>>,
 }
 
-struct Layer<S: Scalar> {
+struct LookupLayer<S: Scalar> {
     sizes: AttentionSizes,
     query: Tensor<S>,
     key: Tensor<S>,
@@ -96,8 +96,8 @@ impl<S: Scalar> FastLookup<S> {
                 *used |= nonzero_product(embedding, &key).is_some();
             }
             let field_values = embeddings.iter().map(|embedding| nonzero_product(embedding, &value)).collect();
-            layers.push(Layer {
-                sizes: AttentionSizes::of(&layer.mixers[0]),
+            layers.push(LookupLayer {
+                sizes: AttentionSizes::from_mixer(&layer.mixers[0]),
                 query: weight("mixer.q")?,
                 output: weight("mixer.o")?,
                 up: weight("mlp.up")?,
@@ -112,8 +112,8 @@ impl<S: Scalar> FastLookup<S> {
         Some(Self { layers, embeddings, unembedding, unembedding_columns, key_fields, value_only_fields, cache: None })
     }
 
-    /// Scores of all classes at the last token of each prompt, `[batch, classes]`; `None` if the prompts differ in their key fields.
-    pub fn scores(&mut self, ops: &Native<S>, tokens: &[u32], batch: usize) -> Option<Tensor<S>> {
+    /// Logits at the last token of each prompt, `[batch, classes]`; `None` if the prompts differ in their key fields.
+    pub fn last_logits(&mut self, ops: &Native<S>, tokens: &[u32], batch: usize) -> Option<Tensor<S>> {
         let fields = self.embeddings.len();
         let length = tokens.len() / batch / fields;
         let prompts: Vec<&[u32]> = tokens.chunks_exact(length * fields).collect();
@@ -136,22 +136,22 @@ impl<S: Scalar> FastLookup<S> {
         }
         let (values, width) = (ops.values(&stream), ops.shape(&stream).width());
         let columns = &self.unembedding_columns;
-        let used: Vec<S> =
+        let used_values: Vec<S> =
             values.chunks_exact(width).flat_map(|row| columns.iter().map(|column| row[*column])).collect();
-        Some(ops.linear(&ops.constant(&[batch, columns.len()], &used), &self.unembedding, None))
+        Some(ops.linear(&ops.constant(&[batch, columns.len()], &used_values), &self.unembedding, None))
     }
 
     /// Computes the keys of these prompts, unless they are cached already. Returns `None` if the prompts differ in their key fields.
     fn cache_keys(&mut self, ops: &Native<S>, prompts: &[&[u32]], length: usize) -> Option<()> {
         let fields = self.embeddings.len();
-        let has_ids = |prompt: &[u32], ids: &[u32]| {
+        let has_key_ids = |prompt: &[u32], ids: &[u32]| {
             let tokens = prompt.chunks_exact(fields).take(length - 1);
             tokens
                 .zip(ids.chunks_exact(self.key_fields.len().max(1)))
                 .all(|(token, ids)| self.key_fields.iter().zip(ids).all(|(field, id)| token[*field] == *id))
         };
         let is_cached = self.cache.as_ref().is_some_and(|cache| {
-            cache.ids.len() == (length - 1) * self.key_fields.len() && has_ids(prompts[0], &cache.ids)
+            cache.ids.len() == (length - 1) * self.key_fields.len() && has_key_ids(prompts[0], &cache.ids)
         });
         if !is_cached {
             let tokens: Vec<&[u32]> = prompts[0].chunks_exact(fields).take(length - 1).collect();
@@ -160,7 +160,7 @@ impl<S: Scalar> FastLookup<S> {
             let mut keys = Vec::new();
             let mut values = Vec::new();
             for layer in &self.layers {
-                let mut key = ops.zeros(&[tokens.len(), layer.sizes.kv_heads * layer.sizes.key]);
+                let mut key = ops.zeros(&[tokens.len(), layer.sizes.kv_heads * layer.sizes.key_dim]);
                 let mut value: Option<Tensor<S>> = None;
                 for field in &self.key_fields {
                     let ids = field_ids(&tokens, *field);
@@ -177,19 +177,19 @@ impl<S: Scalar> FastLookup<S> {
             self.cache = Some(CachedKeys { ids, keys, values });
         }
         let ids = &self.cache.as_ref()?.ids;
-        prompts.iter().all(|prompt| has_ids(prompt, ids)).then_some(())
+        prompts.iter().all(|prompt| has_key_ids(prompt, ids)).then_some(())
     }
 
     /// What the value-only fields add to the output of a head, given its attention weights.
     fn value_only_output(
         &self,
         ops: &Native<S>,
-        layer: &Layer<S>,
+        layer: &LookupLayer<S>,
         (prompts, length): (&[&[u32]], usize),
         weights: &[S],
         kv_head: usize,
     ) -> Option<Tensor<S>> {
-        let (fields, width) = (self.embeddings.len(), layer.sizes.value);
+        let (fields, width) = (self.embeddings.len(), layer.sizes.value_dim);
         let mut sum: Option<Tensor<S>> = None;
         for field in &self.value_only_fields {
             let Some(table) = &layer.field_values[*field] else { continue };
@@ -215,8 +215,8 @@ impl<S: Scalar> FastLookup<S> {
 /// What the value-only fields add to a head's output, given the attention weights of all tokens and the index of the KV head.
 type ValueOnlyOutput<'a, S> = dyn Fn(&[S], usize) -> Option<Tensor<S>> + 'a;
 
-impl<S: Scalar> Layer<S> {
-    /// The output of attention at the last tokens, before the output projection: `[batch, heads * value]`.
+impl<S: Scalar> LookupLayer<S> {
+    /// The output of attention at the last tokens, before the output projection: `[batch, heads * value width]`.
     fn attend(
         &self,
         ops: &Native<S>,
@@ -225,8 +225,8 @@ impl<S: Scalar> Layer<S> {
         values: Option<&Tensor<S>>,
         value_only_output: &ValueOnlyOutput<'_, S>,
     ) -> Tensor<S> {
-        let AttentionSizes { heads, kv_heads, key, value } = self.sizes;
-        let scale = (key as f64).powf(-0.5);
+        let AttentionSizes { heads, kv_heads, key_dim, value_dim } = self.sizes;
+        let scale = (key_dim as f64).powf(-0.5);
         let earlier_tokens = ops.shape(keys)[0];
         let query = ops.linear(stream, &self.query, None);
         let (last_token_key, last_token_value) =
@@ -236,15 +236,15 @@ impl<S: Scalar> Layer<S> {
                 let kv_head = head * kv_heads / heads;
                 let slice_head =
                     |x: &Tensor<S>, index: usize, width: usize| ops.slice(x, 1, index * width..(index + 1) * width);
-                let query = ops.scale(&slice_head(&query, head, key), scale);
-                let last_token_score = ops.sum(&ops.mul(&query, &slice_head(&last_token_key, kv_head, key)), 1);
-                let earlier_scores = ops.product(&query, false, &slice_head(keys, kv_head, key), true);
+                let query = ops.scale(&slice_head(&query, head, key_dim), scale);
+                let last_token_score = ops.sum(&ops.mul(&query, &slice_head(&last_token_key, kv_head, key_dim)), 1);
+                let earlier_scores = ops.product(&query, false, &slice_head(keys, kv_head, key_dim), true);
                 let weights = ops.softmax(&ops.concat(&[earlier_scores, last_token_score], 1));
                 let last_token_weight = ops.slice(&weights, 1, earlier_tokens..earlier_tokens + 1);
-                let mut output = ops.mul(&slice_head(&last_token_value, kv_head, value), &last_token_weight);
+                let mut output = ops.mul(&slice_head(&last_token_value, kv_head, value_dim), &last_token_weight);
                 if let Some(values) = values {
                     let earlier_weights = ops.slice(&weights, 1, 0..earlier_tokens);
-                    output = ops.add(&output, &ops.matmul(&earlier_weights, &slice_head(values, kv_head, value)));
+                    output = ops.add(&output, &ops.matmul(&earlier_weights, &slice_head(values, kv_head, value_dim)));
                 }
                 if let Some(addend) = value_only_output(&ops.values(&weights), kv_head) {
                     output = ops.add(&output, &addend);
@@ -261,13 +261,13 @@ fn without_zero_columns<S: Scalar>(ops: &Native<S>, matrix: &Tensor<S>) -> (Tens
     let (values, shape) = (ops.values(matrix), ops.shape(matrix));
     let width = shape.width();
     let is_nonzero = |column: &usize| values.iter().skip(*column).step_by(width).any(|value| *value != S::ZERO);
-    let mut remaining: Vec<usize> = (0..width).filter(is_nonzero).collect();
-    if remaining.is_empty() {
-        remaining.push(0);
+    let mut nonzero_columns: Vec<usize> = (0..width).filter(is_nonzero).collect();
+    if nonzero_columns.is_empty() {
+        nonzero_columns.push(0);
     }
     let narrowed: Vec<S> =
-        values.chunks_exact(width).flat_map(|row| remaining.iter().map(|column| row[*column])).collect();
-    (ops.constant(&[shape.rows(), remaining.len()], &narrowed), remaining)
+        values.chunks_exact(width).flat_map(|row| nonzero_columns.iter().map(|column| row[*column])).collect();
+    (ops.constant(&[shape.rows(), nonzero_columns.len()], &narrowed), nonzero_columns)
 }
 
 /// The ids of one field of many tokens.

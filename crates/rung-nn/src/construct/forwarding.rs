@@ -91,7 +91,7 @@ pub fn max_slots(mixer: &Mixer) -> usize {
 pub fn resolve_mixer(text: &str, bits: usize, table_slots: usize, width: u64) -> Result<Mixer, ForwardingError> {
     let mut spec: Spec = rung_theory::spec::parse_spec(text).map_err(|error| ForwardingError::Stack(error.into()))?;
     let defaults = Defaults { heads: 1, head_dim: bits as u64, kv_heads: None, model_width: Some(width), bits: 32 };
-    let default_sizes = Mixer::resolve(&Spec { name: spec.name.clone(), options: Vec::new(), at: 0 }, &defaults)?;
+    let default_sizes = Mixer::resolve(&Spec { name: spec.name.clone(), options: Vec::new(), offset: 0 }, &defaults)?;
     let has_table = |sizes: &ForwardingSizes| table_slots == 0 || sizes.slots_option.is_some();
     let Some(sizes) = default_sizes.kind().forwarding_sizes.filter(has_table) else {
         let known =
@@ -128,7 +128,7 @@ pub enum ForwardingError {
     #[error(transparent)]
     Stack(#[from] StackError),
     /// No weights are known with which this mixer copies bits.
-    #[error("mixer `{found}` has no known weights that hand bits on; these have: {known}")]
+    #[error("mixer `{found}` has no known forwarding weights; these have: {known}")]
     NoKnownWeights {
         /// The name in the request.
         found: String,

@@ -17,10 +17,11 @@ pub fn layers_on_all_tokens<S: Scalar>(config: &ModelConfig, model: &Model, weig
     if config.norm != NormConfig::None || config.placement == NormPlacement::Post {
         return depth.saturating_sub(1);
     }
-    let layers: Vec<LayerColumns> = (0..depth).map(|layer| LayerColumns::of(layer, model.width(), weights)).collect();
-    let is_enough = |count: &usize| {
+    let layers: Vec<LayerColumns> =
+        (0..depth).map(|layer| LayerColumns::from_weights(layer, model.width(), weights)).collect();
+    let is_enough = |layer_count: &usize| {
         let mut written = vec![false; model.width()];
-        layers[*count..].iter().all(|layer| {
+        layers[*layer_count..].iter().all(|layer| {
             let reads_written = layer.state_inputs.iter().zip(&written).any(|(read, written)| *read && *written);
             for (written, output) in written.iter_mut().zip(&layer.outputs) {
                 *written |= *output;
@@ -46,14 +47,14 @@ pub(crate) struct LayerColumns {
 }
 
 impl LayerColumns {
-    pub(crate) fn of<S: Scalar>(layer: usize, width: usize, weights: &Parameters<S>) -> Self {
-        let none = || vec![false; width];
+    pub(crate) fn from_weights<S: Scalar>(layer: usize, width: usize, weights: &Parameters<S>) -> Self {
+        let no_columns = || vec![false; width];
         let mut used_columns = Self {
-            state_inputs: none(),
-            query_inputs: none(),
-            mlp_inputs: none(),
-            mixer_outputs: none(),
-            outputs: none(),
+            state_inputs: no_columns(),
+            query_inputs: no_columns(),
+            mlp_inputs: no_columns(),
+            mixer_outputs: no_columns(),
+            outputs: no_columns(),
         };
         let mlp: Vec<Parameter> = weights.within(&names::mlp(layer)).map(|(id, _)| id).collect();
         for (id, entry) in weights.within(&names::layer(layer)) {

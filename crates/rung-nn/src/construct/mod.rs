@@ -24,9 +24,9 @@
 //! ops.bind_frozen(&built.weights);
 //! let (_, target, _) = prompt.questions().next().unwrap();
 //! let (hidden, _) = built.model.forward(&ops, prompt.tokens(), 1, None)?;
-//! let scores = ops.values(&built.model.logits(&ops, &hidden));
-//! let last = &scores[scores.len() - built.model.classes()..];
-//! assert!(last.iter().all(|score| *score <= last[target as usize]));
+//! let logits = ops.values(&built.model.logits(&ops, &hidden));
+//! let last = &logits[logits.len() - built.model.classes()..];
+//! assert!(last.iter().all(|logit| *logit <= last[target as usize]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -54,13 +54,13 @@ mod weight_writer;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use answer::decode;
+pub(crate) use answer::decode_chains;
 pub use answer::{Answerer, EmittedChain};
 pub use builder::ConstructionBuilder;
 pub use forwarding::ForwardingError;
 pub(crate) use layer_columns::LayerColumns;
 pub use layer_columns::layers_on_all_tokens;
-pub use precision::MOST_BITS;
+pub use precision::MAX_BITS;
 pub use register::{ColumnRange, Register, RegisterKind, Registers, bits_for};
 pub use verify::{InstanceSet, MAX_EXHAUSTIVE, Verification, VerifyError, WrongAnswer, verify};
 
@@ -91,8 +91,8 @@ pub struct ConstructionRequest {
     pub modulus: u32,
     /// Entries of a retrieval.
     pub entries: u32,
-    /// The hop e whose entries look up the next table in advance, in S3; by default the one with the fewest branches.
-    pub at: Option<usize>,
+    /// The hop whose entries look up the next table in advance, in S3; by default the one whose query part has the fewest values.
+    pub prefetch_hop: Option<usize>,
     /// Candidates of S5: a power of two.
     pub candidates: u32,
     /// The norms of the model. Constructions need none; with norms, large constant columns keep the length of all vectors nearly equal.
@@ -109,7 +109,7 @@ impl Default for ConstructionRequest {
             length: 16,
             modulus: 64,
             entries: 8,
-            at: None,
+            prefetch_hop: None,
             candidates: 2,
             norm: NormConfig::None,
         }
@@ -129,7 +129,7 @@ pub enum ConstructError {
     },
     /// An option has a value that the construction does not accept.
     #[error("construction {name}: {option} is {found}; expected {expected}")]
-    Option {
+    InvalidOption {
         /// The construction.
         name: &'static str,
         /// The option.
@@ -165,9 +165,10 @@ pub enum ConstructError {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChainOfThought {
     /// Number of emitted tokens, including the last, which has the answer.
-    pub count: usize,
+    #[serde(rename = "count")]
+    pub token_count: usize,
     /// For each field of a token, the index of the model's first class for it. The classes of a field end where those of the next begin;
-    /// the one with the highest score is the id that is emitted.
+    /// the one with the highest logit is the id that is emitted.
     #[serde(rename = "fields")]
     pub field_starts: Vec<usize>,
     /// Index of the field that has the answer in the last token.
@@ -243,12 +244,12 @@ pub fn find(name: &str) -> Result<&'static ConstructionKind, ConstructError> {
     })
 }
 
-/// Builds a construction in the smallest plan with room for it.
+/// Builds a construction in the smallest plan that fits it.
 ///
 /// # Errors
 /// No construction has this name, or it does not accept the request.
 pub fn build<S: Scalar>(name: &str, request: &ConstructionRequest) -> Result<Network<S>, ConstructError> {
-    builder(name, request)?.build(None)
+    configured_builder(name, request)?.build(None)
 }
 
 /// Builds a construction in the layers of a plan, whose residual stream may become wider. Layers that it does not need stay zero.
@@ -260,10 +261,10 @@ pub fn build_on<S: Scalar>(
     request: &ConstructionRequest,
     plan: &Plan,
 ) -> Result<Network<S>, ConstructError> {
-    builder(name, request)?.build(Some(plan))
+    configured_builder(name, request)?.build(Some(plan))
 }
 
-fn builder(name: &str, request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {
+fn configured_builder(name: &str, request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {
     let mut builder = (find(name)?.build_layers)(request)?;
     builder.add_norms(request.norm);
     Ok(builder)
@@ -271,19 +272,19 @@ fn builder(name: &str, request: &ConstructionRequest) -> Result<ConstructionBuil
 
 impl ConstructionRequest {
     fn funccomp(&self) -> Result<FuncComp, ConstructError> {
-        self.funccomp_in(Order::Hard)
+        self.funccomp_in_order(Order::Hard)
     }
 
-    fn funccomp_in(&self, order: Order) -> Result<FuncComp, ConstructError> {
+    fn funccomp_in_order(&self, order: Order) -> Result<FuncComp, ConstructError> {
         if self.n.len() + 1 != self.hops {
             let expected = format!("{} numbers, one less than the hops", self.hops.saturating_sub(1));
             let found = format!("{} numbers", self.n.len());
-            return Err(ConstructError::Option { name: "of composition", option: "n", found, expected });
+            return Err(ConstructError::InvalidOption { name: "of composition", option: "n", found, expected });
         }
         Ok(FuncComp::new(self.m, &self.n, order, 1, false)?)
     }
 
-    fn mixer(&self) -> &str {
+    fn forwarding_mixer(&self) -> &str {
         self.mixer.as_deref().unwrap_or("linear")
     }
 }

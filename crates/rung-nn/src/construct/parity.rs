@@ -21,7 +21,7 @@ pub fn parity(request: &ConstructionRequest) -> Result<ConstructionBuilder, Cons
     Ok(builder)
 }
 
-/// A [`parity`] layer, then one full-attention layer that looks up a value of the entry; the parity chooses which.
+/// A [`parity`] layer, then one full-attention layer that looks up a value of the entry; the parity selects which.
 pub fn retrieval(request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {
     let ConstructionRequest { length, entries, modulus, .. } = *request;
     let spec = format!(
@@ -40,8 +40,9 @@ pub fn retrieval(request: &ConstructionRequest) -> Result<ConstructionBuilder, C
     let key = registers.add("key", size(2), RegisterKind::Number, "key of an entry or of the query");
     let [even, odd] = [("even", 3), ("odd", 4)]
         .map(|(name, field)| registers.add(name, size(field), RegisterKind::Number, "a value of an entry"));
-    let [read_even, read_odd] = ["even", "odd"]
-        .map(|name| registers.add(format!("read.{name}"), even.size, RegisterKind::Raw, "a value as it was read"));
+    let [read_even, read_odd] = ["even", "odd"].map(|name| {
+        registers.add(format!("read.{name}"), even.size, RegisterKind::Unrounded, "a value as it was read")
+    });
     let answer = registers.add("answer", even.size, RegisterKind::Number, "the value that the parity chooses");
     builder.embed(0, move |kind| vec![(is_entry.start, if kind == 1 { 1.0 } else { -1.0 })]);
     builder.embed(1, move |bit| vec![(flips.start, if bit == 1 { 1.0 } else { -1.0 })]);
@@ -63,7 +64,8 @@ pub fn retrieval(request: &ConstructionRequest) -> Result<ConstructionBuilder, C
 /// Where a token flips, beta is 2 and the state becomes `2 v - S = 1 - S` with v = 1/2; elsewhere beta is 0.
 fn add_parity_layer(builder: &mut ConstructionBuilder, flips: ColumnRange) -> Result<ColumnRange, ConstructError> {
     let bias = builder.bias;
-    let raw = builder.registers.add("read.parity", 1, RegisterKind::Raw, "the state as it was read: 0 or 1");
+    let unrounded =
+        builder.registers.add("read.parity", 1, RegisterKind::Unrounded, "the state as it was read: 0 or 1");
     let is_odd = builder.registers.add("odd-ones", 1, RegisterKind::Flag, "the number of ones so far is odd");
     let width = builder.registers.width();
     let defaults = Defaults { heads: 1, head_dim: 1, kv_heads: None, model_width: Some(width as u64), bits: 32 };
@@ -72,27 +74,27 @@ fn add_parity_layer(builder: &mut ConstructionBuilder, flips: ColumnRange) -> Re
     let entries = vec![
         entry("q_proj", bias.start, 8.0),
         entry("k_proj", bias.start, 8.0),
-        entry("v_proj", bias.start, half_through_silu()),
+        entry("v_proj", bias.start, inverse_silu_of_half()),
         entry("b_proj", flips.start, 30.0),
         entry("o_norm", 0, 1.0),
-        entry("o_proj", raw.start, 1.0),
+        entry("o_proj", unrounded.start, 1.0),
     ];
     // With eigenvalues of -1, rounding errors grow within the triangular solve of a long chunk.
     builder.set_chunk_size(4);
     builder.add_layer(
         "each one flips the state",
         LayerMixer::Explicit(mixer, entries),
-        threshold_neurons(raw.start, is_odd, 0.5, bias),
+        threshold_neurons(unrounded.start, is_odd, 0.5, bias),
     );
     Ok(is_odd)
 }
 
 /// The x whose SiLU is 1/2, by bisection.
-fn half_through_silu() -> f64 {
+fn inverse_silu_of_half() -> f64 {
     let (mut low, mut high) = (0.0_f64, 2.0_f64);
     for _ in 0..60 {
-        let middle = f64::midpoint(low, high);
-        if middle / (1.0 + (-middle).exp()) < 0.5 { low = middle } else { high = middle }
+        let midpoint = f64::midpoint(low, high);
+        if midpoint / (1.0 + (-midpoint).exp()) < 0.5 { low = midpoint } else { high = midpoint }
     }
     low
 }

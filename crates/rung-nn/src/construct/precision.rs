@@ -1,7 +1,7 @@
-//! Measures how few bits a construction's numbers need.
+//! Measures how many bits a construction's numbers need.
 //!
-//! Recurrent states and what tokens pass to each other are rounded to p bits, evenly spaced over a range that holds every number that
-//! occurs; the computation within a token is done in the machine's precision, as in the theory.
+//! Recurrent states and messages are rounded to p bits, evenly spaced over a range that holds every number that
+//! occurs; the computation within a token is not rounded, as in the theory.
 
 use rung_engine::{Ops, Scalar};
 use rung_theory::task::{Prompt, seeded};
@@ -13,7 +13,7 @@ use crate::network::Network;
 use crate::precision::Precision;
 
 /// The most bits that can be simulated: more are the precision of `f32` itself.
-pub const MOST_BITS: u32 = rung_engine::Rounding::MOST_BITS;
+pub const MAX_BITS: u32 = rung_engine::Rounding::MOST_BITS;
 
 /// Prompts that are run to find the largest number.
 const RANGE_PROMPTS: usize = 8;
@@ -24,7 +24,7 @@ impl<S: Scalar> Network<S> {
     ///
     /// # Errors
     /// The network rejects the tokens.
-    pub fn range(&self) -> Result<f64, ModelError> {
+    pub fn number_range(&self) -> Result<f64, ModelError> {
         let ops = self.executor();
         let (mut rng, mut prompt, mut largest) = (seeded(1), Prompt::new(), 0.0_f64);
         let mut include = |values: Vec<S>| {
@@ -54,20 +54,20 @@ impl<S: Scalar> Network<S> {
     }
 
     /// The fewest bits with which every answer is still right, and the verification at that precision. `progress` is called with the number
-    /// of instances done since its last call.
+    /// of instances finished since its last call.
     ///
     /// # Errors
     /// As [`verify`].
-    pub fn fewest_bits(
+    pub fn find_fewest_bits(
         &mut self,
-        which: InstanceSet,
+        instance_set: InstanceSet,
         range: f64,
         threads: usize,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Option<(u32, Verification)>, VerifyError> {
-        for bits in 1..=MOST_BITS {
+        for bits in 1..=MAX_BITS {
             self.set_precision(Precision::bits(bits, range))?;
-            let verification = verify(self, which, threads, progress)?;
+            let verification = verify(self, instance_set, threads, progress)?;
             if verification.correct == verification.instances {
                 return Ok(Some((bits, verification)));
             }

@@ -23,7 +23,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// What the numbers of a register mean.
+/// How the numbers of a register are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RegisterKind {
@@ -36,7 +36,8 @@ pub enum RegisterKind {
     /// A one-hot vector.
     OneHot,
     /// The output of a mixer, before it is rounded to bits.
-    Raw,
+    #[serde(rename = "raw")]
+    Unrounded,
 }
 
 /// A named range of columns of the residual stream.
@@ -48,9 +49,9 @@ pub struct Register {
     pub start: usize,
     /// Number of columns.
     pub size: usize,
-    /// What its numbers mean.
+    /// How its numbers are to be read.
     pub holds: RegisterKind,
-    /// A short description for people.
+    /// A short description.
     pub about: String,
 }
 
@@ -185,7 +186,7 @@ mod tests {
         let mut registers = Registers::default();
         let flag = registers.add("flag", 1, RegisterKind::Flag, "");
         let value = registers.add("value", 4, RegisterKind::Number, "");
-        let one_hot = registers.add("place", 3, RegisterKind::OneHot, "");
+        let one_hot = registers.add("one-hot", 3, RegisterKind::OneHot, "");
         let mut stream = vec![0.0; registers.width()];
         let decode_all = |stream: &[f64]| registers.iter().map(|register| register.decode(stream)).collect::<Vec<_>>();
         assert_eq!(decode_all(&stream), [None, None, None]);

@@ -23,10 +23,10 @@ pub fn table_in_state(request: &ConstructionRequest) -> Result<ConstructionBuild
     let mut composition = CompositionBuilder::new("S2", &request.funccomp()?, 0);
     let size = composition.value_bits(1);
     let from = composition.value.low_bits(size);
-    let (_, raw) = add_table_layers(&mut composition, request, from)?;
-    let index = composition.builder.registers.add("i.1", size, RegisterKind::Number, "i_1");
-    round_table_read(&mut composition, raw, index);
-    add_remaining_lookups(&mut composition, 2, index);
+    let (_, unrounded) = add_table_layers(&mut composition, request, from)?;
+    let hop_value = composition.builder.registers.add("i.1", size, RegisterKind::Number, "i_1");
+    round_table_read(&mut composition, unrounded, hop_value);
+    add_remaining_lookups(&mut composition, 2, hop_value);
     Ok(composition.builder)
 }
 
@@ -35,99 +35,121 @@ pub fn prefetch(request: &ConstructionRequest) -> Result<ConstructionBuilder, Co
     let mut composition = CompositionBuilder::new("S3", &request.funccomp()?, 0);
     let (hops, bias) = (composition.hops(), composition.bias);
     let min_hop = if request.mixer.is_some() { 2 } else { 1 };
-    let e = request.at.or_else(|| (min_hop..hops).min_by_key(|e| (request.n[e - 1], *e))).unwrap_or(0);
-    if !(min_hop..hops).contains(&e) {
+    let prefetched_hop =
+        request.prefetch_hop.or_else(|| (min_hop..hops).min_by_key(|hop| (request.n[hop - 1], *hop))).unwrap_or(0);
+    if !(min_hop..hops).contains(&prefetched_hop) {
         let expected = format!("{min_hop} to {} (from L = {} on)", hops.saturating_sub(1), min_hop + 1);
-        return Err(ConstructError::Option {
+        return Err(ConstructError::InvalidOption {
             name: "S3",
             option: "the hop that is prefetched",
-            found: e.to_string(),
+            found: prefetched_hop.to_string(),
             expected,
         });
     }
-    let (branches, size) = (request.n[e - 1], composition.value_bits(e + 1));
+    let (query_part_count, size) = (request.n[prefetched_hop - 1], composition.value_bits(prefetched_hop + 1));
     let mut heads = Vec::new();
-    let (mut neurons, mut ahead) = (Vec::new(), Vec::new());
-    let (entry_value, outer) = (
-        composition.value.low_bits(composition.value_bits(e)),
-        composition.outer.low_bits(bits_for(u64::from(branches))),
+    let (mut neurons, mut prefetched_values) = (Vec::new(), Vec::new());
+    let (entry_value, entry_query_part) = (
+        composition.value.low_bits(composition.value_bits(prefetched_hop)),
+        composition.entry_query_part.low_bits(bits_for(u64::from(query_part_count))),
     );
-    let mut index = match request.mixer {
+    let mut hop_value = match request.mixer {
         Some(_) => {
             let from = composition.value.low_bits(composition.value_bits(0));
             add_forwarding_layer(&mut composition, request, from, 0)?
         }
         None => composition.bias,
     };
-    let first = usize::from(request.mixer.is_some());
-    let (raw, first_index) = composition.add_index_registers(first);
-    heads.push(if first == 0 { composition.start_head(raw) } else { composition.table_head(1, index, raw) });
-    neurons.extend(rounding_neurons(raw, first_index, bias));
-    index = first_index;
-    for branch in 0..branches {
+    let first_hop = usize::from(request.mixer.is_some());
+    let (unrounded, first_value) = composition.add_hop_value_registers(first_hop);
+    heads.push(if first_hop == 0 {
+        composition.start_head(unrounded)
+    } else {
+        composition.table_head(1, hop_value, unrounded)
+    });
+    neurons.extend(rounding_neurons(unrounded, first_value, bias));
+    hop_value = first_value;
+    for query_part in 0..query_part_count {
         let registers = &mut composition.builder.registers;
-        let raw = registers.add(format!("read.ahead.{branch}"), size, RegisterKind::Raw, "what was looked up ahead");
+        let unrounded = registers.add(
+            format!("read.ahead.{query_part}"),
+            size,
+            RegisterKind::Unrounded,
+            "what was looked up ahead",
+        );
         let prefetched = registers.add(
-            format!("ahead.{branch}"),
+            format!("ahead.{query_part}"),
             size,
             RegisterKind::Number,
-            format!("z_{}({branch}, value), at entries of z_{e}", e + 1),
+            format!("z_{}({query_part}, value), at entries of z_{prefetched_hop}", prefetched_hop + 1),
         );
         let key_match = KeyMatch::new()
-            .key_flag(composition.entry_flags[e], bias)
-            .equal_constant(u64::from(branch), outer, bias)
-            .equal_bits(entry_value, composition.inner);
+            .key_flag(composition.entry_flags[prefetched_hop], bias)
+            .equal_constant(u64::from(query_part), entry_query_part, bias)
+            .equal_bits(entry_value, composition.entry_argument);
         heads.push(lookup_head(
             &key_match,
             composition.inverse_temperature,
-            &[(composition.value.low_bits(size), raw)],
+            &[(composition.value.low_bits(size), unrounded)],
         ));
-        neurons.extend(rounding_neurons(raw, prefetched, bias));
-        ahead.push(prefetched);
+        neurons.extend(rounding_neurons(unrounded, prefetched, bias));
+        prefetched_values.push(prefetched);
     }
     let about = format!(
-        "w {}; entries of z_{e} look ahead into z_{}",
-        if first == 0 { "reads z_0" } else { "looks up z_1" },
-        e + 1
+        "w {}; entries of z_{prefetched_hop} look ahead into z_{}",
+        if first_hop == 0 { "reads z_0" } else { "looks up z_1" },
+        prefetched_hop + 1
     );
     composition.builder.add_layer(about, LayerMixer::Attention(heads), neurons);
-    let mut l = first + 1;
-    while l <= hops {
-        if l != e {
-            index = add_lookup_layer(&mut composition, l, index);
-            l += 1;
+    let mut hop = first_hop + 1;
+    while hop <= hops {
+        if hop != prefetched_hop {
+            hop_value = add_lookup_layer(&mut composition, hop, hop_value);
+            hop += 1;
             continue;
         }
         let registers = &mut composition.builder.registers;
-        let reads: Vec<ColumnRange> = (0..branches)
-            .map(|branch| {
+        let reads: Vec<ColumnRange> = (0..query_part_count)
+            .map(|query_part| {
                 registers.add(
-                    format!("read.row.{branch}"),
+                    format!("read.row.{query_part}"),
                     size,
-                    RegisterKind::Raw,
+                    RegisterKind::Unrounded,
                     "a row that the entry had looked up ahead",
                 )
             })
             .collect();
-        let next_index = registers.add(format!("i.{}", e + 1), size, RegisterKind::Number, format!("i_{}", e + 1));
-        let copies: Vec<(ColumnRange, ColumnRange)> = ahead.iter().copied().zip(reads.iter().copied()).collect();
-        let outer = (e > 1).then(|| composition.query_parts[e - 2]);
-        let head = lookup_head(&composition.entry_match(e, outer, index), composition.inverse_temperature, &copies);
-        let is_selected = |branch: usize| if_equal(composition.query_parts[e - 1], branch as u64);
+        let next_value = registers.add(
+            format!("i.{}", prefetched_hop + 1),
+            size,
+            RegisterKind::Number,
+            format!("i_{}", prefetched_hop + 1),
+        );
+        let copies: Vec<(ColumnRange, ColumnRange)> =
+            prefetched_values.iter().copied().zip(reads.iter().copied()).collect();
+        let query_part = (prefetched_hop > 1).then(|| composition.query_parts[prefetched_hop - 2]);
+        let head = lookup_head(
+            &composition.entry_match(prefetched_hop, query_part, hop_value),
+            composition.inverse_temperature,
+            &copies,
+        );
+        let is_selected = |query_part: usize| if_equal(composition.query_parts[prefetched_hop - 1], query_part as u64);
         let neurons = reads
             .iter()
             .enumerate()
-            .flat_map(|(branch, raw)| gated_rounding_neurons(*raw, next_index, bias, &is_selected(branch)))
+            .flat_map(|(query_part, unrounded)| {
+                gated_rounding_neurons(*unrounded, next_value, bias, &is_selected(query_part))
+            })
             .collect();
         composition.builder.add_layer(
-            format!("w looks up z_{e} and, in the same entry, z_{}", e + 1),
+            format!("w looks up z_{prefetched_hop} and, in the same entry, z_{}", prefetched_hop + 1),
             LayerMixer::Attention(vec![head]),
             neurons,
         );
-        index = next_index;
-        l += 2;
+        hop_value = next_value;
+        hop += 2;
     }
-    composition.builder.unembed_number(index);
+    composition.builder.unembed_number(hop_value);
     Ok(composition.builder)
 }
 
@@ -136,32 +158,32 @@ pub fn speculation(request: &ConstructionRequest) -> Result<ConstructionBuilder,
     let mut composition = CompositionBuilder::new("S4", &request.funccomp()?, 0);
     composition.inverse_temperature += EXTRA_INVERSE_TEMPERATURE;
     let (start_bits, size, bias) = (composition.value_bits(0), composition.value_bits(1), composition.bias);
-    let start = composition.builder.registers.add("read.0", start_bits, RegisterKind::Raw, "z_0 as it was read");
-    let index = composition.builder.registers.add("i.1", size, RegisterKind::Number, "i_1");
+    let start = composition.builder.registers.add("read.0", start_bits, RegisterKind::Unrounded, "z_0 as it was read");
+    let hop_value = composition.builder.registers.add("i.1", size, RegisterKind::Number, "i_1");
     let mut heads = vec![composition.start_head(start)];
     let mut neurons = Vec::new();
     for entry in 0..request.m {
-        let raw = composition.builder.registers.add(
+        let unrounded = composition.builder.registers.add(
             format!("read.z1.{entry}"),
             size,
-            RegisterKind::Raw,
+            RegisterKind::Unrounded,
             format!("z_1({entry})"),
         );
         let key_match = KeyMatch::new().key_flag(composition.entry_flags[0], bias).equal_constant(
             u64::from(entry),
-            composition.inner.low_bits(start_bits),
+            composition.entry_argument.low_bits(start_bits),
             bias,
         );
         heads.push(lookup_head(
             &key_match,
             composition.inverse_temperature,
-            &[(composition.value.low_bits(size), raw)],
+            &[(composition.value.low_bits(size), unrounded)],
         ));
-        neurons.extend(gated_rounding_neurons(raw, index, bias, &if_equal(start, u64::from(entry))));
+        neurons.extend(gated_rounding_neurons(unrounded, hop_value, bias, &if_equal(start, u64::from(entry))));
     }
     composition.inverse_temperature -= EXTRA_INVERSE_TEMPERATURE;
     composition.builder.add_layer("w reads z_0 and all of z_1, and chooses", LayerMixer::Attention(heads), neurons);
-    add_remaining_lookups(&mut composition, 2, index);
+    add_remaining_lookups(&mut composition, 2, hop_value);
     Ok(composition.builder)
 }
 
@@ -175,43 +197,47 @@ pub fn candidates(request: &ConstructionRequest) -> Result<ConstructionBuilder, 
             request.candidates.to_string(),
             format!("a power of two above 1 and below {}, and two hops", 1_u64 << size),
         );
-        return Err(ConstructError::Option { name: "S5", option: "candidates", found, expected });
+        return Err(ConstructError::InvalidOption { name: "S5", option: "candidates", found, expected });
     }
     let from = ColumnRange { start: composition.value.start + low_size, size: size - low_size };
-    let (start, raw) = add_table_layers(&mut composition, request, from)?;
+    let (start, unrounded) = add_table_layers(&mut composition, request, from)?;
     let high_bits =
         composition.builder.registers.add("class", size - low_size, RegisterKind::Number, "high bits of i_1");
-    round_table_read(&mut composition, raw, high_bits);
+    round_table_read(&mut composition, unrounded, high_bits);
     composition.inverse_temperature += EXTRA_INVERSE_TEMPERATURE;
-    let low_bits =
-        composition.builder.registers.add("read.1", low_size, RegisterKind::Raw, "low bits of i_1 as they were read");
+    let low_bits = composition.builder.registers.add(
+        "read.1",
+        low_size,
+        RegisterKind::Unrounded,
+        "low bits of i_1 as they were read",
+    );
     let low_bits_head = lookup_head(
         &composition.entry_match(1, None, start),
         composition.inverse_temperature,
         &[(composition.value.low_bits(low_size), low_bits)],
     );
     let next_size = composition.value_bits(2);
-    let index = composition.builder.registers.add("i.2", next_size, RegisterKind::Number, "i_2");
+    let hop_value = composition.builder.registers.add("i.2", next_size, RegisterKind::Number, "i_2");
     let (mut heads, mut neurons) = (vec![low_bits_head], Vec::<Neuron>::new());
     for candidate in 0..request.candidates {
-        let raw = composition.builder.registers.add(
+        let unrounded = composition.builder.registers.add(
             format!("read.2.{candidate}"),
             next_size,
-            RegisterKind::Raw,
+            RegisterKind::Unrounded,
             "i_2 of a candidate",
         );
-        let key_high_bits = ColumnRange { start: composition.inner.start + low_size, size: size - low_size };
+        let key_high_bits = ColumnRange { start: composition.entry_argument.start + low_size, size: size - low_size };
         let key_match = KeyMatch::new()
             .key_flag(composition.entry_flags[1], bias)
-            .equal_constant(u64::from(candidate), composition.inner.low_bits(low_size), bias)
+            .equal_constant(u64::from(candidate), composition.entry_argument.low_bits(low_size), bias)
             .equal_bits(high_bits, key_high_bits)
-            .equal_bits(composition.query_parts[0], composition.outer);
+            .equal_bits(composition.query_parts[0], composition.entry_query_part);
         heads.push(lookup_head(
             &key_match,
             composition.inverse_temperature,
-            &[(composition.value.low_bits(next_size), raw)],
+            &[(composition.value.low_bits(next_size), unrounded)],
         ));
-        neurons.extend(gated_rounding_neurons(raw, index, bias, &if_equal(low_bits, u64::from(candidate))));
+        neurons.extend(gated_rounding_neurons(unrounded, hop_value, bias, &if_equal(low_bits, u64::from(candidate))));
     }
     composition.inverse_temperature -= EXTRA_INVERSE_TEMPERATURE;
     composition.builder.add_layer(
@@ -219,16 +245,16 @@ pub fn candidates(request: &ConstructionRequest) -> Result<ConstructionBuilder, 
         LayerMixer::Attention(heads),
         neurons,
     );
-    add_remaining_lookups(&mut composition, 3, index);
+    add_remaining_lookups(&mut composition, 3, hop_value);
     Ok(composition.builder)
 }
 
-/// Adds the layers that look up the tables from z_`first` on, and the answer.
-fn add_remaining_lookups(composition: &mut CompositionBuilder, first: usize, mut index: ColumnRange) {
-    for l in first..=composition.hops() {
-        index = add_lookup_layer(composition, l, index);
+/// Adds the layers that look up the tables from z_`first_hop` on, and the answer.
+fn add_remaining_lookups(composition: &mut CompositionBuilder, first_hop: usize, mut hop_value: ColumnRange) {
+    for hop in first_hop..=composition.hops() {
+        hop_value = add_lookup_layer(composition, hop, hop_value);
     }
-    composition.builder.unembed_number(index);
+    composition.builder.unembed_number(hop_value);
 }
 
 /// Adds two layers. The first copies z_0 to w, and its MLP computes slots; the state of the second holds a table of some bits of z_1.
@@ -240,43 +266,43 @@ fn add_table_layers(
 ) -> Result<(ColumnRange, ColumnRange), ConstructError> {
     let (bias, m, start_bits) = (composition.bias, request.m as usize, composition.value_bits(0));
     let registers = &mut composition.builder.registers;
-    let raw_start = registers.add("read.0", start_bits, RegisterKind::Raw, "z_0 as it was handed on");
+    let unrounded_start = registers.add("read.0", start_bits, RegisterKind::Unrounded, "z_0 as it was handed on");
     let start = registers.add("i.0", start_bits, RegisterKind::Number, "z_0");
     let written_slot = registers.add("slot", m, RegisterKind::OneHot, "at entries of z_1: where they write");
     let read_slot = registers.add("asks", m, RegisterKind::OneHot, "at w: the slot of z_0");
-    let raw = registers.add("read.table", from.size, RegisterKind::Raw, "what the table said");
+    let unrounded = registers.add("read.table", from.size, RegisterKind::Unrounded, "what the table said");
     let width = registers.width() as u64;
     let forwarded = ForwardedBits {
         from: composition.value.low_bits(start_bits),
-        to: raw_start,
+        to: unrounded_start,
         flag: composition.start_flag.start,
         bias: bias.start,
         slots: None,
     };
-    let mut neurons = rounding_neurons(raw_start, start, bias);
+    let mut neurons = rounding_neurons(unrounded_start, start, bias);
     let slot_neuron = |register: ColumnRange, flag: ColumnRange, number: usize, to: ColumnRange| {
         let gates: Vec<Gate> = if_equal(register, number as u64).into_iter().chain([if_set(flag)]).collect();
         indicator_neuron(bias, &gates, vec![(to.column(number), 1.0)])
     };
     for number in 0..m {
         neurons.push(slot_neuron(
-            composition.inner.low_bits(start_bits),
+            composition.entry_argument.low_bits(start_bits),
             composition.entry_flags[0],
             number,
             written_slot,
         ));
-        neurons.push(slot_neuron(raw_start, composition.query_flag, number, read_slot));
+        neurons.push(slot_neuron(unrounded_start, composition.query_flag, number, read_slot));
     }
-    let start_mixer = forwarding::resolve_mixer(request.mixer(), start_bits, 0, width)?;
+    let start_mixer = forwarding::resolve_mixer(request.forwarding_mixer(), start_bits, 0, width)?;
     composition.builder.add_layer(
         "the state hands z_0 to w; entries of z_1 find their slots",
         LayerMixer::Forwarding(forwarded, start_mixer),
         neurons,
     );
-    let table_mixer = forwarding::resolve_mixer(request.mixer(), from.size, m, width)?;
+    let table_mixer = forwarding::resolve_mixer(request.forwarding_mixer(), from.size, m, width)?;
     let forwarded = ForwardedBits {
         from,
-        to: raw,
+        to: unrounded,
         flag: composition.start_flag.start,
         bias: bias.start,
         slots: Some([written_slot, read_slot]),
@@ -286,11 +312,11 @@ fn add_table_layers(
         LayerMixer::Forwarding(forwarded, table_mixer),
         Vec::new(),
     );
-    Ok((start, raw))
+    Ok((start, unrounded))
 }
 
 /// Rounds what was read from the table, in the MLP of the layer that read it.
-fn round_table_read(composition: &mut CompositionBuilder, raw: ColumnRange, to: ColumnRange) {
-    let neurons = rounding_neurons(raw, to, composition.bias);
+fn round_table_read(composition: &mut CompositionBuilder, unrounded: ColumnRange, to: ColumnRange) {
+    let neurons = rounding_neurons(unrounded, to, composition.bias);
     composition.builder.add_neurons(neurons);
 }

@@ -124,12 +124,12 @@ fn u3_and_u6_answer_after_their_chain_of_thought() {
     for n in [&[][..], &[2], &[3, 2], &[1, 2, 3], &[2, 1, 1, 2]] {
         let network = build::<f32>("U3", &request(3, n)).unwrap();
         assert_all_correct(&network, 150);
-        assert_eq!((network.model.depth(), network.chain_of_thought().unwrap().count), (1, n.len() + 2));
+        assert_eq!((network.model.depth(), network.chain_of_thought().unwrap().token_count), (1, n.len() + 2));
         for mixer in forwarding::names() {
             let network =
                 build::<f32>("U6", &ConstructionRequest { mixer: Some(mixer.to_owned()), ..request(3, n) }).unwrap();
             assert_all_correct(&network, 60);
-            assert_eq!((network.model.depth(), network.chain_of_thought().unwrap().count), (2, n.len() + 1));
+            assert_eq!((network.model.depth(), network.chain_of_thought().unwrap().token_count), (2, n.len() + 1));
         }
     }
 }
@@ -197,12 +197,12 @@ fn s2_to_s5_save_layers_on_small_tables() {
         assert_eq!(network.plan.full_layers(), n.len() + 1);
         assert_all_correct(&network, 300);
     }
-    for (n, at) in [(&[2][..], 1), (&[3, 2], 1), (&[3, 2], 2), (&[2, 2, 3], 3)] {
-        let request = ConstructionRequest { at: Some(at), ..request(3, n) };
+    for (n, prefetch_hop) in [(&[2][..], 1), (&[3, 2], 1), (&[3, 2], 2), (&[2, 2, 3], 3)] {
+        let request = ConstructionRequest { prefetch_hop: Some(prefetch_hop), ..request(3, n) };
         let network = build::<f32>("S3", &request).unwrap();
         assert_eq!(network.plan.full_layers(), n.len() + 1);
         assert_all_correct(&network, 200);
-        if at > 1 {
+        if prefetch_hop > 1 {
             let network =
                 build::<f32>("S3", &ConstructionRequest { mixer: Some("gdn".to_owned()), ..request }).unwrap();
             assert_eq!(network.plan.full_layers(), n.len());
@@ -227,10 +227,10 @@ fn every_construction_works_with_norms() {
 fn fewest_bits_are_at_most_twelve_and_one_fewer_fails() {
     for name in ["U1", "U2", "U3", "U4", "U5", "parity"] {
         let mut network = build::<f32>(name, &request(4, &[2])).unwrap();
-        let range = network.range().unwrap();
+        let range = network.number_range().unwrap();
         let instances = InstanceSet::Samples { count: 60, seed: 2 };
         let (bits, verification) =
-            network.fewest_bits(instances, range, 2, &|_| {}).unwrap().expect("some number of bits");
+            network.find_fewest_bits(instances, range, 2, &|_| {}).unwrap().expect("some number of bits");
         assert_eq!(verification.correct, 60);
         assert!((2..=12).contains(&bits), "{name}: {bits} bits over {range}");
         network.set_precision(crate::precision::Precision::bits(bits - 1, range)).unwrap();

@@ -11,34 +11,36 @@ use super::{ConstructError, ConstructionRequest};
 /// L+1 full-attention layers: the first reads z_0, each further one looks up one table.
 pub fn build_layers(request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {
     let mut composition = CompositionBuilder::new("U1", &request.funccomp()?, 0);
-    let (raw, mut index) = composition.add_index_registers(0);
-    let head = composition.start_head(raw);
+    let (unrounded, mut hop_value) = composition.add_hop_value_registers(0);
+    let head = composition.start_head(unrounded);
     composition.builder.add_layer(
         "w reads z_0",
         LayerMixer::Attention(vec![head]),
-        rounding_neurons(raw, index, composition.bias),
+        rounding_neurons(unrounded, hop_value, composition.bias),
     );
-    for l in 1..=composition.hops() {
-        index = add_lookup_layer(&mut composition, l, index);
+    for hop in 1..=composition.hops() {
+        hop_value = add_lookup_layer(&mut composition, hop, hop_value);
     }
-    composition.builder.unembed_number(index);
+    composition.builder.unembed_number(hop_value);
     Ok(composition.builder)
 }
 
-/// Adds a layer in which w looks up table z_l at the address in `index` (i_(l-1)); returns the register of the value found, i_l.
+/// Adds a layer in which w looks up table z_l with `hop_value` (i_(l-1)) as argument; returns the register of the value found, i_l.
 pub(super) fn add_lookup_layer(
     composition: &mut CompositionBuilder,
-    l: usize,
-    index: super::ColumnRange,
+    hop: usize,
+    hop_value: super::ColumnRange,
 ) -> super::ColumnRange {
-    let (raw, next_index) = composition.add_index_registers(l);
-    let head = composition.table_head(l, index, raw);
-    let about =
-        format!("w looks up z_{l} at {}", if l > 1 { format!("(w_{}, i_{})", l - 1, l - 1) } else { "z_0".to_owned() });
+    let (unrounded, next_value) = composition.add_hop_value_registers(hop);
+    let head = composition.table_head(hop, hop_value, unrounded);
+    let about = format!(
+        "w looks up z_{hop} at {}",
+        if hop > 1 { format!("(w_{}, i_{})", hop - 1, hop - 1) } else { "z_0".to_owned() }
+    );
     composition.builder.add_layer(
         about,
         LayerMixer::Attention(vec![head]),
-        rounding_neurons(raw, next_index, composition.bias),
+        rounding_neurons(unrounded, next_value, composition.bias),
     );
-    next_index
+    next_value
 }

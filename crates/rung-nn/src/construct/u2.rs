@@ -12,11 +12,11 @@ use super::{ConstructError, ConstructionRequest};
 pub fn forward_then_lookups(request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {
     let mut composition = CompositionBuilder::new("U2", &request.funccomp()?, 0);
     let from = composition.value.low_bits(composition.value_bits(0));
-    let mut index = add_forwarding_layer(&mut composition, request, from, 0)?;
-    for l in 1..=composition.hops() {
-        index = add_lookup_layer(&mut composition, l, index);
+    let mut hop_value = add_forwarding_layer(&mut composition, request, from, 0)?;
+    for hop in 1..=composition.hops() {
+        hop_value = add_lookup_layer(&mut composition, hop, hop_value);
     }
-    composition.builder.unembed_number(index);
+    composition.builder.unembed_number(hop_value);
     Ok(composition.builder)
 }
 
@@ -25,16 +25,16 @@ pub fn lookup_then_forward(request: &ConstructionRequest) -> Result<Construction
     let mut composition = CompositionBuilder::new("U2'", &request.funccomp()?, 0);
     let size = composition.value_bits(1);
     let registers = &mut composition.builder.registers;
-    let raw = registers.add("read.first", size, super::RegisterKind::Raw, "i_1 as z_0 read it");
-    let first_index = registers.add("first", size, super::RegisterKind::Number, "i_1 at the token z_0");
-    let head = composition.table_head(1, composition.value.low_bits(composition.value_bits(0)), raw);
-    let neurons = rounding_neurons(raw, first_index, composition.bias);
+    let unrounded = registers.add("read.first", size, super::RegisterKind::Unrounded, "i_1 as z_0 read it");
+    let first_value = registers.add("first", size, super::RegisterKind::Number, "i_1 at the token z_0");
+    let head = composition.table_head(1, composition.value.low_bits(composition.value_bits(0)), unrounded);
+    let neurons = rounding_neurons(unrounded, first_value, composition.bias);
     composition.builder.add_layer("z_0 looks up z_1 at its own value", LayerMixer::Attention(vec![head]), neurons);
-    let mut index = add_forwarding_layer(&mut composition, request, first_index, 1)?;
-    for l in 2..=composition.hops() {
-        index = add_lookup_layer(&mut composition, l, index);
+    let mut hop_value = add_forwarding_layer(&mut composition, request, first_value, 1)?;
+    for hop in 2..=composition.hops() {
+        hop_value = add_lookup_layer(&mut composition, hop, hop_value);
     }
-    composition.builder.unembed_number(index);
+    composition.builder.unembed_number(hop_value);
     Ok(composition.builder)
 }
 
@@ -43,19 +43,29 @@ pub(super) fn add_forwarding_layer(
     composition: &mut CompositionBuilder,
     request: &ConstructionRequest,
     from: super::ColumnRange,
-    l: usize,
+    hop: usize,
 ) -> Result<super::ColumnRange, ConstructError> {
-    let (raw, index) = composition.add_index_registers(l);
-    let forwarded =
-        ForwardedBits { from, to: raw, flag: composition.start_flag.start, bias: composition.bias.start, slots: None };
+    let (unrounded, hop_value) = composition.add_hop_value_registers(hop);
+    let forwarded = ForwardedBits {
+        from,
+        to: unrounded,
+        flag: composition.start_flag.start,
+        bias: composition.bias.start,
+        slots: None,
+    };
     // The final width of the residual stream is not known yet; a mixer whose state follows it (hgrn2) then forwards more than is needed.
-    let mixer = forwarding::resolve_mixer(request.mixer(), from.size, 0, composition.builder.registers.width() as u64)?;
+    let mixer = forwarding::resolve_mixer(
+        request.forwarding_mixer(),
+        from.size,
+        0,
+        composition.builder.registers.width() as u64,
+    )?;
     let about =
-        format!("the state hands {} from z_0 to w", if l == 0 { "its value".to_owned() } else { format!("i_{l}") });
+        format!("the state hands {} from z_0 to w", if hop == 0 { "its value".to_owned() } else { format!("i_{hop}") });
     composition.builder.add_layer(
         about,
         LayerMixer::Forwarding(forwarded, mixer),
-        rounding_neurons(raw, index, composition.bias),
+        rounding_neurons(unrounded, hop_value, composition.bias),
     );
-    Ok(index)
+    Ok(hop_value)
 }

@@ -2,8 +2,8 @@
 //! those of [`u1`](super::u1).
 //!
 //! A thought is a token that the model emits and reads again. Thought s says "s hops are done and led to i_s": its kind counts
-//! the hops, `outer` and `inner` hold the address (w_s, i_s) to look up next, `value` holds i_s, and the parts of w are copied
-//! from the token before. So one lookup head serves every decoding step: it compares addresses, and it compares the kind of the
+//! the hops, `entry_query_part` and `entry_argument` hold the key (w_s, i_s) to look up next, `value` holds i_s, and the parts of w are copied
+//! from the token before. So one lookup head serves every decoding step: it compares keys, and it compares the kind of the
 //! querying token with the table of the entry.
 
 use rung_theory::task::TaskBase as _;
@@ -22,8 +22,9 @@ pub fn full_layer_only(request: &ConstructionRequest) -> Result<ConstructionBuil
     let task = request.funccomp()?;
     let mut composition = CompositionBuilder::new("U3", &task, task.hops() + 1);
     let request_flags = add_request_flags(&mut composition, 0);
-    let inner_match = composition.inner.columns().map(|column| (vec![(column, 1.0)], column)).collect::<Vec<_>>();
-    add_lookup_and_emit(&mut composition, &request_flags, 0, &inner_match);
+    let argument_match =
+        composition.entry_argument.columns().map(|column| (vec![(column, 1.0)], column)).collect::<Vec<_>>();
+    add_lookup_and_emit(&mut composition, &request_flags, 0, &argument_match);
     Ok(composition.builder)
 }
 
@@ -34,110 +35,133 @@ pub fn forwarding_and_full_layer(request: &ConstructionRequest) -> Result<Constr
     let request_flags = add_request_flags(&mut composition, 1);
     let size = composition.value_bits(0);
     let registers = &mut composition.builder.registers;
-    let raw = registers.add("read.0", size, RegisterKind::Raw, "z_0 as it was handed on");
-    let start = registers.add("i.0", composition.inner.size, RegisterKind::Number, "z_0, at w only");
+    let unrounded = registers.add("read.0", size, RegisterKind::Unrounded, "z_0 as it was handed on");
+    let start = registers.add("i.0", composition.entry_argument.size, RegisterKind::Number, "z_0, at w only");
     let forwarded = ForwardedBits {
         from: composition.value.low_bits(size),
-        to: raw,
+        to: unrounded,
         flag: composition.start_flag.start,
         bias: composition.bias.start,
         slots: None,
     };
-    let mixer = forwarding::resolve_mixer(request.mixer(), size, 0, composition.builder.registers.width() as u64)?;
-    let neurons = gated_rounding_neurons(raw, start, composition.bias, &[if_set(composition.query_flag)]);
+    let mixer =
+        forwarding::resolve_mixer(request.forwarding_mixer(), size, 0, composition.builder.registers.width() as u64)?;
+    let neurons = gated_rounding_neurons(unrounded, start, composition.bias, &[if_set(composition.query_flag)]);
     composition.builder.add_layer("the state hands z_0 to w", LayerMixer::Forwarding(forwarded, mixer), neurons);
-    let columns = composition.inner.columns().zip(start.columns());
-    let inner_match = columns.map(|(inner, start)| (vec![(inner, 1.0), (start, 1.0)], inner)).collect::<Vec<_>>();
-    add_lookup_and_emit(&mut composition, &request_flags, 1, &inner_match);
+    let columns = composition.entry_argument.columns().zip(start.columns());
+    let argument_match =
+        columns.map(|(argument, start)| (vec![(argument, 1.0), (start, 1.0)], argument)).collect::<Vec<_>>();
+    add_lookup_and_emit(&mut composition, &request_flags, 1, &argument_match);
     Ok(composition.builder)
 }
 
 /// Adds one flag per table that a token may look up: w requests `first` (0 stands for z_0), and each thought the next table.
 fn add_request_flags(composition: &mut CompositionBuilder, first: usize) -> Vec<ColumnRange> {
     let hops = composition.hops();
-    let add_flag = |l: usize| {
-        let about = if l == 0 { "the token asks for z_0".to_owned() } else { format!("the token asks for z_{l}") };
-        composition.builder.registers.add(format!("wants.{l}"), 1, RegisterKind::Flag, about)
+    let add_flag = |table: usize| {
+        let about =
+            if table == 0 { "the token asks for z_0".to_owned() } else { format!("the token asks for z_{table}") };
+        composition.builder.registers.add(format!("wants.{table}"), 1, RegisterKind::Flag, about)
     };
     let request_flags: Vec<ColumnRange> = (first..=hops).map(add_flag).collect();
-    let (query_kind, kinds) = (hops as u32 + 1, composition.builder.vocabulary(0));
+    let (query_kind, kind_count) = (hops as u32 + 1, composition.builder.vocabulary(0));
     composition.builder.add_ids(0, request_flags.len() as u32);
     let flags = request_flags.clone();
     composition.builder.embed(0, move |kind| {
         let requested =
-            if kind == query_kind { Some(0) } else { kind.checked_sub(kinds).map(|thought| thought as usize + 1) };
+            if kind == query_kind { Some(0) } else { kind.checked_sub(kind_count).map(|thought| thought as usize + 1) };
         let sign = |index: usize| if requested == Some(index) { 1.0 } else { -1.0 };
         flags.iter().enumerate().map(|(index, flag)| (flag.start, sign(index))).collect()
     });
     request_flags
 }
 
-/// Adds the layer that looks up what a token requests and computes the token to emit. `inner_match` has one entry per bit of the
-/// inner address: the weighted sum on the query side and the column on the key side.
+/// Adds the layer that looks up what a token requests and computes the token to emit. `argument_match` has one entry per bit of the
+/// argument: the weighted sum on the query side and the column on the key side.
 fn add_lookup_and_emit(
     composition: &mut CompositionBuilder,
     request_flags: &[ColumnRange],
     first: usize,
-    inner_match: &[(Vec<(usize, f64)>, usize)],
+    argument_match: &[(Vec<(usize, f64)>, usize)],
 ) {
     let (hops, bias) = (composition.hops(), composition.bias);
     let registers = &mut composition.builder.registers;
-    let raw = registers.add("read", composition.value.size, RegisterKind::Raw, "what was looked up");
-    let index = registers.add("reached", composition.value.size, RegisterKind::Number, "the next thought's value");
-    let next_outer =
-        registers.add("next.outer", composition.outer.size, RegisterKind::Number, "the next thought's outer address");
-    let next_inner =
-        registers.add("next.inner", composition.inner.size, RegisterKind::Number, "the next thought's inner address");
-    let mut key_match = KeyMatch::new().equal_bits(composition.outer, composition.outer);
-    for (query, key) in inner_match {
+    let unrounded = registers.add("read", composition.value.size, RegisterKind::Unrounded, "what was looked up");
+    let next_value = registers.add("reached", composition.value.size, RegisterKind::Number, "the next thought's value");
+    let next_query_part = registers.add(
+        "next.outer",
+        composition.entry_query_part.size,
+        RegisterKind::Number,
+        "the next thought's outer address",
+    );
+    let next_argument = registers.add(
+        "next.inner",
+        composition.entry_argument.size,
+        RegisterKind::Number,
+        "the next thought's inner address",
+    );
+    let mut key_match = KeyMatch::new().equal_bits(composition.entry_query_part, composition.entry_query_part);
+    for (query, key) in argument_match {
         key_match = key_match.add_product(query.clone(), vec![(*key, 1.0)]);
     }
     for (table, flag) in (first..).zip(request_flags) {
         let source_flag = if table == 0 { composition.start_flag } else { composition.entry_flags[table - 1] };
         key_match = key_match.equal_bits(*flag, source_flag);
     }
-    let head = lookup_head(&key_match, composition.inverse_temperature, &[(composition.value, raw)]);
+    let head = lookup_head(&key_match, composition.inverse_temperature, &[(composition.value, unrounded)]);
     let last_request = request_flags[request_flags.len() - 1];
-    let mut neurons = rounding_neurons(raw, index, bias);
-    neurons.extend(gated_rounding_neurons(raw.low_bits(next_inner.size), next_inner, bias, &[if_unset(last_request)]));
-    for l in first.max(1)..hops {
+    let mut neurons = rounding_neurons(unrounded, next_value, bias);
+    neurons.extend(gated_rounding_neurons(
+        unrounded.low_bits(next_argument.size),
+        next_argument,
+        bias,
+        &[if_unset(last_request)],
+    ));
+    for hop in first.max(1)..hops {
         neurons.extend(gated_copy_neurons(
-            composition.query_parts[l - 1],
-            next_outer,
+            composition.query_parts[hop - 1],
+            next_query_part,
             bias,
-            &[if_set(request_flags[l - first])],
+            &[if_set(request_flags[hop - first])],
         ));
     }
     let about = "w and each thought look up what their kind asks for";
     composition.builder.add_layer(about, LayerMixer::Attention(vec![head]), neurons);
-    set_emitted_scores(composition, request_flags, [next_outer, next_inner, index]);
+    set_emitted_logits(composition, request_flags, [next_query_part, next_argument, next_value]);
 }
 
-/// Sets the unembedding: scores for the ids of every field of the next thought.
-fn set_emitted_scores(
+/// Sets the unembedding: logits of the ids of every field of the next thought.
+fn set_emitted_logits(
     composition: &mut CompositionBuilder,
     request_flags: &[ColumnRange],
-    [outer, inner, index]: [ColumnRange; 3],
+    [query_part, argument, value]: [ColumnRange; 3],
 ) {
     let fields = composition.task.fields();
     let vocabularies: Vec<usize> =
         (0..fields.len()).map(|field| composition.builder.vocabulary(field) as usize).collect();
-    let first_classes: Vec<usize> =
+    let field_starts: Vec<usize> =
         vocabularies.iter().scan(0, |next, size| Some(std::mem::replace(next, *next + size))).collect();
     let classes = vocabularies.iter().sum();
-    let thoughts =
-        ChainOfThought { count: request_flags.len(), field_starts: first_classes.clone(), answer_field: VALUE_FIELD };
-    let (bias, kinds, flags) = (composition.bias, fields[0].vocabulary as usize, request_flags.to_vec());
-    let sources: Vec<ColumnRange> =
-        [outer, inner, index].into_iter().chain(composition.query_parts.iter().copied()).collect();
+    let thoughts = ChainOfThought {
+        token_count: request_flags.len(),
+        field_starts: field_starts.clone(),
+        answer_field: VALUE_FIELD,
+    };
+    let (bias, kind_count, flags) = (composition.bias, fields[0].vocabulary as usize, request_flags.to_vec());
+    let field_registers: Vec<ColumnRange> =
+        [query_part, argument, value].into_iter().chain(composition.query_parts.iter().copied()).collect();
     composition.builder.unembed(move |class| {
-        let field = first_classes.iter().rposition(|first| *first <= class).unwrap_or_default();
-        let id = class - first_classes[field];
+        let field = field_starts.iter().rposition(|first| *first <= class).unwrap_or_default();
+        let id = class - field_starts[field];
         if field == 0 {
-            return id.checked_sub(kinds).map(|thought| vec![(flags[thought].start, 1.0)]).unwrap_or_default();
+            return id.checked_sub(kind_count).map(|thought| vec![(flags[thought].start, 1.0)]).unwrap_or_default();
         }
-        // The blank id scores 1/2: more than any other id where the register is empty, less than the right id where it holds a number.
-        if id + 1 == vocabularies[field] { vec![(bias.start, 0.5)] } else { sources[field - 1].encode(id as u64) }
+        // The blank id has the logit 1/2: more than any other id where the register is empty, less than the right id where it holds a number.
+        if id + 1 == vocabularies[field] {
+            vec![(bias.start, 0.5)]
+        } else {
+            field_registers[field - 1].encode(id as u64)
+        }
     });
     composition.builder.set_chain_of_thought(thoughts, classes);
 }

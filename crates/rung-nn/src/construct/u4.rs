@@ -28,7 +28,7 @@ fn build_layers(
     request: &ConstructionRequest,
     order: Order,
 ) -> Result<ConstructionBuilder, ConstructError> {
-    let mut composition = CompositionBuilder::new(name, &request.funccomp_in(order)?, 0);
+    let mut composition = CompositionBuilder::new(name, &request.funccomp_in_order(order)?, 0);
     if order == Order::Hard {
         composition.builder.set_bidirectional();
     }
@@ -37,17 +37,24 @@ fn build_layers(
     let mut level_flags = vec![composition.slot_flag.unwrap_or(composition.query_flag)];
     level_flags.extend(composition.entry_flags.iter().copied());
     let registers = &mut composition.builder.registers;
-    let mut number = |name: String, size: usize, about: &str| registers.add(name, size, RegisterKind::Number, about);
-    let read_start = number("read.start".to_owned(), size, "z_0 as it was read");
+    let mut add_number =
+        |name: String, size: usize, about: &str| registers.add(name, size, RegisterKind::Number, about);
+    let read_start = add_number("read.start".to_owned(), size, "z_0 as it was read");
     let read_parts: Vec<ColumnRange> = composition
         .query_parts
         .iter()
         .enumerate()
-        .map(|(e, part)| number(format!("read.w.{}", e + 1), part.size, "part of w as it was read"))
+        .map(|(e, part)| add_number(format!("read.w.{}", e + 1), part.size, "part of w as it was read"))
         .collect();
-    let mut pointer = number("pointer.0".to_owned(), size, "where the walk is, as far as the token knows at first");
-    let outers: Vec<ColumnRange> = (1..=rounds)
-        .map(|round| number(format!("outer.{round}"), composition.outer.size, "the part of w that the round needs"))
+    let mut pointer = add_number("pointer.0".to_owned(), size, "where the walk is, as far as the token knows at first");
+    let round_query_parts: Vec<ColumnRange> = (1..=rounds)
+        .map(|round| {
+            add_number(
+                format!("outer.{round}"),
+                composition.entry_query_part.size,
+                "the part of w that the round needs",
+            )
+        })
         .collect();
 
     let copies: Vec<(ColumnRange, ColumnRange)> =
@@ -66,8 +73,8 @@ fn build_layers(
     }
     let mut neurons = gated_rounding_neurons(read_start, pointer, bias, &[if_set(level_flags[0])]);
     neurons.extend(gated_copy_neurons(composition.value, pointer, bias, &[if_any(&composition.entry_flags, bias)]));
-    for (round, outer) in outers.iter().enumerate() {
-        neurons.extend(outer_parts(&level_flags, &read_parts, 1 << round, *outer, bias));
+    for (round, query_part) in round_query_parts.iter().enumerate() {
+        neurons.extend(query_part_neurons(&level_flags, &read_parts, 1 << round, *query_part, bias));
     }
     composition.builder.add_layer(
         "everyone reads w, the answering token also z_0",
@@ -75,11 +82,15 @@ fn build_layers(
         neurons,
     );
 
-    for (round, outer) in outers.iter().enumerate() {
-        let step = 1 << round;
+    for (round, query_part) in round_query_parts.iter().enumerate() {
+        let level_step = 1 << round;
         let registers = &mut composition.builder.registers;
-        let raw =
-            registers.add(format!("read.{}", round + 1), size, RegisterKind::Raw, "the pointer that was asked for");
+        let unrounded = registers.add(
+            format!("read.{}", round + 1),
+            size,
+            RegisterKind::Unrounded,
+            "the pointer that was asked for",
+        );
         let next_pointer = registers.add(
             format!("pointer.{}", round + 1),
             size,
@@ -87,22 +98,22 @@ fn build_layers(
             "where the walk is after this round",
         );
         let mut key_match = KeyMatch::new()
-            .equal_bits(pointer.low_bits(composition.inner.size), composition.inner)
-            .equal_bits(*outer, composition.outer);
-        for (level, flag) in level_flags.iter().enumerate().take_while(|(level, _)| level + step <= hops) {
-            key_match = key_match.equal_bits(*flag, level_flags[level + step]);
+            .equal_bits(pointer.low_bits(composition.entry_argument.size), composition.entry_argument)
+            .equal_bits(*query_part, composition.entry_query_part);
+        for (level, flag) in level_flags.iter().enumerate().take_while(|(level, _)| level + level_step <= hops) {
+            key_match = key_match.equal_bits(*flag, level_flags[level + level_step]);
         }
-        let head = lookup_head(&key_match, composition.inverse_temperature, &[(pointer, raw)]);
-        let looks_up = if_any(&level_flags[..=hops - step], bias);
-        let mut neurons = gated_rounding_neurons(raw, next_pointer, bias, std::slice::from_ref(&looks_up));
+        let head = lookup_head(&key_match, composition.inverse_temperature, &[(pointer, unrounded)]);
+        let has_lookup = if_any(&level_flags[..=hops - level_step], bias);
+        let mut neurons = gated_rounding_neurons(unrounded, next_pointer, bias, std::slice::from_ref(&has_lookup));
         neurons.extend(gated_copy_neurons(
             pointer,
             next_pointer,
             bias,
-            &[negate(&looks_up), if_any(&level_flags, bias)],
+            &[negate(&has_lookup), if_any(&level_flags, bias)],
         ));
         composition.builder.add_layer(
-            format!("pointers of {step} hops become pointers of {}", 2 * step),
+            format!("pointers of {level_step} hops become pointers of {}", 2 * level_step),
             LayerMixer::Attention(vec![head]),
             neurons,
         );
@@ -112,16 +123,19 @@ fn build_layers(
     Ok(composition.builder)
 }
 
-/// Neurons that write to `outer`, at a node of each level, the part of w in the addresses of the entries `step` levels further.
-fn outer_parts(
+/// Neurons that write to `target`, at a node of each level, the part of w in the addresses of the entries `level_step` levels further.
+fn query_part_neurons(
     level_flags: &[ColumnRange],
     query_parts: &[ColumnRange],
-    step: usize,
-    outer: ColumnRange,
+    level_step: usize,
+    target: ColumnRange,
     bias: ColumnRange,
 ) -> Vec<Neuron> {
-    let sources = level_flags.iter().enumerate().filter(|(level, _)| (2..level_flags.len()).contains(&(level + step)));
-    sources
-        .flat_map(|(level, flag)| gated_rounding_neurons(query_parts[level + step - 2], outer, bias, &[if_set(*flag)]))
+    let levels =
+        level_flags.iter().enumerate().filter(|(level, _)| (2..level_flags.len()).contains(&(level + level_step)));
+    levels
+        .flat_map(|(level, flag)| {
+            gated_rounding_neurons(query_parts[level + level_step - 2], target, bias, &[if_set(*flag)])
+        })
         .collect()
 }

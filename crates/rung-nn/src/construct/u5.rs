@@ -38,9 +38,10 @@ fn build_layers(
     let registers = &mut builder.registers;
     let value = registers.add("value", size, RegisterKind::Number, "x");
     let partner = registers.add("partner", size, RegisterKind::Number, "-x mod M");
-    let nearest = registers.add("read", size, RegisterKind::Raw, "the value nearest to the partner, as it was read");
+    let nearest =
+        registers.add("read", size, RegisterKind::Unrounded, "the value nearest to the partner, as it was read");
     let distance =
-        registers.add("distance", 1, RegisterKind::Raw, "how far that is from the partner: 0, or 2 and more");
+        registers.add("distance", 1, RegisterKind::Unrounded, "how far that is from the partner: 0, or 2 and more");
     builder.embed_number(0, value, modulus);
     builder.embed(0, move |id| partner.encode(u64::from((modulus - id) % modulus)));
     let mut key_match = KeyMatch::new().equal_bits(partner, value);

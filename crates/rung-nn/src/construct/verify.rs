@@ -66,8 +66,8 @@ pub struct WrongAnswer {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
     /// Too many instances to enumerate.
-    #[error("{found} instances; at most {most} are gone through one by one, so ask for samples")]
-    TooMany {
+    #[error("{found} instances; at most {most} are enumerated, so use samples")]
+    TooManyInstances {
         /// Number of instances of the task.
         found: String,
         /// The most that are enumerated.
@@ -85,7 +85,7 @@ pub enum VerifyError {
 }
 
 /// Instances per chunk.
-const CHUNK: u64 = 512;
+const CHUNK_SIZE: u64 = 512;
 
 /// Limit on the elements of the largest activation of a batch.
 const MAX_ACTIVATION_ELEMENTS: usize = 1 << 20;
@@ -107,46 +107,52 @@ pub fn verify<S: Scalar>(
         InstanceSet::All => match task.instance_count() {
             Some(count) if count <= MAX_EXHAUSTIVE => count as u64,
             count => {
-                let found = count.map_or_else(|| "more than can be counted off".to_owned(), |count| count.to_string());
-                return Err(VerifyError::TooMany { found, most: MAX_EXHAUSTIVE });
+                let found = count.map_or_else(|| "more than 2^128".to_owned(), |count| count.to_string());
+                return Err(VerifyError::TooManyInstances { found, most: MAX_EXHAUSTIVE });
             }
         },
     };
     let answerer = Answerer::new(network);
     let (tokens, threads) = (task.length(), threads.max(1));
-    let batch = batch_size(&answerer, tokens, CHUNK.min(instances));
+    let batch = batch_size(&answerer, tokens, CHUNK_SIZE.min(instances));
     answerer.check_memory((batch * threads, tokens))?;
     drop(answerer);
-    let run =
-        Run { network, instance_set, instances, next_chunk: AtomicU64::new(0), stop: AtomicBool::new(false), progress };
-    let total = Mutex::new(Ok(Tally::default()));
+    let run = VerificationRun {
+        network,
+        instance_set,
+        instances,
+        next_chunk: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+        progress,
+    };
+    let total = Mutex::new(Ok(Counts::default()));
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                let tally = run.verify_chunks();
-                run.stop.fetch_or(tally.is_err(), Ordering::Relaxed);
+                let counts = run.verify_chunks();
+                run.stop.fetch_or(counts.is_err(), Ordering::Relaxed);
                 let mut total = total.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                match (&mut *total, tally) {
-                    (Ok(total), Ok(tally)) => total.add(tally),
+                match (&mut *total, counts) {
+                    (Ok(total), Ok(counts)) => total.add(counts),
                     (Ok(_), Err(error)) => *total = Err(error),
                     (Err(_), _) => {}
                 }
             });
         }
     });
-    let tally = total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)?;
+    let counts = total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)?;
     Ok(Verification {
         instances,
-        correct: tally.correct,
+        correct: counts.correct,
         exhaustive: instance_set == InstanceSet::All,
         layers: network.model.depth(),
         tokens: task.length(),
-        wrong: tally.wrong.map(|(_, wrong)| wrong),
+        wrong: counts.wrong.map(|(_, wrong)| wrong),
     })
 }
 
 /// What the threads of one verification share.
-struct Run<'a, S: Scalar> {
+struct VerificationRun<'a, S: Scalar> {
     network: &'a Network<S>,
     instance_set: InstanceSet,
     instances: u64,
@@ -156,13 +162,13 @@ struct Run<'a, S: Scalar> {
 }
 
 #[derive(Default)]
-struct Tally {
+struct Counts {
     correct: u64,
     /// The wrong answer from the lowest chunk, with the number of that chunk.
     wrong: Option<(u64, WrongAnswer)>,
 }
 
-impl Tally {
+impl Counts {
     fn add(&mut self, other: Self) {
         self.correct += other.correct;
         if let Some((chunk, wrong)) = other.wrong {
@@ -177,23 +183,23 @@ impl Tally {
     }
 }
 
-impl<S: Scalar> Run<'_, S> {
+impl<S: Scalar> VerificationRun<'_, S> {
     /// The loop of one thread: takes chunk after chunk until none is left.
-    fn verify_chunks(&self) -> Result<Tally, VerifyError> {
+    fn verify_chunks(&self) -> Result<Counts, VerifyError> {
         let mut answerer = Answerer::new(self.network);
-        let mut tally = Tally::default();
+        let mut counts = Counts::default();
         let mut prompt = Prompt::new();
         while !self.stop.load(Ordering::Relaxed) {
             let chunk = self.next_chunk.fetch_add(1, Ordering::Relaxed);
-            let first = chunk * CHUNK;
+            let first = chunk * CHUNK_SIZE;
             if first >= self.instances {
                 break;
             }
-            let count = CHUNK.min(self.instances - first);
-            self.verify_chunk(chunk, count, &mut answerer, &mut prompt, &mut tally)?;
+            let count = CHUNK_SIZE.min(self.instances - first);
+            self.verify_chunk(chunk, count, &mut answerer, &mut prompt, &mut counts)?;
             (self.progress)(count);
         }
-        Ok(tally)
+        Ok(counts)
     }
 
     fn verify_chunk(
@@ -202,7 +208,7 @@ impl<S: Scalar> Run<'_, S> {
         count: u64,
         answerer: &mut Answerer<'_, S>,
         prompt: &mut Prompt,
-        tally: &mut Tally,
+        counts: &mut Counts,
     ) -> Result<(), VerifyError> {
         let task = self.network.task()?;
         let mut rng = match self.instance_set {
@@ -210,15 +216,15 @@ impl<S: Scalar> Run<'_, S> {
             InstanceSet::All => seeded(0),
         };
         let batch = batch_size(answerer, task.length(), count);
-        let mut done = 0;
-        while done < count {
-            let size = (batch as u64).min(count - done);
+        let mut done_count = 0;
+        while done_count < count {
+            let size = (batch as u64).min(count - done_count);
             let (mut tokens, mut targets) = (Vec::new(), Vec::new());
-            for index in done..done + size {
+            for index in done_count..done_count + size {
                 match self.instance_set {
                     InstanceSet::Samples { .. } => task.prompt(&mut rng, prompt),
                     InstanceSet::All => {
-                        task.nth_prompt(u128::from(chunk * CHUNK + index), prompt);
+                        task.nth_prompt(u128::from(chunk * CHUNK_SIZE + index), prompt);
                     }
                 }
                 // The sampler's targets are tested against the oracle elsewhere; once a chunk the oracle's are used.
@@ -226,8 +232,8 @@ impl<S: Scalar> Run<'_, S> {
                 tokens.extend_from_slice(prompt.tokens());
                 targets.extend(prompt_targets);
             }
-            compare(chunk, &tokens, &targets, size as usize, answerer, tally)?;
-            done += size;
+            check_batch(chunk, &tokens, &targets, size as usize, answerer, counts)?;
+            done_count += size;
         }
         Ok(())
     }
@@ -239,28 +245,30 @@ fn batch_size<S: Scalar>(answerer: &Answerer<'_, S>, tokens: usize, count: u64) 
 }
 
 /// Runs a batch of prompts and counts those with every answer right.
-fn compare<S: Scalar>(
+fn check_batch<S: Scalar>(
     chunk: u64,
     tokens: &[u32],
     targets: &[u32],
     batch: usize,
     answerer: &mut Answerer<'_, S>,
-    tally: &mut Tally,
+    counts: &mut Counts,
 ) -> Result<(), VerifyError> {
     let length = targets.len() / batch;
     let only_last = targets.chunks_exact(length).all(|row| row[..length - 1].iter().all(|target| *target == NO_TARGET));
     let answers = if only_last { answerer.answer_last(tokens, batch)? } else { answerer.answer_all(tokens, batch)? };
-    let per_prompt = answers.len() / batch;
-    for (row, (targets, answers)) in targets.chunks_exact(length).zip(answers.chunks_exact(per_prompt)).enumerate() {
-        let offset = length - per_prompt;
+    let answers_per_prompt = answers.len() / batch;
+    for (row, (targets, answers)) in
+        targets.chunks_exact(length).zip(answers.chunks_exact(answers_per_prompt)).enumerate()
+    {
+        let offset = length - answers_per_prompt;
         let questions = targets.iter().enumerate().skip(offset).filter(|(_, target)| **target != NO_TARGET);
         let results = questions.map(|(position, target)| (position, *target, answers[position - offset]));
         match results.into_iter().find(|(_, target, answer)| target != answer) {
-            None => tally.correct += 1,
+            None => counts.correct += 1,
             Some((position, expected, found)) => {
                 let width = tokens.len() / batch;
                 let prompt = tokens[row * width..(row + 1) * width].to_vec();
-                tally.record_wrong(chunk, WrongAnswer { prompt, position, expected, found });
+                counts.record_wrong(chunk, WrongAnswer { prompt, position, expected, found });
             }
         }
     }

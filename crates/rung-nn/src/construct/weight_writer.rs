@@ -15,15 +15,15 @@ pub(super) struct AttentionSizes {
     pub(super) heads: usize,
     pub(super) kv_heads: usize,
     /// Channels of a head's query and key.
-    pub(super) key: usize,
+    pub(super) key_dim: usize,
     /// Channels of a head's value.
-    pub(super) value: usize,
+    pub(super) value_dim: usize,
 }
 
 impl AttentionSizes {
-    pub(super) fn of(mixer: &Mixer) -> Self {
+    pub(super) fn from_mixer(mixer: &Mixer) -> Self {
         let number = |name: &str| mixer.number(name).unwrap_or_default() as usize;
-        Self { heads: number("heads"), kv_heads: number("kv"), key: number("key"), value: number("value") }
+        Self { heads: number("heads"), kv_heads: number("kv"), key_dim: number("key"), value_dim: number("value") }
     }
 }
 
@@ -108,25 +108,25 @@ impl<S: Scalar> WeightWriter<'_, S> {
     }
 
     fn add_heads(&mut self, prefix: &str, heads: &[AttentionHead], mixer: &Mixer) {
-        let sizes = AttentionSizes::of(mixer);
-        let inverse_scale = (sizes.key as f64).sqrt();
+        let sizes = AttentionSizes::from_mixer(mixer);
+        let inverse_scale = (sizes.key_dim as f64).sqrt();
         let name = |projection: &str| format!("{prefix}.{projection}_proj.weight");
         let mut kv_head = 0;
         for head in heads {
-            for first in (0..head.value.len().max(1)).step_by(sizes.value) {
+            for first in (0..head.value.len().max(1)).step_by(sizes.value_dim) {
                 let query_head = kv_head * (sizes.heads / sizes.kv_heads);
                 for (index, sum) in head.query.iter().enumerate() {
                     let scaled: WeightedSum =
                         sum.iter().map(|(column, value)| (*column, value * inverse_scale)).collect();
-                    self.add_to_row(&name("q"), query_head * sizes.key + index, &scaled);
+                    self.add_to_row(&name("q"), query_head * sizes.key_dim + index, &scaled);
                 }
                 for (index, sum) in head.key.iter().enumerate() {
-                    self.add_to_row(&name("k"), kv_head * sizes.key + index, sum);
+                    self.add_to_row(&name("k"), kv_head * sizes.key_dim + index, sum);
                 }
-                let channels = head.value.iter().zip(&head.output).skip(first).take(sizes.value);
+                let channels = head.value.iter().zip(&head.output).skip(first).take(sizes.value_dim);
                 for (index, (sum, output)) in channels.enumerate() {
-                    self.add_to_row(&name("v"), kv_head * sizes.value + index, sum);
-                    self.add_to_row(&name("o"), *output, &[(query_head * sizes.value + index, 1.0)]);
+                    self.add_to_row(&name("v"), kv_head * sizes.value_dim + index, sum);
+                    self.add_to_row(&name("o"), *output, &[(query_head * sizes.value_dim + index, 1.0)]);
                 }
                 kv_head += 1;
             }

@@ -4,7 +4,7 @@
 //! spaces is one token whatever characters it has. Vectors are in single precision, which llama.cpp requires for norms, and so are the
 //! vectors and convolutions of state-space mixers, which it stores as matrices.
 
-use super::{ExportError, ExportedCheckpoint, NumberFormat, TargetTensor, Vocabulary};
+use super::{ExportError, ExportTensor, ExportedCheckpoint, NumberFormat, Vocabulary};
 
 /// The data of every tensor starts at a multiple of this many bytes.
 const ALIGNMENT: usize = 32;
@@ -21,14 +21,14 @@ pub(super) enum Value {
     F32(f32),
     Flag(bool),
     Text(String),
-    Texts(Vec<String>),
-    I32s(Vec<i32>),
-    U32s(Vec<u32>),
-    F32s(Vec<f32>),
+    TextArray(Vec<String>),
+    I32Array(Vec<i32>),
+    U32Array(Vec<u32>),
+    F32Array(Vec<f32>),
 }
 
 /// The bytes of the file.
-pub(super) fn file(exported: &ExportedCheckpoint) -> Result<Vec<u8>, ExportError> {
+pub(super) fn encode_file(exported: &ExportedCheckpoint) -> Result<Vec<u8>, ExportError> {
     let architecture = exported.family.architecture.ok_or_else(|| {
         ExportError::unsupported("format", "GGUF", format!("another one for {}", exported.family.name))
     })?;
@@ -40,7 +40,7 @@ pub(super) fn file(exported: &ExportedCheckpoint) -> Result<Vec<u8>, ExportError
     ];
     let family_keys = exported.target.keys.iter();
     keys.extend(family_keys.map(|(name, value)| (format!("{architecture}.{name}"), value.clone())));
-    keys.push((format!("{architecture}.context_length"), Value::U32(exported.length as u32)));
+    keys.push((format!("{architecture}.context_length"), Value::U32(exported.max_length as u32)));
     keys.push((format!("{architecture}.vocab_size"), Value::U32(exported.vocabulary.tokens.len() as u32)));
     keys.extend(tokenizer(&exported.vocabulary));
     let tensors = &exported.target.tensors;
@@ -68,12 +68,12 @@ pub(super) fn file(exported: &ExportedCheckpoint) -> Result<Vec<u8>, ExportError
     Ok(bytes)
 }
 
-/// The number format of a tensor: the chosen one for projections, single precision for all others.
-fn number_format(tensor: &TargetTensor, chosen: NumberFormat) -> NumberFormat {
+/// The number format of a tensor: the requested one for projections, single precision for all others.
+fn number_format(tensor: &ExportTensor, requested: NumberFormat) -> NumberFormat {
     let always_f32 =
         ["ssm_a", "ssm_d", "ssm_norm.weight", "ssm_conv1d.weight"].iter().any(|end| tensor.name.ends_with(end));
     let is_projection = tensor.shape.len() == 2 && !always_f32;
-    if is_projection { chosen } else { NumberFormat::F32 }
+    if is_projection { requested } else { NumberFormat::F32 }
 }
 
 /// The GGUF type id of tensors in a format.
@@ -109,9 +109,9 @@ fn tokenizer(vocabulary: &Vocabulary) -> Vec<(String, Value)> {
     let score = |(id, _)| if is_special(id) { 0.0 } else { -1.0 };
     let keys = [
         ("model", Value::Text("t5".to_owned())),
-        ("tokens", Value::Texts(tokens().map(piece).collect())),
-        ("scores", Value::F32s(tokens().map(score).collect())),
-        ("token_type", Value::I32s(tokens().map(kind).collect())),
+        ("tokens", Value::TextArray(tokens().map(piece).collect())),
+        ("scores", Value::F32Array(tokens().map(score).collect())),
+        ("token_type", Value::I32Array(tokens().map(kind).collect())),
         ("unknown_token_id", Value::U32(Vocabulary::UNKNOWN)),
         ("eos_token_id", Value::U32(Vocabulary::END)),
         ("padding_token_id", Value::U32(Vocabulary::END)),
@@ -132,43 +132,43 @@ impl Value {
     /// Appends the type and the value.
     fn write(&self, bytes: &mut Vec<u8>) {
         const ARRAY: u32 = 9;
-        let array = |bytes: &mut Vec<u8>, kind: u32, count: usize| {
+        let write_array_header = |bytes: &mut Vec<u8>, kind: u32, count: usize| {
             bytes.extend(ARRAY.to_le_bytes());
             bytes.extend(kind.to_le_bytes());
             bytes.extend((count as u64).to_le_bytes());
         };
-        let single = |bytes: &mut Vec<u8>, kind: u32, value: &[u8]| {
+        let write_scalar = |bytes: &mut Vec<u8>, kind: u32, value: &[u8]| {
             bytes.extend(kind.to_le_bytes());
             bytes.extend(value);
         };
         match self {
-            Self::U32(value) => single(bytes, 4, &value.to_le_bytes()),
-            Self::F32(value) => single(bytes, 6, &value.to_le_bytes()),
-            Self::Flag(value) => single(bytes, 7, &[u8::from(*value)]),
+            Self::U32(value) => write_scalar(bytes, 4, &value.to_le_bytes()),
+            Self::F32(value) => write_scalar(bytes, 6, &value.to_le_bytes()),
+            Self::Flag(value) => write_scalar(bytes, 7, &[u8::from(*value)]),
             Self::Text(value) => {
-                single(bytes, 8, &[]);
+                write_scalar(bytes, 8, &[]);
                 write_text(bytes, value);
             }
-            Self::Texts(values) => {
-                array(bytes, 8, values.len());
+            Self::TextArray(values) => {
+                write_array_header(bytes, 8, values.len());
                 for value in values {
                     write_text(bytes, value);
                 }
             }
-            Self::I32s(values) => {
-                array(bytes, 5, values.len());
+            Self::I32Array(values) => {
+                write_array_header(bytes, 5, values.len());
                 for value in values {
                     bytes.extend(value.to_le_bytes());
                 }
             }
-            Self::U32s(values) => {
-                array(bytes, 4, values.len());
+            Self::U32Array(values) => {
+                write_array_header(bytes, 4, values.len());
                 for value in values {
                     bytes.extend(value.to_le_bytes());
                 }
             }
-            Self::F32s(values) => {
-                array(bytes, 6, values.len());
+            Self::F32Array(values) => {
+                write_array_header(bytes, 6, values.len());
                 for value in values {
                     bytes.extend(value.to_le_bytes());
                 }

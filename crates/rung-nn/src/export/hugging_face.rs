@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use safetensors::tensor::{Dtype, View};
 use serde_json::{Map, Value, json};
 
-use super::{ExportError, ExportedCheckpoint, NumberFormat, TargetTensor, Vocabulary};
+use super::{ExportError, ExportTensor, ExportedCheckpoint, NumberFormat, Vocabulary};
 use crate::checkpoint::MADE_BY;
 use crate::tensor_file;
 
@@ -15,7 +15,7 @@ pub(super) fn files(exported: &ExportedCheckpoint) -> Result<Vec<(&'static str, 
     Ok(vec![
         ("config.json", text(&config(exported))),
         ("generation_config.json", text(&json!({ "do_sample": false, "eos_token_id": Vocabulary::END }))),
-        ("model.safetensors", weights(exported)?),
+        ("model.safetensors", encode_weights(exported)?),
         ("tokenizer.json", text(&tokenizer(&exported.vocabulary))),
         ("tokenizer_config.json", text(&tokenizer_config(exported))),
     ])
@@ -31,9 +31,9 @@ fn config(exported: &ExportedCheckpoint) -> Value {
     config.insert("architectures".to_owned(), json!([exported.family.class]));
     config.insert("model_type".to_owned(), json!(exported.family.name));
     config.extend(exported.target.config.clone());
-    let shared = json!({
+    let common_fields = json!({
         "vocab_size": exported.vocabulary.tokens.len(),
-        "max_position_embeddings": exported.length,
+        "max_position_embeddings": exported.max_length,
         "tie_word_embeddings": false,
         "use_cache": true,
         "bos_token_id": null,
@@ -42,15 +42,15 @@ fn config(exported: &ExportedCheckpoint) -> Value {
         "dtype": dtype,
         "torch_dtype": dtype,
     });
-    if let Value::Object(shared) = shared {
-        config.extend(shared);
+    if let Value::Object(common_fields) = common_fields {
+        config.extend(common_fields);
     }
     Value::Object(config)
 }
 
 /// A tensor that safetensors encodes on demand.
 struct EncodedTensor<'a> {
-    tensor: &'a TargetTensor,
+    tensor: &'a ExportTensor,
     numbers: NumberFormat,
 }
 
@@ -76,7 +76,7 @@ impl View for EncodedTensor<'_> {
     }
 }
 
-fn weights(exported: &ExportedCheckpoint) -> Result<Vec<u8>, ExportError> {
+fn encode_weights(exported: &ExportedCheckpoint) -> Result<Vec<u8>, ExportError> {
     let numbers = exported.numbers;
     let tensors =
         exported.target.tensors.iter().map(|tensor| (tensor.name.as_str(), EncodedTensor { tensor, numbers }));
@@ -87,24 +87,24 @@ fn weights(exported: &ExportedCheckpoint) -> Result<Vec<u8>, ExportError> {
 
 /// A word-level tokenizer: every token is a word between white space.
 fn tokenizer(vocabulary: &Vocabulary) -> Value {
-    let special = |id: u32| {
+    let special_token = |id: u32| {
         json!({
             "id": id, "content": vocabulary.tokens[id as usize].name, "special": true,
             "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
         })
     };
-    let words: Map<String, Value> =
+    let token_ids: Map<String, Value> =
         vocabulary.tokens.iter().enumerate().map(|(id, token)| (token.name.clone(), json!(id))).collect();
     json!({
         "version": "1.0",
         "truncation": null,
         "padding": null,
-        "added_tokens": [special(Vocabulary::UNKNOWN), special(Vocabulary::END)],
+        "added_tokens": [special_token(Vocabulary::UNKNOWN), special_token(Vocabulary::END)],
         "normalizer": null,
         "pre_tokenizer": { "type": "WhitespaceSplit" },
         "post_processor": null,
         "decoder": null,
-        "model": { "type": "WordLevel", "vocab": words, "unk_token": vocabulary.tokens[Vocabulary::UNKNOWN as usize].name },
+        "model": { "type": "WordLevel", "vocab": token_ids, "unk_token": vocabulary.tokens[Vocabulary::UNKNOWN as usize].name },
     })
 }
 
@@ -112,7 +112,7 @@ fn tokenizer_config(exported: &ExportedCheckpoint) -> Value {
     let name = |id: u32| &exported.vocabulary.tokens[id as usize].name;
     json!({
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": exported.length,
+        "model_max_length": exported.max_length,
         "unk_token": name(Vocabulary::UNKNOWN),
         "eos_token": name(Vocabulary::END),
         "clean_up_tokenization_spaces": false,

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::gguf::{self, Value as Key};
 use super::matrix::Matrix;
 use super::network::{ExportMixer, ExportNetwork, GatedMlp, common_heads};
-use super::{ExportError, ExportFormat, Family, Target, TargetTensor};
+use super::{ExportError, ExportFormat, ExportTensor, Family, FamilyCheckpoint};
 
 /// The family.
 pub(super) const FAMILY: Family = Family {
@@ -35,16 +35,17 @@ pub(super) fn width(plan: &Plan, min_width: usize) -> usize {
     min_width.next_multiple_of(if heads.is_power_of_two() { heads.max(8) } else { heads * 8 })
 }
 
-fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportError> {
-    let [heads, kv_heads, head] = common_heads(network)?;
-    let mut tensors = embeddings_and_head(network, format);
+fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoint, ExportError> {
+    let [heads, kv_heads, head_dim] = common_heads(network)?;
+    let mut tensors = embeddings_and_lm_head(network, format);
     for (index, layer) in network.layers.iter().enumerate() {
         let ExportMixer::Attention(attention) = &layer.mixer else {
             unreachable!("a family is only chosen for layers that it supports");
         };
-        let attention = attention.resized(heads, kv_heads, head);
-        let reorder =
-            |matrix: Matrix| if format == ExportFormat::Gguf { interleave_rotary_pairs(&matrix, head) } else { matrix };
+        let attention = attention.resized(heads, kv_heads, head_dim);
+        let reorder = |matrix: Matrix| {
+            if format == ExportFormat::Gguf { interleave_rotary_pairs(&matrix, head_dim) } else { matrix }
+        };
         let names = LayerNames { format, index };
         tensors.push(names.vector("input_layernorm", "attn_norm", layer.mixer_norm.clone()));
         tensors.push(names.matrix("self_attn.q_proj", "attn_q", reorder(attention.queries)));
@@ -57,37 +58,37 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, Export
     let (mut config, mut keys) = (Map::new(), Vec::new());
     match format {
         ExportFormat::HuggingFace => {
-            config = common_config(network, [heads, kv_heads, head]);
+            config = common_config(network, [heads, kv_heads, head_dim]);
             config.insert("mlp_bias".to_owned(), json!(false));
-            let base = network.rotary.unwrap_or(DEFAULT_ROPE_THETA);
-            let rope = match network.rotary {
+            let base = network.rope_theta.unwrap_or(DEFAULT_ROPE_THETA);
+            let rope = match network.rope_theta {
                 None => json!({ "rope_type": "linear", "factor": NO_ROTATION_DIVISOR, "rope_theta": base }),
                 Some(_) => json!({ "rope_type": "default", "rope_theta": base }),
             };
             config.insert("rope_parameters".to_owned(), rope);
         }
         ExportFormat::Gguf => {
-            keys = common_keys(network, [heads, kv_heads, head]);
-            keys.push(("rope.dimension_count".to_owned(), Key::U32(head as u32)));
-            keys.push(("rope.freq_base".to_owned(), Key::F32(network.rotary.unwrap_or(DEFAULT_ROPE_THETA) as f32)));
-            if network.rotary.is_none() {
+            keys = common_keys(network, [heads, kv_heads, head_dim]);
+            keys.push(("rope.dimension_count".to_owned(), Key::U32(head_dim as u32)));
+            keys.push(("rope.freq_base".to_owned(), Key::F32(network.rope_theta.unwrap_or(DEFAULT_ROPE_THETA) as f32)));
+            if network.rope_theta.is_none() {
                 keys.push(("rope.scaling.type".to_owned(), Key::Text("linear".to_owned())));
                 keys.push(("rope.scaling.factor".to_owned(), Key::F32(NO_ROTATION_DIVISOR as f32)));
             }
         }
     }
-    Ok(Target { config, keys, tensors, width: network.width })
+    Ok(FamilyCheckpoint { config, keys, tensors, width: network.width })
 }
 
 /// Fields of `config.json` that all decoder families share.
-pub(super) fn common_config(network: &ExportNetwork, [heads, kv_heads, head]: [usize; 3]) -> Map<String, Value> {
+pub(super) fn common_config(network: &ExportNetwork, [heads, kv_heads, head_dim]: [usize; 3]) -> Map<String, Value> {
     let fields = json!({
         "hidden_size": network.width,
-        "intermediate_size": network.hidden(),
+        "intermediate_size": network.hidden_width(),
         "num_hidden_layers": network.layers.len(),
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
-        "head_dim": head,
+        "head_dim": head_dim,
         "hidden_act": "silu",
         "rms_norm_eps": network.epsilon,
         "attention_bias": false,
@@ -98,31 +99,34 @@ pub(super) fn common_config(network: &ExportNetwork, [heads, kv_heads, head]: [u
 }
 
 /// Keys of a GGUF header that all decoder families share.
-pub(super) fn common_keys(network: &ExportNetwork, [heads, kv_heads, head]: [usize; 3]) -> Vec<(String, gguf::Value)> {
+pub(super) fn common_keys(
+    network: &ExportNetwork,
+    [heads, kv_heads, head_dim]: [usize; 3],
+) -> Vec<(String, gguf::Value)> {
     let number = |value: usize| Key::U32(value as u32);
     let keys = [
         ("embedding_length", number(network.width)),
         ("block_count", number(network.layers.len())),
-        ("feed_forward_length", number(network.hidden())),
+        ("feed_forward_length", number(network.hidden_width())),
         ("attention.head_count", number(heads)),
         ("attention.head_count_kv", number(kv_heads)),
-        ("attention.key_length", number(head)),
-        ("attention.value_length", number(head)),
+        ("attention.key_length", number(head_dim)),
+        ("attention.value_length", number(head_dim)),
         ("attention.layer_norm_rms_epsilon", Key::F32(network.epsilon as f32)),
     ];
     keys.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Embeddings, the last norm and the head.
-pub(super) fn embeddings_and_head(network: &ExportNetwork, format: ExportFormat) -> Vec<TargetTensor> {
+/// Embeddings, the final norm and `lm_head`.
+pub(super) fn embeddings_and_lm_head(network: &ExportNetwork, format: ExportFormat) -> Vec<ExportTensor> {
     let names = match format {
         ExportFormat::HuggingFace => ["model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"],
         ExportFormat::Gguf => ["token_embd.weight", "output_norm.weight", "output.weight"],
     };
     vec![
-        TargetTensor::matrix(names[0], network.embedding.clone()),
-        TargetTensor::vector(names[1], network.norm.clone()),
-        TargetTensor::matrix(names[2], network.head.clone()),
+        ExportTensor::matrix(names[0], network.embedding.clone()),
+        ExportTensor::vector(names[1], network.norm.clone()),
+        ExportTensor::matrix(names[2], network.lm_head.clone()),
     ]
 }
 
@@ -142,15 +146,15 @@ impl LayerNames {
         }
     }
 
-    pub(super) fn matrix(self, hugging_face: &str, gguf: &str, matrix: Matrix) -> TargetTensor {
-        TargetTensor::matrix(format!("{}.weight", self.stem(hugging_face, gguf)), matrix)
+    pub(super) fn matrix(self, hugging_face: &str, gguf: &str, matrix: Matrix) -> ExportTensor {
+        ExportTensor::matrix(format!("{}.weight", self.stem(hugging_face, gguf)), matrix)
     }
 
-    pub(super) fn vector(self, hugging_face: &str, gguf: &str, values: Vec<f64>) -> TargetTensor {
-        TargetTensor::vector(format!("{}.weight", self.stem(hugging_face, gguf)), values)
+    pub(super) fn vector(self, hugging_face: &str, gguf: &str, values: Vec<f64>) -> ExportTensor {
+        ExportTensor::vector(format!("{}.weight", self.stem(hugging_face, gguf)), values)
     }
 
-    pub(super) fn mlp(self, mlp: &GatedMlp) -> [TargetTensor; 3] {
+    pub(super) fn mlp(self, mlp: &GatedMlp) -> [ExportTensor; 3] {
         [
             self.matrix("mlp.gate_proj", "ffn_gate", mlp.gate.clone()),
             self.matrix("mlp.up_proj", "ffn_up", mlp.up.clone()),
@@ -160,7 +164,7 @@ impl LayerNames {
 }
 
 /// Reorders the rows of each head from rotary pairs (i, i + half) to interleaved pairs 0, half, 1, half + 1, .. as in GGUF's `llama`.
-pub(super) fn interleave_rotary_pairs(matrix: &Matrix, head: usize) -> Matrix {
-    let order = |row: usize| row / head * head + row % head / 2 + row % 2 * (head / 2);
+pub(super) fn interleave_rotary_pairs(matrix: &Matrix, head_dim: usize) -> Matrix {
+    let order = |row: usize| row / head_dim * head_dim + row % head_dim / 2 + row % 2 * (head_dim / 2);
     matrix.map_rows(matrix.rows, |row| Some(order(row)))
 }

@@ -1,4 +1,4 @@
-//! Mamba-2 layers without feed-forward blocks.
+//! Mamba-2 layers without feed-forward networks.
 //!
 //! transformers computes the gated norm over all groups together, llama.cpp over each group separately; with one group they agree.
 
@@ -6,9 +6,9 @@ use serde_json::{Map, json};
 
 use super::gguf::Value as Key;
 use super::granite_hybrid::{EXPANSION, common_mamba2, mamba2_epsilon, mamba2_tensors, width};
-use super::llama::{LayerNames, embeddings_and_head};
+use super::llama::{LayerNames, embeddings_and_lm_head};
 use super::network::{ExportMixer, ExportNetwork};
-use super::{ExportError, ExportFormat, Family, Target};
+use super::{ExportError, ExportFormat, Family, FamilyCheckpoint};
 
 /// The family.
 pub(super) const FAMILY: Family = Family {
@@ -21,7 +21,7 @@ pub(super) const FAMILY: Family = Family {
     write,
 };
 
-fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportError> {
+fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoint, ExportError> {
     let mamba2 =
         common_mamba2(network)?.ok_or_else(|| ExportError::unsupported("stack", "no layer", "layers of mamba2"))?;
     let epsilon = mamba2_epsilon(network, Some(mamba2))?;
@@ -29,7 +29,7 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, Export
         let found = format!("{} groups, each with a norm of its own", mamba2.groups);
         return Err(ExportError::unsupported("mamba2", found, "one group"));
     }
-    let mut tensors = embeddings_and_head(network, format);
+    let mut tensors = embeddings_and_lm_head(network, format);
     for (index, layer) in network.layers.iter().enumerate() {
         let ExportMixer::Mamba2(mamba2) = &layer.mixer else {
             unreachable!("a family is only chosen for layers that it supports")
@@ -38,7 +38,7 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, Export
         tensors.push(names.vector("norm", "attn_norm", layer.mixer_norm.clone()));
         tensors.extend(mamba2_tensors(&mamba2.widened(network.width), names, "mixer"));
     }
-    let heads = EXPANSION * network.width / mamba2.head;
+    let heads = EXPANSION * network.width / mamba2.head_dim;
     let (mut config, mut keys) = (Map::new(), Vec::new());
     match format {
         ExportFormat::HuggingFace => {
@@ -50,7 +50,7 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, Export
                 "hidden_size": network.width,
                 "num_hidden_layers": network.layers.len(),
                 "num_heads": heads,
-                "head_dim": mamba2.head,
+                "head_dim": mamba2.head_dim,
                 "state_size": mamba2.state,
                 "n_groups": mamba2.groups,
                 "conv_kernel": mamba2.taps,
@@ -84,5 +84,5 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, Export
             keys.extend(family_keys.into_iter().map(|(name, value)| (name.to_owned(), value)));
         }
     }
-    Ok(Target { config, keys, tensors, width: network.width })
+    Ok(FamilyCheckpoint { config, keys, tensors, width: network.width })
 }

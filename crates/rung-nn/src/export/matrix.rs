@@ -51,27 +51,27 @@ impl Matrix {
     }
 
     /// Matrices stacked vertically.
-    pub(super) fn stacked(matrices: &[&Self]) -> Self {
+    pub(super) fn stack_rows(matrices: &[&Self]) -> Self {
         let columns = matrices.first().map_or(0, |matrix| matrix.columns);
         let values: Vec<f64> = matrices.iter().flat_map(|matrix| matrix.values.iter().copied()).collect();
         Self { rows: matrices.iter().map(|matrix| matrix.rows).sum(), columns, values }
     }
 
-    /// Row `i` of the result is row `source(i)`, or zeros if that is `None`.
-    pub(super) fn map_rows(&self, rows: usize, source: impl Fn(usize) -> Option<usize>) -> Self {
+    /// Row `i` of the result is row `source_of(i)`, or zeros if that is `None`.
+    pub(super) fn map_rows(&self, rows: usize, source_of: impl Fn(usize) -> Option<usize>) -> Self {
         let mut result = Self::zeros(rows, self.columns);
         for row in 0..rows {
-            if let Some(from) = source(row) {
+            if let Some(from) = source_of(row) {
                 result.values[row * self.columns..][..self.columns].copy_from_slice(self.row(from));
             }
         }
         result
     }
 
-    /// Column `i` of the result is column `source(i)`, or zeros if that is `None`.
-    pub(super) fn map_columns(&self, columns: usize, source: impl Fn(usize) -> Option<usize>) -> Self {
+    /// Column `i` of the result is column `source_of(i)`, or zeros if that is `None`.
+    pub(super) fn map_columns(&self, columns: usize, source_of: impl Fn(usize) -> Option<usize>) -> Self {
         let mut result = Self::zeros(self.rows, columns);
-        for (column, from) in (0..columns).filter_map(|column| source(column).map(|from| (column, from))) {
+        for (column, from) in (0..columns).filter_map(|column| source_of(column).map(|from| (column, from))) {
             for row in 0..self.rows {
                 result.set(row, column, self.get(row, from));
             }

@@ -59,10 +59,10 @@ use network::ExportNetwork;
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// A component of the network, or an option, is not supported by the target format.
-    #[error("{part}: found {found}, expected {expected}")]
+    #[error("{component}: found {found}, expected {expected}")]
     Unsupported {
         /// The component or option.
-        part: String,
+        component: String,
         /// What the network has.
         found: String,
         /// What the target supports.
@@ -82,8 +82,8 @@ pub enum ExportError {
 }
 
 impl ExportError {
-    fn unsupported(part: impl Display, found: impl Display, expected: impl Display) -> Self {
-        Self::Unsupported { part: part.to_string(), found: found.to_string(), expected: expected.to_string() }
+    fn unsupported(component: impl Display, found: impl Display, expected: impl Display) -> Self {
+        Self::Unsupported { component: component.to_string(), found: found.to_string(), expected: expected.to_string() }
     }
 }
 
@@ -107,23 +107,23 @@ pub struct ExportOptions {
     /// Number format of matrices.
     pub numbers: NumberFormat,
     /// How many further tables of function composition the vocabulary has tokens for.
-    pub beyond: usize,
+    pub extra_tables: usize,
 }
 
 impl Default for ExportOptions {
     fn default() -> Self {
-        Self { format: ExportFormat::HuggingFace, family: None, numbers: NumberFormat::F32, beyond: 0 }
+        Self { format: ExportFormat::HuggingFace, family: None, numbers: NumberFormat::F32, extra_tables: 0 }
     }
 }
 
 /// A tensor of the exported checkpoint.
-struct TargetTensor {
+struct ExportTensor {
     name: String,
     shape: Vec<usize>,
     values: Vec<f64>,
 }
 
-impl TargetTensor {
+impl ExportTensor {
     fn matrix(name: impl Into<String>, matrix: Matrix) -> Self {
         Self { name: name.into(), shape: vec![matrix.rows, matrix.columns], values: matrix.values }
     }
@@ -134,12 +134,12 @@ impl TargetTensor {
 }
 
 /// A network converted to a family.
-struct Target {
+struct FamilyCheckpoint {
     /// `config.json`, without the fields that all families share; empty for GGUF.
     config: Map<String, Value>,
     /// Keys of a GGUF header after the architecture's name; empty for Hugging Face.
     keys: Vec<(String, gguf::Value)>,
-    tensors: Vec<TargetTensor>,
+    tensors: Vec<ExportTensor>,
     /// Width of the residual stream.
     width: usize,
 }
@@ -154,11 +154,11 @@ pub struct Family {
     pub architecture: Option<&'static str>,
     /// The mixers that its layers may have.
     pub mixers: &'static [&'static str],
-    /// Whether its layers have feed-forward blocks.
+    /// Whether its layers have feed-forward networks.
     pub feed_forward: bool,
     /// The width of the residual stream in this family, which is at least the given one.
     width: fn(&Plan, usize) -> usize,
-    write: fn(&ExportNetwork, ExportFormat) -> Result<Target, ExportError>,
+    write: fn(&ExportNetwork, ExportFormat) -> Result<FamilyCheckpoint, ExportError>,
 }
 
 /// Every family, in the order of preference.
@@ -176,7 +176,7 @@ impl Family {
     }
 }
 
-/// A network converted to another program's checkpoint, in memory.
+/// A network converted to an external checkpoint, in memory.
 pub struct ExportedCheckpoint {
     /// The architecture.
     pub family: &'static Family,
@@ -189,9 +189,9 @@ pub struct ExportedCheckpoint {
     /// Width of its residual stream.
     pub width: usize,
     /// The longest sequence.
-    length: usize,
+    max_length: usize,
     name: String,
-    target: Target,
+    target: FamilyCheckpoint,
 }
 
 /// Converts a network to a family's checkpoint.
@@ -200,16 +200,16 @@ pub struct ExportedCheckpoint {
 /// No family supports the layers, or a component of the network is not supported by the family.
 pub fn export<S: Scalar>(network: &Network<S>, options: &ExportOptions) -> Result<ExportedCheckpoint, ExportError> {
     let feed_forward = network.config.feed_forward != FeedForwardConfig::None;
-    let family = choose_family(&network.plan, feed_forward, options)?;
-    let vocabulary = Vocabulary::new(network.task()?, options.beyond)?;
+    let family = select_family(&network.plan, feed_forward, options)?;
+    let vocabulary = Vocabulary::new(network.task()?, options.extra_tables)?;
     let export_network = ExportNetwork::read(network, &vocabulary, family.width)?;
     let target = (family.write)(&export_network, options.format)?;
-    let (name, length) = (network.name.clone(), export_network.length);
+    let (name, max_length) = (network.name.clone(), export_network.max_length);
     let (format, numbers, width) = (options.format, options.numbers, target.width);
-    Ok(ExportedCheckpoint { family, format, vocabulary, numbers, width, length, name, target })
+    Ok(ExportedCheckpoint { family, format, vocabulary, numbers, width, max_length, name, target })
 }
 
-fn choose_family(plan: &Plan, feed_forward: bool, options: &ExportOptions) -> Result<&'static Family, ExportError> {
+fn select_family(plan: &Plan, feed_forward: bool, options: &ExportOptions) -> Result<&'static Family, ExportError> {
     let is_supported = |family: &&Family| family.supports(plan, feed_forward, options.format);
     let known = || FAMILIES.iter().map(|family| family.name).collect::<Vec<_>>().join(", ");
     if let Some(name) = &options.family {
@@ -224,7 +224,7 @@ fn choose_family(plan: &Plan, feed_forward: bool, options: &ExportOptions) -> Re
         }
         let without_mlp = if family.feed_forward { "" } else { " without feed-forward networks" };
         let expected = format!(
-            "layers of {}{without_mlp}, in a format that there is of `{}`",
+            "layers of {}{without_mlp}, in a format that exists for `{}`",
             family.mixers.join(", "),
             family.name
         );
@@ -242,14 +242,14 @@ fn choose_family(plan: &Plan, feed_forward: bool, options: &ExportOptions) -> Re
 }
 
 impl ExportedCheckpoint {
-    /// Writes the files into a directory, making it if it does not exist. Returns their names.
+    /// Writes the files into a directory, creating it if it does not exist. Returns their names.
     ///
     /// # Errors
     /// A file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<Vec<&'static str>, ExportError> {
         let files = match self.format {
             ExportFormat::HuggingFace => hugging_face::files(self)?,
-            ExportFormat::Gguf => vec![("model.gguf", gguf::file(self)?)],
+            ExportFormat::Gguf => vec![("model.gguf", gguf::encode_file(self)?)],
         };
         fs::create_dir_all(folder).map_err(|source| ExportError::System { path: folder.to_owned(), source })?;
         for (name, bytes) in &files {

@@ -2,7 +2,7 @@
 //!
 //! Components that the target has and the network does not are given weights with which they do nothing:
 //!
-//! - **Norms in a network without norms.** A column with a large [`Constant`] makes the length of every vector the same to a few parts in a
+//! - **Norms in a network without norms.** A column with a large [`ConstantColumn`] makes the length of every vector the same to a few parts in a
 //!   million, and the norm's gain undoes the division. So the norm is the identity.
 //! - **A gated MLP for a ReLU MLP.** `max(x, 0)` is `silu(k x) / k` for a large k; the other factor reads the constant column.
 //! - **Widths.** Zero columns are added if a target requires a multiple of some size; the norm's gain and epsilon are changed so that it
@@ -32,7 +32,7 @@ const NON_ANSWER_LOGIT: f64 = -100.0;
 
 /// A column of the residual stream that holds the same number at every token.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Constant {
+pub(super) struct ConstantColumn {
     pub(super) column: usize,
     pub(super) value: f64,
 }
@@ -45,14 +45,14 @@ pub(super) struct ExportNetwork {
     pub(super) layers: Vec<ExportLayer>,
     pub(super) norm: Vec<f64>,
     /// `[tokens, width]`.
-    pub(super) head: Matrix,
+    pub(super) lm_head: Matrix,
     /// Epsilon of every norm of the residual stream.
     pub(super) epsilon: f64,
     /// `rope_theta`; `None` without rotary positions.
-    pub(super) rotary: Option<f64>,
-    pub(super) constant: Option<Constant>,
+    pub(super) rope_theta: Option<f64>,
+    pub(super) constant: Option<ConstantColumn>,
     /// The longest sequence.
-    pub(super) length: usize,
+    pub(super) max_length: usize,
 }
 
 pub(super) struct ExportLayer {
@@ -74,8 +74,8 @@ pub(super) enum ExportMixer {
 pub(super) struct Attention {
     pub(super) heads: usize,
     pub(super) kv_heads: usize,
-    pub(super) key: usize,
-    pub(super) value: usize,
+    pub(super) key_dim: usize,
+    pub(super) value_dim: usize,
     pub(super) queries: Matrix,
     pub(super) keys: Matrix,
     pub(super) values: Matrix,
@@ -86,7 +86,7 @@ pub(super) struct Attention {
 #[derive(Clone)]
 pub(super) struct Mamba2 {
     pub(super) heads: usize,
-    pub(super) head: usize,
+    pub(super) head_dim: usize,
     pub(super) state: usize,
     pub(super) groups: usize,
     pub(super) taps: usize,
@@ -106,11 +106,11 @@ pub(super) struct Mamba2 {
 pub(super) struct GatedDeltanet {
     pub(super) heads: usize,
     pub(super) value_heads: usize,
-    pub(super) key: usize,
-    pub(super) value: usize,
+    pub(super) key_dim: usize,
+    pub(super) value_dim: usize,
     pub(super) taps: usize,
     /// Whether eigenvalues may be negative: beta is in 0 .. 2.
-    pub(super) negative: bool,
+    pub(super) negative_eigenvalues: bool,
     pub(super) queries: Matrix,
     pub(super) keys: Matrix,
     pub(super) values: Matrix,
@@ -128,7 +128,7 @@ pub(super) struct GatedDeltanet {
 /// RWKV-7's time mixing.
 pub(super) struct Rwkv7 {
     pub(super) heads: usize,
-    pub(super) head: usize,
+    pub(super) head_dim: usize,
     /// Token-shift weights (the fraction of the previous token per column) for r, w, k, v, a and g.
     pub(super) token_shift: [Vec<f64>; 6],
     pub(super) receptance: Matrix,
@@ -138,7 +138,7 @@ pub(super) struct Rwkv7 {
     /// Low-rank projections of the decay, the learning rate and the gate.
     pub(super) low_rank: [LowRank; 3],
     /// Low-rank projection of the mix with the first layer's values, in layers after the first.
-    pub(super) mix: Option<LowRank>,
+    pub(super) value_mix: Option<LowRank>,
     pub(super) erase_scale: Vec<f64>,
     pub(super) key_scale: Vec<f64>,
     pub(super) bonus: Vec<f64>,
@@ -175,7 +175,7 @@ impl ExportNetwork {
         width: fn(&Plan, usize) -> usize,
     ) -> Result<Self, ExportError> {
         let config = &network.config;
-        let rotary = positions(config.positions)?;
+        let rope_theta = positions(config.positions)?;
         let reject = |part: &str, found: &str, expected: &str| Err(ExportError::unsupported(part, found, expected));
         if !config.causal {
             return reject("attention", "tokens that see every other", "a causal mask");
@@ -201,15 +201,15 @@ impl ExportNetwork {
         let reader = WeightReader::new(network, width, needs_constant);
         let layers = (0..network.plan.layers.len()).map(|index| reader.layer(index)).collect::<Result<_, _>>()?;
         let norm = reader.gain("norm.weight")?;
-        let (embedding, head) = reader.embedding_and_head(vocabulary)?;
+        let (embedding, lm_head) = reader.embedding_and_lm_head(vocabulary)?;
         reader.check_all_used()?;
-        let length = network.task()?.length() + 64;
+        let max_length = network.task()?.length() + 64;
         let WeightReader { width, epsilon, constant, .. } = reader;
-        Ok(Self { width, embedding, layers, norm, head, epsilon, rotary, constant, length })
+        Ok(Self { width, embedding, layers, norm, lm_head, epsilon, rope_theta, constant, max_length })
     }
 
     /// The hidden width of the MLPs.
-    pub(super) fn hidden(&self) -> usize {
+    pub(super) fn hidden_width(&self) -> usize {
         self.layers.first().map_or(1, |layer| layer.mlp.gate.rows)
     }
 }
@@ -229,13 +229,13 @@ fn positions(positions: Positions) -> Result<Option<f64>, ExportError> {
 struct WeightReader<'a, S: Scalar> {
     network: &'a Network<S>,
     /// Names of the weights that were read: every weight must be.
-    used: RefCell<BTreeSet<String>>,
+    used_weights: RefCell<BTreeSet<String>>,
     /// Width of the network's residual stream.
     network_width: usize,
     /// Width of the exported residual stream.
     width: usize,
     epsilon: f64,
-    constant: Option<Constant>,
+    constant: Option<ConstantColumn>,
 }
 
 impl<'a, S: Scalar> WeightReader<'a, S> {
@@ -244,8 +244,8 @@ impl<'a, S: Scalar> WeightReader<'a, S> {
         let width = width(&network.plan, network_width + usize::from(needs_constant));
         let epsilon = Norm::EPSILON * if needs_constant { 1.0 } else { network_width as f64 / width as f64 };
         let constant =
-            needs_constant.then(|| Constant { column: width - 1, value: NORM_DIVISOR * (width as f64).sqrt() });
-        Self { network, used: RefCell::default(), network_width, width, epsilon, constant }
+            needs_constant.then(|| ConstantColumn { column: width - 1, value: NORM_DIVISOR * (width as f64).sqrt() });
+        Self { network, used_weights: RefCell::default(), network_width, width, epsilon, constant }
     }
 
     /// A weight as a matrix; vectors have one row, convolutions one row per channel.
@@ -253,7 +253,7 @@ impl<'a, S: Scalar> WeightReader<'a, S> {
         let weights = &self.network.weights;
         let missing = || ExportError::unsupported(format!("weight `{name}`"), "none", "a weight of that name");
         let id = weights.find(name).ok_or_else(missing)?;
-        self.used.borrow_mut().insert(name.to_owned());
+        self.used_weights.borrow_mut().insert(name.to_owned());
         let (values, shape) = (weights.get(id), &weights.entry(id).shape);
         let columns = shape.width();
         let values: Vec<f64> = values.iter().map(|value| value.to_f64()).collect();
@@ -304,7 +304,7 @@ impl<'a, S: Scalar> WeightReader<'a, S> {
                 ));
             }
             mixers => {
-                let found = format!("{} mixers side by side", mixers.len());
+                let found = format!("{} parallel mixers", mixers.len());
                 return Err(ExportError::unsupported(layer_name(), found, "one mixer"));
             }
         };
@@ -344,13 +344,13 @@ impl<'a, S: Scalar> WeightReader<'a, S> {
             return reject("a convolution before full attention", "full attention alone");
         }
         if number("accumulator") > 0 {
-            return reject("attention that sums in order, in an accumulator", "the machine's own sums");
+            return reject("attention that sums in order, in an accumulator", "accumulator=0");
         }
         Ok(Attention {
             heads: number("heads"),
             kv_heads: number("kv"),
-            key: number("key"),
-            value: number("value"),
+            key_dim: number("key"),
+            value_dim: number("value"),
             queries: self.input_projection(&format!("{prefix}.q_proj"))?,
             keys: self.input_projection(&format!("{prefix}.k_proj"))?,
             values: self.input_projection(&format!("{prefix}.v_proj"))?,
@@ -363,7 +363,7 @@ impl<'a, S: Scalar> WeightReader<'a, S> {
         let vector = |name: &str| self.vector(&format!("{prefix}.{name}"));
         Ok(Mamba2 {
             heads: number("heads"),
-            head: number("head"),
+            head_dim: number("head"),
             state: number("state"),
             groups: number("groups"),
             taps: number("conv"),
@@ -392,15 +392,15 @@ impl<'a, S: Scalar> WeightReader<'a, S> {
             Matrix { rows: channels, columns: 1, values: vec![1.0; channels] }
         } else {
             let convolution = |name: &str| self.weight(&format!("{prefix}.{name}_conv1d.weight"));
-            Matrix::stacked(&[&convolution("q")?, &convolution("k")?, &convolution("v")?])
+            Matrix::stack_rows(&[&convolution("q")?, &convolution("k")?, &convolution("v")?])
         };
         Ok(GatedDeltanet {
             heads: number("heads"),
             value_heads: number("value-heads"),
-            key: number("key"),
-            value: number("value"),
+            key_dim: number("key"),
+            value_dim: number("value"),
             taps: taps.max(1),
-            negative: mixer.flag("negative") == Some(true),
+            negative_eigenvalues: mixer.flag("negative") == Some(true),
             queries,
             keys,
             values,
@@ -432,7 +432,7 @@ impl<'a, S: Scalar> WeightReader<'a, S> {
         };
         Ok(Rwkv7 {
             heads: number("heads"),
-            head: number("head"),
+            head_dim: number("head"),
             token_shift: [
                 vector("x_r")?,
                 vector("x_w")?,
@@ -446,7 +446,7 @@ impl<'a, S: Scalar> WeightReader<'a, S> {
             value: projection("v_proj")?,
             output: self.output_projection(&format!("{prefix}.o_proj"))?,
             low_rank: [low_rank("w_proj")?, low_rank("a_proj")?, low_rank("g_proj")?],
-            mix: if has("v_mix.0.weight") { Some(low_rank("v_mix")?) } else { None },
+            value_mix: if has("v_mix.0.weight") { Some(low_rank("v_mix")?) } else { None },
             erase_scale: vector("k_k")?,
             key_scale: vector("k_a")?,
             bonus: vector("r_k")?,
@@ -454,7 +454,7 @@ impl<'a, S: Scalar> WeightReader<'a, S> {
         })
     }
 
-    /// The feed-forward block as a gated MLP.
+    /// The feed-forward network as a gated MLP.
     fn gated_mlp(&self, prefix: &str) -> Result<GatedMlp, ExportError> {
         let reject = |found: &str| {
             Err(ExportError::unsupported(
@@ -487,29 +487,32 @@ impl<'a, S: Scalar> WeightReader<'a, S> {
     }
 
     /// The embeddings and unembeddings of all tokens.
-    fn embedding_and_head(&self, vocabulary: &Vocabulary) -> Result<(Matrix, Matrix), ExportError> {
+    fn embedding_and_lm_head(&self, vocabulary: &Vocabulary) -> Result<(Matrix, Matrix), ExportError> {
         let (network, ops) = (self.network, self.network.executor());
         let prefixes = ["embeddings.", "lm_head."];
         let names = network.weights.entries().map(|(_, entry)| entry.name.clone());
-        self.used.borrow_mut().extend(names.filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix))));
+        self.used_weights
+            .borrow_mut()
+            .extend(names.filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix))));
         let values = |tensor| ops.values(&tensor).iter().map(|value| value.to_f64()).collect::<Vec<f64>>();
-        let class_vectors = Matrix {
+        let unembedding_matrix = Matrix {
             rows: network.model.classes(),
             columns: self.network_width,
-            values: values(network.model.class_vectors(&ops)),
+            values: values(network.model.unembedding_matrix(&ops)),
         };
-        let mean: Vec<f64> = (0..self.network_width)
+        let mean_row: Vec<f64> = (0..self.network_width)
             .map(|column| {
-                (0..class_vectors.rows).map(|row| class_vectors.get(row, column)).sum::<f64>()
-                    / class_vectors.rows as f64
+                (0..unembedding_matrix.rows).map(|row| unembedding_matrix.get(row, column)).sum::<f64>()
+                    / unembedding_matrix.rows as f64
             })
             .collect();
-        let count = vocabulary.tokens.len();
-        let (mut embedding, mut head) = (Matrix::zeros(count, self.width), Matrix::zeros(count, self.width));
+        let token_count = vocabulary.tokens.len();
+        let (mut embedding, mut lm_head) =
+            (Matrix::zeros(token_count, self.width), Matrix::zeros(token_count, self.width));
         for (id, token) in vocabulary.tokens.iter().enumerate() {
             let vector = match &token.meaning {
                 TokenMeaning::Prompt(fields) => values(network.model.embed(&ops, fields)?),
-                TokenMeaning::FurtherEntry(fields) => {
+                TokenMeaning::ExtraTableEntry(fields) => {
                     let (query_kind, flag_column) = self.query_kind()?;
                     let ids: Vec<u32> = std::iter::once(query_kind).chain(fields.iter().copied()).collect();
                     let mut vector = values(network.model.embed(&ops, &ids)?);
@@ -524,15 +527,15 @@ impl<'a, S: Scalar> WeightReader<'a, S> {
             }
             match (&token.meaning, self.constant) {
                 (TokenMeaning::Answer(class), _) => {
-                    let row = class_vectors.row(*class as usize).iter().enumerate();
-                    row.for_each(|(column, value)| head.set(id, column, *value));
+                    let row = unembedding_matrix.row(*class as usize).iter().enumerate();
+                    row.for_each(|(column, value)| lm_head.set(id, column, *value));
                 }
-                (_, Some(constant)) => head.set(id, constant.column, NON_ANSWER_LOGIT / constant.value),
+                (_, Some(constant)) => lm_head.set(id, constant.column, NON_ANSWER_LOGIT / constant.value),
                 // The mean of all answers' logits is never the highest logit.
-                (_, None) => mean.iter().enumerate().for_each(|(column, value)| head.set(id, column, *value)),
+                (_, None) => mean_row.iter().enumerate().for_each(|(column, value)| lm_head.set(id, column, *value)),
             }
         }
-        Ok((embedding, head))
+        Ok((embedding, lm_head))
     }
 
     /// The id of the query's kind, and the column of the flag that only the query has: with that flag negated, a token has no kind.
@@ -552,7 +555,7 @@ impl<'a, S: Scalar> WeightReader<'a, S> {
 
     /// Checks that every weight of the network was read.
     fn check_all_used(&self) -> Result<(), ExportError> {
-        let used = self.used.borrow();
+        let used = self.used_weights.borrow();
         match self.network.weights.entries().find(|(_, entry)| !used.contains(&entry.name)) {
             Some((_, entry)) => Err(ExportError::unsupported(
                 format!("weight `{}`", entry.name),
@@ -568,32 +571,35 @@ impl Attention {
     /// The same attention with other numbers and widths of heads: zero heads and channels are added, and keys and values are repeated if
     /// fewer queries share them. Scores stay the same.
     pub(super) fn resized(&self, heads: usize, kv_heads: usize, width: usize) -> Self {
-        let (old_group, group) = (self.heads / self.kv_heads, heads / kv_heads);
+        let (old_group_size, group_size) = (self.heads / self.kv_heads, heads / kv_heads);
         // The old query head of a new one, and the old KV head of a new one.
         let query_head = |head: usize| (head < self.heads).then_some(head);
         let kv_head = |head: usize| {
-            let old = if group == old_group { head } else { head * group / old_group };
+            let old = if group_size == old_group_size { head } else { head * group_size / old_group_size };
             (old < self.kv_heads).then_some(old)
         };
-        let source = |row: usize, old_width: usize, old_head: &dyn Fn(usize) -> Option<usize>| {
+        let old_row = |row: usize, old_width: usize, old_head: &dyn Fn(usize) -> Option<usize>| {
             let channel = row % width;
             old_head(row / width).filter(|_| channel < old_width).map(|head| head * old_width + channel)
         };
-        let query_scale = (width as f64 / self.key as f64).sqrt();
+        let query_scale = (width as f64 / self.key_dim as f64).sqrt();
         Self {
             heads,
             kv_heads,
-            key: width,
-            value: width,
-            queries: self.queries.map_rows(heads * width, |row| source(row, self.key, &query_head)).scaled(query_scale),
-            keys: self.keys.map_rows(kv_heads * width, |row| source(row, self.key, &kv_head)),
-            values: self.values.map_rows(kv_heads * width, |row| source(row, self.value, &kv_head)),
-            output: self.output.map_columns(heads * width, |column| source(column, self.value, &query_head)),
+            key_dim: width,
+            value_dim: width,
+            queries: self
+                .queries
+                .map_rows(heads * width, |row| old_row(row, self.key_dim, &query_head))
+                .scaled(query_scale),
+            keys: self.keys.map_rows(kv_heads * width, |row| old_row(row, self.key_dim, &kv_head)),
+            values: self.values.map_rows(kv_heads * width, |row| old_row(row, self.value_dim, &kv_head)),
+            output: self.output.map_columns(heads * width, |column| old_row(column, self.value_dim, &query_head)),
         }
     }
 }
 
-/// Heads, KV heads and head width with room for all attention layers of a network.
+/// Heads, KV heads and head width that fits all attention layers of a network.
 pub(super) fn common_heads(network: &ExportNetwork) -> Result<[usize; 3], ExportError> {
     let layers = || {
         network.layers.iter().filter_map(|layer| match &layer.mixer {
@@ -602,16 +608,16 @@ pub(super) fn common_heads(network: &ExportNetwork) -> Result<[usize; 3], Export
         })
     };
     let largest = |size: fn(&Attention) -> usize| layers().map(size).max().unwrap_or(1).max(1);
-    let width = largest(|layer| layer.key.max(layer.value)).next_multiple_of(2);
-    if network.rotary.is_some() && layers().any(|layer| layer.key != width) {
+    let width = largest(|layer| layer.key_dim.max(layer.value_dim)).next_multiple_of(2);
+    if network.rope_theta.is_some() && layers().any(|layer| layer.key_dim != width) {
         let found = format!("rotary positions on key heads of other widths than {width}");
         return Err(ExportError::unsupported("positions", found, "one width of keys and values in all layers"));
     }
-    let group = |layer: &Attention| layer.heads / layer.kv_heads;
-    let first_group = layers().next().map_or(1, group);
-    if layers().all(|layer| group(layer) == first_group) {
+    let group_size = |layer: &Attention| layer.heads / layer.kv_heads;
+    let first_group_size = layers().next().map_or(1, group_size);
+    if layers().all(|layer| group_size(layer) == first_group_size) {
         let kv_heads = largest(|layer| layer.kv_heads);
-        return Ok([kv_heads * first_group, kv_heads, width]);
+        return Ok([kv_heads * first_group_size, kv_heads, width]);
     }
     let heads = largest(|layer| layer.heads);
     Ok([heads, heads, width])

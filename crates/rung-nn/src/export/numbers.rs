@@ -20,20 +20,20 @@ impl NumberFormat {
         let values = values.iter().map(|value| *value as f32);
         match self {
             Self::F32 => values.flat_map(f32::to_le_bytes).collect(),
-            Self::Bf16 => values.flat_map(|value| bfloat16(value).to_le_bytes()).collect(),
-            Self::F16 => values.flat_map(|value| half(value).to_le_bytes()).collect(),
+            Self::Bf16 => values.flat_map(|value| encode_bf16(value).to_le_bytes()).collect(),
+            Self::F16 => values.flat_map(|value| encode_f16(value).to_le_bytes()).collect(),
         }
     }
 }
 
 /// The bits of a finite number in bfloat16.
-fn bfloat16(value: f32) -> u16 {
+fn encode_bf16(value: f32) -> u16 {
     let bits = value.to_bits();
     ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16) as u16
 }
 
 /// The bits of a finite number in half precision; numbers beyond the range become infinite.
-fn half(value: f32) -> u16 {
+fn encode_f16(value: f32) -> u16 {
     let sign = if value.is_sign_negative() { 0x8000 } else { 0 };
     let magnitude = f64::from(value.abs());
     // The exponent of the power of two at or below the number; subnormal numbers have that of the smallest normal number.

@@ -9,10 +9,10 @@
 
 use serde_json::{Map, json};
 
-use super::llama::{DEFAULT_ROPE_THETA, LayerNames, NO_ROTATION_DIVISOR, common_config, embeddings_and_head};
+use super::llama::{DEFAULT_ROPE_THETA, LayerNames, NO_ROTATION_DIVISOR, common_config, embeddings_and_lm_head};
 use super::matrix::Matrix;
-use super::network::{Attention, Constant, ExportMixer, ExportNetwork, GatedDeltanet, GatedMlp, common_heads};
-use super::{ExportError, ExportFormat, Family, Target, TargetTensor, llama};
+use super::network::{Attention, ConstantColumn, ExportMixer, ExportNetwork, GatedDeltanet, GatedMlp, common_heads};
+use super::{ExportError, ExportFormat, ExportTensor, Family, FamilyCheckpoint, llama};
 
 /// The family.
 pub(super) const FAMILY: Family = Family {
@@ -31,7 +31,7 @@ const OPEN: f64 = 8.0;
 /// What the norms of queries and keys divide by.
 const NORM_DIVISOR: f64 = 512.0;
 
-fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportError> {
+fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoint, ExportError> {
     let Some(constant) = network.constant else {
         let found = "norms before attention, and none on queries and keys";
         return Err(ExportError::unsupported(
@@ -40,7 +40,7 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, Export
             "norms on queries, keys and outputs, as OLMo Hybrid has them",
         ));
     };
-    if network.rotary.is_some() {
+    if network.rope_theta.is_some() {
         return Err(ExportError::unsupported("positions", "rotary positions", "none"));
     }
     let has_mixer = |kind: fn(&ExportMixer) -> bool| network.layers.iter().any(|layer| kind(&layer.mixer));
@@ -50,15 +50,15 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, Export
         return Err(ExportError::unsupported("stack", "one kind of layer", "layers of gdn and of full attention"));
     }
     let delta = common_delta(network)?;
-    let [heads, kv_heads, network_head] = common_heads(network)?;
+    let [heads, kv_heads, network_head_dim] = common_heads(network)?;
     // Two more channels, for the constants of queries and keys.
-    let head = network_head + 2;
-    let mut tensors = embeddings_and_head(network, format);
+    let head_dim = network_head_dim + 2;
+    let mut tensors = embeddings_and_lm_head(network, format);
     for (index, layer) in network.layers.iter().enumerate() {
         let names = LayerNames { format, index };
         match &layer.mixer {
             ExportMixer::Attention(attention) => {
-                let attention = attention.resized(heads, kv_heads, head);
+                let attention = attention.resized(heads, kv_heads, head_dim);
                 tensors.extend(attention_tensors(&attention, constant, names));
                 let mlp = with_constant_neuron(&layer.mlp, constant);
                 tensors.extend(names.mlp(&mlp));
@@ -85,23 +85,23 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, Export
             },
         )
         .collect();
-    let mut config: Map<String, serde_json::Value> = common_config(network, [heads, kv_heads, head]);
+    let mut config: Map<String, serde_json::Value> = common_config(network, [heads, kv_heads, head_dim]);
     let fields = json!({
-        "intermediate_size": network.hidden() + 1,
+        "intermediate_size": network.hidden_width() + 1,
         "layer_types": layer_types,
         // Without this field, transformers would use rotary positions with its default base.
         "rope_parameters": { "rope_type": "linear", "factor": NO_ROTATION_DIVISOR, "rope_theta": DEFAULT_ROPE_THETA },
         "linear_num_key_heads": delta.heads,
         "linear_num_value_heads": delta.value_heads,
-        "linear_key_head_dim": delta.key,
-        "linear_value_head_dim": delta.value,
+        "linear_key_head_dim": delta.key_dim,
+        "linear_value_head_dim": delta.value_dim,
         "linear_conv_kernel_dim": delta.taps,
-        "linear_allow_neg_eigval": delta.negative,
+        "linear_allow_neg_eigval": delta.negative_eigenvalues,
     });
     if let serde_json::Value::Object(fields) = fields {
         config.extend(fields);
     }
-    Ok(Target { config, keys: Vec::new(), tensors, width: network.width })
+    Ok(FamilyCheckpoint { config, keys: Vec::new(), tensors, width: network.width })
 }
 
 /// A Gated `DeltaNet` layer with the sizes of all such layers, which must be equal.
@@ -110,8 +110,9 @@ pub(super) fn common_delta(network: &ExportNetwork) -> Result<&GatedDeltanet, Ex
         ExportMixer::GatedDeltanet(delta) => Some(delta),
         _ => None,
     });
-    let sizes =
-        |delta: &GatedDeltanet| ([delta.heads, delta.value_heads, delta.key, delta.value, delta.taps], delta.negative);
+    let sizes = |delta: &GatedDeltanet| {
+        ([delta.heads, delta.value_heads, delta.key_dim, delta.value_dim, delta.taps], delta.negative_eigenvalues)
+    };
     let error = |found: &str| ExportError::unsupported("gdn", found, "one size in all layers");
     let first = delta_layers.next().ok_or_else(|| error("no layer"))?;
     match delta_layers.find(|other| sizes(other) != sizes(first)) {
@@ -121,8 +122,8 @@ pub(super) fn common_delta(network: &ExportNetwork) -> Result<&GatedDeltanet, Ex
 }
 
 /// Attention whose last two channels of the first head hold constants; the last channel of its values writes the constant column.
-fn attention_tensors(attention: &Attention, constant: Constant, names: LayerNames) -> Vec<TargetTensor> {
-    let [query_constant, key_constant] = [attention.key - 2, attention.key - 1];
+fn attention_tensors(attention: &Attention, constant: ConstantColumn, names: LayerNames) -> Vec<ExportTensor> {
+    let [query_constant, key_constant] = [attention.key_dim - 2, attention.key_dim - 1];
     let normed = |matrix: &Matrix, channel: usize| {
         // Rows are scaled down, so that the constant dominates the norm, and the gain scales them up again.
         let largest = matrix.values.iter().fold(1.0_f64, |largest, value| largest.max(value.abs()));
@@ -147,7 +148,7 @@ fn attention_tensors(attention: &Attention, constant: Constant, names: LayerName
 }
 
 /// An MLP with one more neuron, which writes the constant to its column.
-fn with_constant_neuron(mlp: &GatedMlp, constant: Constant) -> GatedMlp {
+fn with_constant_neuron(mlp: &GatedMlp, constant: ConstantColumn) -> GatedMlp {
     let neuron = mlp.gate.rows;
     let mut mlp = with_zero_neuron(mlp);
     mlp.gate.set(neuron, constant.column, OPEN / constant.value);
@@ -167,20 +168,20 @@ fn with_zero_neuron(mlp: &GatedMlp) -> GatedMlp {
     }
 }
 
-fn delta_tensors(delta: &GatedDeltanet, names: LayerNames) -> Vec<TargetTensor> {
+fn delta_tensors(delta: &GatedDeltanet, names: LayerNames) -> Vec<ExportTensor> {
     let name = |tensor: &str| names.stem(&format!("linear_attn.{tensor}"), "");
     let Matrix { rows, columns, values } = delta.convolution.clone();
     vec![
-        TargetTensor::matrix(name("q_proj.weight"), delta.queries.clone()),
-        TargetTensor::matrix(name("k_proj.weight"), delta.keys.clone()),
-        TargetTensor::matrix(name("v_proj.weight"), delta.values.clone()),
-        TargetTensor::matrix(name("a_proj.weight"), delta.step.clone()),
-        TargetTensor::matrix(name("b_proj.weight"), delta.beta.clone()),
-        TargetTensor::matrix(name("g_proj.weight"), delta.gate.clone()),
-        TargetTensor { name: name("conv1d.weight"), shape: vec![rows, 1, columns], values },
-        TargetTensor::vector(name("A_log"), delta.log_rate.clone()),
-        TargetTensor::vector(name("dt_bias"), delta.step_bias.clone()),
-        TargetTensor::vector(name("o_norm.weight"), delta.norm.clone()),
-        TargetTensor::matrix(name("o_proj.weight"), delta.output.clone()),
+        ExportTensor::matrix(name("q_proj.weight"), delta.queries.clone()),
+        ExportTensor::matrix(name("k_proj.weight"), delta.keys.clone()),
+        ExportTensor::matrix(name("v_proj.weight"), delta.values.clone()),
+        ExportTensor::matrix(name("a_proj.weight"), delta.step.clone()),
+        ExportTensor::matrix(name("b_proj.weight"), delta.beta.clone()),
+        ExportTensor::matrix(name("g_proj.weight"), delta.gate.clone()),
+        ExportTensor { name: name("conv1d.weight"), shape: vec![rows, 1, columns], values },
+        ExportTensor::vector(name("A_log"), delta.log_rate.clone()),
+        ExportTensor::vector(name("dt_bias"), delta.step_bias.clone()),
+        ExportTensor::vector(name("o_norm.weight"), delta.norm.clone()),
+        ExportTensor::matrix(name("o_proj.weight"), delta.output.clone()),
     ]
 }

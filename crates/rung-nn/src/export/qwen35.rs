@@ -6,11 +6,11 @@
 //! llama.cpp requires keys and values of the same width, so the narrower ones get zero channels.
 
 use super::gguf::Value as Key;
-use super::llama::{DEFAULT_ROPE_THETA, LayerNames, NO_ROTATION_DIVISOR, common_keys, embeddings_and_head};
+use super::llama::{DEFAULT_ROPE_THETA, LayerNames, NO_ROTATION_DIVISOR, common_keys, embeddings_and_lm_head};
 use super::matrix::Matrix;
-use super::network::{Attention, Constant, ExportMixer, ExportNetwork, GatedDeltanet, common_heads};
+use super::network::{Attention, ConstantColumn, ExportMixer, ExportNetwork, GatedDeltanet, common_heads};
 use super::olmo_hybrid::common_delta;
-use super::{ExportError, ExportFormat, Family, Target, TargetTensor, llama};
+use super::{ExportError, ExportFormat, ExportTensor, Family, FamilyCheckpoint, llama};
 
 /// The family.
 pub(super) const FAMILY: Family = Family {
@@ -29,33 +29,33 @@ const OPEN: f64 = 32.0;
 /// What the norms of queries and keys divide by.
 const NORM_DIVISOR: f64 = 512.0;
 
-fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportError> {
+fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoint, ExportError> {
     // Gates that are half open could be made up for. Norms of queries and keys cannot: they take away lengths that differ from token to token.
     let Some(constant) = network.constant else {
         let found = "none, in a network whose stream has norms and so no constant column to undo them with";
         return Err(ExportError::unsupported("norms on queries and keys", found, "those of Qwen3.5's full attention"));
     };
-    if network.rotary.is_some() {
+    if network.rope_theta.is_some() {
         return Err(ExportError::unsupported("positions", "rotary positions", "none"));
     }
     let delta = common_delta(network)?;
-    if delta.negative {
+    if delta.negative_eigenvalues {
         return Err(ExportError::unsupported("gdn", "steps of up to two (`negative=yes`)", "steps of up to one"));
     }
     if delta.heads != delta.value_heads {
         let found = format!("{} heads of keys for {} of values", delta.heads, delta.value_heads);
         return Err(ExportError::unsupported("gdn", found, "as many of keys as of values"));
     }
-    let [heads, kv_heads, network_head] = common_heads(network)?;
+    let [heads, kv_heads, network_head_dim] = common_heads(network)?;
     // Two more channels, for the constants of queries and keys.
-    let head = network_head + 2;
-    let mut tensors = embeddings_and_head(network, format);
+    let head_dim = network_head_dim + 2;
+    let mut tensors = embeddings_and_lm_head(network, format);
     for (index, layer) in network.layers.iter().enumerate() {
         let names = LayerNames { format, index };
         tensors.push(names.vector("", "attn_norm", layer.mixer_norm.clone()));
         match &layer.mixer {
             ExportMixer::Attention(attention) => {
-                tensors.extend(attention_tensors(&attention.resized(heads, kv_heads, head), constant, names));
+                tensors.extend(attention_tensors(&attention.resized(heads, kv_heads, head_dim), constant, names));
             }
             ExportMixer::GatedDeltanet(delta) => tensors.extend(delta_tensors(delta, names)),
             _ => unreachable!("a family is only chosen for layers that it supports"),
@@ -65,22 +65,22 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, Export
     }
     let width = state_width(delta);
     // The output is smaller by the ratio of the square roots of the key widths, and the mean of squares is over more channels.
-    let epsilon = network.epsilon * (delta.key * delta.value) as f64 / (width * width) as f64;
+    let epsilon = network.epsilon * (delta.key_dim * delta.value_dim) as f64 / (width * width) as f64;
     let is_recurrent = |mixer: &ExportMixer| u32::from(matches!(mixer, ExportMixer::GatedDeltanet(_)));
     let number = |value: usize| Key::U32(value as u32);
     // Rotary pairs are assigned in turn to the three position axes of a multimodal model.
-    let pairs = head as u32 / 2;
+    let pairs = head_dim as u32 / 2;
     let sections = vec![pairs.div_ceil(3), (pairs + 1) / 3, pairs / 3, 0];
-    let mut keys = common_keys(network, [heads, kv_heads, head]);
+    let mut keys = common_keys(network, [heads, kv_heads, head_dim]);
     keys.retain(|(name, _)| name != "attention.layer_norm_rms_epsilon");
     let family_keys = [
         ("attention.layer_norm_rms_epsilon", Key::F32(epsilon as f32)),
         (
             "attention.recurrent_layers",
-            Key::U32s(network.layers.iter().map(|layer| is_recurrent(&layer.mixer)).collect()),
+            Key::U32Array(network.layers.iter().map(|layer| is_recurrent(&layer.mixer)).collect()),
         ),
-        ("rope.dimension_count", number(head)),
-        ("rope.dimension_sections", Key::U32s(sections)),
+        ("rope.dimension_count", number(head_dim)),
+        ("rope.dimension_sections", Key::U32Array(sections)),
         ("rope.freq_base", Key::F32(DEFAULT_ROPE_THETA as f32)),
         ("rope.scaling.type", Key::Text("linear".to_owned())),
         ("rope.scaling.factor", Key::F32(NO_ROTATION_DIVISOR as f32)),
@@ -91,37 +91,37 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, Export
         ("ssm.group_count", number(delta.heads)),
     ];
     keys.extend(family_keys.into_iter().map(|(name, value)| (name.to_owned(), value)));
-    Ok(Target { config: serde_json::Map::new(), keys, tensors, width: network.width })
+    Ok(FamilyCheckpoint { config: serde_json::Map::new(), keys, tensors, width: network.width })
 }
 
 /// The width of keys and values in llama.cpp.
 fn state_width(delta: &GatedDeltanet) -> usize {
-    delta.key.max(delta.value)
+    delta.key_dim.max(delta.value_dim)
 }
 
 /// Attention whose last two channels of every head hold constants, with gates that are open.
-fn attention_tensors(attention: &Attention, constant: Constant, names: LayerNames) -> Vec<TargetTensor> {
-    let head = attention.key;
+fn attention_tensors(attention: &Attention, constant: ConstantColumn, names: LayerNames) -> Vec<ExportTensor> {
+    let head_dim = attention.key_dim;
     let normed = |matrix: &Matrix, channel: usize| {
         // Rows are scaled down, so that the constant dominates the norm, and the gain scales them up again.
         let largest = matrix.values.iter().fold(1.0_f64, |largest, value| largest.max(value.abs()));
         let mut matrix = matrix.clone().scaled(largest.recip());
-        let constant_value = NORM_DIVISOR * (head as f64).sqrt();
+        let constant_value = NORM_DIVISOR * (head_dim as f64).sqrt();
         (channel..matrix.rows)
-            .step_by(head)
+            .step_by(head_dim)
             .for_each(|row| matrix.set(row, constant.column, constant_value / constant.value));
-        (matrix, vec![NORM_DIVISOR * largest; head])
+        (matrix, vec![NORM_DIVISOR * largest; head_dim])
     };
-    let (queries, query_gain) = normed(&attention.queries, head - 2);
-    let (keys, key_gain) = normed(&attention.keys, head - 1);
-    let mut gates = Matrix::zeros(head, queries.columns);
-    (0..head).for_each(|row| gates.set(row, constant.column, OPEN / constant.value));
+    let (queries, query_gain) = normed(&attention.queries, head_dim - 2);
+    let (keys, key_gain) = normed(&attention.keys, head_dim - 1);
+    let mut gates = Matrix::zeros(head_dim, queries.columns);
+    (0..head_dim).for_each(|row| gates.set(row, constant.column, OPEN / constant.value));
     // The gate of a head follows its query.
     let queries_and_gates: Vec<Matrix> = (0..attention.heads)
-        .flat_map(|index| [queries.take_rows(index * head..(index + 1) * head), gates.clone()])
+        .flat_map(|index| [queries.take_rows(index * head_dim..(index + 1) * head_dim), gates.clone()])
         .collect();
     vec![
-        names.matrix("", "attn_q", Matrix::stacked(&queries_and_gates.iter().collect::<Vec<_>>())),
+        names.matrix("", "attn_q", Matrix::stack_rows(&queries_and_gates.iter().collect::<Vec<_>>())),
         names.matrix("", "attn_k", keys),
         names.matrix("", "attn_v", attention.values.clone()),
         names.matrix("", "attn_output", attention.output.clone()),
@@ -130,39 +130,39 @@ fn attention_tensors(attention: &Attention, constant: Constant, names: LayerName
     ]
 }
 
-fn delta_tensors(delta: &GatedDeltanet, names: LayerNames) -> Vec<TargetTensor> {
+fn delta_tensors(delta: &GatedDeltanet, names: LayerNames) -> Vec<ExportTensor> {
     let (width, heads) = (state_width(delta), delta.heads);
     // Pads the rows of each head with zero rows.
     let pad_heads = |matrix: &Matrix, head: usize| {
         matrix.map_rows(heads * width, |row| (row % width < head).then(|| row / width * head + row % width))
     };
-    let key_rows = heads * delta.key;
+    let key_rows = heads * delta.key_dim;
     let filters = &delta.convolution;
-    let convolution = Matrix::stacked(&[
-        &pad_heads(&filters.take_rows(0..key_rows), delta.key),
-        &pad_heads(&filters.take_rows(key_rows..2 * key_rows), delta.key),
-        &pad_heads(&filters.take_rows(2 * key_rows..filters.rows), delta.value),
+    let convolution = Matrix::stack_rows(&[
+        &pad_heads(&filters.take_rows(0..key_rows), delta.key_dim),
+        &pad_heads(&filters.take_rows(key_rows..2 * key_rows), delta.key_dim),
+        &pad_heads(&filters.take_rows(2 * key_rows..filters.rows), delta.value_dim),
     ]);
-    let input = Matrix::stacked(&[
-        &pad_heads(&delta.queries, delta.key),
-        &pad_heads(&delta.keys, delta.key),
-        &pad_heads(&delta.values, delta.value),
+    let input = Matrix::stack_rows(&[
+        &pad_heads(&delta.queries, delta.key_dim),
+        &pad_heads(&delta.keys, delta.key_dim),
+        &pad_heads(&delta.values, delta.value_dim),
     ]);
-    let padding_factor = (delta.value as f64 / width as f64).sqrt();
+    let padding_factor = (delta.value_dim as f64 / width as f64).sqrt();
     let mut gain: Vec<f64> = delta.norm.iter().map(|value| value * padding_factor).collect();
     gain.resize(width, 1.0);
     let output = delta.output.map_columns(heads * width, |column| {
-        (column % width < delta.value).then(|| column / width * delta.value + column % width)
+        (column % width < delta.value_dim).then(|| column / width * delta.value_dim + column % width)
     });
     let name = |tensor: &str| names.stem("", tensor);
     vec![
         names.matrix("", "attn_qkv", input),
-        names.matrix("", "attn_gate", pad_heads(&delta.gate, delta.value)),
-        TargetTensor::matrix(name("ssm_conv1d.weight"), convolution),
+        names.matrix("", "attn_gate", pad_heads(&delta.gate, delta.value_dim)),
+        ExportTensor::matrix(name("ssm_conv1d.weight"), convolution),
         names.matrix("", "ssm_beta", delta.beta.clone()),
         names.matrix("", "ssm_alpha", delta.step.clone()),
-        TargetTensor::vector(name("ssm_dt.bias"), delta.step_bias.clone()),
-        TargetTensor::vector(name("ssm_a"), delta.log_rate.iter().map(|rate| -rate.exp()).collect()),
+        ExportTensor::vector(name("ssm_dt.bias"), delta.step_bias.clone()),
+        ExportTensor::vector(name("ssm_a"), delta.log_rate.iter().map(|rate| -rate.exp()).collect()),
         names.vector("", "ssm_norm", gain),
         names.matrix("", "ssm_out", output),
     ]

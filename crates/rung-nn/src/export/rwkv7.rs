@@ -1,7 +1,7 @@
-//! RWKV-7 layers without feed-forward blocks.
+//! RWKV-7 layers without feed-forward networks.
 //!
 //! Its norms of the residual stream subtract the mean. The exported stream holds the network's stream and its negative, so that the mean is zero and
-//! a layer norm equals an RMS norm. Zero heads fill the width, and the feed-forward block, which has a token shift and a squared ReLU, gets zero weights.
+//! a layer norm equals an RMS norm. Zero heads fill the width, and the feed-forward network, which has a token shift and a squared ReLU, gets zero weights.
 //!
 //! - **The norm of the embeddings**, which GGUF files cannot leave out: one more column gives all embeddings the same length, and the gain sets that column to zero.
 //! - **The norm of a head's output**: flash-linear-attention's epsilon is `head_dim * norm_eps`. A factor on the values compensates for it.
@@ -13,7 +13,7 @@ use super::gguf::Value as Key;
 use super::llama::LayerNames;
 use super::matrix::Matrix;
 use super::network::{ExportMixer, ExportNetwork, Rwkv7};
-use super::{ExportError, ExportFormat, Family, Target, TargetTensor};
+use super::{ExportError, ExportFormat, ExportTensor, Family, FamilyCheckpoint};
 use crate::mixer::rwkv7::Epsilons;
 
 /// The family.
@@ -27,11 +27,11 @@ pub(super) const FAMILY: Family = Family {
     write,
 };
 
-/// Hidden width of the feed-forward blocks, which do nothing.
+/// Hidden width of the feed-forward networks, which do nothing.
 const HIDDEN: usize = 32;
 
 /// llama.cpp's kernel requires head widths that are a multiple of this.
-const KERNEL_STEP: usize = 64;
+const HEAD_DIM_MULTIPLE: usize = 64;
 
 /// Half of the exported width: at least `min_width` and one more column, and with room for all heads.
 fn width(plan: &Plan, min_width: usize) -> usize {
@@ -45,7 +45,7 @@ fn width(plan: &Plan, min_width: usize) -> usize {
     (min_width + 1).max(inner.div_ceil(2)).next_multiple_of(step)
 }
 
-fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportError> {
+fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoint, ExportError> {
     let mixers: Vec<&Rwkv7> = network
         .layers
         .iter()
@@ -54,11 +54,11 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, Export
             _ => unreachable!("a family is only chosen for layers that it supports"),
         })
         .collect();
-    let sizes = |mixer: &Rwkv7| (mixer.heads, mixer.head, mixer.ranks());
+    let sizes = |mixer: &Rwkv7| (mixer.heads, mixer.head_dim, mixer.ranks());
     let Some(first) = mixers.first().copied() else {
         return Err(ExportError::unsupported("stack", "no layer", "layers of rwkv7"));
     };
-    let value_rank = |mixer: &&Rwkv7| mixer.mix.as_ref().map(|mix| mix.down.rows);
+    let value_rank = |mixer: &&Rwkv7| mixer.value_mix.as_ref().map(|mix| mix.down.rows);
     // A stack of one layer has no mix with the first layer's values.
     let value = mixers.iter().find_map(value_rank).unwrap_or(1);
     let has_common_size =
@@ -66,12 +66,12 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, Export
     if !mixers.iter().all(has_common_size) {
         return Err(ExportError::unsupported("rwkv7", "layers of different sizes", "one size in all layers"));
     }
-    if format == ExportFormat::Gguf && !first.head.is_multiple_of(KERNEL_STEP) {
-        let expected = format!("a multiple of {KERNEL_STEP}, which llama.cpp's kernel needs");
-        return Err(ExportError::unsupported("rwkv7", format!("heads of {}", first.head), expected));
+    if format == ExportFormat::Gguf && !first.head_dim.is_multiple_of(HEAD_DIM_MULTIPLE) {
+        let expected = format!("a multiple of {HEAD_DIM_MULTIPLE}, which llama.cpp's kernel needs");
+        return Err(ExportError::unsupported("rwkv7", format!("heads of {}", first.head_dim), expected));
     }
     let width = 2 * network.width;
-    let writer = TensorWriter { format, width, value_scale: value_scale(network, first.head, format) };
+    let writer = TensorWriter { format, width, value_scale: value_scale(network, first.head_dim, format) };
     let mut tensors = writer.embeddings_norm_and_head(network);
     for (index, (layer, mixer)) in network.layers.iter().zip(&mixers).enumerate() {
         let names = LayerNames { format, index };
@@ -81,10 +81,10 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, Export
         tensors.push(names.matrix("ffn.key", "channel_mix_key", Matrix::zeros(HIDDEN, width)));
         tensors.push(names.matrix("ffn.value", "channel_mix_value", Matrix::zeros(width, HIDDEN)));
         tensors.push(match format {
-            ExportFormat::HuggingFace => TargetTensor::vector(names.stem("ffn.x_k", ""), vec![0.0; width]),
+            ExportFormat::HuggingFace => ExportTensor::vector(names.stem("ffn.x_k", ""), vec![0.0; width]),
             ExportFormat::Gguf => {
                 let name = names.stem("", "channel_mix_lerp_k.weight");
-                TargetTensor { name, shape: vec![1, 1, width], values: vec![0.0; width] }
+                ExportTensor { name, shape: vec![1, 1, width], values: vec![0.0; width] }
             }
         });
     }
@@ -96,8 +96,8 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, Export
                 "hidden_size": width,
                 "intermediate_size": HIDDEN,
                 "num_hidden_layers": network.layers.len(),
-                "head_dim": first.head,
-                "num_heads": width / first.head,
+                "head_dim": first.head_dim,
+                "num_heads": width / first.head_dim,
                 "decay_low_rank_dim": decay,
                 "a_low_rank_dim": rate,
                 "gate_low_rank_dim": gate,
@@ -122,7 +122,7 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, Export
                 ("feed_forward_length", number(HIDDEN)),
                 ("attention.head_count", number(0)),
                 ("attention.layer_norm_epsilon", Key::F32(network.epsilon as f32)),
-                ("wkv.head_size", number(first.head)),
+                ("wkv.head_size", number(first.head_dim)),
                 ("attention.decay_lora_rank", number(decay)),
                 ("attention.iclr_lora_rank", number(rate)),
                 ("attention.value_residual_mix_lora_rank", number(value)),
@@ -131,13 +131,13 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<Target, Export
             keys.extend(family_keys.into_iter().map(|(name, value)| (name.to_owned(), value)));
         }
     }
-    Ok(Target { config, keys, tensors, width })
+    Ok(FamilyCheckpoint { config, keys, tensors, width })
 }
 
 /// Factor on values with which the norm of a head's output gives the same result as with the published epsilon.
-fn value_scale(network: &ExportNetwork, head: usize, format: ExportFormat) -> f64 {
+fn value_scale(network: &ExportNetwork, head_dim: usize, format: ExportFormat) -> f64 {
     match format {
-        ExportFormat::HuggingFace => (head as f64 * network.epsilon / Epsilons::PUBLISHED.head).sqrt(),
+        ExportFormat::HuggingFace => (head_dim as f64 * network.epsilon / Epsilons::PUBLISHED.head).sqrt(),
         ExportFormat::Gguf => 1.0,
     }
 }
@@ -173,24 +173,24 @@ impl TensorWriter {
         values
     }
 
-    fn norm(&self, stem: &str, gain: &[f64]) -> Vec<TargetTensor> {
-        let mut tensors = vec![TargetTensor::vector(format!("{stem}.weight"), gain.repeat(2))];
+    fn norm(&self, stem: &str, gain: &[f64]) -> Vec<ExportTensor> {
+        let mut tensors = vec![ExportTensor::vector(format!("{stem}.weight"), gain.repeat(2))];
         if self.format == ExportFormat::Gguf {
-            tensors.push(TargetTensor::vector(format!("{stem}.bias"), vec![0.0; self.width]));
+            tensors.push(ExportTensor::vector(format!("{stem}.bias"), vec![0.0; self.width]));
         }
         tensors
     }
 
-    /// Embeddings, their norm, the last norm and the head.
-    fn embeddings_norm_and_head(&self, network: &ExportNetwork) -> Vec<TargetTensor> {
-        let (mut embedding, head) =
-            (network.embedding.clone(), self.input_projection(&network.head, network.head.rows));
-        let [embedding_name, norm, head_name] = match self.format {
+    /// Embeddings, their norm, the final norm and `lm_head`.
+    fn embeddings_norm_and_head(&self, network: &ExportNetwork) -> Vec<ExportTensor> {
+        let (mut embedding, lm_head) =
+            (network.embedding.clone(), self.input_projection(&network.lm_head, network.lm_head.rows));
+        let [embedding_name, norm, lm_head_name] = match self.format {
             ExportFormat::HuggingFace => ["model.embeddings.weight", "model.norm", "lm_head.weight"],
             ExportFormat::Gguf => ["token_embd.weight", "output_norm", "output.weight"],
         };
         let mut tensors = self.norm(norm, &network.norm);
-        tensors.push(TargetTensor::matrix(head_name, head));
+        tensors.push(ExportTensor::matrix(lm_head_name, lm_head));
         if self.format == ExportFormat::Gguf {
             let extra_column = network.width - 1 - usize::from(network.constant.is_some());
             let square = |row: &[f64]| row.iter().map(|value| value * value).sum::<f64>();
@@ -204,11 +204,11 @@ impl TensorWriter {
             gain[extra_column] = 0.0;
             tensors.extend(self.norm("token_embd_norm", &gain));
         }
-        tensors.push(TargetTensor::matrix(embedding_name, Self::with_negative(&embedding)));
+        tensors.push(ExportTensor::matrix(embedding_name, Self::with_negative(&embedding)));
         tensors
     }
 
-    fn mixer(&self, mixer: &Rwkv7, names: LayerNames) -> Vec<TargetTensor> {
+    fn mixer(&self, mixer: &Rwkv7, names: LayerNames) -> Vec<ExportTensor> {
         let width = self.width;
         let projection =
             |name: &str, gguf: &str, matrix: &Matrix| names.matrix(name, gguf, self.input_projection(matrix, width));
@@ -219,25 +219,25 @@ impl TensorWriter {
             projection("attn.v_proj", "time_mix_value", &mixer.value.clone().scaled(self.value_scale)),
             names.matrix("attn.o_proj", "time_mix_output", transposed(&output)),
             names.vector("attn.g_norm", "time_mix_ln", self.padded(&mixer.norm[0])),
-            TargetTensor::vector(names.stem("attn.g_norm.bias", "time_mix_ln.bias"), self.padded(&mixer.norm[1])),
+            ExportTensor::vector(names.stem("attn.g_norm.bias", "time_mix_ln.bias"), self.padded(&mixer.norm[1])),
         ];
         let bonus: Vec<f64> = self.padded(&mixer.bonus).iter().map(|value| value / self.value_scale).collect();
         let factors =
             [("k_k", self.padded(&mixer.erase_scale)), ("k_a", self.padded(&mixer.key_scale)), ("r_k", bonus)];
         for (name, values) in factors {
             let full_name = names.stem(&format!("attn.{name}"), &format!("time_mix_{name}.weight"));
-            let heads = vec![width / mixer.head, mixer.head];
+            let heads = vec![width / mixer.head_dim, mixer.head_dim];
             let shape = if name == "r_k" && self.format == ExportFormat::HuggingFace { heads } else { vec![width] };
-            tensors.push(TargetTensor { name: full_name, shape, values });
+            tensors.push(ExportTensor { name: full_name, shape, values });
         }
         let token_shift = mixer.token_shift.iter().map(|weights| self.padded(weights));
         match self.format {
             ExportFormat::HuggingFace => tensors.extend(token_shift.zip("rwkvag".chars()).map(|(values, letter)| {
-                TargetTensor { name: names.stem(&format!("attn.x_{letter}"), ""), shape: vec![1, 1, width], values }
+                ExportTensor { name: names.stem(&format!("attn.x_{letter}"), ""), shape: vec![1, 1, width], values }
             })),
             ExportFormat::Gguf => {
                 let name = names.stem("", "time_mix_lerp_fused.weight");
-                tensors.push(TargetTensor {
+                tensors.push(ExportTensor {
                     name,
                     shape: vec![6, 1, 1, width],
                     values: token_shift.flatten().collect(),
@@ -245,17 +245,17 @@ impl TensorWriter {
             }
         }
         // GGUF files have a mix with the first layer's values in the first layer too, which is not used.
-        let unused = (self.format == ExportFormat::Gguf).then_some(&mixer.low_rank[1]);
-        let low_ranks = mixer.low_rank.iter().chain(mixer.mix.as_ref().or(unused)).zip(["w", "a", "g", "v"]);
+        let unused_mix = (self.format == ExportFormat::Gguf).then_some(&mixer.low_rank[1]);
+        let low_ranks = mixer.low_rank.iter().chain(mixer.value_mix.as_ref().or(unused_mix)).zip(["w", "a", "g", "v"]);
         for (low_rank, letter) in low_ranks {
-            let hugging_face = |ending: &str| format!("attn.{letter}_lora.lora.{ending}");
+            let hugging_face = |suffix: &str| format!("attn.{letter}_lora.lora.{suffix}");
             let gguf = |number: u8| format!("time_mix_{letter}{number}");
             let rank = low_rank.down.rows;
             tensors.push(names.matrix(&hugging_face("0"), &gguf(1), self.input_projection(&low_rank.down, rank)));
             tensors.push(names.matrix(&hugging_face("2"), &gguf(2), low_rank.up.padded(width, rank)));
             if let Some(bias) = &low_rank.bias {
                 let name = names.stem(&hugging_face("2.bias"), &format!("{}.weight", gguf(0)));
-                tensors.push(TargetTensor::vector(name, self.padded(bias)));
+                tensors.push(ExportTensor::vector(name, self.padded(bias)));
             }
         }
         tensors

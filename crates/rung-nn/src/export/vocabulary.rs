@@ -29,7 +29,7 @@ pub enum TokenMeaning {
     /// A token of a prompt: an id for each field.
     Prompt(Vec<u32>),
     /// An entry of a table that the network does not look up: an id for each field but the first.
-    FurtherEntry(Vec<u32>),
+    ExtraTableEntry(Vec<u32>),
 }
 
 /// A token of the vocabulary.
@@ -54,12 +54,12 @@ impl Vocabulary {
     /// The id of the end of a sequence.
     pub const END: u32 = 1;
 
-    /// The vocabulary of a task. With `beyond`, it also has the entries of that many further tables of function composition, each as large as
+    /// The vocabulary of a task. With `extra_tables`, it also has the entries of that many extra tables of function composition, each as large as
     /// the last one, for questions that need more hops than the network makes.
     ///
     /// # Errors
-    /// There are too many tokens, or `beyond` is not 0 for another task.
-    pub fn new(task: &dyn AnyTask, beyond: usize) -> Result<Self, ExportError> {
+    /// There are too many tokens, or `extra_tables` is not 0 for another task.
+    pub fn new(task: &dyn AnyTask, extra_tables: usize) -> Result<Self, ExportError> {
         let composition = (task as &dyn Any).downcast_ref::<FuncComp>();
         let mut tokens = vec![
             Token { name: "<unk>".to_owned(), meaning: TokenMeaning::Unknown },
@@ -68,18 +68,18 @@ impl Vocabulary {
         tokens.extend(
             (0..task.classes()).map(|class| Token { name: class.to_string(), meaning: TokenMeaning::Answer(class) }),
         );
-        match (composition, beyond) {
-            (Some(task), 1..) => tokens.extend(tokens_with_further_tables(task, beyond)?),
+        match (composition, extra_tables) {
+            (Some(task), 1..) => tokens.extend(tokens_with_extra_tables(task, extra_tables)?),
             (None, 1..) => {
                 return Err(ExportError::unsupported(
                     "--beyond",
-                    beyond,
+                    extra_tables,
                     "0 for tasks other than function composition",
                 ));
             }
             (_, 0) => {
                 let token_names = TokenNames::new(task);
-                tokens.extend(tuples(task, composition)?.into_iter().map(|fields| Token {
+                tokens.extend(all_tuples(task, composition)?.into_iter().map(|fields| Token {
                     name: token_names.name(&fields).replace(' ', ","),
                     meaning: TokenMeaning::Prompt(fields),
                 }));
@@ -89,7 +89,7 @@ impl Vocabulary {
     }
 
     /// The id of the token that represents a class.
-    pub fn answer(class: u32) -> u32 {
+    pub fn answer_id(class: u32) -> u32 {
         class + 2
     }
 
@@ -114,25 +114,25 @@ impl Vocabulary {
     }
 }
 
-fn check_count(count: u128) -> Result<(), ExportError> {
+fn check_token_count(count: u128) -> Result<(), ExportError> {
     if count <= MAX_TOKENS {
         return Ok(());
     }
     Err(ExportError::unsupported(
         "tokens of the vocabulary",
         count,
-        format!("at most {MAX_TOKENS}; take smaller tables"),
+        format!("at most {MAX_TOKENS}; use smaller tables"),
     ))
 }
 
 /// Every tuple of ids that prompts of a task can have, and perhaps more.
-fn tuples(task: &dyn AnyTask, composition: Option<&FuncComp>) -> Result<Vec<Vec<u32>>, ExportError> {
+fn all_tuples(task: &dyn AnyTask, composition: Option<&FuncComp>) -> Result<Vec<Vec<u32>>, ExportError> {
     if let Some(task) = composition {
-        check_count(task.token_count())?;
+        check_token_count(task.token_count())?;
         return Ok(task.tokens());
     }
     let sizes: Vec<u32> = task.fields().iter().map(|field| field.vocabulary).collect();
-    check_count(sizes.iter().fold(1, |product: u128, size| product.saturating_mul(u128::from(*size))))?;
+    check_token_count(sizes.iter().fold(1, |product: u128, size| product.saturating_mul(u128::from(*size))))?;
     let mut tuples = vec![Vec::new()];
     for size in sizes {
         let extended = tuples.iter().flat_map(|tuple: &Vec<u32>| {
@@ -143,37 +143,43 @@ fn tuples(task: &dyn AnyTask, composition: Option<&FuncComp>) -> Result<Vec<Vec<
     Ok(tuples)
 }
 
-/// The tokens of a task with `beyond` further tables, in the fields of the original task.
-fn tokens_with_further_tables(task: &FuncComp, beyond: usize) -> Result<Vec<Token>, ExportError> {
+/// The tokens of a task with `extra_tables` extra tables, in the fields of the original task.
+fn tokens_with_extra_tables(task: &FuncComp, extra_tables: usize) -> Result<Vec<Token>, ExportError> {
     let (hops, fields) = (task.hops(), task.fields());
     let parts_per_table: Vec<u32> =
-        task.parts_per_table().iter().copied().chain(std::iter::repeat_n(1, beyond)).collect();
-    let longer = FuncComp::new(task.sizes()[0], &parts_per_table, task.order(), task.queries(), task.mixed())
-        .map(|longer| longer.with_listing(task.listing()))
-        .map_err(|error| ExportError::unsupported("--beyond", beyond, error))?;
-    if task.mixed() || fields.len() != 3 + hops {
-        return Err(ExportError::unsupported("--beyond", beyond, "0 for tasks with mixed hops or names of levels"));
+        task.parts_per_table().iter().copied().chain(std::iter::repeat_n(1, extra_tables)).collect();
+    let extended_task =
+        FuncComp::new(task.sizes()[0], &parts_per_table, task.order(), task.query_count(), task.mixed_hops())
+            .map(|longer| longer.with_entry_order(task.entry_order()))
+            .map_err(|error| ExportError::unsupported("--beyond", extra_tables, error))?;
+    if task.mixed_hops() || fields.len() != 3 + hops {
+        return Err(ExportError::unsupported(
+            "--beyond",
+            extra_tables,
+            "0 for tasks with mixed hops or names of levels",
+        ));
     }
-    check_count(longer.token_count())?;
-    let (token_names, longer_fields) = (TokenNames::new(&longer), longer.fields());
+    check_token_count(extended_task.token_count())?;
+    let (token_names, extended_fields) = (TokenNames::new(&extended_task), extended_task.fields());
     let token = |ids: Vec<u32>| {
         let kind = ids[0] as usize;
-        // A blank is the last id of its field, and fields of the longer task may be larger.
-        let shared = ids
+        // A blank is the last id of its field, and fields of the extended task may be larger.
+        let original_ids = ids
             .iter()
             .zip(&fields)
-            .zip(&longer_fields)
+            .zip(&extended_fields)
             .skip(1)
             .map(|((id, field), longer)| if id + 1 == longer.vocabulary { field.vocabulary - 1 } else { *id });
-        let shared: Vec<u32> = shared.collect();
-        let prompt_token =
-            |kind: usize| TokenMeaning::Prompt(std::iter::once(kind as u32).chain(shared.iter().copied()).collect());
+        let original_ids: Vec<u32> = original_ids.collect();
+        let prompt_token = |kind: usize| {
+            TokenMeaning::Prompt(std::iter::once(kind as u32).chain(original_ids.iter().copied()).collect())
+        };
         let meaning = match kind {
             kind if kind < hops => prompt_token(kind),
-            kind if kind < hops + beyond => TokenMeaning::FurtherEntry(shared),
-            kind => prompt_token(kind - beyond),
+            kind if kind < hops + extra_tables => TokenMeaning::ExtraTableEntry(original_ids),
+            kind => prompt_token(kind - extra_tables),
         };
         Token { name: token_names.name(&ids), meaning }
     };
-    Ok(longer.tokens().into_iter().map(token).collect())
+    Ok(extended_task.tokens().into_iter().map(token).collect())
 }

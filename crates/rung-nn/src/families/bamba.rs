@@ -11,11 +11,11 @@
 
 use rung_engine::Scalar;
 
-use super::decoder::{self, AttentionOptions, DecoderFrame};
+use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::state_space::{self, GatedNormOptions, Mamba2Options};
 use super::{FamilyError, Loader, rotary};
 use crate::mixer::Builtin;
-use crate::model::{Branch, FeedForward, LayerParts, ModelParts};
+use crate::model::{ResidualBranch, FeedForward, LoadedLayer, LoadedModel};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["bamba"];
@@ -30,7 +30,7 @@ pub const GGUF_TENSORS: &[(&str, &str)] = &[];
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
-pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
     state_space::require_silu(fields, "hidden_act")?;
     let (width, hidden) = (fields.required_size("hidden_size")?, fields.required_size("intermediate_size")?);
@@ -51,13 +51,13 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             let sizes = [width, hidden];
             let mlp =
                 loader.within("feed_forward", |loader| decoder::gated_mlp(loader, sizes, mlp_bias, activation))?;
-            Ok::<_, FamilyError>(LayerParts {
-                mixers: (Branch::of(norm), vec![mixer]),
-                channel: Some((Branch::of(feed_forward_norm), FeedForward::Dense(mlp))),
+            Ok::<_, FamilyError>(LoadedLayer {
+                mixers: (ResidualBranch::with_norm(norm), vec![mixer]),
+                feed_forward: Some((ResidualBranch::with_norm(feed_forward_norm), FeedForward::Dense(mlp))),
             })
         })?);
     }
-    DecoderFrame { norm: "final_layernorm", ..DecoderFrame::new(epsilon) }.assemble_model(loader, layers)
+    DecoderOptions { norm: "final_layernorm", ..DecoderOptions::new(epsilon) }.assemble_model(loader, layers)
 }
 
 /// The Mamba-2 options that Bamba, Granite 4 and Falcon-H1 have in common.

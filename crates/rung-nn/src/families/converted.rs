@@ -26,12 +26,12 @@ use crate::param_builder::{LayerDepth, ParamBuilder};
 use crate::weight_files::WeightError;
 
 /// The file that describes which layers were replaced.
-const DESCRIPTION: &str = "conversion.json";
+const DESCRIPTION_FILE: &str = "conversion.json";
 /// The file with the weights of the new mixers.
-const WEIGHTS: &str = "mixers.safetensors";
+const WEIGHTS_FILE: &str = "mixers.safetensors";
 
 /// A mixer that replaces a full-attention layer.
-pub struct ReplacedMixer {
+pub struct ReplacementMixer {
     /// The layer, from 0.
     pub layer: usize,
     /// The mixer, with all sizes.
@@ -56,7 +56,7 @@ struct ReplacedLayer {
 
 /// Whether a folder holds a converted checkpoint.
 pub fn recognise(folder: &Path) -> bool {
-    folder.join(DESCRIPTION).is_file()
+    folder.join(DESCRIPTION_FILE).is_file()
 }
 
 /// Adds a mixer for a layer, with new weights under `name.mixer`.
@@ -76,48 +76,48 @@ pub fn add_mixer<S: Scalar>(
     params.within(name, |params| params.within("mixer", |params| Builtin::init(mixer, params)))
 }
 
-/// Writes the folder of a converted checkpoint, making it if it does not exist.
+/// Writes the folder of a converted checkpoint, creating it if it does not exist.
 ///
 /// # Errors
 /// The original checkpoint does not exist, or a file cannot be written.
-pub fn save(folder: &Path, base: &Path, replaced: &[ReplacedMixer]) -> Result<(), FamilyError> {
+pub fn save(folder: &Path, base: &Path, replacements: &[ReplacementMixer]) -> Result<(), FamilyError> {
     let system_error = |path: &Path, source| WeightError::System { path: path.to_owned(), source };
     let base = base.canonicalize().map_err(|source| system_error(base, source))?;
     fs::create_dir_all(folder).map_err(|source| system_error(folder, source))?;
     let mut weights = Parameters::new();
-    for replacement in replaced {
+    for replacement in replacements {
         for (id, entry) in replacement.weights.entries() {
             weights.add(entry.name.clone(), &entry.shape, replacement.weights.get(id).to_vec());
         }
     }
-    save_weights(&folder.join(WEIGHTS), &weights)?;
-    let layers = replaced
+    save_weights(&folder.join(WEIGHTS_FILE), &weights)?;
+    let layers = replacements
         .iter()
         .map(|replacement| ReplacedLayer { layer: replacement.layer, mixer: replacement.mixer.to_string() });
     let text = serde_json::to_string_pretty(&Description { base, layers: layers.collect() }).unwrap_or_default();
-    write_atomically(&folder.join(DESCRIPTION), format!("{text}\n").as_bytes())
+    write_atomically(&folder.join(DESCRIPTION_FILE), format!("{text}\n").as_bytes())
         .map_err(|error| system_error(&error.path, error.source))?;
     Ok(())
 }
 
-/// The checkpoint with a path's config and vocabulary: the original of a converted checkpoint, else the path itself.
+/// The path with the config and the vocabulary of a checkpoint: that of the original of a converted checkpoint, else the path itself.
 ///
 /// # Errors
 /// The description cannot be read.
-pub fn base(path: &Path) -> Result<PathBuf, FamilyError> {
+pub fn base_path(path: &Path) -> Result<PathBuf, FamilyError> {
     if !recognise(path) {
         return Ok(path.to_owned());
     }
-    Ok(read(path)?.base)
+    Ok(read_description(path)?.base)
 }
 
 fn field_error(folder: &Path, field: &str, found: impl Into<String>, expected: impl Into<String>) -> FamilyError {
-    let (path, field) = (folder.join(DESCRIPTION), field.to_owned());
+    let (path, field) = (folder.join(DESCRIPTION_FILE), field.to_owned());
     FamilyError::Field { path, field, found: found.into(), expected: expected.into() }
 }
 
-fn read(folder: &Path) -> Result<Description, FamilyError> {
-    let path = folder.join(DESCRIPTION);
+fn read_description(folder: &Path) -> Result<Description, FamilyError> {
+    let path = folder.join(DESCRIPTION_FILE);
     let system_error = |source| WeightError::System { path: path.clone(), source };
     let length = fs::metadata(&path).map_err(system_error)?.len();
     if length > json::MAX_BYTES {
@@ -136,7 +136,7 @@ fn read(folder: &Path) -> Result<Description, FamilyError> {
 
 /// Opens a converted checkpoint: the original with the new mixers. The weights of the replaced mixers stay in memory.
 pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Checkpoint<S>, FamilyError> {
-    let Description { base, layers } = read(folder)?;
+    let Description { base, layers } = read_description(folder)?;
     let mut checkpoint = super::open::<S>(&base)?;
     let mut mixers: Vec<(usize, Mixer)> = Vec::new();
     for ReplacedLayer { layer, mixer } in &layers {
@@ -149,27 +149,27 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Checkpoint<S>, FamilyErro
             let expected = "different layers of the checkpoint, each of one mixer that shares nothing";
             return Err(field_error(folder, "layers.layer", layer.to_string(), expected));
         }
-        mixers.push((*layer, parse(folder, mixer, &checkpoint.plan)?));
+        mixers.push((*layer, parse_mixer(folder, mixer, &checkpoint.plan)?));
     }
     let mut new_weights = Parameters::<S>::new();
     for (layer, mixer) in &mixers {
         let model = (&checkpoint.config, &checkpoint.model);
         add_mixer(model, &mut new_weights, (*layer, mixer), 0, &format!("layers.{layer}"))?;
     }
-    load(&folder.join(WEIGHTS), &mut new_weights)?;
-    let start = checkpoint.weights.size();
+    load(&folder.join(WEIGHTS_FILE), &mut new_weights)?;
+    let old_size = checkpoint.weights.size();
     for (layer, mixer) in mixers {
         let model = (&checkpoint.config, &checkpoint.model);
         let built = add_mixer(model, &mut checkpoint.weights, (layer, &mixer), 0, &format!("distilled.{layer}"))?;
         checkpoint.model.replace_mixer(layer, built);
         checkpoint.plan.layers[layer] = Layer::new(mixer);
     }
-    checkpoint.weights.flat_mut()[start..].copy_from_slice(new_weights.flat());
+    checkpoint.weights.flat_mut()[old_size..].copy_from_slice(new_weights.flat());
     checkpoint.audit.plan = Some(checkpoint.plan.clone());
     Ok(checkpoint)
 }
 
-fn parse(folder: &Path, text: &str, plan: &Plan) -> Result<Mixer, FamilyError> {
+fn parse_mixer(folder: &Path, text: &str, plan: &Plan) -> Result<Mixer, FamilyError> {
     let defaults = Defaults { heads: 1, head_dim: plan.width, kv_heads: None, model_width: Some(plan.width), bits: 32 };
     let mixer_error =
         |found: String| field_error(folder, "layers.mixer", found, "one mixer whose layers share nothing");

@@ -1,4 +1,4 @@
-//! What most families share: attention, the gated MLP, and the embeddings, last norm and head around the layers.
+//! What most families share: attention, the gated MLP, embeddings, final norm and `lm_head`.
 
 use rung_engine::{Role, Scalar};
 use rung_theory::stack::{Layer, Mixer};
@@ -10,9 +10,9 @@ use crate::mixer::attention::{HeadsConfig, Visibility};
 use crate::mixer::head_options::{HeadNorm, HeadOptions};
 use crate::mixer::softmax::Softmax;
 use crate::mixer::window::Window;
-use crate::model::{Activation, Branch, Dense, Embedding, FeedForward, LayerParts, ModelParts, Norm};
-use crate::parts::Linear;
+use crate::model::{Activation, Dense, Embedding, FeedForward, LoadedLayer, LoadedModel, Norm, ResidualBranch};
 use crate::position::Rotation;
+use crate::submodules::Linear;
 
 /// Norms on queries and keys, `q_norm` and `k_norm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +42,11 @@ pub struct AttentionOptions {
     pub rotation: Option<Rotation>,
     /// Whether GGUF files of the family interleave the two channels of each rotary pair.
     pub interleaved_pairs: bool,
-    /// Factor on scores; by default one over the square root of the key width.
+    /// Factor on attention scores; by default one over the square root of the key width.
     pub scale: Option<f64>,
-    /// Soft cap on scores.
+    /// Soft cap on attention scores.
     pub score_cap: Option<f64>,
-    /// Whether each head has an attention sink, a learned score without a value (`sinks`).
+    /// Whether each head has an attention sink, a learned attention score without a value (`sinks`).
     pub sinks: bool,
     /// Whether `q_proj` has for every head its query and then the gate of its output.
     pub gated: bool,
@@ -77,10 +77,10 @@ impl AttentionOptions {
 ///
 /// # Errors
 /// The layer has another mixer, or shares its cache.
-pub fn attention_of<'a, S: Scalar>(loader: &Loader<'_, S>, layer: &'a Layer) -> Result<&'a Mixer, FamilyError> {
+pub fn attention_mixer<'a, S: Scalar>(loader: &Loader<'_, S>, layer: &'a Layer) -> Result<&'a Mixer, FamilyError> {
     match &layer.mixers[..] {
         [mixer] if ["full", "window"].contains(&mixer.name()) && !layer.shares_cache => Ok(mixer),
-        _ => Err(loader.fields.error("layer_types", "a layer of another kind", "full and sliding attention")),
+        _ => Err(loader.fields.error("layer_types", "another mixer", "full and sliding attention")),
     }
 }
 
@@ -95,25 +95,25 @@ pub fn attention<S: Scalar>(
     options: AttentionOptions,
 ) -> Result<Builtin, FamilyError> {
     let config = HeadsConfig::resolve(mixer)?;
-    let HeadsConfig { heads, kv_heads, key_dim: key, value_dim: value, .. } = config;
+    let HeadsConfig { heads, kv_heads, key_dim, value_dim, .. } = config;
     let AttentionOptions { bias, norm, epsilon, names: [query_norm, key_norm, output_name], .. } = options;
     let interleaved = options.interleaved_pairs && loader.is_gguf();
     let (query, gate) = if options.gated {
-        let (query, gate) = gated_queries(loader, width, [heads, key], bias)?;
+        let (query, gate) = gated_queries(loader, width, [heads, key_dim], bias)?;
         (query, Some(gate))
     } else {
-        (loader.role(Role::Query).rotary_linear("q_proj", width, [heads, key], bias, interleaved)?, None)
+        (loader.role(Role::Query).rotary_linear("q_proj", width, [heads, key_dim], bias, interleaved)?, None)
     };
-    let keys = loader.role(Role::Key).rotary_linear("k_proj", width, [kv_heads, key], bias, interleaved)?;
-    let values = loader.role(Role::Value).linear("v_proj", width, kv_heads * value, bias)?;
-    let output = loader.role(Role::Output).linear(output_name, heads * value, width, options.output_bias)?;
+    let keys = loader.role(Role::Key).rotary_linear("k_proj", width, [kv_heads, key_dim], bias, interleaved)?;
+    let values = loader.role(Role::Value).linear("v_proj", width, kv_heads * value_dim, bias)?;
+    let output = loader.role(Role::Output).linear(output_name, heads * value_dim, width, options.output_bias)?;
     let mut head_norm = |name: &str, heads: usize| -> Result<Option<HeadNorm>, FamilyError> {
         let over_all_heads = norm == QueryKeyNorm::AllHeads;
         let weight = match norm {
             QueryKeyNorm::None => return Ok(None),
-            QueryKeyNorm::EachHead => loader.tensor(&format!("{name}.weight"), &[key])?,
-            QueryKeyNorm::EachHeadPlusOne => loader.norm_weight_plus_one(name, key)?,
-            QueryKeyNorm::AllHeads => loader.tensor(&format!("{name}.weight"), &[heads * key])?,
+            QueryKeyNorm::EachHead => loader.tensor(&format!("{name}.weight"), &[key_dim])?,
+            QueryKeyNorm::EachHeadPlusOne => loader.norm_weight_plus_one(name, key_dim)?,
+            QueryKeyNorm::AllHeads => loader.tensor(&format!("{name}.weight"), &[heads * key_dim])?,
         };
         Ok(Some(HeadNorm { weight, epsilon, over_all_heads }))
     };
@@ -128,11 +128,17 @@ pub fn attention<S: Scalar>(
     let linears = [query, keys, output];
     Ok(match mixer.number("size") {
         Some(size) => {
-            let visible = Visibility::Window { size: size as usize, sinks: 0 };
+            let visibility = Visibility::Window { size: size as usize, sinks: 0 };
             let rotation = options.rotation;
-            Builtin::Window(Window::of_heads(config.assemble(visible, linears, Some(values), rotation, head_options)))
+            Builtin::Window(Window::from_heads(config.assemble(
+                visibility,
+                linears,
+                Some(values),
+                rotation,
+                head_options,
+            )))
         }
-        None => Builtin::Softmax(Softmax::of_heads(config.assemble(
+        None => Builtin::Softmax(Softmax::from_heads(config.assemble(
             Visibility::Past,
             linears,
             Some(values),
@@ -146,20 +152,22 @@ pub fn attention<S: Scalar>(
 fn gated_queries<S: Scalar>(
     loader: &mut Loader<'_, S>,
     width: usize,
-    [heads, key]: [usize; 2],
+    [heads, key_dim]: [usize; 2],
     bias: bool,
 ) -> Result<(Linear, Linear), FamilyError> {
-    let total = 2 * heads * key;
+    let total = 2 * heads * key_dim;
     let weight = loader.values("q_proj.weight", &[total, width])?;
     let bias = if bias { Some(loader.values("q_proj.bias", &[total])?) } else { None };
-    let mut half = |name: &str, role: Role, half: usize| {
-        let selected = || (0..heads * key).map(|row| row / key * 2 * key + half * key + row % key);
-        let linear = loader.role(role).add_linear(name, width, rows(&weight, width, selected()));
-        let bias =
-            bias.as_ref().map(|bias| loader.add(&format!("{name}.bias"), &[heads * key], rows(bias, 1, selected())));
+    let mut add_half = |name: &str, role: Role, half: usize| {
+        let selected_rows =
+            || (0..heads * key_dim).map(|row| row / key_dim * 2 * key_dim + half * key_dim + row % key_dim);
+        let linear = loader.role(role).add_linear(name, width, rows(&weight, width, selected_rows()));
+        let bias = bias
+            .as_ref()
+            .map(|bias| loader.add(&format!("{name}.bias"), &[heads * key_dim], rows(bias, 1, selected_rows())));
         Linear { bias, ..linear }
     };
-    Ok((half("q_proj", Role::Query, 0), half("g_proj", Role::Gate, 1)))
+    Ok((add_half("q_proj", Role::Query, 0), add_half("g_proj", Role::Gate, 1)))
 }
 
 /// Reads a gated MLP: `gate_proj`, `up_proj` and `down_proj`.
@@ -200,7 +208,7 @@ pub fn add_gated_mlp<S: Scalar>(
     }
 }
 
-/// A layer as in Llama: `input_layernorm`, `self_attn`, `post_attention_layernorm`, and a feed-forward block under `mlp`.
+/// A layer as in Llama: `input_layernorm`, `self_attn`, `post_attention_layernorm`, and a feed-forward network under `mlp`.
 ///
 /// # Errors
 /// A tensor is missing or has another shape.
@@ -211,15 +219,15 @@ pub fn pre_norm_layer<S: Scalar>(
     (width, epsilon): (usize, f64),
     attention_options: AttentionOptions,
     read_feed_forward: impl FnOnce(&mut Loader<'_, S>) -> Result<FeedForward, FamilyError>,
-) -> Result<LayerParts<Builtin>, FamilyError> {
+) -> Result<LoadedLayer<Builtin>, FamilyError> {
     loader.within(&format!("model.layers.{index}"), |loader| {
         let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
         let mixer = loader.within("self_attn", |loader| attention(loader, mixer, width, attention_options))?;
         let feed_forward_norm = loader.rms_norm("post_attention_layernorm", width, epsilon)?;
         let feed_forward = loader.within("mlp", read_feed_forward)?;
-        Ok(LayerParts {
-            mixers: (Branch::of(norm), vec![mixer]),
-            channel: Some((Branch::of(feed_forward_norm), feed_forward)),
+        Ok(LoadedLayer {
+            mixers: (ResidualBranch::with_norm(norm), vec![mixer]),
+            feed_forward: Some((ResidualBranch::with_norm(feed_forward_norm), feed_forward)),
         })
     })
 }
@@ -247,21 +255,21 @@ pub fn activation<S>(loader: &Loader<'_, S>, default: &str) -> Result<Activation
     })
 }
 
-/// What is around the layers of a decoder: embeddings, last norm and unembedding (head).
-pub struct DecoderFrame {
-    /// Module of the embeddings and the last norm, usually `model`; the head is outside it.
+/// Options of a decoder outside of its layers: embeddings, final norm and `lm_head`.
+pub struct DecoderOptions {
+    /// Module of the embeddings and the final norm, usually `model`; `lm_head` is outside it.
     pub prefix: &'static str,
     /// Name of the embeddings within the prefix.
     pub embedding: &'static str,
-    /// Name of the last norm within the prefix.
+    /// Name of the final norm within the prefix.
     pub norm: &'static str,
     /// Factor on embeddings.
     pub embedding_scale: Option<f64>,
-    /// Whether the gain of the last norm is one plus the stored weight.
+    /// Whether the gain of the final norm is one plus the stored weight.
     pub norm_plus_one: bool,
-    /// Epsilon of the last norm.
+    /// Epsilon of the final norm.
     pub epsilon: f64,
-    /// Factor on the logits, which is multiplied into the last norm's weight.
+    /// Factor on the logits, which is multiplied into the final norm's weight.
     pub logit_scale: f64,
     /// Soft cap on the logits.
     pub logit_cap: Option<f64>,
@@ -269,8 +277,8 @@ pub struct DecoderFrame {
     pub tied_by_default: bool,
 }
 
-impl DecoderFrame {
-    /// Embeddings, an RMS norm and a separate head under the usual names.
+impl DecoderOptions {
+    /// Embeddings, an RMS norm and a separate `lm_head` under the usual names.
     pub fn new(epsilon: f64) -> Self {
         Self {
             prefix: "model",
@@ -285,15 +293,15 @@ impl DecoderFrame {
         }
     }
 
-    /// Reads the embeddings, the last norm and `lm_head` (unless `tie_word_embeddings`), and assembles the model with the given layers.
+    /// Reads the embeddings, the final norm and `lm_head` (unless `tie_word_embeddings`), and assembles the model with the given layers.
     ///
     /// # Errors
     /// A tensor is missing or has another shape.
     pub fn assemble_model<S: Scalar>(
         &self,
         loader: &mut Loader<'_, S>,
-        layers: Vec<LayerParts<Builtin>>,
-    ) -> Result<ModelParts<Builtin>, FamilyError> {
+        layers: Vec<LoadedLayer<Builtin>>,
+    ) -> Result<LoadedModel<Builtin>, FamilyError> {
         let fields = loader.fields;
         let (width, vocabulary) = (fields.required_size("hidden_size")?, fields.required_size("vocab_size")?);
         let table = loader.within(self.prefix, |loader| {
@@ -302,32 +310,32 @@ impl DecoderFrame {
         })?;
         let gain = loader.within(self.prefix, |loader| {
             let mut values = loader.values(&format!("{}.weight", self.norm), &[width])?;
-            let added = if self.norm_plus_one && !loader.is_gguf() { S::ONE } else { S::ZERO };
+            let offset = if self.norm_plus_one && !loader.is_gguf() { S::ONE } else { S::ZERO };
             for x in &mut values {
-                *x = (*x + added) * S::from_f64(self.logit_scale);
+                *x = (*x + offset) * S::from_f64(self.logit_scale);
             }
             Ok::<_, FamilyError>(loader.role(Role::StreamNorm).add("norm.weight", &[width], values))
         })?;
-        let tied = if loader.is_gguf() {
+        let is_tied = if loader.is_gguf() {
             !loader.has("lm_head.weight")
         } else {
             fields.flag("tie_word_embeddings", self.tied_by_default)?
         };
-        let unembedding = if tied {
+        let unembedding = if is_tied {
             loader.ignore("lm_head.weight");
             table
         } else {
             loader.tensor("lm_head.weight", &[vocabulary, width])?
         };
-        Ok(ModelParts {
+        Ok(LoadedModel {
             width,
             classes: vocabulary,
-            embedding: Embedding::of_table(table, vocabulary, self.embedding_scale),
+            embedding: Embedding::from_table(table, vocabulary, self.embedding_scale),
             layers,
-            sources: Vec::new(),
-            norm: Norm::of(Some(gain), None, self.epsilon),
+            shared_tensor_sources: Vec::new(),
+            norm: Norm::from_weights(Some(gain), None, self.epsilon),
             unembedding,
-            score_cap: self.logit_cap,
+            logit_cap: self.logit_cap,
         })
     }
 }

@@ -8,16 +8,16 @@
 //! `norm_topk_prob` and `rope_interleave` (V3). The layer of V3 that predicts a further token is ignored.
 //!
 //! # GGUF
-//! `deepseek2`, both generations: V3 has sigmoid gates (`expert_gating_func`). llama.cpp ranks groups of experts by their best two in both; this crate,
-//! as in transformers, the second ranks them by the best.
+//! `deepseek2`, both generations: V3 has sigmoid gates (`expert_gating_func`). llama.cpp ranks groups of experts by their experts_per_group two in both; this crate,
+//! as in transformers, the second ranks them by the experts_per_group.
 
 use rung_engine::Scalar;
 
-use super::decoder::{self, DecoderFrame};
+use super::decoder::{self, DecoderOptions};
 use super::latent::{self, LatentOptions};
 use super::{FamilyError, Fields, Loader, experts, rotary};
 use crate::mixer::Builtin;
-use crate::model::{Activation, Branch, Experts, FeedForward, Gating, LayerParts, ModelParts, Routing};
+use crate::model::{Activation, ResidualBranch, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Routing};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["deepseek_v2", "deepseek_v3"];
@@ -32,7 +32,7 @@ pub const GGUF_TENSORS: &[(&str, &str)] = &[];
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
-pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
     let is_v3 = if loader.is_gguf() {
         fields.number("expert_gating_func")? == Some(GGUF_SIGMOID)
@@ -44,12 +44,12 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-6);
     let activation = decoder::activation(loader, "silu")?;
     let default = if is_v3 && !loader.is_gguf() { 3.0 } else { 0.0 };
-    let dense = fields.number("first_k_dense_replace")?.unwrap_or(default) as usize;
-    loader.ignore_prediction_layers()?;
+    let dense_layer_count = fields.number("first_k_dense_replace")?.unwrap_or(default) as usize;
+    loader.ignore_mtp_layers()?;
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
         let Some(sizes) = latent::sizes_of(layer)? else {
-            return Err(fields.error("kv_lora_rank", "a layer of another kind", "latent attention in every layer"));
+            return Err(fields.error("kv_lora_rank", "another mixer", "latent attention in every layer"));
         };
         let is_rotary = sizes.rope_dim > 0;
         let options = LatentOptions {
@@ -63,24 +63,24 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             factor: rotary::score_factor(fields)?,
         };
         layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
-            let branch = Branch::of(loader.rms_norm("input_layernorm", width, epsilon)?);
+            let branch = ResidualBranch::with_norm(loader.rms_norm("input_layernorm", width, epsilon)?);
             let mixer = loader.within("self_attn", |loader| latent::attention(loader, sizes, width, options))?;
-            let feed_forward_branch = Branch::of(loader.rms_norm("post_attention_layernorm", width, epsilon)?);
+            let feed_forward_branch = ResidualBranch::with_norm(loader.rms_norm("post_attention_layernorm", width, epsilon)?);
             let feed_forward = loader.within("mlp", |loader| {
-                if index < dense {
+                if index < dense_layer_count {
                     let bias = !is_v3 && fields.flag("mlp_bias", false)?;
                     Ok(FeedForward::Dense(decoder::gated_mlp(loader, [width, hidden], bias, activation)?))
                 } else {
                     mixture_of_experts(loader, width, activation, is_v3)
                 }
             })?;
-            Ok::<_, FamilyError>(LayerParts {
+            Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (branch, vec![mixer]),
-                channel: Some((feed_forward_branch, feed_forward)),
+                feed_forward: Some((feed_forward_branch, feed_forward)),
             })
         })?);
     }
-    DecoderFrame::new(epsilon).assemble_model(loader, layers)
+    DecoderOptions::new(epsilon).assemble_model(loader, layers)
 }
 
 /// The value of `expert_gating_func` for sigmoid gates in GGUF files.
@@ -112,26 +112,26 @@ fn mixture_of_experts<S: Scalar>(
     is_v3: bool,
 ) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
-    let count = fields.required_size("n_routed_experts")?;
+    let expert_count = fields.required_size("n_routed_experts")?;
     let hidden = fields.required_size("moe_intermediate_size")?;
-    let shared = fields.size("n_shared_experts")?.unwrap_or(if is_v3 { 1 } else { 2 });
-    let chosen = experts::top_k(loader, "num_experts_per_tok", count)?;
-    let limited = is_v3 || loader.is_gguf() || fields.text("topk_method")? == Some("group_limited_greedy");
-    let best = if is_v3 { 2 } else { 1 };
-    let limit =
-        if limited { latent::group_limit(loader, ["n_group", "topk_group"], [count, chosen], best)? } else { None };
+    let shared_expert_count = fields.size("n_shared_experts")?.unwrap_or(if is_v3 { 1 } else { 2 });
+    let top_k = experts::top_k(loader, "num_experts_per_tok", expert_count)?;
+    let is_group_limited = is_v3 || loader.is_gguf() || fields.text("topk_method")? == Some("group_limited_greedy");
+    let experts_per_group = if is_v3 { 2 } else { 1 };
+    let group_limit =
+        if is_group_limited { latent::group_limit(loader, ["n_group", "topk_group"], [expert_count, top_k], experts_per_group)? } else { None };
     let mlp_bias = !is_v3 && fields.flag("mlp_bias", false)?;
     let routing = Routing {
-        chosen,
+        top_k,
         gating: if is_v3 { Gating::Sigmoid } else { Gating::Softmax },
-        normed: is_v3 && fields.flag("norm_topk_prob", !loader.is_gguf())?,
+        normalized: is_v3 && fields.flag("norm_topk_prob", !loader.is_gguf())?,
         scale: fields.number("routed_scaling_factor")?.unwrap_or(if is_v3 && !loader.is_gguf() { 2.5 } else { 1.0 }),
-        bias: if is_v3 { Some(loader.tensor("gate.e_score_correction_bias", &[count])?) } else { None },
-        limit,
+        bias: if is_v3 { Some(loader.tensor("gate.e_score_correction_bias", &[expert_count])?) } else { None },
+        group_limit,
     };
-    let mlp = |loader: &mut Loader<'_, S>| decoder::gated_mlp(loader, [width, shared * hidden], mlp_bias, activation);
-    let router = loader.linear("gate", width, count, false)?;
-    let experts = experts::experts(loader, count, [width, hidden], experts::NAMES, activation)?;
+    let mlp = |loader: &mut Loader<'_, S>| decoder::gated_mlp(loader, [width, shared_expert_count * hidden], mlp_bias, activation);
+    let router = loader.linear("gate", width, expert_count, false)?;
+    let experts = experts::experts(loader, expert_count, [width, hidden], experts::NAMES, activation)?;
     let experts =
         Experts { shared: Some(loader.within("shared_experts", mlp)?), ..Experts::new(router, routing, experts) };
     Ok(FeedForward::Experts(Box::new(experts)))

@@ -8,7 +8,7 @@ use super::{FamilyError, Loader};
 use crate::mixer::MixerConfig as _;
 use crate::mixer::gdn::GatedDeltanetConfig;
 use crate::model::Activation;
-use crate::parts::{Convolution, Linear};
+use crate::submodules::{Convolution, Linear};
 
 /// The sizes of a layer of the plan, if it is Gated `DeltaNet`.
 ///
@@ -38,12 +38,12 @@ pub fn projections<S: Scalar>(
     loader: &mut Loader<'_, S>,
     matrix: &[S],
     width: usize,
-    selected: [Vec<usize>; 3],
+    selected_rows: [Vec<usize>; 3],
 ) -> [Linear; 3] {
     let names = [("q_proj", Role::Query), ("k_proj", Role::Key), ("v_proj", Role::Value)];
-    let mut selected = selected.into_iter();
+    let mut selected_rows = selected_rows.into_iter();
     names.map(|(name, role)| {
-        let rows = rows(matrix, width, selected.next().unwrap_or_default());
+        let rows = rows(matrix, width, selected_rows.next().unwrap_or_default());
         loader.role(role).add_linear(name, width, rows)
     })
 }
@@ -53,8 +53,12 @@ pub fn convolutions<S: Scalar>(
     loader: &mut Loader<'_, S>,
     filters: &[S],
     taps: usize,
-    [key, value]: [usize; 2],
+    [key_rows, value_rows]: [usize; 2],
 ) -> [Convolution; 3] {
-    [("q_conv1d", 0..key), ("k_conv1d", key..2 * key), ("v_conv1d", 2 * key..2 * key + value)]
-        .map(|(name, channels)| loader.add_convolution(name, taps, rows(filters, taps, channels)))
+    [
+        ("q_conv1d", 0..key_rows),
+        ("k_conv1d", key_rows..2 * key_rows),
+        ("v_conv1d", 2 * key_rows..2 * key_rows + value_rows),
+    ]
+    .map(|(name, channels)| loader.add_convolution(name, taps, rows(filters, taps, channels)))
 }

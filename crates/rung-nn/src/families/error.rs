@@ -23,8 +23,8 @@ pub enum FamilyError {
     #[error(transparent)]
     Weights(#[from] WeightError),
     /// The architecture is not supported.
-    #[error("{}: architecture `{found}` is not read; expected one of {known}", .path.display())]
-    Unknown {
+    #[error("{}: architecture `{found}` is not supported; expected one of {known}", .path.display())]
+    UnsupportedArchitecture {
         /// The file.
         path: PathBuf,
         /// The architecture.
@@ -33,8 +33,8 @@ pub enum FamilyError {
         known: String,
     },
     /// The mixer of some layer cannot be determined from the config.
-    #[error("{}: the layers are not all known: {reason}", .path.display())]
-    Layers {
+    #[error("{}: the mixer of some layer is not known: {reason}", .path.display())]
+    UnknownLayers {
         /// The file.
         path: PathBuf,
         /// What is not known.
@@ -75,8 +75,8 @@ pub enum FamilyError {
         expected: Vec<usize>,
     },
     /// A tensor of the files is not used by the model.
-    #[error("{}: tensor `{name}` of shape {found:?} belongs to no part of a {family} network", .path.display())]
-    LeftOver {
+    #[error("{}: tensor `{name}` of shape {found:?} is not used by a {family} model", .path.display())]
+    UnusedTensor {
         /// The file.
         path: PathBuf,
         /// The name of the tensor.
@@ -91,7 +91,7 @@ pub enum FamilyError {
     Model(#[from] ModelError),
     /// The weights of replaced layers cannot be read or written.
     #[error(transparent)]
-    Replaced(#[from] CheckpointError),
+    ConvertedWeights(#[from] CheckpointError),
     /// Its vocabulary cannot be read.
     #[error("{}: tokenizer: found {found}, expected {expected}", .path.display())]
     Tokenizer {

@@ -18,21 +18,21 @@ pub const MIXTRAL_NAMES: [&str; 3] = ["w1", "w3", "w2"];
 /// A tensor is missing or has another shape.
 pub fn experts<S: Scalar>(
     loader: &mut Loader<'_, S>,
-    count: usize,
+    expert_count: usize,
     [width, hidden]: [usize; 2],
     names: [&str; 3],
     activation: Activation,
 ) -> Result<Vec<Dense>, FamilyError> {
     loader.within("experts", |loader| {
         if loader.has("gate_up_proj") {
-            return gate_and_up_experts(loader, count, [width, hidden], activation);
+            return gate_and_up_experts(loader, expert_count, [width, hidden], activation);
         }
         if loader.is_gguf() {
-            return stacked_experts(loader, count, [width, hidden], activation);
+            return stacked_experts(loader, expert_count, [width, hidden], activation);
         }
         let [gate, up, down] = names;
-        let expert = |number: usize| {
-            loader.within(&number.to_string(), |loader| {
+        let expert = |index: usize| {
+            loader.within(&index.to_string(), |loader| {
                 Ok(Dense {
                     gate: Some(loader.linear(gate, width, hidden, false)?),
                     up: loader.linear(up, width, hidden, false)?,
@@ -41,7 +41,7 @@ pub fn experts<S: Scalar>(
                 })
             })
         };
-        (0..count).map(expert).collect()
+        (0..expert_count).map(expert).collect()
     })
 }
 
@@ -51,16 +51,16 @@ pub fn experts<S: Scalar>(
 /// A tensor is missing or has another shape.
 pub fn stacked_experts<S: Scalar>(
     loader: &mut Loader<'_, S>,
-    count: usize,
+    expert_count: usize,
     [width, hidden]: [usize; 2],
     activation: Activation,
 ) -> Result<Vec<Dense>, FamilyError> {
     let size = width * hidden;
-    let gate = loader.values("gate_proj.weight", &[count, hidden, width])?;
-    let up = loader.values("up_proj.weight", &[count, hidden, width])?;
-    let down = loader.values("down_proj.weight", &[count, width, hidden])?;
-    let matrices = |number: usize| [&gate, &up, &down].map(|stacked| matrix(stacked, size, number));
-    Ok(add_experts(loader, count, [width, hidden], matrices, activation))
+    let gate = loader.values("gate_proj.weight", &[expert_count, hidden, width])?;
+    let up = loader.values("up_proj.weight", &[expert_count, hidden, width])?;
+    let down = loader.values("down_proj.weight", &[expert_count, width, hidden])?;
+    let matrices = |index: usize| [&gate, &up, &down].map(|stacked| matrix(stacked, size, index));
+    Ok(add_experts(loader, expert_count, [width, hidden], matrices, activation))
 }
 
 /// As [`stacked_experts`], for experts without gates.
@@ -69,41 +69,41 @@ pub fn stacked_experts<S: Scalar>(
 /// A tensor is missing or has another shape.
 pub fn stacked_experts_without_gates<S: Scalar>(
     loader: &mut Loader<'_, S>,
-    count: usize,
+    expert_count: usize,
     [width, hidden]: [usize; 2],
     activation: Activation,
 ) -> Result<Vec<Dense>, FamilyError> {
     let size = width * hidden;
-    let up = loader.values("up_proj.weight", &[count, hidden, width])?;
-    let down = loader.values("down_proj.weight", &[count, width, hidden])?;
-    let mlp = |number: usize| Dense {
+    let up = loader.values("up_proj.weight", &[expert_count, hidden, width])?;
+    let down = loader.values("down_proj.weight", &[expert_count, width, hidden])?;
+    let mlp = |index: usize| Dense {
         gate: None,
-        up: loader.add_linear(&format!("{number}.up_proj"), width, matrix(&up, size, number).to_vec()),
+        up: loader.add_linear(&format!("{index}.up_proj"), width, matrix(&up, size, index).to_vec()),
         down: loader.role(Role::Output).add_linear(
-            &format!("{number}.down_proj"),
+            &format!("{index}.down_proj"),
             hidden,
-            matrix(&down, size, number).to_vec(),
+            matrix(&down, size, index).to_vec(),
         ),
         activation,
     };
-    Ok((0..count).map(mlp).collect())
+    Ok((0..expert_count).map(mlp).collect())
 }
 
 /// As [`stacked_experts`], with gate and up projections in one tensor, as transformers stores them.
 fn gate_and_up_experts<S: Scalar>(
     loader: &mut Loader<'_, S>,
-    count: usize,
+    expert_count: usize,
     [width, hidden]: [usize; 2],
     activation: Activation,
 ) -> Result<Vec<Dense>, FamilyError> {
     let size = width * hidden;
-    let gate_up = loader.values("gate_up_proj", &[count, 2 * hidden, width])?;
-    let down = loader.values("down_proj", &[count, width, hidden])?;
-    let matrices = |number: usize| {
-        let (gate, up) = (matrix(&gate_up, size, 2 * number), matrix(&gate_up, size, 2 * number + 1));
-        [gate, up, matrix(&down, size, number)]
+    let gate_up = loader.values("gate_up_proj", &[expert_count, 2 * hidden, width])?;
+    let down = loader.values("down_proj", &[expert_count, width, hidden])?;
+    let matrices = |index: usize| {
+        let (gate, up) = (matrix(&gate_up, size, 2 * index), matrix(&gate_up, size, 2 * index + 1));
+        [gate, up, matrix(&down, size, index)]
     };
-    Ok(add_experts(loader, count, [width, hidden], matrices, activation))
+    Ok(add_experts(loader, expert_count, [width, hidden], matrices, activation))
 }
 
 /// The matrix at an index of a stack of matrices with `size` elements each.
@@ -111,26 +111,28 @@ fn matrix<S>(stacked: &[S], size: usize, index: usize) -> &[S] {
     &stacked[index * size..(index + 1) * size]
 }
 
-/// Adds every expert; `matrices` gives the gate, up and down matrices of an expert by its number.
+/// Adds every expert; `matrices` gives the gate, up and down matrices of an expert by its index.
 fn add_experts<'v, S: Scalar>(
     loader: &mut Loader<'_, S>,
-    count: usize,
+    expert_count: usize,
     sizes: [usize; 2],
     matrices: impl Fn(usize) -> [&'v [S]; 3],
     activation: Activation,
 ) -> Vec<Dense> {
-    (0..count)
-        .map(|number| decoder::add_gated_mlp(loader, &format!("{number}."), sizes, matrices(number), activation))
+    (0..expert_count)
+        .map(|index| decoder::add_gated_mlp(loader, &format!("{index}."), sizes, matrices(index), activation))
         .collect()
 }
 
-/// How many experts each token uses: the config's field `name`, at most `count`.
+/// How many experts each token uses: the config's field `name`, at most `expert_count`.
 ///
 /// # Errors
 /// The field is missing or malformed.
-pub fn top_k<S: Scalar>(loader: &Loader<'_, S>, name: &str, count: usize) -> Result<usize, FamilyError> {
+pub fn top_k<S: Scalar>(loader: &Loader<'_, S>, name: &str, expert_count: usize) -> Result<usize, FamilyError> {
     match loader.fields.required_size(name)? {
-        top_k if top_k <= count => Ok(top_k),
-        top_k => Err(loader.fields.error(name, top_k.to_string(), format!("at most {count}, the number of experts"))),
+        top_k if top_k <= expert_count => Ok(top_k),
+        top_k => {
+            Err(loader.fields.error(name, top_k.to_string(), format!("at most {expert_count}, the index of experts")))
+        }
     }
 }

@@ -13,13 +13,13 @@ use rung_audit::json::JsonValue;
 use rung_engine::Scalar;
 use rung_theory::stack::{Layer, Mixer};
 
-use super::decoder::{self, AttentionOptions, DecoderFrame};
+use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::state_space::{GatedNormOptions, Mamba2Options};
 use super::{FamilyError, Fields, Loader, bamba, state_space};
 use crate::mixer::Builtin;
 use crate::mixer::MixerConfig as _;
 use crate::mixer::mamba2::Mamba2Config;
-use crate::model::{Branch, FeedForward, LayerParts, ModelParts, names};
+use crate::model::{ResidualBranch, FeedForward, LoadedLayer, LoadedModel, names};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["falcon_h1"];
@@ -37,7 +37,7 @@ const ROPE_THETA: f64 = 10_000.0;
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
-pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
     state_space::require_silu(fields, "hidden_act")?;
     let (width, hidden) = (fields.required_size("hidden_size")?, fields.required_size("intermediate_size")?);
@@ -82,19 +82,19 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
                 factors.scale_mlp(loader);
                 Ok::<_, FamilyError>(mlp)
             })?;
-            Ok::<_, FamilyError>(LayerParts {
-                mixers: (Branch::of(norm), vec![attention, recurrence]),
-                channel: Some((Branch::of(feed_forward_norm), FeedForward::Dense(mlp))),
+            Ok::<_, FamilyError>(LoadedLayer {
+                mixers: (ResidualBranch::with_norm(norm), vec![attention, recurrence]),
+                feed_forward: Some((ResidualBranch::with_norm(feed_forward_norm), FeedForward::Dense(mlp))),
             })
         })?);
     }
-    let frame = DecoderFrame {
+    let decoder_options = DecoderOptions {
         norm: "final_layernorm",
         embedding_scale: fields.number("embedding_multiplier")?,
         logit_scale: fields.number("lm_head_multiplier")?.unwrap_or(1.0),
-        ..DecoderFrame::new(epsilon)
+        ..DecoderOptions::new(epsilon)
     };
-    frame.assemble_model(loader, layers)
+    decoder_options.assemble_model(loader, layers)
 }
 
 /// The two mixers of a layer: attention and Mamba-2.
@@ -103,7 +103,7 @@ fn parallel_mixers<'a>(fields: &Fields, layer: &'a Layer) -> Result<(&'a Mixer, 
         [attention, recurrence] if attention.name() == "full" && recurrence.name() == "mamba2" => {
             Ok((attention, recurrence))
         }
-        _ => Err(fields.error("model_type", "a layer of another kind", "full attention beside Mamba-2")),
+        _ => Err(fields.error("model_type", "another mixer", "full attention beside Mamba-2")),
     }
 }
 
@@ -115,7 +115,7 @@ struct Factors {
     recurrence_in: f64,
     recurrence_out: f64,
     /// Factors of the parts of Mamba-2's input projection: gate, x, B, C and step.
-    recurrence_parts: [f64; 5],
+    input_projection_parts: [f64; 5],
     /// Factors of the MLP's gate and output.
     mlp: [f64; 2],
 }
@@ -129,7 +129,7 @@ impl Factors {
             key: factor("key_multiplier")?,
             recurrence_in: factor("ssm_in_multiplier")?,
             recurrence_out: factor("ssm_out_multiplier")?,
-            recurrence_parts: numbers(fields, "ssm_multipliers")?,
+            input_projection_parts: numbers(fields, "ssm_multipliers")?,
             mlp: numbers(fields, "mlp_multipliers")?,
         })
     }
@@ -148,7 +148,7 @@ impl Factors {
     fn scale_recurrence<S: Scalar>(&self, loader: &mut Loader<'_, S>, config: &Mamba2Config) {
         let (inner, group_rows) = (config.inner(), config.groups * config.state);
         let ends = [inner, 2 * inner, 2 * inner + group_rows, 2 * inner + 2 * group_rows, usize::MAX];
-        let part_factor = |row: usize| self.recurrence_parts[ends.iter().position(|end| row < *end).unwrap_or(4)];
+        let part_factor = |row: usize| self.input_projection_parts[ends.iter().position(|end| row < *end).unwrap_or(4)];
         loader.scale_rows("in_proj.weight", |row| self.recurrence_in * part_factor(row));
         loader.scale_rows("in_proj.bias", part_factor);
         for name in ["out_proj.weight", "out_proj.bias"] {
@@ -172,7 +172,7 @@ fn numbers<const COUNT: usize>(fields: &Fields, name: &str) -> Result<[f64; COUN
         _ => None,
     };
     let found: Option<Vec<f64>> = values.iter().map(number).collect();
-    let expected =
+    let list_error =
         || fields.error(name, format!("a list of {} values", values.len()), format!("{COUNT} finite numbers"));
-    found.and_then(|found| found.try_into().ok()).ok_or_else(expected)
+    found.and_then(|found| found.try_into().ok()).ok_or_else(list_error)
 }

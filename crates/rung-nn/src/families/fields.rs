@@ -124,7 +124,7 @@ impl Fields {
     /// The field has another type or value.
     pub fn text(&self, name: &str) -> Result<Option<&str>, FamilyError> {
         self.typed(name, "a text", |value| match value {
-            JsonValue::Text(text) => Some(text.as_str()),
+            JsonValue::String(text) => Some(text.as_str()),
             _ => None,
         })
     }

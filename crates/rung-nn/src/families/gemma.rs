@@ -14,10 +14,10 @@
 use rung_engine::Scalar;
 use rung_theory::stack::Mixer;
 
-use super::decoder::{self, AttentionOptions, DecoderFrame, QueryKeyNorm};
+use super::decoder::{self, AttentionOptions, DecoderOptions, QueryKeyNorm};
 use super::{FamilyError, Loader, rotary};
 use crate::mixer::Builtin;
-use crate::model::{Branch, FeedForward, LayerParts, ModelParts, Norm};
+use crate::model::{ResidualBranch, FeedForward, LoadedLayer, LoadedModel, Norm};
 use crate::position::Rotation;
 
 /// Names in `model_type`.
@@ -40,7 +40,7 @@ const LAYERS_OF_27B: [usize; 2] = [46, 62];
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
-pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
     fields.reject("use_bidirectional_attention", "a causal model")?;
     let (width, hidden) = (fields.required_size("hidden_size")?, fields.required_size("intermediate_size")?);
@@ -52,7 +52,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     let score_cap = if is_gemma3 { None } else { fields.positive("attn_logit_softcapping")? };
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
-        let mixer = decoder::attention_of(loader, layer)?;
+        let mixer = decoder::attention_mixer(loader, layer)?;
         let scale = Some(score_scale(loader, mixer, width)?);
         let rotation = rotation(loader, mixer, is_gemma3)?;
         let attention_options = AttentionOptions {
@@ -65,36 +65,36 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             ..AttentionOptions::new(rotation)
         };
         layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
-            let norms_around = |loader: &mut Loader<'_, S>, before: &str, after: &str| {
-                let norm = Norm::of(Some(loader.norm_weight_plus_one(before, width)?), None, epsilon);
-                let after = Norm::of(Some(loader.norm_weight_plus_one(after, width)?), None, epsilon);
-                Ok::<_, FamilyError>(Branch {
+            let read_branch = |loader: &mut Loader<'_, S>, before: &str, after: &str| {
+                let norm = Norm::from_weights(Some(loader.norm_weight_plus_one(before, width)?), None, epsilon);
+                let after = Norm::from_weights(Some(loader.norm_weight_plus_one(after, width)?), None, epsilon);
+                Ok::<_, FamilyError>(ResidualBranch {
                     norm,
                     output_norm: Some(after),
                     output_scale: None,
                     normed_residual_scale: None,
                 })
             };
-            let branch = norms_around(loader, "input_layernorm", "post_attention_layernorm")?;
+            let mixer_branch = read_branch(loader, "input_layernorm", "post_attention_layernorm")?;
             let mixer =
                 loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
-            let feed_forward_branch = norms_around(loader, "pre_feedforward_layernorm", "post_feedforward_layernorm")?;
+            let feed_forward_branch = read_branch(loader, "pre_feedforward_layernorm", "post_feedforward_layernorm")?;
             let sizes = [width, hidden];
             let mlp = loader.within("mlp", |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
-            Ok::<_, FamilyError>(LayerParts {
-                mixers: (branch, vec![mixer]),
-                channel: Some((feed_forward_branch, FeedForward::Dense(mlp))),
+            Ok::<_, FamilyError>(LoadedLayer {
+                mixers: (mixer_branch, vec![mixer]),
+                feed_forward: Some((feed_forward_branch, FeedForward::Dense(mlp))),
             })
         })?);
     }
-    let frame = DecoderFrame {
+    let decoder_options = DecoderOptions {
         embedding_scale: Some((width as f64).sqrt()),
         norm_plus_one: true,
         logit_cap: fields.positive("final_logit_softcapping")?,
         tied_by_default: true,
-        ..DecoderFrame::new(epsilon)
+        ..DecoderOptions::new(epsilon)
     };
-    frame.assemble_model(loader, layers)
+    decoder_options.assemble_model(loader, layers)
 }
 
 /// The factor on attention scores.
@@ -117,7 +117,7 @@ fn rotation<S: Scalar>(loader: &mut Loader<'_, S>, mixer: &Mixer, is_gemma3: boo
     }
     if mixer.name() == "window" {
         let base = fields.positive("rope_local_base_freq")?.unwrap_or(10_000.0);
-        return rotary::scaled(fields, None, mixer.number("key").unwrap_or_default() as usize, base);
+        return rotary::scaled_rotation(fields, None, mixer.number("key").unwrap_or_default() as usize, base);
     }
     loader.rotation(mixer, 1e6)
 }

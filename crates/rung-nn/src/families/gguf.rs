@@ -94,7 +94,7 @@ const INSIDE_LAYER: &[(&str, &str)] = &[
     ("ffn_norm", "ffn_norm"),
 ];
 
-/// The usual names inside a feed-forward block, which transformers calls `mlp`, `feed_forward`, `block_sparse_moe` or `mixer`.
+/// The usual names inside a feed-forward network, which transformers calls `mlp`, `feed_forward`, `block_sparse_moe` or `mixer`.
 const FEED_FORWARD: &[(&str, &str)] = &[
     ("gate_proj", "ffn_gate"),
     ("up_proj", "ffn_up"),
@@ -139,19 +139,19 @@ const STATE_SPACE: &[(&str, &str)] = &[
 ];
 
 /// The header's fields under transformers' names.
-pub(super) fn fields(path: &Path, header: &GgufHeader, architecture: &str) -> Fields {
-    let mut fields = vec![("model_type".to_owned(), JsonValue::Text(architecture.to_owned()))];
+pub(super) fn config_fields(path: &Path, header: &GgufHeader, architecture: &str) -> Fields {
+    let mut fields = vec![("model_type".to_owned(), JsonValue::String(architecture.to_owned()))];
     for (key, name) in FIELDS {
         if let Some(value) = header.get(&format!("{architecture}.{key}")) {
             fields.push(((*name).to_owned(), value.clone()));
         }
     }
-    let text = |key: &str| match header.get(&format!("{architecture}.rope.scaling.{key}")) {
-        Some(JsonValue::Text(text)) => Some(text.clone()),
+    let rope_text = |key: &str| match header.get(&format!("{architecture}.rope.scaling.{key}")) {
+        Some(JsonValue::String(text)) => Some(text.clone()),
         _ => None,
     };
-    if let Some(kind) = text("type").filter(|kind| kind != "none") {
-        let mut rope = vec![("rope_type".to_owned(), JsonValue::Text(kind))];
+    if let Some(kind) = rope_text("type").filter(|kind| kind != "none") {
+        let mut rope = vec![("rope_type".to_owned(), JsonValue::String(kind))];
         let names = [
             ("factor", "factor"),
             ("original_context_length", "original_max_position_embeddings"),
@@ -178,7 +178,7 @@ pub(super) fn fields(path: &Path, header: &GgufHeader, architecture: &str) -> Fi
     }
     // The vocabulary size is the number of rows of the embedding table.
     let table = header.tensors.iter().find(|tensor| tensor.name == "token_embd.weight");
-    if let Some([_, rows]) = table.map(|table| &table.extents[..]) {
+    if let Some([_, rows]) = table.map(|table| &table.dimensions[..]) {
         fields.push(("vocab_size".to_owned(), JsonValue::Number(rows.to_string())));
     }
     Fields::new(path, JsonValue::Object(fields))
@@ -204,35 +204,39 @@ impl TensorNames {
     }
 
     /// The GGUF name of a tensor that transformers calls `name`; `name` itself if no table has it.
-    pub fn stored(&self, name: &str) -> String {
-        // Sinks, rates and such have no ending in transformers; all other names end in weight or bias.
-        let (stem, ending) = match name.rsplit_once('.') {
-            Some((stem, ending @ ("weight" | "bias"))) => (stem, ending),
+    pub fn gguf_name(&self, name: &str) -> String {
+        // Sinks, rates and such have no suffix in transformers; all other names end in weight or bias.
+        let (stem, suffix) = match name.rsplit_once('.') {
+            Some((stem, suffix @ ("weight" | "bias"))) => (stem, suffix),
             Some((_, "dt_bias")) => (name, "bias"),
             _ => (name, "weight"),
         };
-        let in_layer = |number: &str, inner: &str, table: &[(&str, &str)]| {
+        let name_in_layer = |layer: &str, inner: &str, table: &[(&str, &str)]| {
             let (_, gguf_name) = table.iter().find(|(name, _)| *name == inner)?;
             Some(match gguf_name.strip_suffix('.') {
-                Some(complete) => format!("blk.{number}.{complete}"),
-                None => format!("blk.{number}.{gguf_name}.{ending}"),
+                Some(complete) => format!("blk.{layer}.{complete}"),
+                None => format!("blk.{layer}.{gguf_name}.{suffix}"),
             })
         };
-        let layer =
-            |table: &[(&str, &str)]| split_layer(stem).and_then(|(number, inner)| in_layer(number, inner, table));
-        let module = |modules: &[&str], table: &[(&str, &str)]| {
-            let (number, inner) = split_layer(stem)?;
-            in_layer(number, modules.iter().find_map(|module| inner.strip_prefix(module))?, table)
+        let find_in_layer =
+            |table: &[(&str, &str)]| split_layer(stem).and_then(|(layer, inner)| name_in_layer(layer, inner, table));
+        let find_in_module = |modules: &[&str], table: &[(&str, &str)]| {
+            let (layer, inner) = split_layer(stem)?;
+            name_in_layer(layer, modules.iter().find_map(|module| inner.strip_prefix(module))?, table)
         };
-        let state_space = || module(&["mamba.", "mixer."], STATE_SPACE);
-        let feed_forward = || module(&["mlp.", "feed_forward.", "block_sparse_moe.", "mixer."], FEED_FORWARD);
-        let outside = |table: &[(&str, &str)]| {
+        let state_space = || find_in_module(&["mamba.", "mixer."], STATE_SPACE);
+        let feed_forward = || find_in_module(&["mlp.", "feed_forward.", "block_sparse_moe.", "mixer."], FEED_FORWARD);
+        let find_outside = |table: &[(&str, &str)]| {
             let (_, gguf_name) = table.iter().find(|(name, _)| *name == stem)?;
-            Some(format!("{gguf_name}.{ending}"))
+            Some(format!("{gguf_name}.{suffix}"))
         };
-        let by_family = outside(self.family).or_else(|| layer(self.family));
-        let usual =
-            || outside(OUTSIDE_LAYERS).or_else(|| layer(INSIDE_LAYER)).or_else(state_space).or_else(feed_forward);
+        let by_family = find_outside(self.family).or_else(|| find_in_layer(self.family));
+        let usual = || {
+            find_outside(OUTSIDE_LAYERS)
+                .or_else(|| find_in_layer(INSIDE_LAYER))
+                .or_else(state_space)
+                .or_else(feed_forward)
+        };
         by_family.or_else(usual).unwrap_or_else(|| name.to_owned())
     }
 }

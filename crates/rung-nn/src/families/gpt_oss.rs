@@ -11,11 +11,11 @@
 
 use rung_engine::Scalar;
 
-use super::decoder::{self, AttentionOptions, DecoderFrame};
+use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
-use crate::model::{Activation, Dense, Experts, FeedForward, Gating, ModelParts, Routing};
-use crate::parts::Linear;
+use crate::model::{Activation, Dense, Experts, FeedForward, Gating, LoadedModel, Routing};
+use crate::submodules::Linear;
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["gpt_oss"];
@@ -30,19 +30,19 @@ pub const GGUF_TENSORS: &[(&str, &str)] = &[("post_attention_layernorm", "post_a
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
-pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
     let width = fields.required_size("hidden_size")?;
     let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-5);
     let bias = fields.flag("attention_bias", true)?;
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
-        let mixer = decoder::attention_of(loader, layer)?;
+        let mixer = decoder::attention_mixer(loader, layer)?;
         let defaults = AttentionOptions::new(loader.rotation(mixer, 150_000.0)?);
         let attention_options = AttentionOptions { bias, output_bias: bias, sinks: true, ..defaults };
         layers.push(decoder::pre_norm_layer(loader, index, mixer, (width, epsilon), attention_options, experts)?);
     }
-    DecoderFrame::new(epsilon).assemble_model(loader, layers)
+    DecoderOptions::new(epsilon).assemble_model(loader, layers)
 }
 
 /// One projection of all experts: weights of `[experts, outputs, inputs]`, biases of `[experts, outputs]`.
@@ -51,44 +51,44 @@ type Projections<S> = (Vec<S>, Vec<S>);
 fn experts<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
     let (width, hidden) = (fields.required_size("hidden_size")?, fields.required_size("intermediate_size")?);
-    let count = fields.required_size("num_local_experts")?;
+    let expert_count = fields.required_size("num_local_experts")?;
     let activation = Activation::ClampedSwish {
         alpha: fields.positive("swiglu_alpha")?.unwrap_or(1.702),
         limit: fields.positive("swiglu_limit")?.unwrap_or(7.0),
     };
-    let router = loader.linear("router", width, count, true)?;
+    let router = loader.linear("router", width, expert_count, true)?;
     let experts = loader.within("experts", |loader| {
         let [gate, up, down] = if loader.is_gguf() {
-            stacked(loader, [count, width, hidden])?
+            stacked(loader, [expert_count, width, hidden])?
         } else {
-            interleaved(loader, [count, width, hidden])?
+            interleaved(loader, [expert_count, width, hidden])?
         };
-        let expert = |number: usize| {
+        let expert = |index: usize| {
             let mut linear = |name: &str, (weights, biases): &Projections<S>| {
-                let (inputs, outputs) = (weights.len() / biases.len(), biases.len() / count);
-                let weight = weights[number * outputs * inputs..(number + 1) * outputs * inputs].to_vec();
-                let linear = loader.add_linear(&format!("{number}.{name}"), inputs, weight);
-                let bias = biases[number * outputs..(number + 1) * outputs].to_vec();
-                Linear { bias: Some(loader.add(&format!("{number}.{name}.bias"), &[outputs], bias)), ..linear }
+                let (inputs, outputs) = (weights.len() / biases.len(), biases.len() / expert_count);
+                let weight = weights[index * outputs * inputs..(index + 1) * outputs * inputs].to_vec();
+                let linear = loader.add_linear(&format!("{index}.{name}"), inputs, weight);
+                let bias = biases[index * outputs..(index + 1) * outputs].to_vec();
+                Linear { bias: Some(loader.add(&format!("{index}.{name}.bias"), &[outputs], bias)), ..linear }
             };
             let (gate, up) = (linear("gate_proj", &gate), linear("up_proj", &up));
             Dense { gate: Some(gate), up, down: linear("down_proj", &down), activation }
         };
-        Ok::<_, FamilyError>((0..count).map(expert).collect())
+        Ok::<_, FamilyError>((0..expert_count).map(expert).collect())
     })?;
-    let routing = Routing::new(fields.required_size("num_experts_per_tok")?.min(count), Gating::SoftmaxOfChosen);
+    let routing = Routing::new(fields.required_size("num_experts_per_tok")?.min(expert_count), Gating::SoftmaxOfTopK);
     Ok(FeedForward::Experts(Box::new(Experts::new(router, routing, experts))))
 }
 
 /// Gate, up and down projections as transformers stores them: `[experts, inputs, outputs]`, with gate and up interleaved.
 fn interleaved<S: Scalar>(
     loader: &mut Loader<'_, S>,
-    [count, width, hidden]: [usize; 3],
+    [expert_count, width, hidden]: [usize; 3],
 ) -> Result<[Projections<S>; 3], FamilyError> {
-    let gate_up = loader.values("gate_up_proj", &[count, width, 2 * hidden])?;
-    let gate_up_bias = loader.values("gate_up_proj_bias", &[count, 2 * hidden])?;
-    let down = loader.values("down_proj", &[count, hidden, width])?;
-    let down_bias = loader.values("down_proj_bias", &[count, width])?;
+    let gate_up = loader.values("gate_up_proj", &[expert_count, width, 2 * hidden])?;
+    let gate_up_bias = loader.values("gate_up_proj_bias", &[expert_count, 2 * hidden])?;
+    let down = loader.values("down_proj", &[expert_count, hidden, width])?;
+    let down_bias = loader.values("down_proj_bias", &[expert_count, width])?;
     let half = |half: usize| {
         let columns: Vec<usize> = (0..hidden).map(|column| 2 * column + half).collect();
         let weights =
@@ -104,11 +104,11 @@ fn interleaved<S: Scalar>(
 /// Gate, up and down projections as GGUF files store them.
 fn stacked<S: Scalar>(
     loader: &mut Loader<'_, S>,
-    [count, width, hidden]: [usize; 3],
+    [expert_count, width, hidden]: [usize; 3],
 ) -> Result<[Projections<S>; 3], FamilyError> {
     let mut projections = |name: &str, inputs: usize, outputs: usize| {
-        let weights = loader.values(&format!("{name}.weight"), &[count, outputs, inputs])?;
-        Ok::<_, FamilyError>((weights, loader.values(&format!("{name}.bias"), &[count, outputs])?))
+        let weights = loader.values(&format!("{name}.weight"), &[expert_count, outputs, inputs])?;
+        Ok::<_, FamilyError>((weights, loader.values(&format!("{name}.bias"), &[expert_count, outputs])?))
     };
     let (gate, up) = (projections("gate_proj", width, hidden)?, projections("up_proj", width, hidden)?);
     Ok([gate, up, projections("down_proj", hidden, width)?])

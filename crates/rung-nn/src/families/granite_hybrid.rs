@@ -1,7 +1,7 @@
 //! Granite 4 hybrid: Mamba-2 with attention in a few layers, experts beside a shared MLP, and factors on many activations.
 //!
 //! # Classes
-//! `GraniteMoeHybridForCausalLM` (Granite-4.0-H; without experts the shared MLP is the whole feed-forward block).
+//! `GraniteMoeHybridForCausalLM` (Granite-4.0-H; without experts the shared MLP is the whole feed-forward network).
 //!
 //! # Unusual options
 //! `position_embedding_type` rope, `attention_multiplier`, `residual_multiplier`, `embedding_multiplier`, `logits_scaling` (a divisor),
@@ -12,10 +12,10 @@
 
 use rung_engine::Scalar;
 
-use super::decoder::{self, AttentionOptions, DecoderFrame};
+use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::{FamilyError, Loader, bamba, experts, state_space};
 use crate::mixer::Builtin;
-use crate::model::{Activation, Branch, Dense, Experts, FeedForward, Gating, LayerParts, ModelParts, Norm, Routing};
+use crate::model::{Activation, ResidualBranch, Dense, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Norm, Routing};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["granitemoehybrid"];
@@ -38,7 +38,7 @@ pub const GGUF_TENSORS: &[(&str, &str)] = &[
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
-pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
     state_space::require_silu(fields, "hidden_act")?;
     let width = fields.required_size("hidden_size")?;
@@ -53,7 +53,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     };
     let scale = Some(fields.number("attention_multiplier")?.unwrap_or(1.0));
     let residual = fields.number("residual_multiplier")?;
-    let branch = |norm: Norm| Branch { output_scale: residual, ..Branch::of(norm) };
+    let branch = |norm: Norm| ResidualBranch { output_scale: residual, ..ResidualBranch::with_norm(norm) };
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
         layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
@@ -63,18 +63,18 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
                 Ok(AttentionOptions { bias, output_bias: bias, scale, ..AttentionOptions::new(rotation) })
             })?;
             let feed_forward_norm = loader.rms_norm("post_attention_layernorm", width, epsilon)?;
-            Ok::<_, FamilyError>(LayerParts {
+            Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (branch(norm), vec![mixer]),
-                channel: Some((branch(feed_forward_norm), feed_forward(loader, width)?)),
+                feed_forward: Some((branch(feed_forward_norm), feed_forward(loader, width)?)),
             })
         })?);
     }
-    let frame = DecoderFrame {
+    let decoder_options = DecoderOptions {
         embedding_scale: fields.number("embedding_multiplier")?,
         logit_scale: 1.0 / fields.positive("logits_scaling")?.unwrap_or(1.0),
-        ..DecoderFrame::new(epsilon)
+        ..DecoderOptions::new(epsilon)
     };
-    frame.assemble_model(loader, layers)
+    decoder_options.assemble_model(loader, layers)
 }
 
 /// The shared MLP, together with the experts if there are any.
@@ -83,31 +83,31 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<F
     // Zero experts are allowed.
     let name = if loader.is_gguf() { "num_experts" } else { "num_local_experts" };
     let default = if loader.is_gguf() { 0.0 } else { 8.0 };
-    let count = if fields.number(name)?.unwrap_or(default) == 0.0 { 0 } else { fields.size(name)?.unwrap_or(8) };
-    let shared = shared_mlp(loader, width, count > 0)?;
-    if count == 0 {
+    let expert_count = if fields.number(name)?.unwrap_or(default) == 0.0 { 0 } else { fields.size(name)?.unwrap_or(8) };
+    let shared = shared_mlp(loader, width, expert_count > 0)?;
+    if expert_count == 0 {
         return Ok(FeedForward::Dense(shared));
     }
     let hidden = fields.required_size("intermediate_size")?;
     loader.within("block_sparse_moe", |loader| {
-        let router = loader.linear("router.layer", width, count, false)?;
+        let router = loader.linear("router.layer", width, expert_count, false)?;
         let experts = if loader.is_gguf() {
             loader.within("experts", |loader| {
-                experts::stacked_experts(loader, count, [width, hidden], Activation::Silu)
+                experts::stacked_experts(loader, expert_count, [width, hidden], Activation::Silu)
             })?
         } else {
-            let gate_up = loader.values("input_linear.weight", &[count, 2 * hidden, width])?;
-            let down = loader.values("output_linear.weight", &[count, width, hidden])?;
+            let gate_up = loader.values("input_linear.weight", &[expert_count, 2 * hidden, width])?;
+            let down = loader.values("output_linear.weight", &[expert_count, width, hidden])?;
             let stacked = gate_up.chunks(2 * hidden * width).zip(down.chunks(hidden * width)).enumerate();
-            let expert = |(number, (gate_up, down)): (usize, (&[S], &[S]))| {
+            let expert = |(index, (gate_up, down)): (usize, (&[S], &[S]))| {
                 let (gate, up) = gate_up.split_at(hidden * width);
-                let name = format!("experts.{number}.");
+                let name = format!("experts.{index}.");
                 decoder::add_gated_mlp(loader, &name, [width, hidden], [gate, up, down], Activation::Silu)
             };
             stacked.map(expert).collect()
         };
         let routing =
-            Routing::new(fields.size("num_experts_per_tok")?.unwrap_or(2).min(count), Gating::SoftmaxOfChosen);
+            Routing::new(fields.size("num_experts_per_tok")?.unwrap_or(2).min(expert_count), Gating::SoftmaxOfTopK);
         let experts = Experts { shared: Some(shared), ..Experts::new(router, routing, experts) };
         Ok(FeedForward::Experts(Box::new(experts)))
     })

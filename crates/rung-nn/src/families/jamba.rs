@@ -11,11 +11,11 @@
 
 use rung_engine::Scalar;
 
-use super::decoder::{self, AttentionOptions, DecoderFrame};
+use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::state_space::{self, Mamba1Options, StepNorms};
 use super::{FamilyError, Loader, experts};
 use crate::mixer::Builtin;
-use crate::model::{Branch, Experts, FeedForward, Gating, LayerParts, ModelParts, Routing};
+use crate::model::{ResidualBranch, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Routing};
 use crate::position::Rotation;
 
 /// Names in `model_type`.
@@ -36,7 +36,7 @@ pub const GGUF_TENSORS: &[(&str, &str)] = &[
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
-pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
     state_space::require_silu(fields, "hidden_act")?;
     let width = fields.required_size("hidden_size")?;
@@ -54,10 +54,10 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
             let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
             let mixer = if layer.mixers.iter().any(|mixer| mixer.name() == "mamba1") {
-                let mixer = state_space::mixer_of(loader, layer, "mamba1")?;
+                let mixer = state_space::only_mixer(loader, layer, "mamba1")?;
                 loader.within("mamba", |loader| state_space::mamba1(loader, mixer, width, options))?
             } else {
-                let mixer = decoder::attention_of(loader, layer)?;
+                let mixer = decoder::attention_mixer(loader, layer)?;
                 let attention_options = AttentionOptions::new(None::<Rotation>);
                 loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?
             };
@@ -66,13 +66,13 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
                 let routed = if loader.is_gguf() { loader.has("router.weight") } else { index % period == offset };
                 feed_forward(loader, width, if routed { experts } else { 1 })
             })?;
-            Ok::<_, FamilyError>(LayerParts {
-                mixers: (Branch::of(norm), vec![mixer]),
-                channel: Some((Branch::of(feed_forward_norm), mlp)),
+            Ok::<_, FamilyError>(LoadedLayer {
+                mixers: (ResidualBranch::with_norm(norm), vec![mixer]),
+                feed_forward: Some((ResidualBranch::with_norm(feed_forward_norm), mlp)),
             })
         })?);
     }
-    DecoderFrame { norm: "final_layernorm", ..DecoderFrame::new(epsilon) }.assemble_model(loader, layers)
+    DecoderOptions { norm: "final_layernorm", ..DecoderOptions::new(epsilon) }.assemble_model(loader, layers)
 }
 
 /// One MLP, or experts with routing weights that are not normalized.

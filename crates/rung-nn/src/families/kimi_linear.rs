@@ -7,7 +7,7 @@
 //! `q_lora_rank`, `attention_bias` (on latent layers), groups of experts, `moe_renormalize`, dense layers anywhere (`mlp_layer_types`).
 //!
 //! # Names
-//! Published files name a feed-forward block `mlp` if it is dense and `block_sparse_moe` if it has experts; transformers saves both under the
+//! Published files name a feed-forward network `mlp` if it is dense and `block_sparse_moe` if it has experts; transformers saves both under the
 //! second name. The published config has the sizes of linear layers in `linear_attn_config`.
 //!
 //! # GGUF
@@ -17,12 +17,12 @@ use rung_audit::json::JsonValue;
 use rung_engine::{Role, Scalar};
 use rung_theory::stack::Layer;
 
-use super::decoder::{self, DecoderFrame};
+use super::decoder::{self, DecoderOptions};
 use super::latent::{self, LatentOptions};
 use super::{FamilyError, Loader, delta, experts, state_space};
 use crate::mixer::kda::{KimiDeltaConfig, KimiDeltaParts};
 use crate::mixer::{Builtin, MixerConfig as _};
-use crate::model::{Activation, Branch, Experts, FeedForward, Gating, LayerParts, ModelParts, Routing};
+use crate::model::{Activation, ResidualBranch, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Routing};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["kimi_linear"];
@@ -49,7 +49,7 @@ pub const GGUF_TENSORS: &[(&str, &str)] = &[
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
-pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
     let width = fields.required_size("hidden_size")?;
     let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-5);
@@ -58,26 +58,26 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     if !fields.flag("mla_use_nope", true)? {
         return Err(fields.error("mla_use_nope", "false", "true: latent layers without positions"));
     }
-    if let Some(word) = fields.text("moe_router_activation_func")?.filter(|word| *word != "sigmoid") {
-        return Err(fields.error("moe_router_activation_func", format!("`{word}`"), "sigmoid"));
+    if let Some(name) = fields.text("moe_router_activation_func")?.filter(|name| *name != "sigmoid") {
+        return Err(fields.error("moe_router_activation_func", format!("`{name}`"), "sigmoid"));
     }
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
         layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
-            let branch = Branch::of(loader.rms_norm("input_layernorm", width, epsilon)?);
-            let mixer = loader.within("self_attn", |loader| mixer(loader, layer, width, epsilon))?;
-            let feed_forward_branch = Branch::of(loader.rms_norm("post_attention_layernorm", width, epsilon)?);
-            let feed_forward = feed_forward(loader, index, width, activation)?;
-            Ok::<_, FamilyError>(LayerParts {
+            let branch = ResidualBranch::with_norm(loader.rms_norm("input_layernorm", width, epsilon)?);
+            let mixer = loader.within("self_attn", |loader| read_mixer(loader, layer, width, epsilon))?;
+            let feed_forward_branch = ResidualBranch::with_norm(loader.rms_norm("post_attention_layernorm", width, epsilon)?);
+            let feed_forward = read_feed_forward(loader, index, width, activation)?;
+            Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (branch, vec![mixer]),
-                channel: Some((feed_forward_branch, feed_forward)),
+                feed_forward: Some((feed_forward_branch, feed_forward)),
             })
         })?);
     }
-    DecoderFrame::new(epsilon).assemble_model(loader, layers)
+    DecoderOptions::new(epsilon).assemble_model(loader, layers)
 }
 
-fn mixer<S: Scalar>(
+fn read_mixer<S: Scalar>(
     loader: &mut Loader<'_, S>,
     layer: &Layer,
     width: usize,
@@ -92,7 +92,7 @@ fn mixer<S: Scalar>(
         [mixer] if mixer.name() == KimiDeltaConfig::NAME => {
             kimi_delta(loader, KimiDeltaConfig::resolve(mixer)?, width, epsilon)
         }
-        _ => Err(loader.fields.error("layer_types", "a layer of another kind", "full and linear attention")),
+        _ => Err(loader.fields.error("layer_types", "another mixer", "full and linear attention")),
     }
 }
 
@@ -102,8 +102,8 @@ fn kimi_delta<S: Scalar>(
     width: usize,
     epsilon: f64,
 ) -> Result<Builtin, FamilyError> {
-    let KimiDeltaConfig { heads, value_heads, key_dim: key, value_dim: value, taps } = sizes;
-    let (key_rows, value_rows) = (heads * key, value_heads * value);
+    let KimiDeltaConfig { heads, value_heads, key_dim, value_dim, taps } = sizes;
+    let (key_rows, value_rows) = (heads * key_dim, value_heads * value_dim);
     let projections = [
         loader.role(Role::Query).linear("q_proj", width, key_rows, false)?,
         loader.role(Role::Key).linear("k_proj", width, key_rows, false)?,
@@ -117,33 +117,33 @@ fn kimi_delta<S: Scalar>(
         convolutions: delta::convolutions(loader, &filters, taps, [key_rows, value_rows]),
         beta: loader.linear("b_proj", width, value_heads, false)?,
         step: [
-            loader.linear("f_a_proj", width, value, false)?,
-            loader.linear("f_b_proj", value, value_heads * key, false)?,
+            loader.linear("f_a_proj", width, value_dim, false)?,
+            loader.linear("f_b_proj", value_dim, value_heads * key_dim, false)?,
         ],
-        step_bias: loader.tensor("dt_bias", &[value_heads * key])?,
+        step_bias: loader.tensor("dt_bias", &[value_heads * key_dim])?,
         log_rate: state_space::log_rate(loader, &[value_heads])?,
         gate: [
-            loader.linear("g_a_proj", width, value, false)?,
-            loader.role(Role::Gate).linear("g_b_proj", value, value_rows, false)?,
+            loader.linear("g_a_proj", width, value_dim, false)?,
+            loader.role(Role::Gate).linear("g_b_proj", value_dim, value_rows, false)?,
         ],
-        norm: loader.tensor("o_norm.weight", &[value])?,
+        norm: loader.tensor("o_norm.weight", &[value_dim])?,
         epsilon,
         output: loader.role(Role::Output).linear("o_proj", value_rows, width, false)?,
     })))
 }
 
-fn feed_forward<S: Scalar>(
+fn read_feed_forward<S: Scalar>(
     loader: &mut Loader<'_, S>,
     index: usize,
     width: usize,
     activation: Activation,
 ) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
-    let dense = match fields.list("mlp_layer_types")? {
-        Some(words) => matches!(words.get(index), Some(JsonValue::Text(word)) if word == "dense"),
+    let is_dense = match fields.list("mlp_layer_types")? {
+        Some(types) => matches!(types.get(index), Some(JsonValue::String(name)) if name == "dense"),
         None => (index as f64) < fields.number("first_k_dense_replace")?.unwrap_or(1.0),
     };
-    if !dense {
+    if !is_dense {
         return loader.within("block_sparse_moe", |loader| mixture_of_experts(loader, width, activation));
     }
     let module = if loader.has("mlp.up_proj.weight") { "mlp" } else { "block_sparse_moe" };
@@ -158,21 +158,21 @@ fn mixture_of_experts<S: Scalar>(
     activation: Activation,
 ) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
-    let count = fields.required_size("num_experts")?;
+    let expert_count = fields.required_size("num_experts")?;
     let hidden = fields.required_size("moe_intermediate_size")?;
-    let shared = fields.required_size("num_shared_experts")?;
-    let chosen = experts::top_k(loader, "num_experts_per_token", count)?;
+    let shared_expert_count = fields.required_size("num_shared_experts")?;
+    let top_k = experts::top_k(loader, "num_experts_per_token", expert_count)?;
     let routing = Routing {
-        chosen,
+        top_k,
         gating: Gating::Sigmoid,
-        normed: fields.flag("moe_renormalize", true)?,
+        normalized: fields.flag("moe_renormalize", true)?,
         scale: fields.number("routed_scaling_factor")?.unwrap_or(2.446),
-        bias: Some(loader.tensor("gate.e_score_correction_bias", &[count])?),
-        limit: latent::group_limit(loader, ["num_expert_group", "topk_group"], [count, chosen], 2)?,
+        bias: Some(loader.tensor("gate.e_score_correction_bias", &[expert_count])?),
+        group_limit: latent::group_limit(loader, ["num_expert_group", "topk_group"], [expert_count, top_k], 2)?,
     };
-    let mlp = |loader: &mut Loader<'_, S>| decoder::gated_mlp(loader, [width, shared * hidden], false, activation);
-    let router = loader.linear("gate", width, count, false)?;
-    let experts = experts::experts(loader, count, [width, hidden], experts::MIXTRAL_NAMES, activation)?;
+    let mlp = |loader: &mut Loader<'_, S>| decoder::gated_mlp(loader, [width, shared_expert_count * hidden], false, activation);
+    let router = loader.linear("gate", width, expert_count, false)?;
+    let experts = experts::experts(loader, expert_count, [width, hidden], experts::MIXTRAL_NAMES, activation)?;
     let experts =
         Experts { shared: Some(loader.within("shared_experts", mlp)?), ..Experts::new(router, routing, experts) };
     Ok(FeedForward::Experts(Box::new(experts)))

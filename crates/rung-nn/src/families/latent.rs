@@ -5,11 +5,11 @@ use rung_theory::stack::Layer;
 
 use super::loader::rows;
 use super::{FamilyError, Loader};
-use crate::mixer::mla::{LatentConfig, LatentParts};
+use crate::mixer::mla::{LatentConfig, LatentWeights};
 use crate::mixer::{Builtin, MixerConfig as _};
 use crate::model::GroupLimit;
-use crate::parts::{Linear, NormGain};
 use crate::position::Rotation;
+use crate::submodules::{Linear, NormGain};
 
 /// The options of a family's latent attention.
 pub struct LatentOptions {
@@ -45,50 +45,56 @@ pub fn attention<S: Scalar>(
     width: usize,
     options: LatentOptions,
 ) -> Result<Builtin, FamilyError> {
-    let LatentConfig { heads, nope_dim: head, latent_dim: latent, rope_dim: rope, value_dim: value, query_rank: rank } =
-        sizes;
+    let LatentConfig { heads, nope_dim, latent_dim, rope_dim, value_dim, query_rank } = sizes;
     let LatentOptions { bias, rotation, interleaved_pairs, factor } = options;
-    let interleaved = if interleaved_pairs { rope } else { 0 };
+    let interleaved = if interleaved_pairs { rope_dim } else { 0 };
     let gain = |loader: &mut Loader<'_, S>, name: &str, width: usize| {
         Ok::<_, FamilyError>(NormGain { weight: loader.tensor(name, &[width])? })
     };
-    let (down, name, inputs) = if rank == 0 {
+    let (down, name, inputs) = if query_rank == 0 {
         (None, "q_proj", width)
     } else {
-        let down = loader.linear("q_a_proj", width, rank, bias)?;
-        (Some((down, gain(loader, "q_a_layernorm.weight", rank)?)), "q_b_proj", rank)
+        let down = loader.linear("q_a_proj", width, query_rank, bias)?;
+        (Some((down, gain(loader, "q_a_layernorm.weight", query_rank)?)), "q_b_proj", query_rank)
     };
-    let query =
-        deinterleave_rotary_pairs(loader.role(Role::Query), name, [inputs, heads, head + rope], interleaved, false)?;
+    let query = deinterleave_rotary_pairs(
+        loader.role(Role::Query),
+        name,
+        [inputs, heads, nope_dim + rope_dim],
+        interleaved,
+        false,
+    )?;
     let kv_down =
-        deinterleave_rotary_pairs(loader, "kv_a_proj_with_mqa", [width, 1, latent + rope], interleaved, bias)?;
-    let parts = LatentParts {
+        deinterleave_rotary_pairs(loader, "kv_a_proj_with_mqa", [width, 1, latent_dim + rope_dim], interleaved, bias)?;
+    let weights = LatentWeights {
         query_down: down,
         query,
         kv_down,
-        norm: gain(loader, "kv_a_layernorm.weight", latent)?,
+        norm: gain(loader, "kv_a_layernorm.weight", latent_dim)?,
         kv_up: kv_up_weight(loader, sizes)?,
-        output: loader.role(Role::Output).linear("o_proj", heads * value, width, bias)?,
+        output: loader.role(Role::Output).linear("o_proj", heads * value_dim, width, bias)?,
         rotation,
         factor,
     };
-    Ok(Builtin::Latent(sizes.assemble(parts)))
+    Ok(Builtin::Latent(sizes.assemble(weights)))
 }
 
-/// The projection from a latent to every head's key and value.
+/// The projection from a latent_dim to every head's key and value_dim.
 fn kv_up_weight<S: Scalar>(loader: &mut Loader<'_, S>, sizes: LatentConfig) -> Result<Parameter, FamilyError> {
-    let LatentConfig { heads, nope_dim: head, latent_dim: latent, value_dim: value, .. } = sizes;
-    let (name, shape) = ("kv_b_proj.weight", [heads * (head + value), latent]);
+    let LatentConfig { heads, nope_dim, latent_dim, value_dim, .. } = sizes;
+    let (name, shape) = ("kv_b_proj.weight", [heads * (nope_dim + value_dim), latent_dim]);
     if !loader.is_gguf() || loader.has(name) {
         return loader.tensor(name, &shape);
     }
-    let keys = loader.values("k_b_proj.weight", &[heads, latent, head])?;
-    let values = loader.values("v_b_proj.weight", &[heads, value, latent])?;
+    let keys = loader.values("k_b_proj.weight", &[heads, latent_dim, nope_dim])?;
+    let values = loader.values("v_b_proj.weight", &[heads, value_dim, latent_dim])?;
     let mut weight = Vec::with_capacity(keys.len() + values.len());
-    for number in 0..heads {
-        let keys = &keys[number * latent * head..(number + 1) * latent * head];
-        weight.extend((0..head).flat_map(|channel| (0..latent).map(move |input| keys[input * head + channel])));
-        weight.extend_from_slice(&values[number * value * latent..(number + 1) * value * latent]);
+    for index in 0..heads {
+        let keys = &keys[index * latent_dim * nope_dim..(index + 1) * latent_dim * nope_dim];
+        weight.extend(
+            (0..nope_dim).flat_map(|channel| (0..latent_dim).map(move |input| keys[input * nope_dim + channel])),
+        );
+        weight.extend_from_slice(&values[index * value_dim * latent_dim..(index + 1) * value_dim * latent_dim]);
     }
     Ok(loader.add(name, &shape, weight))
 }
@@ -120,26 +126,26 @@ fn deinterleave_rotary_pairs<S: Scalar>(
     Ok(Linear { bias: Some(loader.add(&name, &[heads * head], rows(&bias, 1, selected()))), ..linear })
 }
 
-/// The limit on groups of experts, from two fields: the number of groups and how many of them a token may use. `best` is how many experts rank
-/// a group.
+/// The limit on groups of experts, from two fields: the number of groups and how many of them a token may use. The score of a group is the sum of
+/// its `experts_per_group` best experts.
 ///
 /// # Errors
 /// The groups are not of equal size, or have too few experts.
 pub fn group_limit<S: Scalar>(
     loader: &Loader<'_, S>,
     names: [&str; 2],
-    [count, chosen]: [usize; 2],
-    best: usize,
+    [expert_count, top_k]: [usize; 2],
+    experts_per_group: usize,
 ) -> Result<Option<GroupLimit>, FamilyError> {
     let fields = loader.fields;
     let groups = fields.size(names[0])?.unwrap_or(1);
-    let limit = GroupLimit { groups, chosen: fields.size(names[1])?.unwrap_or(groups), best };
-    if !count.is_multiple_of(groups) {
-        return Err(fields.error(names[0], groups.to_string(), format!("a divisor of {count} experts")));
+    let limit = GroupLimit { groups, top_groups: fields.size(names[1])?.unwrap_or(groups), experts_per_group };
+    if !expert_count.is_multiple_of(groups) {
+        return Err(fields.error(names[0], groups.to_string(), format!("a divisor of {expert_count} experts")));
     }
-    if limit.chosen > groups || limit.chosen * (count / groups) < chosen {
-        let expected = format!("up to {groups} groups, with at least {chosen} experts");
-        return Err(fields.error(names[1], limit.chosen.to_string(), expected));
+    if limit.top_groups > groups || limit.top_groups * (expert_count / groups) < top_k {
+        let expected = format!("up to {groups} groups, with at least {top_k} experts");
+        return Err(fields.error(names[1], limit.top_groups.to_string(), expected));
     }
-    Ok((limit.chosen < groups).then_some(limit))
+    Ok((limit.top_groups < groups).then_some(limit))
 }

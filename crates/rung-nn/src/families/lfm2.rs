@@ -12,12 +12,12 @@
 use rung_engine::{Role, Scalar};
 use rung_theory::stack::Layer;
 
-use super::decoder::{self, AttentionOptions, DecoderFrame, QueryKeyNorm};
+use super::decoder::{self, AttentionOptions, DecoderOptions, QueryKeyNorm};
 use super::{FamilyError, Loader, experts};
 use crate::mixer::conv::{ShortConvolution, ShortConvolutionConfig};
 use crate::mixer::{Builtin, MixerConfig as _};
-use crate::model::{Activation, Branch, Dense, Experts, FeedForward, Gating, LayerParts, ModelParts, Routing};
-use crate::parts::Convolution;
+use crate::model::{Activation, ResidualBranch, Dense, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Routing};
+use crate::submodules::Convolution;
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["lfm2", "lfm2_moe"];
@@ -40,34 +40,34 @@ pub const GGUF_TENSORS: &[(&str, &str)] = &[
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
-pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
     let width = fields.required_size("hidden_size")?;
     let epsilon = fields.positive("norm_eps")?.unwrap_or(1e-5);
-    let with_experts = matches!(fields.text("model_type")?, Some("lfm2_moe" | "lfm2moe"));
-    let hidden = hidden_width(loader, with_experts)?;
-    let dense = if with_experts { fields.number("num_dense_layers")?.unwrap_or(2.0) as usize } else { usize::MAX };
+    let has_experts = matches!(fields.text("model_type")?, Some("lfm2_moe" | "lfm2moe"));
+    let hidden = hidden_width(loader, has_experts)?;
+    let dense_layer_count = if has_experts { fields.number("num_dense_layers")?.unwrap_or(2.0) as usize } else { usize::MAX };
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
         layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
-            let branch = Branch::of(loader.rms_norm("operator_norm", width, epsilon)?);
-            let mixer = mixer(loader, layer, width, epsilon)?;
-            let feed_forward_branch = Branch::of(loader.rms_norm("ffn_norm", width, epsilon)?);
+            let branch = ResidualBranch::with_norm(loader.rms_norm("operator_norm", width, epsilon)?);
+            let mixer = read_mixer(loader, layer, width, epsilon)?;
+            let feed_forward_branch = ResidualBranch::with_norm(loader.rms_norm("ffn_norm", width, epsilon)?);
             let feed_forward = loader.within("feed_forward", |loader| {
-                if index < dense { mlp(loader, width, hidden) } else { mixture_of_experts(loader, width) }
+                if index < dense_layer_count { mlp(loader, width, hidden) } else { mixture_of_experts(loader, width) }
             })?;
-            Ok::<_, FamilyError>(LayerParts {
+            Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (branch, vec![mixer]),
-                channel: Some((feed_forward_branch, feed_forward)),
+                feed_forward: Some((feed_forward_branch, feed_forward)),
             })
         })?);
     }
     let tied_by_default = fields.flag("tie_embedding", true)?;
-    DecoderFrame { norm: "embedding_norm", tied_by_default, ..DecoderFrame::new(epsilon) }
+    DecoderOptions { norm: "embedding_norm", tied_by_default, ..DecoderOptions::new(epsilon) }
         .assemble_model(loader, layers)
 }
 
-fn mixer<S: Scalar>(
+fn read_mixer<S: Scalar>(
     loader: &mut Loader<'_, S>,
     layer: &Layer,
     width: usize,
@@ -79,7 +79,7 @@ fn mixer<S: Scalar>(
             loader.within("conv", |loader| convolution(loader, sizes, width))
         }
         _ => {
-            let mixer = decoder::attention_of(loader, layer)?;
+            let mixer = decoder::attention_mixer(loader, layer)?;
             let attention_options = AttentionOptions {
                 norm: QueryKeyNorm::EachHead,
                 epsilon,
@@ -111,13 +111,13 @@ fn convolution<S: Scalar>(
 }
 
 /// The hidden width of dense MLPs: that of the config, or two thirds of it, times a factor, rounded up.
-fn hidden_width<S: Scalar>(loader: &Loader<'_, S>, with_experts: bool) -> Result<usize, FamilyError> {
+fn hidden_width<S: Scalar>(loader: &Loader<'_, S>, has_experts: bool) -> Result<usize, FamilyError> {
     let fields = loader.fields;
     let hidden = match fields.size("block_ff_dim")? {
         Some(hidden) => hidden,
         None => fields.required_size("intermediate_size")?,
     };
-    if with_experts || loader.is_gguf() || !fields.flag("block_auto_adjust_ff_dim", true)? {
+    if has_experts || loader.is_gguf() || !fields.flag("block_auto_adjust_ff_dim", true)? {
         return Ok(hidden);
     }
     let (factor, step) =
@@ -138,18 +138,18 @@ fn mlp<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, hidden: usize) -> Re
 
 fn mixture_of_experts<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
-    let count = fields.required_size("num_experts")?;
+    let expert_count = fields.required_size("num_experts")?;
     let hidden = fields.required_size("moe_intermediate_size")?;
     let bias = if loader.is_gguf() { loader.has("expert_bias") } else { fields.flag("use_expert_bias", true)? };
     let routing = Routing {
-        chosen: experts::top_k(loader, "num_experts_per_tok", count)?,
+        top_k: experts::top_k(loader, "num_experts_per_tok", expert_count)?,
         gating: Gating::Sigmoid,
-        normed: fields.flag("norm_topk_prob", true)?,
+        normalized: fields.flag("norm_topk_prob", true)?,
         scale: fields.number("routed_scaling_factor")?.unwrap_or(1.0),
-        bias: if bias { Some(loader.tensor("expert_bias", &[count])?) } else { None },
-        limit: None,
+        bias: if bias { Some(loader.tensor("expert_bias", &[expert_count])?) } else { None },
+        group_limit: None,
     };
-    let router = loader.linear("gate", width, count, false)?;
-    let experts = experts::experts(loader, count, [width, hidden], experts::MIXTRAL_NAMES, Activation::Silu)?;
+    let router = loader.linear("gate", width, expert_count, false)?;
+    let experts = experts::experts(loader, expert_count, [width, hidden], experts::MIXTRAL_NAMES, Activation::Silu)?;
     Ok(FeedForward::Experts(Box::new(Experts::new(router, routing, experts))))
 }

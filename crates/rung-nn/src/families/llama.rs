@@ -11,10 +11,10 @@
 
 use rung_engine::Scalar;
 
-use super::decoder::{self, AttentionOptions, DecoderFrame};
+use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
-use crate::model::{FeedForward, ModelParts};
+use crate::model::{FeedForward, LoadedModel};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["llama", "mistral", "smollm"];
@@ -29,7 +29,7 @@ pub const GGUF_TENSORS: &[(&str, &str)] = &[];
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
-pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
     let (width, hidden) = (fields.required_size("hidden_size")?, fields.required_size("intermediate_size")?);
     let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-6);
@@ -37,12 +37,12 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     let activation = decoder::activation(loader, "silu")?;
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
-        let mixer = decoder::attention_of(loader, layer)?;
+        let mixer = decoder::attention_mixer(loader, layer)?;
         let defaults = AttentionOptions::new(loader.rotation(mixer, 10_000.0)?);
         let attention_options = AttentionOptions { bias, output_bias: bias, interleaved_pairs: true, ..defaults };
         layers.push(decoder::pre_norm_layer(loader, index, mixer, (width, epsilon), attention_options, |loader| {
             Ok(FeedForward::Dense(decoder::gated_mlp(loader, [width, hidden], mlp_bias, activation)?))
         })?);
     }
-    DecoderFrame::new(epsilon).assemble_model(loader, layers)
+    DecoderOptions::new(epsilon).assemble_model(loader, layers)
 }

@@ -1,7 +1,7 @@
 //! Reads the tensors of a checkpoint's files as weights, each exactly once.
 //!
 //! A family reads tensors by the names that transformers gives them. In a GGUF file the same tensor has another name, which the family's table
-//! gives. A tensor must have the shape that the family expects, and a tensor that no family reads is an error.
+//! gives. A tensor must have the shape that the family expects, and a tensor that the family does not read is an error.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use rung_theory::stack::{Layer, Mixer};
 use super::gguf::TensorNames;
 use super::{FamilyError, Fields, rotary};
 use crate::model::Norm;
-use crate::parts::{Convolution, Linear};
 use crate::position::Rotation;
+use crate::submodules::{Convolution, Linear};
 use crate::weight_files::{StoredTensor, WeightFiles};
 
-/// The source of weights while a model is assembled.
+/// Reads weights while a model is assembled.
 pub struct Loader<'a, S> {
     /// The config, under transformers' names also for GGUF files.
     pub fields: &'a Fields,
@@ -27,7 +27,8 @@ pub struct Loader<'a, S> {
     path: PathBuf,
     files: &'a WeightFiles,
     weights: Parameters<S>,
-    used: HashSet<String>,
+    /// Stored names of the tensors that were read or ignored.
+    used_tensors: HashSet<String>,
     /// Prefix of the tensors that are read now, with a dot at its end.
     prefix: String,
     /// The name that the model uses for the mixer of the current layer.
@@ -47,9 +48,9 @@ impl<'a, S: Scalar> Loader<'a, S> {
     ) -> Self {
         let mut weights = Parameters::new();
         weights.reserve(files.tensors().map(|(_, tensor)| tensor.element_count()).sum());
-        let (path, used, prefix) = (path.to_owned(), HashSet::new(), String::new());
+        let (path, used_tensors, prefix) = (path.to_owned(), HashSet::new(), String::new());
         let mixer_name = "mixer".to_owned();
-        Self { fields, layers, names, path, files, weights, used, prefix, mixer_name, role: Role::Other }
+        Self { fields, layers, names, path, files, weights, used_tensors, prefix, mixer_name, role: Role::Other }
     }
 
     /// Whether the weights come from a GGUF file, which stores some of them in another layout.
@@ -59,16 +60,16 @@ impl<'a, S: Scalar> Loader<'a, S> {
 
     /// Reads tensors whose names start with the current prefix, `name` and a dot.
     pub fn within<R>(&mut self, name: &str, read: impl FnOnce(&mut Self) -> R) -> R {
-        let length = self.prefix.len();
+        let outer_len = self.prefix.len();
         self.prefix.push_str(name);
         self.prefix.push('.');
         let result = read(self);
-        self.prefix.truncate(length);
+        self.prefix.truncate(outer_len);
         result
     }
 
     /// Reads weights of a module that transformers names as a mixer and this crate's models otherwise: `mixers.1` for the second of two
-    /// parallel mixers, `mlp` if it is a feed-forward block.
+    /// parallel mixers, `mlp` if it is a feed-forward network.
     pub fn with_mixer_name<R>(&mut self, name: &str, read: impl FnOnce(&mut Self) -> R) -> R {
         let outer_name = std::mem::replace(&mut self.mixer_name, name.to_owned());
         let result = read(self);
@@ -80,7 +81,7 @@ impl<'a, S: Scalar> Loader<'a, S> {
     fn stored_name(&self, name: &str) -> String {
         let name = format!("{}{name}", self.prefix);
         match self.names {
-            Some(names) => names.stored(&name),
+            Some(names) => names.gguf_name(&name),
             None => name,
         }
     }
@@ -97,17 +98,17 @@ impl<'a, S: Scalar> Loader<'a, S> {
 
     /// Finds a tensor with a shape. Axes of size 1 are ignored, because file formats may drop them.
     fn find(&mut self, name: &str, shape: &[usize]) -> Result<&'a StoredTensor, FamilyError> {
-        let stored = self.stored_name(name);
+        let stored_name = self.stored_name(name);
         let files = self.files;
-        let Some(tensor) = files.get(&stored) else {
-            return Err(FamilyError::Missing { path: self.path.clone(), name: stored, expected: shape.to_vec() });
+        let Some(tensor) = files.get(&stored_name) else {
+            return Err(FamilyError::Missing { path: self.path.clone(), name: stored_name, expected: shape.to_vec() });
         };
         let without_ones = |shape: &[usize]| shape.iter().copied().filter(|&extent| extent != 1).collect::<Vec<_>>();
         if without_ones(&tensor.shape) != without_ones(shape) {
             let (path, found) = (files.path_of(tensor).to_owned(), tensor.shape.clone());
-            return Err(FamilyError::Shape { path, name: stored, found, expected: shape.to_vec() });
+            return Err(FamilyError::Shape { path, name: stored_name, found, expected: shape.to_vec() });
         }
-        self.used.insert(stored);
+        self.used_tensors.insert(stored_name);
         Ok(tensor)
     }
 
@@ -182,18 +183,19 @@ impl<'a, S: Scalar> Loader<'a, S> {
         if !interleaved_pairs {
             return self.linear(name, inputs, heads * width, bias);
         }
-        let mut deinterleaved = |name: String, shape: &[usize]| -> Result<Parameter, FamilyError> {
+        let mut deinterleave = |name: String, shape: &[usize]| -> Result<Parameter, FamilyError> {
             let (values, row_len) = (self.values(&name, shape)?, shape[1..].iter().product::<usize>());
-            let source = |row: usize| {
+            let stored_row = |row: usize| {
                 let (head, channel) = (row / width, row % width);
                 head * width + 2 * (channel % (width / 2)) + channel / (width / 2)
             };
-            let rows = (0..heads * width).flat_map(|row| &values[source(row) * row_len..(source(row) + 1) * row_len]);
+            let rows =
+                (0..heads * width).flat_map(|row| &values[stored_row(row) * row_len..(stored_row(row) + 1) * row_len]);
             let values = rows.copied().collect();
             Ok(self.add(&name, shape, values))
         };
-        let weight = deinterleaved(format!("{name}.weight"), &[heads * width, inputs])?;
-        let bias = if bias { Some(deinterleaved(format!("{name}.bias"), &[heads * width])?) } else { None };
+        let weight = deinterleave(format!("{name}.weight"), &[heads * width, inputs])?;
+        let bias = if bias { Some(deinterleave(format!("{name}.bias"), &[heads * width])?) } else { None };
         Ok(Linear { weight, bias })
     }
 
@@ -202,7 +204,11 @@ impl<'a, S: Scalar> Loader<'a, S> {
     /// # Errors
     /// It is missing or has another shape.
     pub fn rms_norm(&mut self, name: &str, width: usize, epsilon: f64) -> Result<Norm, FamilyError> {
-        Ok(Norm::of(Some(self.role(Role::StreamNorm).tensor(&format!("{name}.weight"), &[width])?), None, epsilon))
+        Ok(Norm::from_weights(
+            Some(self.role(Role::StreamNorm).tensor(&format!("{name}.weight"), &[width])?),
+            None,
+            epsilon,
+        ))
     }
 
     /// One plus the stored weight of a norm, as in Gemma; GGUF files store the sum.
@@ -220,14 +226,14 @@ impl<'a, S: Scalar> Loader<'a, S> {
         Ok(self.add(&name, &[width], values))
     }
 
-    /// Ignores the `num_nextn_predict_layers` layers after the last one, which predict further tokens.
+    /// Ignores the `num_nextn_predict_layers` layers after the last one, which are for multi-token prediction.
     ///
     /// # Errors
     /// The field is malformed.
-    pub fn ignore_prediction_layers(&mut self) -> Result<(), FamilyError> {
-        let count = self.fields.number("num_nextn_predict_layers")?.unwrap_or(0.0) as usize;
+    pub fn ignore_mtp_layers(&mut self) -> Result<(), FamilyError> {
+        let layer_count = self.fields.number("num_nextn_predict_layers")?.unwrap_or(0.0) as usize;
         let layers = if self.is_gguf() { "blk" } else { "model.layers" };
-        for index in self.layers.len()..self.layers.len() + count.min(16) {
+        for index in self.layers.len()..self.layers.len() + layer_count.min(16) {
             self.ignore_prefix(&format!("{layers}.{index}."));
         }
         Ok(())
@@ -255,21 +261,21 @@ impl<'a, S: Scalar> Loader<'a, S> {
 
     /// Marks a tensor as deliberately unused, whether it exists or not.
     pub fn ignore(&mut self, name: &str) {
-        let stored = self.stored_name(name);
-        self.used.insert(stored);
+        let stored_name = self.stored_name(name);
+        self.used_tensors.insert(stored_name);
     }
 
     /// Marks all tensors whose names start with a prefix as deliberately unused.
     pub fn ignore_prefix(&mut self, prefix: &str) {
         let names = self.files.tensors().map(|(name, _)| name).filter(|name| name.starts_with(prefix));
-        self.used.extend(names.map(str::to_owned));
+        self.used_tensors.extend(names.map(str::to_owned));
     }
 
     /// All weights, if every tensor of the files was read or ignored.
     pub(super) fn finish(self, family: &'static str) -> Result<Parameters<S>, FamilyError> {
-        match self.files.tensors().find(|(name, _)| !self.used.contains(*name)) {
+        match self.files.tensors().find(|(name, _)| !self.used_tensors.contains(*name)) {
             None => Ok(self.weights),
-            Some((name, tensor)) => Err(FamilyError::LeftOver {
+            Some((name, tensor)) => Err(FamilyError::UnusedTensor {
                 path: self.files.path_of(tensor).to_owned(),
                 name: name.to_owned(),
                 found: tensor.shape.clone(),
@@ -307,13 +313,13 @@ impl<S: Scalar> Loader<'_, S> {
     /// # Errors
     /// A field or the tensor is invalid.
     pub fn rotation(&mut self, mixer: &Mixer, base: f64) -> Result<Rotation, FamilyError> {
-        let kind = if mixer.name() == "window" { "sliding_attention" } else { "full_attention" };
-        let mut head = mixer.number("key").unwrap_or_default() as usize;
+        let layer_type = if mixer.name() == "window" { "sliding_attention" } else { "full_attention" };
+        let mut rotary_dim = mixer.number("key").unwrap_or_default() as usize;
         if let Some(rotated) = self.fields.size("rope_dimension_count")?.filter(|_| self.is_gguf()) {
             // Configs of transformers give the rotated fraction of a head instead.
-            head = head.min(rotated);
+            rotary_dim = rotary_dim.min(rotated);
         }
-        let rotation = rotary::rotation(self.fields, head, kind, base)?;
+        let rotation = rotary::rotation(self.fields, rotary_dim, layer_type, base)?;
         if !self.is_gguf() || !self.has("rope_freqs.weight") {
             return Ok(rotation);
         }

@@ -1,4 +1,4 @@
-//! Mamba and Falcon-Mamba: selective state spaces alone, without feed-forward blocks.
+//! Mamba and Falcon-Mamba: selective state spaces alone, without feed-forward networks.
 //!
 //! # Classes
 //! `MambaForCausalLM`, `FalconMambaForCausalLM` (norms without weights on the step, B and C).
@@ -14,7 +14,7 @@ use rung_engine::Scalar;
 use super::state_space::{self, Mamba1Options, StepNorms};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
-use crate::model::ModelParts;
+use crate::model::LoadedModel;
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["mamba", "falcon_mamba"];
@@ -29,7 +29,7 @@ pub const GGUF_TENSORS: &[(&str, &str)] = &[];
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
-pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
     state_space::require_silu(fields, "hidden_act")?;
     let width = fields.required_size("hidden_size")?;
@@ -41,7 +41,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         convolution_bias: fields.flag("use_conv_bias", true)?,
         norms: if is_falcon { StepNorms::Weightless(select_epsilon) } else { StepNorms::None },
     };
-    state_space::backbone(loader, "mamba1", (width, epsilon), true, |loader, mixer| {
+    state_space::backbone_model(loader, "mamba1", (width, epsilon), true, |loader, mixer| {
         state_space::mamba1(loader, mixer, width, options)
     })
 }

@@ -1,4 +1,4 @@
-//! Mamba-2: state spaces with one decay per head, without feed-forward blocks.
+//! Mamba-2: state spaces with one decay per head, without feed-forward networks.
 //!
 //! # Classes
 //! `Mamba2ForCausalLM` (also Codestral-Mamba).
@@ -15,7 +15,7 @@ use rung_engine::Scalar;
 use super::state_space::{self, GatedNormOptions, Mamba2Options};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
-use crate::model::ModelParts;
+use crate::model::LoadedModel;
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["mamba2"];
@@ -30,7 +30,7 @@ pub const GGUF_TENSORS: &[(&str, &str)] = &[];
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
-pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
     state_space::require_silu(fields, "hidden_act")?;
     let width = fields.required_size("hidden_size")?;
@@ -43,7 +43,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         norm: Some(GatedNormOptions { epsilon, before_gate: false }),
         step_range: state_space::step_range(fields, "time_step_limit")?,
     };
-    state_space::backbone(loader, "mamba2", (width, epsilon), false, |loader, mixer| {
+    state_space::backbone_model(loader, "mamba2", (width, epsilon), false, |loader, mixer| {
         state_space::mamba2(loader, mixer, width, options)
     })
 }

@@ -15,11 +15,11 @@
 use rung_engine::{Role, Scalar};
 use rung_theory::stack::Layer;
 
-use super::decoder::{self, AttentionOptions, DecoderFrame};
+use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::{FamilyError, Loader, delta, experts};
 use crate::mixer::lightning::LightningConfig;
 use crate::mixer::{Builtin, MixerConfig as _};
-use crate::model::{Activation, Branch, Experts, FeedForward, Gating, LayerParts, ModelParts, Routing};
+use crate::model::{Activation, ResidualBranch, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Routing};
 use crate::param_builder::LayerDepth;
 
 /// Names in `model_type`.
@@ -32,13 +32,13 @@ pub const ARCHITECTURES: &[&str] = &[];
 pub const GGUF_TENSORS: &[(&str, &str)] = &[];
 
 /// Tensors of precomputed decays, which are ignored.
-const DECAYS: [&str; 4] = ["slope_rate", "query_decay", "key_decay", "diagonal_decay"];
+const IGNORED_DECAYS: [&str; 4] = ["slope_rate", "query_decay", "key_decay", "diagonal_decay"];
 
 /// Builds the model from the config and the tensors.
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
-pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
     fields.reject("sliding_window", "no window")?;
     let width = fields.required_size("hidden_size")?;
@@ -52,29 +52,29 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
                 let factor = |name: &str| {
                     Ok::<_, FamilyError>(fields.number(&format!("{prefix}_{name}_factor"))?.unwrap_or(1.0))
                 };
-                Ok::<_, FamilyError>(Branch {
+                Ok::<_, FamilyError>(ResidualBranch {
                     output_scale: Some(factor("beta")?),
                     normed_residual_scale: Some(factor("alpha")?),
-                    ..Branch::of(loader.rms_norm(norm, width, epsilon)?)
+                    ..ResidualBranch::with_norm(loader.rms_norm(norm, width, epsilon)?)
                 })
             };
             let depth = LayerDepth { layer: index, layers: loader.layers.len() };
-            let (prefix, mixer) = mixer(loader, layer, width, depth)?;
-            let branches =
-                (branch(loader, "input_layernorm", prefix)?, branch(loader, "post_attention_layernorm", "mlp")?);
+            let (prefix, mixer) = read_mixer(loader, layer, width, depth)?;
+            let mixer_branch = branch(loader, "input_layernorm", prefix)?;
+            let feed_forward_branch = branch(loader, "post_attention_layernorm", "mlp")?;
             let feed_forward =
                 loader.within("block_sparse_moe", |loader| mixture_of_experts(loader, width, activation))?;
-            Ok::<_, FamilyError>(LayerParts {
-                mixers: (branches.0, vec![mixer]),
-                channel: Some((branches.1, feed_forward)),
+            Ok::<_, FamilyError>(LoadedLayer {
+                mixers: (mixer_branch, vec![mixer]),
+                feed_forward: Some((feed_forward_branch, feed_forward)),
             })
         })?);
     }
-    DecoderFrame::new(epsilon).assemble_model(loader, layers)
+    DecoderOptions::new(epsilon).assemble_model(loader, layers)
 }
 
 /// The mixer of a layer, with the prefix of the config's names of its factors.
-fn mixer<S: Scalar>(
+fn read_mixer<S: Scalar>(
     loader: &mut Loader<'_, S>,
     layer: &Layer,
     width: usize,
@@ -85,7 +85,7 @@ fn mixer<S: Scalar>(
             let sizes = LightningConfig::resolve(mixer)?;
             let inner = sizes.heads * sizes.head_dim;
             let mixer = loader.within("self_attn", |loader| {
-                for name in DECAYS {
+                for name in IGNORED_DECAYS {
                     loader.ignore(name);
                 }
                 let linears = [
@@ -98,7 +98,7 @@ fn mixer<S: Scalar>(
             Ok(("linear_attn", Builtin::Lightning(mixer)))
         }
         _ => {
-            let mixer = decoder::attention_of(loader, layer)?;
+            let mixer = decoder::attention_mixer(loader, layer)?;
             let attention_options = AttentionOptions::new(loader.rotation(mixer, 1e6)?);
             let mixer =
                 loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
@@ -113,10 +113,10 @@ fn mixture_of_experts<S: Scalar>(
     activation: Activation,
 ) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
-    let count = fields.required_size("num_local_experts")?;
+    let expert_count = fields.required_size("num_local_experts")?;
     let hidden = fields.required_size("intermediate_size")?;
-    let routing = Routing::new(experts::top_k(loader, "num_experts_per_tok", count)?, Gating::SoftmaxOfChosen);
-    let router = loader.linear("gate", width, count, false)?;
-    let experts = experts::experts(loader, count, [width, hidden], experts::MIXTRAL_NAMES, activation)?;
+    let routing = Routing::new(experts::top_k(loader, "num_experts_per_tok", expert_count)?, Gating::SoftmaxOfTopK);
+    let router = loader.linear("gate", width, expert_count, false)?;
+    let experts = experts::experts(loader, expert_count, [width, hidden], experts::MIXTRAL_NAMES, activation)?;
     Ok(FeedForward::Experts(Box::new(Experts::new(router, routing, experts))))
 }

@@ -1,4 +1,4 @@
-//! Checkpoints of other programs as networks, one family per file.
+//! External checkpoints as networks, one family per file.
 //!
 //! A checkpoint is a Hugging Face folder (`config.json`, safetensors files) or a GGUF file. `rung-audit` reads its config and determines the
 //! mixer of every layer with all sizes; the family's file reads the tensors and assembles a [`Model`], the same type that is trained and
@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! config --> rung-audit --> layers of the plan --+
-//! config --> Fields (transformers' names) -------+--> family::build --> ModelParts --> Model + Parameters
+//! config --> Fields (transformers' names) -------+--> family::build --> LoadedModel --> Model + Parameters
 //! files  --> WeightFiles --> Loader -------------+
 //! ```
 //!
@@ -14,8 +14,8 @@
 //! 1. Write `NAME.rs` with `MODEL_TYPES` (in `config.json`), `ARCHITECTURES` (in GGUF; may be empty), `GGUF_TENSORS` (GGUF names that are
 //!    not among the usual ones of `gguf.rs`) and `build`, which reads every tensor exactly once through the `Loader`, under the names that
 //!    transformers saves. Take sizes from `loader.layers` (the plan of `rung-audit`, `mixer.number("heads")`) and everything else from `loader.fields`. Mixers
-//!    of [`crate::mixer`] are assembled from their weights by a `pub(crate)` constructor beside their `init` (see `Softmax::of_heads`); a feature that
-//!    they do not have is added there as an option that is off by default. `decoder.rs` has attention, gated MLPs, embeddings and head; experts are
+//!    of [`crate::mixer`] are assembled from their weights by a `pub(crate)` constructor beside their `init` (see `Softmax::from_heads`); a feature that
+//!    they do not have is added there as an option that is off by default. `decoder.rs` has attention, gated MLPs, embeddings, final norm and `lm_head`; experts are
 //!    [`crate::model::Experts`]; constant factors are multiplied into the weights while these are read.
 //! 2. Reject config options that are not supported, by name: [`Fields::reject`], or an error of [`Fields::error`].
 //! 3. Add a line to the registry below.
@@ -55,7 +55,7 @@ use rung_theory::stack::{Layer, Plan};
 use crate::error::ModelError;
 use crate::memory;
 use crate::mixer::Builtin;
-use crate::model::{InputConfig, Model, ModelConfig, ModelParts, NormConfig};
+use crate::model::{InputConfig, LoadedModel, Model, ModelConfig, NormConfig};
 use crate::weight_files::{WeightError, WeightFiles};
 
 macro_rules! registry {
@@ -65,8 +65,8 @@ macro_rules! registry {
         /// Names of the families.
         pub const NAMES: &[&str] = &[$(stringify!($module)),*];
 
-        /// The family with this `model_type` (or GGUF architecture): its name, and its GGUF names of tensors.
-        fn find(name: &str, gguf: bool) -> Option<(&'static str, gguf::TensorNames)> {
+        /// The family with this `model_type` (or GGUF architecture): its name, and the GGUF names of its tensors.
+        fn find_family(name: &str, gguf: bool) -> Option<(&'static str, gguf::TensorNames)> {
             $(if (if gguf { $module::ARCHITECTURES } else { $module::MODEL_TYPES }).contains(&name) {
                 return Some((stringify!($module), gguf::TensorNames::new($module::GGUF_TENSORS)));
             })*
@@ -81,7 +81,7 @@ macro_rules! registry {
             names
         }
 
-        fn build<S: Scalar>(family: &str, loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+        fn build_model<S: Scalar>(family: &str, loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
             match family {
                 $(stringify!($module) => $module::build(loader),)*
                 _ => unreachable!("a family of the registry"),
@@ -114,7 +114,7 @@ pub struct Checkpoint<S> {
     pub stored_bytes: usize,
 }
 
-/// Whether a path is a checkpoint of another program: a folder with `config.json`, or a GGUF file; or one that was [`converted`].
+/// Whether a path is an external checkpoint: a folder with `config.json`, or a GGUF file; or one that was [`converted`].
 pub fn recognise(path: &Path) -> bool {
     if path.is_dir() {
         return path.join("config.json").is_file() || converted::recognise(path);
@@ -135,33 +135,41 @@ pub fn open<S: Scalar>(path: &Path) -> Result<Checkpoint<S>, FamilyError> {
     let config_error = |source| FamilyError::Config { path: config_path.clone(), source };
     let is_gguf = !path.is_dir();
     let (fields, architecture) = if is_gguf { read_header(path)? } else { read_config(&config_path)? };
-    let Some((family, names)) = find(&architecture, is_gguf) else {
+    let Some((family, names)) = find_family(&architecture, is_gguf) else {
         let known = supported_names(is_gguf).join(", ");
-        return Err(FamilyError::Unknown { path: config_path, found: architecture, known });
+        return Err(FamilyError::UnsupportedArchitecture { path: config_path, found: architecture, known });
     };
     let audit = audit_path(&config_path, &AuditOptions::default()).map_err(config_error)?;
     let Some(plan) = audit.plan.clone() else {
-        return Err(FamilyError::Layers { path: config_path, reason: audit.unknown.join("; ") });
+        return Err(FamilyError::UnknownLayers { path: config_path, reason: audit.unknown_reasons.join("; ") });
     };
     let layers: Vec<Layer> = audit.layers.iter().flat_map(|layer| layer.plan_layers.clone()).collect();
     let files = WeightFiles::open(path)?;
-    let (elements, largest) = files
+    let (element_count, largest_tensor) = files
         .tensors()
         .map(|(_, tensor)| tensor.element_count() as u128)
         .fold((0, 0), |(sum, largest), count| (sum + count, count.max(largest)));
-    // All weights, and a second copy of the one that is being read.
-    let bytes = (elements + largest).saturating_mul(size_of::<S>() as u128);
-    memory::check(format!("{}: {elements} weights", path.display()), bytes, None).map_err(ModelError::Memory)?;
+    // All weights, and a second copy of the tensor that is being read.
+    let bytes = (element_count + largest_tensor).saturating_mul(size_of::<S>() as u128);
+    memory::check(format!("{}: {element_count} weights", path.display()), bytes, None).map_err(ModelError::Memory)?;
     let mut loader = Loader::new(path, &files, &fields, &layers, is_gguf.then_some(&names));
-    let model_parts = build(family, &mut loader)?;
+    let loaded_model = build_model(family, &mut loader)?;
     let weights = loader.finish(family)?;
     let config = ModelConfig {
-        input: InputConfig::Vocabulary(model_parts.classes),
-        classes: model_parts.classes,
+        input: InputConfig::Vocabulary(loaded_model.classes),
+        classes: loaded_model.classes,
         norm: NormConfig::Rms,
         ..ModelConfig::default()
     };
-    Ok(Checkpoint { family, audit, plan, config, model: model_parts.into(), weights, stored_bytes: files.bytes() })
+    Ok(Checkpoint {
+        family,
+        audit,
+        plan,
+        config,
+        model: loaded_model.into(),
+        weights,
+        stored_bytes: files.byte_count(),
+    })
 }
 
 /// The fields of a `config.json`, and its `model_type`.
@@ -175,13 +183,13 @@ fn read_config(path: &Path) -> Result<(Fields, String), FamilyError> {
     let text = std::fs::read_to_string(path).map_err(system_error)?;
     let value = json::parse(&text).map_err(|source| FamilyError::Config { path: path.to_owned(), source })?;
     let fields = Fields::new(path, value);
-    let Some(JsonValue::Text(name)) = fields.get("model_type") else {
+    let Some(JsonValue::String(name)) = fields.get("model_type") else {
         return Err(fields.error("model_type", "nothing", "the name of an architecture"));
     };
     let name = name.clone();
     match fields.object("text_config")? {
         // A multimodal model: `text_config` describes its language model.
-        Some(inner) if !fields.has("hidden_size") => Ok((inner.with(&fields, "tie_word_embeddings"), name)),
+        Some(text_config) if !fields.has("hidden_size") => Ok((text_config.with(&fields, "tie_word_embeddings"), name)),
         _ => Ok((fields, name)),
     }
 }
@@ -191,9 +199,9 @@ fn read_header(path: &Path) -> Result<(Fields, String), FamilyError> {
     let file = File::open(path).map_err(|source| WeightError::System { path: path.to_owned(), source })?;
     let header = GgufHeader::read(std::io::BufReader::with_capacity(1 << 16, file))
         .map_err(|source| FamilyError::Config { path: path.to_owned(), source })?;
-    let Some(JsonValue::Text(architecture)) = header.get("general.architecture") else {
+    let Some(JsonValue::String(architecture)) = header.get("general.architecture") else {
         let fields = Fields::new(path, JsonValue::Null);
         return Err(fields.error("general.architecture", "nothing", "the name of an architecture"));
     };
-    Ok((gguf::fields(path, &header, architecture), architecture.clone()))
+    Ok((gguf::config_fields(path, &header, architecture), architecture.clone()))
 }

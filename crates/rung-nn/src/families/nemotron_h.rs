@@ -13,13 +13,13 @@
 use rung_audit::json::JsonValue;
 use rung_engine::{Role, Scalar};
 
-use super::decoder::{self, AttentionOptions, DecoderFrame};
+use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::state_space::{self, GatedNormOptions, Mamba2Options};
 use super::{FamilyError, Fields, Loader, experts};
 use crate::mixer::Builtin;
 use crate::mixer::none::NoMixer;
 use crate::model::{
-    Activation, Branch, Dense, Experts, FeedForward, Gating, GroupLimit, LayerParts, ModelParts, Norm, Routing,
+    Activation, ResidualBranch, Dense, Experts, FeedForward, Gating, GroupLimit, LoadedLayer, LoadedModel, Norm, Routing,
 };
 use crate::position::Rotation;
 
@@ -41,7 +41,7 @@ pub const GGUF_TENSORS: &[(&str, &str)] = &[
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
-pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
     fields.reject("num_nextn_predict_layers", "no layers for the prediction of several tokens")?;
     state_space::require_silu(fields, "mamba_hidden_act")?;
@@ -69,35 +69,35 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
                     let feed_forward = loader.within("mixer", |loader| {
                         loader.with_mixer_name("mlp", |loader| feed_forward(loader, index, width))
                     })?;
-                    let no_mixer = (Branch::of(Norm::of(None, None, 0.0)), vec![Builtin::NoMixer(NoMixer)]);
-                    return Ok(LayerParts { mixers: no_mixer, channel: Some((Branch::of(norm), feed_forward)) });
+                    let no_mixer = (ResidualBranch::with_norm(Norm::from_weights(None, None, 0.0)), vec![Builtin::NoMixer(NoMixer)]);
+                    return Ok(LoadedLayer { mixers: no_mixer, feed_forward: Some((ResidualBranch::with_norm(norm), feed_forward)) });
                 }
                 "mamba2" => {
-                    let mixer = state_space::mixer_of(loader, layer, "mamba2")?;
+                    let mixer = state_space::only_mixer(loader, layer, "mamba2")?;
                     loader.within("mixer", |loader| state_space::mamba2(loader, mixer, width, options))?
                 }
                 _ => {
-                    let mixer = decoder::attention_of(loader, layer)?;
+                    let mixer = decoder::attention_mixer(loader, layer)?;
                     let attention_options = AttentionOptions::new(None::<Rotation>);
                     loader.within("mixer", |loader| decoder::attention(loader, mixer, width, attention_options))?
                 }
             };
-            Ok::<_, FamilyError>(LayerParts { mixers: (Branch::of(norm), vec![mixer]), channel: None })
+            Ok::<_, FamilyError>(LoadedLayer { mixers: (ResidualBranch::with_norm(norm), vec![mixer]), feed_forward: None })
         })?);
     }
-    let frame =
-        DecoderFrame { prefix: "backbone", embedding: "embeddings", norm: "norm_f", ..DecoderFrame::new(epsilon) };
-    frame.assemble_model(loader, layers)
+    let decoder_options =
+        DecoderOptions { prefix: "backbone", embedding: "embeddings", norm: "norm_f", ..DecoderOptions::new(epsilon) };
+    decoder_options.assemble_model(loader, layers)
 }
 
 /// Whether a layer without a token mixer has experts: older files name the kinds of layers by letters.
 fn is_expert_layer(fields: &Fields, index: usize) -> Result<bool, FamilyError> {
-    let words = match fields.list("layers_block_type")? {
-        Some(words) => Some(words),
+    let layer_types = match fields.list("layers_block_type")? {
+        Some(types) => Some(types),
         None => fields.list("layer_types")?,
     };
-    Ok(match words {
-        Some(words) => words.get(index) == Some(&JsonValue::Text("moe".to_owned())),
+    Ok(match layer_types {
+        Some(types) => types.get(index) == Some(&JsonValue::String("moe".to_owned())),
         None => fields.text("hybrid_override_pattern")?.is_some_and(|letters| letters.chars().nth(index) == Some('E')),
     })
 }
@@ -111,7 +111,7 @@ fn hidden_size(fields: &Fields, index: usize) -> Result<usize, FamilyError> {
         Some(JsonValue::Number(text)) => text.parse().ok().filter(|size| (1..1 << 24).contains(size)),
         _ => None,
     };
-    size.ok_or_else(|| fields.error("intermediate_size", format!("none for slot {index}"), "a whole number from 1"))
+    size.ok_or_else(|| fields.error("intermediate_size", format!("none for layer {index}"), "a whole number from 1"))
 }
 
 /// An MLP, or experts beside a shared one. None of them has a gate.
@@ -138,10 +138,10 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usiz
         let hidden = hidden_size(fields, index)?;
         return Ok(FeedForward::Dense(mlp(loader, [width, hidden], bias)?));
     }
-    let (count, hidden) = (fields.required_size("n_routed_experts")?, fields.required_size("moe_intermediate_size")?);
+    let (expert_count, hidden) = (fields.required_size("n_routed_experts")?, fields.required_size("moe_intermediate_size")?);
     let shared_hidden = fields.required_size("moe_shared_expert_intermediate_size")?;
-    let router = loader.linear("gate", width, count, false)?;
-    let router_bias = loader.tensor("gate.e_score_correction_bias", &[count])?;
+    let router = loader.linear("gate", width, expert_count, false)?;
+    let router_bias = loader.tensor("gate.e_score_correction_bias", &[expert_count])?;
     let latent_width = fields.size("moe_latent_size")?;
     let latent = match latent_width {
         Some(latent) => Some((
@@ -153,17 +153,17 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usiz
     let inputs = latent_width.unwrap_or(width);
     let experts = if loader.is_gguf() {
         loader.within("experts", |loader| {
-            experts::stacked_experts_without_gates(loader, count, [inputs, hidden], activation)
+            experts::stacked_experts_without_gates(loader, expert_count, [inputs, hidden], activation)
         })?
     } else {
         let expert =
-            |number: usize| loader.within(&format!("experts.{number}"), |loader| mlp(loader, [inputs, hidden], false));
-        (0..count).map(expert).collect::<Result<_, _>>()?
+            |index: usize| loader.within(&format!("experts.{index}"), |loader| mlp(loader, [inputs, hidden], false));
+        (0..expert_count).map(expert).collect::<Result<_, _>>()?
     };
     let shared = loader.within("shared_experts", |loader| mlp(loader, [width, shared_hidden], bias))?;
     Ok(FeedForward::Experts(Box::new(Experts {
         router,
-        routing: Routing { bias: Some(router_bias), ..routing(fields, count)? },
+        routing: Routing { bias: Some(router_bias), ..routing(fields, expert_count)? },
         experts,
         latent,
         shared: Some(shared),
@@ -171,25 +171,25 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usiz
     })))
 }
 
-/// The routing: sigmoid scores, limited to the best groups of experts.
-fn routing(fields: &Fields, count: usize) -> Result<Routing, FamilyError> {
+/// The routing: sigmoid of the router logits, limited to the best groups of experts.
+fn routing(fields: &Fields, expert_count: usize) -> Result<Routing, FamilyError> {
     let groups = fields.size("n_group")?.unwrap_or(1);
-    let eligible = fields.size("topk_group")?.unwrap_or(1);
-    let chosen = fields.required_size("num_experts_per_tok")?;
-    if !count.is_multiple_of(groups) || eligible > groups || chosen > eligible * (count / groups) {
-        let found = format!("{eligible} of {groups} groups, {chosen} of {count} experts");
+    let top_groups = fields.size("topk_group")?.unwrap_or(1);
+    let top_k = fields.required_size("num_experts_per_tok")?;
+    if !expert_count.is_multiple_of(groups) || top_groups > groups || top_k > top_groups * (expert_count / groups) {
+        let found = format!("{top_groups} of {groups} groups, {top_k} of {expert_count} experts");
         return Err(fields.error(
             "n_group",
             found,
-            "groups of equal size with enough experts in those that are eligible",
+            "groups of equal size with enough experts in the eligible ones",
         ));
     }
     Ok(Routing {
-        chosen,
+        top_k,
         gating: Gating::Sigmoid,
-        normed: fields.flag("norm_topk_prob", true)?,
+        normalized: fields.flag("norm_topk_prob", true)?,
         scale: fields.number("routed_scaling_factor")?.unwrap_or(1.0),
         bias: None,
-        limit: (groups > 1).then_some(GroupLimit { groups, chosen: eligible, best: 2 }),
+        group_limit: (groups > 1).then_some(GroupLimit { groups, top_groups, experts_per_group: 2 }),
     })
 }

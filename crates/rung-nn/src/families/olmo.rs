@@ -11,10 +11,10 @@
 
 use rung_engine::Scalar;
 
-use super::decoder::{self, AttentionOptions, DecoderFrame, QueryKeyNorm};
+use super::decoder::{self, AttentionOptions, DecoderOptions, QueryKeyNorm};
 use super::{FamilyError, Loader, rotary};
 use crate::mixer::Builtin;
-use crate::model::{Branch, FeedForward, LayerParts, ModelParts, Norm};
+use crate::model::{ResidualBranch, FeedForward, LoadedLayer, LoadedModel, Norm};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["olmo2", "olmo3"];
@@ -33,7 +33,7 @@ const ROPE_THETA: f64 = 500_000.0;
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
-pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
     let (width, hidden) = (fields.required_size("hidden_size")?, fields.required_size("intermediate_size")?);
     let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-6);
@@ -42,10 +42,10 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     let is_olmo3 = fields.text("model_type")? == Some("olmo3") || loader.is_gguf();
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
-        let mixer = decoder::attention_of(loader, layer)?;
+        let mixer = decoder::attention_mixer(loader, layer)?;
         let rotation = if is_olmo3 && mixer.name() == "window" && !fields.has("rope_parameters") {
             let base = fields.positive("rope_theta")?.unwrap_or(ROPE_THETA);
-            rotary::scaled(fields, None, mixer.number("key").unwrap_or_default() as usize, base)?
+            rotary::scaled_rotation(fields, None, mixer.number("key").unwrap_or_default() as usize, base)?
         } else {
             loader.rotation(mixer, ROPE_THETA)?
         };
@@ -59,8 +59,8 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
             let norm_after = |loader: &mut Loader<'_, S>, name: &str| {
                 let norm = loader.rms_norm(name, width, epsilon)?;
-                Ok::<_, FamilyError>(Branch {
-                    norm: Norm::of(None, None, 0.0),
+                Ok::<_, FamilyError>(ResidualBranch {
+                    norm: Norm::from_weights(None, None, 0.0),
                     output_norm: Some(norm),
                     output_scale: None,
                     normed_residual_scale: None,
@@ -70,11 +70,11 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
                 loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
             let sizes = [width, hidden];
             let mlp = loader.within("mlp", |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
-            Ok::<_, FamilyError>(LayerParts {
+            Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (norm_after(loader, "post_attention_layernorm")?, vec![mixer]),
-                channel: Some((norm_after(loader, "post_feedforward_layernorm")?, FeedForward::Dense(mlp))),
+                feed_forward: Some((norm_after(loader, "post_feedforward_layernorm")?, FeedForward::Dense(mlp))),
             })
         })?);
     }
-    DecoderFrame::new(epsilon).assemble_model(loader, layers)
+    DecoderOptions::new(epsilon).assemble_model(loader, layers)
 }

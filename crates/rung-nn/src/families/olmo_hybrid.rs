@@ -15,12 +15,12 @@
 
 use rung_engine::{Role, Scalar};
 
-use super::decoder::{self, AttentionOptions, DecoderFrame, QueryKeyNorm};
+use super::decoder::{self, AttentionOptions, DecoderOptions, QueryKeyNorm};
 use super::{FamilyError, Loader, delta};
 use crate::mixer::Builtin;
-use crate::mixer::gdn::{GatedDeltanetConfig, GatedDeltanetParts};
-use crate::model::{Branch, FeedForward, LayerParts, ModelParts, Norm};
-use crate::parts::NormGain;
+use crate::mixer::gdn::{GatedDeltanetConfig, GatedDeltanetWeights};
+use crate::model::{ResidualBranch, FeedForward, LoadedLayer, LoadedModel, Norm};
+use crate::submodules::NormGain;
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["olmo_hybrid"];
@@ -35,7 +35,7 @@ pub const GGUF_TENSORS: &[(&str, &str)] = &[];
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
-pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
     let (width, hidden) = (fields.required_size("hidden_size")?, fields.required_size("intermediate_size")?);
     let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-6);
@@ -52,18 +52,18 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
                 loader.rms_norm(name, width, epsilon)
             };
             let (branch, mixer, feed_forward_branch) = if let Some(sizes) = delta::sizes_of(layer)? {
-                let branch = Branch::of(norm(loader, ["attention_layer_norm", "input_layernorm"])?);
+                let branch = ResidualBranch::with_norm(norm(loader, ["attention_layer_norm", "input_layernorm"])?);
                 let feed_forward_branch =
-                    Branch::of(norm(loader, ["feedforward_layer_norm", "post_attention_layernorm"])?);
+                    ResidualBranch::with_norm(norm(loader, ["feedforward_layer_norm", "post_attention_layernorm"])?);
                 let mixer = loader.within("linear_attn", |loader| gated_deltanet(loader, sizes, width))?;
                 (branch, mixer, feed_forward_branch)
             } else {
-                let mixer = decoder::attention_of(loader, layer)?;
+                let mixer = decoder::attention_mixer(loader, layer)?;
                 let rotation = if is_rotary { Some(loader.rotation(mixer, 10_000.0)?) } else { None };
                 let (defaults, norms) = (AttentionOptions::new(rotation), QueryKeyNorm::AllHeads);
                 let attention_options = AttentionOptions { bias, output_bias: bias, norm: norms, epsilon, ..defaults };
-                let norm_after = |norm| Branch {
-                    norm: Norm::of(None, None, 0.0),
+                let norm_after = |norm| ResidualBranch {
+                    norm: Norm::from_weights(None, None, 0.0),
                     output_norm: Some(norm),
                     output_scale: None,
                     normed_residual_scale: None,
@@ -76,11 +76,11 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             };
             let sizes = [width, hidden];
             let mlp = loader.within("mlp", |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
-            let channel = Some((feed_forward_branch, FeedForward::Dense(mlp)));
-            Ok::<_, FamilyError>(LayerParts { mixers: (branch, vec![mixer]), channel })
+            let feed_forward = Some((feed_forward_branch, FeedForward::Dense(mlp)));
+            Ok::<_, FamilyError>(LoadedLayer { mixers: (branch, vec![mixer]), feed_forward })
         })?);
     }
-    DecoderFrame::new(epsilon).assemble_model(loader, layers)
+    DecoderOptions::new(epsilon).assemble_model(loader, layers)
 }
 
 fn gated_deltanet<S: Scalar>(
@@ -88,24 +88,24 @@ fn gated_deltanet<S: Scalar>(
     sizes: GatedDeltanetConfig,
     width: usize,
 ) -> Result<Builtin, FamilyError> {
-    let GatedDeltanetConfig { heads, value_heads, key_dim: key, value_dim: value, taps, .. } = sizes;
-    let (key_rows, value_rows) = (heads * key, value_heads * value);
+    let GatedDeltanetConfig { heads, value_heads, key_dim, value_dim, taps, .. } = sizes;
+    let (key_rows, value_rows) = (heads * key_dim, value_heads * value_dim);
     let projections = [
         loader.role(Role::Query).linear("q_proj", width, key_rows, false)?,
         loader.role(Role::Key).linear("k_proj", width, key_rows, false)?,
         loader.role(Role::Value).linear("v_proj", width, value_rows, false)?,
     ];
     let names = ["q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"];
-    let (total, separate) = (2 * key_rows + value_rows, [key_rows, key_rows, value_rows]);
+    let (total, separate_channels) = (2 * key_rows + value_rows, [key_rows, key_rows, value_rows]);
     let third = total.div_ceil(3);
     let thirds = [third, third, total - 2 * third];
     let channels =
-        if loader.shape(names[0]).is_some_and(|shape| shape.first() == Some(&third)) { thirds } else { separate };
+        if loader.shape(names[0]).is_some_and(|shape| shape.first() == Some(&third)) { thirds } else { separate_channels };
     let mut filters = Vec::with_capacity(total * taps);
     for (name, channels) in names.into_iter().zip(channels) {
         filters.extend(loader.values(name, &[channels, 1, taps])?);
     }
-    Ok(Builtin::GatedDeltanet(sizes.assemble(&GatedDeltanetParts {
+    Ok(Builtin::GatedDeltanet(sizes.assemble(&GatedDeltanetWeights {
         projections,
         convolutions: delta::convolutions(loader, &filters, taps, [key_rows, value_rows]),
         beta: loader.linear("b_proj", width, value_heads, false)?,
@@ -113,7 +113,7 @@ fn gated_deltanet<S: Scalar>(
         step_bias: loader.tensor("dt_bias", &[value_heads])?,
         log_rate: loader.tensor("A_log", &[value_heads])?,
         gate: loader.role(Role::Gate).linear("g_proj", width, value_rows, false)?,
-        norm: loader.tensor("o_norm.weight", &[value])?,
+        norm: loader.tensor("o_norm.weight", &[value_dim])?,
         epsilon: NormGain::EPSILON,
         output: loader.role(Role::Output).linear("o_proj", value_rows, width, false)?,
     })))

@@ -14,13 +14,13 @@
 use rung_audit::json::JsonValue;
 use rung_engine::{Role, Scalar};
 
-use super::decoder::{self, AttentionOptions, DecoderFrame, QueryKeyNorm};
+use super::decoder::{self, AttentionOptions, DecoderOptions, QueryKeyNorm};
 use super::loader::rows;
 use super::{FamilyError, Loader, delta, experts, state_space};
 use crate::mixer::Builtin;
-use crate::mixer::gdn::{GatedDeltanetConfig, GatedDeltanetParts};
-use crate::model::{Activation, Branch, Experts, FeedForward, Gating, LayerParts, ModelParts, Norm, Routing};
-use crate::parts::Linear;
+use crate::mixer::gdn::{GatedDeltanetConfig, GatedDeltanetWeights};
+use crate::model::{Activation, ResidualBranch, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Norm, Routing};
+use crate::submodules::Linear;
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_5", "qwen3_5_moe"];
@@ -51,7 +51,7 @@ const LANGUAGE_MODEL: &str = "model.language_model";
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
-pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
     let width = fields.required_size("hidden_size")?;
     let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-6);
@@ -59,12 +59,12 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     let activation = decoder::activation(loader, "silu")?;
     delta::require_silu(loader, activation)?;
     let rope = fields.object("rope_parameters")?;
-    let is_given = if loader.is_gguf() {
+    let has_rotary_dim = if loader.is_gguf() {
         fields.has("rope_dimension_count")
     } else {
         fields.has("partial_rotary_factor") || rope.is_some_and(|rope| rope.has("partial_rotary_factor"))
     };
-    if !is_given {
+    if !has_rotary_dim {
         return Err(fields.error("partial_rotary_factor", "nothing", "the fraction of rotary channels"));
     }
     let inner_embedding = format!("{LANGUAGE_MODEL}.embed_tokens.weight");
@@ -72,19 +72,19 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     for unused in ["mtp.", "model.visual."] {
         loader.ignore_prefix(unused);
     }
-    loader.ignore_prediction_layers()?;
+    loader.ignore_mtp_layers()?;
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
         layers.push(loader.within(&format!("{prefix}.layers.{index}"), |loader| {
             let norm = |loader: &mut Loader<'_, S>, name: &str| {
                 let gain = loader.role(Role::StreamNorm).norm_weight_plus_one(name, width)?;
-                Ok::<_, FamilyError>(Branch::of(Norm::of(Some(gain), None, epsilon)))
+                Ok::<_, FamilyError>(ResidualBranch::with_norm(Norm::from_weights(Some(gain), None, epsilon)))
             };
             let branch = norm(loader, "input_layernorm")?;
             let mixer = if let Some(sizes) = delta::sizes_of(layer)? {
                 loader.within("linear_attn", |loader| gated_deltanet(loader, sizes, width, epsilon))?
             } else {
-                let mixer = decoder::attention_of(loader, layer)?;
+                let mixer = decoder::attention_mixer(loader, layer)?;
                 let defaults = AttentionOptions::new(loader.rotation(mixer, 10_000.0)?);
                 let norm = QueryKeyNorm::EachHeadPlusOne;
                 let attention_options =
@@ -93,13 +93,13 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             };
             let feed_forward_branch = norm(loader, "post_attention_layernorm")?;
             let feed_forward = loader.within("mlp", |loader| feed_forward(loader, index, width, activation))?;
-            Ok::<_, FamilyError>(LayerParts {
+            Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (branch, vec![mixer]),
-                channel: Some((feed_forward_branch, feed_forward)),
+                feed_forward: Some((feed_forward_branch, feed_forward)),
             })
         })?);
     }
-    DecoderFrame { prefix, norm_plus_one: true, ..DecoderFrame::new(epsilon) }.assemble_model(loader, layers)
+    DecoderOptions { prefix, norm_plus_one: true, ..DecoderOptions::new(epsilon) }.assemble_model(loader, layers)
 }
 
 /// Qwen3-Next stores the rows of each key head together with those of its value heads; Qwen3.5 stores all queries, then all keys, then all
@@ -110,8 +110,8 @@ fn gated_deltanet<S: Scalar>(
     width: usize,
     epsilon: f64,
 ) -> Result<Builtin, FamilyError> {
-    let GatedDeltanetConfig { heads, value_heads, key_dim: key, value_dim: value, taps, .. } = sizes;
-    let (key_rows, value_rows) = (heads * key, value_heads * value);
+    let GatedDeltanetConfig { heads, value_heads, key_dim, value_dim, taps, .. } = sizes;
+    let (key_rows, value_rows) = (heads * key_dim, value_heads * value_dim);
     let interleaved =
         loader.is_gguf() && loader.fields.text("model_type")?.is_some_and(|name| name.starts_with("qwen35"));
     let order = ValueOrder { heads, value_heads, interleaved };
@@ -120,17 +120,17 @@ fn gated_deltanet<S: Scalar>(
         Ok::<_, FamilyError>(loader.role(role).add_linear(
             name,
             width,
-            rows(&matrix, width, order.channels(rows_of_head)),
+            rows(&matrix, width, order.stored_channels(rows_of_head)),
         ))
     };
     let (projections, gate) = if loader.has("in_proj_qkvz.weight") {
         grouped_projections(loader, sizes, width)?
     } else {
         let matrix = loader.values("in_proj_qkv.weight", &[2 * key_rows + value_rows, width])?;
-        let values = order.channels(value).map(|row| 2 * key_rows + row).collect();
+        let values = order.stored_channels(value_dim).map(|row| 2 * key_rows + row).collect();
         let selected = [(0..key_rows).collect(), (key_rows..2 * key_rows).collect(), values];
         let projections = delta::projections(loader, &matrix, width, selected);
-        (projections, reordered(loader, "in_proj_z", Role::Gate, value)?)
+        (projections, reordered(loader, "in_proj_z", Role::Gate, value_dim)?)
     };
     let [beta, step] = if loader.has("in_proj_ba.weight") {
         grouped_beta_and_step(loader, sizes, width)?
@@ -139,15 +139,15 @@ fn gated_deltanet<S: Scalar>(
         [beta, reordered(loader, "in_proj_a", Role::Other, 1)?]
     };
     let filters = loader.values("conv1d.weight", &[2 * key_rows + value_rows, 1, taps])?;
-    let filter_rows = (0..2 * key_rows).chain(order.channels(value).map(|row| 2 * key_rows + row));
+    let filter_rows = (0..2 * key_rows).chain(order.stored_channels(value_dim).map(|row| 2 * key_rows + row));
     let filters = rows(&filters, taps, filter_rows);
     let step_bias = loader.values("dt_bias", &[value_heads])?;
-    let step_bias = loader.add("dt_bias", &[value_heads], rows(&step_bias, 1, order.channels(1)));
+    let step_bias = loader.add("dt_bias", &[value_heads], rows(&step_bias, 1, order.stored_channels(1)));
     let log_rate = state_space::log_rates(loader, &[value_heads])?;
-    let log_rate = loader.add("A_log", &[value_heads], rows(&log_rate, 1, order.channels(1)));
+    let log_rate = loader.add("A_log", &[value_heads], rows(&log_rate, 1, order.stored_channels(1)));
     let output = loader.values("out_proj.weight", &[width, value_rows])?;
-    let output = output.chunks(value_rows).flat_map(|row| order.channels(value).map(|column| row[column])).collect();
-    Ok(Builtin::GatedDeltanet(sizes.assemble(&GatedDeltanetParts {
+    let output = output.chunks(value_rows).flat_map(|row| order.stored_channels(value_dim).map(|column| row[column])).collect();
+    Ok(Builtin::GatedDeltanet(sizes.assemble(&GatedDeltanetWeights {
         projections,
         convolutions: delta::convolutions(loader, &filters, taps, [key_rows, value_rows]),
         beta,
@@ -155,7 +155,7 @@ fn gated_deltanet<S: Scalar>(
         step_bias,
         log_rate,
         gate,
-        norm: loader.tensor("norm.weight", &[value])?,
+        norm: loader.tensor("norm.weight", &[value_dim])?,
         epsilon,
         output: loader.role(Role::Output).add_linear("out_proj", value_rows, output),
     })))
@@ -171,9 +171,9 @@ struct ValueOrder {
 
 impl ValueOrder {
     /// The stored index of each channel of all value heads, in the order of their key heads.
-    fn channels(self, width: usize) -> impl Iterator<Item = usize> {
-        let group = self.value_heads / self.heads;
-        let stored = move |head: usize| if self.interleaved { head % group * self.heads + head / group } else { head };
+    fn stored_channels(self, width: usize) -> impl Iterator<Item = usize> {
+        let value_heads_per_key_head = self.value_heads / self.heads;
+        let stored = move |head: usize| if self.interleaved { head % value_heads_per_key_head * self.heads + head / value_heads_per_key_head } else { head };
         (0..self.value_heads).flat_map(move |head| (0..width).map(move |channel| stored(head) * width + channel))
     }
 }
@@ -184,15 +184,15 @@ fn grouped_projections<S: Scalar>(
     sizes: GatedDeltanetConfig,
     width: usize,
 ) -> Result<([Linear; 3], Linear), FamilyError> {
-    let GatedDeltanetConfig { heads, value_heads, key_dim: key, value_dim: value, .. } = sizes;
-    let group = value_heads / heads;
-    let row = 2 * key + 2 * group * value;
-    let matrix = loader.values("in_proj_qkvz.weight", &[heads * row, width])?;
-    let head_rows = |first: usize, count: usize| rows_of_heads(heads, row, first, count);
-    let (values, gates) = (2 * key, 2 * key + group * value);
-    let selected = [head_rows(0, key), head_rows(key, key), head_rows(values, group * value)];
+    let GatedDeltanetConfig { heads, value_heads, key_dim, value_dim, .. } = sizes;
+    let value_heads_per_key_head = value_heads / heads;
+    let rows_of_head = 2 * key_dim + 2 * value_heads_per_key_head * value_dim;
+    let matrix = loader.values("in_proj_qkvz.weight", &[heads * rows_of_head, width])?;
+    let head_rows = |first: usize, count: usize| rows_of_heads(heads, rows_of_head, first, count);
+    let (values, gates) = (2 * key_dim, 2 * key_dim + value_heads_per_key_head * value_dim);
+    let selected = [head_rows(0, key_dim), head_rows(key_dim, key_dim), head_rows(values, value_heads_per_key_head * value_dim)];
     let projections = delta::projections(loader, &matrix, width, selected);
-    let gate = rows(&matrix, width, head_rows(gates, group * value));
+    let gate = rows(&matrix, width, head_rows(gates, value_heads_per_key_head * value_dim));
     Ok((projections, loader.role(Role::Gate).add_linear("g_proj", width, gate)))
 }
 
@@ -203,10 +203,10 @@ fn grouped_beta_and_step<S: Scalar>(
     width: usize,
 ) -> Result<[Linear; 2], FamilyError> {
     let GatedDeltanetConfig { heads, value_heads, .. } = sizes;
-    let group = value_heads / heads;
+    let value_heads_per_key_head = value_heads / heads;
     let beta_and_step = loader.values("in_proj_ba.weight", &[2 * value_heads, width])?;
-    Ok([("b_proj", 0), ("a_proj", group)].map(|(name, first)| {
-        loader.add_linear(name, width, rows(&beta_and_step, width, rows_of_heads(heads, 2 * group, first, group)))
+    Ok([("b_proj", 0), ("a_proj", value_heads_per_key_head)].map(|(name, first)| {
+        loader.add_linear(name, width, rows(&beta_and_step, width, rows_of_heads(heads, 2 * value_heads_per_key_head, first, value_heads_per_key_head)))
     }))
 }
 
@@ -222,30 +222,30 @@ fn feed_forward<S: Scalar>(
     activation: Activation,
 ) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
-    let sparse = match fields.text("model_type")? {
+    let has_experts = match fields.text("model_type")? {
         Some("qwen3_next") => {
             let step = fields.size("decoder_sparse_step")?.unwrap_or(1);
-            let dense = fields.list("mlp_only_layers")?.unwrap_or_default();
+            let dense_layers = fields.list("mlp_only_layers")?.unwrap_or_default();
             let is_dense =
-                dense.iter().any(|layer| matches!(layer, JsonValue::Number(text) if text.parse() == Ok(index)));
+                dense_layers.iter().any(|layer| matches!(layer, JsonValue::Number(text) if text.parse() == Ok(index)));
             fields.number("num_experts")?.unwrap_or(512.0) > 0.0 && (index + 1).is_multiple_of(step) && !is_dense
         }
         name => name.is_some_and(|name| name.starts_with("qwen3_5_moe") || ["qwen3next", "qwen35moe"].contains(&name)),
     };
-    if !sparse {
+    if !has_experts {
         let hidden = fields.required_size("intermediate_size")?;
         return Ok(FeedForward::Dense(decoder::gated_mlp(loader, [width, hidden], false, activation)?));
     }
-    let count = fields.required_size("num_experts")?;
+    let expert_count = fields.required_size("num_experts")?;
     let hidden = fields.required_size("moe_intermediate_size")?;
     let shared_hidden = fields.required_size("shared_expert_intermediate_size")?;
     let routing = Routing {
-        normed: fields.flag("norm_topk_prob", true)?,
-        ..Routing::new(experts::top_k(loader, "num_experts_per_tok", count)?, Gating::Softmax)
+        normalized: fields.flag("norm_topk_prob", true)?,
+        ..Routing::new(experts::top_k(loader, "num_experts_per_tok", expert_count)?, Gating::Softmax)
     };
     let shared = |loader: &mut Loader<'_, S>| decoder::gated_mlp(loader, [width, shared_hidden], false, activation);
-    let router = loader.linear("gate", width, count, false)?;
-    let experts = experts::experts(loader, count, [width, hidden], experts::NAMES, activation)?;
+    let router = loader.linear("gate", width, expert_count, false)?;
+    let experts = experts::experts(loader, expert_count, [width, hidden], experts::NAMES, activation)?;
     let experts = Experts {
         shared: Some(loader.within("shared_expert", shared)?),
         shared_gate: Some(loader.linear("shared_expert_gate", width, 1, false)?),

@@ -12,11 +12,11 @@
 use rung_engine::{Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::decoder::{self, AttentionOptions, DecoderFrame};
+use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::{FamilyError, Loader, rotary, state_space};
-use crate::mixer::rglru::{RgLruConfig, RgLruParts};
+use crate::mixer::rglru::{RgLruConfig, RgLruWeights};
 use crate::mixer::{Builtin, MixerConfig as _};
-use crate::model::{Activation, Branch, FeedForward, LayerParts, ModelParts, Norm};
+use crate::model::{Activation, ResidualBranch, FeedForward, LoadedLayer, LoadedModel, Norm};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["recurrent_gemma"];
@@ -31,7 +31,7 @@ pub const GGUF_TENSORS: &[(&str, &str)] = &[];
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
-pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
     let activation = decoder::activation(loader, "gelu_pytorch_tanh")?;
     if activation != Activation::GeluTanh {
@@ -45,14 +45,14 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
             let branch = |loader: &mut Loader<'_, S>, name: &str| {
                 let gain = loader.norm_weight_plus_one(name, width)?;
-                Ok::<_, FamilyError>(Branch::of(Norm::of(Some(gain), None, epsilon)))
+                Ok::<_, FamilyError>(ResidualBranch::with_norm(Norm::from_weights(Some(gain), None, epsilon)))
             };
             let mixer_branch = branch(loader, "temporal_pre_norm")?;
             let mixer = if layer.mixers.iter().any(|mixer| mixer.name() == "rglru") {
-                let mixer = state_space::mixer_of(loader, layer, "rglru")?;
+                let mixer = state_space::only_mixer(loader, layer, "rglru")?;
                 loader.within("temporal_block", |loader| rg_lru(loader, mixer, width))?
             } else {
-                let mixer = decoder::attention_of(loader, layer)?;
+                let mixer = decoder::attention_mixer(loader, layer)?;
                 let head = mixer.number("key").unwrap_or_default() as usize;
                 let rotation = rotary::rotation_of_half_by_default(fields, head, "sliding_attention", 10_000.0)?;
                 let attention_options = AttentionOptions { bias, output_bias: true, ..AttentionOptions::new(rotation) };
@@ -61,21 +61,21 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             let feed_forward_branch = branch(loader, "channel_pre_norm")?;
             let sizes = [width, hidden];
             let mlp = loader.within("mlp_block", |loader| decoder::gated_mlp(loader, sizes, true, activation))?;
-            Ok::<_, FamilyError>(LayerParts {
+            Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (mixer_branch, vec![mixer]),
-                channel: Some((feed_forward_branch, FeedForward::Dense(mlp))),
+                feed_forward: Some((feed_forward_branch, FeedForward::Dense(mlp))),
             })
         })?);
     }
-    let frame = DecoderFrame {
+    let decoder_options = DecoderOptions {
         norm: "final_norm",
         embedding_scale: Some(round_to_bfloat16((width as f64).sqrt())),
         norm_plus_one: true,
         logit_cap: Some(fields.positive("logits_soft_cap")?.unwrap_or(30.0)),
         tied_by_default: true,
-        ..DecoderFrame::new(epsilon)
+        ..DecoderOptions::new(epsilon)
     };
-    frame.assemble_model(loader, layers)
+    decoder_options.assemble_model(loader, layers)
 }
 
 /// Reads an RG-LRU recurrence with its gates.
@@ -89,13 +89,13 @@ fn rg_lru<S: Scalar>(loader: &mut Loader<'_, S>, mixer: &Mixer, width: usize) ->
     };
     let (input_gate, recurrence_gate) = (gate("input_gate")?, gate("recurrent_gate")?);
     let filters = loader.tensor("conv_1d.weight", &[inner, 1, taps])?;
-    Ok(Builtin::RgLru(config.assemble(RgLruParts {
+    Ok(Builtin::RgLru(config.assemble(RgLruWeights {
         gate: loader.linear("linear_y", width, inner, true)?,
         input: loader.linear("linear_x", width, inner, true)?,
         convolution: (filters, Some(loader.tensor("conv_1d.bias", &[inner])?)),
         input_gate,
         recurrence_gate,
-        rate: loader.tensor("rg_lru.recurrent_param", &[inner])?,
+        rate_logits: loader.tensor("rg_lru.recurrent_param", &[inner])?,
         output: loader.role(Role::Output).linear("linear_out", inner, width, true)?,
     })))
 }

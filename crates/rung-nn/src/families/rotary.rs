@@ -16,18 +16,18 @@ use crate::position::Rotation;
 ///
 /// # Errors
 /// A field is missing or malformed, or the variant is not known.
-pub fn rotation(fields: &Fields, head: usize, kind: &str, base: f64) -> Result<Rotation, FamilyError> {
+pub fn rotation(fields: &Fields, head_dim: usize, layer_type: &str, base: f64) -> Result<Rotation, FamilyError> {
     let parameters = fields.object("rope_parameters")?;
-    let kind_parameters = match &parameters {
-        Some(parameters) => parameters.object(kind)?,
+    let layer_parameters = match &parameters {
+        Some(parameters) => parameters.object(layer_type)?,
         None => None,
     };
-    let rope = kind_parameters.or(parameters).or(fields.object("rope_scaling")?);
+    let rope = layer_parameters.or(parameters).or(fields.object("rope_scaling")?);
     let theta = match rope.as_ref().map(|rope| rope.positive("rope_theta")).transpose()?.flatten() {
         Some(theta) => theta,
         None => fields.positive("rope_theta")?.unwrap_or(base),
     };
-    scaled(fields, rope.as_ref(), head, theta)
+    scaled_rotation(fields, rope.as_ref(), head_dim, theta)
 }
 
 /// As [`rotation`], but half of the channels rotate unless the config gives `partial_rotary_factor`.
@@ -36,27 +36,32 @@ pub fn rotation(fields: &Fields, head: usize, kind: &str, base: f64) -> Result<R
 /// As [`rotation`].
 pub fn rotation_of_half_by_default(
     fields: &Fields,
-    head: usize,
-    kind: &str,
+    head_dim: usize,
+    layer_type: &str,
     base: f64,
 ) -> Result<Rotation, FamilyError> {
     let in_rope = fields.object("rope_parameters")?.is_some_and(|rope| rope.has("partial_rotary_factor"));
     let is_given = in_rope || fields.has("partial_rotary_factor");
-    rotation(fields, if is_given { head } else { head / 2 }, kind, base)
+    rotation(fields, if is_given { head_dim } else { head_dim / 2 }, layer_type, base)
 }
 
 /// The rotation with the base `theta` and the scaling that `rope` describes.
 ///
 /// # Errors
 /// A field is missing or malformed, or the variant is not known.
-pub fn scaled(fields: &Fields, rope: Option<&Fields>, head: usize, theta: f64) -> Result<Rotation, FamilyError> {
+pub fn scaled_rotation(
+    fields: &Fields,
+    rope: Option<&Fields>,
+    head_dim: usize,
+    theta: f64,
+) -> Result<Rotation, FamilyError> {
     let partial = match rope.map(|rope| rope.positive("partial_rotary_factor")).transpose()?.flatten() {
         Some(factor) => factor,
         None => fields.positive("partial_rotary_factor")?.unwrap_or(1.0),
     };
-    let width = (head as f64 * partial) as usize;
-    if width == 0 || width > head || !width.is_multiple_of(2) {
-        let expected = format!("an even number of channels, up to {head}");
+    let width = (head_dim as f64 * partial) as usize;
+    if width == 0 || width > head_dim || !width.is_multiple_of(2) {
+        let expected = format!("an even number of channels, up to {head_dim}");
         return Err(fields.error("partial_rotary_factor", format!("{width} rotary channels"), expected));
     }
     let frequencies: Vec<f64> = (0..width / 2).map(|index| theta.powf(-2.0 * index as f64 / width as f64)).collect();
@@ -75,19 +80,19 @@ pub fn scaled(fields: &Fields, rope: Option<&Fields>, head: usize, theta: f64) -
         "llama3" => {
             let (factor, context) = (number("factor")?, number("original_max_position_embeddings")?);
             let (low, high) = (number("low_freq_factor")?, number("high_freq_factor")?);
-            let interpolated = |frequency: &f64| {
+            let interpolate = |frequency: &f64| {
                 let rotations = context * frequency / TAU;
-                let unscaled = ((rotations - low) / (high - low)).clamp(0.0, 1.0);
-                unscaled * frequency + (1.0 - unscaled) * frequency / factor
+                let unscaled_fraction = ((rotations - low) / (high - low)).clamp(0.0, 1.0);
+                unscaled_fraction * frequency + (1.0 - unscaled_fraction) * frequency / factor
             };
-            Ok(Rotation::from_frequencies(frequencies.iter().map(interpolated).collect(), 1.0))
+            Ok(Rotation::from_frequencies(frequencies.iter().map(interpolate).collect(), 1.0))
         }
         "yarn" => yarn(fields, rope, &frequencies, theta),
         other => Err(rope.error("rope_type", format!("`{other}`"), "default, linear, llama3 or yarn")),
     }
 }
 
-/// An additional factor on scores in `DeepSeek`'s models: the square of YaRN's scale for `mscale_all_dim`, or 1.
+/// An additional factor on attention scores in `DeepSeek`'s models: the square of YaRN's scale for `mscale_all_dim`, or 1.
 ///
 /// # Errors
 /// A field is malformed.
@@ -142,9 +147,9 @@ fn yarn(fields: &Fields, rope: &Fields, frequencies: &[f64], theta: f64) -> Resu
     if low.to_bits() == high.to_bits() {
         high += 0.001;
     }
-    let interpolated = |(index, frequency): (usize, &f64)| {
-        let divided = ((index as f64 - low) / (high - low)).clamp(0.0, 1.0);
-        frequency / factor * divided + frequency * (1.0 - divided)
+    let interpolate = |(index, frequency): (usize, &f64)| {
+        let divided_fraction = ((index as f64 - low) / (high - low)).clamp(0.0, 1.0);
+        frequency / factor * divided_fraction + frequency * (1.0 - divided_fraction)
     };
-    Ok(Rotation::from_frequencies(frequencies.iter().enumerate().map(interpolated).collect(), scale))
+    Ok(Rotation::from_frequencies(frequencies.iter().enumerate().map(interpolate).collect(), scale))
 }

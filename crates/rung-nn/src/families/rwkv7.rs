@@ -1,4 +1,4 @@
-//! RWKV-7: a general delta rule after a token shift, and a feed-forward block with another token shift.
+//! RWKV-7: a general delta rule after a token shift, and a feed-forward network with another token shift.
 //!
 //! # Classes
 //! `RWKV7ForCausalLM` of flash-linear-attention; transformers has none.
@@ -17,8 +17,8 @@ use rung_engine::{Parameter, Role, Scalar};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
 use crate::mixer::rwkv7::{Epsilons, Rwkv7Config, Rwkv7Parts};
-use crate::model::{Activation, Branch, Dense, Embedding, FeedForward, LayerParts, ModelParts, Norm};
-use crate::parts::Linear;
+use crate::model::{Activation, ResidualBranch, Dense, Embedding, FeedForward, LoadedLayer, LoadedModel, Norm};
+use crate::submodules::Linear;
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["rwkv7"];
@@ -72,38 +72,38 @@ struct Sizes {
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
-pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
     fields.reject("attn", "null: no layers of attention")?;
-    if let Some(word) = fields.text("hidden_act")?.filter(|word| *word != "sqrelu") {
-        return Err(fields.error("hidden_act", format!("`{word}`"), "sqrelu"));
+    if let Some(name) = fields.text("hidden_act")?.filter(|name| *name != "sqrelu") {
+        return Err(fields.error("hidden_act", format!("`{name}`"), "sqrelu"));
     }
     let sizes = sizes(loader)?;
-    let count = loader.layers.len();
-    let mut layers = Vec::with_capacity(count);
-    for index in 0..count {
+    let layer_count = loader.layers.len();
+    let mut layers = Vec::with_capacity(layer_count);
+    for index in 0..layer_count {
         layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
-            let branch = Branch::of(norm(loader, "attn_norm", sizes)?);
-            let mixer = loader.within("attn", |loader| time_mixing(loader, sizes, index == 0))?;
-            let feed_forward_branch = Branch::of(norm(loader, "ffn_norm", sizes)?);
-            let feed_forward = loader.within("ffn", |loader| channel_mixing(loader, sizes))?;
-            Ok::<_, FamilyError>(LayerParts {
+            let branch = ResidualBranch::with_norm(read_norm(loader, "attn_norm", sizes)?);
+            let mixer = loader.within("attn", |loader| read_time_mixing(loader, sizes, index == 0))?;
+            let feed_forward_branch = ResidualBranch::with_norm(read_norm(loader, "ffn_norm", sizes)?);
+            let feed_forward = loader.within("ffn", |loader| read_feed_forward(loader, sizes))?;
+            Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (branch, vec![mixer]),
-                channel: Some((feed_forward_branch, feed_forward)),
+                feed_forward: Some((feed_forward_branch, feed_forward)),
             })
         })?);
     }
     let (table, unembedding) = embedding_and_head(loader, sizes)?;
     let vocabulary = fields.required_size("vocab_size")?;
-    Ok(ModelParts {
+    Ok(LoadedModel {
         width: sizes.width,
         classes: vocabulary,
-        embedding: Embedding::of_table(table, vocabulary, None),
+        embedding: Embedding::from_table(table, vocabulary, None),
         layers,
-        sources: (0..count).map(|index| vec![(index > 0).then_some(0)]).collect(),
-        norm: loader.within("model", |loader| norm(loader, "norm", sizes))?,
+        shared_tensor_sources: (0..layer_count).map(|index| vec![(index > 0).then_some(0)]).collect(),
+        norm: loader.within("model", |loader| read_norm(loader, "norm", sizes))?,
         unembedding,
-        score_cap: None,
+        logit_cap: None,
     })
 }
 
@@ -118,12 +118,12 @@ fn sizes<S: Scalar>(loader: &Loader<'_, S>) -> Result<Sizes, FamilyError> {
         return Err(fields.error("head_dim", format!("{heads} heads of {head}"), expected));
     }
     let is_width = |value: &JsonValue| matches!(value, JsonValue::Number(text) if text.parse() == Ok(width));
-    let has_key_width = match fields.get("value_dim") {
+    let value_width_matches = match fields.get("value_dim") {
         None => true,
         Some(JsonValue::List(widths)) => widths.iter().all(is_width),
         Some(value) => is_width(value),
     };
-    if !has_key_width {
+    if !value_width_matches {
         return Err(fields.error("value_dim", "another size", format!("{width} in every layer, as many as keys")));
     }
     let hidden = match fields.size("intermediate_size")? {
@@ -136,13 +136,13 @@ fn sizes<S: Scalar>(loader: &Loader<'_, S>) -> Result<Sizes, FamilyError> {
 }
 
 /// A layer norm; its bias is zero if the config has none.
-fn norm<S: Scalar>(loader: &mut Loader<'_, S>, name: &str, sizes: Sizes) -> Result<Norm, FamilyError> {
+fn read_norm<S: Scalar>(loader: &mut Loader<'_, S>, name: &str, sizes: Sizes) -> Result<Norm, FamilyError> {
     let Sizes { width, epsilon, norm_bias, .. } = sizes;
     let weight = loader.role(Role::StreamNorm).tensor(&format!("{name}.weight"), &[width])?;
     let bias = format!("{name}.bias");
     let bias =
         if norm_bias { loader.tensor(&bias, &[width])? } else { loader.add(&bias, &[width], vec![S::ZERO; width]) };
-    Ok(Norm::of(Some(weight), Some(bias), epsilon))
+    Ok(Norm::from_weights(Some(weight), Some(bias), epsilon))
 }
 
 /// The embedding table, normed if `norm_first`, and the unembedding.
@@ -185,7 +185,7 @@ fn normed_rows<S: Scalar>(loader: &mut Loader<'_, S>, mut table: Vec<S>, sizes: 
     Ok(table)
 }
 
-fn time_mixing<S: Scalar>(loader: &mut Loader<'_, S>, sizes: Sizes, first: bool) -> Result<Builtin, FamilyError> {
+fn read_time_mixing<S: Scalar>(loader: &mut Loader<'_, S>, sizes: Sizes, is_first_layer: bool) -> Result<Builtin, FamilyError> {
     let Sizes { heads, head, width, epsilon, .. } = sizes;
     let mu = token_shift_weights(loader, width)?;
     let mut vector = |name: &str| loader.tensor(name, &[width]);
@@ -200,12 +200,12 @@ fn time_mixing<S: Scalar>(loader: &mut Loader<'_, S>, sizes: Sizes, first: bool)
         loader.role(Role::Value).linear("v_proj", width, width, false)?,
         loader.role(Role::Output).linear("o_proj", width, width, false)?,
     ];
-    let decay = low_rank(loader, "w_lora", "decay_low_rank_dim", width, true)?;
-    let rate = low_rank(loader, "a_lora", "a_low_rank_dim", width, true)?;
-    let gate = low_rank(loader, "g_lora", "gate_low_rank_dim", width, false)?;
-    let mix = if first { None } else { Some(low_rank(loader, "v_lora", "v_low_rank_dim", width, true)?) };
+    let decay = read_low_rank(loader, "w_lora", "decay_low_rank_dim", width, true)?;
+    let rate = read_low_rank(loader, "a_lora", "a_low_rank_dim", width, true)?;
+    let gate = read_low_rank(loader, "g_lora", "gate_low_rank_dim", width, false)?;
+    let value_mix = if is_first_layer { None } else { Some(read_low_rank(loader, "v_lora", "v_low_rank_dim", width, true)?) };
     let epsilons = if loader.is_gguf() {
-        if first {
+        if is_first_layer {
             for part in ["offset", "lora.0.weight", "lora.2.weight"] {
                 loader.ignore(&format!("v_lora.{part}"));
             }
@@ -220,7 +220,7 @@ fn time_mixing<S: Scalar>(loader: &mut Loader<'_, S>, sizes: Sizes, first: bool)
     Ok(Builtin::Rwkv7(config.assemble(Rwkv7Parts {
         mu,
         projections,
-        value_mix: mix,
+        value_mix,
         low_rank: [decay, rate, gate],
         factors: [erase_scale, key_scale, bonus],
         norm,
@@ -243,7 +243,7 @@ fn token_shift_weights<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> R
 }
 
 /// A low-rank pair of projections; if the config does not give the rank, it is that of the stored tensor.
-fn low_rank<S: Scalar>(
+fn read_low_rank<S: Scalar>(
     loader: &mut Loader<'_, S>,
     name: &str,
     field: &str,
@@ -251,8 +251,8 @@ fn low_rank<S: Scalar>(
     bias: bool,
 ) -> Result<[Linear; 2], FamilyError> {
     let (down, up) = (format!("{name}.lora.0"), format!("{name}.lora.2"));
-    let stored = loader.shape(&format!("{down}.weight")).and_then(|shape| shape.first().copied());
-    let rank = loader.fields.size(field)?.or(stored).unwrap_or(1);
+    let stored_rank = loader.shape(&format!("{down}.weight")).and_then(|shape| shape.first().copied());
+    let rank = loader.fields.size(field)?.or(stored_rank).unwrap_or(1);
     let down = loader.linear(&down, width, rank, false)?;
     let weight = loader.tensor(&format!("{up}.weight"), &[width, rank])?;
     let bias = if bias {
@@ -266,7 +266,7 @@ fn low_rank<S: Scalar>(
     Ok([down, Linear { weight, bias }])
 }
 
-fn channel_mixing<S: Scalar>(loader: &mut Loader<'_, S>, sizes: Sizes) -> Result<FeedForward, FamilyError> {
+fn read_feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, sizes: Sizes) -> Result<FeedForward, FamilyError> {
     let Sizes { width, hidden, .. } = sizes;
     let network = Dense {
         gate: None,

@@ -7,13 +7,13 @@ use rung_audit::json::JsonValue;
 use rung_engine::{Parameter, Role, Scalar};
 use rung_theory::stack::{Layer, Mixer};
 
-use super::decoder::{self, AttentionOptions, DecoderFrame};
+use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::{FamilyError, Fields, Loader};
-use crate::mixer::mamba1::{Mamba1Config, Mamba1Parts, SelectNorms};
-use crate::mixer::mamba2::{GatedNorm, Mamba2, Mamba2Config, Mamba2Parts};
+use crate::mixer::mamba1::{Mamba1Config, Mamba1Weights, SelectNorms};
+use crate::mixer::mamba2::{GatedNorm, Mamba2, Mamba2Config, Mamba2Weights};
 use crate::mixer::{Builtin, MixerConfig as _};
-use crate::model::{Branch, LayerParts, ModelParts};
-use crate::parts::NormGain;
+use crate::model::{LoadedLayer, LoadedModel, ResidualBranch};
+use crate::submodules::NormGain;
 
 /// Norms of Mamba's step, B and C.
 #[derive(Clone, Copy, Debug)]
@@ -65,14 +65,14 @@ pub struct Mamba2Options {
 ///
 /// # Errors
 /// The layer has another mixer.
-pub fn mixer_of<'a, S: Scalar>(
+pub fn only_mixer<'a, S: Scalar>(
     loader: &Loader<'_, S>,
     layer: &'a Layer,
     name: &'static str,
 ) -> Result<&'a Mixer, FamilyError> {
     match &layer.mixers[..] {
         [mixer] if mixer.name() == name => Ok(mixer),
-        _ => Err(loader.fields.error("layer_types", "a layer of another kind", name)),
+        _ => Err(loader.fields.error("layer_types", "another mixer", name)),
     }
 }
 
@@ -81,29 +81,32 @@ pub fn mixer_of<'a, S: Scalar>(
 ///
 /// # Errors
 /// A layer has another mixer, or a tensor is missing or has another shape.
-pub fn backbone<S: Scalar>(
+pub fn backbone_model<S: Scalar>(
     loader: &mut Loader<'_, S>,
     name: &'static str,
     (width, epsilon): (usize, f64),
     tied_by_default: bool,
     read_mixer: impl Fn(&mut Loader<'_, S>, &Mixer) -> Result<Builtin, FamilyError>,
-) -> Result<ModelParts<Builtin>, FamilyError> {
+) -> Result<LoadedModel<Builtin>, FamilyError> {
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
-        let mixer = mixer_of(loader, layer, name)?;
+        let mixer = only_mixer(loader, layer, name)?;
         layers.push(loader.within(&format!("backbone.layers.{index}"), |loader| {
             let norm = loader.rms_norm("norm", width, epsilon)?;
             let mixer = loader.within("mixer", |loader| read_mixer(loader, mixer))?;
-            Ok::<_, FamilyError>(LayerParts { mixers: (Branch::of(norm), vec![mixer]), channel: None })
+            Ok::<_, FamilyError>(LoadedLayer {
+                mixers: (ResidualBranch::with_norm(norm), vec![mixer]),
+                feed_forward: None,
+            })
         })?);
     }
-    let defaults = DecoderFrame::new(epsilon);
-    let frame =
-        DecoderFrame { prefix: "backbone", embedding: "embeddings", norm: "norm_f", tied_by_default, ..defaults };
-    frame.assemble_model(loader, layers)
+    let defaults = DecoderOptions::new(epsilon);
+    let decoder_options =
+        DecoderOptions { prefix: "backbone", embedding: "embeddings", norm: "norm_f", tied_by_default, ..defaults };
+    decoder_options.assemble_model(loader, layers)
 }
 
-/// The epsilon of all norms of a model of [`backbone`].
+/// The epsilon of all norms of a model of [`backbone_model`].
 ///
 /// # Errors
 /// A field is not a positive number.
@@ -126,10 +129,10 @@ pub fn mamba2_or_attention<S: Scalar>(
     attention_options: impl FnOnce(&mut Loader<'_, S>, &Mixer) -> Result<AttentionOptions, FamilyError>,
 ) -> Result<Builtin, FamilyError> {
     if layer.mixers.iter().any(|mixer| mixer.name() == Mamba2Config::NAME) {
-        let mixer = mixer_of(loader, layer, Mamba2Config::NAME)?;
+        let mixer = only_mixer(loader, layer, Mamba2Config::NAME)?;
         return loader.within("mamba", |loader| mamba2(loader, mixer, width, mamba2_options));
     }
-    let mixer = decoder::attention_of(loader, layer)?;
+    let mixer = decoder::attention_mixer(loader, layer)?;
     let attention_options = attention_options(loader, mixer)?;
     loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))
 }
@@ -158,7 +161,7 @@ pub fn mamba1<S: Scalar>(
             Some(SelectNorms { gains, epsilon })
         }
     };
-    Ok(Builtin::Mamba1(config.assemble(Mamba1Parts {
+    Ok(Builtin::Mamba1(config.assemble(Mamba1Weights {
         input,
         convolution,
         select,
@@ -207,7 +210,7 @@ pub fn mamba2_mixer<S: Scalar>(
             Some(GatedNorm { gain: NormGain { weight }, epsilon, before_gate })
         }
     };
-    Ok(config.assemble(Mamba2Parts {
+    Ok(config.assemble(Mamba2Weights {
         input,
         convolution,
         step_bias: loader.tensor("dt_bias", &[heads])?,
@@ -268,7 +271,7 @@ pub fn step_range(fields: &Fields, name: &str) -> Result<Option<[f64; 2]>, Famil
     let number = |value: &JsonValue| {
         let inner = value.get("__float__").unwrap_or(value);
         let text = match inner {
-            JsonValue::Number(text) | JsonValue::Text(text) => text.as_str(),
+            JsonValue::Number(text) | JsonValue::String(text) => text.as_str(),
             _ => return Err(range_error(value.describe())),
         };
         let parsed = if text == "Infinity" { Ok(f64::INFINITY) } else { text.parse() };

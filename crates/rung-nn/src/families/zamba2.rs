@@ -16,7 +16,7 @@ use rung_audit::json::JsonValue;
 use rung_engine::{Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::decoder::{self, DecoderFrame};
+use super::decoder::{self, DecoderOptions};
 use super::state_space::{self, GatedNormOptions, Mamba2Options};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
@@ -24,8 +24,8 @@ use crate::mixer::attention::{HeadsConfig, Visibility};
 use crate::mixer::head_options::HeadOptions;
 use crate::mixer::softmax::Softmax;
 use crate::mixer::zamba::{AdaptedMlp, Mamba2AfterBlock, SharedBlock, Zamba};
-use crate::model::{Branch, LayerParts, ModelParts, Norm};
-use crate::parts::Linear;
+use crate::model::{ResidualBranch, LoadedLayer, LoadedModel, Norm};
+use crate::submodules::Linear;
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["zamba2"];
@@ -43,7 +43,7 @@ const GATED_NORM_EPSILON: f64 = 1e-5;
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
-pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
     fields.reject("use_long_context", "rotations that are not rescaled")?;
     let width = fields.required_size("hidden_size")?;
@@ -57,50 +57,50 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         norm: Some(GatedNormOptions { epsilon: GATED_NORM_EPSILON, before_gate: false }),
         step_range: Some([min_step, f64::INFINITY]),
     };
-    let words = fields.list("layers_block_type").and_then(|words| fields.require("layers_block_type", words))?;
-    let is_hybrid = |word: &JsonValue| matches!(word, JsonValue::Text(word) if word == "hybrid");
-    if words.first().is_some_and(is_hybrid) {
+    let layer_types = fields.list("layers_block_type").and_then(|types| fields.require("layers_block_type", types))?;
+    let is_hybrid = |layer_type: &JsonValue| matches!(layer_type, JsonValue::String(name) if name == "hybrid");
+    if layer_types.first().is_some_and(is_hybrid) {
         return Err(fields.error("layers_block_type[0]", "`hybrid`", "a layer without attention first"));
     }
-    let mut blocks = Blocks { width, epsilon, bias, shared: Vec::new(), count: 0 };
-    let (mut mixers, mut sources) = (Vec::new(), Vec::new());
+    let mut blocks = SharedBlocks { width, epsilon, bias, shared: Vec::new(), block_count: 0 };
+    let (mut mixers, mut shared_tensor_sources) = (Vec::new(), Vec::new());
     let mut plan_layers = loader.layers.iter();
-    let count_error = || fields.error("layers_block_type", format!("{} layers", words.len()), "those of the plan");
-    for (index, word) in words.iter().enumerate() {
+    let count_error = || fields.error("layers_block_type", format!("{} layers", layer_types.len()), "those of the plan");
+    for (index, layer_type) in layer_types.iter().enumerate() {
         let mut prefix = format!("model.layers.{index}");
-        if is_hybrid(word) {
-            let mixer = decoder::attention_of(loader, plan_layers.next().ok_or_else(count_error)?)?;
-            let block = blocks.next(loader, mixer, index)?;
+        if is_hybrid(layer_type) {
+            let mixer = decoder::attention_mixer(loader, plan_layers.next().ok_or_else(count_error)?)?;
+            let block = blocks.read_next(loader, mixer, index)?;
             mixers.push(Zamba::Block(Box::new(block)));
-            sources.push(vec![Some(0)]);
+            shared_tensor_sources.push(vec![Some(0)]);
             prefix.push_str(".mamba_decoder");
         }
-        let mixer = state_space::mixer_of(loader, plan_layers.next().ok_or_else(count_error)?, "mamba2")?;
+        let mixer = state_space::only_mixer(loader, plan_layers.next().ok_or_else(count_error)?, "mamba2")?;
         let recurrence = loader.within(&prefix, |loader| {
             let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
             let mixer = loader.within("mamba", |loader| state_space::mamba2_mixer(loader, mixer, width, options))?;
             Ok::<_, FamilyError>(Mamba2AfterBlock { norm, mixer })
         })?;
         // The output of a block goes to the recurrence after it.
-        sources.push(vec![is_hybrid(word).then(|| mixers.len() - 1)]);
+        shared_tensor_sources.push(vec![is_hybrid(layer_type).then(|| mixers.len() - 1)]);
         mixers.push(Zamba::Recurrence(Box::new(recurrence)));
     }
-    let without_norm = || Branch::of(Norm::of(None, None, 0.0));
-    let layer = |mixer| LayerParts { mixers: (without_norm(), vec![Builtin::Zamba(mixer)]), channel: None };
-    let frame = DecoderFrame { norm: "final_layernorm", tied_by_default: true, ..DecoderFrame::new(epsilon) };
-    let model_parts = frame.assemble_model(loader, mixers.into_iter().map(layer).collect())?;
-    Ok(ModelParts { sources, ..model_parts })
+    let without_norm = || ResidualBranch::with_norm(Norm::from_weights(None, None, 0.0));
+    let layer = |mixer| LoadedLayer { mixers: (without_norm(), vec![Builtin::Zamba(mixer)]), feed_forward: None };
+    let decoder_options = DecoderOptions { norm: "final_layernorm", tied_by_default: true, ..DecoderOptions::new(epsilon) };
+    let loaded_model = decoder_options.assemble_model(loader, mixers.into_iter().map(layer).collect())?;
+    Ok(LoadedModel { shared_tensor_sources, ..loaded_model })
 }
 
 /// The shared blocks that were read so far.
-struct Blocks {
+struct SharedBlocks {
     width: usize,
     epsilon: f64,
     bias: bool,
     /// The distinct shared weights, each with the first layer that has them.
     shared: Vec<(usize, SharedWeights)>,
     /// Layers with a block so far.
-    count: usize,
+    block_count: usize,
 }
 
 /// The weights of a block without its adapters.
@@ -116,9 +116,9 @@ struct SharedWeights {
     down: Linear,
 }
 
-impl Blocks {
-    /// The block of a layer: with the layer's weights if they are stored, else those of an earlier layer, and with the layer's adapters.
-    fn next<S: Scalar>(
+impl SharedBlocks {
+    /// Reads the block of a layer: with the layer's weights if they are stored, else those of an earlier layer, and with the layer's adapters.
+    fn read_next<S: Scalar>(
         &mut self,
         loader: &mut Loader<'_, S>,
         mixer: &Mixer,
@@ -126,36 +126,36 @@ impl Blocks {
     ) -> Result<SharedBlock, FamilyError> {
         let fields = loader.fields;
         let (width, rank) = (self.width, fields.size("adapter_rank")?.unwrap_or(128));
-        let distinct = fields.size("num_mem_blocks")?.unwrap_or(1);
+        let distinct_count = fields.size("num_mem_blocks")?.unwrap_or(1);
         let hidden = fields.size("intermediate_size")?.unwrap_or(4 * width);
         let config = HeadsConfig::resolve(mixer)?;
-        let number = self.count;
-        self.count += 1;
-        let block = |layer: usize| format!("model.layers.{layer}.shared_transformer");
-        let has_weights = number < distinct || loader.has(&format!("{}.self_attn.q_proj.weight", block(index)));
-        let (source, shared) = if has_weights {
-            (index, loader.within(&block(index), |loader| self.weights(loader, config, hidden))?)
+        let block_index = self.block_count;
+        self.block_count += 1;
+        let block_name = |layer: usize| format!("model.layers.{layer}.shared_transformer");
+        let has_weights = block_index < distinct_count || loader.has(&format!("{}.self_attn.q_proj.weight", block_name(index)));
+        let (source_layer, shared) = if has_weights {
+            (index, loader.within(&block_name(index), |loader| self.read_weights(loader, config, hidden))?)
         } else {
-            self.shared[number % distinct]
+            self.shared[block_index % distinct_count]
         };
-        if number < distinct {
+        if block_index < distinct_count {
             self.shared.push((index, shared));
         }
         let mut projections = [shared.query, shared.key, shared.value];
         // Adapters are stored with the shared weights, one for each layer that uses them, and again with copies.
-        let adapter = loader.within(&block(source), |loader| {
+        let adapter = loader.within(&block_name(source_layer), |loader| {
             if fields.flag("use_shared_attention_adapter", false)? {
                 for (letter, projection) in ["q", "k", "v"].into_iter().zip(&mut projections) {
-                    let name = format!("self_attn.linear_{letter}_adapter_list.{number}");
-                    projection.weight = adapted(loader, &name, projection.weight, 2 * width, rank)?;
+                    let name = format!("self_attn.linear_{letter}_adapter_list.{block_index}");
+                    projection.weight = add_adapter(loader, &name, projection.weight, 2 * width, rank)?;
                 }
             }
             if has_weights {
-                ignore_adapters_of_others(loader, number, distinct);
+                ignore_adapters_of_others(loader, block_index, distinct_count);
             }
-            let name = format!("feed_forward.gate_up_proj_adapter_list.{number}");
-            let low = loader.linear(&format!("{name}.0"), width, rank, false)?;
-            Ok::<_, FamilyError>((low, loader.linear(&format!("{name}.1"), rank, 2 * hidden, false)?))
+            let name = format!("feed_forward.gate_up_proj_adapter_list.{block_index}");
+            let down = loader.linear(&format!("{name}.0"), width, rank, false)?;
+            Ok::<_, FamilyError>((down, loader.linear(&format!("{name}.1"), rank, 2 * hidden, false)?))
         })?;
         let is_rotary = fields.flag("use_mem_rope", false)?;
         let rotation = if is_rotary { Some(loader.rotation(mixer, 10_000.0)?) } else { None };
@@ -167,29 +167,29 @@ impl Blocks {
         let activation = decoder::activation(loader, "gelu")?;
         Ok(SharedBlock {
             norm: shared.norm,
-            attention: Softmax::of_heads(heads),
+            attention: Softmax::from_heads(heads),
             mlp_norm: shared.mlp_norm,
             mlp: AdaptedMlp { gate_up: shared.gate_up, adapter, down: shared.down, activation },
             output: loader.linear(&format!("model.layers.{index}.linear"), width, width, false)?,
         })
     }
 
-    fn weights<S: Scalar>(
+    fn read_weights<S: Scalar>(
         &self,
         loader: &mut Loader<'_, S>,
         config: HeadsConfig,
         hidden: usize,
     ) -> Result<SharedWeights, FamilyError> {
-        let HeadsConfig { heads, kv_heads, key_dim: key, value_dim: value, .. } = config;
+        let HeadsConfig { heads, kv_heads, key_dim, value_dim, .. } = config;
         let Self { width, epsilon, bias, .. } = *self;
         let norm = loader.rms_norm("input_layernorm", 2 * width, epsilon)?;
         let mlp_norm = loader.rms_norm("pre_ff_layernorm", width, epsilon)?;
         let [query, keys, values, attention_output] = loader.within("self_attn", |loader| {
             Ok::<_, FamilyError>([
-                loader.role(Role::Query).linear("q_proj", 2 * width, heads * key, false)?,
-                loader.role(Role::Key).linear("k_proj", 2 * width, kv_heads * key, false)?,
-                loader.role(Role::Value).linear("v_proj", 2 * width, kv_heads * value, false)?,
-                loader.role(Role::Output).linear("o_proj", heads * value, width, false)?,
+                loader.role(Role::Query).linear("q_proj", 2 * width, heads * key_dim, false)?,
+                loader.role(Role::Key).linear("k_proj", 2 * width, kv_heads * key_dim, false)?,
+                loader.role(Role::Value).linear("v_proj", 2 * width, kv_heads * value_dim, false)?,
+                loader.role(Role::Output).linear("o_proj", heads * value_dim, width, false)?,
             ])
         })?;
         let [gate_up, down] = loader.within("feed_forward", |loader| {
@@ -203,21 +203,21 @@ impl Blocks {
 }
 
 /// A copy of a shared weight plus the product of an adapter's two matrices.
-fn adapted<S: Scalar>(
+fn add_adapter<S: Scalar>(
     loader: &mut Loader<'_, S>,
     name: &str,
     weight: Parameter,
     width: usize,
     rank: usize,
 ) -> Result<Parameter, FamilyError> {
-    let low = loader.values(&format!("{name}.0.weight"), &[rank, width])?;
+    let down = loader.values(&format!("{name}.0.weight"), &[rank, width])?;
     let mut sum = loader.weight_values(weight).to_vec();
     let rows = sum.len() / width;
-    let high = loader.values(&format!("{name}.1.weight"), &[rows, rank])?;
-    for (row, high) in sum.chunks_mut(width).zip(high.chunks(rank)) {
-        for (low, factor) in low.chunks(width).zip(high) {
-            for (x, low) in row.iter_mut().zip(low) {
-                *x += *factor * *low;
+    let up = loader.values(&format!("{name}.1.weight"), &[rows, rank])?;
+    for (row, up_row) in sum.chunks_mut(width).zip(up.chunks(rank)) {
+        for (down_row, factor) in down.chunks(width).zip(up_row) {
+            for (x, down) in row.iter_mut().zip(down_row) {
+                *x += *factor * *down;
             }
         }
     }
@@ -225,10 +225,10 @@ fn adapted<S: Scalar>(
 }
 
 /// Ignores adapters of other layers that are stored with a copy of the shared weights.
-fn ignore_adapters_of_others<S: Scalar>(loader: &mut Loader<'_, S>, number: usize, distinct: usize) {
+fn ignore_adapters_of_others<S: Scalar>(loader: &mut Loader<'_, S>, block_index: usize, distinct_count: usize) {
     let lists = ["feed_forward.gate_up_proj", "self_attn.linear_q", "self_attn.linear_k", "self_attn.linear_v"];
-    let others = |other: &usize| *other != number && other % distinct == number % distinct;
-    for other in (0..loader.layers.len()).filter(others) {
+    let is_other = |other: &usize| *other != block_index && other % distinct_count == block_index % distinct_count;
+    for other in (0..loader.layers.len()).filter(is_other) {
         for (list, part) in lists.into_iter().flat_map(|list| [(list, 0), (list, 1)]) {
             loader.ignore(&format!("{list}_adapter_list.{other}.{part}.weight"));
         }

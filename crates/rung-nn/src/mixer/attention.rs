@@ -13,9 +13,9 @@ use super::head_options::{HeadOptions, project};
 use super::{SharedTensor, State, TokenMixer, append_to_slot, number, require_divisor};
 use crate::error::ModelError;
 use crate::param_builder::{Init, ParamBuilder};
-use crate::parts::Linear;
 use crate::position::{Positions, Rotation, alibi_bias, apply_rope};
 use crate::precision::apply_rounding;
+use crate::submodules::Linear;
 
 /// Used as minus infinity in masks: its exponential is zero, and sums and differences of it are not NaN.
 pub(super) const MASKED: f64 = -1e30;
@@ -63,7 +63,12 @@ impl Accumulator {
             bits if bits <= Rounding::MOST_BITS.into() => Ok(Self::Bits(bits as u32)),
             found => {
                 let expected = format!("1 to {}, {} or 0 for none", Rounding::MOST_BITS, Self::FLOAT_BITS);
-                Err(ModelError::Shape { component: mixer.name(), what: "bits of an accumulator", found, expected })
+                Err(ModelError::InvalidSize {
+                    component: mixer.name(),
+                    what: "bits of an accumulator",
+                    found,
+                    expected,
+                })
             }
         }
     }
@@ -171,7 +176,7 @@ impl HeadsConfig {
         let tied = mixer.flag("tied") == Some(true);
         if tied && key_dim != value_dim {
             let expected = format!("{key_dim}, the width of the keys that serve as values");
-            return Err(ModelError::Shape {
+            return Err(ModelError::InvalidSize {
                 component: mixer.name(),
                 what: "value width",
                 found: value_dim as u64,
@@ -347,10 +352,10 @@ impl MultiHeadAttention {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (cache, mut next) = self.append_to_cache(ops, x, state);
+        let (cache, mut next_state) = self.append_to_cache(ops, x, state);
         let out = self.query_heads.attend(ops, x, State::past_len(state), &cache);
-        next.shared = Some(SharedTensor::Cache(cache));
-        (out, next)
+        next_state.shared = Some(SharedTensor::Cache(cache));
+        (out, next_state)
     }
 
     /// Appends the keys and values of a span: the cache that its queries attend to, and the state after the span.
@@ -365,15 +370,15 @@ impl MultiHeadAttention {
         let (key, value) =
             (append_to_slot(ops, state, 0, &key), value.map(|value| append_to_slot(ops, state, 1, &value)));
         let next_len = past_len + ops.shape(x)[1];
-        let before = self.cached_positions(past_len);
-        let positions = CachePositions { recent: before.recent.start..next_len, ..before };
+        let past_positions = self.cached_positions(past_len);
+        let positions = CachePositions { recent: past_positions.recent.start..next_len, ..past_positions };
         let evict = |x: &O::Tensor| select_positions(ops, x, &positions, &self.cached_positions(next_len));
-        let next = State::new(next_len, [evict(&key), value.as_ref().and_then(evict)]);
+        let next_state = State::new(next_len, [evict(&key), value.as_ref().and_then(evict)]);
         let cache = match value {
             Some(value) => KvCache { key, value, positions },
             None => KvCache { key: self.apply_rope_to_cache(ops, &key, &positions), value: key, positions },
         };
-        (cache, next)
+        (cache, next_state)
     }
 
     /// Keys and values of a span whose first token is at position `past_len`, as they are cached; no values where keys serve as such.
@@ -383,7 +388,7 @@ impl MultiHeadAttention {
         // A key that is also the value is rotated only after it is taken from the cache.
         let key = if self.value.is_some() { self.query_heads.apply_rope(ops, &key, past_len) } else { key };
         let round = |x: &O::Tensor| apply_rounding(ops, x, self.rounding);
-        (round(&key), self.value.as_ref().map(|value| round(&value.heads(ops, x, kv_heads))))
+        (round(&key), self.value.as_ref().map(|value| round(&value.apply_and_split_heads(ops, x, kv_heads))))
     }
 
     /// The positions in the cache after `past_len` tokens.

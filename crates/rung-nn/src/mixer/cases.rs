@@ -7,7 +7,7 @@
 
 use rung_engine::{Ops, Parameters, Scalar};
 use rung_theory::stack::{Defaults, Mixer, Plan};
-use rung_theory::task::{Rng, below, seeded};
+use rung_theory::task::{Rng, random_below, seeded};
 
 use super::{Builtin, TokenMixer as _};
 use crate::param_builder::{BuildSettings, LayerDepth, ParamBuilder};
@@ -111,12 +111,12 @@ pub fn resolve(text: &str) -> Mixer {
 
 /// The settings that all cases share.
 pub fn settings(positions: Positions, chunk: usize) -> BuildSettings {
-    BuildSettings { width: WIDTH, chunk, positions, deviation: 0.5, ..BuildSettings::default() }
+    BuildSettings { width: WIDTH, chunk, positions, init_std: 0.5, ..BuildSettings::default() }
 }
 
 /// A random number from -1 to 1.
 pub fn draw(rng: &mut Rng) -> f64 {
-    f64::from(below(rng, 2_000_001)) / 1e6 - 1.0
+    f64::from(random_below(rng, 2_000_001)) / 1e6 - 1.0
 }
 
 /// Adds random numbers up to this size to all weights.

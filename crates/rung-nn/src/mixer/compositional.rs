@@ -10,7 +10,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, require_causal, append_to_slot, number};
 use crate::error::ModelError;
-use crate::parts::{Linear, merge_heads};
+use crate::submodules::{Linear, merge_heads};
 use crate::position::{Positions, Rotation, alibi_bias, apply_rope};
 use crate::precision::apply_rounding;
 use crate::param_builder::ParamBuilder;
@@ -74,26 +74,26 @@ impl MixerConfig for CompositionalConfig {
 impl Compositional {
     /// Keys `[batch, tokens, searches, head]` and values `[batch, tokens, retrievals * value]` of all tokens, the new ones included.
     fn append_to_cache<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> [O::Tensor; 2] {
-        let key = self.apply_rope(ops, &self.key.heads(ops, x, self.config.searches), State::past_len(state));
-        let key_value = [(0, key), (1, self.value.apply(ops, x))];
-        key_value.map(|(slot, new)| append_to_slot(ops, state, slot, &apply_rounding(ops, &new, self.rounding)))
+        let key = self.apply_rope(ops, &self.key.apply_and_split_heads(ops, x, self.config.searches), State::past_len(state));
+        let new_entries = [(0, key), (1, self.value.apply(ops, x))];
+        new_entries.map(|(slot, new)| append_to_slot(ops, state, slot, &apply_rounding(ops, &new, self.rounding)))
     }
 
     fn apply_rope<O: Ops>(&self, ops: &O, x: &O::Tensor, past_len: usize) -> O::Tensor {
         apply_rope(ops, self.rotation.as_ref(), x, past_len)
     }
 
-    /// What every search finds in every retrieval's values, `[batch, time, searches, retrievals, value]`.
+    /// The output of every search on every retrieval's values, `[batch, time, searches, retrievals, value]`.
     fn search_all_retrievals<O: Ops>(&self, ops: &O, x: &O::Tensor, [key, value]: &[O::Tensor; 2]) -> O::Tensor {
         let CompositionalConfig { searches, retrievals, head_dim, value_dim } = self.config;
         let [batch, tokens, channels] = ops.shape(value)[..] else { unreachable!("values have three axes") };
         let time = ops.shape(x)[1];
-        let query = self.apply_rope(ops, &self.query.heads(ops, x, searches), tokens - time);
+        let query = self.apply_rope(ops, &self.query.apply_and_split_heads(ops, x, searches), tokens - time);
         let value = ops.broadcast(&ops.reshape(value, &[batch, tokens, 1, channels]), &[batch, tokens, searches, channels]);
         let alibi = self.alibi.then(|| alibi_bias(ops, searches, tokens - time..tokens, 0..tokens, false));
         let (bias, mask, scale) = (alibi.as_ref(), AttentionMask::Causal, (head_dim as f64).powf(-0.5));
-        let found = ops.attention(&AttentionInputs { query: &query, key, value: &value, bias, mask, scale });
-        ops.reshape(&found, &[batch, time, searches, retrievals, value_dim])
+        let retrieved = ops.attention(&AttentionInputs { query: &query, key, value: &value, bias, mask, scale });
+        ops.reshape(&retrieved, &[batch, time, searches, retrievals, value_dim])
     }
 }
 
@@ -114,8 +114,8 @@ impl TokenMixer for Compositional {
         let weights = ops.softmax(&ops.reshape(&scores, &[batch, time, searches, retrievals]));
         let weights = ops.reshape(&weights, &[batch, time, searches, retrievals, 1]);
         let out = ops.reshape(&ops.sum(&ops.mul(&candidates, &weights), 3), &[batch, time, searches, value_dim]);
-        let next = State::new(State::past_len(state) + time, cache.map(Some));
-        (self.output.apply(ops, &merge_heads(ops, &out)), next)
+        let next_state = State::new(State::past_len(state) + time, cache.map(Some));
+        (self.output.apply(ops, &merge_heads(ops, &out)), next_state)
     }
 
     /// Appends to the KV cache without computing attention.

@@ -10,7 +10,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, require_causal, flag, number};
 use crate::error::ModelError;
-use crate::parts::{Convolution, Linear};
+use crate::submodules::{Convolution, Linear};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of a short convolution.
@@ -46,7 +46,7 @@ impl MixerConfig for ShortConvolutionConfig {
         let width = params.settings.width;
         if !gated && channels != width {
             let expected = format!("{width}, the width of the model, without gate and projections");
-            return Err(ModelError::Shape { component: Self::NAME, what: "channels", found: channels as u64, expected });
+            return Err(ModelError::InvalidSize { component: Self::NAME, what: "channels", found: channels as u64, expected });
         }
         let bound = (taps as f64).powf(-0.5);
         let weight = params.weight("conv.weight", &[channels, 1, taps], Init::Uniform(-bound, bound));
@@ -74,12 +74,12 @@ impl TokenMixer for ShortConvolution {
     ) -> (O::Tensor, State<O::Tensor>) {
         let (past_len, last_inputs) = (State::past_len(state) + ops.shape(x)[1], State::slot(state, 0));
         let Some([input, output]) = &self.projections else {
-            let (out, tail) = self.convolution.apply(ops, x, last_inputs);
-            return (out, State::new(past_len, [tail]));
+            let (out, conv_state) = self.convolution.apply(ops, x, last_inputs);
+            return (out, State::new(past_len, [conv_state]));
         };
         let (projected, channels) = (input.apply(ops, x), self.convolution.channels);
         let [b, c, x] = [0, 1, 2].map(|index| ops.slice(&projected, 2, index * channels..(index + 1) * channels));
-        let (out, tail) = self.convolution.apply(ops, &ops.mul(&b, &x), last_inputs);
-        (output.apply(ops, &ops.mul(&c, &out)), State::new(past_len, [tail]))
+        let (out, conv_state) = self.convolution.apply(ops, &ops.mul(&b, &x), last_inputs);
+        (output.apply(ops, &ops.mul(&c, &out)), State::new(past_len, [conv_state]))
     }
 }

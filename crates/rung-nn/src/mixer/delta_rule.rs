@@ -4,7 +4,7 @@ use rung_engine::{Ops, Role, Scalar};
 
 use super::State;
 use crate::param_builder::ParamBuilder;
-use crate::parts::{ConvProjection, Convolution, Linear, scale_query};
+use crate::submodules::{ConvProjection, Convolution, Linear, scale_query};
 
 /// Sizes of the projections of a delta-rule mixer.
 #[derive(Clone, Copy)]
@@ -90,15 +90,15 @@ impl DeltaRuleProjections {
         state: Option<&State<O::Tensor>>,
         recurrence: impl FnOnce(&DeltaRuleInputs<O::Tensor>) -> (O::Tensor, O::Tensor),
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (query, query_tail) = self.query.apply(ops, x, State::slot(state, 1));
-        let (key, key_tail) = self.key.apply(ops, x, State::slot(state, 2));
-        let (value, value_tail) = self.value.apply(ops, x, State::slot(state, 3));
+        let (query, query_conv_state) = self.query.apply(ops, x, State::slot(state, 1));
+        let (key, key_conv_state) = self.key.apply(ops, x, State::slot(state, 2));
+        let (value, value_conv_state) = self.value.apply(ops, x, State::slot(state, 3));
         let query = scale_query(ops, &ops.l2_norm(&query, Self::EPSILON));
         let key = ops.l2_norm(&key, Self::EPSILON);
         let beta = ops.sigmoid(&self.beta.apply(ops, x));
         let beta = if self.negative_eigenvalues { ops.scale(&beta, 2.0) } else { beta };
         let (out, matrix) = recurrence(&DeltaRuleInputs { query, key, value, beta });
         let past_len = State::past_len(state) + ops.shape(x)[1];
-        (out, State::new(past_len, [Some(matrix), query_tail, key_tail, value_tail]))
+        (out, State::new(past_len, [Some(matrix), query_conv_state, key_conv_state, value_conv_state]))
     }
 }

@@ -13,7 +13,7 @@ use super::head_output::{HeadOutput, OutputGate, OutputNorm};
 use super::{MixerConfig, State, TokenMixer, flag, number, require_causal};
 use crate::error::ModelError;
 use crate::param_builder::ParamBuilder;
-use crate::parts::{LinearRecurrence, NormGain};
+use crate::submodules::{LinearRecurrence, NormGain};
 
 /// Sizes of DeltaNet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use super::head_output::HeadOutput;
 use super::{MixerConfig, State, TokenMixer, flag, number, require_causal, require_divisor};
 use crate::error::ModelError;
 use crate::param_builder::ParamBuilder;
-use crate::parts::LinearRecurrence;
+use crate::submodules::LinearRecurrence;
 
 /// Sizes of DeltaProduct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,8 +101,8 @@ impl DeltaProduct {
         let place_at_step = |x: &O::Tensor, step: usize, shape: &[usize]| {
             let step_shape = |count: usize| [&[batch, time, count], shape].concat();
             let zeros = |count: usize| (count > 0).then(|| ops.zeros(&step_shape(count)));
-            let parts = [zeros(step), Some(ops.reshape(x, &step_shape(1))), zeros(steps - 1 - step)];
-            unfold_steps(&ops.concat(&parts.into_iter().flatten().collect::<Vec<_>>(), 2), shape)
+            let step_rows = [zeros(step), Some(ops.reshape(x, &step_shape(1))), zeros(steps - 1 - step)];
+            unfold_steps(&ops.concat(&step_rows.into_iter().flatten().collect::<Vec<_>>(), 2), shape)
         };
         let decay = self.decay.as_ref().map(|decay| place_at_step(&decay.apply(ops, x), 0, &[value_heads]));
         let (out, matrix) = ops.recurrence(&Recurrence {

@@ -14,7 +14,7 @@ use super::attention::MASKED;
 use super::mla::{Latent, LatentConfig};
 use super::{MixerConfig, State, TokenMixer, append_to_slot, number};
 use crate::error::ModelError;
-use crate::parts::{Linear, merge_heads, split_heads};
+use crate::submodules::{Linear, merge_heads, split_heads};
 use crate::position::{Frequencies, Positions, Rotation, apply_rope};
 use crate::precision::apply_rounding;
 use crate::param_builder::{Init, ParamBuilder};
@@ -63,7 +63,7 @@ impl MixerConfig for TokenSparseConfig {
         if index_heads == 0 || index_dim == 0 {
             let what = "the choice of an earlier layer".to_owned();
             let expected = "index-heads and index-head of at least 1".to_owned();
-            return Err(ModelError::Unsupported { mixer: Self::NAME, what, expected });
+            return Err(ModelError::UnsupportedOption { mixer: Self::NAME, what, expected });
         }
         Ok(Self { latent: LatentConfig::from_options(mixer), top, index_heads, index_dim })
     }
@@ -104,7 +104,7 @@ impl TokenSparse {
         let key = ops.layer_norm(&self.key.apply(ops, x), Some(&gain), Some(&offset), 1e-6);
         let key = merge_heads(ops, &self.apply_rope(ops, &split_heads(ops, &key, 1), past_len));
         let keys = append_to_slot(ops, state, 2, &apply_rounding(ops, &key, self.rounding));
-        let query = self.apply_rope(ops, &self.query.heads(ops, query_input, self.config.index_heads), past_len);
+        let query = self.apply_rope(ops, &self.query.apply_and_split_heads(ops, query_input, self.config.index_heads), past_len);
         [query, self.head_weights.apply(ops, x), keys]
     }
 

@@ -78,7 +78,7 @@ impl<S: Scalar> EvictionPlan<S> {
 }
 
 /// Puts a token into an occupied slot, or into the next free one.
-fn put(slots: &mut Vec<usize>, slot: usize, token: usize) {
+fn put_token(slots: &mut Vec<usize>, slot: usize, token: usize) {
     if slot == slots.len() {
         slots.push(token);
     } else {
@@ -93,7 +93,7 @@ impl EvictingAttention {
         let mut plan = EvictionPlan { mask: Vec::new(), slots: Vec::new() };
         plan.add_row(cached, time, |token, slots| {
             if let Some(slot) = policy.slot(past_len + token, size) {
-                put(slots, slot, cached + token);
+                put_token(slots, slot, cached + token);
             }
         });
         plan
@@ -105,19 +105,19 @@ impl EvictingAttention {
         let (size, heads, total) = (self.config.size, self.config.heads.heads, cached + time);
         let mut plan = EvictionPlan { mask: Vec::new(), slots: Vec::new() };
         for row in 0..batch {
-            let mut received: Vec<f64> = attention_sums[row * cached..][..cached].iter().map(|x| x.to_f64()).collect();
-            received.resize(total, 0.0);
+            let mut received_attention: Vec<f64> = attention_sums[row * cached..][..cached].iter().map(|x| x.to_f64()).collect();
+            received_attention.resize(total, 0.0);
             plan.add_row(cached, time, |token, slots| {
-                let least = (0..slots.len()).min_by(|a, b| received[slots[*a]].total_cmp(&received[slots[*b]]));
-                let slot = if slots.len() < size { slots.len() } else { least.unwrap_or(0) };
-                put(slots, slot, cached + token);
+                let least_attended = (0..slots.len()).min_by(|a, b| received_attention[slots[*a]].total_cmp(&received_attention[slots[*b]]));
+                let slot = if slots.len() < size { slots.len() } else { least_attended.unwrap_or(0) };
+                put_token(slots, slot, cached + token);
                 for head in 0..heads {
                     let scores = &scores[((row * heads + head) * time + token) * total..][..total];
                     let max = slots.iter().map(|index| scores[*index].to_f64()).fold(f64::NEG_INFINITY, f64::max);
                     let exp = |index: usize| (scores[index].to_f64() - max).exp();
                     let sum: f64 = slots.iter().map(|index| exp(*index)).sum();
                     for index in slots.iter() {
-                        received[*index] += exp(*index) / sum;
+                        received_attention[*index] += exp(*index) / sum;
                     }
                 }
             });
@@ -140,8 +140,8 @@ impl EvictingAttention {
         let query = ops.reshape(&ops.permute(query, &[0, 2, 1, 3]), &[batch, kv_heads, group_size * time, key_dim]);
         let [key, value] = [key, value].map(|x| ops.permute(x, &[0, 2, 1, 3]));
         let scores = ops.scale(&ops.product(&query, false, &key, true), self.config.heads.scale());
-        let before = attention_sums.map_or_else(Vec::new, |sums| ops.values(sums));
-        let plan = self.plan_heavy_hitters([batch, total - time, time], &ops.values(&scores), &before);
+        let past_sums = attention_sums.map_or_else(Vec::new, |sums| ops.values(sums));
+        let plan = self.plan_heavy_hitters([batch, total - time, time], &ops.values(&scores), &past_sums);
         let mask = ops.constant(&[batch, 1, time, total], &plan.mask);
         let scores = ops.add(&ops.reshape(&scores, &[batch, heads, time, total]), &mask);
         let weights = ops.softmax(&scores);
@@ -149,8 +149,8 @@ impl EvictingAttention {
         let head_outputs = ops.reshape(&ops.matmul(&grouped, &value), &[batch, heads, time, value_dim]);
         let received = ops.reshape(&ops.sum(&ops.reshape(&weights, &[batch, heads * time, total]), 1), &[batch, total]);
         let zeros = ops.zeros(&[batch, time]);
-        let before = attention_sums.map_or_else(|| zeros.clone(), |sums| ops.concat(&[sums.clone(), zeros.clone()], 1));
-        (ops.permute(&head_outputs, &[0, 2, 1, 3]), plan, ops.add(&before, &received))
+        let past_sums = attention_sums.map_or_else(|| zeros.clone(), |sums| ops.concat(&[sums.clone(), zeros.clone()], 1));
+        (ops.permute(&head_outputs, &[0, 2, 1, 3]), plan, ops.add(&past_sums, &received))
     }
 
     /// Tokens that are processed at once. The mask is quadratic in them, so a long sequence is processed in spans; and where attention sums
@@ -171,9 +171,9 @@ impl EvictingAttention {
         let time = ops.shape(x)[1];
         for start in (0..time).step_by(self.span_length()) {
             let span = ops.slice(x, 1, start..time.min(start + self.span_length()));
-            let (out, next) = self.forward(ops, &span, last.as_ref());
+            let (out, next_state) = self.forward(ops, &span, last.as_ref());
             outs.push(out);
-            last = Some(next);
+            last = Some(next_state);
         }
         (ops.concat(&outs, 1), last.expect("at least one token"))
     }
@@ -219,7 +219,7 @@ impl TokenMixer for EvictingAttention {
             ops.reshape(&ops.gather_rows(&flat, &rows), &shape)
         };
         let [key, value] = &key_value;
-        let next = State::new(past_len + time, [Some(evict(key)), Some(evict(value)), attention_sums.as_ref().map(evict)]);
-        (query_heads.project_output(ops, x, &head_outputs), next)
+        let next_state = State::new(past_len + time, [Some(evict(key)), Some(evict(value)), attention_sums.as_ref().map(evict)]);
+        (query_heads.project_output(ops, x, &head_outputs), next_state)
     }
 }

@@ -12,7 +12,7 @@ use rung_theory::stack::Mixer;
 use super::head_output::{HeadOutput, OutputGate};
 use super::{MixerConfig, State, TokenMixer, require_causal, number};
 use crate::error::ModelError;
-use crate::parts::{LinearRecurrence, QkvProjection};
+use crate::submodules::{LinearRecurrence, QkvProjection};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of Fastmax.
@@ -49,7 +49,7 @@ impl MixerConfig for FastmaxConfig {
         require_causal(Self::NAME, params)?;
         let Self { heads, key_dim, value_dim, .. } = *self;
         let width = params.settings.width;
-        let init = Init::Normal(params.settings.deviation);
+        let init = Init::Normal(params.settings.init_std);
         Ok(Fastmax {
             config: *self,
             projections: QkvProjection::init(params, [heads, key_dim, value_dim], |_| init),
@@ -73,14 +73,14 @@ impl Fastmax {
     fn features<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
         let [batch, time, heads, width] = ops.shape(x)[..] else { panic!("heads of {}", ops.shape(x)) };
         let x = ops.l2_norm(x, Self::UNIT_EPSILON);
-        let mut parts = vec![ops.full(&[batch, time, heads, 1], 1.0), x.clone()];
+        let mut features = vec![ops.full(&[batch, time, heads, 1], 1.0), x.clone()];
         if self.config.order == 2 {
             let column = ops.reshape(&x, &[batch, time, heads, width, 1]);
             let row = ops.reshape(&x, &[batch, time, heads, 1, width]);
-            let pairs = ops.reshape(&ops.mul(&column, &row), &[batch, time, heads, width * width]);
-            parts.push(ops.scale(&pairs, 0.5_f64.sqrt()));
+            let products = ops.reshape(&ops.mul(&column, &row), &[batch, time, heads, width * width]);
+            features.push(ops.scale(&products, 0.5_f64.sqrt()));
         }
-        ops.concat(&parts, 3)
+        ops.concat(&features, 3)
     }
 
     /// The output of every head before the projection, and the state.

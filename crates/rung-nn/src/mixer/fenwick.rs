@@ -15,8 +15,8 @@ use rung_engine::{Decay, Ops, Parameter, Recurrence, Scalar};
 
 use super::State;
 use crate::param_builder::{Init, ParamBuilder};
-use crate::parts::{Linear, LinearRecurrence};
 use crate::precision::apply_rounding;
+use crate::submodules::{Linear, LinearRecurrence};
 
 /// The inputs of a recurrence with one decay per head; see [`Recurrence`].
 #[derive(Clone, Copy)]
@@ -78,7 +78,12 @@ impl FenwickMemory {
 
     /// Weights of all levels, `[batch, time, heads, levels]`.
     fn level_weights<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
-        ops.softplus(&ops.mul(&self.level_projection.heads(ops, x, self.heads), &ops.parameter(self.level_scale)))
+        ops.softplus(
+            &ops.mul(
+                &self.level_projection.apply_and_split_heads(ops, x, self.heads),
+                &ops.parameter(self.level_scale),
+            ),
+        )
     }
 
     /// Outputs, and the states of all levels, `[batch, levels, heads, key, value]`, which are slot 0 of the mixer's state. `x` is the

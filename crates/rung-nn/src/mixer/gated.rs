@@ -14,7 +14,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, require_causal, number};
 use crate::error::ModelError;
-use crate::parts::Linear;
+use crate::submodules::Linear;
 use crate::param_builder::{Init, ParamBuilder};
 
 /// The initial output projection is this times the transpose of the value projection.
@@ -70,7 +70,7 @@ impl MixerConfig for GatedRecurrenceConfig {
 
 impl GatedRecurrence {
     /// Factor and offset of the map from [-1, 1] to the grid: -1 stays, 1 becomes the highest level.
-    fn grid(&self) -> (f64, f64) {
+    fn grid_map(&self) -> (f64, f64) {
         let factor = self.rounding.map_or(1.0, |rounding| 1.0 - 0.5_f64.powf(rounding.bits.into()));
         (factor, factor - 1.0)
     }
@@ -84,20 +84,20 @@ impl TokenMixer for GatedRecurrence {
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
         let [batch, time] = [0, 1].map(|axis| ops.shape(x)[axis]);
-        let (factor, offset) = self.grid();
+        let (factor, offset) = self.grid_map();
         let value = ops.affine(&ops.tanh(&self.value.apply(ops, x)), factor, offset);
         let gate = ops.sigmoid(&self.write_gate.apply(ops, x));
-        let initial = State::slot(state, 0).cloned().unwrap_or_else(|| ops.full(&[batch, 1, self.channels], -1.0));
-        let states = ops.gated_scan(&GatedScan { value: &value, gate: &gate, state: &initial, rounding: self.rounding });
+        let initial_state = State::slot(state, 0).cloned().unwrap_or_else(|| ops.full(&[batch, 1, self.channels], -1.0));
+        let states = ops.gated_scan(&GatedScan { value: &value, gate: &gate, state: &initial_state, rounding: self.rounding });
         // Each token reads the state before it.
-        let previous = if time > 1 {
-            ops.concat(&[initial, ops.slice(&states, 1, 0..time - 1)], 1)
+        let previous_states = if time > 1 {
+            ops.concat(&[initial_state, ops.slice(&states, 1, 0..time - 1)], 1)
         } else {
-            initial
+            initial_state
         };
-        let out = self.output.apply(ops, &ops.affine(&previous, 1.0 / factor, -offset / factor));
+        let out = self.output.apply(ops, &ops.affine(&previous_states, 1.0 / factor, -offset / factor));
         let out = ops.mul(&out, &ops.sigmoid(&self.read_gate.apply(ops, x)));
-        let last = ops.slice(&states, 1, time - 1..time);
-        (out, State::new(State::past_len(state) + time, [Some(last)]))
+        let last_state = ops.slice(&states, 1, time - 1..time);
+        (out, State::new(State::past_len(state) + time, [Some(last_state)]))
     }
 }

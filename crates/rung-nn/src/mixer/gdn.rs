@@ -15,7 +15,7 @@ use super::mamba2::step_bias;
 use super::{MixerConfig, State, TokenMixer, flag, number, require_causal, require_divisor};
 use crate::error::ModelError;
 use crate::param_builder::{Init, ParamBuilder};
-use crate::parts::{Convolution, Linear, LinearRecurrence, NormGain};
+use crate::submodules::{Convolution, Linear, LinearRecurrence, NormGain};
 
 /// Sizes of Gated DeltaNet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct GatedDeltanet {
 }
 
 /// The weights of Gated DeltaNet, as read from a checkpoint.
-pub(crate) struct GatedDeltanetParts {
+pub(crate) struct GatedDeltanetWeights {
     /// Projections to queries, keys and values.
     pub(crate) projections: [Linear; 3],
     /// Short convolutions over the projected queries, keys and values.
@@ -68,8 +68,8 @@ pub(crate) struct GatedDeltanetParts {
 
 impl GatedDeltanetConfig {
     /// A mixer whose weights were read from a checkpoint.
-    pub(crate) fn assemble(self, parts: &GatedDeltanetParts) -> GatedDeltanet {
-        let GatedDeltanetParts { projections, convolutions, beta, step, step_bias, log_rate, .. } = *parts;
+    pub(crate) fn assemble(self, weights: &GatedDeltanetWeights) -> GatedDeltanet {
+        let GatedDeltanetWeights { projections, convolutions, beta, step, step_bias, log_rate, .. } = *weights;
         let heads = [self.heads, self.value_heads];
         GatedDeltanet {
             projections: DeltaRuleProjections::assemble(
@@ -82,9 +82,9 @@ impl GatedDeltanetConfig {
             decay: DecayProjection { step, step_bias, log_rate },
             recurrence: LinearRecurrence::FULL_PRECISION,
             output: HeadOutput {
-                norm: Some(OutputNorm::per_head(NormGain { weight: parts.norm }, parts.epsilon)),
-                gate: OutputGate::Silu(parts.gate),
-                projection: parts.output,
+                norm: Some(OutputNorm::per_head(NormGain { weight: weights.norm }, weights.epsilon)),
+                gate: OutputGate::Silu(weights.gate),
+                projection: weights.output,
             },
         }
     }

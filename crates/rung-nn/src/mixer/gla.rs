@@ -11,7 +11,7 @@ use rung_theory::stack::Mixer;
 use super::head_output::HeadOutput;
 use super::{MixerConfig, State, TokenMixer, number, require_causal};
 use crate::error::ModelError;
-use crate::parts::{Linear, LinearRecurrence, QkvProjection, scale_query};
+use crate::submodules::{Linear, LinearRecurrence, QkvProjection, scale_query};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of gated linear attention.
@@ -50,7 +50,7 @@ impl MixerConfig for GlaConfig {
         require_causal(Self::NAME, params)?;
         let Self { heads, key_dim, value_dim, rank } = *self;
         let width = params.settings.width;
-        let init = Init::Normal(params.settings.deviation);
+        let init = Init::Normal(params.settings.init_std);
         Ok(Gla {
             heads,
             projections: QkvProjection::init(params, [heads, key_dim, value_dim], |_| init),
@@ -66,7 +66,7 @@ impl MixerConfig for GlaConfig {
 
 impl Gla {
     /// The forget gate is the sixteenth root of a sigmoid, so that the state decays slowly at initialisation.
-    const ROOT: f64 = 16.0;
+    const GATE_ROOT: f64 = 16.0;
 
     /// The output of every head before norm and gate, and the state.
     pub(super) fn head_outputs<O: Ops>(
@@ -76,9 +76,9 @@ impl Gla {
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
         let [query, key, value] = self.projections.apply(ops, x);
-        let gate_logits = self.forget_gate[1].heads(ops, &self.forget_gate[0].apply(ops, x), self.heads);
+        let gate_logits = self.forget_gate[1].apply_and_split_heads(ops, &self.forget_gate[0].apply(ops, x), self.heads);
         // The logarithm of a sigmoid, without overflow.
-        let decay = ops.scale(&ops.softplus(&ops.neg(&gate_logits)), -1.0 / Self::ROOT);
+        let decay = ops.scale(&ops.softplus(&ops.neg(&gate_logits)), -1.0 / Self::GATE_ROOT);
         let inputs = [&scale_query(ops, &query), &key, &value];
         let (out, matrix) = self.recurrence.run(ops, inputs, Decay::Vector(&decay), None, state);
         (out, State::new(State::past_len(state) + ops.shape(x)[1], [Some(matrix)]))

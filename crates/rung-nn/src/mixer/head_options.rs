@@ -5,9 +5,9 @@
 use rung_engine::{AttentionMask, Ops, Parameter, Scalar};
 
 use super::attention::{HeadsConfig, KvCache, MASKED};
-use crate::parts::{Linear, merge_heads, split_heads};
+use crate::submodules::{Linear, merge_heads, split_heads};
 
-/// Optional parts of attention heads; none by default.
+/// Options of attention heads; none by default.
 #[derive(Clone, Default)]
 pub struct HeadOptions {
     /// Scale of the scores, if not one over the root of the key width.
@@ -81,34 +81,34 @@ impl HeadOptions {
         mask: AttentionMask,
         scale: f64,
     ) -> O::Tensor {
-        let [batch, queries, heads, width] = ops.shape(query)[..] else { panic!("heads of {}", ops.shape(query)) };
-        let keys = ops.shape(&cache.key)[1];
+        let [batch, query_count, heads, width] = ops.shape(query)[..] else { panic!("heads of {}", ops.shape(query)) };
+        let key_count = ops.shape(&cache.key)[1];
         let groups = batch * config.kv_heads;
-        let rows = heads / config.kv_heads * queries;
-        let by_group = |x: &O::Tensor, rows: usize, width: usize| {
+        let rows = heads / config.kv_heads * query_count;
+        let group_heads = |x: &O::Tensor, rows: usize, width: usize| {
             ops.reshape(&ops.permute(x, &[0, 2, 1, 3]), &[groups, rows, width])
         };
-        let (query, key) = (by_group(query, rows, width), by_group(&cache.key, keys, width));
-        let value = by_group(&cache.value, keys, config.value_dim);
+        let (query, key) = (group_heads(query, rows, width), group_heads(&cache.key, key_count, width));
+        let value = group_heads(&cache.value, key_count, config.value_dim);
         let mut scores = ops.scale(&ops.product(&query, false, &key, true), scale);
         if let Some(cap) = self.score_cap {
             scores = ops.scale(&ops.tanh(&ops.scale(&scores, 1.0 / cap)), cap);
         }
-        let mask_values = (0..queries).flat_map(|query| {
-            let visible = mask.range(keys - queries + query, keys);
-            (0..keys).map(move |key| O::Scalar::from_f64(if visible.contains(&key) { 0.0 } else { MASKED }))
+        let mask_values = (0..query_count).flat_map(|query| {
+            let visible = mask.range(key_count - query_count + query, key_count);
+            (0..key_count).map(move |key| O::Scalar::from_f64(if visible.contains(&key) { 0.0 } else { MASKED }))
         });
-        let mask = ops.constant(&[1, 1, queries, keys], &mask_values.collect::<Vec<_>>());
-        scores = ops.add(&ops.reshape(&scores, &[batch, heads, queries, keys]), &mask);
+        let mask = ops.constant(&[1, 1, query_count, key_count], &mask_values.collect::<Vec<_>>());
+        scores = ops.add(&ops.reshape(&scores, &[batch, heads, query_count, key_count]), &mask);
         if let Some(sinks) = self.sinks {
             let sinks = ops.reshape(&ops.parameter(sinks), &[1, heads, 1, 1]);
-            scores = ops.concat(&[scores, ops.broadcast(&sinks, &[batch, heads, queries, 1])], 3);
+            scores = ops.concat(&[scores, ops.broadcast(&sinks, &[batch, heads, query_count, 1])], 3);
         }
         let mut weights = ops.softmax(&scores);
         if self.sinks.is_some() {
-            weights = ops.slice(&weights, 3, 0..keys);
+            weights = ops.slice(&weights, 3, 0..key_count);
         }
-        let out = ops.product(&ops.reshape(&weights, &[groups, rows, keys]), false, &value, false);
-        ops.permute(&ops.reshape(&out, &[batch, heads, queries, config.value_dim]), &[0, 2, 1, 3])
+        let out = ops.product(&ops.reshape(&weights, &[groups, rows, key_count]), false, &value, false);
+        ops.permute(&ops.reshape(&out, &[batch, heads, query_count, config.value_dim]), &[0, 2, 1, 3])
     }
 }

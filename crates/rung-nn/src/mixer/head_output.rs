@@ -3,7 +3,7 @@
 use rung_engine::{Ops, Role, Scalar};
 
 use crate::param_builder::ParamBuilder;
-use crate::parts::{Linear, NormGain, merge_heads};
+use crate::submodules::{Linear, NormGain, merge_heads};
 
 /// Norm, gate and output projection after a recurrence.
 pub(super) struct HeadOutput {

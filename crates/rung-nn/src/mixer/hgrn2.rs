@@ -11,7 +11,7 @@ use rung_theory::stack::Mixer;
 use super::head_output::{HeadOutput, OutputGate, OutputNorm};
 use super::{MixerConfig, State, TokenMixer, require_causal, number, require_divisor};
 use crate::error::ModelError;
-use crate::parts::{Linear, LinearRecurrence, NormGain, scale_query, split_heads};
+use crate::submodules::{Linear, LinearRecurrence, NormGain, scale_query, split_heads};
 use crate::param_builder::{LayerDepth, Init, ParamBuilder};
 
 /// Sizes of HGRN2.
@@ -121,8 +121,8 @@ impl Hgrn2 {
     ) -> (O::Tensor, State<O::Tensor>) {
         let (decay, key) = self.gate(ops, x);
         let [decay, key] = [decay, key].map(|x| split_heads(ops, &x, self.heads));
-        let query = scale_query(ops, &ops.silu(&self.query.heads(ops, x, self.heads)));
-        let value = self.value.heads(ops, x, self.heads);
+        let query = scale_query(ops, &ops.silu(&self.query.apply_and_split_heads(ops, x, self.heads)));
+        let value = self.value.apply_and_split_heads(ops, x, self.heads);
         let (out, matrix) = self.recurrence.run(ops, [&query, &key, &value], Decay::Vector(&decay), None, state);
         (out, State::new(State::past_len(state) + ops.shape(x)[1], [Some(matrix)]))
     }

@@ -13,7 +13,7 @@ use rung_theory::stack::Mixer;
 use super::linear::bidirectional_sum;
 use super::{MixerConfig, State, TokenMixer, number, require_divisor};
 use crate::error::ModelError;
-use crate::parts::{Linear, LinearRecurrence, QkvProjection, per_head_matmul, merge_heads, scale_query, split_heads};
+use crate::submodules::{Linear, LinearRecurrence, QkvProjection, per_head_matmul, merge_heads, scale_query, split_heads};
 use crate::precision::apply_rounding;
 use crate::param_builder::{Init, ParamBuilder};
 
@@ -52,7 +52,7 @@ struct HeadLinear {
 
 impl HeadLinear {
     fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, name: &str, heads: usize, inputs: usize, outputs: usize) -> Self {
-        let init = Init::Normal(params.settings.deviation);
+        let init = Init::Normal(params.settings.init_std);
         let weight = params.weight(&format!("{name}.weight"), &[heads * outputs, inputs, 1], init);
         let bias = params.weight_without_decay(&format!("{name}.bias"), &[heads * outputs], Init::Constant(0.0));
         Self { weight, bias, heads }
@@ -80,7 +80,7 @@ impl MixerConfig for InlineConfig {
         let Self { heads, key_dim, value_dim, local } = *self;
         let width = params.settings.width;
         require_divisor(Self::NAME, "heads", width, heads)?;
-        let init = Init::Normal(params.settings.deviation);
+        let init = Init::Normal(params.settings.init_std);
         Ok(Inline {
             config: *self,
             projections: QkvProjection::init(params, [heads, key_dim, value_dim], |_| init),
@@ -112,13 +112,13 @@ impl Inline {
         let [query, key, value] = self.projections.apply(ops, x);
         let query = ops.mul(&scale_query(ops, &query), &reciprocal);
         let one = ops.full(&[batch, time, heads, 1], 1.0);
-        let (score_mean, keys) = self.sum_values(ops, [&query, &key, &one], State::slot(state, 0));
+        let (score_mean, key_state) = self.sum_values(ops, [&query, &key, &one], State::slot(state, 0));
         let mean_weight = ops.mul(&ops.affine(&score_mean, -1.0, 1.0), &reciprocal);
         let (query, key) = (ops.concat(&[query, mean_weight], 3), ops.concat(&[key, one], 3));
-        let (out, values) = self.sum_values(ops, [&query, &key, &value], State::slot(state, 1));
-        let (local, tail) = self.local_term(ops, x, &merge_heads(ops, &value), State::slot(state, 2));
+        let (out, value_state) = self.sum_values(ops, [&query, &key, &value], State::slot(state, 1));
+        let (local, conv_state) = self.local_term(ops, x, &merge_heads(ops, &value), State::slot(state, 2));
         let out = ops.add(&out, &split_heads(ops, &local, heads));
-        (out, State::new(past_len + time, [Some(keys), Some(values), tail]))
+        (out, State::new(past_len + time, [Some(key_state), Some(value_state), conv_state]))
     }
 
     /// The weighted sum of values for every query, and the matrix state.
@@ -146,30 +146,30 @@ impl Inline {
     ) -> (O::Tensor, Option<O::Tensor>) {
         let (time, local) = (ops.shape(x)[1], self.config.local);
         let [batch, _, channels] = ops.shape(value)[..] else { panic!("channels of {}", ops.shape(value)) };
-        let source = if self.causal { x.clone() } else { ops.mean(x, 1) };
-        let taps = self.taps[0].apply(ops, &split_heads(ops, &source, self.config.heads));
+        let tap_input = if self.causal { x.clone() } else { ops.mean(x, 1) };
+        let taps = self.taps[0].apply(ops, &split_heads(ops, &tap_input, self.config.heads));
         let taps = self.taps[1].apply(ops, &ops.gelu_exact(&taps));
-        let tokens = ops.shape(&source)[1];
-        let taps = ops.reshape(&taps, &[batch, tokens, channels, local]);
+        let tap_tokens = ops.shape(&tap_input)[1];
+        let taps = ops.reshape(&taps, &[batch, tap_tokens, channels, local]);
         let mut value = apply_rounding(ops, value, self.recurrence.rounding);
-        // Later tokens are within reach of a causal convolution whose output is taken `ahead` tokens later.
-        let ahead = if self.causal { 0 } else { local - 1 - local / 2 };
-        if ahead > 0 {
-            value = ops.concat(&[value, ops.zeros(&[batch, ahead, channels])], 1);
+        // Later tokens are within reach of a causal convolution whose output is taken `lookahead` tokens later.
+        let lookahead = if self.causal { 0 } else { local - 1 - local / 2 };
+        if lookahead > 0 {
+            value = ops.concat(&[value, ops.zeros(&[batch, lookahead, channels])], 1);
         }
-        let (mut sum, mut tail) = (None, None);
-        for index in 0..local {
+        let (mut sum, mut conv_state) = (None, None);
+        for tap in 0..local {
             // A filter with a single 1 shifts the values.
             let one_hot: Vec<O::Scalar> =
-                (0..channels * local).map(|cell| O::Scalar::from_f64(f64::from(u8::from(cell % local == index)))).collect();
+                (0..channels * local).map(|index| O::Scalar::from_f64(f64::from(u8::from(index % local == tap)))).collect();
             let filters = ops.constant(&[channels, local], &one_hot);
-            let (shifted, next) = ops.short_convolution(&value, &filters, None, state);
-            let tap = ops.reshape(&ops.slice(&taps, 3, index..index + 1), &[batch, tokens, channels]);
-            let term = ops.mul(&ops.slice(&shifted, 1, ahead..ahead + time), &tap);
+            let (shifted, next_state) = ops.short_convolution(&value, &filters, None, state);
+            let tap_weights = ops.reshape(&ops.slice(&taps, 3, tap..tap + 1), &[batch, tap_tokens, channels]);
+            let term = ops.mul(&ops.slice(&shifted, 1, lookahead..lookahead + time), &tap_weights);
             sum = Some(sum.map_or(term.clone(), |sum| ops.add(&sum, &term)));
-            tail = (local > 1).then_some(next);
+            conv_state = (local > 1).then_some(next_state);
         }
-        (sum.expect("at least one tap"), tail)
+        (sum.expect("at least one tap"), conv_state)
     }
 }
 

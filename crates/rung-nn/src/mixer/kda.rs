@@ -14,7 +14,7 @@ use super::mamba2::step_bias;
 use super::{MixerConfig, State, TokenMixer, number, require_causal, require_divisor};
 use crate::error::ModelError;
 use crate::param_builder::{Init, ParamBuilder};
-use crate::parts::{Convolution, Linear, LinearRecurrence, NormGain, split_heads};
+use crate::submodules::{Convolution, Linear, LinearRecurrence, NormGain, split_heads};
 
 /// Sizes of Kimi Delta Attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

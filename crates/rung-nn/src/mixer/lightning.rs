@@ -11,7 +11,7 @@ use rung_theory::stack::Mixer;
 use super::head_output::{HeadOutput, OutputGate, OutputNorm};
 use super::{MixerConfig, State, TokenMixer, require_causal, number};
 use crate::error::ModelError;
-use crate::parts::{Linear, LinearRecurrence, NormGain};
+use crate::submodules::{Linear, LinearRecurrence, NormGain};
 use crate::param_builder::{LayerDepth, ParamBuilder};
 
 /// Sizes of lightning attention.
@@ -94,7 +94,7 @@ impl Lightning {
     ) -> (O::Tensor, State<O::Tensor>) {
         let LightningConfig { heads, head_dim } = self.config;
         let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
-        let qkv = ops.silu(&self.input.heads(ops, x, heads));
+        let qkv = ops.silu(&self.input.apply_and_split_heads(ops, x, heads));
         let [query, key, value] =
             [0, 1, 2].map(|index| ops.slice(&qkv, 3, index * head_dim..(index + 1) * head_dim));
         let decays: Vec<_> = (0..heads).map(|head| O::Scalar::from_f64(log_decay(head, heads, self.depth))).collect();

@@ -12,7 +12,7 @@ pub use rung_theory::stack::mixer::FeatureMap;
 use super::head_output::{HeadOutput, OutputGate, OutputNorm};
 use super::{MixerConfig, State, TokenMixer, flag, number};
 use crate::error::ModelError;
-use crate::parts::{LinearRecurrence, NormGain, QkvProjection, scale_query};
+use crate::submodules::{LinearRecurrence, NormGain, QkvProjection, scale_query};
 use crate::precision::apply_rounding;
 use crate::param_builder::{Init, ParamBuilder};
 
@@ -57,7 +57,7 @@ impl MixerConfig for LinearAttentionConfig {
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<LinearAttention, ModelError> {
         let Self { heads, key_dim, value_dim, .. } = *self;
         let width = params.settings.width;
-        let init = Init::Normal(params.settings.deviation);
+        let init = Init::Normal(params.settings.init_std);
         Ok(LinearAttention {
             config: *self,
             projections: QkvProjection::init(params, [heads, key_dim, value_dim], |_| init),

@@ -14,7 +14,7 @@ use rung_theory::stack::Mixer;
 use super::mamba2::step_bias;
 use super::{MixerConfig, State, TokenMixer, require_causal, number};
 use crate::error::ModelError;
-use crate::parts::{Convolution, Linear, LinearRecurrence};
+use crate::submodules::{Convolution, Linear, LinearRecurrence};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of Mamba.
@@ -58,7 +58,7 @@ pub(crate) struct SelectNorms {
 
 /// The weights of the mixer, as read from a checkpoint.
 #[derive(Clone, Copy)]
-pub(crate) struct Mamba1Parts {
+pub(crate) struct Mamba1Weights {
     /// Projection to x and the gate.
     pub(crate) input: Linear,
     /// Weight and bias.
@@ -77,20 +77,20 @@ impl Mamba1Config {
     const CHUNK: usize = 16;
 
     /// A mixer whose weights were read from a checkpoint.
-    pub(crate) fn assemble(self, parts: Mamba1Parts) -> Mamba1 {
-        let (weight, bias) = parts.convolution;
+    pub(crate) fn assemble(self, weights: Mamba1Weights) -> Mamba1 {
+        let (weight, bias) = weights.convolution;
         let convolution = Convolution { weight, bias, channels: self.inner, taps: self.taps, rounding: None };
         Mamba1 {
             config: self,
-            input: parts.input,
+            input: weights.input,
             convolution,
-            select: parts.select,
-            step: parts.step,
-            log_rate: parts.log_rate,
-            skip: parts.skip,
-            output: parts.output,
+            select: weights.select,
+            step: weights.step,
+            log_rate: weights.log_rate,
+            skip: weights.skip,
+            output: weights.output,
             recurrence: LinearRecurrence { chunk: Self::CHUNK, rounding: None },
-            norms: parts.norms,
+            norms: weights.norms,
         }
     }
 }
@@ -145,7 +145,7 @@ impl Mamba1 {
     ) -> (O::Tensor, State<O::Tensor>) {
         let Mamba1Config { inner, state: state_size, rank, .. } = self.config;
         let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
-        let (x, tail) = self.convolution.apply(ops, x, State::slot(state, 1));
+        let (x, conv_state) = self.convolution.apply(ops, x, State::slot(state, 1));
         let x = ops.silu(&x);
         let select = self.select.apply(ops, &x);
         let slice_and_norm = |index: usize, range: std::ops::Range<usize>| {
@@ -164,7 +164,7 @@ impl Mamba1 {
         let (out, matrix) = self.recurrence.run(ops, [&c, &b, &value], Decay::Vector(&decay), None, state);
         let out = ops.reshape(&out, &[batch, time, inner]);
         let out = ops.add(&out, &ops.mul(&x, &ops.parameter(self.skip)));
-        (out, State::new(State::past_len(state) + time, [Some(matrix), tail]))
+        (out, State::new(State::past_len(state) + time, [Some(matrix), conv_state]))
     }
 }
 

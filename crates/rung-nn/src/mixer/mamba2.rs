@@ -11,7 +11,7 @@ use rung_theory::stack::Mixer;
 use super::fenwick::RecurrenceInputs;
 use super::{MixerConfig, State, TokenMixer, require_causal, number, require_divisor};
 use crate::error::ModelError;
-use crate::parts::{Convolution, NormGain, Linear, LinearRecurrence, clamp, merge_heads, split_heads};
+use crate::submodules::{Convolution, NormGain, Linear, LinearRecurrence, clamp, merge_heads, split_heads};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of Mamba-2.
@@ -59,7 +59,7 @@ pub(crate) struct GatedNorm {
 
 /// The weights of the mixer, as read from a checkpoint.
 #[derive(Clone, Copy)]
-pub(crate) struct Mamba2Parts {
+pub(crate) struct Mamba2Weights {
     /// Projection to the gate, x, B, C and the step size.
     pub(crate) input: Linear,
     /// Over x, B and C: weight and bias.
@@ -84,20 +84,20 @@ impl Mamba2Config {
     }
 
     /// A mixer whose weights were read from a checkpoint.
-    pub(crate) fn assemble(self, parts: Mamba2Parts) -> Mamba2 {
-        let (weight, bias) = parts.convolution;
+    pub(crate) fn assemble(self, weights: Mamba2Weights) -> Mamba2 {
+        let (weight, bias) = weights.convolution;
         let convolution = Convolution { weight, bias, channels: self.channels(), taps: self.taps, rounding: None };
         Mamba2 {
             config: self,
-            input: parts.input,
+            input: weights.input,
             convolution,
-            step_bias: parts.step_bias,
-            log_rate: parts.log_rate,
-            skip: parts.skip,
-            norm: parts.norm,
-            output: parts.output,
+            step_bias: weights.step_bias,
+            log_rate: weights.log_rate,
+            skip: weights.skip,
+            norm: weights.norm,
+            output: weights.output,
             recurrence: LinearRecurrence { chunk: 64, rounding: None },
-            step_range: parts.step_range,
+            step_range: weights.step_range,
         }
     }
 
@@ -161,7 +161,7 @@ impl Mamba2 {
         let channels = self.convolution.channels;
         let step = ops.slice(projected, 2, inner + channels..inner + channels + config.heads);
         let xbc = ops.slice(projected, 2, inner..inner + channels);
-        let (xbc, tail) = self.convolution.apply(ops, &xbc, State::slot(state, 1));
+        let (xbc, conv_state) = self.convolution.apply(ops, &xbc, State::slot(state, 1));
         let xbc = ops.silu(&xbc);
         let value = split_heads(ops, &ops.slice(&xbc, 2, 0..inner), config.heads);
         let key = split_heads(ops, &ops.slice(&xbc, 2, inner..inner + group_channels), config.groups);
@@ -174,7 +174,7 @@ impl Mamba2 {
         let (out, matrix) = recurrence(&inputs);
         let skip = ops.reshape(&ops.parameter(self.skip), &[config.heads, 1]);
         let out = merge_heads(ops, &ops.add(&out, &ops.mul(&value, &skip)));
-        (out, State::new(State::past_len(state) + time, [Some(matrix), tail]))
+        (out, State::new(State::past_len(state) + time, [Some(matrix), conv_state]))
     }
 
     /// The output of every head before gate and norm, and the state.

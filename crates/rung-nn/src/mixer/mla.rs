@@ -11,7 +11,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, require_causal, append_to_slot, number};
 use crate::error::ModelError;
-use crate::parts::{NormGain, Linear, per_head_matmul, merge_heads, split_heads};
+use crate::submodules::{NormGain, Linear, per_head_matmul, merge_heads, split_heads};
 use crate::position::{Positions, Rotation, alibi_bias, apply_rope};
 use crate::precision::apply_rounding;
 use crate::param_builder::{Init, ParamBuilder};
@@ -46,14 +46,14 @@ pub struct Latent {
     kv_up: Parameter,
     output: Linear,
     rotation: Option<Rotation>,
-    /// Scale of the scores.
+    /// Scale of the attention scores.
     scale: f64,
     alibi: bool,
     rounding: Option<Rounding>,
 }
 
 /// The weights of latent attention, as read from a checkpoint.
-pub(crate) struct LatentParts {
+pub(crate) struct LatentWeights {
     /// Down-projection of the query and its norm, if the query has a rank.
     pub(crate) query_down: Option<(Linear, NormGain)>,
     /// Projection to the queries of all heads.
@@ -68,7 +68,7 @@ pub(crate) struct LatentParts {
     pub(crate) output: Linear,
     /// Rotation of the shared keys and their queries.
     pub(crate) rotation: Option<Rotation>,
-    /// Factor on the usual scale of the scores.
+    /// Factor on the usual scale of the attention scores.
     pub(crate) factor: f64,
 }
 
@@ -97,8 +97,8 @@ impl LatentConfig {
     }
 
     /// Attention whose weights were read from a checkpoint.
-    pub(crate) fn assemble(self, parts: LatentParts) -> Latent {
-        let LatentParts { query_down, query, kv_down, norm, kv_up, output, rotation, factor } = parts;
+    pub(crate) fn assemble(self, weights: LatentWeights) -> Latent {
+        let LatentWeights { query_down, query, kv_down, norm, kv_up, output, rotation, factor } = weights;
         let scale = factor * self.scale();
         let (config, alibi, rounding) = (self, false, None);
         Latent { config, query_down, query, kv_down, norm, kv_up, output, rotation, scale, alibi, rounding }
@@ -123,7 +123,7 @@ impl LatentConfig {
         };
         let kv_down = params.linear("kv_a_proj_with_mqa", width, latent_dim + rope_dim);
         let norm = params.gain("kv_a_layernorm", latent_dim);
-        let init = Init::Normal(params.settings.deviation);
+        let init = Init::Normal(params.settings.init_std);
         let kv_up = params.weight("kv_b_proj.weight", &[heads * (nope_dim + value_dim), latent_dim], init);
         let output = params.role(Role::Output).linear("o_proj", heads * value_dim, width);
         let alibi = params.settings.positions == Positions::Alibi;
@@ -163,8 +163,8 @@ impl Latent {
             append(1, &merge_heads(ops, &self.apply_rope(ops, &split_heads(ops, &key, 1), past_len)))
         });
         let latent = append(0, &self.norm.norm_with_epsilon(ops, &ops.slice(&projected, 2, 0..latent_dim), EPSILON));
-        let next = State::new(past_len + time, [Some(latent.clone()), rope_key.clone()]);
-        (LatentCache { latent, rope_key }, next)
+        let next_state = State::new(past_len + time, [Some(latent.clone()), rope_key.clone()]);
+        (LatentCache { latent, rope_key }, next_state)
     }
 
     /// The input of the query projection: the token, or its normed down-projection.
@@ -176,7 +176,7 @@ impl Latent {
     /// Queries of a span whose first token is at position `past_len`: the NoPE part for expanded keys, and the rotated part for shared keys.
     pub(super) fn project_query<O: Ops>(&self, ops: &O, query_input: &O::Tensor, past_len: usize) -> [O::Tensor; 2] {
         let LatentConfig { heads, nope_dim, rope_dim, .. } = self.config;
-        let query = self.query.heads(ops, query_input, heads);
+        let query = self.query.apply_and_split_heads(ops, query_input, heads);
         let nope_query = ops.slice(&query, 3, 0..nope_dim);
         [nope_query, self.apply_rope(ops, &ops.slice(&query, 3, nope_dim..nope_dim + rope_dim), past_len)]
     }
@@ -232,8 +232,8 @@ impl Latent {
         }
         let weight = ops.reshape(&ops.parameter(self.kv_up), &[heads, nope_dim + value_dim, latent_dim]);
         let query = per_head_matmul(ops, &nope_query, &ops.slice(&weight, 1, 0..nope_dim), false);
-        let parts = [Some(&cache.latent), cache.rope_key.as_ref()].into_iter().flatten().cloned();
-        let key = ops.concat(&parts.collect::<Vec<O::Tensor>>(), 2);
+        let key_tensors = [Some(&cache.latent), cache.rope_key.as_ref()].into_iter().flatten().cloned();
+        let key = ops.concat(&key_tensors.collect::<Vec<O::Tensor>>(), 2);
         let [key, value] = [&key, &cache.latent].map(|x| split_heads(ops, x, 1));
         AttentionOperands { query: ops.concat(&[query, rope_query], 3), key, value, absorbed: true }
     }
@@ -273,11 +273,11 @@ impl TokenMixer for Latent {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (cache, next) = self.append_to_cache(ops, x, state);
+        let (cache, next_state) = self.append_to_cache(ops, x, state);
         let query = self.project_query(ops, &self.query_input(ops, x), State::past_len(state));
         let operands = self.attention_operands(ops, query, &cache);
         let head_outputs = self.attend(ops, [&operands.query, &operands.key, &operands.value], None);
-        (self.project_output(ops, &head_outputs, operands.absorbed), next)
+        (self.project_output(ops, &head_outputs, operands.absorbed), next_state)
     }
 
     /// Appends to the cache without computing attention.

@@ -45,7 +45,7 @@ impl MixerConfig for MobaConfig {
         require_divisor(Self::NAME, "groups", heads.heads, groups)?;
         if number(mixer, "index") > 0 {
             let (what, expected) = ("a separate index key".to_owned(), "index=0".to_owned());
-            return Err(ModelError::Unsupported { mixer: Self::NAME, what, expected });
+            return Err(ModelError::UnsupportedOption { mixer: Self::NAME, what, expected });
         }
         Ok(Self { heads, block, top, groups, min_max: mixer.options().choice::<BlockSummary>("summary") == BlockSummary::MinMax })
     }
@@ -60,7 +60,7 @@ impl MixerConfig for MobaConfig {
 
 impl Moba {
     /// The blocks that each of the last queries attends to.
-    fn choose<O: Ops>(&self, ops: &O, query: &O::Tensor, key: &O::Tensor) -> BlockChoice {
+    fn choose_blocks<O: Ops>(&self, ops: &O, query: &O::Tensor, key: &O::Tensor) -> BlockChoice {
         let MobaConfig {
             heads: HeadsConfig { heads, kv_heads, key_dim, .. },
             block,
@@ -73,26 +73,26 @@ impl Moba {
         let (mut choice, full_blocks) = (BlockChoice::new(block, groups), keys / block);
         // Scores are needed only where there are more blocks than a query attends to.
         let scores = (full_blocks >= top && top > 1).then(|| {
-            let past = ops.slice(&ops.detach(key), 1, 0..full_blocks * block);
-            let past = ops.reshape(&past, &[batch, full_blocks, block, kv_heads * key_dim]);
-            let transposed = |x: O::Tensor| ops.permute(&ops.reshape(&x, &[batch, full_blocks, kv_heads, key_dim]), &[0, 2, 3, 1]);
+            let past_keys = ops.slice(&ops.detach(key), 1, 0..full_blocks * block);
+            let past_keys = ops.reshape(&past_keys, &[batch, full_blocks, block, kv_heads * key_dim]);
+            let transpose = |x: O::Tensor| ops.permute(&ops.reshape(&x, &[batch, full_blocks, kv_heads, key_dim]), &[0, 2, 3, 1]);
             let queries = ops.permute(&ops.detach(query), &[0, 2, 1, 3]);
             let queries = ops.reshape(&queries, &[batch, kv_heads, heads / kv_heads * time, key_dim]);
             let scores = if min_max {
                 // An upper bound on q.k: the largest key where the query is positive, else the smallest, which is `-max(-key)`.
-                let positive = ops.matmul(&ops.relu(&queries), &transposed(ops.max(&past, 2)));
-                let negative = ops.matmul(&ops.relu(&ops.neg(&queries)), &transposed(ops.max(&ops.neg(&past), 2)));
+                let positive = ops.matmul(&ops.relu(&queries), &transpose(ops.max(&past_keys, 2)));
+                let negative = ops.matmul(&ops.relu(&ops.neg(&queries)), &transpose(ops.max(&ops.neg(&past_keys), 2)));
                 ops.add(&positive, &negative)
             } else {
-                ops.matmul(&queries, &transposed(ops.mean(&past, 2)))
+                ops.matmul(&queries, &transpose(ops.mean(&past_keys, 2)))
             };
             ops.values(&ops.sum(&ops.reshape(&scores, &[batch, groups, heads / groups, time, full_blocks]), 2))
         });
         for row in 0..batch * groups * time {
-            let current = (row % time + keys - time) / block;
+            let own_block = (row % time + keys - time) / block;
             match &scores {
-                Some(scores) => choice.push(top_k(&scores[row * full_blocks..][..current], top - 1).into_iter().chain([current])),
-                None => choice.push(current.saturating_sub(top - 1)..=current),
+                Some(scores) => choice.push(top_k(&scores[row * full_blocks..][..own_block], top - 1).into_iter().chain([own_block])),
+                None => choice.push(own_block.saturating_sub(top - 1)..=own_block),
             }
         }
         choice
@@ -106,12 +106,12 @@ impl TokenMixer for Moba {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (cache, next) = self.heads.append_to_cache(ops, x, state);
+        let (cache, next_state) = self.heads.append_to_cache(ops, x, state);
         let query = self.heads.query_heads().project_query(ops, x, State::past_len(state));
-        let choice = self.choose(ops, &query, &cache.key);
+        let choice = self.choose_blocks(ops, &query, &cache.key);
         let (key, value, scale) = (&cache.key, &cache.value, self.config.heads.scale());
         let head_outputs = ops.block_attention(&BlockAttention { query: &query, key, value, choice: &choice, scale });
-        (self.heads.query_heads().project_output(ops, x, &head_outputs), next)
+        (self.heads.query_heads().project_output(ops, x, &head_outputs), next_state)
     }
 
     /// Appends to the KV cache without computing attention.

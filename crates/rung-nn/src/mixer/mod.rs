@@ -1,7 +1,7 @@
 //! Token mixers: the part of a layer that moves information between tokens.
 //!
 //! Every mixer is one file: a config resolved from a plan's mixer, the struct with the handles of its weights, one `forward`,
-//! tests. The one `forward` takes a span of tokens and the state before them, and serves all uses:
+//! tests. The one `forward` takes a span (consecutive tokens) and the state before it, and serves all uses:
 //!
 //! ```text
 //! forward(x[0..n], none)                   prefill, in parallel or in chunks
@@ -165,7 +165,7 @@ macro_rules! registry {
                 match mixer.name() {
                     $(<$module::$config as MixerConfig>::NAME =>
                         Ok(Self::$name($module::$config::resolve(mixer)?.init(params)?)),)*
-                    name => Err(ModelError::NoNetwork { mixer: name.to_owned(), known: NAMES.join(", ") }),
+                    name => Err(ModelError::MixerNotImplemented { mixer: name.to_owned(), known: NAMES.join(", ") }),
                 }
             }
         }
@@ -255,16 +255,16 @@ impl Builtin {
                 let config = softmax::SoftmaxConfig::resolve(mixer)?;
                 if config.taps > 0 {
                     let what = "a shared cache behind a convolution".to_owned();
-                    let expected = "conv=0 in a layer that reads the cache of another".to_owned();
-                    return Err(ModelError::Unsupported { mixer: mixer.name(), what, expected });
+                    let expected = "conv=0 in a layer that shares the cache of an earlier one".to_owned();
+                    return Err(ModelError::UnsupportedOption { mixer: mixer.name(), what, expected });
                 }
                 config.init_with_shared_cache(params)?
             }
             window::WindowConfig::NAME => window::WindowConfig::resolve(mixer)?.init_with_shared_cache(params)?,
             name => {
-                let what = "a layer that reads the cache of another".to_owned();
+                let what = "a layer that shares the cache of an earlier one".to_owned();
                 let expected = "full or window attention there".to_owned();
-                return Err(ModelError::Unsupported { mixer: name, what, expected });
+                return Err(ModelError::UnsupportedOption { mixer: name, what, expected });
             }
         };
         Ok(Self::SharedCache(query_heads))
@@ -310,7 +310,12 @@ fn require_divisor(mixer: &'static str, what: &'static str, heads: usize, groups
     if groups > 0 && heads.is_multiple_of(groups) {
         return Ok(());
     }
-    Err(ModelError::Shape { component: mixer, what, found: groups as u64, expected: format!("a divisor of {heads}") })
+    Err(ModelError::InvalidSize {
+        component: mixer,
+        what,
+        found: groups as u64,
+        expected: format!("a divisor of {heads}"),
+    })
 }
 
 /// Returns an error for ALiBi, whose bias for every pair of tokens the mixer does not support.
@@ -319,7 +324,7 @@ fn reject_alibi<S: Scalar>(mixer: &'static str, params: &ParamBuilder<'_, S>) ->
         return Ok(());
     }
     let (what, expected) = ("a penalty on distance".to_owned(), "other positions than ALiBi's".to_owned());
-    Err(ModelError::Unsupported { mixer, what, expected })
+    Err(ModelError::UnsupportedOption { mixer, what, expected })
 }
 
 /// Returns an error for a bidirectional model.
@@ -327,7 +332,7 @@ fn require_causal<S: Scalar>(mixer: &'static str, params: &ParamBuilder<'_, S>) 
     if params.settings.causal {
         return Ok(());
     }
-    Err(ModelError::Unsupported {
+    Err(ModelError::UnsupportedOption {
         mixer,
         what: "a bidirectional form".to_owned(),
         expected: "a causal model, or bidirectional mixers (full, linear, inline, none)".to_owned(),

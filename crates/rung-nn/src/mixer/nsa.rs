@@ -13,7 +13,7 @@ use rung_theory::stack::Mixer;
 use super::attention::{KvCache, MultiHeadAttention, HeadsConfig, MASKED, Visibility};
 use super::{MixerConfig, State, TokenMixer, require_causal, number, reject_alibi};
 use crate::error::ModelError;
-use crate::parts::Linear;
+use crate::submodules::Linear;
 use crate::precision::apply_rounding;
 use crate::param_builder::{Init, ParamBuilder};
 

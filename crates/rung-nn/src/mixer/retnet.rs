@@ -11,7 +11,7 @@ use rung_theory::stack::Mixer;
 use super::head_output::{HeadOutput, OutputGate, OutputNorm};
 use super::{MixerConfig, State, TokenMixer, require_causal, number};
 use crate::error::ModelError;
-use crate::parts::{LinearRecurrence, QkvProjection, scale_query};
+use crate::submodules::{LinearRecurrence, QkvProjection, scale_query};
 use crate::position::{Frequencies, Rotation, apply_rope};
 use crate::param_builder::{Init, ParamBuilder};
 
@@ -47,7 +47,7 @@ impl MixerConfig for RetnetConfig {
         let key_dim = number(mixer, "key");
         if !key_dim.is_multiple_of(2) {
             let expected = "an even number, since keys are rotated".to_owned();
-            return Err(ModelError::Shape { component: Self::NAME, what: "key width", found: key_dim as u64, expected });
+            return Err(ModelError::InvalidSize { component: Self::NAME, what: "key width", found: key_dim as u64, expected });
         }
         Ok(Self { heads: number(mixer, "heads"), key_dim, value_dim: number(mixer, "value") })
     }

@@ -10,7 +10,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, require_causal, number, require_divisor};
 use crate::error::ModelError;
-use crate::parts::{Convolution, Linear, LinearRecurrence, per_head_matmul, merge_heads, split_heads};
+use crate::submodules::{Convolution, Linear, LinearRecurrence, per_head_matmul, merge_heads, split_heads};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of an RG-LRU block.
@@ -35,7 +35,7 @@ pub struct RgLru {
     /// Scales the decay rate of a channel between zero and its maximum.
     recurrence_gate: HeadGate,
     /// Logits of the largest decay rate of each channel.
-    rate: Parameter,
+    rate_logits: Parameter,
     output: Linear,
     recurrence: LinearRecurrence,
 }
@@ -50,7 +50,7 @@ struct HeadGate {
 
 /// The weights of the mixer, as read from a checkpoint.
 #[derive(Clone, Copy)]
-pub(crate) struct RgLruParts {
+pub(crate) struct RgLruWeights {
     pub(crate) gate: Linear,
     pub(crate) input: Linear,
     /// Weight and bias.
@@ -59,7 +59,7 @@ pub(crate) struct RgLruParts {
     pub(crate) input_gate: (Parameter, Parameter),
     /// Weight and bias of the gate of the decay.
     pub(crate) recurrence_gate: (Parameter, Parameter),
-    pub(crate) rate: Parameter,
+    pub(crate) rate_logits: Parameter,
     pub(crate) output: Linear,
 }
 
@@ -84,7 +84,7 @@ const DECAY_SCALE: f64 = 8.0;
 const SQRT_EPSILON: f64 = 1e-30;
 
 /// The published initial value of the rate logits as a function of a uniform number: `exp(-softplus)` is from 0.9 to 0.999.
-fn rate(uniform: f64) -> f64 {
+fn initial_rate_logit(uniform: f64) -> f64 {
     let (low, high) = (0.9_f64.powi(2), 0.999_f64.powi(2));
     let squared_decay = low + uniform * (high - low);
     (-0.5 * squared_decay.ln()).exp_m1().ln()
@@ -95,18 +95,18 @@ impl RgLruConfig {
     const CHUNK: usize = 16;
 
     /// A mixer whose weights were read from a checkpoint.
-    pub(crate) fn assemble(self, parts: RgLruParts) -> RgLru {
-        let (weight, bias) = parts.convolution;
+    pub(crate) fn assemble(self, weights: RgLruWeights) -> RgLru {
+        let (weight, bias) = weights.convolution;
         let gate = |(weight, bias): (Parameter, Parameter)| HeadGate { weight, bias };
         RgLru {
             config: self,
-            gate: parts.gate,
-            input: parts.input,
+            gate: weights.gate,
+            input: weights.input,
             convolution: Convolution { weight, bias, channels: self.inner, taps: self.taps, rounding: None },
-            input_gate: gate(parts.input_gate),
-            recurrence_gate: gate(parts.recurrence_gate),
-            rate: parts.rate,
-            output: parts.output,
+            input_gate: gate(weights.input_gate),
+            recurrence_gate: gate(weights.recurrence_gate),
+            rate_logits: weights.rate_logits,
+            output: weights.output,
             recurrence: LinearRecurrence { chunk: Self::CHUNK, rounding: None },
         }
     }
@@ -139,7 +139,7 @@ impl MixerConfig for RgLruConfig {
             ),
             input_gate: HeadGate::init(params, "input_gate", heads, inner / heads),
             recurrence_gate: HeadGate::init(params, "recurrent_gate", heads, inner / heads),
-            rate: params.weight_without_decay("rg_lru.recurrent_param", &[inner], Init::FromUniform(&rate)),
+            rate_logits: params.weight_without_decay("rg_lru.recurrent_param", &[inner], Init::FromUniform(&initial_rate_logit)),
             output: params.role(Role::Output).linear_with_bias("linear_out", inner, width),
             recurrence: LinearRecurrence { chunk: recurrence.chunk.min(Self::CHUNK), ..recurrence },
         })
@@ -157,16 +157,16 @@ impl RgLru {
     ) -> (O::Tensor, State<O::Tensor>) {
         let RgLruConfig { inner, heads, .. } = self.config;
         let (batch, time, past_len) = (ops.shape(x)[0], ops.shape(x)[1], State::past_len(state));
-        let (x, tail) = self.convolution.apply(ops, x, State::slot(state, 1));
+        let (x, conv_state) = self.convolution.apply(ops, x, State::slot(state, 1));
         let head_inputs = split_heads(ops, &x, heads);
         let [input_gate, recurrence_gate] = [&self.input_gate, &self.recurrence_gate].map(|gate| gate.apply(ops, &head_inputs));
-        let rate = ops.scale(&ops.softplus(&ops.parameter(self.rate)), -DECAY_SCALE);
+        let rate = ops.scale(&ops.softplus(&ops.parameter(self.rate_logits)), -DECAY_SCALE);
         let decay = ops.mul(&recurrence_gate, &rate);
         let input_gate = ops.mul(&input_gate, &self.input_scale(ops, &decay, past_len));
         let value = ops.reshape(&ops.mul(&input_gate, &x), &[batch, time, inner, 1]);
         let ones = ops.full(&[batch, time, 1, 1], 1.0);
         let (states, last) = self.recurrence.run(ops, [&ones, &ones, &value], Decay::Scalar(&decay), None, state);
-        (ops.reshape(&states, &[batch, time, inner]), State::new(past_len + time, [Some(last), tail]))
+        (ops.reshape(&states, &[batch, time, inner]), State::new(past_len + time, [Some(last), conv_state]))
     }
 
     /// `sqrt(1 - a^2)` of the decay a, given its logarithm. It keeps the variance of the state constant; 1 for the first token.

@@ -13,7 +13,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, require_causal, number, shift};
 use crate::error::ModelError;
-use crate::parts::{Linear, LinearRecurrence, merge_heads, split_heads};
+use crate::submodules::{Linear, LinearRecurrence, merge_heads, split_heads};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of RWKV-6.
@@ -47,7 +47,7 @@ pub struct Rwkv6 {
 }
 
 /// Names of the inputs that the token shift computes: for decay, key, value, receptance and gate.
-const INPUTS: [&str; 5] = ["w", "k", "v", "r", "g"];
+const SHIFTED_INPUTS: [&str; 5] = ["w", "k", "v", "r", "g"];
 
 /// The token shift: five interpolations of each token with the one before it.
 struct TokenShift {
@@ -75,17 +75,17 @@ impl TokenShift {
             let initial = |channel: usize| 1.0 - (channel as f64 / width as f64).powf(exponent) - offset;
             init_per_channel(params, &format!("time_maa_{input}"), &[width], initial)
         };
-        let (mu_x, mu) = (init_mu("x"), INPUTS.map(&mut init_mu));
-        let (count, up_init) = (INPUTS.len(), Init::Uniform(-0.01, 0.01));
-        let down = params.weight("time_maa_w1", &[width, count * rank], Init::Constant(0.0));
-        let up = params.weight("time_maa_w2", &[count, rank, width], up_init);
+        let (mu_x, mu) = (init_mu("x"), SHIFTED_INPUTS.map(&mut init_mu));
+        let (input_count, up_init) = (SHIFTED_INPUTS.len(), Init::Uniform(-0.01, 0.01));
+        let down = params.weight("time_maa_w1", &[width, input_count * rank], Init::Constant(0.0));
+        let up = params.weight("time_maa_w2", &[input_count, rank, width], up_init);
         Self { mu_x, mu, factors: [down, up], rank, rounding: params.settings.precision.state }
     }
 
     /// The five interpolated inputs, and the last token, which is the state of the next call.
-    fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor, last: Option<&O::Tensor>) -> ([O::Tensor; 5], O::Tensor) {
+    fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor, previous_token: Option<&O::Tensor>) -> ([O::Tensor; 5], O::Tensor) {
         let (width, rank) = (ops.shape(x)[2], self.rank);
-        let (difference, last) = shift::previous_minus_current(ops, x, last, self.rounding);
+        let (difference, last) = shift::previous_minus_current(ops, x, previous_token, self.rounding);
         let [down, up] = self.factors.map(|factor| ops.parameter(factor));
         let input = shift::interpolate(ops, x, &difference, &ops.parameter(self.mu_x));
         let low_rank = ops.tanh(&ops.matmul(&input, &down));
@@ -173,15 +173,15 @@ impl Rwkv6 {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> ([O::Tensor; 2], State<O::Tensor>) {
-        let ([for_decay, for_key, for_value, for_query, for_gate], last) =
+        let ([decay_input, key_input, value_input, query_input, gate_input], last) =
             self.shift.apply(ops, x, State::slot(state, 1));
-        let [rate, down, up] = self.decay.map(|part| ops.parameter(part));
-        let rate_change = ops.matmul(&ops.tanh(&ops.matmul(&for_decay, &down)), &up);
+        let [rate, down, up] = self.decay.map(|weight| ops.parameter(weight));
+        let rate_change = ops.matmul(&ops.tanh(&ops.matmul(&decay_input, &down)), &up);
         let below_max = ops.relu(&ops.affine(&ops.add(&rate_change, &rate), -1.0, Self::MAX_LOG_RATE));
         let decay = split_heads(ops, &ops.neg(&ops.exp(&ops.affine(&below_max, -1.0, Self::MAX_LOG_RATE))), self.heads);
-        let query = self.receptance.heads(ops, &for_query, self.heads);
-        let key = self.key.heads(ops, &for_key, self.heads);
-        let value = self.value.heads(ops, &for_value, self.heads);
+        let query = self.receptance.apply_and_split_heads(ops, &query_input, self.heads);
+        let key = self.key.apply_and_split_heads(ops, &key_input, self.heads);
+        let value = self.value.apply_and_split_heads(ops, &value_input, self.heads);
         let time = ops.shape(x)[1];
         // One token late: zeros are written before the first query, and a query of zeros follows the last write.
         let zeros = ops.zeros(&ops.shape(&ops.slice(&key, 1, 0..1)));
@@ -190,7 +190,7 @@ impl Rwkv6 {
         let (out, matrix) = self.recurrence.run(ops, inputs, Decay::Vector(&shift_by_one(&decay)), None, state);
         let bonus = ops.sum(&ops.mul(&ops.mul(&query, &key), &ops.parameter(self.bonus)), 3);
         let out = ops.add(&ops.slice(&out, 1, 0..time), &ops.mul(&value, &bonus));
-        ([out, for_gate], State::new(State::past_len(state) + time, [Some(matrix), Some(last)]))
+        ([out, gate_input], State::new(State::past_len(state) + time, [Some(matrix), Some(last)]))
     }
 }
 
@@ -201,10 +201,10 @@ impl TokenMixer for Rwkv6 {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let ([out, for_gate], state) = self.head_outputs(ops, x, state);
+        let ([out, gate_input], state) = self.head_outputs(ops, x, state);
         let out = merge_heads(ops, &ops.layer_norm(&out, None, None, Self::EPSILON));
-        let [gain, bias] = self.norm.map(|part| ops.parameter(part));
+        let [gain, bias] = self.norm.map(|weight| ops.parameter(weight));
         let out = ops.add(&ops.mul(&out, &gain), &bias);
-        (self.output.apply(ops, &ops.silu_gate(&self.gate.apply(ops, &for_gate), &out)), state)
+        (self.output.apply(ops, &ops.silu_gate(&self.gate.apply(ops, &gate_input), &out)), state)
     }
 }

@@ -10,7 +10,7 @@ use rung_theory::stack::Mixer;
 
 use super::{SharedTensor, MixerConfig, State, TokenMixer, require_causal, number, shift};
 use crate::error::ModelError;
-use crate::parts::{Linear, LinearRecurrence, merge_heads, split_heads};
+use crate::submodules::{Linear, LinearRecurrence, merge_heads, split_heads};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of RWKV-7's time mixing.
@@ -207,11 +207,11 @@ impl TokenMixer for Rwkv7 {
             up.apply(ops, &activation(ops, &down.apply(ops, x)))
         };
         let ([for_query, for_decay, for_key, for_value, for_learning_rate, for_gate], last) = self.shift.apply(ops, x, State::slot(state, 1));
-        let query = self.receptance.heads(ops, &for_query, heads);
+        let query = self.receptance.apply_and_split_heads(ops, &for_query, heads);
         let decay = ops.sigmoid(&low_rank(&self.decay, &for_decay, O::tanh));
         let decay = split_heads(ops, &ops.scale(&decay, -(-0.5_f64).exp()), heads);
         let projected_key = self.key.apply(ops, &for_key);
-        let layer_value = self.value.heads(ops, &for_value, heads);
+        let layer_value = self.value.apply_and_split_heads(ops, &for_value, heads);
         let value = match (&self.value_mix, state.and_then(|state| state.shared.as_ref())) {
             (None, _) => layer_value.clone(),
             (Some(value_mix), Some(SharedTensor::Values(first))) => {

@@ -7,18 +7,19 @@ use super::flag;
 use crate::error::ModelError;
 use crate::precision::apply_rounding;
 
-/// For every token of `x`, `[batch, time, width]`, the token before it minus the token; the token before the first is zero. `last` is
-/// the token before the span, `[batch, 1, width]`, and the second result is the last token of the span.
+/// For every token of `x`, `[batch, time, width]`, the token before it minus the token; the token before the first is zero. `previous_token` is
+/// the token before the first of `x`, `[batch, 1, width]`, and the second result is the last token of `x`.
 pub(crate) fn previous_minus_current<O: Ops>(
     ops: &O,
     x: &O::Tensor,
-    last: Option<&O::Tensor>,
+    previous_token: Option<&O::Tensor>,
     rounding: Option<Rounding>,
 ) -> (O::Tensor, O::Tensor) {
     // A convolution of two taps, 1 for the token before and 0 for the token, shifts by one token.
     let filters = ops.concat(&[ops.full(&[ops.shape(x)[2], 1], 1.0), ops.zeros(&[ops.shape(x)[2], 1])], 1);
-    let (previous, last) = ops.short_convolution(&apply_rounding(ops, x, rounding), &filters, None, last);
-    (ops.sub(&previous, x), last)
+    let (previous, last_token) =
+        ops.short_convolution(&apply_rounding(ops, x, rounding), &filters, None, previous_token);
+    (ops.sub(&previous, x), last_token)
 }
 
 /// Interpolates between the token and the one before it: `x + weight * difference`, with a weight per channel.
@@ -32,5 +33,5 @@ pub(super) fn reject_channel_shift(name: &'static str, mixer: &Mixer) -> Result<
         return Ok(());
     }
     let what = "RWKV's channel mixing with a shift of its own".to_owned();
-    Err(ModelError::Unsupported { mixer: name, what, expected: "channel=no".to_owned() })
+    Err(ModelError::UnsupportedOption { mixer: name, what, expected: "channel=no".to_owned() })
 }

@@ -14,7 +14,7 @@ use rung_theory::stack::Mixer;
 use super::attention::{MultiHeadAttention, HeadsConfig, Visibility, QueryHeads};
 use super::{MixerConfig, State, TokenMixer, number};
 use crate::error::ModelError;
-use crate::parts::Convolution;
+use crate::submodules::Convolution;
 use crate::param_builder::ParamBuilder;
 
 /// Sizes of full attention.
@@ -60,7 +60,7 @@ impl SoftmaxConfig {
 
 impl Softmax {
     /// Full attention of heads whose weights exist.
-    pub(crate) fn of_heads(heads: MultiHeadAttention) -> Self {
+    pub(crate) fn from_heads(heads: MultiHeadAttention) -> Self {
         Self { input_convolution: None, heads }
     }
 }
@@ -77,18 +77,18 @@ impl TokenMixer for Softmax {
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
         let Some(convolution) = &self.input_convolution else { return self.heads.forward(ops, x, state) };
-        let (x, tail) = convolution.apply(ops, x, State::slot(state, 2));
-        let (out, mut next) = self.heads.forward(ops, &x, state);
-        next.tensors[2] = tail;
-        (out, next)
+        let (x, conv_state) = convolution.apply(ops, x, State::slot(state, 2));
+        let (out, mut next_state) = self.heads.forward(ops, &x, state);
+        next_state.tensors[2] = conv_state;
+        (out, next_state)
     }
 
     /// Appends to the KV cache without computing attention.
     fn advance_state<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
         let Some(convolution) = &self.input_convolution else { return self.heads.append_to_cache(ops, x, state).1 };
-        let (x, tail) = convolution.apply(ops, x, State::slot(state, 2));
-        let mut next = self.heads.append_to_cache(ops, &x, state).1;
-        next.tensors[2] = tail;
-        next
+        let (x, conv_state) = convolution.apply(ops, x, State::slot(state, 2));
+        let mut next_state = self.heads.append_to_cache(ops, &x, state).1;
+        next_state.tensors[2] = conv_state;
+        next_state
     }
 }

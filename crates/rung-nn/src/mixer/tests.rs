@@ -158,7 +158,7 @@ fn mixers_are_bidirectional_or_return_an_error() {
         let mixer = match Builtin::init(&resolve(text), &mut ParamBuilder::new(settings, &mut weights, &mut rng)) {
             Ok(mixer) => mixer,
             Err(error) => {
-                assert!(error.to_string().contains("a bidirectional form has no network"), "{text}: {error}");
+                assert!(error.to_string().contains("a bidirectional form is not implemented"), "{text}: {error}");
                 continue;
             }
         };
@@ -275,8 +275,7 @@ fn outputs_do_not_depend_on_chunks_and_spans_at_realistic_sizes() {
     for name in NAMES {
         let plan = Plan::parse(name, &defaults).unwrap();
         let build = |chunk| {
-            let settings =
-                BuildSettings { width, chunk, positions: ROTARY, deviation: 0.1, ..BuildSettings::default() };
+            let settings = BuildSettings { width, chunk, positions: ROTARY, init_std: 0.1, ..BuildSettings::default() };
             let (mut weights, mut rng) = (Parameters::<f32>::new(), seeded(11));
             let mut params = ParamBuilder::new(settings, &mut weights, &mut rng);
             (Builtin::init(&plan.layers[0].mixers[0], &mut params).unwrap(), weights)
@@ -314,14 +313,14 @@ fn invalid_sizes_are_rejected() {
     assert!(error("inline{heads=5}", causal).contains("heads is 5; expected a divisor of 12"));
     assert!(error("rglru{inner=10,heads=4}", causal).contains("heads is 4; expected a divisor of 10"));
     for mixer in ["rwkv6{channel=yes}", "rwkv7{channel=yes}"] {
-        assert!(error(mixer, causal).contains("channel mixing with a shift of its own has no network"));
+        assert!(error(mixer, causal).contains("channel mixing with a shift of its own is not implemented"));
     }
     assert!(error("moba{heads=4,kv=4,groups=3}", causal).contains("groups is 3; expected a divisor of 4"));
-    assert!(error("moba{index=8}", causal).contains("a separate index key has no network; expected index=0"));
-    assert!(error("nsa", settings(Positions::Alibi, 4)).contains("a penalty on distance has no network"));
-    assert!(error("dsa{index-heads=0}", causal).contains("the choice of an earlier layer has no network"));
+    assert!(error("moba{index=8}", causal).contains("a separate index key is not implemented; expected index=0"));
+    assert!(error("nsa", settings(Positions::Alibi, 4)).contains("a penalty on distance is not implemented"));
+    assert!(error("dsa{index-heads=0}", causal).contains("the choice of an earlier layer is not implemented"));
     assert!(error("mla{rope=3}", causal).contains("width of the rotary key is 3; expected an even number"));
-    assert!(error("compressed", causal).contains("there is no network for mixer `compressed`"));
+    assert!(error("compressed", causal).contains("mixer `compressed` is not implemented"));
     let bidirectional = BuildSettings { causal: false, ..causal };
     assert!(error("gdn", bidirectional).contains("bidirectional"));
     assert!(error("full{heads=4,kv=2,head=4}", bidirectional).is_empty());
@@ -372,8 +371,8 @@ fn initial_weights_have_the_ranges_of_the_reference_implementations() {
     // The standard deviation of 12 * 512 normal numbers is known within a few percent.
     let full = init("full{heads=64,kv=64,head=8}");
     let values = full.get(full.find("q_proj.weight").unwrap());
-    let deviation = (values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64).sqrt();
-    assert!((deviation / 0.02 - 1.0).abs() < 0.05, "{deviation}");
+    let std = (values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64).sqrt();
+    assert!((std / 0.02 - 1.0).abs() < 0.05, "{std}");
 }
 
 #[test]

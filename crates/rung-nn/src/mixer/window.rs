@@ -43,7 +43,7 @@ impl WindowConfig {
 
 impl Window {
     /// Windowed attention of heads whose weights exist.
-    pub(crate) fn of_heads(heads: MultiHeadAttention) -> Self {
+    pub(crate) fn from_heads(heads: MultiHeadAttention) -> Self {
         Self { heads }
     }
 }

@@ -15,7 +15,7 @@ use super::mamba2::Mamba2;
 use super::softmax::Softmax;
 use super::{SharedTensor, State, TokenMixer};
 use crate::model::{Activation, Norm};
-use crate::parts::Linear;
+use crate::submodules::Linear;
 
 /// A mixer of Zamba 2.
 pub enum Zamba {
@@ -82,16 +82,16 @@ impl TokenMixer for Zamba {
             Self::Block(block) => {
                 let embeddings = shared_hidden(state).expect("the first layer shares the embeddings");
                 let input = block.norm.apply(ops, &ops.concat(&[x.clone(), embeddings.clone()], 2));
-                let (out, mut next) = block.attention.forward(ops, &input, state);
+                let (out, mut next_state) = block.attention.forward(ops, &input, state);
                 let out = block.mlp.apply(ops, &block.mlp_norm.apply(ops, &out));
-                next.shared = Some(SharedTensor::Hidden(block.output.apply(ops, &out)));
-                (ops.zeros(&ops.shape(x)), next)
+                next_state.shared = Some(SharedTensor::Hidden(block.output.apply(ops, &out)));
+                (ops.zeros(&ops.shape(x)), next_state)
             }
             Self::Recurrence(recurrence) => {
                 let input = shared_hidden(state).map_or_else(|| x.clone(), |hidden| ops.add(x, hidden));
-                let (out, mut next) = recurrence.mixer.forward(ops, &recurrence.norm.apply(ops, &input), state);
-                next.shared = Some(SharedTensor::Hidden(x.clone()));
-                (out, next)
+                let (out, mut next_state) = recurrence.mixer.forward(ops, &recurrence.norm.apply(ops, &input), state);
+                next_state.shared = Some(SharedTensor::Hidden(x.clone()));
+                (out, next_state)
             }
         }
     }

@@ -6,8 +6,8 @@ use rung_theory::task::{Rng, seeded};
 
 use super::sharing::{self, build_layer};
 use super::{
-    Branch, Embedding, FeedForward, FeedForwardConfig, Gelu, InputConfig, Layer, Model, Norm, NormConfig, Unembedding,
-    names,
+    Embedding, FeedForward, FeedForwardConfig, Gelu, InputConfig, Layer, Model, Norm, NormConfig, ResidualBranch,
+    Unembedding, names,
 };
 use crate::error::ModelError;
 use crate::memory;
@@ -43,7 +43,7 @@ pub struct ModelConfig {
     pub norm: NormConfig,
     /// Pre-norm or post-norm.
     pub placement: NormPlacement,
-    /// The channel mixer of every layer.
+    /// The feed-forward network of every layer.
     pub feed_forward: FeedForwardConfig,
     /// The activation of an MLP.
     pub gelu: Gelu,
@@ -57,9 +57,9 @@ pub struct ModelConfig {
     pub tied_unembedding: bool,
     /// The field of structured tokens whose embeddings, with their gain, serve as the unembedding: its first id is the first class. By
     /// default the unembedding is a separate matrix.
-    pub read_out: Option<String>,
+    pub unembedding_field: Option<String>,
     /// Standard deviation of the initial values of projections and embeddings.
-    pub deviation: f64,
+    pub init_std: f64,
     /// Tokens per chunk of recurrences.
     pub chunk: usize,
     /// Rounding of recurrent states, and of the messages that the theory counts: the residual stream between layers and the KV cache.
@@ -79,8 +79,8 @@ impl Default for ModelConfig {
             causal: true,
             init_key_from_query: false,
             tied_unembedding: false,
-            read_out: None,
-            deviation: 0.02,
+            unembedding_field: None,
+            init_std: 0.02,
             chunk: 64,
             precision: Precision::default(),
         }
@@ -105,16 +105,16 @@ impl ModelConfig {
         };
         let mut model = self.init_with(plan.width as usize, plan.layers.len(), weights, rng, build)?;
         for (layer, sources) in model.layers.iter_mut().zip(sources) {
-            layer.sources = sources;
+            layer.shared_tensor_sources = sources;
         }
         Ok(model)
     }
 
-    /// Builds a network whose mixers come from a function of the layer's number. Use it for mixers outside of this crate.
+    /// Builds a network whose mixers come from a function of the layer's index. Use it for mixers outside of this crate.
     /// The function is called twice, first to count weights and then to allocate them, and names each mixer with [`ParamBuilder::within`].
     ///
     /// # Errors
-    /// As [`ModelConfig::init`], or what the function returns.
+    /// As [`ModelConfig::init`], or the error of the function.
     pub fn init_with<S: Scalar, M: TokenMixer>(
         &self,
         width: usize,
@@ -125,10 +125,10 @@ impl ModelConfig {
     ) -> Result<Model<M>, ModelError> {
         self.check(width)?;
         let settings = self.settings(width);
-        let mut unused = seeded(0);
-        let mut counting = ParamBuilder::counting(settings, &mut unused);
+        let mut unused_rng = seeded(0);
+        let mut counting = ParamBuilder::counting(settings, &mut unused_rng);
         self.assemble(&mut counting, layers, &build)?;
-        let (total, weight_bytes) = (counting.total(), size_of::<S>() as u128);
+        let (total, weight_bytes) = (counting.element_count(), size_of::<S>() as u128);
         memory::check(format!("{total} weights"), total.saturating_mul(weight_bytes), None)
             .map_err(ModelError::Memory)?;
         self.assemble(&mut ParamBuilder::new(settings, weights, rng), layers, &build)
@@ -138,30 +138,35 @@ impl ModelConfig {
     ///
     /// # Errors
     /// As [`ModelConfig::init`].
-    pub fn count(&self, plan: &Plan) -> Result<u128, ModelError> {
-        let mut unused = seeded(0);
-        let mut params = ParamBuilder::<f32>::counting(self.settings(plan.width as usize), &mut unused);
-        self.build_plan(plan, &mut params)?;
-        Ok(params.total())
+    pub fn weight_count(&self, plan: &Plan) -> Result<u128, ModelError> {
+        let mut unused_rng = seeded(0);
+        let mut params = ParamBuilder::<f32>::counting(self.settings(plan.width as usize), &mut unused_rng);
+        self.visit_plan(plan, &mut params)?;
+        Ok(params.element_count())
     }
 
     /// Names and shapes of the weights of a plan's network, in their order, without building it.
     ///
     /// # Errors
     /// As [`ModelConfig::init`], or there are more than [`MAX_LISTED_LAYERS`] layers.
-    pub fn list(&self, plan: &Plan) -> Result<Vec<ParamShape>, ModelError> {
+    pub fn param_shapes(&self, plan: &Plan) -> Result<Vec<ParamShape>, ModelError> {
         let (what, expected) = ("number of layers", format!("at most {MAX_LISTED_LAYERS}, to list their weights"));
         if plan.layers.len() > MAX_LISTED_LAYERS {
-            return Err(ModelError::Shape { component: "model", what, found: plan.layers.len() as u64, expected });
+            return Err(ModelError::InvalidSize {
+                component: "model",
+                what,
+                found: plan.layers.len() as u64,
+                expected,
+            });
         }
-        let mut unused = seeded(0);
-        let mut params = ParamBuilder::<f32>::recording_shapes(self.settings(plan.width as usize), &mut unused);
-        self.build_plan(plan, &mut params)?;
+        let mut unused_rng = seeded(0);
+        let mut params = ParamBuilder::<f32>::recording_shapes(self.settings(plan.width as usize), &mut unused_rng);
+        self.visit_plan(plan, &mut params)?;
         Ok(params.into_shapes())
     }
 
     /// Builds a plan's network with a builder that does not allocate weights.
-    fn build_plan(&self, plan: &Plan, params: &mut ParamBuilder<'_, f32>) -> Result<(), ModelError> {
+    fn visit_plan(&self, plan: &Plan, params: &mut ParamBuilder<'_, f32>) -> Result<(), ModelError> {
         let sources = sharing::sources(plan)?;
         self.check(plan.width as usize)?;
         let build = |params: &mut ParamBuilder<'_, f32>, index: usize| {
@@ -176,7 +181,7 @@ impl ModelConfig {
         BuildSettings {
             width,
             chunk: self.chunk,
-            deviation: self.deviation,
+            init_std: self.init_std,
             positions: self.positions,
             causal: self.causal,
             init_key_from_query: self.init_key_from_query,
@@ -197,31 +202,33 @@ impl ModelConfig {
         }
         if let Some((what, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
             let expected = "at least 1".to_owned();
-            return Err(ModelError::Shape { component: "model", what, found: 0, expected });
+            return Err(ModelError::InvalidSize { component: "model", what, found: 0, expected });
         }
-        let positive = |what, found: f64| {
+        let require_positive = |what, found: f64| {
             let valid = found.is_finite() && found > 0.0;
-            let error = ModelError::Number { what, found: found.to_string(), expected: "a positive, finite number" };
+            let error =
+                ModelError::InvalidNumber { what, found: found.to_string(), expected: "a positive, finite number" };
             if valid { Ok(()) } else { Err(error) }
         };
-        positive("deviation", self.deviation)?;
+        require_positive("init_std", self.init_std)?;
         if let Positions::Rotary { base } = self.positions {
-            positive("base of rotary positions", base)?;
+            require_positive("base of rotary positions", base)?;
         }
         self.precision.check()?;
-        if let Some(name) = self.input.repeated_name() {
-            return Err(ModelError::SameField { name });
+        if let Some(name) = self.input.duplicate_name() {
+            return Err(ModelError::DuplicateField { name });
         }
-        if let Some(name) = &self.read_out {
+        if let Some(name) = &self.unembedding_field {
             let found = self.input.symbol_count(name);
             if found < self.classes {
-                let (what, expected) = ("symbols of the read-out field", format!("at least {} classes", self.classes));
-                return Err(ModelError::Shape { component: "model", what, found: found as u64, expected });
+                let (what, expected) =
+                    ("symbols of the unembedding field", format!("at least {} classes", self.classes));
+                return Err(ModelError::InvalidSize { component: "model", what, found: found as u64, expected });
             }
         }
         if self.tied_unembedding && self.input != InputConfig::Vocabulary(self.classes) {
             let expected = "the size of a plain vocabulary, for a tied unembedding".to_owned();
-            return Err(ModelError::Shape {
+            return Err(ModelError::InvalidSize {
                 component: "model",
                 what: "classes",
                 found: self.classes as u64,
@@ -244,20 +251,23 @@ impl ModelConfig {
         for index in 0..layers {
             params.depth = LayerDepth { layer: index, layers };
             let name = names::layer(index);
-            built_layers.push(params.within(&name, |params| self.layer(params, &name, |params| build(params, index)))?);
+            built_layers.push(
+                params.within(&name, |params| self.build_layer_with(params, &name, |params| build(params, index)))?,
+            );
             check_weight_count(params)?;
         }
         let norm = (self.placement == NormPlacement::Pre).then(|| Norm::init(params, "norm", self.norm));
-        let unembedding =
-            match (embedding.vocabulary_table(), self.read_out.as_deref().and_then(|name| embedding.field_table(name)))
-            {
-                (_, Some((table, gain))) => Unembedding::Field(table, gain),
-                (Some(table), _) if self.tied_unembedding => Unembedding::Matrix(table),
-                _ => {
-                    let (shape, init) = ([self.classes, width], Init::Normal(self.deviation));
-                    Unembedding::Matrix(params.role(Role::Unembedding).weight("lm_head.weight", &shape, init))
-                }
-            };
+        let unembedding = match (
+            embedding.vocabulary_table(),
+            self.unembedding_field.as_deref().and_then(|name| embedding.field_table(name)),
+        ) {
+            (_, Some((table, gain))) => Unembedding::Field(table, gain),
+            (Some(table), _) if self.tied_unembedding => Unembedding::Matrix(table),
+            _ => {
+                let (shape, init) = ([self.classes, width], Init::Normal(self.init_std));
+                Unembedding::Matrix(params.role(Role::Unembedding).weight("lm_head.weight", &shape, init))
+            }
+        };
         check_weight_count(params)?;
         Ok(Model {
             width,
@@ -269,29 +279,37 @@ impl ModelConfig {
             layers: built_layers,
             norm,
             unembedding,
-            score_cap: None,
+            logit_cap: None,
         })
     }
 
-    fn layer<S: Scalar, M>(
+    fn build_layer_with<S: Scalar, M>(
         &self,
         params: &mut ParamBuilder<'_, S>,
         name: &str,
         build: impl FnOnce(&mut ParamBuilder<'_, S>) -> Result<Vec<M>, ModelError>,
     ) -> Result<Layer<M>, ModelError> {
-        let number = params.depth.layer;
-        let mixer_branch = Branch::of(Norm::init(params, "mixer_norm", self.norm));
+        let index = params.depth.layer;
+        let mixer_branch = ResidualBranch::with_norm(Norm::init(params, "mixer_norm", self.norm));
         let mixers = build(params)?;
-        let channel_mixer = FeedForward::init(params, self.feed_forward, self.gelu);
-        let channel_mixer = channel_mixer.map(|mixer| (Branch::of(Norm::init(params, "mlp_norm", self.norm)), mixer));
-        Ok(Layer { name: name.to_owned(), number, mixers, sources: Vec::new(), mixer_branch, channel_mixer })
+        let feed_forward = FeedForward::init(params, self.feed_forward, self.gelu);
+        let feed_forward =
+            feed_forward.map(|network| (ResidualBranch::with_norm(Norm::init(params, "mlp_norm", self.norm)), network));
+        Ok(Layer {
+            name: name.to_owned(),
+            index,
+            mixers,
+            shared_tensor_sources: Vec::new(),
+            mixer_branch,
+            feed_forward,
+        })
     }
 }
 
 /// Returns an error if the builder has more than [`MAX_WEIGHTS`] weights.
 fn check_weight_count<S: Scalar>(params: &ParamBuilder<'_, S>) -> Result<(), ModelError> {
-    if params.total() <= MAX_WEIGHTS {
+    if params.element_count() <= MAX_WEIGHTS {
         return Ok(());
     }
-    Err(ModelError::TooLarge { found: params.total(), most: MAX_WEIGHTS })
+    Err(ModelError::TooLarge { found: params.element_count(), most: MAX_WEIGHTS })
 }

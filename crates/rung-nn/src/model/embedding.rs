@@ -32,7 +32,7 @@ impl InputConfig {
     }
 
     /// Number of ids of a token.
-    pub fn fields(&self) -> usize {
+    pub fn field_count(&self) -> usize {
         match self {
             Self::Vocabulary(_) => 1,
             Self::Fields(fields) => fields.len(),
@@ -42,7 +42,7 @@ impl InputConfig {
     /// Number of ids of a field without its blank; zero if there is no such field.
     pub(super) fn symbol_count(&self, name: &str) -> usize {
         let Self::Fields(fields) = self else { return 0 };
-        fields.iter().find(|field| field.name == name).map_or(0, |field| field.symbols() as usize)
+        fields.iter().find(|field| field.name == name).map_or(0, |field| field.symbol_count() as usize)
     }
 
     /// Whether two fields share a table.
@@ -55,7 +55,7 @@ impl InputConfig {
     }
 
     /// The first name that two fields have in common, if any.
-    pub(super) fn repeated_name(&self) -> Option<String> {
+    pub(super) fn duplicate_name(&self) -> Option<String> {
         let Self::Fields(fields) = self else { return None };
         let mut names = std::collections::HashSet::new();
         fields.iter().find(|field| !names.insert(&field.name)).map(|field| field.name.clone())
@@ -66,6 +66,7 @@ impl InputConfig {
 #[derive(Clone, Debug)]
 pub struct Embedding {
     fields: Vec<FieldEmbedding>,
+    /// The table of learned positions and its length.
     positions: Option<(Parameter, usize)>,
     /// Factor on every embedding, if not one.
     scale: Option<f64>,
@@ -76,7 +77,7 @@ pub struct Embedding {
 struct FieldEmbedding {
     name: String,
     vocabulary: usize,
-    /// The id and the row of the blank, where they differ.
+    /// The id of the blank and its row of the table, if the field has a blank.
     blank: Option<(usize, usize)>,
     weight: Parameter,
     /// A gain per channel, in all fields of a shared table but the first.
@@ -86,7 +87,7 @@ struct FieldEmbedding {
 impl Embedding {
     /// Adds its weights.
     pub fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, input: &InputConfig) -> Self {
-        let (width, init) = (params.settings.width, Init::Normal(params.settings.deviation));
+        let (width, init) = (params.settings.width, Init::Normal(params.settings.init_std));
         let fields = match input {
             InputConfig::Vocabulary(count) => {
                 let weight = params.role(Role::Embedding).weight("embeddings.weight", &[*count, width], init);
@@ -105,7 +106,7 @@ impl Embedding {
     }
 
     /// The embedding of a plain vocabulary whose table exists.
-    pub(crate) fn of_table(weight: Parameter, vocabulary: usize, scale: Option<f64>) -> Self {
+    pub(crate) fn from_table(weight: Parameter, vocabulary: usize, scale: Option<f64>) -> Self {
         let field = FieldEmbedding { name: "token".to_owned(), vocabulary, blank: None, weight, gain: None };
         Self { fields: vec![field], positions: None, scale }
     }
@@ -142,7 +143,7 @@ impl Embedding {
     ) -> Result<O::Tensor, ModelError> {
         let fields = self.field_count();
         if batch * fields == 0 || tokens.is_empty() || !tokens.len().is_multiple_of(batch * fields) {
-            return Err(ModelError::Ragged { found: tokens.len(), rows: batch, fields });
+            return Err(ModelError::UnevenRows { found: tokens.len(), rows: batch, fields });
         }
         let time = tokens.len() / (batch * fields);
         let embed_field = |index: usize| -> Result<O::Tensor, ModelError> {
@@ -179,7 +180,7 @@ fn shared_tables<S: Scalar>(params: &mut ParamBuilder<'_, S>, fields: &[Field], 
         let existing = tables.iter().find(|(alphabet, ..)| *alphabet == field.alphabet);
         let is_shared = existing.is_some();
         let (_, rows, weight) = existing.copied().unwrap_or_else(|| {
-            let symbols = same_alphabet().map(|other| other.symbols() as usize).max().unwrap_or(0);
+            let symbols = same_alphabet().map(|other| other.symbol_count() as usize).max().unwrap_or(0);
             let rows = symbols + usize::from(same_alphabet().any(|other| other.blank));
             let name = format!("embeddings.{}.weight", field.alphabet);
             let weight = params.role(Role::Embedding).weight(&name, &[rows, width], init);
@@ -202,7 +203,12 @@ impl FieldEmbedding {
         ids.map(|(position, &found)| match (found as usize, self.blank) {
             (id, Some((blank, row))) if id == blank => Ok(row),
             (id, _) if id < self.vocabulary => Ok(id),
-            _ => Err(ModelError::Token { position, field: self.name.clone(), found, vocabulary: self.vocabulary }),
+            _ => Err(ModelError::TokenOutOfRange {
+                position,
+                field: self.name.clone(),
+                found,
+                vocabulary: self.vocabulary,
+            }),
         })
         .collect()
     }

@@ -1,22 +1,22 @@
-//! Mixture-of-experts channel mixers: a router chooses a few of many small networks for every token.
+//! Mixture-of-experts feed-forward networks: a router chooses a few of many small networks for every token.
 //!
-//! Routing rules differ between model families: how scores become probabilities, whether a bias is added for the choice only, whether
+//! Routing rules differ between model families: how router logits become probabilities, whether a bias is added for the choice only, whether
 //! only some groups of experts are eligible, and whether the chosen weights are divided by their sum. The weights have a gradient, the
 //! choice has none.
 
 use rung_engine::{Ops, Parameter, Scalar};
 
 use super::feed_forward::Dense;
-use crate::parts::Linear;
+use crate::submodules::Linear;
 
-/// How scores become weights.
+/// How router logits become expert weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gating {
     /// Softmax over all experts, before the choice.
     Softmax,
     /// Softmax over the chosen experts, after the choice.
-    SoftmaxOfChosen,
-    /// Sigmoid of each score.
+    SoftmaxOfTopK,
+    /// Sigmoid of each logit.
     Sigmoid,
 }
 
@@ -26,38 +26,38 @@ pub struct GroupLimit {
     /// Number of groups of consecutive experts.
     pub groups: usize,
     /// Number of eligible groups.
-    pub chosen: usize,
+    pub top_groups: usize,
     /// The score of a group is the sum of this many of its best experts.
-    pub best: usize,
+    pub experts_per_group: usize,
 }
 
 /// How experts are chosen and weighted.
 #[derive(Clone, Copy, Debug)]
 pub struct Routing {
     /// Number of experts per token.
-    pub chosen: usize,
-    /// How scores become weights.
+    pub top_k: usize,
+    /// How router logits become expert weights.
     pub gating: Gating,
-    /// Whether the weights of the chosen are divided by their sum.
-    pub normed: bool,
+    /// Whether the weights of the chosen experts are divided by their sum.
+    pub normalized: bool,
     /// Factor on the weights.
     pub scale: f64,
     /// Added to the probabilities for the choice only.
     pub bias: Option<Parameter>,
     /// Limits the eligible groups.
-    pub limit: Option<GroupLimit>,
+    pub group_limit: Option<GroupLimit>,
 }
 
 impl Routing {
     /// Weights as the gating gives them: not normalized, scaled or biased, and without a limit on groups.
-    pub fn new(chosen: usize, gating: Gating) -> Self {
-        Self { chosen, gating, normed: false, scale: 1.0, bias: None, limit: None }
+    pub fn new(top_k: usize, gating: Gating) -> Self {
+        Self { top_k, gating, normalized: false, scale: 1.0, bias: None, group_limit: None }
     }
 }
 
 /// A mixture of experts.
 pub struct Experts {
-    /// Projection to one score per expert.
+    /// Projection to one logit per expert.
     pub router: Linear,
     /// How experts are chosen and weighted.
     pub routing: Routing,
@@ -65,14 +65,14 @@ pub struct Experts {
     pub experts: Vec<Dense>,
     /// Down- and up-projection around all experts, if they work on a narrower input.
     pub latent: Option<(Linear, Linear)>,
-    /// A network for all tokens, whose output is added.
+    /// A shared expert, which all tokens use and whose output is added.
     pub shared: Option<Dense>,
-    /// The shared network's output is multiplied by the sigmoid of this.
+    /// The shared expert's output is multiplied by the sigmoid of this.
     pub shared_gate: Option<Linear>,
 }
 
 impl Experts {
-    /// Experts that read the full width, without a shared network.
+    /// Experts that read the full width, without a shared expert.
     pub fn new(router: Linear, routing: Routing, experts: Vec<Dense>) -> Self {
         Self { router, routing, experts, latent: None, shared: None, shared_gate: None }
     }
@@ -82,34 +82,34 @@ impl Experts {
         let shape = ops.shape(x);
         let (rows, width) = (shape.rows(), shape.width());
         let flat = ops.reshape(x, &[rows, width]);
-        let (count, chosen) = (self.experts.len(), self.routing.chosen);
-        let scores = self.router.apply(ops, &flat);
+        let (expert_count, top_k) = (self.experts.len(), self.routing.top_k);
+        let router_logits = self.router.apply(ops, &flat);
         let probabilities = match self.routing.gating {
-            Gating::Softmax => ops.softmax(&scores),
-            Gating::SoftmaxOfChosen => scores.clone(),
-            Gating::Sigmoid => ops.sigmoid(&scores),
+            Gating::Softmax => ops.softmax(&router_logits),
+            Gating::SoftmaxOfTopK => router_logits.clone(),
+            Gating::Sigmoid => ops.sigmoid(&router_logits),
         };
         let choice = self.choose(ops, &probabilities, rows);
         let weight_indices: Vec<usize> =
-            choice.iter().enumerate().map(|(slot, expert)| slot / chosen * count + expert).collect();
-        let weights = ops.gather_rows(&ops.reshape(&probabilities, &[rows * count, 1]), &weight_indices);
-        let mut weights = ops.reshape(&weights, &[rows, chosen]);
-        if self.routing.gating == Gating::SoftmaxOfChosen {
+            choice.iter().enumerate().map(|(slot, expert)| slot / top_k * expert_count + expert).collect();
+        let weights = ops.gather_rows(&ops.reshape(&probabilities, &[rows * expert_count, 1]), &weight_indices);
+        let mut weights = ops.reshape(&weights, &[rows, top_k]);
+        if self.routing.gating == Gating::SoftmaxOfTopK {
             weights = ops.softmax(&weights);
         }
-        if self.routing.normed {
+        if self.routing.normalized {
             weights = ops.div(&weights, &ops.affine(&ops.sum(&weights, 1), 1.0, 1e-20));
         }
-        let weights = ops.reshape(&ops.scale(&weights, self.routing.scale), &[rows, chosen, 1]);
+        let weights = ops.reshape(&ops.scale(&weights, self.routing.scale), &[rows, top_k, 1]);
         let inputs = self.latent.as_ref().map_or(flat.clone(), |(down, _)| down.apply(ops, &flat));
         // Every expert runs on all its tokens at once; then each token gathers its results.
-        let (mut outputs, mut output_rows, mut next_row) = (Vec::new(), vec![0; rows * chosen], 0);
-        for (number, expert) in self.experts.iter().enumerate() {
-            let slots: Vec<usize> = (0..choice.len()).filter(|slot| choice[*slot] == number).collect();
+        let (mut outputs, mut output_rows, mut next_row) = (Vec::new(), vec![0; rows * top_k], 0);
+        for (index, expert) in self.experts.iter().enumerate() {
+            let slots: Vec<usize> = (0..choice.len()).filter(|slot| choice[*slot] == index).collect();
             if slots.is_empty() {
                 continue;
             }
-            let tokens: Vec<usize> = slots.iter().map(|slot| slot / chosen).collect();
+            let tokens: Vec<usize> = slots.iter().map(|slot| slot / top_k).collect();
             outputs.push(expert.apply(ops, &ops.gather_rows(&inputs, &tokens)));
             for slot in slots {
                 output_rows[slot] = next_row;
@@ -118,7 +118,7 @@ impl Experts {
         }
         let gathered = ops.gather_rows(&ops.concat(&outputs, 0), &output_rows);
         let inner = ops.shape(&inputs).width();
-        let weighted = ops.mul(&ops.reshape(&gathered, &[rows, chosen, inner]), &weights);
+        let weighted = ops.mul(&ops.reshape(&gathered, &[rows, top_k, inner]), &weights);
         let mut sum = ops.reshape(&ops.sum(&weighted, 1), &[rows, inner]);
         if let Some((_, up)) = &self.latent {
             sum = up.apply(ops, &sum);
@@ -141,12 +141,12 @@ impl Experts {
             let bias: Vec<f64> = ops.values(&ops.parameter(bias)).into_iter().map(Scalar::to_f64).collect();
             values.iter_mut().enumerate().for_each(|(index, value)| *value += bias[index % count]);
         }
-        let mut choice = Vec::with_capacity(rows * self.routing.chosen);
+        let mut choice = Vec::with_capacity(rows * self.routing.top_k);
         for row in values.chunks_mut(count.max(1)) {
-            if let Some(limit) = self.routing.limit {
+            if let Some(limit) = self.routing.group_limit {
                 keep_best_groups(row, limit);
             }
-            choice.extend(sort_descending(row).into_iter().take(self.routing.chosen));
+            choice.extend(sort_descending(row).into_iter().take(self.routing.top_k));
         }
         choice
     }
@@ -161,11 +161,12 @@ fn sort_descending(row: &[f64]) -> Vec<usize> {
 
 /// Sets the values of all experts outside of the best groups to minus infinity.
 fn keep_best_groups(row: &mut [f64], limit: GroupLimit) {
-    let size = row.len() / limit.groups;
-    let group_score =
-        |group: &[f64]| sort_descending(group).iter().take(limit.best).map(|index| group[*index]).sum::<f64>();
-    let group_scores: Vec<f64> = row.chunks(size).map(group_score).collect();
-    for group in sort_descending(&group_scores).into_iter().skip(limit.chosen) {
-        row[group * size..(group + 1) * size].fill(f64::NEG_INFINITY);
+    let group_size = row.len() / limit.groups;
+    let group_score = |group: &[f64]| {
+        sort_descending(group).iter().take(limit.experts_per_group).map(|index| group[*index]).sum::<f64>()
+    };
+    let group_scores: Vec<f64> = row.chunks(group_size).map(group_score).collect();
+    for group in sort_descending(&group_scores).into_iter().skip(limit.top_groups) {
+        row[group * group_size..(group + 1) * group_size].fill(f64::NEG_INFINITY);
     }
 }

@@ -1,16 +1,16 @@
-//! Channel mixers (feed-forward networks), which process each token separately, except RWKV's, which also takes the token before.
+//! Feed-forward networks, which process each token separately, except RWKV's, which also reads the previous token.
 
 use rung_engine::{Ops, Parameter, Role, Scalar};
 
 use super::experts::Experts;
 use crate::mixer::shift;
 use crate::param_builder::ParamBuilder;
-use crate::parts::Linear;
+use crate::submodules::Linear;
 
-/// Type and size of the channel mixer.
+/// Type and size of the feed-forward network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedForwardConfig {
-    /// No channel mixer.
+    /// No feed-forward network.
     None,
     /// `W_down gelu(W_up x)`, with the [`Gelu`] of the model.
     Mlp {
@@ -91,15 +91,15 @@ pub struct Dense {
     pub activation: Activation,
 }
 
-/// The channel mixer of a layer.
+/// The feed-forward network of a layer.
 pub enum FeedForward {
     /// One network.
     Dense(Dense),
     /// A mixture of experts.
     Experts(Box<Experts>),
-    /// RWKV's: one network on an interpolation of each token with the one before.
+    /// RWKV's: one network on an interpolation of each token with the previous one.
     TokenShift {
-        /// Interpolation weight of the token before, per channel.
+        /// Interpolation weight of the previous token, per channel.
         mu: Parameter,
         /// The network on interpolated tokens.
         network: Dense,
@@ -113,8 +113,8 @@ impl Dense {
         let hidden = match (&self.gate, self.activation) {
             (Some(gate), Activation::Silu) => ops.silu_gate(&gate.apply(ops, x), &up),
             (Some(gate), Activation::ClampedSwish { alpha, limit }) => {
-                let gate = clamp_above(ops, &gate.apply(ops, x), limit);
-                let up = ops.neg(&clamp_above(ops, &ops.neg(&clamp_above(ops, &up, limit)), limit));
+                let gate = clamp_max(ops, &gate.apply(ops, x), limit);
+                let up = ops.neg(&clamp_max(ops, &ops.neg(&clamp_max(ops, &up, limit)), limit));
                 let gate = ops.mul(&gate, &ops.sigmoid(&ops.scale(&gate, alpha)));
                 ops.mul(&ops.affine(&up, 1.0, 1.0), &gate)
             }
@@ -126,7 +126,7 @@ impl Dense {
 }
 
 /// `min(x, limit)`.
-fn clamp_above<O: Ops>(ops: &O, x: &O::Tensor, limit: f64) -> O::Tensor {
+fn clamp_max<O: Ops>(ops: &O, x: &O::Tensor, limit: f64) -> O::Tensor {
     ops.affine(&ops.relu(&ops.affine(x, -1.0, limit)), -1.0, limit)
 }
 
@@ -142,7 +142,7 @@ impl Activation {
                 ops.mul(&x, &x)
             }
             Self::ClampedSwish { alpha, limit } => {
-                let x = clamp_above(ops, x, limit);
+                let x = clamp_max(ops, x, limit);
                 ops.mul(&x, &ops.sigmoid(&ops.scale(&x, alpha)))
             }
         }
@@ -173,15 +173,20 @@ impl FeedForward {
         matches!(self, Self::TokenShift { .. })
     }
 
-    /// Applies it to the last axis of a span of tokens. With a token shift, `last` is the token before the span, `None` at the start of a
-    /// sequence, and the second result is the last token of the span.
+    /// Applies it to the last axis of `x`. With a token shift, `previous` is the token before the first of `x`, `None` at the start of a
+    /// sequence, and the second result is the last token of `x`.
     #[inline(never)]
-    pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor, last: Option<&O::Tensor>) -> (O::Tensor, Option<O::Tensor>) {
+    pub fn apply<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        previous: Option<&O::Tensor>,
+    ) -> (O::Tensor, Option<O::Tensor>) {
         match self {
             Self::Dense(dense) => (dense.apply(ops, x), None),
             Self::Experts(experts) => (experts.apply(ops, x), None),
             Self::TokenShift { mu, network } => {
-                let (difference, last) = shift::previous_minus_current(ops, x, last, None);
+                let (difference, last) = shift::previous_minus_current(ops, x, previous, None);
                 (network.apply(ops, &shift::interpolate(ops, x, &difference, &ops.parameter(*mu))), Some(last))
             }
         }

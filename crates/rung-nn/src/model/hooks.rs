@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! embed -> stream(0) -> [ mixers -> mixer_output(layer, mixer) -> sum -> add_residual? -> after_mixers(layer)
-//!                         -> run_channel_mixers? ] -> stream(1) -> ..
+//!                         -> run_feed_forward? ] -> stream(1) -> ..
 //! ```
 //!
 //! By default they change nothing, and the result is that of the ordinary pass, bit for bit.
@@ -35,7 +35,7 @@ pub trait Hooks<O: Ops> {
         output
     }
 
-    /// Takes the residual stream between a layer's mixers and its channel mixer, and returns its replacement. In the last layer the
+    /// Takes the residual stream between a layer's mixers and its feed-forward network, and returns its replacement. In the last layer the
     /// replacement may have fewer rows, because no later operation mixes tokens.
     fn after_mixers(&mut self, ops: &O, layer: usize, x: O::Tensor) -> O::Tensor {
         let _ = (ops, layer);
@@ -47,8 +47,8 @@ pub trait Hooks<O: Ops> {
         true
     }
 
-    /// Whether channel mixers run.
-    fn run_channel_mixers(&self) -> bool {
+    /// Whether feed-forward networks run.
+    fn run_feed_forward(&self) -> bool {
         true
     }
 }
@@ -58,7 +58,7 @@ pub struct NoHooks;
 
 impl<O: Ops> Hooks<O> for NoHooks {}
 
-/// Calls a function with the residual stream at every level, and changes nothing.
+/// Calls a function with the residual stream after the embedding and after every layer, and changes nothing.
 pub(super) struct StreamHook<F>(pub F);
 
 impl<O: Ops, F: FnMut(&O::Tensor)> Hooks<O> for StreamHook<F> {
@@ -69,7 +69,7 @@ impl<O: Ops, F: FnMut(&O::Tensor)> Hooks<O> for StreamHook<F> {
 }
 
 /// As [`StreamHook`], and drops all tokens but `positions` after the last layer's mixers.
-pub(super) struct TargetStreamHook<'a, F> {
+pub(super) struct SelectPositionsHook<'a, F> {
     /// Called with every residual stream.
     pub stream_hook: StreamHook<F>,
     /// Index of the last layer.
@@ -78,7 +78,7 @@ pub(super) struct TargetStreamHook<'a, F> {
     pub positions: &'a [usize],
 }
 
-impl<O: Ops, F: FnMut(&O::Tensor)> Hooks<O> for TargetStreamHook<'_, F> {
+impl<O: Ops, F: FnMut(&O::Tensor)> Hooks<O> for SelectPositionsHook<'_, F> {
     fn stream(&mut self, ops: &O, level: usize, x: O::Tensor) -> O::Tensor {
         self.stream_hook.stream(ops, level, x)
     }

@@ -4,11 +4,11 @@ use rung_engine::Ops;
 use rung_theory::task::NO_TARGET;
 
 use super::Model;
-use super::hooks::{StreamHook, TargetStreamHook, select_rows};
+use super::hooks::{SelectPositionsHook, StreamHook, select_rows};
 use crate::error::ModelError;
 use crate::mixer::TokenMixer;
 
-/// The losses that training minimises.
+/// The terms of the training loss.
 #[derive(Clone, Debug)]
 pub struct TrainingLoss<T> {
     /// The sum of cross-entropies at all tokens that have a target.
@@ -21,7 +21,7 @@ pub struct TrainingLoss<T> {
     pub intermediate: Option<T>,
 }
 
-/// Target classes of the logits that are read out of the residual stream after a layer before the last.
+/// Target classes of the logits of the residual stream after a layer before the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IntermediateTargets {
     /// The layer, from 0.
@@ -33,7 +33,7 @@ pub struct IntermediateTargets {
 impl<M: TokenMixer> Model<M> {
     /// Logits at some tokens, `[positions, classes]`; positions are indices over all rows of the batch. They equal those of
     /// [`forward`](Self::forward) and [`logits`](Self::logits), with less work: after the last layer's mixers tokens are independent, unless
-    /// the channel mixer has a token shift, so only these tokens go through the last channel mixer.
+    /// the feed-forward network has a token shift, so only these tokens go through the last feed-forward network.
     ///
     /// # Errors
     /// As [`Model::forward`], or a position is out of range, or there are no positions.
@@ -48,36 +48,41 @@ impl<M: TokenMixer> Model<M> {
         self.logits_at_with_streams(ops, tokens, batch, positions, |_| {})
     }
 
-    /// As [`logits_at`](Self::logits_at); `each` is called with the residual stream after the embedding and after every layer.
+    /// As [`logits_at`](Self::logits_at); `on_stream` is called with the residual stream after the embedding and after every layer.
     fn logits_at_with_streams<O: Ops>(
         &self,
         ops: &O,
         tokens: &[u32],
         batch: usize,
         positions: &[usize],
-        each: impl FnMut(&O::Tensor),
+        on_stream: impl FnMut(&O::Tensor),
     ) -> Result<O::Tensor, ModelError> {
         let count = tokens.len() / self.embedding.field_count();
         if let Some(position) = positions.iter().find(|position| **position >= count) {
             let expected = format!("less than {count}, the number of tokens");
-            return Err(ModelError::Shape { component: "scores", what: "position", found: *position as u64, expected });
+            return Err(ModelError::InvalidSize {
+                component: "logits",
+                what: "position",
+                found: *position as u64,
+                expected,
+            });
         }
         if positions.is_empty() {
             let expected = "at least 1".to_owned();
-            return Err(ModelError::Shape { component: "scores", what: "positions", found: 0, expected });
+            return Err(ModelError::InvalidSize { component: "logits", what: "positions", found: 0, expected });
         }
         let last_layer = self.depth().checked_sub(1).filter(|last| !self.layers[*last].has_token_shift());
         let Some(last_layer) = last_layer else {
-            let (stream, _) = self.run_layers(ops, tokens, batch, None, &mut StreamHook(each))?;
-            return Ok(self.read_out(ops, &select_rows(ops, &stream, positions)));
+            let (stream, _) = self.run_layers(ops, tokens, batch, None, &mut StreamHook(on_stream))?;
+            return Ok(self.logits_from_stream(ops, &select_rows(ops, &stream, positions)));
         };
-        let mut hook = TargetStreamHook { stream_hook: StreamHook(each), last_layer, positions };
+        let mut hook = SelectPositionsHook { stream_hook: StreamHook(on_stream), last_layer, positions };
         let (stream, _) = self.run_layers(ops, tokens, batch, None, &mut hook)?;
-        Ok(self.read_out(ops, &stream))
+        Ok(self.logits_from_stream(ops, &stream))
     }
 
     /// As [`loss`](Self::loss), with the mixers' auxiliary losses (see [`TokenMixer::auxiliary_loss`]), and with the cross-entropy of
-    /// intermediate targets, whose logits are read out of the residual stream after their layers.
+    /// intermediate targets, whose logits are those of the residual stream after their layers.
     ///
     /// # Errors
     /// As [`Model::loss`].
@@ -95,17 +100,17 @@ impl<M: TokenMixer> Model<M> {
     ) -> Result<TrainingLoss<O::Tensor>, ModelError> {
         let target_positions: Vec<usize> =
             (0..).zip(targets).filter(|(_, target)| **target != NO_TARGET).map(|(position, _)| position).collect();
-        let (mut depth, mut auxiliary, mut intermediate_sum) = (0, None, None);
+        let (mut level, mut auxiliary, mut intermediate_sum) = (0, None, None);
         let add = |sum: &mut Option<O::Tensor>, term: Option<O::Tensor>| {
             *sum = sum.take().into_iter().chain(term).reduce(|sum, term| ops.add(&sum, &term));
         };
         let (sum, count) = self.loss_with_streams(ops, tokens, batch, targets, |x| {
-            add(&mut auxiliary, self.layers.get(depth).and_then(|layer| layer.auxiliary_loss(ops, x, self.placement)));
-            for targets in intermediate.iter().filter(|targets| targets.layer + 1 == depth) {
-                let logits = self.read_out(ops, &select_rows(ops, x, &target_positions));
+            add(&mut auxiliary, self.layers.get(level).and_then(|layer| layer.auxiliary_loss(ops, x, self.placement)));
+            for targets in intermediate.iter().filter(|targets| targets.layer + 1 == level) {
+                let logits = self.logits_from_stream(ops, &select_rows(ops, x, &target_positions));
                 add(&mut intermediate_sum, Some(ops.sum_all(&ops.cross_entropy(&logits, &targets.classes))));
             }
-            depth += 1;
+            level += 1;
         })?;
         Ok(TrainingLoss { sum, count, auxiliary, intermediate: intermediate_sum })
     }
@@ -125,36 +130,36 @@ impl<M: TokenMixer> Model<M> {
         self.loss_with_streams(ops, tokens, batch, targets, |_| {})
     }
 
-    /// As [`loss`](Self::loss); `each` is called with the residual stream after the embedding and after every layer.
+    /// As [`loss`](Self::loss); `on_stream` is called with the residual stream after the embedding and after every layer.
     fn loss_with_streams<O: Ops>(
         &self,
         ops: &O,
         tokens: &[u32],
         batch: usize,
         targets: &[u32],
-        each: impl FnMut(&O::Tensor),
+        on_stream: impl FnMut(&O::Tensor),
     ) -> Result<(O::Tensor, usize), ModelError> {
         let rows = tokens.len() / self.embedding.field_count();
         if targets.len() != rows {
             let expected = format!("{rows}, one for each token");
-            return Err(ModelError::Shape {
+            return Err(ModelError::InvalidSize {
                 component: "loss",
                 what: "targets",
                 found: targets.len() as u64,
                 expected,
             });
         }
-        let present_targets = || targets.iter().enumerate().filter(|(_, target)| **target != NO_TARGET);
-        if let Some((position, &found)) = present_targets().find(|(_, target)| **target as usize >= self.classes) {
-            return Err(ModelError::Target { position, found, classes: self.classes });
+        let indexed_targets = || targets.iter().enumerate().filter(|(_, target)| **target != NO_TARGET);
+        if let Some((position, &found)) = indexed_targets().find(|(_, target)| **target as usize >= self.classes) {
+            return Err(ModelError::TargetOutOfRange { position, found, classes: self.classes });
         }
         let (positions, classes): (Vec<usize>, Vec<usize>) =
-            present_targets().map(|(position, &target)| (position, target as usize)).unzip();
+            indexed_targets().map(|(position, &target)| (position, target as usize)).unzip();
         if positions.is_empty() {
-            self.run_layers(ops, tokens, batch, None, &mut StreamHook(each))?;
+            self.run_layers(ops, tokens, batch, None, &mut StreamHook(on_stream))?;
             return Ok((ops.zeros(&[1]), 0));
         }
-        let logits = self.logits_at_with_streams(ops, tokens, batch, &positions, each)?;
+        let logits = self.logits_at_with_streams(ops, tokens, batch, &positions, on_stream)?;
         Ok((ops.sum_all(&ops.cross_entropy(&logits, &classes)), positions.len()))
     }
 }

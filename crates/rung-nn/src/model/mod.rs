@@ -1,11 +1,11 @@
 //! Models: embeddings, layers, unembedding.
 //!
-//! A layer is one or more parallel token mixers, whose outputs are summed, then a channel mixer, each with a norm and a residual
+//! A layer is one or more parallel token mixers, whose outputs are summed, then a feed-forward network, each with a norm and a residual
 //! connection:
 //!
 //! ```text
-//! pre:   x + mixers(norm(x))        then  x + channel(norm(x))         and a last norm before the unembedding
-//! post:  norm(x + mixers(x))        then  norm(x + channel(x))
+//! pre:   x + mixers(norm(x))        then  x + feed_forward(norm(x))    and a last norm before the unembedding
+//! post:  norm(x + mixers(x))        then  norm(x + feed_forward(x))
 //! ```
 //!
 //! Names of weights: `embeddings.weight` (or `embeddings.<alphabet>.weight` and `embeddings.<field>.gain` for structured tokens),
@@ -41,8 +41,8 @@ use crate::error::ModelError;
 use crate::mixer::{Builtin, MAX_SLOTS, State, TokenMixer};
 use crate::precision::apply_rounding;
 
-/// The slot of the last mixer's state that has the last token for a channel mixer with token shift. RWKV's mixers do not use this slot.
-const CHANNEL_MIXER_SLOT: usize = MAX_SLOTS - 1;
+/// The slot of the last mixer's state that has the last token for a feed-forward network with token shift. RWKV's mixers do not use this slot.
+const FEED_FORWARD_SLOT: usize = MAX_SLOTS - 1;
 
 /// A network: the handles of its weights and its forward pass.
 pub struct Model<M = Builtin> {
@@ -57,7 +57,7 @@ pub struct Model<M = Builtin> {
     norm: Option<Norm>,
     unembedding: Unembedding,
     /// Logits become `cap tanh(logit / cap)`.
-    score_cap: Option<f64>,
+    logit_cap: Option<f64>,
 }
 
 /// The weights that map hidden states to logits.
@@ -70,17 +70,17 @@ enum Unembedding {
 
 struct Layer<M> {
     name: String,
-    number: usize,
+    index: usize,
     mixers: Vec<M>,
     /// For every mixer, the index in the model of the earlier mixer whose shared tensor it uses, if any.
-    sources: Vec<Option<usize>>,
-    mixer_branch: Branch,
-    channel_mixer: Option<(Branch, FeedForward)>,
+    shared_tensor_sources: Vec<Option<usize>>,
+    mixer_branch: ResidualBranch,
+    feed_forward: Option<(ResidualBranch, FeedForward)>,
 }
 
-/// The residual branch around a layer's mixers, or around its channel mixer: norms and scales.
+/// The residual branch around a layer's mixers, or around its feed-forward network: norms and scales.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Branch {
+pub(crate) struct ResidualBranch {
     /// The pre-norm or post-norm, see [`NormPlacement`].
     pub(crate) norm: Norm,
     /// Norm of the branch's output, before it is added to the residual stream.
@@ -91,62 +91,62 @@ pub(crate) struct Branch {
     pub(crate) normed_residual_scale: Option<f64>,
 }
 
-impl Branch {
+impl ResidualBranch {
     /// A branch with a norm only.
-    pub(crate) fn of(norm: Norm) -> Self {
+    pub(crate) fn with_norm(norm: Norm) -> Self {
         Self { norm, output_norm: None, output_scale: None, normed_residual_scale: None }
     }
 }
 
 /// A layer whose weights were read from a checkpoint.
-pub(crate) struct LayerParts<M> {
+pub(crate) struct LoadedLayer<M> {
     /// The branch of the token mixers, and the mixers, whose outputs are summed.
-    pub(crate) mixers: (Branch, Vec<M>),
-    /// The channel mixer and its branch.
-    pub(crate) channel: Option<(Branch, FeedForward)>,
+    pub(crate) mixers: (ResidualBranch, Vec<M>),
+    /// The feed-forward network and its branch.
+    pub(crate) feed_forward: Option<(ResidualBranch, FeedForward)>,
 }
 
 /// A model whose weights were read from a checkpoint.
-pub(crate) struct ModelParts<M> {
+pub(crate) struct LoadedModel<M> {
     pub(crate) width: usize,
     pub(crate) classes: usize,
     pub(crate) embedding: Embedding,
-    pub(crate) layers: Vec<LayerParts<M>>,
+    pub(crate) layers: Vec<LoadedLayer<M>>,
     /// For every layer and mixer, the index of the earlier mixer whose shared tensor it uses; empty if there is none.
-    pub(crate) sources: Vec<Vec<Option<usize>>>,
+    pub(crate) shared_tensor_sources: Vec<Vec<Option<usize>>>,
     pub(crate) norm: Norm,
     /// `[classes, width]`.
     pub(crate) unembedding: Parameter,
-    pub(crate) score_cap: Option<f64>,
+    pub(crate) logit_cap: Option<f64>,
 }
 
-impl<M> From<ModelParts<M>> for Model<M> {
-    fn from(parts: ModelParts<M>) -> Self {
-        let sources = parts.sources;
-        let layer = |(number, parts): (usize, LayerParts<M>)| Layer {
-            name: format!("layers.{number}"),
-            number,
-            sources: sources.get(number).cloned().unwrap_or_default(),
-            mixers: parts.mixers.1,
-            mixer_branch: parts.mixers.0,
-            channel_mixer: parts.channel,
+impl<M> From<LoadedModel<M>> for Model<M> {
+    fn from(loaded: LoadedModel<M>) -> Self {
+        let sources = loaded.shared_tensor_sources;
+        let build_layer = |(index, layer): (usize, LoadedLayer<M>)| Layer {
+            name: names::layer(index),
+            index,
+            shared_tensor_sources: sources.get(index).cloned().unwrap_or_default(),
+            mixers: layer.mixers.1,
+            mixer_branch: layer.mixers.0,
+            feed_forward: layer.feed_forward,
         };
         Self {
-            width: parts.width,
-            classes: parts.classes,
+            width: loaded.width,
+            classes: loaded.classes,
             causal: true,
             placement: NormPlacement::Pre,
             stream_rounding: None,
-            embedding: parts.embedding,
-            layers: parts.layers.into_iter().enumerate().map(layer).collect(),
-            norm: Some(parts.norm),
-            unembedding: Unembedding::Matrix(parts.unembedding),
-            score_cap: parts.score_cap,
+            embedding: loaded.embedding,
+            layers: loaded.layers.into_iter().enumerate().map(build_layer).collect(),
+            norm: Some(loaded.norm),
+            unembedding: Unembedding::Matrix(loaded.unembedding),
+            logit_cap: loaded.logit_cap,
         }
     }
 }
 
-/// What a model passes from one span of tokens to the next: the states of its mixers.
+/// The cache of a model: the states of its mixers after the tokens so far.
 #[derive(Clone, Debug)]
 pub struct ModelState<T> {
     /// Number of tokens processed so far, which is the position of the next token.
@@ -172,7 +172,7 @@ impl<M: TokenMixer> Model<M> {
 
     /// Replaces all mixers of a layer by one.
     pub(crate) fn replace_mixer(&mut self, layer: usize, mixer: M) {
-        self.layers[layer].sources = vec![None];
+        self.layers[layer].shared_tensor_sources = vec![None];
         self.layers[layer].mixers = vec![mixer];
     }
 
@@ -181,7 +181,7 @@ impl<M: TokenMixer> Model<M> {
         self.classes
     }
 
-    /// Runs a span of tokens, starting from a state. Tokens are `batch` rows one after another, each token an id per field.
+    /// Runs tokens, continuing from a state if there is one. Tokens are `batch` rows one after another, each token an id per field.
     ///
     /// # Shapes
     /// The result is `[batch, time, width]`, after the final norm, for [`logits`](Self::logits).
@@ -200,8 +200,8 @@ impl<M: TokenMixer> Model<M> {
     }
 
     /// The last token's row of [`forward`](Self::forward), `[batch, 1, width]`, and the state after it, with less work: the first
-    /// `full_layers` layers run on all tokens. Later layers run on the last token only; their states take the other tokens from the
-    /// output of layer `full_layers`. The result is the same if no later layer's state depends on the output of another later layer, which
+    /// `layers_on_all_tokens` layers run on all tokens. Later layers run on the last token only; their states take the other tokens from the
+    /// output of layer `layers_on_all_tokens`. The result is the same if no later layer's state depends on the output of another later layer, which
     /// [`construct::layers_on_all_tokens`](crate::construct::layers_on_all_tokens) finds from the weights.
     ///
     /// # Errors
@@ -212,38 +212,39 @@ impl<M: TokenMixer> Model<M> {
         ops: &O,
         tokens: &[u32],
         batch: usize,
-        full_layers: usize,
+        layers_on_all_tokens: usize,
     ) -> Result<(O::Tensor, ModelState<O::Tensor>), ModelError> {
         let x = ops.scope("embeddings", || self.embedding.apply(ops, tokens, batch, 0))?;
         let mut x = apply_rounding(ops, &x, self.stream_rounding);
         let time = ops.shape(&x)[1];
         let mut states = Vec::with_capacity(self.mixer_count());
-        // Post-norms, shared tensors, and channel mixers with token shift need all tokens in every layer.
-        let shared = self.layers.iter().any(|layer| layer.sources.iter().any(Option::is_some));
-        let shifted = self.layers.iter().any(Layer::has_token_shift);
-        let needs_all_tokens = shared || shifted || self.placement == NormPlacement::Post;
-        let full_layers = if needs_all_tokens { self.layers.len() } else { full_layers.min(self.layers.len()) };
-        for layer in &self.layers[..full_layers] {
+        // Post-norms, shared tensors, and feed-forward networks with token shift need all tokens in every layer.
+        let shares_tensors = self.layers.iter().any(|layer| layer.shared_tensor_sources.iter().any(Option::is_some));
+        let has_token_shift = self.layers.iter().any(Layer::has_token_shift);
+        let needs_all_tokens = shares_tensors || has_token_shift || self.placement == NormPlacement::Post;
+        let layers_on_all_tokens =
+            if needs_all_tokens { self.layers.len() } else { layers_on_all_tokens.min(self.layers.len()) };
+        for layer in &self.layers[..layers_on_all_tokens] {
             let out =
                 ops.scope(&layer.name, || layer.forward(ops, &x, None, &mut states, self.placement, &mut NoHooks));
             x = apply_rounding(ops, &out, self.stream_rounding);
         }
-        let mut last = ops.slice(&x, 1, time - 1..time);
-        let earlier = (time > 1).then(|| ops.slice(&x, 1, 0..time - 1));
-        for layer in &self.layers[full_layers..] {
-            let before: Option<Vec<_>> = earlier.as_ref().map(|earlier| {
-                let normed = layer.mixer_branch.norm.apply(ops, earlier);
+        let mut last_token = ops.slice(&x, 1, time - 1..time);
+        let earlier_tokens = (time > 1).then(|| ops.slice(&x, 1, 0..time - 1));
+        for layer in &self.layers[layers_on_all_tokens..] {
+            let past_states: Option<Vec<_>> = earlier_tokens.as_ref().map(|earlier_tokens| {
+                let normed = layer.mixer_branch.norm.apply(ops, earlier_tokens);
                 layer.mixers.iter().map(|mixer| mixer.advance_state(ops, &normed, None)).collect()
             });
             let out = ops.scope(&layer.name, || {
-                layer.forward(ops, &last, before.as_deref(), &mut states, self.placement, &mut NoHooks)
+                layer.forward(ops, &last_token, past_states.as_deref(), &mut states, self.placement, &mut NoHooks)
             });
-            last = apply_rounding(ops, &out, self.stream_rounding);
+            last_token = apply_rounding(ops, &out, self.stream_rounding);
         }
         for state in &mut states {
             state.shared = None;
         }
-        Ok((self.final_norm(ops, &last), ModelState { past_len: time, batch, states }))
+        Ok((self.final_norm(ops, &last_token), ModelState { past_len: time, batch, states }))
     }
 
     /// The residual stream of every token, `[batch, time, width]`, after the embedding and after each layer.
@@ -303,9 +304,9 @@ impl<M: TokenMixer> Model<M> {
         x = hooks.stream(ops, 0, x);
         for (index, layer) in self.layers.iter().enumerate() {
             let first = states.len();
-            let before = state.map(|state| &state.states[first..first + layer.mixers.len()]);
+            let past_states = state.map(|state| &state.states[first..first + layer.mixers.len()]);
             x = ops.scope(&layer.name, || {
-                let x = layer.forward(ops, &x, before, &mut states, self.placement, hooks);
+                let x = layer.forward(ops, &x, past_states, &mut states, self.placement, hooks);
                 apply_rounding(ops, &x, self.stream_rounding)
             });
             x = hooks.stream(ops, index + 1, x);
@@ -321,7 +322,7 @@ impl<M: TokenMixer> Model<M> {
     }
 
     /// Logits of a residual stream after the last layer: final norm and unembedding.
-    pub fn read_out<O: Ops>(&self, ops: &O, stream: &O::Tensor) -> O::Tensor {
+    pub fn logits_from_stream<O: Ops>(&self, ops: &O, stream: &O::Tensor) -> O::Tensor {
         self.logits(ops, &self.final_norm(ops, stream))
     }
 
@@ -334,8 +335,8 @@ impl<M: TokenMixer> Model<M> {
     #[inline(never)]
     pub fn logits<O: Ops>(&self, ops: &O, hidden: &O::Tensor) -> O::Tensor {
         ops.scope("lm_head", || {
-            let logits = ops.linear(hidden, &self.class_vectors(ops), None);
-            self.score_cap.map_or(logits.clone(), |cap| ops.scale(&ops.tanh(&ops.scale(&logits, 1.0 / cap)), cap))
+            let logits = ops.linear(hidden, &self.unembedding_matrix(ops), None);
+            self.logit_cap.map_or(logits.clone(), |cap| ops.scale(&ops.tanh(&ops.scale(&logits, 1.0 / cap)), cap))
         })
     }
 
@@ -348,7 +349,7 @@ impl<M: TokenMixer> Model<M> {
     }
 
     /// The unembedding, `[classes, width]`.
-    pub(crate) fn class_vectors<O: Ops>(&self, ops: &O) -> O::Tensor {
+    pub(crate) fn unembedding_matrix<O: Ops>(&self, ops: &O) -> O::Tensor {
         match self.unembedding {
             Unembedding::Matrix(table) => ops.parameter(table),
             Unembedding::Field(table, gain) => {
@@ -365,7 +366,7 @@ impl<M: TokenMixer> Model<M> {
     fn check_state<T>(&self, batch: usize, state: Option<&ModelState<T>>) -> Result<(), ModelError> {
         let Some(state) = state else { return Ok(()) };
         if !self.causal {
-            return Err(ModelError::NoState);
+            return Err(ModelError::StateOfBidirectional);
         }
         if state.batch == batch && state.states.len() == self.mixer_count() {
             return Ok(());
@@ -378,9 +379,9 @@ impl<M: TokenMixer> Model<M> {
 }
 
 impl<M> Layer<M> {
-    /// Whether its channel mixer has a token shift.
+    /// Whether its feed-forward network has a token shift.
     fn has_token_shift(&self) -> bool {
-        self.channel_mixer.as_ref().is_some_and(|(_, mixer)| mixer.has_token_shift())
+        self.feed_forward.as_ref().is_some_and(|(_, network)| network.has_token_shift())
     }
 }
 
@@ -399,7 +400,7 @@ impl<M: TokenMixer> Layer<M> {
         &self,
         ops: &O,
         x: &O::Tensor,
-        before: Option<&[State<O::Tensor>]>,
+        past_states: Option<&[State<O::Tensor>]>,
         states: &mut Vec<State<O::Tensor>>,
         placement: NormPlacement,
         hooks: &mut impl Hooks<O>,
@@ -408,34 +409,35 @@ impl<M: TokenMixer> Layer<M> {
         let mut x = apply_branch(ops, x, &self.mixer_branch, placement, add_residual, |x| {
             let mut sum: Option<O::Tensor> = None;
             for (index, mixer) in self.mixers.iter().enumerate() {
-                let mixer_state = before.map(|before| &before[index]);
-                let state_with_shared = self.sources.get(index).copied().flatten().map(|source| State {
+                let past_state = past_states.map(|states| &states[index]);
+                let state_with_shared = self.shared_tensor_sources.get(index).copied().flatten().map(|source| State {
                     past_len: states[source].past_len - ops.shape(x)[1],
-                    tensors: mixer_state.map_or_else(Default::default, |state| state.tensors.clone()),
+                    tensors: past_state.map_or_else(Default::default, |state| state.tensors.clone()),
                     shared: states[source].shared.clone(),
                 });
-                let (out, next) = mixer.forward(ops, x, state_with_shared.as_ref().or(mixer_state));
+                let (out, next) = mixer.forward(ops, x, state_with_shared.as_ref().or(past_state));
                 states.push(next);
-                let out = hooks.mixer_output(ops, MixerIndex { layer: self.number, mixer: index }, x, out);
+                let out = hooks.mixer_output(ops, MixerIndex { layer: self.index, mixer: index }, x, out);
                 sum = Some(sum.map_or(out.clone(), |sum| ops.add(&sum, &out)));
             }
             sum.unwrap_or_else(|| ops.zeros(&ops.shape(x)))
         });
-        x = hooks.after_mixers(ops, self.number, x);
-        if let Some((branch, channel_mixer)) = self.channel_mixer.as_ref().filter(|_| hooks.run_channel_mixers()) {
-            // The token before the span is in the state of the layer's last mixer.
-            let last =
-                before.and_then(|before| before.last()).and_then(|state| state.tensors[CHANNEL_MIXER_SLOT].as_ref());
-            let mut next = None;
+        x = hooks.after_mixers(ops, self.index, x);
+        if let Some((branch, feed_forward)) = self.feed_forward.as_ref().filter(|_| hooks.run_feed_forward()) {
+            // The token before the first of `x` is in the state of the layer's last mixer.
+            let previous_token = past_states
+                .and_then(|states| states.last())
+                .and_then(|state| state.tensors[FEED_FORWARD_SLOT].as_ref());
+            let mut last_token = None;
             x = apply_branch(ops, &x, branch, placement, true, |x| {
-                let (out, last) = channel_mixer.apply(ops, x, last);
-                next = last;
+                let (out, last) = feed_forward.apply(ops, x, previous_token);
+                last_token = last;
                 out
             });
-            if next.is_some()
+            if last_token.is_some()
                 && let Some(state) = states.last_mut()
             {
-                state.tensors[CHANNEL_MIXER_SLOT] = next;
+                state.tensors[FEED_FORWARD_SLOT] = last_token;
             }
         }
         x
@@ -446,13 +448,13 @@ impl<M: TokenMixer> Layer<M> {
 fn apply_branch<O: Ops>(
     ops: &O,
     x: &O::Tensor,
-    branch: &Branch,
+    branch: &ResidualBranch,
     placement: NormPlacement,
     add_residual: bool,
     body: impl FnOnce(&O::Tensor) -> O::Tensor,
 ) -> O::Tensor {
-    let Branch { norm, output_norm, output_scale, normed_residual_scale } = branch;
-    let finish = |residual: &O::Tensor, out: O::Tensor| {
+    let ResidualBranch { norm, output_norm, output_scale, normed_residual_scale } = branch;
+    let add_to_residual = |residual: &O::Tensor, out: O::Tensor| {
         let out = output_norm.as_ref().map_or(out.clone(), |norm| norm.apply(ops, &out));
         let out = output_scale.map_or(out.clone(), |scale| ops.scale(&out, scale));
         if add_residual { ops.add(residual, &out) } else { out }
@@ -462,10 +464,10 @@ fn apply_branch<O: Ops>(
             let normed = norm.apply(ops, x);
             let out = body(&normed);
             match normed_residual_scale {
-                Some(factor) => finish(&ops.scale(&normed, *factor), out),
-                None => finish(x, out),
+                Some(factor) => add_to_residual(&ops.scale(&normed, *factor), out),
+                None => add_to_residual(x, out),
             }
         }
-        NormPlacement::Post => norm.apply(ops, &finish(x, body(x))),
+        NormPlacement::Post => norm.apply(ops, &add_to_residual(x, body(x))),
     }
 }

@@ -1,4 +1,4 @@
-//! Names of the components of a model, used as prefixes of weights and as scopes.
+//! Names of the components of a model: prefixes of weight names, and scopes of operations.
 
 /// A layer, such as `layers.3`.
 pub fn layer(index: usize) -> String {
@@ -11,16 +11,16 @@ pub fn layer_index(scope: &str) -> Option<usize> {
 }
 
 /// A mixer's name within its layer: `mixer` if it is the only one, such as `mixers.1` if there are several.
-pub fn mixer_in_layer(index: usize, mixers: usize) -> String {
-    if mixers == 1 { "mixer".to_owned() } else { format!("mixers.{index}") }
+pub fn mixer_in_layer(index: usize, mixer_count: usize) -> String {
+    if mixer_count == 1 { "mixer".to_owned() } else { format!("mixers.{index}") }
 }
 
 /// A mixer's full name, such as `layers.3.mixer`.
-pub fn mixer(layer_index: usize, index: usize, mixers: usize) -> String {
-    format!("{}.{}", layer(layer_index), mixer_in_layer(index, mixers))
+pub fn mixer(layer_index: usize, index: usize, mixer_count: usize) -> String {
+    format!("{}.{}", layer(layer_index), mixer_in_layer(index, mixer_count))
 }
 
-/// The name of a layer's channel mixer, such as `layers.3.mlp`.
+/// The name of a layer's feed-forward network, such as `layers.3.mlp`.
 pub fn mlp(layer_index: usize) -> String {
     format!("{}.mlp", layer(layer_index))
 }

@@ -40,7 +40,7 @@ impl Norm {
     }
 
     /// A norm whose weights exist: a layer norm if it has a bias, else an RMS norm; no norm without a weight.
-    pub(crate) fn of(weight: Option<Parameter>, bias: Option<Parameter>, epsilon: f64) -> Self {
+    pub(crate) fn from_weights(weight: Option<Parameter>, bias: Option<Parameter>, epsilon: f64) -> Self {
         Self { weight, bias, epsilon }
     }
 

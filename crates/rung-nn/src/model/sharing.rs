@@ -20,13 +20,13 @@ use crate::param_builder::ParamBuilder;
 /// For every layer and mixer, the index in the model of the earlier mixer whose shared tensor it uses, if any.
 pub(super) type Sources = Vec<Vec<Option<usize>>>;
 
-/// Mixers with equal keys can share a KV cache.
-fn cache_key(mixer: &Mixer) -> (&'static str, [Option<u64>; 6]) {
+/// Mixers for which this is equal can share a KV cache.
+fn cache_identity(mixer: &Mixer) -> (&'static str, [Option<u64>; 6]) {
     (mixer.name(), ["kv", "key", "value", "size", "sinks", "tied"].map(|option| mixer.number(option)))
 }
 
-/// Mixers with equal keys share the values of the first; `None` for mixers that do not share values.
-fn values_key(mixer: &Mixer) -> Option<[Option<u64>; 2]> {
+/// Mixers for which this is equal share the values of the first; `None` for mixers that do not share values.
+fn value_identity(mixer: &Mixer) -> Option<[Option<u64>; 2]> {
     (mixer.name() == Rwkv7Config::NAME).then(|| ["heads", "head"].map(|option| mixer.number(option)))
 }
 
@@ -37,27 +37,27 @@ pub(crate) fn uses_shared_tensor(plan: &Plan, layer: usize, mixer: usize) -> boo
 
 /// The source of every mixer's shared tensor.
 pub(super) fn sources(plan: &Plan) -> Result<Sources, ModelError> {
-    let (mut cache_owners, mut count, mut sources) = (HashMap::new(), 0, Vec::with_capacity(plan.layers.len()));
+    let (mut cache_owners, mut mixer_index, mut sources) = (HashMap::new(), 0, Vec::with_capacity(plan.layers.len()));
     let mut value_owners = HashMap::new();
     for (index, layer) in plan.layers.iter().enumerate() {
         let mut layer_sources = Vec::with_capacity(layer.mixers.len());
         for mixer in layer.mixers.iter() {
-            let cache = cache_key(mixer);
+            let cache = cache_identity(mixer);
             if layer.shares_cache {
-                let source = cache_owners.get(&cache).copied().ok_or_else(|| ModelError::Unsupported {
+                let source = cache_owners.get(&cache).copied().ok_or_else(|| ModelError::UnsupportedOption {
                     mixer: mixer.name(),
-                    what: format!("layer {index}, which reads the cache of another,"),
+                    what: format!("layer {index}, which shares the cache of an earlier layer,"),
                     expected: "an earlier layer with the same mixer, key/value heads and window".to_owned(),
                 })?;
                 layer_sources.push(Some(source));
-            } else if let Some(values) = values_key(mixer) {
-                let first = *value_owners.entry(values).or_insert(count);
-                layer_sources.push((first != count).then_some(first));
+            } else if let Some(values) = value_identity(mixer) {
+                let first = *value_owners.entry(values).or_insert(mixer_index);
+                layer_sources.push((first != mixer_index).then_some(first));
             } else {
-                cache_owners.insert(cache, count);
+                cache_owners.insert(cache, mixer_index);
                 layer_sources.push(None);
             }
-            count += 1;
+            mixer_index += 1;
         }
         sources.push(layer_sources);
     }

@@ -2,7 +2,7 @@
 
 use rung_engine::{AdamWConfig, DataParallel, Native, Parameters, Scalar, Tensor};
 use rung_theory::stack::{Defaults, Plan};
-use rung_theory::task::{Field, NO_TARGET, below, seeded};
+use rung_theory::task::{Field, NO_TARGET, random_below, seeded};
 
 use super::*;
 use crate::checkpoint::{CheckpointError, load, save};
@@ -15,7 +15,7 @@ fn plan(text: &str) -> Plan {
 }
 
 fn small_config() -> ModelConfig {
-    ModelConfig { input: InputConfig::Vocabulary(7), classes: 7, deviation: 0.3, ..ModelConfig::default() }
+    ModelConfig { input: InputConfig::Vocabulary(7), classes: 7, init_std: 0.3, ..ModelConfig::default() }
 }
 
 fn build<S: Scalar>(config: &ModelConfig, text: &str) -> (Model, Parameters<S>) {
@@ -28,7 +28,7 @@ fn build<S: Scalar>(config: &ModelConfig, text: &str) -> (Model, Parameters<S>) 
 const ALL_MIXERS: &str = "full window{size=3} linear retnet lightning gla mamba2{state=8} rglru rwkv7{rank=2} deltanet gdn conv none full+gdn rwkv7{rank=2}";
 
 #[test]
-fn every_model_config_gives_equal_outputs_in_one_span_and_in_two() {
+fn every_model_config_gives_equal_outputs_in_one_call_and_in_two() {
     let fields = InputConfig::Fields(vec![Field::new("kind", 3), Field::new("value", 5)]);
     let configs = [
         small_config(),
@@ -45,19 +45,19 @@ fn every_model_config_gives_equal_outputs_in_one_span_and_in_two() {
         let (model, weights) = build::<f64>(config, ALL_MIXERS);
         let ops = Native::new();
         ops.bind_frozen(&weights);
-        let ids = if let InputConfig::Fields(_) = config.input { 2 } else { 1 };
+        let field_count = if let InputConfig::Fields(_) = config.input { 2 } else { 1 };
         let mut rng = seeded(4);
-        let tokens: Vec<u32> = (0..9 * ids).map(|_| below(&mut rng, 3)).collect();
+        let tokens: Vec<u32> = (0..9 * field_count).map(|_| random_below(&mut rng, 3)).collect();
         let (expected, state) = model.forward(&ops, &tokens, 1, None).unwrap();
         assert_eq!(ops.shape(&expected)[..], [1, 9, 16]);
         assert_eq!(state.past_len, 9);
-        let (first, state) = model.forward(&ops, &tokens[..4 * ids], 1, None).unwrap();
-        let (second, _) = model.forward(&ops, &tokens[4 * ids..], 1, Some(&state)).unwrap();
+        let (first, state) = model.forward(&ops, &tokens[..4 * field_count], 1, None).unwrap();
+        let (second, _) = model.forward(&ops, &tokens[4 * field_count..], 1, Some(&state)).unwrap();
         let found = ops.values(&ops.concat(&[first, second], 1));
         for (a, b) in found.iter().zip(ops.values(&expected)) {
             assert!((a - b).abs() < 1e-9, "{config:?}: {a} and {b}");
         }
-        assert_eq!(config.count(&plan(ALL_MIXERS)).unwrap(), weights.size() as u128);
+        assert_eq!(config.weight_count(&plan(ALL_MIXERS)).unwrap(), weights.size() as u128);
     }
 }
 
@@ -91,7 +91,7 @@ fn layers_with_a_shared_cache_have_no_state_and_run_in_spans() {
         let config = ModelConfig { positions, ..small_config() };
         let mut weights = Parameters::<f64>::new();
         let model = config.init(&plan, &mut weights, &mut seeded(1)).unwrap();
-        assert_eq!(config.count(&plan).unwrap(), weights.size() as u128);
+        assert_eq!(config.weight_count(&plan).unwrap(), weights.size() as u128);
         for name in ["layers.3.mixer.k_proj.weight", "layers.4.mixer.v_proj.weight", "layers.6.mixers.0.k_proj.weight"]
         {
             assert!(weights.find(name).is_none(), "{name}");
@@ -194,16 +194,16 @@ fn shared_cache_without_a_matching_layer_is_an_error() {
             small_config().init(&plan_with_shared_caches(text, &[layer]), &mut weights, &mut seeded(0)).err().unwrap();
         assert!(
             weights.is_empty()
-                && small_config().count(&plan_with_shared_caches(text, &[layer])).err() == Some(error.clone())
+                && small_config().weight_count(&plan_with_shared_caches(text, &[layer])).err() == Some(error.clone())
         );
         error.to_string()
     };
-    assert!(error("full", 0).contains("layer 0, which reads the cache of another"));
+    assert!(error("full", 0).contains("layer 0, which shares the cache of an earlier layer"));
     assert!(error("full full{kv=1}", 1).contains("an earlier layer with the same mixer"));
     assert!(error("window{size=3} window{size=4}", 1).contains("layer 1"));
     assert!(error("gdn gdn", 1).contains("expected full or window attention there"));
     assert!(error("full full{conv=3}", 1).contains("conv=0"));
-    assert!(error("rwkv7 rwkv7", 1).contains("layer 1, which reads the cache of another"));
+    assert!(error("rwkv7 rwkv7", 1).contains("layer 1, which shares the cache of an earlier layer"));
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn bidirectional_model_attends_to_later_tokens() {
             assert!((a - b).abs() < 1e-12, "{text}");
         }
         let (_, state) = model.forward(&ops, &[1], 1, None).unwrap();
-        assert_eq!(model.forward(&ops, &[1], 1, Some(&state)).err(), Some(ModelError::NoState));
+        assert_eq!(model.forward(&ops, &[1], 1, Some(&state)).err(), Some(ModelError::StateOfBidirectional));
     }
 }
 
@@ -295,8 +295,8 @@ fn weights_shared_by_layers_are_added_once() {
     assert_eq!(tables.len(), 1);
     assert_eq!((tables[0].1.name.as_str(), tables[0].1.shape[0]), ("lower_bounds", 4));
     let plan = plan("hgrn2 full hgrn2 hgrn2");
-    assert_eq!(small_config().count(&plan).unwrap(), weights.size() as u128);
-    let shapes = small_config().list(&plan).unwrap();
+    assert_eq!(small_config().weight_count(&plan).unwrap(), weights.size() as u128);
+    let shapes = small_config().param_shapes(&plan).unwrap();
     assert!(shapes.iter().map(|param| &param.name).eq(weights.entries().map(|(_, entry)| &entry.name)));
     let (_, first_layer_only) = build::<f32>(&small_config(), "hgrn2 full");
     assert!(first_layer_only.find("lower_bounds").is_none());
@@ -321,25 +321,34 @@ fn invalid_plans_are_rejected_before_anything_is_allocated() {
     let learned = ModelConfig { positions: Positions::Learned { length: usize::MAX }, ..small_config() };
     assert!(matches!(error(&learned, &plan("full")), ModelError::TooLarge { .. }));
     // The invalid layer is the last, and nothing was allocated for the first.
-    assert!(matches!(error(&small_config(), &plan("full gdn compressed")), ModelError::NoNetwork { .. }));
-    assert!(matches!(error(&small_config(), &plan("full full{heads=4,kv=3}")), ModelError::Shape { .. }));
-    assert!(matches!(error(&ModelConfig { classes: 0, ..small_config() }, &plan("full")), ModelError::Shape { .. }));
-    assert!(matches!(error(&ModelConfig { chunk: 0, ..small_config() }, &plan("full")), ModelError::Shape { .. }));
+    assert!(matches!(error(&small_config(), &plan("full gdn compressed")), ModelError::MixerNotImplemented { .. }));
+    assert!(matches!(error(&small_config(), &plan("full full{heads=4,kv=3}")), ModelError::InvalidSize { .. }));
+    assert!(matches!(
+        error(&ModelConfig { classes: 0, ..small_config() }, &plan("full")),
+        ModelError::InvalidSize { .. }
+    ));
+    assert!(matches!(
+        error(&ModelConfig { chunk: 0, ..small_config() }, &plan("full")),
+        ModelError::InvalidSize { .. }
+    ));
     let fields = ModelConfig { input: InputConfig::Fields(Vec::new()), ..small_config() };
-    assert!(matches!(error(&fields, &plan("full")), ModelError::Shape { what: "vocabulary", .. }));
+    assert!(matches!(error(&fields, &plan("full")), ModelError::InvalidSize { what: "vocabulary", .. }));
     let repeated = vec![Field::new("key", 3), Field::new("key", 4)];
     let fields = ModelConfig { input: InputConfig::Fields(repeated), ..small_config() };
-    assert!(matches!(error(&fields, &plan("full")), ModelError::SameField { .. }));
+    assert!(matches!(error(&fields, &plan("full")), ModelError::DuplicateField { .. }));
     let rotary = ModelConfig { positions: Positions::Rotary { base: f64::NAN }, ..small_config() };
-    assert!(matches!(error(&rotary, &plan("full")), ModelError::Number { .. }));
+    assert!(matches!(error(&rotary, &plan("full")), ModelError::InvalidNumber { .. }));
     assert!(matches!(
-        error(&ModelConfig { deviation: -1.0, ..small_config() }, &plan("full")),
-        ModelError::Number { .. }
+        error(&ModelConfig { init_std: -1.0, ..small_config() }, &plan("full")),
+        ModelError::InvalidNumber { .. }
     ));
-    let unknown = ModelConfig { read_out: Some("value".to_owned()), ..small_config() };
-    assert!(matches!(error(&unknown, &plan("full")), ModelError::Shape { what: "symbols of the read-out field", .. }));
+    let unknown = ModelConfig { unembedding_field: Some("value".to_owned()), ..small_config() };
+    assert!(matches!(
+        error(&unknown, &plan("full")),
+        ModelError::InvalidSize { what: "symbols of the unembedding field", .. }
+    ));
     let tied = ModelConfig { tied_unembedding: true, classes: 8, ..small_config() };
-    assert!(matches!(error(&tied, &plan("full")), ModelError::Shape { what: "classes", .. }));
+    assert!(matches!(error(&tied, &plan("full")), ModelError::InvalidSize { what: "classes", .. }));
 }
 
 #[test]
@@ -357,8 +366,8 @@ fn errors_name_invalid_tokens_targets_and_states() {
     let (_, state) = model.forward(&ops, &[1], 1, None).unwrap();
     let batch_error = model.forward(&ops, &[1, 1], 2, Some(&state)).err().unwrap();
     assert!(matches!(batch_error, ModelError::WrongState { .. }));
-    assert!(matches!(model.loss(&ops, &[1], 1, &[9]), Err(ModelError::Target { found: 9, .. })));
-    assert!(matches!(model.loss(&ops, &[1], 1, &[1, 1]), Err(ModelError::Shape { .. })));
+    assert!(matches!(model.loss(&ops, &[1], 1, &[9]), Err(ModelError::TargetOutOfRange { found: 9, .. })));
+    assert!(matches!(model.loss(&ops, &[1], 1, &[1, 1]), Err(ModelError::InvalidSize { .. })));
     assert_eq!(model.loss(&ops, &[1], 1, &[NO_TARGET]).unwrap().1, 0);
 }
 
@@ -429,7 +438,7 @@ fn invalid_checkpoints_are_rejected_and_change_no_weight() {
     let missing = load_error("full", &small_config());
     assert!(missing.contains("`layers.1.mixer_norm.weight` is missing; expected shape [16]"), "{missing}");
     let unknown = load_error("full gdn conv", &small_config());
-    assert!(unknown.contains("`layers.2.mixer.conv.weight` of shape [16, 1, 3] belongs to no weight"), "{unknown}");
+    assert!(unknown.contains("`layers.2.mixer.conv.weight` of shape [16, 1, 3] is not a weight"), "{unknown}");
     assert_eq!(weights.flat(), before);
     assert!(matches!(load(&directory.join("nowhere"), &mut weights), Err(CheckpointError::System { .. })));
     assert!(matches!(save(&directory.join("no/where"), &weights), Err(CheckpointError::Write { .. })));
@@ -482,7 +491,7 @@ fn train(text: &str, steps: usize) -> (Vec<f64>, Vec<f32>) {
 
 fn train_with(precision: Precision, text: &str, steps: usize) -> (Vec<f64>, Vec<f32>) {
     let config =
-        ModelConfig { input: InputConfig::Vocabulary(8), classes: 8, deviation: 0.15, ..ModelConfig::default() };
+        ModelConfig { input: InputConfig::Vocabulary(8), classes: 8, init_std: 0.15, ..ModelConfig::default() };
     let config = ModelConfig { positions: Positions::Rotary { base: 10_000.0 }, precision, ..config };
     let (model, mut weights) = build::<f32>(&config, text);
     let (mut trainer, rows) = (DataParallel::new(2, 8), 32);
@@ -576,8 +585,8 @@ fn model_with_a_custom_mixer_is_built_and_trained() {
 fn fields_of_one_alphabet_share_a_table_and_a_blank() {
     let fields = vec![
         Field::new("kind", 3),
-        Field::new("argument", 4).with_blank().of("number"),
-        Field::new("value", 6).with_blank().of("number"),
+        Field::new("argument", 4).with_blank().with_alphabet("number"),
+        Field::new("value", 6).with_blank().with_alphabet("number"),
     ];
     let mut weights = Parameters::<f64>::new();
     let config = ModelConfig { input: InputConfig::Fields(fields), ..small_config() };
@@ -607,7 +616,7 @@ fn fields_of_one_alphabet_share_a_table_and_a_blank() {
     assert_ne!(hidden(&weights, &[1, 3, 3]), hidden(&weights, &[1, 3, 5]), "3 is a value and the blank of arguments");
     let ops = Native::new();
     ops.bind_frozen(&weights);
-    assert!(matches!(model.forward(&ops, &[1, 4, 5], 1, None), Err(ModelError::Token { .. })));
+    assert!(matches!(model.forward(&ops, &[1, 4, 5], 1, None), Err(ModelError::TokenOutOfRange { .. })));
 }
 
 /// Logits and gradients.
@@ -615,8 +624,8 @@ fn fields_of_one_alphabet_share_a_table_and_a_blank() {
 fn logits_at_some_tokens_equal_those_of_a_full_forward_pass() {
     let (tokens, positions) = ([1, 2, 3, 4, 5, 6, 6, 5], [7, 2, 2, 4]);
     for placement in [NormPlacement::Pre, NormPlacement::Post] {
-        for channel in [FeedForwardConfig::default(), FeedForwardConfig::None] {
-            let config = ModelConfig { placement, feed_forward: channel, ..small_config() };
+        for feed_forward in [FeedForwardConfig::default(), FeedForwardConfig::None] {
+            let config = ModelConfig { placement, feed_forward, ..small_config() };
             let (model, weights) = build::<f64>(&config, "gdn full+gdn");
             let logits_and_gradient = |logits: &dyn Fn(&Native<f64>) -> Tensor<f64>| {
                 let ops = Native::new();
@@ -634,12 +643,12 @@ fn logits_at_some_tokens_equal_those_of_a_full_forward_pass() {
             let close = |found: &[f64], expected: &[f64]| {
                 found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12)
             };
-            assert!(close(&found, &expected), "{placement:?}, {channel:?}: {found:?} {expected:?}");
-            assert!(close(&gradient, &expected_gradient), "{placement:?}, {channel:?}");
+            assert!(close(&found, &expected), "{placement:?}, {feed_forward:?}: {found:?} {expected:?}");
+            assert!(close(&gradient, &expected_gradient), "{placement:?}, {feed_forward:?}");
             let ops = Native::new();
             ops.bind_frozen(&weights);
             for (positions, what, number) in [(vec![8], "position", 8), (vec![], "positions", 0)] {
-                let Err(ModelError::Shape { what: reported, found, .. }) =
+                let Err(ModelError::InvalidSize { what: reported, found, .. }) =
                     model.logits_at(&ops, &tokens, 2, &positions)
                 else {
                     panic!("{positions:?} was accepted");
@@ -688,9 +697,9 @@ fn function_composition() -> (ModelConfig, Vec<u32>, Vec<u32>, Vec<u32>) {
     let config = ModelConfig {
         input,
         classes,
-        read_out: Some("value".to_owned()),
+        unembedding_field: Some("value".to_owned()),
         init_key_from_query: true,
-        deviation: 0.3,
+        init_std: 0.3,
         ..small_config()
     };
     (config, prompt.tokens().to_vec(), prompt.targets().to_vec(), prompt.partial_answers().to_vec())
@@ -735,7 +744,7 @@ fn intermediate_loss_is_that_of_logits_after_its_layer() {
     };
     let found = intermediate_loss(&weights);
     let streams = model.streams(&ops, &tokens, 1).unwrap();
-    let logits = ops.values(&model.read_out(&ops, &streams[2]));
+    let logits = ops.values(&model.logits_from_stream(&ops, &streams[2]));
     let positions = (0..targets.len()).filter(|position| targets[*position] != NO_TARGET);
     let expected: f64 = positions
         .zip(&intermediate_targets[0].classes)

@@ -24,7 +24,7 @@ use crate::model::{FeedForwardConfig, InputConfig, ModelConfig, NormConfig};
 use crate::position::Positions;
 
 /// The longest chain of thought that is accepted.
-const MAX_THOUGHTS: usize = 1 << 12;
+const MAX_CHAIN_TOKENS: usize = 1 << 12;
 
 /// The content of `construction.json`.
 #[derive(Serialize, Deserialize)]
@@ -54,7 +54,7 @@ struct ModelOptions {
     chunk: usize,
 }
 
-const NORMS: [(&str, NormConfig); 3] =
+const NORM_NAMES: [(&str, NormConfig); 3] =
     [("none", NormConfig::None), ("rms", NormConfig::Rms), ("layer", NormConfig::Layer)];
 
 /// Name and content of the text files of a construction's folder.
@@ -75,7 +75,7 @@ fn describe<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> Descrip
         InputConfig::Fields(fields) => fields.iter().map(|field| (field.name.clone(), field.vocabulary)).collect(),
     };
     let hidden = if let FeedForwardConfig::Relu { hidden: Some(hidden) } = config.feed_forward { hidden } else { 0 };
-    let norm = NORMS.iter().find(|(_, norm)| *norm == config.norm).map_or("none", |(word, _)| word);
+    let norm = NORM_NAMES.iter().find(|(_, norm)| *norm == config.norm).map_or("none", |(name, _)| name);
     Description {
         format: 1,
         info: info.clone(),
@@ -114,7 +114,7 @@ fn readme<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> String {
         let _ = writeln!(
             text,
             "\nAfter the prompt it emits {} tokens and reads them again; the last holds the answer.",
-            chain_of_thought.count
+            chain_of_thought.token_count
         );
     }
     let _ = writeln!(text, "\n## Registers\n\n| columns | name | holds | |\n|---|---|---|---|");
@@ -124,7 +124,7 @@ fn readme<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> String {
             RegisterKind::Flag => "+1 yes, -1 no",
             RegisterKind::Number => "bits, lowest first: +1, -1; 0 for nothing",
             RegisterKind::OneHot => "one 1 among zeros",
-            RegisterKind::Raw => "what was read",
+            RegisterKind::Unrounded => "what was read",
         };
         let last = register.start + register.size - 1;
         let _ = writeln!(text, "| {}..{last} | `{}` | {holds} | {} |", register.start, register.name, register.about);
@@ -139,56 +139,68 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError>
     let malformed = |reason: String| NetworkError::Malformed { path: path.clone(), reason };
     let description: Description = serde_json::from_str(&text).map_err(|error| malformed(error.to_string()))?;
     let Description { format, info, stack, model: options } = description;
-    let invalid = |field: &str, found: String, expected: String| {
+    let field_error = |field: &str, found: String, expected: String| {
         Err(NetworkError::Field { path: path.clone(), field: field.to_owned(), found, expected })
     };
     if format != 1 {
-        return invalid("format", format.to_string(), "1".to_owned());
+        return field_error("format", format.to_string(), "1".to_owned());
     }
     let task = task::parse(&info.task).map_err(|source| NetworkError::Task { path: path.clone(), source })?;
     let width = options.width;
     let defaults = Defaults { heads: 1, head_dim: 1, kv_heads: None, model_width: Some(width), bits: 32 };
     let plan = Plan::parse(&stack, &defaults).map_err(|source| NetworkError::Stack { path: path.clone(), source })?;
-    let Some((_, norm)) = NORMS.iter().find(|(word, _)| *word == options.norm) else {
-        return invalid("model.norm", options.norm, "none, rms or layer".to_owned());
+    let Some((_, norm)) = NORM_NAMES.iter().find(|(name, _)| *name == options.norm) else {
+        return field_error("model.norm", options.norm, "none, rms or layer".to_owned());
     };
     let expected = task.fields();
-    let large_enough = |((_, size), task_field): (&(String, u32), &Field)| *size >= task_field.vocabulary;
-    if options.fields.len() != expected.len() || !options.fields.iter().zip(&expected).all(large_enough) {
+    let is_large_enough = |((_, size), task_field): (&(String, u32), &Field)| *size >= task_field.vocabulary;
+    if options.fields.len() != expected.len() || !options.fields.iter().zip(&expected).all(is_large_enough) {
         let expected =
             expected.iter().map(|field| format!("{} of {}", field.name, field.vocabulary)).collect::<Vec<_>>();
-        return invalid("model.fields", format!("{:?}", options.fields), format!("at least {}", expected.join(", ")));
+        return field_error(
+            "model.fields",
+            format!("{:?}", options.fields),
+            format!("at least {}", expected.join(", ")),
+        );
     }
     if !info.registers.are_contiguous_within(width as usize) {
-        return invalid(
+        return field_error(
             "registers",
             format!("{} columns with gaps or more", info.registers.width()),
             format!("one after another in {width} columns"),
         );
     }
     if info.layers.len() != plan.layers.len() {
-        return invalid("layers", info.layers.len().to_string(), format!("{}, as the stack has", plan.layers.len()));
+        return field_error(
+            "layers",
+            info.layers.len().to_string(),
+            format!("{}, as the stack has", plan.layers.len()),
+        );
     }
     let has_valid_classes = match &info.chain_of_thought {
         None => options.classes >= task.classes() as usize,
-        Some(ChainOfThought { count, field_starts, answer_field }) => {
+        Some(ChainOfThought { token_count, field_starts, answer_field }) => {
             let is_increasing = field_starts.windows(2).all(|pair| pair[0] < pair[1]);
             let is_in_range = field_starts.last().is_some_and(|last| *last < options.classes) && field_starts[0] == 0;
             let has_task_fields = field_starts.len() == expected.len() && *answer_field < expected.len();
-            has_task_fields && is_increasing && is_in_range && (1..=MAX_THOUGHTS).contains(count)
+            has_task_fields && is_increasing && is_in_range && (1..=MAX_CHAIN_TOKENS).contains(token_count)
         }
     };
     if !has_valid_classes {
-        return invalid(
+        return field_error(
             "model.classes",
             options.classes.to_string(),
             "as many as the task or the thoughts need".to_owned(),
         );
     }
-    let single = options.fields.len() == 1;
+    let has_single_field = options.fields.len() == 1;
     let fields = options.fields.iter().map(|(name, size)| Field::new(name.clone(), *size)).collect();
     let config = ModelConfig {
-        input: if single { InputConfig::Vocabulary(options.fields[0].1 as usize) } else { InputConfig::Fields(fields) },
+        input: if has_single_field {
+            InputConfig::Vocabulary(options.fields[0].1 as usize)
+        } else {
+            InputConfig::Fields(fields)
+        },
         classes: options.classes,
         norm: *norm,
         feed_forward: FeedForwardConfig::Relu { hidden: Some(options.hidden) },
@@ -199,7 +211,7 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError>
     };
     let model_error = |source| NetworkError::Model { path: path.clone(), source };
     let weights_path = folder.join(files::CONSTRUCTION_WEIGHTS);
-    checkpoint::check_file_size(&weights_path, config.count(&plan).map_err(model_error)?)?;
+    checkpoint::check_file_size(&weights_path, config.weight_count(&plan).map_err(model_error)?)?;
     let mut weights = Parameters::new();
     let model = config.init(&plan, &mut weights, &mut seeded(0)).map_err(model_error)?;
     checkpoint::load(&weights_path, &mut weights)?;

@@ -68,7 +68,7 @@ pub enum NetworkError {
     /// The weights cannot be read or written.
     #[error(transparent)]
     Weights(#[from] CheckpointError),
-    /// A checkpoint of another program that cannot be read.
+    /// An external checkpoint that cannot be read.
     #[error(transparent)]
     Checkpoint(#[from] Box<FamilyError>),
     /// Weights that were trained under another config than the one beside them.
@@ -88,16 +88,16 @@ pub enum NetworkError {
         .0.display(), files::RUN_WEIGHTS, .0.display()
     )]
     Unfinished(PathBuf),
-    /// A path that holds no network.
+    /// The path is not a network.
     #[error(
         "{}: found neither {} nor {}, expected a folder of `rung construct --out` or of `rung train`, a Hugging Face folder \
          with config.json, or a GGUF file",
         .0.display(), files::CONSTRUCTION, files::RUN_CONFIG
     )]
-    Unknown(PathBuf),
+    NotANetwork(PathBuf),
     /// A network that is neither a construction nor of a run cannot be saved.
     #[error("{}: not written: `{name}` is neither a construction nor the network of a run", .path.display())]
-    Unsaved {
+    NotSavable {
         /// The folder that it should have been written to.
         path: PathBuf,
         /// The network's name.

@@ -1,6 +1,6 @@
 //! A model with its plan, task and weights, opened from any supported source.
 //!
-//! [`Network::open`] reads a path, and [`NetworkSource::of`] says what the path holds:
+//! [`Network::open`] reads a path, and [`NetworkSource::detect`] says what the path holds:
 //!
 //! | path | files |
 //! |---|---|
@@ -31,7 +31,7 @@ pub mod files;
 mod run;
 
 pub use error::NetworkError;
-pub use run::{ChannelName, InitialName, ModelSection, NormName, PlacementName, PositionName};
+pub use run::{FeedForwardName, InitialName, ModelSection, NormName, PlacementName, PositionName};
 
 use std::fs;
 use std::io::Read as _;
@@ -41,12 +41,12 @@ use rung_engine::{Native, Parameters, Scalar};
 use rung_theory::stack::Plan;
 use rung_theory::task::{AnyTask, seeded};
 
-use crate::checkpoint::{save, save_with};
+use crate::checkpoint::{save, save_with_metadata};
 use crate::construct::{ChainOfThought, ConstructionInfo};
 use crate::error::ModelError;
 use crate::families;
 use crate::file::write_atomically;
-use crate::memory::{self, Footprint, TooLarge};
+use crate::memory::{self, MemoryEstimate, TooLarge};
 use crate::model::{Model, ModelConfig};
 use crate::precision::Precision;
 
@@ -78,15 +78,15 @@ pub enum Provenance {
     Construction(Box<ConstructionInfo>),
     /// Trained, or to be trained, by a run with this config, as TOML.
     Run(String),
-    /// Read from a checkpoint of another program, of this family; see [`families`].
+    /// Read from an external checkpoint of this family; see [`families`].
     Checkpoint {
         /// The name of the family, such as `llama`.
         family: &'static str,
         /// The folder, or the GGUF file.
         path: PathBuf,
     },
-    /// Made in memory by a program, not read from a file.
-    Program,
+    /// Built in memory, not read from a file.
+    InMemory,
 }
 
 /// The kind of network that a path holds.
@@ -104,13 +104,13 @@ impl NetworkSource {
     /// Determines by its files what a path holds.
     ///
     /// # Errors
-    /// The path holds no network.
-    pub fn of(path: &Path) -> Result<Self, NetworkError> {
+    /// The path is not a network.
+    pub fn detect(path: &Path) -> Result<Self, NetworkError> {
         match () {
             () if path.join(files::CONSTRUCTION).exists() => Ok(Self::Construction),
             () if path.join(files::RUN_CONFIG).exists() => Ok(Self::Run),
             () if families::recognise(path) => Ok(Self::Checkpoint),
-            () => Err(NetworkError::Unknown(path.to_owned())),
+            () => Err(NetworkError::NotANetwork(path.to_owned())),
         }
     }
 }
@@ -119,10 +119,10 @@ impl<S: Scalar> Network<S> {
     /// Opens the folder of a construction or of a finished run, a Hugging Face folder, or a GGUF file.
     ///
     /// # Errors
-    /// The path holds no network, or something in it cannot be read or does not fit.
+    /// The path is not a network, or something in it cannot be read or does not fit.
     #[inline(never)]
     pub fn open(path: &Path) -> Result<Self, NetworkError> {
-        let source = NetworkSource::of(path)?;
+        let source = NetworkSource::detect(path)?;
         log::info!("{}: opening it as a {source:?}", path.display());
         match source {
             NetworkSource::Construction => construction::open(path),
@@ -138,7 +138,7 @@ impl<S: Scalar> Network<S> {
         }
     }
 
-    /// Writes the folder of a construction or of a finished run, making it if it does not exist.
+    /// Writes the folder of a construction or of a finished run, creating it if it does not exist.
     ///
     /// # Errors
     /// A file cannot be written, or the network is neither a construction nor of a run.
@@ -156,15 +156,15 @@ impl<S: Scalar> Network<S> {
             Provenance::Run(config) => {
                 let config = run::with_stack(config, &self.plan.to_stack().to_string()).unwrap_or_default();
                 write(files::RUN_CONFIG, &config)?;
-                Ok(save_with(&folder.join(files::RUN_WEIGHTS), &self.weights, &[(files::RUN_KEY, &config)])?)
+                Ok(save_with_metadata(&folder.join(files::RUN_WEIGHTS), &self.weights, &[(files::RUN_KEY, &config)])?)
             }
-            Provenance::Checkpoint { .. } | Provenance::Program => {
-                Err(NetworkError::Unsaved { path: folder.to_owned(), name: self.name.clone() })
+            Provenance::Checkpoint { .. } | Provenance::InMemory => {
+                Err(NetworkError::NotSavable { path: folder.to_owned(), name: self.name.clone() })
             }
         }
     }
 
-    /// A network that was made in memory.
+    /// A network that was built in memory.
     pub fn new(
         name: String,
         task: Box<dyn AnyTask>,
@@ -173,7 +173,7 @@ impl<S: Scalar> Network<S> {
         model: Model,
         weights: Parameters<S>,
     ) -> Self {
-        Self { name, task: Some(task), plan, config, model, weights, provenance: Provenance::Program }
+        Self { name, task: Some(task), plan, config, model, weights, provenance: Provenance::InMemory }
     }
 
     /// The task that it was built or trained for.
@@ -209,7 +209,7 @@ impl<S: Scalar> Network<S> {
     /// # Errors
     /// It does not fit.
     pub fn check_inference_memory(&self, what: &str, (prompts, tokens): (usize, usize)) -> Result<(), TooLarge> {
-        let prompt_bytes = Footprint::new(&self.plan, &self.config).inference_bytes(tokens);
+        let prompt_bytes = MemoryEstimate::new(&self.plan, &self.config).inference_bytes(tokens);
         self.check_memory(what, (prompts, tokens), prompt_bytes, 0)
     }
 
@@ -218,7 +218,7 @@ impl<S: Scalar> Network<S> {
     /// # Errors
     /// They do not fit.
     pub fn check_training_memory(&self, what: &str, (prompts, tokens): (usize, usize)) -> Result<(), TooLarge> {
-        let prompt_bytes = Footprint::new(&self.plan, &self.config).training_bytes(tokens);
+        let prompt_bytes = MemoryEstimate::new(&self.plan, &self.config).training_bytes(tokens);
         // Every core has a copy of the weights and their gradient.
         let cores = std::thread::available_parallelism().map_or(1, usize::from).min(prompts);
         self.check_memory(what, (prompts, tokens), prompt_bytes, (2 * cores * self.weights.size()) as u128)
@@ -247,16 +247,16 @@ impl<S: Scalar> Network<S> {
         }
     }
 
-    /// Rounds states and what tokens pass to each other to few bits, with the same weights.
+    /// Rounds states and messages to few bits, with the same weights.
     ///
     /// # Errors
-    /// The precision is invalid, or the network is a checkpoint of another program.
+    /// The precision is invalid, or the network is an external checkpoint.
     pub fn set_precision(&mut self, precision: Precision) -> Result<(), ModelError> {
         if matches!(self.provenance, Provenance::Checkpoint { .. }) {
-            return Err(ModelError::Foreign { name: self.name.clone() });
+            return Err(ModelError::ExternalCheckpoint { name: self.name.clone() });
         }
         self.config.precision = precision;
-        // A model with fresh weights has the same handles, so that it works with the existing weights.
+        // A newly initialised model has the same handles, so that it works with the existing weights.
         self.model = self.config.init(&self.plan, &mut Parameters::<S>::new(), &mut seeded(0))?;
         Ok(())
     }

@@ -11,7 +11,7 @@ use rung_theory::task::{self, Field, TaskError, seeded};
 use serde::{Deserialize, Serialize};
 
 use super::{Network, NetworkError, Provenance, files};
-use crate::checkpoint::{check_file_size, load_with};
+use crate::checkpoint::{check_file_size, load_with_metadata};
 use crate::model::{FeedForwardConfig, InputConfig, ModelConfig, NormConfig, NormPlacement};
 use crate::position::Positions;
 use crate::precision::Precision;
@@ -30,9 +30,10 @@ pub struct ModelSection {
     /// The task whose vocabulary the model gets, if that is larger than the trained task's; the trained task by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub largest: Option<String>,
-    /// The channel mixer (feed-forward block).
-    pub channel: ChannelName,
-    /// Hidden width of the channel mixer; by default four times the width (`glu`: eight thirds).
+    /// The feed-forward network.
+    #[serde(rename = "channel")]
+    pub feed_forward: FeedForwardName,
+    /// Hidden width of the feed-forward network; by default four times the width (`glu`: eight thirds).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<usize>,
     /// The norm of the residual stream.
@@ -43,8 +44,8 @@ pub struct ModelSection {
     pub positions: PositionName,
     /// The field whose embeddings are also the unembedding, such as `value` of function composition; by default the unembedding is
     /// a separate matrix.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub read_out: Option<String>,
+    #[serde(rename = "read_out", skip_serializing_if = "Option::is_none")]
+    pub unembedding_field: Option<String>,
     /// Initialization of full-attention layers.
     pub initial: InitialName,
     /// Whether fields with the same meaning share an embedding table.
@@ -62,7 +63,7 @@ pub struct ModelSection {
     pub embedding_scale: f64,
     /// Tokens per chunk of recurrences.
     pub chunk: usize,
-    /// Simulated bits of every number that is passed from token to token or from layer to layer; the 32 of `f32` by default.
+    /// Simulated bits of every number that is passed from token to token or from layer to layer; by default numbers are `f32` and not rounded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bits: Option<u32>,
     /// With `bits`: numbers are clipped to plus or minus this.
@@ -76,12 +77,12 @@ impl Default for ModelSection {
             head: 32,
             width: None,
             largest: None,
-            channel: ChannelName::Mlp,
+            feed_forward: FeedForwardName::Mlp,
             hidden: None,
             norm: NormName::Rms,
             placement: PlacementName::Pre,
             positions: PositionName::None,
-            read_out: None,
+            unembedding_field: None,
             initial: InitialName::Random,
             shared_tables: true,
             tied_query_key: true,
@@ -96,8 +97,8 @@ impl Default for ModelSection {
     }
 }
 
-/// An enum whose variants configs name in lower case.
-macro_rules! names {
+/// An enum whose variants are written in lower case in configs.
+macro_rules! named_options {
     ($(#[$about:meta])* $name:ident: $($(#[$doc:meta])* $variant:ident,)*) => {
         $(#[$about])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,18 +107,18 @@ macro_rules! names {
     };
 }
 
-names! {
-    /// Channel mixers.
-    ChannelName:
+named_options! {
+    /// Feed-forward networks.
+    FeedForwardName:
     /// Two projections with GELU between them.
     Mlp,
     /// A gated linear unit.
     Glu,
-    /// No channel mixer.
+    /// No feed-forward network.
     None,
 }
 
-names! {
+named_options! {
     /// Norms of the residual stream.
     NormName:
     /// RMS norm.
@@ -126,7 +127,7 @@ names! {
     Layer,
 }
 
-names! {
+named_options! {
     /// Where norms are applied.
     PlacementName:
     /// Before each mixer and MLP.
@@ -135,7 +136,7 @@ names! {
     Post,
 }
 
-names! {
+named_options! {
     /// Position encodings of attention.
     PositionName:
     /// None (NoPE): order is known by the causal mask and by recurrences only.
@@ -150,14 +151,14 @@ names! {
     Learned,
 }
 
-names! {
+named_options! {
     /// Initializations of full-attention layers.
     InitialName:
     /// Normally distributed, with the ties that `tied_query_key` and `tied_value_output` set.
     Random,
     /// A noisy lookup: queries are twice a random rotation, keys their negatives, values a rotation and outputs its transpose, so that a
-    /// token reads the entry whose argument it holds and replaces that argument by the entry's value. Channel mixers start at zero,
-    /// and the last norm at `2 / sqrt(width)`, for logits of moderate size.
+    /// token reads the entry whose argument it holds and replaces that argument by the entry's value. Feed-forward networks start at zero,
+    /// and the last norm at `2 / sqrt(width)`, so that logits are of moderate size.
     Lookup,
 }
 
@@ -174,9 +175,9 @@ impl ModelSection {
     }
 
     /// The first key with an invalid number, with its value and the valid values.
-    pub fn first_invalid(&self) -> Option<(&'static str, String, String)> {
+    pub fn find_invalid_number(&self) -> Option<(&'static str, String, String)> {
         if let Some(bits) = self.bits.filter(|bits| !(1..=24).contains(bits)) {
-            let expected = "1 to 24; left out, numbers have the machine's 32 bits".to_owned();
+            let expected = "1 to 24; if left out, numbers are not rounded".to_owned();
             return Some(("bits", bits.to_string(), expected));
         }
         let scales = [
@@ -212,10 +213,10 @@ impl ModelSection {
                 PlacementName::Pre => NormPlacement::Pre,
                 PlacementName::Post => NormPlacement::Post,
             },
-            feed_forward: match self.channel {
-                ChannelName::Mlp => FeedForwardConfig::Mlp { hidden: self.hidden },
-                ChannelName::Glu => FeedForwardConfig::Glu { hidden: self.hidden },
-                ChannelName::None => FeedForwardConfig::None,
+            feed_forward: match self.feed_forward {
+                FeedForwardName::Mlp => FeedForwardConfig::Mlp { hidden: self.hidden },
+                FeedForwardName::Glu => FeedForwardConfig::Glu { hidden: self.hidden },
+                FeedForwardName::None => FeedForwardConfig::None,
             },
             positions: match self.positions {
                 PositionName::None => Positions::None,
@@ -225,8 +226,8 @@ impl ModelSection {
                 PositionName::Learned => Positions::Learned { length: max_length },
             },
             init_key_from_query: self.tied_query_key,
-            read_out: self.read_out.clone(),
-            deviation: self.scale / width.sqrt(),
+            unembedding_field: self.unembedding_field.clone(),
+            init_std: self.scale / width.sqrt(),
             chunk: self.chunk,
             precision: self.bits.map_or_else(Precision::default, |bits| Precision::bits(bits, self.range)),
             ..ModelConfig::default()
@@ -265,7 +266,7 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError>
     let malformed = |reason: String| NetworkError::Malformed { path: path.clone(), reason };
     let config: NetworkConfig =
         toml::from_str(&text).map_err(|error| malformed(error.to_string().trim_end().to_owned()))?;
-    if let Some((field, found, expected)) = config.model.first_invalid() {
+    if let Some((field, found, expected)) = config.model.find_invalid_number() {
         let field = format!("model.{field}");
         return Err(NetworkError::Field { path, field, found, expected });
     }
@@ -274,9 +275,9 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError>
         .map_err(|source| NetworkError::Stack { path: path.clone(), source })?;
     let task = task::parse(config.model.largest.as_ref().unwrap_or(&config.task)).map_err(task_error)?;
     let mut max_length = task.length();
-    let others = config.curriculum.iter().map(|stage| &stage.task).chain(&config.evaluate.also);
-    for other in others.chain([&config.task]) {
-        max_length = max_length.max(task::parse(other).map_err(task_error)?.length());
+    let other_tasks = config.curriculum.iter().map(|stage| &stage.task).chain(&config.evaluate.also);
+    for other_task in other_tasks.chain([&config.task]) {
+        max_length = max_length.max(task::parse(other_task).map_err(task_error)?.length());
     }
     let model_config = config.model.model_config(&task.fields(), task.classes(), max_length, plan.width as f64);
     let weights_path = folder.join(files::RUN_WEIGHTS);
@@ -284,13 +285,13 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError>
         return Err(NetworkError::Unfinished(folder.to_owned()));
     }
     let model_error = |source| NetworkError::Model { path: path.clone(), source };
-    check_file_size(&weights_path, model_config.count(&plan).map_err(model_error)?)?;
+    check_file_size(&weights_path, model_config.weight_count(&plan).map_err(model_error)?)?;
     let mut weights = Parameters::new();
     let model = model_config.init(&plan, &mut weights, &mut seeded(0)).map_err(model_error)?;
-    let metadata = load_with(&weights_path, &mut weights)?;
+    let metadata = load_with_metadata(&weights_path, &mut weights)?;
     // Files without a config (from PyTorch, or from earlier versions) are accepted.
     if let Some(trained_with) = metadata.get(files::RUN_KEY)
-        && let Some(difference) = difference(trained_with, &text)
+        && let Some(difference) = describe_difference(trained_with, &text)
     {
         return Err(NetworkError::OtherRun { path: weights_path, difference });
     }
@@ -307,7 +308,7 @@ pub(super) fn with_stack(config: &str, stack: &str) -> Option<String> {
 }
 
 /// The first key that both configs have and whose values differ. A key that only one has is ignored.
-fn difference(trained_with: &str, current: &str) -> Option<String> {
+fn describe_difference(trained_with: &str, current: &str) -> Option<String> {
     let [trained_with, current] = [trained_with, current].map(|text| toml::from_str::<toml::Table>(text).ok());
     first_difference("", &trained_with?, &current?)
 }
@@ -315,13 +316,13 @@ fn difference(trained_with: &str, current: &str) -> Option<String> {
 fn first_difference(prefix: &str, trained_with: &toml::Table, current: &toml::Table) -> Option<String> {
     trained_with.iter().find_map(|(key, old)| match (old, current.get(key)?) {
         (toml::Value::Table(old), toml::Value::Table(new)) => first_difference(&format!("{prefix}{key}."), old, new),
-        (old, new) if is_equal(prefix, key, old, new) => None,
+        (old, new) if is_same_value(prefix, key, old, new) => None,
         (old, new) => Some(format!("`{prefix}{key}` was {old} and is {new} in {}", files::RUN_CONFIG)),
     })
 }
 
 /// Whether two values of a key mean the same: tasks may be spelled in more than one way, and an integer may be written as a float.
-fn is_equal(prefix: &str, key: &str, old: &toml::Value, new: &toml::Value) -> bool {
+fn is_same_value(prefix: &str, key: &str, old: &toml::Value, new: &toml::Value) -> bool {
     let number = |value: &toml::Value| value.as_float().or_else(|| value.as_integer().map(|integer| integer as f64));
     if let (Some(old), Some(new)) = (number(old), number(new)) {
         return old.to_bits() == new.to_bits();

@@ -28,7 +28,7 @@ pub struct ProtocolEncodings {
 
 impl ProtocolEncodings {
     /// The encodings that lose nothing: in the few bits that the model simulates, or in all bits of the number type.
-    pub fn of<S: Scalar>(config: &ModelConfig) -> Self {
+    pub fn for_config<S: Scalar>(config: &ModelConfig) -> Self {
         let encoding = |rounding: Option<Rounding>| {
             rounding.map_or_else(NumberEncoding::full_precision::<S>, NumberEncoding::Levels)
         };
@@ -73,9 +73,9 @@ impl NumberEncoding {
             Self::Float(64) => return number.to_f64().to_bits(),
             Self::Float(bits) => bits,
             Self::Levels(Rounding { bits, range }) => {
-                let half = f64::from(1_u32 << (bits - 1));
-                let level = (number * S::from_f64(half / range)).round().to_f64();
-                return (level.clamp(-half, half - 1.0) + half) as u64;
+                let half_levels = f64::from(1_u32 << (bits - 1));
+                let level = (number * S::from_f64(half_levels / range)).round().to_f64();
+                return (level.clamp(-half_levels, half_levels - 1.0) + half_levels) as u64;
             }
         };
         let number = number.to_f64();
@@ -85,8 +85,8 @@ impl NumberEncoding {
             return single >> dropped_bits;
         }
         // Round to nearest, ties to even; an overflow of the fraction raises the exponent, as it should.
-        let half = (1_u64 << (dropped_bits - 1)) - 1 + (single >> dropped_bits & 1);
-        (single + half) >> dropped_bits
+        let half_step = (1_u64 << (dropped_bits - 1)) - 1 + (single >> dropped_bits & 1);
+        (single + half_step) >> dropped_bits
     }
 
     fn decode<S: Scalar>(self, code: u64) -> S {
@@ -94,8 +94,8 @@ impl NumberEncoding {
             Self::Float(64) => S::from_f64(f64::from_bits(code)),
             Self::Float(bits) => S::from_f64(f64::from(f32::from_bits((code << (32 - bits)) as u32))),
             Self::Levels(Rounding { bits, range }) => {
-                let half = f64::from(1_u32 << (bits - 1));
-                S::from_f64(code as f64 - half) * S::from_f64(range / half)
+                let half_levels = f64::from(1_u32 << (bits - 1));
+                S::from_f64(code as f64 - half_levels) * S::from_f64(range / half_levels)
             }
         }
     }
@@ -126,8 +126,8 @@ impl BitString {
         let bit = |index: u64| u64::from(self.bytes[(index / 8) as usize] >> (index % 8) & 1);
         let code =
             |first: u64| (0..encoding.bits()).fold(0, |code, shift| code | bit(first + u64::from(shift)) << shift);
-        let size = u64::from(encoding.bits());
-        (0..self.len / size).map(|index| encoding.decode(code(index * size))).collect()
+        let bits_per_number = u64::from(encoding.bits());
+        (0..self.len / bits_per_number).map(|index| encoding.decode(code(index * bits_per_number))).collect()
     }
 
     /// The number of bits.

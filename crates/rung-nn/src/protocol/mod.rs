@@ -11,7 +11,7 @@
 //! [`Transcript::record`] runs the players one after another and records every message. [`Transcript::replay`] then runs each player
 //! alone, from its tokens and messages only, and compares the outputs bit for bit, which proves that the messages hold everything a
 //! player needs. Shapes are known in advance and cost nothing; the bits are actually packed ([`BitString`]). For a model that simulates
-//! few bits, [`ProtocolEncodings::of`] gives as few: its states are rounded already and are sent without a further loss.
+//! few bits, [`ProtocolEncodings::for_config`] gives as few: its states are rounded already and are sent without a further loss.
 //!
 //! Sums are taken from left to right, as in the theory; the ordinary kernels add in another order, and a test compares the two
 //! within rounding. Bidirectional models and chains of thought are not such protocols and are rejected.
@@ -61,7 +61,7 @@ pub enum MessageContent {
 
 /// A message to a player about all earlier tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BorderMessage {
+pub struct PlayerMessage {
     /// The layer, from 0.
     pub layer: usize,
     /// The mixer within the layer, from 0.
@@ -81,11 +81,11 @@ pub struct Transcript<S: Scalar> {
     /// The players, in the order of their tokens.
     pub players: Vec<Player>,
     /// Every message.
-    pub messages: Vec<BorderMessage>,
+    pub messages: Vec<PlayerMessage>,
     /// The residual stream after the last layer and norm, for every player's tokens.
     pub outputs: Vec<Vec<S>>,
     /// Logits at the last token.
-    pub scores: Vec<S>,
+    pub last_logits: Vec<S>,
     encodings: ProtocolEncodings,
 }
 
@@ -98,9 +98,9 @@ pub fn players(task: &dyn AnyTask, prompt: &[u32]) -> Vec<Player> {
     let begins_player = |position: usize| {
         if has_kinds { tokens[position][0] != tokens[position - 1][0] } else { position + 1 == tokens.len() }
     };
-    let mut borders = vec![0];
-    borders.extend((1..tokens.len()).filter(|position| begins_player(*position)));
-    borders.push(tokens.len());
+    let mut boundaries = vec![0];
+    boundaries.extend((1..tokens.len()).filter(|position| begins_player(*position)));
+    boundaries.push(tokens.len());
     let hops = fields.len().saturating_sub(3) as u32;
     let name = |range: &Range<usize>| match tokens[range.start][0] {
         _ if task.name() != "funccomp" => format!("tokens {} to {}", range.start, range.end - 1),
@@ -109,7 +109,7 @@ pub fn players(task: &dyn AnyTask, prompt: &[u32]) -> Vec<Player> {
         kind if kind == hops + 1 || task.classes() > 0 && kind < fields[0].vocabulary - 1 => "w".to_owned(),
         _ => "slot".to_owned(),
     };
-    let ranges = borders.windows(2).map(|pair| pair[0]..pair[1]).filter(|range| !range.is_empty());
+    let ranges = boundaries.windows(2).map(|pair| pair[0]..pair[1]).filter(|range| !range.is_empty());
     ranges.map(|range| Player { name: name(&range), tokens: range }).collect()
 }
 
@@ -124,18 +124,18 @@ impl<S: Scalar> Transcript<S> {
         players: Vec<Player>,
         encodings: impl Into<ProtocolEncodings>,
     ) -> Result<Self, ModelError> {
-        require_protocol(network)?;
+        require_supported(network)?;
         let encodings = encodings.into();
         let accumulators = SoftmaxAccumulators::new(&network.plan, encodings.message);
         let ops = observed_ops(network, &accumulators);
-        let fields = network.config.input.fields();
+        let fields = network.config.input.field_count();
         let (mut state, mut messages, mut outputs) = (None, Vec::new(), Vec::new());
         for (index, player) in players.iter().enumerate() {
             accumulators.start_player(player.tokens.start, AccumulatorSource::Cache);
             let own_tokens = &prompt[player.tokens.start * fields..player.tokens.end * fields];
             let (hidden, state_after) = network.model.forward(&ops, own_tokens, 1, state.as_ref())?;
             outputs.push(ops.values(&hidden));
-            messages.extend(accumulators.take_received().into_iter().map(|(layer, call, bits)| BorderMessage {
+            messages.extend(accumulators.take_received().into_iter().map(|(layer, call, bits)| PlayerMessage {
                 layer,
                 mixer: attention_mixers(network, layer).nth(call).unwrap_or(call),
                 receiver: index,
@@ -150,8 +150,8 @@ impl<S: Scalar> Transcript<S> {
                 messages.extend(sent);
             }
         }
-        let scores = last_logits(network, &ops, outputs.last().map_or(&[], |output| output));
-        Ok(Self { players, messages, outputs, scores, encodings })
+        let last_logits = compute_last_logits(network, &ops, outputs.last().map_or(&[], |output| output));
+        Ok(Self { players, messages, outputs, last_logits, encodings })
     }
 
     /// The outputs of one player, computed from its own tokens and the messages it received.
@@ -161,9 +161,9 @@ impl<S: Scalar> Transcript<S> {
     pub fn replay_player(&self, network: &Network<S>, own_tokens: &[u32], player: usize) -> Result<Vec<S>, ModelError> {
         let accumulators = SoftmaxAccumulators::new(&network.plan, self.encodings.message);
         let ops = observed_ops(network, &accumulators);
-        let received: Vec<BorderMessage> =
+        let received: Vec<PlayerMessage> =
             self.messages.iter().filter(|message| message.receiver == player).cloned().collect();
-        let (attention, states): (Vec<BorderMessage>, Vec<BorderMessage>) =
+        let (attention, states): (Vec<PlayerMessage>, Vec<PlayerMessage>) =
             received.into_iter().partition(|message| message.content == MessageContent::SoftmaxAccumulators);
         let attention = attention.into_iter().map(|message| message.bits).collect();
         let past_len = self.players[player].tokens.start;
@@ -178,24 +178,25 @@ impl<S: Scalar> Transcript<S> {
     /// # Errors
     /// A token id is not in the model's vocabulary.
     pub fn replay(&self, network: &Network<S>, prompt: &[u32]) -> Result<usize, ModelError> {
-        let fields = network.config.input.fields();
+        let fields = network.config.input.field_count();
         let mut equal_players = 0;
         for (index, player) in self.players.iter().enumerate() {
             let own_tokens = &prompt[player.tokens.start * fields..player.tokens.end * fields];
-            let bits = |numbers: &[S]| numbers.iter().map(|number| number.to_f64().to_bits()).collect::<Vec<_>>();
+            let bit_patterns =
+                |numbers: &[S]| numbers.iter().map(|number| number.to_f64().to_bits()).collect::<Vec<_>>();
             let outputs = self.replay_player(network, own_tokens, index)?;
-            equal_players += usize::from(bits(&outputs) == bits(&self.outputs[index]));
+            equal_players += usize::from(bit_patterns(&outputs) == bit_patterns(&self.outputs[index]));
         }
         Ok(equal_players)
     }
 
     /// Bits of all messages together.
-    pub fn bits(&self) -> u64 {
+    pub fn bit_count(&self) -> u64 {
         self.messages.iter().map(|message| message.bits.len()).sum()
     }
 }
 
-fn require_protocol<S: Scalar>(network: &Network<S>) -> Result<(), ModelError> {
+fn require_supported<S: Scalar>(network: &Network<S>) -> Result<(), ModelError> {
     // Accumulators are implemented for ordinary softmax attention only, and no other mixer of its layer may call attention.
     let is_unsupported = |layer: &Layer, mixer: &Mixer| match mixer.name() {
         "full" => false,
@@ -205,7 +206,7 @@ fn require_protocol<S: Scalar>(network: &Network<S>) -> Result<(), ModelError> {
     let mut layers = network.plan.layers.iter();
     if let Some(mixer) = layers.find_map(|layer| layer.mixers.iter().find(|mixer| is_unsupported(layer, mixer))) {
         let (what, expected) = ("this attention, as a protocol,", "full attention, and mixers of bounded state");
-        return Err(ModelError::Unsupported {
+        return Err(ModelError::UnsupportedOption {
             mixer: mixer.name(),
             what: what.to_owned(),
             expected: expected.to_owned(),
@@ -216,8 +217,8 @@ fn require_protocol<S: Scalar>(network: &Network<S>) -> Result<(), ModelError> {
         () if network.chain_of_thought().is_some() => "a model that emits a chain of thought",
         () => return Ok(()),
     };
-    let expected = "one causal forward pass, which is what the theory's players share".to_owned();
-    Err(ModelError::Unsupported { mixer: "full", what: format!("{what}, as a protocol,"), expected })
+    let expected = "one causal forward pass, as the theory assumes".to_owned();
+    Err(ModelError::UnsupportedOption { mixer: "full", what: format!("{what}, as a protocol,"), expected })
 }
 
 fn observed_ops<'a, S: Scalar>(network: &Network<S>, observer: &'a SoftmaxAccumulators) -> ObservedOps<'a, S> {
@@ -233,8 +234,8 @@ fn attention_mixers<S: Scalar>(network: &Network<S>, layer: usize) -> impl Itera
 /// For every state of a model, in order: its layer, its mixer, and whether that is full attention.
 fn state_mixers<S: Scalar>(network: &Network<S>) -> impl Iterator<Item = (usize, usize, bool)> + '_ {
     let layers = network.plan.layers.iter().enumerate();
-    layers.flat_map(|(layer, mixers)| {
-        mixers.mixers.iter().enumerate().map(move |(mixer, kind)| (layer, mixer, kind.name() == "full"))
+    layers.flat_map(|(index, layer)| {
+        layer.mixers.iter().enumerate().map(move |(mixer_index, mixer)| (index, mixer_index, mixer.name() == "full"))
     })
 }
 
@@ -245,16 +246,16 @@ fn encode_states<S: Scalar>(
     state: &ModelState<Tensor<S>>,
     receiver: usize,
     encoding: NumberEncoding,
-) -> Vec<BorderMessage> {
+) -> Vec<PlayerMessage> {
     let mut messages = Vec::new();
-    for ((layer, mixer, full), state) in state_mixers(network).zip(&state.states) {
-        let first = if full { CACHE_SLOTS } else { 0 };
-        for (slot, tensor) in state.tensors.iter().enumerate().skip(first) {
+    for ((layer, mixer, is_full), state) in state_mixers(network).zip(&state.states) {
+        let first_slot = if is_full { CACHE_SLOTS } else { 0 };
+        for (slot, tensor) in state.tensors.iter().enumerate().skip(first_slot) {
             let Some(tensor) = tensor else { continue };
-            let content = if full { MessageContent::ConvolutionState } else { MessageContent::State };
+            let content = if is_full { MessageContent::ConvolutionState } else { MessageContent::State };
             let bits = BitString::pack(&ops.values(tensor), encoding);
             let slot_and_shape = (slot, ops.shape(tensor)[..].to_vec());
-            messages.push(BorderMessage { layer, mixer, receiver, content, bits, slot_and_shape });
+            messages.push(PlayerMessage { layer, mixer, receiver, content, bits, slot_and_shape });
         }
     }
     messages
@@ -264,14 +265,14 @@ fn encode_states<S: Scalar>(
 fn decode_states<S: Scalar>(
     network: &Network<S>,
     ops: &ObservedOps<'_, S>,
-    received: &[BorderMessage],
+    received: &[PlayerMessage],
     cache: Option<&ModelState<Tensor<S>>>,
     past_len: usize,
     encoding: NumberEncoding,
 ) -> ModelState<Tensor<S>> {
-    let states = state_mixers(network).enumerate().map(|(index, (layer, mixer, full))| {
+    let states = state_mixers(network).enumerate().map(|(index, (layer, mixer, is_full))| {
         let mut tensors: [Option<Tensor<S>>; MAX_SLOTS] = std::array::from_fn(|_| None);
-        if let Some(cache) = cache.filter(|_| full) {
+        if let Some(cache) = cache.filter(|_| is_full) {
             tensors[..CACHE_SLOTS].clone_from_slice(&cache.states[index].tensors[..CACHE_SLOTS]);
         }
         for message in received.iter().filter(|message| (message.layer, message.mixer) == (layer, mixer)) {
@@ -284,7 +285,7 @@ fn decode_states<S: Scalar>(
 }
 
 /// Logits at the last token, given the residual stream after the last norm.
-fn last_logits<S: Scalar>(
+fn compute_last_logits<S: Scalar>(
     network: &Network<S>,
     ops: &impl Ops<Scalar = S, Tensor = Tensor<S>>,
     hidden: &[S],

@@ -35,8 +35,9 @@ pub(super) struct SoftmaxAccumulators {
     /// Messages that the player received, with layer and attention call.
     received: RefCell<Vec<(usize, usize, BitString)>>,
     encoding: NumberEncoding,
-    layer: Cell<usize>,
-    call: Cell<usize>,
+    current_layer: Cell<usize>,
+    /// Index of the next attention call of the layer.
+    next_call: Cell<usize>,
 }
 
 impl SoftmaxAccumulators {
@@ -51,12 +52,12 @@ impl SoftmaxAccumulators {
             source: RefCell::new(AccumulatorSource::Cache),
             received: RefCell::default(),
             encoding,
-            layer: Cell::new(0),
-            call: Cell::new(0),
+            current_layer: Cell::new(0),
+            next_call: Cell::new(0),
         }
     }
 
-    /// Starts the next player, whose first token follows so many earlier ones.
+    /// Starts the next player; `earlier_tokens` is the number of tokens before its first one.
     pub(super) fn start_player(&self, earlier_tokens: usize, source: AccumulatorSource) {
         self.earlier_tokens.set(earlier_tokens);
         *self.source.borrow_mut() = source;
@@ -79,16 +80,16 @@ impl SoftmaxAccumulators {
             AccumulatorSource::Cache => BitString::pack(&compute(), self.encoding),
         };
         let numbers = bits.unpack(self.encoding);
-        self.received.borrow_mut().push((self.layer.get(), self.call.get(), bits));
+        self.received.borrow_mut().push((self.current_layer.get(), self.next_call.get(), bits));
         Some(numbers)
     }
 
     /// Attention that continues the accumulators of earlier tokens.
     fn attend_from_accumulators<S: Scalar>(&self, tensors: &AttentionTensors<S>) -> Vec<S> {
-        let earlier = tensors.keys - tensors.queries;
+        let earlier_count = tensors.key_count - tensors.query_count;
         let received = self.receive(|| {
             tensors.map_heads(|query, head| {
-                let mut accumulator = tensors.accumulate(tensors.empty_accumulator(), query, head, 0..earlier);
+                let mut accumulator = tensors.accumulate(tensors.empty_accumulator(), query, head, 0..earlier_count);
                 round_accumulator(&mut accumulator, self.encoding);
                 accumulator
             })
@@ -97,22 +98,23 @@ impl SoftmaxAccumulators {
             let size = tensors.value_width + 2;
             let initial = received.as_ref().map(|received| tensors.head_slice(received, query, head, size).to_vec());
             let initial = initial.unwrap_or_else(|| tensors.empty_accumulator());
-            let accumulator = tensors.accumulate(initial, query, head, earlier..=earlier + query);
+            let accumulator = tensors.accumulate(initial, query, head, earlier_count..=earlier_count + query);
             accumulator[2..].iter().map(|value| *value / accumulator[1]).collect()
         })
     }
 
     /// Attention over the player's own tokens, averaged with the mean value of earlier tokens according to their log-odds.
     fn attend_with_log_odds<S: Scalar>(&self, tensors: &AttentionTensors<S>) -> Vec<S> {
-        let earlier = tensors.keys - tensors.queries;
-        let accumulate_own =
-            |query, head| tensors.accumulate(tensors.empty_accumulator(), query, head, earlier..=earlier + query);
+        let earlier_count = tensors.key_count - tensors.query_count;
+        let accumulate_own = |query, head| {
+            tensors.accumulate(tensors.empty_accumulator(), query, head, earlier_count..=earlier_count + query)
+        };
         let received = self.receive(|| {
             tensors.map_heads(|query, head| {
-                let before = tensors.accumulate(tensors.empty_accumulator(), query, head, 0..earlier);
+                let earlier = tensors.accumulate(tensors.empty_accumulator(), query, head, 0..earlier_count);
                 let own = accumulate_own(query, head);
-                let log_odds = before[0] - own[0] + before[1].ln() - own[1].ln();
-                std::iter::once(log_odds).chain(before[2..].iter().map(|value| *value / before[1])).collect()
+                let log_odds = earlier[0] - own[0] + earlier[1].ln() - own[1].ln();
+                std::iter::once(log_odds).chain(earlier[2..].iter().map(|value| *value / earlier[1])).collect()
             })
         });
         tensors.map_heads(|query, head| {
@@ -131,13 +133,13 @@ impl SoftmaxAccumulators {
 
 impl<S: Scalar> OpObserver<S> for SoftmaxAccumulators {
     fn enter(&self, name: &str) {
-        self.layer.set(names::layer_index(name).unwrap_or(usize::MAX));
-        self.call.set(0);
+        self.current_layer.set(names::layer_index(name).unwrap_or(usize::MAX));
+        self.next_call.set(0);
     }
 
     fn attention(&self, ops: &Native<S>, inputs: &AttentionInputs<'_, Tensor<S>>) -> Tensor<S> {
-        let (layer, call) = (self.layer.get(), self.call.get());
-        self.call.set(call + 1);
+        let (layer, call) = (self.current_layer.get(), self.next_call.get());
+        self.next_call.set(call + 1);
         if !self.is_full.get(layer).and_then(|calls| calls.get(call)).copied().unwrap_or(false) {
             return ops.attention(inputs);
         }
@@ -146,7 +148,7 @@ impl<S: Scalar> OpObserver<S> for SoftmaxAccumulators {
             NumberEncoding::Float(_) => self.attend_from_accumulators(&tensors),
             NumberEncoding::Levels(_) => self.attend_with_log_odds(&tensors),
         };
-        ops.constant(&[1, tensors.queries, tensors.heads, tensors.value_width], &output)
+        ops.constant(&[1, tensors.query_count, tensors.heads, tensors.value_width], &output)
     }
 }
 
@@ -165,11 +167,11 @@ struct AttentionTensors<S> {
     query: Vec<S>,
     key: Vec<S>,
     value: Vec<S>,
-    /// What is added to the scores, with its number of heads and of keys.
+    /// Bias on the attention scores, with its number of heads and of keys.
     bias: Option<(Vec<S>, usize, usize)>,
     scale: S,
-    queries: usize,
-    keys: usize,
+    query_count: usize,
+    key_count: usize,
     heads: usize,
     kv_heads: usize,
     key_width: usize,
@@ -186,8 +188,8 @@ impl<S: Scalar> AttentionTensors<S> {
             value: ops.values(inputs.value),
             bias,
             scale: S::from_f64(inputs.scale),
-            queries: query[1],
-            keys: key[1],
+            query_count: query[1],
+            key_count: key[1],
             heads: query[2],
             kv_heads: key[2],
             key_width: key[3],
@@ -204,7 +206,7 @@ impl<S: Scalar> AttentionTensors<S> {
 
     /// The results of a function for every query and head, one after another.
     fn map_heads(&self, compute: impl Fn(usize, usize) -> Vec<S>) -> Vec<S> {
-        (0..self.queries)
+        (0..self.query_count)
             .flat_map(|query| (0..self.heads).map(move |head| (query, head)))
             .flat_map(|(query, head)| compute(query, head))
             .collect()
@@ -241,8 +243,8 @@ impl<S: Scalar> AttentionTensors<S> {
         score *= self.scale;
         if let Some((bias, heads, keys)) = &self.bias {
             // The bias may cover more keys than there are: the last ones apply.
-            let (head, key) = (if *heads == 1 { 0 } else { head }, key + keys - self.keys);
-            score += bias[(head * self.queries + query) * keys + key];
+            let (head, key) = (if *heads == 1 { 0 } else { head }, key + keys - self.key_count);
+            score += bias[(head * self.query_count + query) * keys + key];
         }
         let largest = accumulator[0].larger(score);
         let rescale = if accumulator[0] == S::LOWEST { S::ZERO } else { (accumulator[0] - largest).exp() };

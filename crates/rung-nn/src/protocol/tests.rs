@@ -35,7 +35,7 @@ fn run_rounded_network<S: Scalar>(
         classes: task.classes() as usize,
         norm: NormConfig::Rms,
         positions,
-        deviation: 0.4,
+        init_std: 0.4,
         chunk: 2,
         precision,
         ..ModelConfig::default()
@@ -116,7 +116,7 @@ fn outputs_equal_the_ordinary_forward_pass_up_to_rounding() {
 fn models_of_few_bits_send_messages_of_few_bits() {
     for stack in STACKS {
         run_rounded_network::<f64>(stack, Positions::None, Precision::bits(7, 4.0), |network, prompt| {
-            let encodings = ProtocolEncodings::of::<f64>(&network.config);
+            let encodings = ProtocolEncodings::for_config::<f64>(&network.config);
             let transcript =
                 Transcript::record(network, prompt, players(network.task().unwrap(), prompt), encodings).unwrap();
             assert_eq!(transcript.replay(network, prompt).unwrap(), transcript.players.len(), "{stack}");
@@ -127,12 +127,16 @@ fn models_of_few_bits_send_messages_of_few_bits() {
                 states.map(|message| message.bits.len() / bits).sum::<u64>()
             };
             assert_eq!(numbers(&transcript, 7), numbers(&full_precision, 64), "{stack}");
-            assert!(7 * full_precision.bits() >= 64 * transcript.bits(), "{stack}: {} bits", transcript.bits());
+            assert!(
+                7 * full_precision.bit_count() >= 64 * transcript.bit_count(),
+                "{stack}: {} bits",
+                transcript.bit_count()
+            );
         });
         let bounded = stack.split(' ').find(|layer| !layer.contains("full"));
         let Some(bounded) = bounded else { continue };
         run_rounded_network::<f64>(bounded, Positions::None, Precision::bits(7, 4.0), |network, prompt| {
-            let encodings = ProtocolEncodings::of::<f64>(&network.config);
+            let encodings = ProtocolEncodings::for_config::<f64>(&network.config);
             let transcript =
                 Transcript::record(network, prompt, players(network.task().unwrap(), prompt), encodings).unwrap();
             let ops = Native::new();
@@ -156,16 +160,18 @@ fn constructions_of_twelve_bits_answer_right_by_messages_of_twelve_bits() {
             ..ConstructionRequest::default()
         };
         let mut network = build::<f32>(name, &request).unwrap();
-        let range = network.range().unwrap();
+        let range = network.number_range().unwrap();
         network.set_precision(Precision::bits(12, range)).unwrap();
         let prompt = prompt_of(network.task().unwrap());
         let all_players = players(network.task().unwrap(), &prompt);
         let transcript =
-            Transcript::record(&network, &prompt, all_players, ProtocolEncodings::of::<f32>(&network.config)).unwrap();
+            Transcript::record(&network, &prompt, all_players, ProtocolEncodings::for_config::<f32>(&network.config))
+                .unwrap();
         assert_eq!(transcript.replay(&network, &prompt).unwrap(), transcript.players.len(), "{name} {mixer:?}");
         let expected = *network.task().unwrap().oracle(&prompt).unwrap().last().unwrap() as usize;
-        let best = (0..transcript.scores.len())
-            .fold(0, |best, class| if transcript.scores[class] > transcript.scores[best] { class } else { best });
+        let best = (0..transcript.last_logits.len()).fold(0, |best, class| {
+            if transcript.last_logits[class] > transcript.last_logits[best] { class } else { best }
+        });
         assert_eq!(best, expected, "{name} {mixer:?}");
     }
 }
@@ -250,8 +256,9 @@ fn constructions_answer_right_as_protocols() {
                 transcript.players.len(),
                 "{name} {mixer:?} in {bits} bits"
             );
-            let best = (0..transcript.scores.len())
-                .fold(0, |best, class| if transcript.scores[class] > transcript.scores[best] { class } else { best });
+            let best = (0..transcript.last_logits.len()).fold(0, |best, class| {
+                if transcript.last_logits[class] > transcript.last_logits[best] { class } else { best }
+            });
             assert_eq!(best, expected, "{name} {mixer:?} in {bits} bits");
         }
     }
@@ -271,7 +278,7 @@ fn players_are_one_per_table_or_split_before_the_last_token() {
 }
 
 #[test]
-fn networks_that_are_no_protocol_are_rejected() {
+fn networks_that_cannot_run_as_protocols_are_rejected() {
     for name in ["U4", "U3"] {
         let network = build::<f32>(name, &ConstructionRequest::default()).unwrap();
         let prompt = prompt_of(network.task().unwrap());
@@ -286,7 +293,10 @@ fn networks_that_are_no_protocol_are_rejected() {
             let error = Transcript::record(network, prompt, all_players, NumberEncoding::full_precision::<f32>())
                 .err()
                 .unwrap();
-            assert!(error.to_string().contains("this attention, as a protocol, has no network"), "{stack}: {error}");
+            assert!(
+                error.to_string().contains("this attention, as a protocol, is not implemented"),
+                "{stack}: {error}"
+            );
         });
     }
 }

@@ -1,9 +1,9 @@
-//! Finds the tokens that an answer came from.
+//! Finds the tokens that an answer depends on.
 //!
 //! Starting at the answering token after the last layer, every read with a sufficient share is followed to the token that was read, layer
 //! by layer down to the embedding. Reads that cannot matter are not followed: the weights show which columns of the residual stream each
 //! layer reads and writes, and what a token writes to columns that no later layer reads is ignored. A trained network uses all columns,
-//! so that only the shares of the reads decide.
+//! so that only the shares of the reads determine what is followed.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub struct TokenRead {
     pub share: f64,
 }
 
-/// The tokens and reads that an answer came from.
+/// The tokens and reads that an answer depends on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
     /// The answering tokens.
@@ -70,7 +70,10 @@ impl Trace {
                         reads.push(read);
                     }
                 }
-                needed.entry(token).and_modify(|known| add_columns(known, &columns)).or_insert(columns);
+                needed
+                    .entry(token)
+                    .and_modify(|needed_columns| add_columns(needed_columns, &columns))
+                    .or_insert(columns);
             }
         }
         self.limit_tokens(answers, max_tokens, reads, &followed)
@@ -85,9 +88,9 @@ impl Trace {
             let shares = op.shares(to, head).into_iter().enumerate();
             for (from, share) in shares.filter(|(from, share)| *share >= min_share && is_read(*from)) {
                 let read = TokenRead { layer, kind, head, from, to, share };
-                let known = largest.entry((kind as u8, from)).or_insert(read);
-                if share > known.share {
-                    *known = read;
+                let previous = largest.entry((kind as u8, from)).or_insert(read);
+                if share > previous.share {
+                    *previous = read;
                 }
             }
         });
@@ -113,8 +116,8 @@ impl Trace {
     ) -> Flow {
         let mut largest_share: BTreeMap<usize, f64> = answers.iter().map(|answer| (*answer, f64::INFINITY)).collect();
         for read in reads.iter().filter(|read| !answers.contains(&read.from)) {
-            let known = largest_share.entry(read.from).or_default();
-            *known = known.max(read.share);
+            let previous = largest_share.entry(read.from).or_default();
+            *previous = previous.max(read.share);
         }
         let mut tokens: Vec<usize> = largest_share.keys().copied().collect();
         tokens.sort_by(|left, right| largest_share[right].total_cmp(&largest_share[left]).then(left.cmp(right)));
@@ -159,7 +162,7 @@ pub(super) fn layer_columns<S: Scalar>(
     width: usize,
     weights: &Parameters<S>,
 ) -> LayerColumns {
-    let mut used_columns = LayerColumns::of(layer, width, weights);
+    let mut used_columns = LayerColumns::from_weights(layer, width, weights);
     if mixes_columns(config) {
         for columns in [&mut used_columns.state_inputs, &mut used_columns.query_inputs, &mut used_columns.mlp_inputs] {
             columns.fill(true);

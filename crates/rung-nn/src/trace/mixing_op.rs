@@ -38,20 +38,20 @@ pub struct MixingOp {
     pub heads: usize,
     values: HeadRows,
     output: HeadRows,
-    rule: MixingRule,
+    inputs: MixingInputs,
     rows: MixingRows,
 }
 
-/// How the rows of an operation belong to tokens.
+/// Which rows of an operation belong to which token.
 #[derive(Clone, Copy, Debug)]
 struct MixingRows {
     per_token: usize,
-    /// Rows before the first token's.
-    delay: usize,
+    /// Rows before those of the first token.
+    leading: usize,
 }
 
 impl MixingRows {
-    const ONE_PER_TOKEN: Self = Self { per_token: 1, delay: 0 };
+    const ONE_PER_TOKEN: Self = Self { per_token: 1, leading: 0 };
 
     /// The row of a token whose query gives the token's output.
     fn read_row(self, token: usize) -> usize {
@@ -60,12 +60,12 @@ impl MixingRows {
 
     /// For each token, the sum over the rows that it writes.
     fn sum_per_token(self, rows: &[f64]) -> Vec<f64> {
-        rows[self.delay..].chunks(self.per_token).map(|rows| rows.iter().sum()).collect()
+        rows[self.leading..].chunks(self.per_token).map(|rows| rows.iter().sum()).collect()
     }
 }
 
 #[derive(Clone, Debug)]
-enum MixingRule {
+enum MixingInputs {
     Attention { query: HeadRows, key: HeadRows, bias: Option<(Shape, Vec<f64>)>, mask: AttentionMask, scale: f64 },
     Recurrence { query: HeadRows, key: HeadRows, log_decay: LogDecay, beta: Option<HeadRows> },
     GeneralDelta { query: HeadRows, key: HeadRows, log_decay: HeadRows, recall_key: HeadRows, erase_key: HeadRows },
@@ -75,8 +75,8 @@ enum MixingRule {
 #[derive(Clone, Debug)]
 enum LogDecay {
     None,
-    Head(HeadRows),
-    Channel(HeadRows),
+    PerHead(HeadRows),
+    PerChannel(HeadRows),
 }
 
 /// A tensor `[time, heads, width]` in double precision: the first sequence of a batch.
@@ -88,7 +88,7 @@ struct HeadRows {
 }
 
 impl HeadRows {
-    fn of<S: Scalar>(ops: &impl Ops<Scalar = S, Tensor = Tensor<S>>, x: &Tensor<S>) -> Self {
+    fn from_tensor<S: Scalar>(ops: &impl Ops<Scalar = S, Tensor = Tensor<S>>, x: &Tensor<S>) -> Self {
         let shape = ops.shape(x);
         let (heads, width) = match shape[..] {
             [_, _, heads, width] => (heads, width),
@@ -123,9 +123,16 @@ impl MixingOp {
         let bias =
             inputs.bias.map(|bias| (ops.shape(bias), ops.values(bias).into_iter().map(Scalar::to_f64).collect()));
         let [query, key, values, output] =
-            [inputs.query, inputs.key, inputs.value, output].map(|x| HeadRows::of(ops, x));
-        let rule = MixingRule::Attention { key, bias, mask: inputs.mask, scale: inputs.scale, query };
-        Self { kind: MixingKind::Attention, heads: output.heads, values, output, rule, rows: MixingRows::ONE_PER_TOKEN }
+            [inputs.query, inputs.key, inputs.value, output].map(|x| HeadRows::from_tensor(ops, x));
+        let inputs_f64 = MixingInputs::Attention { key, bias, mask: inputs.mask, scale: inputs.scale, query };
+        Self {
+            kind: MixingKind::Attention,
+            heads: output.heads,
+            values,
+            output,
+            inputs: inputs_f64,
+            rows: MixingRows::ONE_PER_TOKEN,
+        }
     }
 
     /// `tokens` is the length of the sequence, which may differ from the number of rows.
@@ -136,21 +143,21 @@ impl MixingOp {
         tokens: usize,
     ) -> Self {
         let [query, key, values, output] =
-            [inputs.query, inputs.key, inputs.value, output].map(|x| HeadRows::of(ops, x));
+            [inputs.query, inputs.key, inputs.value, output].map(|x| HeadRows::from_tensor(ops, x));
         let log_decay = match inputs.decay {
             Decay::None => LogDecay::None,
-            Decay::Scalar(log) => LogDecay::Head(HeadRows::of(ops, log)),
-            Decay::Vector(log) => LogDecay::Channel(HeadRows::of(ops, log)),
+            Decay::Scalar(log) => LogDecay::PerHead(HeadRows::from_tensor(ops, log)),
+            Decay::Vector(log) => LogDecay::PerChannel(HeadRows::from_tensor(ops, log)),
         };
-        let beta = inputs.beta.map(|beta| HeadRows::of(ops, beta));
-        let delay = usize::from(tokens > 1 && values.time() == tokens + 1);
-        let rows = MixingRows { per_token: (values.time() - delay) / tokens.max(1), delay };
+        let beta = inputs.beta.map(|beta| HeadRows::from_tensor(ops, beta));
+        let leading = usize::from(tokens > 1 && values.time() == tokens + 1);
+        let rows = MixingRows { per_token: (values.time() - leading) / tokens.max(1), leading };
         Self {
             kind: MixingKind::State,
             heads: output.heads,
             values,
             output,
-            rule: MixingRule::Recurrence { query, key, log_decay, beta },
+            inputs: MixingInputs::Recurrence { query, key, log_decay, beta },
             rows,
         }
     }
@@ -160,11 +167,18 @@ impl MixingOp {
         inputs: &GeneralDelta<'_, Tensor<S>>,
         output: &Tensor<S>,
     ) -> Self {
-        let [values, output] = [inputs.value, output].map(|x| HeadRows::of(ops, x));
+        let [values, output] = [inputs.value, output].map(|x| HeadRows::from_tensor(ops, x));
         let rows = [inputs.query, inputs.key, inputs.decay, inputs.recall_key, inputs.erase_key];
-        let [query, key, log_decay, recall_key, erase_key] = rows.map(|x| HeadRows::of(ops, x));
-        let rule = MixingRule::GeneralDelta { query, key, log_decay, recall_key, erase_key };
-        Self { kind: MixingKind::State, heads: output.heads, values, output, rule, rows: MixingRows::ONE_PER_TOKEN }
+        let [query, key, log_decay, recall_key, erase_key] = rows.map(|x| HeadRows::from_tensor(ops, x));
+        let inputs_f64 = MixingInputs::GeneralDelta { query, key, log_decay, recall_key, erase_key };
+        Self {
+            kind: MixingKind::State,
+            heads: output.heads,
+            values,
+            output,
+            inputs: inputs_f64,
+            rows: MixingRows::ONE_PER_TOKEN,
+        }
     }
 
     pub(super) fn convolution<S: Scalar, O: Ops<Scalar = S, Tensor = Tensor<S>>>(
@@ -174,21 +188,22 @@ impl MixingOp {
     ) -> Self {
         let to_f64 = |x: &Tensor<S>| ops.values(x).into_iter().map(Scalar::to_f64).collect::<Vec<f64>>();
         let taps = ops.shape(inputs.filters)[1];
-        let rule = MixingRule::Convolution { filters: to_f64(inputs.filters), taps, bias: inputs.bias.map(to_f64) };
-        let [values, output] = [inputs.x, output].map(|x| HeadRows::of(ops, x));
+        let inputs_f64 =
+            MixingInputs::Convolution { filters: to_f64(inputs.filters), taps, bias: inputs.bias.map(to_f64) };
+        let [values, output] = [inputs.x, output].map(|x| HeadRows::from_tensor(ops, x));
         Self {
             kind: MixingKind::Convolution,
             heads: output.heads,
             values,
             output,
-            rule,
+            inputs: inputs_f64,
             rows: MixingRows::ONE_PER_TOKEN,
         }
     }
 
     /// The number of tokens that can be read.
-    pub fn tokens(&self) -> usize {
-        (self.values.time() - self.rows.delay) / self.rows.per_token
+    pub fn token_count(&self) -> usize {
+        (self.values.time() - self.rows.leading) / self.rows.per_token
     }
 
     /// The weight of every token in what the token at `time` reads through a head. Attention weights sum to 1.
@@ -205,45 +220,45 @@ impl MixingOp {
     ///
     /// # Panics
     /// The query has another width than the recorded one.
-    pub fn weights_for(&self, time: usize, head: usize, query: &[f64]) -> Vec<f64> {
+    pub fn weights_with_query(&self, time: usize, head: usize, query: &[f64]) -> Vec<f64> {
         let row = self.rows.read_row(time);
         assert_eq!(self.row_query(row, head).map(<[f64]>::len), Some(query.len()), "width of a query");
-        self.rows.sum_per_token(&self.row_weights_for(row, head, query))
+        self.rows.sum_per_token(&self.row_weights_with_query(row, head, query))
     }
 
     fn row_query(&self, row: usize, head: usize) -> Option<&[f64]> {
-        match &self.rule {
-            MixingRule::Attention { query, .. }
-            | MixingRule::Recurrence { query, .. }
-            | MixingRule::GeneralDelta { query, .. } => Some(query.row(row, head, self.heads)),
-            MixingRule::Convolution { .. } => None,
+        match &self.inputs {
+            MixingInputs::Attention { query, .. }
+            | MixingInputs::Recurrence { query, .. }
+            | MixingInputs::GeneralDelta { query, .. } => Some(query.row(row, head, self.heads)),
+            MixingInputs::Convolution { .. } => None,
         }
     }
 
     fn row_weights(&self, time: usize, head: usize) -> Vec<f64> {
-        self.row_weights_for(time, head, self.row_query(time, head).unwrap_or_default())
+        self.row_weights_with_query(time, head, self.row_query(time, head).unwrap_or_default())
     }
 
-    fn row_weights_for(&self, time: usize, head: usize, query: &[f64]) -> Vec<f64> {
+    fn row_weights_with_query(&self, time: usize, head: usize, query: &[f64]) -> Vec<f64> {
         let mut weights = vec![0.0; self.values.time()];
-        match &self.rule {
-            MixingRule::Attention { key, bias, mask, scale, .. } => {
-                let visible = mask.range(time, weights.len());
-                for (token, weight) in weights.iter_mut().enumerate().take(visible.end).skip(visible.start) {
+        match &self.inputs {
+            MixingInputs::Attention { key, bias, mask, scale, .. } => {
+                let visible_keys = mask.range(time, weights.len());
+                for (token, weight) in weights.iter_mut().enumerate().take(visible_keys.end).skip(visible_keys.start) {
                     *weight = scale * dot(query, key.row(token, head, self.heads));
                     if let Some((shape, bias)) = bias {
                         let head = if shape[1] == 1 { 0 } else { head };
                         *weight += bias[(head * shape[2] + time) * shape[3] + token];
                     }
                 }
-                let scores = &mut weights[visible];
+                let scores = &mut weights[visible_keys];
                 let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 let sum: f64 = scores.iter().map(|score| (score - largest).exp()).sum();
                 for score in scores {
                     *score = (*score - largest).exp() / sum;
                 }
             }
-            MixingRule::Recurrence { key, log_decay, beta, .. } => {
+            MixingInputs::Recurrence { key, log_decay, beta, .. } => {
                 let mut readout = query.to_vec();
                 for token in (0..=time).rev() {
                     let key = key.row(token, head, self.heads);
@@ -252,7 +267,7 @@ impl MixingOp {
                     weights[token] = weight;
                     let log_decay = match log_decay {
                         LogDecay::None => &[0.0][..],
-                        LogDecay::Head(log) | LogDecay::Channel(log) => log.row(token, head, self.heads),
+                        LogDecay::PerHead(log) | LogDecay::PerChannel(log) => log.row(token, head, self.heads),
                     };
                     for (channel, (readout, key)) in readout.iter_mut().zip(key).enumerate() {
                         let remaining = if beta.is_some() { *readout - weight * key } else { *readout };
@@ -260,7 +275,7 @@ impl MixingOp {
                     }
                 }
             }
-            MixingRule::GeneralDelta { key, log_decay, recall_key, erase_key, .. } => {
+            MixingInputs::GeneralDelta { key, log_decay, recall_key, erase_key, .. } => {
                 let mut readout = query.to_vec();
                 for token in (0..=time).rev() {
                     let [key, log_decay, recall_key, erase_key] =
@@ -272,9 +287,9 @@ impl MixingOp {
                     }
                 }
             }
-            MixingRule::Convolution { filters, taps, .. } => {
-                for back in 0..(*taps).min(time + 1) {
-                    weights[time - back] = filters[head * taps + taps - 1 - back];
+            MixingInputs::Convolution { filters, taps, .. } => {
+                for offset in 0..(*taps).min(time + 1) {
+                    weights[time - offset] = filters[head * taps + taps - 1 - offset];
                 }
             }
         }
@@ -309,7 +324,7 @@ impl MixingOp {
             for (channel, output) in output.iter().enumerate() {
                 let values = (0..weights.len()).map(|token| self.values.row(token, head, self.heads)[channel]);
                 let mut sum: f64 = weights.iter().zip(values).map(|(weight, value)| weight * value).sum();
-                if let MixingRule::Convolution { bias: Some(bias), .. } = &self.rule {
+                if let MixingInputs::Convolution { bias: Some(bias), .. } = &self.inputs {
                     sum += bias[head];
                 }
                 largest = largest.max((sum - output).abs());

@@ -6,14 +6,14 @@
 //!
 //! ```
 //! use rung_nn::construct::{self, ConstructionRequest};
-//! use rung_nn::trace::{Trace, sequence};
+//! use rung_nn::trace::{Trace, full_sequence};
 //! use rung_theory::task::{Prompt, seeded};
 //!
 //! let built = construct::build::<f32>("U1", &ConstructionRequest::default())?;
 //! let mut prompt = Prompt::new();
 //! built.task()?.prompt(&mut seeded(0), &mut prompt);
-//! let trace = Trace::record(&built, &sequence(&built, prompt.tokens())?)?;
-//! let flow = trace.flow(&[trace.tokens() - 1], 0.05, 12);
+//! let trace = Trace::record(&built, &full_sequence(&built, prompt.tokens())?)?;
+//! let flow = trace.flow(&[trace.token_count() - 1], 0.05, 12);
 //! assert_eq!(flow.reads.len(), 3); // w reads z_0, then an entry of each table
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -32,7 +32,7 @@ use rung_engine::{
     AttentionInputs, AttentionMask, BlockAttention, GeneralDelta, Native, Ops, Recurrence, Scalar, Tensor, composed,
 };
 
-use crate::construct::{LayerColumns, decode};
+use crate::construct::{LayerColumns, decode_chains};
 use crate::error::ModelError;
 use crate::model::names;
 use crate::network::Network;
@@ -48,7 +48,7 @@ pub struct Trace {
     /// The residual stream after the embedding and after every layer, `[tokens, width]` each.
     streams: Vec<Vec<f64>>,
     /// Logits at every token, `[tokens, classes]`.
-    scores: Vec<f64>,
+    logits: Vec<f64>,
     width: usize,
     classes: usize,
     layer_columns: Vec<LayerColumns>,
@@ -63,11 +63,11 @@ pub struct Trace {
 ///
 /// # Errors
 /// A token id is not in the model's vocabulary.
-pub fn sequence<S: Scalar>(network: &Network<S>, prompt: &[u32]) -> Result<Vec<u32>, ModelError> {
+pub fn full_sequence<S: Scalar>(network: &Network<S>, prompt: &[u32]) -> Result<Vec<u32>, ModelError> {
     let mut tokens = prompt.to_vec();
     if let Some(chain_of_thought) = network.chain_of_thought() {
         let ops = network.executor();
-        for emitted in decode(&network.model, &ops, chain_of_thought, (prompt, 1), network.model.depth())? {
+        for emitted in decode_chains(&network.model, &ops, chain_of_thought, (prompt, 1), network.model.depth())? {
             let without_last = emitted.tokens.len().saturating_sub(chain_of_thought.field_starts.len());
             tokens.extend_from_slice(&emitted.tokens[..without_last]);
         }
@@ -83,25 +83,25 @@ impl Trace {
     #[inline(never)]
     pub fn record<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<Self, ModelError> {
         let Network { config, model, weights, .. } = network;
-        let length = tokens.len() / config.input.fields();
-        if length > MAX_TOKENS {
-            let expected = format!("at most {MAX_TOKENS}, to be drawn");
-            return Err(ModelError::Shape {
+        let token_count = tokens.len() / config.input.field_count();
+        if token_count > MAX_TOKENS {
+            let expected = format!("at most {MAX_TOKENS}");
+            return Err(ModelError::InvalidSize {
                 component: "trace",
                 what: "number of tokens",
-                found: length as u64,
+                found: token_count as u64,
                 expected,
             });
         }
         let native = network.executor();
         let depth = model.depth();
         let recorder =
-            Recorder { layers: RefCell::new(vec![Vec::new(); depth]), layer: RefCell::new(None), tokens: length };
+            Recorder { layers: RefCell::new(vec![Vec::new(); depth]), current_layer: RefCell::new(None), token_count };
         let ops = ObservedOps { native, observer: &recorder };
         let streams = model.streams(&ops, tokens, 1)?;
         let last_stream = streams.last().unwrap_or_else(|| unreachable!("the embedding is a stream"));
         let to_f64 = |x: &Tensor<S>| ops.values(x).into_iter().map(Scalar::to_f64).collect::<Vec<f64>>();
-        let scores = to_f64(&model.read_out(&ops, last_stream));
+        let logits = to_f64(&model.logits_from_stream(&ops, last_stream));
         let streams = streams.iter().map(to_f64).collect();
         let layers = recorder.layers.into_inner();
         let layer_columns =
@@ -112,7 +112,7 @@ impl Trace {
         Ok(Self {
             layers,
             streams,
-            scores,
+            logits,
             width: model.width(),
             classes: model.classes(),
             layer_columns,
@@ -122,7 +122,7 @@ impl Trace {
     }
 
     /// The number of tokens.
-    pub fn tokens(&self) -> usize {
+    pub fn token_count(&self) -> usize {
         self.streams[0].len() / self.width
     }
 
@@ -132,8 +132,8 @@ impl Trace {
     }
 
     /// Logits of all classes at a token.
-    pub fn scores(&self, token: usize) -> &[f64] {
-        &self.scores[token * self.classes..(token + 1) * self.classes]
+    pub fn logits(&self, token: usize) -> &[f64] {
+        &self.logits[token * self.classes..(token + 1) * self.classes]
     }
 }
 
@@ -141,13 +141,13 @@ impl Trace {
 struct Recorder {
     layers: RefCell<Vec<Vec<MixingOp>>>,
     /// The layer that runs, if any.
-    layer: RefCell<Option<usize>>,
-    tokens: usize,
+    current_layer: RefCell<Option<usize>>,
+    token_count: usize,
 }
 
 impl Recorder {
     fn record(&self, op: MixingOp) {
-        if let Some(layer) = *self.layer.borrow() {
+        if let Some(layer) = *self.current_layer.borrow() {
             self.layers.borrow_mut()[layer].push(op);
         }
     }
@@ -155,7 +155,7 @@ impl Recorder {
 
 impl<S: Scalar> OpObserver<S> for Recorder {
     fn enter(&self, name: &str) {
-        *self.layer.borrow_mut() = names::layer_index(name);
+        *self.current_layer.borrow_mut() = names::layer_index(name);
     }
 
     fn attention(&self, ops: &Native<S>, inputs: &AttentionInputs<'_, Tensor<S>>) -> Tensor<S> {
@@ -175,7 +175,7 @@ impl<S: Scalar> OpObserver<S> for Recorder {
 
     fn recurrence(&self, ops: &Native<S>, inputs: &Recurrence<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
         let (output, state) = ops.recurrence(inputs);
-        self.record(MixingOp::recurrence(ops, inputs, &output, self.tokens));
+        self.record(MixingOp::recurrence(ops, inputs, &output, self.token_count));
         (output, state)
     }
 

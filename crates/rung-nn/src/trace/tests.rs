@@ -18,7 +18,7 @@ fn run_random_network<R>(stack: &str, positions: Positions, check: impl FnOnce(&
         classes: task.classes() as usize,
         norm: NormConfig::Rms,
         positions,
-        deviation: 0.5,
+        init_std: 0.5,
         chunk: 4,
         ..ModelConfig::default()
     };
@@ -53,7 +53,7 @@ fn recorded_weights_times_values_are_what_the_layers_computed() {
             let trace = Trace::record(network, tokens).unwrap();
             assert_eq!(trace.layers.len(), 2);
             for op in trace.layers.iter().flatten() {
-                for token in 0..trace.tokens() {
+                for token in 0..trace.token_count() {
                     assert!(op.mismatch(token) < 1e-9, "{stack}, token {token}: {}", op.mismatch(token));
                 }
             }
@@ -70,8 +70,8 @@ fn recording_does_not_change_the_logits() {
             let ops = Native::new();
             ops.bind_frozen(&network.weights);
             let (hidden, _) = network.model.forward(&ops, tokens, 1, None).unwrap();
-            let scores = ops.values(&network.model.logits(&ops, &hidden));
-            assert_eq!(scores, trace.scores, "{stack}");
+            let logits = ops.values(&network.model.logits(&ops, &hidden));
+            assert_eq!(logits, trace.logits, "{stack}");
         });
     }
 }
@@ -81,7 +81,7 @@ fn attention_weights_sum_to_one_and_are_zero_outside_the_mask() {
     run_random_network("full window{size=3}", Positions::Alibi, |network, tokens| {
         let trace = Trace::record(network, tokens).unwrap();
         for (op, reach) in trace.layers.iter().flatten().zip([usize::MAX, 3]) {
-            for token in 0..trace.tokens() {
+            for token in 0..trace.token_count() {
                 let weights = op.weights(token, 1);
                 assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-12);
                 let is_masked = |other: usize| other > token || token - other >= reach;
@@ -93,7 +93,7 @@ fn attention_weights_sum_to_one_and_are_zero_outside_the_mask() {
 
 /// The positions of the last token of the prompt and all after it.
 fn answer_positions(trace: &Trace, prompt: usize) -> Vec<usize> {
-    (prompt - 1..trace.tokens()).collect()
+    (prompt - 1..trace.token_count()).collect()
 }
 
 /// The reads of a construction as (layer, from, to), without those of a token from itself. RWKV reads the previous token both by its token
@@ -102,7 +102,7 @@ fn reads(name: &str, request: &ConstructionRequest) -> (Trace, Vec<(usize, usize
     let network = build::<f32>(name, request).unwrap();
     let mut prompt = Prompt::new();
     network.task().unwrap().prompt(&mut seeded(3), &mut prompt);
-    let tokens = sequence(&network, prompt.tokens()).unwrap();
+    let tokens = full_sequence(&network, prompt.tokens()).unwrap();
     let trace = Trace::record(&network, &tokens).unwrap();
     let flow = trace.flow(&answer_positions(&trace, prompt.len()), 0.05, 20);
     let others = flow.reads.iter().filter(|read| read.from != read.to);
@@ -133,7 +133,7 @@ fn constructions_read_the_entries_they_look_up_and_nothing_else() {
     for hops in 1..=4 {
         let request = ConstructionRequest { hops, m: 4, n: vec![2; hops - 1], ..ConstructionRequest::default() };
         let (trace, found, tokens) = reads("U1", &request);
-        let (start, query) = (trace.tokens() - 2, trace.tokens() - 1);
+        let (start, query) = (trace.token_count() - 2, trace.token_count() - 1);
         let positions = lookup_positions(&tokens, hops);
         let lookups = |first: usize| positions.iter().enumerate().map(move |(hop, entry)| (hop + first, *entry, query));
         assert_eq!(found, [(0, start, query)].into_iter().chain(lookups(1)).collect::<Vec<_>>());
@@ -155,7 +155,7 @@ fn trace_of_u3_includes_its_chain_of_thought() {
     let request = ConstructionRequest { hops: 3, m: 3, n: vec![2, 2], ..ConstructionRequest::default() };
     let (trace, found, tokens) = reads("U3", &request);
     let positions = lookup_positions(&tokens, 3);
-    assert_eq!(trace.tokens(), tokens.len() / 6 + 3);
+    assert_eq!(trace.token_count(), tokens.len() / 6 + 3);
     // w reads z_0, and each thought the next entry.
     let query = tokens.len() / 6 - 1;
     let lookups = positions.iter().enumerate().map(|(hop, entry)| (0, *entry, query + 1 + hop));
@@ -170,5 +170,5 @@ fn sequences_above_max_tokens_are_rejected() {
     )
     .unwrap();
     let error = Trace::record(&network, &vec![0; MAX_TOKENS + 1]).err().unwrap();
-    assert_eq!(error.to_string(), "trace: number of tokens is 16385; expected at most 16384, to be drawn");
+    assert_eq!(error.to_string(), "trace: number of tokens is 16385; expected at most 16384");
 }

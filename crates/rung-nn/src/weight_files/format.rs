@@ -40,7 +40,7 @@ const FP4: [f64; 16] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0
 
 impl TensorFormat {
     /// The format that a GGUF header denotes by this type id.
-    pub fn of_gguf(type_id: u32) -> Option<Self> {
+    pub fn from_gguf_type(type_id: u32) -> Option<Self> {
         Some(match type_id {
             0 => Self::F32,
             1 => Self::F16,
@@ -79,7 +79,7 @@ impl TensorFormat {
     }
 
     /// The number of elements and of bytes of a block.
-    pub fn block(self) -> (usize, usize) {
+    pub fn block_sizes(self) -> (usize, usize) {
         match self {
             Self::F64 => (1, 8),
             Self::F32 => (1, 4),
@@ -98,7 +98,7 @@ impl TensorFormat {
 
     /// Bytes of this many elements; `None` if it is no multiple of the block size.
     pub fn bytes(self, elements: usize) -> Option<usize> {
-        let (block, bytes) = self.block();
+        let (block, bytes) = self.block_sizes();
         if elements.is_multiple_of(block) { (elements / block).checked_mul(bytes) } else { None }
     }
 
@@ -107,54 +107,54 @@ impl TensorFormat {
         match self {
             Self::F64 => bytes.as_chunks().0.iter().for_each(|x| visit(f64::from_le_bytes(*x) as f32)),
             Self::F32 => bytes.as_chunks().0.iter().for_each(|x| visit(f32::from_le_bytes(*x))),
-            Self::F16 => bytes.as_chunks().0.iter().for_each(|x| visit(half(*x))),
-            Self::BF16 => bytes.as_chunks().0.iter().for_each(|x| visit(bfloat16(*x))),
+            Self::F16 => bytes.as_chunks().0.iter().for_each(|x| visit(decode_f16(*x))),
+            Self::BF16 => bytes.as_chunks().0.iter().for_each(|x| visit(decode_bf16(*x))),
             Self::Q8_0 => bytes.as_chunks::<34>().0.iter().for_each(|block| {
-                let factor = half([block[0], block[1]]);
+                let factor = decode_f16([block[0], block[1]]);
                 block[2..].iter().for_each(|&q| visit(factor * f32::from(q.cast_signed())));
             }),
             Self::Q4_0 => bytes.as_chunks::<18>().0.iter().for_each(|block| {
-                let factor = half([block[0], block[1]]);
-                four_bit_numbers(&block[2..], |_, q| visit(factor * (f32::from(q) - 8.0)));
+                let factor = decode_f16([block[0], block[1]]);
+                visit_nibbles(&block[2..], |_, q| visit(factor * (f32::from(q) - 8.0)));
             }),
             Self::Q4_1 => bytes.as_chunks::<20>().0.iter().for_each(|block| {
-                let (factor, offset) = (half([block[0], block[1]]), half([block[2], block[3]]));
-                four_bit_numbers(&block[4..], |_, q| visit(factor * f32::from(q) + offset));
+                let (factor, offset) = (decode_f16([block[0], block[1]]), decode_f16([block[2], block[3]]));
+                visit_nibbles(&block[4..], |_, q| visit(factor * f32::from(q) + offset));
             }),
             Self::Q5_0 => bytes.as_chunks::<22>().0.iter().for_each(|block| {
-                let factor = half([block[0], block[1]]);
+                let factor = decode_f16([block[0], block[1]]);
                 let fifth_bits = u32::from_le_bytes([block[2], block[3], block[4], block[5]]);
-                four_bit_numbers(&block[6..], |index, q| {
+                visit_nibbles(&block[6..], |index, q| {
                     visit(factor * (f32::from(q | fifth_bit(fifth_bits, index)) - 16.0));
                 });
             }),
             Self::Q5_1 => bytes.as_chunks::<24>().0.iter().for_each(|block| {
-                let (factor, offset) = (half([block[0], block[1]]), half([block[2], block[3]]));
+                let (factor, offset) = (decode_f16([block[0], block[1]]), decode_f16([block[2], block[3]]));
                 let fifth_bits = u32::from_le_bytes([block[4], block[5], block[6], block[7]]);
-                four_bit_numbers(&block[8..], |index, q| {
+                visit_nibbles(&block[8..], |index, q| {
                     visit(factor * f32::from(q | fifth_bit(fifth_bits, index)) + offset);
                 });
             }),
             Self::Q4K => bytes.as_chunks::<144>().0.iter().for_each(|block| {
-                let (head, quants) = block.split_at(16);
-                decode_six_bit_scales(head, quants, &[], &mut visit);
+                let (scales, quants) = block.split_at(16);
+                decode_q4_k_or_q5_k(scales, quants, &[], &mut visit);
             }),
             Self::Q5K => bytes.as_chunks::<176>().0.iter().for_each(|block| {
-                let (head, quants) = block.split_at(16);
+                let (scales, quants) = block.split_at(16);
                 let (fifth_bits, quants) = quants.split_at(32);
-                decode_six_bit_scales(head, quants, fifth_bits, &mut visit);
+                decode_q4_k_or_q5_k(scales, quants, fifth_bits, &mut visit);
             }),
-            Self::Q6K => bytes.as_chunks::<210>().0.iter().for_each(|block| decode_six_bits(block, &mut visit)),
+            Self::Q6K => bytes.as_chunks::<210>().0.iter().for_each(|block| decode_q6_k(block, &mut visit)),
             Self::MxFp4 => bytes.as_chunks::<17>().0.iter().for_each(|block| {
                 let factor = 2.0_f64.powi(i32::from(block[0]) - 127);
-                four_bit_numbers(&block[1..], |_, q| visit((factor * FP4[usize::from(q)]) as f32));
+                visit_nibbles(&block[1..], |_, q| visit((factor * FP4[usize::from(q)]) as f32));
             }),
         }
     }
 }
 
 /// A number in half precision.
-fn half(bytes: [u8; 2]) -> f32 {
+fn decode_f16(bytes: [u8; 2]) -> f32 {
     let bits = u32::from(u16::from_le_bytes(bytes));
     let (sign, exponent, fraction) = ((bits & 0x8000) << 16, (bits >> 10) & 31, bits & 0x3ff);
     match exponent {
@@ -166,12 +166,12 @@ fn half(bytes: [u8; 2]) -> f32 {
 }
 
 /// A number in bfloat16.
-fn bfloat16(bytes: [u8; 2]) -> f32 {
+fn decode_bf16(bytes: [u8; 2]) -> f32 {
     f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
 }
 
 /// Calls `visit` with the lower four bits of all bytes, then with the upper four bits, each with its index.
-fn four_bit_numbers(bytes: &[u8], mut visit: impl FnMut(usize, u8)) {
+fn visit_nibbles(bytes: &[u8], mut visit: impl FnMut(usize, u8)) {
     bytes.iter().enumerate().for_each(|(index, &byte)| visit(index, byte & 15));
     bytes.iter().enumerate().for_each(|(index, &byte)| visit(bytes.len() + index, byte >> 4));
 }
@@ -181,11 +181,11 @@ fn fifth_bit(bits: u32, index: usize) -> u8 {
     ((bits >> index & 1) << 4) as u8
 }
 
-/// `Q4_K` and `Q5_K`. The head has a factor, an offset, and eight pairs of 6-bit scales in 12 bytes. The quants are runs of 32 bytes, whose
+/// `Q4_K` and `Q5_K`. `scales` has a factor, an offset, and eight pairs of 6-bit scales in 12 bytes. `quants` are groups of 32 bytes, whose
 /// lower and upper four bits are the 32 elements of one scale each. Bit s of the bytes of `fifth_bits` belongs to scale s.
-fn decode_six_bit_scales(head: &[u8], quants: &[u8], fifth_bits: &[u8], visit: &mut impl FnMut(f32)) {
-    let (factor, offset) = (half([head[0], head[1]]), half([head[2], head[3]]));
-    let packed = &head[4..16];
+fn decode_q4_k_or_q5_k(scales: &[u8], quants: &[u8], fifth_bits: &[u8], visit: &mut impl FnMut(f32)) {
+    let (factor, offset) = (decode_f16([scales[0], scales[1]]), decode_f16([scales[2], scales[3]]));
+    let packed = &scales[4..16];
     for scale in 0..8 {
         let (factor_scale, offset_scale) = if scale < 4 {
             (packed[scale] & 63, packed[scale + 4] & 63)
@@ -203,12 +203,12 @@ fn decode_six_bit_scales(head: &[u8], quants: &[u8], fifth_bits: &[u8], visit: &
 }
 
 /// `Q6_K`: the lower four bits of 256 elements, their upper two bits, sixteen 8-bit scales, and a factor.
-fn decode_six_bits(block: &[u8; 210], visit: &mut impl FnMut(f32)) {
+fn decode_q6_k(block: &[u8; 210], visit: &mut impl FnMut(f32)) {
     let (lower, upper, scales) = (&block[..128], &block[128..192], &block[192..208]);
-    let factor = half([block[208], block[209]]);
-    for run in 0..8 {
-        // Two halves of 128 elements; in each, four runs of 32 elements share 32 bytes of upper bits.
-        let (half, quarter) = (run / 4, run % 4);
+    let factor = decode_f16([block[208], block[209]]);
+    for group in 0..8 {
+        // Two halves of 128 elements; in each, four groups of 32 elements share 32 bytes of upper bits.
+        let (half, quarter) = (group / 4, group % 4);
         for index in 0..32 {
             let byte = lower[half * 64 + quarter % 2 * 32 + index];
             let nibble = if quarter < 2 { byte & 15 } else { byte >> 4 };
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn half_precision_is_decoded_exactly() {
-        let decode = |bits: u16| half(bits.to_le_bytes());
+        let decode = |bits: u16| decode_f16(bits.to_le_bytes());
         let check = |bits: u16, expected: f32| assert_eq!(decode(bits).to_bits(), expected.to_bits(), "{bits:#06x}");
         check(0x3c00, 1.0);
         check(0xc000, -2.0);

@@ -21,11 +21,12 @@ impl WeightFiles {
             GgufHeader::read(&map[..]).map_err(|source| WeightError::Gguf { path: path.to_owned(), source })?;
         let mut tensors = Vec::new();
         for tensor in header.tensors {
-            let format = TensorFormat::of_gguf(tensor.format).ok_or_else(|| {
+            let format = TensorFormat::from_gguf_type(tensor.ggml_type).ok_or_else(|| {
                 let known = "one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, MXFP4";
-                WeightError::tensor(path, &tensor.name, format!("format {}", format_name(tensor.format)), known)
+                WeightError::tensor(path, &tensor.name, format!("format {}", format_name(tensor.ggml_type)), known)
             })?;
-            let shape = tensor.extents.iter().rev().map(|&extent| usize::try_from(extent).unwrap_or(usize::MAX));
+            let shape =
+                tensor.dimensions.iter().rev().map(|&dimension| usize::try_from(dimension).unwrap_or(usize::MAX));
             let start = header.data_start.checked_add(tensor.offset).and_then(|start| usize::try_from(start).ok());
             tensors.push(HeaderTensor { name: tensor.name, format, shape: shape.collect(), start });
         }

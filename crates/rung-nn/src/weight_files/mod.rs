@@ -1,4 +1,4 @@
-//! Tensors of checkpoints that other programs wrote, read from memory-mapped files.
+//! Tensors of external checkpoints, read from memory-mapped files.
 //!
 //! [`WeightFiles`] gives the same view of a Hugging Face folder (one safetensors file, or many with an index) and of a GGUF file: names,
 //! shapes, formats and byte ranges. Opening reads the headers alone, and a tensor's elements are decoded when it is read. Headers are
@@ -40,7 +40,7 @@ pub enum WeightError {
         /// What a valid file has.
         expected: String,
     },
-    /// A tensor has an unexpected format, shape or position.
+    /// A tensor has an unexpected format, shape or offset.
     #[error("{}: tensor `{name}`: found {found}, expected {expected}", .path.display())]
     Tensor {
         /// The file.
@@ -82,8 +82,8 @@ pub struct StoredTensor {
     pub shape: Vec<usize>,
     /// Index of the file.
     file: usize,
-    /// Its bytes within the file.
-    bytes: Range<usize>,
+    /// Where its bytes are in the file.
+    byte_range: Range<usize>,
 }
 
 impl StoredTensor {
@@ -130,12 +130,12 @@ impl WeightFiles {
 
     /// Calls `visit` with every number of a tensor, in row-major order.
     pub fn read(&self, tensor: &StoredTensor, visit: impl FnMut(f32)) {
-        tensor.format.decode(&self.files[tensor.file].map[tensor.bytes.clone()], visit);
+        tensor.format.decode(&self.files[tensor.file].map[tensor.byte_range.clone()], visit);
     }
 
     /// Bytes that all tensors take in the files.
-    pub fn bytes(&self) -> usize {
-        self.tensors.values().map(|tensor| tensor.bytes.len()).sum()
+    pub fn byte_count(&self) -> usize {
+        self.tensors.values().map(|tensor| tensor.byte_range.len()).sum()
     }
 
     fn empty() -> Self {
@@ -148,9 +148,9 @@ impl WeightFiles {
         let mut ranges: Vec<(Range<usize>, String)> = Vec::new();
         for HeaderTensor { name, format, shape, start } in header {
             let tensor_error = |found: String, expected: String| WeightError::tensor(path, &name, found, expected);
-            let elements = shape.iter().try_fold(1_usize, |product, &extent| product.checked_mul(extent));
-            let length = elements.and_then(|elements| format.bytes(elements)).ok_or_else(|| {
-                let blocks = format!("whole blocks of {} numbers, fewer than 2^64", format.block().0);
+            let element_count = shape.iter().try_fold(1_usize, |product, &extent| product.checked_mul(extent));
+            let length = element_count.and_then(|count| format.bytes(count)).ok_or_else(|| {
+                let blocks = format!("whole blocks of {} numbers, fewer than 2^64", format.block_sizes().0);
                 tensor_error(format!("shape {shape:?} in {}", format.name()), blocks)
             })?;
             let end = start.and_then(|start| start.checked_add(length)).filter(|end| *end <= map.len());
@@ -160,12 +160,13 @@ impl WeightFiles {
                     "a tensor inside of its file".to_owned(),
                 ));
             };
-            if format.block().0 > 1 && !shape.last().is_some_and(|row| row.is_multiple_of(format.block().0)) {
-                let rows = format!("rows of a multiple of {} numbers", format.block().0);
+            if format.block_sizes().0 > 1 && !shape.last().is_some_and(|row| row.is_multiple_of(format.block_sizes().0))
+            {
+                let rows = format!("rows of a multiple of {} numbers", format.block_sizes().0);
                 return Err(tensor_error(format!("shape {shape:?} in {}", format.name()), rows));
             }
             ranges.push((start..end, name.clone()));
-            let stored = StoredTensor { format, shape, file, bytes: start..end };
+            let stored = StoredTensor { format, shape, file, byte_range: start..end };
             if self.tensors.insert(name.clone(), stored).is_some() {
                 return Err(tensor_error("it twice".to_owned(), "one tensor of each name".to_owned()));
             }
@@ -198,7 +199,7 @@ fn map_file(path: &Path) -> Result<Mmap, WeightError> {
     }
     #[expect(unsafe_code, reason = "mapping a file is the only way to read it in place")]
     // SAFETY: the map is only ever read as bytes, and every pattern of bytes is a valid value of what is decoded from it. Another
-    // process that shortens the file while it is mapped ends this one with a signal, as it does for every program that maps files;
+    // process that shortens the file while it is mapped kills this one with SIGBUS, as it does every program that maps files;
     // one that changes its bytes changes numbers and no invariant.
     unsafe { Mmap::map(&file) }.map_err(system_error)
 }

@@ -8,8 +8,8 @@ use safetensors::tensor::{Dtype, SafeTensors};
 
 use super::{HeaderTensor, TensorFormat, WeightError, WeightFiles, map_file};
 
-const SINGLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
+const SINGLE_FILE: &str = "model.safetensors";
+const INDEX_FILE: &str = "model.safetensors.index.json";
 /// The most files that an index may name: the largest models have a few hundred.
 const MAX_FILES: usize = 1 << 12;
 
@@ -17,7 +17,7 @@ impl WeightFiles {
     /// Maps the safetensors files of a folder.
     pub(super) fn open_folder(folder: &Path) -> Result<Self, WeightError> {
         let mut files = Self::empty();
-        let index = folder.join(INDEX);
+        let index = folder.join(INDEX_FILE);
         if index.exists() {
             let shard_of_tensor = read_index(&index)?;
             for shard in shard_of_tensor.values().collect::<BTreeSet<_>>() {
@@ -34,22 +34,22 @@ impl WeightFiles {
                     Some(false) => "it in another file",
                     None => "no such tensor",
                 };
-                let expected = format!("it in `{}`, as {INDEX} says", shard.escape_debug());
+                let expected = format!("it in `{}`, as {INDEX_FILE} says", shard.escape_debug());
                 return Err(WeightError::tensor(&index, name, found, expected));
             }
             return Ok(files);
         }
-        let single = folder.join(SINGLE);
+        let single = folder.join(SINGLE_FILE);
         if single.exists() {
             files.add_safetensors(&single)?;
             return Ok(files);
         }
-        let pickled = ["pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth"];
-        let found = match pickled.into_iter().find(|name| folder.join(name).exists()) {
+        let pickle_files = ["pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth"];
+        let found = match pickle_files.into_iter().find(|name| folder.join(name).exists()) {
             Some(name) => format!("`{name}`, a pickle file, whose reading would run code from it"),
             None => "no weights".to_owned(),
         };
-        Err(WeightError::malformed(folder, found, format!("{SINGLE}, or {INDEX} with its files")))
+        Err(WeightError::malformed(folder, found, format!("{SINGLE_FILE}, or {INDEX_FILE} with its files")))
     }
 
     fn add_safetensors(&mut self, path: &Path) -> Result<(), WeightError> {
@@ -91,7 +91,7 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, String>, WeightError> {
     let mut shard_of_tensor = BTreeMap::new();
     let mut shards = BTreeSet::new();
     for (name, shard) in entries {
-        let JsonValue::Text(shard) = shard else {
+        let JsonValue::String(shard) = shard else {
             return Err(WeightError::tensor(path, name, shard.describe(), "the name of a file"));
         };
         let mut components = Path::new(shard).components();

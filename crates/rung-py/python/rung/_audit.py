@@ -34,7 +34,7 @@ def audit(
     >>> audit({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4}).strip
     'FF'
     """
-    name, text = _source(x)
+    name, text = _name_and_config(x)
     options = {"context": context, "kv_dtype": kv_dtype, "state_dtype": state_dtype, "certify": certify}
     return Audit(_Model(name, text, options))
 
@@ -48,7 +48,7 @@ def presets() -> list[str]:
     return [model["name"] for model in answer("audit", "--list")]
 
 
-def _source(x: Any) -> tuple[str, str | None]:
+def _name_and_config(x: Any) -> tuple[str, str | None]:
     """The model's name for the command line, and the text of its config if `x` is one."""
     if hasattr(x, "to_dict"):
         x = x.to_dict()

@@ -42,7 +42,7 @@ class Answer:
         return json.loads(json.dumps(self._answer))
 
 
-def sizes(heads: int | None, head_dim: int | None, kv_heads: int | None, width: int | None, bits: int | None, message: str | None) -> dict[str, Any]:
+def size_options(heads: int | None, head_dim: int | None, kv_heads: int | None, width: int | None, bits: int | None, message: str | None) -> dict[str, Any]:
     """The size options that every command about a stack takes."""
     return {"heads": heads, "head_dim": head_dim, "kv_heads": kv_heads, "width": width, "bits": bits, "message": message}
 
@@ -62,7 +62,7 @@ def capacity(
     >>> capacity("(gdn*3 full)*12")["rungs"]
     12
     """
-    return answer("capacity", stack, options=sizes(heads, head_dim, kv_heads, width, bits, message))
+    return answer("capacity", stack, options=size_options(heads, head_dim, kv_heads, width, bits, message))
 
 
 def bound(
@@ -80,13 +80,13 @@ def bound(
 ) -> Bound:
     """Finds a prompt length at which it is proved that no weights of this stack can compose `hops` hops.
 
-    >>> found = bound("linear*3 full linear*3", hops=2, heads=16, head_dim=128, bits=16)
-    >>> found.verdict, found.tokens
+    >>> result = bound("linear*3 full linear*3", hops=2, heads=16, head_dim=128, bits=16)
+    >>> result.verdict, result.tokens
     ('impossible', 11872292578)
-    >>> found.check().accepted
+    >>> result.check().accepted
     True
     """
-    options = {"hops": hops, **sizes(heads, head_dim, kv_heads, width, bits, message)}
+    options = {"hops": hops, **size_options(heads, head_dim, kv_heads, width, bits, message)}
     return Bound(answer("bound", stack, options={**options, "tokens_per": tokens_per, "table_order": table_order}))
 
 
@@ -186,7 +186,7 @@ def decide(
     >>> decide("linear full", hops=2, m=106, n=[1], heads=1, head_dim=8, bits=4)["verdict"]
     'impossible'
     """
-    options = {"hops": hops, "m": m, "n": list(n) or None, **sizes(heads, head_dim, kv_heads, width, bits, message)}
+    options = {"hops": hops, "m": m, "n": list(n) or None, **size_options(heads, head_dim, kv_heads, width, bits, message)}
     return answer("decide", stack, options=options)
 
 
@@ -203,11 +203,11 @@ def map(
 ) -> HopMap:
     """Maps hops against tokens: where a stack is known to solve the task, where it cannot, and where it is unknown.
 
-    >>> found = map("linear full", hops=2)
-    >>> [row["hops"] for row in found.rows], found.svg.startswith("<svg")
+    >>> hop_map = map("linear full", hops=2)
+    >>> [row["hops"] for row in hop_map.rows], hop_map.svg.startswith("<svg")
     ([1, 2], True)
     """
-    options = {"hops": hops, **sizes(heads, head_dim, kv_heads, width, bits, message)}
+    options = {"hops": hops, **size_options(heads, head_dim, kv_heads, width, bits, message)}
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Mapping
 
 from . import _native
-from ._bound import Figure, sizes
+from ._bound import Figure, size_options
 from ._call import Progress, answer, progress_option
 from ._errors import InputError
 from ._task import Task
@@ -54,15 +54,15 @@ def construct(
 ) -> Network:
     """Hand-built weights that solve a task: U1, U2, .. (`rung.run("construct", "list")` lists them).
 
-    >>> built = construct("U2", hops=2, m=3, n=[2], mixer="gdn")
-    >>> prompt = built.task.sample(1, seed=3)
-    >>> logits = built.forward(prompt.tokens)
+    >>> network = construct("U2", hops=2, m=3, n=[2], mixer="gdn")
+    >>> prompt = network.task.sample(1, seed=3)
+    >>> logits = network.forward(prompt.tokens)
     >>> bool(logits[prompt.mask].argmax(-1) == prompt.targets[prompt.mask])
     True
     """
     options = {"hops": hops, "m": m, "n": n, "mixer": mixer, "length": length, "modulus": modulus, "entries": entries}
     options |= {"at": at, "candidates": candidates, "stack": stack, "norm": norm}
-    options |= sizes(heads, head_dim, kv_heads, width, bits, message)
+    options |= size_options(heads, head_dim, kv_heads, width, bits, message)
     import tempfile
 
     folder = tempfile.TemporaryDirectory(prefix="rung-")
@@ -113,12 +113,12 @@ class Network:
 
         arrays = {name: numpy.asarray(values, dtype=numpy.float32) for name, values in weights.items()}
         self._network.set_weights([(name, list(array.shape), array.tobytes()) for name, array in arrays.items()])
-        self._save_changed()
+        self._save_to_temporary_folder()
 
     def load_weights(self, path: str | os.PathLike[str]) -> None:
         """Replaces all weights by those of a safetensors file."""
         self._network.load_weights(path)
-        self._save_changed()
+        self._save_to_temporary_folder()
 
     def save_weights(self, path: str | os.PathLike[str]) -> None:
         """Writes the weights as safetensors."""
@@ -128,7 +128,7 @@ class Network:
         """Writes a folder of the same format as the one it was opened from: a run's or a construction's."""
         self._network.save(folder)
 
-    def _save_changed(self) -> None:
+    def _save_to_temporary_folder(self) -> None:
         # The commands below read a folder: from now on a temporary one with the changed weights.
         if self.source != "checkpoint":
             import tempfile
@@ -149,8 +149,8 @@ class Network:
     ) -> dict[str, Any]:
         """Compares a construction's answers with the oracle of its task.
 
-        >>> found = construct("U1", hops=2, m=3, n=[2]).verify(200)
-        >>> found["correct"] == found["instances"] == 200
+        >>> result = construct("U1", hops=2, m=3, n=[2]).verify(200)
+        >>> result["correct"] == result["instances"] == 200
         True
         """
         options = {"samples": samples, "exhaustive": exhaustive, "seed": seed, "bits": bits, "find_bits": find_bits}
@@ -167,12 +167,12 @@ class Network:
     ) -> Report:
         """One forward pass: which token reads from which, and the register values after each layer. Notebooks show the figure.
 
-        >>> found = construct("U2", hops=2, m=3, n=[2], mixer="gdn").trace(seed=1)
-        >>> found["answer"] == found["expected"]
+        >>> report = construct("U2", hops=2, m=3, n=[2], mixer="gdn").trace(seed=1)
+        >>> report["answer"] == report["expected"]
         True
         """
         options = {"instance": instance, "seed": seed, "position": position, "min_weight": min_weight, "max_tokens": max_tokens}
-        return Report.of("trace", self._path, options=options)
+        return Report.from_command("trace", self._path, options=options)
 
     def analyze(self, instrument: str, *, task: str | None = None, prompts: int | None = None, seed: int | None = None) -> Report:
         """Applies an instrument: probe, ablate, lens and others; `rung.run("explain")` lists them. Notebooks show the chart.
@@ -180,7 +180,7 @@ class Network:
         >>> construct("U1", hops=2, m=3, n=[2]).analyze("probe", prompts=100)["name"]
         'U1'
         """
-        return Report.of("analyze", instrument, self._path, options={"task": task, "prompts": prompts, "seed": seed})
+        return Report.from_command("analyze", instrument, self._path, options={"task": task, "prompts": prompts, "seed": seed})
 
     def audit(self, **options: Any) -> Audit:
         """The audit of a checkpoint's config."""
@@ -200,7 +200,7 @@ class Report(dict):
     svg: str | None = None
 
     @classmethod
-    def of(cls, *arguments: Any, options: dict[str, Any], **keywords: Any) -> Report:
+    def from_command(cls, *arguments: Any, options: dict[str, Any], **keywords: Any) -> Report:
         """Runs a command that also writes a figure."""
         import tempfile
 
@@ -268,13 +268,13 @@ def ask(
     folder = tempfile.mkdtemp(prefix="rung-ask-") if out is None else None
     record = out if folder is None else os.path.join(folder, "ask.jsonl")
     try:
-        report = Report.of("ask", target, options={**options, "out": record}, progress=progress_option(progress))
+        report = Report.from_command("ask", target, options={**options, "out": record}, progress=progress_option(progress))
     except KeyboardInterrupt:
         # Without answers no record was written.
         if not os.path.exists(record):
             raise
         folder = None
-        raise KeyboardInterrupt(f"the answers so far were written; the same call with out={os.fspath(record)!r} goes on") from None
+        raise KeyboardInterrupt(f"the answers so far were written; the same call with out={os.fspath(record)!r} resumes") from None
     finally:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -37,13 +37,13 @@ class Batch(NamedTuple):
 def task(spec: str) -> Task:
     """The task of a spec; `rung.run("task", "list")` lists them.
 
-    >>> made = task("funccomp{hops=2,m=8,n=[4]}")
-    >>> made.length, made.classes, made.baseline
+    >>> composition = task("funccomp{hops=2,m=8,n=[4]}")
+    >>> composition.length, composition.classes, composition.baseline
     (42, 32, 0.03125)
-    >>> batch = made.sample(3, seed=7)
+    >>> batch = composition.sample(3, seed=7)
     >>> batch.tokens.shape, batch.targets.shape, int(batch.mask.sum())
     ((3, 42, 5), (3, 42), 3)
-    >>> bool((made.answer(batch.tokens[0]) == batch.targets[0]).all())
+    >>> bool((composition.answer(batch.tokens[0]) == batch.targets[0]).all())
     True
     """
     return Task(spec)
@@ -67,13 +67,13 @@ class Task:
         With `like`, a task with larger tables, the ids are those of that task's vocabularies, as a curriculum needs.
         """
         batch = self._batch(self._task.sample(_check_range("n", n, 64), _check_range("seed", seed, 64), 0))
-        for column, (own_blank, other_blank) in enumerate(self._blanks(like)):
+        for column, (blank_id, larger_blank_id) in enumerate(self._blank_ids(like)):
             ids = batch.tokens if len(self.fields) == 1 else batch.tokens[..., column]
-            if own_blank != other_blank:
-                ids[ids == own_blank] = other_blank
+            if blank_id != larger_blank_id:
+                ids[ids == blank_id] = larger_blank_id
         return batch
 
-    def _blanks(self, like: Task | None) -> list[tuple[int, int]]:
+    def _blank_ids(self, like: Task | None) -> list[tuple[int, int]]:
         """For each field the id that means "nothing", in this task and in a larger one."""
         if like is None:
             return []

@@ -50,7 +50,7 @@ def train(
         result = answer("train", options=options, input=text, name="config", progress=progress_option(progress))
     except KeyboardInterrupt:
         directory = resume or out or "runs/ID"
-        raise KeyboardInterrupt(f"a checkpoint was written; rung.train(resume={str(directory)!r}) goes on") from None
+        raise KeyboardInterrupt(f"a checkpoint was written; rung.train(resume={str(directory)!r}) resumes it") from None
     return Run(result["directory"])
 
 
@@ -80,7 +80,7 @@ def sweep(
     try:
         result = answer("sweep", "-", options=options, input=_config_text(config), name="sweep", progress=progress_option(progress))
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("checkpoints were written; the same call goes on") from None
+        raise KeyboardInterrupt("checkpoints were written; the same call resumes them") from None
     if result.get("failed"):
         raise InputError("; ".join(f"run {failure['run']} failed: {failure['reason']}" for failure in result["failed"][:20]))
     ids = {record["id"] for record in result.get("records", ())}
@@ -102,7 +102,7 @@ class Records(list):
     """Records of runs, as dicts."""
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row for each run and group of questions (hops)."""
+        """One row for each run and metric group (number of hops)."""
         import pandas
 
         def row(record: dict[str, Any], group: str, accuracy: dict[str, Any]) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class Run:
         return load(self.directory)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The learning curve: one row for each evaluation and group of questions (hops)."""
+        """The learning curve: one row for each evaluation and metric group (number of hops)."""
         import pandas
 
         evaluations = self.record["looks"]

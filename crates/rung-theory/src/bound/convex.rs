@@ -77,7 +77,7 @@ impl From<Linear> for Expression {
 /// it the expressions are not defined.
 #[derive(Clone, Debug)]
 pub(super) struct ConvexProgram {
-    pub(super) variables: usize,
+    pub(super) variable_count: usize,
     pub(super) objective: Expression,
     pub(super) constraints: Vec<Expression>,
     pub(super) domain: Vec<Linear>,
@@ -112,8 +112,8 @@ struct Derivatives {
 }
 
 impl Derivatives {
-    fn new(variables: usize) -> Self {
-        Self { gradient: vec![0.0; variables], hessian: vec![0.0; variables * variables] }
+    fn new(variable_count: usize) -> Self {
+        Self { gradient: vec![0.0; variable_count], hessian: vec![0.0; variable_count * variable_count] }
     }
 
     /// Adds `factor * vector * vector^T` to the Hessian.
@@ -306,9 +306,9 @@ impl ConvexProgram {
 
     /// A strictly feasible point: minimises an additional variable that bounds all constraints from above.
     fn feasible_point(&self, start: &[f64], fixed: &[bool]) -> Option<Vec<f64>> {
-        let slack = self.variables;
+        let slack = self.variable_count;
         let mut relaxed = self.clone();
-        relaxed.variables += 1;
+        relaxed.variable_count += 1;
         relaxed.objective = Linear::variable(slack).into();
         for constraint in &mut relaxed.constraints {
             for term in &mut constraint.terms {
@@ -388,7 +388,7 @@ impl ConvexProgram {
     }
 
     fn derivatives(&self, point: &[f64], weight: f64) -> Derivatives {
-        let mut derivatives = Derivatives::new(self.variables);
+        let mut derivatives = Derivatives::new(self.variable_count);
         self.objective.add_derivatives(point, &mut derivatives, weight, 0.0);
         for linear in &self.domain {
             let slack = -linear.value(point);
@@ -415,7 +415,7 @@ mod tests {
         // Minimise x + y with 2^-x + 2^-y <= 1: by symmetry x = y = 1.
         let negative = |index: usize| Term::from(Linear::constant(0.0).minus(&Linear::variable(index)));
         let program = ConvexProgram {
-            variables: 2,
+            variable_count: 2,
             objective: Linear::variable(0).plus(&Linear::variable(1)).into(),
             constraints: vec![Expression { terms: vec![negative(0), negative(1)], divisor: None }],
             domain: vec![],

@@ -12,7 +12,7 @@ use super::search::SearchSetting;
 
 /// Integer parameters of a certificate of Theorem 2, without sigma; the letters are those of `docs/proof.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Sizes {
+pub(super) struct ProductParameters {
     pub(super) m: BigUint,
     pub(super) n: Vec<BigUint>,
     pub(super) live: Vec<BigUint>,
@@ -24,9 +24,9 @@ pub(super) struct Sizes {
     pub(super) freeze: Vec<usize>,
 }
 
-/// [`Sizes`] as base-two logarithms.
+/// [`ProductParameters`] as base-two logarithms.
 #[derive(Clone, Debug)]
-struct LogSizes {
+struct LogParameters {
     m: f64,
     n: Vec<f64>,
     live: Vec<f64>,
@@ -36,8 +36,8 @@ struct LogSizes {
     freeze: Vec<usize>,
 }
 
-impl From<&Sizes> for LogSizes {
-    fn from(sizes: &Sizes) -> Self {
+impl From<&ProductParameters> for LogParameters {
+    fn from(sizes: &ProductParameters) -> Self {
         let logs = |list: &[BigUint]| list.iter().map(log2).collect();
         Self {
             m: log2(&sizes.m),
@@ -97,17 +97,17 @@ impl<'a> FloatCheck<'a> {
     }
 
     /// log2 of the largest sigma of each draw.
-    pub(super) fn sigma(&self, sizes: &Sizes) -> Vec<f64> {
+    pub(super) fn sigma(&self, sizes: &ProductParameters) -> Vec<f64> {
         self.evaluate(&sizes.into()).0
     }
 
     /// log2 of the ratio of both sides of the final inequality; negative if it fails.
-    fn margin(&self, logs: &LogSizes) -> f64 {
+    fn margin(&self, logs: &LogParameters) -> f64 {
         self.evaluate(logs).1
     }
 
     /// N_0 .. N_{L-1}.
-    fn table_sizes(sizes: &LogSizes) -> Vec<f64> {
+    fn table_sizes(sizes: &LogParameters) -> Vec<f64> {
         let mut size = vec![sizes.m];
         for n in &sizes.n {
             size.push(size[size.len() - 1] + n);
@@ -116,7 +116,7 @@ impl<'a> FloatCheck<'a> {
     }
 
     /// Tk(i,y): pairs of a token of player i and one of its states.
-    fn token_states(&self, sizes: &LogSizes, table_sizes: &[f64], i: usize, y: usize) -> f64 {
+    fn token_states(&self, sizes: &LogParameters, table_sizes: &[f64], i: usize, y: usize) -> f64 {
         let choices = |first: usize| if first > y { 0.0 } else { sizes.x[first..=y].iter().sum::<f64>() };
         let [te, t0, _] = self.token_counts;
         if i == 0 {
@@ -128,7 +128,7 @@ impl<'a> FloatCheck<'a> {
     }
 
     /// The largest sigma of each draw, and the margin of the final inequality. Mirrors `checker/product.rs`.
-    fn evaluate(&self, sizes: &LogSizes) -> (Vec<f64>, f64) {
+    fn evaluate(&self, sizes: &LogParameters) -> (Vec<f64>, f64) {
         let (l, case, b, s) = (self.setting.input.hops, self.setting.input.case, self.message_bits, &self.state_bits);
         let tw = self.token_counts[2];
         let table_sizes = Self::table_sizes(sizes);
@@ -193,8 +193,8 @@ impl<'a> FloatCheck<'a> {
                 // The condition is convex in t and fails at t = M, so it holds up to some t and fails beyond.
                 let (mut low, mut high) = (0, total);
                 while low + 1 < high {
-                    let middle = usize::midpoint(low, high);
-                    if passes(middle) { low = middle } else { high = middle }
+                    let midpoint = usize::midpoint(low, high);
+                    if passes(midpoint) { low = midpoint } else { high = midpoint }
                 }
                 return (low as f64 + 1.0).log2();
             }
@@ -206,15 +206,15 @@ impl<'a> FloatCheck<'a> {
             return 0.0;
         }
         for _ in 0..100 {
-            let middle = f64::midpoint(low, high);
-            if passes(middle) { low = middle } else { high = middle }
+            let midpoint = f64::midpoint(low, high);
+            if passes(midpoint) { low = midpoint } else { high = midpoint }
         }
         let t = (low + m).min(draws);
         if t < 45.0 { (t.exp2().floor() + 1.0).log2() } else { t }
     }
 
     /// log2 of the tokens of a prompt.
-    fn tokens(&self, logs: &LogSizes) -> f64 {
+    fn tokens(&self, logs: &LogParameters) -> f64 {
         let table_sizes = Self::table_sizes(logs);
         let copies = |count: usize, log: f64| (count as f64).log2() + log;
         let largest = table_sizes[table_sizes.len() - 1];
@@ -224,9 +224,9 @@ impl<'a> FloatCheck<'a> {
     }
 
     /// Sets `m` to the smallest value with a positive margin, at least g x_0; false if there is none within a factor 2^20.
-    fn minimise_m(&self, logs: &mut LogSizes) -> bool {
-        let (floor, mut high) = ((logs.x[0] + logs.groups).max(1.0), logs.m.max(logs.x[0] + logs.groups).max(1.0));
-        let holds = |logs: &mut LogSizes, m: f64| {
+    fn minimise_m(&self, logs: &mut LogParameters) -> bool {
+        let (min_m, mut high) = ((logs.x[0] + logs.groups).max(1.0), logs.m.max(logs.x[0] + logs.groups).max(1.0));
+        let holds = |logs: &mut LogParameters, m: f64| {
             logs.m = m;
             self.margin(logs) > 1e-9
         };
@@ -239,13 +239,13 @@ impl<'a> FloatCheck<'a> {
                 return false;
             }
         }
-        let mut low = floor;
+        let mut low = min_m;
         if holds(logs, low) {
             return true;
         }
         while high - low > 1e-9 {
-            let middle = f64::midpoint(low, high);
-            if holds(logs, middle) { high = middle } else { low = middle }
+            let midpoint = f64::midpoint(low, high);
+            if holds(logs, midpoint) { high = midpoint } else { low = midpoint }
         }
         // Small tables need an integer number of entries; large ones are rounded later.
         logs.m = if high < 40.0 { high.exp2().ceil().log2() } else { high };
@@ -253,21 +253,21 @@ impl<'a> FloatCheck<'a> {
     }
 
     /// Changes one integer at a time as long as that makes the instance smaller.
-    pub(super) fn polish(&self, sizes: Sizes) -> Sizes {
+    pub(super) fn polish(&self, sizes: ProductParameters) -> ProductParameters {
         let mut parameters = IntegerParameters::new(&sizes);
-        let start: LogSizes = (&sizes).into();
+        let start: LogParameters = (&sizes).into();
         // Tokens are proportional to m: if the margin fails at the m that equals the best tokens, nothing can be gained.
         let evaluate = |parameters: &IntegerParameters, m: f64, best_tokens: f64| {
             let mut logs = parameters.log_sizes(m, &start.freeze);
             logs.m += best_tokens - self.tokens(&logs);
-            let least_m = logs.x[0] + logs.groups;
-            let hopeless = best_tokens.is_finite() && (logs.m < least_m || self.margin(&logs) <= 0.0);
+            let min_m = logs.x[0] + logs.groups;
+            let cannot_improve = best_tokens.is_finite() && (logs.m < min_m || self.margin(&logs) <= 0.0);
             logs.m = logs.m.min(m + 1.0);
-            (!hopeless && self.minimise_m(&mut logs)).then(|| (self.tokens(&logs), logs.m))
+            (!cannot_improve && self.minimise_m(&mut logs)).then(|| (self.tokens(&logs), logs.m))
         };
         let Some(mut best) = evaluate(&parameters, start.m, f64::INFINITY) else { return sizes };
         for _ in 0..12 {
-            let before = best.0;
+            let previous_tokens = best.0;
             for index in 0..parameters.values.len() {
                 let value = parameters.values[index].exp2();
                 // Rounding does not matter for large values: the real-valued optimum is good enough.
@@ -277,15 +277,15 @@ impl<'a> FloatCheck<'a> {
                 let value = value.round();
                 let large_step = (value * 0.02).ceil();
                 for next in [value - 1.0, value + 1.0, value - large_step, value + large_step] {
-                    let old = parameters.values[index];
+                    let previous_value = parameters.values[index];
                     parameters.values[index] = next.max(1.0).log2();
                     match evaluate(&parameters, best.1, best.0) {
                         Some(better) if better.0 < best.0 - 1e-9 => best = better,
-                        _ => parameters.values[index] = old,
+                        _ => parameters.values[index] = previous_value,
                     }
                 }
             }
-            if best.0 > before - 1e-4 {
+            if best.0 > previous_tokens - 1e-4 {
                 break;
             }
         }
@@ -299,7 +299,7 @@ impl<'a> FloatCheck<'a> {
         n: &[BigUint],
         (x, k, groups): (&[f64], &[f64], f64),
         freeze: &[usize],
-    ) -> Vec<Sizes> {
+    ) -> Vec<ProductParameters> {
         let l = self.setting.input.hops;
         let mut candidates = Vec::new();
         for k in divisors_near(n, k) {
@@ -308,16 +308,16 @@ impl<'a> FloatCheck<'a> {
             if max_ratio == BigUint::ZERO {
                 continue;
             }
-            let wanted = exp2_to_integer((x[0] - log2(&k[0])).max(0.0));
-            for ratio in [wanted.clone(), wanted + 1_u8, max_ratio.clone()] {
-                let first = ratio.min(max_ratio.clone()) * &k[0];
+            let nearest_ratio = exp2_to_integer((x[0] - log2(&k[0])).max(0.0));
+            for ratio in [nearest_ratio.clone(), nearest_ratio + 1_u8, max_ratio.clone()] {
+                let first_list = ratio.min(max_ratio.clone()) * &k[0];
                 let lists = x[1..l].iter().map(|&log| exp2_to_integer(log));
-                let groups = exp2_to_integer(groups).min(m / &first).max(1_u8.into());
-                let sizes = Sizes {
+                let groups = exp2_to_integer(groups).min(m / &first_list).max(1_u8.into());
+                let sizes = ProductParameters {
                     m: m.clone(),
                     n: n.to_vec(),
                     live: n.to_vec(),
-                    x: std::iter::once(first).chain(lists).collect(),
+                    x: std::iter::once(first_list).chain(lists).collect(),
                     k: k.clone(),
                     groups,
                     freeze: freeze.to_vec(),
@@ -331,13 +331,13 @@ impl<'a> FloatCheck<'a> {
     }
 
     /// Changes one list length or the groups at a time as long as that increases the margin.
-    fn hill_climb(&self, mut sizes: Sizes) -> (f64, Sizes) {
+    fn hill_climb(&self, mut sizes: ProductParameters) -> (f64, ProductParameters) {
         let mut best = self.margin(&(&sizes).into());
         for _ in 0..40 {
-            let before = best;
+            let previous_margin = best;
             for index in 0..=sizes.x.len() {
-                for (by, up) in step_sizes(&sizes, index) {
-                    let Some(next) = changed_sizes(&sizes, index, &by, up) else { continue };
+                for (amount, increase) in step_sizes(&sizes, index) {
+                    let Some(next) = changed_sizes(&sizes, index, &amount, increase) else { continue };
                     let margin = self.margin(&(&next).into());
                     if margin > best {
                         best = margin;
@@ -345,7 +345,7 @@ impl<'a> FloatCheck<'a> {
                     }
                 }
             }
-            if best <= before {
+            if best <= previous_margin {
                 break;
             }
         }
@@ -354,7 +354,7 @@ impl<'a> FloatCheck<'a> {
 }
 
 /// Changes to try for list `index`, or for the groups if there is no such list: by how much, and whether up.
-fn step_sizes(sizes: &Sizes, index: usize) -> Vec<(BigUint, bool)> {
+fn step_sizes(sizes: &ProductParameters, index: usize) -> Vec<(BigUint, bool)> {
     let value = sizes.x.get(index).unwrap_or(&sizes.groups);
     let step = if index == 0 { sizes.k[0].clone() } else { BigUint::from(1_u8) };
     let large_step = (value / &step / 16_u8) * &step;
@@ -363,13 +363,18 @@ fn step_sizes(sizes: &Sizes, index: usize) -> Vec<(BigUint, bool)> {
 }
 
 /// The sizes after one change; none if a size would be 0 or the varying entries would exceed m.
-fn changed_sizes(sizes: &Sizes, index: usize, by: &BigUint, up: bool) -> Option<Sizes> {
+fn changed_sizes(
+    sizes: &ProductParameters,
+    index: usize,
+    amount: &BigUint,
+    increase: bool,
+) -> Option<ProductParameters> {
     let mut next = sizes.clone();
     let value = next.x.get_mut(index).unwrap_or(&mut next.groups);
-    if up {
-        *value += by;
-    } else if &*value > by {
-        *value -= by;
+    if increase {
+        *value += amount;
+    } else if &*value > amount {
+        *value -= amount;
     } else {
         return None;
     }
@@ -379,7 +384,7 @@ fn changed_sizes(sizes: &Sizes, index: usize, by: &BigUint, up: bool) -> Option<
     (next.groups != BigUint::ZERO && &next.groups * &next.x[0] <= next.m).then_some(next)
 }
 
-/// The independent integers of a [`Sizes`], as logarithms: ratios r_0.., classes k_0.., lists x_1.., groups, and n_1.. if those
+/// The independent integers of a [`ProductParameters`], as logarithms: ratios r_0.., classes k_0.., lists x_1.., groups, and n_1.. if those
 /// may exceed the live parts.
 #[derive(Clone, Debug)]
 struct IntegerParameters {
@@ -390,8 +395,8 @@ struct IntegerParameters {
 }
 
 impl IntegerParameters {
-    fn new(sizes: &Sizes) -> Self {
-        let logs: LogSizes = sizes.into();
+    fn new(sizes: &ProductParameters) -> Self {
+        let logs: LogParameters = sizes.into();
         let (hops, has_n) = (logs.x.len(), sizes.n != sizes.live);
         let next_classes = |e: usize| logs.k.get(e).copied().unwrap_or(0.0);
         let ratio = |e: usize| match e {
@@ -416,58 +421,66 @@ impl IntegerParameters {
         &self.values[self.hops..2 * self.hops - 1]
     }
 
-    fn log_sizes(&self, m: f64, freeze: &[usize]) -> LogSizes {
+    fn log_sizes(&self, m: f64, freeze: &[usize]) -> LogParameters {
         let (l, k) = (self.hops, self.k());
         let next_classes = |e: usize| k.get(e).copied().unwrap_or(0.0);
         let live: Vec<f64> = (1..l).map(|e| self.values[e] + k[e - 1] + next_classes(e)).collect();
         let mut n = live.clone();
         if self.has_n {
-            for (n, wanted) in n.iter_mut().zip(&self.values[self.groups_index() + 1..]) {
-                *n = n.max(*wanted);
+            for (n, relaxed) in n.iter_mut().zip(&self.values[self.groups_index() + 1..]) {
+                *n = n.max(*relaxed);
             }
         }
         let lists = self.values[2 * l - 1..self.groups_index()].iter().copied();
         let x = std::iter::once(self.values[0] + k[0]).chain(lists).collect();
-        LogSizes { m, n, live, x, k: k.to_vec(), groups: self.values[self.groups_index()], freeze: freeze.to_vec() }
+        LogParameters {
+            m,
+            n,
+            live,
+            x,
+            k: k.to_vec(),
+            groups: self.values[self.groups_index()],
+            freeze: freeze.to_vec(),
+        }
     }
 
-    fn sizes(&self, m: BigUint, freeze: &[usize]) -> Sizes {
+    fn sizes(&self, m: BigUint, freeze: &[usize]) -> ProductParameters {
         let integers: Vec<BigUint> = self.values.iter().map(|&log| exp2_to_integer(log)).collect();
         let (l, one) = (self.hops, BigUint::from(1_u8));
         let k = integers[l..2 * l - 1].to_vec();
         let live: Vec<BigUint> = (1..l).map(|e| &integers[e] * &k[e - 1] * k.get(e).unwrap_or(&one)).collect();
         let mut n = live.clone();
         if self.has_n {
-            for (n, wanted) in n.iter_mut().zip(&integers[self.groups_index() + 1..]) {
-                *n = wanted.max(n).clone();
+            for (n, relaxed) in n.iter_mut().zip(&integers[self.groups_index() + 1..]) {
+                *n = relaxed.max(n).clone();
             }
         }
         let lists = integers[2 * l - 1..self.groups_index()].iter().cloned();
         let x = std::iter::once(&integers[0] * &k[0]).chain(lists).collect();
-        Sizes { m, n, live, x, k, groups: integers[self.groups_index()].clone(), freeze: freeze.to_vec() }
+        ProductParameters { m, n, live, x, k, groups: integers[self.groups_index()].clone(), freeze: freeze.to_vec() }
     }
 }
 
-/// Class counts that satisfy the divisibility conditions, near the wanted ones; the last choice is all ones.
-fn divisors_near(n: &[BigUint], wanted: &[f64]) -> Vec<Vec<BigUint>> {
+/// Class counts that satisfy the divisibility conditions, near the relaxed ones; the last choice is all ones.
+fn divisors_near(n: &[BigUint], relaxed: &[f64]) -> Vec<Vec<BigUint>> {
     const CHOICES: usize = 4;
     let mut prefixes: Vec<Vec<BigUint>> = vec![vec![]];
-    for (e, &log) in wanted.iter().enumerate() {
-        let mut longer = Vec::new();
+    for (e, &log) in relaxed.iter().enumerate() {
+        let mut longer_prefixes = Vec::new();
         for prefix in &prefixes {
             // k_e divides n_{e+1}, and k_{e-1} k_e divides n_e.
-            let fits = |k: &BigUint| prefix.last().is_none_or(|before| &n[e - 1] % (before * k) == BigUint::ZERO);
+            let fits = |k: &BigUint| prefix.last().is_none_or(|previous| &n[e - 1] % (previous * k) == BigUint::ZERO);
             let mut fitting: Vec<BigUint> = divisors(&n[e]).into_iter().filter(fits).collect();
             fitting.sort_by(|a, b| (log2(a) - log).abs().total_cmp(&(log2(b) - log).abs()));
             fitting.truncate(CHOICES);
             for k in fitting {
-                longer.push(prefix.iter().cloned().chain([k]).collect());
+                longer_prefixes.push(prefix.iter().cloned().chain([k]).collect());
             }
         }
-        prefixes = longer;
+        prefixes = longer_prefixes;
         prefixes.truncate(64);
     }
-    prefixes.push(vec![BigUint::from(1_u8); wanted.len()]);
+    prefixes.push(vec![BigUint::from(1_u8); relaxed.len()]);
     prefixes
 }
 

@@ -50,14 +50,14 @@ pub fn hop_map_row(bounds: &StackBounds<'_>, hops: usize) -> HopMapRow {
 }
 
 /// The largest k for which `find` succeeds, by bisection; none if k = 1 fails.
-fn largest<T>(find: impl Fn(u64) -> Option<T>) -> Option<(u64, T)> {
+fn largest_success<T>(find: impl Fn(u64) -> Option<T>) -> Option<(u64, T)> {
     let mut best = (1, find(1)?);
     let mut failing = 1 << 20;
     while failing - best.0 > 1 {
-        let middle = u64::midpoint(best.0, failing);
-        match find(middle) {
-            Some(found) => best = (middle, found),
-            None => failing = middle,
+        let midpoint = u64::midpoint(best.0, failing);
+        match find(midpoint) {
+            Some(found) => best = (midpoint, found),
+            None => failing = midpoint,
         }
     }
     Some(best)
@@ -65,13 +65,13 @@ fn largest<T>(find: impl Fn(u64) -> Option<T>) -> Option<(u64, T)> {
 
 /// The longest prompts, as a power of two, for which all tables are solved.
 fn solved_all(plan: &Plan, capacity: &Capacity, hops: usize) -> Option<SolvedLength> {
-    let longest = largest(|k| construction::solves_all(plan, capacity, hops, k));
+    let longest = largest_success(|k| construction::solves_all(plan, capacity, hops, k));
     longest.map(|(k, construction)| SolvedLength { log2_tokens: k as f64, construction: construction.name })
 }
 
 /// The longest prompt of a family of easy tables, m = 2^k and n = (1, .., 1, 3), that is solved.
 fn solved_some(plan: &Plan, capacity: &Capacity, hops: usize) -> Option<SolvedLength> {
-    let longest = largest(|k| {
+    let longest = largest_success(|k| {
         let n = (1..hops).map(|e| BigUint::from(if e + 1 == hops { 3_u8 } else { 1 }));
         let tables = TableSizes::new(hops, BigUint::from(1_u8) << k, n.collect()).ok()?;
         let construction = construction::find(plan, capacity, &tables).ok()?;

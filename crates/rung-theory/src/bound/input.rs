@@ -13,7 +13,7 @@
 //! its bits are fixed once, at the start of the proof, like those of mixers in parallel with layer 1.
 //!
 //! If F < L-1 (or F < L in case 0), a task of fewer hops is impossible already. It is one of
-//! [`BoundInput::with_fewer_hops`], since the tables of L hops contain it.
+//! [`BoundInput::inputs_with_fewer_hops`], since the tables of L hops contain it.
 //!
 //! Mixers in parallel with attention in layer t >= 2 count in the block before their layer (case 1) or after it (case 0, where
 //! the block before layer 2 must be empty). Those of layer 1 are [`BoundInput::parallel_bits`]. The letters are those of
@@ -40,17 +40,17 @@ pub struct BoundInput {
     /// Bits of mixers in parallel with the first full layer and, in case 0, of caches that drop the start value.
     pub parallel_bits: BigUint,
     /// The least number of entries of z_L for which caches that drop the start value are full at its end.
-    pub least_last_table: BigUint,
+    pub min_last_table_entries: BigUint,
     /// Whether tables list w as the major index, so that constant rows can come before varying ones.
     pub w_major: bool,
     /// The same stack with fewer hops, if those are impossible too.
-    pub with_fewer_hops: Vec<Self>,
+    pub inputs_with_fewer_hops: Vec<Self>,
 }
 
 impl BoundInput {
     /// The input for a stack of this capacity and this number of hops; none if they are within its rungs.
     pub fn for_stack(capacity: &Capacity, hops: usize, token_counts: &TokenCounts) -> Option<Self> {
-        let full = capacity.full;
+        let full = capacity.full_layers;
         if full > hops || (full == hops && capacity.extra_hop) {
             return None;
         }
@@ -60,10 +60,10 @@ impl BoundInput {
         }
         let mut one_fewer = input(ProofCase::OneLayerFewer, hops);
         if full >= 1 && full + 1 < hops {
-            one_fewer.with_fewer_hops.push(input(ProofCase::OneLayerFewer, full + 1));
+            one_fewer.inputs_with_fewer_hops.push(input(ProofCase::OneLayerFewer, full + 1));
         }
         if full >= 1 && !capacity.extra_hop {
-            one_fewer.with_fewer_hops.push(input(ProofCase::AsManyLayers, full));
+            one_fewer.inputs_with_fewer_hops.push(input(ProofCase::AsManyLayers, full));
         }
         Some(one_fewer)
     }
@@ -76,20 +76,20 @@ impl BoundInput {
         for (layer, bits) in capacity.parallel_bits.iter().enumerate().skip(1) {
             state_bits[layer + block_offset] += bits;
         }
-        if case == ProofCase::OneLayerFewer && capacity.full > 0 {
+        if case == ProofCase::OneLayerFewer && capacity.full_layers > 0 {
             state_bits.resize(hops, 0);
         }
         let mut parallel_bits = capacity.parallel_bits.first().copied().unwrap_or_default();
-        let mut least_last_table = 0;
+        let mut min_last_table_entries = 0;
         if case == ProofCase::AsManyLayers {
             for (bits, block) in state_bits.iter_mut().zip(capacity.blocks.iter().take(2)) {
                 *bits -= block.prefix_cache_bits;
                 parallel_bits += block.prefix_cache_bits;
-                least_last_table = least_last_table.max(block.prefix_cache_tokens);
+                min_last_table_entries = min_last_table_entries.max(block.prefix_cache_tokens);
             }
         }
         let input = Self::new(case, hops, message_bits, &state_bits, token_counts.clone());
-        Self { parallel_bits: parallel_bits.into(), least_last_table: least_last_table.into(), ..input }
+        Self { parallel_bits: parallel_bits.into(), min_last_table_entries: min_last_table_entries.into(), ..input }
     }
 
     /// An input from explicit bit counts, without parallel mixers.
@@ -107,9 +107,9 @@ impl BoundInput {
             state_bits: state_bits.iter().map(|&bits| bits.into()).collect(),
             token_counts,
             parallel_bits: BigUint::ZERO,
-            least_last_table: BigUint::ZERO,
+            min_last_table_entries: BigUint::ZERO,
             w_major: false,
-            with_fewer_hops: Vec::new(),
+            inputs_with_fewer_hops: Vec::new(),
         }
     }
 
@@ -117,7 +117,7 @@ impl BoundInput {
     #[must_use]
     pub fn with_w_major_tables(mut self) -> Self {
         self.w_major = true;
-        self.with_fewer_hops = self.with_fewer_hops.into_iter().map(Self::with_w_major_tables).collect();
+        self.inputs_with_fewer_hops = self.inputs_with_fewer_hops.into_iter().map(Self::with_w_major_tables).collect();
         self
     }
 
@@ -130,7 +130,7 @@ impl BoundInput {
     pub fn is_covered_by(&self, certificate: &Certificate) -> bool {
         let hops = certificate.embedding.map_or(certificate.hops, |inner| inner.hops);
         self.is_directly_covered(certificate, hops)
-            || self.with_fewer_hops.iter().any(|inner| inner.is_covered_by(certificate))
+            || self.inputs_with_fewer_hops.iter().any(|inner| inner.is_covered_by(certificate))
     }
 
     /// As [`is_covered_by`](Self::is_covered_by), for exactly these hops.
@@ -143,7 +143,7 @@ impl BoundInput {
         };
         layers_match
             && self.parallel_bits <= certificate.parallel_bits
-            && &certificate.m * product(&certificate.n) >= self.least_last_table
+            && &certificate.m * product(&certificate.n) >= self.min_last_table_entries
             && (self.case, self.hops) == (certificate.case, hops)
             && self.message_bits <= certificate.message_bits
             && own.iter().zip(certified).all(|(own, certified)| own <= certified)
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(summary("full full+linear", 3), Some((1, 32, vec![0, 80, 0], 0)));
         let fewer_hops = |text: &str, hops| {
             let input = input(text, hops).unwrap();
-            input.with_fewer_hops.iter().map(|inner| (inner.case.number(), inner.hops)).collect::<Vec<_>>()
+            input.inputs_with_fewer_hops.iter().map(|inner| (inner.case.number(), inner.hops)).collect::<Vec<_>>()
         };
         assert_eq!(fewer_hops("linear full linear", 2), []);
         assert_eq!(fewer_hops("linear full linear", 4), [(1, 2)]);

@@ -27,7 +27,7 @@ pub fn published_log2_tokens(heads_dim_bits: u128, hops: usize) -> f64 {
 }
 
 /// log2 of the tokens from the closed form `H d p <= n^(2^-(4L))` (case 0) or `n^(2^-(4L+2))` (case 1).
-pub fn closed_form(heads_dim_bits: u128, hops: usize, case: ProofCase) -> f64 {
+pub fn closed_form_log2_tokens(heads_dim_bits: u128, hops: usize, case: ProofCase) -> f64 {
     let exponent = 4 * hops + if case == ProofCase::OneLayerFewer { 2 } else { 0 };
     (heads_dim_bits as f64).log2() * (exponent as f64).exp2()
 }
@@ -41,7 +41,7 @@ mod tests {
         for (heads_dim_bits, log2_tokens) in [(16, 896.0), (32, 1008.0), (64, 1120.0), (1 << 15, 2128.0)] {
             assert!((published_log2_tokens(heads_dim_bits, 2) - log2_tokens).abs() < 1e-6);
         }
-        assert!((closed_form(16, 2, ProofCase::OneLayerFewer) - 4096.0).abs() < 1e-9);
-        assert!((closed_form(16, 2, ProofCase::AsManyLayers) - 1024.0).abs() < 1e-9);
+        assert!((closed_form_log2_tokens(16, 2, ProofCase::OneLayerFewer) - 4096.0).abs() < 1e-9);
+        assert!((closed_form_log2_tokens(16, 2, ProofCase::AsManyLayers) - 1024.0).abs() < 1e-9);
     }
 }

@@ -18,7 +18,7 @@
 use std::fmt::Write as _;
 
 use super::input::log2;
-use super::sparse::Sparse;
+use super::sparse::BlockSparseInstance;
 use super::stack_bounds::StackBounds;
 use crate::stack::{Convention, Defaults, Plan};
 
@@ -35,7 +35,7 @@ pub struct CertifiedRow {
     /// Heads, `head_dim`, and bits per number.
     pub sizes: ModelSizes,
     /// Entries of the first table; none if no certificate was found.
-    pub entries: Option<String>,
+    pub first_table_entries: Option<String>,
     /// Base-two logarithm of the tokens of the smallest certified prompt.
     pub log2_tokens: Option<f64>,
 }
@@ -51,7 +51,7 @@ const SMALL_STACKS: &[(&str, usize)] =
 const SMALL_SIZES: &[ModelSizes] = &[(1, 4, 4), (1, 8, 4), (1, 8, 8), (1, 16, 8), (2, 8, 8), (2, 16, 8)];
 
 /// The smallest certified prompt of a stack.
-pub fn row(stack: &'static str, hops: usize, sizes: ModelSizes, convention: Convention) -> CertifiedRow {
+pub fn certified_row(stack: &'static str, hops: usize, sizes: ModelSizes, convention: Convention) -> CertifiedRow {
     let (heads, head_dim, bits) = sizes;
     let defaults = Defaults { heads, head_dim, bits, ..Defaults::default() };
     let plan = Plan::parse(stack, &defaults).ok();
@@ -60,7 +60,7 @@ pub fn row(stack: &'static str, hops: usize, sizes: ModelSizes, convention: Conv
         stack,
         hops,
         sizes,
-        entries: smallest.as_ref().map(|smallest| smallest.certificate.m.to_string()),
+        first_table_entries: smallest.as_ref().map(|smallest| smallest.certificate.m.to_string()),
         log2_tokens: smallest.map(|smallest| log2(&smallest.accepted.tokens)),
     }
 }
@@ -68,7 +68,7 @@ pub fn row(stack: &'static str, hops: usize, sizes: ModelSizes, convention: Conv
 /// The rows of all combinations of stacks and sizes, stack by stack.
 fn rows(stacks: &[(&'static str, usize)], sizes: &[ModelSizes], convention: Convention) -> Vec<CertifiedRow> {
     let combinations = stacks.iter().flat_map(|&(stack, hops)| sizes.iter().map(move |&sizes| (stack, hops, sizes)));
-    combinations.map(|(stack, hops, sizes)| row(stack, hops, sizes, convention)).collect()
+    combinations.map(|(stack, hops, sizes)| certified_row(stack, hops, sizes, convention)).collect()
 }
 
 /// Rows of models of real sizes, messages counted as in the papers.
@@ -96,7 +96,14 @@ pub fn text() -> String {
     text.push_str("\n# Block-sparse layers on 2-Sum (values modulo 65,536, 16 blocks picked)\n");
     for (block, log2_context) in [(64_u64, 17_u32), (64, 20), (128, 17), (512, 17), (512, 20)] {
         let blocks = (1_u64 << log2_context) / block - 1;
-        let sparse = Sparse { block, select: 16, bits: 0, values: 65_536, blocks, same_map: false };
+        let sparse = BlockSparseInstance {
+            block_tokens: block,
+            selected_blocks: 16,
+            summary_bits: 0,
+            modulus: 65_536,
+            other_blocks: blocks,
+            shared_summary_map: false,
+        };
         let needed = sparse.verdict().ok().and_then(|verdict| verdict.needed_bits);
         let needed = needed.map_or_else(|| "not certified at any size".to_owned(), |bits| format!("{bits} bits"));
         let _ = writeln!(text, "  blocks of {block:<4} at 2^{log2_context} tokens: a summary needs at least {needed}");
@@ -108,7 +115,7 @@ fn write_rows(text: &mut String, rows: &[CertifiedRow], remark: impl Fn(&Certifi
     for row in rows {
         let (heads, head_dim, bits) = row.sizes;
         let hops = if row.hops == 1 { "1 hop" } else { "2 hops" };
-        let tokens = match (&row.entries, row.log2_tokens) {
+        let tokens = match (&row.first_table_entries, row.log2_tokens) {
             (Some(entries), Some(log2)) => format!("from 2^{log2:<6.2} tokens, m = {entries:<10} {}", remark(row)),
             _ => "not certified".to_owned(),
         };
@@ -122,11 +129,11 @@ mod tests {
 
     #[test]
     fn rows_are_certified_and_larger_sizes_need_longer_prompts() {
-        let small = row("linear", 1, (1, 4, 4), Convention::Register);
-        let large = row("linear", 1, (1, 8, 8), Convention::Register);
+        let small = certified_row("linear", 1, (1, 4, 4), Convention::Register);
+        let large = certified_row("linear", 1, (1, 8, 8), Convention::Register);
         assert!(small.log2_tokens.unwrap() < large.log2_tokens.unwrap());
         // 80 bits of state hold no table of more than 18 entries: 19 log2 19 > 80.
-        assert_eq!(small.entries.as_deref(), Some("19"));
-        assert!(row("linear full", 1, (1, 4, 4), Convention::Register).entries.is_none());
+        assert_eq!(small.first_table_entries.as_deref(), Some("19"));
+        assert!(certified_row("linear full", 1, (1, 4, 4), Convention::Register).first_table_entries.is_none());
     }
 }

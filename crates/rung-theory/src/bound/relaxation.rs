@@ -68,7 +68,7 @@ impl VariableIndices {
         5 * self.hops + e - 1
     }
 
-    pub(super) fn variables(&self) -> usize {
+    pub(super) fn variable_count(&self) -> usize {
         6 * self.hops - 2
     }
 
@@ -212,7 +212,7 @@ impl<'a> Relaxation<'a> {
     }
 
     /// The terms that step e adds to P and to J.
-    fn summands(&self, e: usize, freeze: &[usize]) -> (Vec<Linear>, Vec<Linear>) {
+    fn step_terms(&self, e: usize, freeze: &[usize]) -> (Vec<Linear>, Vec<Linear>) {
         let indices = &self.indices;
         let layer = if self.case() == ProofCase::OneLayerFewer { e } else { e + 1 };
         let frozen_players = match e {
@@ -286,7 +286,7 @@ impl<'a> Relaxation<'a> {
         let indices = &self.indices;
         let mut sums = vec![(indices.independent(0), self.initial_bits())];
         for e in 0..self.setting.input.hops - 1 {
-            let (mut independent, mut joint) = self.summands(e, freeze);
+            let (mut independent, mut joint) = self.step_terms(e, freeze);
             if e == 0 {
                 independent.push(Linear::variable(indices.independent(0)));
                 sums.push((indices.independent(1), independent));
@@ -315,12 +315,13 @@ impl<'a> Relaxation<'a> {
         let tolerance = Linear::constant(-BOUND_TOLERANCE);
         constraints.push(indices.varying().minus(&indices.m()).plus(&tolerance).into());
         let excesses = (1..hops - 1).filter(|_| indices.partly_live).map(|e| indices.excess(e));
-        let free: Vec<usize> = indices.integers().chain(excesses).collect();
-        let mut domain: Vec<Linear> = free.iter().map(|&v| tolerance.clone().minus(&Linear::variable(v))).collect();
+        let free_variables: Vec<usize> = indices.integers().chain(excesses).collect();
+        let mut domain: Vec<Linear> =
+            free_variables.iter().map(|&v| tolerance.clone().minus(&Linear::variable(v))).collect();
         // No useful point exceeds this; without an upper limit the solver may return an absurdly large feasible point.
         let largest_state = self.state_bits.iter().chain([&self.parallel_bits]).copied().fold(0.0, f64::max);
         let limit = 2.0 * (hops + 1) as f64 * (self.message_bits + largest_state + 20.0);
-        let sizes = free.into_iter().chain(indices.fixed_tables.is_none().then_some(0));
+        let sizes = free_variables.into_iter().chain(indices.fixed_tables.is_none().then_some(0));
         domain.extend(sizes.map(|v| Linear::variable(v).plus(&Linear::constant(-limit))));
         // Numbers of bits may be 0, so their logarithms get a lower limit; fractions stay below one.
         let bits = indices.independent(0)..=indices.joint(hops - 1);
@@ -339,7 +340,7 @@ impl<'a> Relaxation<'a> {
             constraints.push(self.final_inequality());
             self.tokens()
         };
-        ConvexProgram { variables: indices.variables(), objective, constraints, domain }
+        ConvexProgram { variable_count: indices.variable_count(), objective, constraints, domain }
     }
 
     /// Tokens of a prompt, constant tables included.
@@ -359,8 +360,8 @@ impl<'a> Relaxation<'a> {
     }
 
     /// A start in the domain for the solver: the given point or a default one; the numbers of bits are computed from the sizes.
-    pub(super) fn start(&self, freeze: &[usize], near: Option<&[f64]>) -> Vec<f64> {
-        let mut start = near.map_or_else(|| self.default_start(), <[f64]>::to_vec);
+    pub(super) fn start(&self, freeze: &[usize], start_point: Option<&[f64]>) -> Vec<f64> {
+        let mut start = start_point.map_or_else(|| self.default_start(), <[f64]>::to_vec);
         for (bits, terms) in self.bit_sums(freeze) {
             // Twice the value of each sum, so that its constraint holds strictly.
             let sum = Expression { terms: terms.into_iter().map(Term::from).collect(), divisor: None };
@@ -372,7 +373,7 @@ impl<'a> Relaxation<'a> {
     /// x_{L-j} is about B^j, and there are as many classes as lists are long.
     fn default_start(&self) -> Vec<f64> {
         let (indices, hops) = (&self.indices, self.setting.input.hops);
-        let mut start = vec![0.0; indices.variables()];
+        let mut start = vec![0.0; indices.variable_count()];
         let list = |e: usize| (hops - e) as f64 * (self.message_bits + 2.0);
         for e in 1..hops {
             start[indices.list(e)] = list(e);

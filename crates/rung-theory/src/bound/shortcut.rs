@@ -50,16 +50,16 @@ pub fn find_steps(capacity: &Capacity, tables: &TableSizes) -> Option<Vec<Step>>
     let mut search = ShortcutSearch { tables, message_bits: capacity.message_bits.into(), paths: vec![None; hops + 2] };
     search.paths[0] = Some(Vec::new());
     // A cache of first tokens that is full at the end of z_L holds nothing of the other tables.
-    let filled = |block: &LayerBlock| *tables.size(hops - 1) >= BigUint::from(block.prefix_cache_tokens);
-    let usable = |block: &LayerBlock| if filled(block) { block.forwarding_bits() } else { block.state_bits };
+    let is_full = |block: &LayerBlock| *tables.size(hops - 1) >= BigUint::from(block.prefix_cache_tokens);
+    let usable_bits = |block: &LayerBlock| if is_full(block) { block.forwarding_bits() } else { block.state_bits };
     for (e, block) in capacity.blocks.iter().enumerate() {
         if e > 0 {
-            search.full_layer(e, usable(&capacity.blocks[0]));
+            search.add_full_layer(e, usable_bits(&capacity.blocks[0]));
         }
-        search.block(e, &usable(block).into());
+        search.add_block(e, &usable_bits(block).into());
     }
     if let ([before, after], 2) = (&capacity.blocks[..], hops) {
-        search.two_hops(usable(before), usable(after));
+        search.add_two_hop_paths(usable_bits(before), usable_bits(after));
     }
     search.paths.pop().flatten()
 }
@@ -85,26 +85,26 @@ impl ShortcutSearch<'_> {
     /// Records a path to hop `to`, unless one with as few shortcuts is known.
     fn add_path(next: &mut [Option<Vec<Step>>], prefix: &[Step], to: usize, step: Step) {
         let path: Vec<Step> = prefix.iter().cloned().chain([step]).collect();
-        let shortcuts = |path: &[Step]| path.iter().filter(|step| step.shortcut.is_some()).count();
-        let slot = &mut next[to + 1];
-        if slot.as_ref().is_none_or(|old| shortcuts(&path) < shortcuts(old)) {
-            *slot = Some(path);
+        let shortcut_count = |path: &[Step]| path.iter().filter(|step| step.shortcut.is_some()).count();
+        let known_path = &mut next[to + 1];
+        if known_path.as_ref().is_none_or(|known| shortcut_count(&path) < shortcut_count(known)) {
+            *known_path = Some(path);
         }
     }
 
     /// Adds the paths through block e, which has `state` bits.
-    fn block(&mut self, e: usize, state: &BigUint) {
+    fn add_block(&mut self, e: usize, state: &BigUint) {
         let mut next = self.paths.clone();
         for from in 0..self.paths.len() {
             let Some(path) = self.paths[from].clone() else { continue };
             // From hop a (from - 1); from no value at all, the state needs as many bits as from z_0.
             let a = from.saturating_sub(1);
             if from == 0 && *state >= self.value_bits(0) {
-                let text = format!("block {e} hands z_0 to w");
+                let text = format!("block {e} forwards z_0 to w");
                 Self::add_path(&mut next, &path, 0, Step { shortcut: None, text });
             }
             if from == 0 && e > 0 && *state >= self.value_bits(1) {
-                let text = format!("z_0 looks up z_1, block {e} hands i_1 to w");
+                let text = format!("z_0 looks up z_1, block {e} forwards i_1 to w");
                 Self::add_path(&mut next, &path, 1, Step { shortcut: None, text });
             }
             let mut needed_bits = self.value_bits(a);
@@ -121,7 +121,7 @@ impl ShortcutSearch<'_> {
     }
 
     /// Adds the paths through full layer t, counted from 1.
-    fn full_layer(&mut self, t: usize, first_state: u128) {
+    fn add_full_layer(&mut self, t: usize, first_state: u128) {
         let mut next = self.paths.clone();
         let hops = self.hops();
         for from in 0..self.paths.len() {
@@ -145,7 +145,7 @@ impl ShortcutSearch<'_> {
                 continue;
             }
             let a = from - 1;
-            self.prefetch(&mut next, &path, a, t);
+            self.add_prefetch_paths(&mut next, &path, a, t);
             if a + 2 <= hops {
                 let needed_bits = self.value_bits(a + 1) + self.tables.size(a) * self.value_bits(a + 2);
                 if needed_bits <= self.message_bits {
@@ -163,7 +163,7 @@ impl ShortcutSearch<'_> {
     }
 
     /// Adds the paths of S3.
-    fn prefetch(&self, next: &mut [Option<Vec<Step>>], path: &[Step], a: usize, t: usize) {
+    fn add_prefetch_paths(&self, next: &mut [Option<Vec<Step>>], path: &[Step], a: usize, t: usize) {
         let max_hops = if t > 6 { 64 } else { 1 << (t - 1) };
         let mut rows = BigUint::from(1_u8);
         for g in 2..=max_hops {
@@ -190,35 +190,37 @@ impl ShortcutSearch<'_> {
 
     /// The largest q with B >= q V_2 + V_1, at most m; none if even one candidate does not fit.
     fn max_candidates(&self) -> Option<BigUint> {
-        let (m, second) = (&self.tables.m, self.value_bits(2));
-        let free =
+        let (m, second_value_bits) = (&self.tables.m, self.value_bits(2));
+        let free_bits =
             if self.message_bits > self.value_bits(1) { &self.message_bits - self.value_bits(1) } else { return None };
-        let q = if second == BigUint::ZERO { m.clone() } else { (free / second).min(m.clone()) };
+        let q =
+            if second_value_bits == BigUint::ZERO { m.clone() } else { (free_bits / second_value_bits).min(m.clone()) };
         Some(q).filter(|q| *q > BigUint::ZERO)
     }
 
     /// Adds the paths of S6 and S7.
-    fn two_hops(&mut self, first_state: u128, last_state: u128) {
+    fn add_two_hop_paths(&mut self, first_state: u128, last_state: u128) {
         let (Some(start), Some(q)) = (self.paths[0].clone(), self.max_candidates()) else { return };
-        let (m, row) = (self.tables.m.clone(), &self.tables.n[0] * self.value_bits(2));
+        let (m, row_bits) = (self.tables.m.clone(), &self.tables.n[0] * self.value_bits(2));
         let (before, after) = (BigUint::from(first_state), BigUint::from(last_state));
         if before < self.value_bits(0) {
             return;
         }
-        let free = before - self.value_bits(0);
+        let free_bits = before - self.value_bits(0);
         let bits_per_argument = ceil_log2(&ceil_div(&m, &q));
-        let narrowed = if bits_per_argument == 0 { m.clone() } else { (&free / bits_per_argument).min(m.clone()) };
-        let rows = &m - &narrowed;
+        let narrowed_arguments =
+            if bits_per_argument == 0 { m.clone() } else { (&free_bits / bits_per_argument).min(m.clone()) };
+        let other_arguments = &m - &narrowed_arguments;
         let mut next = self.paths.clone();
-        if row <= self.message_bits && after >= &rows * &row + 2_u8 * self.value_bits(2) {
+        if row_bits <= self.message_bits && after >= &other_arguments * &row_bits + 2_u8 * self.value_bits(2) {
             let text = format!(
-                "block 0 narrows z_1 down for {narrowed} arguments, block 1 brings the rows of the other {rows}"
+                "block 0 narrows z_1 down for {narrowed_arguments} arguments, block 1 brings the rows of the other {other_arguments}"
             );
             Self::add_path(&mut next, &start, 2, Step { shortcut: Some("S6"), text });
         }
-        let stored_rows = if row == BigUint::ZERO { m.clone() } else { (&free / &row).min(m.clone()) };
+        let stored_rows = if row_bits == BigUint::ZERO { m.clone() } else { (&free_bits / &row_bits).min(m.clone()) };
         let classes = ceil_div(&(&m - &stored_rows), &q) + 1_u8;
-        if free >= &m * ceil_log2(&classes) {
+        if free_bits >= &m * ceil_log2(&classes) {
             let text = format!(
                 "block 0 brings {stored_rows} rows of z_2 up to z_1, then narrows z_1 down (between the tables only)"
             );
@@ -234,18 +236,18 @@ fn ceil_div(number: &BigUint, divisor: &BigUint) -> BigUint {
 
 /// The sizes that the cheapest shortcuts would need, compared with the stack's; there may also be too few layers.
 pub fn missing_sizes(capacity: &Capacity, tables: &TableSizes) -> String {
-    let table: BigUint = (&tables.m + 1_u8) * tables.value_bits(0);
+    let table_bits: BigUint = (&tables.m + 1_u8) * tables.value_bits(0);
     let (state, message) = (BigUint::from(capacity.blocks[0].state_bits), BigUint::from(capacity.message_bits));
     let mut missing = Vec::new();
-    if table > state {
-        missing.push(format!("S2 would need {table} bits in block 0, which has {state}"));
+    if table_bits > state {
+        missing.push(format!("S2 would need {table_bits} bits in block 0, which has {state}"));
     }
     let cheapest = (2..tables.hops()).map(|e| (&tables.n[e - 1] * tables.value_bits(e + 1), e)).min();
     if let Some((need, e)) = cheapest.filter(|(need, _)| *need > message) {
         missing.push(format!("S3 would need messages of {need} bits at hop {e}, they have {message}"));
     }
     if missing.is_empty() {
-        let (full, hops) = (capacity.full, tables.hops());
+        let (full, hops) = (capacity.full_layers, tables.hops());
         missing.push(format!("shortcuts from {full} full layers do not add up to {hops} hops"));
     }
     missing.join("; ")

@@ -25,19 +25,19 @@ use num_bigint::BigUint;
 
 /// A block-sparse layer and a 2-Sum instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sparse {
+pub struct BlockSparseInstance {
     /// Tokens in a block.
-    pub block: u64,
+    pub block_tokens: u64,
     /// k: blocks picked by a query, in addition to its own.
-    pub select: u64,
+    pub selected_blocks: u64,
     /// Bits of a block's summary.
-    pub bits: u64,
+    pub summary_bits: u64,
     /// M: values are integers modulo this.
-    pub values: u64,
+    pub modulus: u64,
     /// J: blocks other than the query's own.
-    pub blocks: u64,
+    pub other_blocks: u64,
     /// Whether all blocks use the same summary map, independent of their position.
-    pub same_map: bool,
+    pub shared_summary_map: bool,
 }
 
 /// What the bound says about an instance.
@@ -53,36 +53,36 @@ pub struct SparseVerdict {
 
 /// A size that is zero or beyond what is computed exactly.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name}: found {found}, expected {least} to {most}")]
+#[error("{name}: found {found}, expected {min} to {max}")]
 pub struct SparseError {
     /// The name of the size.
     pub name: &'static str,
     /// The given value.
     pub found: u64,
     /// The smallest allowed.
-    pub least: u64,
+    pub min: u64,
     /// The largest allowed.
-    pub most: u64,
+    pub max: u64,
 }
 
-/// The number of block contents from u values: sum_{i<=block} C(u,i), minus one if u = M. May stop early once it exceeds 2^`stop_above_bits`.
-fn content_count(u: u64, block: u64, values: u64, stop_above_bits: Option<u64>) -> BigUint {
+/// The number of block contents from u values: sum_{i<=block_tokens} C(u,i), minus one if u = M. May stop early once it exceeds 2^`stop_above_bits`.
+fn content_count(u: u64, block_tokens: u64, modulus: u64, stop_above_bits: Option<u64>) -> BigUint {
     let mut term = BigUint::from(1_u8);
     let mut sum = BigUint::from(1_u8);
-    for i in 1..=block.min(u) {
+    for i in 1..=block_tokens.min(u) {
         term = term * (u - i + 1) / i;
         sum += &term;
         if stop_above_bits.is_some_and(|bits| sum.bits() > bits + 2) {
             break;
         }
     }
-    if u == values { sum - 1_u8 } else { sum }
+    if u == modulus { sum - 1_u8 } else { sum }
 }
 
-/// log2 of sum_{i<=block} C(u,i), to about six digits after the point.
-fn approximate_log2_contents(u: u64, block: u64) -> f64 {
+/// log2 of sum_{i<=block_tokens} C(u,i), to about six digits after the point.
+fn approximate_log2_contents(u: u64, block_tokens: u64) -> f64 {
     let (mut term, mut sum) = (0.0_f64, 0.0_f64);
-    for i in 1..=block.min(u) {
+    for i in 1..=block_tokens.min(u) {
         term += ((u - i + 1) as f64 / i as f64).log2();
         let (high, low) = if term > sum { (term, sum) } else { (sum, term) };
         sum = high + (low - high).exp2().ln_1p() / std::f64::consts::LN_2;
@@ -90,21 +90,21 @@ fn approximate_log2_contents(u: u64, block: u64) -> f64 {
     sum
 }
 
-impl Sparse {
+impl BlockSparseInstance {
     /// Checks that every size is in its range.
     ///
     /// # Errors
     /// A size is zero or too large.
     pub fn validate(&self) -> Result<(), SparseError> {
-        for (name, found, least, most) in [
-            ("block", self.block, 1, 1 << 14),
-            ("select", self.select, 0, 1 << 40),
-            ("bits", self.bits, 0, 1 << 20),
-            ("values", self.values, 2, 1 << 40),
-            ("blocks", self.blocks, 1, 1 << 40),
+        for (name, found, min, max) in [
+            ("block", self.block_tokens, 1, 1 << 14),
+            ("select", self.selected_blocks, 0, 1 << 40),
+            ("bits", self.summary_bits, 0, 1 << 20),
+            ("values", self.modulus, 2, 1 << 40),
+            ("blocks", self.other_blocks, 1, 1 << 40),
         ] {
-            if !(least..=most).contains(&found) {
-                return Err(SparseError { name, found, least, most });
+            if !(min..=max).contains(&found) {
+                return Err(SparseError { name, found, min, max });
             }
         }
         Ok(())
@@ -112,23 +112,29 @@ impl Sparse {
 
     /// The largest u with `J (M - u + 1) > k M`; none if there is none.
     fn largest_universe(&self) -> Option<u64> {
-        if self.same_map {
-            return (self.blocks > self.select).then_some(self.values);
+        if self.shared_summary_map {
+            return (self.other_blocks > self.selected_blocks).then_some(self.modulus);
         }
         // J (M - u + 1) > k M, so M - u + 1 >= floor(k M / J) + 1.
-        let (blocks, select, values) = (u128::from(self.blocks), u128::from(self.select), u128::from(self.values));
-        let blind = u64::try_from(select * values / blocks).ok()?;
-        self.values.checked_sub(blind).filter(|&u| u > 0)
+        let (other_blocks, selected_blocks, modulus) =
+            (u128::from(self.other_blocks), u128::from(self.selected_blocks), u128::from(self.modulus));
+        let excluded_values = u64::try_from(selected_blocks * modulus / other_blocks).ok()?;
+        self.modulus.checked_sub(excluded_values).filter(|&u| u > 0)
     }
 
     /// Whether u values have more than 2^bits contents. Floats decide only if the difference is clear; close cases are exact.
-    fn exceeds(&self, u: u64) -> bool {
-        let difference = approximate_log2_contents(u, self.block) - self.bits as f64;
-        if difference.abs() > 0.01 && u < self.values { difference > 0.0 } else { self.exceeds_exactly(u) }
+    fn has_too_many_contents(&self, u: u64) -> bool {
+        let difference = approximate_log2_contents(u, self.block_tokens) - self.summary_bits as f64;
+        if difference.abs() > 0.01 && u < self.modulus {
+            difference > 0.0
+        } else {
+            self.has_too_many_contents_exactly(u)
+        }
     }
 
-    fn exceeds_exactly(&self, u: u64) -> bool {
-        content_count(u, self.block, self.values, Some(self.bits)) > BigUint::from(1_u8) << self.bits
+    fn has_too_many_contents_exactly(&self, u: u64) -> bool {
+        content_count(u, self.block_tokens, self.modulus, Some(self.summary_bits))
+            > BigUint::from(1_u8) << self.summary_bits
     }
 
     /// Applies the bound, exactly.
@@ -140,24 +146,24 @@ impl Sparse {
         let largest = self.largest_universe();
         let needed_bits = largest.map(|u| {
             // Impossible while 2^bits < contents: the smallest power of two that is at least that.
-            let contents = content_count(u, self.block, self.values, None);
+            let contents = content_count(u, self.block_tokens, self.modulus, None);
             if contents == BigUint::ZERO { 0 } else { (contents - 1_u8).bits() }
         });
         // The smallest u that has too many contents. Contents increase with u, except for the last step to M.
-        let universe = if self.exceeds(self.values) {
-            let (mut low, mut high) = (1, self.values);
+        let universe = if self.has_too_many_contents(self.modulus) {
+            let (mut low, mut high) = (1, self.modulus);
             while low < high {
-                let middle = low + (high - low) / 2;
-                if self.exceeds(middle) { high = middle } else { low = middle + 1 }
+                let midpoint = low + (high - low) / 2;
+                if self.has_too_many_contents(midpoint) { high = midpoint } else { low = midpoint + 1 }
             }
             Some(high)
-        } else if self.exceeds(self.values - 1) {
-            Some(self.values - 1)
+        } else if self.has_too_many_contents(self.modulus - 1) {
+            Some(self.modulus - 1)
         } else {
             None
         };
         let impossible = match (universe, largest) {
-            (Some(u), Some(largest)) => u <= largest && self.exceeds_exactly(u),
+            (Some(u), Some(largest)) => u <= largest && self.has_too_many_contents_exactly(u),
             _ => false,
         };
         Ok(SparseVerdict { impossible, universe, needed_bits: needed_bits.filter(|&bits| bits > 0) })
@@ -169,17 +175,18 @@ mod tests {
     use super::*;
 
     /// The claim, evaluated for every u.
-    fn brute_force(s: &Sparse) -> bool {
+    fn brute_force(s: &BlockSparseInstance) -> bool {
         let contents = |u: u64| -> u128 {
             let choose = |i: u64| (1..=u128::from(i)).fold(1_u128, |c, j| c * (u128::from(u) - j + 1) / j);
-            (0..=s.block.min(u)).map(choose).sum::<u128>() - u128::from(u == s.values)
+            (0..=s.block_tokens.min(u)).map(choose).sum::<u128>() - u128::from(u == s.modulus)
         };
-        (1..=s.values).any(|u| {
-            contents(u) > 1_u128 << s.bits
-                && if s.same_map {
-                    s.blocks > s.select
+        (1..=s.modulus).any(|u| {
+            contents(u) > 1_u128 << s.summary_bits
+                && if s.shared_summary_map {
+                    s.other_blocks > s.selected_blocks
                 } else {
-                    u128::from(s.blocks) * u128::from(s.values - u + 1) > u128::from(s.select) * u128::from(s.values)
+                    u128::from(s.other_blocks) * u128::from(s.modulus - u + 1)
+                        > u128::from(s.selected_blocks) * u128::from(s.modulus)
                 }
         })
     }
@@ -192,7 +199,14 @@ mod tests {
                     for values in 2..12 {
                         for blocks in 1..8 {
                             for same_map in [false, true] {
-                                let sparse = Sparse { block, select, bits, values, blocks, same_map };
+                                let sparse = BlockSparseInstance {
+                                    block_tokens: block,
+                                    selected_blocks: select,
+                                    summary_bits: bits,
+                                    modulus: values,
+                                    other_blocks: blocks,
+                                    shared_summary_map: same_map,
+                                };
                                 let verdict = sparse.verdict().unwrap();
                                 assert_eq!(verdict.impossible, brute_force(&sparse), "{sparse:?} {verdict:?}");
                                 assert_eq!(verdict.impossible, verdict.needed_bits.is_some_and(|needed| bits < needed));
@@ -206,11 +220,17 @@ mod tests {
 
     #[test]
     fn verdict_handles_large_sizes_and_rejects_absurd_ones() {
-        let large =
-            Sparse { block: 4096, select: 16, bits: 1 << 16, values: 1 << 20, blocks: 1 << 10, same_map: false };
+        let large = BlockSparseInstance {
+            block_tokens: 4096,
+            selected_blocks: 16,
+            summary_bits: 1 << 16,
+            modulus: 1 << 20,
+            other_blocks: 1 << 10,
+            shared_summary_map: false,
+        };
         assert!(!large.verdict().unwrap().impossible);
-        assert!(Sparse { bits: 1 << 14, ..large }.verdict().unwrap().impossible);
-        assert!(Sparse { block: 0, ..large }.verdict().is_err());
-        assert!(Sparse { bits: u64::MAX, ..large }.verdict().is_err());
+        assert!(BlockSparseInstance { summary_bits: 1 << 14, ..large }.verdict().unwrap().impossible);
+        assert!(BlockSparseInstance { block_tokens: 0, ..large }.verdict().is_err());
+        assert!(BlockSparseInstance { summary_bits: u64::MAX, ..large }.verdict().is_err());
     }
 }

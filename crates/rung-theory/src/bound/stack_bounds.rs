@@ -39,7 +39,7 @@ pub enum LowerBound {
     /// The hops are impossible, by this certificate, which the checker accepted.
     Certified(Box<CheckedCertificate>),
     /// A certificate exists only for longer prompts than those for which the mixers' states were counted.
-    ContextTooShort {
+    BeyondCountedContext {
         /// The states were counted for prompts of at most 2^this tokens.
         log2_context: u64,
     },
@@ -58,7 +58,7 @@ impl LowerBound {
         match (result, log2_context) {
             (None, _) => Self::NotFound,
             (Some(checked), Some(log2_context)) if !fits_context(&checked.accepted.tokens, log2_context) => {
-                Self::ContextTooShort { log2_context }
+                Self::BeyondCountedContext { log2_context }
             }
             (Some(checked), _) => Self::Certified(Box::new(checked)),
         }
@@ -81,11 +81,11 @@ impl LowerBound {
     }
 
     /// `solved`, `impossible` or `unknown`.
-    pub fn word(&self) -> &'static str {
+    pub fn verdict(&self) -> &'static str {
         match self {
             Self::WithinRungs => "solved",
             Self::Certified(_) => "impossible",
-            Self::ContextTooShort { .. } | Self::NotFound => "unknown",
+            Self::BeyondCountedContext { .. } | Self::NotFound => "unknown",
         }
     }
 
@@ -96,7 +96,7 @@ impl LowerBound {
                 "the hops are within the stack's rungs: a construction solves every size that fits its heads"
             }
             Self::Certified(_) => "whatever the weights, they fail on some tables of this size",
-            Self::ContextTooShort { .. } => {
+            Self::BeyondCountedContext { .. } => {
                 "the mixers' states are counted for shorter prompts than a certificate needs"
             }
             Self::NotFound => "no certificate was found",
@@ -153,9 +153,9 @@ impl<'a> StackBounds<'a> {
         let Some(input) = self.input(tables.hops()) else { return LowerBound::WithinRungs };
         match self.plan.log2_context() {
             Some(log2_context) if !fits_context(&tables.tokens(), log2_context) => {
-                LowerBound::ContextTooShort { log2_context }
+                LowerBound::BeyondCountedContext { log2_context }
             }
-            limit => LowerBound::from_search(search::for_tables(&input, &tables.m, &tables.n), limit),
+            limit => LowerBound::from_search(search::certificate_for_tables(&input, &tables.m, &tables.n), limit),
         }
     }
 

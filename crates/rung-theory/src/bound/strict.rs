@@ -61,7 +61,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
         let mut fields = Map::new();
         while let Some((name, StrictJson(value))) = access.next_entry::<String, StrictJson>()? {
             if fields.contains_key(&name) {
-                return Err(A::Error::custom(format!("field `{}` stands twice", shorten(&name))));
+                return Err(A::Error::custom(format!("field `{}` occurs twice", shorten(&name))));
             }
             fields.insert(name, value);
         }

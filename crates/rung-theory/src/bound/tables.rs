@@ -25,20 +25,20 @@ pub enum TablesError {
         expected: usize,
     },
     /// A size is zero.
-    #[error("{name} is 0, expected at least {least}")]
+    #[error("{name} is 0, expected at least {min}")]
     Zero {
         /// The size that is zero, such as `n_1`.
         name: String,
         /// The smallest allowed.
-        least: u8,
+        min: u8,
     },
     /// The number of hops is out of range.
-    #[error("hops: found {found}, expected 1 to {most}")]
+    #[error("hops: found {found}, expected 1 to {max}")]
     Hops {
         /// The given number of hops.
         found: usize,
         /// The largest possible number.
-        most: usize,
+        max: usize,
     },
 }
 
@@ -50,16 +50,16 @@ impl TableSizes {
     pub fn new(hops: usize, m: BigUint, n: Vec<BigUint>) -> Result<Self, TablesError> {
         let max_hops = super::checker::MAX_HOPS;
         if !(1..=max_hops).contains(&hops) {
-            return Err(TablesError::Hops { found: hops, most: max_hops });
+            return Err(TablesError::Hops { found: hops, max: max_hops });
         }
         if n.len() + 1 != hops {
             return Err(TablesError::Length { found: n.len(), expected: hops - 1 });
         }
         if let Some(index) = n.iter().position(|n| *n == BigUint::ZERO) {
-            return Err(TablesError::Zero { name: format!("n_{}", index + 1), least: 1 });
+            return Err(TablesError::Zero { name: format!("n_{}", index + 1), min: 1 });
         }
         if m == BigUint::ZERO {
-            return Err(TablesError::Zero { name: "m".to_owned(), least: 1 });
+            return Err(TablesError::Zero { name: "m".to_owned(), min: 1 });
         }
         let mut sizes = vec![m.clone()];
         for n in &n {

@@ -37,7 +37,7 @@ pub enum Unknown {
 
 impl Verdict {
     /// `solved`, `impossible` or `unknown`.
-    pub fn word(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Solved(_) => "solved",
             Self::Impossible(_) => "impossible",
@@ -84,7 +84,9 @@ impl StackBounds<'_> {
         let impossible_side = match self.lower_bound_for(tables) {
             LowerBound::Certified(certified) => return Verdict::Impossible(certified),
             LowerBound::WithinRungs => "no lower bound applies within the stack's rungs".to_owned(),
-            LowerBound::ContextTooShort { .. } => "the mixers' states are counted for shorter prompts only".to_owned(),
+            LowerBound::BeyondCountedContext { .. } => {
+                "the mixers' states are counted for shorter prompts only".to_owned()
+            }
             LowerBound::NotFound if tables.hops() > MAX_SEARCH_HOPS => {
                 format!("certificates are sought up to {MAX_SEARCH_HOPS} hops")
             }

@@ -119,7 +119,7 @@ impl CheckAnswer {
     /// The inequalities as text lines; empty for a malformed certificate.
     pub fn inequality_lines(&self) -> Vec<String> {
         let (Self::Refused { certificate, .. } | Self::Accepted { certificate, .. }) = self else { return Vec::new() };
-        inequalities(certificate).iter().map(line).collect()
+        inequalities(certificate).iter().map(inequality_line).collect()
     }
 }
 
@@ -149,15 +149,15 @@ fn inequality_json(inequality: &Inequality) -> Value {
 }
 
 /// `Delta < D_L log N_(L-1): 1,042.000 < 1,044.387, holds`.
-fn line(inequality: &Inequality) -> String {
+fn inequality_line(inequality: &Inequality) -> String {
     let [left, relation, right] = &inequality.formula;
-    let side = |value: &BigUint| {
+    let format_side = |value: &BigUint| {
         let integer = value >> FRACTION_BITS;
         if integer.bits() > 59 { brief(&integer) } else { with_commas(&truncated_decimal(value)) }
     };
-    let value = inequality.left.as_ref().map_or_else(|| "without limit".to_owned(), side);
+    let value = inequality.left.as_ref().map_or_else(|| "without limit".to_owned(), format_side);
     let holds = if inequality.holds { "holds" } else { "fails" };
-    format!("{left} {relation} {right}: {value} {relation} {}, {holds}", side(&inequality.right))
+    format!("{left} {relation} {right}: {value} {relation} {}, {holds}", format_side(&inequality.right))
 }
 
 /// Binary digits after the point of the sides of an inequality.

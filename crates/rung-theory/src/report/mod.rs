@@ -28,13 +28,13 @@ pub fn capacity(stack: &str, plan: &Plan, defaults: &Defaults, convention: Conve
     json!({
         "stack": stack,
         "layers": plan.layers.len(),
-        "full": capacity.full,
+        "full": capacity.full_layers,
         "extra_hop": capacity.extra_hop,
         "earned_by": capacity.extra_hop_layers,
         "reason": capacity.reason(),
         "rungs": capacity.rungs,
         "at_most": capacity.rungs,
-        "at_least": capacity.at_least,
+        "at_least": capacity.constructed_hops,
         "blocks": capacity.blocks.iter().enumerate().map(block).collect::<Vec<_>>(),
         "state_bits": capacity.state_bits().into_iter().map(integer).collect::<Vec<_>>(),
         "beside_bits": capacity.parallel_bits.iter().copied().map(integer).collect::<Vec<_>>(),
@@ -71,7 +71,7 @@ pub struct BoundAnswer {
     /// log2 of the tokens from which the published proof applies, with the papers' parameters.
     pub published_log2_tokens: Option<f64>,
     /// The same by the papers' closed form.
-    pub closed_form: Option<f64>,
+    pub closed_form_log2_tokens: Option<f64>,
 }
 
 /// A request for the smallest certificate.
@@ -95,7 +95,7 @@ impl BoundRequest<'_> {
     /// Searches for the smallest certificate.
     pub fn answer(&self) -> BoundAnswer {
         let bound = LowerBound::smallest(self.input.as_ref(), self.plan.and_then(Plan::log2_context));
-        let (verdict, reason) = (bound.word(), bound.reason());
+        let (verdict, reason) = (bound.verdict(), bound.reason());
         let smallest_certificate = bound.into_certificate();
         let certificate = smallest_certificate
             .as_ref()
@@ -103,8 +103,15 @@ impl BoundRequest<'_> {
         let case = smallest_certificate.as_ref().map(|checked| checked.certificate.case);
         let sizes = self.heads_dim_bits.zip(case);
         let published_log2_tokens = sizes.map(|(bits, _)| papers::published_log2_tokens(bits, self.hops));
-        let closed_form = sizes.map(|(bits, case)| papers::closed_form(bits, self.hops, case));
-        BoundAnswer { verdict, reason, smallest_certificate, certificate, published_log2_tokens, closed_form }
+        let closed_form_log2_tokens = sizes.map(|(bits, case)| papers::closed_form_log2_tokens(bits, self.hops, case));
+        BoundAnswer {
+            verdict,
+            reason,
+            smallest_certificate,
+            certificate,
+            published_log2_tokens,
+            closed_form_log2_tokens,
+        }
     }
 
     /// An answer as JSON.
@@ -119,7 +126,7 @@ impl BoundRequest<'_> {
             "tokens": smallest.map(|checked| checked.accepted.tokens.to_string()),
             "trivial": smallest.map(|checked| checked.accepted.trivial),
             "papers_log2_tokens": answer.published_log2_tokens,
-            "papers_closed_form_log2_tokens": answer.closed_form,
+            "papers_closed_form_log2_tokens": answer.closed_form_log2_tokens,
             "theorem": smallest.map(|checked| checked.certificate.theorem.name()),
             "certificate": answer.certificate,
         })

@@ -48,18 +48,18 @@ impl LayerBlock {
 /// The full layers, blocks and bits of a stack, and the number of hops that follows from them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// Full-attention layers.
-    pub full: usize,
+    /// Number of full-attention layers.
+    pub full_layers: usize,
     /// Whether a bounded-state layer may add a hop (c = 1).
     pub extra_hop: bool,
     /// Indices (from 0) of the layers that may add it.
     pub extra_hop_layers: Vec<usize>,
     /// The kind of the first of these: `recurrent`, `window`, `convolution`, or `bounded-state` for several kinds.
     pub extra_hop_kind: &'static str,
-    /// Upper bound on the hops of function composition: full + extra - 1, and never below 0.
+    /// Upper bound on the hops of function composition: full_layers + extra_hop - 1, and never below 0.
     pub rungs: usize,
     /// Lower bound on the hops, by known weights; never above `rungs`.
-    pub at_least: usize,
+    pub constructed_hops: usize,
     /// Block e comes after the e-th full layer, block 0 before the first.
     pub blocks: Vec<LayerBlock>,
     /// State bits of the mixers in parallel with each full layer.
@@ -79,14 +79,14 @@ impl Plan {
         let mut blocks = vec![LayerBlock::default()];
         let mut parallel_bits = Vec::new();
         for (index, layer) in self.layers.iter().enumerate() {
-            let last = blocks.last_mut().unwrap_or_else(|| unreachable!("there is always a block"));
+            let block = blocks.last_mut().unwrap_or_else(|| unreachable!("there is always a block"));
             let bits = if layer.is_full() { layer.input_conv_bits() } else { layer.state_bits() };
             if bits > 0 {
-                last.layers.push(index);
-                last.state_bits += bits;
+                block.layers.push(index);
+                block.state_bits += bits;
                 if let Some(tokens) = prefix_cache_size(layer) {
-                    last.prefix_cache_bits += bits;
-                    last.prefix_cache_tokens = last.prefix_cache_tokens.max(tokens);
+                    block.prefix_cache_bits += bits;
+                    block.prefix_cache_tokens = block.prefix_cache_tokens.max(tokens);
                 }
             }
             if layer.is_full() {
@@ -94,7 +94,7 @@ impl Plan {
                 blocks.push(LayerBlock::default());
             }
         }
-        let full = parallel_bits.len();
+        let full_layers = parallel_bits.len();
         let may_forward = |index: &usize| prefix_cache_size(&self.layers[*index]).is_none();
         let extra_hop_layers: Vec<usize> =
             blocks.iter().take(2).flat_map(|block| block.layers.iter().copied()).filter(may_forward).collect();
@@ -104,32 +104,32 @@ impl Plan {
         let extra_hop_kind =
             common_kind(first_layers.filter(|index| may_forward(index)).map(|&index| &self.layers[index]));
         Capacity {
-            full,
+            full_layers,
             extra_hop,
             extra_hop_layers,
             extra_hop_kind,
-            rungs: (full + usize::from(extra_hop)).saturating_sub(1),
-            at_least: self.constructed_hops(),
+            rungs: (full_layers + usize::from(extra_hop)).saturating_sub(1),
+            constructed_hops: self.constructed_hops(),
             blocks,
             parallel_bits,
             message_bits: self.message_bits(convention),
         }
     }
 
-    /// Hops that known weights solve, with heads and states as wide as needed: by look-ups alone, with a layer that forwards
+    /// Number of hops that known weights solve, with heads and states as wide as needed: by look-ups alone, with a layer that forwards
     /// the start value, or with one that forwards the first result.
     fn constructed_hops(&self) -> usize {
-        let look_ups: Vec<bool> =
+        let can_look_up: Vec<bool> =
             self.layers.iter().map(|layer| layer.mixers.iter().any(|mixer| mixer.facts().looks_up)).collect();
-        let mut after = look_ups.iter().filter(|look_up| **look_up).count();
-        let mut hops = after.saturating_sub(1);
-        let mut before = 0;
-        for (layer, look_up) in self.layers.iter().zip(look_ups) {
-            after -= usize::from(look_up);
+        let mut look_ups_after = can_look_up.iter().filter(|can_look_up| **can_look_up).count();
+        let mut hops = look_ups_after.saturating_sub(1);
+        let mut look_up_before = 0;
+        for (layer, is_look_up) in self.layers.iter().zip(can_look_up) {
+            look_ups_after -= usize::from(is_look_up);
             if layer.mixers.iter().any(|mixer| mixer.facts().forwarding() == Forwarding::Everywhere) {
-                hops = hops.max(after + before);
+                hops = hops.max(look_ups_after + look_up_before);
             }
-            before |= usize::from(look_up);
+            look_up_before |= usize::from(is_look_up);
         }
         hops
     }
@@ -168,13 +168,13 @@ fn prefix_cache_size(layer: &Layer) -> Option<u128> {
 impl Capacity {
     /// `exactly` if certificates and constructions agree, else `at most`: how [`Capacity::rungs`] bounds the hops.
     pub fn relation(&self) -> &'static str {
-        if self.at_least == self.rungs { "exactly" } else { "at most" }
+        if self.constructed_hops == self.rungs { "exactly" } else { "at most" }
     }
 
     /// What is proved about the number of hops, such as `at most 2 hops, at least 1`.
     pub fn claim(&self) -> String {
         let upper = format!("{} {} hop{}", self.relation(), self.rungs, if self.rungs == 1 { "" } else { "s" });
-        match self.at_least {
+        match self.constructed_hops {
             lower if lower == self.rungs => upper,
             0 => format!("{upper}, no weights known for any"),
             lower => format!("{upper}, at least {lower}"),
@@ -204,11 +204,11 @@ impl Capacity {
         let last = if in_front { self.extra_hop_layers.iter().rfind(in_block_0) } else { Some(last) };
         let last = last.unwrap_or(first);
         let layers = if first == last { format!("Layer {first}") } else { format!("Layers {first} to {last}") };
-        if self.full == 0 {
+        if self.full_layers == 0 {
             return format!("{layers} could pass the start value on, but there is no full layer to look anything up.");
         }
         // A mixer without known weights that forward values everywhere may still be able to do it.
-        let verb = if self.at_least == self.rungs { "passes" } else { "may pass" };
+        let verb = if self.constructed_hops == self.rungs { "passes" } else { "may pass" };
         if in_front {
             format!("{layers}: state before the first full layer {verb} the start value on to the query.")
         } else {
@@ -280,7 +280,7 @@ mod tests {
             ("mamba2*48", 0, 0),
         ] {
             let capacity = capacity(text);
-            assert_eq!((capacity.rungs, capacity.at_least), (at_most, at_least), "{text}");
+            assert_eq!((capacity.rungs, capacity.constructed_hops), (at_most, at_least), "{text}");
         }
         assert_eq!(capacity("chunked full").claim(), "at most 1 hop, no weights known for any");
         assert_eq!(capacity("full full linear full").claim(), "exactly 2 hops");

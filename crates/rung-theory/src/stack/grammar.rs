@@ -21,15 +21,15 @@ const MAX_DEPTH: usize = 64;
 
 /// A stack as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stack(pub Vec<Item>);
+pub struct Stack(pub Vec<StackItem>);
 
 /// A layer or group, repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Item {
+pub struct StackItem {
     /// What is repeated.
     pub body: LayerOrGroup,
     /// How often, at least once.
-    pub times: u64,
+    pub repeat_count: u64,
 }
 
 /// What can be repeated.
@@ -56,23 +56,23 @@ impl Stack {
     }
 
     /// The number of layers after expansion; none if it does not fit 128 bits.
-    pub fn layers(&self) -> Option<u128> {
+    pub fn layer_count(&self) -> Option<u128> {
         self.0.iter().try_fold(0_u128, |sum, item| {
             let body = match &item.body {
                 LayerOrGroup::Layer(_) => 1,
-                LayerOrGroup::Group(group) => group.layers()?,
+                LayerOrGroup::Group(group) => group.layer_count()?,
             };
-            sum.checked_add(body.checked_mul(u128::from(item.times))?)
+            sum.checked_add(body.checked_mul(u128::from(item.repeat_count))?)
         })
     }
 
-    /// Calls `visit` with every layer in order, repetitions expanded. Check [`Stack::layers`] first.
+    /// Calls `visit` with every layer in order, repetitions expanded. Check [`Stack::layer_count`] first.
     ///
     /// # Errors
     /// The first error of `visit`.
     pub fn for_each_layer<E>(&self, visit: &mut impl FnMut(&[Spec]) -> Result<(), E>) -> Result<(), E> {
         for item in &self.0 {
-            for _ in 0..item.times {
+            for _ in 0..item.repeat_count {
                 match &item.body {
                     LayerOrGroup::Layer(specs) => visit(specs)?,
                     LayerOrGroup::Group(group) => group.for_each_layer(visit)?,
@@ -95,16 +95,16 @@ impl Stack {
             };
             let candidates = (1..=MAX_PERIOD.min(remaining.len())).map(|period| (period, repeats(period)));
             // The repetition that covers the most layers wins; among equals the shortest period. One copy is no repetition.
-            let (period, times) = candidates
-                .filter(|&(period, times)| period == 1 || times > 1)
-                .max_by_key(|&(period, times)| (period * times, std::cmp::Reverse(period)))
+            let (period, repeat_count) = candidates
+                .filter(|&(period, repeat_count)| period == 1 || repeat_count > 1)
+                .max_by_key(|&(period, repeat_count)| (period * repeat_count, std::cmp::Reverse(period)))
                 .unwrap_or((1, 1));
             let body = match period {
                 1 => LayerOrGroup::Layer(specs(&remaining[0])),
                 _ => LayerOrGroup::Group(Self::compress(&remaining[..period], specs)),
             };
-            items.push(Item { body, times: times as u64 });
-            start += period * times;
+            items.push(StackItem { body, repeat_count: repeat_count as u64 });
+            start += period * repeat_count;
         }
         Self(items)
     }
@@ -131,11 +131,11 @@ fn parse_items(scanner: &mut Scanner<'_>, depth: usize) -> Result<Stack, StackEr
             Some(_) => LayerOrGroup::Layer(parse_layer(scanner)?),
         };
         let followed_by_space = scanner.skip_space();
-        let mut times = 1;
+        let mut repeat_count = 1;
         if scanner.take('*') {
             scanner.skip_space();
-            times = scanner.number()?;
-            if times == 0 {
+            repeat_count = scanner.number()?;
+            if repeat_count == 0 {
                 return Err(scanner.error("a repeat count of at least 1 before this").into());
             }
         } else if !followed_by_space
@@ -144,7 +144,7 @@ fn parse_items(scanner: &mut Scanner<'_>, depth: usize) -> Result<Stack, StackEr
         {
             return Err(scanner.error("a space, `*`, `+`, `{` or the end").into());
         }
-        items.push(Item { body, times });
+        items.push(StackItem { body, repeat_count });
     }
 }
 
@@ -170,8 +170,8 @@ impl fmt::Display for Stack {
                 }
                 LayerOrGroup::Group(group) => write!(out, "({group})")?,
             }
-            if item.times != 1 {
-                write!(out, "*{}", item.times)?;
+            if item.repeat_count != 1 {
+                write!(out, "*{}", item.repeat_count)?;
             }
         }
         Ok(())
@@ -213,9 +213,9 @@ mod tests {
 
     #[test]
     fn layers_are_counted_without_expanding() {
-        assert_eq!(Stack::parse("((full*99999)*99999)*99999").unwrap().layers(), Some(99_999_u128.pow(3)));
+        assert_eq!(Stack::parse("((full*99999)*99999)*99999").unwrap().layer_count(), Some(99_999_u128.pow(3)));
         let huge = format!("{}full{}", "(".repeat(9), ")*99999999".repeat(9));
-        assert_eq!(Stack::parse(&huge).unwrap().layers(), None);
+        assert_eq!(Stack::parse(&huge).unwrap().layer_count(), None);
     }
 
     #[test]
@@ -225,12 +225,12 @@ mod tests {
         {
             let mut layers: Vec<Vec<Spec>> = Vec::new();
             let collect = &mut |specs: &[Spec]| {
-                layers.push(specs.iter().map(|spec| Spec { at: 0, ..spec.clone() }).collect());
+                layers.push(specs.iter().map(|spec| Spec { offset: 0, ..spec.clone() }).collect());
                 Ok::<(), ()>(())
             };
             Stack::parse(text).unwrap().for_each_layer(collect).unwrap();
             let compressed = Stack::compress(&layers, &Vec::clone);
-            assert_eq!(compressed.layers(), Some(layers.len() as u128));
+            assert_eq!(compressed.layer_count(), Some(layers.len() as u128));
             assert!(compressed.to_string().len() <= text.len(), "{compressed} for {text}");
         }
     }

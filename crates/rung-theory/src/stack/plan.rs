@@ -58,15 +58,15 @@ impl Defaults {
     /// A number is zero or too large to multiply.
     pub fn validate(&self) -> Result<(), StackError> {
         let max_size = super::mixer::MAX_SIZE;
-        for (name, found, most) in [
+        for (name, found, max) in [
             ("heads", self.heads, max_size),
             ("head-dim", self.head_dim, max_size),
             ("key/value heads", self.kv_heads(), max_size),
             ("bits", self.bits, Self::MAX_BITS),
             ("width (heads times head-dim)", self.width(), max_size),
         ] {
-            if !(1..=most).contains(&found) {
-                return Err(StackError::BadDefault { name, found, expected: format!("1 to {most}") });
+            if !(1..=max).contains(&found) {
+                return Err(StackError::BadDefault { name, found, expected: format!("1 to {max}") });
             }
         }
         Ok(())
@@ -217,7 +217,7 @@ impl Plan {
     /// It names an unknown mixer or option, or is too long.
     pub fn resolve(stack: &Stack, defaults: &Defaults) -> Result<Self, StackError> {
         defaults.validate()?;
-        let count = stack.layers();
+        let count = stack.layer_count();
         if count.is_none_or(|count| count > u128::from(MAX_LAYERS)) {
             let found = count.map_or_else(|| "more than 2^128".to_owned(), |count| count.to_string());
             return Err(StackError::TooManyLayers { found });
@@ -226,13 +226,11 @@ impl Plan {
         let mut resolved: Vec<(Vec<Spec>, Layer)> = Vec::new();
         let mut layers = Vec::with_capacity(count.unwrap_or_default() as usize);
         stack.for_each_layer(&mut |specs| {
-            let same = |a: &Spec, b: &Spec| a.name == b.name && a.options == b.options;
-            let equal = resolved
-                .iter()
-                .rev()
-                .take(8)
-                .find(|(other, _)| other.len() == specs.len() && other.iter().zip(specs).all(|(a, b)| same(a, b)));
-            if let Some((_, layer)) = equal {
+            let specs_equal = |a: &Spec, b: &Spec| a.name == b.name && a.options == b.options;
+            let equal_layer = resolved.iter().rev().take(8).find(|(other, _)| {
+                other.len() == specs.len() && other.iter().zip(specs).all(|(a, b)| specs_equal(a, b))
+            });
+            if let Some((_, layer)) = equal_layer {
                 layers.push(layer.clone());
                 return Ok(());
             }
@@ -280,7 +278,7 @@ impl Plan {
     /// A short text with the names of the mixers only, for display.
     pub fn outline(&self) -> String {
         let names = |layer: &Layer| layer.mixers.iter().map(Mixer::name).collect::<Vec<_>>();
-        let bare = |name: &&'static str| Spec { name: (*name).to_owned(), options: Vec::new(), at: 0 };
+        let bare = |name: &&'static str| Spec { name: (*name).to_owned(), options: Vec::new(), offset: 0 };
         let layers: Vec<Vec<&'static str>> = self.layers.iter().map(names).collect();
         Stack::compress(&layers, &|names| names.iter().map(bare).collect()).to_string()
     }

@@ -20,7 +20,7 @@
 //! With `mixed=yes` each query has a random number of hops, as in `funccomp`, and there are no thoughts.
 //!
 //! Fields and kinds are those of `funccomp`; after the kinds of w there is one for each thought. The target class is the name of the
-//! value; the group of a question is the number of hops to its answer.
+//! value; the metric group of a question is the number of hops to its answer.
 //!
 //! # One sample
 //!
@@ -52,8 +52,8 @@ use std::fmt;
 use super::funccomp::{FuncComp, Query};
 use super::options::{Options, word_of, yes_no};
 use super::{
-    DistinctSampler, Field, MAX_IDS, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, below,
-    fill, join_numbers, render, shuffle,
+    DistinctSampler, Field, MAX_IDS, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError,
+    fill_random, join_numbers, random_below, render, shuffle,
 };
 
 /// How the values of a table are drawn.
@@ -69,7 +69,7 @@ pub enum ValueDistribution {
     Permutation,
 }
 
-const TABLES: [(&str, ValueDistribution); 4] = [
+const VALUE_DISTRIBUTIONS: [(&str, ValueDistribution); 4] = [
     ("uniform", ValueDistribution::Uniform),
     ("zipf", ValueDistribution::Zipf),
     ("clustered", ValueDistribution::Clustered),
@@ -77,23 +77,25 @@ const TABLES: [(&str, ValueDistribution); 4] = [
 ];
 
 /// Arguments in a cluster, and values that a cluster draws from.
-const CLUSTER: usize = 4;
+const CLUSTER_SIZE: usize = 4;
 
 /// The first fields of a token, as in `funccomp`. `w_1` .. `w_(L-1)` follow.
 const KIND: usize = 0;
 const OUTER: usize = 1;
 const INNER: usize = 2;
 const VALUE: usize = 3;
-const PARTS: usize = 4;
+/// The first of the selected parts.
+const FIRST_PART: usize = 4;
 
 /// The task `chain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
     composition: FuncComp,
-    tables: ValueDistribution,
-    /// Names that values are renamed to; 0 for no renaming.
-    names: u32,
-    thoughts: usize,
+    value_distribution: ValueDistribution,
+    /// Number of names that values are renamed to; 0 for no renaming.
+    name_count: u32,
+    /// Chain-of-thought tokens per query.
+    thought_count: usize,
     /// For `zipf`: cumulative weights of the values of the largest table; smaller tables use a prefix.
     cumulative_weights: Vec<u32>,
 }
@@ -110,24 +112,25 @@ pub struct ChainInstance {
 impl Chain {
     pub(super) fn parse(options: &mut Options) -> Result<Self, TaskError> {
         let composition = FuncComp::parse_hard_order(options)?;
-        let tables = options.word("tables", &TABLES)?;
-        let names = options.number_u32("names", 0, 0..=MAX_TOKENS as u32)?;
+        let value_distribution = options.word("tables", &VALUE_DISTRIBUTIONS)?;
+        let name_count = options.number_u32("names", 0, 0..=MAX_TOKENS as u32)?;
         let hops = composition.hops();
-        let thoughts = options.number("thoughts", 0, 0..=MAX_TOKENS)? as usize;
+        let thought_count = options.number("thoughts", 0, 0..=MAX_TOKENS)? as usize;
         let largest = composition.sizes()[hops - 1];
-        if names != 0 && names < largest {
+        if name_count != 0 && name_count < largest {
+            return Err(options
+                .sizes_error(format!("{name_count} names for {largest} values"), "as many names as values, or 0"));
+        }
+        if thought_count >= hops {
             return Err(
-                options.sizes_error(format!("{names} names for {largest} values"), "as many names as values, or 0")
+                options.sizes_error(format!("{thought_count} thoughts for {hops} hops"), "fewer thoughts than hops")
             );
         }
-        if thoughts >= hops {
-            return Err(options.sizes_error(format!("{thoughts} thoughts for {hops} hops"), "fewer thoughts than hops"));
-        }
-        if thoughts > 0 && composition.mixed() {
+        if thought_count > 0 && composition.mixed_hops() {
             return Err(options.sizes_error("thoughts with mixed=yes", "mixed=no"));
         }
-        let tokens = (composition.length() as u64).saturating_add((thoughts * composition.queries()) as u64);
-        if tokens > MAX_TOKENS || tokens * (PARTS + hops - 1) as u64 > MAX_IDS {
+        let tokens = (composition.length() as u64).saturating_add((thought_count * composition.query_count()) as u64);
+        if tokens > MAX_TOKENS || tokens * (FIRST_PART + hops - 1) as u64 > MAX_IDS {
             return Err(
                 options.sizes_error(format!("a prompt of {tokens} tokens"), format!("at most {MAX_TOKENS} tokens"))
             );
@@ -136,9 +139,9 @@ impl Chain {
             *total += ((1 << 24) / (value + 1)).max(1);
             Some(*total)
         };
-        let weighted_values = if tables == ValueDistribution::Zipf { largest } else { 0 };
+        let weighted_values = if value_distribution == ValueDistribution::Zipf { largest } else { 0 };
         let cumulative_weights = (0..weighted_values).scan(0, weight).collect();
-        Ok(Self { composition, tables, names, thoughts, cumulative_weights })
+        Ok(Self { composition, value_distribution, name_count, thought_count, cumulative_weights })
     }
 
     /// The same task without renaming, skew and chain of thought.
@@ -148,27 +151,27 @@ impl Chain {
 
     /// Chain-of-thought tokens per query.
     pub fn thoughts(&self) -> usize {
-        self.thoughts
+        self.thought_count
     }
 
     /// The distribution of table values.
-    pub fn tables(&self) -> ValueDistribution {
-        self.tables
+    pub fn value_distribution(&self) -> ValueDistribution {
+        self.value_distribution
     }
 
-    fn width(&self) -> usize {
-        PARTS + self.composition.parts_per_table().len()
+    fn ids_per_token(&self) -> usize {
+        FIRST_PART + self.composition.parts_per_table().len()
     }
 
     /// The number of hops to each stop of a query with this many hops.
     fn stops(&self, hops: usize) -> impl Iterator<Item = usize> + '_ {
-        let stops = self.thoughts + 1;
+        let stops = self.thought_count + 1;
         (1..=stops).map(move |stop| (stop * hops).div_ceil(stops))
     }
 
-    /// The kind of a w token that asks for `hops`.
+    /// The kind of a w token with this number of hops.
     fn query_kind(&self, hops: usize) -> u32 {
-        (self.composition.hops() + if self.composition.mixed() { hops } else { 1 }) as u32
+        (self.composition.hops() + if self.composition.mixed_hops() { hops } else { 1 }) as u32
     }
 
     /// The kind of the first thought; kinds below are those of `funccomp`.
@@ -183,21 +186,21 @@ impl Chain {
 
     fn sample_table(&self, rng: &mut Rng, table: &mut [u32]) {
         let size = table.len() as u32;
-        match self.tables {
-            ValueDistribution::Uniform => fill(rng, size, table),
+        match self.value_distribution {
+            ValueDistribution::Uniform => fill_random(rng, size, table),
             ValueDistribution::Zipf => {
                 let weights = &self.cumulative_weights[..table.len()];
                 let total = weights[table.len() - 1];
                 for value in table {
-                    let threshold = below(rng, total);
+                    let threshold = random_below(rng, total);
                     *value = weights.partition_point(|weight| *weight <= threshold) as u32;
                 }
             }
             ValueDistribution::Clustered => {
-                for cluster in table.chunks_mut(CLUSTER) {
-                    let offset = below(rng, size);
+                for cluster in table.chunks_mut(CLUSTER_SIZE) {
+                    let offset = random_below(rng, size);
                     for value in cluster {
-                        *value = (offset + below(rng, CLUSTER as u32)) % size;
+                        *value = (offset + random_below(rng, CLUSTER_SIZE as u32)) % size;
                     }
                 }
             }
@@ -212,11 +215,11 @@ impl Chain {
 impl fmt::Display for Chain {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let composition = &self.composition;
-        let tables = word_of(&TABLES, self.tables);
+        let tables = word_of(&VALUE_DISTRIBUTIONS, self.value_distribution);
         let (hops, m, parts_per_table) =
             (composition.hops(), composition.sizes()[0], join_numbers(composition.parts_per_table()));
-        write!(out, "{}{{hops={hops},m={m},n=[{parts_per_table}],queries={},", Self::NAME, composition.queries())?;
-        let (mixed, names, thoughts) = (yes_no(composition.mixed()), self.names, self.thoughts);
+        write!(out, "{}{{hops={hops},m={m},n=[{parts_per_table}],queries={},", Self::NAME, composition.query_count())?;
+        let (mixed, names, thoughts) = (yes_no(composition.mixed_hops()), self.name_count, self.thought_count);
         write!(out, "mixed={mixed},tables={tables},names={names},thoughts={thoughts}}}")
     }
 }
@@ -224,27 +227,27 @@ impl fmt::Display for Chain {
 impl TaskBase for Chain {
     fn fields(&self) -> Vec<Field> {
         let mut fields = self.composition.fields();
-        fields[KIND].vocabulary = self.first_thought_kind() + self.thoughts as u32;
+        fields[KIND].vocabulary = self.first_thought_kind() + self.thought_count as u32;
         for field in [INNER, VALUE] {
-            if self.names > 0 {
-                fields[field].vocabulary = self.names + 1;
+            if self.name_count > 0 {
+                fields[field].vocabulary = self.name_count + 1;
             }
         }
         fields
     }
 
     fn classes(&self) -> u32 {
-        if self.names == 0 { self.composition.classes() } else { self.names }
+        if self.name_count == 0 { self.composition.classes() } else { self.name_count }
     }
 
     fn length(&self) -> usize {
-        self.composition.length() + self.thoughts * self.composition.queries()
+        self.composition.length() + self.thought_count * self.composition.query_count()
     }
 
     fn baseline(&self) -> f64 {
         let sizes = self.composition.sizes();
-        let guess = |hops: usize| match self.tables {
-            _ if self.names > 0 => 1.0 / f64::from(self.names),
+        let guess = |hops: usize| match self.value_distribution {
+            _ if self.name_count > 0 => 1.0 / f64::from(self.name_count),
             ValueDistribution::Zipf => {
                 f64::from(self.cumulative_weights[0]) / f64::from(self.cumulative_weights[sizes[hops - 1] as usize - 1])
             }
@@ -254,30 +257,30 @@ impl TaskBase for Chain {
             let (sum, count) = hops.fold((0.0, 0.0), |(sum, count), hops| (sum + guess(hops), count + 1.0));
             sum / count
         };
-        if self.composition.mixed() { mean(&mut (1..=sizes.len())) } else { mean(&mut self.stops(sizes.len())) }
+        if self.composition.mixed_hops() { mean(&mut (1..=sizes.len())) } else { mean(&mut self.stops(sizes.len())) }
     }
 
     fn render(&self, prompt: &Prompt) -> String {
-        let width = prompt.fields().max(1);
-        let rows: Vec<&[u32]> = prompt.tokens().chunks_exact(width).collect();
-        let (mut text, mut first, levels) = (String::new(), 0, self.composition.hops());
-        for run in rows.chunk_by(|a, b| a[KIND] == b[KIND]) {
-            let (kind, target) = (run[0][KIND] as usize, prompt.targets()[first]);
+        let ids_per_token = prompt.ids_per_token().max(1);
+        let rows: Vec<&[u32]> = prompt.tokens().chunks_exact(ids_per_token).collect();
+        let (mut text, mut first_position, levels) = (String::new(), 0, self.composition.hops());
+        for tokens in rows.chunk_by(|a, b| a[KIND] == b[KIND]) {
+            let (kind, target) = (tokens[0][KIND] as usize, prompt.targets()[first_position]);
             let answer = if target == NO_TARGET { String::new() } else { format!(" -> {target}") };
-            first += run.len();
+            first_position += tokens.len();
             if kind < levels {
                 let entry = |index: usize| match kind {
-                    0 => format!("({})={}", run[index][INNER], run[index][VALUE]),
-                    _ => format!("({},{})={}", run[index][OUTER], run[index][INNER], run[index][VALUE]),
+                    0 => format!("({})={}", tokens[index][INNER], tokens[index][VALUE]),
+                    _ => format!("({},{})={}", tokens[index][OUTER], tokens[index][INNER], tokens[index][VALUE]),
                 };
-                render::list(&mut text, &format!("z{}", kind + 1), run.len(), entry);
+                render::list(&mut text, &format!("z{}", kind + 1), tokens.len(), entry);
             } else if kind == levels {
-                render::list(&mut text, "z0", run.len(), |index| run[index][VALUE].to_string());
+                render::list(&mut text, "z0", tokens.len(), |index| tokens[index][VALUE].to_string());
             } else if kind < self.first_thought_kind() as usize {
-                let parts = join_numbers(&run[0][PARTS..]);
+                let parts = join_numbers(&tokens[0][FIRST_PART..]);
                 render::list(&mut text, "w", 1, |_| format!("({parts}){answer}"));
             } else {
-                render::list(&mut text, "at", 1, |_| format!("{}{answer}", run[0][VALUE]));
+                render::list(&mut text, "at", 1, |_| format!("{}{answer}", tokens[0][VALUE]));
             }
         }
         text
@@ -290,7 +293,7 @@ impl Task for Chain {
 
     fn sample(&self, rng: &mut Rng, instance: &mut ChainInstance) {
         self.composition.sample(rng, &mut instance.composition);
-        if self.tables != ValueDistribution::Uniform {
+        if self.value_distribution != ValueDistribution::Uniform {
             for table in &mut instance.composition.tables {
                 self.sample_table(rng, table);
             }
@@ -298,10 +301,10 @@ impl Task for Chain {
         instance.names.resize_with(self.composition.hops(), Vec::new);
         for (names, size) in instance.names.iter_mut().zip(self.composition.sizes()) {
             names.clear();
-            if self.names == 0 {
+            if self.name_count == 0 {
                 names.extend(0..*size);
             } else {
-                instance.sampler.draw(rng, self.names, *size as usize, names);
+                instance.sampler.draw(rng, self.name_count, *size as usize, names);
             }
         }
     }
@@ -309,7 +312,7 @@ impl Task for Chain {
     fn encode(&self, instance: &ChainInstance, prompt: &mut Prompt) {
         let (composition, names) = (&instance.composition, &instance.names);
         let (blanks, sizes) = (self.blanks(), self.composition.sizes());
-        prompt.start(self.width());
+        prompt.start(self.ids_per_token());
         let mut token = blanks.clone();
         for level in (0..self.composition.hops()).rev() {
             // The arguments and the values of the first table belong to the same level.
@@ -329,7 +332,7 @@ impl Task for Chain {
             prompt.push(&token);
             token[VALUE] = blanks[VALUE];
             token[KIND] = self.query_kind(query.hops);
-            token[PARTS..].copy_from_slice(&query.parts);
+            token[FIRST_PART..].copy_from_slice(&query.parts);
             for (thought, hops) in self.stops(query.hops).enumerate() {
                 let value = self.composition.follow(composition, &Query { hops, ..query.clone() });
                 let name = names[hops - 1][value as usize];
@@ -341,17 +344,17 @@ impl Task for Chain {
     }
 
     fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
-        let (levels, no_outer) = (self.composition.hops(), self.blanks()[OUTER]);
+        let (levels, outer_blank) = (self.composition.hops(), self.blanks()[OUTER]);
         let mut entries = HashMap::new();
         let mut targets = Vec::new();
         // The last value of the current query's look-ups in the tokens so far, and the number of hops to it.
         let (mut known_value, mut known_hops) = (None, 0);
-        for (position, row) in tokens.chunks_exact(self.width()).enumerate() {
-            let wrong = |found: &str, expected: &str| OracleError::new::<Self>(position, found, expected);
+        for (position, row) in tokens.chunks_exact(self.ids_per_token()).enumerate() {
+            let error = |found: &str, expected: &str| OracleError::new::<Self>(position, found, expected);
             let kind = row[KIND] as usize;
             if kind < levels {
                 if entries.insert((kind, row[OUTER], row[INNER]), row[VALUE]).is_some() {
-                    return Err(wrong("the same entry again", "each entry once"));
+                    return Err(error("the same entry again", "each entry once"));
                 }
                 targets.push(NO_TARGET);
                 continue;
@@ -361,21 +364,21 @@ impl Task for Chain {
                 targets.push(NO_TARGET);
                 continue;
             }
-            let asked_hops = match kind.checked_sub(self.first_thought_kind() as usize) {
+            let query_hops = match kind.checked_sub(self.first_thought_kind() as usize) {
                 Some(thought) => {
                     // Later look-ups continue from the thought's value, even if it is wrong.
                     known_value = Some(row[VALUE]);
                     known_hops = self.stops(levels).nth(thought).unwrap_or(levels);
                     self.stops(levels).nth(thought + 1).unwrap_or(levels)
                 }
-                None if self.composition.mixed() => kind - levels,
+                None if self.composition.mixed_hops() => kind - levels,
                 None => self.stops(levels).next().unwrap_or(levels),
             };
-            let mut value = known_value.ok_or_else(|| wrong("a query without its start", "one"))?;
-            for level in known_hops..asked_hops {
-                let outer = if level == 0 { no_outer } else { row[PARTS + level - 1] };
+            let mut value = known_value.ok_or_else(|| error("a query without its start", "one"))?;
+            for level in known_hops..query_hops {
+                let outer = if level == 0 { outer_blank } else { row[FIRST_PART + level - 1] };
                 let entry = entries.get(&(level, outer, value));
-                value = *entry.ok_or_else(|| wrong("a query without the entry it needs", "one"))?;
+                value = *entry.ok_or_else(|| error("a query without the entry it needs", "one"))?;
             }
             targets.push(if value == self.blanks()[VALUE] { NO_TARGET } else { value });
         }

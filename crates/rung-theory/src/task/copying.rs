@@ -13,15 +13,15 @@
 //! - then the copy mark;
 //! - then c blanks. The target of the i-th of them is the i-th content token.
 //!
-//! One field, `symbol`. The target class is the content id; the group of every question is 1.
+//! One field, `symbol`. The target class is the content id; the metric group of every question is 1.
 //!
 //! # One sample
 //!
 //! `copying{length=18,content=4,vocabulary=10}`, seed 0:
 //!
 //! ```text
-//! input  _ _ _ 6 7 _ _ _ _ _ _ 7 4 copy _ _ _ _
-//! asked  . . . . . . . . . . . . . .    6 7 7 4
+//! input   _ _ _ 6 7 _ _ _ _ _ _ 7 4 copy _ _ _ _
+//! target  . . . . . . . . . . . . . .    6 7 7 4
 //! ```
 //!
 //! # Baseline
@@ -37,13 +37,16 @@
 use std::fmt;
 
 use super::options::Options;
-use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, below, fill, render};
+use super::{
+    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, fill_random, random_below,
+    render,
+};
 
 /// The task `copying`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copying {
     length: usize,
-    content: usize,
+    content_length: usize,
     vocabulary: u32,
 }
 
@@ -59,13 +62,13 @@ pub struct CopyingInstance {
 impl Copying {
     pub(super) fn parse(options: &mut Options) -> Result<Self, TaskError> {
         let length = options.number("length", 256, 3..=MAX_TOKENS)? as usize;
-        let content = options.number("content", 16, 1..=MAX_TOKENS)? as usize;
+        let content_length = options.number("content", 16, 1..=MAX_TOKENS)? as usize;
         let vocabulary = options.number_u32("vocabulary", 16, 1..=u32::MAX - 2)?;
-        if length < 2 * content + 1 {
-            let found = format!("{length} tokens for {content} content tokens");
-            return Err(options.sizes_error(found, format!("a length of at least {}", 2 * content + 1)));
+        if length < 2 * content_length + 1 {
+            let found = format!("{length} tokens for {content_length} content tokens");
+            return Err(options.sizes_error(found, format!("a length of at least {}", 2 * content_length + 1)));
         }
-        Ok(Self { length, content, vocabulary })
+        Ok(Self { length, content_length, vocabulary })
     }
 
     fn blank(&self) -> u32 {
@@ -79,7 +82,7 @@ impl Copying {
 
 impl fmt::Display for Copying {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (length, content, vocabulary) = (self.length, self.content, self.vocabulary);
+        let (length, content, vocabulary) = (self.length, self.content_length, self.vocabulary);
         write!(out, "{}{{length={length},content={content},vocabulary={vocabulary}}}", Self::NAME)
     }
 }
@@ -112,14 +115,14 @@ impl Task for Copying {
     type Instance = CopyingInstance;
 
     fn sample(&self, rng: &mut Rng, instance: &mut CopyingInstance) {
-        instance.content.resize(self.content, 0);
-        fill(rng, self.vocabulary, &mut instance.content);
-        let available = self.length - self.content - 1;
+        instance.content.resize(self.content_length, 0);
+        fill_random(rng, self.vocabulary, &mut instance.content);
+        let available_positions = self.length - self.content_length - 1;
         instance.positions.clear();
-        for position in 0..available {
+        for position in 0..available_positions {
             // Selects this position with probability (unplaced tokens) / (remaining positions): every set is equally likely.
-            let unplaced = self.content - instance.positions.len();
-            if (below(rng, (available - position) as u32) as usize) < unplaced {
+            let unplaced = self.content_length - instance.positions.len();
+            if (random_below(rng, (available_positions - position) as u32) as usize) < unplaced {
                 instance.positions.push(position);
             }
         }
@@ -127,7 +130,7 @@ impl Task for Copying {
 
     fn encode(&self, instance: &CopyingInstance, prompt: &mut Prompt) {
         prompt.start(1);
-        (0..self.length - self.content - 1).for_each(|_| prompt.push(&[self.blank()]));
+        (0..self.length - self.content_length - 1).for_each(|_| prompt.push(&[self.blank()]));
         for (position, id) in instance.positions.iter().zip(&instance.content) {
             prompt.tokens_mut()[*position] = *id;
         }
@@ -137,13 +140,13 @@ impl Task for Copying {
 
     fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
         let content: Vec<u32> = tokens.iter().copied().filter(|id| *id < self.vocabulary).collect();
-        let mark = tokens.iter().position(|id| *id == self.vocabulary + 1);
-        match mark {
+        let mark_position = tokens.iter().position(|id| *id == self.vocabulary + 1);
+        match mark_position {
             Some(mark) if mark + 1 + content.len() == tokens.len() => {
                 Ok(vec![NO_TARGET; mark + 1].into_iter().chain(content).collect())
             }
             _ => {
-                let found = format!("{} content tokens and the copy mark at {mark:?}", content.len());
+                let found = format!("{} content tokens and the copy mark at {mark_position:?}", content.len());
                 Err(OracleError::new::<Self>(tokens.len(), found, "as many tokens after the mark as content before it"))
             }
         }

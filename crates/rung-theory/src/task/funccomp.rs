@@ -15,7 +15,7 @@
 //! - The answer is `i_L`. With `mixed=yes` each query has a uniform h from 1 .. L, which is encoded in its w token, and
 //!   the answer is `i_h`; `w_h` and later are random and have no effect.
 //!
-//! Table `z_(e+1)` has `n_e` parts of `N_(e-1)` entries each, and `w_e` picks one of them.
+//! Table `z_(e+1)` has `n_e` parts of `N_(e-1)` entries each, and `w_e` selects one of them.
 //!
 //! `order` is the order of tables, start and query. The *slot* is an extra last token at which the answer is predicted.
 //! `listing` is the order of the entries of a table: `w-major`, in the order of their arguments, so that all entries of one w are
@@ -35,10 +35,10 @@
 //! | field | ids | used by |
 //! |---|---|---|
 //! | `kind` | l-1 for an entry of `z_l`; L for `z_0`; then w; then the slot | all |
-//! | `outer` | `w_(l-1)`, blank for l = 1 | entries |
-//! | `inner` | `i_(l-1)` | entries |
+//! | `outer` | the part `w_(l-1)` that the entry is in, blank for l = 1 | entries |
+//! | `inner` | its argument within the part, `i_(l-1)` | entries |
 //! | `value` | the value of the entry, or `z_0` | entries, `z_0` |
-//! | `w1` .. | `w_1` .. | w |
+//! | `w1` .. | the selected parts `w_1` .. | w |
 //!
 //! With `names=levels` every level has separate ids: the ids of the values of `z_l` come after those of `z_(l-1)`, starting with
 //! those of `z_0`; and the ids of `w_e` come after those of `w_(e-1)`, starting with a single id for `w_0`, which entries of `z_1`
@@ -46,7 +46,7 @@
 //! learned in fewer steps.
 //!
 //! For w there is one kind, L+1; with `mixed=yes` there are L, and L+h asks for h hops. The slot has the kind after
-//! those, and in the `hard` order there is none. The target class is the value itself. The group of a question is
+//! those, and in the `hard` order there is none. The target class is the value itself. The metric group of a question is
 //! the number of hops it asks for.
 //!
 //! # One sample
@@ -80,8 +80,8 @@ use std::collections::HashMap;
 
 use super::prompt::TemplateId;
 use super::{
-    Field, MAX_IDS, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, below, fill,
-    join_numbers, render,
+    Field, MAX_IDS, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, fill_random,
+    join_numbers, random_below, render,
 };
 
 /// The largest number of hops.
@@ -92,7 +92,8 @@ const KIND: usize = 0;
 const OUTER: usize = 1;
 const INNER: usize = 2;
 const VALUE: usize = 3;
-const PARTS: usize = 4;
+/// The first of the selected parts.
+const FIRST_PART: usize = 4;
 
 /// The order of tables, start and query in the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,9 +124,11 @@ pub struct FuncComp {
     /// `n_1 .. n_(L-1)`: the numbers of parts of `z_2 .. z_L`.
     parts_per_table: Vec<u32>,
     order: Order,
-    listing: EntryOrder,
-    queries: usize,
-    mixed: bool,
+    entry_order: EntryOrder,
+    /// Queries per prompt.
+    query_count: usize,
+    /// Whether each query has a random number of hops.
+    mixed_hops: bool,
     id_scope: IdScope,
     offsets: PromptOffsets,
     template: TemplateId,
@@ -172,11 +175,11 @@ struct PromptOffsets {
 
 impl PromptOffsets {
     fn new(sizes: &[u32], order: Order) -> Self {
-        let entries: usize = sizes.iter().map(|size| *size as usize).sum();
+        let entry_count: usize = sizes.iter().map(|size| *size as usize).sum();
         let (mut position, start, query, target) = match order {
-            Order::Hard => (0, entries, entries + 1, entries + 1),
-            Order::QueryFirst => (1, entries + 1, 0, entries + 2),
-            Order::Streaming => (2, 0, 1, entries + 2),
+            Order::Hard => (0, entry_count, entry_count + 1, entry_count + 1),
+            Order::QueryFirst => (1, entry_count + 1, 0, entry_count + 2),
+            Order::Streaming => (2, 0, 1, entry_count + 2),
         };
         let mut levels: Vec<usize> = (0..sizes.len()).collect();
         if order != Order::Streaming {
@@ -196,45 +199,52 @@ impl FuncComp {
     ///
     /// # Errors
     /// A size is 0, the prompt would be too long, or there are several queries in another order than `hard`.
-    pub fn new(m: u32, parts_per_table: &[u32], order: Order, queries: usize, mixed: bool) -> Result<Self, TaskError> {
+    pub fn new(
+        m: u32,
+        parts_per_table: &[u32],
+        order: Order,
+        query_count: usize,
+        mixed_hops: bool,
+    ) -> Result<Self, TaskError> {
         let error = |found: String, expected: &str| {
             Err(TaskError::BadSize { task: Self::NAME, found, expected: expected.to_owned() })
         };
         if parts_per_table.len() >= MAX_HOPS {
             return error(format!("{} hops", parts_per_table.len() + 1), &format!("at most {MAX_HOPS}"));
         }
-        if m == 0 || parts_per_table.contains(&0) || queries == 0 {
+        if m == 0 || parts_per_table.contains(&0) || query_count == 0 {
             return error("a size of 0".to_owned(), "`m`, each of `n`, and `queries` at least 1");
         }
-        if order != Order::Hard && queries != 1 {
-            return error(format!("{queries} queries"), "one query, as the order is not `hard`");
+        if order != Order::Hard && query_count != 1 {
+            return error(format!("{query_count} queries"), "one query, as the order is not `hard`");
         }
         let mut sizes = vec![m];
         let mut tokens =
-            u64::from(m).saturating_add(2 * queries as u64).saturating_add(u64::from(order != Order::Hard));
-        for parts in parts_per_table {
+            u64::from(m).saturating_add(2 * query_count as u64).saturating_add(u64::from(order != Order::Hard));
+        for part_count in parts_per_table {
             // Both factors are below 2^32, so the product does not overflow; the limit is checked before the next factor.
-            let size = u64::from(sizes[sizes.len() - 1]) * u64::from(*parts);
+            let size = u64::from(sizes[sizes.len() - 1]) * u64::from(*part_count);
             tokens = tokens.saturating_add(size);
             if tokens > MAX_TOKENS {
                 break;
             }
             sizes.push(size as u32);
         }
-        let fields = (PARTS + parts_per_table.len()) as u64;
+        let fields = (FIRST_PART + parts_per_table.len()) as u64;
         if tokens > MAX_TOKENS || tokens * fields > MAX_IDS {
             let found = format!("a prompt of {tokens} tokens or more, each of {fields} ids");
             return error(found, &format!("at most {MAX_TOKENS} tokens and {MAX_IDS} ids"));
         }
         let offsets = PromptOffsets::new(&sizes, order);
-        let (parts_per_table, listing, id_scope) = (parts_per_table.to_vec(), EntryOrder::default(), IdScope::Shared);
+        let (parts_per_table, entry_order, id_scope) =
+            (parts_per_table.to_vec(), EntryOrder::default(), IdScope::Shared);
         Ok(Self {
             sizes,
             parts_per_table,
             order,
-            listing,
-            queries,
-            mixed,
+            entry_order,
+            query_count,
+            mixed_hops,
             id_scope,
             offsets,
             template: TemplateId::default(),
@@ -243,8 +253,8 @@ impl FuncComp {
 
     /// The same task with another order of table entries.
     #[must_use]
-    pub fn with_listing(self, listing: EntryOrder) -> Self {
-        Self { listing, template: TemplateId::default(), ..self }
+    pub fn with_entry_order(self, entry_order: EntryOrder) -> Self {
+        Self { entry_order, template: TemplateId::default(), ..self }
     }
 
     /// The same task with another choice of ids.
@@ -274,18 +284,18 @@ impl FuncComp {
     }
 
     /// The order of the entries of a table.
-    pub fn listing(&self) -> EntryOrder {
-        self.listing
+    pub fn entry_order(&self) -> EntryOrder {
+        self.entry_order
     }
 
     /// Queries per prompt.
-    pub fn queries(&self) -> usize {
-        self.queries
+    pub fn query_count(&self) -> usize {
+        self.query_count
     }
 
     /// Whether each query has a random number of hops.
-    pub fn mixed(&self) -> bool {
-        self.mixed
+    pub fn mixed_hops(&self) -> bool {
+        self.mixed_hops
     }
 
     /// The answer `i_h` of a query.
@@ -307,9 +317,9 @@ impl FuncComp {
         value
     }
 
-    /// Fields per token.
-    fn width(&self) -> usize {
-        PARTS + usize::from(self.id_scope == IdScope::Levels) + self.parts_per_table.len()
+    /// Number of ids per token.
+    fn ids_per_token(&self) -> usize {
+        FIRST_PART + usize::from(self.id_scope == IdScope::Levels) + self.parts_per_table.len()
     }
 
     /// The id of value 0 of this level: `z_0` is level 0, values of `z_l` are level l.
@@ -328,9 +338,9 @@ impl FuncComp {
         }
     }
 
-    /// The kind of a w token that asks for `hops`.
+    /// The kind of a w token with this number of hops.
     fn query_kind(&self, hops: usize) -> u32 {
-        (self.hops() + if self.mixed { hops } else { 1 }) as u32
+        (self.hops() + if self.mixed_hops { hops } else { 1 }) as u32
     }
 
     /// The kind of the slot, the token at which the answer is predicted.
@@ -343,7 +353,8 @@ impl FuncComp {
     fn fields_with_level_ids(&self, kinds: u32) -> Vec<Field> {
         let (hops, value_ids) = (self.hops(), self.classes());
         let part_ids = 1 + self.parts_per_table.iter().sum::<u32>();
-        let field = |name: String, symbols: u32, alphabet| Field::new(name, symbols + 1).with_blank().of(alphabet);
+        let field =
+            |name: String, symbols: u32, alphabet| Field::new(name, symbols + 1).with_blank().with_alphabet(alphabet);
         let first = [
             Field::new("kind", kinds),
             field("outer".to_owned(), part_ids, "branch"),
@@ -373,25 +384,25 @@ impl FuncComp {
 
     /// The argument of the entry at an index of the table `z_(level+1)`, in prompt order.
     fn argument_at(&self, level: usize, index: u32) -> u32 {
-        if self.listing == EntryOrder::WMajor || level == 0 {
+        if self.entry_order == EntryOrder::WMajor || level == 0 {
             return index;
         }
-        let (part_count, inner) = (self.parts_per_table[level - 1], self.sizes[level - 1]);
-        index % part_count * inner + index / part_count
+        let (part_count, part_size) = (self.parts_per_table[level - 1], self.sizes[level - 1]);
+        index % part_count * part_size + index / part_count
     }
 
     /// Writes the template: the ids that are the same in every sample, and blanks elsewhere.
     fn write_template(&self, prompt: &mut Prompt) {
         let offsets = &self.offsets;
         let blanks = self.blanks();
-        prompt.start(self.width());
+        prompt.start(self.ids_per_token());
         for _ in 0..self.length() {
             prompt.push(&blanks);
         }
-        let (width, ids) = (self.width(), prompt.tokens_mut());
+        let (ids_per_token, ids) = (self.ids_per_token(), prompt.tokens_mut());
         for (level, first) in offsets.tables.iter().enumerate() {
             let inner_size = if level == 0 { self.sizes[0] } else { self.sizes[level - 1] };
-            let rows = ids[first * width..].chunks_exact_mut(width);
+            let rows = ids[first * ids_per_token..].chunks_exact_mut(ids_per_token);
             for (index, row) in (0..self.sizes[level]).zip(rows) {
                 let argument = self.argument_at(level, index);
                 row[KIND] = level as u32;
@@ -401,19 +412,19 @@ impl FuncComp {
                 }
             }
         }
-        for query in 0..self.queries {
-            ids[(offsets.start + 2 * query) * width + KIND] = self.hops() as u32;
+        for query in 0..self.query_count {
+            ids[(offsets.start + 2 * query) * ids_per_token + KIND] = self.hops() as u32;
         }
         if self.order != Order::Hard {
-            ids[offsets.target * width + KIND] = self.slot_kind();
+            ids[offsets.target * ids_per_token + KIND] = self.slot_kind();
         }
         prompt.set_template(&self.template);
     }
 
-    /// The hops that a w token of this kind asks for.
-    fn asked_hops(&self, kind: u32) -> Option<usize> {
+    /// The number of hops of a w token of this kind.
+    fn query_hops(&self, kind: u32) -> Option<usize> {
         let number = (kind as usize).checked_sub(self.hops())?;
-        if self.mixed {
+        if self.mixed_hops {
             (1..=self.hops()).contains(&number).then_some(number)
         } else {
             (number == 1).then(|| self.hops())
@@ -423,16 +434,23 @@ impl FuncComp {
 
 impl PartialEq for FuncComp {
     fn eq(&self, other: &Self) -> bool {
-        (&self.sizes, &self.parts_per_table, self.order, self.listing, self.queries, self.mixed, self.id_scope)
-            == (
-                &other.sizes,
-                &other.parts_per_table,
-                other.order,
-                other.listing,
-                other.queries,
-                other.mixed,
-                other.id_scope,
-            )
+        (
+            &self.sizes,
+            &self.parts_per_table,
+            self.order,
+            self.entry_order,
+            self.query_count,
+            self.mixed_hops,
+            self.id_scope,
+        ) == (
+            &other.sizes,
+            &other.parts_per_table,
+            other.order,
+            other.entry_order,
+            other.query_count,
+            other.mixed_hops,
+            other.id_scope,
+        )
     }
 }
 
@@ -445,20 +463,20 @@ impl TaskBase for FuncComp {
         if self.id_scope == IdScope::Levels {
             return self.fields_with_level_ids(kinds);
         }
-        let outer = self.parts_per_table.iter().max().map_or(1, |most| most + 1);
-        let inner = self.sizes[hops.saturating_sub(2)] + 1;
-        let value = self.sizes[hops - 1] + 1;
+        let outer_ids = self.parts_per_table.iter().max().map_or(1, |most| most + 1);
+        let inner_ids = self.sizes[hops.saturating_sub(2)] + 1;
+        let value_ids = self.sizes[hops - 1] + 1;
         let part = |(e, n): (usize, &u32)| {
             let field = Field::new(format!("w{}", e + 1), n + 1).with_blank();
-            if e == 0 { field.of("branch") } else { field }
+            if e == 0 { field.with_alphabet("branch") } else { field }
         };
         // Arguments and values share an alphabet, and so do outer arguments and `w_1`. The later `w_e` are in the same token
         // as `w_1` and must be distinguishable, so they have separate alphabets.
         let first = [
             Field::new("kind", kinds),
-            Field::new("outer", outer).with_blank().of("branch"),
-            Field::new("inner", inner).with_blank().of("number"),
-            Field::new("value", value).with_blank().of("number"),
+            Field::new("outer", outer_ids).with_blank().with_alphabet("branch"),
+            Field::new("inner", inner_ids).with_blank().with_alphabet("number"),
+            Field::new("value", value_ids).with_blank().with_alphabet("number"),
         ];
         first.into_iter().chain(self.parts_per_table.iter().enumerate().map(part)).collect()
     }
@@ -471,13 +489,13 @@ impl TaskBase for FuncComp {
     }
 
     fn length(&self) -> usize {
-        let entries: usize = self.sizes.iter().map(|size| *size as usize).sum();
-        entries + 2 * self.queries + usize::from(self.order != Order::Hard)
+        let entry_count: usize = self.sizes.iter().map(|size| *size as usize).sum();
+        entry_count + 2 * self.query_count + usize::from(self.order != Order::Hard)
     }
 
     fn baseline(&self) -> f64 {
         let guess = |size: &u32| 1.0 / f64::from(*size);
-        if self.mixed {
+        if self.mixed_hops {
             self.sizes.iter().map(guess).sum::<f64>() / self.hops() as f64
         } else {
             guess(&self.sizes[self.hops() - 1])
@@ -485,33 +503,40 @@ impl TaskBase for FuncComp {
     }
 
     fn render(&self, prompt: &Prompt) -> String {
-        let width = prompt.fields().max(1);
-        let rows: Vec<&[u32]> = prompt.tokens().chunks_exact(width).collect();
+        let ids_per_token = prompt.ids_per_token().max(1);
+        let rows: Vec<&[u32]> = prompt.tokens().chunks_exact(ids_per_token).collect();
         let mut text = String::new();
-        let mut first = 0;
-        for run in rows.chunk_by(|a, b| a[KIND] == b[KIND]) {
-            let kind = run[0][KIND];
-            let target = prompt.targets()[first];
-            let hops = self.asked_hops(kind).unwrap_or(self.hops());
+        let mut first_position = 0;
+        for tokens in rows.chunk_by(|a, b| a[KIND] == b[KIND]) {
+            let kind = tokens[0][KIND];
+            let target = prompt.targets()[first_position];
+            let hops = self.query_hops(kind).unwrap_or(self.hops());
             let answer =
                 if target == NO_TARGET { String::new() } else { format!(" -> {}", target - self.first_value_id(hops)) };
-            first += run.len();
+            first_position += tokens.len();
             // Subtracts the id offsets of levels.
             let level = kind as usize;
-            let (outer, inner) =
+            let (first_outer_id, first_inner_id) =
                 if level < self.hops() { (self.first_part_id(level), self.first_value_id(level)) } else { (0, 0) };
-            let value = |index: usize| run[index][VALUE] - self.first_value_id(level + 1);
+            let value = |index: usize| tokens[index][VALUE] - self.first_value_id(level + 1);
             if kind == 0 {
-                render::list(&mut text, "z1", run.len(), |index| format!("({})={}", run[index][INNER], value(index)));
+                render::list(&mut text, "z1", tokens.len(), |index| {
+                    format!("({})={}", tokens[index][INNER], value(index))
+                });
             } else if (kind as usize) < self.hops() {
                 let entry = |index: usize| {
-                    format!("({},{})={}", run[index][OUTER] - outer, run[index][INNER] - inner, value(index))
+                    format!(
+                        "({},{})={}",
+                        tokens[index][OUTER] - first_outer_id,
+                        tokens[index][INNER] - first_inner_id,
+                        value(index)
+                    )
                 };
-                render::list(&mut text, &format!("z{}", kind + 1), run.len(), entry);
+                render::list(&mut text, &format!("z{}", kind + 1), tokens.len(), entry);
             } else if kind as usize == self.hops() {
-                render::list(&mut text, "z0", run.len(), |index| run[index][VALUE].to_string());
-            } else if self.asked_hops(kind).is_some() {
-                let parts = &run[0][self.width() - self.parts_per_table.len()..];
+                render::list(&mut text, "z0", tokens.len(), |index| tokens[index][VALUE].to_string());
+            } else if self.query_hops(kind).is_some() {
+                let parts = &tokens[0][self.ids_per_token() - self.parts_per_table.len()..];
                 let parts: Vec<u32> = (1..).zip(parts).map(|(e, part)| part - self.first_part_id(e)).collect();
                 let parts = join_numbers(&parts);
                 render::list(&mut text, "w", 1, |_| format!("({parts}) asks for {hops} hops{answer}"));
@@ -531,29 +556,30 @@ impl Task for FuncComp {
         instance.tables.resize_with(self.hops(), Vec::new);
         for (table, size) in instance.tables.iter_mut().zip(&self.sizes) {
             table.resize(*size as usize, 0);
-            fill(rng, *size, table);
+            fill_random(rng, *size, table);
         }
-        instance.queries.resize_with(self.queries, Query::default);
+        instance.queries.resize_with(self.query_count, Query::default);
         for query in &mut instance.queries {
-            query.start = below(rng, self.sizes[0]);
+            query.start = random_below(rng, self.sizes[0]);
             query.parts.clear();
-            query.parts.extend(self.parts_per_table.iter().map(|n| below(rng, *n)));
-            query.hops = if self.mixed { below(rng, self.hops() as u32) as usize + 1 } else { self.hops() };
+            query.parts.extend(self.parts_per_table.iter().map(|n| random_below(rng, *n)));
+            query.hops = if self.mixed_hops { random_below(rng, self.hops() as u32) as usize + 1 } else { self.hops() };
         }
     }
 
     fn encode(&self, instance: &FuncCompInstance, prompt: &mut Prompt) {
         let lengths = instance.tables.iter().map(|table| table.len() as u32);
         assert!(lengths.eq(self.sizes.iter().copied()), "the tables of an instance have the task's sizes");
-        assert_eq!(instance.queries.len(), self.queries, "an instance has the task's number of queries");
+        assert_eq!(instance.queries.len(), self.query_count, "an instance has the task's number of queries");
         if !prompt.has_template(&self.template) {
             self.write_template(prompt);
         }
-        let (width, offsets, ids) = (self.width(), &self.offsets, prompt.tokens_mut());
+        let (ids_per_token, offsets, ids) = (self.ids_per_token(), &self.offsets, prompt.tokens_mut());
         for (level, (table, first)) in instance.tables.iter().zip(&offsets.tables).enumerate() {
-            let rows = ids[first * width..(first + table.len()) * width].chunks_exact_mut(width);
+            let rows =
+                ids[first * ids_per_token..(first + table.len()) * ids_per_token].chunks_exact_mut(ids_per_token);
             let first_id = self.first_value_id(level + 1);
-            if self.listing == EntryOrder::WMajor {
+            if self.entry_order == EntryOrder::WMajor {
                 for (row, value) in rows.zip(table) {
                     row[VALUE] = first_id + *value;
                 }
@@ -564,11 +590,11 @@ impl Task for FuncComp {
             }
         }
         for (number, query) in instance.queries.iter().enumerate() {
-            ids[(offsets.start + 2 * number) * width + VALUE] = query.start;
-            let row = &mut ids[(offsets.query + 2 * number) * width..][..width];
+            ids[(offsets.start + 2 * number) * ids_per_token + VALUE] = query.start;
+            let row = &mut ids[(offsets.query + 2 * number) * ids_per_token..][..ids_per_token];
             row[KIND] = self.query_kind(query.hops);
-            let (zeroth, parts) = row[PARTS..].split_at_mut(width - PARTS - query.parts.len());
-            zeroth.fill(0);
+            let (w_0, parts) = row[FIRST_PART..].split_at_mut(ids_per_token - FIRST_PART - query.parts.len());
+            w_0.fill(0);
             for (e, (id, part)) in parts.iter_mut().zip(&query.parts).enumerate() {
                 *id = self.first_part_id(e + 1) + *part;
             }
@@ -588,7 +614,7 @@ impl Task for FuncComp {
     }
 
     fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
-        let rows: Vec<&[u32]> = tokens.chunks_exact(self.width()).collect();
+        let rows: Vec<&[u32]> = tokens.chunks_exact(self.ids_per_token()).collect();
         // The content of the tokens, independent of their positions.
         let mut entries = HashMap::new();
         let mut starts = Vec::new();
@@ -602,13 +628,13 @@ impl Task for FuncComp {
                 }
             } else if kind as usize == self.hops() {
                 starts.push((position, row[VALUE]));
-            } else if let Some(hops) = self.asked_hops(kind) {
-                queries.push((position, hops, &row[PARTS..]));
+            } else if let Some(hops) = self.query_hops(kind) {
+                queries.push((position, hops, &row[FIRST_PART..]));
             } else {
                 slots.push(position);
             }
         }
-        let no_outer = self.blanks()[OUTER];
+        let outer_blank = self.blanks()[OUTER];
         let mut targets = vec![NO_TARGET; rows.len()];
         for (number, (position, hops, parts)) in queries.iter().enumerate() {
             let missing = |what: &str| OracleError::new::<Self>(*position, format!("a query without {what}"), "one");
@@ -621,7 +647,7 @@ impl Task for FuncComp {
             for level in 0..*hops {
                 let outer = match (self.id_scope, level) {
                     (IdScope::Levels, _) => parts[level],
-                    (IdScope::Shared, 0) => no_outer,
+                    (IdScope::Shared, 0) => outer_blank,
                     (IdScope::Shared, _) => parts[level - 1],
                 };
                 value = *entries.get(&(level as u32, outer, value)).ok_or_else(|| missing("the entry it needs"))?;

@@ -17,8 +17,8 @@
 //! `induction{length=16,vocabulary=10}`, seed 0:
 //!
 //! ```text
-//! input  6 7 7 4 5 6 ! 0 1 8 5 5 4 8 8 !
-//! asked  . . . . . . . . . . . . . . . 0
+//! input   6 7 7 4 5 6 ! 0 1 8 5 5 4 8 8 !
+//! target  . . . . . . . . . . . . . . . 0
 //! ```
 //!
 //! # Baseline
@@ -33,7 +33,10 @@
 use std::fmt;
 
 use super::options::Options;
-use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, below, fill, render};
+use super::{
+    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, fill_random, random_below,
+    render,
+};
 
 /// The task `induction`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,8 +93,8 @@ impl Task for Induction {
 
     fn sample(&self, rng: &mut Rng, instance: &mut InductionInstance) {
         instance.tokens.resize(self.length, 0);
-        fill(rng, self.vocabulary, &mut instance.tokens);
-        instance.trigger = below(rng, self.length as u32 - 2) as usize;
+        fill_random(rng, self.vocabulary, &mut instance.tokens);
+        instance.trigger = random_below(rng, self.length as u32 - 2) as usize;
         instance.tokens[instance.trigger] = self.vocabulary;
         instance.tokens[self.length - 1] = self.vocabulary;
     }

@@ -15,15 +15,15 @@
 //! does not exist. k is `hops`; with `mixed=yes` it is uniform on 1 .. `hops`.
 //!
 //! Ids: 0 .. A-1 are letters, A + k - 1 is the token for k. One field, `symbol`. Classes: the letters, and A
-//! for none. The group of a question is k.
+//! for none. The metric group of a question is k.
 //!
 //! # One sample
 //!
 //! `khop{length=20,alphabet=4,hops=2,mixed=no}`, seed 0:
 //!
 //! ```text
-//! input  k=2 b d c d c a d c d b c d b d b a c d a c
-//! asked  .   - - - - c - d - a - c d d c b c b d d b
+//! input   k=2 b d c d c a d c d b c d b d b a c d a c
+//! target  .   - - - - c - d - a - c d d c b c b d d b
 //! ```
 //!
 //! # Baseline
@@ -41,7 +41,7 @@
 use std::fmt;
 
 use super::options::{Options, yes_no};
-use super::{Field, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, below, fill, render};
+use super::{Field, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, fill_random, random_below, render};
 
 /// The largest number of hops.
 const MAX_HOPS: u32 = 64;
@@ -53,9 +53,9 @@ const MAX_LENGTH: u64 = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KHop {
     length: usize,
-    alphabet: u32,
+    alphabet_size: u32,
     hops: u32,
-    mixed: bool,
+    mixed_hops: bool,
 }
 
 /// A string and the number of hops.
@@ -66,7 +66,7 @@ pub struct KHopInstance {
     /// find(i) of each character, counting from 0; [`NO_TARGET`] if there is none.
     find: Vec<u32>,
     /// The last position of each letter, while `find` is computed.
-    last: Vec<u32>,
+    last_positions: Vec<u32>,
 }
 
 impl KHopInstance {
@@ -82,9 +82,9 @@ impl KHopInstance {
 }
 
 impl KHop {
-    /// Letters of the alphabet.
-    pub fn alphabet(&self) -> u32 {
-        self.alphabet
+    /// Number of letters of the alphabet.
+    pub fn alphabet_size(&self) -> u32 {
+        self.alphabet_size
     }
 
     /// The number of hops; the largest if mixed.
@@ -94,32 +94,32 @@ impl KHop {
 
     pub(super) fn parse(options: &mut Options) -> Result<Self, TaskError> {
         let length = options.number("length", 98, 1..=MAX_LENGTH)? as usize;
-        let alphabet = options.number_u32("alphabet", 4, 2..=1 << 20)?;
+        let alphabet_size = options.number_u32("alphabet", 4, 2..=1 << 20)?;
         let hops = options.number_u32("hops", 4, 1..=MAX_HOPS)?;
-        let mixed = options.flag("mixed")?;
-        Ok(Self { length, alphabet, hops, mixed })
+        let mixed_hops = options.flag("mixed")?;
+        Ok(Self { length, alphabet_size, hops, mixed_hops })
     }
 
     /// The class for "there is no such character".
     fn none_class(&self) -> u32 {
-        self.alphabet
+        self.alphabet_size
     }
 }
 
 impl fmt::Display for KHop {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, length, alphabet, hops) = (Self::NAME, self.length, self.alphabet, self.hops);
-        write!(out, "{name}{{length={length},alphabet={alphabet},hops={hops},mixed={}}}", yes_no(self.mixed))
+        let (name, length, alphabet, hops) = (Self::NAME, self.length, self.alphabet_size, self.hops);
+        write!(out, "{name}{{length={length},alphabet={alphabet},hops={hops},mixed={}}}", yes_no(self.mixed_hops))
     }
 }
 
 impl TaskBase for KHop {
     fn fields(&self) -> Vec<Field> {
-        vec![Field::new("symbol", self.alphabet + self.hops)]
+        vec![Field::new("symbol", self.alphabet_size + self.hops)]
     }
 
     fn classes(&self) -> u32 {
-        self.alphabet + 1
+        self.alphabet_size + 1
     }
 
     fn length(&self) -> usize {
@@ -127,7 +127,7 @@ impl TaskBase for KHop {
     }
 
     fn baseline(&self) -> f64 {
-        let match_probability = 1.0 / f64::from(self.alphabet - 1);
+        let match_probability = 1.0 / f64::from(self.alphabet_size - 1);
         let max_hops = self.hops as usize;
         // The probability of exactly c matches so far, for c below the number of hops.
         let mut match_counts = vec![0.0; max_hops];
@@ -140,21 +140,22 @@ impl TaskBase for KHop {
                     match_counts[count] = match_counts[count] * (1.0 - match_probability) + gained;
                 }
             }
-            let mut none = 0.0;
+            let mut none_probability = 0.0;
             for (count, probability) in match_counts.iter().enumerate() {
-                none += probability;
-                if self.mixed || count + 1 == max_hops {
-                    total += f64::max(none, (1.0 - none) / f64::from(self.alphabet));
+                none_probability += probability;
+                if self.mixed_hops || count + 1 == max_hops {
+                    total += f64::max(none_probability, (1.0 - none_probability) / f64::from(self.alphabet_size));
                 }
             }
         }
-        total / self.length as f64 / if self.mixed { f64::from(self.hops) } else { 1.0 }
+        total / self.length as f64 / if self.mixed_hops { f64::from(self.hops) } else { 1.0 }
     }
 
     fn render(&self, prompt: &Prompt) -> String {
         let letter =
-            |id: u32| if self.alphabet <= 26 { char::from(b'a' + id as u8).to_string() } else { id.to_string() };
-        let symbol = |id: u32| if id < self.alphabet { letter(id) } else { format!("k={}", id - self.alphabet + 1) };
+            |id: u32| if self.alphabet_size <= 26 { char::from(b'a' + id as u8).to_string() } else { id.to_string() };
+        let symbol =
+            |id: u32| if id < self.alphabet_size { letter(id) } else { format!("k={}", id - self.alphabet_size + 1) };
         render::rows(prompt, symbol, |class| if class == self.none_class() { "-".to_owned() } else { letter(class) })
     }
 }
@@ -164,27 +165,27 @@ impl Task for KHop {
     type Instance = KHopInstance;
 
     fn sample(&self, rng: &mut Rng, instance: &mut KHopInstance) {
-        let KHopInstance { letters, hops, find, last } = instance;
-        *hops = if self.mixed { 1 + below(rng, self.hops) } else { self.hops };
+        let KHopInstance { letters, hops, find, last_positions } = instance;
+        *hops = if self.mixed_hops { 1 + random_below(rng, self.hops) } else { self.hops };
         letters.resize(self.length, 0);
-        fill(rng, self.alphabet - 1, letters);
-        letters[0] = below(rng, self.alphabet);
+        fill_random(rng, self.alphabet_size - 1, letters);
+        letters[0] = random_below(rng, self.alphabet_size);
         for position in 1..letters.len() {
             // A step of 1 .. A-1 around the alphabet never gives the same letter.
-            letters[position] = (letters[position - 1] + 1 + letters[position]) % self.alphabet;
+            letters[position] = (letters[position - 1] + 1 + letters[position]) % self.alphabet_size;
         }
-        last.clear();
-        last.resize(self.alphabet as usize, NO_TARGET);
+        last_positions.clear();
+        last_positions.resize(self.alphabet_size as usize, NO_TARGET);
         find.clear();
         for (position, letter) in letters.iter().enumerate() {
-            let previous = std::mem::replace(&mut last[*letter as usize], position as u32);
+            let previous = std::mem::replace(&mut last_positions[*letter as usize], position as u32);
             find.push(if previous == NO_TARGET { NO_TARGET } else { previous + 1 });
         }
     }
 
     fn encode(&self, instance: &KHopInstance, prompt: &mut Prompt) {
         prompt.start(1);
-        prompt.push(&[self.alphabet + instance.hops - 1]);
+        prompt.push(&[self.alphabet_size + instance.hops - 1]);
         for (position, letter) in instance.letters.iter().enumerate() {
             let mut pointer = position as u32;
             for _ in 0..instance.hops {
@@ -196,10 +197,10 @@ impl Task for KHop {
     }
 
     fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
-        let Some(hops) = tokens[0].checked_sub(self.alphabet).map(|id| id + 1) else {
+        let Some(hops) = tokens[0].checked_sub(self.alphabet_size).map(|id| id + 1) else {
             return Err(OracleError::new::<Self>(0, "a letter", "the number of hops"));
         };
-        if let Some(position) = (1..tokens.len()).find(|position| tokens[*position] >= self.alphabet) {
+        if let Some(position) = (1..tokens.len()).find(|position| tokens[*position] >= self.alphabet_size) {
             return Err(OracleError::new::<Self>(position, "a number of hops", "a letter"));
         }
         // With the token for k in front, character i of the definition is `tokens[i]`.

@@ -21,20 +21,20 @@
 //! fair coin decides the label of each couple. Yes: a uniform yes-pair, in random order. No: two independent uniform
 //! no-values. This needs two pairs, so M >= 5.
 //!
-//! Values may repeat. One field, `value`; the group of every question is 1.
+//! Values may repeat. One field, `value`; the metric group of every question is 1.
 //!
 //! # One sample
 //!
 //! `match2{length=12,modulus=16,scope=before}`, seed 0:
 //!
 //! ```text
-//! input  5 11  5   11  7  11  9   5   11  4  11  4
-//! asked  . yes yes yes no yes yes yes yes no yes no
+//! input   5 11  5   11  7  11  9   5   11  4  11  4
+//! target  . yes yes yes no yes yes yes yes no yes no
 //! ```
 //!
 //! # Baseline
 //!
-//! 1/2. Each label is a fair coin, and sampling has a symmetry that maps any value of V to any other, so `x_i` alone gives no
+//! 1/2. Each label is a fair random_bool, and sampling has a symmetry that maps any value of V to any other, so `x_i` alone gives no
 //! information.
 //!
 //! # Source
@@ -46,7 +46,8 @@ use std::fmt;
 
 use super::options::{Options, word_of, yes_no};
 use super::{
-    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, below, coin, render, shuffle,
+    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, random_below, random_bool,
+    render, shuffle,
 };
 
 /// The sampler has one flag per value, so the modulus is bounded too.
@@ -92,8 +93,9 @@ impl Match2 {
         let modulus = options.number_u32("modulus", 64, 5..=MAX_MODULUS)?;
         let scope = options.word("scope", &SCOPES)?;
         let task = Self { length, modulus, scope };
-        if scope == Scope::Before && 2 * u64::from(task.pairs()) < length as u64 {
-            let found = format!("{length} tokens with {} values that are not their own negative", 2 * task.pairs());
+        if scope == Scope::Before && 2 * u64::from(task.pair_count()) < length as u64 {
+            let found =
+                format!("{length} tokens with {} values that are not their own negative", 2 * task.pair_count());
             return Err(options.sizes_error(found, "a modulus that has as many such values as tokens"));
         }
         if scope == Scope::All && length % 2 == 1 {
@@ -108,26 +110,26 @@ impl Match2 {
     }
 
     /// The number of pairs {v, -v} with two different values. The lower ones are 1 ..= this number.
-    fn pairs(&self) -> u32 {
+    fn pair_count(&self) -> u32 {
         (self.modulus - 1) / 2
     }
 
     /// A uniform value that is not its own negative.
-    fn value(&self, rng: &mut Rng) -> u32 {
-        let lower = 1 + below(rng, self.pairs());
-        if coin(rng) { lower } else { self.modulus - lower }
+    fn random_value(&self, rng: &mut Rng) -> u32 {
+        let lower = 1 + random_below(rng, self.pair_count());
+        if random_bool(rng) { lower } else { self.modulus - lower }
     }
 
     fn sample_before(&self, rng: &mut Rng, instance: &mut Match2Instance) {
         instance.occurred.resize(self.modulus as usize, false);
         for position in 0..self.length {
-            let has_partner = position > 0 && coin(rng);
+            let has_partner = position > 0 && random_bool(rng);
             let value = if has_partner {
-                self.modulus - instance.values[below(rng, position as u32) as usize]
+                self.modulus - instance.values[random_below(rng, position as u32) as usize]
             } else {
                 // Over a prompt this takes at most about n log n draws (coupon collector).
                 loop {
-                    let value = self.value(rng);
+                    let value = self.random_value(rng);
                     if !instance.occurred[(self.modulus - value) as usize] {
                         break value;
                     }
@@ -146,22 +148,22 @@ impl Match2 {
         instance.values.resize(self.length, 0);
         instance.has_partner.resize(self.length, false);
         instance.pairs.clear();
-        instance.pairs.extend(1..=self.pairs());
+        instance.pairs.extend(1..=self.pair_count());
         shuffle(rng, &mut instance.pairs);
         instance.order.clear();
         instance.order.extend(0..self.length);
         shuffle(rng, &mut instance.order);
-        let (yes, no) = instance.pairs.split_at_mut(self.pairs() as usize / 2);
-        for value in no.iter_mut() {
-            *value = if coin(rng) { *value } else { self.modulus - *value };
+        let (yes_pairs, no_values) = instance.pairs.split_at_mut(self.pair_count() as usize / 2);
+        for value in no_values.iter_mut() {
+            *value = if random_bool(rng) { *value } else { self.modulus - *value };
         }
         for couple in instance.order.as_chunks::<2>().0 {
-            let has_partner = coin(rng);
+            let has_partner = random_bool(rng);
             let values = if has_partner {
-                let value = yes[below(rng, yes.len() as u32) as usize];
-                if coin(rng) { [value, self.modulus - value] } else { [self.modulus - value, value] }
+                let value = yes_pairs[random_below(rng, yes_pairs.len() as u32) as usize];
+                if random_bool(rng) { [value, self.modulus - value] } else { [self.modulus - value, value] }
             } else {
-                [(); 2].map(|()| no[below(rng, no.len() as u32) as usize])
+                [(); 2].map(|()| no_values[random_below(rng, no_values.len() as u32) as usize])
             };
             for (position, value) in couple.iter().zip(values) {
                 instance.values[*position] = value;
@@ -211,8 +213,8 @@ impl Task for Match2 {
 
     fn encode(&self, instance: &Match2Instance, prompt: &mut Prompt) {
         prompt.start_single_field(&instance.values);
-        let first = usize::from(self.scope == Scope::Before);
-        for (position, has_partner) in instance.has_partner.iter().enumerate().skip(first) {
+        let first_question = usize::from(self.scope == Scope::Before);
+        for (position, has_partner) in instance.has_partner.iter().enumerate().skip(first_question) {
             prompt.set_target(position, u32::from(*has_partner), 1);
         }
     }

@@ -1,4 +1,4 @@
-//! The synthetic tasks that stacks are trained on and bounded for.
+//! The synthetic tasks: stacks are trained on them, and the bounds are about them.
 //!
 //! One task per file. Each file has the definition (its top comment is also the task's page in `rung explain`), the
 //! sampler, the encoding into tokens, and an oracle. The oracle reads only the tokens, as a model does, and is
@@ -12,9 +12,9 @@
 //! ```
 //!
 //! - A **token** is a row of ids, one per [`Field`]. Most tasks have one field; structured ones have several.
-//! - A **target** is the class to be predicted at a position, [`NO_TARGET`] where nothing is asked. A **group**
-//!   is the sort of a question, such as its number of hops.
-//! - The **baseline** is the accuracy of the best guess that knows only the position and the group of a question. It is exact,
+//! - A **target** is the class to be predicted at a position, [`NO_TARGET`] at a position without a question. The **metric group**
+//!   of a question, such as its number of hops, is the group that its accuracy is reported in.
+//! - The **baseline** is the accuracy of the best guess that knows only the position and the metric group of a question. It is exact,
 //!   not estimated.
 //!
 //! [`parse`] returns an [`AnyTask`]; code that needs the instances themselves, for example to enumerate them, uses a concrete
@@ -63,7 +63,9 @@ pub mod word;
 
 pub use options::{MAX_IDS, MAX_TOKENS, TaskError};
 pub use prompt::{Field, NO_TARGET, Prompt};
-pub use random::{DistinctSampler, Rng, below, below_u64, coin, fill, seeded, shuffle, splitmix64};
+pub use random::{
+    DistinctSampler, Rng, fill_random, random_below, random_below_u64, random_bool, seeded, shuffle, splitmix64,
+};
 pub use token_names::TokenNames;
 
 use options::Options;
@@ -81,7 +83,7 @@ pub trait TaskBase: Any + fmt::Display + Send + Sync {
     /// Tokens in a prompt. All prompts of a task are equally long.
     fn length(&self) -> usize;
 
-    /// The accuracy of the best guess that knows only position and group; by default all classes are equally likely.
+    /// The accuracy of the best guess that knows only position and metric group; by default all classes are equally likely.
     fn baseline(&self) -> f64 {
         1.0 / f64::from(self.classes())
     }
@@ -115,7 +117,7 @@ pub trait Task: TaskBase {
         None
     }
 
-    /// The answers to an instance's questions, in the order asked.
+    /// The answers to an instance's questions, in prompt order.
     fn answer(&self, instance: &Self::Instance) -> Vec<u32> {
         let mut prompt = Prompt::new();
         self.encode(instance, &mut prompt);
@@ -173,10 +175,10 @@ impl<T: Task> AnyTask for T {
     }
 
     fn prompt(&self, rng: &mut Rng, prompt: &mut Prompt) {
-        let mut instance: Box<T::Instance> = prompt.take_scratch().unwrap_or_default();
+        let mut instance: Box<T::Instance> = prompt.take_reused_instance().unwrap_or_default();
         self.sample(rng, &mut instance);
         self.encode(&instance, prompt);
-        prompt.keep_scratch(instance);
+        prompt.keep_reused_instance(instance);
     }
 
     fn instance_count(&self) -> Option<u128> {
@@ -235,7 +237,7 @@ impl OracleError {
 }
 
 /// One task of the registry.
-struct Entry {
+struct RegistryEntry {
     name: &'static str,
     /// The source file, whose top comment is the task's page.
     source: &'static str,
@@ -244,7 +246,7 @@ struct Entry {
 
 macro_rules! registry {
     ($($file:ident :: $task:ident,)*) => {
-        const REGISTRY: &[Entry] = &[$(Entry {
+        const REGISTRY: &[RegistryEntry] = &[$(RegistryEntry {
             name: $file::$task::NAME,
             source: include_str!(concat!(stringify!($file), ".rs")),
             parse: |options| Ok(Box::new($file::$task::parse(options)?)),

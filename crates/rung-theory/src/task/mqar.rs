@@ -17,7 +17,7 @@
 //! - The other tokens are the filler, or with `filler=noise` independent uniform values. They are never keys, so every
 //!   repeated key is a query.
 //!
-//! The target, at the repeated key, is the id of its value. The group of every question is 1. `length` is even
+//! The target, at the repeated key, is the id of its value. The metric group of every question is 1. `length` is even
 //! and at least 4 * `pairs`.
 //!
 //! # One sample
@@ -25,8 +25,8 @@
 //! `mqar{length=20,pairs=3,vocabulary=32,spread=uniform,filler=blank}`, seed 0:
 //!
 //! ```text
-//! input  k10 v23 k11 v24 k12 v27 _ _ k11 _ k12 _ k10 _ _ _ _ _ _ _
-//! asked  .   .   .   .   .   .   . . v24 . v27 . v23 . . . . . . .
+//! input   k10 v23 k11 v24 k12 v27 _ _ k11 _ k12 _ k10 _ _ _ _ _ _ _
+//! target  .   .   .   .   .   .   . . v24 . v27 . v23 . . . . . . .
 //! ```
 //!
 //! # Baseline
@@ -44,8 +44,8 @@ use std::fmt;
 
 use super::options::Options;
 use super::{
-    DistinctSampler, Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, below_u64,
-    fill, render,
+    DistinctSampler, Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, fill_random,
+    random_below_u64, render,
 };
 
 const FILLER: u32 = 0;
@@ -57,7 +57,7 @@ const MAX_VOCABULARY: u32 = 1 << 24;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mqar {
     length: usize,
-    pairs: usize,
+    pair_count: usize,
     vocabulary: u32,
     /// Whether queries are more likely in early slots.
     prefers_early_slots: bool,
@@ -83,26 +83,26 @@ pub struct MqarInstance {
 }
 
 impl Mqar {
-    /// Pairs of key and value.
-    pub fn pairs(&self) -> usize {
-        self.pairs
+    /// Number of pairs of key and value.
+    pub fn pair_count(&self) -> usize {
+        self.pair_count
     }
 
     pub(super) fn parse(options: &mut Options) -> Result<Self, TaskError> {
         let length = options.number("length", 64, 4..=MAX_TOKENS)? as usize;
-        let pairs = options.number("pairs", 4, 1..=MAX_TOKENS)? as usize;
+        let pair_count = options.number("pairs", 4, 1..=MAX_TOKENS)? as usize;
         let vocabulary = options.number_u32("vocabulary", 8192, 4..=MAX_VOCABULARY)?;
         let prefers_early_slots = options.word("spread", &[("near", true), ("uniform", false)])?;
         let has_noise_filler = options.word("filler", &[("blank", false), ("noise", true)])?;
-        if length % 2 == 1 || length < 4 * pairs {
-            let expected = format!("an even length of at least {}", 4 * pairs);
-            return Err(options.sizes_error(format!("{length} tokens for {pairs} pairs"), expected));
+        if length % 2 == 1 || length < 4 * pair_count {
+            let expected = format!("an even length of at least {}", 4 * pair_count);
+            return Err(options.sizes_error(format!("{length} tokens for {pair_count} pairs"), expected));
         }
-        if pairs > vocabulary as usize / 2 - 1 {
-            let found = format!("{pairs} pairs with a vocabulary of {vocabulary}");
-            return Err(options.sizes_error(found, format!("a vocabulary of at least {}", 2 * pairs + 2)));
+        if pair_count > vocabulary as usize / 2 - 1 {
+            let found = format!("{pair_count} pairs with a vocabulary of {vocabulary}");
+            return Err(options.sizes_error(found, format!("a vocabulary of at least {}", 2 * pair_count + 2)));
         }
-        Ok(Self { length, pairs, vocabulary, prefers_early_slots, has_noise_filler })
+        Ok(Self { length, pair_count, vocabulary, prefers_early_slots, has_noise_filler })
     }
 
     /// The id of the first value.
@@ -111,8 +111,8 @@ impl Mqar {
     }
 
     /// The number of two-token slots after the pairs.
-    fn slots(&self) -> usize {
-        self.length / 2 - self.pairs
+    fn slot_count(&self) -> usize {
+        self.length / 2 - self.pair_count
     }
 }
 
@@ -131,21 +131,21 @@ impl WeightedSlots {
     }
 
     /// Makes all slots available again.
-    fn reset(&mut self, slots: usize) {
+    fn reset(&mut self, slot_count: usize) {
         self.sums.clear();
         self.sums.push(0);
-        self.sums.extend((0..slots).map(Self::weight));
+        self.sums.extend((0..slot_count).map(Self::weight));
         self.total = self.sums.iter().sum();
-        for node in 1..=slots {
+        for node in 1..=slot_count {
             let parent = node + (node & node.wrapping_neg());
-            if parent <= slots {
+            if parent <= slot_count {
                 self.sums[parent] += self.sums[node];
             }
         }
     }
 
     fn draw(&mut self, rng: &mut Rng) -> u32 {
-        let mut target = below_u64(rng, self.total);
+        let mut target = random_below_u64(rng, self.total);
         let mut node = 0;
         let mut step = (self.sums.len() / 2).next_power_of_two();
         while step > 0 {
@@ -170,7 +170,7 @@ impl fmt::Display for Mqar {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let spread = if self.prefers_early_slots { "near" } else { "uniform" };
         let filler = if self.has_noise_filler { "noise" } else { "blank" };
-        let (name, length, pairs, vocabulary) = (Self::NAME, self.length, self.pairs, self.vocabulary);
+        let (name, length, pairs, vocabulary) = (Self::NAME, self.length, self.pair_count, self.vocabulary);
         write!(out, "{name}{{length={length},pairs={pairs},vocabulary={vocabulary},spread={spread},filler={filler}}}")
     }
 }
@@ -210,26 +210,26 @@ impl Task for Mqar {
         let MqarInstance { keys, values, slots, filler, key_sampler, value_sampler, slot_sampler, weighted_slots } =
             instance;
         keys.clear();
-        key_sampler.draw(rng, self.first_value() - 1, self.pairs, keys);
+        key_sampler.draw(rng, self.first_value() - 1, self.pair_count, keys);
         for key in keys.iter_mut() {
             *key += 1;
         }
         values.clear();
-        value_sampler.draw(rng, self.vocabulary - self.first_value(), self.pairs, values);
+        value_sampler.draw(rng, self.vocabulary - self.first_value(), self.pair_count, values);
         for value in values.iter_mut() {
             *value += self.first_value();
         }
         slots.clear();
         if self.prefers_early_slots {
-            weighted_slots.reset(self.slots());
-            slots.extend((0..self.pairs).map(|_| weighted_slots.draw(rng)));
+            weighted_slots.reset(self.slot_count());
+            slots.extend((0..self.pair_count).map(|_| weighted_slots.draw(rng)));
         } else {
-            slot_sampler.draw(rng, self.slots() as u32, self.pairs, slots);
+            slot_sampler.draw(rng, self.slot_count() as u32, self.pair_count, slots);
         }
         filler.clear();
-        filler.resize(2 * self.slots(), FILLER);
+        filler.resize(2 * self.slot_count(), FILLER);
         if self.has_noise_filler {
-            fill(rng, self.vocabulary - self.first_value(), filler);
+            fill_random(rng, self.vocabulary - self.first_value(), filler);
             for token in filler.iter_mut() {
                 *token += self.first_value();
             }

@@ -11,15 +11,15 @@
 //! - `last`: after the bits comes an end mark (id 2), whose target is the parity of all bits;
 //! - `every`: there is no end mark, and the target at each bit is the parity of the bits up to and including it.
 //!
-//! One field, `symbol`; the group of every question is 1.
+//! One field, `symbol`; the metric group of every question is 1.
 //!
 //! # One sample
 //!
 //! `parity{length=12,answer=every}`, seed 0:
 //!
 //! ```text
-//! input  1 1 1 0 1 1 1 0 0 1 1 1
-//! asked  1 0 1 1 0 1 0 0 0 1 0 1
+//! input   1 1 1 0 1 1 1 0 0 1 1 1
+//! target  1 0 1 1 0 1 0 0 0 1 0 1
 //! ```
 //!
 //! # Baseline
@@ -35,14 +35,16 @@
 use std::fmt;
 
 use super::options::Options;
-use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, digits, fill, render};
+use super::{
+    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, digits, fill_random, render,
+};
 
 const END: u32 = 2;
 
 /// The task `parity`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parity {
-    bits: usize,
+    bit_count: usize,
     /// Whether every bit has a question, not only the end mark.
     answers_every_bit: bool,
 }
@@ -56,16 +58,16 @@ pub struct ParityInstance {
 
 impl Parity {
     pub(super) fn parse(options: &mut Options) -> Result<Self, TaskError> {
-        let bits = options.number("length", 32, 1..=MAX_TOKENS - 1)? as usize;
+        let bit_count = options.number("length", 32, 1..=MAX_TOKENS - 1)? as usize;
         let answers_every_bit = options.word("answer", &[("last", false), ("every", true)])?;
-        Ok(Self { bits, answers_every_bit })
+        Ok(Self { bit_count, answers_every_bit })
     }
 }
 
 impl fmt::Display for Parity {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let answer = if self.answers_every_bit { "every" } else { "last" };
-        write!(out, "{}{{length={},answer={answer}}}", Self::NAME, self.bits)
+        write!(out, "{}{{length={},answer={answer}}}", Self::NAME, self.bit_count)
     }
 }
 
@@ -79,7 +81,7 @@ impl TaskBase for Parity {
     }
 
     fn length(&self) -> usize {
-        self.bits + usize::from(!self.answers_every_bit)
+        self.bit_count + usize::from(!self.answers_every_bit)
     }
 
     fn render(&self, prompt: &Prompt) -> String {
@@ -93,8 +95,8 @@ impl Task for Parity {
     type Instance = ParityInstance;
 
     fn sample(&self, rng: &mut Rng, instance: &mut ParityInstance) {
-        instance.bits.resize(self.bits, 0);
-        fill(rng, 2, &mut instance.bits);
+        instance.bits.resize(self.bit_count, 0);
+        fill_random(rng, 2, &mut instance.bits);
     }
 
     fn encode(&self, instance: &ParityInstance, prompt: &mut Prompt) {
@@ -112,23 +114,23 @@ impl Task for Parity {
     }
 
     fn instance_count(&self) -> Option<u128> {
-        2_u128.checked_pow(u32::try_from(self.bits).ok()?)
+        2_u128.checked_pow(u32::try_from(self.bit_count).ok()?)
     }
 
     fn nth_instance(&self, index: u128) -> Option<ParityInstance> {
-        digits(index, 2, self.bits).map(|bits| ParityInstance { bits })
+        digits(index, 2, self.bit_count).map(|bits| ParityInstance { bits })
     }
 
     fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
         let (bits, first_question) =
-            if self.answers_every_bit { (tokens, 0) } else { (&tokens[..self.bits], self.bits) };
+            if self.answers_every_bit { (tokens, 0) } else { (&tokens[..self.bit_count], self.bit_count) };
         if let Some(position) = bits.iter().position(|bit| *bit == END) {
             return Err(OracleError::new::<Self>(position, "the end mark", "a bit"));
         }
-        let ones = |end: usize| tokens[..end].iter().filter(|bit| **bit == 1).count();
+        let count_ones = |end: usize| tokens[..end].iter().filter(|bit| **bit == 1).count();
         let target = |position: usize| match position {
             _ if position < first_question => NO_TARGET,
-            _ => (ones((position + 1).min(self.bits)) % 2) as u32,
+            _ => (count_ones((position + 1).min(self.bit_count)) % 2) as u32,
         };
         Ok((0..tokens.len()).map(target).collect())
     }

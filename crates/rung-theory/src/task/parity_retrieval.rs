@@ -51,8 +51,8 @@ use std::fmt;
 
 use super::options::Options;
 use super::{
-    DistinctSampler, Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, below, fill,
-    render,
+    DistinctSampler, Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, fill_random,
+    random_below, render,
 };
 
 const BIT: u32 = 0;
@@ -68,10 +68,10 @@ const MAX_BITS_OR_ENTRIES: u64 = MAX_TOKENS / 4;
 /// The task `parity-retrieval`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParityRetrieval {
-    bits: usize,
-    entries: usize,
-    keys: u32,
-    values: u32,
+    bit_count: usize,
+    entry_count: usize,
+    key_count: u32,
+    value_count: u32,
 }
 
 /// Bits, table and query.
@@ -82,53 +82,60 @@ pub struct ParityRetrievalInstance {
     /// The key of each entry.
     pub keys: Vec<u32>,
     /// The value of each entry for even parity.
-    pub even: Vec<u32>,
+    pub even_values: Vec<u32>,
     /// The value of each entry for odd parity.
-    pub odd: Vec<u32>,
+    pub odd_values: Vec<u32>,
     /// The index of the queried entry.
-    pub queried: usize,
+    pub queried_entry: usize,
     key_sampler: DistinctSampler,
 }
 
 impl ParityRetrieval {
     pub(super) fn parse(options: &mut Options) -> Result<Self, TaskError> {
-        let bits = options.number("bits", 16, 1..=MAX_BITS_OR_ENTRIES)? as usize;
-        let entries = options.number("entries", 8, 1..=MAX_BITS_OR_ENTRIES)? as usize;
-        let keys = options.number_u32("keys", 16, 1..=MAX_KEYS)?;
-        let values = options.number_u32("values", 16, 2..=u32::MAX - 1)?;
-        if entries > keys as usize {
-            return Err(
-                options.sizes_error(format!("{entries} entries and {keys} keys"), "at least as many keys as entries")
-            );
+        let bit_count = options.number("bits", 16, 1..=MAX_BITS_OR_ENTRIES)? as usize;
+        let entry_count = options.number("entries", 8, 1..=MAX_BITS_OR_ENTRIES)? as usize;
+        let key_count = options.number_u32("keys", 16, 1..=MAX_KEYS)?;
+        let value_count = options.number_u32("values", 16, 2..=u32::MAX - 1)?;
+        if entry_count > key_count as usize {
+            return Err(options.sizes_error(
+                format!("{entry_count} entries and {key_count} keys"),
+                "at least as many keys as entries",
+            ));
         }
-        Ok(Self { bits, entries, keys, values })
+        Ok(Self { bit_count, entry_count, key_count, value_count })
     }
 }
 
 impl fmt::Display for ParityRetrieval {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, bits, entries, keys, values) = (Self::NAME, self.bits, self.entries, self.keys, self.values);
+        let (name, bits, entries, keys, values) =
+            (Self::NAME, self.bit_count, self.entry_count, self.key_count, self.value_count);
         write!(out, "{name}{{bits={bits},entries={entries},keys={keys},values={values}}}")
     }
 }
 
 impl TaskBase for ParityRetrieval {
     fn fields(&self) -> Vec<Field> {
-        let fields =
-            [("kind", 3), ("bit", 3), ("key", self.keys + 1), ("even", self.values + 1), ("odd", self.values + 1)];
+        let fields = [
+            ("kind", 3),
+            ("bit", 3),
+            ("key", self.key_count + 1),
+            ("even", self.value_count + 1),
+            ("odd", self.value_count + 1),
+        ];
         fields.into_iter().map(|(name, vocabulary)| Field::new(name, vocabulary)).collect()
     }
 
     fn classes(&self) -> u32 {
-        self.values
+        self.value_count
     }
 
     fn length(&self) -> usize {
-        self.bits + self.entries + 1
+        self.bit_count + self.entry_count + 1
     }
 
     fn render(&self, prompt: &Prompt) -> String {
-        let rows: Vec<&[u32]> = prompt.tokens().chunks_exact(prompt.fields().max(1)).collect();
+        let rows: Vec<&[u32]> = prompt.tokens().chunks_exact(prompt.ids_per_token().max(1)).collect();
         let of_kind = |kind| rows.iter().filter(move |row| row[0] == kind).collect::<Vec<_>>();
         let (bits, entries, queries) = (of_kind(BIT), of_kind(ENTRY), of_kind(QUERY));
         let mut text = String::new();
@@ -148,32 +155,33 @@ impl Task for ParityRetrieval {
     type Instance = ParityRetrievalInstance;
 
     fn sample(&self, rng: &mut Rng, instance: &mut ParityRetrievalInstance) {
-        let ParityRetrievalInstance { bits, keys, even, odd, queried, key_sampler } = instance;
-        bits.resize(self.bits, 0);
-        fill(rng, 2, bits);
+        let ParityRetrievalInstance { bits, keys, even_values, odd_values, queried_entry, key_sampler } = instance;
+        bits.resize(self.bit_count, 0);
+        fill_random(rng, 2, bits);
         keys.clear();
-        key_sampler.draw(rng, self.keys, self.entries, keys);
-        even.resize(self.entries, 0);
-        fill(rng, self.values, even);
-        odd.resize(self.entries, 0);
-        fill(rng, self.values - 1, odd);
+        key_sampler.draw(rng, self.key_count, self.entry_count, keys);
+        even_values.resize(self.entry_count, 0);
+        fill_random(rng, self.value_count, even_values);
+        odd_values.resize(self.entry_count, 0);
+        fill_random(rng, self.value_count - 1, odd_values);
         // Skips the even value, so that the two values differ.
-        odd.iter_mut().zip(even.iter()).for_each(|(odd, even)| *odd += u32::from(*odd >= *even));
-        *queried = below(rng, self.entries as u32) as usize;
+        odd_values.iter_mut().zip(even_values.iter()).for_each(|(odd, even)| *odd += u32::from(*odd >= *even));
+        *queried_entry = random_below(rng, self.entry_count as u32) as usize;
     }
 
     fn encode(&self, instance: &ParityRetrievalInstance, prompt: &mut Prompt) {
-        let (no_bit, no_key, no_value) = (2, self.keys, self.values);
+        let (no_bit, no_key, no_value) = (2, self.key_count, self.value_count);
         prompt.start(5);
         for bit in &instance.bits {
             prompt.push(&[BIT, *bit, no_key, no_value, no_value]);
         }
-        for ((key, even), odd) in instance.keys.iter().zip(&instance.even).zip(&instance.odd) {
+        for ((key, even), odd) in instance.keys.iter().zip(&instance.even_values).zip(&instance.odd_values) {
             prompt.push(&[ENTRY, no_bit, *key, *even, *odd]);
         }
-        let column = if instance.bits.iter().sum::<u32>() % 2 == 0 { &instance.even } else { &instance.odd };
-        let query = [QUERY, no_bit, instance.keys[instance.queried], no_value, no_value];
-        prompt.push_question(&query, column[instance.queried], 1);
+        let values =
+            if instance.bits.iter().sum::<u32>() % 2 == 0 { &instance.even_values } else { &instance.odd_values };
+        let query = [QUERY, no_bit, instance.keys[instance.queried_entry], no_value, no_value];
+        prompt.push_question(&query, values[instance.queried_entry], 1);
     }
 
     fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
@@ -182,14 +190,14 @@ impl Task for ParityRetrieval {
         if rows[last][0] != QUERY {
             return Err(OracleError::new::<Self>(last, "another token", "the query"));
         }
-        let odd = rows.iter().filter(|row| row[0] == BIT && row[1] == 1).count() % 2 == 1;
+        let parity_is_odd = rows.iter().filter(|row| row[0] == BIT && row[1] == 1).count() % 2 == 1;
         let matching: Vec<_> = rows.iter().filter(|row| row[0] == ENTRY && row[2] == rows[last][2]).collect();
         let [entry] = matching[..] else {
             let found = format!("a query for a key with {} entries", matching.len());
             return Err(OracleError::new::<Self>(last, found, "one entry"));
         };
         let mut targets = vec![NO_TARGET; rows.len()];
-        targets[last] = entry[if odd { 4 } else { 3 }];
+        targets[last] = entry[if parity_is_odd { 4 } else { 3 }];
         Ok(targets)
     }
 }

@@ -1,11 +1,11 @@
-//! The input and the targets of a model: tokens, targets, groups.
+//! The input and the targets of a model: tokens, targets, metric groups.
 //!
 //! A [`Prompt`] is a set of buffers that is reused, so that repeated sampling allocates no memory. Two things are kept from one
 //! sample to the next; neither changes a result:
 //!
 //! - the **template**: most ids of a structured prompt (the arguments of table entries) are the same in every sample of a
 //!   task. A task whose template is already in the buffer writes only the ids that vary;
-//! - the **scratch**: the last instance, whose memory the next one reuses.
+//! - the last instance, whose memory the next one reuses.
 
 use std::any::Any;
 use std::fmt;
@@ -45,12 +45,12 @@ impl Field {
 
     /// The same field, whose ids are of this alphabet.
     #[must_use]
-    pub fn of(self, alphabet: &str) -> Self {
+    pub fn with_alphabet(self, alphabet: &str) -> Self {
         Self { alphabet: alphabet.to_owned(), ..self }
     }
 
     /// The number of ids without the blank.
-    pub fn symbols(&self) -> u32 {
+    pub fn symbol_count(&self) -> u32 {
         self.vocabulary.saturating_sub(u32::from(self.blank))
     }
 }
@@ -60,16 +60,16 @@ impl Field {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TemplateId(Arc<()>);
 
-/// Tokens, with the target and group of each.
+/// Tokens, with the target and metric group of each.
 #[derive(Default)]
 pub struct Prompt {
     tokens: Vec<u32>,
     targets: Vec<u32>,
     groups: Vec<u16>,
     partial_answers: Vec<u32>,
-    fields: usize,
+    ids_per_token: usize,
     template: Option<TemplateId>,
-    scratch: Option<Box<dyn Any + Send>>,
+    reused_instance: Option<Box<dyn Any + Send>>,
 }
 
 impl Prompt {
@@ -78,7 +78,7 @@ impl Prompt {
         Self::default()
     }
 
-    /// Ids, one row of [`fields`](Self::fields) ids per token.
+    /// Ids, [`ids_per_token`](Self::ids_per_token) ids for each token.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
     }
@@ -88,8 +88,8 @@ impl Prompt {
         &self.targets
     }
 
-    /// One per token: the sort of its question (such as the number of hops), so that accuracy can be reported per group; 0
-    /// without a question.
+    /// One per token: the metric group of its question, such as its number of hops. Accuracy is reported per metric group. 0 without
+    /// a question.
     pub fn groups(&self) -> &[u16] {
         &self.groups
     }
@@ -100,9 +100,9 @@ impl Prompt {
         &self.partial_answers
     }
 
-    /// Ids per token.
-    pub fn fields(&self) -> usize {
-        self.fields
+    /// Number of ids per token: one per [`Field`].
+    pub fn ids_per_token(&self) -> usize {
+        self.ids_per_token
     }
 
     /// The number of tokens.
@@ -115,7 +115,7 @@ impl Prompt {
         self.targets.is_empty()
     }
 
-    /// Every position with a question: position, target, group.
+    /// Every position with a question: position, target, metric group.
     pub fn questions(&self) -> impl Iterator<Item = (usize, u32, u16)> + '_ {
         let positions = self.targets.iter().zip(&self.groups).enumerate();
         positions
@@ -123,20 +123,20 @@ impl Prompt {
             .map(|(position, (target, group))| (position, *target, *group))
     }
 
-    /// Empties the prompt for tokens of this many fields.
-    pub fn start(&mut self, fields: usize) {
+    /// Empties the prompt, for tokens of `ids_per_token` ids.
+    pub fn start(&mut self, ids_per_token: usize) {
         self.tokens.clear();
         self.targets.clear();
         self.groups.clear();
         self.partial_answers.clear();
-        self.fields = fields;
+        self.ids_per_token = ids_per_token;
         self.template = None;
     }
 
     /// Appends a token without a question. Missing fields are 0; surplus ids are ignored.
     pub fn push(&mut self, token: &[u32]) {
-        let end = self.tokens.len() + self.fields;
-        self.tokens.extend_from_slice(&token[..token.len().min(self.fields)]);
+        let end = self.tokens.len() + self.ids_per_token;
+        self.tokens.extend_from_slice(&token[..token.len().min(self.ids_per_token)]);
         self.tokens.resize(end, 0);
         self.targets.push(NO_TARGET);
         self.groups.push(0);
@@ -187,30 +187,38 @@ impl Prompt {
         &mut self.tokens
     }
 
-    /// Takes the scratch instance if it has this type.
-    pub(crate) fn take_scratch<T: Any>(&mut self) -> Option<Box<T>> {
-        self.scratch.take()?.downcast().ok()
+    /// Takes the instance of the last sample if it has this type.
+    pub(crate) fn take_reused_instance<T: Any>(&mut self) -> Option<Box<T>> {
+        self.reused_instance.take()?.downcast().ok()
     }
 
-    /// Stores the scratch instance for the next sample.
-    pub(crate) fn keep_scratch<T: Any + Send>(&mut self, scratch: Box<T>) {
-        self.scratch = Some(scratch);
+    /// Stores an instance whose memory the next sample reuses.
+    pub(crate) fn keep_reused_instance<T: Any + Send>(&mut self, instance: Box<T>) {
+        self.reused_instance = Some(instance);
     }
 }
 
-// Not derived: scratch and template are caches, not part of the value.
+// Not derived: the instance and the template are caches, not part of the value.
 impl Clone for Prompt {
     fn clone(&self) -> Self {
         let (tokens, targets, groups) = (self.tokens.clone(), self.targets.clone(), self.groups.clone());
         let partial_answers = self.partial_answers.clone();
-        Self { tokens, targets, groups, partial_answers, fields: self.fields, template: None, scratch: None }
+        Self {
+            tokens,
+            targets,
+            groups,
+            partial_answers,
+            ids_per_token: self.ids_per_token,
+            template: None,
+            reused_instance: None,
+        }
     }
 }
 
 impl PartialEq for Prompt {
     fn eq(&self, other: &Self) -> bool {
-        (self.fields, &self.tokens, &self.targets, &self.groups)
-            == (other.fields, &other.tokens, &other.targets, &other.groups)
+        (self.ids_per_token, &self.tokens, &self.targets, &self.groups)
+            == (other.ids_per_token, &other.tokens, &other.targets, &other.groups)
     }
 }
 
@@ -219,7 +227,7 @@ impl Eq for Prompt {}
 impl fmt::Debug for Prompt {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = out.debug_struct("Prompt");
-        out.field("fields", &self.fields).field("tokens", &self.tokens);
+        out.field("ids_per_token", &self.ids_per_token).field("tokens", &self.tokens);
         out.field("targets", &self.targets).field("groups", &self.groups).finish_non_exhaustive()
     }
 }

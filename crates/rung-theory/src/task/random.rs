@@ -4,7 +4,7 @@
 //! only through the functions here, so a seed determines a sample bit for bit.
 //!
 //! A single number uses Lemire's method: multiply a random word by the bound, keep the high half, and reject the
-//! few low halves that would favour some results. [`fill`] uses a faster method. The low half
+//! few low halves that would favour some results. [`fill_random`] uses a faster method. The low half
 //! of the product is itself a random word, which gives another number; so one 64-bit word gives several numbers in a
 //! row, and one comparison at the end accepts or rejects all of them (Brackett-Rozinsky and Lemire, *Batched Ranged
 //! Random Integer Generation*, 2024). A table of 900 values below 900 costs 184 words instead of 900, and eight
@@ -31,7 +31,7 @@ pub fn splitmix64(number: u64) -> u64 {
 }
 
 /// A uniform number below `bound` (0 if `bound` is 0).
-pub fn below(rng: &mut Rng, bound: u32) -> u32 {
+pub fn random_below(rng: &mut Rng, bound: u32) -> u32 {
     let mut product = u64::from(rng.next_u32()) * u64::from(bound);
     if (product as u32) < bound {
         // 2^32 mod bound, computed only in the rare case that it matters.
@@ -44,7 +44,7 @@ pub fn below(rng: &mut Rng, bound: u32) -> u32 {
 }
 
 /// A uniform number below a 64-bit `bound` (0 if `bound` is 0).
-pub fn below_u64(rng: &mut Rng, bound: u64) -> u64 {
+pub fn random_below_u64(rng: &mut Rng, bound: u64) -> u64 {
     let mut product = u128::from(rng.next_u64()) * u128::from(bound);
     if (product as u64) < bound {
         let threshold = bound.wrapping_neg() % bound;
@@ -55,24 +55,24 @@ pub fn below_u64(rng: &mut Rng, bound: u64) -> u64 {
     (product >> 64) as u64
 }
 
-/// A fair coin.
-pub fn coin(rng: &mut Rng) -> bool {
+/// True or false with equal probability.
+pub fn random_bool(rng: &mut Rng) -> bool {
     rng.next_u32() >> 31 == 1
 }
 
 /// Puts `items` into a uniformly random order.
 pub fn shuffle<T>(rng: &mut Rng, items: &mut [T]) {
     for last in (1..items.len()).rev() {
-        items.swap(last, below(rng, last as u32 + 1) as usize);
+        items.swap(last, random_below(rng, last as u32 + 1) as usize);
     }
 }
 
 /// Fills `out` with independent uniform numbers below `bound` (zeros if `bound` is 0).
-pub fn fill(rng: &mut Rng, bound: u32, out: &mut [u32]) {
+pub fn fill_random(rng: &mut Rng, bound: u32, out: &mut [u32]) {
     if bound <= 1 {
         return out.fill(0);
     }
-    // As many numbers per word as keep bound^numbers within 2^56: then fewer than one word in 256 is suspect.
+    // As many numbers per word as keep bound^numbers within 2^56: then fewer than one word in 256 needs the exact check.
     match 56 / (u32::BITS - (bound - 1).leading_zeros()) {
         0 | 1 => fill_groups::<1>(rng, bound, out),
         2 => fill_groups::<2>(rng, bound, out),
@@ -94,7 +94,7 @@ const LANES: usize = 8;
 /// The numbers from `LANES` words: first the first number of every word, then the second, and so on.
 type Block<const GROUP: usize> = [[u32; LANES]; GROUP];
 
-/// [`fill`] with `GROUP` numbers from each word.
+/// [`fill_random`] with `GROUP` numbers from each word.
 fn fill_groups<const GROUP: usize>(rng: &mut Rng, bound: u32, out: &mut [u32]) {
     let (blocks, tail) = out.split_at_mut(out.len() / (GROUP * LANES) * (GROUP * LANES));
     if !blocks.is_empty() {
@@ -102,7 +102,7 @@ fn fill_groups<const GROUP: usize>(rng: &mut Rng, bound: u32, out: &mut [u32]) {
     }
     if tail.len() <= 2 * LANES {
         // For so few numbers single draws are faster than a block.
-        tail.fill_with(|| below(rng, bound));
+        tail.fill_with(|| random_below(rng, bound));
     } else {
         let (mut bytes, mut block) = ([0; 8 * LANES], [[[0; LANES]; GROUP]]);
         rng.fill_bytes(&mut bytes);
@@ -127,12 +127,12 @@ fn fill_blocks<const GROUP: usize>(rng: &mut Rng, bound: u32, out: &mut [u32]) {
 fn split<const GROUP: usize>(rng: &mut Rng, bound: u32, words: &[[[u8; 8]; LANES]], blocks: &mut [Block<GROUP>]) {
     let product = u64::from(bound).pow(GROUP as u32);
     // The exact threshold, 2^64 mod product, needs a division and is below the product, so compare with the product first.
-    let suspect = split_all(bound, product, words, blocks);
-    if suspect == 0 {
+    let suspect_blocks = split_all(bound, product, words, blocks);
+    if suspect_blocks == 0 {
         return;
     }
     let threshold = product.wrapping_neg() % product;
-    for (index, block) in blocks.iter_mut().enumerate().filter(|(index, _)| suspect >> index & 1 == 1) {
+    for (index, block) in blocks.iter_mut().enumerate().filter(|(index, _)| suspect_blocks >> index & 1 == 1) {
         for lane in 0..LANES {
             let mut word = u64::from_le_bytes(words[index][lane]);
             loop {
@@ -189,7 +189,7 @@ fn split_lanes<const GROUP: usize>(
 ) -> u32 {
     const LOW: u64 = 0xFFFF_FFFF;
     let bound = u64::from(bound);
-    let mut rejected = 0;
+    let mut suspect_blocks = 0;
     for (index, (block, words)) in blocks.iter_mut().zip(words).enumerate() {
         // Each word in two halves, because vectors multiply 32 by 32 bits.
         let (mut high, mut low) = ([0; LANES], [0; LANES]);
@@ -205,18 +205,18 @@ fn split_lanes<const GROUP: usize>(
                 (high[lane], low[lane]) = (high_product & LOW, low_product & LOW);
             }
         }
-        let mut bad = 0;
+        let mut is_below_threshold = 0;
         for lane in 0..LANES {
-            bad |= u32::from((high[lane] << 32 | low[lane]) < threshold);
+            is_below_threshold |= u32::from((high[lane] << 32 | low[lane]) < threshold);
         }
-        rejected |= bad << index;
+        suspect_blocks |= is_below_threshold << index;
     }
-    rejected
+    suspect_blocks
 }
 
 /// Draws several different numbers below a bound, in random order, in time proportional to their number.
 ///
-/// It has a list of the range; a draw swaps the drawn numbers to the front, copies them out and swaps back, so that each draw starts
+/// It stores all numbers of the range in order; a draw swaps the drawn numbers to the front, copies them out and swaps back, so that each draw starts
 /// from the same list.
 #[derive(Clone, Debug, Default)]
 pub struct DistinctSampler {
@@ -234,7 +234,7 @@ impl DistinctSampler {
         let count = count.min(self.range.len());
         self.swaps.clear();
         for front in 0..count {
-            let chosen = front + below(rng, bound - front as u32) as usize;
+            let chosen = front + random_below(rng, bound - front as u32) as usize;
             self.range.swap(front, chosen);
             self.swaps.push(chosen);
         }
@@ -250,11 +250,11 @@ mod tests {
     use super::*;
 
     /// Pearson's chi-squared statistic against the uniform distribution, in standard deviations from its mean.
-    fn deviation(counts: &[u64]) -> f64 {
+    fn uniformity_score(counts: &[u64]) -> f64 {
         let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
         let statistic: f64 = counts.iter().map(|count| (*count as f64 - mean).powi(2) / mean).sum();
-        let freedom = (counts.len() - 1) as f64;
-        (statistic - freedom) / (2.0 * freedom).sqrt()
+        let degrees_of_freedom = (counts.len() - 1) as f64;
+        (statistic - degrees_of_freedom) / (2.0 * degrees_of_freedom).sqrt()
     }
 
     #[test]
@@ -264,12 +264,12 @@ mod tests {
             let mut counts = vec![0; bound as usize];
             let mut out = vec![0; 777];
             for _ in 0..(bound * 20).div_ceil(777) + 20 {
-                fill(&mut rng, bound, &mut out);
+                fill_random(&mut rng, bound, &mut out);
                 for value in &out {
                     counts[*value as usize] += 1;
                 }
             }
-            assert!(deviation(&counts).abs() < 5.0, "bound {bound}: {}", deviation(&counts));
+            assert!(uniformity_score(&counts).abs() < 5.0, "bound {bound}: {}", uniformity_score(&counts));
         }
     }
 
@@ -278,17 +278,18 @@ mod tests {
         let mut rng = seeded(1);
         let mut out = vec![0; 4096];
         for bound in [1 << 20, (1 << 30) + 1, u32::MAX] {
-            fill(&mut rng, bound, &mut out);
+            fill_random(&mut rng, bound, &mut out);
             assert!(out.iter().all(|value| *value < bound));
             assert!(out.iter().any(|value| *value < bound / 100) && out.iter().any(|value| *value > bound / 100 * 99));
             assert!(
-                below(&mut rng, bound) < bound && below_u64(&mut rng, u64::from(bound) << 20) >> 20 < u64::from(bound)
+                random_below(&mut rng, bound) < bound
+                    && random_below_u64(&mut rng, u64::from(bound) << 20) >> 20 < u64::from(bound)
             );
         }
         for bound in [0, 1] {
-            fill(&mut rng, bound, &mut out);
+            fill_random(&mut rng, bound, &mut out);
             assert!(out.iter().all(|value| *value == 0));
-            assert_eq!((below(&mut rng, bound), below_u64(&mut rng, u64::from(bound))), (0, 0));
+            assert_eq!((random_below(&mut rng, bound), random_below_u64(&mut rng, u64::from(bound))), (0, 0));
         }
     }
 
@@ -297,10 +298,10 @@ mod tests {
         // Two thirds of 2^32: without rejection, even results would come up twice as often as odd ones.
         let bound = 0xAAAA_AAAA;
         let mut rng = seeded(2);
-        let even = (0..60_000).filter(|_| below(&mut rng, bound).is_multiple_of(2)).count();
+        let even = (0..60_000).filter(|_| random_below(&mut rng, bound).is_multiple_of(2)).count();
         assert!((even as f64 - 30_000.0).abs() < 5.0 * 15_000.0_f64.sqrt(), "{even}");
         let mut out = vec![0; 60_000];
-        fill(&mut rng, bound, &mut out);
+        fill_random(&mut rng, bound, &mut out);
         let even = out.iter().filter(|value| value.is_multiple_of(2)).count();
         assert!((even as f64 - 30_000.0).abs() < 5.0 * 15_000.0_f64.sqrt(), "{even}");
     }
@@ -312,11 +313,11 @@ mod tests {
             seeded(4).fill_bytes(bytes.as_flattened_mut().as_flattened_mut());
             let (mut lanes, mut detected) = ([[[0; LANES]; 4]; 16], [[[0; LANES]; 4]; 16]);
             let threshold = u64::MAX / 64;
-            let suspect = split_lanes(bound, threshold, &bytes, &mut lanes);
-            assert_eq!(suspect, split_all(bound, threshold, &bytes, &mut detected));
+            let suspect_blocks = split_lanes(bound, threshold, &bytes, &mut lanes);
+            assert_eq!(suspect_blocks, split_all(bound, threshold, &bytes, &mut detected));
             assert_eq!(lanes, detected);
             for (index, block) in lanes.iter().enumerate() {
-                let mut least = u64::MAX;
+                let mut smallest_remainder = u64::MAX;
                 for lane in 0..LANES {
                     let mut remainder = u64::from_le_bytes(bytes[index][lane]);
                     for numbers in block {
@@ -324,26 +325,26 @@ mod tests {
                         assert_eq!(u128::from(numbers[lane]), product >> 64);
                         remainder = product as u64;
                     }
-                    least = least.min(remainder);
+                    smallest_remainder = smallest_remainder.min(remainder);
                 }
-                assert_eq!(suspect >> index & 1 == 1, least < threshold);
+                assert_eq!(suspect_blocks >> index & 1 == 1, smallest_remainder < threshold);
             }
         }
     }
 
     #[test]
     fn distinct_sampler_draws_different_numbers_independent_of_earlier_draws() {
-        let mut used = DistinctSampler::default();
+        let mut reused_sampler = DistinctSampler::default();
         let mut out = Vec::new();
-        used.draw(&mut seeded(3), 10, 4, &mut out);
+        reused_sampler.draw(&mut seeded(3), 10, 4, &mut out);
         for seed in 0..50 {
-            let (mut again, mut fresh) = (Vec::new(), Vec::new());
-            used.draw(&mut seeded(seed), 10, 6, &mut again);
-            DistinctSampler::default().draw(&mut seeded(seed), 10, 6, &mut fresh);
-            assert_eq!(again, fresh);
-            again.sort_unstable();
-            again.dedup();
-            assert_eq!(again.len(), 6);
+            let (mut drawn, mut expected) = (Vec::new(), Vec::new());
+            reused_sampler.draw(&mut seeded(seed), 10, 6, &mut drawn);
+            DistinctSampler::default().draw(&mut seeded(seed), 10, 6, &mut expected);
+            assert_eq!(drawn, expected);
+            drawn.sort_unstable();
+            drawn.dedup();
+            assert_eq!(drawn.len(), 6);
         }
     }
 }

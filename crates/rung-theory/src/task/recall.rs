@@ -10,15 +10,15 @@
 //! keys' values, and the same throughout the prompt.
 //!
 //! At every key that has occurred before, the target is the id of its value. One field,
-//! `symbol`; the group of every question is 1.
+//! `symbol`; the metric group of every question is 1.
 //!
 //! # One sample
 //!
 //! `recall{length=20,vocabulary=16}`, seed 0:
 //!
 //! ```text
-//! input  k5 v12 k5  v12 k5  v12 k3 v14 k4 v15 k5  v12 k4  v15 k0 v15 k1 v9 k5  v12
-//! asked  .  .   v12 .   v12 .   .  .   .  .   v12 .   v15 .   .  .   .  .  v12 .
+//! input   k5 v12 k5  v12 k5  v12 k3 v14 k4 v15 k5  v12 k4  v15 k0 v15 k1 v9 k5  v12
+//! target  .  .   v12 .   v12 .   .  .   .  .   v12 .   v15 .   .  .   .  .  v12 .
 //! ```
 //!
 //! # Baseline
@@ -34,7 +34,10 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::options::Options;
-use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, below, fill, render};
+use super::{
+    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, fill_random, random_below,
+    render,
+};
 
 /// The sampler stores one value per key, so the vocabulary is bounded too.
 const MAX_VOCABULARY: u32 = 1 << 24;
@@ -76,7 +79,7 @@ impl Recall {
     }
 
     /// The number of keys, and the id of the first value.
-    fn keys(&self) -> u32 {
+    fn key_count(&self) -> u32 {
         self.vocabulary / 2
     }
 }
@@ -101,11 +104,11 @@ impl TaskBase for Recall {
     }
 
     fn baseline(&self) -> f64 {
-        1.0 / f64::from(self.vocabulary - self.keys())
+        1.0 / f64::from(self.vocabulary - self.key_count())
     }
 
     fn render(&self, prompt: &Prompt) -> String {
-        let symbol = |id: u32| if id < self.keys() { format!("k{id}") } else { format!("v{id}") };
+        let symbol = |id: u32| if id < self.key_count() { format!("k{id}") } else { format!("v{id}") };
         render::rows(prompt, symbol, symbol)
     }
 }
@@ -116,22 +119,22 @@ impl Task for Recall {
 
     fn sample(&self, rng: &mut Rng, instance: &mut RecallInstance) {
         let RecallInstance { keys, values, repeated, value_of } = instance;
-        let pairs = self.length / 2;
-        keys.resize(pairs, 0);
-        fill(rng, self.keys(), keys);
-        keys[pairs - 1] = keys[below(rng, pairs as u32 - 1) as usize];
+        let pair_count = self.length / 2;
+        keys.resize(pair_count, 0);
+        fill_random(rng, self.key_count(), keys);
+        keys[pair_count - 1] = keys[random_below(rng, pair_count as u32 - 1) as usize];
         // One random value per pair; those of repeated keys are overwritten.
-        values.resize(pairs, 0);
-        fill(rng, self.vocabulary - self.keys(), values);
+        values.resize(pair_count, 0);
+        fill_random(rng, self.vocabulary - self.key_count(), values);
         repeated.clear();
-        value_of.resize(self.keys() as usize, NO_TARGET);
+        value_of.resize(self.key_count() as usize, NO_TARGET);
         for (key, value) in keys.iter().zip(values.iter_mut()) {
-            let known = &mut value_of[*key as usize];
-            repeated.push(*known != NO_TARGET);
-            if *known == NO_TARGET {
-                *known = *value + self.keys();
+            let stored_value = &mut value_of[*key as usize];
+            repeated.push(*stored_value != NO_TARGET);
+            if *stored_value == NO_TARGET {
+                *stored_value = *value + self.key_count();
             }
-            *value = *known;
+            *value = *stored_value;
         }
         for key in keys.iter() {
             value_of[*key as usize] = NO_TARGET;
@@ -159,11 +162,11 @@ impl Task for Recall {
                 return Err(OracleError::new::<Self>(position, format!("{key}, {value}"), "a key and a value"));
             }
             match values.insert(key, value) {
-                Some(before) if before != value => {
+                Some(earlier_value) if earlier_value != value => {
                     let found = format!("key {key} with value {value}");
-                    return Err(OracleError::new::<Self>(position, found, format!("value {before}, as before")));
+                    return Err(OracleError::new::<Self>(position, found, format!("value {earlier_value}, as before")));
                 }
-                Some(before) => targets[position] = before,
+                Some(earlier_value) => targets[position] = earlier_value,
                 None => {}
             }
         }

@@ -88,7 +88,11 @@ fn check_prompts(task: &dyn AnyTask, seed: u64, prompt: &mut Prompt) {
     for round in 0..2 {
         task.prompt(&mut rng, prompt);
         assert_eq!(prompt.len(), task.length(), "{spec}");
-        assert_eq!((prompt.fields(), prompt.tokens().len()), (fields.len(), fields.len() * task.length()), "{spec}");
+        assert_eq!(
+            (prompt.ids_per_token(), prompt.tokens().len()),
+            (fields.len(), fields.len() * task.length()),
+            "{spec}"
+        );
         for token in prompt.tokens().chunks_exact(fields.len()) {
             assert!(token.iter().zip(&fields).all(|(id, field)| *id < field.vocabulary), "{spec}: {token:?}");
         }
@@ -218,7 +222,7 @@ fn labels_are_balanced_for_every_value_of_two_sum() {
             task.prompt(&mut rng, &mut prompt);
             // One question per prompt, so that the counts are independent.
             let questions: Vec<_> = prompt.questions().collect();
-            let (position, target, _) = questions[super::below(&mut rng, questions.len() as u32) as usize];
+            let (position, target, _) = questions[super::random_below(&mut rng, questions.len() as u32) as usize];
             counts.entry(prompt.tokens()[position]).or_default()[target as usize] += 1.0;
         }
         let [no, yes] = counts.values().fold([0.0, 0.0], |sum, [no, yes]| [sum[0] + no, sum[1] + yes]);
@@ -334,8 +338,8 @@ fn pages_have_all_headings_and_an_up_to_date_sample() {
 fn listing_option_sets_the_order_of_entries() {
     let task = FuncComp::new(2, &[3], Order::Hard, 1, false).unwrap();
     let instance = task.all_instances().nth(12_345).unwrap();
-    let order = |listing| {
-        let task = task.clone().with_listing(listing);
+    let entries_in_order = |entry_order| {
+        let task = task.clone().with_entry_order(entry_order);
         let mut prompt = Prompt::new();
         task.encode(&instance, &mut prompt);
         assert_eq!(Task::oracle(&task, prompt.tokens()).as_deref(), Ok(prompt.targets()));
@@ -346,8 +350,8 @@ fn listing_option_sets_the_order_of_entries() {
     let entry = |w: u32, i: u32| (w, i, table[(w * 2 + i) as usize]);
     let w_major = [entry(0, 0), entry(0, 1), entry(1, 0), entry(1, 1), entry(2, 0), entry(2, 1)];
     let i_major = [entry(0, 0), entry(1, 0), entry(2, 0), entry(0, 1), entry(1, 1), entry(2, 1)];
-    assert_eq!(order(EntryOrder::WMajor), w_major);
-    assert_eq!(order(EntryOrder::IMajor), i_major);
+    assert_eq!(entries_in_order(EntryOrder::WMajor), w_major);
+    assert_eq!(entries_in_order(EntryOrder::IMajor), i_major);
     // The default listing is not printed, so that older specs stay the same.
     assert!(!task.to_string().contains("listing"));
 }

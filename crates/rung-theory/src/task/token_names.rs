@@ -15,12 +15,12 @@ pub struct TokenNames {
 impl TokenNames {
     /// The names for a task's tokens.
     pub fn new(task: &dyn AnyTask) -> Self {
-        let composition = (task as &dyn Any).downcast_ref::<FuncComp>().map(|task| (task.hops(), task.mixed()));
+        let composition = (task as &dyn Any).downcast_ref::<FuncComp>().map(|task| (task.hops(), task.mixed_hops()));
         Self { fields: task.fields(), composition }
     }
 
-    /// Ids per token.
-    pub fn width(&self) -> usize {
+    /// Number of ids per token.
+    pub fn ids_per_token(&self) -> usize {
         self.fields.len()
     }
 
@@ -40,18 +40,18 @@ impl TokenNames {
     /// A token of function composition: an entry of a table, the start, the query, the slot, or a thought.
     fn composition_name(&self, token: &[u32], hops: usize, mixed: bool) -> String {
         let kind = token[0] as usize;
-        let joined = |fields: std::ops::Range<usize>| {
+        let join_ids = |fields: std::ops::Range<usize>| {
             let ids =
                 fields.filter(|field| !self.is_blank(*field, token[*field])).map(|field| token[field].to_string());
             ids.collect::<Vec<_>>().join(",")
         };
-        let parts = joined(4..self.fields.len());
+        let parts = join_ids(4..self.fields.len());
         match kind {
             _ if token[0] >= self.fields[0].vocabulary => {
-                format!("thought {}: {}", token[0] - self.fields[0].vocabulary + 1, joined(3..4))
+                format!("thought {}: {}", token[0] - self.fields[0].vocabulary + 1, join_ids(3..4))
             }
-            kind if kind < hops => format!("z{}({})={}", kind + 1, joined(1..3), joined(3..4)),
-            kind if kind == hops => format!("z0={}", joined(3..4)),
+            kind if kind < hops => format!("z{}({})={}", kind + 1, join_ids(1..3), join_ids(3..4)),
+            kind if kind == hops => format!("z0={}", join_ids(3..4)),
             kind if kind == hops + 1 && parts.is_empty() => "w".to_owned(),
             _ if !parts.is_empty() && mixed => format!("w{}=({parts})", kind - hops),
             _ if !parts.is_empty() => format!("w=({parts})"),
@@ -75,17 +75,17 @@ mod tests {
 
     use super::*;
 
-    fn names(spec: &str) -> Vec<String> {
+    fn token_names_of_sample(spec: &str) -> Vec<String> {
         let task = task::parse(spec).unwrap();
         let mut prompt = Prompt::new();
         task.prompt(&mut seeded(0), &mut prompt);
         let names = TokenNames::new(&*task);
-        prompt.tokens().chunks_exact(names.width()).map(|token| names.name(token)).collect()
+        prompt.tokens().chunks_exact(names.ids_per_token()).map(|token| names.name(token)).collect()
     }
 
     #[test]
     fn composition_tokens_have_readable_names() {
-        let names = names("funccomp{hops=2,m=3,n=[2],order=query-first}");
+        let names = token_names_of_sample("funccomp{hops=2,m=3,n=[2],order=query-first}");
         assert!(names[0].starts_with("w=("), "{}", names[0]);
         assert!(names[1].starts_with("z2(0,0)=") && names[7].starts_with("z1(0)="), "{names:?}");
         assert!(names[10].starts_with("z0=") && names[11] == "slot", "{names:?}");
@@ -110,7 +110,10 @@ mod tests {
             for seed in 0..50 {
                 task.prompt(&mut seeded(seed), &mut prompt);
                 assert!(
-                    prompt.tokens().chunks_exact(token_names.width()).all(|token| tokens.iter().any(|t| t == token)),
+                    prompt
+                        .tokens()
+                        .chunks_exact(token_names.ids_per_token())
+                        .all(|token| tokens.iter().any(|t| t == token)),
                     "{spec}"
                 );
             }
@@ -119,8 +122,8 @@ mod tests {
 
     #[test]
     fn tokens_of_other_tasks_list_their_fields() {
-        assert!(names("parity{length=3}")[0].contains('='));
-        let structured = names("parity-retrieval{bits=2,entries=2}");
+        assert!(token_names_of_sample("parity{length=3}")[0].contains('='));
+        let structured = token_names_of_sample("parity-retrieval{bits=2,entries=2}");
         assert!(
             structured.iter().any(|name| name.contains("key=")) && structured[0].matches('=').count() < 5,
             "{structured:?}"

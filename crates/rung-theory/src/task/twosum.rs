@@ -22,8 +22,8 @@
 //! `twosum{length=12,modulus=16}`, seed 0:
 //!
 //! ```text
-//! input  11 7 8 11 8 0 3 14 9 6 6 10
-//! asked  .  . . .  . . . .  . . . yes
+//! input   11 7 8 11 8 0 3 14 9 6 6 10
+//! target  .  . . .  . . . .  . . . yes
 //! ```
 //!
 //! # Baseline
@@ -39,8 +39,8 @@ use std::fmt;
 
 use super::options::{Options, yes_no};
 use super::{
-    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, below, coin, digits, fill,
-    render,
+    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, digits, fill_random,
+    random_below, random_bool, render,
 };
 
 /// The task `twosum`.
@@ -98,14 +98,14 @@ impl Task for TwoSum {
     fn sample(&self, rng: &mut Rng, instance: &mut TwoSumInstance) {
         instance.values.resize(self.length, 0);
         let (others, last) = instance.values.split_at_mut(self.length - 1);
-        last[0] = below(rng, self.modulus);
+        last[0] = random_below(rng, self.modulus);
         let partner = if last[0] == 0 { 0 } else { self.modulus - last[0] };
-        instance.has_partner = coin(rng);
+        instance.has_partner = random_bool(rng);
         if instance.has_partner {
-            fill(rng, self.modulus, others);
-            others[below(rng, self.length as u32 - 1) as usize] = partner;
+            fill_random(rng, self.modulus, others);
+            others[random_below(rng, self.length as u32 - 1) as usize] = partner;
         } else {
-            fill(rng, self.modulus - 1, others);
+            fill_random(rng, self.modulus - 1, others);
             // Skips the partner: values from it on move up by one.
             for value in others {
                 *value += u32::from(*value >= partner);

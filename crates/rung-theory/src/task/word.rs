@@ -1,4 +1,4 @@
-//! Group word problem: the running product of group elements.
+//! Word problem of a group (a "word" is a sequence of group elements): the running product.
 //!
 //! The state is a group element, and every token multiplies it. For a group that is not solvable (A5, S5) this is
 //! complete for NC1, so constant-depth attention and diagonal recurrences cannot solve it (unless TC0 = NC1); Z60, of the
@@ -17,7 +17,7 @@
 //! | `z60` | 60 | 0 .. 59 under addition modulo 60 |
 //! | `s3` | 6 | the permutations of three elements, in the same order |
 //!
-//! Number 0 is the identity. Ids and classes are the numbers. One field, `element`; the group of every question is
+//! Number 0 is the identity. Ids and classes are the numbers. One field, `element`; the metric group of every question is
 //! 1.
 //!
 //! # One sample
@@ -25,8 +25,8 @@
 //! `word{group=a5,length=12,answer=every}`, seed 0:
 //!
 //! ```text
-//! input  39 42 43 27 30 41 33 3  11 52 34 32
-//! asked  39 56 51 40 18 13 56 41 34 31 14 43
+//! input   39 42 43 27 30 41 33 3  11 52 34 32
+//! target  39 56 51 40 18 13 56 41 34 31 14 43
 //! ```
 //!
 //! # Baseline
@@ -41,7 +41,7 @@
 use std::fmt;
 
 use super::options::{Options, word_of};
-use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, fill, render};
+use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, fill_random, render};
 
 /// A finite group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Group {
     }
 
     /// The multiplication table: row a, column b is the product ab.
-    pub fn table(self) -> Vec<u32> {
+    pub fn multiplication_table(self) -> Vec<u32> {
         let order = self.order();
         if self == Self::Z60 {
             return (0..order * order).map(|index| (index / order + index % order) % order).collect();
@@ -120,7 +120,7 @@ pub struct Word {
     /// Whether every token has a target, not only the last.
     answers_every_token: bool,
     /// The multiplication table of the group.
-    table: Vec<u32>,
+    multiplication_table: Vec<u32>,
 }
 
 /// The group elements of one prompt.
@@ -135,7 +135,7 @@ impl Word {
         let group = options.word("group", &GROUPS)?;
         let length = options.number("length", 16, 1..=MAX_TOKENS)? as usize;
         let answers_every_token = options.word("answer", &[("every", true), ("last", false)])?;
-        Ok(Self { group, length, answers_every_token, table: group.table() })
+        Ok(Self { group, length, answers_every_token, multiplication_table: group.multiplication_table() })
     }
 
     /// The group.
@@ -176,14 +176,14 @@ impl Task for Word {
 
     fn sample(&self, rng: &mut Rng, instance: &mut WordInstance) {
         instance.elements.resize(self.length, 0);
-        fill(rng, self.group.order(), &mut instance.elements);
+        fill_random(rng, self.group.order(), &mut instance.elements);
     }
 
     fn encode(&self, instance: &WordInstance, prompt: &mut Prompt) {
         prompt.start_single_field(&instance.elements);
         let mut product = 0;
         for (position, element) in instance.elements.iter().enumerate() {
-            product = self.table[(product * self.group.order() + element) as usize];
+            product = self.multiplication_table[(product * self.group.order() + element) as usize];
             if self.answers_every_token || position + 1 == instance.elements.len() {
                 prompt.set_target(position, product, 1);
             }

@@ -30,7 +30,7 @@ impl Generator {
     }
 
     /// A number below `end`.
-    pub fn below(&mut self, end: usize) -> usize {
+    pub fn random_below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
 }

@@ -14,12 +14,12 @@ pub struct AnswerCount {
     pub count: u64,
 }
 
-/// Counts of right answers for each group of questions: for function composition, each number of hops.
+/// Counts of right answers for each metric group: for function composition, each number of hops.
 pub type Accuracy = BTreeMap<u16, AnswerCount>;
 
 impl AnswerCount {
     /// Share of right answers; NaN if there are no answers.
-    pub fn mean(&self) -> f64 {
+    pub fn accuracy(&self) -> f64 {
         self.right as f64 / self.count as f64
     }
 
@@ -40,7 +40,7 @@ impl Serialize for AnswerCount {
         use serde::ser::SerializeStruct as _;
         let (low, high) = self.interval();
         let mut fields = out.serialize_struct("AnswerCount", 5)?;
-        fields.serialize_field("mean", &round_to_6_decimals(self.mean()))?;
+        fields.serialize_field("mean", &round_to_6_decimals(self.accuracy()))?;
         fields.serialize_field("low", &round_to_6_decimals(low))?;
         fields.serialize_field("high", &round_to_6_decimals(high))?;
         fields.serialize_field("count", &self.count)?;
@@ -56,7 +56,7 @@ pub fn round_to_6_decimals(value: f64) -> f64 {
 
 /// Whether the share of right answers is at least `share` in every group.
 pub fn all_groups_reach(accuracy: &Accuracy, share: f64) -> bool {
-    !accuracy.is_empty() && accuracy.values().all(|answers| answers.mean() >= share)
+    !accuracy.is_empty() && accuracy.values().all(|answers| answers.accuracy() >= share)
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! The auxiliary loss: cross-entropy of the intermediate answers that each layer should have computed.
 //!
 //! The answer to a question of h hops is the last of the intermediate answers `i_1 .. i_h`. A rung is a hop that the layers up to
-//! some depth can compute. Where they have l rungs, the residual stream can hold `i_min(l, h)`, and the auxiliary loss asks for it
-//! there, through the same final norm and read-out as the answer (deep supervision: Lee et al. 2015, 1409.5185). It is asked after
-//! every layer but the last that adds a rung or is full attention; stacks with too few rungs for the task are asked in the same way.
+//! some depth can compute. Where they have l rungs, the residual stream can hold `i_min(l, h)`, and the auxiliary loss trains it to,
+//! through the same final norm and read-out as the answer (deep supervision: Lee et al. 2015, arXiv:1409.5185). It is added after
+//! every layer but the last that adds a rung or is full attention, also in stacks with too few rungs for the task.
 //!
 //! ```text
 //! gated full full        gated: 0 rungs, nothing   full: 1, i_1            full: the answer
@@ -18,16 +18,16 @@ use rung_theory::task::NO_TARGET;
 
 use super::source::Batch;
 
-/// A layer after which an intermediate answer is asked for.
+/// A layer whose output is trained to hold an intermediate answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuxiliaryTarget {
     /// The layer, from 0.
     pub layer: usize,
-    /// Hops that the stack can have made by then, at least 1.
+    /// Hops that the layers up to this one can compute, at least 1.
     pub hops: usize,
 }
 
-/// The layers of a stack after which intermediate answers are asked for.
+/// The layers of a stack whose outputs are trained to hold intermediate answers.
 pub fn auxiliary_targets(plan: &Plan) -> Vec<AuxiliaryTarget> {
     let rungs_of_first =
         |layers: usize| Plan { width: plan.width, layers: plan.layers[..layers].to_vec() }.capacity().rungs;
@@ -50,14 +50,15 @@ impl AuxiliaryTarget {
             let targets = &batch.targets[rows.start * batch.tokens_per_row..rows.end * batch.tokens_per_row];
             targets.iter().filter(|target| **target != NO_TARGET).count()
         };
-        let depth = batch.partials.len() / batch.questions.max(1);
-        let first = question_count(0..rows.start);
-        let answers = &batch.partials[first * depth..(first + question_count(rows)) * depth];
+        let answers_per_question = batch.partial_answers.len() / batch.question_count.max(1);
+        let first_question = question_count(0..rows.start);
+        let answers = &batch.partial_answers
+            [first_question * answers_per_question..(first_question + question_count(rows)) * answers_per_question];
         IntermediateTargets {
             layer: self.layer,
             classes: answers
-                .chunks_exact(depth.max(1))
-                .map(|partials| partials[self.hops.min(depth) - 1] as usize)
+                .chunks_exact(answers_per_question.max(1))
+                .map(|partials| partials[self.hops.min(answers_per_question) - 1] as usize)
                 .collect(),
         }
     }
@@ -101,9 +102,9 @@ mod tests {
         for ((target, group), class) in questions.zip(&classes).filter(|((_, group), _)| **group <= 2) {
             assert_eq!(*target as usize, *class, "{group} hops");
         }
-        let more_hops_than_asked = AuxiliaryTarget { layer: 3, hops: 7 }.targets(&batch, 0..4).classes;
+        let more_hops_than_the_question = AuxiliaryTarget { layer: 3, hops: 7 }.targets(&batch, 0..4).classes;
         let answers: Vec<usize> =
             batch.targets.iter().filter(|target| **target != NO_TARGET).map(|target| *target as usize).collect();
-        assert_eq!(more_hops_than_asked, answers);
+        assert_eq!(more_hops_than_the_question, answers);
     }
 }

@@ -5,7 +5,7 @@
 //! is killed at any moment leaves the last complete checkpoint behind. Prompts are functions of the step, so there is no state of a
 //! random generator to save.
 //!
-//! A run is resumed only from its own checkpoint: config, edition of the numerics and checksum must agree. Other files are rejected
+//! A run is resumed only from its own checkpoint: config, version of the numerics and checksum must agree. Other files are rejected
 //! with a message that says what to do. Checkpoints of versions that wrote no checksum are rejected too: nothing in them says which
 //! config they belong to, and only the user can decide to delete hours of work.
 
@@ -15,7 +15,7 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use rung_engine::Parameters;
-use rung_nn::checkpoint::{read_metadata, save_with};
+use rung_nn::checkpoint::{read_metadata, save_with_metadata};
 use rung_nn::tensor_file::{self, Checksum};
 use safetensors::tensor::{Dtype, SafeTensors, View};
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::config::Run;
 use super::error::RunError;
 use super::provenance;
-use super::record::EDITION;
+use super::record::NUMERICS_VERSION;
 use super::trainer::{Progress, Trainer};
 use rung_nn::file::write_atomically;
 use rung_nn::network::files::RUN_KEY;
@@ -34,13 +34,14 @@ const SQUARES: &str = "optimizer.squares";
 /// The metadata key of a run's progress.
 const PROGRESS: &str = "rung.progress";
 /// Advice in every message about an invalid checkpoint.
-const DELETE: &str = "delete it to start the run again from its first step";
+const DELETE_ADVICE: &str = "delete it to start the run again from its first step";
 
-/// The JSON under [`PROGRESS`].
+/// The JSON under the metadata key [`PROGRESS`].
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Header {
-    edition: u32,
+struct StoredProgress {
+    #[serde(rename = "edition")]
+    numerics_version: u32,
     progress: Progress,
     optimizer_steps: i32,
     seconds: f64,
@@ -52,8 +53,13 @@ struct Header {
 /// It cannot be written. An earlier checkpoint is then still there.
 pub fn save(path: &Path, trainer: &Trainer<'_>, seconds: f64) -> Result<(), RunError> {
     let (optimizer_steps, means, squares) = trainer.optimizer.state();
-    let header = Header { edition: EDITION, progress: trainer.progress.clone(), optimizer_steps, seconds };
-    let progress_json = serde_json::to_string(&header).map_err(|error| RunError::file(path, error))?;
+    let stored = StoredProgress {
+        numerics_version: NUMERICS_VERSION,
+        progress: trainer.progress.clone(),
+        optimizer_steps,
+        seconds,
+    };
+    let progress_json = serde_json::to_string(&stored).map_err(|error| RunError::file(path, error))?;
     let weights = &trainer.weights;
     let mut tensors: Vec<(&str, TensorView<'_>)> = weights
         .entries()
@@ -73,7 +79,8 @@ pub fn save(path: &Path, trainer: &Trainer<'_>, seconds: f64) -> Result<(), RunE
 /// # Errors
 /// The file cannot be read, is damaged, or belongs to another run. The trainer is then unchanged.
 pub fn load(path: &Path, trainer: &mut Trainer<'_>) -> Result<Option<f64>, RunError> {
-    let invalid = |reason: String| RunError::file(path, format!("no checkpoint of this run: {reason}; {DELETE}"));
+    let invalid =
+        |reason: String| RunError::file(path, format!("no checkpoint of this run: {reason}; {DELETE_ADVICE}"));
     let max_bytes = 1_000_000 + trainer.weights.len() as u64 * 1000 + trainer.weights.size() as u64 * 12 + (1 << 26);
     let file = match File::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -84,13 +91,16 @@ pub fn load(path: &Path, trainer: &mut Trainer<'_>) -> Result<Option<f64>, RunEr
     if bytes.len() as u64 > max_bytes {
         return Err(invalid(format!("more than the {max_bytes} bytes that one can have")));
     }
-    check_bytes(path, &bytes)?;
+    check_checksum(path, &bytes)?;
     let metadata = read_metadata(&bytes);
     let entry = |key: &str| metadata.get(key).map_or("", String::as_str);
-    provenance::check(path, entry(RUN_KEY), trainer.run)?;
-    let header: Header = serde_json::from_str(entry(PROGRESS)).map_err(|error| invalid(error.to_string()))?;
-    if header.edition != EDITION {
-        return Err(invalid(format!("edition {} of the trainer, expected {EDITION}", header.edition)));
+    provenance::check_owner(path, entry(RUN_KEY), trainer.run)?;
+    let stored: StoredProgress = serde_json::from_str(entry(PROGRESS)).map_err(|error| invalid(error.to_string()))?;
+    if stored.numerics_version != NUMERICS_VERSION {
+        return Err(invalid(format!(
+            "version {} of the numerics, expected {NUMERICS_VERSION}",
+            stored.numerics_version
+        )));
     }
     let file = SafeTensors::deserialize(&bytes).map_err(|error| invalid(error.to_string()))?;
     let read_tensor = |name: &str, expected: &[usize]| -> Result<Vec<f32>, RunError> {
@@ -101,27 +111,27 @@ pub fn load(path: &Path, trainer: &mut Trainer<'_>) -> Result<Option<f64>, RunEr
         }
         Ok(tensor.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
     };
-    let moment_size = if header.optimizer_steps == 0 { 0 } else { trainer.weights.size() };
+    let moment_size = if stored.optimizer_steps == 0 { 0 } else { trainer.weights.size() };
     let (means, squares) = (read_tensor(MEANS, &[moment_size])?, read_tensor(SQUARES, &[moment_size])?);
     let mut weights = Vec::with_capacity(trainer.weights.size());
     for (_, entry) in trainer.weights.entries() {
         weights.extend(read_tensor(&entry.name, &entry.shape)?);
     }
     trainer.weights.flat_mut().copy_from_slice(&weights);
-    trainer.optimizer.restore(header.optimizer_steps, means, squares);
-    trainer.resume(header.progress);
-    Ok(Some(header.seconds))
+    trainer.optimizer.restore(stored.optimizer_steps, means, squares);
+    trainer.resume(stored.progress);
+    Ok(Some(stored.seconds))
 }
 
 /// Rejects bytes whose checksum is wrong or missing.
-fn check_bytes(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
-    let reason = match Checksum::of(bytes) {
+fn check_checksum(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
+    let reason = match Checksum::verify(bytes) {
         Checksum::Valid => return Ok(()),
         Checksum::Mismatch { stored, computed } => format!(
-            "damaged since it was written: its checksum is {stored}, and that of its bytes {computed}; {DELETE}"
+            "damaged since it was written: its checksum is {stored}, and that of its bytes {computed}; {DELETE_ADVICE}"
         ),
         Checksum::Missing => format!(
-            "found no checksum: it is damaged, or an earlier version of rung wrote it; {DELETE}, or finish the run with the \
+            "found no checksum: it is damaged, or an earlier version of rung wrote it; {DELETE_ADVICE}, or finish the run with the \
              version that began it"
         ),
     };
@@ -134,7 +144,7 @@ fn check_bytes(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
 /// The file cannot be written.
 pub fn save_weights(path: &Path, run: &Run, weights: &Parameters<f32>) -> Result<(), RunError> {
     let metadata = [(RUN_KEY, &*run.config.to_toml())];
-    save_with(path, weights, &metadata).map_err(|error| RunError::file(path, error))
+    save_with_metadata(path, weights, &metadata).map_err(|error| RunError::file(path, error))
 }
 
 /// A tensor to write.

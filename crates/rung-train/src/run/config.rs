@@ -29,8 +29,8 @@ use std::sync::Arc;
 
 use rung_engine::{AdamWConfig, DecayCourse, Schedule};
 use rung_nn::ModelConfig;
-use rung_nn::memory::{self, Footprint};
-pub use rung_nn::network::{ChannelName, InitialName, ModelSection, NormName, PlacementName, PositionName};
+use rung_nn::memory::{self, MemoryEstimate};
+pub use rung_nn::network::{FeedForwardName, InitialName, ModelSection, NormName, PlacementName, PositionName};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{self, AnyTask, Field};
 use serde::{Deserialize, Serialize};
@@ -80,10 +80,11 @@ pub struct TrainConfig {
     /// Steps of linear warm-up.
     pub warmup: usize,
     /// Shape of the learning-rate decay after the warm-up.
-    pub course: CourseName,
+    #[serde(rename = "course")]
+    pub schedule: ScheduleName,
     /// Final learning rate as a share of the peak.
     pub floor: f64,
-    /// Share of all steps over which the rate decays at the end, if the course is `stable`.
+    /// Share of all steps over which the rate decays at the end, if the schedule is `stable`.
     pub cooldown: f64,
     /// Weight of the auxiliary loss: the cross-entropy of intermediate answers after each layer but the last, summed over layers (see
     /// [`auxiliary`](super::auxiliary)). 0 for none.
@@ -108,7 +109,7 @@ impl Default for TrainConfig {
             batch: 32,
             rate: 4e-3,
             warmup: 50,
-            course: CourseName::Cosine,
+            schedule: ScheduleName::Cosine,
             floor: 0.1,
             cooldown: 0.3,
             auxiliary: 0.0,
@@ -128,21 +129,31 @@ pub struct EvaluateConfig {
     /// Steps between evaluations. A checkpoint is written at each.
     pub every: usize,
     /// Prompts per evaluation during training.
-    pub prompts: usize,
+    #[serde(rename = "prompts")]
+    pub validation_prompts: usize,
     /// Prompts of the final test, which are not used for any decision.
-    pub last: usize,
-    /// Stop at the first evaluation whose accuracy is at least this in every group of questions; above 1 for never.
+    #[serde(rename = "last")]
+    pub test_prompts: usize,
+    /// Stop at the first evaluation whose accuracy is at least this in every metric group; above 1 for never.
     pub stop_at: f64,
     /// Stop after this many evaluations without a lower loss; 0 for never.
     pub patience: usize,
     /// Other tasks for the final test.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub also: Vec<String>,
+    #[serde(rename = "also")]
+    pub other_tasks: Vec<String>,
 }
 
 impl Default for EvaluateConfig {
     fn default() -> Self {
-        Self { every: 200, prompts: 32, last: 128, stop_at: 0.998, patience: 0, also: Vec::new() }
+        Self {
+            every: 200,
+            validation_prompts: 32,
+            test_prompts: 128,
+            stop_at: 0.998,
+            patience: 0,
+            other_tasks: Vec::new(),
+        }
     }
 }
 
@@ -152,7 +163,7 @@ impl Default for EvaluateConfig {
 pub struct StageConfig {
     /// The task.
     pub task: String,
-    /// The stage ends when the accuracy of an evaluation is at least this in every group of questions.
+    /// The stage ends when the accuracy of an evaluation is at least this in every metric group.
     #[serde(default = "default_until")]
     pub until: f64,
     /// The stage ends after this many steps at the latest.
@@ -166,7 +177,7 @@ fn default_until() -> f64 {
 /// Shapes of the learning-rate decay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum CourseName {
+pub enum ScheduleName {
     /// Half a cosine from the peak to the floor.
     Cosine,
     /// A straight line from the peak to the floor.
@@ -177,7 +188,7 @@ pub enum CourseName {
     Constant,
 }
 
-/// A checked config with everything that follows from it.
+/// A checked config with the tasks, plan and sizes derived from it.
 pub struct Run {
     /// The config, with every option of its tasks written out.
     pub config: RunConfig,
@@ -186,7 +197,7 @@ pub struct Run {
     /// The tasks of the curriculum.
     pub stages: Vec<FittedTask>,
     /// The other tasks of the final test.
-    pub also: Vec<FittedTask>,
+    pub other_tasks: Vec<FittedTask>,
     /// The layers of the stack.
     pub plan: Plan,
     /// Embeddings, norms and the other parts of the model around the layers.
@@ -238,7 +249,7 @@ impl RunConfig {
             .and_then(|mut table| table.remove("value"))
             .unwrap_or_else(|| toml::Value::String(value.to_owned()));
         let mut table = toml::Table::try_from(self).map_err(|error| invalid(error.to_string()))?;
-        set(&mut table, key.trim(), value).map_err(invalid)?;
+        set_dotted_key(&mut table, key.trim(), value).map_err(invalid)?;
         table.try_into().map_err(|error: toml::de::Error| invalid(error.to_string().trim_end().to_owned()))
     }
 
@@ -260,7 +271,7 @@ impl RunConfig {
         self.model.defaults()
     }
 
-    /// Checks the config and computes what follows from it. Does not allocate weights or prompts.
+    /// Checks the config and derives tasks, plan and sizes from it. Does not allocate weights or prompts.
     ///
     /// # Errors
     /// A value is invalid; the error gives its key, the value and the expected values.
@@ -270,7 +281,7 @@ impl RunConfig {
         if let Some(repulsion) = &self.train.repulsion {
             repulsion.check(&plan)?;
         }
-        let parse = |field: &str, text: &str| task::parse(text).map_err(|error| RunError::task(field, error));
+        let parse = |field: &str, text: &str| task::parse(text).map_err(|error| RunError::invalid_task(field, error));
         let mut config = self.clone();
         let task: Arc<dyn AnyTask> = parse("task", &self.task)?.into();
         config.task = task.spec();
@@ -283,7 +294,7 @@ impl RunConfig {
         let mut max_tokens = task.length().max(largest.length());
         self.check_auxiliary("task", &*task)?;
         let task = FittedTask::new("task", task, &fields, classes)?;
-        let (mut stages, mut also) = (Vec::new(), Vec::new());
+        let (mut stages, mut other_tasks) = (Vec::new(), Vec::new());
         for (index, stage) in config.curriculum.iter_mut().enumerate() {
             let field = format!("curriculum[{index}].task");
             let task = parse(&field, &stage.task)?;
@@ -292,16 +303,16 @@ impl RunConfig {
             max_tokens = max_tokens.max(task.length());
             stages.push(FittedTask::new(&field, task, &fields, classes)?);
         }
-        for (index, other) in config.evaluate.also.iter_mut().enumerate() {
+        for (index, spec) in config.evaluate.other_tasks.iter_mut().enumerate() {
             let field = format!("evaluate.also[{index}]");
-            let task = parse(&field, other)?;
-            *other = task.spec();
+            let task = parse(&field, spec)?;
+            *spec = task.spec();
             max_tokens = max_tokens.max(task.length());
-            also.push(FittedTask::new(&field, task, &fields, classes)?);
+            other_tasks.push(FittedTask::new(&field, task, &fields, classes)?);
         }
         let model = self.model.model_config(&fields, classes, max_tokens, plan.width as f64);
-        let weight_count = model.count(&plan)?;
-        Ok(Run { config, task, stages, also, plan, model, fields, classes, max_tokens, weight_count })
+        let weight_count = model.weight_count(&plan)?;
+        Ok(Run { config, task, stages, other_tasks, plan, model, fields, classes, max_tokens, weight_count })
     }
 
     /// Rejects an auxiliary loss on a task without intermediate answers.
@@ -309,24 +320,28 @@ impl RunConfig {
         if self.train.auxiliary <= 0.0 || table_sizes(task).is_some() {
             return Ok(());
         }
-        Err(RunError::value(field, task.name(), "funccomp, whose answers have parts, or train.auxiliary = 0"))
+        Err(RunError::invalid_value(
+            field,
+            task.name(),
+            "funccomp, which has intermediate answers, or train.auxiliary = 0",
+        ))
     }
 
     fn check_numbers(&self) -> Result<(), RunError> {
-        if let Some((field, found, expected)) = self.model.first_invalid() {
-            return Err(RunError::value(&format!("model.{field}"), found, expected));
+        if let Some((field, found, expected)) = self.model.find_invalid_number() {
+            return Err(RunError::invalid_value(&format!("model.{field}"), found, expected));
         }
         let counts = [
             ("train.steps", self.train.steps, 1, 100_000_000),
             ("train.batch", self.train.batch, 1, 1 << 20),
             ("train.threads", self.train.threads, 1, 1024),
             ("evaluate.every", self.evaluate.every, 1, 100_000_000),
-            ("evaluate.prompts", self.evaluate.prompts, 1, 1 << 24),
-            ("evaluate.last", self.evaluate.last, 1, 1 << 24),
+            ("evaluate.prompts", self.evaluate.validation_prompts, 1, 1 << 24),
+            ("evaluate.last", self.evaluate.test_prompts, 1, 1 << 24),
         ];
         for (field, found, min, max) in counts {
             if !(min..=max).contains(&found) {
-                return Err(RunError::value(field, found, format!("a whole number from {min} to {max}")));
+                return Err(RunError::invalid_value(field, found, format!("a whole number from {min} to {max}")));
             }
         }
         let train = &self.train;
@@ -347,7 +362,7 @@ impl RunConfig {
         for (field, found, min, max) in numbers.into_iter().chain(stages) {
             // Not `found < min || found > max`, which would accept NaN.
             if !(found >= min && found <= max) {
-                return Err(RunError::value(&field, found, format!("a number from {min} to {max}")));
+                return Err(RunError::invalid_value(&field, found, format!("a number from {min} to {max}")));
             }
         }
         Ok(())
@@ -372,18 +387,18 @@ pub fn outline(stack: &str) -> String {
 }
 
 /// Sets a dotted key such as `train.rate`, inserting the tables that are missing.
-pub(crate) fn set(table: &mut toml::Table, key: &str, value: toml::Value) -> Result<(), String> {
+pub(crate) fn set_dotted_key(table: &mut toml::Table, key: &str, value: toml::Value) -> Result<(), String> {
     let Some((first, inner_key)) = key.split_once('.') else {
         table.insert(key.to_owned(), value);
         return Ok(());
     };
     let inner = table.entry(first).or_insert_with(|| toml::Value::Table(toml::Table::new()));
     let inner = inner.as_table_mut().ok_or_else(|| format!("`{first}` is not a table"))?;
-    set(inner, inner_key, value)
+    set_dotted_key(inner, inner_key, value)
 }
 
 impl Run {
-    /// A source of the prompts of a stage of the curriculum, or of the run's task if `stage` is beyond the curriculum.
+    /// Draws the prompts of a stage of the curriculum, or of the run's task if `stage` is beyond the curriculum.
     pub fn source(&self, stage: usize) -> PromptSource {
         self.stages.get(stage).unwrap_or(&self.task).source()
     }
@@ -391,11 +406,11 @@ impl Run {
     /// The schedule of the learning rate.
     pub fn schedule(&self) -> Schedule {
         let train = &self.config.train;
-        let course = match train.course {
-            CourseName::Cosine => DecayCourse::Cosine { floor: train.floor },
-            CourseName::Linear => DecayCourse::Linear { floor: train.floor },
-            CourseName::Stable => DecayCourse::Stable { floor: train.floor, cooldown: train.cooldown },
-            CourseName::Constant => DecayCourse::Constant,
+        let course = match train.schedule {
+            ScheduleName::Cosine => DecayCourse::Cosine { floor: train.floor },
+            ScheduleName::Linear => DecayCourse::Linear { floor: train.floor },
+            ScheduleName::Stable => DecayCourse::Stable { floor: train.floor, cooldown: train.cooldown },
+            ScheduleName::Constant => DecayCourse::Constant,
         };
         Schedule { warmup: train.warmup, steps: train.steps, course }
     }
@@ -421,11 +436,12 @@ impl Run {
     /// every thread, an evaluation, and the ids of a batch.
     pub fn memory_bytes(&self) -> u128 {
         let (train, evaluate) = (&self.config.train, &self.config.evaluate);
-        let (threads, footprint) = (train.threads as u128, Footprint::new(&self.plan, &self.model));
+        let (threads, footprint) = (train.threads as u128, MemoryEstimate::new(&self.plan, &self.model));
         let activations =
             footprint.training_bytes(self.max_tokens).saturating_mul(self.micro_batch().min(train.batch) as u128);
-        let evaluation =
-            footprint.inference_bytes(self.max_tokens).saturating_mul(BATCH_SIZE.min(evaluate.prompts) as u128);
+        let evaluation = footprint
+            .inference_bytes(self.max_tokens)
+            .saturating_mul(BATCH_SIZE.min(evaluate.validation_prompts) as u128);
         let weights = self.weight_count.saturating_mul(4 + threads).saturating_mul(4);
         let rows = train.batch.max(BATCH_SIZE) as u128;
         let ids = rows.saturating_mul(self.max_tokens as u128).saturating_mul(4 * (self.fields.len() as u128 + 2));
@@ -437,8 +453,8 @@ impl Run {
     /// # Errors
     /// The estimate is more than the available memory.
     pub fn check_memory(&self) -> Result<(), RunError> {
-        let what = format!("the run of `{}` on `{}`", self.plan.outline(), self.config.task);
-        Ok(memory::check(what, self.memory_bytes(), None)?)
+        let description = format!("the run of `{}` on `{}`", self.plan.outline(), self.config.task);
+        Ok(memory::check(description, self.memory_bytes(), None)?)
     }
 }
 
@@ -463,29 +479,35 @@ mod tests {
 
     #[test]
     fn invalid_configs_are_rejected_with_the_key_and_the_reason() {
-        let fails = |lines: &str, expected: &str| {
+        let assert_rejected = |lines: &str, expected: &str| {
             let config = RunConfig::read(&format!("{TEXT}{lines}")).and_then(|config| config.resolve());
             let message = config.err().unwrap_or_else(|| panic!("{lines} was accepted")).to_string();
             assert!(message.contains(expected), "{lines}: {message}");
         };
-        fails("sede = 3", "unknown field `sede`");
-        fails("[train]\nstep = 3", "unknown field `step`");
-        fails("[train]\nsteps = -3", "steps");
-        fails("[train]\nsteps = 0", "train.steps: found 0, expected a whole number from 1");
-        fails("[train]\nrate = nan", "train.rate: found NaN");
-        fails("[train]\nthreads = 0", "train.threads: found 0");
-        fails("[train]\ncooldown = 1.5", "train.cooldown: found 1.5");
-        fails("[model]\nread_out = 'values'", "symbols of the read-out field is 0; expected at least 24 classes");
-        fails("[model]\ninitial = 'lookups'", "unknown variant `lookups`");
-        fails("[model]\nhead = 0", "head-dim: found 0");
-        fails("[model]\nhead = 100000\nheads=100", "weights");
-        fails("[model]\nlargest = 'parity'", "does not fit the model");
-        fails("[model]\nlargest = 'funccomp{hops=2,m=4,n=[3],mixed=yes}'", "in field `inner`, expected at most 5");
-        fails("[model]\npositions = 'sine'", "unknown variant `sine`");
-        fails("[[curriculum]]\ntask='parity'\nsteps=3", "curriculum[0].task: `parity");
-        fails("[evaluate]\nalso=['parity']", "evaluate.also[0]: `parity");
-        fails("[[curriculum]]\ntask='parrity'\nsteps=3", "curriculum[0].task: there is no task `parrity`");
-        let fails = |stack: &str, task: &str, expected: &str| {
+        assert_rejected("sede = 3", "unknown field `sede`");
+        assert_rejected("[train]\nstep = 3", "unknown field `step`");
+        assert_rejected("[train]\nsteps = -3", "steps");
+        assert_rejected("[train]\nsteps = 0", "train.steps: found 0, expected a whole number from 1");
+        assert_rejected("[train]\nrate = nan", "train.rate: found NaN");
+        assert_rejected("[train]\nthreads = 0", "train.threads: found 0");
+        assert_rejected("[train]\ncooldown = 1.5", "train.cooldown: found 1.5");
+        assert_rejected(
+            "[model]\nread_out = 'values'",
+            "symbols of the unembedding field is 0; expected at least 24 classes",
+        );
+        assert_rejected("[model]\ninitial = 'lookups'", "unknown variant `lookups`");
+        assert_rejected("[model]\nhead = 0", "head-dim: found 0");
+        assert_rejected("[model]\nhead = 100000\nheads=100", "weights");
+        assert_rejected("[model]\nlargest = 'parity'", "does not fit the model");
+        assert_rejected(
+            "[model]\nlargest = 'funccomp{hops=2,m=4,n=[3],mixed=yes}'",
+            "in field `inner`, expected at most 5",
+        );
+        assert_rejected("[model]\npositions = 'sine'", "unknown variant `sine`");
+        assert_rejected("[[curriculum]]\ntask='parity'\nsteps=3", "curriculum[0].task: `parity");
+        assert_rejected("[evaluate]\nalso=['parity']", "evaluate.also[0]: `parity");
+        assert_rejected("[[curriculum]]\ntask='parrity'\nsteps=3", "curriculum[0].task: there is no task `parrity`");
+        let assert_rejected = |stack: &str, task: &str, expected: &str| {
             let message = RunConfig::new(stack, task).resolve().err().expect("an error").to_string();
             assert!(message.contains(expected), "{message}");
         };
@@ -495,11 +517,11 @@ mod tests {
         };
         let message = parity.resolve().err().expect("an error").to_string();
         assert!(message.contains("task: found parity, expected funccomp"), "{message}");
-        fails("gdm full", "parity", "did you mean `gdn`");
-        fails("compressed", "parity", "there is no network for mixer `compressed`");
-        fails("full", "funccomp{m=0}", "task `funccomp`");
-        fails("full", "funccomp{hops=3,m=4,n=[2,16777216]}", "at most");
-        fails("full*1000000", "parity", "weights");
+        assert_rejected("gdm full", "parity", "did you mean `gdn`");
+        assert_rejected("compressed", "parity", "mixer `compressed` is not implemented");
+        assert_rejected("full", "funccomp{m=0}", "task `funccomp`");
+        assert_rejected("full", "funccomp{hops=3,m=4,n=[2,16777216]}", "at most");
+        assert_rejected("full*1000000", "parity", "weights");
     }
 
     #[test]

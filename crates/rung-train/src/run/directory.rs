@@ -3,7 +3,7 @@
 //! | file | content | written |
 //! |---|---|---|
 //! | `run.toml` | the config with every default | first |
-//! | `resume.safetensors` | the checkpoint | at every evaluation, and when `watch` stops the run; deleted at the end |
+//! | `resume.safetensors` | the checkpoint | at every evaluation, and when `on_step` stops the run; deleted at the end |
 //! | `weights.safetensors` | the final weights, for `rung eval` and PyTorch | at the end |
 //! | `timing.json` | seconds of training | at the end |
 //! | `record.json` | the record | last |
@@ -29,12 +29,12 @@ use rung_nn::file::{remove_temporary_files, write_atomically};
 use rung_nn::network::files::{RUN_CONFIG, RUN_WEIGHTS};
 
 /// File name of the checkpoint.
-pub const RESUME: &str = "resume.safetensors";
+pub const CHECKPOINT_FILE: &str = "resume.safetensors";
 /// File name of the seconds of training.
-pub const TIMING: &str = "timing.json";
+pub const TIMING_FILE: &str = "timing.json";
 /// File name of the record.
-pub const RECORD: &str = "record.json";
-const LOCK: &str = ".lock";
+pub const RECORD_FILE: &str = "record.json";
+const LOCK_FILE: &str = ".lock";
 
 /// Whether several processes may work on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub enum LockMode {
 /// The outcome of executing a run.
 #[derive(Debug)]
 pub struct RunOutcome {
-    /// The record; `None` if `watch` stopped the run.
+    /// The record; `None` if `on_step` stopped the run.
     pub record: Option<RunRecord>,
     /// Whether the record existed before.
     pub already_recorded: bool,
@@ -57,16 +57,16 @@ pub struct RunOutcome {
 }
 
 /// Executes a run, resuming from the directory's checkpoint if there is one. A run that is already recorded there is not repeated.
-/// `watch` is called after every step and returns whether to continue; if not, a checkpoint is written before this returns.
+/// `on_step` is called after every step and returns whether to continue; if not, a checkpoint is written before this returns.
 ///
 /// # Errors
 /// The directory holds another run or cannot be written, or training fails.
 pub fn execute(
     run: &Run,
     directory: Option<&Path>,
-    watch: &mut dyn FnMut(&StepReport<'_>) -> bool,
+    on_step: &mut dyn FnMut(&StepReport<'_>) -> bool,
 ) -> Result<RunOutcome, RunError> {
-    execute_with(run, directory, LockMode::Exclusive, watch)
+    execute_with(run, directory, LockMode::Exclusive, on_step)
 }
 
 /// As [`execute`], with a lock or without.
@@ -77,15 +77,15 @@ pub fn execute_with(
     run: &Run,
     directory: Option<&Path>,
     lock_mode: LockMode,
-    watch: &mut dyn FnMut(&StepReport<'_>) -> bool,
+    on_step: &mut dyn FnMut(&StepReport<'_>) -> bool,
 ) -> Result<RunOutcome, RunError> {
     let Some(directory) = directory else {
         let mut trainer = Trainer::new(run)?;
-        let finished = train(&mut trainer, watch, |_| Ok(()))?;
+        let finished = train(&mut trainer, on_step, |_| Ok(()))?;
         let record = if finished { Some(trainer.record()?) } else { None };
         return Ok(RunOutcome { record, already_recorded: false, seconds: trainer.seconds() });
     };
-    fs::create_dir_all(directory).map_err(|error| RunError::file(directory, format!("cannot make: {error}")))?;
+    fs::create_dir_all(directory).map_err(|error| RunError::file(directory, format!("cannot create: {error}")))?;
     let lock = if lock_mode == LockMode::Exclusive { lock(directory)? } else { None };
     if lock.is_some() {
         // No other process writes here as long as this one holds the lock.
@@ -98,26 +98,27 @@ pub fn execute_with(
     let path = |name: &str| directory.join(name);
     match fs::read_to_string(path(RUN_CONFIG)) {
         Ok(text) if read_config(&text).as_ref() != Some(&run.config) => {
-            let reason = "another run is kept here; choose another directory".to_owned();
+            let reason = "this directory belongs to another run; choose another directory".to_owned();
             return Err(RunError::RunFileInvalid { path: path(RUN_CONFIG), reason });
         }
         Ok(_) => {}
         Err(_) => write_atomically(&path(RUN_CONFIG), run.config.to_toml().as_bytes()).map_err(RunError::write)?,
     }
     let mut trainer = Trainer::new(run)?;
-    let resume = path(RESUME);
-    let earlier_seconds = match checkpoint::load(&resume, &mut trainer).map_err(RunError::into_run_file_invalid)? {
-        Some(seconds) => seconds,
-        None => match find_record(run, directory).map_err(RunError::into_run_file_invalid)? {
-            // Another process has finished the run since the check above.
-            Some(record) => return already_recorded(record),
-            None => 0.0,
-        },
-    };
+    let checkpoint_path = path(CHECKPOINT_FILE);
+    let earlier_seconds =
+        match checkpoint::load(&checkpoint_path, &mut trainer).map_err(RunError::into_run_file_invalid)? {
+            Some(seconds) => seconds,
+            None => match find_record(run, directory).map_err(RunError::into_run_file_invalid)? {
+                // Another process has finished the run since the check above.
+                Some(record) => return already_recorded(record),
+                None => 0.0,
+            },
+        };
     let log = Log::open(directory);
     log.write_start(run, trainer.progress().step);
-    let save = |trainer: &Trainer<'_>| checkpoint::save(&resume, trainer, earlier_seconds + trainer.seconds());
-    let finished = train(&mut trainer, watch, save).inspect_err(|error| log.write(&format!("failed: {error}")))?;
+    let save = |trainer: &Trainer<'_>| checkpoint::save(&checkpoint_path, trainer, earlier_seconds + trainer.seconds());
+    let finished = train(&mut trainer, on_step, save).inspect_err(|error| log.write(&format!("failed: {error}")))?;
     if !finished {
         save(&trainer).inspect_err(|error| log.write(&format!("failed: {error}")))?;
         log.write(&format!("stopped at step {}, to be resumed", trainer.progress().step));
@@ -128,9 +129,9 @@ pub fn execute_with(
     let seconds = earlier_seconds + trainer.seconds();
     checkpoint::save_weights(&path(RUN_WEIGHTS), run, trainer.weights())?;
     let timing = serde_json::json!({"id": record.id, "seconds": seconds, "threads": run.config.train.threads});
-    write_atomically(&path(TIMING), format!("{timing}\n").as_bytes()).map_err(RunError::write)?;
-    write_atomically(&path(RECORD), record.to_json_line().as_bytes()).map_err(RunError::write)?;
-    let _ = fs::remove_file(&resume);
+    write_atomically(&path(TIMING_FILE), format!("{timing}\n").as_bytes()).map_err(RunError::write)?;
+    write_atomically(&path(RECORD_FILE), record.to_json_line().as_bytes()).map_err(RunError::write)?;
+    let _ = fs::remove_file(&checkpoint_path);
     log.write(&format!("recorded after step {}: {:?}", record.steps, record.stop_reason).to_lowercase());
     Ok(RunOutcome { record: Some(record), already_recorded: false, seconds })
 }
@@ -140,15 +141,15 @@ fn read_config(text: &str) -> Option<RunConfig> {
     RunConfig::read(text).and_then(|config| config.resolve()).ok().map(|run| run.config)
 }
 
-/// Trains until the run is finished (true) or `watch` stops it (false), with a checkpoint at every evaluation.
+/// Trains until the run is finished (true) or `on_step` stops it (false), with a checkpoint at every evaluation.
 fn train(
     trainer: &mut Trainer<'_>,
-    watch: &mut dyn FnMut(&StepReport<'_>) -> bool,
+    on_step: &mut dyn FnMut(&StepReport<'_>) -> bool,
     save: impl Fn(&Trainer<'_>) -> Result<(), RunError>,
 ) -> Result<bool, RunError> {
     while trainer.progress().stop_reason.is_none() {
         let report = trainer.step()?;
-        let (evaluated, continues) = (report.evaluation.is_some(), watch(&report));
+        let (evaluated, continues) = (report.evaluation.is_some(), on_step(&report));
         if evaluated {
             save(trainer)?;
         }
@@ -164,12 +165,12 @@ fn train(
 /// # Errors
 /// The record is of another run, or cannot be read.
 pub fn find_record(run: &Run, directory: &Path) -> Result<Option<RunRecord>, RunError> {
-    let path = directory.join(RECORD);
+    let path = directory.join(RECORD_FILE);
     if !path.exists() {
         return Ok(None);
     }
     let record = RunRecord::read(&path)?;
-    if record.edition == record::EDITION && record.config == run.config {
+    if record.numerics_version == record::NUMERICS_VERSION && record.config == run.config {
         return Ok(Some(record));
     }
     Err(RunError::file(path, format!("the record of another run, {}; choose another directory", record.id)))
@@ -177,10 +178,10 @@ pub fn find_record(run: &Run, directory: &Path) -> Result<Option<RunRecord>, Run
 
 /// Locks a run's directory until the returned file is dropped; `None` where the file system has no locks.
 fn lock(directory: &Path) -> Result<Option<File>, RunError> {
-    let path = directory.join(LOCK);
+    let path = directory.join(LOCK_FILE);
     // The lock file has no content. A symbolic link could point to a file that matters, so it is not followed.
     if fs::symlink_metadata(&path).is_ok_and(|metadata| !metadata.is_file()) {
-        let reason = "found something else than a plain file, expected a lock; delete it".to_owned();
+        let reason = "found something other than a regular file, expected a lock file; delete it".to_owned();
         return Err(RunError::RunFileInvalid { path, reason });
     }
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
@@ -226,9 +227,12 @@ mod tests {
         fs::create_dir_all(&directory).unwrap();
         let target = directory.join("target");
         fs::write(&target, "content").unwrap();
-        std::os::unix::fs::symlink(&target, directory.join(LOCK)).unwrap();
+        std::os::unix::fs::symlink(&target, directory.join(LOCK_FILE)).unwrap();
         let result = execute(&run, Some(&directory), &mut |_| true);
-        assert!(matches!(&result, Err(RunError::RunFileInvalid { path, .. }) if path.ends_with(LOCK)), "{result:?}");
+        assert!(
+            matches!(&result, Err(RunError::RunFileInvalid { path, .. }) if path.ends_with(LOCK_FILE)),
+            "{result:?}"
+        );
         assert_eq!(fs::read_to_string(&target).unwrap(), "content");
         fs::remove_dir_all(&directory).unwrap();
     }
@@ -241,7 +245,7 @@ mod tests {
         assert!(execute(&run, Some(&directory), &mut |report| report.step < 3).unwrap().record.is_none());
         assert!(!directory.join(".record.json.123-0.part").exists());
         execute(&run, Some(&directory), &mut |_| true).unwrap();
-        let log = fs::read_to_string(directory.join(super::super::log::LOG)).unwrap();
+        let log = fs::read_to_string(directory.join(super::super::log::LOG_FILE)).unwrap();
         let lines: Vec<&str> = log.lines().map(|line| line.split_once("Z ").unwrap().1).collect();
         assert_eq!(lines.len(), 4, "{log}");
         assert!(lines[0].starts_with(&format!("started by rung {}", env!("CARGO_PKG_VERSION"))), "{log}");
@@ -272,12 +276,12 @@ mod tests {
             for stop_at in [5, 9, usize::MAX, usize::MAX] {
                 let (run, directory) = (&run, &directory);
                 scope.spawn(move || {
-                    let mut watch = |report: &StepReport<'_>| report.step < stop_at;
-                    execute_with(run, Some(directory), LockMode::Shared, &mut watch).unwrap();
+                    let mut on_step = |report: &StepReport<'_>| report.step < stop_at;
+                    execute_with(run, Some(directory), LockMode::Shared, &mut on_step).unwrap();
                 });
             }
         });
-        assert_eq!(fs::read_to_string(directory.join(RECORD)).unwrap(), expected.to_json_line());
+        assert_eq!(fs::read_to_string(directory.join(RECORD_FILE)).unwrap(), expected.to_json_line());
         let again = execute(&run, Some(&directory), &mut |_| true).unwrap();
         assert!(again.already_recorded && again.record == Some(expected));
         fs::remove_dir_all(&directory).unwrap();

@@ -40,7 +40,7 @@ pub enum RunError {
     },
     /// A value is outside its allowed range.
     #[error("{field}: found {found}, expected {expected}")]
-    Value {
+    InvalidValue {
         /// The config key or the option.
         field: String,
         /// The value.
@@ -111,12 +111,12 @@ pub enum RunError {
 
 impl RunError {
     /// A value outside its allowed range.
-    pub fn value(field: &str, found: impl fmt::Display, expected: impl Into<String>) -> Self {
-        Self::Value { field: field.to_owned(), found: format!("{found}"), expected: expected.into() }
+    pub fn invalid_value(field: &str, found: impl fmt::Display, expected: impl Into<String>) -> Self {
+        Self::InvalidValue { field: field.to_owned(), found: format!("{found}"), expected: expected.into() }
     }
 
     /// A task that cannot be parsed.
-    pub fn task(field: &str, error: TaskError) -> Self {
+    pub fn invalid_task(field: &str, error: TaskError) -> Self {
         Self::Task { field: field.to_owned(), source: Box::new(error) }
     }
 

@@ -1,4 +1,4 @@
-//! Accuracy and loss of a model on fresh prompts.
+//! Accuracy and loss of a model on newly drawn prompts.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use super::source::{Batch, PromptPurpose, PromptSource};
 /// The result of an evaluation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EvaluationResult {
-    /// Right answers in each group of questions.
+    /// Right answers in each metric group.
     pub accuracy: Accuracy,
     /// Mean cross-entropy of all questions, in nats.
     pub loss: f64,
-    /// Mean cross-entropy of each group, in nats.
+    /// Mean cross-entropy of each metric group, in nats.
     pub losses: BTreeMap<u16, f64>,
 }
 
 /// Prompts per batch. Fixed, because matrix products of other shapes may round differently.
 pub const BATCH_SIZE: usize = 8;
 
-/// Evaluates a model on all questions of `prompts` prompts, which are drawn by `(seed, purpose)`.
+/// Evaluates a model on all questions of `prompt_count` prompts, which are drawn by `(seed, purpose)`.
 ///
 /// # Errors
 /// The prompts do not fit the model, for example because they are longer than its learned positions.
@@ -32,35 +32,36 @@ pub fn evaluate(
     weights: &Parameters<f32>,
     source: &mut PromptSource,
     (seed, purpose): (u64, PromptPurpose),
-    prompts: usize,
+    prompt_count: usize,
 ) -> Result<EvaluationResult, ModelError> {
     let ops = Native::new();
-    let fresh_ops = || {
+    let prepare_ops = || {
         ops.bind_frozen(weights);
         &ops
     };
-    evaluate_on(fresh_ops, model, source, (seed, purpose), prompts)
+    evaluate_on(prepare_ops, model, source, (seed, purpose), prompt_count)
 }
 
-/// [`evaluate`] on any executor that has the model's weights. `fresh_ops` is called before every batch and may free the tensors of
+/// [`evaluate`] on any executor that has the model's weights. `prepare_ops` is called before every batch and may free the tensors of
 /// the previous batch.
 ///
 /// # Errors
 /// As [`evaluate`].
 pub fn evaluate_on<'a, O: Ops<Scalar = f32> + 'a>(
-    fresh_ops: impl Fn() -> &'a O,
+    prepare_ops: impl Fn() -> &'a O,
     model: &Model,
     source: &mut PromptSource,
     (seed, purpose): (u64, PromptPurpose),
-    prompts: usize,
+    prompt_count: usize,
 ) -> Result<EvaluationResult, ModelError> {
     let (mut batch, mut result, mut loss_sum) = (Batch::default(), EvaluationResult::default(), 0.0);
     let mut question_count = 0;
-    for (number, start) in (0..prompts).step_by(BATCH_SIZE).enumerate() {
-        let rows = BATCH_SIZE.min(prompts - start);
-        source.fill(seed, purpose, number as u64, rows, &mut batch);
-        let ops = fresh_ops();
-        let positions: Vec<usize> = (0..batch.targets.len()).filter(|at| batch.targets[*at] != NO_TARGET).collect();
+    for (batch_index, start) in (0..prompt_count).step_by(BATCH_SIZE).enumerate() {
+        let rows = BATCH_SIZE.min(prompt_count - start);
+        source.fill(seed, purpose, batch_index as u64, rows, &mut batch);
+        let ops = prepare_ops();
+        let positions: Vec<usize> =
+            (0..batch.targets.len()).filter(|position| batch.targets[*position] != NO_TARGET).collect();
         if positions.is_empty() {
             continue;
         }

@@ -20,12 +20,12 @@ use rung_theory::task::splitmix64;
 pub fn initialize(run: &Run) -> Result<(Model, Parameters<f32>), RunError> {
     let mut weights = Parameters::new();
     let model = run.model.init(&run.plan, &mut weights, &mut seeded(splitmix64(run.config.seed)))?;
-    let (config, deviation) = (&run.config.model, run.model.deviation);
-    let query_key_factor = config.query_key_scale / (run.plan.width as f64).sqrt() / deviation;
+    let (config, init_std) = (&run.config.model, run.model.init_std);
+    let query_key_factor = config.query_key_scale / (run.plan.width as f64).sqrt() / init_std;
     let entries: Vec<_> = weights.entries().map(|(_, entry)| (entry.name.clone(), entry.range.clone())).collect();
     for (name, range) in entries {
         let factor = match name.as_str() {
-            name if name.starts_with("embeddings.") && name.ends_with(".weight") => config.embedding_scale / deviation,
+            name if name.starts_with("embeddings.") && name.ends_with(".weight") => config.embedding_scale / init_std,
             name if is_full_query_or_key(run, name) => query_key_factor,
             _ => continue,
         };
@@ -48,9 +48,9 @@ pub fn initialize(run: &Run) -> Result<(Model, Parameters<f32>), RunError> {
 fn initialize_lookups(run: &Run, weights: &mut Parameters<f32>) {
     let mut rng = seeded(splitmix64(run.config.seed ^ splitmix64(1)));
     let width = run.plan.width as usize;
-    for (number, _) in run.plan.layers.iter().enumerate().filter(|(_, layer)| layer.is_full()) {
+    for (layer, _) in run.plan.layers.iter().enumerate().filter(|(_, layer)| layer.is_full()) {
         let find = |weights: &Parameters<f32>, name: &str| {
-            let id = weights.find(&format!("layers.{number}.mixer.{name}_proj.weight"))?;
+            let id = weights.find(&format!("layers.{layer}.mixer.{name}_proj.weight"))?;
             (weights.entry(id).shape[1] == width || name == "o").then_some(id)
         };
         let Some(([query, key], [value, output])) = find(weights, "q")
@@ -112,8 +112,8 @@ fn orthogonal(rng: &mut Rng, rows: usize, width: usize) -> Vec<f32> {
             let projection: f64 = row.iter().zip(earlier).map(|(a, b)| a * b).sum();
             row.iter_mut().zip(earlier).for_each(|(a, b)| *a -= projection * b);
         }
-        let length = row.iter().map(|a| a * a).sum::<f64>().sqrt();
-        matrix.extend(row.iter().map(|a| a / length));
+        let norm = row.iter().map(|a| a * a).sum::<f64>().sqrt();
+        matrix.extend(row.iter().map(|a| a / norm));
     }
     matrix.into_iter().map(|value| value as f32).collect()
 }
@@ -162,7 +162,7 @@ mod tests {
         let mut config = RunConfig::new(stack, "funccomp{hops=1,m=16,queries=16,names=levels}");
         (config.model.heads, config.model.head, config.model.initial) = (1, 64, initial);
         (config.model.embedding_scale, config.model.scale) = (1.0, 1.0);
-        config.model.read_out = Some("value".to_owned());
+        config.model.unembedding_field = Some("value".to_owned());
         config.resolve().unwrap()
     }
 
@@ -203,8 +203,9 @@ mod tests {
             let ops = Native::new();
             ops.bind_frozen(&weights);
             let streams = model.streams(&ops, &batch.tokens, 8).unwrap();
-            let logits = ops.values(&model.read_out(&ops, streams.last().unwrap()));
-            let questions = (0..batch.targets.len()).filter(|at| batch.targets[*at] != rung_theory::task::NO_TARGET);
+            let logits = ops.values(&model.logits_from_stream(&ops, streams.last().unwrap()));
+            let questions =
+                (0..batch.targets.len()).filter(|position| batch.targets[*position] != rung_theory::task::NO_TARGET);
             let right = questions.filter(|position| {
                 // The token with the start is right before that of the question.
                 let logits = &logits[(position - 1) * model.classes()..position * model.classes()];

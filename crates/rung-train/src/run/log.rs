@@ -16,7 +16,7 @@ use super::config::Run;
 use super::record::ProgramInfo;
 
 /// The log's file name in a run's directory.
-pub const LOG: &str = "log.txt";
+pub const LOG_FILE: &str = "log.txt";
 
 /// The log of one run's directory.
 pub(super) struct Log {
@@ -27,7 +27,7 @@ pub(super) struct Log {
 impl Log {
     /// Opens the log. Lines are dropped if `log.txt` exists and is not a regular file.
     pub(super) fn open(directory: &Path) -> Self {
-        let path = directory.join(LOG);
+        let path = directory.join(LOG_FILE);
         let not_a_file = std::fs::symlink_metadata(&path).is_ok_and(|metadata| !metadata.is_file());
         let file = if not_a_file { None } else { OpenOptions::new().append(true).create(true).open(path).ok() };
         Self { directory: directory.to_owned(), file }
@@ -48,27 +48,27 @@ impl Log {
         let Some(mut file) = self.file.as_ref() else { return };
         let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         // One call per line, so that lines of two processes are not interleaved.
-        let _ = file.write_all(format!("{} {}\n", utc(seconds), text.replace('\n', " ")).as_bytes());
+        let _ = file.write_all(format!("{} {}\n", format_utc(seconds), text.replace('\n', " ")).as_bytes());
     }
 }
 
 /// A time in UTC, from seconds since 1970.
-fn utc(seconds: u64) -> String {
-    let (mut day, second) = (seconds / 86_400, seconds % 86_400);
+fn format_utc(seconds: u64) -> String {
+    let (mut day, second_of_day) = (seconds / 86_400, seconds % 86_400);
     let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let mut year = 1970;
     while day >= 365 + u64::from(leap(year)) {
         day -= 365 + u64::from(leap(year));
         year += 1;
     }
-    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let month_days = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
     let mut month = 0;
-    while day >= lengths[month] {
-        day -= lengths[month];
+    while day >= month_days[month] {
+        day -= month_days[month];
         month += 1;
     }
-    let (hour, minute) = (second / 3600, second / 60 % 60);
-    format!("{year}-{:02}-{:02}T{hour:02}:{minute:02}:{:02}Z", month + 1, day + 1, second % 60)
+    let (hour, minute) = (second_of_day / 3600, second_of_day / 60 % 60);
+    format!("{year}-{:02}-{:02}T{hour:02}:{minute:02}:{:02}Z", month + 1, day + 1, second_of_day % 60)
 }
 
 #[cfg(test)]
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn utc_formats_leap_days_and_year_ends() {
+    fn format_utc_handles_leap_days_and_year_ends() {
         for (seconds, expected) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_400, "2000-02-29T00:00:00Z"),
@@ -84,7 +84,7 @@ mod tests {
             (1_709_251_200, "2024-03-01T00:00:00Z"),
             (1_735_689_599, "2024-12-31T23:59:59Z"),
         ] {
-            assert_eq!(utc(seconds), expected);
+            assert_eq!(format_utc(seconds), expected);
         }
     }
 }

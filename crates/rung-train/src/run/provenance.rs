@@ -19,16 +19,18 @@ const ADVICE: &str = "set it back to go on, or delete the checkpoint to start th
 ///
 /// # Errors
 /// The configs differ; the message gives the first key that does.
-pub fn check(path: &Path, config: &str, run: &Run) -> Result<(), RunError> {
-    let owner = RunConfig::read(config).and_then(|config| config.resolve());
-    let owner = owner.map_err(|error| RunError::file(path, format!("its note `{RUN_KEY}` is no config: {error}")))?;
-    if owner.config == run.config {
+pub fn check_owner(path: &Path, config: &str, run: &Run) -> Result<(), RunError> {
+    let stored_run = RunConfig::read(config).and_then(|config| config.resolve());
+    let stored_run = stored_run
+        .map_err(|error| RunError::file(path, format!("its metadata `{RUN_KEY}` is not a config: {error}")))?;
+    if stored_run.config == run.config {
         return Ok(());
     }
-    let [stored, current] = [&owner, run].map(|run| serde_json::to_value(&run.config).unwrap_or_default());
-    let difference = first_difference(&stored, &current).map_or_else(String::new, |difference| {
+    let [stored_config, current_config] =
+        [&stored_run, run].map(|run| serde_json::to_value(&run.config).unwrap_or_default());
+    let difference = first_difference(&stored_config, &current_config).map_or_else(String::new, |difference| {
         format!("`{}` was {} and is {} in run.toml; ", difference.path, difference.found, difference.expected)
     });
-    let (owner, id) = (record::id(&owner), record::id(run));
-    Err(RunError::file(path, format!("belongs to run {owner}, not to run {id}: {difference}{ADVICE}")))
+    let (stored_id, id) = (record::id(&stored_run), record::id(run));
+    Err(RunError::file(path, format!("belongs to run {stored_id}, not to run {id}: {difference}{ADVICE}")))
 }

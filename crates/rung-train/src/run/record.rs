@@ -23,8 +23,8 @@ use super::evaluate::EvaluationResult;
 use super::trainer::{Evaluation, Progress, StopReason};
 
 /// The version of the numerics, raised whenever the same config gives other numbers. It is part of a run's id, so runs of earlier
-/// editions keep their directories and are repeated in new ones. The test `golden` fails if it was not raised.
-pub const EDITION: u32 = 1;
+/// versions keep their directories and are repeated in new ones. The test `golden` fails if it was not raised.
+pub const NUMERICS_VERSION: u32 = 1;
 
 /// The version of the record's JSON, raised when earlier readers would misread it. A new field with a default does not change it.
 pub const SCHEMA: u32 = 1;
@@ -37,8 +37,9 @@ pub struct RunRecord {
     /// [`SCHEMA`] of the program that wrote it; 0 for records from before there was a number.
     #[serde(default)]
     pub schema: u32,
-    /// [`EDITION`] of the program that wrote it.
-    pub edition: u32,
+    /// [`NUMERICS_VERSION`] of the program that wrote it.
+    #[serde(rename = "edition")]
+    pub numerics_version: u32,
     /// The program that wrote it.
     #[serde(default)]
     pub program: ProgramInfo,
@@ -53,14 +54,15 @@ pub struct RunRecord {
     pub steps: usize,
     /// Mean cross-entropy of the final test, in nats.
     pub loss: f64,
-    /// Mean cross-entropy of the final test for each group of questions, in nats.
+    /// Mean cross-entropy of the final test for each metric group, in nats.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub losses: BTreeMap<u16, f64>,
-    /// Right answers of the final test, for each group of questions.
+    /// Right answers of the final test, for each metric group.
     pub accuracy: Accuracy,
     /// Right answers of the final test on the tasks of `evaluate.also`, by task.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub also: BTreeMap<String, Accuracy>,
+    #[serde(rename = "also")]
+    pub other_accuracy: BTreeMap<String, Accuracy>,
     /// Every evaluation during training.
     #[serde(rename = "looks")]
     pub evaluations: Vec<Evaluation>,
@@ -114,12 +116,12 @@ impl RunFacts {
     /// Computes the facts of a run.
     pub fn of(run: &Run) -> Self {
         let (capacity, task) = (run.plan.capacity_with(Convention::Paper), run.task.task());
-        let saturate = |bits: u128| u64::try_from(bits).unwrap_or(u64::MAX);
+        let saturate = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
         let sizes = table_sizes(task);
         let first_size = sizes.as_ref().map(|sizes| f64::from(sizes[0]));
         Self {
             weights: saturate(run.weight_count),
-            full_layers: capacity.full,
+            full_layers: capacity.full_layers,
             extra_hop: capacity.extra_hop,
             rungs: capacity.rungs,
             state_bits: capacity.state_bits().into_iter().map(saturate).collect(),
@@ -138,7 +140,7 @@ fn verdict(plan: &Plan, sizes: &[u32]) -> Option<[String; 2]> {
     let branches = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
     let tables = TableSizes::new(sizes.len(), sizes[0].into(), branches).ok()?;
     let verdict = StackBounds::new(plan, Convention::Paper).decide(&tables);
-    Some([verdict.word().to_owned(), verdict.reason()])
+    Some([verdict.name().to_owned(), verdict.reason()])
 }
 
 /// The number of entries of each table, the paper's `N_0 .. N_(L-1)`, if the task is function composition.
@@ -147,12 +149,17 @@ pub fn table_sizes(task: &dyn AnyTask) -> Option<Vec<u32>> {
 }
 
 impl RunRecord {
-    /// The record of a finished run. `test` is the final test, `also` that of the tasks of `evaluate.also`.
-    pub fn new(run: &Run, progress: &Progress, test: EvaluationResult, also: BTreeMap<String, Accuracy>) -> Self {
+    /// The record of a finished run. `test` is the final test, `other_accuracy` that of the tasks of `evaluate.also`.
+    pub fn new(
+        run: &Run,
+        progress: &Progress,
+        test: EvaluationResult,
+        other_accuracy: BTreeMap<String, Accuracy>,
+    ) -> Self {
         Self {
             id: id(run),
             schema: SCHEMA,
-            edition: EDITION,
+            numerics_version: NUMERICS_VERSION,
             program: ProgramInfo::current(),
             config: run.config.clone(),
             facts: RunFacts::of(run),
@@ -161,14 +168,14 @@ impl RunRecord {
             loss: test.loss,
             losses: test.losses,
             accuracy: test.accuracy,
-            also,
+            other_accuracy,
             evaluations: progress.evaluations.clone(),
         }
     }
 
-    /// The share of right answers to questions of this group; NaN if there were none.
-    pub fn mean(&self, group: u16) -> f64 {
-        self.accuracy.get(&group).map_or(f64::NAN, super::accuracy::AnswerCount::mean)
+    /// The share of right answers to questions of this metric group; NaN if there were none.
+    pub fn group_accuracy(&self, group: u16) -> f64 {
+        self.accuracy.get(&group).map_or(f64::NAN, super::accuracy::AnswerCount::accuracy)
     }
 
     /// The record as one line of JSON.
@@ -184,17 +191,18 @@ impl RunRecord {
     pub fn read(path: &Path) -> Result<Self, RunError> {
         let text = std::fs::read_to_string(path).map_err(|error| RunError::file(path, error))?;
         let record: Self =
-            serde_json::from_str(&text).map_err(|error| RunError::file(path, format!("no record: {error}")))?;
+            serde_json::from_str(&text).map_err(|error| RunError::file(path, format!("not a record: {error}")))?;
         if record.schema > SCHEMA {
             let Self { schema, program: ProgramInfo { version, .. }, .. } = record;
-            let reason = format!("recorded by version {version} in form {schema}, expected at most form {SCHEMA}");
+            let reason =
+                format!("recorded by version {version} with schema {schema}, expected at most schema {SCHEMA}");
             return Err(RunError::file(path, reason));
         }
         Ok(record)
     }
 }
 
-/// A run's id: outline of its stack, seed, and 48 bits of a hash of its config and the edition of the numerics.
+/// A run's id: outline of its stack, seed, and 48 bits of a hash of its config and the version of the numerics.
 ///
 /// The hash is over the keys of `ALWAYS_HASHED_KEYS`, and over other keys only if they are not at their default. So a key that is
 /// added with a default does not change the ids of runs that do not use it.
@@ -204,7 +212,8 @@ pub fn id(run: &Run) -> String {
         [&run.config, &defaults].map(|config| serde_json::to_value(config).unwrap_or_default());
     drop_defaults(&mut config, &defaults, "");
     let text = config.to_string();
-    let hash = text.bytes().fold(splitmix64(u64::from(EDITION)), |hash, byte| splitmix64(hash ^ u64::from(byte)));
+    let hash =
+        text.bytes().fold(splitmix64(u64::from(NUMERICS_VERSION)), |hash, byte| splitmix64(hash ^ u64::from(byte)));
     let outline = run.plan.outline();
     let mut slug: String = outline.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(40).collect();
     while slug.contains("--") {
@@ -278,8 +287,8 @@ mod tests {
     #[test]
     fn a_new_key_changes_the_hashed_text_only_if_not_at_its_default() {
         let config = RunConfig::new("gdn full", "funccomp{hops=1,m=4}");
-        let today = serde_json::to_value(&config).unwrap();
-        let (mut key_at_default, mut key_changed) = (today.clone(), today.clone());
+        let current = serde_json::to_value(&config).unwrap();
+        let (mut key_at_default, mut key_changed) = (current.clone(), current.clone());
         key_at_default["train"]["momentum"] = json!(0.9);
         key_changed["train"]["momentum"] = json!(0.5);
         let hashed_text = |value: &Value, defaults: &Value| {
@@ -287,9 +296,9 @@ mod tests {
             drop_defaults(&mut value, defaults, "");
             value.to_string()
         };
-        assert_eq!(hashed_text(&key_at_default, &key_at_default), hashed_text(&today, &today));
-        assert_eq!(hashed_text(&today, &today), today.to_string(), "every key of today is in ALWAYS_HASHED_KEYS");
-        assert_ne!(hashed_text(&key_changed, &key_at_default), hashed_text(&today, &today));
+        assert_eq!(hashed_text(&key_at_default, &key_at_default), hashed_text(&current, &current));
+        assert_eq!(hashed_text(&current, &current), current.to_string(), "every current key is in ALWAYS_HASHED_KEYS");
+        assert_ne!(hashed_text(&key_changed, &key_at_default), hashed_text(&current, &current));
     }
 
     #[test]
@@ -297,7 +306,7 @@ mod tests {
         let mut config = RunConfig::new("gdn full", "funccomp{hops=1,m=4,queries=4}");
         (config.model.heads, config.model.head) = (1, 8);
         (config.train.steps, config.train.batch, config.train.threads) = (2, 2, 2);
-        (config.evaluate.prompts, config.evaluate.last) = (4, 8);
+        (config.evaluate.validation_prompts, config.evaluate.test_prompts) = (4, 8);
         assert_eq!(id(&config.resolve().unwrap()), "gdn-full-s0-58831a213a8b");
     }
 
@@ -307,7 +316,7 @@ mod tests {
         let record = RunRecord {
             id: id(&run),
             schema: SCHEMA,
-            edition: EDITION,
+            numerics_version: NUMERICS_VERSION,
             program: ProgramInfo::current(),
             config: run.config.clone(),
             facts: RunFacts::of(&run),
@@ -316,7 +325,7 @@ mod tests {
             loss: 0.5,
             losses: BTreeMap::new(),
             accuracy: Accuracy::new(),
-            also: BTreeMap::new(),
+            other_accuracy: BTreeMap::new(),
             evaluations: Vec::new(),
         };
         let path = std::env::temp_dir().join(format!("rung-record-{}.json", std::process::id()));

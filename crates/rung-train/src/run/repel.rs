@@ -48,7 +48,11 @@ impl RepulsionConfig {
     pub(super) fn check(&self, plan: &Plan) -> Result<(), RunError> {
         for (field, found) in [("strength", self.strength), ("temperature", self.temperature)] {
             if !(0.0..=1e6).contains(&found) {
-                return Err(RunError::value(&format!("train.repulsion.{field}"), found, "a number from 0 to 1000000"));
+                return Err(RunError::invalid_value(
+                    &format!("train.repulsion.{field}"),
+                    found,
+                    "a number from 0 to 1000000",
+                ));
             }
         }
         let layers_with_heads: Vec<usize> =
@@ -58,8 +62,10 @@ impl RepulsionConfig {
             layers => format!("layers with attention heads, which are {layers:?}"),
         };
         match self.layers.iter().find(|layer| !layers_with_heads.contains(layer)) {
-            Some(layer) => Err(RunError::value("train.repulsion.layers", layer, expected())),
-            None if layers_with_heads.is_empty() => Err(RunError::value("train.repulsion.layers", "none", expected())),
+            Some(layer) => Err(RunError::invalid_value("train.repulsion.layers", layer, expected())),
+            None if layers_with_heads.is_empty() => {
+                Err(RunError::invalid_value("train.repulsion.layers", "none", expected()))
+            }
             None => Ok(()),
         }
     }
@@ -73,8 +79,8 @@ fn head_projections(plan: &Plan, layer: usize) -> Vec<(String, Role, usize)> {
             .facts()
             .attention
             .map(|heads| [(Role::Query, heads.query), (Role::Key, heads.kv), (Role::Value, heads.kv)]);
-        let scope = names::mixer(layer, index, mixers.len());
-        roles.into_iter().flatten().map(move |(role, heads)| (scope.clone(), role, heads as usize))
+        let prefix = names::mixer(layer, index, mixers.len());
+        roles.into_iter().flatten().map(move |(role, heads)| (prefix.clone(), role, heads as usize))
     });
     projections.collect()
 }
@@ -92,11 +98,11 @@ impl RepellingHeads {
     /// The heads that the run's config selects; `None` without `[train.repulsion]`.
     pub(super) fn new(run: &Run, weights: &Parameters<f32>) -> Option<Self> {
         let config = run.config.train.repulsion.as_ref()?;
-        let selected = |layer: &usize| config.layers.is_empty() || config.layers.contains(layer);
+        let is_selected = |layer: &usize| config.layers.is_empty() || config.layers.contains(layer);
         let projections =
-            (0..run.plan.layers.len()).filter(selected).flat_map(|layer| head_projections(&run.plan, layer));
-        let ranges = projections.filter_map(|(scope, role, heads)| {
-            Some((weights.entry(weights.find_role(&scope, role)?).range.clone(), heads))
+            (0..run.plan.layers.len()).filter(is_selected).flat_map(|layer| head_projections(&run.plan, layer));
+        let ranges = projections.filter_map(|(prefix, role, heads)| {
+            Some((weights.entry(weights.find_role(&prefix, role)?).range.clone(), heads))
         });
         let repulsion = Repulsion { strength: config.strength, temperature: config.temperature };
         Some(Self { repulsion, seed: run.config.seed, projections: ranges.collect(), gradient: Vec::new() })
@@ -114,14 +120,14 @@ impl RepellingHeads {
 
     /// Adds SPOS's noise to the heads after a step of this learning rate.
     pub(super) fn add_noise(&self, weights: &mut Parameters<f32>, rate: f64, step: usize) {
-        let deviation = self.repulsion.noise_deviation(rate);
-        if deviation == 0.0 {
+        let noise_std = self.repulsion.noise_deviation(rate);
+        if noise_std == 0.0 {
             return;
         }
         let mut rng = seeded(splitmix64(splitmix64(self.seed ^ 0x7761_6c6b) ^ step as u64));
         for (range, _) in &self.projections {
             for weight in &mut weights.flat_mut()[range.clone()] {
-                *weight += (deviation * normal(&mut rng)) as f32;
+                *weight += (noise_std * normal(&mut rng)) as f32;
             }
         }
     }

@@ -1,6 +1,6 @@
-//! Prompts as functions of the seed, the step and the index in the batch.
+//! Prompts, each a function of the seed, the step and its row in the batch.
 //!
-//! Row `item` of the batch of step `step` is a function of the seed, these two numbers and its purpose: training, validation during
+//! A prompt depends only on the seed, the step, its row in the batch and its purpose: training, validation during
 //! training, or the final test. So the three purposes never share a random generator, threads may draw prompts in any order, and a
 //! checkpoint needs no generator state.
 //!
@@ -26,14 +26,14 @@ pub enum PromptPurpose {
 }
 
 /// The seed of the random generator of one prompt.
-pub fn prompt_seed(seed: u64, purpose: PromptPurpose, step: u64, item: u64) -> u64 {
+pub fn prompt_seed(seed: u64, purpose: PromptPurpose, step: u64, row: u64) -> u64 {
     let purpose_number = match purpose {
         PromptPurpose::Training => 1,
         PromptPurpose::Validation => 2,
         PromptPurpose::Testing => 3,
     };
     // Numbers are hashed one after the other: the hash of their sum would be the same for (1, 2) and (2, 1).
-    let numbers = [purpose_number, step, item];
+    let numbers = [purpose_number, step, row];
     numbers.into_iter().fold(splitmix64(seed), |state, number| splitmix64(state ^ splitmix64(number)))
 }
 
@@ -44,16 +44,16 @@ pub struct Batch {
     pub tokens: Vec<u32>,
     /// The answer expected at each token, or [`NO_TARGET`](rung_theory::task::NO_TARGET).
     pub targets: Vec<u32>,
-    /// The group of the question at each token: for function composition, its number of hops.
+    /// The metric group of the question at each token: for function composition, its number of hops.
     pub groups: Vec<u16>,
     /// Intermediate answers of every question, the same number for each; see [`Prompt::partial_answers`](rung_theory::task::Prompt::partial_answers).
-    pub partials: Vec<u32>,
+    pub partial_answers: Vec<u32>,
     /// Ids per row: tokens per row times fields per token.
     pub ids_per_row: usize,
     /// Tokens per row.
     pub tokens_per_row: usize,
     /// Number of questions in all rows.
-    pub questions: usize,
+    pub question_count: usize,
 }
 
 /// Maps the ids of a task to those of a model that was made for a larger task.
@@ -71,18 +71,18 @@ pub struct FittedTask {
 }
 
 impl FittedTask {
-    /// Adapts a task to a model with these fields and classes. `field`, the config key of the task, is for the error message.
+    /// Adapts a task to a model with these fields and classes. `config_key` is that of the task, for the error message.
     ///
     /// # Errors
     /// The task has other fields, or more ids or classes than the model.
     pub fn new(
-        field: &str,
+        config_key: &str,
         task: impl Into<Arc<dyn AnyTask>>,
-        model: &[Field],
+        model_fields: &[Field],
         classes: u32,
     ) -> Result<Self, RunError> {
         let task = task.into();
-        let mapping = IdMapping::new(field, &*task, model, classes)?;
+        let mapping = IdMapping::new(config_key, &*task, model_fields, classes)?;
         Ok(Self { task, mapping })
     }
 
@@ -104,21 +104,21 @@ pub struct PromptSource {
 }
 
 impl IdMapping {
-    /// Adapts a task to a model with these fields and classes. `field`, the config key of the task, is for the error message.
+    /// Adapts a task to a model with these fields and classes. `config_key` is that of the task, for the error message.
     ///
     /// # Errors
     /// The task has other fields, or more ids or classes than the model.
-    pub fn new(field: &str, task: &dyn AnyTask, model: &[Field], classes: u32) -> Result<Self, RunError> {
+    pub fn new(config_key: &str, task: &dyn AnyTask, model_fields: &[Field], classes: u32) -> Result<Self, RunError> {
         let fields = task.fields();
         let mismatch = |found: String, expected: String| {
-            Err(RunError::TaskMismatch { field: field.to_owned(), task: task.spec(), found, expected })
+            Err(RunError::TaskMismatch { field: config_key.to_owned(), task: task.spec(), found, expected })
         };
         let names = |fields: &[Field]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>().join(", ");
-        if names(&fields) != names(model) {
-            return mismatch(format!("fields {}", names(&fields)), names(model));
+        if names(&fields) != names(model_fields) {
+            return mismatch(format!("fields {}", names(&fields)), names(model_fields));
         }
-        for (field, model) in fields.iter().zip(model) {
-            let (found, max) = (field.vocabulary, model.vocabulary);
+        for (field, model_field) in fields.iter().zip(model_fields) {
+            let (found, max) = (field.vocabulary, model_field.vocabulary);
             // In a field without a blank the last ids may have special meanings, so the vocabularies must be of the same size.
             if found > max || (!field.blank && found != max) {
                 let expected = if field.blank { format!("at most {max}") } else { max.to_string() };
@@ -128,18 +128,19 @@ impl IdMapping {
         if task.classes() > classes {
             return mismatch(format!("{} classes", task.classes()), format!("at most {classes}"));
         }
-        let blanks = |(field, model): (&Field, &Field)| {
-            (field.blank && field.vocabulary != model.vocabulary).then(|| (field.vocabulary - 1, model.vocabulary - 1))
+        let blanks = |(field, model_field): (&Field, &Field)| {
+            (field.blank && field.vocabulary != model_field.vocabulary)
+                .then(|| (field.vocabulary - 1, model_field.vocabulary - 1))
         };
-        Ok(Self { blanks: fields.iter().zip(model).map(blanks).collect() })
+        Ok(Self { blanks: fields.iter().zip(model_fields).map(blanks).collect() })
     }
 
     /// Replaces the task's ids by the model's.
     pub fn translate(&self, tokens: &mut [u32]) {
-        let fields = self.blanks.len();
+        let field_count = self.blanks.len();
         for (column, blank) in self.blanks.iter().enumerate() {
             let Some((from, to)) = *blank else { continue };
-            for id in tokens.iter_mut().skip(column).step_by(fields).filter(|id| **id == from) {
+            for id in tokens.iter_mut().skip(column).step_by(field_count).filter(|id| **id == from) {
                 *id = to;
             }
         }
@@ -147,12 +148,17 @@ impl IdMapping {
 }
 
 impl PromptSource {
-    /// Adapts a task to a model with these fields and classes. `field`, the config key of the task, is for the error message.
+    /// Adapts a task to a model with these fields and classes. `config_key` is that of the task, for the error message.
     ///
     /// # Errors
     /// The task has other fields, or more ids or classes than the model.
-    pub fn new(field: &str, task: Box<dyn AnyTask>, model: &[Field], classes: u32) -> Result<Self, RunError> {
-        Ok(FittedTask::new(field, task, model, classes)?.source())
+    pub fn new(
+        config_key: &str,
+        task: Box<dyn AnyTask>,
+        model_fields: &[Field],
+        classes: u32,
+    ) -> Result<Self, RunError> {
+        Ok(FittedTask::new(config_key, task, model_fields, classes)?.source())
     }
 
     /// The task.
@@ -165,16 +171,16 @@ impl PromptSource {
         batch.tokens.clear();
         batch.targets.clear();
         batch.groups.clear();
-        batch.partials.clear();
-        batch.questions = 0;
-        for item in 0..rows as u64 {
-            let mut rng = seeded(prompt_seed(seed, purpose, step, item));
+        batch.partial_answers.clear();
+        batch.question_count = 0;
+        for row in 0..rows as u64 {
+            let mut rng = seeded(prompt_seed(seed, purpose, step, row));
             self.task.task.prompt(&mut rng, &mut self.prompt);
             batch.tokens.extend_from_slice(self.prompt.tokens());
             batch.targets.extend_from_slice(self.prompt.targets());
             batch.groups.extend_from_slice(self.prompt.groups());
-            batch.partials.extend_from_slice(self.prompt.partial_answers());
-            batch.questions += self.prompt.questions().count();
+            batch.partial_answers.extend_from_slice(self.prompt.partial_answers());
+            batch.question_count += self.prompt.questions().count();
         }
         batch.tokens_per_row = self.prompt.len();
         batch.ids_per_row = self.prompt.tokens().len();
@@ -212,7 +218,7 @@ mod tests {
             second_source.fill(seed, purpose, 5, 3, &mut second);
             assert_ne!(first.tokens[..second.tokens.len()], second.tokens[..]);
         }
-        assert_eq!(first.questions, 12);
+        assert_eq!(first.question_count, 12);
     }
 
     #[test]
@@ -232,13 +238,13 @@ mod tests {
 
     #[test]
     fn a_task_that_does_not_fit_the_model_is_rejected_with_the_reason() {
-        let fails = |text: &str, model: &str, expected: &str| {
+        let assert_rejected = |text: &str, model: &str, expected: &str| {
             let message = source(text, model).err().expect("a mismatch").to_string();
             assert!(message.contains(expected), "{message}");
         };
-        fails("funccomp{hops=1,m=9}", "funccomp{hops=1,m=8}", "10 ids in field `inner`, expected at most 9");
-        fails("funccomp{hops=2,m=3,n=[2]}", "funccomp{hops=1,m=8}", "fields kind, outer, inner, value, w1");
-        fails("funccomp{hops=2,m=3,n=[2]}", "funccomp{hops=2,m=3,n=[2],mixed=yes}", "in field `kind`");
-        fails("parity", "funccomp", "expected kind, outer");
+        assert_rejected("funccomp{hops=1,m=9}", "funccomp{hops=1,m=8}", "10 ids in field `inner`, expected at most 9");
+        assert_rejected("funccomp{hops=2,m=3,n=[2]}", "funccomp{hops=1,m=8}", "fields kind, outer, inner, value, w1");
+        assert_rejected("funccomp{hops=2,m=3,n=[2]}", "funccomp{hops=2,m=3,n=[2],mixed=yes}", "in field `kind`");
+        assert_rejected("parity", "funccomp", "expected kind, outer");
     }
 }

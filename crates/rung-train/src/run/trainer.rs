@@ -35,10 +35,10 @@ pub struct Evaluation {
     pub stage: usize,
     /// Mean cross-entropy, in nats.
     pub loss: f64,
-    /// Mean cross-entropy of each group of questions, in nats.
+    /// Mean cross-entropy of each metric group, in nats.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub losses: BTreeMap<u16, f64>,
-    /// Right answers in each group of questions.
+    /// Right answers in each metric group.
     pub accuracy: Accuracy,
 }
 
@@ -63,7 +63,7 @@ pub struct Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StopReason {
-    /// The accuracy is at least `evaluate.stop_at` in every group of questions.
+    /// The accuracy is at least `evaluate.stop_at` in every metric group.
     Learned,
     /// The loss did not fall for `evaluate.patience` evaluations.
     Stalled,
@@ -104,9 +104,9 @@ pub struct Trainer<'a> {
     auxiliary_targets: Vec<AuxiliaryTarget>,
     started: Instant,
     /// Tokens trained on by this process.
-    tokens: u64,
+    token_count: u64,
     /// Steps taken by this process.
-    process_steps: u64,
+    step_count: u64,
 }
 
 impl<'a> Trainer<'a> {
@@ -130,8 +130,8 @@ impl<'a> Trainer<'a> {
             batch: Batch::default(),
             auxiliary_targets: if run.config.train.auxiliary > 0.0 { auxiliary_targets(&run.plan) } else { Vec::new() },
             started: Instant::now(),
-            tokens: 0,
-            process_steps: 0,
+            token_count: 0,
+            step_count: 0,
         })
     }
 
@@ -169,7 +169,7 @@ impl<'a> Trainer<'a> {
         let (train, step) = (&self.run.config.train, self.progress.step);
         self.source.fill(self.run.config.seed, PromptPurpose::Training, step as u64, train.batch, &mut self.batch);
         let (model, batch, auxiliary_targets) = (&self.model, &self.batch, &self.auxiliary_targets);
-        let question_weight = 1.0 / batch.questions.max(1) as f64;
+        let question_weight = 1.0 / batch.question_count.max(1) as f64;
         let outcome = self.data_parallel.step(&self.weights, train.batch, |ops: &Native<f32>, rows| {
             let ids = &batch.tokens[rows.start * batch.ids_per_row..rows.end * batch.ids_per_row];
             let targets = &batch.targets[rows.start * batch.tokens_per_row..rows.end * batch.tokens_per_row];
@@ -196,14 +196,14 @@ impl<'a> Trainer<'a> {
             self.optimizer.update(&mut self.weights, gradient, factor);
         }
         self.progress.step += 1;
-        self.tokens += self.batch.targets.len() as u64;
-        self.process_steps += 1;
-        let due = self.progress.step.is_multiple_of(self.run.config.evaluate.every);
-        let last = self.progress.step == train.steps;
-        if due || last {
-            self.evaluate_now()?;
+        self.token_count += self.batch.targets.len() as u64;
+        self.step_count += 1;
+        let evaluation_due = self.progress.step.is_multiple_of(self.run.config.evaluate.every);
+        let is_last_step = self.progress.step == train.steps;
+        if evaluation_due || is_last_step {
+            self.evaluate_and_advance()?;
         }
-        Ok(self.report(outcome.loss, due || last))
+        Ok(self.report(outcome.loss, evaluation_due || is_last_step))
     }
 
     fn report(&self, loss: f64, evaluated: bool) -> StepReport<'_> {
@@ -213,14 +213,16 @@ impl<'a> Trainer<'a> {
             steps,
             loss,
             evaluation: self.progress.evaluations.last().filter(|_| evaluated),
-            tokens_per_second: self.tokens as f64 / seconds,
-            seconds_left: seconds / self.process_steps.max(1) as f64 * (steps - step) as f64,
+            tokens_per_second: self.token_count as f64 / seconds,
+            seconds_left: seconds / self.step_count.max(1) as f64 * (steps - step) as f64,
         }
     }
 
-    fn evaluate_now(&mut self) -> Result<(), RunError> {
+    /// Evaluates the model, then decides whether the curriculum stage or the run ends.
+    fn evaluate_and_advance(&mut self) -> Result<(), RunError> {
         let (config, progress) = (&self.run.config, &mut self.progress);
-        let (seed_and_purpose, prompts) = ((config.seed, PromptPurpose::Validation), config.evaluate.prompts);
+        let (seed_and_purpose, prompts) =
+            ((config.seed, PromptPurpose::Validation), config.evaluate.validation_prompts);
         let EvaluationResult { accuracy, loss, losses } =
             evaluate(&self.model, &self.weights, &mut self.source, seed_and_purpose, prompts)?;
         let evaluation = Evaluation { step: progress.step, stage: progress.stage, loss, losses, accuracy };
@@ -257,7 +259,7 @@ impl<'a> Trainer<'a> {
     fn test_on(&self, task: &FittedTask) -> Result<EvaluationResult, RunError> {
         let (config, mut source) = (&self.run.config, task.source());
         let seed_and_purpose = (config.seed, PromptPurpose::Testing);
-        Ok(evaluate(&self.model, &self.weights, &mut source, seed_and_purpose, config.evaluate.last)?)
+        Ok(evaluate(&self.model, &self.weights, &mut source, seed_and_purpose, config.evaluate.test_prompts)?)
     }
 
     /// The record of the finished run, with the final test.
@@ -265,13 +267,13 @@ impl<'a> Trainer<'a> {
     /// # Errors
     /// The prompts do not fit the model.
     pub fn record(&self) -> Result<RunRecord, RunError> {
-        Ok(RunRecord::new(self.run, &self.progress, self.test()?, self.test_also()?))
+        Ok(RunRecord::new(self.run, &self.progress, self.test()?, self.test_other_tasks()?))
     }
 
     /// The final test on the tasks of `evaluate.also`.
-    fn test_also(&self) -> Result<BTreeMap<String, Accuracy>, RunError> {
+    fn test_other_tasks(&self) -> Result<BTreeMap<String, Accuracy>, RunError> {
         let test = |task: &FittedTask| Ok((task.task().spec(), self.test_on(task)?.accuracy));
-        self.run.also.iter().map(test).collect()
+        self.run.other_tasks.iter().map(test).collect()
     }
 }
 

@@ -20,11 +20,11 @@
 //! A sweep is a list of runs. Each is executed by one thread in its own directory below the sweep's directory. Recorded runs are
 //! skipped and interrupted runs resumed. A run's record does not depend on which thread or shard executes it, or when.
 
-pub mod list;
+pub mod config;
 pub mod queue;
 pub mod slurm;
 pub mod store;
 
-pub use list::{Shard, Sweep, SweepConfig};
+pub use config::{Shard, Sweep, SweepConfig};
 pub use queue::{Event, SweepSummary, check_memory, estimate, execute, execute_with};
-pub use store::{find, records};
+pub use store::{find_record, read_records};

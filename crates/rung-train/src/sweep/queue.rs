@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::list::{Shard, Sweep};
+use super::config::{Shard, Sweep};
 use crate::run::{self, LockMode, Run, RunError, RunRecord, Trainer, directory, record};
 use rung_nn::memory;
 
@@ -34,7 +34,7 @@ pub struct SweepSummary {
     pub already_recorded: usize,
     /// Runs that failed: number and reason.
     pub failed: Vec<(usize, RunError)>,
-    /// Whether `watch` returned false.
+    /// Whether `on_event` returned false.
     pub interrupted: bool,
     /// Seconds of training in the runs that this call finished, including their seconds before an interruption.
     pub training_seconds: f64,
@@ -53,7 +53,7 @@ impl SweepSummary {
     }
 }
 
-/// Executes the runs of a shard on `threads` threads, longest first. `watch` is called for every event and returns whether to continue.
+/// Executes the runs of a shard on `threads` threads, longest first. `on_event` is called for every event and returns whether to continue.
 ///
 /// A run that fails, or whose files are invalid, does not stop the others. A run that cannot write to the disk does, since the others
 /// could not either. A run that another process holds is tried again after all other runs, until it is recorded or free.
@@ -62,9 +62,9 @@ pub fn execute(
     directory: &Path,
     shard: Shard,
     threads: usize,
-    watch: &(dyn Fn(Event<'_>) -> bool + Sync),
+    on_event: &(dyn Fn(Event<'_>) -> bool + Sync),
 ) -> SweepSummary {
-    execute_with(sweep, directory, shard, threads, LockMode::Exclusive, watch)
+    execute_with(sweep, directory, shard, threads, LockMode::Exclusive, on_event)
 }
 
 /// As [`execute`], with locks or without.
@@ -74,7 +74,7 @@ pub fn execute_with(
     shard: Shard,
     threads: usize,
     lock_mode: LockMode,
-    watch: &(dyn Fn(Event<'_>) -> bool + Sync),
+    on_event: &(dyn Fn(Event<'_>) -> bool + Sync),
 ) -> SweepSummary {
     let mut run_numbers: Vec<usize> = (0..sweep.runs.len()).filter(|number| shard.contains(*number)).collect();
     run_numbers.sort_by_key(|number| std::cmp::Reverse(cost(&sweep.runs[*number])));
@@ -94,7 +94,7 @@ pub fn execute_with(
             if was_busy {
                 log::debug!("run {}: another process works on it", number + 1);
                 std::thread::sleep(POLL_INTERVAL);
-                if !watch(Event::Waiting(number)) {
+                if !on_event(Event::Waiting(number)) {
                     stop.store(true, Ordering::Relaxed);
                 }
             }
@@ -105,7 +105,7 @@ pub fn execute_with(
             let run_directory = directory.join(record::id(run));
             log::info!("run {} of {}: {}", number + 1, sweep.runs.len(), run_directory.display());
             let outcome = run::execute_with(run, Some(&run_directory), lock_mode, &mut |report| {
-                let continues = watch(Event::Step(number, report.step, report.steps));
+                let continues = on_event(Event::Step(number, report.step, report.steps));
                 if !continues {
                     stop.store(true, Ordering::Relaxed);
                 }
@@ -123,7 +123,7 @@ pub fn execute_with(
                         } else {
                             Event::Recorded(number, record, outcome.seconds)
                         };
-                        if !watch(event) {
+                        if !on_event(event) {
                             stop.store(true, Ordering::Relaxed);
                         }
                     }
@@ -175,12 +175,12 @@ pub fn check_memory(sweep: &Sweep, directory: &Path, shard: Shard, threads: usiz
         }
     }
     sizes.sort_unstable();
-    let concurrent = &sizes[sizes.len().saturating_sub(threads.max(1))..];
-    let Some((_, largest)) = concurrent.last() else { return Ok(()) };
-    let bytes = concurrent.iter().fold(0_u128, |sum, (bytes, _)| sum.saturating_add(*bytes));
+    let largest_runs = &sizes[sizes.len().saturating_sub(threads.max(1))..];
+    let Some((_, largest)) = largest_runs.last() else { return Ok(()) };
+    let bytes = largest_runs.iter().fold(0_u128, |sum, (bytes, _)| sum.saturating_add(*bytes));
     let name = sweep.runs[*largest].plan.outline();
-    let what = format!("{} runs at once, the largest number {} (`{name}`),", concurrent.len(), largest + 1);
-    Ok(memory::check(what, bytes, None)?)
+    let description = format!("{} runs at once, the largest number {} (`{name}`),", largest_runs.len(), largest + 1);
+    Ok(memory::check(description, bytes, None)?)
 }
 
 /// Upper bound on the seconds that the unrecorded runs of a shard take, from a few timed steps of each kind of run on one thread.
@@ -190,7 +190,7 @@ pub fn check_memory(sweep: &Sweep, directory: &Path, shard: Shard, threads: usiz
 /// A run cannot be started.
 pub fn estimate(sweep: &Sweep, directory: &Path, shard: Shard, threads: usize) -> Result<f64, RunError> {
     let mut step_seconds: Vec<(String, f64)> = Vec::new();
-    let mut seconds = 0.0;
+    let mut total_seconds = 0.0;
     for (number, run) in sweep.runs.iter().enumerate() {
         if !shard.contains(number) || is_recorded(run, directory) {
             continue;
@@ -198,8 +198,8 @@ pub fn estimate(sweep: &Sweep, directory: &Path, shard: Shard, threads: usize) -
         // Runs whose steps cost the same are timed once.
         let train = &run.config.train;
         let kind = format!("{} {} {} {:?}", run.config.stack, run.config.task, train.batch, run.config.model);
-        let measured = step_seconds.iter().find(|(timed_kind, _)| *timed_kind == kind).map(|(_, step)| *step);
-        let per_step = if let Some(per_step) = measured {
+        let earlier = step_seconds.iter().find(|(timed_kind, _)| *timed_kind == kind).map(|(_, step)| *step);
+        let per_step = if let Some(per_step) = earlier {
             per_step
         } else {
             let per_step = seconds_per_step(run)?;
@@ -207,9 +207,9 @@ pub fn estimate(sweep: &Sweep, directory: &Path, shard: Shard, threads: usize) -
             step_seconds.push((kind, per_step));
             per_step
         };
-        seconds += per_step * train.steps as f64;
+        total_seconds += per_step * train.steps as f64;
     }
-    Ok(seconds / threads.max(1) as f64)
+    Ok(total_seconds / threads.max(1) as f64)
 }
 
 /// Measured seconds per step on the run's final task, after one warm-up step.
@@ -251,7 +251,7 @@ mod tests {
         let (sweep, directory) = sweep("checkpoint");
         let run_directory = directory.join(record::id(&sweep.runs[1]));
         fs::create_dir_all(&run_directory).unwrap();
-        fs::write(run_directory.join(directory::RESUME), b"no checkpoint").unwrap();
+        fs::write(run_directory.join(directory::CHECKPOINT_FILE), b"no checkpoint").unwrap();
         for _ in 0..2 {
             let summary = execute(&sweep, &directory, Shard::ALL, 1, &|_| true);
             assert_eq!(summary.records.iter().flatten().count(), 3);
@@ -259,7 +259,7 @@ mod tests {
             let [(1, error)] = &summary.failed[..] else { panic!("{:?}", summary.failed) };
             assert!(error.to_string().contains("delete it to start the run again"), "{error}");
         }
-        fs::remove_file(run_directory.join(directory::RESUME)).unwrap();
+        fs::remove_file(run_directory.join(directory::CHECKPOINT_FILE)).unwrap();
         let summary = execute(&sweep, &directory, Shard::ALL, 1, &|_| true);
         assert_eq!((summary.records.iter().flatten().count(), summary.failed.len()), (4, 0));
         fs::remove_dir_all(&directory).unwrap();

@@ -1,7 +1,7 @@
 //! A sweep as a job array of Slurm.
 //!
 //! ```text
-//! OUT/slurm/rung-HASH/sweep.toml   the sweep as it was submitted; what happens to the user's file later changes nothing
+//! OUT/slurm/rung-HASH/sweep.toml   the sweep as it was submitted; later edits of the user's file have no effect
 //!                     job.sh       what every task runs: rung sweep sweep.toml --shard TASK/TASKS
 //!                     jobs.json    job id and task count of every submitted job: which runs a queued task has, and its log
 //!                     12-3.log     output of task 3 of job 12, over all its starts
@@ -11,7 +11,7 @@
 //! The records are the only stored state of a sweep. Slurm says whether a job is queued or running; it is found by its name, a hash
 //! of the runs and of the output directory. So the same command finds its job again, even if it was killed between submitting the job
 //! and writing `jobs.json`. A task that is requeued or submitted again skips recorded runs and resumes others from their checkpoints.
-//! Files are renamed into place and nothing is locked, so any file system that the nodes share will do.
+//! Files are renamed into place and nothing is locked, so this works on any file system that the nodes share.
 
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -19,12 +19,12 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use super::list::Sweep;
+use super::config::Sweep;
 use crate::run::{RunError, record};
 use rung_nn::file::write_atomically;
 use rung_theory::task::splitmix64;
 
-const JOBS: &str = "jobs.json";
+const JOBS_FILE: &str = "jobs.json";
 
 /// The Slurm job array of a sweep.
 #[derive(Debug)]
@@ -33,12 +33,12 @@ pub struct Job {
     pub name: String,
     /// Absolute path of the job's script and logs.
     pub directory: PathBuf,
-    out: PathBuf,
+    output_directory: PathBuf,
 }
 
 /// A job that was submitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobHandle {
+pub struct SubmittedJob {
     /// The job id that `sbatch` printed.
     #[serde(rename = "job")]
     pub job_id: String,
@@ -61,7 +61,7 @@ pub struct QueuedTask {
 #[derive(Clone, Debug)]
 pub struct SlurmRequest<'a> {
     /// The sweep's TOML.
-    pub text: &'a str,
+    pub sweep_toml: &'a str,
     /// Absolute path of the `rung` program.
     pub program: &'a Path,
     /// Number of shards, one task each.
@@ -73,17 +73,18 @@ pub struct SlurmRequest<'a> {
 }
 
 impl Job {
-    /// The job of a sweep whose records go to the existing directory `out`.
+    /// The job of a sweep whose records go to an existing directory.
     ///
     /// # Errors
     /// The directory cannot be found, or has a name that cannot be passed to Slurm.
-    pub fn new(sweep: &Sweep, out: &Path) -> Result<Self, RunError> {
-        let out = out.canonicalize().map_err(|error| RunError::file(out, error))?;
-        let path = slurm_safe_path(&out)?;
+    pub fn new(sweep: &Sweep, output_directory: &Path) -> Result<Self, RunError> {
+        let output_directory =
+            output_directory.canonicalize().map_err(|error| RunError::file(output_directory, error))?;
+        let path = slurm_safe_path(&output_directory)?;
         let ids = sweep.runs.iter().flat_map(|run| record::id(run).into_bytes());
         let hash = ids.chain(path.bytes()).fold(0, |hash, byte| splitmix64(hash ^ u64::from(byte)));
         let name = format!("rung-{:012x}", hash & 0xFFFF_FFFF_FFFF);
-        Ok(Self { directory: out.join("slurm").join(&name), name, out })
+        Ok(Self { directory: output_directory.join("slurm").join(&name), name, output_directory })
     }
 
     /// The tasks of this job that are queued or running.
@@ -96,20 +97,20 @@ impl Job {
         Ok(text.lines().filter_map(parse_queued_task).collect())
     }
 
-    /// Submits the shards of a sweep that have runs in `missing`, a list of run numbers.
+    /// Submits the shards of a sweep that have runs in `missing_runs`, a list of run numbers from 0.
     ///
     /// # Errors
     /// A file cannot be written, or `sbatch` is not installed or fails.
-    pub fn submit(&self, request: &SlurmRequest<'_>, missing: &[usize]) -> Result<JobHandle, RunError> {
+    pub fn submit(&self, request: &SlurmRequest<'_>, missing_runs: &[usize]) -> Result<SubmittedJob, RunError> {
         std::fs::create_dir_all(&self.directory).map_err(|error| RunError::file(&self.directory, error))?;
         let (sweep, script) = (self.directory.join("sweep.toml"), self.directory.join("job.sh"));
         let write = |path: &Path, text: &str| write_atomically(path, text.as_bytes()).map_err(RunError::write);
-        write(&sweep, request.text)?;
+        write(&sweep, request.sweep_toml)?;
         write(&script, &self.script(request, &sweep)?)?;
         let mut arguments = vec![
             "--parsable".to_owned(),
             format!("--job-name={}", self.name),
-            format!("--array={}", array_ranges(missing, request.tasks)),
+            format!("--array={}", array_ranges(missing_runs, request.tasks)),
             format!("--cpus-per-task={}", request.threads),
             // Tasks of a failed node are queued again, and each start appends to the log of the previous one.
             "--requeue".to_owned(),
@@ -126,38 +127,38 @@ impl Job {
                 format!("found the answer `{:.200}`, expected the number of a job", output.trim()),
             ));
         }
-        let submitted = JobHandle { job_id, tasks: request.tasks };
+        let submitted = SubmittedJob { job_id, tasks: request.tasks };
         let mut jobs = self.submitted_jobs();
         // A restarted controller may reuse the id of an earlier job.
         jobs.retain(|earlier| earlier.job_id != submitted.job_id);
         jobs.push(submitted.clone());
-        write(&self.directory.join(JOBS), &(serde_json::to_string(&jobs).unwrap_or_default() + "\n"))?;
+        write(&self.directory.join(JOBS_FILE), &(serde_json::to_string(&jobs).unwrap_or_default() + "\n"))?;
         Ok(submitted)
     }
 
     /// The jobs in `jobs.json`, in the order of submission; empty if the file cannot be read.
-    pub fn submitted_jobs(&self) -> Vec<JobHandle> {
-        let text = std::fs::read_to_string(self.directory.join(JOBS)).unwrap_or_default();
-        let mut jobs: Vec<JobHandle> = serde_json::from_str(&text).unwrap_or_default();
+    pub fn submitted_jobs(&self) -> Vec<SubmittedJob> {
+        let text = std::fs::read_to_string(self.directory.join(JOBS_FILE)).unwrap_or_default();
+        let mut jobs: Vec<SubmittedJob> = serde_json::from_str(&text).unwrap_or_default();
         jobs.retain(|job| job.tasks > 0);
         jobs
     }
 
-    /// The queued tasks whose shard has a run in `missing`. A controller that was killed may still list tasks that ended long ago; they
-    /// have no missing run, so nobody waits for them.
-    pub fn unfinished_tasks(&self, queued: Vec<QueuedTask>, missing: &[usize]) -> Vec<QueuedTask> {
+    /// The queued tasks whose shard has a run in `missing_runs`. A controller that was killed may still list tasks that ended long ago; they
+    /// have no missing_runs run, so nobody waits for them.
+    pub fn unfinished_tasks(&self, queued: Vec<QueuedTask>, missing_runs: &[usize]) -> Vec<QueuedTask> {
         let jobs = self.submitted_jobs();
         let has_missing_run = |queued: &QueuedTask| {
             let (job_id, task) = queued.id.split_once('_').unwrap_or((&queued.id, ""));
             let job_and_task = jobs.iter().find(|job| job.job_id == job_id).zip(task.parse::<usize>().ok());
             // A task that is not in `jobs.json` may have any run.
-            job_and_task.is_none_or(|(job, task)| missing.iter().any(|number| number % job.tasks + 1 == task))
+            job_and_task.is_none_or(|(job, task)| missing_runs.iter().any(|number| number % job.tasks + 1 == task))
         };
         queued.into_iter().filter(has_missing_run).collect()
     }
 
     /// Why run `number` has no record although its job has ended, from the log of its task.
-    pub fn missing_record_error(&self, job: Option<&JobHandle>, number: usize) -> RunError {
+    pub fn missing_record_error(&self, job: Option<&SubmittedJob>, number: usize) -> RunError {
         let Some(job) = job else {
             return RunError::file(&self.directory, "no record, and no job was submitted");
         };
@@ -175,7 +176,7 @@ impl Job {
 
     fn script(&self, request: &SlurmRequest<'_>, sweep: &Path) -> Result<String, RunError> {
         let [program, sweep, out] =
-            [request.program, sweep, &self.out].map(|path| slurm_safe_path(path).map(shell_quote));
+            [request.program, sweep, &self.output_directory].map(|path| slurm_safe_path(path).map(shell_quote));
         Ok(format!(
             "#!/bin/sh\n\
              # One shard of a sweep. Recorded runs are skipped and interrupted ones resumed, so it may run any number of times.\n\
@@ -202,10 +203,10 @@ fn parse_queued_task(line: &str) -> Option<QueuedTask> {
 }
 
 /// The array indices of the tasks that have these runs, in the syntax of `--array`: `1-3,7`.
-fn array_ranges(missing: &[usize], tasks: usize) -> String {
+fn array_ranges(missing_runs: &[usize], tasks: usize) -> String {
     /// Arguments of a command are limited in length. Beyond this all tasks are submitted; those without runs end at once.
     const MAX_CHARS: usize = 100_000;
-    let mut indices: Vec<usize> = missing.iter().map(|number| number % tasks + 1).collect();
+    let mut indices: Vec<usize> = missing_runs.iter().map(|number| number % tasks + 1).collect();
     indices.sort_unstable();
     indices.dedup();
     let ranges = indices.chunk_by(|a, b| a + 1 == *b).map(|range| match range {
@@ -263,7 +264,7 @@ fn failure_reason(log: &str, number: usize) -> String {
     let prefix = format!("run {} failed: ", number + 1);
     let reason = log.lines().rev().find_map(|line| line.strip_prefix(&prefix));
     let last_line = || log.lines().rev().map(str::trim).find(|line| !line.is_empty());
-    format!("{:.500}", reason.or_else(last_line).unwrap_or("the task said nothing"))
+    format!("{:.500}", reason.or_else(last_line).unwrap_or("the log is empty"))
 }
 
 #[cfg(test)]
@@ -276,8 +277,8 @@ mod tests {
         assert_eq!(array_ranges(&[0, 1, 2, 6], 8), "1-3,7");
         assert_eq!(array_ranges(&[0, 4, 8, 9], 4), "1-2");
         assert_eq!(array_ranges(&[5], 1), "1");
-        let (many, tasks) = ((0..90_000).step_by(2).collect::<Vec<_>>(), 90_000);
-        assert_eq!(array_ranges(&many, tasks), "1-90000");
+        let (many_runs, tasks) = ((0..90_000).step_by(2).collect::<Vec<_>>(), 90_000);
+        assert_eq!(array_ranges(&many_runs, tasks), "1-90000");
         for number in 0..40 {
             let shard: Shard = format!("{}/7", array_ranges(&[number], 7)).parse().unwrap();
             assert!(shard.contains(number));
@@ -301,15 +302,18 @@ mod tests {
     fn unfinished_tasks_are_those_with_missing_runs() {
         let directory = std::env::temp_dir().join(format!("rung-jobs-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        let job = Job { name: "rung-0".to_owned(), directory: directory.clone(), out: directory.clone() };
+        let job = Job { name: "rung-0".to_owned(), directory: directory.clone(), output_directory: directory.clone() };
         let running = |ids: &[&str]| -> Vec<QueuedTask> {
             ids.iter().map(|id| parse_queued_task(&format!("{id}|RUNNING|None")).unwrap()).collect()
         };
-        let unfinished_tasks = |ids: &[&str], missing: &[usize]| job.unfinished_tasks(running(ids), missing);
-        // Without jobs.json any task may have a missing run.
+        let unfinished_tasks = |ids: &[&str], missing_runs: &[usize]| job.unfinished_tasks(running(ids), missing_runs);
+        // Without jobs.json any task may have a missing_runs run.
         assert_eq!(unfinished_tasks(&["5_2", "9_1"], &[0]), running(&["5_2", "9_1"]));
-        std::fs::write(directory.join(JOBS), r#"[{"job":"5","tasks":4},{"job":"9","tasks":2},{"job":"7","tasks":0}]"#)
-            .unwrap();
+        std::fs::write(
+            directory.join(JOBS_FILE),
+            r#"[{"job":"5","tasks":4},{"job":"9","tasks":2},{"job":"7","tasks":0}]"#,
+        )
+        .unwrap();
         assert_eq!(unfinished_tasks(&["5_2", "5_3", "9_1", "9_2", "8_1"], &[2, 6]), running(&["5_3", "9_1", "8_1"]));
         assert_eq!(unfinished_tasks(&["5_2", "9", "7_1"], &[2]), running(&["9", "7_1"]));
         std::fs::remove_dir_all(&directory).unwrap();
@@ -317,10 +321,10 @@ mod tests {
 
     #[test]
     fn failure_reason_is_the_line_of_the_run_or_the_last_line() {
-        let log = "starting\nrun 3 failed: no room\nrun 4 failed: too hot\n1 of 3 recorded\n\n";
-        assert_eq!(failure_reason(log, 2), "no room");
+        let log = "starting\nrun 3 failed: out of memory\nrun 4 failed: the loss is not finite\n1 of 3 recorded\n\n";
+        assert_eq!(failure_reason(log, 2), "out of memory");
         assert_eq!(failure_reason(log, 7), "1 of 3 recorded");
-        assert_eq!(failure_reason("\n \n", 0), "the task said nothing");
+        assert_eq!(failure_reason("\n \n", 0), "the log is empty");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The training runs of a folder: a list with their main figures, and single records. Files are re-read only when they change.
+//! The training runs of a folder: a list with their main numbers, and single records. Files are re-read only when they change.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -45,7 +45,7 @@ struct RunIndex {
 struct Run {
     /// When its record or checkpoint last changed.
     modified: Option<SystemTime>,
-    /// The figures that the list shows.
+    /// The numbers that the list shows.
     summary: Value,
     /// The version at which it last changed.
     version: u64,
@@ -72,7 +72,7 @@ impl Runs {
         HttpResponse { status: 200, media_type: JSON, body: body.to_string().into_bytes() }
     }
 
-    /// One record, byte for byte; for an unfinished run, the figures of its checkpoint so far. Only names from the list are
+    /// One record, byte for byte; for an unfinished run, the numbers of its checkpoint so far. Only names from the list are
     /// accepted, so a name is never used as a path.
     pub(super) fn record(&self, name: &str) -> HttpResponse {
         let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
@@ -168,7 +168,7 @@ fn checkpoint_progress(path: &Path) -> Option<Value> {
     Some(metadata["progress"].clone())
 }
 
-/// The figures of a record that the list shows.
+/// The numbers of a record that the list shows.
 fn summarize(name: &str, state: &str, record: &Value) -> Value {
     let config = &record["config"];
     let accuracy = |answers: &Value| {

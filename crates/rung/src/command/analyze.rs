@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::bail;
-use rung_inspect::analysis::{self, Finding, Instrument, InstrumentFn, InstrumentOptions};
+use rung_inspect::analysis::{self, Instrument, InstrumentFn, InstrumentOptions, InstrumentOutput};
 use rung_nn::Network;
 use rung_theory::spec;
 
 use super::memory::MemoryOption;
-use super::text_prompts::{PromptsArgument, TextRequest, is_foreign_checkpoint, print_estimate};
+use super::text_prompts::{PromptsArgument, TextRequest, is_external_checkpoint, print_estimate};
 use crate::output::{check_destination, print, print_json, spinner, write_file};
 
 /// Apply an instrument to a network: probe, ablate, lens and others.
@@ -20,7 +20,7 @@ pub struct Analyze {
     name: String,
     /// A folder written by `rung construct --out`, the directory of a finished run, a Hugging Face directory or a GGUF file.
     model: PathBuf,
-    /// Use prompts of another task that fits the model, such as one with smaller tables. For a checkpoint of another program: as text, and
+    /// Use prompts of another task that fits the model, such as one with smaller tables. For an external checkpoint: as text, and
     /// may be given several times.
     #[arg(long, value_name = "TASK")]
     task: Vec<String>,
@@ -54,7 +54,7 @@ impl Analyze {
             check_destination("--svg", path, &["svg"])?;
         }
         let names = || analysis::INSTRUMENTS.iter().map(|instrument| instrument.name);
-        let Some(instrument) = analysis::instrument(&self.name) else {
+        let Some(instrument) = analysis::find_instrument(&self.name) else {
             let nearest = spec::nearest(&self.name, names());
             let hint = nearest.map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
             bail!(
@@ -63,7 +63,7 @@ impl Analyze {
                 names().collect::<Vec<_>>().join(", ")
             );
         };
-        let finding = if is_foreign_checkpoint(&self.model) {
+        let finding = if is_external_checkpoint(&self.model) {
             self.run_on_text(instrument)?
         } else {
             self.run_on_task(instrument)?
@@ -83,12 +83,12 @@ impl Analyze {
     }
 
     /// Applies an instrument to a network with a task.
-    fn run_on_task(&self, instrument: &Instrument) -> anyhow::Result<Finding> {
+    fn run_on_task(&self, instrument: &Instrument) -> anyhow::Result<InstrumentOutput> {
         let task = match &self.task[..] {
             [] => None,
             [task] => Some(task.clone()),
             tasks => {
-                bail!("--task: found {}, expected one: several are for checkpoints of other programs", tasks.len())
+                bail!("--task: found {}, expected one: several are for external checkpoints", tasks.len())
             }
         };
         let prompts = PromptsArgument::count(self.prompts.as_ref(), &self.model)?;
@@ -102,14 +102,14 @@ impl Analyze {
         Ok(finding?)
     }
 
-    /// Applies an instrument to a checkpoint of another program, in single precision.
-    fn run_on_text(&self, instrument: &Instrument) -> anyhow::Result<Finding> {
+    /// Applies an instrument to an external checkpoint, in single precision.
+    fn run_on_text(&self, instrument: &Instrument) -> anyhow::Result<InstrumentOutput> {
         let (prompts, shots) = (self.prompts.as_ref(), self.shots.into());
         let text = TextRequest { prompts, tasks: &self.task, shots, seed: self.seed }.read(&self.model)?;
         let bar = spinner(format!("opening {}", self.model.display()));
         let network = Network::<f32>::open(&self.model)?;
         bar.finish_and_clear();
-        let cost = (instrument.max_text_prompts(), instrument.passes(network.model.depth()));
+        let cost = (instrument.max_text_prompts(), instrument.forward_passes(network.model.depth()));
         print_estimate(instrument.name, &network, &text, cost)?;
         let prompts = self.prompts.as_ref().map(|_| text.prompts.len());
         let options = InstrumentOptions { task: None, prompts, seed: self.seed, text: Some(Arc::new(text)) };

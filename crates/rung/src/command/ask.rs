@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use rung_ask::figure::{ModelAccuracies, chart};
+use rung_ask::figure::{ModelAccuracies, draw_chart};
 use rung_ask::grid::{Grid, RequestPolicy, RunOutcome, run};
 use rung_ask::prompt::{ANSWER_PREFIX, PromptWriter, Style, TableOrder, Variant, numerals};
 use rung_ask::record::{AnswerRecord, RecordHeader, read_record};
@@ -35,8 +35,8 @@ const MAX_QUESTIONS: u64 = 1_000_000;
 
 /// Measure how many hops a language model takes in one forward pass.
 ///
-/// Look-up tables are put to the model as prompts and one token is read: nothing may be written down. The measurement is about
-/// prompting in one pass; it says nothing about what weights could do.
+/// The prompts are look-up tables, and the next token is the answer: without chain of thought. The measurement is about
+/// prompting in one pass; it says nothing about what other weights could do.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -52,7 +52,7 @@ pub struct Ask {
     /// here: a Hugging Face directory or a GGUF file
     #[arg(required_unless_present = "compare")]
     target: Option<String>,
-    /// Numbers of hops: a list such as 0,1,2 or a range such as 0..4, both ends included; 0 asks for the start itself
+    /// Numbers of hops: a list such as 0,1,2 or a range such as 0..4, both ends included; 0 asks for the start value
     #[arg(long, value_name = "LIST", default_value = "0..3")]
     hops: String,
     /// Rows of each table: a list
@@ -73,43 +73,43 @@ pub struct Ask {
     /// Also ask with this many filler tokens before the answer
     #[arg(long, value_name = "K")]
     filler: Option<usize>,
-    /// Also ask with the question in front of the tables
+    /// Also ask with the question before the tables
     #[arg(long)]
     query_first: bool,
     /// Also ask with the tables in the order of use
     #[arg(long)]
     easy_order: bool,
-    /// Also ask with room to write the steps down
+    /// Also ask with chain of thought
     #[arg(long)]
     chain_of_thought: bool,
-    /// Hops count as measured while the 95% interval of their accuracy lies above this
+    /// Accuracy threshold: hops count as measured while the 95% confidence interval is above it
     #[arg(long, default_value_t = 0.5)]
     threshold: f64,
-    /// Config, folder or preset of the model asked, for the hops that its layers allow
+    /// Config, folder or preset of the model, to report also the hops that its layers allow
     #[arg(long, value_name = "CONFIG")]
     layers: Option<String>,
     /// Name of the model, where a server has several
     #[arg(long)]
     model: Option<String>,
-    /// How to speak to the server; found out by asking it if not given
+    /// Protocol of the server [default: detected]
     #[arg(long, value_parser = parse_protocol)]
     protocol: Option<ServerProtocol>,
-    /// Requests under way at once
+    /// Maximum number of concurrent requests
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     concurrency: u16,
-    /// Requests per second at most
+    /// Maximum number of requests per second
     #[arg(long, value_name = "R")]
     rate: Option<f64>,
-    /// Further attempts after a failure that may pass
+    /// Retries after a transient failure
     #[arg(long, default_value_t = 6)]
     retries: usize,
-    /// Seconds until a request is given up
+    /// Timeout of a request in seconds
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
     /// Record of all answers (JSON lines); an existing one is resumed
     #[arg(long, value_name = "FILE", default_value = "ask.jsonl")]
     out: PathBuf,
-    /// Draw the ladder (.svg, .png or .csv)
+    /// Write the chart of accuracy against hops (.svg, .png or .csv)
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Compare finished records instead of asking
@@ -185,7 +185,7 @@ impl Ask {
             check_destination("--svg", path, &["svg", "png", "csv"])?;
         }
         if !(0.0..1.0).contains(&self.threshold) {
-            bail!("--threshold: found {}, expected a share from 0 to below 1", self.threshold);
+            bail!("--threshold: found {}, expected a fraction from 0 to below 1", self.threshold);
         }
         if !self.compare.is_empty() {
             return self.compare();
@@ -238,7 +238,15 @@ impl Ask {
         } else {
             symbols::choose(model, ANSWER_PREFIX, max_entries)?
         };
-        Ok(Grid { writer, hops, entries: self.entries.clone(), variants, count: self.count, seed: self.seed, symbols })
+        Ok(Grid {
+            writer,
+            hops,
+            table_sizes: self.entries.clone(),
+            variants,
+            questions_per_cell: self.count,
+            seed: self.seed,
+            symbols,
+        })
     }
 
     fn ask_questions(
@@ -247,14 +255,14 @@ impl Ask {
         grid: &Grid,
         record: &mut AnswerRecord,
     ) -> anyhow::Result<RunOutcome> {
-        let total = grid.count * (grid.hops.len() * grid.entries.len() * grid.variants.len()) as u64;
+        let total = grid.questions_per_cell * (grid.hops.len() * grid.table_sizes.len() * grid.variants.len()) as u64;
         let policy = RequestPolicy {
             concurrency: usize::from(self.concurrency),
-            rate: self.rate,
+            max_requests_per_second: self.rate,
             retries: self.retries,
             ..RequestPolicy::default()
         };
-        let interrupt = Interrupt::with_message("finishing what is under way; once more to leave at once");
+        let interrupt = Interrupt::with_message("finishing the requests in flight; press again to quit at once");
         let bar = progress_bar(total);
         bar.set_message(describe(&model.describe()));
         let caller = call::link();
@@ -275,13 +283,16 @@ impl Ask {
         if let Some(path) = &self.svg {
             write_chart(
                 path,
-                &chart(&[ModelAccuracies { name: measured.name.clone(), accuracies: &accuracies }], self.threshold),
+                &draw_chart(
+                    &[ModelAccuracies { name: measured.name.clone(), accuracies: &accuracies }],
+                    self.threshold,
+                ),
             )?;
         }
         if self.json {
             let mut value = measured.json(&accuracies, self.threshold);
             value["record"] = json!(self.out);
-            value["open"] = json!(outcome.open_count);
+            value["open"] = json!(outcome.unanswered_count);
             value["failure"] = json!(outcome.failure);
             value["layers_allow"] = json!(limits.as_ref().map(|limits| limits.json(self.layers.as_deref())));
             print_json(&value)?;
@@ -291,17 +302,17 @@ impl Ask {
                 writeln!(text, "  layers     {}", limits.text)?;
             }
             writeln!(text, "  record     {}", self.out.display())?;
-            if outcome.open_count > 0 {
+            if outcome.unanswered_count > 0 {
                 let cause = outcome.failure.as_deref().unwrap_or("the run was stopped");
                 writeln!(
                     text,
                     "  open       {} questions are not answered yet ({cause}); the same command asks them",
-                    outcome.open_count
+                    outcome.unanswered_count
                 )?;
             }
             print(&text)?;
         }
-        Ok(match (outcome.open_count, &outcome.failure) {
+        Ok(match (outcome.unanswered_count, &outcome.failure) {
             (0, _) => ExitCode::SUCCESS,
             (_, Some(_)) => ExitCode::from(1),
             (_, None) => ExitCode::from(130),
@@ -321,7 +332,7 @@ impl Ask {
                 .zip(&accuracies)
                 .map(|(model, accuracies)| ModelAccuracies { name: model.name.clone(), accuracies })
                 .collect();
-            write_chart(path, &chart(&accuracies_by_model, self.threshold))?;
+            write_chart(path, &draw_chart(&accuracies_by_model, self.threshold))?;
         }
         let reports = models.iter().zip(&accuracies);
         if self.json {
@@ -367,7 +378,7 @@ impl ConfigLimits {
         let limit = audit.next_hop_bound.map(|bound| next_hop_text(&audit, bound)).unwrap_or_default();
         let text = format!(
             "{} full layers, at most {} in one pass for large tables; lower bound: {limit} ({})",
-            audit.full_layers().unwrap_or_default(),
+            audit.full_layer_count().unwrap_or_default(),
             hops_text(capacity.rungs),
             audit.model
         );
@@ -403,24 +414,24 @@ impl MeasuredModel {
         self.grid
             .variants
             .iter()
-            .flat_map(|variant| self.grid.entries.iter().map(|entries| (variant.label(), *entries)))
+            .flat_map(|variant| self.grid.table_sizes.iter().map(|entries| (variant.label(), *entries)))
     }
 
     fn text(&self, accuracies: &[CellAccuracy], threshold: f64) -> String {
         let mut text = format!("{}: hops in one forward pass (measured by prompting)\n", self.name);
         for (variant, entries) in self.variants_and_sizes() {
             let _ = writeln!(text, "  {variant}, tables of {entries} rows, chance {:.1}%", 100.0 / entries as f64);
-            for cell in accuracies.iter().filter(|cell| cell.variant == variant && cell.entries == entries) {
+            for cell in accuracies.iter().filter(|cell| cell.variant == variant && cell.rows_per_table == entries) {
                 let mass = cell
-                    .mass
+                    .symbol_mass
                     .map_or_else(String::new, |mass| format!(", {:.0}% of the probability on symbols", 100.0 * mass));
-                let reasoned = if cell.reasoned > 0 {
-                    format!(", {} reasoned and are left out", cell.reasoned)
+                let reasoned = if cell.reasoned_count > 0 {
+                    format!(", {} reasoned and are left out", cell.reasoned_count)
                 } else {
                     String::new()
                 };
-                let without_symbol = if cell.without_symbol > 0 {
-                    format!(", {} replies without an answer", cell.without_symbol)
+                let without_symbol = if cell.without_symbol_count > 0 {
+                    format!(", {} replies without an answer", cell.without_symbol_count)
                 } else {
                     String::new()
                 };
@@ -431,12 +442,17 @@ impl MeasuredModel {
                     100.0 * cell.accuracy,
                     100.0 * cell.interval.0,
                     100.0 * cell.interval.1,
-                    cell.answers
+                    cell.answer_count
                 );
             }
             let measured = match measured_hops(accuracies, &variant, entries, threshold) {
-                Some(hops) => format!("{hops} (accuracy surely above {:.0}% up to there)", 100.0 * threshold),
-                None => format!("none: not even the control is surely above {:.0}%", 100.0 * threshold),
+                Some(hops) => {
+                    format!("{hops} (accuracy above {:.0}% up to there, at 95% confidence)", 100.0 * threshold)
+                }
+                None => format!(
+                    "none: not even the control of 0 hops is above {:.0}%, at 95% confidence",
+                    100.0 * threshold
+                ),
             };
             let _ = writeln!(text, "    measured hops: {measured}");
         }
@@ -444,7 +460,7 @@ impl MeasuredModel {
             text.push_str("  note       the server gives no log-probabilities: answers are the generated token, compared exactly\n");
         }
         if !self.grid.symbols.checked {
-            text.push_str("  note       the server has no tokenizer to ask: whether answer symbols are single tokens was not checked\n");
+            text.push_str("  note       the server has no tokenizer endpoint: whether answer symbols are single tokens was not checked\n");
         }
         text
     }

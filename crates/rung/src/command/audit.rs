@@ -128,7 +128,7 @@ impl AuditCommand {
             write_svg_or_png(path, &CachePlot::new(&all_audits).svg())?;
         }
         print(&output)?;
-        let unknown = audits.iter().any(|audit| !audit.unknown.is_empty());
+        let unknown = audits.iter().any(|audit| !audit.unknown_reasons.is_empty());
         Ok(if unknown { ExitCode::from(UNKNOWN) } else { ExitCode::SUCCESS })
     }
 
@@ -178,7 +178,7 @@ impl AuditCommand {
         }
         let output = if self.json { format!("{:#}\n", json::audits(&audits)) } else { table::text(&audits) };
         print(&output)?;
-        let unknown = audits.iter().any(|audit| !audit.unknown.is_empty());
+        let unknown = audits.iter().any(|audit| !audit.unknown_reasons.is_empty());
         Ok(match (malformed, unknown) {
             (0, false) => ExitCode::SUCCESS,
             (0, true) => ExitCode::from(UNKNOWN),
@@ -269,7 +269,7 @@ pub(super) fn report_malformed(name: &str, error: &AuditError) -> ExitCode {
 /// Writes an SVG as SVG or as PNG, by the file's extension.
 fn write_svg_or_png(path: &Path, svg: &str) -> anyhow::Result<()> {
     let bytes = match path.extension().and_then(|ending| ending.to_str()) {
-        Some("png") => figure::png(svg)?,
+        Some("png") => figure::render_png(svg)?,
         _ => svg.as_bytes().to_vec(),
     };
     write_file(path, bytes)

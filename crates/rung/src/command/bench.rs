@@ -35,10 +35,10 @@ pub struct BenchCommand {
     /// Measure one mixer or kernel only, such as `full` or `rms_norm`.
     #[arg(long, value_name = "NAME")]
     mixer: Option<String>,
-    /// Timed repetitions; figures are their median.
+    /// Timed repetitions; their median is reported.
     #[arg(long, default_value_t = 15, value_name = "N")]
     steps: usize,
-    /// Threads on either side [default: all cores]
+    /// Threads of each program [default: all cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Interleave with other software, a comma between names: `torch` (eager and compiled), `jax`. A Python that has it is
@@ -94,7 +94,7 @@ impl BenchCommand {
             (Some(SectionName::Checkpoint), None) => {
                 bail!("--only checkpoint: found no --model, expected a checkpoint")
             }
-            (_, Some(_)) => bail!("--model: expected --only checkpoint beside it"),
+            (_, Some(_)) => bail!("--model: expected --only checkpoint with it"),
             (None, None) => None,
             (Some(SectionName::Train), None) => Some(Section::Train),
             (Some(SectionName::Kernels), None) => Some(Section::Kernels),
@@ -111,7 +111,7 @@ impl BenchCommand {
         let bar = progress_bar(cases.len() as u64);
         let mut rows = Vec::new();
         for case in &cases {
-            bar.set_message(format!("{} {} {}", case.what(), case.mixer, case.shape()));
+            bar.set_message(format!("{} {} {}", case.work_name(), case.mixer, case.shape()));
             let row = bench.measure(case)?;
             if self.json {
                 rows.push(row_json(&row));
@@ -144,7 +144,7 @@ impl BenchCommand {
             steps?.iter().try_for_each(&mut print_profile)?;
         } else {
             let filter = CaseFilter { only: None, shape: self.shape.clone(), mixer: self.mixer.clone() };
-            for (mixer, size) in profile::steps(&filter)? {
+            for (mixer, size) in profile::select_steps(&filter)? {
                 let bar = spinner(format!("profiling {mixer} {}", size.name));
                 let step = profile::profile(mixer, size, threads, self.steps);
                 bar.finish_and_clear();
@@ -159,7 +159,7 @@ impl BenchCommand {
 
     fn run_checkpoint(&self, model: &Path, threads: usize) -> anyhow::Result<ExitCode> {
         let against = self.against.as_deref().map(Software::parse_list).transpose()?.unwrap_or_default();
-        let bar = spinner("opening the checkpoint on every side".to_owned());
+        let bar = spinner("opening the checkpoint in every program".to_owned());
         let bench = CheckpointBench::new(model, threads, self.steps, &against);
         bar.finish_and_clear();
         let mut bench = bench?;
@@ -196,7 +196,7 @@ impl BenchCommand {
 
 /// A table of a step's operations, slowest first, with fractions of peak FLOP/s and of memory bandwidth.
 fn profile_table(step: &StepProfile, threads: usize) -> Result<String, std::fmt::Error> {
-    let (peak, bandwidth) = (step.peak / 1e9, step.bandwidth / 1e9);
+    let (peak, bandwidth) = (step.peak_flops / 1e9, step.bandwidth / 1e9);
     let mut text = format!(
         "{} {} on {threads} threads: {:.2} ms (mean, profiled); peak {peak:.0} GFLOP/s, memory {bandwidth:.0} GB/s (measured)\n\
          operation                pass         calls         ms   of step     GFLOP   of peak        MB  of memory\n",
@@ -214,12 +214,12 @@ fn profile_table(step: &StepProfile, threads: usize) -> Result<String, std::fmt:
             row.milliseconds,
             percent(row.milliseconds / step.milliseconds),
             row.flops / 1e9,
-            percent(row.flops / seconds / step.peak),
+            percent(row.flops / seconds / step.peak_flops),
             row.bytes / 1e6,
             percent(row.bytes / seconds / step.bandwidth),
         )?;
     }
-    let bound = step.bound();
+    let bound = step.lower_bound_ms();
     if bound <= 0.0 {
         return Ok(text + "\n");
     }
@@ -243,8 +243,8 @@ fn profile_json(step: &StepProfile) -> Value {
         })
         .collect();
     json!({
-        "mixer": step.mixer, "shape": step.shape, "ms": step.milliseconds, "bound_ms": step.bound(),
-        "peak_flops_per_s": step.peak, "bytes_per_s": step.bandwidth, "rows": rows,
+        "mixer": step.mixer, "shape": step.shape, "ms": step.milliseconds, "bound_ms": step.lower_bound_ms(),
+        "peak_flops_per_s": step.peak_flops, "bytes_per_s": step.bandwidth, "rows": rows,
     })
 }
 
@@ -265,9 +265,9 @@ fn checkpoint_row(work: Workload, software: &SoftwareTimes) -> String {
 fn table_header(bench: &Bench) -> String {
     let names: Vec<&str> = bench.peers.iter().map(|peer| peer.name_and_version.as_str()).collect();
     let peers = if names.is_empty() { String::new() } else { format!(", interleaved with {}", names.join(", ")) };
-    let limit = bench.peak_flops / 1e9;
+    let peak_gflops = bench.peak_flops / 1e9;
     format!(
-        "peak {limit:.0} GFLOP/s on {} threads at the start, a large matrix product; medians of {} repetitions{peers} (measured)\n{}",
+        "peak {peak_gflops:.0} GFLOP/s on {} threads at the start, a large matrix product; medians of {} repetitions{peers} (measured)\n{}",
         bench.threads,
         bench.repetitions,
         "what              mixer         shape              ms    tokens/s   of peak  peak MB   peer ms   peer MB  ratio  \
@@ -281,7 +281,7 @@ fn row_text(row: &Measurement) -> Result<String, std::fmt::Error> {
     let megabytes = |bytes: Option<u64>| or_dash(bytes.map(|bytes| format!("{:.0}", bytes as f64 / 1e6)));
     let mut text = format!(
         "{:16}  {:12}  {:11} {:>10.4}  {:>10.0}  {:>8}  {:>7}",
-        case.what(),
+        case.work_name(),
         case.mixer,
         case.shape(),
         row.times.median(),
@@ -307,7 +307,7 @@ fn row_json(row: &Measurement) -> Value {
     let peer_json = |peer: &PeerMeasurement| json!({ "software": peer.software, "ms": peer.times.median(), "fastest_ms": peer.times.fastest(), "peak_bytes": peer.peak_bytes });
     let peers: Vec<Value> = row.peers.iter().map(peer_json).collect();
     let mut fields = json!({
-        "what": row.case.what(),
+        "what": row.case.work_name(),
         "mixer": row.case.mixer,
         "shape": row.case.shape(),
         "ms": row.times.median(),

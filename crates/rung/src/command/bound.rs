@@ -15,7 +15,7 @@ use rung_theory::stack::Plan;
 use serde_json::Value;
 
 use super::stack::SizeOptions;
-use crate::output::{check_destination, commas, hops_text, print, print_json, spinner, write_file};
+use crate::output::{check_destination, hops_text, print, print_json, spinner, with_commas, write_file};
 
 /// Find a prompt length at which a number of hops is impossible.
 ///
@@ -168,7 +168,7 @@ impl Bound {
         let certificate = &bound.certificate;
         let log2 = bound.log2_tokens();
         let tokens = if log2 < 60.0 {
-            format!("{} tokens = 2^{log2:.2}", commas(&bound.accepted.tokens))
+            format!("{} tokens = 2^{log2:.2}", with_commas(&bound.accepted.tokens))
         } else {
             format!("2^{log2:.2} tokens")
         };
@@ -180,7 +180,7 @@ impl Bound {
                 certificate.message_bits
             )?;
         }
-        if let (Some(parameters), Some(closed_form)) = (answer.published_log2_tokens, answer.closed_form) {
+        if let (Some(parameters), Some(closed_form)) = (answer.published_log2_tokens, answer.closed_form_log2_tokens) {
             writeln!(
                 text,
                 "  published  the constants in the published proofs give 2^{parameters:.0} tokens (their parameters), 2^{closed_form:.0} (their closed formula)"
@@ -198,7 +198,7 @@ impl Bound {
         if certificate.needs_w_major() {
             writeln!(text, "  tables     list w as the major index")?;
         }
-        writeln!(text, "  message    {} bits", commas(&input.message_bits))?;
+        writeln!(text, "  message    {} bits", with_commas(&input.message_bits))?;
         writeln!(text, "  blocks     {} state bits", join(&certificate.state_bits))?;
         writeln!(text, "  m          {}", brief(&certificate.m))?;
         for (name, list) in parameters(certificate) {

@@ -7,7 +7,7 @@ use rung_audit::report::text::rungs_terms;
 use rung_theory::report;
 
 use super::stack::SizeOptions;
-use crate::output::{commas, print, print_json};
+use crate::output::{print, print_json, with_commas};
 
 /// Count the hops a stack can compose in one forward pass.
 ///
@@ -41,20 +41,20 @@ impl CapacityCommand {
         }
         let mut text = String::new();
         writeln!(text, "{}", plan.outline())?;
-        let is_exact = capacity.at_least == capacity.rungs;
+        let is_exact = capacity.constructed_hops == capacity.rungs;
         let evidence = if is_exact { "proved both ways" } else { "at most: proved; at least: constructed" };
         writeln!(text, "  rungs      {} in one forward pass, for large tables ({evidence})", capacity.claim())?;
         writeln!(text, "             {}", rungs_terms(&capacity))?;
         writeln!(text, "  why        {}", capacity.reason())?;
         let formula = plan.message_formula(convention);
-        writeln!(text, "  message    {} bits ({formula}, widest layer)", commas(capacity.message_bits))?;
+        writeln!(text, "  message    {} bits ({formula}, widest layer)", with_commas(capacity.message_bits))?;
         for (index, block) in capacity.blocks.iter().enumerate().take(MAX_SHOWN_BLOCKS) {
             let layers = match (block.layers.first(), block.layers.last()) {
                 (Some(first), Some(last)) if first == last => format!("layer {first}"),
                 (Some(first), Some(last)) => format!("layers {first}-{last}"),
                 _ => "empty".to_owned(),
             };
-            writeln!(text, "  block {index:<4} {layers:<14} {:>20} state bits", commas(block.state_bits))?;
+            writeln!(text, "  block {index:<4} {layers:<14} {:>20} state bits", with_commas(block.state_bits))?;
         }
         if capacity.blocks.len() > MAX_SHOWN_BLOCKS {
             writeln!(text, "  .. and {} more blocks (--json has them all)", capacity.blocks.len() - MAX_SHOWN_BLOCKS)?;
@@ -64,7 +64,7 @@ impl CapacityCommand {
             writeln!(
                 text,
                 "  parallel   up to {} state bits in parallel with attention: never an extra hop",
-                commas(max_bits)
+                with_commas(max_bits)
             )?;
         }
         print(&text)?;

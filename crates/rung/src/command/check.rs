@@ -21,8 +21,8 @@ use crate::output::{print, print_json};
 pub struct Check {
     /// A certificate written by `rung bound --out`; `-` for standard input.
     file: PathBuf,
-    /// Say of each sentence which theorem it rests on, whether that is machine-checked (in the folder `proof/`), and of each
-    /// inequality the numbers of both sides.
+    /// For each claim, name the theorem behind it and whether that is machine-checked (in the folder `proof/`); for each
+    /// inequality, print the numbers of both sides.
     #[arg(long)]
     explain: bool,
     /// Write JSON.
@@ -78,7 +78,7 @@ impl Check {
     }
 }
 
-/// Writes what a claim rests on: section of the proof, machine-checked lemmas and trusted parts.
+/// Writes the basis of a claim: section of the proof, machine-checked lemmas and trusted parts.
 fn write_basis(text: &mut String, basis: &Basis) -> std::fmt::Result {
     writeln!(text, "      docs/proof.md, \"{}\"", basis.section)?;
     if !basis.lemmas.is_empty() {

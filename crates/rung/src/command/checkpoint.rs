@@ -1,4 +1,4 @@
-//! Options and functions for commands that run a checkpoint of another program.
+//! Options and functions for commands that run an external checkpoint.
 
 use std::path::{Path, PathBuf};
 
@@ -37,23 +37,20 @@ impl CheckpointInput {
     }
 }
 
-/// Reads a checkpoint of another program.
+/// Reads an external checkpoint.
 pub fn open(path: &Path) -> anyhow::Result<Checkpoint<f32>> {
     if !families::recognise(path) {
-        bail!(
-            "{}: found neither config.json nor a GGUF file, expected a checkpoint of another program",
-            path.display()
-        );
+        bail!("{}: found neither config.json nor a GGUF file, expected an external checkpoint", path.display());
     }
     Ok(families::open(path)?)
 }
 
 /// The tokenizer of a checkpoint's directory or GGUF file; none if it has none.
 pub fn tokenizer(path: &Path) -> anyhow::Result<Option<Tokenizer>> {
-    Ok(Tokenizer::open(&converted::base(path)?)?)
+    Ok(Tokenizer::open(&converted::base_path(path)?)?)
 }
 
-/// The planner's size of the KV cache and recurrent states after so many tokens, in 32-bit numbers; none for converted checkpoints.
+/// The planner's size of the KV cache and recurrent states after a number of tokens, in fp32; none for converted checkpoints.
 pub fn planned_bytes(path: &Path, tokens: usize) -> anyhow::Result<Option<u64>> {
     if converted::recognise(path) {
         // The config describes the checkpoint before its layers were replaced.

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::memory::MemoryOption;
 use super::stack::SizeOptions;
-use crate::output::{commas, print, print_json, spinner};
+use crate::output::{print, print_json, spinner, with_commas};
 
 /// Write hand-built weights that solve a task.
 ///
@@ -30,7 +30,7 @@ pub struct Construct {
     /// Growth of each further table: n_1,..,n_{L-1}; 2 each if not given.
     #[arg(long, value_delimiter = ',', value_name = "N1,N2,..")]
     n: Vec<u32>,
-    /// Recurrent mixer of the carry layer in U2, U2', U6 and S2, such as `gdn` or `linear{map=relu}`.
+    /// Recurrent mixer of the forwarding layer in U2, U2', U6 and S2, such as `gdn` or `linear{map=relu}`.
     #[arg(long)]
     mixer: Option<String>,
     /// Sequence length of 2-Sum, or number of bits of parity.
@@ -134,7 +134,7 @@ impl Construct {
             length: self.length,
             modulus: self.modulus,
             entries: self.entries,
-            at: self.at,
+            prefetch_hop: self.at,
             candidates: self.candidates,
             norm: match self.norm {
                 Norms::None => NormConfig::None,
@@ -147,7 +147,7 @@ impl Construct {
     fn build<S: rung_engine::Scalar>(&self) -> anyhow::Result<ExitCode> {
         let kind = construct::find(&self.name)?;
         if self.mixer.is_some() && !kind.has_forwarding {
-            bail!("--mixer: {} has no carry layer", kind.name);
+            bail!("--mixer: {} has no forwarding layer", kind.name);
         }
         let request = self.request()?;
         let bar = spinner("building".to_owned());
@@ -166,7 +166,7 @@ impl Construct {
         let tokens = network.task()?.length();
         let description = network.construction().context("a construction says what it does")?;
         let stack = network.plan.to_stack().to_string();
-        let thoughts = description.chain_of_thought.as_ref().map(|thoughts| thoughts.count);
+        let thoughts = description.chain_of_thought.as_ref().map(|thoughts| thoughts.token_count);
         if self.json {
             print_json(&json!({
                 "name": description.name,
@@ -185,8 +185,8 @@ impl Construct {
         let mut text = String::new();
         writeln!(text, "{} for {} (constructed)", description.name, description.task)?;
         writeln!(text, "  stack    {stack}")?;
-        writeln!(text, "  width    {}, {} weights", network.plan.width, commas(network.weights.size()))?;
-        writeln!(text, "  tokens   {}", commas(tokens))?;
+        writeln!(text, "  width    {}, {} weights", network.plan.width, with_commas(network.weights.size()))?;
+        writeln!(text, "  tokens   {}", with_commas(tokens))?;
         for (index, about) in description.layers.iter().enumerate().filter(|(_, about)| !about.is_empty()) {
             writeln!(text, "  layer {index:2} {about}")?;
         }

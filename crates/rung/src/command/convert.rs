@@ -15,7 +15,7 @@ use rung_nn::{Network, Provenance};
 use serde_json::json;
 
 use super::memory::MemoryOption;
-use super::text_prompts::{PromptsArgument, TextRequest, is_foreign_checkpoint, print_estimate};
+use super::text_prompts::{PromptsArgument, TextRequest, is_external_checkpoint, print_estimate};
 use crate::output::{check_destination, print, print_json, progress_bar, spinner, write_file};
 
 /// Replace full layers of a trained network by recurrent ones.
@@ -23,7 +23,7 @@ use crate::output::{check_destination, print, print_json, progress_bar, spinner,
 /// Each full layer is distilled on its own inputs and outputs; then layers are replaced greedily while accuracy stays above the
 /// threshold. See `rung explain convert`.
 ///
-/// A checkpoint of another program is distilled on prompts as text, and layers are replaced while perplexity stays below the threshold
+/// An external checkpoint is distilled on prompts as text, and layers are replaced while perplexity stays below the threshold
 /// times the teacher's.
 #[derive(Debug, clap::Args)]
 pub struct Convert {
@@ -90,11 +90,11 @@ impl Convert {
         if !(self.rate.is_finite() && self.rate > 0.0) {
             bail!("--rate: found {}, expected a positive number", self.rate);
         }
-        if is_foreign_checkpoint(&self.model) {
+        if is_external_checkpoint(&self.model) {
             return self.convert_text();
         }
         if let Some(file) = &self.prompts {
-            bail!("--prompts: found {}, expected a checkpoint of another program beside it", file.display());
+            bail!("--prompts: found {}, expected an external checkpoint with it", file.display());
         }
         let network = Network::<f32>::open(&self.model)?;
         if self.out.is_some() && !matches!(network.provenance, Provenance::Run(_)) {
@@ -137,10 +137,10 @@ impl Convert {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Converts a checkpoint of another program, on prompts as text.
+    /// Converts an external checkpoint, on prompts as text.
     fn convert_text(&self) -> anyhow::Result<ExitCode> {
         if self.svg.is_some() {
-            bail!("--svg: expected a run, found a checkpoint of another program");
+            bail!("--svg: expected a run, found an external checkpoint");
         }
         let prompts = self.prompts.clone().map(PromptsArgument::File);
         let (tasks, seed): (Vec<String>, u64) = (self.task.clone().into_iter().collect(), self.seed);

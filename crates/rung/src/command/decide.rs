@@ -65,7 +65,7 @@ impl Decide {
         }
         if self.json {
             print_json(&json!({
-                "verdict": verdict.word(),
+                "verdict": verdict.name(),
                 "reason": verdict.reason(),
                 "stack": stack.text,
                 "hops": self.hops,
@@ -88,7 +88,7 @@ impl Decide {
             self.stack,
             hops_text(self.hops),
             brief(&tables.tokens()),
-            verdict.word()
+            verdict.name()
         )?;
         writeln!(text, "  {}", verdict.reason())?;
         if let Verdict::Solved(solution) = &verdict {

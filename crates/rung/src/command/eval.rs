@@ -1,4 +1,4 @@
-//! `rung eval MODEL`: evaluates a trained model, also on longer prompts than in training, or a checkpoint of another program.
+//! `rung eval MODEL`: evaluates a trained model, also on longer prompts than in training, or an external checkpoint.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use rung_train::run::{RunConfig, RunError};
 use serde_json::{Value, json};
 
 use super::memory::MemoryOption;
-use super::text_prompts::{PromptsArgument, TextRequest, is_foreign_checkpoint};
+use super::text_prompts::{PromptsArgument, TextRequest, is_external_checkpoint};
 use super::train::read_text;
 use super::{device, eval_text};
 use crate::output::{print, print_json, spinner};
@@ -25,7 +25,7 @@ use crate::output::{print, print_json, spinner};
 /// Also on longer prompts and larger tables than in training. Larger tables need a model with a vocabulary for them: its config
 /// must have set `model.largest` to the task with the largest tables.
 ///
-/// A checkpoint of another program is evaluated on prompts as text: the next tokens of every line of a file (perplexity), or the answers to
+/// An external checkpoint is evaluated on prompts as text: the next tokens of every line of a file (perplexity), or the answers to
 /// built-in tasks (`rung task prompt` shows them).
 #[derive(Debug, clap::Args)]
 pub struct Eval {
@@ -78,9 +78,9 @@ impl Eval {
     /// The run cannot be read, or a task does not fit its model.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.memory.apply();
-        if is_foreign_checkpoint(&self.directory) {
+        if is_external_checkpoint(&self.directory) {
             if self.weights.is_some() || self.device != device::NATIVE {
-                bail!("--weights and --device: expected a run, found a checkpoint of another program");
+                bail!("--weights and --device: expected a run, found an external checkpoint");
             }
             let (prompts, shots) = (self.prompts.as_ref(), self.shots.into());
             let request = TextRequest { prompts, tasks: &self.task, shots, seed: self.seed };
@@ -92,7 +92,7 @@ impl Eval {
         let run = run.with_context(|| format!("{}", path.display()))?;
         let tasks = if self.task.is_empty() { std::slice::from_ref(&run.config.task) } else { &self.task };
         let parse_source = |text: &String| -> Result<PromptSource, RunError> {
-            let task = task::parse(text).map_err(|error| RunError::task("--task", error))?;
+            let task = task::parse(text).map_err(|error| RunError::invalid_task("--task", error))?;
             PromptSource::new("--task", task, &run.fields, run.classes)
         };
         let mut sources = tasks.iter().map(parse_source).collect::<Result<Vec<_>, _>>()?;
@@ -141,7 +141,7 @@ impl Eval {
             for (group, answers) in &result.accuracy {
                 let (low, high) = answers.interval();
                 let name = if *group == 0 { "all".to_owned() } else { format!("hop {group}") };
-                let percent = [answers.mean(), low, high].map(|fraction| format!("{:.2}%", 100.0 * fraction));
+                let percent = [answers.accuracy(), low, high].map(|fraction| format!("{:.2}%", 100.0 * fraction));
                 let [mean, low, high] = percent;
                 writeln!(text, "  {name:6} {mean:>8}  ({low} to {high}, {} questions, measured)", answers.count)?;
             }

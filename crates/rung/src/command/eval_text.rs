@@ -1,4 +1,4 @@
-//! `rung eval` of a checkpoint of another program: next tokens of a file, or answers to built-in tasks as text.
+//! `rung eval` of an external checkpoint: next tokens of a file, or answers to built-in tasks as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use rung_inspect::analysis::InstrumentOptions;
-use rung_inspect::analysis::questions::{Questions, Score};
+use rung_inspect::analysis::questions::{GroupScore, Questions};
 use rung_nn::{Network, NoHooks};
 use rung_train::run::accuracy::AnswerCount;
 use serde_json::json;
@@ -38,8 +38,8 @@ pub fn evaluate(model: &Path, request: &TextRequest<'_>, as_json: bool) -> anyho
     Ok(ExitCode::SUCCESS)
 }
 
-fn to_json(model: &Path, questions: &Questions, scores: &BTreeMap<u16, Score>) -> serde_json::Value {
-    let group = |(hops, score): (&u16, &Score)| {
+fn to_json(model: &Path, questions: &Questions, scores: &BTreeMap<u16, GroupScore>) -> serde_json::Value {
+    let group = |(hops, score): (&u16, &GroupScore)| {
         json!({
             "hops": hops,
             "accuracy": AnswerCount { right: score.right, count: score.count },
@@ -49,21 +49,25 @@ fn to_json(model: &Path, questions: &Questions, scores: &BTreeMap<u16, Score>) -
     };
     json!({
         "model": model,
-        "prompts": questions.prompts(),
-        "tokens": questions.tokens(),
+        "prompts": questions.prompt_count(),
+        "tokens": questions.token_count(),
         "task": questions.task,
         "symbols": questions.symbols.len(),
         "groups": scores.iter().map(group).collect::<Vec<_>>(),
     })
 }
 
-fn to_text(network: &Network<f32>, questions: &Questions, scores: &BTreeMap<u16, Score>) -> anyhow::Result<String> {
+fn to_text(
+    network: &Network<f32>,
+    questions: &Questions,
+    scores: &BTreeMap<u16, GroupScore>,
+) -> anyhow::Result<String> {
     let mut text = format!(
         "{} on {}: {} prompts, {} tokens\n",
         network.name,
         questions.task,
-        questions.prompts(),
-        questions.tokens()
+        questions.prompt_count(),
+        questions.token_count()
     );
     let criterion = match questions.symbols.len() {
         0 => "the next token is the likeliest".to_owned(),

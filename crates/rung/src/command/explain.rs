@@ -43,17 +43,17 @@ impl Explain {
             bail!("there is no page `{name}`{hint} (`rung explain` lists them)");
         };
         if self.json {
-            print_json(&json!({"name": page.name, "subject": page.subject.word(), "text": page.text()}))?;
+            print_json(&json!({"name": page.name, "subject": page.subject.name(), "text": page.text()}))?;
         } else {
             let tables = if page.name == "reach" { bound::reach::text() } else { options_text(page) };
-            print(&format!("{} ({})\n\n{}{tables}", page.name, page.subject.word(), page.text()))?;
+            print(&format!("{} ({})\n\n{}{tables}", page.name, page.subject.name(), page.text()))?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
     fn list(&self, pages: &[ExplainPage]) -> anyhow::Result<()> {
         if self.json {
-            let entry = |page: &ExplainPage| json!({"name": page.name, "subject": page.subject.word(), "summary": page.summary()});
+            let entry = |page: &ExplainPage| json!({"name": page.name, "subject": page.subject.name(), "summary": page.summary()});
             return print_json(&json!(pages.iter().map(entry).collect::<Vec<_>>()));
         }
         let mut text = String::new();
@@ -66,7 +66,7 @@ impl Explain {
             Subject::Method,
         ];
         for subject in subjects {
-            writeln!(text, "{}s", subject.word())?;
+            writeln!(text, "{}s", subject.name())?;
             for page in pages.iter().filter(|page| page.subject == subject) {
                 writeln!(text, "  {:<18} {}", page.name, page.summary())?;
             }

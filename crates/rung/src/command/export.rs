@@ -16,7 +16,7 @@ use rung_nn::export::{ExportFormat, ExportOptions, NumberFormat, export};
 use rung_theory::task::{Prompt, TokenNames, seeded};
 use serde_json::json;
 
-use crate::output::{commas, print, print_json};
+use crate::output::{print, print_json, with_commas};
 
 /// Write a construction or a trained run for transformers or llama.cpp.
 ///
@@ -35,7 +35,7 @@ pub struct Export {
     /// Hugging Face directory (config.json, model.safetensors, tokenizer.json) or GGUF file (model.gguf).
     #[arg(long, value_enum)]
     to: FormatName,
-    /// Directory to write to; made if it is missing.
+    /// Directory to write to; created if it does not exist.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Architecture to write [default: the first that fits the layers]
@@ -85,7 +85,7 @@ impl Export {
                 NumberName::Bf16 => NumberFormat::Bf16,
                 NumberName::F16 => NumberFormat::F16,
             },
-            beyond: self.beyond as usize,
+            extra_tables: self.beyond as usize,
         };
         let checkpoint =
             export(&network, &options).with_context(|| format!("{} cannot be exported", self.model.display()))?;
@@ -112,14 +112,14 @@ impl Export {
         }
         let mut text = String::new();
         writeln!(text, "{} as {} ({})", network.name, name.unwrap_or(family.name), files.join(", "))?;
-        writeln!(text, "  tokens   {}, a stream of {} columns", commas(tokens), checkpoint.width)?;
+        writeln!(text, "  tokens   {}, a stream of {} columns", with_commas(tokens), checkpoint.width)?;
         if let (0, Some((position, target, _))) = (self.beyond, prompt.questions().next()) {
-            let words = prompt
+            let token_texts = prompt
                 .tokens()
-                .chunks_exact(token_names.width())
+                .chunks_exact(token_names.ids_per_token())
                 .take(position + 1)
                 .map(|token| token_names.name(token));
-            writeln!(text, "  prompt   {}", abbreviate(&words.collect::<Vec<_>>()))?;
+            writeln!(text, "  prompt   {}", abbreviate(&token_texts.collect::<Vec<_>>()))?;
             writeln!(text, "  answer   {target}")?;
         }
         writeln!(text, "  written to {}", self.out.display())?;
@@ -128,12 +128,12 @@ impl Export {
     }
 }
 
-/// The first two and last two words of a long prompt.
-fn abbreviate(words: &[String]) -> String {
-    match words {
-        [first, second, .., last_but_one, last] if words.len() > 8 => {
+/// The first two and last two tokens of a long prompt.
+fn abbreviate(tokens: &[String]) -> String {
+    match tokens {
+        [first, second, .., last_but_one, last] if tokens.len() > 8 => {
             format!("{first} {second} .. {last_but_one} {last}")
         }
-        _ => words.join(" "),
+        _ => tokens.join(" "),
     }
 }

@@ -24,14 +24,14 @@ use serde_json::json;
 use super::ask::{DEFAULT_SHOTS, StyleName};
 use super::falsify_text::TextSearch;
 use super::memory::parse_memory;
-use super::text_prompts::is_foreign_checkpoint;
-use crate::output::{check_destination, commas, print, print_json, spinner, write_file};
+use super::text_prompts::is_external_checkpoint;
+use crate::output::{check_destination, print, print_json, spinner, with_commas, write_file};
 use crate::watch::Interrupt;
 
 /// Search a model for a counterexample.
 ///
 /// A counterexample (witness) is two prompts with different correct answers after which the model is in exactly the same state, or one
-/// prompt that it answers wrongly. A checkpoint of another program is asked a task as text: two prompts that differ only in what one look-up reads and
+/// prompt that it answers wrongly. An external checkpoint is asked a task as text: two prompts that differ only in what one look-up reads and
 /// have different correct answers, to which it gives the same one; or one that it answers wrongly.
 ///
 /// Exit codes: 0 a witness was found, 1 none was found, 2 bad input, 130 interrupted.
@@ -110,26 +110,27 @@ impl Falsify {
                 check_destination(option, path, &[ending])?;
             }
         }
-        if let Some(path) = self.model.as_ref().filter(|path| is_foreign_checkpoint(path)) {
+        if let Some(path) = self.model.as_ref().filter(|path| is_external_checkpoint(path)) {
             return self.search_text(path);
         }
         if self.style.is_some() || self.shots.is_some() {
-            bail!("--style and --shots: expected a checkpoint of another program, which reads text");
+            bail!("--style and --shots: expected an external checkpoint, which reads text");
         }
-        let precision = self.bits.map_or(RequestedPrecision::Own, |bits| RequestedPrecision::Bits(bits, self.range));
+        let precision =
+            self.bits.map_or(RequestedPrecision::AsTrained, |bits| RequestedPrecision::Bits(bits, self.range));
         let origin = self.origin()?;
         origin.check_memory(self.memory)?;
         let target = TargetModel::open(origin, self.task.as_deref(), precision)?;
         let budget = SearchBudget {
             time: Duration::from_secs_f64(self.budget),
-            memory: self.memory,
+            memory_bytes: self.memory,
             seed: self.seed,
-            only: self.method,
+            only_method: self.method,
             max_candidates: u64::MAX,
         };
         let (interrupt, bar) = (Interrupt::install(), spinner("searching".to_owned()));
         let result = falsify(&target, &budget, &|method, candidates| {
-            bar.set_message(format!("{}: {} tried", method.name(), commas(candidates)));
+            bar.set_message(format!("{}: {} tried", method.name(), with_commas(candidates)));
             !interrupt.requested()
         });
         bar.finish_and_clear();
@@ -142,15 +143,13 @@ impl Falsify {
         })
     }
 
-    /// Searches a checkpoint of another program.
+    /// Searches an external checkpoint.
     fn search_text(&self, model: &Path) -> anyhow::Result<ExitCode> {
         if self.bits.is_some() || self.method.is_some() || self.html.is_some() {
-            bail!(
-                "--bits, --method and --html: expected a run or a construction, found a checkpoint of another program"
-            );
+            bail!("--bits, --method and --html: expected a run or a construction, found an external checkpoint");
         }
         let Some(task) = &self.task else {
-            bail!("{} is a checkpoint of another program and has no task: give --task SPEC", model.display());
+            bail!("{} is an external checkpoint and has no task: give --task SPEC", model.display());
         };
         let writer = self.style.unwrap_or(StyleName::Table).writer(self.shots.map(usize::from), DEFAULT_SHOTS);
         let budget = Duration::from_secs_f64(self.budget);
@@ -172,11 +171,11 @@ impl Falsify {
             }
             (None, None) => bail!("give the folder of a model, or --stack"),
         };
-        Ok(Origin::Fresh(Box::new(config)))
+        Ok(Origin::Untrained(Box::new(config)))
     }
 
     fn report(&self, target: &TargetModel, result: &SearchResult) -> anyhow::Result<()> {
-        let model = result.smaller.as_ref().unwrap_or(target);
+        let model = result.smaller_target.as_ref().unwrap_or(target);
         let page = match &result.witness {
             Some(witness) => Some(WitnessPage::new(witness, model)?),
             None => None,
@@ -210,7 +209,7 @@ impl Falsify {
             writeln!(text, "{}", page.text())?;
             match &self.out {
                 Some(path) => writeln!(text, "check it with: rung witness check {}", path.display())?,
-                None => writeln!(text, "--out FILE keeps it, for `rung witness check`")?,
+                None => writeln!(text, "--out FILE writes it, for `rung witness check`")?,
             }
         }
         print(&text)
@@ -219,16 +218,17 @@ impl Falsify {
 
 /// One line about the search by one method.
 fn method_line(report: &MethodReport) -> String {
-    let of_total = report.total.map_or_else(String::new, |total| format!(" of {}", commas(total)));
-    let mut line = format!("{}: {}{of_total} {} checked", report.method.name(), commas(report.candidates), report.what);
+    let of_total = report.total.map_or_else(String::new, |total| format!(" of {}", with_commas(total)));
+    let mut line =
+        format!("{}: {}{of_total} {} checked", report.method.name(), with_commas(report.candidates), report.unit);
     if report.complete && report.total.is_none() {
         line.push_str(", which is all");
     }
     if !report.note.is_empty() {
         let _ = write!(line, "; {}", report.note);
     }
-    if report.misled > 0 {
-        let _ = write!(line, "; {} candidates failed the check", report.misled);
+    if report.unconfirmed > 0 {
+        let _ = write!(line, "; {} candidates failed the check", report.unconfirmed);
     }
     line
 }

@@ -1,8 +1,8 @@
-//! `rung falsify` of a checkpoint of another program: prompts as text whose answers it cannot have computed.
+//! `rung falsify` of an external checkpoint: prompts as text that it answers wrongly.
 //!
-//! Questions of a task are asked one after the other, each with counterparts that differ in what one look-up reads and have another right answer. A
-//! checkpoint that gives one answer to both does not follow that look-up there; one that is wrong is a counterexample as well. States and streams
-//! are not compared: in a vocabulary of words no two prompts leave the same ones behind.
+//! Questions of a task are question_count one after the other, each with variants in which one look-up reads a different value and the correct answer differs. A
+//! checkpoint that gives the same answer to both ignores that look-up; a wrong answer is a counterexample too. States and streams
+//! are not compared: with a text vocabulary no two prompts lead to the same state.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,48 +15,48 @@ use rung_train::parallel;
 use serde_json::json;
 
 use super::text_witness::{TextTarget, TextWitness};
-use crate::output::{commas, print, print_json, spinner};
+use crate::output::{print, print_json, spinner, with_commas};
 use crate::watch::Interrupt;
 
-/// What is searched.
+/// Settings of a search for counterexamples.
 pub struct TextSearch<'a> {
     /// The checkpoint.
     pub model: &'a Path,
     /// The task.
     pub task: &'a str,
-    /// How it is written.
+    /// Wording of the prompts.
     pub writer: PromptWriter,
     /// Seed of the questions.
     pub seed: u64,
-    /// For how long.
+    /// Time limit.
     pub budget: Duration,
-    /// Where the witness goes.
+    /// Output file of the witness.
     pub out: Option<&'a Path>,
     /// Whether JSON is written.
     pub json: bool,
 }
 
 impl TextSearch<'_> {
-    /// Searches, and shows what was found.
+    /// Searches for a witness and prints it.
     ///
     /// # Errors
     /// The checkpoint or the task cannot be read, or a file cannot be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let target = TextTarget::open(self.model, self.task, self.writer, self.seed)?;
         let (interrupt, bar) = (Interrupt::install(), spinner("searching".to_owned()));
-        let (mut witness, mut asked, start) = (None, 0, Instant::now());
-        // The first of the questions counts, so that the number of cores decides nothing.
-        let at_once = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+        let (mut witness, mut question_count, start) = (None, 0, Instant::now());
+        // The witness with the lowest question index is reported, so the result does not depend on the thread count.
+        let batch_size = std::thread::available_parallelism().map_or(1, usize::from) as u64;
         while witness.is_none() && start.elapsed() < self.budget && !interrupt.requested() {
-            let indices: Vec<u64> = (asked..asked + at_once).collect();
-            for found in parallel::map(&indices, |index| target.search(*index)) {
-                asked += 1;
-                witness = found?;
+            let indices: Vec<u64> = (question_count..question_count + batch_size).collect();
+            for result in parallel::map(&indices, |index| target.search(*index)) {
+                question_count += 1;
+                witness = result?;
                 if witness.is_some() {
                     break;
                 }
             }
-            bar.set_message(format!("{} questions asked", commas(asked)));
+            bar.set_message(format!("{} questions asked", with_commas(question_count)));
         }
         bar.finish_and_clear();
         if let (Some(path), Some(witness)) = (self.out, &witness) {
@@ -66,9 +66,11 @@ impl TextSearch<'_> {
             let found = witness.is_some();
             let model = self.model;
             let task = target.spec();
-            print_json(&json!({"model": model, "task": task, "found": found, "questions": asked, "witness": witness}))?;
+            print_json(
+                &json!({"model": model, "task": task, "found": found, "questions": question_count, "witness": witness}),
+            )?;
         } else {
-            print(&self.text(&target, witness.as_ref(), asked)?)?;
+            print(&self.text(&target, witness.as_ref(), question_count)?)?;
         }
         Ok(match (&witness, interrupt.requested()) {
             (Some(_), _) => ExitCode::SUCCESS,
@@ -77,24 +79,24 @@ impl TextSearch<'_> {
         })
     }
 
-    fn text(&self, target: &TextTarget, witness: Option<&TextWitness>, asked: u64) -> anyhow::Result<String> {
+    fn text(&self, target: &TextTarget, witness: Option<&TextWitness>, question_count: u64) -> anyhow::Result<String> {
         let mut text = String::new();
         let Some(witness) = witness else {
             let (name, task) = (&target.network.name, target.spec());
-            writeln!(text, "{name} on {task} as text: no witness found in {} questions", commas(asked))?;
+            writeln!(text, "{name} on {task} as text: no witness found in {} questions", with_commas(question_count))?;
             return Ok(text);
         };
-        writeln!(text, "{}", show(witness))?;
+        writeln!(text, "{}", witness_text(witness))?;
         match self.out {
             Some(path) => writeln!(text, "check it with: rung witness check {}", path.display())?,
-            None => writeln!(text, "--out FILE keeps it, for `rung witness check`")?,
+            None => writeln!(text, "--out FILE writes it, for `rung witness check`")?,
         }
         Ok(text)
     }
 }
 
-/// A witness for people.
-pub fn show(witness: &TextWitness) -> String {
+/// A witness as text for the terminal.
+pub fn witness_text(witness: &TextWitness) -> String {
     let mut text = format!("witness ({}; measured)\n  {}\n", witness.kind(), witness.verdict());
     let [first, others @ ..] = &witness.prompts[..] else { return text };
     let _ = writeln!(text, "\nprompt:");
@@ -103,18 +105,20 @@ pub fn show(witness: &TextWitness) -> String {
     });
     for other in others {
         let _ = writeln!(text, "\nin the second prompt:");
-        for (line, own) in other.lines().zip(first.lines()).filter(|(line, own)| line != own) {
-            let _ = writeln!(text, "  {line}    instead of    {own}");
+        for (line, original_line) in
+            other.lines().zip(first.lines()).filter(|(line, original_line)| line != original_line)
+        {
+            let _ = writeln!(text, "  {line}    instead of    {original_line}");
         }
     }
     let _ = writeln!(text, "\nlog-probabilities of the symbols, the right one in brackets:");
-    for (at, row) in witness.log_probabilities.iter().enumerate() {
+    for (index, row) in witness.log_probabilities.iter().enumerate() {
         let score = |(symbol, score): (&String, &f32)| {
-            let is_right = *symbol == witness.answers[at];
+            let is_right = *symbol == witness.answers[index];
             if is_right { format!("[{symbol} {score:.3}]") } else { format!("{symbol} {score:.3}") }
         };
         let scores: Vec<String> = witness.symbols.iter().zip(row).map(score).collect();
-        let _ = writeln!(text, "  prompt {}: {}", at + 1, scores.join("  "));
+        let _ = writeln!(text, "  prompt {}: {}", index + 1, scores.join("  "));
     }
     text
 }

@@ -1,4 +1,4 @@
-//! `rung generate`: text, or tokens, from a checkpoint of another program.
+//! `rung generate`: text, or tokens, from an external checkpoint.
 //!
 //! ```text
 //! rung generate SmolLM2-135M-Instruct.Q4_1.gguf --prompt "The capital of France is" --count 20
@@ -13,27 +13,27 @@ use std::time::Instant;
 
 use anyhow::bail;
 use rung_nn::families::decode::{CheckpointDecoder, sample};
-use rung_nn::memory::{self, Footprint};
+use rung_nn::memory::{self, MemoryEstimate};
 use rung_theory::task::seeded;
 use rung_tokenizer::Tokenizer;
 use serde_json::json;
 
 use super::checkpoint::{CheckpointInput, planned_bytes, tokenizer};
 use super::memory::MemoryOption;
-use crate::output::{commas, print, print_json};
+use crate::output::{print, print_json, with_commas};
 
 /// Generate tokens or text from a checkpoint.
 #[derive(Debug, clap::Args)]
 pub struct Generate {
     #[command(flatten)]
-    sequence: CheckpointInput,
+    input: CheckpointInput,
     /// Text to continue, instead of token ids.
     #[arg(long, value_name = "TEXT", conflicts_with = "tokens")]
     prompt: Option<String>,
-    /// Number of tokens to add; fewer if the model ends its text.
+    /// Maximum number of new tokens; generation stops at the end-of-sequence token.
     #[arg(long, default_value_t = 32, value_name = "N")]
     count: usize,
-    /// Sampling temperature; 0 takes the likeliest token.
+    /// Sampling temperature; 0 is greedy decoding.
     #[arg(long, default_value_t = 0.0, value_name = "T")]
     temperature: f64,
     /// Seed of the samples.
@@ -56,25 +56,25 @@ impl Generate {
         if !(self.temperature.is_finite() && self.temperature >= 0.0) {
             bail!("--temperature: found {}, expected a number from 0", self.temperature);
         }
-        let tokenizer = tokenizer(&self.sequence.model)?;
+        let tokenizer = tokenizer(&self.input.model)?;
         let prompt = self.encode(tokenizer.as_ref())?;
-        let checkpoint = self.sequence.open()?;
+        let checkpoint = self.input.open()?;
         let total = prompt.len().saturating_add(self.count);
-        let planned_cache = planned_bytes(&self.sequence.model, total)?.unwrap_or(0);
-        let prefill_bytes = Footprint::new(&checkpoint.plan, &checkpoint.config).inference_bytes(prompt.len());
+        let planned_cache = planned_bytes(&self.input.model, total)?.unwrap_or(0);
+        let prefill_bytes = MemoryEstimate::new(&checkpoint.plan, &checkpoint.config).inference_bytes(prompt.len());
         memory::check(format!("a cache of {total} tokens"), prefill_bytes.saturating_add(planned_cache.into()), None)?;
-        let mut decoder = CheckpointDecoder::new(&checkpoint.model, &checkpoint.weights, self.sequence.threads());
+        let mut decoder = CheckpointDecoder::new(&checkpoint.model, &checkpoint.weights, self.input.threads());
         let (mut rng, mut tokens) = (seeded(self.seed), Vec::new());
         let streams_text = !self.json && std::io::stdout().is_terminal();
-        let (mut printed, mut input) = (String::new(), prompt.clone());
+        let (mut printed, mut step_tokens) = (String::new(), prompt.clone());
         let start = Instant::now();
         while tokens.len() < self.count {
-            let next = sample(&decoder.next_logits(&input)?, self.temperature, &mut rng);
+            let next = sample(&decoder.next_logits(&step_tokens)?, self.temperature, &mut rng);
             if tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.is_eos(next)) {
                 break;
             }
             tokens.push(next);
-            input = vec![next];
+            step_tokens = vec![next];
             if streams_text {
                 let text = tokens_text(tokenizer.as_ref(), &tokens)?;
                 // A character may take several tokens; an incomplete one is not printed yet.
@@ -86,8 +86,7 @@ impl Generate {
         }
         let seconds = start.elapsed().as_secs_f64();
         let text = tokenizer.as_ref().map(|tokenizer| tokenizer.decode(&tokens)).transpose()?;
-        let (cache_bytes, planned) =
-            (decoder.cache_bytes(), planned_bytes(&self.sequence.model, decoder.token_count())?);
+        let (cache_bytes, planned) = (decoder.cache_bytes(), planned_bytes(&self.input.model, decoder.token_count())?);
         if self.json {
             print_json(&json!({
                 "tokens": tokens,
@@ -102,12 +101,12 @@ impl Generate {
         } else {
             print(&format!("{}\n", tokens_text(tokenizer.as_ref(), &tokens)?))?;
         }
-        let planned = planned.map_or("unknown".to_owned(), commas);
+        let planned = planned.map_or("unknown".to_owned(), with_commas);
         eprintln!(
             "{} tokens in {seconds:.1} s; cache of {} tokens: {} bytes, planned {planned}",
             tokens.len(),
             decoder.token_count(),
-            commas(cache_bytes),
+            with_commas(cache_bytes),
         );
         Ok(ExitCode::SUCCESS)
     }
@@ -116,9 +115,9 @@ impl Generate {
         let tokens = match (&self.prompt, tokenizer) {
             (Some(prompt), Some(tokenizer)) => tokenizer.encode(prompt)?,
             (Some(_), None) => {
-                bail!("{}: found no tokenizer, expected one for --prompt", self.sequence.model.display())
+                bail!("{}: found no tokenizer, expected one for --prompt", self.input.model.display())
             }
-            (None, _) => self.sequence.tokens.clone(),
+            (None, _) => self.input.tokens.clone(),
         };
         if tokens.is_empty() {
             bail!("found no tokens, expected --tokens IDS or --prompt TEXT");

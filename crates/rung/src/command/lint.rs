@@ -113,7 +113,7 @@ fn read_config(name: &str) -> anyhow::Result<(String, String)> {
 fn finding_line(path: &str, finding: &LintFinding) -> String {
     let location = finding.line.map_or_else(|| path.to_owned(), |line| format!("{path}:{line}"));
     let LintFinding { field, reason, fix, .. } = finding;
-    format!("{location}: {}: `{field}`: {reason}; fix: {fix}\n", finding.severity.word())
+    format!("{location}: {}: `{field}`: {reason}; fix: {fix}\n", finding.severity.name())
 }
 
 /// A workflow command; percent signs and line ends are escaped as GitHub asks.
@@ -123,5 +123,5 @@ fn annotation(path: &str, finding: &LintFinding) -> String {
     let line = finding.line.map_or_else(String::new, |line| format!(",line={line}"));
     let message = escape(&format!("{}; fix: {}", finding.reason, finding.fix));
     let title = escape_property(&finding.field);
-    format!("::{} file={}{line},title={title}::{message}\n", finding.severity.word(), escape_property(path))
+    format!("::{} file={}{line},title={title}::{message}\n", finding.severity.name(), escape_property(path))
 }

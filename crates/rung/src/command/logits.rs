@@ -1,4 +1,4 @@
-//! `rung logits`: the scores that a checkpoint of another program gives to every token of its vocabulary.
+//! `rung logits`: the logits of an external checkpoint at every position.
 //!
 //! ```text
 //! rung logits SmolLM2-135M --tokens 1,5,7 --json             {"logits": [[..], [..], [..]]}, one row for each position
@@ -23,7 +23,7 @@ const TOP_TOKENS: usize = 5;
 #[derive(Debug, clap::Args)]
 pub struct Logits {
     #[command(flatten)]
-    sequence: CheckpointInput,
+    input: CheckpointInput,
     /// Run token by token from the cache instead of all at once.
     #[arg(long)]
     stepwise: bool,
@@ -41,17 +41,17 @@ impl Logits {
     /// The checkpoint cannot be read, or a token is beyond its vocabulary.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.memory.apply();
-        let tokens = &self.sequence.tokens;
+        let tokens = &self.input.tokens;
         if tokens.is_empty() {
             bail!("--tokens: found none, expected at least one id");
         }
-        let checkpoint = self.sequence.open()?;
-        let mut decoder = CheckpointDecoder::new(&checkpoint.model, &checkpoint.weights, self.sequence.threads());
-        let mut values = Vec::new();
+        let checkpoint = self.input.open()?;
+        let mut decoder = CheckpointDecoder::new(&checkpoint.model, &checkpoint.weights, self.input.threads());
+        let mut logits = Vec::new();
         for chunk in tokens.chunks(if self.stepwise { 1 } else { tokens.len() }) {
-            values.extend(decoder.logits(chunk)?);
+            logits.extend(decoder.logits(chunk)?);
         }
-        let rows: Vec<&[f32]> = values.chunks(checkpoint.model.classes()).collect();
+        let rows: Vec<&[f32]> = logits.chunks(checkpoint.model.classes()).collect();
         if self.json {
             print_json(&json!({ "logits": rows }))?;
             return Ok(ExitCode::SUCCESS);

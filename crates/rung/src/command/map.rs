@@ -61,8 +61,8 @@ impl Map {
         bar.finish_and_clear();
         if let Some(path) = &self.out {
             let title = format!("{}: what one forward pass can do", plan.outline());
-            let drawn_rows: Vec<hop_map::MapRow> = rows.iter().map(Into::into).collect();
-            let chart = hop_map::draw(&title, plan, stack.convention, &drawn_rows);
+            let drawn_rows: Vec<hop_map::RecordedMapRow> = rows.iter().map(Into::into).collect();
+            let chart = hop_map::draw_hop_map(&title, plan, stack.convention, &drawn_rows);
             write_chart(path, &chart)?;
         }
         if self.json {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! rung model show model.safetensors                            or the folder of a run or a construction
-//! rung model show FOLDER                                       or model.gguf: a checkpoint of another program
+//! rung model show FOLDER                                       or model.gguf: an external checkpoint
 //! rung model show --stack "(gdn*3 full)*2" --heads 4 --head-dim 16 --tensors
 //! rung model show model.safetensors --stack "linear full"      refuses a file that is not of this stack
 //! ```
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 use super::checkpoint;
 use super::stack::SizeOptions;
-use crate::output::{commas, print, print_json};
+use crate::output::{print, print_json, with_commas};
 
 /// Show the layers, weights and states of a checkpoint or stack.
 #[derive(Debug, clap::Args)]
@@ -74,10 +74,10 @@ struct NetworkOptions {
     /// Kind of norm.
     #[arg(long, value_enum, default_value_t = Norm::Rms, help_heading = "Network")]
     norm: Norm,
-    /// Kind of feed-forward layer (channel mixer).
-    #[arg(long, value_enum, default_value_t = Channel::Mlp, help_heading = "Network")]
-    channel: Channel,
-    /// Hidden width of the feed-forward layer.
+    /// Kind of feed-forward network.
+    #[arg(long = "channel", value_enum, default_value_t = FeedForward::Mlp, value_name = "CHANNEL", help_heading = "Network")]
+    feed_forward: FeedForward,
+    /// Hidden width of the feed-forward network.
     #[arg(long, value_name = "N", help_heading = "Network")]
     hidden: Option<usize>,
     /// Learned position embeddings for sequences of this length.
@@ -95,7 +95,7 @@ enum Norm {
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Channel {
+enum FeedForward {
     Mlp,
     Glu,
     None,
@@ -128,10 +128,10 @@ impl NetworkOptions {
                 Norm::Rms => NormConfig::Rms,
                 Norm::Layer => NormConfig::Layer,
             },
-            feed_forward: match self.channel {
-                Channel::Mlp => FeedForwardConfig::Mlp { hidden: self.hidden },
-                Channel::Glu => FeedForwardConfig::Glu { hidden: self.hidden },
-                Channel::None => FeedForwardConfig::None,
+            feed_forward: match self.feed_forward {
+                FeedForward::Mlp => FeedForwardConfig::Mlp { hidden: self.hidden },
+                FeedForward::Glu => FeedForwardConfig::Glu { hidden: self.hidden },
+                FeedForward::None => FeedForwardConfig::None,
             },
             positions: self.learned_positions.map_or(Positions::None, |length| Positions::Learned { length }),
             tied_unembedding: self.tied,
@@ -187,7 +187,7 @@ impl Show {
                 let (path, run_plan) = find_weights_file(path)?;
                 let inventory = inspect(&path)?;
                 if let Some(expected) = expected {
-                    inventory.compare(&path, &expected).context("the file is not of this stack")?;
+                    inventory.check_equal(&path, &expected).context("the file is not of this stack")?;
                 }
                 let metadata_plan =
                     inventory.plan().transpose().with_context(|| format!("{}: its stack", path.display()))?;
@@ -212,14 +212,14 @@ impl ModelSummary {
         if let Some(plan) = &self.plan {
             writeln!(text, "  stack       {}", plan.outline())?;
         }
-        let (numbers, bytes) = (commas(self.inventory.element_count()), commas(self.inventory.bytes()));
+        let (numbers, bytes) = (with_commas(self.inventory.element_count()), with_commas(self.inventory.bytes()));
         writeln!(text, "  parameters  {numbers} in {} tensors, {bytes} bytes", self.inventory.tensors.len())?;
         if let Some(plan) = &self.plan {
-            let (state, per_token) = plan.layers.iter().map(state_numbers).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+            let (state, per_token) = plan.layers.iter().map(state_elements).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
             writeln!(text, "  state       {}", state_text(state, per_token))?;
         }
         for part in &self.outside {
-            writeln!(text, "  {:18} {:>14}", part.name, commas(part.elements))?;
+            writeln!(text, "  {:18} {:>14}", part.name, with_commas(part.element_count))?;
         }
         // Consecutive equal layers share a line.
         let mut layers = self.layers.iter().peekable();
@@ -231,17 +231,17 @@ impl ModelSummary {
                 last = next;
             }
             let name = if first == last { format!("layer {first}") } else { format!("layers {first}-{last}, each") };
-            let total: u128 = parts.iter().map(|part| part.elements).sum();
-            let part_texts = parts.iter().map(|part| format!("{} {}", part.name, commas(part.elements)));
-            writeln!(text, "  {name:18} {:>14}  {}", commas(total), part_texts.collect::<Vec<_>>().join(", "))?;
+            let total: u128 = parts.iter().map(|part| part.element_count).sum();
+            let part_texts = parts.iter().map(|part| format!("{} {}", part.name, with_commas(part.element_count)));
+            writeln!(text, "  {name:18} {:>14}  {}", with_commas(total), part_texts.collect::<Vec<_>>().join(", "))?;
             if let Some(layer) = self.plan_layer(first) {
                 let mixers: Vec<String> = layer.mixers.iter().map(ToString::to_string).collect();
-                let (numbers, per_token) = state_numbers(layer);
+                let (numbers, per_token) = state_elements(layer);
                 writeln!(text, "    {}: state of {}", mixers.join(" + "), state_text(numbers, per_token))?;
             }
         }
         if self.plan.is_none() {
-            writeln!(text, "  mixers and states are not noted in this file; --stack names them")?;
+            writeln!(text, "  this file does not name its mixers; --stack gives them")?;
         }
         if tensors {
             for tensor in &self.inventory.tensors {
@@ -253,7 +253,7 @@ impl ModelSummary {
 
     fn to_json(&self, tensors: bool) -> Value {
         let parts_json = |parts: &[ComponentSize]| -> Vec<Value> {
-            let part = |part: &ComponentSize| json!({"part": part.name, "tensors": part.tensors, "parameters": number(part.elements)});
+            let part = |part: &ComponentSize| json!({"part": part.name, "tensors": part.tensor_count, "parameters": number(part.element_count)});
             parts.iter().map(part).collect()
         };
         let layer = |(&index, parts): (&usize, &Vec<ComponentSize>)| {
@@ -261,10 +261,10 @@ impl ModelSummary {
             json!({
                 "layer": index,
                 "mixers": plan_layer.map(|layer| layer.mixers.iter().map(ToString::to_string).collect::<Vec<_>>()),
-                "parameters": number(parts.iter().map(|part| part.elements).sum()),
+                "parameters": number(parts.iter().map(|part| part.element_count).sum()),
                 "parts": parts_json(parts),
-                "state_numbers": plan_layer.map(|layer| number(state_numbers(layer).0)),
-                "growing_numbers_per_token": plan_layer.map(|layer| number(state_numbers(layer).1)),
+                "state_numbers": plan_layer.map(|layer| number(state_elements(layer).0)),
+                "growing_numbers_per_token": plan_layer.map(|layer| number(state_elements(layer).1)),
             })
         };
         let mut fields = json!({
@@ -278,15 +278,15 @@ impl ModelSummary {
             "notes": self.inventory.metadata,
         });
         if tensors {
-            let tensor = |tensor: &rung_nn::inventory::TensorFacts| json!({"name": tensor.name, "shape": tensor.shape, "type": tensor.dtype, "bytes": tensor.bytes});
+            let tensor = |tensor: &rung_nn::inventory::TensorEntry| json!({"name": tensor.name, "shape": tensor.shape, "type": tensor.dtype, "bytes": tensor.bytes});
             fields["tensors"] = self.inventory.tensors.iter().map(tensor).collect();
         }
         fields
     }
 }
 
-/// Numbers in a layer's recurrent state, and numbers that its cache adds per token.
-fn state_numbers(layer: &Layer) -> (u128, u128) {
+/// Elements of a layer's recurrent state, and elements that its cache adds per token.
+fn state_elements(layer: &Layer) -> (u128, u128) {
     let facts = layer.mixers.iter().map(Mixer::facts);
     facts.fold((0, 0), |(state, per_token), facts| {
         (state + facts.state_size() + facts.input_conv_state, per_token + facts.cache_growth())
@@ -294,11 +294,11 @@ fn state_numbers(layer: &Layer) -> (u128, u128) {
 }
 
 fn state_text(numbers: u128, per_token: u128) -> String {
-    let fixed = format!("{} numbers", commas(numbers));
+    let fixed = format!("{} numbers", with_commas(numbers));
     match (numbers, per_token) {
         (_, 0) => fixed,
-        (0, _) => format!("{} numbers per token", commas(per_token)),
-        _ => format!("{fixed} and {} per token", commas(per_token)),
+        (0, _) => format!("{} numbers per token", with_commas(per_token)),
+        _ => format!("{fixed} and {} per token", with_commas(per_token)),
     }
 }
 

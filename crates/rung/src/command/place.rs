@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use rung_audit::engine::{Engine, EngineSettings, device, engine};
 use rung_audit::layer_ratio::{RatioPlan, plan_ratios};
 use rung_audit::report::{json, layer_ratio, text};
-use rung_audit::{Audit, AuditError, AuditOptions, Weights, find_weights, parse_bytes, placement};
+use rung_audit::{Audit, AuditError, AuditOptions, WeightSize, find_weights, parse_bytes, placement};
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 
 use super::audit::{CacheOptions, colour, report_malformed};
@@ -43,8 +43,8 @@ pub struct Place {
     on: Option<(u64, u64)>,
     /// Size of the weights: bytes, bits per weight (4.5bpw), or a file
     #[arg(long, value_name = "W", requires = "engine")]
-    weights: Option<Weights>,
-    /// Requests at once
+    weights: Option<WeightSize>,
+    /// Concurrent requests
     #[arg(long, value_name = "N", requires = "engine", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     requests: u64,
     /// Also draw context against memory for each ratio, with GPU sizes as lines, as SVG, PNG or CSV
@@ -71,7 +71,7 @@ impl Place {
             Ok(audit) => audit,
             Err(error) => return Ok(report_malformed(&self.model, &error)),
         };
-        if !audit.unknown.is_empty() {
+        if !audit.unknown_reasons.is_empty() {
             let report = if self.json { format!("{:#}\n", json::audit(&audit)) } else { text::audit(&audit, colour()) };
             print(&report)?;
             return Ok(ExitCode::from(3));
@@ -83,7 +83,7 @@ impl Place {
     }
 
     fn place(&self, audit: &Audit, budget: u64, options: &AuditOptions) -> anyhow::Result<ExitCode> {
-        match placement::search(audit, budget, options) {
+        match placement::find_best_placements(audit, budget, options) {
             Ok(report) if self.json => print(&format!("{:#}\n", json::placements(&report)))?,
             Ok(report) => print(&text::placements(&report, colour()))?,
             Err(error) => return Ok(report_malformed(&self.model, &error)),
@@ -124,7 +124,7 @@ impl Place {
             }
         }
         print(&if self.json { format!("{:#}\n", layer_ratio::json(&plans)) } else { layer_ratio::text(&plans) })?;
-        let unknown = plans.iter().any(|ratio| !ratio.plan.unknown.is_empty());
+        let unknown = plans.iter().any(|ratio| !ratio.plan.unknown_reasons.is_empty());
         Ok(if unknown { ExitCode::from(3) } else { ExitCode::SUCCESS })
     }
 }

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use rung_audit::engine::{CacheFormat, Engine, EngineSettings, device, engine, plan};
 use rung_audit::report::plan as report;
-use rung_audit::{Audit, AuditError, AuditOptions, Dtype, Weights, find_weights, parse_bytes, parse_tokens, what_if};
+use rung_audit::{
+    Audit, AuditError, AuditOptions, Dtype, WeightSize, find_weights, parse_bytes, parse_tokens, what_if,
+};
 
 use super::audit::report_malformed;
 use crate::output::{audit_named, print};
@@ -56,7 +58,7 @@ pub struct PlanCommand {
     requests: u64,
     /// Size of the weights: bytes, bits per weight (4.5bpw), a safetensors index, or a safetensors or GGUF file
     #[arg(long, value_name = "W", allow_hyphen_values = true)]
-    weights: Option<Weights>,
+    weights: Option<WeightSize>,
     /// Tokens drafted by speculative decoding
     #[arg(long, value_name = "D", default_value = "0", value_parser = clap::value_parser!(u64).range(0..=1024))]
     speculative: u64,
@@ -80,7 +82,10 @@ pub struct PlanCommand {
 fn parse_memory(text: &str) -> Result<u64, AuditError> {
     let bytes = parse_bytes(text)?;
     if bytes == 0 {
-        return Err(AuditError::Request { text: text.to_owned(), why: "expected more than 0 bytes".to_owned() });
+        return Err(AuditError::InvalidArgument {
+            text: text.to_owned(),
+            why: "expected more than 0 bytes".to_owned(),
+        });
     }
     Ok(bytes)
 }
@@ -105,7 +110,7 @@ impl PlanCommand {
         } else {
             print(&report::text(&plan))?;
         }
-        Ok(if plan.unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNKNOWN) })
+        Ok(if plan.unknown_reasons.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNKNOWN) })
     }
 
     fn audit(&self) -> Result<Audit, AuditError> {

@@ -34,7 +34,7 @@ pub struct PromptOptions {
     /// Filler tokens before the answer
     #[arg(long, value_name = "K", default_value_t = 0)]
     filler: usize,
-    /// Put the question in front
+    /// Put the question before the tables
     #[arg(long)]
     query_first: bool,
     /// Put tables in the order of use
@@ -112,7 +112,7 @@ pub struct ExportOptions {
     /// Which harness: lm-eval, inspect, lighteval, or jsonl for the questions alone
     #[arg(value_parser = parse_harness)]
     harness: Harness,
-    /// Directory to write to; made if it is missing
+    /// Directory to write to; created if it does not exist
     directory: PathBuf,
     /// Numbers of hops: a list such as 0,1,2 or a range such as 0..4, both ends included
     #[arg(long, value_name = "LIST", default_value = "0..3")]
@@ -149,9 +149,9 @@ impl ExportOptions {
         let grid = Grid {
             writer: self.style.writer(self.shots.map(usize::from), 2),
             hops: parse_hops(&self.hops)?,
-            entries: self.entries.clone(),
+            table_sizes: self.entries.clone(),
             variants: vec![Variant::default()],
-            count: self.count,
+            questions_per_cell: self.count,
             seed: self.seed,
             symbols,
         };

@@ -66,11 +66,11 @@ impl Protocol {
         bar.finish_and_clear();
         if self.json {
             let mut value = serde_json::to_value(&report)?;
-            value["exact"] = json!(report.exact());
+            value["exact"] = json!(report.is_exact());
             print_json(&value)?;
         } else {
             print(&report.text())?;
         }
-        Ok(ExitCode::from(u8::from(!report.exact())))
+        Ok(ExitCode::from(u8::from(!report.is_exact())))
     }
 }

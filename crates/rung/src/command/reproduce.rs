@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use rung_figure::MadeBy;
+use rung_figure::FileProvenance;
 use rung_figure::report::Report;
 use rung_lab::chapter::measured::ExperimentRecords;
 use rung_lab::chapter::{
@@ -30,10 +30,10 @@ use crate::watch::{Interrupt, SweepWatcher, duration_text};
 
 /// Rebuild certificates, runs and audits into one HTML report.
 ///
-/// It can be stopped and started again; training goes on where it was. Exit codes: 0 all is there, 1 some runs failed, 130 interrupted.
+/// An interrupted command can be resumed; finished runs are skipped. Exit codes: 0 complete, 1 some runs failed, 130 interrupted.
 #[derive(Debug, clap::Args)]
 pub struct Reproduce {
-    /// How much to do.
+    /// Size of the experiments.
     #[arg(long, value_enum, default_value_t = PresetName::Quick)]
     preset: PresetName,
     /// Only these chapters or experiments; if not given, every chapter, but `open` in the full preset alone.
@@ -45,7 +45,7 @@ pub struct Reproduce {
     /// Runs in parallel, one thread each [default: all cores]. Does not change results.
     #[arg(long)]
     threads: Option<usize>,
-    /// Compute nothing: draw the report from the records in the output directory.
+    /// Render the report from the records in the output directory without computing anything.
     #[arg(long)]
     render_only: bool,
     /// Write JSON.
@@ -55,9 +55,9 @@ pub struct Reproduce {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum PresetName {
-    /// Seconds: whether everything works.
+    /// Seconds: a smoke test.
     Smoke,
-    /// Minutes on two cores; the estimate comes first.
+    /// Minutes on two cores; an estimate is printed first.
     Quick,
     /// An hour or two on two cores, open questions included.
     Full,
@@ -108,7 +108,7 @@ impl Reproduce {
         if self.threads == Some(0) {
             anyhow::bail!("--threads: found 0, expected at least 1");
         }
-        fs::create_dir_all(&self.out).with_context(|| format!("making the directory {}", self.out.display()))?;
+        fs::create_dir_all(&self.out).with_context(|| format!("creating the directory {}", self.out.display()))?;
         let sweeps = self.sweeps(preset)?;
         let store = EvidenceStore::new(&self.out, preset);
         let training = if self.render_only { TrainingOutcome::default() } else { self.compute(&store, &sweeps)? };
@@ -118,7 +118,7 @@ impl Reproduce {
         let mut lines: Vec<String> =
             chapters.iter().map(|output| format!("{}: {}", output.chapter.title, output.summary)).collect();
         for (name, conclusion) in &conclusions {
-            lines.push(format!("  {name}: {}", conclusion.line));
+            lines.push(format!("  {name}: {}", conclusion.summary_line));
             lines.extend(
                 conclusion
                     .contradictions
@@ -179,7 +179,7 @@ impl Reproduce {
         let training = self.train(store, sweeps)?;
         if self.is_selected("inspected") && !training.interrupted {
             let bar = spinner("inspecting".to_owned());
-            inspected::compute(store, &sweep::records(&self.runs_directory()).unwrap_or_default())?;
+            inspected::compute(store, &sweep::read_records(&self.runs_directory()).unwrap_or_default())?;
             bar.finish_and_clear();
         }
         Ok(training)
@@ -324,7 +324,7 @@ impl Reproduce {
         for ChapterOutput { chapter, artefacts, .. } in chapters {
             // The command names only this chapter, so that its files do not depend on the other chapters.
             let command = format!("rung reproduce --preset {} --only {}", preset.name(), chapter.id);
-            let made_by = MadeBy::new(command, None);
+            let made_by = FileProvenance::new(command, None);
             artefacts.iter().try_for_each(|artefact| write_artefact(&self.out, artefact, &made_by))?;
         }
         let conclusions: Vec<(&str, &Conclusion)> =
@@ -341,7 +341,7 @@ impl Reproduce {
             report = report.chapter(unknown::render(&conclusions));
         }
         let path = self.out.join("report.html");
-        let page = MadeBy::new(self.command(preset), None).mark("report.html", report.html()?.into_bytes());
+        let page = FileProvenance::new(self.command(preset), None).mark("report.html", report.html()?.into_bytes());
         write_atomically(&path, &page).with_context(|| format!("writing {}", path.display()))?;
         Ok(path)
     }
@@ -355,10 +355,10 @@ fn failures_key(experiment: &Experiment) -> String {
 }
 
 /// Writes a file below a directory, marked with the command that made it.
-fn write_artefact(directory: &Path, artefact: &Artefact, made_by: &MadeBy) -> anyhow::Result<()> {
+fn write_artefact(directory: &Path, artefact: &Artefact, made_by: &FileProvenance) -> anyhow::Result<()> {
     let path = directory.join(&artefact.path);
     if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).with_context(|| format!("making the directory {}", parent.display()))?;
+        fs::create_dir_all(parent).with_context(|| format!("creating the directory {}", parent.display()))?;
     }
     // A witness has a digest of its contents, which already include the command's seed, so it is not changed.
     let bytes = artefact.bytes.clone();

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use rung_figure::figure::csv::{Csv, field};
 use rung_train::run::RunRecord;
-use rung_train::sweep::{find, records};
+use rung_train::sweep::{find_record, read_records};
 use serde_json::{Value, json};
 
 use super::sweep::record_line;
@@ -25,7 +25,7 @@ pub struct Runs {
     /// Show the differences between two runs, by id or its prefix.
     #[arg(long, num_args = 2, value_names = ["RUN", "RUN"])]
     diff: Option<Vec<String>>,
-    /// Write CSV, one line per run and group of questions.
+    /// Write CSV, one line per run and metric group (number of hops).
     #[arg(long, conflicts_with_all = ["diff", "json"])]
     csv: bool,
     /// Write JSON.
@@ -39,7 +39,7 @@ impl Runs {
     /// # Errors
     /// The directory cannot be read, or there is no such run or key.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let mut runs = records(&self.directory)?;
+        let mut runs = read_records(&self.directory)?;
         for filter in &self.filters {
             let Some((key, value)) = filter.split_once('=') else {
                 bail!("--where: found `{filter}`, expected key=value");
@@ -56,7 +56,7 @@ impl Runs {
             });
         }
         if let Some(names) = &self.diff {
-            let (first, second) = (&find(&runs, &names[0])?.1, &find(&runs, &names[1])?.1);
+            let (first, second) = (&find_record(&runs, &names[0])?.1, &find_record(&runs, &names[1])?.1);
             return self.print_difference(first, second);
         }
         if self.csv {
@@ -131,7 +131,7 @@ fn add_differences(key: &str, first: &Value, second: &Value, differences: &mut V
     }
 }
 
-/// Records as CSV, one line per run and group of questions.
+/// Records as CSV, one line per run and metric group.
 pub fn table<'a>(records: impl Iterator<Item = &'a RunRecord>) -> String {
     let header = [
         "id",
@@ -176,7 +176,7 @@ pub fn table<'a>(records: impl Iterator<Item = &'a RunRecord>) -> String {
                 facts.table_bits.map(field).unwrap_or_default(),
                 facts.tokens.to_string(),
                 group.to_string(),
-                field(answers.mean()),
+                field(answers.accuracy()),
                 field(low),
                 field(high),
                 answers.count.to_string(),

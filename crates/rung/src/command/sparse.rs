@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use rung_theory::bound::sparse::Sparse;
+use rung_theory::bound::sparse::BlockSparseInstance;
 use serde_json::json;
 
-use crate::output::{commas, print, print_json};
+use crate::output::{print, print_json, with_commas};
 
 /// Decide whether block summaries are too short for 2-Sum.
 #[derive(Debug, clap::Args)]
@@ -46,13 +46,13 @@ impl SparseCommand {
     /// # Errors
     /// A size is out of range.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let sparse = Sparse {
-            block: self.block,
-            select: self.select,
-            bits: self.bits,
-            values: self.values,
-            blocks: if self.overlap { self.blocks / 2 } else { self.blocks },
-            same_map: self.same_map,
+        let sparse = BlockSparseInstance {
+            block_tokens: self.block,
+            selected_blocks: self.select,
+            summary_bits: self.bits,
+            modulus: self.values,
+            other_blocks: if self.overlap { self.blocks / 2 } else { self.blocks },
+            shared_summary_map: self.same_map,
         };
         let verdict = sparse.verdict()?;
         let ratio = verdict.needed_bits.map(|needed| self.bits as f64 / needed as f64);
@@ -61,7 +61,7 @@ impl SparseCommand {
             let sizes =
                 std::iter::successors(Some(1_u64), |size| size.checked_mul(2)).take_while(|&size| size <= self.block);
             for block in sizes {
-                curve.push((block, Sparse { block, ..sparse }.verdict()?.needed_bits));
+                curve.push((block, BlockSparseInstance { block_tokens: block, ..sparse }.verdict()?.needed_bits));
             }
         }
         let verdict_word = if verdict.impossible { "impossible" } else { "unknown" };
@@ -83,23 +83,23 @@ impl SparseCommand {
         writeln!(
             text,
             "2-Sum modulo {} with blocks of {}: {verdict_word}{evidence}",
-            commas(self.values),
-            commas(self.block)
+            with_commas(self.values),
+            with_commas(self.block)
         )?;
         match (verdict.needed_bits, ratio) {
             (Some(needed), Some(ratio)) => {
-                writeln!(text, "  bits had     {}", commas(self.bits))?;
-                writeln!(text, "  bits needed  {} (impossible below)", commas(needed))?;
+                writeln!(text, "  bits had     {}", with_commas(self.bits))?;
+                writeln!(text, "  bits needed  {} (impossible below)", with_commas(needed))?;
                 writeln!(text, "  had/needed   {ratio:.3}")?;
             }
             _ => writeln!(
                 text,
                 "  no summary is short enough: {} of {} blocks can be selected",
-                self.select, sparse.blocks
+                self.select, sparse.other_blocks
             )?,
         }
         for (block, needed) in curve {
-            let needed = needed.map_or_else(|| "-".to_owned(), commas);
+            let needed = needed.map_or_else(|| "-".to_owned(), with_commas);
             writeln!(text, "  block {block:>6}  {needed:>12} bits needed")?;
         }
         print(&text)?;

@@ -65,8 +65,8 @@ impl SizeOptions {
                     );
                 }
                 let audit = audit_named(name, &AuditOptions::default())?;
-                let (true, Some(plan)) = (audit.unknown.is_empty(), audit.plan) else {
-                    bail!("{name}: {}", audit.unknown.join("; "));
+                let (true, Some(plan)) = (audit.unknown_reasons.is_empty(), audit.plan) else {
+                    bail!("{name}: {}", audit.unknown_reasons.join("; "));
                 };
                 let defaults = Defaults { model_width: Some(plan.width), ..defaults };
                 Ok(NamedStack { text: plan.to_stack().to_string(), plan, defaults, convention })

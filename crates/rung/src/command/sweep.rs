@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use rung_train::run::{LockMode, RunError, record};
-use rung_train::sweep::slurm::JobHandle;
+use rung_train::sweep::slurm::SubmittedJob;
 use rung_train::sweep::{self, Shard, SweepConfig, SweepSummary};
 use serde_json::json;
 
@@ -69,7 +69,7 @@ impl Sweep {
         if self.threads == Some(0) {
             bail!("--threads: found 0, expected at least 1");
         }
-        std::fs::create_dir_all(&self.out).with_context(|| format!("making the directory {}", self.out.display()))?;
+        std::fs::create_dir_all(&self.out).with_context(|| format!("creating the directory {}", self.out.display()))?;
         if self.cluster.on.is_some() {
             let threads = self.threads.unwrap_or(1);
             return match self.cluster.execute(&sweep, &text, &self.out, threads, self.json)? {
@@ -100,7 +100,12 @@ impl Sweep {
     }
 
     /// Prints the results of `shard_runs` runs, and the Slurm job if there is one.
-    fn report(&self, summary: &SweepSummary, shard_runs: usize, job: Option<&JobHandle>) -> anyhow::Result<ExitCode> {
+    fn report(
+        &self,
+        summary: &SweepSummary,
+        shard_runs: usize,
+        job: Option<&SubmittedJob>,
+    ) -> anyhow::Result<ExitCode> {
         const MAX_FAILURES_SHOWN: usize = 20;
         let recorded = summary.records.iter().flatten().count();
         if self.json {
@@ -127,8 +132,10 @@ impl Sweep {
             }
             print_json(&json)?;
         } else {
-            let mut text =
-                format!("{recorded} of {shard_runs} recorded, {} of them before\n", summary.already_recorded);
+            let mut text = format!(
+                "{recorded} of {shard_runs} recorded, {} of them already before this command\n",
+                summary.already_recorded
+            );
             text += &pace_text(summary);
             for (number, error) in summary.failed.iter().take(MAX_FAILURES_SHOWN) {
                 writeln!(text, "run {} failed: {error}", number + 1)?;
@@ -179,7 +186,9 @@ impl Sweep {
 
 /// Seconds per run and runs per hour as text; empty if no run was finished.
 pub fn pace_text(summary: &SweepSummary) -> String {
-    summary.pace().map_or_else(String::new, |(seconds, runs)| format!("{seconds:.1} s a run, {runs:.0} runs an hour\n"))
+    summary
+        .pace()
+        .map_or_else(String::new, |(seconds, runs)| format!("{seconds:.1} s per run, {runs:.0} runs per hour\n"))
 }
 
 /// One line about a record.

@@ -68,7 +68,7 @@ enum Action {
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Format {
-    /// One JSON object per line: tokens, targets (null where nothing is asked), groups.
+    /// One JSON object per line: tokens, targets (null at positions without a question), groups.
     Jsonl,
     /// One drawing per sample.
     Text,
@@ -168,7 +168,7 @@ struct PromptJson<'a>(&'a Prompt);
 impl Serialize for PromptJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_struct("PromptJson", 3)?;
-        if self.0.fields() == 1 {
+        if self.0.ids_per_token() == 1 {
             object.serialize_field("tokens", self.0.tokens())?;
         } else {
             object.serialize_field("tokens", &TokenRows(self.0))?;
@@ -184,7 +184,7 @@ struct TokenRows<'a>(&'a Prompt);
 
 impl Serialize for TokenRows<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.tokens().chunks_exact(self.0.fields().max(1)))
+        serializer.collect_seq(self.0.tokens().chunks_exact(self.0.ids_per_token().max(1)))
     }
 }
 

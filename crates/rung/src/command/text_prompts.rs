@@ -1,4 +1,4 @@
-//! Prompts as text for checkpoints of other programs: lines of a file, or built-in tasks.
+//! Prompts as text for external checkpoints: lines of a file, or built-in tasks.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -16,7 +16,7 @@ use rung_theory::task::AnyTask;
 use rung_tokenizer::Tokenizer;
 
 use super::checkpoint::tokenizer;
-use crate::output::commas;
+use crate::output::with_commas;
 
 /// Maximum number of tokens of a line.
 const MAX_TOKENS: usize = 2048;
@@ -56,7 +56,7 @@ impl PromptsArgument {
             None => Ok(None),
             Some(Self::Count(count)) => Ok(Some(*count)),
             Some(Self::File(file)) => bail!(
-                "--prompts: found {}, expected a number: the prompts of {} are drawn from its task (a file is for checkpoints of other programs)",
+                "--prompts: found {}, expected a number: the prompts of {} are drawn from its task (a file is for external checkpoints)",
                 file.display(),
                 model.display()
             ),
@@ -64,9 +64,9 @@ impl PromptsArgument {
     }
 }
 
-/// Whether a model is a checkpoint of another program, which takes text as its prompts.
-pub fn is_foreign_checkpoint(model: &Path) -> bool {
-    matches!(NetworkSource::of(model), Ok(NetworkSource::Checkpoint))
+/// Whether a model is an external checkpoint, which takes text as its prompts.
+pub fn is_external_checkpoint(model: &Path) -> bool {
+    matches!(NetworkSource::detect(model), Ok(NetworkSource::Checkpoint))
 }
 
 /// The prompts for a checkpoint, as given on the command line.
@@ -92,7 +92,7 @@ impl TextRequest<'_> {
             (Some(PromptsArgument::File(file)), []) => read_lines(file, &tokenizer),
             (Some(PromptsArgument::File(_)), _) => bail!("--prompts and --task: expected a file or a task, not both"),
             (_, []) => bail!(
-                "{} is a checkpoint of another program and has no task: give --prompts FILE, with a prompt on each line, or --task SPEC",
+                "{} is an external checkpoint and has no task: give --prompts FILE, with a prompt on each line, or --task SPEC",
                 model.display()
             ),
             (count, tasks) => {
@@ -102,30 +102,35 @@ impl TextRequest<'_> {
         }
     }
 
-    /// Questions of tasks, one of each in turn.
+    /// Questions of tasks: the first of each task, then the second of each, and so on.
     fn task_prompts(&self, tasks: &[String], count: usize, tokenizer: Tokenizer) -> anyhow::Result<TextPrompts> {
         let tokenizer_model = TokenizerModel(tokenizer);
         let writer = PromptWriter { shots: self.shots, ..PromptWriter::default() };
         let tasks = tasks.iter().map(|spec| parse_task(spec)).collect::<Result<Vec<_>, _>>()?;
         let symbols = tasks.iter().map(|task| tokenizer_model.symbols(&**task)).collect::<anyhow::Result<Vec<_>>>()?;
-        let (mut prompts, mut answers) = (Vec::new(), Vec::new());
+        let (mut prompts, mut answer_tokens) = (Vec::new(), Vec::new());
         for index in 0..count as u64 {
             for (task, symbols) in tasks.iter().zip(&symbols) {
                 let question = writer.task_question(&**task, &Variant::default(), symbols, self.seed, index)?;
                 let tokens = tokenizer_model.0.encode(&question.text)?;
                 for symbol in &question.symbols {
                     let token = tokenizer_model.answer_token(&question.text, &tokens, symbol)?;
-                    if !answers.contains(&token) {
-                        answers.push(token);
+                    if !answer_tokens.contains(&token) {
+                        answer_tokens.push(token);
                     }
                 }
                 let answer = Some(tokenizer_model.answer_token(&question.text, &tokens, &question.answer)?);
                 let hops = u16::try_from(question.hops).unwrap_or(u16::MAX);
-                prompts.push(TextPrompt { words: token_texts(&tokenizer_model.0, &tokens)?, tokens, answer, hops });
+                prompts.push(TextPrompt {
+                    token_texts: token_texts(&tokenizer_model.0, &tokens)?,
+                    tokens,
+                    answer,
+                    hops,
+                });
             }
         }
         let name = tasks.iter().map(|task| task.spec()).collect::<Vec<_>>().join(" and ");
-        Ok(TextPrompts { name: format!("{name} as text"), prompts, symbols: answers })
+        Ok(TextPrompts { name: format!("{name} as text"), prompts, symbols: answer_tokens })
     }
 }
 
@@ -143,7 +148,7 @@ fn read_lines(file: &Path, tokenizer: &Tokenizer) -> anyhow::Result<TextPrompts>
             let (file, number, found) = (file.display(), number + 1, tokens.len());
             bail!("{file}: line {number} has {found} tokens, expected 2 to {MAX_TOKENS}");
         }
-        prompts.push(TextPrompt { words: token_texts(tokenizer, &tokens)?, tokens, ..TextPrompt::default() });
+        prompts.push(TextPrompt { token_texts: token_texts(tokenizer, &tokens)?, tokens, ..TextPrompt::default() });
     }
     if prompts.is_empty() {
         bail!("{}: found no prompts, expected one on each line", file.display());
@@ -166,13 +171,13 @@ impl TokenizerModel {
     /// # Errors
     /// It has none, or one that cannot be read.
     pub fn open(model: &Path) -> anyhow::Result<Self> {
-        let words = tokenizer(model)?.with_context(|| {
+        let tokenizer = tokenizer(model)?.with_context(|| {
             format!(
                 "{}: found no tokenizer, expected tokenizer.json or a vocabulary, to read prompts with",
                 model.display()
             )
         })?;
-        Ok(Self(words))
+        Ok(Self(tokenizer))
     }
 
     /// Symbols that answer a task, each one token.
@@ -200,7 +205,7 @@ impl TokenizerModel {
 }
 
 fn unsupported() -> AskError {
-    AskError::Unsupported("a tokenizer answers nothing".to_owned())
+    AskError::Unsupported("a tokenizer cannot generate".to_owned())
 }
 
 impl AnsweringModel for TokenizerModel {
@@ -242,7 +247,7 @@ pub fn print_estimate<S: Scalar>(
     eprintln!(
         "{command}: {} prompts, {} tokens, {passes} {} over them with {}M weights: about {seconds:.0} s on {cores} cores",
         used_prompts().count(),
-        commas(tokens),
+        with_commas(tokens),
         if passes == 1 { "pass" } else { "passes" },
         network.weights.size() / 1_000_000,
     );

@@ -1,4 +1,4 @@
-//! A counterexample to a checkpoint of another program: prompts as text that it answers wrongly.
+//! A counterexample to an external checkpoint: prompts as text that it answers wrongly.
 //!
 //! ```json
 //! {
@@ -14,8 +14,8 @@
 //! }
 //! ```
 //!
-//! The checker is given the model, the task, the writer, the seed, the index and the look-up; it writes the prompts anew, reads each whole and alone,
-//! and refuses a file that differs from what it computes.
+//! The checker takes the model, the task, the writer, the seed, the index and the look-up from the file, writes the prompts again, runs each in one forward
+//! pass, and rejects a file that differs from its own result.
 
 use std::path::{Path, PathBuf};
 
@@ -31,18 +31,18 @@ use serde::{Deserialize, Serialize};
 use super::text_prompts::TokenizerModel;
 use crate::output::spinner;
 
-/// The format that is written and read.
+/// Version of the file format.
 const FORMAT: u32 = 1;
 
-/// More bytes than such a file has.
-const MOST_BYTES: u64 = 1 << 24;
+/// Maximum size of a file in bytes.
+const MAX_BYTES: u64 = 1 << 24;
 
-/// A file of this kind, which its first field tells from other witnesses.
+/// A counterexample to an external checkpoint; the field `text_format` distinguishes its file from other witnesses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TextWitness {
     text_format: u32,
-    /// Where the checkpoint was.
+    /// Path of the checkpoint.
     pub model: PathBuf,
     fingerprint: String,
     task: String,
@@ -55,11 +55,11 @@ pub struct TextWitness {
     pub prompts: Vec<String>,
     /// Symbols that may answer.
     pub symbols: Vec<String>,
-    /// What is right, for each prompt.
+    /// The correct answer to each prompt.
     pub answers: Vec<String>,
-    /// What the model answers.
+    /// The answer of the model to each prompt.
     pub outputs: Vec<String>,
-    /// Of the symbols, for each prompt.
+    /// Log-probabilities of the symbols, for each prompt.
     pub log_probabilities: Vec<Vec<f32>>,
 }
 
@@ -67,10 +67,10 @@ impl TextWitness {
     /// Reads a file, if it is of this kind.
     ///
     /// # Errors
-    /// It is, and it is malformed.
+    /// The file is of this kind and malformed.
     pub fn read(path: &Path) -> anyhow::Result<Option<Self>> {
-        // What cannot be read, or is too large, the reader of other witnesses refuses.
-        let is_small = std::fs::metadata(path).is_ok_and(|file| file.len() <= MOST_BYTES);
+        // The reader of other witnesses reports files that cannot be read or are too large.
+        let is_small = std::fs::metadata(path).is_ok_and(|file| file.len() <= MAX_BYTES);
         if !is_small {
             return Ok(None);
         }
@@ -90,7 +90,7 @@ impl TextWitness {
         }
     }
 
-    /// What is wrong, in a sentence.
+    /// The failure in a sentence.
     pub fn verdict(&self) -> String {
         let Self { task, answers, outputs, changed, .. } = self;
         match (&answers[..], &outputs[..], changed) {
@@ -106,27 +106,27 @@ impl TextWitness {
         }
     }
 
-    /// What kind of failure it shows.
+    /// The kind of failure.
     pub fn kind(&self) -> &'static str {
-        if self.changed.is_some() { "a changed look-up goes unnoticed" } else { "wrong answer" }
+        if self.changed.is_some() { "the answer ignores a changed look-up" } else { "wrong answer" }
     }
 }
 
-/// A checkpoint and the task that it is asked about.
+/// A checkpoint and the task that it is tested on.
 pub struct TextTarget {
     path: PathBuf,
     /// The network.
     pub network: Network<f32>,
     fingerprint: String,
-    reader: TokenizerModel,
+    tokenizer: TokenizerModel,
     task: Box<dyn AnyTask>,
     writer: PromptWriter,
     symbols: Vec<String>,
     seed: u64,
 }
 
-/// A prompt and what the model makes of it.
-struct Reply {
+/// A question and the answer of the model.
+struct ModelAnswer {
     question: Question,
     output: String,
     log_probabilities: Vec<f32>,
@@ -138,20 +138,21 @@ impl TextTarget {
     /// # Errors
     /// The checkpoint or its tokenizer cannot be read, or the task cannot be written with its tokens.
     pub fn open(path: &Path, task: &str, writer: PromptWriter, seed: u64) -> anyhow::Result<Self> {
-        let (reader, task) = (TokenizerModel::open(path)?, parse_task(task)?);
-        let symbols = if writer.named_tokens { numerals(task.classes() as usize) } else { reader.symbols(&*task)? };
+        let (tokenizer, task) = (TokenizerModel::open(path)?, parse_task(task)?);
+        let symbols =
+            if writer.named_tokens { numerals(task.classes() as usize) } else { tokenizer.symbols(&*task)? };
         let bar = spinner(format!("opening {}", path.display()));
         let network = Network::<f32>::open(path)?;
         let fingerprint = fingerprint(&network);
         bar.finish_and_clear();
-        Ok(Self { path: path.to_owned(), network, fingerprint, reader, task, writer, symbols, seed })
+        Ok(Self { path: path.to_owned(), network, fingerprint, tokenizer, task, writer, symbols, seed })
     }
 
-    /// The checkpoint, task and seed of a witness, from `path` instead of where it was, if given.
+    /// The checkpoint, task and seed of a witness, from `path` instead of the recorded path, if given.
     ///
     /// # Errors
     /// As [`TextTarget::open`].
-    pub fn of(witness: &TextWitness, path: Option<&Path>) -> anyhow::Result<Self> {
+    pub fn from_witness(witness: &TextWitness, path: Option<&Path>) -> anyhow::Result<Self> {
         Self::open(path.unwrap_or(&witness.model), &witness.task, witness.writer, witness.seed)
     }
 
@@ -160,58 +161,60 @@ impl TextTarget {
         self.task.spec()
     }
 
-    /// Asks question number `index` and, where there are such, its counterparts with one changed look-up each. The first counterexample: the same answer to
-    /// a changed look-up, else a wrong answer.
+    /// Asks question number `index` and its variants with one changed look-up each, if there are any. Returns the first counterexample: the same answer
+    /// although a look-up changed, otherwise a wrong answer.
     ///
     /// # Errors
     /// The prompt cannot be written or read.
     pub fn search(&self, index: u64) -> anyhow::Result<Option<TextWitness>> {
-        let own = self.ask(index, None)?;
-        let Some(own) = own else { return Ok(None) };
+        let original = self.ask(index, None)?;
+        let Some(original) = original else { return Ok(None) };
         for lookup in 0.. {
             let Some(changed) = self.ask(index, Some(lookup))? else { break };
-            if changed.output == own.output {
-                return Ok(Some(self.write_down(index, Some(lookup), vec![own, changed])));
+            if changed.output == original.output {
+                return Ok(Some(self.build_witness(index, Some(lookup), vec![original, changed])));
             }
         }
-        let wrong = own.output != own.question.answer;
-        Ok(wrong.then(|| self.write_down(index, None, vec![own])))
+        let wrong = original.output != original.question.answer;
+        Ok(wrong.then(|| self.build_witness(index, None, vec![original])))
     }
 
-    /// Computes the witness that belongs to a file's prompts; that one, if it is a failure and the file is no different.
+    /// Recomputes a witness. Returns the recomputed one if it shows a failure and equals the file; otherwise the field and the reason.
     ///
     /// # Errors
     /// A prompt cannot be written or read.
     pub fn check(&self, witness: &TextWitness) -> anyhow::Result<Result<TextWitness, (String, String)>> {
-        let refuse = |field: &str, reason: String| Ok(Err((field.to_owned(), reason)));
+        let reject = |field: &str, reason: String| Ok(Err((field.to_owned(), reason)));
         let changes = std::iter::once(None).chain(witness.changed.map(Some));
-        let mut replies = Vec::new();
+        let mut model_answers = Vec::new();
         for changed in changes {
-            let Some(reply) = self.ask(witness.index, changed)? else {
-                return refuse("changed", format!("found {changed:?}, expected a look-up of the task"));
+            let Some(model_answer) = self.ask(witness.index, changed)? else {
+                return reject("changed", format!("found {changed:?}, expected a look-up of the task"));
             };
-            replies.push(reply);
+            model_answers.push(model_answer);
         }
-        let fails = match &replies[..] {
+        let is_failure = match &model_answers[..] {
             [only] => only.output != only.question.answer,
             [first, second] => first.output == second.output && first.question.answer != second.question.answer,
             _ => false,
         };
-        if !fails {
-            return refuse("outputs", "the model's answers are no failure".to_owned());
+        if !is_failure {
+            return reject("outputs", "the model's answers show no failure".to_owned());
         }
-        let mut computed = self.write_down(witness.index, witness.changed, replies);
-        // The checkpoint may have moved: the fingerprint says whether it is the one.
+        let mut computed = self.build_witness(witness.index, witness.changed, model_answers);
+        // The checkpoint may have moved; the fingerprint identifies it.
         computed.model.clone_from(&witness.model);
         let [found, expected] = [witness, &computed].map(serde_json::to_value);
         Ok(match first_difference(&found?, &expected?) {
             None => Ok(computed),
-            Some(one) => Err((one.path, format!("found {}, computed {}", one.found, one.expected))),
+            Some(difference) => {
+                Err((difference.path, format!("found {}, computed {}", difference.found, difference.expected)))
+            }
         })
     }
 
-    /// Reads a prompt whole and alone.
-    fn ask(&self, index: u64, changed: Option<usize>) -> anyhow::Result<Option<Reply>> {
+    /// Runs the model on one prompt in a forward pass of its own; nothing if there is no such look-up.
+    fn ask(&self, index: u64, changed: Option<usize>) -> anyhow::Result<Option<ModelAnswer>> {
         let variant = Variant::default();
         let question = match changed {
             None => Some(self.writer.task_question(&*self.task, &variant, &self.symbols, self.seed, index)?),
@@ -220,28 +223,28 @@ impl TextTarget {
             }
         };
         let Some(question) = question else { return Ok(None) };
-        let tokens = self.reader.0.encode(&question.text)?;
+        let tokens = self.tokenizer.0.encode(&question.text)?;
         if self.writer.named_tokens {
             self.check_named_tokens(&question.text, &tokens)?;
         }
         let mut decoder = CheckpointDecoder::new(&self.network.model, &self.network.weights, 1);
-        let all = log_softmax(&decoder.next_logits(&tokens)?);
+        let all_log_probabilities = log_softmax(&decoder.next_logits(&tokens)?);
         let mut log_probabilities = Vec::new();
         for symbol in &question.symbols {
-            let token = self.reader.answer_token(&question.text, &tokens, symbol)?;
-            log_probabilities.push(all[token as usize] as f32);
+            let token = self.tokenizer.answer_token(&question.text, &tokens, symbol)?;
+            log_probabilities.push(all_log_probabilities[token as usize] as f32);
         }
         let best = (0..log_probabilities.len())
-            .fold(0, |best, at| if log_probabilities[at] > log_probabilities[best] { at } else { best });
+            .fold(0, |best, index| if log_probabilities[index] > log_probabilities[best] { index } else { best });
         let output = question.symbols[best].clone();
-        Ok(Some(Reply { question, output, log_probabilities }))
+        Ok(Some(ModelAnswer { question, output, log_probabilities }))
     }
 
-    /// Refuses a prompt of token names that are not all in the vocabulary.
+    /// Rejects a prompt of token names that are not all in the vocabulary.
     fn check_named_tokens(&self, prompt: &str, tokens: &[u32]) -> anyhow::Result<()> {
         let mut tokens = tokens.iter();
         for word in prompt.split(' ') {
-            let token = tokens.next().map(|token| self.reader.0.decode(&[*token])).transpose()?;
+            let token = tokens.next().map(|token| self.tokenizer.0.decode(&[*token])).transpose()?;
             if token.as_deref().map(str::trim) != Some(word) {
                 bail!(
                     "{}: the vocabulary has no token `{word}`, expected that of a network exported for {}",
@@ -253,7 +256,7 @@ impl TextTarget {
         Ok(())
     }
 
-    fn write_down(&self, index: u64, changed: Option<usize>, replies: Vec<Reply>) -> TextWitness {
+    fn build_witness(&self, index: u64, changed: Option<usize>, model_answers: Vec<ModelAnswer>) -> TextWitness {
         let mut witness = TextWitness {
             text_format: FORMAT,
             model: self.path.clone(),
@@ -269,7 +272,7 @@ impl TextTarget {
             outputs: Vec::new(),
             log_probabilities: Vec::new(),
         };
-        for Reply { question, output, log_probabilities } in replies {
+        for ModelAnswer { question, output, log_probabilities } in model_answers {
             witness.prompts.push(question.text);
             witness.symbols = question.symbols;
             witness.answers.push(question.answer);

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use rung_engine::Scalar;
 use rung_figure::figure::Chart as _;
-use rung_inspect::trace::{Picture, TraceLimits};
+use rung_inspect::trace::{AnswerTrace, TraceLimits};
 use rung_nn::Network;
 use rung_theory::task::{AnyTask, Prompt, seeded};
 
 use super::construct::Precision;
-use super::text_prompts::{PromptsArgument, TextRequest, is_foreign_checkpoint, print_estimate};
+use super::text_prompts::{PromptsArgument, TextRequest, is_external_checkpoint, print_estimate};
 use crate::output::{check_destination, print, print_json, spinner, write_file};
 
 /// Show one forward pass: attention edges and register values.
@@ -21,7 +21,7 @@ use crate::output::{check_destination, print, print_json, spinner, write_file};
 pub struct Trace {
     /// A folder written by `rung construct --out`, the directory of a finished run, a Hugging Face directory or a GGUF file.
     folder: PathBuf,
-    /// For a checkpoint of another program: a file whose first line is the prompt, since it has no instances of a task.
+    /// For an external checkpoint: a file whose first line is the prompt, since it has no instances of a task.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["instance", "seed"])]
     prompts: Option<PathBuf>,
     #[command(flatten)]
@@ -30,10 +30,10 @@ pub struct Trace {
     #[arg(long, value_name = "POSITION")]
     position: Option<usize>,
     /// Smallest attention weight that is followed.
-    #[arg(long, alias = "least", default_value_t = TraceLimits::default().share, value_name = "WEIGHT", value_parser = parse_fraction)]
+    #[arg(long, alias = "least", default_value_t = TraceLimits::default().min_share, value_name = "WEIGHT", value_parser = parse_fraction)]
     min_weight: f64,
     /// Largest number of tokens shown.
-    #[arg(long, alias = "most", default_value_t = TraceLimits::default().tokens, value_name = "TOKENS")]
+    #[arg(long, alias = "most", default_value_t = TraceLimits::default().max_tokens, value_name = "TOKENS")]
     max_tokens: usize,
     /// Floating-point format to run in.
     #[arg(long, value_enum, default_value_t = Precision::F32)]
@@ -77,7 +77,7 @@ impl InstanceOptions {
                     Some(count) => {
                         bail!("--instance: found {number}, expected less than {count}, as {task} has no more")
                     }
-                    None => bail!("--instance: instances of {task} cannot be counted off; give --seed, or all ids"),
+                    None => bail!("--instance: instances of {task} cannot be enumerated; give --seed, or all ids"),
                 }
             }
             return Ok(prompt.tokens().to_vec());
@@ -116,7 +116,8 @@ impl Trace {
     }
 
     fn trace<S: Scalar>(&self) -> anyhow::Result<ExitCode> {
-        let trace = if is_foreign_checkpoint(&self.folder) { self.trace_text::<S>()? } else { self.trace_task::<S>()? };
+        let trace =
+            if is_external_checkpoint(&self.folder) { self.trace_text::<S>()? } else { self.trace_task::<S>()? };
         if let Some(path) = &self.svg {
             write_file(path, trace.svg())?;
         }
@@ -135,23 +136,23 @@ impl Trace {
     }
 
     /// Traces a network on a prompt of its task.
-    fn trace_task<S: Scalar>(&self) -> anyhow::Result<Picture> {
+    fn trace_task<S: Scalar>(&self) -> anyhow::Result<AnswerTrace> {
         if let Some(file) = &self.prompts {
             bail!("--prompts: found {}, expected --instance or --seed: this model has a task", file.display());
         }
         let network = Network::<S>::open(&self.folder)?;
         let tokens = self.prompt.tokens(network.task()?)?;
         let bar = spinner("tracing".to_owned());
-        let trace = Picture::take(&network.name, &network, &tokens, self.position, self.limits());
+        let trace = AnswerTrace::record(&network.name, &network, &tokens, self.position, self.limits());
         bar.finish_and_clear();
         Ok(trace?)
     }
 
-    /// Traces a checkpoint of another program, which has no registers.
-    fn trace_text<S: Scalar>(&self) -> anyhow::Result<Picture> {
+    /// Traces an external checkpoint, which has no registers.
+    fn trace_text<S: Scalar>(&self) -> anyhow::Result<AnswerTrace> {
         let Some(file) = &self.prompts else {
             bail!(
-                "{} is a checkpoint of another program, without registers and instances of a task: give --prompts FILE, and the first line is traced",
+                "{} is an external checkpoint, without registers and instances of a task: give --prompts FILE, and the first line is traced",
                 self.folder.display()
             );
         };
@@ -162,12 +163,12 @@ impl Trace {
         bar.finish_and_clear();
         print_estimate("trace", &network, &text, (Some(1), 1))?;
         let bar = spinner("tracing".to_owned());
-        let trace = Picture::of_text(&network, &text.prompts[0], self.position, self.limits());
+        let trace = AnswerTrace::record_text(&network, &text.prompts[0], self.position, self.limits());
         bar.finish_and_clear();
         Ok(trace?)
     }
 
     fn limits(&self) -> TraceLimits {
-        TraceLimits { share: self.min_weight, tokens: self.max_tokens }
+        TraceLimits { min_share: self.min_weight, max_tokens: self.max_tokens }
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use rung_nn::network::files::RUN_CONFIG;
-use rung_train::run::directory::{RECORD, RESUME};
+use rung_train::run::directory::{CHECKPOINT_FILE, RECORD_FILE};
 use rung_train::run::{Run, RunConfig, RunRecord, execute, record};
 use serde_json::{Value, json};
 
@@ -105,7 +105,7 @@ impl Train {
             let (stop_reason, steps) = (format!("{:?}", record.stop_reason).to_lowercase(), record.steps);
             let accuracy = accuracy_text(&record.accuracy);
             let seconds = if outcome.already_recorded { String::new() } else { format!(", {:.0} s", outcome.seconds) };
-            let path = directory.join(RECORD);
+            let path = directory.join(RECORD_FILE);
             print(&format!(
                 "{stop_reason} after {steps} steps{seconds}{note}: {accuracy} (measured)\n{}\n",
                 path.display()
@@ -150,7 +150,7 @@ impl Train {
             return Ok(directory.clone());
         }
         let directory = self.out.clone().unwrap_or_else(|| Path::new("runs").join(record::id(run)));
-        if directory.join(RESUME).exists() {
+        if directory.join(CHECKPOINT_FILE).exists() {
             let path = directory.display();
             bail!("{path}: found a checkpoint; resume with `rung train --resume {path}`, or choose another --out");
         }
@@ -189,10 +189,10 @@ pub fn read_text(path: &Path) -> anyhow::Result<String> {
 fn run_header(run: &Run, directory: &Path) -> String {
     let capacity = run.plan.capacity();
     format!(
-        "{} on {}\n  {} weights, {} tokens a prompt, {} prompts a step; the layout has {} (proved, for large tables)\n  directory {}\n",
+        "{} on {}\n  {} weights, {} tokens per prompt, {} prompts per step; the layout has {} (proved, for large tables)\n  directory {}\n",
         run.config.stack,
         run.config.task,
-        crate::output::commas(run.weight_count),
+        crate::output::with_commas(run.weight_count),
         run.task.task().length(),
         run.config.train.batch,
         crate::output::count_noun(capacity.rungs, "rung"),

@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use rung_engine::Scalar;
 use rung_nn::Network;
-use rung_nn::construct::{self, InstanceSet, MAX_EXHAUSTIVE, MOST_BITS, Verification};
+use rung_nn::construct::{self, InstanceSet, MAX_BITS, MAX_EXHAUSTIVE, Verification};
 use rung_nn::precision::Precision as StateFormat;
 use serde_json::json;
 
 use super::construct::Precision;
 use super::memory::MemoryOption;
-use crate::output::{commas, print, print_json, progress_bar};
+use crate::output::{print, print_json, progress_bar, with_commas};
 
 /// Run a construction against the oracle of its task.
 ///
@@ -35,7 +35,7 @@ pub struct Verify {
     #[arg(long, value_enum, default_value_t = Precision::F32)]
     precision: Precision,
     /// Round states and messages to this many bits.
-    #[arg(long, value_name = "P", conflicts_with = "find_bits", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_BITS)))]
+    #[arg(long, value_name = "P", conflicts_with = "find_bits", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_BITS)))]
     bits: Option<u32>,
     /// Find the fewest bits of states and messages with which every answer is right.
     #[arg(long)]
@@ -87,19 +87,19 @@ impl Verify {
             .threads
             .map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), |count| count as usize);
         let started = Instant::now();
-        let range = if self.bits.is_some() || self.find_bits { Some(network.range()?) } else { None };
+        let range = if self.bits.is_some() || self.find_bits { Some(network.number_range()?) } else { None };
         let mut bits = self.bits;
         if let (Some(bits), Some(range)) = (bits, range) {
             network.set_precision(StateFormat::bits(bits, range))?;
         }
-        let bar = progress_bar(if self.find_bits { total.saturating_mul(u64::from(MOST_BITS)) } else { total });
+        let bar = progress_bar(if self.find_bits { total.saturating_mul(u64::from(MAX_BITS)) } else { total });
         let verification = match range.filter(|_| self.find_bits) {
             None => construct::verify(&network, instances, threads, &|done| bar.inc(done))?,
             Some(range) => {
                 let Some((fewest, verification)) =
-                    network.fewest_bits(instances, range, threads, &|done| bar.inc(done))?
+                    network.find_fewest_bits(instances, range, threads, &|done| bar.inc(done))?
                 else {
-                    anyhow::bail!("--find-bits: not every answer is right even with {MOST_BITS} bits");
+                    anyhow::bail!("--find-bits: not every answer is right even with {MAX_BITS} bits");
                 };
                 bits = Some(fewest);
                 verification
@@ -138,10 +138,15 @@ impl Verify {
         let coverage =
             if verification.exhaustive { "all instances".to_owned() } else { format!("samples, seed {}", self.seed) };
         writeln!(text, "{name} for {task} (constructed)")?;
-        let (correct, instances) = (commas(verification.correct), commas(verification.instances));
+        let (correct, instances) = (with_commas(verification.correct), with_commas(verification.instances));
         writeln!(text, "  {correct} of {instances} right ({coverage})")?;
         let layers = if verification.layers == 1 { "layer" } else { "layers" };
-        writeln!(text, "  {} {layers}, {} tokens, {seconds:.1} s", verification.layers, commas(verification.tokens))?;
+        writeln!(
+            text,
+            "  {} {layers}, {} tokens, {seconds:.1} s",
+            verification.layers,
+            with_commas(verification.tokens)
+        )?;
         if let Some(wrong) = &verification.wrong {
             writeln!(
                 text,

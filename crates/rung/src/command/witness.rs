@@ -89,16 +89,16 @@ impl WitnessCommand {
     }
 }
 
-/// Checks a witness against a checkpoint of another program.
+/// Checks a witness against an external checkpoint.
 fn check_text(witness: &TextWitness, options: &WitnessOptions, show: bool) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(options.html.is_none(), "--html: expected a witness against a run or a construction");
-    let target = TextTarget::of(witness, options.model.as_deref())?;
+    let target = TextTarget::from_witness(witness, options.model.as_deref())?;
     let file = options.file.display();
     match (target.check(witness)?, options.json) {
         (Ok(computed), true) => {
             print_json(&json!({"holds": true, "verdict": computed.verdict(), "witness": computed}))?;
         }
-        (Ok(computed), false) if show => print(&falsify_text::show(&computed))?,
+        (Ok(computed), false) if show => print(&falsify_text::witness_text(&computed))?,
         (Ok(computed), false) => print(&format!("{file}: holds\n  {}\n", computed.verdict()))?,
         (Err((field, reason)), as_json) => {
             if as_json {

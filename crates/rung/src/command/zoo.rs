@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use rung_bench::exponents::{HEAD_DIM, HEADS};
 use rung_bench::zoo::tracking::TrackingClaim;
-use rung_bench::zoo::{LENGTHS, MixerRow, Timing, Zoo, names};
+use rung_bench::zoo::{LENGTHS, MixerRow, MixerTable, Timing, names};
 use rung_figure::Evidence;
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ pub struct ZooCommand {
     /// Sequence lengths to time, in increasing order.
     #[arg(long, value_delimiter = ',', default_values_t = LENGTHS, value_name = "N,N,..")]
     lengths: Vec<usize>,
-    /// Timed repetitions; figures are their median.
+    /// Timed repetitions; their median is reported.
     #[arg(long, default_value_t = 3, value_name = "N")]
     steps: usize,
     /// Finish in seconds: shorter sequences, one repetition.
@@ -62,7 +62,7 @@ impl ZooCommand {
             bar.inc(1);
         }
         bar.finish_and_clear();
-        let zoo = Zoo { rows, timing };
+        let zoo = MixerTable { rows, timing };
         if let Some(path) = &self.out {
             write_chart(path, &zoo)?;
         }
@@ -76,7 +76,7 @@ impl ZooCommand {
 
     fn timing(&self) -> anyhow::Result<Timing> {
         if self.quick {
-            return Ok(Timing { lengths: QUICK_LENGTHS.to_vec(), rounds: 1 });
+            return Ok(Timing { lengths: QUICK_LENGTHS.to_vec(), repetitions: 1 });
         }
         let lengths = self.lengths.clone();
         let is_increasing = lengths.windows(2).all(|pair| pair[0] < pair[1]) && lengths.len() > 1;
@@ -86,11 +86,11 @@ impl ZooCommand {
         if !(1..=MAX_STEPS).contains(&self.steps) {
             bail!("--steps: found {}, expected 1 to {MAX_STEPS}", self.steps);
         }
-        Ok(Timing { lengths, rounds: self.steps })
+        Ok(Timing { lengths, repetitions: self.steps })
     }
 }
 
-fn to_text(zoo: &Zoo) -> Result<String, std::fmt::Error> {
+fn to_text(zoo: &MixerTable) -> Result<String, std::fmt::Error> {
     let mut text = format!("{:<16} {:>7}  {:<14} {:<15}", "mixer", "crosses", "grows", "cost");
     for length in &zoo.timing.lengths {
         write!(text, " {length:>7}")?;
@@ -98,7 +98,7 @@ fn to_text(zoo: &Zoo) -> Result<String, std::fmt::Error> {
     writeln!(text, "  {:>5}  {:<13} {:<17} S3", "n^", "credit", "parity")?;
     for row in &zoo.rows {
         let grows = row.growth().unwrap_or_else(|| "-".to_owned());
-        write!(text, "{:<16} {:>7}  {grows:<14} {:<15}", row.mixer.name(), row.crossing(), row.cost())?;
+        write!(text, "{:<16} {:>7}  {grows:<14} {:<15}", row.mixer.name(), row.state_size(), row.cost())?;
         for index in 0..zoo.timing.lengths.len() {
             let speed =
                 row.speed.as_ref().map_or_else(|| "-".to_owned(), |speed| three_digits(speed.tokens_per_second[index]));
@@ -106,14 +106,14 @@ fn to_text(zoo: &Zoo) -> Result<String, std::fmt::Error> {
         }
         let exponent = row.speed.as_ref().map_or_else(|| "-".to_owned(), |speed| format!("{:.2}", speed.exponent));
         let [parity, permutations] = [row.parity(), row.permutations()].map(|claim| claim.to_string());
-        writeln!(text, "  {exponent:>5}  {:<13} {parity:<17} {permutations}", row.credit().word())?;
+        writeln!(text, "  {exponent:>5}  {:<13} {parity:<17} {permutations}", row.credit().label())?;
     }
     writeln!(
         text,
         "\ncrosses, grows (numbers), cost, credit: proved, by definition, of a layer with {HEADS} heads of {HEAD_DIM}\n\
          tokens/s at each sequence length, exponent of cost in n: measured, forward on one thread, median of {}\n\
          parity, S3 (whether one layer tracks them over sequences of any length): evidence below",
-        zoo.timing.rounds
+        zoo.timing.repetitions
     )?;
     for row in &zoo.rows {
         for (task, claim) in [("parity", row.parity()), ("S3", row.permutations())] {
@@ -136,12 +136,12 @@ fn three_digits(number: f64) -> String {
     format!("{scaled:.decimals$}{unit}")
 }
 
-fn to_json(zoo: &Zoo) -> Value {
+fn to_json(zoo: &MixerTable) -> Value {
     let claim = |claim: TrackingClaim| {
         json!({
-            "tracks": claim.word(),
-            "evidence": claim.evidence().map(Evidence::word),
-            "shown_by": claim.shown_by(),
+            "tracks": claim.label(),
+            "evidence": claim.evidence().map(Evidence::label),
+            "shown_by": claim.justification(),
         })
     };
     let row = |row: &MixerRow| {
@@ -150,16 +150,16 @@ fn to_json(zoo: &Zoo) -> Value {
             "mixer": row.mixer.name(),
             "layer": row.mixer.to_string(),
             "counted": {
-                "crosses": rung_theory::report::integer(row.crossing()),
+                "crosses": rung_theory::report::integer(row.state_size()),
                 "grows": row.growth(),
                 "cost": row.cost(),
-                "credit": row.credit().word(),
-                "evidence": Evidence::Proved.word(),
+                "credit": row.credit().label(),
+                "evidence": Evidence::Proved.label(),
             },
             "timed": speed.map(|speed| json!({
                 "tokens_per_s": speed.tokens_per_second,
                 "exponent": speed.exponent,
-                "evidence": Evidence::Measured.word(),
+                "evidence": Evidence::Measured.label(),
             })),
             "parity": claim(row.parity()),
             "s3": claim(row.permutations()),
@@ -167,7 +167,7 @@ fn to_json(zoo: &Zoo) -> Value {
     };
     json!({
         "lengths": zoo.timing.lengths,
-        "steps": zoo.timing.rounds,
+        "steps": zoo.timing.repetitions,
         "mixers": zoo.rows.iter().map(row).collect::<Vec<_>>(),
     })
 }

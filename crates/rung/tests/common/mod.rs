@@ -20,7 +20,7 @@ pub fn rung(arguments: &[&str]) -> Output {
 }
 
 /// Asserts that a command fails with exit code 2, an error message that contains `expected`, and empty standard output.
-pub fn fails(arguments: &[&str], expected: &str) {
+pub fn assert_fails(arguments: &[&str], expected: &str) {
     let output = rung(arguments);
     let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(2), "{arguments:?}: {out}{error}");
@@ -28,7 +28,7 @@ pub fn fails(arguments: &[&str], expected: &str) {
 }
 
 /// An empty directory with this name, for one test.
-pub fn scratch(name: &str) -> PathBuf {
+pub fn scratch_directory(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&path);
     std::fs::create_dir_all(&path).unwrap();
@@ -92,7 +92,7 @@ pub struct Lcg(pub u64);
 
 impl Lcg {
     /// A number below `end`.
-    pub fn below(&mut self, end: usize) -> usize {
+    pub fn random_below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) as usize) % end.max(1)
     }

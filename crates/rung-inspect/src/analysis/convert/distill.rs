@@ -22,12 +22,12 @@ pub struct DistilledMixer<S: Scalar> {
 }
 
 /// Stores the input and output of one layer's mixer.
-struct InputOutput<S: Scalar> {
+struct InputOutputRecorder<S: Scalar> {
     layer: usize,
     tensors: Option<(Tensor<S>, Tensor<S>)>,
 }
 
-impl<S: Scalar> Hooks<Native<S>> for InputOutput<S> {
+impl<S: Scalar> Hooks<Native<S>> for InputOutputRecorder<S> {
     fn mixer_output(&mut self, _: &Native<S>, mixer: MixerIndex, input: &Tensor<S>, output: Tensor<S>) -> Tensor<S> {
         if mixer.layer == self.layer {
             self.tensors = Some((input.clone(), output.clone()));
@@ -42,11 +42,11 @@ pub fn distill<S: Scalar>(
     layer: usize,
     mixer: &Mixer,
     options: &ConvertOptions,
-    tick: &(dyn Fn() + Sync),
+    on_step: &(dyn Fn() + Sync),
 ) -> Result<(DistilledMixer<S>, [f64; 2]), AnalysisError> {
     let network_task = network.task()?;
     let spec = options.instrument.task.clone().unwrap_or_else(|| network_task.spec());
-    let task = task::parse(&spec).map_err(|error| RunError::task("--task", error))?;
+    let task = task::parse(&spec).map_err(|error| RunError::invalid_task("--task", error))?;
     let mut source = PromptSource::new("--task", task, &network_task.fields(), network_task.classes())?;
     let mut weights = Parameters::new();
     let mut rng = seeded(options.instrument.seed ^ (layer as u64) << 32);
@@ -63,7 +63,7 @@ pub fn distill<S: Scalar>(
     let (mut batch, mut losses) = (Batch::default(), Vec::with_capacity(options.steps));
     for step in 0..options.steps {
         source.fill(options.instrument.seed, PromptPurpose::Training, step as u64, options.batch, &mut batch);
-        let mut hooks = InputOutput { layer, tensors: None };
+        let mut hooks = InputOutputRecorder { layer, tensors: None };
         network.model.forward_with_hooks(&teacher, &batch.tokens, options.batch, &mut hooks)?;
         let Some((input, target)) = hooks.tensors else { unreachable!("layer {layer} has a mixer") };
         let target = teacher.values(&target);
@@ -79,12 +79,12 @@ pub fn distill<S: Scalar>(
         drop((input, difference, loss));
         ops.release();
         optimizer.update(&mut weights, &gradient, schedule.factor(step));
-        tick();
+        on_step();
     }
-    let last = &losses[losses.len() - losses.len().div_ceil(10)..];
-    let after = last.iter().sum::<f64>() / last.len().max(1) as f64;
-    let before = losses.first().copied().unwrap_or(f64::NAN);
-    Ok((DistilledMixer { layer, mixer: mixer.clone(), weights }, [before, after]))
+    let last_tenth = &losses[losses.len() - losses.len().div_ceil(10)..];
+    let final_error = last_tenth.iter().sum::<f64>() / last_tenth.len().max(1) as f64;
+    let initial_error = losses.first().copied().unwrap_or(f64::NAN);
+    Ok((DistilledMixer { layer, mixer: mixer.clone(), weights }, [initial_error, final_error]))
 }
 
 /// Copies the teacher's weights of the same name and shape. Where the teacher has fewer heads in a projection (grouped-query attention),

@@ -1,4 +1,4 @@
-//! Full layers made linear, one by one: distilled layer by layer, then replaced in an order, as long as the accuracy stays high.
+//! Converts full attention layers to bounded-state layers: distilled layer by layer, then replaced one by one while the accuracy stays high.
 //!
 //! A trained network with full attention is the teacher. For each of its full layers a student mixer of bounded state is distilled on the
 //! inputs and outputs of the teacher's layer. Then layers are replaced one after another, without any further training, while the accuracy
@@ -23,9 +23,9 @@
 //!
 //! # Known answer
 //!
-//! With a threshold of minus infinity every full layer is replaced; with plus infinity the teacher comes back as it is.
+//! With a threshold of minus infinity every full layer is replaced; with plus infinity the result is the teacher, unchanged.
 //!
-//! Checkpoints of other programs are converted on text prompts, by perplexity instead of accuracy ([`text`]).
+//! External checkpoints are converted on text prompts, by perplexity instead of accuracy ([`text`]).
 //!
 //! # What it does not show
 //!
@@ -159,7 +159,7 @@ struct Converter<'a, S: Scalar> {
 
 impl<S: Scalar> Converter<'_, S> {
     /// The teacher with these layers replaced.
-    fn converted(&self, replaced: &[usize]) -> Result<Network<S>, ModelError> {
+    fn convert_layers(&self, replaced: &[usize]) -> Result<Network<S>, ModelError> {
         let network = self.network;
         let mut plan = network.plan.clone();
         let replacements = || self.students.iter().filter(|student| replaced.contains(&student.layer));
@@ -170,9 +170,10 @@ impl<S: Scalar> Converter<'_, S> {
         let model = self.config.init(&plan, &mut weights, &mut seeded(0))?;
         let entries: Vec<_> = weights.entries().map(|(id, entry)| (id, entry.name.clone())).collect();
         for (id, name) in entries {
-            let of_student = replacements().find_map(|student| Some((&student.weights, student.weights.find(&name)?)));
-            let of_teacher = || Some((&network.weights, network.weights.find(&name)?));
-            let Some((parameters, source)) = of_student.or_else(of_teacher) else {
+            let student_weight =
+                replacements().find_map(|student| Some((&student.weights, student.weights.find(&name)?)));
+            let teacher_weight = || Some((&network.weights, network.weights.find(&name)?));
+            let Some((parameters, source)) = student_weight.or_else(teacher_weight) else {
                 unreachable!("a weight is the teacher's or a student's: {name}")
             };
             let values = parameters.get(source).to_vec();
@@ -181,7 +182,7 @@ impl<S: Scalar> Converter<'_, S> {
         let task = network.task.as_ref().and_then(|task| task::parse(&task.spec()).ok());
         let provenance = match &network.provenance {
             // The description of a construction does not hold for a converted network.
-            Provenance::Construction(_) => Provenance::Program,
+            Provenance::Construction(_) => Provenance::InMemory,
             provenance => provenance.clone(),
         };
         let (name, config) = (plan.outline(), self.config.clone());
@@ -189,8 +190,8 @@ impl<S: Scalar> Converter<'_, S> {
     }
 
     fn score(&self, questions: &Questions, replaced: &[usize]) -> Result<f64, ModelError> {
-        let converted = self.converted(replaced)?;
-        Ok(score(&questions.accuracy(&converted.model, &converted.weights, || NoHooks)?))
+        let converted = self.convert_layers(replaced)?;
+        Ok(mean_accuracy(&questions.accuracy(&converted.model, &converted.weights, || NoHooks)?))
     }
 
     /// Scores after 0, 1, 2, .. replacements in an order.
@@ -199,7 +200,7 @@ impl<S: Scalar> Converter<'_, S> {
     }
 
     /// Replaces each time the layer that gives the best score, until the score would fall below a threshold.
-    fn greedy(&self, questions: &Questions, threshold: f64) -> Result<Vec<Replacement>, ModelError> {
+    fn replace_greedily(&self, questions: &Questions, threshold: f64) -> Result<Vec<Replacement>, ModelError> {
         let (mut path, mut replaced): (Vec<Replacement>, Vec<usize>) = (Vec::new(), Vec::new());
         loop {
             let mut best: Option<Replacement> = None;
@@ -220,7 +221,7 @@ impl<S: Scalar> Converter<'_, S> {
     }
 
     /// The order that the theory suggests: each time the layer whose replacement leaves the most rungs.
-    fn by_rungs(&self) -> Vec<usize> {
+    fn order_by_rungs(&self) -> Vec<usize> {
         let mut plan = self.network.plan.clone();
         let mut order: Vec<usize> = Vec::new();
         while order.len() < self.students.len() {
@@ -240,20 +241,20 @@ impl<S: Scalar> Converter<'_, S> {
 }
 
 /// The share of right answers, each number of hops counted equally.
-fn score(accuracy: &Accuracy) -> f64 {
-    accuracy.values().map(rung_train::run::accuracy::AnswerCount::mean).sum::<f64>() / accuracy.len().max(1) as f64
+fn mean_accuracy(accuracy: &Accuracy) -> f64 {
+    accuracy.values().map(rung_train::run::accuracy::AnswerCount::accuracy).sum::<f64>() / accuracy.len().max(1) as f64
 }
 
 /// Layers whose only mixer is full attention; none if layers share caches.
-fn replaceable(plan: &Plan) -> Vec<usize> {
-    let only_full = |layer: &Layer| layer.mixers.len() == 1 && is_full(&layer.mixers[0]) && !layer.shares_cache;
+fn replaceable_layers(plan: &Plan) -> Vec<usize> {
+    let is_only_full = |layer: &Layer| layer.mixers.len() == 1 && is_full(&layer.mixers[0]) && !layer.shares_cache;
     let any_shared = plan.layers.iter().any(|layer| layer.shares_cache);
-    (0..plan.layers.len()).filter(|index| only_full(&plan.layers[*index]) && !any_shared).collect()
+    (0..plan.layers.len()).filter(|index| is_only_full(&plan.layers[*index]) && !any_shared).collect()
 }
 
 /// The mixer `to` as a replacement of a full one, with the same number of heads unless `to` gives another.
 fn student_mixer(to: &str, plan: &Plan, full: &Mixer) -> Result<Mixer, AnalysisError> {
-    let unfit = |found: String, expected: &str| AnalysisError::Unfit {
+    let not_applicable = |found: String, expected: &str| AnalysisError::NotApplicable {
         instrument: "convert",
         found,
         expected: expected.to_owned(),
@@ -261,32 +262,36 @@ fn student_mixer(to: &str, plan: &Plan, full: &Mixer) -> Result<Mixer, AnalysisE
     let heads = full.facts().attention.map_or(1, |heads| heads.query);
     let head_dim = full.facts().attention.map_or(plan.width, |heads| heads.key);
     let defaults = Defaults { heads, head_dim, kv_heads: None, model_width: Some(plan.width), bits: full.bits() };
-    let parsed = Plan::parse(to, &defaults).map_err(|error| unfit(format!("--to {to}: {error}"), "a mixer"))?;
-    let [layer] = &parsed.layers[..] else { return Err(unfit(format!("--to {to}"), "one mixer")) };
-    let [mixer] = &layer.mixers[..] else { return Err(unfit(format!("--to {to}"), "one mixer")) };
+    let parsed =
+        Plan::parse(to, &defaults).map_err(|error| not_applicable(format!("--to {to}: {error}"), "a mixer"))?;
+    let [layer] = &parsed.layers[..] else { return Err(not_applicable(format!("--to {to}"), "one mixer")) };
+    let [mixer] = &layer.mixers[..] else { return Err(not_applicable(format!("--to {to}"), "one mixer")) };
     if is_full(mixer) {
-        return Err(unfit(format!("--to {to}"), "a mixer of bounded state"));
+        return Err(not_applicable(format!("--to {to}"), "a mixer of bounded state"));
     }
     if mixer.kind().shares_between_layers {
-        return Err(unfit(format!("--to {to}"), "a mixer whose layers share no weights and no values with each other"));
+        return Err(not_applicable(
+            format!("--to {to}"),
+            "a mixer whose layers share no weights and no values with each other",
+        ));
     }
     Ok(mixer.clone())
 }
 
-/// Converts a network. `tick` is called after every step of distillation of a layer.
+/// Converts a network. `on_step` is called after every step of distillation of a layer.
 ///
 /// # Errors
 /// There is no full layer to replace, the mixer does not fit, or the task does not.
 pub fn convert<S: Scalar>(
     network: &Network<S>,
     options: &ConvertOptions,
-    tick: &(dyn Fn() + Sync),
+    on_step: &(dyn Fn() + Sync),
 ) -> Result<(Conversion, [Network<S>; 2]), AnalysisError> {
     require_one_pass("convert", network)?;
-    let layers = replaceable(&network.plan);
+    let layers = replaceable_layers(&network.plan);
     if layers.is_empty() {
-        let expected = "a network with full layers that neither share a cache nor stand beside other mixers".to_owned();
-        return Err(AnalysisError::Unfit { instrument: "convert", found: network.name.clone(), expected });
+        let expected = "a network with full layers that have no other mixer and share no cache".to_owned();
+        return Err(AnalysisError::NotApplicable { instrument: "convert", found: network.name.clone(), expected });
     }
     let mut jobs = Vec::new();
     for layer in layers {
@@ -294,12 +299,12 @@ pub fn convert<S: Scalar>(
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
     let tokens = match &options.instrument.task {
-        Some(text) => task::parse(text).map_err(|error| RunError::task("--task", error))?.length(),
+        Some(text) => task::parse(text).map_err(|error| RunError::invalid_task("--task", error))?.length(),
         None => network.task()?.length(),
     };
     let concurrent_prompts = cores.saturating_mul(options.batch);
     network.check_training_memory("distillation", (concurrent_prompts, tokens)).map_err(ModelError::Memory)?;
-    let distilled = parallel::map(&jobs, |(layer, mixer)| distill(network, *layer, mixer, options, tick));
+    let distilled = parallel::map(&jobs, |(layer, mixer)| distill(network, *layer, mixer, options, on_step));
     let distilled = distilled.into_iter().collect::<Result<Vec<_>, _>>()?;
     let errors = distilled.iter().map(|(student, [initial_error, final_error])| DistilledLayer {
         layer: student.layer,
@@ -309,21 +314,21 @@ pub fn convert<S: Scalar>(
     let errors: Vec<DistilledLayer> = errors.collect();
     let students = distilled.into_iter().map(|(student, _)| student).collect();
     let converter = Converter { network, config: &network.config, students };
-    let draw = |seed: u64| {
+    let draw_questions = |seed: u64| {
         Questions::draw(
             network,
             &InstrumentOptions { seed: options.instrument.seed ^ seed, ..options.instrument.clone() },
             MAX_QUESTIONS_AND_TOKENS,
         )
     };
-    let (validation, test) = (draw(0x5eed)?, draw(0x7e57)?);
+    let (validation, test) = (draw_questions(0x5eed)?, draw_questions(0x7e57)?);
     let teacher_score = converter.score(&validation, &[])?;
     let threshold = options.threshold.unwrap_or(teacher_score - 0.02);
-    let path = converter.greedy(&validation, threshold)?;
+    let path = converter.replace_greedily(&validation, threshold)?;
     let best = best_replacements(teacher_score, &path);
     let most_linear: Vec<usize> = path.iter().map(|step| step.layer).collect();
-    let orders = orders(&converter, &validation, &test, options.instrument.seed)?;
-    let networks = [converter.converted(&best)?, converter.converted(&most_linear)?];
+    let orders = measure_orders(&converter, &validation, &test, options.instrument.seed)?;
+    let networks = [converter.convert_layers(&best)?, converter.convert_layers(&most_linear)?];
     let conversion = Conversion {
         name: network.name.clone(),
         task: test.task,
@@ -351,14 +356,15 @@ fn best_replacements(teacher_score: f64, path: &[Replacement]) -> Vec<usize> {
 }
 
 /// Every order of replacement with its scores on the test prompts.
-fn orders<S: Scalar>(
+fn measure_orders<S: Scalar>(
     converter: &Converter<'_, S>,
     validation: &Questions,
     test: &Questions,
     seed: u64,
 ) -> Result<Vec<ReplacementOrder>, ModelError> {
     let layers: Vec<usize> = converter.layers().collect();
-    let greedy: Vec<usize> = converter.greedy(validation, f64::NEG_INFINITY)?.iter().map(|step| step.layer).collect();
+    let greedy: Vec<usize> =
+        converter.replace_greedily(validation, f64::NEG_INFINITY)?.iter().map(|step| step.layer).collect();
     let uniform = layers.iter().skip(1).step_by(2).chain(layers.iter().step_by(2)).copied().collect();
     let mut single_scores = Vec::new();
     for layer in &layers {
@@ -367,7 +373,7 @@ fn orders<S: Scalar>(
     single_scores.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     let sensitivity = single_scores.into_iter().map(|(_, layer)| layer).collect();
     let named_orders =
-        [("greedy", greedy), ("rungs", converter.by_rungs()), ("uniform", uniform), ("sensitivity", sensitivity)];
+        [("greedy", greedy), ("rungs", converter.order_by_rungs()), ("uniform", uniform), ("sensitivity", sensitivity)];
     let mut orders = Vec::new();
     for (name, layers) in named_orders {
         orders.push(ReplacementOrder { name, scores: converter.scores_of_order(test, &layers)?, layers });
@@ -442,15 +448,15 @@ mod tests {
 
     #[test]
     fn stacks_and_mixers_that_cannot_be_converted_are_rejected() {
-        let fails = |stack: &str, to: &str, expected: &str| {
+        let assert_rejected = |stack: &str, to: &str, expected: &str| {
             let options = ConvertOptions { to: to.to_owned(), ..options(0.0) };
             let error = convert(&random_network::<f32>(stack), &options, &|| {}).err().unwrap().to_string();
             assert!(error.contains(expected), "{error}");
         };
-        fails("gdn linear", "gdn", "expected a network with full layers");
-        fails("full", "full", "expected a mixer of bounded state");
-        fails("full", "gdn gdn", "expected one mixer");
-        fails("full", "gnd", "--to gnd");
-        fails("full", "rwkv7", "share no weights");
+        assert_rejected("gdn linear", "gdn", "expected a network with full layers");
+        assert_rejected("full", "full", "expected a mixer of bounded state");
+        assert_rejected("full", "gdn gdn", "expected one mixer");
+        assert_rejected("full", "gnd", "--to gnd");
+        assert_rejected("full", "rwkv7", "share no weights");
     }
 }

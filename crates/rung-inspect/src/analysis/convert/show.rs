@@ -12,7 +12,7 @@ impl Conversion {
     pub fn text(&self) -> String {
         let Self { name, task, to, teacher_score, threshold, .. } = self;
         let mut text = format!("{name} on {task}: full layers to {to} (measured)\n\n");
-        text += "  layer   squared error of its counterpart, before and after distillation\n";
+        text += "  layer   squared error of its student, before and after distillation\n";
         for distilled in &self.layers {
             let _ = writeln!(
                 text,
@@ -53,9 +53,9 @@ impl Conversion {
         // Without the mixer's sizes, which would make the title longer than the figure is wide.
         let to = outline(&self.to);
         let mut chart = LineChart::new(
-            format!("Right answers as full layers become {to}: {}", self.name),
-            AxisSpec::new("layers replaced", Scale::Whole),
-            AxisSpec::new("right answers, each number of hops equally", Scale::Linear).from_to(0.0, 1.02),
+            format!("Right answers as full layers are replaced by {to}: {}", self.name),
+            AxisSpec::new("layers replaced", Scale::Integer),
+            AxisSpec::new("right answers, each number of hops equally", Scale::Linear).with_range(0.0, 1.02),
         );
         for order in &self.orders {
             let point = |(replaced, score): (usize, &f64)| Point::new(replaced as f64, *score);

@@ -1,4 +1,4 @@
-//! Conversion of a checkpoint of another program, on text prompts.
+//! Conversion of an external checkpoint, on text prompts.
 //!
 //! Of every five prompts, three are for distillation, one for validation and one for the test. After a forward pass of the teacher over a
 //! prompt, the student mixer of every layer takes a training step on the inputs and outputs of its layer. So only one prompt's activations
@@ -12,16 +12,16 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
 use rung_engine::{AdamW, AdamWConfig, DecayCourse, Native, Ops, Parameters, Schedule, Tensor};
-use rung_nn::families::converted::{ReplacedMixer, add_mixer};
+use rung_nn::families::converted::{ReplacementMixer, add_mixer};
 use rung_nn::{Builtin, Hooks, MixerIndex, ModelError, Network, TokenMixer};
 use rung_theory::stack::Mixer;
 use rung_train::parallel;
 use serde::Serialize;
 
 use super::distill::copy_matching_weights;
-use super::{DistilledLayer, replaceable, student_mixer};
+use super::{DistilledLayer, replaceable_layers, student_mixer};
 use crate::analysis::AnalysisError;
-use crate::analysis::questions::{Questions, total};
+use crate::analysis::questions::{Questions, total_score};
 use crate::analysis::text_prompts::TextPrompts;
 
 /// Options of the conversion of a checkpoint.
@@ -55,11 +55,13 @@ pub struct TextConversion {
     /// Every layer with the error of its student.
     pub layers: Vec<DistilledLayer>,
     /// The teacher's perplexity on validation prompts.
-    pub teacher: f64,
+    #[serde(rename = "teacher")]
+    pub teacher_perplexity: f64,
     /// Layers in the order of replacement, with the perplexity on validation prompts.
     pub path: Vec<TextReplacement>,
     /// Perplexity on test prompts, of the teacher and after all replacements.
-    pub test: [f64; 2],
+    #[serde(rename = "test")]
+    pub test_perplexity: [f64; 2],
     /// Number of predicted tokens in the test prompts.
     pub test_tokens: u64,
 }
@@ -74,12 +76,12 @@ pub struct TextReplacement {
 }
 
 /// Stores the inputs and outputs of the mixers of some layers.
-struct InputsOutputs<'a> {
+struct InputOutputRecorder<'a> {
     layers: &'a [usize],
     values: BTreeMap<usize, (Vec<f32>, Vec<f32>)>,
 }
 
-impl Hooks<Native<f32>> for InputsOutputs<'_> {
+impl Hooks<Native<f32>> for InputOutputRecorder<'_> {
     fn mixer_output(
         &mut self,
         ops: &Native<f32>,
@@ -139,12 +141,12 @@ impl LayerTrainer {
 
     /// The errors of the first step and of the last tenth of the steps.
     fn errors(&self) -> DistilledLayer {
-        let last = &self.losses[self.losses.len() - self.losses.len().div_ceil(10)..];
+        let last_tenth = &self.losses[self.losses.len() - self.losses.len().div_ceil(10)..];
         let initial_error = self.losses.first().copied().unwrap_or(f64::NAN);
         DistilledLayer {
             layer: self.layer,
             initial_error,
-            final_error: last.iter().sum::<f64>() / last.len().max(1) as f64,
+            final_error: last_tenth.iter().sum::<f64>() / last_tenth.len().max(1) as f64,
         }
     }
 }
@@ -197,11 +199,11 @@ impl Candidates {
 
     fn perplexity(&self, network: &Network<f32>, questions: &Questions, replaced: &[usize]) -> Result<f64, ModelError> {
         let hooks = || ReplacingHooks { mixers: &self.mixers, replaced };
-        Ok(total(&questions.measure(&network.model, &self.weights, hooks)?).mean_loss().exp())
+        Ok(total_score(&questions.measure(&network.model, &self.weights, hooks)?).mean_loss().exp())
     }
 }
 
-/// Converts a checkpoint. `tick` is called after every distillation step and every perplexity, for a progress display. Returns the
+/// Converts a checkpoint. `on_progress` is called after every distillation step and every perplexity, for a progress display. Returns the
 /// measurements and the mixers that replace layers, in layer order.
 ///
 /// # Errors
@@ -210,44 +212,50 @@ pub fn convert_text(
     network: &Network<f32>,
     prompts: &TextPrompts,
     options: &TextConvertOptions,
-    tick: &(dyn Fn() + Sync),
-) -> Result<(TextConversion, Vec<ReplacedMixer>), AnalysisError> {
-    let unfit = |found: String, expected: &str| AnalysisError::Unfit {
+    on_progress: &(dyn Fn() + Sync),
+) -> Result<(TextConversion, Vec<ReplacementMixer>), AnalysisError> {
+    let not_applicable = |found: String, expected: &str| AnalysisError::NotApplicable {
         instrument: "convert",
         found,
         expected: expected.to_owned(),
     };
-    let replaceable = replaceable(&network.plan);
+    let replaceable = replaceable_layers(&network.plan);
     let layers = if options.layers.is_empty() { replaceable.clone() } else { options.layers.clone() };
     if let Some(layer) = layers.iter().find(|layer| !replaceable.contains(layer)) {
-        return Err(unfit(format!("--layers {layer}"), "layers of full attention that stand alone and share nothing"));
+        return Err(not_applicable(
+            format!("--layers {layer}"),
+            "full attention layers that have no other mixer and share no cache",
+        ));
     }
-    let [training, validation, test] = split(prompts);
+    let [training, validation, test] = split_prompts(prompts);
     if layers.is_empty() || test.prompts.is_empty() {
         let found = format!("{} full layers and {} prompts", layers.len(), prompts.prompts.len());
-        return Err(unfit(found, "at least one full layer and five prompts"));
+        return Err(not_applicable(found, "at least one full layer and five prompts"));
     }
     let mut jobs = Vec::new();
     for layer in &layers {
         jobs.push((*layer, student_mixer(&options.to, &network.plan, &network.plan.layers[*layer].mixers[0])?));
     }
-    let trainers = distill_all(network, &training, &jobs, options, tick)?;
+    let trainers = distill_all(network, &training, &jobs, options, on_progress)?;
     let errors: Vec<DistilledLayer> = trainers.iter().map(LayerTrainer::errors).collect();
     let candidates = Candidates::new(network, &trainers, &jobs, options.seed)?;
     let questions = |prompts: &TextPrompts| prompts.questions(Some(prompts.prompts.len()), (usize::MAX, usize::MAX));
     let (validation, test) = (questions(&validation), questions(&test));
-    let teacher = candidates.perplexity(network, &validation, &[])?;
+    let teacher_perplexity = candidates.perplexity(network, &validation, &[])?;
     let (mut path, mut replaced): (Vec<TextReplacement>, Vec<usize>) = (Vec::new(), Vec::new());
     while path.len() < options.max_replaced {
         let mut best: Option<TextReplacement> = None;
         for layer in layers.iter().filter(|layer| !replaced.contains(*layer)) {
             let perplexity = candidates.perplexity(network, &validation, &[&replaced[..], &[*layer]].concat())?;
-            tick();
+            on_progress();
             if best.as_ref().is_none_or(|best| perplexity < best.perplexity) {
                 best = Some(TextReplacement { layer: *layer, perplexity });
             }
         }
-        let Some(best) = best.filter(|best| best.perplexity <= options.max_perplexity_ratio * teacher) else { break };
+        let Some(best) = best.filter(|best| best.perplexity <= options.max_perplexity_ratio * teacher_perplexity)
+        else {
+            break;
+        };
         replaced.push(best.layer);
         path.push(best);
     }
@@ -256,26 +264,26 @@ pub fn convert_text(
     let test_tokens = test.batches.iter().map(|question_batch| question_batch.questions.len() as u64).sum();
     let to = jobs[0].1.to_string();
     let mixers = trainers.into_iter().zip(jobs).filter(|(trainer, _)| replaced.contains(&trainer.layer));
-    let mixers = mixers.map(|(trainer, (layer, mixer))| ReplacedMixer { layer, mixer, weights: trainer.weights });
-    let mixers: Vec<ReplacedMixer> = mixers.collect();
+    let mixers = mixers.map(|(trainer, (layer, mixer))| ReplacementMixer { layer, mixer, weights: trainer.weights });
+    let mixers: Vec<ReplacementMixer> = mixers.collect();
     let conversion = TextConversion {
         name: network.name.clone(),
         prompts: prompts.name.clone(),
         to,
         layers: errors,
-        teacher,
+        teacher_perplexity,
         path,
-        test: [before, after],
+        test_perplexity: [before, after],
         test_tokens,
     };
     Ok((conversion, mixers))
 }
 
 /// Prompts for distillation, validation and the test.
-fn split(prompts: &TextPrompts) -> [TextPrompts; 3] {
+fn split_prompts(prompts: &TextPrompts) -> [TextPrompts; 3] {
     [0..3, 3..4, 4..5].map(|remainders: std::ops::Range<usize>| {
-        let part = prompts.prompts.iter().enumerate().filter(|(index, _)| remainders.contains(&(index % 5)));
-        TextPrompts { prompts: part.map(|(_, prompt)| prompt.clone()).collect(), ..prompts.clone() }
+        let selected = prompts.prompts.iter().enumerate().filter(|(index, _)| remainders.contains(&(index % 5)));
+        TextPrompts { prompts: selected.map(|(_, prompt)| prompt.clone()).collect(), ..prompts.clone() }
     })
 }
 
@@ -285,7 +293,7 @@ fn distill_all(
     training: &TextPrompts,
     jobs: &[(usize, Mixer)],
     options: &TextConvertOptions,
-    tick: &(dyn Fn() + Sync),
+    on_progress: &(dyn Fn() + Sync),
 ) -> Result<Vec<LayerTrainer>, AnalysisError> {
     let layers: Vec<usize> = jobs.iter().map(|(layer, _)| *layer).collect();
     let mut trainers = Vec::new();
@@ -299,14 +307,14 @@ fn distill_all(
     teacher.bind_frozen(&network.weights);
     for step in 0..options.steps {
         let prompt = &training.prompts[step % training.prompts.len()];
-        let mut hooks = InputsOutputs { layers: &layers, values: BTreeMap::new() };
+        let mut hooks = InputOutputRecorder { layers: &layers, values: BTreeMap::new() };
         network.model.forward_with_hooks(&teacher, &prompt.tokens, 1, &mut hooks)?;
         parallel::map(&trainers, |trainer| {
             let mut trainer = trainer.lock().unwrap_or_else(PoisonError::into_inner);
             let layer = trainer.layer;
             trainer.step(&hooks.values[&layer], network.model.width(), schedule.factor(step));
         });
-        tick();
+        on_progress();
     }
     Ok(trainers.into_iter().map(|trainer| trainer.into_inner().unwrap_or_else(PoisonError::into_inner)).collect())
 }
@@ -314,9 +322,9 @@ fn distill_all(
 impl TextConversion {
     /// The conversion for a terminal.
     pub fn text(&self) -> String {
-        let Self { name, prompts, to, teacher, test: [before, after], .. } = self;
+        let Self { name, prompts, to, teacher_perplexity, test_perplexity: [before, after], .. } = self;
         let mut text = format!("{name} on {prompts}: full layers to {to} (measured)\n\n");
-        text += "  layer   squared error of its student_mixer, before and after distillation\n";
+        text += "  layer   squared error of its student, before and after distillation\n";
         for distilled in &self.layers {
             let _ = writeln!(
                 text,
@@ -324,7 +332,7 @@ impl TextConversion {
                 distilled.layer, distilled.initial_error, distilled.final_error
             );
         }
-        let _ = writeln!(text, "\n  perplexity on validation prompts: {teacher:.3}");
+        let _ = writeln!(text, "\n  perplexity on validation prompts: {teacher_perplexity:.3}");
         for step in &self.path {
             let _ = writeln!(text, "    layer {} replaced: {:.3}", step.layer, step.perplexity);
         }

@@ -105,27 +105,27 @@ impl<'a> ForwardingWeightWriter<'a> {
 
     /// Sets the keys of `heads` heads: `high` at the source token, in the first channel of each head, and `low` elsewhere; with slots,
     /// `high` in the token's slot. Only one channel is used: a norm over several would make each too small for states of few bits.
-    fn set_keys(&mut self, name: &str, first: usize, heads: usize, key: usize, high: f64, low: f64) {
+    fn set_keys(&mut self, name: &str, first: usize, heads: usize, key_dim: usize, high: f64, low: f64) {
         let Some([written, _]) = self.forwarded.slots else {
-            for row in (first..first + heads * key).step_by(key) {
+            for row in (first..first + heads * key_dim).step_by(key_dim) {
                 self.set_flag_rows(name, row..row + 1, high, low);
-                self.set_constant_rows(name, row + 1..row + key, low);
+                self.set_constant_rows(name, row + 1..row + key_dim, low);
             }
             return;
         };
-        self.set_slot_rows(name, first, heads, key, written, high, low);
+        self.set_slot_rows(name, first, heads, key_dim, written, high, low);
     }
 
     /// Sets the queries of `heads` heads: `high` in the first channel at every token; with slots, `high` in the slot to read.
-    fn set_queries(&mut self, name: &str, first: usize, heads: usize, key: usize, high: f64, low: f64) {
+    fn set_queries(&mut self, name: &str, first: usize, heads: usize, key_dim: usize, high: f64, low: f64) {
         let Some([_, read]) = self.forwarded.slots else {
-            for row in (first..first + heads * key).step_by(key) {
+            for row in (first..first + heads * key_dim).step_by(key_dim) {
                 self.set_constant_rows(name, row..row + 1, high);
-                self.set_constant_rows(name, row + 1..row + key, low);
+                self.set_constant_rows(name, row + 1..row + key_dim, low);
             }
             return;
         };
-        self.set_slot_rows(name, first, heads, key, read, high, low);
+        self.set_slot_rows(name, first, heads, key_dim, read, high, low);
     }
 
     #[allow(clippy::too_many_arguments)] // A projection, its rows, and their two values.
@@ -134,13 +134,13 @@ impl<'a> ForwardingWeightWriter<'a> {
         name: &str,
         first: usize,
         heads: usize,
-        key: usize,
+        key_dim: usize,
         slots: ColumnRange,
         high: f64,
         low: f64,
     ) {
         let bias = self.forwarded.bias;
-        for (row, channel) in (0..heads * key).map(|row| (first + row, row % key)) {
+        for (row, channel) in (0..heads * key_dim).map(|row| (first + row, row % key_dim)) {
             self.add_input(name, row, bias, low);
             if channel < slots.size {
                 self.add_input(name, row, slots.column(channel), high - low);
@@ -186,11 +186,11 @@ impl<'a> ForwardingWeightWriter<'a> {
     }
 
     /// One channel per bit and a norm per head. The norm scales up heads that are not full, which the output projection undoes.
-    fn set_normed_bits(&mut self, heads: usize, value: usize, gate: f64) {
+    fn set_normed_bits(&mut self, heads: usize, value_dim: usize, gate: f64) {
         self.set_bit_rows("v_proj", 0);
         for bit in 0..self.forwarded.from.size {
-            let filled = self.bits_in_group(bit / value, value) as f64;
-            self.add_output("o_proj", heads * value, bit, bit, (filled / value as f64).sqrt() / gate);
+            let filled = self.bits_in_group(bit / value_dim, value_dim) as f64;
+            self.add_output("o_proj", heads * value_dim, bit, bit, (filled / value_dim as f64).sqrt() / gate);
         }
     }
 
@@ -218,57 +218,57 @@ impl<'a> ForwardingWeightWriter<'a> {
 }
 
 pub(super) fn linear(writer: &mut ForwardingWeightWriter<'_>) {
-    let [heads, key, value] = ["heads", "key", "value"].map(|option| writer.number(option));
+    let [heads, key_dim, value_dim] = ["heads", "key", "value"].map(|option| writer.number(option));
     // The source's feature is 1 and all others are 0. elu+1 is never zero, so the others' inputs are far below; the identity needs 0.
     let (high, low) = match writer.mixer.options().choice("map") {
         FeatureMap::EluPlusOne => (0.0, -40.0),
         FeatureMap::Relu => (1.0, -1.0),
         FeatureMap::Identity => (1.0, 0.0),
     };
-    writer.set_keys("k_proj", 0, heads, key, high, low);
-    writer.set_queries("q_proj", 0, heads, key, high, low);
+    writer.set_keys("k_proj", 0, heads, key_dim, high, low);
+    writer.set_queries("q_proj", 0, heads, key_dim, high, low);
     if writer.flag("normaliser") {
         writer.set_bit_rows("v_proj", 0);
-        (0..writer.forwarded.from.size).for_each(|bit| writer.add_output("o_proj", heads * value, bit, bit, 1.0));
+        (0..writer.forwarded.from.size).for_each(|bit| writer.add_output("o_proj", heads * value_dim, bit, bit, 1.0));
     } else {
-        writer.fill("norm.weight", value, 1.0);
-        writer.set_normed_bits(heads, value, 1.0);
+        writer.fill("norm.weight", value_dim, 1.0);
+        writer.set_normed_bits(heads, value_dim, 1.0);
     }
 }
 
 pub(super) fn fastmax(writer: &mut ForwardingWeightWriter<'_>) {
-    let [heads, key, value] = ["heads", "key", "value"].map(|option| writer.number(option));
+    let [heads, key_dim, value_dim] = ["heads", "key", "value"].map(|option| writer.number(option));
     // A normalized key of one channel is ±1, so that sums over tokens are integers and rounding changes nothing.
-    for row in (0..heads * key).step_by(key) {
+    for row in (0..heads * key_dim).step_by(key_dim) {
         writer.set_flag_rows("k_proj", row..row + 1, OPEN, -OPEN);
         writer.set_constant_rows("q_proj", row..row + 1, OPEN);
     }
     writer.set_bit_rows("v_proj", 0);
-    (0..writer.forwarded.from.size).for_each(|bit| writer.add_output("o_proj", heads * value, bit, bit, 1.0));
+    (0..writer.forwarded.from.size).for_each(|bit| writer.add_output("o_proj", heads * value_dim, bit, bit, 1.0));
 }
 
 pub(super) fn retnet(writer: &mut ForwardingWeightWriter<'_>) {
-    let [heads, key, value] = ["heads", "key", "value"].map(|option| writer.number(option));
-    writer.set_flag_rows("k_proj", 0..heads * key, 1.0, 0.0);
-    writer.set_constant_rows("q_proj", 0..heads * key, OPEN);
-    writer.set_constant_rows("g_proj", 0..heads * value, OPEN);
-    writer.set_normed_bits(heads, value, silu(OPEN));
+    let [heads, key_dim, value_dim] = ["heads", "key", "value"].map(|option| writer.number(option));
+    writer.set_flag_rows("k_proj", 0..heads * key_dim, 1.0, 0.0);
+    writer.set_constant_rows("q_proj", 0..heads * key_dim, OPEN);
+    writer.set_constant_rows("g_proj", 0..heads * value_dim, OPEN);
+    writer.set_normed_bits(heads, value_dim, silu(OPEN));
 }
 
 /// The last head decays most slowly. Each bit uses a pair of its channels; the other heads stay zero.
 pub(super) fn lightning(writer: &mut ForwardingWeightWriter<'_>) {
-    let [heads, head] = ["heads", "head"].map(|option| writer.number(option));
-    let (inner, pair, bits) = (heads * head, BitPair::through_silu(), writer.forwarded.from.size);
-    let first = (heads - 1) * 3 * head;
-    writer.set_constant_rows("qkv_proj", first..first + head, OPEN);
-    writer.set_flag_rows("qkv_proj", first + head..first + head + 1, SILU_ONE, 0.0);
+    let [heads, head_dim] = ["heads", "head"].map(|option| writer.number(option));
+    let (inner, pair, bits) = (heads * head_dim, BitPair::through_silu(), writer.forwarded.from.size);
+    let first = (heads - 1) * 3 * head_dim;
+    writer.set_constant_rows("qkv_proj", first..first + head_dim, OPEN);
+    writer.set_flag_rows("qkv_proj", first + head_dim..first + head_dim + 1, SILU_ONE, 0.0);
     writer.set_constant_rows("output_gate", 0..inner, SATURATED);
     writer.fill("norm.weight", inner, 1.0);
     let scale = (2.0 * bits as f64 / inner as f64 * pair.mean_square).sqrt() / pair.difference;
     for (bit, column) in writer.forwarded.from.columns().enumerate() {
         for (channel, sign) in [(2 * bit, 1.0), (2 * bit + 1, -1.0)] {
-            writer.add_input("qkv_proj", first + 2 * head + channel, column, sign * pair.amplitude);
-            writer.add_output("out_proj", inner, bit, (heads - 1) * head + channel, sign * scale);
+            writer.add_input("qkv_proj", first + 2 * head_dim + channel, column, sign * pair.amplitude);
+            writer.add_output("out_proj", inner, bit, (heads - 1) * head_dim + channel, sign * scale);
         }
     }
 }
@@ -276,19 +276,19 @@ pub(super) fn lightning(writer: &mut ForwardingWeightWriter<'_>) {
 /// The first channel of a head marks the source token, whose gates are open; at all other tokens the state stays as it is.
 pub(super) fn rglru(writer: &mut ForwardingWeightWriter<'_>) {
     let [inner, heads, taps] = ["inner", "heads", "conv"].map(|option| writer.number(option));
-    let head = inner / heads;
+    let head_dim = inner / heads;
     writer.set_identity_convolution("conv_1d", inner, taps);
     writer.fill("linear_y.bias", inner, OPEN);
     writer.fill("rg_lru.recurrent_param", inner, SATURATED);
-    for from in (0..inner).step_by(head) {
+    for from in (0..inner).step_by(head_dim) {
         writer.set_flag_rows("linear_x", from..from + 1, 1.0, -1.0);
         for gate in ["input_gate", "recurrent_gate"] {
             let name = format!("rg_lru.{gate}_weight");
-            (1..head).for_each(|to| writer.add(&name, from * head + to, SHUT));
+            (1..head_dim).for_each(|to| writer.add(&name, from * head_dim + to, SHUT));
         }
     }
     for (bit, column) in writer.forwarded.from.columns().enumerate() {
-        let channel = bit / (head - 1) * head + 1 + bit % (head - 1);
+        let channel = bit / (head_dim - 1) * head_dim + 1 + bit % (head_dim - 1);
         writer.add_input("linear_x", channel, column, 1.0);
         // GELU of an input this high is the input itself.
         writer.add_output("linear_out", inner, bit, channel, 1.0 / OPEN);
@@ -296,18 +296,18 @@ pub(super) fn rglru(writer: &mut ForwardingWeightWriter<'_>) {
 }
 
 pub(super) fn gla(writer: &mut ForwardingWeightWriter<'_>) {
-    let [heads, key, value] = ["heads", "key", "value"].map(|option| writer.number(option));
-    writer.set_keys("k_proj", 0, heads, key, 1.0, 0.0);
-    writer.set_queries("q_proj", 0, heads, key, OPEN, 0.0);
-    writer.set_constant_rows("g_proj", 0..heads * value, OPEN);
-    writer.fill("gk_proj.1.bias", heads * key, SATURATED);
-    writer.fill("g_norm.weight", value, 1.0);
-    writer.set_normed_bits(heads, value, silu(OPEN));
+    let [heads, key_dim, value_dim] = ["heads", "key", "value"].map(|option| writer.number(option));
+    writer.set_keys("k_proj", 0, heads, key_dim, 1.0, 0.0);
+    writer.set_queries("q_proj", 0, heads, key_dim, OPEN, 0.0);
+    writer.set_constant_rows("g_proj", 0..heads * value_dim, OPEN);
+    writer.fill("gk_proj.1.bias", heads * key_dim, SATURATED);
+    writer.fill("g_norm.weight", value_dim, 1.0);
+    writer.set_normed_bits(heads, value_dim, silu(OPEN));
 }
 
 pub(super) fn mamba2(writer: &mut ForwardingWeightWriter<'_>) {
-    let [heads, head, state, groups] = ["heads", "head", "state", "groups"].map(|option| writer.number(option));
-    let (inner, group_channels, taps) = (heads * head, groups * state, writer.number("conv"));
+    let [heads, head_dim, state, groups] = ["heads", "head", "state", "groups"].map(|option| writer.number(option));
+    let (inner, group_channels, taps) = (heads * head_dim, groups * state, writer.number("conv"));
     let channels = inner + 2 * group_channels;
     writer.set_constant_rows("in_proj", 0..inner, OPEN);
     writer.set_keys("in_proj", 2 * inner, groups, state, SILU_ONE, 0.0);
@@ -321,27 +321,27 @@ pub(super) fn mamba2(writer: &mut ForwardingWeightWriter<'_>) {
 }
 
 pub(super) fn deltanet(writer: &mut ForwardingWeightWriter<'_>) {
-    let [heads, value] = ["heads", "value"].map(|option| writer.number(option));
-    delta(writer, heads, heads, value, 1.0);
+    let [heads, value_dim] = ["heads", "value"].map(|option| writer.number(option));
+    delta(writer, heads, heads, value_dim, 1.0);
     if !writer.flag("negative") {
         writer.set_constant_rows("b_proj", 0..heads, SATURATED);
     }
 }
 
 pub(super) fn gdn(writer: &mut ForwardingWeightWriter<'_>) {
-    let [heads, value_heads, value] = ["heads", "value-heads", "value"].map(|option| writer.number(option));
-    delta(writer, heads, value_heads, value, silu(OPEN));
+    let [heads, value_heads, value_dim] = ["heads", "value-heads", "value"].map(|option| writer.number(option));
+    delta(writer, heads, value_heads, value_dim, silu(OPEN));
     if !writer.flag("negative") {
         writer.set_constant_rows("b_proj", 0..value_heads, SATURATED);
     }
     writer.fill("dt_bias", value_heads, SOFTPLUS_ONE);
     writer.fill("A_log", value_heads, -SATURATED);
-    writer.set_constant_rows("g_proj", 0..value_heads * value, OPEN);
+    writer.set_constant_rows("g_proj", 0..value_heads * value_dim, OPEN);
 }
 
 pub(super) fn deltaproduct(writer: &mut ForwardingWeightWriter<'_>) {
-    let [heads, value_heads, value] = ["heads", "value-heads", "value"].map(|option| writer.number(option));
-    delta(writer, heads, value_heads, value, silu(OPEN));
+    let [heads, value_heads, value_dim] = ["heads", "value-heads", "value"].map(|option| writer.number(option));
+    delta(writer, heads, value_heads, value_dim, silu(OPEN));
     if !writer.flag("negative") {
         writer.set_constant_rows("b_proj", 0..value_heads, SATURATED);
     }
@@ -349,17 +349,18 @@ pub(super) fn deltaproduct(writer: &mut ForwardingWeightWriter<'_>) {
         writer.fill("dt_bias", value_heads, SOFTPLUS_ONE);
         writer.fill("A_log", value_heads, -SATURATED);
     }
-    writer.set_constant_rows("g_proj", 0..value_heads * value, OPEN);
+    writer.set_constant_rows("g_proj", 0..value_heads * value_dim, OPEN);
 }
 
 pub(super) fn kda(writer: &mut ForwardingWeightWriter<'_>) {
-    let [heads, value_heads, key, value] = ["heads", "value-heads", "key", "value"].map(|option| writer.number(option));
-    delta(writer, heads, value_heads, value, 1.0);
+    let [heads, value_heads, key_dim, value_dim] =
+        ["heads", "value-heads", "key", "value"].map(|option| writer.number(option));
+    delta(writer, heads, value_heads, value_dim, 1.0);
     writer.set_constant_rows("b_proj", 0..value_heads, SATURATED);
-    writer.fill("dt_bias", value_heads * key, SOFTPLUS_ONE);
+    writer.fill("dt_bias", value_heads * key_dim, SOFTPLUS_ONE);
     writer.fill("A_log", value_heads, -SATURATED);
     // KDA's output gate is a sigmoid.
-    writer.fill("g_proj.1.bias", value_heads * value, SATURATED);
+    writer.fill("g_proj.1.bias", value_heads * value_dim, SATURATED);
 }
 
 /// A pair of channels per bit through SiLU, whose difference is exact: there is no norm to undo.
@@ -385,16 +386,22 @@ pub(super) fn mamba1(writer: &mut ForwardingWeightWriter<'_>) {
 
 /// The weights that all delta-rule mixers share. Callers set beta to 1: without negative eigenvalues beta is a sigmoid and needs a high
 /// input; with them it is twice a sigmoid, which is 1 at an input of 0.
-fn delta(writer: &mut ForwardingWeightWriter<'_>, heads: usize, value_heads: usize, value: usize, gate: f64) {
-    let (key, taps) = (writer.number("key"), writer.number("conv"));
-    writer.set_keys("k_proj", 0, heads, key, SILU_ONE, 0.0);
-    writer.set_queries("q_proj", 0, heads, key, SILU_ONE, 0.0);
-    writer.set_identity_convolution("q_conv1d", heads * key, taps);
-    writer.set_identity_convolution("k_conv1d", heads * key, taps);
-    writer.set_identity_convolution("v_conv1d", value_heads * value, taps);
-    writer.fill("o_norm.weight", value, 1.0);
+fn delta(writer: &mut ForwardingWeightWriter<'_>, heads: usize, value_heads: usize, value_dim: usize, gate: f64) {
+    let (key_dim, taps) = (writer.number("key"), writer.number("conv"));
+    writer.set_keys("k_proj", 0, heads, key_dim, SILU_ONE, 0.0);
+    writer.set_queries("q_proj", 0, heads, key_dim, SILU_ONE, 0.0);
+    writer.set_identity_convolution("q_conv1d", heads * key_dim, taps);
+    writer.set_identity_convolution("k_conv1d", heads * key_dim, taps);
+    writer.set_identity_convolution("v_conv1d", value_heads * value_dim, taps);
+    writer.fill("o_norm.weight", value_dim, 1.0);
     // If a head has an odd number of channels, the last one stays zero.
-    writer.set_normed_pairs(&BitPair::through_silu(), ("v_proj", 0), ("o_proj", value_heads * value), value, gate);
+    writer.set_normed_pairs(
+        &BitPair::through_silu(),
+        ("v_proj", 0),
+        ("o_proj", value_heads * value_dim),
+        value_dim,
+        gate,
+    );
 }
 
 /// The write gate is open at the source token alone; the bits are scaled until `tanh` of them is ±1.
@@ -419,22 +426,22 @@ pub(super) fn hgrn2(writer: &mut ForwardingWeightWriter<'_>) {
 }
 
 pub(super) fn rwkv6(writer: &mut ForwardingWeightWriter<'_>) {
-    let [heads, head] = ["heads", "head"].map(|option| writer.number(option));
-    let inner = heads * head;
-    writer.set_keys("k_proj", 0, heads, head, 1.0, 0.0);
-    writer.set_queries("r_proj", 0, heads, head, OPEN, 0.0);
+    let [heads, head_dim] = ["heads", "head"].map(|option| writer.number(option));
+    let inner = heads * head_dim;
+    writer.set_keys("k_proj", 0, heads, head_dim, 1.0, 0.0);
+    writer.set_queries("r_proj", 0, heads, head_dim, OPEN, 0.0);
     writer.fill("time_decay", inner, -SATURATED);
     writer.fill("ln_x.weight", inner, 1.0);
     writer.set_constant_rows("g_proj", 0..inner, OPEN);
-    writer.set_normed_pairs(&BitPair::IDENTITY, ("v_proj", 0), ("o_proj", inner), head, silu(OPEN));
+    writer.set_normed_pairs(&BitPair::IDENTITY, ("v_proj", 0), ("o_proj", inner), head_dim, silu(OPEN));
 }
 
 /// No token shift and no decay; a slot is erased before it is written; the bonus for the current token is zero.
 pub(super) fn rwkv7(writer: &mut ForwardingWeightWriter<'_>) {
-    let [heads, head, rank] = ["heads", "head", "rank"].map(|option| writer.number(option));
-    let inner = heads * head;
-    writer.set_keys("k_proj", 0, heads, head, 1.0, 0.0);
-    writer.set_queries("r_proj", 0, heads, head, OPEN, 0.0);
+    let [heads, head_dim, rank] = ["heads", "head", "rank"].map(|option| writer.number(option));
+    let inner = heads * head_dim;
+    writer.set_keys("k_proj", 0, heads, head_dim, 1.0, 0.0);
+    writer.set_queries("r_proj", 0, heads, head_dim, OPEN, 0.0);
     writer.fill("k_k", inner, 1.0);
     writer.fill("w_proj.1.bias", inner, -SATURATED);
     writer.fill("a_proj.1.bias", inner, SATURATED);
@@ -446,23 +453,23 @@ pub(super) fn rwkv7(writer: &mut ForwardingWeightWriter<'_>) {
     // The gate is a weighted sum of sigmoids: the first is 1 with weight 1, the others have weight 0.
     writer.set_constant_rows("g_proj.0", 0..1, SATURATED);
     (0..inner).for_each(|channel| writer.add("g_proj.1.weight", channel * 2 * rank, 1.0));
-    writer.set_normed_pairs(&BitPair::IDENTITY, ("v_proj", 0), ("o_proj", inner), head, 1.0);
+    writer.set_normed_pairs(&BitPair::IDENTITY, ("v_proj", 0), ("o_proj", inner), head_dim, 1.0);
 }
 
 pub(super) fn window(writer: &mut ForwardingWeightWriter<'_>) {
-    let [heads, kv_heads, key, value, size] =
+    let [heads, kv_heads, key_dim, value_dim, size] =
         ["heads", "kv", "key", "value", "size"].map(|option| writer.number(option));
     let (bias, flag) = (writer.forwarded.bias, writer.forwarded.flag);
-    let query = inverse_temperature(size) * (key as f64).sqrt();
-    let used_heads = writer.forwarded.from.size.div_ceil(value);
+    let query = inverse_temperature(size) * (key_dim as f64).sqrt();
+    let used_heads = writer.forwarded.from.size.div_ceil(value_dim);
     for kv_head in 0..used_heads {
-        writer.add_input("q_proj", kv_head * (heads / kv_heads) * key, bias, query);
-        writer.add_input("k_proj", kv_head * key, flag, 1.0);
+        writer.add_input("q_proj", kv_head * (heads / kv_heads) * key_dim, bias, query);
+        writer.add_input("k_proj", kv_head * key_dim, flag, 1.0);
     }
     writer.set_bit_rows("v_proj", 0);
     for bit in 0..writer.forwarded.from.size {
-        let channel = bit / value * (heads / kv_heads) * value + bit % value;
-        writer.add_output("o_proj", heads * value, bit, channel, 1.0);
+        let channel = bit / value_dim * (heads / kv_heads) * value_dim + bit % value_dim;
+        writer.add_output("o_proj", heads * value_dim, bit, channel, 1.0);
     }
 }
 

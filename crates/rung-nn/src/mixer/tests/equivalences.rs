@@ -263,8 +263,8 @@ fn block_attention_to_every_block_is_full_attention() {
 fn block_attention_to_the_current_block_only_is_block_diagonal() {
     let full = build::<f64>("full{heads=4,kv=2,head=4}", Positions::None, 1);
     let separately = |ops: &Native<f64>, x: &Tensor<f64>| {
-        let parts = [0..4, 4..8, 8..11].map(|range| full.mixer.forward(ops, &ops.slice(x, 1, range), None).0);
-        ops.concat(&parts, 1)
+        let block_outputs = [0..4, 4..8, 8..11].map(|range| full.mixer.forward(ops, &ops.slice(x, 1, range), None).0);
+        ops.concat(&block_outputs, 1)
     };
     let expected = evaluate(&full.weights, separately);
     let blocks = build::<f64>("moba{heads=4,kv=2,head=4,block=4,top=1}", Positions::None, 1);

@@ -8,7 +8,7 @@ use rung_theory::task::seeded;
 use super::{assert_close, draw};
 use crate::mixer::State;
 use crate::no_fused_kernels::NoFusedKernels;
-use crate::parts::LinearRecurrence;
+use crate::submodules::LinearRecurrence;
 
 const HEADS: usize = 2;
 const KEY_DIM: usize = 4;

@@ -26,12 +26,12 @@ pub struct Construction {
     /// The name users see.
     pub name: &'static str,
     /// Whether it fits a plan and an instance; the error says what is missing.
-    pub fits: Fits,
+    pub fits: FitCheck,
     /// Whether its requirements depend only on the bits of addresses and values, not on the number of entries.
     pub needs_bits_only: bool,
 }
 
-type Fits = fn(&Plan, &Capacity, &TableSizes) -> Result<(), String>;
+type FitCheck = fn(&Plan, &Capacity, &TableSizes) -> Result<(), String>;
 
 macro_rules! registry {
     ($($module:ident),* $(,)?) => {
@@ -59,14 +59,14 @@ pub fn pages() -> Vec<ExplainPage> {
 /// # Errors
 /// For each construction, what is missing.
 pub fn find(plan: &Plan, capacity: &Capacity, tables: &TableSizes) -> Result<&'static Construction, Vec<String>> {
-    if let Some(mixer) = plan_without_network(plan) {
-        return Err(vec![format!("there is no network of `{mixer}`, so no weights either")]);
+    if let Some(mixer) = unimplemented_mixer(plan) {
+        return Err(vec![format!("`{mixer}` is not implemented, so no weights are known")]);
     }
     let mut missing = Vec::new();
     for construction in CONSTRUCTIONS {
         match (construction.fits)(plan, capacity, tables) {
             Ok(()) => return Ok(construction),
-            Err(reason) if !std::ptr::fn_addr_eq(construction.fits, fits_no_plan as Fits) => {
+            Err(reason) if !std::ptr::fn_addr_eq(construction.fits, fits_no_plan as FitCheck) => {
                 missing.push(format!("{}: {reason}", construction.name));
             }
             Err(_) => {}
@@ -88,7 +88,7 @@ pub fn solves_all(plan: &Plan, capacity: &Capacity, hops: usize, log2_tokens: u6
         let tables = TableSizes::new(hops, power.clone(), n);
         tables.is_ok_and(|tables| (construction.fits)(plan, capacity, &tables).is_ok())
     };
-    if plan_without_network(plan).is_some() {
+    if unimplemented_mixer(plan).is_some() {
         return None;
     }
     let narrow_tables = || (1..hops).map(|e| BigUint::from(if e + 1 == hops { 3_u8 } else { 1 })).collect();
@@ -98,8 +98,8 @@ pub fn solves_all(plan: &Plan, capacity: &Capacity, hops: usize, log2_tokens: u6
     by_bits.or_else(|| (MAX_SIZE >> log2_tokens.min(63) > 0).then(by_size).flatten()).copied()
 }
 
-/// A mixer of the plan that has no network.
-fn plan_without_network(plan: &Plan) -> Option<&Mixer> {
+/// A mixer of the plan that is not implemented.
+fn unimplemented_mixer(plan: &Plan) -> Option<&Mixer> {
     plan.layers.iter().flat_map(|layer| layer.mixers.iter()).find(|mixer| !mixer.facts().is_implemented)
 }
 
@@ -173,22 +173,22 @@ impl LayerRequirement {
                 let heads = if count == 1 { "head".to_owned() } else { format!("{count} heads") };
                 format!("a full layer with {heads} of keys {} wide and values of {bits} bits", key.unwrap_or_default())
             }
-            Self::Forward(bits) => format!("a layer that forwards {bits} bits by weights that are known"),
+            Self::Forward(bits) => format!("a layer that forwards {bits} bits by known weights"),
             Self::Table { slots, bits } => {
-                format!("a layer whose state holds {slots} slots of {bits} bits by weights that are known")
+                format!("a layer whose state holds {slots} slots of {bits} bits by known weights")
             }
         }
     }
 }
 
 /// Finds a layer for every requirement, in order, as early as possible.
-fn assign(plan: &Plan, tables: &TableSizes, requirements: &[LayerRequirement]) -> Result<(), String> {
+fn assign_layers(plan: &Plan, tables: &TableSizes, requirements: &[LayerRequirement]) -> Result<(), String> {
     let mut layers = plan.layers.iter();
     let log2_tokens = tables.tokens().bits();
     for (index, requirement) in requirements.iter().enumerate() {
         if !layers.any(|layer| layer.mixers.iter().any(|mixer| requirement.met_by(mixer, log2_tokens))) {
             return Err(format!(
-                "after {index} of {} layers there is no further one for {}",
+                "{index} of {} layers are found; missing is {}",
                 requirements.len(),
                 requirement.describe()
             ));
@@ -204,8 +204,8 @@ fn value_bits(tables: &TableSizes, l: usize) -> u64 {
 
 /// Channels of a key that holds the address of an entry of z_l and a flag.
 fn key_width(tables: &TableSizes, l: usize) -> u64 {
-    let outer_bits = if l > 1 { ceil_log2(&tables.n[l - 2]).max(1) } else { 0 };
-    1 + outer_bits + value_bits(tables, l - 1)
+    let part_bits = if l > 1 { ceil_log2(&tables.n[l - 2]).max(1) } else { 0 };
+    1 + part_bits + value_bits(tables, l - 1)
 }
 
 /// The layer in which w looks up z_l.

@@ -16,7 +16,7 @@
 //! # Source
 //! Ours: explicit weights for shortcut S3 (prefetch).
 
-use super::{Construction, HeadGroup, LayerRequirement, assign, entry_count, key_width, look_up, value_bits};
+use super::{Construction, HeadGroup, LayerRequirement, assign_layers, entry_count, key_width, look_up, value_bits};
 use crate::bound::tables::TableSizes;
 use crate::stack::Plan;
 
@@ -26,7 +26,7 @@ pub(super) static CONSTRUCTION: Construction = Construction {
     fits: |plan, _, tables| {
         let variants =
             (1..tables.hops()).flat_map(|e| [(e, false), (e, true)]).filter(|(e, forwarded)| *e > 1 || !forwarded);
-        let mut missing = "two hops at least, three with a carrier".to_owned();
+        let mut missing = "two hops at least, three if a bounded-state layer forwards z_0".to_owned();
         for (e, forwarded) in variants {
             match fits(plan, tables, e, forwarded) {
                 Ok(()) => return Ok(()),
@@ -39,21 +39,21 @@ pub(super) static CONSTRUCTION: Construction = Construction {
 
 /// Whether entries of z_e can look ahead. If `forwarded`, a bounded-state layer in front forwards z_0 to w.
 fn fits(plan: &Plan, tables: &TableSizes, e: usize, forwarded: bool) -> Result<(), String> {
-    let branches = entry_count(&tables.n[e - 1])?;
+    let part_count = entry_count(&tables.n[e - 1])?;
     let query_head = if forwarded { HeadGroup::table(tables, 1, 1) } else { HeadGroup::start(tables) };
     let mut requirements = Vec::new();
     if forwarded {
         requirements.push(LayerRequirement::Forward(value_bits(tables, 0)));
     }
-    requirements.push(LayerRequirement::Heads(vec![query_head, HeadGroup::table(tables, e + 1, branches)]));
+    requirements.push(LayerRequirement::Heads(vec![query_head, HeadGroup::table(tables, e + 1, part_count)]));
     for l in 1 + usize::from(forwarded)..=tables.hops() {
         if l == e {
-            let row_bits = branches.saturating_mul(value_bits(tables, e + 1));
+            let row_bits = part_count.saturating_mul(value_bits(tables, e + 1));
             let row = HeadGroup { count: 1, key_width: key_width(tables, e), value_bits: row_bits };
             requirements.push(LayerRequirement::Heads(vec![row]));
         } else if l != e + 1 {
             requirements.push(look_up(tables, l));
         }
     }
-    assign(plan, tables, &requirements)
+    assign_layers(plan, tables, &requirements)
 }

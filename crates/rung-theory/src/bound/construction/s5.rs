@@ -15,7 +15,7 @@
 //! # Source
 //! Ours: explicit weights for shortcut S5 (candidates). They show the two-hop bound to be tight up to rounding.
 
-use super::{Construction, HeadGroup, LayerRequirement, assign, entry_count, key_width, look_ups_from, value_bits};
+use super::{Construction, HeadGroup, LayerRequirement, assign_layers, entry_count, key_width, look_ups_from, value_bits};
 
 pub(super) static CONSTRUCTION: Construction = Construction {
     name: "S5",
@@ -34,7 +34,7 @@ pub(super) static CONSTRUCTION: Construction = Construction {
             let state_layers = [LayerRequirement::Forward(value_bits(tables, 0)), high_bits];
             let requirements: Vec<LayerRequirement> =
                 state_layers.into_iter().chain([first_full]).chain(look_ups_from(tables, 3)).collect();
-            match assign(plan, tables, &requirements) {
+            match assign_layers(plan, tables, &requirements) {
                 Ok(()) => return Ok(()),
                 Err(reason) => missing = reason,
             }

@@ -7,7 +7,7 @@
 use num_bigint::BigUint;
 
 use super::integers::{fix_one_by_one, largest_passing};
-use super::{CheckedCertificate, SearchSetting, least};
+use super::{CheckedCertificate, SearchSetting, smallest_passing};
 use crate::bound::checker::{Cells, Refusal, Theorem, check};
 use crate::bound::convex::{ConvexProgram, Expression, Linear, Term};
 use crate::bound::float_check::divisors;
@@ -108,7 +108,7 @@ impl<'a> Relaxation<'a> {
         let last_table = m.clone().plus(&product(&[NU, B])).plus(&copies(self.setting.front));
         let terms = vec![last_table.into(), m.plus(&copies(self.setting.middle)).into()];
         ConvexProgram {
-            variables: RHO + 1,
+            variable_count: RHO + 1,
             objective: Expression { terms, divisor: None },
             constraints: vec![tail, final_inequality],
             domain,
@@ -138,7 +138,7 @@ pub(super) fn smallest_certificate(setting: &SearchSetting<'_>) -> Option<Checke
         let theorem = Theorem::CellLists { cells: cells.clone(), x: x.clone(), sigma };
         CheckedCertificate::new(setting.certificate(m.clone(), &[n], theorem))
     };
-    least(BigUint::from(1_u8), 400, |groups| certify(groups).is_some()).and_then(|groups| certify(&groups))
+    smallest_passing(BigUint::from(1_u8), 400, |groups| certify(groups).is_some()).and_then(|groups| certify(&groups))
 }
 
 /// The largest sigma that satisfies the tail inequality, near an estimate of its logarithm.
@@ -166,9 +166,9 @@ pub(super) fn parameters<'a>(
         _ => None,
     });
     optimum.into_iter().flat_map(move |(cells, x, log2_sigma)| {
-        let divisors_near = |number: &BigUint, wanted: &BigUint| {
+        let divisors_near = |number: &BigUint, target: &BigUint| {
             let mut divisors = divisors(number);
-            divisors.sort_by(|a, b| (log2(a) - log2(wanted)).abs().total_cmp(&(log2(b) - log2(wanted)).abs()));
+            divisors.sort_by(|a, b| (log2(a) - log2(target)).abs().total_cmp(&(log2(b) - log2(target)).abs()));
             divisors.truncate(4);
             divisors
         };

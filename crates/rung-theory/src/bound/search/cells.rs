@@ -3,7 +3,7 @@
 
 use num_bigint::BigUint;
 
-use super::{CheckedCertificate, SearchSetting, least};
+use super::{CheckedCertificate, SearchSetting, smallest_passing};
 use crate::bound::checker::{Cells, Theorem};
 use crate::bound::float_check::divisors;
 use crate::bound::input::{exp2_to_integer, log2};
@@ -42,7 +42,7 @@ fn smallest_n(setting: &SearchSetting<'_>, cell: &BigUint, group: &BigUint, m: &
         let theorem = Theorem::Cells(Cells { cell: cell.clone(), group: group.clone() });
         CheckedCertificate::new(setting.certificate(m.clone(), &[groups * group], theorem))
     };
-    least(BigUint::from(1_u8), 400, |groups| certify(groups).is_some()).and_then(|groups| certify(&groups))
+    smallest_passing(BigUint::from(1_u8), 400, |groups| certify(groups).is_some()).and_then(|groups| certify(&groups))
 }
 
 /// Cells and groups that divide the sizes of the given tables.
@@ -97,8 +97,8 @@ impl Conditions {
             return f64::INFINITY;
         }
         for _ in 0..60 {
-            let middle = f64::midpoint(low, high);
-            if self.holds(cell.exp2(), group.exp2(), m, middle.exp2()) { high = middle } else { low = middle }
+            let midpoint = f64::midpoint(low, high);
+            if self.holds(cell.exp2(), group.exp2(), m, midpoint.exp2()) { high = midpoint } else { low = midpoint }
         }
         let tables = m * (1.0 + self.middle) + m * high.exp2() * (1.0 + self.front);
         let [te, t0, tw] = self.token_counts;

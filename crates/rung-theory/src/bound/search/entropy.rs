@@ -26,7 +26,7 @@ pub(super) fn smallest_certificate(setting: &SearchSetting<'_>) -> Option<Checke
     candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
     candidates.dedup();
     let best = candidates.into_iter().filter(|(tokens, _)| tokens.is_finite()).take(3);
-    let certified = best.filter_map(|(_, n)| smallest_m(setting, conditions.least_m(n), &exp2_to_integer(n)));
+    let certified = best.filter_map(|(_, n)| smallest_m(setting, conditions.smallest_log2_m(n), &exp2_to_integer(n)));
     certified.min_by(|a, b| a.accepted.tokens.cmp(&b.accepted.tokens))
 }
 
@@ -46,16 +46,16 @@ fn smallest_m(setting: &SearchSetting<'_>, log2_m: f64, n: &BigUint) -> Option<C
     })?;
     let mut low: BigUint = &estimate - (&estimate >> 30_u8);
     while low < best.certificate.m {
-        let middle = (&low + &best.certificate.m) >> 1;
-        match certify(&middle) {
+        let midpoint = (&low + &best.certificate.m) >> 1;
+        match certify(&midpoint) {
             Some(smaller) => best = smaller,
-            None => low = middle + 1_u8,
+            None => low = midpoint + 1_u8,
         }
     }
-    let below = (1..=SMALLER_TRIES).map_while(|difference| {
+    let smaller_candidates = (1..=SMALLER_TRIES).map_while(|difference| {
         (best.certificate.m > BigUint::from(difference)).then(|| &best.certificate.m - difference)
     });
-    below.filter_map(|m| certify(&m)).last().or(Some(best))
+    smaller_candidates.filter_map(|m| certify(&m)).last().or(Some(best))
 }
 
 /// The theorem's conditions in floats.
@@ -84,21 +84,21 @@ impl Conditions {
 
     /// log2 of the tokens at the smallest m, given log2 of n_1.
     fn log2_tokens(&self, n: f64) -> f64 {
-        let m = self.least_m(n);
+        let m = self.smallest_log2_m(n);
         let entries = (m.exp2() * self.table_counts[0]) + (m + n).exp2() * self.table_counts[1];
         let [te, t0, tw] = self.token_counts;
         (te * entries + t0 + tw).log2()
     }
 
     /// log2 of the smallest m, given log2 of n_1; infinite if there is none.
-    fn least_m(&self, n: f64) -> f64 {
+    fn smallest_log2_m(&self, n: f64) -> f64 {
         let (mut low, mut high) = (1.0, 96.0);
         if !self.holds(high, n) {
             return f64::INFINITY;
         }
         for _ in 0..60 {
-            let middle = f64::midpoint(low, high);
-            if self.holds(middle, n) { high = middle } else { low = middle }
+            let midpoint = f64::midpoint(low, high);
+            if self.holds(midpoint, n) { high = midpoint } else { low = midpoint }
         }
         if high < 40.0 { high.exp2().ceil().log2() } else { high }
     }

@@ -11,11 +11,11 @@ pub(super) fn fix_one_by_one(program: &ConvexProgram, integers: &[usize], mut po
     const MAX_LOG2: f64 = 24.0;
     let mut fixed = vec![false; point.len()];
     loop {
-        let open = integers.iter().copied().filter(|&v| !fixed[v] && point[v] < MAX_LOG2);
-        let Some(next) = open.min_by(|&a, &b| point[a].total_cmp(&point[b])) else { return Some(point) };
+        let unfixed = integers.iter().copied().filter(|&v| !fixed[v] && point[v] < MAX_LOG2);
+        let Some(next) = unfixed.min_by(|&a, &b| point[a].total_cmp(&point[b])) else { return Some(point) };
         fixed[next] = true;
-        let down = point[next].max(0.0).exp2().floor();
-        let candidates = [down, down + 1.0].map(|integer| {
+        let rounded_down = point[next].max(0.0).exp2().floor();
+        let candidates = [rounded_down, rounded_down + 1.0].map(|integer| {
             let mut start = point.clone();
             start[next] = integer.log2();
             let solved = program.solve(&start, &fixed)?;
@@ -48,8 +48,8 @@ pub(super) fn largest_passing(log2_estimate: f64, passes: impl Fn(&BigUint) -> b
         step *= 2_u8;
     }
     while &failing - &passing > &tolerance + 1_u8 {
-        let middle = (&failing + &passing) >> 1;
-        if passes(&middle) { passing = middle } else { failing = middle }
+        let midpoint = (&failing + &passing) >> 1;
+        if passes(&midpoint) { passing = midpoint } else { failing = midpoint }
     }
     Some(passing)
 }

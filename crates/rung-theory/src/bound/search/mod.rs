@@ -80,7 +80,7 @@ impl SearchSetting<'_> {
 /// The input itself, and every placement of an input with fewer hops between constant tables.
 fn settings(input: &BoundInput) -> Vec<SearchSetting<'_>> {
     let mut settings = vec![SearchSetting { input, middle: 0, front: 0 }];
-    for inner in &input.with_fewer_hops {
+    for inner in &input.inputs_with_fewer_hops {
         let constant = input.hops - inner.hops;
         let splits = (0..=constant).map(|middle| SearchSetting { input: inner, middle, front: constant - middle });
         settings.extend(splits);
@@ -127,15 +127,15 @@ fn smallest_by_theorem(setting: &SearchSetting<'_>, upper_bound: f64) -> Vec<Che
 }
 
 /// A certificate for tables of given sizes, if one is found.
-pub fn for_tables(input: &BoundInput, m: &BigUint, n: &[BigUint]) -> Option<CheckedCertificate> {
+pub fn certificate_for_tables(input: &BoundInput, m: &BigUint, n: &[BigUint]) -> Option<CheckedCertificate> {
     settings(input).iter().find_map(|setting| {
         let inner = setting.middle..setting.middle + setting.input.hops - 1;
-        for_tables_by_theorem(setting, m, n, n.get(inner)?).filter(|checked| input.is_covered_by(&checked.certificate))
+        certificate_by_theorem(setting, m, n, n.get(inner)?).filter(|checked| input.is_covered_by(&checked.certificate))
     })
 }
 
 /// A certificate by the first theorem that applies; `inner` are the sizes of the varying tables.
-fn for_tables_by_theorem(
+fn certificate_by_theorem(
     setting: &SearchSetting<'_>,
     m: &BigUint,
     n: &[BigUint],
@@ -156,7 +156,7 @@ fn for_tables_by_theorem(
             .or_else(|| cell_lists::parameters(setting, m, &inner[0]).find_map(certify)),
         _ => None,
     };
-    two_hops.or_else(|| product::for_tables(setting, m, inner).find_map(certify))
+    two_hops.or_else(|| product::parameters(setting, m, inner).find_map(certify))
 }
 
 /// The certificate that one table does not fit: into the state (case 1), or into the messages of one full layer and the bits of
@@ -182,11 +182,12 @@ fn smallest_single_table(setting: &SearchSetting<'_>) -> Option<CheckedCertifica
         }
         CheckedCertificate::new(single_table(setting, one.clone(), n))
     };
-    least(BigUint::from(2_u8), 16_384, |size| certificate(size).is_some()).and_then(|size| certificate(&size))
+    smallest_passing(BigUint::from(2_u8), 16_384, |size| certificate(size).is_some())
+        .and_then(|size| certificate(&size))
 }
 
 /// The least number from `from` on, of at most about `max_bits` bits, for which `holds`; `holds` must be monotone.
-fn least(from: BigUint, max_bits: u64, holds: impl Fn(&BigUint) -> bool) -> Option<BigUint> {
+fn smallest_passing(from: BigUint, max_bits: u64, holds: impl Fn(&BigUint) -> bool) -> Option<BigUint> {
     let mut low = from.clone();
     let mut high = from;
     while !holds(&high) {
@@ -197,8 +198,8 @@ fn least(from: BigUint, max_bits: u64, holds: impl Fn(&BigUint) -> bool) -> Opti
         high *= 2_u8;
     }
     while low < high {
-        let middle = (&low + &high) >> 1;
-        if holds(&middle) { high = middle } else { low = middle + 1_u8 }
+        let midpoint = (&low + &high) >> 1;
+        if holds(&midpoint) { high = midpoint } else { low = midpoint + 1_u8 }
     }
     Some(high)
 }

@@ -3,7 +3,7 @@
 //! 1. *Relax.* For real-valued sizes the conditions are a convex program, so its optimum is the global one for each choice of
 //!    the positions where borders are frozen. Those positions are improved one at a time.
 //! 2. *Round.* The sizes that must be integers are fixed one by one, smallest first, each to the better of the two nearest
-//!    integers, and the program is solved again for the others. Sizes beyond 2^24 are rounded at once, at no cost.
+//!    integers, and the program is solved again for the others. ProductParameters beyond 2^24 are rounded at once, at no cost.
 //! 3. *Polish.* Small instances are improved by changing single integers, evaluated by the float check.
 //! 4. *Prove.* Sigma and m are determined with the checker.
 
@@ -15,7 +15,7 @@ use super::integers::{fix_one_by_one, largest_passing};
 use super::{CheckedCertificate, SearchSetting};
 use crate::bound::checker::{Certificate, FrozenBorders, Refusal, TableLists, Theorem, check};
 use crate::bound::convex::ConvexProgram;
-use crate::bound::float_check::{FloatCheck, Sizes};
+use crate::bound::float_check::{FloatCheck, ProductParameters};
 use crate::bound::input::{exp2_to_integer, log2};
 use crate::bound::relaxation::{FixedTables, Relaxation, VariableIndices};
 
@@ -46,7 +46,7 @@ pub(super) fn smallest_certificate(setting: &SearchSetting<'_>, upper_bound: f64
 }
 
 /// Parameters of Theorem 2 that may certify the given tables.
-pub(super) fn for_tables<'a>(
+pub(super) fn parameters<'a>(
     setting: &'a SearchSetting<'a>,
     m: &'a BigUint,
     n: &'a [BigUint],
@@ -71,7 +71,7 @@ pub(super) fn for_tables<'a>(
 /// The relaxed optima of all choices of frozen borders that a coordinate search visits.
 fn optima(setting: &SearchSetting<'_>, relaxation: &Relaxation<'_>) -> Vec<Optimum> {
     let steps = setting.input.hops - 1;
-    let none_fixed = vec![false; relaxation.indices.variables()];
+    let none_fixed = vec![false; relaxation.indices.variable_count()];
     let mut solved: HashMap<Vec<usize>, Option<Optimum>> = HashMap::new();
     let mut solve = |freeze: &[usize], near: Option<&Optimum>| {
         let optimum = solved.entry(freeze.to_vec()).or_insert_with(|| {
@@ -90,7 +90,7 @@ fn optima(setting: &SearchSetting<'_>, relaxation: &Relaxation<'_>) -> Vec<Optim
     for start in [all_first, all_last] {
         let Some(mut best) = solve(&start, None) else { continue };
         loop {
-            let before = best.value;
+            let previous_value = best.value;
             for e in 0..steps {
                 for position in 0..=last_position(e) {
                     let mut freeze = best.freeze.clone();
@@ -102,7 +102,7 @@ fn optima(setting: &SearchSetting<'_>, relaxation: &Relaxation<'_>) -> Vec<Optim
                     }
                 }
             }
-            if best.value >= before - 1e-6 {
+            if best.value >= previous_value - 1e-6 {
                 break;
             }
         }
@@ -116,7 +116,7 @@ fn fix_integers(
     relaxation: &Relaxation<'_>,
     program: &ConvexProgram,
     optimum: &Optimum,
-) -> Option<Sizes> {
+) -> Option<ProductParameters> {
     let (indices, hops) = (&relaxation.indices, setting.input.hops);
     let point = fix_one_by_one(program, &indices.integers().collect::<Vec<_>>(), optimum.point.clone())?;
     let integer = |v: usize| exp2_to_integer(point[v].max(0.0));
@@ -130,15 +130,15 @@ fn fix_integers(
             *n = exp2_to_integer(log2(n) + point[indices.excess(e + 1)]).max(n.clone());
         }
     }
-    let first = integer(VariableIndices::ratio(0)) * &k[0];
+    let first_list = integer(VariableIndices::ratio(0)) * &k[0];
     let groups = integer(indices.groups());
-    let least_m = &first * &groups;
+    let min_m = &first_list * &groups;
     let lists = (1..hops).map(|e| integer(indices.list(e)));
-    Some(Sizes {
-        m: exp2_to_integer(point[0]).max(least_m),
+    Some(ProductParameters {
+        m: exp2_to_integer(point[0]).max(min_m),
         n,
         live,
-        x: std::iter::once(first).chain(lists).collect(),
+        x: std::iter::once(first_list).chain(lists).collect(),
         k,
         groups,
         freeze: optimum.freeze.clone(),
@@ -146,8 +146,10 @@ fn fix_integers(
 }
 
 /// The certificate with the smallest m that the checker accepts for these sizes, each m with its largest sigma.
-fn certify_smallest_m(setting: &SearchSetting<'_>, sizes: &Sizes) -> Option<CheckedCertificate> {
-    let certify = |m: &BigUint| CheckedCertificate::new(with_sigma(setting, &Sizes { m: m.clone(), ..sizes.clone() })?);
+fn certify_smallest_m(setting: &SearchSetting<'_>, sizes: &ProductParameters) -> Option<CheckedCertificate> {
+    let certify = |m: &BigUint| {
+        CheckedCertificate::new(with_sigma(setting, &ProductParameters { m: m.clone(), ..sizes.clone() })?)
+    };
     // The float estimate has a relative error of about 2^-40: increase m until the checker accepts.
     let mut accepted = None;
     let mut margin = &sizes.m >> 40;
@@ -162,17 +164,17 @@ fn certify_smallest_m(setting: &SearchSetting<'_>, sizes: &Sizes) -> Option<Chec
     // Then bisect, to a relative error of 2^-30 or exactly.
     let mut low = &sizes.x[0] * &sizes.groups;
     while low < best.certificate.m && (&best.certificate.m - &low) > (&best.certificate.m >> 30) {
-        let middle = (&low + &best.certificate.m) >> 1;
-        match certify(&middle) {
+        let midpoint = (&low + &best.certificate.m) >> 1;
+        match certify(&midpoint) {
             Some(smaller) => best = smaller,
-            None => low = middle + 1_u8,
+            None => low = midpoint + 1_u8,
         }
     }
     Some(best)
 }
 
 /// The certificate with the largest sigma of each draw that satisfies the checker's tail inequality.
-fn with_sigma(setting: &SearchSetting<'_>, sizes: &Sizes) -> Option<Certificate> {
+fn with_sigma(setting: &SearchSetting<'_>, sizes: &ProductParameters) -> Option<Certificate> {
     let estimates = FloatCheck::new(setting).sigma(sizes);
     let theorem = |sigma: Vec<BigUint>| {
         let lists = TableLists { x: sizes.x.clone(), sigma, kappa: sizes.k.clone() };
@@ -221,8 +223,8 @@ mod tests {
             let relaxation = Relaxation::new(&setting, None);
             let best = optima(&setting, &relaxation).iter().map(|optimum| optimum.value).fold(f64::INFINITY, f64::min);
             let rounded = smallest_certificate(&setting, f64::INFINITY).unwrap().log2_tokens();
-            let close = rounded < best + 0.25 || rounded.exp2() < best.exp2() + 2.0;
-            prop_assert!(close, "{rounded} against {best}");
+            let is_close = rounded < best + 0.25 || rounded.exp2() < best.exp2() + 2.0;
+            prop_assert!(is_close, "{rounded} against {best}");
         }
     }
 }

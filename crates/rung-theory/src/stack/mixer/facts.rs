@@ -55,7 +55,7 @@ pub struct Flops {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summaries {
     /// Numbers in one entry.
-    pub numbers: u128,
+    pub entry_size: u128,
     /// Tokens in the span.
     pub length: u128,
     /// Tokens from the start of one span to the start of the next.
@@ -171,18 +171,18 @@ pub enum Forwarding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WeightPrecision {
     /// Bits for every prompt.
-    pub least: u64,
+    pub base_bits: u64,
     /// Additional bits for every doubling of the prompt: 1 if the state counts tokens.
-    pub per_doubling: u64,
+    pub bits_per_doubling: u64,
 }
 
 impl WeightPrecision {
     /// Enough for the values -1, 0 and +1.
-    pub const SIGNS: Self = Self { least: 2, per_doubling: 0 };
+    pub const SIGNS: Self = Self { base_bits: 2, bits_per_doubling: 0 };
 
     /// Bits for prompts of fewer than 2^`log2_tokens` tokens.
     pub fn bits(self, log2_tokens: u64) -> u64 {
-        self.per_doubling.saturating_mul(log2_tokens).saturating_add(self.least)
+        self.bits_per_doubling.saturating_mul(log2_tokens).saturating_add(self.base_bits)
     }
 }
 
@@ -254,7 +254,7 @@ impl Facts {
         window_per_token: 0,
         window_tokens: 0,
         cache_per_token: 0,
-        summaries: Summaries { numbers: 0, length: 1, stride: 1 },
+        summaries: Summaries { entry_size: 0, length: 1, stride: 1 },
         layout: None,
         attention: None,
         parameters: 0,
@@ -297,7 +297,7 @@ impl Facts {
 
     /// Numbers in memory after that many tokens, state and cache, once windows and caches of fixed size are full.
     pub fn memory_size(&self, tokens: u128) -> u128 {
-        let cached = self.cache_per_token * tokens + self.summaries.numbers * self.summaries.count_after(tokens);
+        let cached = self.cache_per_token * tokens + self.summaries.entry_size * self.summaries.count_after(tokens);
         self.state_size() + self.input_conv_state + cached - self.unused_levels(tokens)
     }
 
@@ -311,6 +311,6 @@ impl Facts {
 
     /// Numbers by which the cache grows per token, on average and rounded up.
     pub fn cache_growth(&self) -> u128 {
-        self.cache_per_token + self.summaries.numbers.div_ceil(self.summaries.stride)
+        self.cache_per_token + self.summaries.entry_size.div_ceil(self.summaries.stride)
     }
 }

@@ -37,7 +37,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         MixerOption {
             name: "order",
             help: "terms kept after the constant, 1 or 2",
-            kind: OptionKind::Integer { least: 1, most: 2, default: |_| 2 },
+            kind: OptionKind::Integer { min: 1, max: 2, default: |_| 2 },
         },
         STATE_HEADS,
         HEAD,
@@ -55,7 +55,7 @@ pub(super) static KIND: MixerKind = MixerKind {
             // The quadratic term is never negative, so no key can get weight 0.
             forwarded_bits: if options.integer("order") == 1 { heads * value } else { 0 },
             // The normaliser counts the tokens, which needs one bit per doubling of the prompt.
-            precision: WeightPrecision { least: 2, per_doubling: 1 },
+            precision: WeightPrecision { base_bits: 2, bits_per_doubling: 1 },
             ..core
         }
     },

@@ -37,7 +37,7 @@ use super::{
 const ACCUMULATOR: MixerOption = MixerOption {
     name: "accumulator",
     help: "bits of each accumulator, summed from left to right; 0 for as many as `bits`, in any order",
-    kind: OptionKind::Integer { least: 0, most: 32, default: |_| 0 },
+    kind: OptionKind::Integer { min: 0, max: 32, default: |_| 0 },
 };
 
 pub(super) static KIND: MixerKind = MixerKind {

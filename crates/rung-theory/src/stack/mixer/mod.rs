@@ -176,7 +176,7 @@ impl MixerKind {
     pub fn benchmark_text(&self, benchmark: Benchmark) -> String {
         let options = (self.benchmark)(benchmark).into_iter();
         let options = options.map(|(option, number)| (option.to_owned(), SpecValue::Number(number))).collect();
-        Spec { name: self.name.to_owned(), options, at: 0 }.to_string()
+        Spec { name: self.name.to_owned(), options, offset: 0 }.to_string()
     }
 }
 
@@ -251,7 +251,7 @@ impl Mixer {
         defaults: &Defaults,
     ) -> Result<Self, StackError> {
         let options = options.iter().map(|&(option, value)| (option.to_owned(), value.into().into())).collect();
-        Self::resolve(&Spec { name: name.to_owned(), options, at: 0 }, defaults)
+        Self::resolve(&Spec { name: name.to_owned(), options, offset: 0 }, defaults)
     }
 
     /// The facts that do not depend on its sizes.
@@ -313,7 +313,7 @@ impl Mixer {
     /// The spec with every option.
     pub fn spec(&self) -> Spec {
         let options = self.values.values.iter().map(|&(name, value)| (name.to_owned(), value.into())).collect();
-        Spec { name: self.kind.name.to_owned(), options, at: 0 }
+        Spec { name: self.kind.name.to_owned(), options, offset: 0 }
     }
 }
 

@@ -73,7 +73,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         Facts {
             reach: MixerReach::Full(MessageSize { heads, value, selection: Some(selection) }),
             cache_per_token: kv * (key + value),
-            summaries: Summaries { numbers: kv * (key + value), length, stride },
+            summaries: Summaries { entry_size: kv * (key + value), length, stride },
             flops: Flops { max_attended: Some(top * block + window), ..projections.flops },
             ..projections
         }

@@ -26,9 +26,9 @@ pub enum OptionKind {
     /// A whole number.
     Integer {
         /// The smallest number allowed.
-        least: u64,
+        min: u64,
         /// The largest number allowed.
-        most: u64,
+        max: u64,
         /// Computes the default from the stack's defaults and the options before it; clamped to the range.
         default: fn(&OptionValues) -> u64,
     },
@@ -98,8 +98,8 @@ impl MixerOption {
     /// Parses a typed value.
     pub(super) fn parse(&self, mixer: &'static str, value: &SpecValue) -> Result<OptionValue, StackError> {
         let parsed = match (self.kind, value) {
-            (OptionKind::Integer { least, most, .. }, SpecValue::Number(number)) => {
-                (least..=most).contains(number).then_some(OptionValue::Integer(*number))
+            (OptionKind::Integer { min, max, .. }, SpecValue::Number(number)) => {
+                (min..=max).contains(number).then_some(OptionValue::Integer(*number))
             }
             (OptionKind::Flag { .. }, SpecValue::Word(typed)) => match typed.as_str() {
                 "yes" | "true" => Some(OptionValue::Flag(true)),
@@ -123,7 +123,7 @@ impl MixerOption {
     /// The allowed values, in words.
     pub fn expected(&self) -> String {
         match self.kind {
-            OptionKind::Integer { least, most, .. } => format!("a whole number from {least} to {most}"),
+            OptionKind::Integer { min, max, .. } => format!("a whole number from {min} to {max}"),
             OptionKind::Flag { .. } => "yes or no".to_owned(),
             OptionKind::Choice(words) => format!("one of {}", words.join(", ")),
         }
@@ -132,7 +132,7 @@ impl MixerOption {
     /// The default, given the options before this one.
     pub(super) fn default(&self, previous: &OptionValues) -> OptionValue {
         match self.kind {
-            OptionKind::Integer { least, most, default } => OptionValue::Integer(default(previous).clamp(least, most)),
+            OptionKind::Integer { min, max, default } => OptionValue::Integer(default(previous).clamp(min, max)),
             OptionKind::Flag { default } => OptionValue::Flag(default(previous)),
             OptionKind::Choice(words) => OptionValue::Word(words[0]),
         }
@@ -199,12 +199,12 @@ impl OptionValues {
 
 /// An option: an integer of at least 1.
 pub(super) const fn size(name: &'static str, help: &'static str, default: fn(&OptionValues) -> u64) -> MixerOption {
-    MixerOption { name, help, kind: OptionKind::Integer { least: 1, most: MAX_SIZE, default } }
+    MixerOption { name, help, kind: OptionKind::Integer { min: 1, max: MAX_SIZE, default } }
 }
 
 /// An option: an integer of at least 0.
 pub(super) const fn count(name: &'static str, help: &'static str, default: fn(&OptionValues) -> u64) -> MixerOption {
-    MixerOption { name, help, kind: OptionKind::Integer { least: 0, most: MAX_SIZE, default } }
+    MixerOption { name, help, kind: OptionKind::Integer { min: 0, max: MAX_SIZE, default } }
 }
 
 /// An option: yes or no.
@@ -239,7 +239,7 @@ pub(super) use choices;
 pub(super) const BITS: MixerOption = MixerOption {
     name: "bits",
     help: "bits per number",
-    kind: OptionKind::Integer { least: 1, most: Defaults::MAX_BITS, default: |values| values.defaults.bits },
+    kind: OptionKind::Integer { min: 1, max: Defaults::MAX_BITS, default: |values| values.defaults.bits },
 };
 
 // Options that many mixers share.

@@ -33,7 +33,7 @@ fn state_bits_do_not_overflow_at_the_largest_sizes() {
     let defaults = Defaults { heads: MAX_SIZE, head_dim: 1, bits: 64, ..Defaults::default() };
     for kind in KINDS {
         let maximum = |option: &MixerOption| match option.kind {
-            OptionKind::Integer { most, .. } => Some((option.name, most)),
+            OptionKind::Integer { max, .. } => Some((option.name, max)),
             OptionKind::Flag { .. } | OptionKind::Choice(_) => None,
         };
         let options: Vec<(&str, u64)> = kind.options.iter().filter_map(maximum).collect();

@@ -1,6 +1,6 @@
 //! Enumerates all instances and all tokens of function composition.
 
-use super::{FuncComp, FuncCompInstance, INNER, IdScope, KIND, OUTER, Order, PARTS, Query, VALUE};
+use super::{FIRST_PART, FuncComp, FuncCompInstance, INNER, IdScope, KIND, OUTER, Order, Query, VALUE};
 
 impl FuncComp {
     /// The number of instances; none if it does not fit.
@@ -23,9 +23,9 @@ impl FuncComp {
         let tables = self.sizes.iter().map(|size| (0..*size).map(|_| next()).collect()).collect();
         let query = |next: &mut dyn FnMut() -> u32| {
             let (start, parts) = (next(), self.parts_per_table.iter().map(|_| next()).collect());
-            Query { start, parts, hops: if self.mixed { next() as usize + 1 } else { self.hops() } }
+            Query { start, parts, hops: if self.mixed_hops { next() as usize + 1 } else { self.hops() } }
         };
-        let queries = (0..self.queries).map(|_| query(&mut next)).collect();
+        let queries = (0..self.query_count).map(|_| query(&mut next)).collect();
         Some(FuncCompInstance { tables, queries })
     }
 
@@ -36,10 +36,14 @@ impl FuncComp {
 
     /// The number of different tokens that can occur in prompts.
     pub fn token_count(&self) -> u128 {
-        let entries: u128 = self.sizes.iter().map(|size| u128::from(*size) * u128::from(*size)).sum();
-        let parts = self.parts_per_table.iter().fold(1_u128, |product, n| product.saturating_mul(u128::from(*n)));
-        let kinds = if self.mixed { self.hops() as u128 } else { 1 };
-        entries + u128::from(self.sizes[0]) + parts.saturating_mul(kinds) + u128::from(self.order != Order::Hard)
+        let entry_tokens: u128 = self.sizes.iter().map(|size| u128::from(*size) * u128::from(*size)).sum();
+        let part_choices =
+            self.parts_per_table.iter().fold(1_u128, |product, n| product.saturating_mul(u128::from(*n)));
+        let kinds = if self.mixed_hops { self.hops() as u128 } else { 1 };
+        entry_tokens
+            + u128::from(self.sizes[0])
+            + part_choices.saturating_mul(kinds)
+            + u128::from(self.order != Order::Hard)
     }
 
     /// Every token that can occur in prompts, once: entries table by table, starts, queries, the slot. Check
@@ -71,16 +75,16 @@ impl FuncComp {
             row[VALUE] = start;
             tokens.push(row);
         }
-        for hops in if self.mixed { 1..=self.hops() } else { self.hops()..=self.hops() } {
+        for hops in if self.mixed_hops { 1..=self.hops() } else { self.hops()..=self.hops() } {
             let mut row = token_of_kind(self.query_kind(hops));
-            let first = self.width() - self.parts_per_table.len();
-            row[PARTS..first].fill(0);
+            let first_part = self.ids_per_token() - self.parts_per_table.len();
+            row[FIRST_PART..first_part].fill(0);
             let mut queries = vec![row];
             for (e, n) in self.parts_per_table.iter().enumerate() {
                 let extended = queries.iter().flat_map(|row| {
                     (0..*n).map(move |part| {
                         let mut row = row.clone();
-                        row[first + e] = self.first_part_id(e + 1) + part;
+                        row[first_part + e] = self.first_part_id(e + 1) + part;
                         row
                     })
                 });
@@ -94,11 +98,11 @@ impl FuncComp {
         tokens
     }
 
-    /// The number of choices of each independent component of an instance.
+    /// The number of choices of each independent component of an instance: the radices of its number.
     fn radices(&self) -> impl Iterator<Item = u32> + '_ {
         let tables = self.sizes.iter().flat_map(|size| std::iter::repeat_n(*size, *size as usize));
         let query = std::iter::once(self.sizes[0]).chain(self.parts_per_table.iter().copied());
-        let query = query.chain(self.mixed.then_some(self.hops() as u32));
-        tables.chain((0..self.queries).flat_map(move |_| query.clone()))
+        let query = query.chain(self.mixed_hops.then_some(self.hops() as u32));
+        tables.chain((0..self.query_count).flat_map(move |_| query.clone()))
     }
 }

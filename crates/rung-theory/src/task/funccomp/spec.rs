@@ -10,16 +10,16 @@ use crate::task::{MAX_TOKENS, Task as _, TaskError, join_numbers};
 const ORDERS: [(&str, Order); 3] =
     [("hard", Order::Hard), ("query-first", Order::QueryFirst), ("streaming", Order::Streaming)];
 
-const LISTINGS: [(&str, EntryOrder); 2] = [("w-major", EntryOrder::WMajor), ("i-major", EntryOrder::IMajor)];
+const ENTRY_ORDERS: [(&str, EntryOrder); 2] = [("w-major", EntryOrder::WMajor), ("i-major", EntryOrder::IMajor)];
 
 const ID_SCOPES: [(&str, IdScope); 2] = [("shared", IdScope::Shared), ("levels", IdScope::Levels)];
 
 impl FuncComp {
     pub(in crate::task) fn parse(options: &mut Options) -> Result<Self, TaskError> {
         let order = options.word("order", &ORDERS)?;
-        let listing = options.word("listing", &LISTINGS)?;
+        let entry_order = options.word("listing", &ENTRY_ORDERS)?;
         let id_scope = options.word("names", &ID_SCOPES)?;
-        Ok(Self::parse_sizes(options, order)?.with_listing(listing).with_id_scope(id_scope))
+        Ok(Self::parse_sizes(options, order)?.with_entry_order(entry_order).with_id_scope(id_scope))
     }
 
     /// Only the sizes; the order is `hard`.
@@ -31,8 +31,8 @@ impl FuncComp {
         let hops = options.take("hops");
         let m = options.number_u32("m", 4, 1..=MAX_TOKENS as u32)?;
         let parts_per_table = options.take("n");
-        let queries = options.number("queries", 1, 1..=MAX_TOKENS)?;
-        let mixed = options.flag("mixed")?;
+        let query_count = options.number("queries", 1, 1..=MAX_TOKENS)?;
+        let mixed_hops = options.flag("mixed")?;
         let hops = match hops {
             None => None,
             Some(SpecValue::Number(hops)) if (1..=MAX_HOPS as u64).contains(&hops) => Some(hops as usize),
@@ -57,7 +57,7 @@ impl FuncComp {
                 return Err(options.bad_value("n", &other, expected));
             }
         };
-        Self::new(m, &parts_per_table, order, queries as usize, mixed)
+        Self::new(m, &parts_per_table, order, query_count as usize, mixed_hops)
     }
 }
 
@@ -67,9 +67,9 @@ impl fmt::Display for FuncComp {
         let parts_per_table = join_numbers(&self.parts_per_table);
         let (hops, m) = (self.hops(), self.sizes[0]);
         write!(out, "{}{{hops={hops},m={m},n=[{parts_per_table}],order={order},", Self::NAME)?;
-        write!(out, "queries={},mixed={}", self.queries, yes_no(self.mixed))?;
+        write!(out, "queries={},mixed={}", self.query_count, yes_no(self.mixed_hops))?;
         // Defaults are not printed, so that the specs of older stored runs do not change.
-        let listing = LISTINGS.iter().skip(1).find(|(_, listing)| *listing == self.listing);
+        let listing = ENTRY_ORDERS.iter().skip(1).find(|(_, entry_order)| *entry_order == self.entry_order);
         listing.map_or(Ok(()), |(word, _)| write!(out, ",listing={word}"))?;
         out.write_str(if self.id_scope == IdScope::Levels { ",names=levels}" } else { "}" })
     }

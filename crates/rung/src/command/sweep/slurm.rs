@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use rung_train::run::{directory, record};
-use rung_train::sweep::slurm::{Job, JobHandle, QueuedTask, SlurmRequest, max_array_tasks};
+use rung_train::sweep::slurm::{Job, QueuedTask, SlurmRequest, SubmittedJob, max_array_tasks};
 use rung_train::sweep::{Event, Shard, Sweep, SweepSummary};
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ pub enum ClusterOutcome {
     /// A job is queued or running; the command does not wait for it.
     Submitted,
     /// Every run is recorded, or no job is left that works on the others. With the last job, if known.
-    Collected(SweepSummary, Option<JobHandle>),
+    Collected(SweepSummary, Option<SubmittedJob>),
 }
 
 /// Reads the records of a sweep as they appear.
@@ -121,7 +121,7 @@ impl ClusterOptions {
         text: &str,
         threads: usize,
         missing: &[usize],
-    ) -> anyhow::Result<JobHandle> {
+    ) -> anyhow::Result<SubmittedJob> {
         let runs = sweep.runs.len();
         let max = max_array_tasks().unwrap_or(usize::MAX);
         let tasks = match self.tasks {
@@ -137,7 +137,7 @@ impl ClusterOptions {
             Some(program) => program,
             None => std::env::current_exe()?,
         };
-        let request = SlurmRequest { text, program: &program, tasks, threads, options: &self.sbatch };
+        let request = SlurmRequest { sweep_toml: text, program: &program, tasks, threads, options: &self.sbatch };
         Ok(job.submit(&request, missing)?)
     }
 }
@@ -147,7 +147,7 @@ fn report_submitted(
     json: bool,
     verb: &str,
     job: &Job,
-    handle: Option<&JobHandle>,
+    handle: Option<&SubmittedJob>,
     summary: &SweepSummary,
 ) -> anyhow::Result<()> {
     let (recorded, runs) = (summary.already_recorded, summary.records.len());
@@ -185,7 +185,7 @@ impl RecordPoller<'_> {
     }
 
     /// No job works on the sweep any more: runs without a record have failed.
-    fn fail_missing(mut self, job: &Job, handle: Option<JobHandle>) -> ClusterOutcome {
+    fn fail_missing(mut self, job: &Job, handle: Option<SubmittedJob>) -> ClusterOutcome {
         let missing = self.missing().into_iter();
         self.summary.failed =
             missing.map(|number| (number, job.missing_record_error(handle.as_ref(), number))).collect();
@@ -212,7 +212,7 @@ fn wait(job: &Job, poller: &mut RecordPoller<'_>, watcher: &SweepWatcher) -> any
         let queued = job.queued_tasks();
         let out = poller.out;
         poller.poll(&mut |number, record| {
-            let seconds = read_seconds(&out.join(&record.id).join(directory::TIMING));
+            let seconds = read_seconds(&out.join(&record.id).join(directory::TIMING_FILE));
             watcher.show(&Event::Recorded(number, record, seconds));
         })?;
         let missing = poller.missing();

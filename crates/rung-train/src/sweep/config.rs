@@ -1,11 +1,11 @@
-//! The runs of a sweep, from its TOML.
+//! Parses the TOML of a sweep and expands it into runs.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use serde::Deserialize;
 
-use crate::run::config::set;
+use crate::run::config;
 use crate::run::{Run, RunConfig, RunError, record};
 
 /// A sweep with more runs is rejected, since it is most likely a mistake.
@@ -43,29 +43,29 @@ impl Entry {
     fn parse(table: &toml::Table) -> Result<Self, RunError> {
         let mut overrides = table.clone();
         let fragments = overrides.remove(USE).map_or_else(|| Ok(Vec::new()), |value| fragment_names(&value))?;
-        let wrong = || RunError::value("grid", "something else", "a table of keys with lists of values");
+        let invalid_grid = || RunError::invalid_value("grid", "something else", "a table of keys with lists of values");
         let grid = match overrides.remove("grid") {
             None => Vec::new(),
             Some(toml::Value::Table(grid)) => {
                 let values = |(key, value): (String, toml::Value)| match value {
                     toml::Value::Array(values) => Ok((key, values)),
-                    _ => Err(wrong()),
+                    _ => Err(invalid_grid()),
                 };
                 grid.into_iter().map(values).collect::<Result<_, _>>()?
             }
-            Some(_) => return Err(wrong()),
+            Some(_) => return Err(invalid_grid()),
         };
         Ok(Self { fragments, overrides, grid })
     }
 
     /// The number of grid combinations: runs per seed.
-    fn count(&self) -> usize {
+    fn combination_count(&self) -> usize {
         self.grid.iter().fold(1_usize, |product, (_, values)| product.saturating_mul(values.len()))
     }
 
-    /// The config of grid combination `number`. The last key of the grid varies fastest.
-    fn table(&self, sweep: &SweepConfig, number: usize) -> Result<toml::Table, RunError> {
-        let mut quotient = number;
+    /// The run config of grid combination `combination`, from 0. The last key of the grid varies fastest.
+    fn run_table(&self, sweep: &SweepConfig, combination: usize) -> Result<toml::Table, RunError> {
+        let mut quotient = combination;
         let mut settings: Vec<(&str, &toml::Value)> = Vec::new();
         for (key, values) in self.grid.iter().rev() {
             settings.push((key, &values[quotient % values.len()]));
@@ -81,7 +81,7 @@ impl Entry {
         }
         merge(&mut table, &self.overrides);
         for (key, value) in settings.into_iter().filter(|(key, _)| *key != USE) {
-            set_key(&mut table, key, value.clone())?;
+            set_dotted_key(&mut table, key, value.clone())?;
         }
         Ok(table)
     }
@@ -92,8 +92,8 @@ const USE: &str = "use";
 
 /// Parses the value of `use`: a string or a list of strings.
 fn fragment_names(value: &toml::Value) -> Result<Vec<String>, RunError> {
-    let wrong = || RunError::value(USE, value, "the name of a fragment or a list of names");
-    let name = |value: &toml::Value| value.as_str().map(str::to_owned).ok_or_else(wrong);
+    let invalid_use = || RunError::invalid_value(USE, value, "the name of a fragment or a list of names");
+    let name = |value: &toml::Value| value.as_str().map(str::to_owned).ok_or_else(invalid_use);
     match value {
         toml::Value::Array(values) => values.iter().map(name).collect(),
         single => Ok(vec![name(single)?]),
@@ -127,7 +127,7 @@ impl FromStr for Shard {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let numbers = text.split_once('/').and_then(|(i, k)| Some((i.parse().ok()?, k.parse().ok()?)));
+        let numbers = text.split_once('/').and_then(|(index, count)| Some((index.parse().ok()?, count.parse().ok()?)));
         match numbers {
             Some((index, count)) if (1..=count).contains(&index) && count <= MAX_RUNS => {
                 Ok(Self { index: index - 1, count })
@@ -157,7 +157,7 @@ impl SweepConfig {
             } else {
                 fragment_names.join(", ")
             };
-            RunError::value(USE, format!("`{name}`"), expected)
+            RunError::invalid_value(USE, format!("`{name}`"), expected)
         })
     }
 
@@ -173,23 +173,25 @@ impl SweepConfig {
             entries.push(Entry { fragments: Vec::new(), overrides: toml::Table::new(), grid });
         }
         for (index, run) in self.runs.iter().enumerate() {
-            entries.push(Entry::parse(run).map_err(|error| in_sweep(&format!("runs[{index}]"), &error))?);
+            entries.push(Entry::parse(run).map_err(|error| sweep_error(&format!("runs[{index}]"), &error))?);
         }
-        let runs_per_seed = entries.iter().fold(0_usize, |sum, entry| sum.saturating_add(entry.count()));
+        let runs_per_seed = entries.iter().fold(0_usize, |sum, entry| sum.saturating_add(entry.combination_count()));
         let count = runs_per_seed.saturating_mul(seeds.len());
         if count == 0 || count > MAX_RUNS {
             let expected = format!("1 to {MAX_RUNS}, from seeds, [grid] and [[runs]]");
-            return Err(RunError::value("sweep", format!("{count} runs"), expected));
+            return Err(RunError::invalid_value("sweep", format!("{count} runs"), expected));
         }
-        let tables = entries.iter().flat_map(|entry| (0..entry.count()).map(|number| entry.table(self, number)));
+        let tables = entries
+            .iter()
+            .flat_map(|entry| (0..entry.combination_count()).map(|combination| entry.run_table(self, combination)));
         let mut sweep = Sweep { runs: Vec::with_capacity(count) };
         let mut ids = std::collections::HashSet::new();
         for (number, table) in tables.enumerate() {
             let run_name = || format!("run {} of the sweep", number + 1);
-            let table = table.map_err(|error| in_sweep(&run_name(), &error))?;
+            let table = table.map_err(|error| sweep_error(&run_name(), &error))?;
             let mut push_run = |seed: &u64| -> Result<(), RunError> {
                 let mut table = table.clone();
-                set_key(&mut table, "seed", toml::Value::Integer(i64::try_from(*seed).unwrap_or(i64::MAX)))?;
+                set_dotted_key(&mut table, "seed", toml::Value::Integer(i64::try_from(*seed).unwrap_or(i64::MAX)))?;
                 let config: RunConfig = table.try_into().map_err(|error: toml::de::Error| RunError::InvalidToml {
                     origin: "run".to_owned(),
                     reason: error.to_string(),
@@ -200,20 +202,21 @@ impl SweepConfig {
                 }
                 Ok(())
             };
-            let outcome = seeds.iter().try_for_each(&mut push_run);
-            outcome.map_err(|error| in_sweep(&run_name(), &error))?;
+            let result = seeds.iter().try_for_each(&mut push_run);
+            result.map_err(|error| sweep_error(&run_name(), &error))?;
         }
         Ok(sweep)
     }
 }
 
 /// The error of one run as an error of the sweep.
-fn in_sweep(run: &str, error: &RunError) -> RunError {
+fn sweep_error(run: &str, error: &RunError) -> RunError {
     RunError::InSweep { run: run.to_owned(), reason: error.to_string().trim_end().to_owned() }
 }
 
-fn set_key(table: &mut toml::Table, key: &str, value: toml::Value) -> Result<(), RunError> {
-    set(table, key, value).map_err(|reason| RunError::InvalidToml { origin: format!("key `{key}`"), reason })
+fn set_dotted_key(table: &mut toml::Table, key: &str, value: toml::Value) -> Result<(), RunError> {
+    config::set_dotted_key(table, key, value)
+        .map_err(|reason| RunError::InvalidToml { origin: format!("key `{key}`"), reason })
 }
 
 /// Merges `overrides` into `table`, nested tables key by key.
@@ -275,32 +278,33 @@ mod tests {
         for number in 0..20 {
             assert_eq!(shards.iter().filter(|shard| shard.contains(number)).count(), 1);
         }
-        for bad in ["0/3", "4/3", "1", "1/0", "a/b", "-1/3", ""] {
-            assert!(bad.parse::<Shard>().is_err(), "{bad}");
+        for invalid in ["0/3", "4/3", "1", "1/0", "a/b", "-1/3", ""] {
+            assert!(invalid.parse::<Shard>().is_err(), "{invalid}");
         }
     }
 
     #[test]
     fn invalid_sweeps_are_rejected_with_the_reason() {
-        let fails = |text: &str, expected: &str| {
+        let assert_rejected = |text: &str, expected: &str| {
             let message = SweepConfig::read(text).and_then(|sweep| sweep.resolve()).err().expect(text).to_string();
             assert!(message.contains(expected), "{text}: {message}");
         };
-        fails(&format!("{BASE}[gird]\n"), "unknown field `gird`");
-        fails(&format!("{BASE}[grid]\n'train.rat' = [1]\n"), "unknown field `rat`");
-        fails(
+        assert_rejected(&format!("{BASE}[gird]\n"), "unknown field `gird`");
+        assert_rejected(&format!("{BASE}[grid]\n'train.rat' = [1]\n"), "unknown field `rat`");
+        assert_rejected(
             &format!("{BASE}[grid]\nstack = ['full', 'fulll']\n"),
             "run 2 of the sweep: stack: there is no mixer `fulll`",
         );
-        fails(&format!("{BASE}[grid]\nstack = []\n"), "0 runs");
-        fails(&format!("{BASE}[grid]\n'stack.x' = [1]\n"), "`stack` is not a table");
-        fails("[base]\nstack = 'full'\n", "missing field `task`");
-        let run = |line: &str| format!("{BASE}[fragments.long]\ntrain = {{ steps = 9 }}\n[[runs]]\n{line}\n");
-        fails(&run("use = 'lnog'"), "run 1 of the sweep: use: found `lnog`, expected long");
-        fails(&run("use = 3"), "expected the name of a fragment");
-        fails(&run("grid = 3"), "expected a table of keys with lists of values");
-        fails(&run("grid = { seed = 3 }"), "expected a table of keys with lists of values");
-        let many = format!("{BASE}[grid]\nseed = [{}]\n'train.batch' = [{}]\n", "1,".repeat(400), "1,".repeat(400));
-        fails(&many, "160000 runs");
+        assert_rejected(&format!("{BASE}[grid]\nstack = []\n"), "0 runs");
+        assert_rejected(&format!("{BASE}[grid]\n'stack.x' = [1]\n"), "`stack` is not a table");
+        assert_rejected("[base]\nstack = 'full'\n", "missing field `task`");
+        let sweep_with_run =
+            |line: &str| format!("{BASE}[fragments.long]\ntrain = {{ steps = 9 }}\n[[runs]]\n{line}\n");
+        assert_rejected(&sweep_with_run("use = 'lnog'"), "run 1 of the sweep: use: found `lnog`, expected long");
+        assert_rejected(&sweep_with_run("use = 3"), "expected the name of a fragment");
+        assert_rejected(&sweep_with_run("grid = 3"), "expected a table of keys with lists of values");
+        assert_rejected(&sweep_with_run("grid = { seed = 3 }"), "expected a table of keys with lists of values");
+        let too_many = format!("{BASE}[grid]\nseed = [{}]\n'train.batch' = [{}]\n", "1,".repeat(400), "1,".repeat(400));
+        assert_rejected(&too_many, "160000 runs");
     }
 }

@@ -1,4 +1,4 @@
-//! Building blocks that most mixers share: projections, norms, convolutions, recurrences.
+//! Submodules that most mixers share: projections, norms, convolutions, recurrences.
 //!
 //! Each has the handles of its weights and runs through [`Ops`]. They are public so that mixers outside of this crate can use them.
 
@@ -25,7 +25,7 @@ impl Linear {
     }
 
     /// Applies it and splits the result into heads: `[batch, time, heads, width]`.
-    pub fn heads<O: Ops>(&self, ops: &O, x: &O::Tensor, heads: usize) -> O::Tensor {
+    pub fn apply_and_split_heads<O: Ops>(&self, ops: &O, x: &O::Tensor, heads: usize) -> O::Tensor {
         split_heads(ops, &self.apply(ops, x), heads)
     }
 }
@@ -67,23 +67,23 @@ impl QkvProjection {
     /// Adds `q_proj`, `k_proj` and `v_proj`; `init` returns the initial values for a number of outputs.
     pub fn init<S: Scalar>(
         params: &mut ParamBuilder<'_, S>,
-        [heads, key, value]: [usize; 3],
+        [heads, key_dim, value_dim]: [usize; 3],
         init: impl Fn(usize) -> Init<'static>,
     ) -> Self {
         let width = params.settings.width;
         let mut linear = |role: Role, name: &str, outputs: usize| {
             params.role(role).linear_with_init(name, width, outputs, init(outputs))
         };
-        let query = linear(Role::Query, "q_proj", heads * key);
-        let key = linear(Role::Key, "k_proj", heads * key);
-        let value = linear(Role::Value, "v_proj", heads * value);
+        let query = linear(Role::Query, "q_proj", heads * key_dim);
+        let key = linear(Role::Key, "k_proj", heads * key_dim);
+        let value = linear(Role::Value, "v_proj", heads * value_dim);
         params.copy_query_to_key(&query, &key, heads, heads);
         Self { query, key, value, heads }
     }
 
     /// Query, key and value, `[batch, time, heads, width]` each.
     pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor) -> [O::Tensor; 3] {
-        [&self.query, &self.key, &self.value].map(|projection| projection.heads(ops, x, self.heads))
+        [&self.query, &self.key, &self.value].map(|projection| projection.apply_and_split_heads(ops, x, self.heads))
     }
 }
 

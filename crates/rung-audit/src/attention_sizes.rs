@@ -154,7 +154,7 @@ pub(crate) fn window_size(config: &Config) -> Result<Option<u64>, AuditError> {
 }
 
 impl HeadSizes {
-    fn numbers(self) -> Vec<(&'static str, u64)> {
+    fn named_sizes(self) -> Vec<(&'static str, u64)> {
         // `head` is only the default of `key` and `value`.
         vec![
             ("heads", self.query_heads),
@@ -186,7 +186,7 @@ fn latent_attention(config: &Config, overrides: LayerOverrides) -> Result<Option
     };
     let value_dim = config.first_size(&["v_head_dim", "attention.value_length_mla"])?.unwrap_or(nope_dim);
     let query_rank = config.first_size(&["q_lora_rank", "attention.q_lora_rank"])?.unwrap_or(0);
-    let numbers = vec![
+    let sizes = vec![
         ("heads", heads),
         ("head", nope_dim),
         ("latent", latent_dim),
@@ -194,7 +194,7 @@ fn latent_attention(config: &Config, overrides: LayerOverrides) -> Result<Option
         ("value", value_dim),
         ("query-rank", query_rank),
     ];
-    Ok(Some(MixerSizes::Known("mla", numbers)))
+    Ok(Some(MixerSizes::Known("mla", sizes)))
 }
 
 /// A mixer with these heads and some further sizes.
@@ -204,7 +204,7 @@ fn from_heads(
     other_sizes: &[(&'static str, u64)],
 ) -> MixerSizes {
     match heads {
-        Ok(heads) => MixerSizes::Known(name, [heads.numbers().as_slice(), other_sizes].concat()),
+        Ok(heads) => MixerSizes::Known(name, [heads.named_sizes().as_slice(), other_sizes].concat()),
         Err(missing) => MixerSizes::Missing(missing),
     }
 }
@@ -224,14 +224,14 @@ pub(crate) fn attention(
         AttentionKind::Window(size) => match size.map_or_else(|| window_size(config), |size| Ok(Some(size)))? {
             Some(size) => {
                 // Where caches are compressed, one vector per token is both key and value, in the window too.
-                let is_tied = config.has("compress_ratios") || config.has("compress_rates");
+                let shares_key_and_value = config.has("compress_ratios") || config.has("compress_rates");
                 match latent_attention(config, overrides)? {
-                    Some(MixerSizes::Known(_, numbers)) => latent_window(&numbers, size),
+                    Some(MixerSizes::Known(_, sizes)) => latent_window(&sizes, size),
                     Some(missing @ MixerSizes::Missing(_)) => missing,
                     None => from_heads(
                         window_heads(config, overrides)?,
                         "window",
-                        &[("size", size), ("tied", u64::from(is_tied))],
+                        &[("size", size), ("tied", u64::from(shares_key_and_value))],
                     ),
                 }
             }
@@ -249,8 +249,8 @@ pub(crate) fn attention(
 }
 
 /// A window over latents: the cache holds one vector of latent and rotary key per token.
-fn latent_window(numbers: &[(&'static str, u64)], window: u64) -> MixerSizes {
-    let size_of = |name: &str| numbers.iter().find(|(key, _)| *key == name).map_or(0, |(_, number)| *number);
+fn latent_window(sizes: &[(&'static str, u64)], window: u64) -> MixerSizes {
+    let size_of = |name: &str| sizes.iter().find(|(key, _)| *key == name).map_or(0, |(_, number)| *number);
     let key_dim = size_of("latent") + size_of("rope");
     let heads = [
         ("heads", size_of("heads")),
@@ -283,13 +283,13 @@ fn index_width(config: &Config, index_dim: u64) -> Result<u64, AuditError> {
 }
 
 fn token_sparse(config: &Config, overrides: LayerOverrides, has_own_indexer: bool) -> Result<MixerSizes, AuditError> {
-    let Some(MixerSizes::Known(_, mut numbers)) = latent_attention(config, overrides)? else {
+    let Some(MixerSizes::Known(_, mut sizes)) = latent_attention(config, overrides)? else {
         return Ok(MixerSizes::Missing(vec!["kv_lora_rank, qk_nope_head_dim and qk_rope_head_dim".to_owned()]));
     };
     let Some(selected_tokens) = config.first_size(&["index_topk", "attention.indexer.top_k"])? else {
         return Ok(MixerSizes::Missing(vec!["index_topk".to_owned()]));
     };
-    numbers.push(("top", selected_tokens));
+    sizes.push(("top", selected_tokens));
     let (index_heads, index_dim) = if has_own_indexer {
         let index_heads = config.first_size(&["index_n_heads", "attention.indexer.head_count"])?;
         let index_dim = config.first_size(&["index_head_dim", "attention.indexer.key_length"])?;
@@ -300,8 +300,8 @@ fn token_sparse(config: &Config, overrides: LayerOverrides, has_own_indexer: boo
     } else {
         (0, 0)
     };
-    numbers.extend([("index-heads", index_heads), ("index-head", index_dim)]);
-    Ok(MixerSizes::Known("dsa", numbers))
+    sizes.extend([("index-heads", index_heads), ("index-head", index_dim)]);
+    Ok(MixerSizes::Known("dsa", sizes))
 }
 
 fn block_sparse(config: &Config, overrides: LayerOverrides) -> Result<MixerSizes, AuditError> {
@@ -333,7 +333,7 @@ fn compressed(config: &Config, ratio: u64, has_indexer: bool) -> Result<MixerSiz
     };
     let Some(window) = window_size(config)? else { return Ok(MixerSizes::Missing(vec!["sliding_window".to_owned()])) };
     let query_rank = config.first_size(&["q_lora_rank", "attention.q_lora_rank"])?.unwrap_or(0);
-    let mut numbers =
+    let mut sizes =
         vec![("heads", heads), ("head", head_dim), ("ratio", ratio), ("window", window), ("query-rank", query_rank)];
     if has_indexer {
         let selected = config.first_size(&["index_topk", "attention.indexer.top_k"])?;
@@ -342,19 +342,19 @@ fn compressed(config: &Config, ratio: u64, has_indexer: bool) -> Result<MixerSiz
         let (Some(selected), Some(index_heads), Some(index_dim)) = (selected, index_heads, index_dim) else {
             return Ok(MixerSizes::Missing(vec!["index_topk, index_n_heads and index_head_dim".to_owned()]));
         };
-        numbers.extend([("top", selected), ("index-heads", index_heads), ("index-head", index_dim)]);
+        sizes.extend([("top", selected), ("index-heads", index_heads), ("index-head", index_dim)]);
     }
-    Ok(MixerSizes::Known("compressed", numbers))
+    Ok(MixerSizes::Known("compressed", sizes))
 }
 
 /// Builds a mixer; a size that `rung-theory` rejects is an error of the config.
-pub(crate) fn build(
+pub(crate) fn build_mixer(
     name: &str,
-    numbers: &[(&'static str, u64)],
+    sizes: &[(&'static str, u64)],
     bits: u64,
     defaults: &Defaults,
 ) -> Result<Mixer, AuditError> {
-    let options = [numbers, &[("bits", bits)]].concat();
+    let options = [sizes, &[("bits", bits)]].concat();
     Mixer::new(name, &options, defaults)
         .map_err(|error| AuditError::field(format!("(sizes of {name})"), error.to_string(), "sizes within limits"))
 }
