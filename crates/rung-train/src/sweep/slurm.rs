@@ -145,7 +145,7 @@ impl Job {
     }
 
     /// The queued tasks whose shard has a run in `missing_runs`. A controller that was killed may still list tasks that ended long ago; they
-    /// have no missing_runs run, so nobody waits for them.
+    /// have no missing run, so nobody waits for them.
     pub fn unfinished_tasks(&self, queued: Vec<QueuedTask>, missing_runs: &[usize]) -> Vec<QueuedTask> {
         let jobs = self.submitted_jobs();
         let has_missing_run = |queued: &QueuedTask| {
@@ -307,7 +307,7 @@ mod tests {
             ids.iter().map(|id| parse_queued_task(&format!("{id}|RUNNING|None")).unwrap()).collect()
         };
         let unfinished_tasks = |ids: &[&str], missing_runs: &[usize]| job.unfinished_tasks(running(ids), missing_runs);
-        // Without jobs.json any task may have a missing_runs run.
+        // Without jobs.json any task may have a missing run.
         assert_eq!(unfinished_tasks(&["5_2", "9_1"], &[0]), running(&["5_2", "9_1"]));
         std::fs::write(
             directory.join(JOBS_FILE),
