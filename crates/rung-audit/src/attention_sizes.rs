@@ -242,7 +242,7 @@ pub(crate) fn attention(
             None => MixerSizes::Missing(vec!["attention_chunk_size".to_owned()]),
         },
         AttentionKind::TokenSparse { has_own_indexer } => token_sparse(config, overrides, *has_own_indexer)?,
-        AttentionKind::QuerySparse => query_sparse(config, overrides)?,
+        AttentionKind::IndexedBlockSparse => indexed_block_sparse(config, overrides)?,
         AttentionKind::BlockSparse => block_sparse(config, overrides)?,
         AttentionKind::Compressed { ratio, has_indexer } => compressed(config, *ratio, *has_indexer)?,
     }))
@@ -264,7 +264,7 @@ fn latent_window(sizes: &[(&'static str, u64)], window: u64) -> MixerSizes {
 
 /// Attention to blocks of tokens that an indexer selects; its index keys of every token are cached beside the ordinary keys
 /// and values (Qwen 4).
-fn query_sparse(config: &Config, overrides: LayerOverrides) -> Result<MixerSizes, AuditError> {
+fn indexed_block_sparse(config: &Config, overrides: LayerOverrides) -> Result<MixerSizes, AuditError> {
     let (Some(index_dim), Some(block), Some(budget)) =
         (config.size("indexer_head_dim")?, config.size("indexer_compress_ratio")?, config.size("indexer_budget")?)
     else {

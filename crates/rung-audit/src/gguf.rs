@@ -63,7 +63,7 @@ impl GgufHeader {
     /// # Errors
     /// The header is malformed or claims more than any real one has.
     pub fn read(source: impl Read) -> Result<Self, AuditError> {
-        let mut parser = Parser::new(source, StoredValues::All);
+        let mut parser = Parser::new(source, StoredValues::WithVocabulary);
         let (tensor_count, fields) = parser.fields()?;
         if tensor_count > MAX_TENSORS {
             return Err(parser.error(format!("it claims {tensor_count} tensors; at most {MAX_TENSORS} are read")));
@@ -92,8 +92,8 @@ impl GgufHeader {
 enum StoredValues {
     /// All but vocabularies and long lists.
     ForAudit,
-    /// All.
-    All,
+    /// Also vocabularies; only very long strings and lists are left out.
+    WithVocabulary,
 }
 
 /// Parses a header from a reader.
@@ -171,7 +171,7 @@ impl<R: Read> Parser<R> {
             let key = self.string(MAX_STRING)?;
             self.key.clone_from(&key);
             let value_type = u32::from_le_bytes(self.bytes()?);
-            let is_stored = self.stored == StoredValues::All || !key.starts_with("tokenizer.");
+            let is_stored = self.stored == StoredValues::WithVocabulary || !key.starts_with("tokenizer.");
             let value = self.value(value_type, is_stored, 0)?;
             if !keys.insert(key.clone()) {
                 return Err(self.error("the key occurs twice"));
@@ -304,7 +304,7 @@ impl<R: Read> Parser<R> {
         };
         let (max_list, max_total) = match self.stored {
             StoredValues::ForAudit => (MAX_LIST_ITEMS, MAX_TOTAL_ITEMS),
-            StoredValues::All => (MAX_VOCABULARY_ITEMS, MAX_VOCABULARY_ITEMS),
+            StoredValues::WithVocabulary => (MAX_VOCABULARY_ITEMS, MAX_VOCABULARY_ITEMS),
         };
         let is_stored = is_stored && count <= max_list && self.stored_items + count <= max_total;
         self.stored_items += if is_stored { count } else { 0 };

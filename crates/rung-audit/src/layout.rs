@@ -19,7 +19,7 @@ pub(crate) enum AttentionKind {
     /// Blocks of tokens selected by their scores.
     BlockSparse,
     /// Blocks selected by an indexer with a cache of its own, beside ordinary keys and values.
-    QuerySparse,
+    IndexedBlockSparse,
     /// The whole past, one entry for every `ratio` tokens; an indexer may select some of the entries.
     Compressed { ratio: u64, has_indexer: bool },
     /// No attention.
@@ -34,7 +34,7 @@ impl AttentionKind {
         Some(match self {
             Self::Full => AttentionScope::Full,
             Self::Window(_) | Self::Chunked => AttentionScope::Window,
-            Self::TokenSparse { .. } | Self::BlockSparse | Self::QuerySparse | Self::Compressed { .. } => {
+            Self::TokenSparse { .. } | Self::BlockSparse | Self::IndexedBlockSparse | Self::Compressed { .. } => {
                 AttentionScope::Sparse
             }
             Self::None => AttentionScope::None,

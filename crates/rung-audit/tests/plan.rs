@@ -132,7 +132,11 @@ fn unsupported_layers_are_reported_and_left_out_only_with_partial() {
         "{:?}",
         memory_plan.unknown_reasons
     );
-    let partial = preset_plan("deepseek-v4-flash", "vllm", &EngineSettings { partial: true, ..settings_at(8192, 1) });
+    let partial = preset_plan(
+        "deepseek-v4-flash",
+        "vllm",
+        &EngineSettings { skip_unsupported_layers: true, ..settings_at(8192, 1) },
+    );
     assert!(partial.cache_bytes.is_some() && !partial.unknown_reasons.is_empty());
     assert!(partial.assumptions.iter().any(|text| text.contains("too low")), "{:?}", partial.assumptions);
 }

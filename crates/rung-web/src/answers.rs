@@ -96,7 +96,7 @@ fn settings(request: &PlanRequest, audit: &Audit) -> WebResult<EngineSettings> {
         weights: weights.map(|weights| weights.resolve(audit)).transpose().map_err(error_text)?,
         context: request.context,
         requests: request.requests.unwrap_or(1),
-        partial: request.partial,
+        skip_unsupported_layers: request.partial,
         ..EngineSettings::default()
     })
 }

@@ -180,12 +180,12 @@ impl PromptWriter {
         let symbols = first_symbols(symbols, cell.rows_per_table)?;
         let body = |example: u64| {
             let mut rng = rng(example);
-            let names = shuffled(&mut rng, symbols);
+            let shuffled_symbols = shuffled(&mut rng, symbols);
             // Every table has one part: a look-up depends on the result of the previous table only.
             let parts_per_table = vec![1; cell.table_count - 1];
             let instance = Composition::draw(&mut rng, cell.rows_per_table as u32, &parts_per_table);
-            let body = instance.body(self.style, cell.variant.order, cell.hops, &names);
-            (body, names)
+            let body = instance.body(self.style, cell.variant.order, cell.hops, &shuffled_symbols);
+            (body, shuffled_symbols)
         };
         Ok(self.assemble(id, &cell.variant, cell.hops, body))
     }
@@ -253,10 +253,12 @@ impl PromptWriter {
         let mut bodies = Vec::new();
         for example in 0..=self.shots as u64 {
             let mut rng = derived_rng(seed, &[index, example]);
-            let names = if prompt_task.has_fixed_symbols() { symbols.to_vec() } else { shuffled(&mut rng, symbols) };
+            let shuffled_symbols =
+                if prompt_task.has_fixed_symbols() { symbols.to_vec() } else { shuffled(&mut rng, symbols) };
             let changed_lookup = changed_lookup.filter(|_| example == 0);
-            let body = prompt_task.body(task, (self.style, variant.order), &names, &mut rng, changed_lookup)?;
-            bodies.push(Some((body, names)));
+            let body =
+                prompt_task.body(task, (self.style, variant.order), &shuffled_symbols, &mut rng, changed_lookup)?;
+            bodies.push(Some((body, shuffled_symbols)));
         }
         let body = |example: u64| bodies[example as usize].take().unwrap_or_else(|| unreachable!("each is taken once"));
         Ok(Some(self.assemble(id, variant, prompt_task.hops(), body)))
@@ -298,16 +300,16 @@ impl PromptWriter {
     ) -> Question {
         let mut text = String::new();
         for example in 1..=self.shots as u64 {
-            let (body, names) = body(example);
+            let (body, shuffled_symbols) = body(example);
             text.push_str(&body.text(variant));
             text.push_str(ANSWER_PREFIX);
-            text.push_str(&names[body.answer]);
+            text.push_str(&shuffled_symbols[body.answer]);
             text.push_str("\n\n");
         }
-        let (body, names) = body(0);
+        let (body, shuffled_symbols) = body(0);
         text.push_str(&body.text(variant));
-        let answer = names[body.answer].clone();
-        let mut symbols = names;
+        let answer = shuffled_symbols[body.answer].clone();
+        let mut symbols = shuffled_symbols;
         symbols.sort();
         Question { id, text, symbols, answer, hops }
     }
@@ -371,7 +373,7 @@ impl<'a> PromptTask<'a> {
             Self::Induction(task) => task.alphabet_size() as usize,
             Self::Recall(task) => task.pair_count(),
             Self::TwoSum => 2,
-            Self::Tracking(task) => tracking::cup_count(task),
+            Self::Tracking(task) => tracking::tracked_item_count(task),
         }
     }
 
@@ -393,7 +395,7 @@ impl<'a> PromptTask<'a> {
         &self,
         task: &dyn AnyTask,
         (style, order): (Style, TableOrder),
-        names: &[String],
+        shuffled_symbols: &[String],
         rng: &mut Rng,
         changed_lookup: Option<usize>,
     ) -> Result<PromptBody, AskError> {
@@ -403,12 +405,12 @@ impl<'a> PromptTask<'a> {
                 if let Some(lookup) = changed_lookup {
                     instance = instance.with_changed_lookup(lookup);
                 }
-                Ok(instance.body(style, order, task.hops(), names))
+                Ok(instance.body(style, order, task.hops(), shuffled_symbols))
             }
-            Self::Induction(_) => induction::body(task, style, names, rng),
-            Self::Recall(_) => Ok(recall::body(task, style, names, rng)),
+            Self::Induction(_) => induction::body(task, style, shuffled_symbols, rng),
+            Self::Recall(_) => Ok(recall::body(task, style, shuffled_symbols, rng)),
             Self::TwoSum => Ok(two_sum::body(task, style, rng)),
-            Self::Tracking(word) => tracking::body(word, task, style, names, rng),
+            Self::Tracking(word) => tracking::body(word, task, style, shuffled_symbols, rng),
         }
     }
 }
@@ -445,9 +447,9 @@ fn first_symbols(symbols: &[String], count: usize) -> Result<&[String], AskError
 }
 
 fn shuffled(rng: &mut Rng, symbols: &[String]) -> Vec<String> {
-    let mut names = symbols.to_vec();
-    shuffle(rng, &mut names);
-    names
+    let mut shuffled_symbols = symbols.to_vec();
+    shuffle(rng, &mut shuffled_symbols);
+    shuffled_symbols
 }
 
 /// A generator whose seed is derived from `seed` and `numbers` by SplitMix64.

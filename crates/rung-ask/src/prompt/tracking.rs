@@ -7,7 +7,7 @@ use super::{PromptBody, Style};
 use crate::AskError;
 
 /// Number of cups: an element of the group S3 permutes 3 cups, an element of S5 or A5 permutes 5.
-pub(super) fn cup_count(task: &Word) -> usize {
+pub(super) fn tracked_item_count(task: &Word) -> usize {
     if task.group() == Group::S3 { 3 } else { 5 }
 }
 
@@ -27,7 +27,7 @@ pub(super) fn body(
     }
     let mut prompt = Prompt::new();
     task.prompt(rng, &mut prompt);
-    let (elements, cups) = (word.group().permutations(), cup_count(word));
+    let (elements, cups) = (word.group().permutations(), tracked_item_count(word));
     let moves: Vec<&[u8]> = prompt.tokens().iter().map(|element| &elements[*element as usize][..cups]).collect();
     // Index of the ball in each cup. A move takes the ball in cup c to cup `cup_move[c]`.
     let mut balls: Vec<usize> = (0..cups).collect();

@@ -211,7 +211,7 @@ fn add_index_keys(config: &Config, layout: &mut Layout) -> Result<(), AuditError
         matches!(kind, AttentionKind::Full) || (matches!(kind, AttentionKind::TokenSparse { .. }) && !is_latent)
     };
     for spec in layout.layers.iter_mut().filter(|spec| may_have_indexer(&spec.kind)) {
-        spec.kind = AttentionKind::QuerySparse;
+        spec.kind = AttentionKind::IndexedBlockSparse;
     }
     Ok(())
 }
@@ -307,7 +307,7 @@ fn layer_from_name(name: &str) -> LayerSpec {
         "deepseek_sparse_attention" | "indexed_attention" => {
             LayerSpec::new(AttentionKind::TokenSparse { has_own_indexer: true })
         }
-        "qwen_sparse_attention" => LayerSpec::new(AttentionKind::QuerySparse),
+        "qwen_sparse_attention" => LayerSpec::new(AttentionKind::IndexedBlockSparse),
         "minimax_m3_sparse" => LayerSpec::new(AttentionKind::BlockSparse),
         _ => LayerSpec::new(AttentionKind::Unknown { value: name.to_owned() }),
     }

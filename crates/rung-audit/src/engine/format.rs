@@ -52,7 +52,7 @@ impl CacheFormat {
     }
 
     /// Bytes of `width` numbers that may span several heads, without the scales of vectors.
-    pub fn bytes_without_scales(self, width: u64) -> u64 {
+    pub fn bytes_without_vector_scales(self, width: u64) -> u64 {
         width.div_ceil(self.block_elements).saturating_mul(self.block_bytes)
     }
 }

@@ -77,18 +77,18 @@ struct Rules<'a> {
     format: CacheFormat,
     ubatch_tokens: u64,
     is_unified: bool,
-    caches_full_windows: bool,
+    window_layers_cache_full_context: bool,
     ignores_windows: bool,
     draft_rows: u64,
 }
 
 impl Rules<'_> {
     fn key_bytes(&self, kv: &KeyValueLayout) -> u64 {
-        self.format.bytes_without_scales(kv.heads.saturating_mul(kv.key))
+        self.format.bytes_without_vector_scales(kv.heads.saturating_mul(kv.key))
     }
 
     fn value_bytes(&self, kv: &KeyValueLayout) -> u64 {
-        self.format.bytes_without_scales(kv.heads.saturating_mul(kv.value))
+        self.format.bytes_without_vector_scales(kv.heads.saturating_mul(kv.value))
     }
 
     /// Cells of one cache, and the number of caches.
@@ -102,7 +102,7 @@ impl Rules<'_> {
     }
 
     fn window_cells(&self, window: u64, cells: u64, sequences: u64) -> u64 {
-        if self.caches_full_windows {
+        if self.window_layers_cache_full_context {
             return cells;
         }
         let windows = window.saturating_mul(if self.is_unified { sequences } else { 1 });
@@ -124,7 +124,7 @@ impl Rules<'_> {
             let Some(window) = window else {
                 add(&mut allocation.key_bytes, key_bytes, total_cells);
                 add(&mut allocation.value_bytes, value_bytes, total_cells);
-                add(&mut allocation.index_bytes, F16_CACHE.bytes_without_scales(kv.index), total_cells);
+                add(&mut allocation.index_bytes, F16_CACHE.bytes_without_vector_scales(kv.index), total_cells);
                 continue;
             };
             let window_cells = self.window_cells(window, cells, sequences);
@@ -137,7 +137,7 @@ impl Rules<'_> {
                 let entries = round_up(cells.div_ceil(ratio.max(1)), CELL_MULTIPLE).saturating_mul(cache_count);
                 add(
                     &mut allocation.compressed_bytes,
-                    key_bytes.saturating_add(F16_CACHE.bytes_without_scales(kv.index)),
+                    key_bytes.saturating_add(F16_CACHE.bytes_without_vector_scales(kv.index)),
                     entries,
                 );
             }
@@ -171,7 +171,7 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
         ));
     }
     add_unsupported(input, plan);
-    if !plan.unknown_reasons.is_empty() && !input.settings.partial {
+    if !plan.unknown_reasons.is_empty() && !input.settings.skip_unsupported_layers {
         return Ok(());
     }
     let rules = read_rules(input, plan)?;
@@ -180,8 +180,9 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     plan.set_bytes(allocation.cache_bytes());
     plan.bytes_per_request = Some(rules.allocate(input.context, 1).cache_bytes().total());
     let is_growing = |kv: &KeyValueLayout| kv.reach == CacheReach::All || rules.ignores_windows;
-    let per_token =
-        |kv: KeyValueLayout| rules.key_bytes(&kv) + rules.value_bytes(&kv) + F16_CACHE.bytes_without_scales(kv.index);
+    let per_token = |kv: KeyValueLayout| {
+        rules.key_bytes(&kv) + rules.value_bytes(&kv) + F16_CACHE.bytes_without_vector_scales(kv.index)
+    };
     plan.bytes_per_token = Some(input.caches.kv().filter(is_growing).map(per_token).sum());
     plan.add_assumption(
         "All layers and their caches are on one device; flash attention is on, so values are not widened.",
@@ -224,7 +225,7 @@ fn read_rules<'a>(input: &'a PlanInput, plan: &mut MemoryPlan) -> Result<Rules<'
         format: input.settings.kv_format.unwrap_or(F16_CACHE),
         ubatch_tokens: input.option_number("n_ubatch")?.unwrap_or(512),
         is_unified: input.option_flag("kv_unified", true)?,
-        caches_full_windows: input.option_flag("swa_full", false)?,
+        window_layers_cache_full_context: input.option_flag("swa_full", false)?,
         ignores_windows,
         draft_rows: if has_draft_rows { input.settings.speculative } else { 0 },
     })

@@ -80,7 +80,7 @@ pub struct EngineSettings {
     /// The engine's release, if older than the one whose rules are the default.
     pub version: Option<String>,
     /// Plan the layers that the engine supports and leave out the others.
-    pub partial: bool,
+    pub skip_unsupported_layers: bool,
     /// The engine's own options, by name.
     pub options: Vec<(String, String)>,
 }
@@ -301,10 +301,10 @@ pub fn plan(audit: &Audit, engine: &'static Engine, settings: &EngineSettings) -
     let all_layers_known = audit.capacity.is_some() && plan.unknown_reasons.is_empty();
     plan.unknown_reasons.extend(input.caches.unsupported_reasons.iter().cloned());
     input.caches.check_tensor_parallel(tp)?;
-    if all_layers_known && (plan.unknown_reasons.is_empty() || settings.partial) {
+    if all_layers_known && (plan.unknown_reasons.is_empty() || settings.skip_unsupported_layers) {
         (engine.plan)(&input, &mut plan)?;
     }
-    if settings.partial && !plan.unknown_reasons.is_empty() && all_layers_known {
+    if settings.skip_unsupported_layers && !plan.unknown_reasons.is_empty() && all_layers_known {
         plan.add_assumption("Layers that the engine's rules do not cover are left out: every number is too low.");
     }
     Ok(plan)

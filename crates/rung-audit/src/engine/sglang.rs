@@ -53,7 +53,7 @@ struct Rules<'a> {
 impl Rules<'_> {
     /// Bytes on one device of one token's key or value vectors of `width` numbers.
     fn kv_vector_bytes(&self, kv: &KeyValueLayout, width: u64) -> u64 {
-        kv.local_heads(self.input.tp).saturating_mul(self.format.bytes_without_scales(width))
+        kv.local_heads(self.input.tp).saturating_mul(self.format.bytes_without_vector_scales(width))
     }
 
     /// The sum of `bytes` over full layers or over window layers.
@@ -111,7 +111,7 @@ impl Rules<'_> {
 
 fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     add_unsupported(input, plan);
-    if !plan.unknown_reasons.is_empty() && !input.settings.partial {
+    if !plan.unknown_reasons.is_empty() && !input.settings.skip_unsupported_layers {
         return Ok(());
     }
     let rules = read_rules(input, plan)?;

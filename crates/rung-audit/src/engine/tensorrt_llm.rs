@@ -32,15 +32,16 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     if !input.caches.kv().all(|kv| is_covered(&kv)) {
         plan.unknown_reasons.push("TensorRT-LLM's windows and index caches are not covered".to_owned());
     }
-    if !plan.unknown_reasons.is_empty() && !input.settings.partial {
+    if !plan.unknown_reasons.is_empty() && !input.settings.skip_unsupported_layers {
         return Ok(());
     }
     let format = input.settings.kv_format.unwrap_or(BF16_CACHE);
     let block_tokens =
         input.option_number("tokens_per_block")?.filter(|block| (1..=1 << 20).contains(block)).unwrap_or(32);
     let layer_bytes = |kv: KeyValueLayout| {
-        kv.local_heads(input.tp)
-            .saturating_mul(format.bytes_without_scales(kv.key).saturating_add(format.bytes_without_scales(kv.value)))
+        kv.local_heads(input.tp).saturating_mul(
+            format.bytes_without_vector_scales(kv.key).saturating_add(format.bytes_without_vector_scales(kv.value)),
+        )
     };
     let token_bytes = input.caches.kv().filter(is_covered).map(layer_bytes).fold(0, u64::saturating_add);
     let tokens = match (input.option_number("max_tokens")?, input.option_number("blocks")?) {

@@ -130,7 +130,7 @@ impl Pool {
 fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     let format = input.settings.kv_format.unwrap_or(BF16_CACHE);
     plan.unknown_reasons.extend(unsupported_layers(input));
-    if !plan.unknown_reasons.is_empty() && !input.settings.partial {
+    if !plan.unknown_reasons.is_empty() && !input.settings.skip_unsupported_layers {
         return Ok(());
     }
     let states: Vec<RecurrentState> = input.caches.states().filter(|state| state.is_covered_by(&ENGINE)).collect();

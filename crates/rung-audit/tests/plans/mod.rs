@@ -18,7 +18,7 @@ pub fn settings(value: &Value) -> EngineSettings {
         requests: number("requests").unwrap_or(1),
         speculative: number("speculative").unwrap_or(0),
         version: text("engine_version").map(str::to_owned),
-        partial: value["partial"] == true,
+        skip_unsupported_layers: value["partial"] == true,
         options: options.map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned())).collect(),
     }
 }

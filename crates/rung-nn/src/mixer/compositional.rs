@@ -83,17 +83,17 @@ impl Compositional {
         apply_rope(ops, self.rotation.as_ref(), x, past_len)
     }
 
-    /// The output of every search on every retrieval's values, `[batch, time, searches, retrievals, value]`.
+    /// The output of every search on every retrieval's values, `[batch, query_len, searches, retrievals, value]`.
     fn search_all_retrievals<O: Ops>(&self, ops: &O, x: &O::Tensor, [key, value]: &[O::Tensor; 2]) -> O::Tensor {
         let CompositionalConfig { searches, retrievals, head_dim, value_dim } = self.config;
-        let [batch, tokens, channels] = ops.shape(value)[..] else { unreachable!("values have three axes") };
-        let time = ops.shape(x)[1];
-        let query = self.apply_rope(ops, &self.query.apply_and_split_heads(ops, x, searches), tokens - time);
-        let value = ops.broadcast(&ops.reshape(value, &[batch, tokens, 1, channels]), &[batch, tokens, searches, channels]);
-        let alibi = self.alibi.then(|| alibi_bias(ops, searches, tokens - time..tokens, 0..tokens, false));
+        let [batch, kv_len, channels] = ops.shape(value)[..] else { unreachable!("values have three axes") };
+        let query_len = ops.shape(x)[1];
+        let query = self.apply_rope(ops, &self.query.apply_and_split_heads(ops, x, searches), kv_len - query_len);
+        let value = ops.broadcast(&ops.reshape(value, &[batch, kv_len, 1, channels]), &[batch, kv_len, searches, channels]);
+        let alibi = self.alibi.then(|| alibi_bias(ops, searches, kv_len - query_len..kv_len, 0..kv_len, false));
         let (bias, mask, scale) = (alibi.as_ref(), AttentionMask::Causal, (head_dim as f64).powf(-0.5));
         let retrieved = ops.attention(&AttentionInputs { query: &query, key, value: &value, bias, mask, scale });
-        ops.reshape(&retrieved, &[batch, time, searches, retrievals, value_dim])
+        ops.reshape(&retrieved, &[batch, query_len, searches, retrievals, value_dim])
     }
 }
 

@@ -134,7 +134,7 @@ impl PlanCommand {
             requests: self.requests,
             speculative: self.speculative,
             version: self.engine_version.clone(),
-            partial: self.partial,
+            skip_unsupported_layers: self.partial,
             options: self.set.clone(),
         })
     }
