@@ -105,7 +105,7 @@ pub fn choose_tokens<O: Ops + ?Sized>(ops: &O, inputs: &Indexer<'_, O::Tensor>) 
     let scores = ops.values(&ops.sum(&ops.mul(&similarities, &head_weights), 2));
     let mut choice = BlockChoice::new(1, 1);
     for (row, scores) in scores.chunks_exact(keys).enumerate() {
-        choice.push(top_k(&scores[..row % queries + keys - queries + 1], inputs.top));
+        choice.push(top_k(&scores[..=row % queries + keys - queries], inputs.top));
     }
     choice
 }

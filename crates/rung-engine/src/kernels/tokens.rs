@@ -6,12 +6,13 @@
 
 use super::attention::{softmax_row, softmax_row_backward, softmax_row_from_log_sum};
 use super::blocks::{Extents, Inputs};
+use super::delta::dot_in_lanes;
 use super::product::dot;
 use crate::choice::BlockChoice;
 use crate::scalar::Scalar;
 use std::ops::Range;
 
-/// Channels per step of the inner loops. Widths of heads are usually multiples of it.
+/// Channels that are summed at a time. Widths of heads are usually multiples of it.
 const LANES: usize = 8;
 
 /// One query of one head, and the tokens that it reads.
@@ -74,22 +75,8 @@ impl Extents {
 vectorised! {
     /// `out[i] = factor * vector . rows[tokens[i]]`.
     fn gathered_dots<S>(factor: S, vector: &[S], rows: Rows<'_, S>, tokens: &[u32], out: &mut [S]) {
-        let (vector, vector_remainder) = vector.as_chunks::<LANES>();
         for (out, &token) in out.iter_mut().zip(tokens) {
-            let (row, row_remainder) = rows.row(token).as_chunks::<LANES>();
-            let mut lanes = [S::ZERO; LANES];
-            for (vector, row) in vector.iter().zip(row) {
-                for lane in 0..LANES {
-                    lanes[lane] = vector[lane].mul_add(row[lane], lanes[lane]);
-                }
-            }
-            for half in [4, 2, 1] {
-                for lane in 0..half {
-                    lanes[lane] += lanes[lane + half];
-                }
-            }
-            let remainder = vector_remainder.iter().zip(row_remainder);
-            *out = remainder.fold(lanes[0], |sum, (&x, &y)| x.mul_add(y, sum)) * factor;
+            *out = dot_in_lanes(rows.row(token), vector) * factor;
         }
     }
 

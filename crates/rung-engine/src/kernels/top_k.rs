@@ -68,24 +68,27 @@ vectorised! {
         total
     }
 
-    /// Appends the indices of all scores above a threshold, and of the first `ties` that are equal to it, in ascending order.
+    /// Appends the indices of all scores above a finite threshold, and of the first `ties` that are equal to it, in ascending order.
     pub(crate) fn indices_from<S>(scores: &[S], threshold: S, ties: usize, out: &mut Vec<usize>) {
         let mut ties = ties;
-        for (block, scores) in scores.chunks(BLOCK).enumerate() {
-            let mut highest = S::LOWEST;
-            for &score in scores {
-                highest = score.larger(highest);
+        let (blocks, remainder) = scores.as_chunks::<BLOCK>();
+        let mut last = [S::LOWEST; BLOCK];
+        last[..remainder.len()].copy_from_slice(remainder);
+        for (block, scores) in blocks.iter().chain(std::iter::once(&last)).enumerate() {
+            // One bit for each wanted score; the bits are added in halves, which becomes vector code.
+            let mut bits = [0_u32; BLOCK];
+            for lane in 0..BLOCK {
+                bits[lane] = if scores[lane] >= threshold { 1 << lane } else { 0 };
             }
-            if highest < threshold {
-                continue;
+            for half in [8, 4, 2, 1] {
+                for lane in 0..half {
+                    bits[lane] |= bits[lane + half];
+                }
             }
-            // Writes every index and keeps those that are wanted: without branches, which could not be predicted.
-            let (mut wanted, mut count) = ([0; BLOCK], 0);
-            for (index, &score) in scores.iter().enumerate() {
-                wanted[count % BLOCK] = index;
-                count += usize::from(score >= threshold);
-            }
-            for &index in &wanted[..count] {
+            let mut wanted = bits[0];
+            while wanted != 0 {
+                let index = wanted.trailing_zeros() as usize;
+                wanted &= wanted - 1;
                 let is_tie = scores[index] == threshold;
                 if !is_tie || ties > 0 {
                     out.push(block * BLOCK + index);

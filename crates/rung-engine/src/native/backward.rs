@@ -86,15 +86,7 @@ impl<S: Scalar> Record<S> {
                 layout::cumulative_sum(extents, true, &grad_out, out.write());
                 pass.add_gradient(x, out);
             }
-            Self::Softmax { x, shape, result, .. } => {
-                let mut out = pass.pool.take_copy(&grad_out);
-                let rows = result.chunks_exact(shape.width()).zip(out.write().chunks_exact_mut(shape.width()));
-                for (weights, gradients) in rows {
-                    let output_dot = dot(weights, gradients);
-                    softmax_row_backward(weights, gradients, output_dot);
-                }
-                pass.add_gradient(x, out);
-            }
+            Self::Softmax { x, shape, result, .. } => softmax(pass, x, &shape, (&result, &grad_out)),
             Self::Attention { extents, inputs, bias, result, log_sums, .. } => {
                 attention::backward(pass, extents, &inputs, bias.as_ref(), (&result, &log_sums, &grad_out));
             }
@@ -157,6 +149,22 @@ impl<S: Scalar> Record<S> {
             Self::Delta(record) => record.out,
         }
     }
+}
+
+/// Gradient of a softmax, from its result and the gradient of its result.
+fn softmax<S: Scalar>(
+    pass: &mut BackwardPass<'_, S>,
+    x: GradientTarget,
+    shape: &Shape,
+    (result, grad_out): (&[S], &[S]),
+) {
+    let mut out = pass.pool.take_copy(grad_out);
+    let rows = result.chunks_exact(shape.width()).zip(out.write().chunks_exact_mut(shape.width()));
+    for (weights, gradients) in rows {
+        let output_dot = dot(weights, gradients);
+        softmax_row_backward(weights, gradients, output_dot);
+    }
+    pass.add_gradient(x, out);
 }
 
 fn rotary<S: Scalar>(
