@@ -334,8 +334,8 @@ impl<S: Scalar> Ops for LinearizedOps<S> {
     }
     fn choose_tokens(&self, inputs: &Indexer<'_, LinearizedTensor<S>>) -> BlockChoice {
         let Indexer { query, head_weights, key, top } = *inputs;
-        let [query, head_weights, key] = [query, head_weights, key].map(|x| &x.tensor);
-        self.native.choose_tokens(&Indexer { query, head_weights, key, top })
+        let [query, head_weights, key] = [query, head_weights, key].map(|x| self.freeze(x));
+        self.native.choose_tokens(&Indexer { query: &query, head_weights: &head_weights, key: &key, top })
     }
     fn recurrence(&self, inputs: &Recurrence<'_, LinearizedTensor<S>>) -> (LinearizedTensor<S>, LinearizedTensor<S>) {
         let decay = match inputs.decay {
