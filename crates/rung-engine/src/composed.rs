@@ -12,7 +12,7 @@ mod pointwise;
 mod recurrence;
 mod sequence;
 
-pub use attention::{attention, block_attention, block_bias, left_to_right_attention};
+pub use attention::{attention, block_attention, block_bias, choose_tokens, left_to_right_attention};
 pub use delta::general_delta;
 pub use pointwise::{
     cross_entropy, elu_plus_one, gelu, gelu_exact, l2_norm, layer_norm, linear, rms_norm, round_to_bits, silu,

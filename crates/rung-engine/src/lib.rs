@@ -46,8 +46,8 @@ pub use choice::{BlockChoice, top_k};
 pub use kernels::vectorised::vector_instructions;
 pub use native::{DataParallel, Native, NonFinite, OperationProfile, StepError, StepOutcome, Tensor};
 pub use ops::{
-    AccumulatorRounding, AttentionInputs, AttentionMask, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Ops,
-    Recurrence, Rounding, Unary, rotary_angles, rotary_frequencies,
+    AccumulatorRounding, AttentionInputs, AttentionMask, Binary, BlockAttention, Decay, GatedScan, GeneralDelta,
+    Indexer, Ops, Recurrence, Rounding, Unary, rotary_angles, rotary_frequencies,
 };
 pub use optimizer::{AdamW, AdamWConfig};
 pub use parameters::{NewParameter, Parameter, ParameterEntry, Parameters, Role};

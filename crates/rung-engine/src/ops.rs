@@ -36,9 +36,10 @@ use std::ops::Range;
 
 pub use inputs::{
     AccumulatorRounding, AttentionInputs, AttentionMask, Binary, BlockAttention, Decay, GatedScan, GeneralDelta,
-    Recurrence, Rounding, Unary,
+    Indexer, Recurrence, Rounding, Unary,
 };
 
+use crate::choice::BlockChoice;
 use crate::parameters::Parameter;
 use crate::scalar::Scalar;
 use crate::shape::Shape;
@@ -132,6 +133,9 @@ pub trait Ops {
     ) -> Self::Tensor;
     /// Softmax attention to chosen blocks of keys, `[batch, queries, heads, value width]`.
     fn block_attention(&self, inputs: &BlockAttention<'_, Self::Tensor>) -> Self::Tensor;
+    /// The tokens that an indexer chooses for every query: those with the highest scores, as blocks of one token for one group of heads.
+    /// Without gradient.
+    fn choose_tokens(&self, inputs: &Indexer<'_, Self::Tensor>) -> BlockChoice;
     /// A linear recurrence in chunks: outputs `[batch, time, heads, value width]` and the state after the last token.
     fn recurrence(&self, inputs: &Recurrence<'_, Self::Tensor>) -> (Self::Tensor, Self::Tensor);
     /// The general delta rule: outputs `[batch, time, heads, value width]` and the state after the last token.

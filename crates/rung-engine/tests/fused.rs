@@ -4,7 +4,7 @@
 //! fixed random numbers, so that every element of every gradient matters. A new operation needs one more case.
 
 use rung_engine::{
-    AttentionInputs, AttentionMask, BlockAttention, BlockChoice, Decay, GatedScan, GeneralDelta, Native, Ops,
+    AttentionInputs, AttentionMask, BlockAttention, BlockChoice, Decay, GatedScan, GeneralDelta, Indexer, Native, Ops,
     Parameter, Parameters, Recurrence, Scalar, composed, rotary_angles, rotary_frequencies,
 };
 
@@ -307,6 +307,7 @@ fn cases<S: Scalar>() -> Vec<Case<S>> {
         block_case!("blocks of grouped heads", &[&[2, 9, 6, 3], &[2, 9, 2, 3], &[2, 9, 2, 4]], 2, 4),
         block_case!("blocks that all heads share", &[&[1, 9, 4, 3], &[1, 9, 2, 3], &[1, 9, 2, 4]], 1, 2),
         block_case!("blocks of one token", &[&[1, 17, 2, 3], &[1, 17, 1, 3], &[1, 17, 1, 2]], 2, 1),
+        block_case!("wide blocks of one token", &[&[2, 9, 4, 19], &[2, 12, 2, 19], &[2, 12, 2, 21]], 1, 1),
         block_case!("blocks with many readers", &[&[1, 250, 1, 4], &[1, 250, 1, 4], &[1, 250, 1, 4]], 1, 16),
         block_case!("blocks of cached keys", &[&[2, 2, 2, 3], &[2, 7, 1, 3], &[2, 7, 1, 3]], 1, 3),
         recurrence_case!("linear attention", 0, false, false, 4, 0.0),
@@ -753,4 +754,23 @@ fn block_attention_does_not_read_blocks_that_no_query_chose() {
     assert!(ops.gradient().iter().all(|gradient| gradient.is_finite()));
     let key_start = weights.entry(ids[1]).range.start;
     assert!(ops.gradient()[key_start + 4 * 3..key_start + 8 * 3].iter().all(|gradient| *gradient == 0.0));
+}
+
+/// The sizes are those of several tiles of queries and keys, and of a partial tile at the end.
+#[test]
+fn choose_tokens_agrees_with_the_composed_function() {
+    for (batch, queries, keys, heads, width, top) in
+        [(2, 7, 7, 2, 3, 3), (1, 1, 40, 3, 5, 20), (2, 30, 600, 2, 16, 64), (1, 25, 25, 1, 4, 100)]
+    {
+        let mut generator = Generator(3);
+        let ops = Native::<f64>::new();
+        let mut draw = |shape: &[usize]| ops.constant(shape, &generator.take(shape.iter().product()));
+        let query = draw(&[batch, queries, heads, width]);
+        let head_weights = draw(&[batch, queries, heads]);
+        let key = draw(&[batch, keys, width]);
+        let inputs = Indexer { query: &query, head_weights: &head_weights, key: &key, top };
+        let choice = ops.choose_tokens(&inputs);
+        assert_eq!(choice, composed::choose_tokens(&ops, &inputs), "{top} of {keys} for {queries} queries");
+        assert_eq!(choice.blocks_of(batch * queries - 1).len(), top.min(keys));
+    }
 }

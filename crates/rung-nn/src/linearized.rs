@@ -24,8 +24,8 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 use rung_engine::{
-    AccumulatorRounding, AttentionInputs, Binary, BlockAttention, Decay, GeneralDelta, Native, Ops, Parameter,
-    Recurrence, Scalar, Shape, Tensor, Unary, delegate_ops,
+    AccumulatorRounding, AttentionInputs, Binary, BlockAttention, BlockChoice, Decay, GeneralDelta, Indexer, Native,
+    Ops, Parameter, Recurrence, Scalar, Shape, Tensor, Unary, delegate_ops,
 };
 
 /// A tensor that is an affine function of the tracked tensors (live), or a frozen one.
@@ -331,6 +331,11 @@ impl<S: Scalar> Ops for LinearizedOps<S> {
                 .freeze_if(inputs.query.live || inputs.key.live, || run(&inputs.query.tensor, &inputs.key.tensor));
         }
         LinearizedTensor { tensor: run(&self.freeze(inputs.query), &self.freeze(inputs.key)), live: true }
+    }
+    fn choose_tokens(&self, inputs: &Indexer<'_, LinearizedTensor<S>>) -> BlockChoice {
+        let Indexer { query, head_weights, key, top } = *inputs;
+        let [query, head_weights, key] = [query, head_weights, key].map(|x| self.freeze(x));
+        self.native.choose_tokens(&Indexer { query: &query, head_weights: &head_weights, key: &key, top })
     }
     fn recurrence(&self, inputs: &Recurrence<'_, LinearizedTensor<S>>) -> (LinearizedTensor<S>, LinearizedTensor<S>) {
         let decay = match inputs.decay {

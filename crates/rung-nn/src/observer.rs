@@ -71,7 +71,7 @@ impl<S: Scalar> Ops for ObservedOps<'_, S> {
     type Tensor = Tensor<S>;
     delegate_ops!(native => primitives);
     delegate_ops!(native => linear, rms_norm, layer_norm, l2_norm, silu, gelu, gelu_exact, elu_plus_one, silu_gate);
-    delegate_ops!(native => left_to_right_attention, gated_scan, rotary, cross_entropy, round_to_bits);
+    delegate_ops!(native => left_to_right_attention, choose_tokens, gated_scan, rotary, cross_entropy, round_to_bits);
 
     fn scope<R>(&self, name: &str, body: impl FnOnce() -> R) -> R {
         self.observer.enter(name);

@@ -156,6 +156,11 @@ pub fn apply_rope<O: Ops>(ops: &O, rotation: Option<&Rotation>, x: &O::Tensor, p
     rotation.map_or_else(|| x.clone(), |rotation| rotation.apply(ops, x, past_len))
 }
 
+/// How much ALiBi lowers the score of a key for every token between it and the query.
+pub(crate) fn alibi_slope(head: usize, heads: usize) -> f64 {
+    2_f64.powf(-8.0 * (head as f64 + 1.0) / heads as f64)
+}
+
 /// ALiBi's bias `[1, heads, queries, keys]` on the scores of queries at `query_positions` and keys at `key_positions`. A causal model
 /// masks later keys, whose bias is then irrelevant; with `bidirectional` they are penalised as earlier ones are.
 pub fn alibi_bias<O: Ops>(
@@ -176,8 +181,8 @@ pub fn alibi_bias<O: Ops>(
     let offset = ops.sub(&key_positions, &query_positions);
     let negative_distance =
         if bidirectional { ops.neg(&ops.add(&ops.relu(&offset), &ops.relu(&ops.neg(&offset)))) } else { offset };
-    let slope = |head: usize| 2_f64.powf(-8.0 * (head as f64 + 1.0) / heads as f64);
-    ops.mul(&constant(&[1, heads, 1, 1], &mut (0..heads).map(slope)), &negative_distance)
+    let mut slopes = (0..heads).map(|head| alibi_slope(head, heads));
+    ops.mul(&constant(&[1, heads, 1, 1], &mut slopes), &negative_distance)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Softmax attention as in its definition: scores, mask, softmax, weighted sum.
 
 use super::{MASKED, extents_of_four_axes, heads_first, matrix_from};
-use crate::ops::{AccumulatorRounding, AttentionInputs, AttentionMask, BlockAttention, Ops, Rounding};
+use crate::choice::{BlockChoice, top_k};
+use crate::ops::{AccumulatorRounding, AttentionInputs, AttentionMask, BlockAttention, Indexer, Ops, Rounding};
 use crate::scalar::Scalar;
 
 /// Composed function of [`Ops::attention`].
@@ -91,4 +92,20 @@ pub fn block_bias<O: Ops + ?Sized>(ops: &O, inputs: &BlockAttention<'_, O::Tenso
         }
     }
     ops.constant(&[batch, heads, queries, keys], &mask)
+}
+
+/// Composed function of [`Ops::choose_tokens`]: the scores of all pairs of tokens, then a sort of each query's.
+pub fn choose_tokens<O: Ops + ?Sized>(ops: &O, inputs: &Indexer<'_, O::Tensor>) -> BlockChoice {
+    let [batch, queries, heads, width] = extents_of_four_axes(ops, inputs.query);
+    let keys = ops.shape(inputs.key)[1];
+    let query = ops.reshape(inputs.query, &[batch, queries * heads, width]);
+    let similarities = ops.relu(&ops.product(&query, false, inputs.key, true));
+    let similarities = ops.reshape(&similarities, &[batch, queries, heads, keys]);
+    let head_weights = ops.reshape(inputs.head_weights, &[batch, queries, heads, 1]);
+    let scores = ops.values(&ops.sum(&ops.mul(&similarities, &head_weights), 2));
+    let mut choice = BlockChoice::new(1, 1);
+    for (row, scores) in scores.chunks_exact(keys).enumerate() {
+        choice.push(top_k(&scores[..=row % queries + keys - queries], inputs.top));
+    }
+    choice
 }

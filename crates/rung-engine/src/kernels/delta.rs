@@ -117,7 +117,7 @@ const LANES: usize = 16;
 
 /// Dot product with `LANES` partial sums, which are then added in halves: both loops become vector code.
 #[inline(always)]
-fn dot<S: Scalar>(left: &[S], right: &[S]) -> S {
+pub(super) fn dot_in_lanes<S: Scalar>(left: &[S], right: &[S]) -> S {
     let ((left, left_remainder), (right, right_remainder)) = (left.as_chunks::<LANES>(), right.as_chunks::<LANES>());
     let mut lanes = [S::ZERO; LANES];
     for (left, right) in left.iter().zip(right) {
@@ -165,7 +165,7 @@ vectorised! {
     /// `out = state vector`.
     fn multiply_rows<S>(state: &[S], vector: &[S], out: &mut [S]) {
         for (out, row) in out.iter_mut().zip(state.chunks_exact(vector.len())) {
-            *out = dot(row, vector);
+            *out = dot_in_lanes(row, vector);
         }
     }
 
@@ -193,9 +193,9 @@ vectorised! {
                 *grad_value = x.mul_add(key, *grad_value);
                 *grad_recalled = x.mul_add(-erase_key, *grad_recalled);
             }
-            grad_key[index] = dot(row, token.value);
-            grad_erase_key[index] = -dot(row, recalled);
-            grad_decay[index] = dot(row, previous_state) * token.decay_factors[index];
+            grad_key[index] = dot_in_lanes(row, token.value);
+            grad_erase_key[index] = -dot_in_lanes(row, recalled);
+            grad_decay[index] = dot_in_lanes(row, previous_state) * token.decay_factors[index];
         }
     }
 

@@ -4,9 +4,9 @@ use super::pool::Buffer;
 use super::record::Record;
 use super::tape::{BackwardPass, GradientTarget, Tensor};
 use super::{Native, extents_of, threaded_attention};
-use crate::choice::BlockReaders;
-use crate::kernels::{attention, blocks, left_to_right};
-use crate::ops::{AccumulatorRounding, AttentionInputs, BlockAttention};
+use crate::choice::{BlockChoice, BlockReaders};
+use crate::kernels::{attention, blocks, indexer, left_to_right, tokens};
+use crate::ops::{AccumulatorRounding, AttentionInputs, BlockAttention, Indexer};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 use std::sync::PoisonError;
@@ -85,15 +85,30 @@ impl<S: Scalar> Native<S> {
         choice.check(batch, query_len, key_len);
         let extents =
             blocks::Extents { batch, query_len, key_len, heads, kv_heads, groups, width, value_width, block, scale };
-        let readers = choice.readers(query_len, key_len);
-        let mut scratch = self.pool.take(extents.forward_scratch_len());
         let mut log_sums = self.pool.take(batch * heads * query_len);
         let shape = query.shape.with(3, value_width);
+        let grad_targets = [query.grad_target, key.grad_target, value.grad_target];
+        if block == 1 {
+            let mut scratch = self.pool.take(choice.longest_list());
+            let data = self.compute_buffer(shape.size(), |out| {
+                let inputs = [query, key, value].map(|x| &x.data[..]);
+                tokens::forward(extents, choice, inputs, scratch.write(), (log_sums.write(), out));
+            });
+            return self.emit("block_attention", shape, data, &grad_targets, |out, data, _| Record::TokenAttention {
+                extents,
+                choice: choice.clone(),
+                inputs: [query.clone(), key.clone(), value.clone()],
+                result: data.clone(),
+                log_sums,
+                out,
+            });
+        }
+        let readers = choice.readers(query_len, key_len);
+        let mut scratch = self.pool.take(extents.forward_scratch_len());
         let data = self.compute_buffer(shape.size(), |out| {
             let inputs = [query, key, value].map(|x| &x.data[..]);
             blocks::forward(extents, &readers, inputs, scratch.write(), (log_sums.write(), out));
         });
-        let grad_targets = [query.grad_target, key.grad_target, value.grad_target];
         self.emit("block_attention", shape, data, &grad_targets, |out, data, _| Record::BlockAttention {
             extents,
             readers,
@@ -102,6 +117,21 @@ impl<S: Scalar> Native<S> {
             log_sums,
             out,
         })
+    }
+
+    #[inline(never)]
+    pub(super) fn run_choose_tokens(&self, inputs: &Indexer<'_, Tensor<S>>) -> BlockChoice {
+        let Indexer { query, head_weights, key, top } = *inputs;
+        let [batch, query_len, heads, width] = extents_of("choose_tokens", query);
+        let [_, key_len, _] = extents_of("choose_tokens", key);
+        assert_eq!(key.shape, Shape::new(&[batch, key_len, width]), "keys of an indexer with queries {}", query.shape);
+        assert_eq!(head_weights.shape.size(), batch * query_len * heads, "head weights {}", head_weights.shape);
+        assert!(query_len <= key_len, "{query_len} queries cannot be the last of {key_len} keys");
+        let extents = indexer::Extents { batch, query_len, key_len, heads, width, top };
+        let mut scratch = self.pool.take(extents.scratch_len::<S>());
+        let choice = indexer::choose(extents, [query, head_weights, key].map(|x| &x.data[..]), scratch.write());
+        self.lock().end_operation("choose_tokens", &[]);
+        choice
     }
 }
 
@@ -147,6 +177,23 @@ pub(super) fn backward_blocks<S: Scalar>(
     let mut scratch = pass.pool.take(extents.backward_scratch_len());
     let data = inputs.each_ref().map(|x| &x.data[..]);
     blocks::backward(extents, readers, data, results, scratch.write(), gradients.each_mut().map(Buffer::write));
+    for (x, gradient) in inputs.iter().zip(gradients) {
+        pass.add_gradient(x.grad_target, gradient);
+    }
+}
+
+/// The same for blocks of one token.
+pub(super) fn backward_tokens<S: Scalar>(
+    pass: &mut BackwardPass<'_, S>,
+    extents: blocks::Extents,
+    choice: &BlockChoice,
+    inputs: &[Tensor<S>; 3],
+    results: (&[S], &[S], &[S]),
+) {
+    let mut gradients = inputs.each_ref().map(|x| pass.pool.take_filled(x.shape.size(), S::ZERO));
+    let mut scratch = pass.pool.take(2 * choice.longest_list());
+    let data = inputs.each_ref().map(|x| &x.data[..]);
+    tokens::backward(extents, choice, data, results, scratch.write(), gradients.each_mut().map(Buffer::write));
     for (x, gradient) in inputs.iter().zip(gradients) {
         pass.add_gradient(x.grad_target, gradient);
     }

@@ -7,7 +7,8 @@ use super::attention;
 use super::pool::Buffer;
 use super::record::Record;
 use super::tape::{BackwardPass, GradientTarget, Tensor};
-use crate::kernels::product::{Matrix, MatrixMut, WriteMode, product};
+use crate::kernels::attention::softmax_row_backward;
+use crate::kernels::product::{Matrix, MatrixMut, WriteMode, dot, product};
 use crate::kernels::{convolution, gated, layout, loss, norm, pointwise, rotary};
 use crate::ops::Binary;
 use crate::scalar::Scalar;
@@ -85,11 +86,15 @@ impl<S: Scalar> Record<S> {
                 layout::cumulative_sum(extents, true, &grad_out, out.write());
                 pass.add_gradient(x, out);
             }
+            Self::Softmax { x, shape, result, .. } => softmax(pass, x, &shape, (&result, &grad_out)),
             Self::Attention { extents, inputs, bias, result, log_sums, .. } => {
                 attention::backward(pass, extents, &inputs, bias.as_ref(), (&result, &log_sums, &grad_out));
             }
             Self::BlockAttention { extents, readers, inputs, result, log_sums, .. } => {
                 attention::backward_blocks(pass, extents, &readers, &inputs, (&result, &log_sums, &grad_out));
+            }
+            Self::TokenAttention { extents, choice, inputs, result, log_sums, .. } => {
+                attention::backward_tokens(pass, extents, &choice, &inputs, (&result, &log_sums, &grad_out));
             }
             Self::Norm { norm, x, weight, bias, statistics, .. } => {
                 normalise(pass, norm, &x, weight.as_ref(), bias, (&statistics, &grad_out));
@@ -130,8 +135,10 @@ impl<S: Scalar> Record<S> {
             | Self::Broadcast { out, .. }
             | Self::Gather { out, .. }
             | Self::CumulativeSum { out, .. }
+            | Self::Softmax { out, .. }
             | Self::Attention { out, .. }
             | Self::BlockAttention { out, .. }
+            | Self::TokenAttention { out, .. }
             | Self::Norm { out, .. }
             | Self::SiluGate { out, .. }
             | Self::Convolution { out, .. }
@@ -142,6 +149,22 @@ impl<S: Scalar> Record<S> {
             Self::Delta(record) => record.out,
         }
     }
+}
+
+/// Gradient of a softmax, from its result and the gradient of its result.
+fn softmax<S: Scalar>(
+    pass: &mut BackwardPass<'_, S>,
+    x: GradientTarget,
+    shape: &Shape,
+    (result, grad_out): (&[S], &[S]),
+) {
+    let mut out = pass.pool.take_copy(grad_out);
+    let rows = result.chunks_exact(shape.width()).zip(out.write().chunks_exact_mut(shape.width()));
+    for (weights, gradients) in rows {
+        let output_dot = dot(weights, gradients);
+        softmax_row_backward(weights, gradients, output_dot);
+    }
+    pass.add_gradient(x, out);
 }
 
 fn rotary<S: Scalar>(

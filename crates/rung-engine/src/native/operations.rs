@@ -5,11 +5,14 @@ use super::pool::Buffer;
 use super::record::Record;
 use super::tape::{GradientTarget, Tape, Tensor};
 use super::{Native, extents_of};
+use crate::choice::BlockChoice;
 use crate::composed;
+use crate::kernels::attention::softmax_row;
 use crate::kernels::pointwise::{self, BroadcastLayout, ElementMap};
 use crate::kernels::{convolution, gated, layout, loss, norm, rotary};
 use crate::ops::{
-    AccumulatorRounding, AttentionInputs, Binary, BlockAttention, GatedScan, GeneralDelta, Ops, Recurrence, Unary,
+    AccumulatorRounding, AttentionInputs, Binary, BlockAttention, GatedScan, GeneralDelta, Indexer, Ops, Recurrence,
+    Unary,
 };
 use crate::parameters::Parameter;
 use crate::scalar::Scalar;
@@ -245,7 +248,22 @@ impl<S: Scalar> Ops for Native<S> {
         result
     }
 
-    crate::delegate_ops!(composed => softmax, gelu_exact, round_to_bits);
+    crate::delegate_ops!(composed => gelu_exact, round_to_bits);
+
+    #[inline(never)]
+    fn softmax(&self, x: &Tensor<S>) -> Tensor<S> {
+        let width = x.shape.width();
+        let mut data = self.pool.take_copy(&x.data);
+        data.write().chunks_exact_mut(width).for_each(|row| {
+            softmax_row(row, 0, width);
+        });
+        self.emit("softmax", x.shape, data, &[x.grad_target], |out, data, _| Record::Softmax {
+            x: x.grad_target,
+            shape: x.shape,
+            result: data.clone(),
+            out,
+        })
+    }
 
     #[inline(never)]
     fn linear(&self, x: &Tensor<S>, weight: &Tensor<S>, bias: Option<&Tensor<S>>) -> Tensor<S> {
@@ -274,6 +292,10 @@ impl<S: Scalar> Ops for Native<S> {
 
     fn block_attention(&self, inputs: &BlockAttention<'_, Tensor<S>>) -> Tensor<S> {
         self.run_block_attention(inputs)
+    }
+
+    fn choose_tokens(&self, inputs: &Indexer<'_, Tensor<S>>) -> BlockChoice {
+        self.run_choose_tokens(inputs)
     }
 
     #[inline(never)]

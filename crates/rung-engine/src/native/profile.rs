@@ -116,9 +116,10 @@ impl<S: Scalar> Record<S> {
                 let rows = left.shape.size() / inner.max(1);
                 Cost::new::<S>(2 * rows * inner * columns, total_size([left, right]) + rows * columns)
             }
-            Self::Permute { shape, .. } | Self::Concat { shape, .. } | Self::Rotary { shape, .. } => {
-                Cost::new::<S>(0, 2 * shape.size())
-            }
+            Self::Permute { shape, .. }
+            | Self::Concat { shape, .. }
+            | Self::Softmax { shape, .. }
+            | Self::Rotary { shape, .. } => Cost::new::<S>(0, 2 * shape.size()),
             Self::Slice { shape, axis, range, .. } => {
                 Cost::new::<S>(0, 2 * shape.size() / shape[*axis].max(1) * range.len())
             }
@@ -131,7 +132,9 @@ impl<S: Scalar> Record<S> {
                 let flops = 2 * extents.batch * extents.heads * visible * (extents.width + extents.value_width);
                 Cost::new::<S>(flops, total_size(inputs) + result.len())
             }
-            Self::BlockAttention { inputs, result, .. } => Cost::new::<S>(0, total_size(inputs) + result.len()),
+            Self::BlockAttention { inputs, result, .. } | Self::TokenAttention { inputs, result, .. } => {
+                Cost::new::<S>(0, total_size(inputs) + result.len())
+            }
             Self::Norm { x, .. } => Cost::new::<S>(0, 2 * x.shape.size()),
             Self::SiluGate { x, .. } => Cost::new::<S>(0, 3 * x.shape.size()),
             Self::Convolution { padded, filters, extents, .. } => {

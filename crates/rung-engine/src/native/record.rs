@@ -4,7 +4,7 @@ use super::delta::DeltaRecord;
 use super::pool::Buffer;
 use super::recurrence::RecurrenceRecord;
 use super::tape::{GradientTarget, Tensor};
-use crate::choice::BlockReaders;
+use crate::choice::{BlockChoice, BlockReaders};
 use crate::kernels::pointwise::ElementMap;
 use crate::kernels::{attention, blocks, convolution, gated, norm};
 use crate::ops::Binary;
@@ -90,6 +90,12 @@ pub(crate) enum Record<S: Scalar> {
         extents: (usize, usize, usize),
         out: GradientTarget,
     },
+    Softmax {
+        x: GradientTarget,
+        shape: Shape,
+        result: Buffer<S>,
+        out: GradientTarget,
+    },
     Attention {
         extents: attention::Extents,
         /// Query, key, value.
@@ -102,6 +108,16 @@ pub(crate) enum Record<S: Scalar> {
     BlockAttention {
         extents: blocks::Extents,
         readers: BlockReaders,
+        /// Query, key, value.
+        inputs: [Tensor<S>; 3],
+        result: Buffer<S>,
+        log_sums: Buffer<S>,
+        out: GradientTarget,
+    },
+    /// Block attention with blocks of one token.
+    TokenAttention {
+        extents: blocks::Extents,
+        choice: BlockChoice,
         /// Query, key, value.
         inputs: [Tensor<S>; 3],
         result: Buffer<S>,

@@ -63,7 +63,7 @@ macro_rules! delegate_ops {
     };
     (@name $by:tt fused) => {
         $crate::delegate_ops! { @each $by
-            softmax linear attention left_to_right_attention block_attention recurrence general_delta rms_norm layer_norm l2_norm silu
+            softmax linear attention left_to_right_attention block_attention choose_tokens recurrence general_delta rms_norm layer_norm l2_norm silu
             gelu gelu_exact elu_plus_one silu_gate short_convolution gated_scan rotary cross_entropy
             round_to_bits
         }
@@ -148,6 +148,9 @@ macro_rules! delegate_ops {
     };
     (@name $by:tt block_attention) => {
         $crate::delegate_ops! { @method $by block_attention(inputs: &$crate::BlockAttention<'_, Self::Tensor>) -> Self::Tensor }
+    };
+    (@name $by:tt choose_tokens) => {
+        $crate::delegate_ops! { @method $by choose_tokens(inputs: &$crate::Indexer<'_, Self::Tensor>) -> $crate::BlockChoice }
     };
     (@name $by:tt recurrence) => {
         $crate::delegate_ops! { @method $by recurrence(inputs: &$crate::Recurrence<'_, Self::Tensor>) -> (Self::Tensor, Self::Tensor) }

@@ -96,6 +96,19 @@ pub struct BlockAttention<'a, T> {
     pub scale: f64,
 }
 
+/// The inputs of an indexer, which scores every token up to the query's own: the score of key `k` is `sum_h w_h max(q_h . k, 0)` over
+/// the index heads `h`. Queries are at the last positions of the keys.
+pub struct Indexer<'a, T> {
+    /// `[batch, queries, heads, width]`.
+    pub query: &'a T,
+    /// Weight of each head in a query's scores, `[batch, queries, heads]`.
+    pub head_weights: &'a T,
+    /// One key per token for all heads, `[batch, keys, width]`.
+    pub key: &'a T,
+    /// How many tokens a query reads, or all if fewer are visible; at least 1.
+    pub top: usize,
+}
+
 /// How a recurrent state decays from one token to the next. Log-decays are never positive.
 pub enum Decay<'a, T> {
     /// No decay.

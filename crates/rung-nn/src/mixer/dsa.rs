@@ -3,15 +3,15 @@
 //! Definition, state and sources: `rung explain dsa`.
 //!
 //! # Computed as
-//! Latent attention with a mask of `top` tokens per row. No gradient passes through the choice: the indexer learns
-//! from an auxiliary loss, the Kullback-Leibler divergence from the heads' mean weights over the chosen tokens to the
+//! The indexer's scores of a few queries at a time, from which their `top` tokens are chosen, then latent attention to those
+//! tokens alone. No gradient passes through the choice: the indexer learns from an auxiliary loss, the Kullback-Leibler divergence from the heads' mean weights over the chosen tokens to the
 //! softmax of its scores over them. That loss trains the indexer only.
 
-use rung_engine::{Ops, Parameter, Rounding, Scalar, top_k};
+use rung_engine::{BlockChoice, Indexer, Ops, Parameter, Rounding, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::attention::MASKED;
-use super::mla::{Latent, LatentConfig};
+use super::mla::{AttentionOperands, Latent, LatentConfig};
 use super::{MixerConfig, State, TokenMixer, append_to_slot, number};
 use crate::error::ModelError;
 use crate::submodules::{Linear, merge_heads, split_heads};
@@ -43,7 +43,6 @@ pub struct TokenSparse {
     head_weights: Linear,
     /// Rotation of the first channels of index queries and keys.
     rotation: Option<Rotation>,
-    chunk: usize,
     rounding: Option<Rounding>,
 }
 
@@ -78,14 +77,14 @@ impl MixerConfig for TokenSparseConfig {
             }
             _ => None,
         };
-        let (chunk, rounding) = (params.settings.chunk, params.settings.precision.message);
+        let rounding = params.settings.precision.message;
         params.within("indexer", |params| {
             let query = params.linear("wq_b", query_input_width, self.index_heads * self.index_dim);
             let key = params.linear("wk", width, self.index_dim);
             let norm = [("k_norm.weight", 1.0), ("k_norm.bias", 0.0)]
                 .map(|(name, value)| params.weight_without_decay(name, &[self.index_dim], Init::Constant(value)));
             let head_weights = params.linear("weights_proj", width, self.index_heads);
-            Ok(TokenSparse { config: *self, latent, query, key, norm, head_weights, rotation, chunk, rounding })
+            Ok(TokenSparse { config: *self, latent, query, key, norm, head_weights, rotation, rounding })
         })
     }
 }
@@ -124,18 +123,21 @@ impl TokenSparse {
         apply_rope(ops, self.rotation.as_ref(), x, past_len)
     }
 
-    /// Zero where a token attends to another, [`MASKED`] elsewhere: `[batch, 1, time, tokens]`.
-    fn mask<O: Ops>(&self, ops: &O, scores: &O::Tensor) -> O::Tensor {
-        let [batch, time, tokens] = ops.shape(scores)[..] else { unreachable!("scores have three axes") };
-        let values = ops.values(scores);
-        let mut mask = vec![O::Scalar::from_f64(MASKED); values.len()];
-        for (row, mask_row) in mask.chunks_exact_mut(tokens).enumerate() {
-            let visible = row % time + tokens - time + 1;
-            for token in top_k(&values[row * tokens..][..visible], self.config.top) {
-                mask_row[token] = O::Scalar::ZERO;
+    /// The tokens that each new token attends to.
+    fn choose<O: Ops>(&self, ops: &O, index: &[O::Tensor; 3]) -> BlockChoice {
+        let [query, head_weights, key] = index;
+        ops.choose_tokens(&Indexer { query, head_weights, key, top: self.config.top })
+    }
+
+    /// Zero where a token attends to another, [`MASKED`] elsewhere: `[batch, 1, time, time]`.
+    fn mask<O: Ops>(ops: &O, [batch, time]: [usize; 2], choice: &BlockChoice) -> O::Tensor {
+        let mut mask = vec![O::Scalar::from_f64(MASKED); batch * time * time];
+        for (row, mask_row) in mask.chunks_exact_mut(time).enumerate() {
+            for &token in choice.blocks_of(row) {
+                mask_row[token as usize] = O::Scalar::ZERO;
             }
         }
-        ops.constant(&[batch, 1, time, tokens], &mask)
+        ops.constant(&[batch, 1, time, time], &mask)
     }
 }
 
@@ -150,24 +152,12 @@ impl TokenMixer for TokenSparse {
         let query_input = self.latent.query_input(ops, x);
         let index = self.project_index(ops, x, &query_input, state);
         next.tensors[2] = Some(index[2].clone());
-        let [index_query, head_weights, index_keys] = index.map(|x| ops.detach(&x));
-        let past_len = State::past_len(state);
-        let query_parts = self.latent.project_query(ops, &query_input, past_len);
-        let operands = self.latent.attention_operands(ops, query_parts, &cache);
-        // Every token's scores and mask are as long as the sequence, so only `chunk` tokens are processed at a time.
-        let outputs: Vec<O::Tensor> = (0..ops.shape(x)[1])
-            .step_by(self.chunk)
-            .map(|start| {
-                let end = ops.shape(x)[1].min(start + self.chunk);
-                let [index_query, head_weights, query] =
-                    [&index_query, &head_weights, &operands.query].map(|x| ops.slice(x, 1, start..end));
-                let [index_keys, key, value] =
-                    [&index_keys, &operands.key, &operands.value].map(|x| ops.slice(x, 1, 0..past_len + end));
-                let mask = self.mask(ops, &self.score(ops, [&index_query, &head_weights, &index_keys]));
-                self.latent.attend(ops, [&query, &key, &value], Some(&mask))
-            })
-            .collect();
-        (self.latent.project_output(ops, &ops.concat(&outputs, 1), operands.absorbed), next)
+        let choice = self.choose(ops, &index);
+        let query_parts = self.latent.project_query(ops, &query_input, State::past_len(state));
+        let AttentionOperands { query, key, value, absorbed } =
+            self.latent.attention_operands(ops, query_parts, &cache);
+        let head_outputs = self.latent.attend_to_tokens(ops, [&query, &key, &value], &choice);
+        (self.latent.project_output(ops, &head_outputs, absorbed), next)
     }
 
     fn auxiliary_loss<O: Ops>(&self, ops: &O, x: impl FnOnce() -> O::Tensor) -> Option<O::Tensor> {
@@ -175,8 +165,8 @@ impl TokenMixer for TokenSparse {
         let query_input = ops.detach(&self.latent.query_input(ops, &x));
         let index = self.project_index(ops, &x, &query_input, None);
         let scores = self.score(ops, index.each_ref());
-        let mask = self.mask(ops, &scores);
         let [batch, time, tokens] = ops.shape(&scores)[..] else { unreachable!("scores have three axes") };
+        let mask = Self::mask(ops, [batch, time], &self.choose(ops, &index));
         let weights = ops.detach(&self.latent.attention_weights(ops, &x, &mask));
         let target = ops.reshape(&ops.mean(&weights, 1), &[batch, time, tokens]);
         // Log-softmax of the scores over the chosen tokens; the target of other tokens is zero.

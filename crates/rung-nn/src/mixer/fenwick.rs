@@ -5,11 +5,14 @@
 //! itself and to one span for every set bit of its position, and each level has its own weight. Spans are longer the farther back.
 //!
 //! Each level is an ordinary recurrence: its state is empty at the start of every block of `2^l` tokens, the first half of the block
-//! writes to it, the second half reads from it, and decay and erasure act on both. A sequence of n tokens has `log2(n) + 1` levels; each
-//! is run in chunks.
+//! writes to it, the second half reads from it, and decay and erasure act on both. A sequence of n tokens has `log2(n) + 1` levels. A
+//! short span runs them one after another, each in chunks; a long one is divided into segments that run all levels at once
+//! ([`segment`]).
 //!
 //! The state after a token has the spans that the token attends to. Where it is in the first half of a level's block, that level's
 //! recurrence continues from the sum of the finer levels' states, which is the merge of a Fenwick tree.
+
+mod segment;
 
 use rung_engine::{Decay, Ops, Parameter, Recurrence, Scalar};
 
@@ -97,19 +100,21 @@ impl FenwickMemory {
     ) -> (O::Tensor, O::Tensor) {
         let (past_len, time) = (State::past_len(state), ops.shape(x)[1]);
         let weights = self.level_weights(ops, x);
-        // With rounding, states are merged and rounded at every token.
-        let stride = if self.recurrence.rounding.is_some() { 1 } else { time };
         let mut level_states = State::slot(state, 0).map(|stacked| unstack(ops, stacked)).unwrap_or_default();
         let mut outputs = Vec::new();
-        for start in (0..time).step_by(stride) {
-            let span = |x: &O::Tensor| ops.slice(x, 1, start..start + stride);
+        let mut start = 0;
+        while start < time {
+            let (length, is_segment) = self.next_span(past_len + start, time - start);
+            let span = |x: &O::Tensor| ops.slice(x, 1, start..start + length);
             let [query, key, value, decay] = [inputs.query, inputs.key, inputs.value, inputs.decay].map(span);
             let beta = inputs.beta.map(span);
             let inputs =
                 RecurrenceInputs { query: &query, key: &key, value: &value, decay: &decay, beta: beta.as_ref() };
-            let (out, next) = self.forward_span(ops, past_len + start, &span(&weights), &inputs, &level_states);
+            let forward = if is_segment { Self::forward_segment } else { Self::forward_span };
+            let (out, next) = forward(self, ops, past_len + start, &span(&weights), &inputs, &level_states);
             outputs.push(out);
             level_states = next;
+            start += length;
         }
         (ops.concat(&outputs, 1), stack(ops, &level_states))
     }

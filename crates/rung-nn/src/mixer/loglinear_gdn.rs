@@ -3,8 +3,8 @@
 //! Definition, state and sources: `rung explain loglinear-gdn`.
 //!
 //! # Computed as
-//! `([tril(Q K') (I + stril(Diag(beta) K K'))^-1] . L . Lambda) Diag(beta) V`: for each level a recurrence of Gated
-//! DeltaNet, in chunks.
+//! `([tril(Q K') (I + stril(Diag(beta) K K'))^-1] . L . Lambda) Diag(beta) V`: inside a chunk one
+//! masked product, beyond it a state for each level; see [`fenwick`](super::fenwick).
 
 use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;

@@ -3,8 +3,8 @@
 //! Definition, state and sources: `rung explain loglinear-mamba2`.
 //!
 //! # Computed as
-//! `(C B' . L . Lambda)(dt . X)` with `Lambda_ts = lambda_t^(bits(t xor s))`: for each level a recurrence of Mamba-2,
-//! in chunks.
+//! `(C B' . L . Lambda)(dt . X)` with `Lambda_ts = lambda_t^(bits(t xor s))`: inside a chunk one masked
+//! product, beyond it a state for each level; see [`fenwick`](super::fenwick).
 
 use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;

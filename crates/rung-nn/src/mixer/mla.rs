@@ -6,13 +6,13 @@
 //! Keys and values are expanded from the latents for ordinary attention. For a few queries it is cheaper to absorb `W_k` and
 //! `W_v`: the query becomes `[W_k' q; q_r]`, attention runs over the latents themselves, and `W_v` is applied to its output.
 
-use rung_engine::{AttentionInputs, Ops, Parameter, Role, Rounding, Scalar, AttentionMask};
+use rung_engine::{AttentionInputs, BlockAttention, BlockChoice, Ops, Parameter, Role, Rounding, Scalar, AttentionMask};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, require_causal, append_to_slot, number};
 use crate::error::ModelError;
 use crate::submodules::{NormGain, Linear, per_head_matmul, merge_heads, split_heads};
-use crate::position::{Positions, Rotation, alibi_bias, apply_rope};
+use crate::position::{Positions, Rotation, alibi_bias, alibi_slope, apply_rope};
 use crate::precision::apply_rounding;
 use crate::param_builder::{Init, ParamBuilder};
 
@@ -248,6 +248,33 @@ impl Latent {
         let bias = self.bias(ops, [ops.shape(query)[1], ops.shape(key)[1]], mask);
         let (bias, mask, scale) = (bias.as_ref(), AttentionMask::Causal, self.scale);
         ops.attention(&AttentionInputs { query, key, value, bias, mask, scale })
+    }
+
+    /// Attention of queries at the last positions of the keys to the chosen tokens.
+    pub(super) fn attend_to_tokens<O: Ops>(
+        &self,
+        ops: &O,
+        [query, key, value]: [&O::Tensor; 3],
+        choice: &BlockChoice,
+    ) -> O::Tensor {
+        let (query, key) =
+            if self.alibi { self.append_alibi(ops, query, key) } else { (query.clone(), key.clone()) };
+        ops.block_attention(&BlockAttention { query: &query, key: &key, value, choice, scale: self.scale })
+    }
+
+    /// ALiBi as one more channel: a key's is its position, a query's the slope of its head. So scores rise with the key's position. By how
+    /// much they fall with the query's is the same for all keys, and the softmax does not depend on it.
+    fn append_alibi<O: Ops>(&self, ops: &O, query: &O::Tensor, key: &O::Tensor) -> (O::Tensor, O::Tensor) {
+        let append = |x: &O::Tensor, shape: [usize; 4], channel: &mut dyn Iterator<Item = f64>| {
+            let channel: Vec<O::Scalar> = channel.map(O::Scalar::from_f64).collect();
+            let [batch, tokens, heads, _] = ops.shape(x)[..] else { unreachable!("heads have four axes") };
+            let channel = ops.broadcast(&ops.constant(&shape, &channel), &[batch, tokens, heads, 1]);
+            ops.concat(&[x.clone(), channel], 3)
+        };
+        let (heads, keys) = (self.config.heads, ops.shape(key)[1]);
+        let mut slopes = (0..heads).map(|head| alibi_slope(head, heads) / self.scale);
+        let mut positions = (0..keys).map(|position| position as f64 + 1.0 - keys as f64);
+        (append(query, [1, 1, heads, 1], &mut slopes), append(key, [1, keys, 1, 1], &mut positions))
     }
 
     /// Applies the output projection to the attention output of every head, after `W_v` where it was absorbed.

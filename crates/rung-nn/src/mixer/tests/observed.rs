@@ -39,8 +39,8 @@ fn observed_executor_gives_bit_identical_outputs() {
         let expected = run(&native, &mixer, &native.constant(&[BATCH, time, WIDTH], &values), &[time]).0;
         let found = run(&ops, &mixer, &ops.constant(&[BATCH, time, WIDTH], &values), &[time]).0;
         assert_eq!(bits(found), bits(expected), "{text}");
-        let is_block_sparse = matches!(resolve(text).name(), "moba" | "nsa");
-        assert_eq!(counter.blocks.get() > 0, is_block_sparse, "{text}: calls of block attention");
+        let is_sparse = matches!(resolve(text).name(), "moba" | "nsa" | "dsa");
+        assert_eq!(counter.blocks.get() > 0, is_sparse, "{text}: calls of block attention");
         assert!(resolve(text).name() != "full" || counter.dense.get() == 1, "{text}: calls of attention");
     }
 }
