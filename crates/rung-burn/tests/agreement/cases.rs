@@ -47,15 +47,15 @@ fn check_case<S: Number>(device: &Device, mut case: Built<S>, text: &str, tolera
 
 #[test]
 fn mixer_cases_agree_in_double_precision() {
-    check::<f64>(&device::open("flex").unwrap(), Precision::default(), 1e-9);
+    check::<f64>(&device::open("cpu").unwrap(), Precision::default(), 1e-9);
 }
 
 #[test]
 fn mixer_cases_agree_in_single_precision() {
-    check::<f32>(&device::open("flex").unwrap(), Precision::default(), 1e-3);
+    check::<f32>(&device::open("cpu").unwrap(), Precision::default(), 1e-3);
 }
 
 #[test]
 fn mixer_cases_agree_with_states_and_messages_of_few_bits() {
-    check::<f64>(&device::open("flex").unwrap(), Precision::bits(6, 8.0), 1e-9);
+    check::<f64>(&device::open("cpu").unwrap(), Precision::bits(6, 8.0), 1e-9);
 }

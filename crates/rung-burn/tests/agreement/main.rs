@@ -1,6 +1,6 @@
 //! Burn and the native executor agree in values and gradients of every primitive, every case of every mixer, and a model.
 //!
-//! All tests run on Burn's CPU device, `flex`. With the feature `wgpu` they also run on the device that Burn finds through wgpu: a
+//! All tests run on Burn's CPU device, `cpu`. With the feature `wgpu` they also run on the device that Burn finds through wgpu: a
 //! GPU, or a driver that emulates one on the CPU.
 
 use rung_engine::Scalar;
