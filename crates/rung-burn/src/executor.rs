@@ -6,13 +6,18 @@
 //!
 //! Not every device supports tensors without elements, but models have some, such as the state of a convolution with one tap. Such
 //! a tensor is stored as a single zero that is never read.
+//!
+//! Fused operations are composed of primitives, in chunks or in parallel over all tokens. Only states that are rounded to few bits
+//! after every token, and [`Ops::left_to_right_attention`], go token by token: there each token depends on the rounding before it.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops::Range;
 
 use burn_tensor::{Device, Element, Int, Tensor as BurnTensor, TensorData, activation};
-use rung_engine::{Binary, MAX_RANK, Ops, Parameter, Parameters, Scalar, Shape, Unary};
+use rung_engine::{
+    Binary, GatedScan, GeneralDelta, MAX_RANK, Ops, Parameter, Parameters, Scalar, Shape, Unary, composed,
+};
 
 use crate::device::DeviceError;
 
@@ -301,5 +306,15 @@ impl<S: Number> Ops for Burn<S> {
         body()
     }
 
-    rung_engine::delegate_ops!(composed => fused);
+    fn general_delta(&self, inputs: &GeneralDelta<'_, Tensor>) -> (Tensor, Tensor) {
+        composed::chunked_general_delta(self, inputs)
+    }
+
+    fn gated_scan(&self, inputs: &GatedScan<'_, Tensor>) -> Tensor {
+        composed::parallel_gated_scan(self, inputs)
+    }
+
+    rung_engine::delegate_ops!(composed => softmax, linear, attention, left_to_right_attention, block_attention, recurrence);
+    rung_engine::delegate_ops!(composed => rms_norm, layer_norm, l2_norm, silu, gelu, gelu_exact, elu_plus_one, silu_gate);
+    rung_engine::delegate_ops!(composed => short_convolution, rotary, cross_entropy, round_to_bits);
 }
