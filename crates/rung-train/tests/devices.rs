@@ -24,7 +24,7 @@ fn burn() -> ComputeDevice {
 fn run(stack: &str, lines: &str) -> Run {
     let text = format!(
         "stack = '{stack}'\ntask = 'funccomp{{hops=2,m=4,n=[2],queries=4,mixed=yes}}'\n\
-         model = {{ heads = 2, head = 8 }}\nevaluate = {{ every = 25, prompts = 8, last = 16, stop_at = 2.0 }}\n\
+         model = {{ heads = 2, head = 8, chunk = 8 }}\nevaluate = {{ every = 25, prompts = 8, last = 16, stop_at = 2.0 }}\n\
          [train]\nsteps = {STEPS}\nbatch = 6\nwarmup = 5\n{lines}"
     );
     RunConfig::read(&text).and_then(|config| config.resolve()).unwrap()

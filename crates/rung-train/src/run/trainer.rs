@@ -220,7 +220,7 @@ impl<'a> Trainer<'a> {
             loss,
             evaluation: self.progress.evaluations.last().filter(|_| evaluated),
             tokens_per_second: self.tokens as f64 / seconds,
-            seconds_left: seconds / self.process_steps.max(1) as f64 * (steps - step) as f64,
+            seconds_left: seconds / self.process_steps.max(1) as f64 * steps.saturating_sub(step) as f64,
         }
     }
 
