@@ -1,7 +1,7 @@
 //! Devices by name.
 //!
 //! Every build knows all names, so that the error for a device that is not in the build can name the feature that adds it. The
-//! engine's native executor has a name too, `cpu`; it does not need Burn.
+//! engine's native executor has a name too, `native`; it does not need Burn.
 
 #[cfg(feature = "gpu")]
 pub use burn_tensor::Device;
@@ -13,11 +13,11 @@ use burn_tensor::DeviceKind;
 use burn_tensor::DeviceType;
 
 /// The name of the engine's native executor, which is in every build.
-pub const NATIVE: &str = "cpu";
+pub const NATIVE: &str = "native";
 
 /// Burn's devices: name, feature that adds the device, and whether this build has it.
 const DEVICES: &[(&str, &str, bool)] = &[
-    ("flex", "gpu", cfg!(feature = "gpu")),
+    ("cpu", "gpu", cfg!(feature = "gpu")),
     ("cuda", "cuda", cfg!(feature = "cuda")),
     ("metal", "metal", cfg!(feature = "metal")),
     ("rocm", "rocm", cfg!(feature = "rocm")),
@@ -85,6 +85,15 @@ pub fn unavailable(name: &str) -> DeviceError {
     DeviceError::Unknown { found: name.to_owned(), built: built_names(), others }
 }
 
+/// Refuses a name that this build has no device for, without looking for the device: a sweep may be submitted from a machine that has no GPU.
+///
+/// # Errors
+/// No device has this name, or it is not in this build.
+pub fn check_built(name: &str) -> Result<(), DeviceError> {
+    let is_built = name == NATIVE || DEVICES.iter().any(|&(known, _, built)| built && known == name);
+    if is_built { Ok(()) } else { Err(unavailable(name)) }
+}
+
 /// Opens Burn's default device of this name.
 ///
 /// # Errors
@@ -92,7 +101,8 @@ pub fn unavailable(name: &str) -> DeviceError {
 #[cfg(feature = "gpu")]
 pub fn open(name: &str) -> Result<Device, DeviceError> {
     let (kind, device) = match name {
-        "flex" => (DeviceType::Flex, Device::flex()),
+        // Burn calls it `flex`.
+        "cpu" => (DeviceType::Flex, Device::flex()),
         #[cfg(feature = "cuda")]
         "cuda" => (DeviceType::Cuda, Device::cuda(DeviceIndex::Default)),
         #[cfg(feature = "metal")]
@@ -116,13 +126,13 @@ pub fn open(name: &str) -> Result<Device, DeviceError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DEVICES, unavailable};
+    use super::{DEVICES, NATIVE, check_built, unavailable};
 
     #[test]
     fn the_error_for_a_device_of_another_build_names_its_feature() {
         for (name, feature, _) in DEVICES.iter().filter(|(.., built)| !built) {
             let text = unavailable(name).to_string();
-            assert!(text.starts_with(&format!("device {name} is not in this build; expected cpu")), "{text}");
+            assert!(text.starts_with(&format!("device {name} is not in this build; expected native")), "{text}");
             assert!(text.ends_with(&format!("a build with `--features {feature}`")), "{text}");
         }
     }
@@ -130,14 +140,22 @@ mod tests {
     #[test]
     fn the_error_for_an_unknown_name_lists_all_devices() {
         let text = unavailable("abacus").to_string();
-        assert!(text.starts_with("found device \"abacus\", expected cpu"), "{text}");
+        assert!(text.starts_with("found device \"abacus\", expected native"), "{text}");
         assert!(DEVICES.iter().all(|(name, ..)| text.contains(name)), "{text}");
+    }
+
+    #[test]
+    fn names_are_checked_without_opening_the_device() {
+        for &(name, _, built) in DEVICES {
+            assert_eq!(check_built(name).is_ok(), built, "{name}");
+        }
+        assert!(check_built(NATIVE).is_ok() && check_built("abacus").is_err());
     }
 
     #[cfg(feature = "gpu")]
     #[test]
     fn every_build_with_burn_has_its_cpu_device() {
-        assert!(super::open("flex").is_ok());
+        assert!(super::open("cpu").is_ok());
         assert_eq!(super::open("abacus").err(), Some(unavailable("abacus")));
     }
 }

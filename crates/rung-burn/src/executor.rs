@@ -6,13 +6,18 @@
 //!
 //! Not every device supports tensors without elements, but models have some, such as the state of a convolution with one tap. Such
 //! a tensor is stored as a single zero that is never read.
+//!
+//! Fused operations are composed of primitives, in chunks or in parallel over all tokens. Only states that are rounded to few bits
+//! after every token, and [`Ops::left_to_right_attention`], go token by token: there each token depends on the rounding before it.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops::Range;
 
 use burn_tensor::{Device, Element, Int, Tensor as BurnTensor, TensorData, activation};
-use rung_engine::{Binary, MAX_RANK, Ops, Parameter, Parameters, Scalar, Shape, Unary};
+use rung_engine::{
+    Binary, GatedScan, GeneralDelta, MAX_RANK, Ops, Parameter, Parameters, Scalar, Shape, Unary, composed,
+};
 
 use crate::device::DeviceError;
 
@@ -66,7 +71,7 @@ fn pad_shape(shape: &[usize]) -> [usize; MAX_RANK] {
 ///
 /// let mut weights = Parameters::<f32>::new();
 /// let weight = weights.add("weight", &[1], vec![3.0]).id();
-/// let ops = Burn::with_gradients(&device::open("flex")?, &weights)?;
+/// let ops = Burn::with_gradients(&device::open("cpu")?, &weights)?;
 /// let x = ops.parameter(weight);
 /// assert_eq!(ops.gradient(&ops.mul(&x, &x)), [6.0]);
 /// # Ok::<(), rung_burn::DeviceError>(())
@@ -112,13 +117,26 @@ impl<S: Number> Burn<S> {
     pub fn gradient(&self, loss: &Tensor) -> Vec<S> {
         let size = self.weights.values().map(|(_, range)| range.end).max().unwrap_or(0);
         let mut gradient = vec![S::ZERO; size];
-        if loss.data.is_tracked() {
-            let gradients = loss.data.backward();
-            for (weight, range) in self.weights.values() {
-                if let Some(weight_gradient) = weight.data.grad(&gradients) {
-                    gradient[range.clone()].copy_from_slice(&self.copy_values(weight_gradient));
-                }
+        if !loss.data.is_tracked() {
+            return gradient;
+        }
+        let gradients = loss.data.backward();
+        let mut parts = Vec::new();
+        for (weight, range) in self.weights.values().filter(|(_, range)| !range.is_empty()) {
+            if let Some(part) = weight.data.grad(&gradients) {
+                parts.push((part.reshape([range.len()]), range));
             }
+        }
+        if parts.is_empty() {
+            return gradient;
+        }
+        // Joined on the device, because every copy to the host waits for all kernels before it.
+        let joined = BurnTensor::<1>::cat(parts.iter().map(|(part, _)| part.clone()).collect(), 0);
+        let values = self.copy_values(joined);
+        let mut copied = 0;
+        for (_, range) in parts {
+            gradient[range.clone()].copy_from_slice(&values[copied..copied + range.len()]);
+            copied += range.len();
         }
         gradient
     }
@@ -127,7 +145,7 @@ impl<S: Number> Burn<S> {
     ///
     /// # Panics
     /// If the device fails.
-    fn copy_values(&self, data: BurnTensor<MAX_RANK>) -> Vec<S> {
+    fn copy_values<const RANK: usize>(&self, data: BurnTensor<RANK>) -> Vec<S> {
         let data = data.into_data();
         data.try_into_vec().unwrap_or_else(|error| panic!("numbers from {:?}: {error}", self.device))
     }
@@ -288,5 +306,15 @@ impl<S: Number> Ops for Burn<S> {
         body()
     }
 
-    rung_engine::delegate_ops!(composed => fused);
+    fn general_delta(&self, inputs: &GeneralDelta<'_, Tensor>) -> (Tensor, Tensor) {
+        composed::chunked_general_delta(self, inputs)
+    }
+
+    fn gated_scan(&self, inputs: &GatedScan<'_, Tensor>) -> Tensor {
+        composed::parallel_gated_scan(self, inputs)
+    }
+
+    rung_engine::delegate_ops!(composed => softmax, linear, attention, left_to_right_attention, block_attention, recurrence);
+    rung_engine::delegate_ops!(composed => rms_norm, layer_norm, l2_norm, silu, gelu, gelu_exact, elu_plus_one, silu_gate);
+    rung_engine::delegate_ops!(composed => short_convolution, rotary, cross_entropy, round_to_bits);
 }

@@ -8,7 +8,7 @@
 //! this crate check that both compute the same loss and the same gradient for every mixer.
 //!
 //! Everything but the names of devices is behind the feature `gpu`, because Burn is a large dependency that the native executor does
-//! not need. That feature alone has Burn's CPU device, `flex`, on which the tests run; the features `cuda`, `rocm`, `metal`,
+//! not need. That feature alone has Burn's CPU device, `cpu` (Burn calls it `flex`), on which the tests run; the features `cuda`, `rocm`, `metal`,
 //! `vulkan`, `webgpu` and `wgpu` add the device of their name. **Not yet tested on a GPU**, only on a Vulkan driver that
 //! computes on the CPU. Single precision works on every device, double precision where the device has it.
 //!
@@ -16,12 +16,12 @@
 //! use rung_burn::device::{NATIVE, unavailable};
 //!
 //! // Every build knows every name, and says which feature a device needs.
-//! assert_eq!(NATIVE, "cpu");
+//! assert_eq!(NATIVE, "native");
 //! assert!(unavailable("tpu").to_string().starts_with("found device \"tpu\", expected"));
 //! # #[cfg(not(feature = "cuda"))]
 //! assert!(unavailable("cuda").to_string().ends_with("or a build with `--features cuda`"));
 //! # #[cfg(feature = "gpu")]
-//! rung_burn::device::open("flex")?; // with `--features gpu`: Burn's CPU device
+//! rung_burn::device::open("cpu")?; // with `--features gpu`: Burn's CPU device
 //! # Ok::<(), rung_burn::DeviceError>(())
 //! ```
 

@@ -5,7 +5,7 @@
 
 use rung_engine::{
     AttentionInputs, AttentionMask, BlockAttention, BlockChoice, Decay, GatedScan, GeneralDelta, Indexer, Native, Ops,
-    Parameter, Parameters, Recurrence, Scalar, composed, rotary_angles, rotary_frequencies,
+    Parameter, Parameters, Recurrence, Scalar, Tensor, composed, rotary_angles, rotary_frequencies,
 };
 
 /// A seeded generator of numbers between -1 and 1.
@@ -211,8 +211,8 @@ fn general_delta<S: Scalar>(
     ops: &Native<S>,
     x: &[<Native<S> as Ops>::Tensor],
     (state, chunk, decay_strength): (bool, usize, f64),
-    fused: bool,
-) -> Vec<<Native<S> as Ops>::Tensor> {
+    operation: impl Fn(&GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>),
+) -> Vec<Tensor<S>> {
     let decay = ops.scale(&ops.softplus(&x[3]), -decay_strength);
     let recall_key = ops.l2_norm(&x[4], 1e-6);
     let erase_key = ops.mul(&recall_key, &ops.scale(&ops.sigmoid(&x[5]), 2.0));
@@ -227,12 +227,15 @@ fn general_delta<S: Scalar>(
         chunk,
         rounding: None,
     };
-    let (out, last) = if fused { ops.general_delta(&inputs) } else { composed::general_delta(ops, &inputs) };
+    let (out, last) = operation(&inputs);
     vec![out, last]
 }
 
 macro_rules! general_delta_case {
     ($name:literal, $key:literal, $value:literal, $options:expr) => {
+        general_delta_case!($name, $key, $value, $options, |ops, inputs| ops.general_delta(inputs))
+    };
+    ($name:literal, $key:literal, $value:literal, $options:expr, $kernel:expr) => {
         Case {
             name: $name,
             shapes: &[
@@ -244,9 +247,60 @@ macro_rules! general_delta_case {
                 &[2, 11, 3, $key],
                 &[2, 3, $key, $value],
             ],
-            body: |ops, x, fused| general_delta(ops, x, $options, fused),
+            body: |ops, x, fused| {
+                let kernel: fn(&Native<S>, &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) = $kernel;
+                general_delta(ops, x, $options, |inputs| {
+                    if fused { kernel(ops, inputs) } else { composed::general_delta(ops, inputs) }
+                })
+            },
         }
     };
+}
+
+macro_rules! parallel_delta_case {
+    ($name:literal, $key:literal, $value:literal, $options:expr) => {
+        general_delta_case!($name, $key, $value, $options, composed::chunked_general_delta)
+    };
+}
+
+/// The forms for GPUs: the chunked general delta rule and the parallel gated scan, in place of the kernel.
+fn parallel_cases<S: Scalar>() -> Vec<Case<S>> {
+    vec![
+        parallel_delta_case!("chunked general delta rule", 4, 3, (false, 4, 1.0)),
+        parallel_delta_case!("chunked general delta rule from a state", 3, 5, (true, 16, 1.0)),
+        parallel_delta_case!("chunked general delta rule, chunks of one token", 5, 4, (true, 1, 0.3)),
+        parallel_delta_case!("chunked general delta rule, strong decay", 4, 4, (true, 3, 40.0)),
+        Case {
+            name: "parallel gated scan",
+            shapes: &[&[2, 7, 5], &[2, 7, 1], &[2, 1, 5]],
+            body: |ops, x, fused| gated_scan(ops, &x[0], &ops.sigmoid(&x[1]), &x[2], fused),
+        },
+        Case {
+            name: "parallel gated scan of one token",
+            shapes: &[&[2, 1, 5], &[2, 1, 1], &[2, 1, 5]],
+            body: |ops, x, fused| gated_scan(ops, &x[0], &ops.sigmoid(&x[1]), &x[2], fused),
+        },
+        Case {
+            name: "parallel gated scan, gates of zero and one",
+            shapes: &[&[1, 5, 2], &[1, 1, 2]],
+            body: |ops, x, fused| {
+                let gates = [0.0, 1.0, 0.0, 1.0, 0.5].map(S::from_f64);
+                gated_scan(ops, &x[0], &ops.constant(&[1, 5, 1], &gates), &x[1], fused)
+            },
+        },
+    ]
+}
+
+/// The parallel gated scan if the flag is set, else the definition.
+fn gated_scan<S: Scalar>(
+    ops: &Native<S>,
+    value: &Tensor<S>,
+    gate: &Tensor<S>,
+    state: &Tensor<S>,
+    parallel: bool,
+) -> Vec<Tensor<S>> {
+    let inputs = GatedScan { value, gate, state, rounding: None };
+    vec![if parallel { composed::parallel_gated_scan(ops, &inputs) } else { composed::gated_scan(ops, &inputs) }]
 }
 
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
@@ -528,6 +582,33 @@ fn kernels_agree_with_compositions_in_single_precision() {
 }
 
 #[test]
+fn parallel_forms_agree_with_their_definitions() {
+    check(&parallel_cases::<f64>(), 1e-10);
+    check(&parallel_cases::<f32>(), 1e-4);
+}
+
+/// With one key at all tokens, powers of the matrix of scores are far larger than the inverse that the writes are computed with.
+#[test]
+fn compositions_are_accurate_in_single_precision_where_keys_repeat() {
+    const TIME: usize = 64;
+    let ops = Native::<f32>::new();
+    let mut generator = Generator(17);
+    let key = ops.broadcast(&ops.constant(&[1, 1, 1, 2], &[0.6, 0.8]), &[1, TIME, 1, 2]);
+    let value = ops.constant(&[1, TIME, 1, 3], &generator.take(TIME * 3));
+    for strength in [0.5, 1.0] {
+        let beta = ops.full(&[1, TIME, 1], strength);
+        let results = |chunk| {
+            let (query, decay, beta) = (&key, Decay::None, Some(&beta));
+            let inputs =
+                Recurrence { query, key: &key, value: &value, decay, beta, state: None, chunk, rounding: None };
+            ops.values(&composed::recurrence(&ops, &inputs).0)
+        };
+        let [chunk, token] = [TIME, 1].map(results);
+        assert!(difference(&chunk, &token) < 1e-5, "strength {strength}: {}", difference(&chunk, &token));
+    }
+}
+
+#[test]
 fn gradients_agree_with_finite_differences() {
     let ops = Native::<f64>::new();
     for case in cases::<f64>() {
@@ -636,7 +717,7 @@ fn general_delta_agrees_with_its_definition() {
         state = vec![next(0, 0), next(0, 1), next(1, 0), next(1, 1)];
         outputs.extend([0, 1].map(|column| query[row] * state[column] + query[row + 1] * state[2 + column]));
     }
-    let results = general_delta(&ops, &x, (true, 4, 1.0), true);
+    let results = general_delta(&ops, &x, (true, 4, 1.0), |inputs| ops.general_delta(inputs));
     assert!(difference(&outputs, &ops.values(&results[0])) < 1e-12);
     assert!(difference(&state, &ops.values(&results[1])) < 1e-12);
 }

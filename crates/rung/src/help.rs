@@ -22,7 +22,7 @@ Examples:
   rung reproduce --preset smoke
 
 Every command takes --help and --json. Layers are numbered from 0.
-GPU backends compile but are untested on real GPUs; `rung eval --device` chooses one.
+Not yet tested on a GPU: `--device` of train, sweep and eval chooses one, in builds that have it.
 ";
 
 /// The help text of the program, with its commands in groups.

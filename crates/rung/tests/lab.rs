@@ -120,6 +120,44 @@ fn records_do_not_depend_on_shards_and_threads() {
     assert_eq!(records(&sharded), expected);
 }
 
+/// The error for Burn's CPU device in a build without Burn.
+const CPU_NOT_BUILT: &str =
+    "--device: device cpu is not in this build; expected native, or a build with `--features gpu`";
+
+#[test]
+fn train_and_sweep_run_on_a_device_of_burn_or_name_its_feature() {
+    let directory = scratch_directory("device");
+    let out = directory.join("run");
+    let train =
+        ["train", "--stack", "gdn{heads=1,key=2,value=8,conv=2} full", "--task", "funccomp{hops=1,m=4,queries=8}"];
+    let small = ["--steps", "12", "--batch", "4", "--threads", "1", "--set", "model.head=16", "--out", path_str(&out)];
+    let train = [&train[..], &small[..], &["--device"]].concat();
+    let file = directory.join("sweep.toml");
+    let sweep = "seeds = [0, 1]\n[base]\nstack = 'full'\ntask = 'funccomp{hops=1,m=4}'\n[base.train]\nsteps = 3\nbatch = 2\n\
+                 [base.evaluate]\nprompts = 4\nlast = 4\n";
+    std::fs::write(&file, sweep).unwrap();
+    let runs = directory.join("runs");
+    let sweep = ["sweep", path_str(&file), "--out", path_str(&runs), "--device"];
+    assert_fails(&[&train[..], &["abacus"]].concat(), "--device: found device \"abacus\", expected native");
+    assert_fails(&[&sweep[..], &["abacus"]].concat(), "--device: found device \"abacus\", expected native");
+    if !cfg!(feature = "gpu") {
+        assert_fails(&[&train[..], &["cpu"]].concat(), CPU_NOT_BUILT);
+        assert_fails(&[&sweep[..], &["cpu"]].concat(), CPU_NOT_BUILT);
+        assert!(!out.exists() && !runs.exists(), "nothing is written before the device is known");
+        return;
+    }
+    assert_eq!(json(&[&train[..], &["cpu", "--json"]].concat())["device"], "cpu");
+    let record = std::fs::read_to_string(out.join("record.json")).unwrap();
+    let record: Value = serde_json::from_str(&record).unwrap();
+    assert_eq!((&record["device"], &record["device_steps"]["cpu"]), (&"cpu".into(), &12.into()));
+    let log = std::fs::read_to_string(out.join("log.txt")).unwrap();
+    assert!(log.contains(", device cpu"), "{log}");
+    // It is finished, on whatever device.
+    let again = json(&[&train[..], &["native", "--json"]].concat());
+    assert_eq!((&again["recorded_before"], &again["device"]), (&true.into(), &"cpu".into()));
+    assert_eq!(json(&[&sweep[..], &["cpu", "--json"]].concat())["recorded"], 2);
+}
+
 #[test]
 fn train_eval_and_runs_work_on_the_same_run() {
     let directory = scratch_directory("train");
@@ -150,13 +188,12 @@ fn train_eval_and_runs_work_on_the_same_run() {
     assert_fails(&["eval", path_str(&out), "--task", "funccomp{hops=1,m=7}"], "in field `inner`, expected at most 7");
     assert_fails(&["eval", path_str(&out), "--task", "parity"], "does not fit the model");
     assert_fails(&["eval", path_str(&directory)], "run.toml");
-    assert_fails(&["eval", path_str(&out), "--device", "abacus"], "--device: found device \"abacus\", expected cpu");
+    assert_fails(&["eval", path_str(&out), "--device", "abacus"], "--device: found device \"abacus\", expected native");
     if cfg!(feature = "gpu") {
-        let on_device = json(&["eval", path_str(&out), "--prompts", "16", "--device", "flex", "--json"]);
-        assert_eq!((&on_device["device"], &on_device["accuracy"]), (&"flex".into(), &evaluation["accuracy"]));
+        let on_device = json(&["eval", path_str(&out), "--prompts", "16", "--device", "cpu", "--json"]);
+        assert_eq!((&on_device["device"], &on_device["accuracy"]), (&"cpu".into(), &evaluation["accuracy"]));
     } else {
-        let error = "--device: device flex is not in this build; expected cpu, or a build with `--features gpu`";
-        assert_fails(&["eval", path_str(&out), "--device", "flex"], error);
+        assert_fails(&["eval", path_str(&out), "--device", "cpu"], CPU_NOT_BUILT);
     }
 
     let second = directory.join("b");

@@ -93,6 +93,43 @@ fn errors_name_why_a_sweep_cannot_be_submitted() {
     assert_fails(&mut sweep_command(path, &sweep, &odd, &ON_SLURM), "found a path with backslashes");
 }
 
+/// GPUs are requested for each array task, and the device is that of the script. This machine need not have it.
+#[test]
+fn gpus_per_task_are_requested_with_the_device_of_the_script() {
+    let directory = scratch_directory("slurm-gpus");
+    let (sweep, out, bin) = (write_sweep(&directory, 4, 2), directory.join("out"), directory.join("bin"));
+    std::fs::create_dir(&bin).unwrap();
+    let path = ("PATH", path_str(&bin));
+    write_script(&bin, "squeue", "");
+    write_script(&bin, "scontrol", "exit 1");
+    write_script(&bin, "sbatch", "printf '%s\\n' \"$@\" > sbatch.txt; echo 77");
+    let submit = |more: &[&str]| {
+        let mut command = sweep_command(path, &sweep, &out, &[&ON_SLURM[..], &["--no-wait", "--json"], more].concat());
+        json(command.current_dir(&directory), 0);
+        let options = std::fs::read_to_string(directory.join("sbatch.txt")).unwrap();
+        let script = std::fs::read_to_string(options.lines().last().unwrap()).unwrap();
+        (options, script)
+    };
+    let (options, script) = submit(&[]);
+    assert!(
+        !options.contains("--gpus") && !options.contains("--ntasks") && !script.contains("--device"),
+        "{options}{script}"
+    );
+    let (options, script) = submit(&["--gpus-per-task", "2", "--sbatch=--time=5"]);
+    assert!(options.contains("\n--ntasks=1\n--gpus-per-task=2\n--time=5\n"), "{options}");
+    assert!(script.ends_with(" --no-lock\n"), "{script}");
+    let fails_with =
+        |more: &[&str], expected: &str| assert_fails(&mut sweep_command(path, &sweep, &out, more), expected);
+    fails_with(&["--gpus-per-task", "1"], "--on");
+    fails_with(&["--on", "slurm", "--gpus-per-task", "0"], "0 is not in 1..");
+    fails_with(&["--on", "slurm", "--gpus-per-task", "1", "--collect"], "cannot be used with");
+    fails_with(&["--on", "slurm", "--device", "abacus"], "--device: found device \"abacus\", expected native");
+    if cfg!(feature = "gpu") {
+        let (_, script) = submit(&["--device", "cpu"]);
+        assert!(script.ends_with(" --no-lock --device 'cpu'\n"), "{script}");
+    }
+}
+
 /// Runs the submitted script for each array task and compares the records with those of a local sweep.
 #[test]
 fn submitted_script_writes_the_records_of_a_local_run() {

@@ -6,7 +6,7 @@ use rung_engine::{Native, Ops};
 use rung_nn::mixer::cases::{BATCH, Built, CASES, WIDTH, build_with_precision, input, results, scalar};
 use rung_nn::{Precision, TokenMixer as _};
 
-use super::assert_close;
+use super::difference;
 
 const TIME: usize = 9;
 
@@ -19,12 +19,24 @@ fn run<O: Ops>(ops: &O, case: &Built<O::Scalar>, x: &O::Tensor) -> Vec<O::Tensor
 
 /// Checks all cases on a device against the native executor: outputs, states, and gradients in all weights and the input.
 pub fn check<S: Number>(device: &Device, precision: Precision, tolerance: f64) {
-    for &(text, positions) in CASES {
-        check_case::<S>(device, build_with_precision(text, positions, 4, precision), text, tolerance);
-    }
+    let differences: Vec<String> = CASES
+        .iter()
+        .filter_map(|&(text, positions)| {
+            let case = build_with_precision(text, positions, 4, precision);
+            Some(format!("{text}: {}", find_difference::<S>(device, case, text, tolerance)?))
+        })
+        .collect();
+    assert!(
+        differences.is_empty(),
+        "{} of {} cases differ:\n{}",
+        differences.len(),
+        CASES.len(),
+        differences.join("\n")
+    );
 }
 
-fn check_case<S: Number>(device: &Device, mut case: Built<S>, text: &str, tolerance: f64) {
+/// The first difference between the executors in a case.
+fn find_difference<S: Number>(device: &Device, mut case: Built<S>, text: &str, tolerance: f64) -> Option<String> {
     let x = case.weights.add("x", &[BATCH, TIME, WIDTH], input(TIME, 1.0)).id();
     let native = Native::new();
     native.bind(&case.weights);
@@ -32,30 +44,34 @@ fn check_case<S: Number>(device: &Device, mut case: Built<S>, text: &str, tolera
     let burn = Burn::with_gradients(device, &case.weights).unwrap();
     let found = run(&burn, &case, &burn.parameter(x));
     assert_eq!(found.len(), expected.len(), "{text}");
-    for (found, expected) in found.iter().zip(&expected) {
+    for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
         assert_eq!(burn.shape(found), native.shape(expected), "{text}");
-        assert_close(&burn.values(found), &native.values(expected), tolerance, text);
+        if let Some((_, message)) = difference(&burn.values(found), &native.values(expected), tolerance) {
+            return Some(format!("result {index}: {message}"));
+        }
     }
-    if text != "none" {
-        native.backward(&scalar(&native, &expected));
-        let gradient = native.gradient();
-        assert!(gradient.iter().any(|value| *value != S::ZERO), "{text} has no gradient to compare");
-        let found = burn.gradient(&scalar(&burn, &found));
-        assert_close(&found, &gradient, tolerance, &format!("gradient of {text}"));
+    if text == "none" {
+        return None;
     }
+    native.backward(&scalar(&native, &expected));
+    let gradient = native.gradient();
+    assert!(gradient.iter().any(|value| *value != S::ZERO), "{text} has no gradient to compare");
+    let (index, message) = difference(&burn.gradient(&scalar(&burn, &found)), &gradient, tolerance)?;
+    let weight = case.weights.entries().find(|(_, entry)| entry.range.contains(&index));
+    Some(format!("gradient in {}: {message}", weight.map_or("no weight", |(_, entry)| &entry.name)))
 }
 
 #[test]
 fn mixer_cases_agree_in_double_precision() {
-    check::<f64>(&device::open("flex").unwrap(), Precision::default(), 1e-9);
+    check::<f64>(&device::open("cpu").unwrap(), Precision::default(), 1e-9);
 }
 
 #[test]
 fn mixer_cases_agree_in_single_precision() {
-    check::<f32>(&device::open("flex").unwrap(), Precision::default(), 1e-3);
+    check::<f32>(&device::open("cpu").unwrap(), Precision::default(), 1e-3);
 }
 
 #[test]
 fn mixer_cases_agree_with_states_and_messages_of_few_bits() {
-    check::<f64>(&device::open("flex").unwrap(), Precision::bits(6, 8.0), 1e-9);
+    check::<f64>(&device::open("cpu").unwrap(), Precision::bits(6, 8.0), 1e-9);
 }

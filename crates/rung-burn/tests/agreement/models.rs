@@ -73,8 +73,8 @@ pub fn check<S: Number>(device: &Device, tolerance: f64) {
 
 #[test]
 fn a_model_agrees() {
-    check::<f64>(&device::open("flex").unwrap(), 1e-9);
-    check::<f32>(&device::open("flex").unwrap(), 1e-4);
+    check::<f64>(&device::open("cpu").unwrap(), 1e-9);
+    check::<f32>(&device::open("cpu").unwrap(), 1e-4);
 }
 
 /// Trains with the native optimiser and the gradients of either executor.
@@ -97,7 +97,7 @@ fn training_gives_the_same_weights() {
         ops.gradient()
     });
     let burn = run(&|weights| {
-        let ops = Burn::with_gradients(&device::open("flex").unwrap(), weights).unwrap();
+        let ops = Burn::with_gradients(&device::open("cpu").unwrap(), weights).unwrap();
         ops.gradient(&loss(&ops, &model))
     });
     assert_close(burn.flat(), native.flat(), 1e-6, "weights after five steps");

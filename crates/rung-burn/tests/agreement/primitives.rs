@@ -99,19 +99,19 @@ pub fn check<S: Number>(device: &Device, tolerance: f64) {
 
 #[test]
 fn primitives_agree_in_single_precision() {
-    check::<f32>(&device::open("flex").unwrap(), 1e-5);
+    check::<f32>(&device::open("cpu").unwrap(), 1e-5);
 }
 
 #[test]
 fn primitives_agree_in_double_precision() {
-    check::<f64>(&device::open("flex").unwrap(), 1e-12);
+    check::<f64>(&device::open("cpu").unwrap(), 1e-12);
 }
 
 #[test]
 fn frozen_weights_have_values_and_no_gradient() {
     let mut weights = Parameters::<f32>::new();
     let id = weights.add("x", &[2], vec![3.0, 4.0]).id();
-    let burn = Burn::without_gradients(&device::open("flex").unwrap(), &weights).unwrap();
+    let burn = Burn::without_gradients(&device::open("cpu").unwrap(), &weights).unwrap();
     let loss = burn.sum_all(&burn.parameter(id));
     assert_eq!((burn.values(&loss), burn.gradient(&loss)), (vec![7.0], vec![0.0, 0.0]));
 }

@@ -9,13 +9,12 @@
 //! - `u = v` without the delta rule. With it, `u_i = beta_i (v_i - (k_i e^{b_i}) S - sum_{j < i} <k_i, k_j> u_j)`, a
 //!   unit lower triangular system.
 //!
-//! The system's matrix is `I + A` with `A` strictly lower, so `A^chunk = 0` and its inverse is the finite product
-//! `(I - A)(I + A^2)(I + A^4)...`: a few matrix products, which are primitives.
+//! The system's matrix is `I + A` with `A` strictly lower; its inverse takes a few matrix products, which are primitives.
 //!
 //! If the state is rounded to few bits, a chunk is a single token, the state is rounded after each, and the output is read from
 //! the rounded state, `o = q S`.
 
-use super::{MASKED, extents_of_four_axes, heads_first, matrix_from};
+use super::{MASKED, extents_of_four_axes, heads_first, matrix_from, unit_lower_inverse};
 use crate::ops::{Decay, Ops, Recurrence};
 
 /// Composed function of [`Ops::recurrence`].
@@ -90,16 +89,8 @@ impl<T: Clone> Chunk<T> {
         let Some(beta) = &self.beta else { return self.value.clone() };
         let recalled = ops.matmul(&self.decayed(ops, &self.key), state);
         let right_side = ops.mul(&ops.sub(&self.value, &recalled), beta);
-        let length = ops.shape(beta)[2];
-        let mut power = ops.neg(&ops.mul(&self.scores(ops, &self.key, true), beta));
-        let mut writes = ops.add(&right_side, &ops.matmul(&power, &right_side));
-        let mut exponent = 2;
-        while exponent < length {
-            power = ops.matmul(&power, &power);
-            writes = ops.add(&writes, &ops.matmul(&power, &writes));
-            exponent *= 2;
-        }
-        writes
+        let lower = ops.mul(&self.scores(ops, &self.key, true), beta);
+        ops.matmul(&unit_lower_inverse(ops, &lower), &right_side)
     }
 
     /// `x_i e^{b_i}`.

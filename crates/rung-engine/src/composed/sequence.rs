@@ -37,6 +37,29 @@ pub fn gated_scan<O: Ops + ?Sized>(ops: &O, inputs: &GatedScan<'_, O::Tensor>) -
     ops.concat(&states, 1)
 }
 
+/// [`gated_scan`] in `log2(time)` operations on all tokens. Rounding to few bits depends on every state, so with it there are as many
+/// as tokens.
+///
+/// A span of tokens maps the state `h` before it to `kept h + written` after it. Spans that end at each token are doubled until they
+/// start at the first (Hillis and Steele 1986).
+pub fn parallel_gated_scan<O: Ops + ?Sized>(ops: &O, inputs: &GatedScan<'_, O::Tensor>) -> O::Tensor {
+    if inputs.rounding.is_some() {
+        return gated_scan(ops, inputs);
+    }
+    let [batch, time, channels] = ops.shape(inputs.value)[..] else { panic!("values of {}", ops.shape(inputs.value)) };
+    let mut kept = ops.affine(inputs.gate, -1.0, 1.0);
+    let mut written = ops.mul(inputs.gate, inputs.value);
+    let mut span = 1;
+    while span < time {
+        let earlier = |x: &O::Tensor, before: O::Tensor| ops.concat(&[before, ops.slice(x, 1, 0..time - span)], 1);
+        let written_before = earlier(&written, ops.zeros(&[batch, span, channels]));
+        written = ops.add(&written, &ops.mul(&kept, &written_before));
+        kept = ops.mul(&kept, &earlier(&kept, ops.full(&[batch, span, 1], 1.0)));
+        span *= 2;
+    }
+    ops.add(&written, &ops.mul(&kept, inputs.state))
+}
+
 /// Composed function of [`Ops::rotary`].
 pub fn rotary<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, cosine: &O::Tensor, sine: &O::Tensor) -> O::Tensor {
     let [_, time, _, width] = extents_of_four_axes(ops, x);

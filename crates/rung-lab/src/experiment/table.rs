@@ -215,6 +215,8 @@ pub(crate) mod tests {
             id: record::id(&run),
             schema: rung_train::run::record::SCHEMA,
             program: rung_train::run::record::ProgramInfo::default(),
+            device: rung_train::run::device::NATIVE.to_owned(),
+            device_steps: std::collections::BTreeMap::new(),
             numerics_version: record::NUMERICS_VERSION,
             facts: RunFacts::of(&run),
             config: run.config,

@@ -20,6 +20,7 @@ use std::fs::{self, File, OpenOptions};
 use std::path::Path;
 
 use super::config::{Run, RunConfig};
+use super::device::ComputeDevice;
 use super::error::RunError;
 use super::log::Log;
 use super::record::RunRecord;
@@ -37,12 +38,22 @@ pub const RECORD_FILE: &str = "record.json";
 const LOCK_FILE: &str = ".lock";
 
 /// Whether several processes may work on a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LockMode {
     /// One process at a time, if the file system has locks.
+    #[default]
     Exclusive,
     /// Any number of processes, without a lock; at worst the work is done twice.
     Shared,
+}
+
+/// How a run is executed. Neither changes its id.
+#[derive(Clone, Debug, Default)]
+pub struct ExecuteOptions {
+    /// Whether other processes may work on the run at the same time.
+    pub lock_mode: LockMode,
+    /// The device of all remaining steps.
+    pub device: ComputeDevice,
 }
 
 /// The outcome of executing a run.
@@ -56,7 +67,7 @@ pub struct RunOutcome {
     pub seconds: f64,
 }
 
-/// Executes a run, resuming from the directory's checkpoint if there is one. A run that is already recorded there is not repeated.
+/// Executes a run on the native engine, resuming from the directory's checkpoint if there is one. A run that is already recorded there is not repeated.
 /// `on_step` is called after every step and returns whether to continue; if not, a checkpoint is written before this returns.
 ///
 /// # Errors
@@ -66,27 +77,27 @@ pub fn execute(
     directory: Option<&Path>,
     on_step: &mut dyn FnMut(&StepReport<'_>) -> bool,
 ) -> Result<RunOutcome, RunError> {
-    execute_with(run, directory, LockMode::Exclusive, on_step)
+    execute_with(run, directory, &ExecuteOptions::default(), on_step)
 }
 
-/// As [`execute`], with a lock or without.
+/// As [`execute`], with a lock or without, on any device. The checkpoint may have been written on another device.
 ///
 /// # Errors
 /// As [`execute`].
 pub fn execute_with(
     run: &Run,
     directory: Option<&Path>,
-    lock_mode: LockMode,
+    options: &ExecuteOptions,
     on_step: &mut dyn FnMut(&StepReport<'_>) -> bool,
 ) -> Result<RunOutcome, RunError> {
     let Some(directory) = directory else {
-        let mut trainer = Trainer::new(run)?;
+        let mut trainer = Trainer::on_device(run, &options.device)?;
         let finished = train(&mut trainer, on_step, |_| Ok(()))?;
         let record = if finished { Some(trainer.record()?) } else { None };
         return Ok(RunOutcome { record, already_recorded: false, seconds: trainer.seconds() });
     };
     fs::create_dir_all(directory).map_err(|error| RunError::file(directory, format!("cannot create: {error}")))?;
-    let lock = if lock_mode == LockMode::Exclusive { lock(directory)? } else { None };
+    let lock = if options.lock_mode == LockMode::Exclusive { lock(directory)? } else { None };
     if lock.is_some() {
         // No other process writes here as long as this one holds the lock.
         remove_temporary_files(directory);
@@ -104,7 +115,7 @@ pub fn execute_with(
         Ok(_) => {}
         Err(_) => write_atomically(&path(RUN_CONFIG), run.config.to_toml().as_bytes()).map_err(RunError::write)?,
     }
-    let mut trainer = Trainer::new(run)?;
+    let mut trainer = Trainer::on_device(run, &options.device)?;
     let checkpoint_path = path(CHECKPOINT_FILE);
     let earlier_seconds =
         match checkpoint::load(&checkpoint_path, &mut trainer).map_err(RunError::into_run_file_invalid)? {
@@ -116,7 +127,7 @@ pub fn execute_with(
             },
         };
     let log = Log::open(directory);
-    log.write_start(run, trainer.progress().step);
+    log.write_start(run, &options.device, trainer.progress().step);
     let save = |trainer: &Trainer<'_>| checkpoint::save(&checkpoint_path, trainer, earlier_seconds + trainer.seconds());
     let finished = train(&mut trainer, on_step, save).inspect_err(|error| log.write(&format!("failed: {error}")))?;
     if !finished {
@@ -213,7 +224,8 @@ mod tests {
         let file_lock = lock(&directory).unwrap();
         assert!(file_lock.is_some());
         assert!(matches!(execute(&run, Some(&directory), &mut |_| true), Err(RunError::Busy { .. })));
-        let shared = execute_with(&run, Some(&directory), LockMode::Shared, &mut |_| true).unwrap();
+        let options = ExecuteOptions { lock_mode: LockMode::Shared, ..ExecuteOptions::default() };
+        let shared = execute_with(&run, Some(&directory), &options, &mut |_| true).unwrap();
         drop(file_lock);
         let again = execute(&run, Some(&directory), &mut |_| true).unwrap();
         assert!(again.already_recorded && again.record == shared.record);
@@ -277,7 +289,8 @@ mod tests {
                 let (run, directory) = (&run, &directory);
                 scope.spawn(move || {
                     let mut on_step = |report: &StepReport<'_>| report.step < stop_at;
-                    execute_with(run, Some(directory), LockMode::Shared, &mut on_step).unwrap();
+                    let options = ExecuteOptions { lock_mode: LockMode::Shared, ..ExecuteOptions::default() };
+                    execute_with(run, Some(directory), &options, &mut on_step).unwrap();
                 });
             }
         });

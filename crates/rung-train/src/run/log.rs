@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::config::Run;
+use super::device::ComputeDevice;
 use super::record::ProgramInfo;
 
 /// The log's file name in a run's directory.
@@ -34,12 +35,16 @@ impl Log {
     }
 
     /// Writes the first line of a process, which starts or resumes the run at `step`.
-    pub(super) fn write_start(&self, run: &Run, step: usize) {
+    pub(super) fn write_start(&self, run: &Run, device: &ComputeDevice, step: usize) {
         let ProgramInfo { version, instructions } = ProgramInfo::current();
         let verb = if step == 0 { "started".to_owned() } else { format!("resumed at step {step}") };
         let (system, machine) = (std::env::consts::OS, std::env::consts::ARCH);
-        let threads = run.config.train.threads;
-        self.write(&format!("{verb} by rung {version} on {system} {machine} with {instructions}, {threads} threads"));
+        let engine = match device {
+            ComputeDevice::Native => format!("{} threads", run.config.train.threads),
+            #[cfg(feature = "gpu")]
+            ComputeDevice::Burn { name, .. } => format!("device {name}"),
+        };
+        self.write(&format!("{verb} by rung {version} on {system} {machine} with {instructions}, {engine}"));
     }
 
     /// Writes one line.

@@ -12,6 +12,7 @@
 //!   prompts without any saved generator state.
 //! - [`accuracy`]: right answers per number of hops, with Wilson's interval.
 //! - [`trainer`]: the training loop with curriculum, schedule and early stopping.
+//! - [`device`]: the native engine or a GPU, on which a step's gradient is computed.
 //! - [`checkpoint`]: one safetensors file with everything that is needed to resume; [`provenance`]: checks whose checkpoint it is.
 //! - [`record`]: the record of a finished run. It contains no times, so the same run gives the same bytes; the training time is in
 //!   `timing.json`.
@@ -49,6 +50,7 @@ pub mod accuracy;
 pub mod auxiliary;
 pub mod checkpoint;
 pub mod config;
+pub mod device;
 pub mod directory;
 pub mod error;
 pub mod evaluate;
@@ -62,7 +64,8 @@ pub mod trainer;
 
 pub use accuracy::{Accuracy, AnswerCount};
 pub use config::{Run, RunConfig};
-pub use directory::{LockMode, RunOutcome, execute, execute_with};
+pub use device::ComputeDevice;
+pub use directory::{ExecuteOptions, LockMode, RunOutcome, execute, execute_with};
 pub use error::RunError;
 pub use evaluate::{evaluate, evaluate_on};
 pub use record::{RunFacts, RunRecord};

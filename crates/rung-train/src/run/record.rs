@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::accuracy::{Accuracy, round_to_6_decimals};
 use super::config::{Run, RunConfig};
+use super::device::{ComputeDevice, NATIVE};
 use super::error::RunError;
 use super::evaluate::EvaluationResult;
 use super::trainer::{Evaluation, Progress, StopReason};
@@ -43,6 +44,12 @@ pub struct RunRecord {
     /// The program that wrote it.
     #[serde(default)]
     pub program: ProgramInfo,
+    /// The device of the last steps and of the final test. Records of the native engine leave it out.
+    #[serde(default = "native_device", skip_serializing_if = "is_native_device")]
+    pub device: String,
+    /// Steps on each device other than the native engine, which took all others. A run may be resumed on another device.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub device_steps: BTreeMap<String, usize>,
     /// The config with every default.
     pub config: RunConfig,
     /// Sizes of the model and the task, and what the theory says about them.
@@ -66,6 +73,14 @@ pub struct RunRecord {
     /// Every evaluation during training.
     #[serde(rename = "looks")]
     pub evaluations: Vec<Evaluation>,
+}
+
+fn native_device() -> String {
+    NATIVE.to_owned()
+}
+
+fn is_native_device(name: &str) -> bool {
+    name == NATIVE
 }
 
 /// The program that wrote a record.
@@ -149,10 +164,11 @@ pub fn table_sizes(task: &dyn AnyTask) -> Option<Vec<u32>> {
 }
 
 impl RunRecord {
-    /// The record of a finished run. `test` is the final test, `other_accuracy` that of the tasks of `evaluate.also`.
+    /// The record of a run that was finished on `device`. `test` is the final test, `other_accuracy` that of the tasks of `evaluate.also`.
     pub fn new(
         run: &Run,
         progress: &Progress,
+        device: &ComputeDevice,
         test: EvaluationResult,
         other_accuracy: BTreeMap<String, Accuracy>,
     ) -> Self {
@@ -161,6 +177,8 @@ impl RunRecord {
             schema: SCHEMA,
             numerics_version: NUMERICS_VERSION,
             program: ProgramInfo::current(),
+            device: device.name().to_owned(),
+            device_steps: progress.device_steps.clone(),
             config: run.config.clone(),
             facts: RunFacts::of(run),
             stop_reason: progress.stop_reason.unwrap_or(StopReason::Finished),
@@ -318,6 +336,8 @@ mod tests {
             schema: SCHEMA,
             numerics_version: NUMERICS_VERSION,
             program: ProgramInfo::current(),
+            device: native_device(),
+            device_steps: BTreeMap::new(),
             config: run.config.clone(),
             facts: RunFacts::of(&run),
             stop_reason: StopReason::Finished,

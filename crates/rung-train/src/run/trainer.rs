@@ -1,7 +1,7 @@
 //! The training loop.
 //!
 //! A [`Trainer`] trains a model one step at a time: prompts of the current stage of the curriculum, forward and backward passes on
-//! several threads, one step of AdamW. Every `evaluate.every` steps it evaluates the model on the stage's task. Decisions depend only
+//! several threads or on another [`device`](super::device), one step of AdamW. Every `evaluate.every` steps it evaluates the model on the stage's task. Decisions depend only
 //! on evaluations and steps, so a resumed run makes the same decisions:
 //!
 //! - a stage of the curriculum ends when its accuracy is high enough, or after its steps;
@@ -11,16 +11,16 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use rung_engine::{AdamW, DataParallel, Native, Ops as _, Parameters, Schedule};
+use rung_engine::{AdamW, Parameters, Schedule};
 use rung_nn::Model;
-use rung_nn::model::{IntermediateTargets, TrainingLoss};
 use serde::{Deserialize, Serialize};
 
 use super::accuracy::{Accuracy, all_groups_reach};
 use super::auxiliary::{AuxiliaryTarget, auxiliary_targets};
 use super::config::Run;
+use super::device::{BatchLoss, ComputeDevice, GradientEngine};
 use super::error::RunError;
-use super::evaluate::{EvaluationResult, evaluate};
+use super::evaluate::EvaluationResult;
 use super::initial::initialize;
 use super::record::RunRecord;
 use super::repel::RepellingHeads;
@@ -57,6 +57,9 @@ pub struct Progress {
     /// Why the run ended; `None` while it is running.
     #[serde(rename = "over")]
     pub stop_reason: Option<StopReason>,
+    /// Steps on each device other than the native engine, which took all others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub device_steps: BTreeMap<String, usize>,
 }
 
 /// Why a run ended.
@@ -95,7 +98,8 @@ pub struct Trainer<'a> {
     pub(super) weights: Parameters<f32>,
     pub(super) optimizer: AdamW<f32>,
     pub(super) progress: Progress,
-    data_parallel: DataParallel<f32>,
+    device: ComputeDevice,
+    gradient_engine: GradientEngine,
     schedule: Schedule,
     source: PromptSource,
     batch: Batch,
@@ -110,11 +114,19 @@ pub struct Trainer<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    /// A trainer with initial weights, before the first step.
+    /// A trainer on the native engine with initial weights, before the first step.
     ///
     /// # Errors
     /// The run does not fit the memory, or the model cannot be built.
     pub fn new(run: &'a Run) -> Result<Self, RunError> {
+        Self::on_device(run, &ComputeDevice::Native)
+    }
+
+    /// A trainer on a device with initial weights, before the first step.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new). The memory of the device is not checked.
+    pub fn on_device(run: &'a Run, device: &ComputeDevice) -> Result<Self, RunError> {
         run.check_memory()?;
         let (model, weights) = initialize(run)?;
         Ok(Self {
@@ -124,7 +136,8 @@ impl<'a> Trainer<'a> {
             weights,
             optimizer: run.optimizer().init(),
             progress: Progress::default(),
-            data_parallel: DataParallel::new(run.config.train.threads, run.micro_batch()),
+            device: device.clone(),
+            gradient_engine: GradientEngine::new(device, run),
             schedule: run.schedule(),
             source: run.source(0),
             batch: Batch::default(),
@@ -168,26 +181,16 @@ impl<'a> Trainer<'a> {
     pub fn step(&mut self) -> Result<StepReport<'_>, RunError> {
         let (train, step) = (&self.run.config.train, self.progress.step);
         self.source.fill(self.run.config.seed, PromptPurpose::Training, step as u64, train.batch, &mut self.batch);
-        let (model, batch, auxiliary_targets) = (&self.model, &self.batch, &self.auxiliary_targets);
-        let question_weight = 1.0 / batch.question_count.max(1) as f64;
-        let outcome = self.data_parallel.step(&self.weights, train.batch, |ops: &Native<f32>, rows| {
-            let ids = &batch.tokens[rows.start * batch.ids_per_row..rows.end * batch.ids_per_row];
-            let targets = &batch.targets[rows.start * batch.tokens_per_row..rows.end * batch.tokens_per_row];
-            let intermediate: Vec<IntermediateTargets> =
-                auxiliary_targets.iter().map(|target| target.targets(batch, rows.clone())).collect();
-            let TrainingLoss { sum, auxiliary: own, intermediate, .. } = model
-                .training_loss(ops, ids, rows.len(), targets, &intermediate)
-                .unwrap_or_else(|error| unreachable!("prompts were fitted to the model: {error}"));
-            let loss = ops.scale(&sum, question_weight);
-            let loss = intermediate.map_or_else(
-                || loss.clone(),
-                |sum| ops.add(&loss, &ops.scale(&sum, train.auxiliary * question_weight)),
-            );
-            let row_share = rows.len() as f64 / train.batch as f64;
-            own.map_or_else(|| loss.clone(), |own| ops.add(&loss, &ops.scale(&own, row_share)))
-        });
+        let loss = BatchLoss {
+            model: &self.model,
+            batch: &self.batch,
+            rows: train.batch,
+            auxiliary_targets: &self.auxiliary_targets,
+            auxiliary_weight: train.auxiliary,
+        };
+        let outcome = self.gradient_engine.step(&self.weights, &loss);
         let outcome = outcome.map_err(|source| RunError::Step { step, source })?;
-        let (gradient, factor) = (self.data_parallel.gradient(), self.schedule.factor(step));
+        let (gradient, factor) = (self.gradient_engine.gradient(), self.schedule.factor(step));
         if let Some(heads) = &mut self.repelling_heads {
             let gradient = heads.repelled_gradient(&self.weights, gradient);
             self.optimizer.update(&mut self.weights, gradient, factor);
@@ -196,6 +199,9 @@ impl<'a> Trainer<'a> {
             self.optimizer.update(&mut self.weights, gradient, factor);
         }
         self.progress.step += 1;
+        if !matches!(self.device, ComputeDevice::Native) {
+            *self.progress.device_steps.entry(self.device.name().to_owned()).or_default() += 1;
+        }
         self.token_count += self.batch.targets.len() as u64;
         self.step_count += 1;
         let evaluation_due = self.progress.step.is_multiple_of(self.run.config.evaluate.every);
@@ -214,7 +220,7 @@ impl<'a> Trainer<'a> {
             loss,
             evaluation: self.progress.evaluations.last().filter(|_| evaluated),
             tokens_per_second: self.token_count as f64 / seconds,
-            seconds_left: seconds / self.step_count.max(1) as f64 * (steps - step) as f64,
+            seconds_left: seconds / self.step_count.max(1) as f64 * steps.saturating_sub(step) as f64,
         }
     }
 
@@ -224,7 +230,7 @@ impl<'a> Trainer<'a> {
         let (seed_and_purpose, prompts) =
             ((config.seed, PromptPurpose::Validation), config.evaluate.validation_prompts);
         let EvaluationResult { accuracy, loss, losses } =
-            evaluate(&self.model, &self.weights, &mut self.source, seed_and_purpose, prompts)?;
+            self.device.evaluate(&self.model, &self.weights, &mut self.source, seed_and_purpose, prompts)?;
         let evaluation = Evaluation { step: progress.step, stage: progress.stage, loss, losses, accuracy };
         let after_curriculum = progress.stage == config.curriculum.len();
         if let Some(stage) = config.curriculum.get(progress.stage) {
@@ -259,7 +265,13 @@ impl<'a> Trainer<'a> {
     fn test_on(&self, task: &FittedTask) -> Result<EvaluationResult, RunError> {
         let (config, mut source) = (&self.run.config, task.source());
         let seed_and_purpose = (config.seed, PromptPurpose::Testing);
-        Ok(evaluate(&self.model, &self.weights, &mut source, seed_and_purpose, config.evaluate.test_prompts)?)
+        Ok(self.device.evaluate(
+            &self.model,
+            &self.weights,
+            &mut source,
+            seed_and_purpose,
+            config.evaluate.test_prompts,
+        )?)
     }
 
     /// The record of the finished run, with the final test.
@@ -267,7 +279,7 @@ impl<'a> Trainer<'a> {
     /// # Errors
     /// The prompts do not fit the model.
     pub fn record(&self) -> Result<RunRecord, RunError> {
-        Ok(RunRecord::new(self.run, &self.progress, self.test()?, self.test_other_tasks()?))
+        Ok(RunRecord::new(self.run, &self.progress, &self.device, self.test()?, self.test_other_tasks()?))
     }
 
     /// The final test on the tasks of `evaluate.also`.

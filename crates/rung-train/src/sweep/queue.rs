@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::config::{Shard, Sweep};
-use crate::run::{self, LockMode, Run, RunError, RunRecord, Trainer, directory, record};
+use crate::run::{self, ComputeDevice, ExecuteOptions, Run, RunError, RunRecord, Trainer, directory, record};
 use rung_nn::memory;
 
 /// Pause before a run that another process holds is tried again.
@@ -53,7 +53,7 @@ impl SweepSummary {
     }
 }
 
-/// Executes the runs of a shard on `threads` threads, longest first. `on_event` is called for every event and returns whether to continue.
+/// Executes the runs of a shard on `threads` threads of the native engine, longest first. `on_event` is called for every event and returns whether to continue.
 ///
 /// A run that fails, or whose files are invalid, does not stop the others. A run that cannot write to the disk does, since the others
 /// could not either. A run that another process holds is tried again after all other runs, until it is recorded or free.
@@ -64,16 +64,16 @@ pub fn execute(
     threads: usize,
     on_event: &(dyn Fn(Event<'_>) -> bool + Sync),
 ) -> SweepSummary {
-    execute_with(sweep, directory, shard, threads, LockMode::Exclusive, on_event)
+    execute_with(sweep, directory, shard, threads, &ExecuteOptions::default(), on_event)
 }
 
-/// As [`execute`], with locks or without.
+/// As [`execute`], with locks or without, on any device, with `threads` runs at a time.
 pub fn execute_with(
     sweep: &Sweep,
     directory: &Path,
     shard: Shard,
     threads: usize,
-    lock_mode: LockMode,
+    options: &ExecuteOptions,
     on_event: &(dyn Fn(Event<'_>) -> bool + Sync),
 ) -> SweepSummary {
     let mut run_numbers: Vec<usize> = (0..sweep.runs.len()).filter(|number| shard.contains(*number)).collect();
@@ -104,7 +104,7 @@ pub fn execute_with(
             let run = &sweep.runs[number];
             let run_directory = directory.join(record::id(run));
             log::info!("run {} of {}: {}", number + 1, sweep.runs.len(), run_directory.display());
-            let outcome = run::execute_with(run, Some(&run_directory), lock_mode, &mut |report| {
+            let outcome = run::execute_with(run, Some(&run_directory), options, &mut |report| {
                 let continues = on_event(Event::Step(number, report.step, report.steps));
                 if !continues {
                     stop.store(true, Ordering::Relaxed);
@@ -183,12 +183,18 @@ pub fn check_memory(sweep: &Sweep, directory: &Path, shard: Shard, threads: usiz
     Ok(memory::check(description, bytes, None)?)
 }
 
-/// Upper bound on the seconds that the unrecorded runs of a shard take, from a few timed steps of each kind of run on one thread.
-/// Curricula and early stopping make the real time shorter.
+/// Upper bound on the seconds that the unrecorded runs of a shard take with `threads` runs at a time, from a few timed steps of each
+/// kind of run on the device. Curricula and early stopping make the real time shorter.
 ///
 /// # Errors
 /// A run cannot be started.
-pub fn estimate(sweep: &Sweep, directory: &Path, shard: Shard, threads: usize) -> Result<f64, RunError> {
+pub fn estimate(
+    sweep: &Sweep,
+    directory: &Path,
+    shard: Shard,
+    threads: usize,
+    device: &ComputeDevice,
+) -> Result<f64, RunError> {
     let mut step_seconds: Vec<(String, f64)> = Vec::new();
     let mut total_seconds = 0.0;
     for (number, run) in sweep.runs.iter().enumerate() {
@@ -202,7 +208,7 @@ pub fn estimate(sweep: &Sweep, directory: &Path, shard: Shard, threads: usize) -
         let per_step = if let Some(per_step) = earlier {
             per_step
         } else {
-            let per_step = seconds_per_step(run)?;
+            let per_step = seconds_per_step(run, device)?;
             log::info!("a step of run {}: {:.1} ms", number + 1, 1e3 * per_step);
             step_seconds.push((kind, per_step));
             per_step
@@ -213,12 +219,12 @@ pub fn estimate(sweep: &Sweep, directory: &Path, shard: Shard, threads: usize) -
 }
 
 /// Measured seconds per step on the run's final task, after one warm-up step.
-fn seconds_per_step(run: &Run) -> Result<f64, RunError> {
+fn seconds_per_step(run: &Run, device: &ComputeDevice) -> Result<f64, RunError> {
     const STEPS: usize = 3;
     let mut config = run.config.clone();
     config.curriculum.clear();
     let run = config.resolve()?;
-    let mut trainer = Trainer::new(&run)?;
+    let mut trainer = Trainer::on_device(&run, device)?;
     trainer.step()?;
     let started = Instant::now();
     for _ in 0..STEPS {

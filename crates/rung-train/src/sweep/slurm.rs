@@ -20,6 +20,7 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 use super::config::Sweep;
+use crate::run::device::NATIVE;
 use crate::run::{RunError, record};
 use rung_nn::file::write_atomically;
 use rung_theory::task::splitmix64;
@@ -68,6 +69,10 @@ pub struct SlurmRequest<'a> {
     pub tasks: usize,
     /// Threads of each task.
     pub threads: usize,
+    /// Name of the device of each task.
+    pub device: &'a str,
+    /// GPUs of each task.
+    pub gpus: Option<u32>,
     /// The user's options of `sbatch`, after those that rung sets.
     pub options: &'a [String],
 }
@@ -117,6 +122,10 @@ impl Job {
             "--open-mode=append".to_owned(),
             format!("--output={}/%A-%a.log", slurm_safe_path(&self.directory)?.replace('%', "%%")),
         ];
+        if let Some(gpus) = request.gpus {
+            // Slurm accepts GPUs per task only with an explicit number of tasks: those of one element of the array.
+            arguments.extend(["--ntasks=1".to_owned(), format!("--gpus-per-task={gpus}")]);
+        }
         arguments.extend_from_slice(request.options);
         arguments.push(slurm_safe_path(&script)?.to_owned());
         let output = run_command("sbatch", &arguments)?;
@@ -177,10 +186,12 @@ impl Job {
     fn script(&self, request: &SlurmRequest<'_>, sweep: &Path) -> Result<String, RunError> {
         let [program, sweep, out] =
             [request.program, sweep, &self.output_directory].map(|path| slurm_safe_path(path).map(shell_quote));
+        let device =
+            if request.device == NATIVE { String::new() } else { format!(" --device {}", shell_quote(request.device)) };
         Ok(format!(
             "#!/bin/sh\n\
              # One shard of a sweep. Recorded runs are skipped and interrupted ones resumed, so it may run any number of times.\n\
-             exec {} sweep {} --out {} --shard \"$SLURM_ARRAY_TASK_ID/{}\" --threads {} --no-lock\n",
+             exec {} sweep {} --out {} --shard \"$SLURM_ARRAY_TASK_ID/{}\" --threads {} --no-lock{device}\n",
             program?, sweep?, out?, request.tasks, request.threads
         ))
     }

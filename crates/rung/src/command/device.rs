@@ -1,63 +1,44 @@
 //! `--device`: the device on which a model runs.
 //!
-//! `cpu` is the native engine. All other devices are those of Burn, which is part of the program only with the feature `gpu`.
+//! `native` is the native engine. All other devices are those of Burn, which is part of the program only with the feature `gpu`.
 
 use anyhow::Context as _;
-use rung_burn::DeviceError;
-use rung_engine::Parameters;
-use rung_nn::{Model, ModelError};
-use rung_train::run::evaluate::{EvaluationResult, evaluate};
-use rung_train::run::source::{PromptPurpose, PromptSource};
+use rung_train::run::ComputeDevice;
+use rung_train::run::device::{NATIVE, check_built};
 
-pub use rung_burn::device::NATIVE;
-
-/// Weights on a device, with the engine that runs them.
-pub enum Executor<'a> {
-    /// The native engine.
-    Native(&'a Parameters<f32>),
-    /// Burn.
-    #[cfg(feature = "gpu")]
-    Burn(rung_burn::Burn<f32>),
+/// The device of a command.
+#[derive(Debug, clap::Args)]
+pub struct DeviceOption {
+    /// Device to run on: `native` is the native engine on the CPU. Builds with the feature of that name have cuda, rocm, metal, vulkan,
+    /// webgpu or wgpu; those and builds with the feature gpu have `cpu`, Burn's CPU device. Not yet tested on a GPU.
+    #[arg(long = "device", value_name = "NAME", default_value = NATIVE)]
+    name: String,
 }
 
-/// Copies weights to a device.
-///
-/// # Errors
-/// The device does not exist, or this build does not support it.
-pub fn open<'a>(name: &str, weights: &'a Parameters<f32>) -> anyhow::Result<Executor<'a>> {
-    if name == NATIVE {
-        return Ok(Executor::Native(weights));
+impl DeviceOption {
+    /// The name of the device.
+    pub fn name(&self) -> &str {
+        &self.name
     }
-    on_device(name, weights).context("--device")
-}
 
-#[cfg(feature = "gpu")]
-fn on_device(name: &str, weights: &Parameters<f32>) -> Result<Executor<'static>, DeviceError> {
-    let device = rung_burn::device::open(name)?;
-    Ok(Executor::Burn(rung_burn::Burn::without_gradients(&device, weights)?))
-}
+    /// Whether it is the native engine.
+    pub fn is_native(&self) -> bool {
+        self.name == NATIVE
+    }
 
-#[cfg(not(feature = "gpu"))]
-fn on_device(name: &str, _: &Parameters<f32>) -> Result<Executor<'static>, DeviceError> {
-    Err(rung_burn::device::unavailable(name))
-}
-
-impl Executor<'_> {
-    /// Evaluates a model on all questions of some prompts; see [`evaluate`].
+    /// Opens the device.
     ///
     /// # Errors
-    /// The prompts do not fit the model.
-    pub fn evaluate(
-        &self,
-        model: &Model,
-        source: &mut PromptSource,
-        seed_and_purpose: (u64, PromptPurpose),
-        prompts: usize,
-    ) -> Result<EvaluationResult, ModelError> {
-        match self {
-            Self::Native(weights) => evaluate(model, weights, source, seed_and_purpose, prompts),
-            #[cfg(feature = "gpu")]
-            Self::Burn(ops) => rung_train::run::evaluate_on(|| ops, model, source, seed_and_purpose, prompts),
-        }
+    /// The device does not exist, or this build does not have it.
+    pub fn open(&self) -> anyhow::Result<ComputeDevice> {
+        ComputeDevice::open(&self.name).context("--device")
+    }
+
+    /// Checks the name without opening the device.
+    ///
+    /// # Errors
+    /// There is no device of this name, or this build does not have it.
+    pub fn check(&self) -> anyhow::Result<()> {
+        check_built(&self.name).context("--device")
     }
 }

@@ -14,10 +14,11 @@ use rung_train::run::source::{PromptPurpose, PromptSource};
 use rung_train::run::{RunConfig, RunError};
 use serde_json::{Value, json};
 
+use super::device::DeviceOption;
+use super::eval_text;
 use super::memory::MemoryOption;
 use super::text_prompts::{PromptsArgument, TextRequest, is_external_checkpoint};
 use super::train::read_text;
-use super::{device, eval_text};
 use crate::output::{print, print_json, spinner};
 
 /// Evaluate a trained model on any task that fits it.
@@ -47,10 +48,8 @@ pub struct Eval {
     /// Weights to use instead of the run's, as safetensors.
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
-    /// Device to run on: `cpu` is the native engine. Builds with the feature of that name have cuda, rocm, metal, vulkan, webgpu or wgpu,
-    /// and every such build also has the device `flex`, Burn's CPU backend. Untested on real GPUs.
-    #[arg(long, value_name = "NAME", default_value = device::NATIVE)]
-    device: String,
+    #[command(flatten)]
+    device: DeviceOption,
     #[command(flatten)]
     memory: MemoryOption,
     /// Write JSON.
@@ -79,7 +78,7 @@ impl Eval {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.memory.apply();
         if is_external_checkpoint(&self.directory) {
-            if self.weights.is_some() || self.device != device::NATIVE {
+            if self.weights.is_some() || !self.device.is_native() {
                 bail!("--weights and --device: expected a run, found an external checkpoint");
             }
             let (prompts, shots) = (self.prompts.as_ref(), self.shots.into());
@@ -108,12 +107,12 @@ impl Eval {
             network.check_inference_memory("evaluation", (prompts.min(BATCH_SIZE), source.task().length()))?;
         }
         let Network { model, weights, .. } = network;
-        let executor = device::open(&self.device, &weights)?;
+        let device = self.device.open()?;
         let mut evaluations = Vec::new();
         for source in &mut sources {
             let bar = spinner(source.task().spec());
             let seed_and_purpose = (self.seed, PromptPurpose::Testing);
-            let result = executor.evaluate(&model, source, seed_and_purpose, prompts);
+            let result = device.evaluate(&model, &weights, source, seed_and_purpose, prompts);
             bar.finish_and_clear();
             let task = source.task();
             evaluations.push(TaskEvaluation {
@@ -126,7 +125,7 @@ impl Eval {
         if self.json {
             let to_json = |TaskEvaluation { task, tokens, baseline, result }: &TaskEvaluation| {
                 json!({"run": self.directory, "stack": run.config.stack, "task": task, "tokens": tokens, "baseline": baseline,
-                       "prompts": prompts, "seed": self.seed, "device": self.device,
+                       "prompts": prompts, "seed": self.seed, "device": device.name(),
                        "loss": result.loss, "accuracy": result.accuracy})
             };
             let values: Vec<Value> = evaluations.iter().map(to_json).collect();
@@ -135,7 +134,7 @@ impl Eval {
             print_json(value)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mut text = format!("{} ({}, on {})\n", run.config.stack, self.directory.display(), self.device);
+        let mut text = format!("{} ({}, on {})\n", run.config.stack, self.directory.display(), device.name());
         for TaskEvaluation { task, tokens, baseline, result } in &evaluations {
             writeln!(text, "{task}, {tokens} tokens, guessing scores {:.1}%", 100.0 * baseline)?;
             for (group, answers) in &result.accuracy {

@@ -20,7 +20,7 @@ use rung_lab::chapter::{
 use rung_lab::experiment::{self, Conclusion, Experiment, ReportChapter};
 use rung_lab::store::EvidenceStore;
 use rung_nn::file::write_atomically;
-use rung_train::run::{Run, RunError, directory, record};
+use rung_train::run::{ComputeDevice, Run, RunError, directory, record};
 use rung_train::sweep::{self, Shard, Sweep};
 use serde_json::json;
 
@@ -269,7 +269,8 @@ impl Reproduce {
         let bar = spinner("estimating".to_owned());
         for (_, sweep) in sweeps {
             sweep::check_memory(sweep, &self.runs_directory(), Shard::ALL, self.threads())?;
-            seconds += sweep::estimate(sweep, &self.runs_directory(), Shard::ALL, self.threads())?;
+            seconds +=
+                sweep::estimate(sweep, &self.runs_directory(), Shard::ALL, self.threads(), &ComputeDevice::Native)?;
         }
         bar.finish_and_clear();
         if self.json {

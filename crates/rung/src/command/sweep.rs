@@ -7,11 +7,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use rung_train::run::{LockMode, RunError, record};
+use rung_train::run::{ExecuteOptions, LockMode, RunError, record};
 use rung_train::sweep::slurm::SubmittedJob;
 use rung_train::sweep::{self, Shard, SweepConfig, SweepSummary};
 use serde_json::json;
 
+use super::device::DeviceOption;
 use super::memory::MemoryOption;
 use super::train::read_text;
 use crate::output::{print, print_json};
@@ -31,7 +32,7 @@ pub struct Sweep {
     /// Directory of the runs, each in a directory of its own.
     #[arg(long, default_value = "runs", value_name = "DIR")]
     out: PathBuf,
-    /// Runs in parallel, one thread each; does not change results [default: all cores, on a cluster 1 per task]
+    /// Runs in parallel, one thread each; does not change results [default: all cores; 1 per task on a cluster, and with --device]
     #[arg(long)]
     threads: Option<usize>,
     /// Run only the i-th of k parts, for several machines or jobs.
@@ -46,6 +47,8 @@ pub struct Sweep {
     /// Check the sweep, list its runs, and stop.
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    device: DeviceOption,
     #[command(flatten)]
     memory: MemoryOption,
     /// Write JSON.
@@ -69,29 +72,36 @@ impl Sweep {
         if self.threads == Some(0) {
             bail!("--threads: found 0, expected at least 1");
         }
+        self.device.check()?;
         std::fs::create_dir_all(&self.out).with_context(|| format!("creating the directory {}", self.out.display()))?;
         if self.cluster.on.is_some() {
             let threads = self.threads.unwrap_or(1);
-            return match self.cluster.execute(&sweep, &text, &self.out, threads, self.json)? {
+            return match self.cluster.execute(&sweep, &text, &self.out, (threads, self.device.name()), self.json)? {
                 slurm::ClusterOutcome::Submitted => Ok(ExitCode::SUCCESS),
                 slurm::ClusterOutcome::Collected(summary, job) => self.report(&summary, sweep.runs.len(), job.as_ref()),
             };
         }
-        let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let device = self.device.open()?;
+        // Runs on another device than the CPU share it, so by default one runs at a time.
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = self.threads.unwrap_or_else(|| if self.device.is_native() { cores() } else { 1 });
         sweep::check_memory(&sweep, &self.out, self.shard, threads).with_context(path)?;
-        let seconds = sweep::estimate(&sweep, &self.out, self.shard, threads)?;
+        let seconds = sweep::estimate(&sweep, &self.out, self.shard, threads, &device)?;
         let shard_runs = (0..sweep.runs.len()).filter(|number| self.shard.contains(*number)).count();
         if !self.json {
             let estimate = duration_text(seconds);
+            let on_device =
+                if self.device.is_native() { String::new() } else { format!(" and device {}", device.name()) };
             print(&format!(
-                "{shard_runs} runs on {threads} threads, at most about {estimate}, into {}\n",
+                "{shard_runs} runs on {threads} threads{on_device}, at most about {estimate}, into {}\n",
                 self.out.display()
             ))?;
         }
         let interrupt = Interrupt::install();
         let watcher = SweepWatcher::new(&sweep, self.shard, !self.json);
         let lock_mode = if self.no_lock { LockMode::Shared } else { LockMode::Exclusive };
-        let summary = sweep::execute_with(&sweep, &self.out, self.shard, threads, lock_mode, &|event| {
+        let options = ExecuteOptions { lock_mode, device };
+        let summary = sweep::execute_with(&sweep, &self.out, self.shard, threads, &options, &|event| {
             watcher.show(&event);
             !interrupt.requested()
         });

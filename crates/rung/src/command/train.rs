@@ -1,14 +1,17 @@
 //! `rung train`: a stack trained on a task.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use rung_nn::network::files::RUN_CONFIG;
+use rung_train::run::device::NATIVE;
 use rung_train::run::directory::{CHECKPOINT_FILE, RECORD_FILE};
-use rung_train::run::{Run, RunConfig, RunRecord, execute, record};
+use rung_train::run::{ComputeDevice, ExecuteOptions, Run, RunConfig, RunRecord, execute_with, record};
 use serde_json::{Value, json};
 
+use super::device::DeviceOption;
 use super::memory::MemoryOption;
 use crate::output::{print, print_json};
 use crate::watch::{Interrupt, RunWatcher, accuracy_text};
@@ -55,6 +58,8 @@ pub struct Train {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
+    device: DeviceOption,
+    #[command(flatten)]
     memory: MemoryOption,
     /// Write JSON.
     #[arg(long)]
@@ -68,6 +73,7 @@ impl Train {
     /// The config is not valid, a file cannot be written, or training fails.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.memory.apply();
+        self.device.check()?;
         let run = self.resolve()?;
         if self.dry_run {
             if self.json {
@@ -78,19 +84,23 @@ impl Train {
             return Ok(ExitCode::SUCCESS);
         }
         let directory = self.directory(&run)?;
+        let options = ExecuteOptions { device: self.device.open()?, ..ExecuteOptions::default() };
         if !self.json {
-            eprint!("{}", run_header(&run, &directory));
+            eprint!("{}", run_header(&run, &options.device, &directory));
         }
         let interrupt = Interrupt::install();
         let mut watcher = RunWatcher::new(run.config.train.steps, !self.json);
-        let outcome = execute(&run, Some(&directory), &mut |report| {
+        let outcome = execute_with(&run, Some(&directory), &options, &mut |report| {
             watcher.show(report);
             !interrupt.requested()
         });
         watcher.finish();
         let outcome = outcome?;
         let Some(record) = outcome.record else {
-            let resume_command = format!("rung train --resume {}", directory.display());
+            let mut resume_command = format!("rung train --resume {}", directory.display());
+            if !self.device.is_native() {
+                write!(resume_command, " --device {}", self.device.name())?;
+            }
             if self.json {
                 print_json(&json!({"status": "interrupted", "directory": directory, "resume": resume_command}))?;
             } else {
@@ -185,11 +195,12 @@ pub fn read_text(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Stack, task, size and directory of a run, printed before it starts.
-fn run_header(run: &Run, directory: &Path) -> String {
+/// Stack, task, size and directory of a run, printed before it starts, and its device if it is not the native engine.
+fn run_header(run: &Run, device: &ComputeDevice, directory: &Path) -> String {
     let capacity = run.plan.capacity();
+    let device = if device.name() == NATIVE { String::new() } else { format!("  device {}\n", device.name()) };
     format!(
-        "{} on {}\n  {} weights, {} tokens per prompt, {} prompts per step; the layout has {} (proved, for large tables)\n  directory {}\n",
+        "{} on {}\n  {} weights, {} tokens per prompt, {} prompts per step; the layout has {} (proved, for large tables)\n{device}  directory {}\n",
         run.config.stack,
         run.config.task,
         crate::output::with_commas(run.weight_count),
@@ -206,6 +217,7 @@ fn record_json(record: &RunRecord, directory: &Path, seconds: f64, already_recor
         "status": "recorded",
         "id": record.id,
         "directory": directory,
+        "device": record.device,
         "over": record.stop_reason,
         "steps": record.steps,
         "loss": record.loss,

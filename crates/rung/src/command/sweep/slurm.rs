@@ -25,6 +25,9 @@ pub struct ClusterOptions {
     /// Number of array tasks, each a shard of the runs [default: one per run, at most Slurm's MaxArraySize]
     #[arg(long, value_name = "K", requires = "on")]
     tasks: Option<usize>,
+    /// GPUs of each array task, for --device.
+    #[arg(long, value_name = "N", requires = "on", value_parser = clap::value_parser!(u32).range(1..))]
+    gpus_per_task: Option<u32>,
     /// Option for sbatch, such as --sbatch=--time=8:00:00; may be given several times.
     #[arg(long, value_name = "OPTION", requires = "on", allow_hyphen_values = true)]
     sbatch: Vec<String>,
@@ -32,7 +35,7 @@ pub struct ClusterOptions {
     #[arg(long, requires = "on")]
     no_wait: bool,
     /// Wait for a submitted job and report its results; never submit.
-    #[arg(long, requires = "on", conflicts_with_all = ["no_wait", "tasks", "sbatch"])]
+    #[arg(long, requires = "on", conflicts_with_all = ["no_wait", "tasks", "gpus_per_task", "sbatch"])]
     collect: bool,
 }
 
@@ -59,7 +62,8 @@ struct RecordPoller<'a> {
 }
 
 impl ClusterOptions {
-    /// Submits the runs without a record, unless a job already works on them, and waits for the records.
+    /// Submits the runs without a record, unless a job already works on them, and waits for the records. Each task has `threads`
+    /// threads and runs on `device`, which this machine need not have.
     ///
     /// # Errors
     /// Slurm is not installed or rejects the job; or a record cannot be read.
@@ -68,7 +72,7 @@ impl ClusterOptions {
         sweep: &Sweep,
         text: &str,
         out: &Path,
-        threads: usize,
+        (threads, device): (usize, &str),
         json: bool,
     ) -> anyhow::Result<ClusterOutcome> {
         let job = Job::new(sweep, out)?;
@@ -89,7 +93,7 @@ impl ClusterOptions {
             watcher.finish();
             return Ok(poller.fail_missing(&job, job.submitted_jobs().pop()));
         } else {
-            Some(self.submit(&job, sweep, text, threads, &missing)?)
+            Some(self.submit(&job, sweep, text, (threads, device), &missing)?)
         };
         let number = handle.as_ref().map_or("?", |handle| &handle.job_id);
         let verb = if queued.is_empty() { "submitted" } else { "found" };
@@ -119,7 +123,7 @@ impl ClusterOptions {
         job: &Job,
         sweep: &Sweep,
         text: &str,
-        threads: usize,
+        (threads, device): (usize, &str),
         missing: &[usize],
     ) -> anyhow::Result<SubmittedJob> {
         let runs = sweep.runs.len();
@@ -137,7 +141,8 @@ impl ClusterOptions {
             Some(program) => program,
             None => std::env::current_exe()?,
         };
-        let request = SlurmRequest { sweep_toml: text, program: &program, tasks, threads, options: &self.sbatch };
+        let (gpus, options) = (self.gpus_per_task, &self.sbatch);
+        let request = SlurmRequest { sweep_toml: text, program: &program, tasks, threads, device, gpus, options };
         Ok(job.submit(&request, missing)?)
     }
 }
