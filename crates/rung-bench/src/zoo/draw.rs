@@ -86,7 +86,11 @@ impl MixerTable {
         match &row.speed {
             Some(speed) => self.draw_speed(svg, &speed.tokens_per_second, y + ROW_HEIGHT / 2.0, speed_axis),
             None => {
-                write(f64::midpoint(PLOT.0, PLOT.1), "not implemented", &style.coloured(MUTED).anchored(Anchor::Middle))
+                write(
+                    f64::midpoint(PLOT.0, PLOT.1),
+                    "not implemented",
+                    &style.coloured(MUTED).anchored(Anchor::Middle),
+                );
             }
         }
     }

@@ -268,7 +268,7 @@ impl AnswerTrace {
             let tip = left + width * number / (incoming.len() as f64 + 1.0);
             let points = [(layout.middle(from), start), (tip, end)];
             svg.group(&self.tooltip(edge), |svg| {
-                draw_arrow(svg, points, 1.0 + 2.2 * edge.share, mechanism_colour(edge.mechanism))
+                draw_arrow(svg, points, 1.0 + 2.2 * edge.share, mechanism_colour(edge.mechanism));
             });
             labels.push((points, self.label(edge), mechanism_colour(edge.mechanism)));
         }

@@ -34,18 +34,7 @@ pub fn table_in_state(request: &ConstructionRequest) -> Result<ConstructionBuild
 pub fn prefetch(request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {
     let mut composition = CompositionBuilder::new("S3", &request.funccomp()?, 0);
     let (hops, bias) = (composition.hops(), composition.bias);
-    let min_hop = if request.mixer.is_some() { 2 } else { 1 };
-    let prefetched_hop =
-        request.prefetch_hop.or_else(|| (min_hop..hops).min_by_key(|hop| (request.n[hop - 1], *hop))).unwrap_or(0);
-    if !(min_hop..hops).contains(&prefetched_hop) {
-        let expected = format!("{min_hop} to {} (from L = {} on)", hops.saturating_sub(1), min_hop + 1);
-        return Err(ConstructError::InvalidOption {
-            name: "S3",
-            option: "the hop that is prefetched",
-            found: prefetched_hop.to_string(),
-            expected,
-        });
-    }
+    let prefetched_hop = choose_prefetched_hop(request, hops)?;
     let (query_part_count, size) = (request.n[prefetched_hop - 1], composition.value_bits(prefetched_hop + 1));
     let mut heads = Vec::new();
     let (mut neurons, mut prefetched_values) = (Vec::new(), Vec::new());
@@ -108,49 +97,70 @@ pub fn prefetch(request: &ConstructionRequest) -> Result<ConstructionBuilder, Co
             hop += 1;
             continue;
         }
-        let registers = &mut composition.builder.registers;
-        let reads: Vec<ColumnRange> = (0..query_part_count)
-            .map(|query_part| {
-                registers.add(
-                    format!("read.row.{query_part}"),
-                    size,
-                    RegisterKind::Unrounded,
-                    "a row that the entry had looked up ahead",
-                )
-            })
-            .collect();
-        let next_value = registers.add(
-            format!("i.{}", prefetched_hop + 1),
-            size,
-            RegisterKind::Number,
-            format!("i_{}", prefetched_hop + 1),
-        );
-        let copies: Vec<(ColumnRange, ColumnRange)> =
-            prefetched_values.iter().copied().zip(reads.iter().copied()).collect();
-        let query_part = (prefetched_hop > 1).then(|| composition.query_parts[prefetched_hop - 2]);
-        let head = lookup_head(
-            &composition.entry_match(prefetched_hop, query_part, hop_value),
-            composition.inverse_temperature,
-            &copies,
-        );
-        let is_selected = |query_part: usize| if_equal(composition.query_parts[prefetched_hop - 1], query_part as u64);
-        let neurons = reads
-            .iter()
-            .enumerate()
-            .flat_map(|(query_part, unrounded)| {
-                gated_rounding_neurons(*unrounded, next_value, bias, &is_selected(query_part))
-            })
-            .collect();
-        composition.builder.add_layer(
-            format!("w looks up z_{prefetched_hop} and, in the same entry, z_{}", prefetched_hop + 1),
-            LayerMixer::Attention(vec![head]),
-            neurons,
-        );
-        hop_value = next_value;
+        hop_value = add_double_lookup_layer(&mut composition, prefetched_hop, hop_value, &prefetched_values);
         hop += 2;
     }
     composition.builder.unembed_number(hop_value);
     Ok(composition.builder)
+}
+
+/// The hop whose entries look up the next table in advance: the requested one, or the one with the fewest query parts.
+fn choose_prefetched_hop(request: &ConstructionRequest, hops: usize) -> Result<usize, ConstructError> {
+    let min_hop = if request.mixer.is_some() { 2 } else { 1 };
+    let prefetched_hop =
+        request.prefetch_hop.or_else(|| (min_hop..hops).min_by_key(|hop| (request.n[hop - 1], *hop))).unwrap_or(0);
+    if (min_hop..hops).contains(&prefetched_hop) {
+        return Ok(prefetched_hop);
+    }
+    let expected = format!("{min_hop} to {} (from L = {} on)", hops.saturating_sub(1), min_hop + 1);
+    let (option, found) = ("the hop that is prefetched", prefetched_hop.to_string());
+    Err(ConstructError::InvalidOption { name: "S3", option, found, expected })
+}
+
+/// The layer in which w looks up an entry of z_e and, in the same entry, the value of z_(e+1) that belongs to its part of the query. Returns
+/// the register of that value.
+fn add_double_lookup_layer(
+    composition: &mut CompositionBuilder,
+    prefetched_hop: usize,
+    hop_value: ColumnRange,
+    prefetched_values: &[ColumnRange],
+) -> ColumnRange {
+    let (size, bias) = (composition.value_bits(prefetched_hop + 1), composition.bias);
+    let registers = &mut composition.builder.registers;
+    let reads: Vec<ColumnRange> = (0..prefetched_values.len())
+        .map(|query_part| {
+            let about = "a row that the entry had looked up ahead";
+            registers.add(format!("read.row.{query_part}"), size, RegisterKind::Unrounded, about)
+        })
+        .collect();
+    let next_value = registers.add(
+        format!("i.{}", prefetched_hop + 1),
+        size,
+        RegisterKind::Number,
+        format!("i_{}", prefetched_hop + 1),
+    );
+    let copies: Vec<(ColumnRange, ColumnRange)> =
+        prefetched_values.iter().copied().zip(reads.iter().copied()).collect();
+    let query_part = (prefetched_hop > 1).then(|| composition.query_parts[prefetched_hop - 2]);
+    let head = lookup_head(
+        &composition.entry_match(prefetched_hop, query_part, hop_value),
+        composition.inverse_temperature,
+        &copies,
+    );
+    let is_selected = |query_part: usize| if_equal(composition.query_parts[prefetched_hop - 1], query_part as u64);
+    let neurons = reads
+        .iter()
+        .enumerate()
+        .flat_map(|(query_part, unrounded)| {
+            gated_rounding_neurons(*unrounded, next_value, bias, &is_selected(query_part))
+        })
+        .collect();
+    composition.builder.add_layer(
+        format!("w looks up z_{prefetched_hop} and, in the same entry, z_{}", prefetched_hop + 1),
+        LayerMixer::Attention(vec![head]),
+        neurons,
+    );
+    next_value
 }
 
 /// S4: the first layer reads z_0 and every entry of z_1, and selects.
