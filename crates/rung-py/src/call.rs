@@ -33,7 +33,7 @@ pub fn call(
     run_with_signals(py, &link.clone(), progress.as_ref(), move || rung::call(arguments, &link))
 }
 
-/// Runs `work` on another thread, so that this one can handle signals. At Ctrl-C a command that can save its work is told to stop and
+/// Runs `work` on another thread, so that this one can handle signals. At Ctrl-C a command that can save its work is asked to stop and
 /// waited for; at a second Ctrl-C, or at the first for any other command, this returns while the thread runs on.
 fn run_with_signals(
     py: Python<'_>,

@@ -59,7 +59,7 @@ pub struct Variant {
     pub query_first: bool,
     /// Order of the tables.
     pub order: TableOrder,
-    /// The model is told to write its steps down before the answer.
+    /// The model is instructed to write its steps down before the answer.
     pub chain_of_thought: bool,
 }
 
