@@ -30,6 +30,7 @@ pub(crate) mod product;
 pub(crate) mod recurrence;
 pub(crate) mod rotary;
 pub(crate) mod scan;
+pub(crate) mod softmax;
 pub(crate) mod tokens;
 pub(crate) mod top_k;
 pub(crate) mod transpose;

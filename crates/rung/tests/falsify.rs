@@ -173,7 +173,7 @@ fn errors_name_the_bad_input() {
     let witness = std::fs::read_to_string(&path).unwrap();
     for length in [0, 1, witness.len() / 2, witness.len() - 3] {
         std::fs::write(&path, &witness[..length]).unwrap();
-        assert_fails(&["witness", "check", path_str(&path)], "no whole witness");
+        assert_fails(&["witness", "check", path_str(&path)], "not a complete witness");
     }
     std::fs::write(&path, witness.replace("\"format\":2", "\"format\":7")).unwrap();
     let (check, code) = json(&["witness", "check", path_str(&path)]);

@@ -5,14 +5,16 @@
 //! exponentials is stored. The backward pass computes the scores and weights again and then needs four more products. Keys that
 //! no query of the tile sees are skipped, so causal attention costs half of full attention, and a window costs its size.
 //!
-//! Tiles are so small that their scores stay in the L2 cache. The backward pass, which needs no complete rows of scores, also
-//! splits tiles by keys. Keys and values of a head are packed for the products once, unless there are only a few queries, as in
-//! decoding. Queries are read in place, by stride.
+//! Tiles are so small that their scores stay in the L2 cache, and that few of a causal mask's hidden scores are computed. The backward
+//! pass, which needs no complete rows of scores, also splits tiles by keys. Keys and values of a head are packed for the products once,
+//! unless there are only a few queries, as in decoding; for the backward pass queries and gradients of outputs are packed too. A
+//! product with panels gives complete panels of scores; those after the last key are hidden by the softmax.
 
 use crate::kernels::pointwise::accumulate;
 use crate::kernels::product::{
     Matrix, MatrixMut, PANEL_ALIGNMENT, Panels, TILE_ROWS, WriteMode, dot, product, product_with_panels,
 };
+use crate::kernels::softmax::{LANES, exponentials, scale_row, softmax_row_gradients};
 use crate::ops::AttentionMask;
 use crate::scalar::Scalar;
 use std::ops::Range;
@@ -43,7 +45,7 @@ pub(crate) struct Bias<'a, S> {
 /// The most scores of a tile in the forward pass, which needs complete rows: 128 KB in single precision.
 const MAX_TILE_SCORES: usize = 1 << 15;
 /// The most queries of a tile.
-const MAX_TILE_QUERIES: usize = 10 * TILE_ROWS;
+const MAX_TILE_QUERIES: usize = 5 * TILE_ROWS;
 /// The most keys of a tile in the backward pass, which needs no complete rows.
 const MAX_TILE_KEYS: usize = 8 * PANEL_ALIGNMENT;
 /// From this many queries on, keys and values are packed into panels once for all tiles.
@@ -63,19 +65,21 @@ impl Extents {
 
     /// Length of the scratch buffer of the forward pass: a tile's scores, and the panels of keys and values.
     pub(crate) fn forward_scratch_len<S: Scalar>(&self) -> usize {
-        self.forward_tile_rows() * self.key_len
+        self.forward_tile_rows() * score_stride(self.key_len)
             + Panels::<S>::size(self.width, self.key_len)
             + Panels::<S>::size(self.key_len, self.value_width)
     }
 
     /// Length of the scratch buffer of the backward pass: a tile's weights and their gradients, one number per query of the
-    /// tile, and panels of the keys, of the transposed keys and of the values.
+    /// tile, and panels of the keys, of the transposed keys, of the values, of the queries and of the outputs' gradients.
     pub(crate) fn backward_scratch_len<S: Scalar>(&self) -> usize {
         let rows = self.tile_rows(MAX_TILE_QUERIES);
-        rows * (2 * MAX_TILE_KEYS + 1)
+        rows * (2 * score_stride(MAX_TILE_KEYS) + 1)
             + Panels::<S>::size(self.width, self.key_len)
             + Panels::<S>::size(self.key_len, self.width)
             + Panels::<S>::size(self.value_width, self.key_len)
+            + Panels::<S>::size(self.query_len, self.width)
+            + Panels::<S>::size(self.query_len, self.value_width)
     }
 
     /// The keys that the mask lets a query see.
@@ -91,9 +95,15 @@ impl Extents {
     }
 
     /// The keys, or the values, of a sequence and KV head in `[batch, keys, KV heads, width]`.
-    fn head_matrix<'a, S>(&self, x: &'a [S], (sequence, kv_head): (usize, usize), width: usize) -> Matrix<'a, S> {
+    fn kv_head_matrix<'a, S>(&self, x: &'a [S], (sequence, kv_head): (usize, usize), width: usize) -> Matrix<'a, S> {
         let start = (sequence * self.key_len * self.kv_heads + kv_head) * width;
         Matrix::new(&x[start.min(x.len())..], self.key_len, width, self.kv_heads * width)
+    }
+
+    /// The queries, or the gradients of outputs, of a sequence and head in `[batch, queries, heads, width]`.
+    fn head_matrix<'a, S>(&self, x: &'a [S], (sequence, head): (usize, usize), width: usize) -> Matrix<'a, S> {
+        let start = (sequence * self.query_len * self.heads + head) * width;
+        Matrix::new(&x[start.min(x.len())..], self.query_len, width, self.heads * width)
     }
 
     /// Every pair of a sequence and a KV head.
@@ -101,18 +111,27 @@ impl Extents {
         (0..self.batch).flat_map(move |sequence| (0..self.kv_heads).map(move |head| (sequence, head)))
     }
 
-    /// Tiles of all query heads that share a KV head, each with its visible keys.
-    fn tiles(self, (sequence, kv_head): (usize, usize), tile_rows: usize) -> impl Iterator<Item = Tile> {
+    /// The query heads that share a KV head, each with its sequence.
+    fn query_heads(self, (sequence, kv_head): (usize, usize)) -> impl Iterator<Item = (usize, usize)> {
         let heads = (0..self.heads).filter(move |head| head * self.kv_heads / self.heads == kv_head);
-        heads.flat_map(move |head| {
-            (0..self.query_len).step_by(tile_rows).map(move |first_query| {
-                let rows = tile_rows.min(self.query_len - first_query);
-                let start = self.visible_keys(first_query).start / PANEL_ALIGNMENT * PANEL_ALIGNMENT;
-                let key_range = start..self.visible_keys(first_query + rows - 1).end;
-                Tile { sequence, head, first_query, rows, key_range, extents: self }
-            })
+        heads.map(move |head| (sequence, head))
+    }
+
+    /// Tiles of a query head, each with its visible keys.
+    fn tiles(self, (sequence, head): (usize, usize), tile_rows: usize) -> impl Iterator<Item = Tile> {
+        (0..self.query_len).step_by(tile_rows).map(move |first_query| {
+            let rows = tile_rows.min(self.query_len - first_query);
+            let start = self.visible_keys(first_query).start / PANEL_ALIGNMENT * PANEL_ALIGNMENT;
+            let key_range = start..self.visible_keys(first_query + rows - 1).end;
+            Tile { sequence, head, first_query, rows, key_range, extents: self }
         })
     }
+}
+
+/// Numbers from one row of a tile's scores to the next: complete panels, and some more, so that the numbers of a column do not fall into
+/// the same set of the cache.
+fn score_stride(keys: usize) -> usize {
+    keys.next_multiple_of(PANEL_ALIGNMENT) + LANES
 }
 
 /// A range of queries of one head, and the keys that at least one of them sees.
@@ -143,6 +162,10 @@ impl Tile {
         ((row * self.extents.kv_heads + self.kv_head()) * width, self.extents.kv_heads * width)
     }
 
+    fn query_range(&self) -> Range<usize> {
+        self.first_query..self.first_query + self.rows
+    }
+
     fn query_matrix<'a, S>(&self, x: &'a [S], width: usize) -> Matrix<'a, S> {
         let (start, stride) = self.query_position(width);
         Matrix::new(&x[start..], self.rows, width, stride)
@@ -163,12 +186,16 @@ impl Tile {
         MatrixMut::new(&mut x[start..], self.key_range.len(), width, stride)
     }
 
-    fn score_matrix<'a, S>(&self, x: &'a [S]) -> Matrix<'a, S> {
-        Matrix::new(x, self.rows, self.key_range.len(), self.key_range.len())
+    fn score_stride(&self) -> usize {
+        score_stride(self.key_range.len())
     }
 
-    fn score_matrix_mut<'a, S>(&self, x: &'a mut [S]) -> MatrixMut<'a, S> {
-        MatrixMut::new(x, self.rows, self.key_range.len(), self.key_range.len())
+    fn score_matrix<'a, S>(&self, x: &'a [S]) -> Matrix<'a, S> {
+        Matrix::new(x, self.rows, self.key_range.len(), self.score_stride())
+    }
+
+    fn score_rows<'a, S>(&self, x: &'a mut [S]) -> impl Iterator<Item = &'a mut [S]> {
+        x.chunks_exact_mut(self.score_stride()).take(self.rows)
     }
 
     /// Tiles of the same queries with at most `MAX_TILE_KEYS` keys each.
@@ -207,13 +234,16 @@ impl Tile {
         keys: &HeadRows<'_, S>,
         scores: &mut [S],
     ) {
-        let mut out = self.score_matrix_mut(scores);
+        let (key_count, stride) = (self.key_range.len(), self.score_stride());
         match keys {
             HeadRows::Packed(panels) => {
                 let panels = panels.skip_columns(self.key_range.start);
+                let columns = panels.packed_columns().min(key_count.next_multiple_of(PANEL_ALIGNMENT));
+                let mut out = MatrixMut::new(scores, self.rows, columns, stride);
                 product_with_panels(&mut out, WriteMode::Overwrite, factor, queries, panels, 0..queries.extents()[1]);
             }
             HeadRows::Unpacked(x, width) => {
+                let mut out = MatrixMut::new(scores, self.rows, key_count, stride);
                 product(&mut out, WriteMode::Overwrite, factor, queries, self.key_matrix(x, *width).t());
             }
         }
@@ -247,7 +277,7 @@ impl Tile {
     ) {
         self.multiply_by_keys(self.extents.scale, self.query_matrix(query, self.extents.width), keys, scores);
         let Some(bias) = bias else { return };
-        for (row, scores) in scores.chunks_exact_mut(self.key_range.len()).take(self.rows).enumerate() {
+        for (row, scores) in self.score_rows(scores).enumerate() {
             accumulate(&bias.values[self.bias_range(bias, row)], scores);
         }
     }
@@ -259,59 +289,6 @@ enum HeadRows<'a, S> {
     Packed(Panels<'a, S>),
     /// The tensor `[batch, keys, KV heads, width]` and its width, for few queries.
     Unpacked(&'a [S], usize),
-}
-
-vectorised! {
-    /// Replaces scores `start..end` of a row by their softmax and the others by zero; returns the log of the sum of exponentials.
-    pub(crate) fn softmax_row<S>(row: &mut [S], start: usize, end: usize) -> S {
-        row[..start].fill(S::ZERO);
-        row[end..].fill(S::ZERO);
-        let row = &mut row[start..end];
-        let mut lane_maxima = [S::LOWEST; 16];
-        let mut blocks = row.chunks_exact(16);
-        for block in blocks.by_ref() {
-            for (maximum, &x) in lane_maxima.iter_mut().zip(block) {
-                *maximum = x.larger(*maximum);
-            }
-        }
-        let maximum = lane_maxima.iter().chain(blocks.remainder()).fold(S::LOWEST, |maximum, &x| x.larger(maximum));
-        let mut lanes = [S::ZERO; 16];
-        let mut blocks = row.chunks_exact_mut(16);
-        for block in blocks.by_ref() {
-            for (lane, x) in lanes.iter_mut().zip(block) {
-                *x = (*x - maximum).exp();
-                *lane += *x;
-            }
-        }
-        let mut sum = S::ZERO;
-        for x in blocks.into_remainder() {
-            *x = (*x - maximum).exp();
-            sum += *x;
-        }
-        let sum = lanes.into_iter().fold(sum, |sum, lane| sum + lane);
-        let inverse_sum = S::ONE / sum;
-        for x in row {
-            *x *= inverse_sum;
-        }
-        maximum + sum.ln()
-    }
-
-    /// The same softmax, from the log-sum that [`softmax_row`] returned.
-    pub(crate) fn softmax_row_from_log_sum<S>(row: &mut [S], start: usize, end: usize, log_sum: S) {
-        row[..start].fill(S::ZERO);
-        row[end..].fill(S::ZERO);
-        for x in &mut row[start..end] {
-            *x = (*x - log_sum).exp();
-        }
-    }
-
-    /// Replaces the gradient of a row's weights by that of its scores. `output_dot` is the dot product of the row's output and
-    /// its gradient.
-    pub(crate) fn softmax_row_backward<S>(weights: &[S], gradients: &mut [S], output_dot: S) {
-        for (gradient, &weight) in gradients.iter_mut().zip(weights) {
-            *gradient = weight * (*gradient - output_dot);
-        }
-    }
 }
 
 /// The tensors that forward and backward pass read.
@@ -330,30 +307,34 @@ pub(crate) fn forward<S: Scalar>(
     log_sums: &mut [S],
     out: &mut [S],
 ) {
-    let Extents { width, value_width, .. } = extents;
-    let (scores, remaining) = scratch.split_at_mut(extents.forward_tile_rows() * extents.key_len);
-    let (key_buffer, value_buffer) = remaining.split_at_mut(Panels::<S>::size(width, extents.key_len));
-    for head in extents.sequences_and_kv_heads() {
+    let Extents { width, value_width, key_len, .. } = extents;
+    let (scores, remaining) = scratch.split_at_mut(extents.forward_tile_rows() * score_stride(key_len));
+    let (key_buffer, value_buffer) = remaining.split_at_mut(Panels::<S>::size(width, key_len));
+    for kv_head in extents.sequences_and_kv_heads() {
         let (keys, values) = if extents.query_len < MIN_PACKED_QUERIES {
             (HeadRows::Unpacked(inputs.key, width), HeadRows::Unpacked(inputs.value, value_width))
         } else {
-            let keys = Panels::pack(extents.head_matrix(inputs.key, head, width).t(), key_buffer);
-            let values = Panels::pack(extents.head_matrix(inputs.value, head, value_width), value_buffer);
+            let keys = Panels::pack(extents.kv_head_matrix(inputs.key, kv_head, width).t(), key_buffer);
+            let values = Panels::pack(extents.kv_head_matrix(inputs.value, kv_head, value_width), value_buffer);
             (HeadRows::Packed(keys), HeadRows::Packed(values))
         };
-        for tile in extents.tiles(head, extents.forward_tile_rows()) {
+        let heads = extents.query_heads(kv_head);
+        for tile in heads.flat_map(|head| extents.tiles(head, extents.forward_tile_rows())) {
             tile.compute_scores(inputs.query, &keys, inputs.bias.as_ref(), scores);
-            for (row, scores) in scores.chunks_exact_mut(tile.key_range.len()).take(tile.rows).enumerate() {
+            let mut sums = [S::ONE; MAX_TILE_QUERIES];
+            for ((row, scores), sum) in tile.score_rows(scores).enumerate().zip(&mut sums) {
                 let visible = tile.visible_keys(row);
-                log_sums[tile.log_sum_index(row)] = softmax_row(scores, visible.start, visible.end);
+                let maximum;
+                (maximum, *sum) = exponentials(scores, visible.start, visible.end);
+                log_sums[tile.log_sum_index(row)] = maximum + sum.ln();
             }
-            tile.multiply_by_values(
-                WriteMode::Overwrite,
-                1.0,
-                scores,
-                &values,
-                &mut tile.query_matrix_mut(out, value_width),
-            );
+            let mut out_rows = tile.query_matrix_mut(out, value_width);
+            tile.multiply_by_values(WriteMode::Overwrite, 1.0, scores, &values, &mut out_rows);
+            // The outputs have fewer numbers than the weights, so they are what is divided.
+            let (start, stride) = tile.query_position(value_width);
+            for (row, &sum) in sums[..tile.rows].iter().enumerate() {
+                scale_row(&mut out[start + row * stride..][..value_width], S::ONE / sum);
+            }
         }
     }
 }
@@ -374,59 +355,61 @@ pub(crate) fn backward<S: Scalar>(
     scratch: &mut [S],
     gradients: &mut Gradients<'_, S>,
 ) {
-    let Extents { width, value_width, .. } = extents;
+    let Extents { width, value_width, query_len, key_len, .. } = extents;
     let rows = extents.tile_rows(MAX_TILE_QUERIES);
-    let (weights, remaining) = scratch.split_at_mut(rows * MAX_TILE_KEYS);
-    let (grad_scores, remaining) = remaining.split_at_mut(rows * MAX_TILE_KEYS);
+    let (weights, remaining) = scratch.split_at_mut(rows * score_stride(MAX_TILE_KEYS));
+    let (grad_scores, remaining) = remaining.split_at_mut(rows * score_stride(MAX_TILE_KEYS));
     let (output_dots, remaining) = remaining.split_at_mut(rows);
-    let (transposed_key_buffer, remaining) = remaining.split_at_mut(Panels::<S>::size(width, extents.key_len));
-    let (key_buffer, value_buffer) = remaining.split_at_mut(Panels::<S>::size(extents.key_len, width));
-    for head in extents.sequences_and_kv_heads() {
-        let key = extents.head_matrix(inputs.key, head, width);
+    let (transposed_key_buffer, remaining) = remaining.split_at_mut(Panels::<S>::size(width, key_len));
+    let (key_buffer, remaining) = remaining.split_at_mut(Panels::<S>::size(key_len, width));
+    let (value_buffer, remaining) = remaining.split_at_mut(Panels::<S>::size(value_width, key_len));
+    let (query_buffer, grad_out_buffer) = remaining.split_at_mut(Panels::<S>::size(query_len, width));
+    for kv_head in extents.sequences_and_kv_heads() {
+        let key = extents.kv_head_matrix(inputs.key, kv_head, width);
+        let value = extents.kv_head_matrix(inputs.value, kv_head, value_width);
         let transposed_keys = HeadRows::Packed(Panels::pack(key.t(), transposed_key_buffer));
         let keys = HeadRows::Packed(Panels::pack(key, key_buffer));
-        let values =
-            HeadRows::Packed(Panels::pack(extents.head_matrix(inputs.value, head, value_width).t(), value_buffer));
-        for query_tile in extents.tiles(head, rows) {
-            let query = query_tile.query_matrix(inputs.query, width);
-            let grad_out_matrix = query_tile.query_matrix(grad_out, value_width);
-            let (start, stride) = query_tile.query_position(value_width);
-            for (row, output_dot) in output_dots.iter_mut().enumerate().take(query_tile.rows) {
-                let range = start + row * stride..start + row * stride + value_width;
-                *output_dot = dot(&out[range.clone()], &grad_out[range]);
-            }
-            for tile in query_tile.split_by_keys() {
-                tile.compute_scores(inputs.query, &transposed_keys, inputs.bias.as_ref(), weights);
-                tile.multiply_by_keys(1.0, grad_out_matrix, &values, grad_scores);
-                let keys_per_row = tile.key_range.len();
-                let pairs = weights.chunks_exact_mut(keys_per_row).zip(grad_scores.chunks_exact_mut(keys_per_row));
-                for (row, (weights, grad_scores)) in pairs.take(tile.rows).enumerate() {
-                    let visible = tile.visible_keys(row);
-                    softmax_row_from_log_sum(weights, visible.start, visible.end, log_sums[tile.log_sum_index(row)]);
-                    softmax_row_backward(weights, grad_scores, output_dots[row]);
-                    if let (Some(bias), Some(grad_bias)) = (&inputs.bias, &mut gradients.bias) {
-                        accumulate(grad_scores, &mut grad_bias[tile.bias_range(bias, row)]);
-                    }
+        let values = HeadRows::Packed(Panels::pack(value.t(), value_buffer));
+        for head in extents.query_heads(kv_head) {
+            let queries = Panels::pack(extents.head_matrix(inputs.query, head, width), query_buffer);
+            let grad_outputs = Panels::pack(extents.head_matrix(grad_out, head, value_width), grad_out_buffer);
+            for query_tile in extents.tiles(head, rows) {
+                let grad_out_rows = query_tile.query_matrix(grad_out, value_width);
+                let (start, stride) = query_tile.query_position(value_width);
+                for (row, output_dot) in output_dots.iter_mut().enumerate().take(query_tile.rows) {
+                    let range = start + row * stride..start + row * stride + value_width;
+                    *output_dot = dot(&out[range.clone()], &grad_out[range]);
                 }
-                let is_first = tile.key_range.start == query_tile.key_range.start;
-                let mode = if is_first { WriteMode::Overwrite } else { WriteMode::Add };
-                let grad_query = &mut tile.query_matrix_mut(gradients.query, width);
-                tile.multiply_by_values(mode, extents.scale, grad_scores, &keys, grad_query);
-                let (weights, grad_scores) = (tile.score_matrix(weights).t(), tile.score_matrix(grad_scores).t());
-                product(
-                    &mut tile.key_matrix_mut(gradients.value, value_width),
-                    WriteMode::Add,
-                    1.0,
-                    weights,
-                    grad_out_matrix,
-                );
-                product(
-                    &mut tile.key_matrix_mut(gradients.key, width),
-                    WriteMode::Add,
-                    extents.scale,
-                    grad_scores,
-                    query,
-                );
+                for tile in query_tile.split_by_keys() {
+                    tile.compute_scores(inputs.query, &transposed_keys, inputs.bias.as_ref(), weights);
+                    tile.multiply_by_keys(1.0, grad_out_rows, &values, grad_scores);
+                    let pairs = tile.score_rows(weights).zip(tile.score_rows(grad_scores));
+                    for (row, (weights, grad_scores)) in pairs.enumerate() {
+                        let visible = tile.visible_keys(row);
+                        let log_sum = log_sums[tile.log_sum_index(row)];
+                        softmax_row_gradients(
+                            weights,
+                            grad_scores,
+                            visible.start,
+                            visible.end,
+                            log_sum,
+                            output_dots[row],
+                        );
+                        if let (Some(bias), Some(grad_bias)) = (&inputs.bias, &mut gradients.bias) {
+                            accumulate(grad_scores, &mut grad_bias[tile.bias_range(bias, row)]);
+                        }
+                    }
+                    let is_first = tile.key_range.start == query_tile.key_range.start;
+                    let mode = if is_first { WriteMode::Overwrite } else { WriteMode::Add };
+                    let grad_query = &mut tile.query_matrix_mut(gradients.query, width);
+                    tile.multiply_by_values(mode, extents.scale, grad_scores, &keys, grad_query);
+                    let range = tile.query_range();
+                    let (weights, grad_scores) = (tile.score_matrix(weights).t(), tile.score_matrix(grad_scores).t());
+                    let grad_value = &mut tile.key_matrix_mut(gradients.value, value_width);
+                    product_with_panels(grad_value, WriteMode::Add, 1.0, weights, grad_outputs, range.clone());
+                    let grad_key = &mut tile.key_matrix_mut(gradients.key, width);
+                    product_with_panels(grad_key, WriteMode::Add, extents.scale, grad_scores, queries, range);
+                }
             }
         }
     }

@@ -6,7 +6,7 @@
 //! block after block. The backward pass also runs block by block: the log of the total sum gives the weights of one block without
 //! the others.
 
-use super::attention::{softmax_row, softmax_row_backward, softmax_row_from_log_sum};
+use super::softmax::{softmax_row, softmax_row_gradients};
 use super::pointwise::accumulate;
 use super::product::{Matrix, MatrixMut, TILE_ROWS, WriteMode, dot, product};
 use crate::choice::BlockReaders;
@@ -224,8 +224,8 @@ pub(crate) fn backward<S: Scalar>(
             let pairs = weights.chunks_exact_mut(key_count).zip(grad_scores.chunks_exact_mut(key_count));
             for (&query, (weights, grad_scores)) in tile.readers.iter().zip(pairs) {
                 let log_sum = log_sums[head.log_sum_index(query)];
-                softmax_row_from_log_sum(weights, 0, head.visible_key_count(&tile, query), log_sum);
-                softmax_row_backward(weights, grad_scores, output_dots[query as usize]);
+                let visible_count = head.visible_key_count(&tile, query);
+                softmax_row_gradients(weights, grad_scores, 0, visible_count, log_sum, output_dots[query as usize]);
             }
             let weights = contiguous(weights, count, key_count);
             let grad_scores = contiguous(grad_scores, count, key_count);

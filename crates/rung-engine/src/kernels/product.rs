@@ -4,7 +4,7 @@
 //! `[batch, time, head, width]` without copying.
 //!
 //! The algorithm is the usual blocked GEMM, in safe Rust. The right operand is packed, a block at a time, into panels two
-//! vectors wide. A tile of six rows by one panel keeps its sums in registers while it runs down the block. The left operand is
+//! vectors wide, or one where that has space for all columns. A tile of six rows by one panel keeps its sums in registers while it runs down the block. The left operand is
 //! read in place, since each of its numbers is broadcast to a vector anyway, unless its columns are contiguous and the result
 //! is wide: then it is packed too. On the machines measured, large products reach more than 90% of the peak of fused
 //! multiply-adds, and the small products of attention heads are faster than with the `gemm` crate. We do not use that crate
@@ -176,9 +176,10 @@ pub(crate) const AMX_PANEL: usize = 32;
 /// Every width of a panel divides this.
 pub(crate) const PANEL_ALIGNMENT: usize = 32;
 
-/// Columns of a panel: two vectors.
-fn panel_width<S>() -> usize {
-    if instruction_set().is_avx512() { 128 / size_of::<S>() } else { 64 / size_of::<S>() }
+/// Columns of a panel of a matrix: two vectors, or one where that has space for all columns.
+fn panel_width<S>(columns: usize) -> usize {
+    let vector = if instruction_set().is_avx512() { 64 } else { 32 } / size_of::<S>();
+    if columns <= vector { vector } else { 2 * vector }
 }
 
 /// A right operand packed into panels: blocks of `BLOCK_DEPTH` rows, in each the panels one after another. Several products may
@@ -194,12 +195,17 @@ pub(crate) struct Panels<'a, S> {
 impl<'a, S: Scalar> Panels<'a, S> {
     /// How many numbers the panels of a matrix take.
     pub(crate) fn size(rows: usize, columns: usize) -> usize {
-        rows * columns.next_multiple_of(panel_width::<S>())
+        rows * columns.next_multiple_of(Self::width(columns))
     }
 
-    /// Columns of a panel.
-    pub(crate) fn width() -> usize {
-        panel_width::<S>()
+    /// Columns of a panel of a matrix with this many columns.
+    pub(crate) fn width(columns: usize) -> usize {
+        panel_width::<S>(columns)
+    }
+
+    /// Columns with the zeros that fill up the last panel, without those that are skipped.
+    pub(crate) fn packed_columns(&self) -> usize {
+        self.extents[1].next_multiple_of(Self::width(self.extents[1])) - self.skipped_columns
     }
 
     /// Panels of a matrix of at most [`BLOCK_DEPTH`] rows that were already packed, a group of panels at a time.
@@ -211,17 +217,24 @@ impl<'a, S: Scalar> Panels<'a, S> {
     pub(crate) fn pack(matrix: Matrix<'_, S>, buffer: &'a mut [S]) -> Self {
         let [rows, columns] = matrix.extents;
         let buffer = &mut buffer[..Self::size(rows, columns)];
-        match panel_width::<S>() {
-            32 => matrix.pack::<32>(buffer),
-            16 => matrix.pack::<16>(buffer),
-            _ => matrix.pack::<8>(buffer),
-        }
+        Self::pack_columns(matrix, 0..columns, buffer);
         Self { data: buffer, extents: matrix.extents, skipped_columns: 0 }
+    }
+
+    /// Packs a range of a matrix's columns, which starts with a panel.
+    pub(crate) fn pack_columns(matrix: Matrix<'_, S>, columns: Range<usize>, buffer: &mut [S]) {
+        let range = matrix.columns(columns);
+        match Self::width(matrix.extents[1]) {
+            32 => range.pack::<32>(buffer),
+            16 => range.pack::<16>(buffer),
+            8 => range.pack::<8>(buffer),
+            _ => range.pack::<4>(buffer),
+        }
     }
 
     /// The panels without their first columns, whose count is a multiple of [`PANEL_ALIGNMENT`].
     pub(crate) fn skip_columns(self, count: usize) -> Self {
-        assert!(count.is_multiple_of(panel_width::<S>()) && count <= self.extents[1], "panels from column {count}");
+        assert!(count.is_multiple_of(Self::width(self.extents[1])) && count <= self.extents[1], "panels from column {count}");
         Self { skipped_columns: count, ..self }
     }
 }
@@ -275,7 +288,7 @@ pub(crate) fn product<S: Scalar>(
 }
 
 /// `out = factor * left right`, or that added to `out`, where `right` is the rows `inner_range` of the packed matrix, and as many
-/// of its columns as `out` has.
+/// of its columns as `out` has. The zeros that fill up the last panel count as columns.
 pub(crate) fn product_with_panels<S: Scalar>(
     out: &mut MatrixMut<'_, S>,
     mode: WriteMode,
@@ -288,7 +301,7 @@ pub(crate) fn product_with_panels<S: Scalar>(
     assert!(
         left.extents == [rows, inner_range.len()]
             && inner_range.end <= panels.extents[0]
-            && columns <= panels.extents[1] - panels.skipped_columns,
+            && columns <= panels.packed_columns(),
         "a {} x {} matrix times rows {inner_range:?} of {} x {} panels into {rows} x {columns}",
         left.extents[0],
         left.extents[1],
@@ -311,10 +324,11 @@ pub(crate) fn product_with_panels<S: Scalar>(
             factor: S::from_f64(factor),
             add: mode == WriteMode::Add || start > inner_range.start,
         };
-        match panel_width::<S>() {
+        match panel_width::<S>(panels.extents[1]) {
             32 => block.run::<32>(out),
             16 => block.run::<16>(out),
-            _ => block.run::<8>(out),
+            8 => block.run::<8>(out),
+            _ => block.run::<4>(out),
         }
         start = end;
     }
@@ -401,7 +415,13 @@ impl<S: Scalar> TileTarget<'_, S> {
         out: &mut [S],
     ) {
         if rows.len() < TILE_ROWS || first_column + WIDTH > self.extents[1] {
-            return store_edge_tile(sums, rows, [first_row, first_column], self, out);
+            let mut copy = [[S::ZERO; WIDTH]; TILE_ROWS];
+            for row in 0..TILE_ROWS {
+                for column in 0..WIDTH {
+                    copy[row][column] = sums[row][column];
+                }
+            }
+            return store_edge_tile(&copy, rows, [first_row, first_column], self, out);
         }
         for row in 0..TILE_ROWS {
             let out =
@@ -622,7 +642,7 @@ fn add_outer<S: Scalar, const WIDTH: usize>(
 vectorised! {
     /// Stores a range of rows of a tile that is cut off by an edge of the result.
     fn store_edge_tile<S, const WIDTH: usize>(
-        sums: [[S; WIDTH]; TILE_ROWS],
+        sums: &[[S; WIDTH]; TILE_ROWS],
         rows: Range<usize>,
         corner: [usize; 2],
         target: &TileTarget<'_, S>,

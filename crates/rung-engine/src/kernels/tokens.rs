@@ -4,7 +4,7 @@
 //! a dot product with every chosen key, a softmax over them, and a weighted sum of their values. Rows of keys and values are read in
 //! place. Only the log of each sum of exponentials is stored; the backward pass computes the weights again.
 
-use super::attention::{softmax_row, softmax_row_backward, softmax_row_from_log_sum};
+use super::softmax::{softmax_row, softmax_row_gradients};
 use super::blocks::{Extents, Inputs};
 use super::delta::dot_in_lanes;
 use super::product::dot;
@@ -158,9 +158,9 @@ pub(crate) fn backward<S: Scalar>(
         let out_range = reader.range(value_width);
         let (out, grad_out) = (&out[out_range.clone()], &grad_out[out_range]);
         gathered_dots(scale, query, keys, tokens, weights);
-        softmax_row_from_log_sum(weights, 0, count, log_sums[reader.log_sum_index]);
         gathered_dots(S::ONE, grad_out, reader.rows(value, value_width), tokens, grad_scores);
-        softmax_row_backward(weights, grad_scores, dot(out, grad_out));
+        let log_sum = log_sums[reader.log_sum_index];
+        softmax_row_gradients(weights, grad_scores, 0, count, log_sum, dot(out, grad_out));
         gathered_sum(scale, grad_scores, keys, tokens, &mut grad_query[reader.range(width)]);
         let key_stride = reader.key_stride;
         scatter_add(scale, grad_scores, query, tokens, key_stride * width, &mut grad_key[reader.first_key * width..]);

@@ -7,7 +7,7 @@ use super::attention;
 use super::pool::Buffer;
 use super::record::Record;
 use super::tape::{BackwardPass, GradientTarget, Tensor};
-use crate::kernels::attention::softmax_row_backward;
+use crate::kernels::softmax::softmax_row_backward;
 use crate::kernels::product::{Matrix, MatrixMut, WriteMode, dot, product};
 use crate::kernels::{convolution, gated, layout, loss, norm, pointwise, rotary};
 use crate::ops::Binary;

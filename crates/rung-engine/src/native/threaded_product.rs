@@ -121,14 +121,14 @@ fn multiply_few_rows<S: Scalar>(
 /// Packs a block of at most `BLOCK_DEPTH` rows. Panels lie one after another in the buffer, so each thread packs its own.
 fn pack_with<S: Scalar>(workers: &mut WorkerPool, block: Matrix<'_, S>, buffer: &mut [S]) {
     let [height, columns] = block.extents();
-    let width = Panels::<S>::width();
+    let width = Panels::<S>::width(columns);
     let task_size = columns.div_ceil(workers.threads()).next_multiple_of(width);
     let size = Panels::<S>::size(height, columns);
     let tasks = Mutex::new(buffer[..size].chunks_mut(task_size * height).enumerate());
     workers.run(&|_| {
         while let Some((index, buffer)) = next_task(&tasks) {
             let columns = index * task_size..columns.min((index + 1) * task_size);
-            Panels::pack(block.columns(columns), buffer);
+            Panels::pack_columns(block, columns, buffer);
         }
     });
 }

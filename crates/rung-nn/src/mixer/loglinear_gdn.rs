@@ -4,7 +4,7 @@
 //!
 //! # Computed as
 //! `([tril(Q K') (I + stril(Diag(beta) K K'))^-1] . L . Lambda) Diag(beta) V`: inside a chunk one
-//! masked product, beyond it a state for each level; see [`fenwick`](super::fenwick).
+//! masked product, beyond it a state for each level; see the module `fenwick`.
 
 use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;

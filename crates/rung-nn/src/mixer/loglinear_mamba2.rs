@@ -4,7 +4,7 @@
 //!
 //! # Computed as
 //! `(C B' . L . Lambda)(dt . X)` with `Lambda_ts = lambda_t^(bits(t xor s))`: inside a chunk one masked
-//! product, beyond it a state for each level; see [`fenwick`](super::fenwick).
+//! product, beyond it a state for each level; see the module `fenwick`.
 
 use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;
