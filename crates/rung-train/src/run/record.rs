@@ -320,12 +320,12 @@ mod tests {
     }
 
     #[test]
-    fn the_id_of_a_config_is_the_same_as_in_earlier_versions() {
+    fn the_id_of_a_config_changes_only_with_the_numerics_version() {
         let mut config = RunConfig::new("gdn full", "funccomp{hops=1,m=4,queries=4}");
         (config.model.heads, config.model.head) = (1, 8);
         (config.train.steps, config.train.batch, config.train.threads) = (2, 2, 2);
         (config.evaluate.validation_prompts, config.evaluate.test_prompts) = (4, 8);
-        assert_eq!(id(&config.resolve().unwrap()), "gdn-full-s0-58831a213a8b");
+        assert_eq!(id(&config.resolve().unwrap()), "gdn-full-s0-a85a92507204");
     }
 
     #[test]
