@@ -283,7 +283,7 @@ fn a_sweep_on_a_real_slurm_writes_the_records_of_a_local_run() {
     let other = directory.join("other");
     assert_fails(&mut run(&short, &other, &["--sbatch=--partition=nowhere"]), "invalid partition");
     assert_fails(&mut run(&short, &other, &["--tasks", "33"]), "expected at most 32");
-    // The config file is deleted before the held job is released, so that its task assert_fails.
+    // The config file is deleted before the held job is released, so that its task fails.
     let held_job = json(&mut run(&short, &other, &["--no-wait", "--tasks", "1", "--sbatch=--hold"]), 0);
     let copies = std::fs::read_dir(other.join("slurm")).unwrap().map(|entry| entry.unwrap().path().join("sweep.toml"));
     copies.for_each(|copy| std::fs::remove_file(copy).unwrap());

@@ -94,7 +94,7 @@ fn zaya_convolutions(config: &Config) -> Result<Option<(u64, u64)>, AuditError> 
     let (heads, kv_heads) = (config.size("num_attention_heads")?, config.size("num_key_value_heads")?);
     let head_dim = config.size("head_dim")?.unwrap_or(128);
     let (Some(heads), Some(kv_heads)) = (heads, kv_heads) else { return Ok(None) };
-    // The two cache first_kernel - 1 and second_kernel - 1 inputs, counted here as one input of a single wider convolution.
+    // The convolutions cache one input less than their kernel sizes, counted here as one input of a single wider convolution.
     let inputs = (first_kernel + second_kernel).saturating_sub(2);
     Ok(Some((2, (inputs * (heads + kv_heads) * head_dim + kv_heads * head_dim / 2).max(1))))
 }

@@ -85,7 +85,7 @@ pub struct HeatMap {
     pub cells: Vec<Vec<HeatCell>>,
     /// The format of the numbers.
     pub format: CellFormat,
-    /// The number with the max_value colour; by default the largest.
+    /// The number that has the strongest colour; by default the largest.
     pub max: Option<f64>,
     /// The evidence for the numbers.
     pub evidence: Option<Evidence>,
@@ -118,7 +118,7 @@ impl HeatMap {
         }
     }
 
-    /// The same map of numbers instead of shares: the largest has the max_value colour.
+    /// The same map of numbers instead of shares: the largest has the strongest colour.
     pub fn of_numbers(self, format: CellFormat) -> Self {
         Self { format, max: None, ..self }
     }
@@ -138,7 +138,7 @@ impl HeatMap {
         Self { note: note.into(), ..self }
     }
 
-    /// The number with the max_value colour.
+    /// The number that has the strongest colour.
     fn max_value(&self) -> f64 {
         let largest = self.cells.iter().flatten().filter_map(|cell| cell.value).map(f64::abs).fold(0.0, f64::max);
         self.max.unwrap_or(largest).max(f64::MIN_POSITIVE)

@@ -2,7 +2,7 @@
 //!
 //! The document is both HTML and well-formed XML: every element is closed and every attribute quoted, so that tests can parse it strictly.
 //!
-//! Tables and figure_count are in boxes that scroll horizontally on narrow screens, so the page itself does not.
+//! Tables and figures are in boxes that scroll horizontally on narrow screens, so the page itself does not.
 
 use std::fmt::Write as _;
 
@@ -30,7 +30,7 @@ pub(super) fn render(report: &Report) -> String {
     page.text
 }
 
-/// A document under construction, with the numbers of figure_count and table_count so far.
+/// A document under construction, with the counts of figures and tables so far.
 #[derive(Default)]
 struct Page {
     text: String,

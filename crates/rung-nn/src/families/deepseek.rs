@@ -8,8 +8,8 @@
 //! `norm_topk_prob` and `rope_interleave` (V3). The layer of V3 that predicts a further token is ignored.
 //!
 //! # GGUF
-//! `deepseek2`, both generations: V3 has sigmoid gates (`expert_gating_func`). llama.cpp ranks groups of experts by their experts_per_group two in both; this crate,
-//! as in transformers, the second ranks them by the experts_per_group.
+//! `deepseek2`, both generations: V3 has sigmoid gates (`expert_gating_func`). llama.cpp ranks groups of experts by the sum of their best two in both; this crate,
+//! as transformers, ranks those of V2 by the best one.
 
 use rung_engine::Scalar;
 

@@ -79,7 +79,7 @@ pub fn attention<S: Scalar>(
     Ok(Builtin::Latent(sizes.assemble(weights)))
 }
 
-/// The projection from a latent_dim to every head's key and value_dim.
+/// The projection from a latent vector to every head's key and value.
 fn kv_up_weight<S: Scalar>(loader: &mut Loader<'_, S>, sizes: LatentConfig) -> Result<Parameter, FamilyError> {
     let LatentConfig { heads, nope_dim, latent_dim, value_dim, .. } = sizes;
     let (name, shape) = ("kv_b_proj.weight", [heads * (nope_dim + value_dim), latent_dim]);

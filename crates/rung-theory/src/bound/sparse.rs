@@ -65,7 +65,7 @@ pub struct SparseError {
     pub max: u64,
 }
 
-/// The number of block contents from u values: sum_{i<=block_tokens} C(u,i), minus one if u = M. May stop early once it exceeds 2^`stop_above_bits`.
+/// The number of block contents from u values: sum of C(u, i) for i up to `block_tokens`, minus one if u = M. May stop early once it exceeds 2^`stop_above_bits`.
 fn content_count(u: u64, block_tokens: u64, modulus: u64, stop_above_bits: Option<u64>) -> BigUint {
     let mut term = BigUint::from(1_u8);
     let mut sum = BigUint::from(1_u8);
@@ -79,7 +79,7 @@ fn content_count(u: u64, block_tokens: u64, modulus: u64, stop_above_bits: Optio
     if u == modulus { sum - 1_u8 } else { sum }
 }
 
-/// log2 of sum_{i<=block_tokens} C(u,i), to about six digits after the point.
+/// log2 of the sum of C(u, i) for i up to `block_tokens`, to about six digits after the point.
 fn approximate_log2_contents(u: u64, block_tokens: u64) -> f64 {
     let (mut term, mut sum) = (0.0_f64, 0.0_f64);
     for i in 1..=block_tokens.min(u) {

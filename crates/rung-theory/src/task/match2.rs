@@ -34,7 +34,7 @@
 //!
 //! # Baseline
 //!
-//! 1/2. Each label is a fair random_bool, and sampling has a symmetry that maps any value of V to any other, so `x_i` alone gives no
+//! 1/2. Each label is a fair coin flip, and sampling has a symmetry that maps any value of V to any other, so `x_i` alone gives no
 //! information.
 //!
 //! # Source

@@ -64,7 +64,7 @@ struct BoundOptions {
     stack: String,
     /// How bits are counted, as JSON for the certificate.
     conventions: Value,
-    /// Heads times head_dim times bits per number, for the bounds of the papers.
+    /// Heads times head width times bits per number, for the bounds of the papers.
     heads_dim_bits: Option<u128>,
     /// None if the bits were given directly.
     plan: Option<Plan>,

@@ -209,7 +209,7 @@ pub enum Refusal {
     /// A list has the wrong length, a size is zero, or a divisibility fails.
     #[error("malformed: {0}")]
     Malformed(String),
-    /// The draw of list Z_step may fail to have sigma_step distinct values in a large enough slice.
+    /// The draw of list Z_j, j being `step`, may fail to have sigma_j distinct values in a large enough slice.
     #[error("refused: the draw of Z_{step} need not reach sigma_{step} pairs (tail inequality {step})")]
     Tail {
         /// The index of the draw, from 1.
