@@ -45,7 +45,7 @@ pub fn time(work: impl FnOnce()) -> f64 {
     start.elapsed().as_secs_f64() * 1e3
 }
 
-/// PeakMemory memory of this process since [`start`](PeakMemory::start).
+/// Peak memory of this process since [`start`](PeakMemory::start).
 ///
 /// The system has one peak per process. Where it can be reset (Linux, when `/proc` is writable), the peak is that of the work since
 /// then, including memory that the process already had: a measurement can include some memory of an earlier one that the allocator
@@ -67,7 +67,7 @@ impl PeakMemory {
     }
 }
 
-/// PeakMemory FLOP/s of this machine: the speed of a large matrix product on all threads, each with its own. The best of eight
+/// Peak FLOP/s of this machine: the speed of a large matrix product on all threads, each with its own. The best of eight
 /// repetitions, on the slowest thread.
 ///
 /// # Panics

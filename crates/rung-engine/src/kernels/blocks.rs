@@ -6,9 +6,9 @@
 //! block after block. The backward pass also runs block by block: the log of the total sum gives the weights of one block without
 //! the others.
 
-use super::softmax::{softmax_row, softmax_row_gradients};
 use super::pointwise::accumulate;
 use super::product::{Matrix, MatrixMut, TILE_ROWS, WriteMode, dot, product};
+use super::softmax::{softmax_row, softmax_row_gradients};
 use crate::choice::BlockReaders;
 use crate::scalar::Scalar;
 use std::ops::Range;

@@ -234,7 +234,10 @@ impl<'a, S: Scalar> Panels<'a, S> {
 
     /// The panels without their first columns, whose count is a multiple of [`PANEL_ALIGNMENT`].
     pub(crate) fn skip_columns(self, count: usize) -> Self {
-        assert!(count.is_multiple_of(Self::width(self.extents[1])) && count <= self.extents[1], "panels from column {count}");
+        assert!(
+            count.is_multiple_of(Self::width(self.extents[1])) && count <= self.extents[1],
+            "panels from column {count}"
+        );
         Self { skipped_columns: count, ..self }
     }
 }

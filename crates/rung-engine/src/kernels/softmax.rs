@@ -143,9 +143,11 @@ mod tests {
 
     /// Rows of lengths and visible ranges that have blocks cut off at both ends, one block, or none.
     fn rows() -> impl Iterator<Item = (Vec<f64>, usize, usize)> {
-        [(5, 0, 5), (16, 3, 4), (33, 0, 33), (40, 17, 39), (64, 16, 48), (64, 5, 12), (70, 0, 65), (32, 7, 7)].into_iter().map(
-            |(length, start, end)| ((0..length).map(|index| f64::from(index * 37 % 19) / 4.0 - 2.0).collect(), start, end),
-        )
+        [(5, 0, 5), (16, 3, 4), (33, 0, 33), (40, 17, 39), (64, 16, 48), (64, 5, 12), (70, 0, 65), (32, 7, 7)]
+            .into_iter()
+            .map(|(length, start, end)| {
+                ((0..length).map(|index| f64::from(index * 37 % 19) / 4.0 - 2.0).collect(), start, end)
+            })
     }
 
     #[test]
@@ -169,7 +171,11 @@ mod tests {
             softmax_row_gradients(&mut weights, &mut gradients, start, end, 3.0, 0.5);
             for (index, score) in scores.iter().enumerate() {
                 let weight = if (start..end).contains(&index) { (score - 3.0).exp() } else { 0.0 };
-                assert!((weights[index] - weight).abs() < 1e-12, "weight {index} of {start}..{end} of {}", scores.len());
+                assert!(
+                    (weights[index] - weight).abs() < 1e-12,
+                    "weight {index} of {start}..{end} of {}",
+                    scores.len()
+                );
                 let gradient = weight * (score * score - 0.5);
                 assert!((gradients[index] - gradient).abs() < 1e-12, "gradient {index} of {start}..{end}");
             }

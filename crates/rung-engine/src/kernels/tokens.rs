@@ -4,10 +4,10 @@
 //! a dot product with every chosen key, a softmax over them, and a weighted sum of their values. Rows of keys and values are read in
 //! place. Only the log of each sum of exponentials is stored; the backward pass computes the weights again.
 
-use super::softmax::{softmax_row, softmax_row_gradients};
 use super::blocks::{Extents, Inputs};
 use super::delta::dot_in_lanes;
 use super::product::dot;
+use super::softmax::{softmax_row, softmax_row_gradients};
 use crate::choice::BlockChoice;
 use crate::scalar::Scalar;
 use std::ops::Range;

@@ -7,8 +7,8 @@ use super::tape::{GradientTarget, Tape, Tensor};
 use super::{Native, extents_of};
 use crate::choice::BlockChoice;
 use crate::composed;
-use crate::kernels::softmax::softmax_row;
 use crate::kernels::pointwise::{self, BroadcastLayout, ElementMap};
+use crate::kernels::softmax::softmax_row;
 use crate::kernels::{convolution, gated, layout, loss, norm, rotary};
 use crate::ops::{
     AccumulatorRounding, AttentionInputs, Binary, BlockAttention, GatedScan, GeneralDelta, Indexer, Ops, Recurrence,

@@ -117,9 +117,9 @@ fn mixture_of_experts<S: Scalar>(
     let shared_expert_count = fields.size("n_shared_experts")?.unwrap_or(if is_v3 { 1 } else { 2 });
     let top_k = experts::top_k(loader, "num_experts_per_tok", expert_count)?;
     let is_group_limited = is_v3 || loader.is_gguf() || fields.text("topk_method")? == Some("group_limited_greedy");
-    let experts_per_group = if is_v3 { 2 } else { 1 };
+    let group_score_experts = if is_v3 { 2 } else { 1 };
     let group_limit =
-        if is_group_limited { latent::group_limit(loader, ["n_group", "topk_group"], [expert_count, top_k], experts_per_group)? } else { None };
+        if is_group_limited { latent::group_limit(loader, ["n_group", "topk_group"], [expert_count, top_k], group_score_experts)? } else { None };
     let mlp_bias = !is_v3 && fields.flag("mlp_bias", false)?;
     let routing = Routing {
         top_k,

@@ -132,7 +132,7 @@ pub fn top_k<S: Scalar>(loader: &Loader<'_, S>, name: &str, expert_count: usize)
     match loader.fields.required_size(name)? {
         top_k if top_k <= expert_count => Ok(top_k),
         top_k => {
-            Err(loader.fields.error(name, top_k.to_string(), format!("at most {expert_count}, the index of experts")))
+            Err(loader.fields.error(name, top_k.to_string(), format!("at most {expert_count}, the number of experts")))
         }
     }
 }

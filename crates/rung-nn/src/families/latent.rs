@@ -127,7 +127,7 @@ fn deinterleave_rotary_pairs<S: Scalar>(
 }
 
 /// The limit on groups of experts, from two fields: the number of groups and how many of them a token may use. The score of a group is the sum of
-/// its `experts_per_group` best experts.
+/// its `group_score_experts` best experts.
 ///
 /// # Errors
 /// The groups are not of equal size, or have too few experts.
@@ -135,11 +135,11 @@ pub fn group_limit<S: Scalar>(
     loader: &Loader<'_, S>,
     names: [&str; 2],
     [expert_count, top_k]: [usize; 2],
-    experts_per_group: usize,
+    group_score_experts: usize,
 ) -> Result<Option<GroupLimit>, FamilyError> {
     let fields = loader.fields;
     let groups = fields.size(names[0])?.unwrap_or(1);
-    let limit = GroupLimit { groups, top_groups: fields.size(names[1])?.unwrap_or(groups), experts_per_group };
+    let limit = GroupLimit { groups, top_groups: fields.size(names[1])?.unwrap_or(groups), group_score_experts };
     if !expert_count.is_multiple_of(groups) {
         return Err(fields.error(names[0], groups.to_string(), format!("a divisor of {expert_count} experts")));
     }

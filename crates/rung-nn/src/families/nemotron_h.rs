@@ -190,6 +190,6 @@ fn routing(fields: &Fields, expert_count: usize) -> Result<Routing, FamilyError>
         normalized: fields.flag("norm_topk_prob", true)?,
         scale: fields.number("routed_scaling_factor")?.unwrap_or(1.0),
         bias: None,
-        group_limit: (groups > 1).then_some(GroupLimit { groups, top_groups, experts_per_group: 2 }),
+        group_limit: (groups > 1).then_some(GroupLimit { groups, top_groups, group_score_experts: 2 }),
     })
 }

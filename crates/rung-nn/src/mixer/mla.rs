@@ -225,7 +225,8 @@ impl Latent {
     ) -> AttentionOperands<O::Tensor> {
         let LatentConfig { heads, nope_dim, latent_dim, value_dim, .. } = self.config;
         let time = ops.shape(&nope_query)[1];
-        // Attention over latents costs each query about 2 * latent_dim per token and head; expanding them costs latent_dim * (nope_dim + value_dim) once.
+        // Attention over latents costs each query about `2 * latent_dim` per token and head; expanding them costs
+        // `latent_dim * (nope_dim + value_dim)` once.
         if 2 * time >= nope_dim + value_dim {
             let [key, value] = self.expand_cache(ops, cache);
             return AttentionOperands { query: ops.concat(&[nope_query, rope_query], 3), key, value, absorbed: false };

@@ -28,7 +28,7 @@ pub struct GroupLimit {
     /// Number of eligible groups.
     pub top_groups: usize,
     /// The score of a group is the sum of this many of its best experts.
-    pub experts_per_group: usize,
+    pub group_score_experts: usize,
 }
 
 /// How experts are chosen and weighted.
@@ -163,7 +163,7 @@ fn sort_descending(row: &[f64]) -> Vec<usize> {
 fn keep_best_groups(row: &mut [f64], limit: GroupLimit) {
     let group_size = row.len() / limit.groups;
     let group_score = |group: &[f64]| {
-        sort_descending(group).iter().take(limit.experts_per_group).map(|index| group[*index]).sum::<f64>()
+        sort_descending(group).iter().take(limit.group_score_experts).map(|index| group[*index]).sum::<f64>()
     };
     let group_scores: Vec<f64> = row.chunks(group_size).map(group_score).collect();
     for group in sort_descending(&group_scores).into_iter().skip(limit.top_groups) {

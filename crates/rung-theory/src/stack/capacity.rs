@@ -56,7 +56,7 @@ pub struct Capacity {
     pub extra_hop_layers: Vec<usize>,
     /// The kind of the first of these: `recurrent`, `window`, `convolution`, or `bounded-state` for several kinds.
     pub extra_hop_kind: &'static str,
-    /// Upper bound on the hops of function composition: full_layers + extra_hop - 1, and never below 0.
+    /// Upper bound on the hops of function composition: `full_layers` + c - 1, and never below 0.
     pub rungs: usize,
     /// Lower bound on the hops, by known weights; never above `rungs`.
     pub constructed_hops: usize,

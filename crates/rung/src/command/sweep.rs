@@ -82,7 +82,7 @@ impl Sweep {
             };
         }
         let device = self.device.open()?;
-        // Runs on another device than the CPU share it, so by default one runs at a time.
+        // Runs share a device other than the native engine, so by default one runs at a time.
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = self.threads.unwrap_or_else(|| if self.device.is_native() { cores() } else { 1 });
         sweep::check_memory(&sweep, &self.out, self.shard, threads).with_context(path)?;

@@ -3,7 +3,7 @@
 //! 1. *Relax.* For real-valued sizes the conditions are a convex program, so its optimum is the global one for each choice of
 //!    the positions where borders are frozen. Those positions are improved one at a time.
 //! 2. *Round.* The sizes that must be integers are fixed one by one, smallest first, each to the better of the two nearest
-//!    integers, and the program is solved again for the others. ProductParameters beyond 2^24 are rounded at once, at no cost.
+//!    integers, and the program is solved again for the others. Sizes beyond 2^24 are rounded at once, at no cost.
 //! 3. *Polish.* Small instances are improved by changing single integers, evaluated by the float check.
 //! 4. *Prove.* Sigma and m are determined with the checker.
 
