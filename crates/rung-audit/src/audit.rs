@@ -295,7 +295,7 @@ fn block_sparse(plan: &Plan, context: u64) -> Option<BlockSparse> {
         plan.layers.iter().flat_map(|layer| layer.mixers.iter()).filter_map(selection_of).collect();
     let (first, bits) = *selections.first()?;
     let (block_tokens, selected_blocks) = (first.block as u64, (first.groups * first.selected_count) as u64);
-    let summary_bits = u64::try_from(first.summary * u128::from(bits)).unwrap_or(u64::MAX);
+    let summary_bits = u64::try_from(first.summary_elements * u128::from(bits)).unwrap_or(u64::MAX);
     // As many values as tokens. `summary_bits` is 0 because the bits required do not depend on the bits that a summary has.
     let other_blocks = (context / block_tokens).saturating_sub(1);
     let bound = BlockSparseInstance {
@@ -544,15 +544,17 @@ impl MixerBuilder<'_> {
     /// the restriction, else as many heads as fit the width.
     fn full_template(&self, audit: &Audit) -> Result<Option<Layer>, AuditError> {
         let mixers = || audit.layers.iter().flat_map(|layer| &layer.plan_layers).flat_map(|layer| layer.mixers.iter());
-        let is_unrestricted_full = |mixer: &&Mixer| {
+        let is_full_attention = |mixer: &&Mixer| {
             let facts = mixer.facts();
-            matches!(facts.reach, MixerReach::Full(_)) && mixer.unrestricted().is_none() && facts.selection().is_none()
+            matches!(facts.reach, MixerReach::Full(_))
+                && mixer.full_attention_equivalent().is_none()
+                && facts.selection().is_none()
         };
-        if let Some(mixer) = mixers().find(is_unrestricted_full) {
+        if let Some(mixer) = mixers().find(is_full_attention) {
             return Ok(Some(Layer::new(mixer.clone())));
         }
         // A sparse layer without its selection, or a window layer without its limit.
-        if let Some((name, sizes)) = mixers().find_map(Mixer::unrestricted) {
+        if let Some((name, sizes)) = mixers().find_map(Mixer::full_attention_equivalent) {
             return Ok(Some(Layer::new(self.build(name, &sizes, BF16.bits)?)));
         }
         let Some(width) = audit.width else { return Ok(None) };

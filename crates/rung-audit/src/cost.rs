@@ -105,7 +105,7 @@ impl CacheBits {
             if !layer.shares_cache {
                 let window_tokens = facts.window_tokens.min(u128::from(settings.context));
                 self.per_token = self.per_token.saturating_add(facts.cache_growth() * kv_bits);
-                self.window = self.window.saturating_add(facts.window_per_token * window_tokens * kv_bits);
+                self.window = self.window.saturating_add(facts.window_elements_per_token * window_tokens * kv_bits);
             }
         }
     }

@@ -60,7 +60,7 @@ fn audit_layer(layer: &Layer) -> AuditLayer {
         match &facts.reach {
             MixerReach::Full(_) if facts.selection().is_none() => attention = AttentionScope::Full,
             MixerReach::Full(_) => attention = AttentionScope::Sparse,
-            MixerReach::Bounded if facts.window_per_token > 0 => {
+            MixerReach::Bounded if facts.window_elements_per_token > 0 => {
                 attention = if attention == AttentionScope::None { AttentionScope::Window } else { attention };
             }
             MixerReach::Bounded if facts.state_size() > 0 => recurrent = Some(mixer.name()),

@@ -206,7 +206,7 @@ pub(crate) fn layer_template(audit: &mut Audit, kind: LayerKind, edit: &str) -> 
 
 fn is_recurrent(mixer: &Mixer) -> bool {
     let facts = mixer.facts();
-    !matches!(facts.reach, MixerReach::Full(_)) && facts.window_per_token == 0 && facts.state_size() > 0
+    !matches!(facts.reach, MixerReach::Full(_)) && facts.window_elements_per_token == 0 && facts.state_size() > 0
 }
 
 fn build(audit: &Audit, name: &str, sizes: &[(&'static str, u64)], bits: u64) -> Result<Mixer, AuditError> {

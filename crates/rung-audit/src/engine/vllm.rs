@@ -173,7 +173,7 @@ fn unsupported_layers(input: &PlanInput) -> Vec<String> {
         if layer.state.is_some_and(|state| state.mixer == "conv") && layer.kv.is_some() {
             add("vLLM's rules here do not cover a convolution before attention".to_owned());
         }
-        if layer.kv.is_some_and(|kv| kv.index > 0) {
+        if layer.kv.is_some_and(|kv| kv.index_key_dim > 0) {
             add("vLLM packs index keys in a layout that these rules do not cover".to_owned());
         }
         if layer.kv.is_some_and(|kv| matches!(kv.reach, CacheReach::Compressed { .. })) {
@@ -221,7 +221,7 @@ type AttentionLayers = BTreeMap<(CacheReach, u64), u64>;
 fn attention_layers(input: &PlanInput, format: CacheFormat) -> Result<AttentionLayers, AuditError> {
     let per_token = |kv: &KeyValueLayout| {
         kv.local_heads(input.tp)
-            .saturating_mul(format.vector_bytes(kv.key).saturating_add(format.vector_bytes(kv.value)))
+            .saturating_mul(format.vector_bytes(kv.key_head_dim).saturating_add(format.vector_bytes(kv.value_head_dim)))
     };
     let mut layers = AttentionLayers::new();
     for kv in input.caches.kv().filter(|kv| !matches!(kv.reach, CacheReach::Compressed { .. })) {

@@ -30,7 +30,7 @@ use super::{AnalysisError, InstrumentOptions, InstrumentOutput, require_one_pass
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Chart, HeatCell, HeatMap, LineChart, Point, Scale, Series};
 use rung_nn::Network;
-use rung_train::run::accuracy::Accuracy;
+use rung_train::run::accuracy::AccuracyByGroup;
 
 /// The largest numbers of questions and of tokens.
 const MAX_QUESTIONS_AND_TOKENS: (usize, usize) = (600, 1 << 13);
@@ -55,7 +55,7 @@ pub struct AblatedNetwork {
     /// `as it is`, or `without` and the ablated parts.
     pub name: String,
     /// Right answers for each number of hops.
-    pub accuracy: Accuracy,
+    pub accuracy: AccuracyByGroup,
     /// Mean negative log-probability of the right answer, for each number of hops.
     pub loss: BTreeMap<u16, f64>,
 }

@@ -35,7 +35,7 @@ use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_nn::{Network, Provenance};
 use rung_train::parallel;
-use rung_train::run::accuracy::Accuracy;
+use rung_train::run::accuracy::AccuracyByGroup;
 
 /// The precisions that are measured, in bits per number.
 const BITS: [u32; 5] = [16, 8, 4, 2, 1];
@@ -66,7 +66,7 @@ pub struct PrecisionLevel {
     /// Bits per number; 32 without rounding.
     pub bits: u32,
     /// Right answers for each number of hops.
-    pub accuracy: Accuracy,
+    pub accuracy: AccuracyByGroup,
     /// Mean negative log-probability of the right answer, on text prompts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
@@ -120,14 +120,16 @@ fn sweep_checkpoint<S: Scalar>(network: &Network<S>, questions: Questions) -> Re
     let range = ranges.iter().flatten().copied().fold(0.0, f64::max);
     let longest = questions.batches.iter().map(|question_batch| question_batch.batch.tokens_per_row).max().unwrap_or(0);
     let mixers = network.plan.layers.iter().flat_map(|layer| layer.mixers.iter());
-    let state_numbers = mixers.map(|mixer| cache_numbers(mixer, longest)).sum();
+    let state_numbers = mixers.map(|mixer| cache_elements(mixer, longest)).sum();
     Ok(PrecisionSweep { name: network.name.clone(), task: questions.task, range, state_numbers, levels })
 }
 
-/// Number of numbers in a mixer's KV cache or state after some tokens.
-fn cache_numbers(mixer: &Mixer, tokens: usize) -> u128 {
+/// Elements in a mixer's KV cache or state after some tokens.
+fn cache_elements(mixer: &Mixer, tokens: usize) -> u128 {
     match mixer.facts().attention {
-        Some(heads) if is_full(mixer) => tokens as u128 * u128::from(heads.kv) * u128::from(heads.key + heads.value),
+        Some(heads) if is_full(mixer) => {
+            tokens as u128 * u128::from(heads.kv_heads) * u128::from(heads.key_head_dim + heads.value_head_dim)
+        }
         _ => mixer.state_bits() / u128::from(mixer.bits()),
     }
 }

@@ -16,7 +16,7 @@ use rung_theory::task::{self, NO_TARGET, Task as _, seeded};
 use super::{AnalysisError, InstrumentOptions};
 use rung_nn::Network;
 use rung_train::parallel;
-use rung_train::run::accuracy::{Accuracy, AnswerCount};
+use rung_train::run::accuracy::{AccuracyByGroup, AnswerCount};
 use rung_train::run::error::RunError;
 use rung_train::run::source::{Batch, PromptPurpose, PromptSource, prompt_seed};
 use serde::Serialize;
@@ -204,7 +204,7 @@ impl Questions {
         model: &Model,
         weights: &Parameters<S>,
         hooks: impl Fn() -> H + Sync,
-    ) -> Result<Accuracy, ModelError> {
+    ) -> Result<AccuracyByGroup, ModelError> {
         Ok(accuracy_of(&self.measure(model, weights, hooks)?))
     }
 
@@ -317,7 +317,7 @@ fn negative_log_probability<S: Scalar>(logits: &[S], target: usize) -> f64 {
 }
 
 /// The right answers of each group, without losses.
-pub(crate) fn accuracy_of(scores: &BTreeMap<u16, GroupScore>) -> Accuracy {
+pub(crate) fn accuracy_of(scores: &BTreeMap<u16, GroupScore>) -> AccuracyByGroup {
     scores.iter().map(|(group, score)| (*group, AnswerCount { right: score.right, count: score.count })).collect()
 }
 
@@ -345,7 +345,7 @@ fn questions_of_row(batch: &Batch, row: usize, composition: Option<&FuncComp>, s
 }
 
 /// "1-hop 62.0%, 2-hop 99.0%".
-pub(crate) fn accuracy_text(accuracy: &Accuracy) -> String {
+pub(crate) fn accuracy_text(accuracy: &AccuracyByGroup) -> String {
     let share =
         |(group, answers): (&u16, &AnswerCount)| format!("{} {:.1}%", group_name(*group), 100.0 * answers.accuracy());
     accuracy.iter().map(share).collect::<Vec<_>>().join(", ")

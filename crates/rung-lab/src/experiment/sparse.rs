@@ -36,8 +36,8 @@ pub(super) fn summary_bound(runs: &SeedRuns<'_>) -> Option<(f64, BlockSparseInst
         MixerReach::Full(message) => message.selection,
         MixerReach::Bounded => None,
     });
-    let TokenSelection { groups, selected_count, block, summary, .. } = selections.into_iter().next()?;
-    let summary_bits = u64::try_from(summary * u128::from(bits)).ok()?;
+    let TokenSelection { groups, selected_count, block, summary_elements, .. } = selections.into_iter().next()?;
+    let summary_bits = u64::try_from(summary_elements * u128::from(bits)).ok()?;
     let to_u64 = |number: u128| u64::try_from(number).ok();
     let block = to_u64(block)?;
     let earlier_blocks = (task.length() as u64).div_ceil(block).saturating_sub(1);

@@ -220,11 +220,11 @@ pub fn pre_norm_layer<S: Scalar>(
     attention_options: AttentionOptions,
     read_feed_forward: impl FnOnce(&mut Loader<'_, S>) -> Result<FeedForward, FamilyError>,
 ) -> Result<LoadedLayer<Builtin>, FamilyError> {
-    loader.within(&format!("model.layers.{index}"), |loader| {
+    loader.with_prefix(&format!("model.layers.{index}"), |loader| {
         let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
-        let mixer = loader.within("self_attn", |loader| attention(loader, mixer, width, attention_options))?;
+        let mixer = loader.with_prefix("self_attn", |loader| attention(loader, mixer, width, attention_options))?;
         let feed_forward_norm = loader.rms_norm("post_attention_layernorm", width, epsilon)?;
-        let feed_forward = loader.within("mlp", read_feed_forward)?;
+        let feed_forward = loader.with_prefix("mlp", read_feed_forward)?;
         Ok(LoadedLayer {
             mixers: (ResidualBranch::with_norm(norm), vec![mixer]),
             feed_forward: Some((ResidualBranch::with_norm(feed_forward_norm), feed_forward)),
@@ -304,11 +304,11 @@ impl DecoderOptions {
     ) -> Result<LoadedModel<Builtin>, FamilyError> {
         let fields = loader.fields;
         let (width, vocabulary) = (fields.required_size("hidden_size")?, fields.required_size("vocab_size")?);
-        let table = loader.within(self.prefix, |loader| {
+        let table = loader.with_prefix(self.prefix, |loader| {
             let values = loader.values(&format!("{}.weight", self.embedding), &[vocabulary, width])?;
             Ok::<_, FamilyError>(loader.role(Role::Embedding).add("embed_tokens.weight", &[vocabulary, width], values))
         })?;
-        let gain = loader.within(self.prefix, |loader| {
+        let gain = loader.with_prefix(self.prefix, |loader| {
             let mut values = loader.values(&format!("{}.weight", self.norm), &[width])?;
             let offset = if self.norm_plus_one && !loader.is_gguf() { S::ONE } else { S::ZERO };
             for x in &mut values {

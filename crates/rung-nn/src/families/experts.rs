@@ -23,7 +23,7 @@ pub fn experts<S: Scalar>(
     names: [&str; 3],
     activation: Activation,
 ) -> Result<Vec<Dense>, FamilyError> {
-    loader.within("experts", |loader| {
+    loader.with_prefix("experts", |loader| {
         if loader.has("gate_up_proj") {
             return gate_and_up_experts(loader, expert_count, [width, hidden], activation);
         }
@@ -32,7 +32,7 @@ pub fn experts<S: Scalar>(
         }
         let [gate, up, down] = names;
         let expert = |index: usize| {
-            loader.within(&index.to_string(), |loader| {
+            loader.with_prefix(&index.to_string(), |loader| {
                 Ok(Dense {
                     gate: Some(loader.linear(gate, width, hidden, false)?),
                     up: loader.linear(up, width, hidden, false)?,

@@ -57,7 +57,7 @@ fn experts<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<FeedForward, FamilyE
         limit: fields.positive("swiglu_limit")?.unwrap_or(7.0),
     };
     let router = loader.linear("router", width, expert_count, true)?;
-    let experts = loader.within("experts", |loader| {
+    let experts = loader.with_prefix("experts", |loader| {
         let [gate, up, down] = if loader.is_gguf() {
             stacked(loader, [expert_count, width, hidden])?
         } else {

@@ -57,16 +57,16 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         output_bias: bias,
         convolution_bias: fields.flag("use_conv_bias", true)?,
         norm: Some(GatedNormOptions { epsilon, before_gate: false }),
-        step_range: (!loader.is_gguf()).then_some([min_step, f64::INFINITY]),
+        dt_limit: (!loader.is_gguf()).then_some([min_step, f64::INFINITY]),
     };
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
-        layers.push(loader.within(&format!("backbone.layers.{index}"), |loader| {
+        layers.push(loader.with_prefix(&format!("backbone.layers.{index}"), |loader| {
             let norm = loader.rms_norm("norm", width, epsilon)?;
             let name = layer.mixers.first().map_or("none", |mixer| mixer.name());
             let mixer = match name {
                 "none" => {
-                    let feed_forward = loader.within("mixer", |loader| {
+                    let feed_forward = loader.with_prefix("mixer", |loader| {
                         loader.with_mixer_name("mlp", |loader| feed_forward(loader, index, width))
                     })?;
                     let no_mixer = (ResidualBranch::with_norm(Norm::from_weights(None, None, 0.0)), vec![Builtin::NoMixer(NoMixer)]);
@@ -74,12 +74,12 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
                 }
                 "mamba2" => {
                     let mixer = state_space::only_mixer(loader, layer, "mamba2")?;
-                    loader.within("mixer", |loader| state_space::mamba2(loader, mixer, width, options))?
+                    loader.with_prefix("mixer", |loader| state_space::mamba2(loader, mixer, width, options))?
                 }
                 _ => {
                     let mixer = decoder::attention_mixer(loader, layer)?;
                     let attention_options = AttentionOptions::new(None::<Rotation>);
-                    loader.within("mixer", |loader| decoder::attention(loader, mixer, width, attention_options))?
+                    loader.with_prefix("mixer", |loader| decoder::attention(loader, mixer, width, attention_options))?
                 }
             };
             Ok::<_, FamilyError>(LoadedLayer { mixers: (ResidualBranch::with_norm(norm), vec![mixer]), feed_forward: None })
@@ -152,15 +152,15 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usiz
     };
     let inputs = latent_width.unwrap_or(width);
     let experts = if loader.is_gguf() {
-        loader.within("experts", |loader| {
+        loader.with_prefix("experts", |loader| {
             experts::stacked_experts_without_gates(loader, expert_count, [inputs, hidden], activation)
         })?
     } else {
         let expert =
-            |index: usize| loader.within(&format!("experts.{index}"), |loader| mlp(loader, [inputs, hidden], false));
+            |index: usize| loader.with_prefix(&format!("experts.{index}"), |loader| mlp(loader, [inputs, hidden], false));
         (0..expert_count).map(expert).collect::<Result<_, _>>()?
     };
-    let shared = loader.within("shared_experts", |loader| mlp(loader, [width, shared_hidden], bias))?;
+    let shared = loader.with_prefix("shared_experts", |loader| mlp(loader, [width, shared_hidden], bias))?;
     Ok(FeedForward::Experts(Box::new(Experts {
         router,
         routing: Routing { bias: Some(router_bias), ..routing(fields, expert_count)? },

@@ -160,7 +160,7 @@ impl FeedForward {
             (_, Gelu::Tanh) => Activation::GeluTanh,
             (_, Gelu::Exact) => Activation::GeluExact,
         };
-        Some(Self::Dense(params.within("mlp", |params| Dense {
+        Some(Self::Dense(params.with_prefix("mlp", |params| Dense {
             gate: gated.then(|| params.linear("gate_proj", width, hidden)),
             up: params.linear("up_proj", width, hidden),
             down: params.role(Role::Output).linear("down_proj", hidden, width),

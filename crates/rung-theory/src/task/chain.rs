@@ -225,6 +225,10 @@ impl fmt::Display for Chain {
 }
 
 impl TaskBase for Chain {
+    fn groups_by_hops(&self) -> bool {
+        true
+    }
+
     fn fields(&self) -> Vec<Field> {
         let mut fields = self.composition.fields();
         fields[KIND].vocabulary = self.first_thought_kind() + self.thought_count as u32;

@@ -457,6 +457,10 @@ impl PartialEq for FuncComp {
 impl Eq for FuncComp {}
 
 impl TaskBase for FuncComp {
+    fn groups_by_hops(&self) -> bool {
+        true
+    }
+
     fn fields(&self) -> Vec<Field> {
         let hops = self.hops();
         let kinds = self.slot_kind() + u32::from(self.order != Order::Hard);

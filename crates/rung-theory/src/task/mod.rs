@@ -62,7 +62,7 @@ pub mod twosum;
 pub mod word;
 
 pub use options::{MAX_IDS, MAX_TOKENS, TaskError};
-pub use prompt::{Field, NO_TARGET, Prompt};
+pub use prompt::{Field, NO_TARGET, Prompt, SINGLE_GROUP};
 pub use random::{
     DistinctSampler, Rng, fill_random, random_below, random_below_u64, random_bool, seeded, shuffle, splitmix64,
 };
@@ -86,6 +86,11 @@ pub trait TaskBase: Any + fmt::Display + Send + Sync {
     /// The accuracy of the best guess that knows only position and metric group; by default all classes are equally likely.
     fn baseline(&self) -> f64 {
         1.0 / f64::from(self.classes())
+    }
+
+    /// Whether the metric group of a question is its number of hops. In other tasks every question is in group [`SINGLE_GROUP`].
+    fn groups_by_hops(&self) -> bool {
+        false
     }
 
     /// A prompt of this task in ASCII; long ones are shortened.

@@ -15,7 +15,7 @@ pub struct AnswerCount {
 }
 
 /// Counts of right answers for each metric group: for function composition, each number of hops.
-pub type Accuracy = BTreeMap<u16, AnswerCount>;
+pub type AccuracyByGroup = BTreeMap<u16, AnswerCount>;
 
 impl AnswerCount {
     /// Share of right answers; NaN if there are no answers.
@@ -55,7 +55,7 @@ pub fn round_to_6_decimals(value: f64) -> f64 {
 }
 
 /// Whether the share of right answers is at least `share` in every group.
-pub fn all_groups_reach(accuracy: &Accuracy, share: f64) -> bool {
+pub fn all_groups_reach(accuracy: &AccuracyByGroup, share: f64) -> bool {
     !accuracy.is_empty() && accuracy.values().all(|answers| answers.accuracy() >= share)
 }
 

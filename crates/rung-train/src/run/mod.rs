@@ -62,7 +62,7 @@ pub mod repel;
 pub mod source;
 pub mod trainer;
 
-pub use accuracy::{Accuracy, AnswerCount};
+pub use accuracy::{AccuracyByGroup, AnswerCount};
 pub use config::{Run, RunConfig};
 pub use device::ComputeDevice;
 pub use directory::{ExecuteOptions, LockMode, RunOutcome, execute, execute_with};

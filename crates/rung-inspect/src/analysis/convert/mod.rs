@@ -50,7 +50,7 @@ use super::ablate::is_full;
 use super::questions::Questions;
 use super::{AnalysisError, InstrumentOptions, require_one_pass};
 use rung_train::parallel;
-use rung_train::run::accuracy::Accuracy;
+use rung_train::run::accuracy::AccuracyByGroup;
 use rung_train::run::error::RunError;
 
 use distill::{DistilledMixer, distill};
@@ -241,7 +241,7 @@ impl<S: Scalar> Converter<'_, S> {
 }
 
 /// The share of right answers, each number of hops counted equally.
-fn mean_accuracy(accuracy: &Accuracy) -> f64 {
+fn mean_accuracy(accuracy: &AccuracyByGroup) -> f64 {
     accuracy.values().map(rung_train::run::accuracy::AnswerCount::accuracy).sum::<f64>() / accuracy.len().max(1) as f64
 }
 
@@ -259,8 +259,8 @@ fn student_mixer(to: &str, plan: &Plan, full: &Mixer) -> Result<Mixer, AnalysisE
         found,
         expected: expected.to_owned(),
     };
-    let heads = full.facts().attention.map_or(1, |heads| heads.query);
-    let head_dim = full.facts().attention.map_or(plan.width, |heads| heads.key);
+    let heads = full.facts().attention.map_or(1, |heads| heads.query_heads);
+    let head_dim = full.facts().attention.map_or(plan.width, |heads| heads.key_head_dim);
     let defaults = Defaults { heads, head_dim, kv_heads: None, model_width: Some(plan.width), bits: full.bits() };
     let parsed =
         Plan::parse(to, &defaults).map_err(|error| not_applicable(format!("--to {to}: {error}"), "a mixer"))?;
