@@ -138,7 +138,7 @@ fn norm_count(layer: &AuditLayer, class: ModelClass) -> u64 {
 }
 
 fn mixer_weights(layer: &AuditLayer, class: ModelClass) -> u128 {
-    if layer.shares_weights {
+    if layer.shares_parameters {
         return 0;
     }
     let mixers = layer.plan_layers.iter().flat_map(|plan_layer| plan_layer.mixers.iter());

@@ -501,9 +501,12 @@ fn trace_and_protocol_run_a_construction() {
     let text = String::from_utf8(rung(&["trace", path, "--instance", "7"]).stdout).unwrap();
     assert!(text.contains("layer 3, full") && text.contains("as the oracle says"), "{text}");
     let protocol = json(&["protocol", path, "--bits", "16", "--json"]);
-    assert_eq!((&protocol["exact"], &protocol["bits"], &protocol["replayed"]), (&true.into(), &16.into(), &5.into()));
+    assert_eq!(
+        (&protocol["exact"], &protocol["message_number_bits"], &protocol["replayed"]),
+        (&true.into(), &16.into(), &5.into())
+    );
     let received_bits =
-        protocol["epochs"].as_array().unwrap().iter().flat_map(|epoch| epoch["crossed"].as_array().unwrap());
+        protocol["epochs"].as_array().unwrap().iter().flat_map(|epoch| epoch["sent"].as_array().unwrap());
     assert_eq!(received_bits.map(|bits| bits.as_u64().unwrap()).sum::<u64>(), protocol["total"].as_u64().unwrap());
     assert_fails(&["protocol", path, "--bits", "5"], "--bits: found 5, expected 9 to 32, or 64");
     assert_fails(&["trace", path, "--instance", "x"], "--instance: found \"x\"");

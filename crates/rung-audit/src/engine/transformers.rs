@@ -126,7 +126,7 @@ impl Rules<'_> {
 }
 
 fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
-    let format = match (input.settings.kv_format, input.audit.activation_dtype) {
+    let format = match (input.settings.kv_format, input.audit.model_dtype) {
         (Some(format), _) => format,
         (None, Some(dtype)) => dtype.name.parse()?,
         (None, None) => BF16_CACHE,

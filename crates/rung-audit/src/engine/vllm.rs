@@ -193,7 +193,7 @@ fn state_dtype(input: &PlanInput, state: &RecurrentState) -> Dtype {
     match state.mixer {
         "kda" => FP32,
         _ if name.starts_with("qwen3_5") || name.starts_with("nemotron_h") => declared.unwrap_or(FP32),
-        _ => input.audit.activation_dtype.unwrap_or(BF16),
+        _ => input.audit.model_dtype.unwrap_or(BF16),
     }
 }
 
@@ -251,7 +251,7 @@ fn state_bytes(input: &PlanInput, state: &RecurrentState, dtype: Dtype) -> u64 {
     let draft_tokens = if state.mixer == "mamba1" { 0 } else { input.settings.speculative };
     let inputs =
         state.layout.kernel_size.saturating_sub(1) + if state.layout.kernel_size == 0 { 0 } else { draft_tokens };
-    let conv_bytes = element_bytes(state.conv_elements(input.tp, inputs), input.audit.activation_dtype.unwrap_or(BF16));
+    let conv_bytes = element_bytes(state.conv_elements(input.tp, inputs), input.audit.model_dtype.unwrap_or(BF16));
     let recurrent_bytes = element_bytes(state.recurrent_elements(input.tp), dtype);
     conv_bytes.saturating_add(recurrent_bytes)
 }

@@ -8,7 +8,7 @@
 //! Right answers for each number of hops: of the intact network, without all mixers of bounded state, without all full attention, without
 //! each single mixer, and without all feed-forward networks. On text prompts also the loss: the mean negative log-probability of the right token.
 //!
-//! # Known answer
+//! # Validation
 //!
 //! Construction U1 needs all of its layers for its L hops.
 //!
@@ -26,7 +26,7 @@ use rung_theory::stack::{Layer, Mixer, MixerReach, Plan};
 use serde::Serialize;
 
 use super::questions::{Questions, accuracy_of, accuracy_text, group_name};
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, require_one_pass};
+use super::{AnalysisError, InstrumentOptions, InstrumentOutput, reject_chain_of_thought};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Chart, HeatCell, HeatMap, LineChart, Point, Scale, Series};
 use rung_nn::Network;
@@ -124,7 +124,7 @@ fn ablations(plan: &Plan, feed_forward: bool) -> Vec<(String, AblationHooks)> {
 /// # Errors
 /// The network or the task does not fit.
 pub fn ablate<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Ablations, AnalysisError> {
-    require_one_pass("ablate", network)?;
+    reject_chain_of_thought("ablate", network)?;
     let questions = Questions::draw(network, options, MAX_QUESTIONS_AND_TOKENS)?;
     let feed_forward = network.config.feed_forward != rung_nn::FeedForwardConfig::None;
     let mut variants = Vec::new();

@@ -15,7 +15,7 @@
 //! - The published bound on the residual of attention without skips and feed-forward networks, where it applies: bidirectional softmax
 //!   attention without norms and positions. For causal attention and for other mixers there is none here.
 //!
-//! # Known answer
+//! # Validation
 //!
 //! Without skips and feed-forward networks, bidirectional attention collapses doubly exponentially; with skips it does not.
 //!

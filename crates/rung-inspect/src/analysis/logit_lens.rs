@@ -8,7 +8,7 @@
 //! For the embedding and after each layer, and for each number of hops: the share of right answers, and the mean log-probability of the
 //! right answer. Where only some symbols count as answers, the most probable of them is the answer; the probability is among all classes.
 //!
-//! # Known answer
+//! # Validation
 //!
 //! After the last layer it is the answer of the network.
 //!
@@ -31,7 +31,7 @@ use rung_train::parallel;
 use serde::Serialize;
 
 use super::questions::{GroupScore, QuestionBatch, Questions, group_name, merge_scores};
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names, require_one_pass};
+use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names, reject_chain_of_thought};
 
 /// The largest numbers of questions and of tokens.
 const MAX_QUESTIONS_AND_TOKENS: (usize, usize) = (600, 1 << 13);
@@ -69,7 +69,7 @@ impl<S: Scalar> Hooks<Native<S>> for AnswerStreams<'_, S> {
 /// # Errors
 /// The network or the task does not fit.
 pub fn logit_lens<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<LogitLens, AnalysisError> {
-    require_one_pass("logit_lens", network)?;
+    reject_chain_of_thought("logit_lens", network)?;
     let questions = Questions::draw(network, options, MAX_QUESTIONS_AND_TOKENS)?;
     let results = parallel::map(&questions.batches, |question_batch| score_levels(network, &questions, question_batch));
     let mut scores = vec![BTreeMap::new(); network.model.depth() + 1];

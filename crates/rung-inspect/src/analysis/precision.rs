@@ -8,7 +8,7 @@
 //! Right answers for each number of hops, at 32, 16, 8, 4, 2, 1 bits per number, and the bits of all states together. Rounded numbers
 //! are evenly spaced over a range that includes the largest number of any state.
 //!
-//! # Known answer
+//! # Validation
 //!
 //! Constructions whose state stores one number of a few bits are right at 8 bits. A network without bounded state does not change.
 //!
@@ -30,7 +30,7 @@ use serde::Serialize;
 use super::ablate::{indexed_mixers, is_full};
 use super::cache_precision;
 use super::questions::{GroupScore, Questions, accuracy_of, accuracy_text, total_score};
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, require_one_pass};
+use super::{AnalysisError, InstrumentOptions, InstrumentOutput, reject_chain_of_thought};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_nn::{Network, Provenance};
@@ -80,7 +80,7 @@ pub fn sweep_precision<S: Scalar>(
     network: &Network<S>,
     options: &InstrumentOptions,
 ) -> Result<PrecisionSweep, AnalysisError> {
-    require_one_pass("precision", network)?;
+    reject_chain_of_thought("precision", network)?;
     let questions = Questions::draw(network, options, MAX_QUESTIONS_AND_TOKENS)?;
     if matches!(network.provenance, Provenance::Checkpoint { .. }) {
         return sweep_checkpoint(network, questions);

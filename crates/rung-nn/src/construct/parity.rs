@@ -73,8 +73,7 @@ pub fn retrieval(request: &ConstructionRequest) -> Result<ConstructionBuilder, C
 /// At a token whose bit is 1, beta is 2 and the state becomes `2 v - S = 1 - S` with v = 1/2; elsewhere beta is 0.
 fn add_parity_layer(builder: &mut ConstructionBuilder, one_flag: ColumnRange) -> Result<ColumnRange, ConstructError> {
     let bias = builder.bias;
-    let readout =
-        builder.registers.add("read.parity", 1, RegisterKind::Unrounded, "the state as it was read: 0 or 1");
+    let readout = builder.registers.add("read.parity", 1, RegisterKind::Unrounded, "the state as it was read: 0 or 1");
     let odd_flag = builder.registers.add("odd-ones", 1, RegisterKind::Flag, "the number of ones so far is odd");
     let width = builder.registers.width();
     let defaults = Defaults { heads: 1, head_dim: 1, kv_heads: None, model_width: Some(width as u64), bits: 32 };

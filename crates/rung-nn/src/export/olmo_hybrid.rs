@@ -111,7 +111,10 @@ pub(super) fn common_delta(network: &ExportNetwork) -> Result<&GatedDeltanet, Ex
         _ => None,
     });
     let sizes = |delta: &GatedDeltanet| {
-        ([delta.heads, delta.value_heads, delta.key_dim, delta.value_dim, delta.kernel_size], delta.negative_eigenvalues)
+        (
+            [delta.heads, delta.value_heads, delta.key_dim, delta.value_dim, delta.kernel_size],
+            delta.negative_eigenvalues,
+        )
     };
     let error = |found: &str| ExportError::unsupported("gdn", found, "one size in all layers");
     let first = delta_layers.next().ok_or_else(|| error("no layer"))?;

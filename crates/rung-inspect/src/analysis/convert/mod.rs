@@ -21,7 +21,7 @@
 //! the teacher's squared output. The score is the share of right answers, each number of hops counted equally. For the comparison every
 //! order is followed until all layers are replaced, on test prompts that were not used for any decision.
 //!
-//! # Known answer
+//! # Validation
 //!
 //! With a threshold of minus infinity every full layer is replaced; with plus infinity the result is the teacher, unchanged.
 //!
@@ -48,7 +48,7 @@ use serde::Serialize;
 
 use super::ablate::is_full;
 use super::questions::Questions;
-use super::{AnalysisError, InstrumentOptions, require_one_pass};
+use super::{AnalysisError, InstrumentOptions, reject_chain_of_thought};
 use rung_train::parallel;
 use rung_train::run::accuracy::AccuracyByGroup;
 use rung_train::run::error::RunError;
@@ -287,7 +287,7 @@ pub fn convert<S: Scalar>(
     options: &ConvertOptions,
     on_step: &(dyn Fn() + Sync),
 ) -> Result<(Conversion, [Network<S>; 2]), AnalysisError> {
-    require_one_pass("convert", network)?;
+    reject_chain_of_thought("convert", network)?;
     let layers = replaceable_layers(&network.plan);
     if layers.is_empty() {
         let expected = "a network with full layers that have no other mixer and share no cache".to_owned();
