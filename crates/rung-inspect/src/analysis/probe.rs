@@ -275,7 +275,7 @@ impl Probes {
         )
         .with_evidence(Evidence::Measured)
         .with_note(format!(
-            "Accuracy of linear probes on new prompts of {}; framed: the first level with {:.0}%. Chance: {guesses}.",
+            "Accuracy of linear probes on new prompts of {}; framed: the first level with {:.0}%. Chance: {chances}.",
             self.task,
             100.0 * DECODABLE_ACCURACY
         ))

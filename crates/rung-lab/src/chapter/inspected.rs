@@ -29,7 +29,7 @@ const HOPS: usize = 3;
 /// then by accuracy at that number of hops.
 pub fn best_run(runs: &[(PathBuf, RunRecord)]) -> Option<&(PathBuf, RunRecord)> {
     let rank = |record: &RunRecord| {
-        let learned = record.accuracy.iter().filter(|(_, answers)| answers.accuracy() >= probe::RESOLVED_ACCURACY);
+        let learned = record.accuracy.iter().filter(|(_, answers)| answers.accuracy() >= probe::DECODABLE_ACCURACY);
         let max_hops = learned.map(|(hops, _)| *hops).max().unwrap_or(0);
         let accuracy = record.accuracy.get(&max_hops).map_or(0.0, rung_train::run::AnswerCount::accuracy);
         let is_hybrid = record.facts.full_layers > 0 && record.facts.state_bits.iter().any(|bits| *bits > 0);
@@ -85,10 +85,7 @@ const CONSTRUCTION_FIGURES: [InstrumentFigures; 1] =
 
 /// Analyses of the trained network.
 const TRAINED_FIGURES: [InstrumentFigures; 7] = [
-    (
-        "ablate",
-        &[("ablate-trained", "Right answers without some of its mixers: mixers that each number of hops needs.")],
-    ),
+    ("ablate", &[("ablate-trained", "Accuracy without some of its mixers: mixers that each number of hops needs.")]),
     (
         "lens",
         &[
@@ -102,10 +99,7 @@ const TRAINED_FIGURES: [InstrumentFigures; 7] = [
             ),
         ],
     ),
-    (
-        "precision",
-        &[("precision-trained", "Right answers with the recurrent state rounded to few bits after every token.")],
-    ),
+    ("precision", &[("precision-trained", "Accuracy with the recurrent state rounded to few bits after every token.")]),
     ("state", &[("state-trained", "Effective rank of the recurrent state while a prompt is read.")]),
     (
         "collapse",
@@ -425,12 +419,13 @@ fn render_converted(page: &mut Page, conclusions: &mut Vec<String>, store: &Evid
         Prose::new()
             .text("Each full layer was distilled into a gated delta rule on its own inputs and outputs, and then replaced. Above ")
             .number(format!("{:.0}%", 100.0 * conversion.threshold), Evidence::Measured)
-            .text(" right answers, greedy replacement reaches ")
+            .text(" accuracy, greedy replacement reaches ")
             .number(count.clone(), Evidence::Measured)
             .text(" layers. Nothing was trained after a replacement."),
     );
     conclusions.push(format!("{count} of its full layers can be replaced by distilled recurrent layers"));
-    let caption = "Right answers as more full layers are replaced, in five orders. The order by rungs depends only on the layout.";
+    let caption =
+        "Accuracy as more full layers are replaced, in five orders. The order by rungs depends only on the layout.";
     let command = format!("rung convert {directory} --to gdn --steps {} --svg convert.svg", conversion.steps);
     page.figure("convert", &conversion.chart, caption, &command);
 }
