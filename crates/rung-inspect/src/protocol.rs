@@ -244,7 +244,7 @@ mod tests {
             let request = ConstructionRequest { mixer: mixer.map(str::to_owned), ..ConstructionRequest::default() };
             let network = build::<f32>(name, &request).unwrap();
             let mut prompt = Prompt::new();
-            network.task().unwrap().prompt(&mut seeded(2), &mut prompt);
+            network.task().unwrap().sample_prompt(&mut seeded(2), &mut prompt);
             let report = ProtocolReport::measure(name, &network, prompt.tokens(), None).unwrap();
             assert!(
                 report.is_exact() && report.answer == report.forward_answer && Some(report.answer) == report.expected,

@@ -5,7 +5,7 @@
 //!
 //! # What it shows
 //!
-//! Right answers for each number of hops: of the intact network, without all mixers of bounded state, without all full attention, without
+//! Accuracy for each number of hops: of the intact network, without all mixers of bounded state, without all full attention, without
 //! each single mixer, and without all feed-forward networks. On text prompts also the loss: the mean negative log-probability of the right token.
 //!
 //! # Validation
@@ -54,7 +54,7 @@ pub struct Ablations {
 pub struct AblatedNetwork {
     /// `as it is`, or `without` and the ablated parts.
     pub name: String,
-    /// Right answers for each number of hops.
+    /// Correct answers for each number of hops.
     pub accuracy: AccuracyByGroup,
     /// Mean negative log-probability of the right answer, for each number of hops.
     pub loss: BTreeMap<u16, f64>,
@@ -140,7 +140,7 @@ pub fn ablate<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> R
 impl Ablations {
     fn text(&self) -> String {
         let widest = self.variants.iter().map(|variant| variant.name.len()).max().unwrap_or(0);
-        let mut text = format!("{} on {}: right answers (measured)\n\n", self.name, self.task);
+        let mut text = format!("{} on {}: accuracy (measured)\n\n", self.name, self.task);
         for variant in &self.variants {
             let _ = write!(text, "  {:widest$}  {}", variant.name, accuracy_text(&variant.accuracy));
             for (group, loss) in variant.loss.iter().filter(|_| self.is_text) {
@@ -191,10 +191,7 @@ impl Ablations {
             self.variants.iter().map(row).collect(),
         )
         .with_evidence(Evidence::Measured)
-        .with_note(format!(
-            "Right answers on {}, with zero added to the stream in place of the removed parts.",
-            self.task
-        ))
+        .with_note(format!("Accuracy on {}, with zero added to the stream in place of the removed parts.", self.task))
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! # What it shows
 //!
-//! For the embedding and after each layer, and for each number of hops: the share of right answers, and the mean log-probability of the
+//! For the embedding and after each layer, and for each number of hops: the accuracy, and the mean log-probability of the
 //! right answer. Where only some symbols count as answers, the most probable of them is the answer; the probability is among all classes.
 //!
 //! # Validation
@@ -45,7 +45,7 @@ pub struct LogitLens {
     pub task: String,
     /// Names of the levels of the stream: the embedding, then every layer.
     pub levels: Vec<String>,
-    /// For each level, right answers and losses for each number of hops.
+    /// For each level, correct answers and losses for each number of hops.
     pub scores: Vec<BTreeMap<u16, GroupScore>>,
 }
 
@@ -138,10 +138,10 @@ impl LogitLens {
         chart
     }
 
-    /// Right answers by level.
+    /// Correct answers by level.
     pub fn accuracy_chart(&self) -> LineChart {
-        let axis = AxisSpec::new("right answers", Scale::Linear).with_range(0.0, 1.02);
-        self.chart("Right answers, read out after every layer", axis, GroupScore::accuracy)
+        let axis = AxisSpec::new("accuracy", Scale::Linear).with_range(0.0, 1.02);
+        self.chart("Accuracy, read out after every layer", axis, GroupScore::accuracy)
     }
 
     /// Log-probabilities by level.

@@ -1,11 +1,11 @@
-//! The precision that the state needs: right answers with the recurrent state rounded to 16, 8, 4 bits.
+//! The precision that the state needs: accuracy with the recurrent state rounded to 16, 8, 4 bits.
 //!
 //! The theory counts the bits of the state that pass from token to token. Here the state of every mixer with bounded state is rounded
 //! after every token, as if it were stored in few bits, and the same questions are evaluated again.
 //!
 //! # What it shows
 //!
-//! Right answers for each number of hops, at 32, 16, 8, 4, 2, 1 bits per number, and the bits of all states together. Rounded numbers
+//! Accuracy for each number of hops, at 32, 16, 8, 4, 2, 1 bits per number, and the bits of all states together. Rounded numbers
 //! are evenly spaced over a range that includes the largest number of any state.
 //!
 //! # Validation
@@ -65,7 +65,7 @@ pub struct PrecisionSweep {
 pub struct PrecisionLevel {
     /// Bits per number; 32 without rounding.
     pub bits: u32,
-    /// Right answers for each number of hops.
+    /// Correct answers for each number of hops.
     pub accuracy: AccuracyByGroup,
     /// Mean negative log-probability of the right answer, on text prompts.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -165,7 +165,7 @@ fn largest_state_value<S: Scalar>(network: &Network<S>, questions: &Questions) -
 impl PrecisionSweep {
     fn text(&self) -> String {
         let Self { name, task, range, state_numbers, .. } = self;
-        let mut text = format!("{name} on {task}: right answers with rounded states (measured)\n\n");
+        let mut text = format!("{name} on {task}: accuracy with rounded states (measured)\n\n");
         for level in &self.levels {
             let total_bits = state_numbers * u128::from(level.bits);
             let _ =
@@ -183,9 +183,9 @@ impl PrecisionSweep {
     /// Accuracy by bits per number, a series for each number of hops.
     pub fn chart(&self) -> LineChart {
         let mut chart = LineChart::new(
-            format!("Right answers with rounded states: {}", self.name),
+            format!("Accuracy with rounded states: {}", self.name),
             AxisSpec::new("bits per number of the state (32: not rounded)", Scale::Log2),
-            AxisSpec::new("right answers", Scale::Linear).with_range(0.0, 1.02),
+            AxisSpec::new("accuracy", Scale::Linear).with_range(0.0, 1.02),
         );
         for group in self.levels[0].accuracy.keys() {
             let point = |level: &PrecisionLevel| {
@@ -227,7 +227,7 @@ mod tests {
         assert!(accuracy(&with_state, 1) < 1.0 && with_state.state_numbers > 0, "{}", accuracy(&with_state, 1));
         let attention =
             sweep_precision(&build::<f32>("U1", &ConstructionRequest::default()).unwrap(), &options).unwrap();
-        assert!(attention.levels.iter().all(|level| level.accuracy[&2].right == level.accuracy[&2].count));
+        assert!(attention.levels.iter().all(|level| level.accuracy[&2].correct == level.accuracy[&2].count));
         assert_eq!(attention.state_numbers, 0);
     }
 }

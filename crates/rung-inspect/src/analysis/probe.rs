@@ -325,7 +325,7 @@ mod tests {
             features.iter().map(|(row, number)| (&row[..], class(*number))).collect::<Vec<_>>()
         };
         let bits = samples(|number| number % 4);
-        assert_eq!(fit_and_test(&bits[..100], &bits[100..], 4).right, 100);
+        assert_eq!(fit_and_test(&bits[..100], &bits[100..], 4).correct, 100);
         let parity = samples(|number| (number % 2) ^ (number / 2 % 2));
         assert!(fit_and_test(&parity[..100], &parity[100..], 2).accuracy() < 0.8, "parity is not linear");
     }

@@ -77,31 +77,32 @@ pub struct Questions {
     pub token_texts: Option<Vec<String>>,
 }
 
-/// Right answers and the summed loss of a metric group.
+/// Correct answers and the summed loss of a metric group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct GroupScore {
-    /// Number of right answers.
-    pub right: u64,
+    /// Number of correct answers.
+    #[serde(rename = "right")]
+    pub correct: u64,
     /// Number of questions.
     pub count: u64,
-    /// Sum of the negative log-probabilities of the right answers.
+    /// Sum of the negative log-probabilities of the targets.
     #[serde(rename = "loss")]
     pub loss_sum: f64,
 }
 
 impl GroupScore {
-    /// Share of right answers.
+    /// Share of correct answers.
     pub fn accuracy(&self) -> f64 {
-        self.right as f64 / self.count as f64
+        self.correct as f64 / self.count as f64
     }
 
-    /// Mean negative log-probability of the right answer.
+    /// Mean negative log-probability of the target.
     pub fn mean_loss(&self) -> f64 {
         self.loss_sum / self.count as f64
     }
 
     fn add(&mut self, other: &Self) {
-        self.right += other.right;
+        self.correct += other.correct;
         self.count += other.count;
         self.loss_sum += other.loss_sum;
     }
@@ -194,7 +195,7 @@ impl Questions {
         self.batches.iter().map(|batch| batch.batch.targets.len()).sum()
     }
 
-    /// Right answers of a model with hooks, in each group.
+    /// Correct answers of a model with hooks, in each group.
     ///
     /// # Errors
     /// The prompts do not fit the model.
@@ -207,7 +208,7 @@ impl Questions {
         Ok(accuracy_of(&self.measure(model, weights, hooks)?))
     }
 
-    /// Right answers and losses of a model with hooks, in each group. Batches run on all cores.
+    /// Correct answers and losses of a model with hooks, in each group. Batches run on all cores.
     ///
     /// # Errors
     /// The prompts do not fit the model.
@@ -236,7 +237,7 @@ impl Questions {
         Ok(scores)
     }
 
-    /// Right answers and losses from the streams at the tokens that answer, `[questions, width]`.
+    /// Correct answers and losses from the streams at the tokens that answer, `[questions, width]`.
     pub(super) fn score<S: Scalar>(
         &self,
         model: &Model,
@@ -272,7 +273,7 @@ impl Questions {
                     }
                 };
                 let score = GroupScore {
-                    right: u64::from(answer == target),
+                    correct: u64::from(answer == target),
                     count: 1,
                     loss_sum: negative_log_probability(logits, target),
                 };
@@ -315,9 +316,9 @@ fn negative_log_probability<S: Scalar>(logits: &[S], target: usize) -> f64 {
     sum.ln() + largest - logits[target].to_f64()
 }
 
-/// The right answers of each group, without losses.
+/// The correct answers of each group, without losses.
 pub(crate) fn accuracy_of(scores: &BTreeMap<u16, GroupScore>) -> AccuracyByGroup {
-    scores.iter().map(|(group, score)| (*group, AnswerCount { right: score.right, count: score.count })).collect()
+    scores.iter().map(|(group, score)| (*group, AnswerCount { correct: score.correct, count: score.count })).collect()
 }
 
 /// The class of the largest logit; the first of equal ones.

@@ -211,7 +211,7 @@ pub(crate) mod tests {
         let mut config = RunConfig::new(stack, task);
         (config.seed, config.train.rate) = (seed, rate);
         let run = config.resolve().unwrap();
-        let counts = correct_per_thousand.iter().map(|correct| AnswerCount { right: *correct, count: 1000 });
+        let counts = correct_per_thousand.iter().map(|correct| AnswerCount { correct: *correct, count: 1000 });
         RunRecord {
             id: record::id(&run),
             schema: rung_train::run::record::SCHEMA,

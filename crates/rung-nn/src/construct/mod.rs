@@ -19,7 +19,7 @@
 //! let request = ConstructionRequest { hops: 2, m: 3, n: vec![2], ..ConstructionRequest::default() };
 //! let built = construct::build::<f32>("U1", &request)?;
 //! let mut prompt = Prompt::new();
-//! built.task()?.prompt(&mut seeded(1), &mut prompt);
+//! built.task()?.sample_prompt(&mut seeded(1), &mut prompt);
 //! let ops = Native::new();
 //! ops.bind_frozen(&built.weights);
 //! let (_, target, _) = prompt.questions().next().unwrap();

@@ -53,7 +53,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
                 loader.with_prefix("feed_forward", |loader| decoder::gated_mlp(loader, sizes, mlp_bias, activation))?;
             Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (ResidualBranch::with_norm(norm), vec![mixer]),
-                feed_forward: Some((ResidualBranch::with_norm(feed_forward_norm), FeedForward::Dense(mlp))),
+                feed_forward: Some((ResidualBranch::with_norm(feed_forward_norm), FeedForward::Mlp(mlp))),
             })
         })?);
     }

@@ -10,7 +10,7 @@ use crate::mixer::attention::{HeadsConfig, Visibility};
 use crate::mixer::head_options::{HeadNorm, HeadOptions};
 use crate::mixer::softmax::Softmax;
 use crate::mixer::window::Window;
-use crate::model::{Activation, Dense, Embedding, FeedForward, LoadedLayer, LoadedModel, Norm, ResidualBranch};
+use crate::model::{Activation, Embedding, FeedForward, LoadedLayer, LoadedModel, Mlp, Norm, ResidualBranch};
 use crate::position::Rotation;
 use crate::submodules::Linear;
 
@@ -179,8 +179,8 @@ pub fn gated_mlp<S: Scalar>(
     [width, hidden]: [usize; 2],
     bias: bool,
     activation: Activation,
-) -> Result<Dense, FamilyError> {
-    Ok(Dense {
+) -> Result<Mlp, FamilyError> {
+    Ok(Mlp {
         gate: Some(loader.linear("gate_proj", width, hidden, bias)?),
         up: loader.linear("up_proj", width, hidden, bias)?,
         down: loader.role(Role::Output).linear("down_proj", hidden, width, bias)?,
@@ -195,12 +195,12 @@ pub fn add_gated_mlp<S: Scalar>(
     [width, hidden]: [usize; 2],
     [gate, up, down]: [&[S]; 3],
     activation: Activation,
-) -> Dense {
+) -> Mlp {
     let mut linear = |role: Role, projection: &str, shape: [usize; 2], values: &[S]| Linear {
         weight: loader.role(role).add(&format!("{name}{projection}.weight"), &shape, values.to_vec()),
         bias: None,
     };
-    Dense {
+    Mlp {
         gate: Some(linear(Role::Other, "gate_proj", [hidden, width], gate)),
         up: linear(Role::Other, "up_proj", [hidden, width], up),
         down: linear(Role::Output, "down_proj", [width, hidden], down),

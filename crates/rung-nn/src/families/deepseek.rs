@@ -69,7 +69,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             let feed_forward = loader.with_prefix("mlp", |loader| {
                 if index < dense_layer_count {
                     let bias = !is_v3 && fields.flag("mlp_bias", false)?;
-                    Ok(FeedForward::Dense(decoder::gated_mlp(loader, [width, hidden], bias, activation)?))
+                    Ok(FeedForward::Mlp(decoder::gated_mlp(loader, [width, hidden], bias, activation)?))
                 } else {
                     mixture_of_experts(loader, width, activation, is_v3)
                 }

@@ -84,7 +84,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             })?;
             Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (ResidualBranch::with_norm(norm), vec![attention, recurrence]),
-                feed_forward: Some((ResidualBranch::with_norm(feed_forward_norm), FeedForward::Dense(mlp))),
+                feed_forward: Some((ResidualBranch::with_norm(feed_forward_norm), FeedForward::Mlp(mlp))),
             })
         })?);
     }

@@ -83,7 +83,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             let mlp = loader.with_prefix("mlp", |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
             Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (mixer_branch, vec![mixer]),
-                feed_forward: Some((feed_forward_branch, FeedForward::Dense(mlp))),
+                feed_forward: Some((feed_forward_branch, FeedForward::Mlp(mlp))),
             })
         })?);
     }

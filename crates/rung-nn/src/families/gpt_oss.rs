@@ -14,7 +14,7 @@ use rung_engine::Scalar;
 use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
-use crate::model::{Activation, Dense, Experts, FeedForward, Gating, LoadedModel, Routing};
+use crate::model::{Activation, Mlp, Experts, FeedForward, Gating, LoadedModel, Routing};
 use crate::submodules::Linear;
 
 /// Names in `model_type`.
@@ -72,7 +72,7 @@ fn experts<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<FeedForward, FamilyE
                 Linear { bias: Some(loader.add(&format!("{index}.{name}.bias"), &[outputs], bias)), ..linear }
             };
             let (gate, up) = (linear("gate_proj", &gate), linear("up_proj", &up));
-            Dense { gate: Some(gate), up, down: linear("down_proj", &down), activation }
+            Mlp { gate: Some(gate), up, down: linear("down_proj", &down), activation }
         };
         Ok::<_, FamilyError>((0..expert_count).map(expert).collect())
     })?;

@@ -15,7 +15,7 @@ use rung_engine::Scalar;
 use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::{FamilyError, Loader, bamba, experts, state_space};
 use crate::mixer::Builtin;
-use crate::model::{Activation, ResidualBranch, Dense, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Norm, Routing};
+use crate::model::{Activation, ResidualBranch, Mlp, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Norm, Routing};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["granitemoehybrid"];
@@ -86,7 +86,7 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<F
     let expert_count = if fields.number(name)?.unwrap_or(default) == 0.0 { 0 } else { fields.size(name)?.unwrap_or(8) };
     let shared = shared_mlp(loader, width, expert_count > 0)?;
     if expert_count == 0 {
-        return Ok(FeedForward::Dense(shared));
+        return Ok(FeedForward::Mlp(shared));
     }
     let hidden = fields.required_size("intermediate_size")?;
     loader.with_prefix("block_sparse_moe", |loader| {
@@ -115,7 +115,7 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<F
 
 /// The shared MLP, whose gate and up projections transformers stores in one tensor. In GGUF files without experts it has the names of an
 /// ordinary MLP.
-fn shared_mlp<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, has_experts: bool) -> Result<Dense, FamilyError> {
+fn shared_mlp<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, has_experts: bool) -> Result<Mlp, FamilyError> {
     let fields = loader.fields;
     if loader.is_gguf() {
         let names = if has_experts { ("shared_intermediate_size", "shared_mlp") } else { ("intermediate_size", "mlp") };

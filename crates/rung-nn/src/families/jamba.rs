@@ -82,7 +82,7 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, count: usiz
     let activation = decoder::activation(loader, "silu")?;
     let mlp = |loader: &mut Loader<'_, S>| decoder::gated_mlp(loader, [width, hidden], false, activation);
     if count == 1 {
-        return Ok(FeedForward::Dense(mlp(loader)?));
+        return Ok(FeedForward::Mlp(mlp(loader)?));
     }
     let router = loader.linear("router", width, count, false)?;
     let experts = if loader.is_gguf() {

@@ -149,7 +149,7 @@ fn read_feed_forward<S: Scalar>(
     let module = if loader.has("mlp.up_proj.weight") { "mlp" } else { "block_sparse_moe" };
     let sizes = [width, fields.required_size("intermediate_size")?];
     let mlp = loader.with_prefix(module, |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
-    Ok(FeedForward::Dense(mlp))
+    Ok(FeedForward::Mlp(mlp))
 }
 
 fn mixture_of_experts<S: Scalar>(

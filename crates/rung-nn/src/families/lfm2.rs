@@ -16,7 +16,7 @@ use super::decoder::{self, AttentionOptions, DecoderOptions, QueryKeyNorm};
 use super::{FamilyError, Loader, experts};
 use crate::mixer::conv::{ShortConvolution, ShortConvolutionConfig};
 use crate::mixer::{Builtin, MixerConfig as _};
-use crate::model::{Activation, ResidualBranch, Dense, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Routing};
+use crate::model::{Activation, ResidualBranch, Mlp, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Routing};
 use crate::submodules::Convolution;
 
 /// Names in `model_type`.
@@ -128,7 +128,7 @@ fn hidden_width<S: Scalar>(loader: &Loader<'_, S>, has_experts: bool) -> Result<
 
 fn mlp<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, hidden: usize) -> Result<FeedForward, FamilyError> {
     let [gate, up, down] = experts::MIXTRAL_NAMES;
-    Ok(FeedForward::Dense(Dense {
+    Ok(FeedForward::Mlp(Mlp {
         gate: Some(loader.linear(gate, width, hidden, false)?),
         up: loader.linear(up, width, hidden, false)?,
         down: loader.role(Role::Output).linear(down, hidden, width, false)?,

@@ -19,7 +19,7 @@ use super::{FamilyError, Fields, Loader, experts};
 use crate::mixer::Builtin;
 use crate::mixer::none::NoMixer;
 use crate::model::{
-    Activation, ResidualBranch, Dense, Experts, FeedForward, Gating, GroupLimit, LoadedLayer, LoadedModel, Norm, Routing,
+    Activation, ResidualBranch, Mlp, Experts, FeedForward, Gating, GroupLimit, LoadedLayer, LoadedModel, Norm, Routing,
 };
 use crate::position::Rotation;
 
@@ -126,7 +126,7 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usiz
         Some(other) => return Err(fields.error("mlp_hidden_act", format!("`{other}`"), "relu2, silu, relu or gelu")),
     };
     let mlp = |loader: &mut Loader<'_, S>, [width, hidden]: [usize; 2], bias: bool| {
-        Ok::<_, FamilyError>(Dense {
+        Ok::<_, FamilyError>(Mlp {
             gate: None,
             up: loader.linear("up_proj", width, hidden, bias)?,
             down: loader.role(Role::Output).linear("down_proj", hidden, width, bias)?,
@@ -136,7 +136,7 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usiz
     let has_experts = if loader.is_gguf() { loader.has("gate.weight") } else { is_expert_layer(fields, index)? };
     if !has_experts {
         let hidden = hidden_size(fields, index)?;
-        return Ok(FeedForward::Dense(mlp(loader, [width, hidden], bias)?));
+        return Ok(FeedForward::Mlp(mlp(loader, [width, hidden], bias)?));
     }
     let (expert_count, hidden) = (fields.required_size("n_routed_experts")?, fields.required_size("moe_intermediate_size")?);
     let shared_hidden = fields.required_size("moe_shared_expert_intermediate_size")?;

@@ -72,7 +72,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             let mlp = loader.with_prefix("mlp", |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
             Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (norm_after(loader, "post_attention_layernorm")?, vec![mixer]),
-                feed_forward: Some((norm_after(loader, "post_feedforward_layernorm")?, FeedForward::Dense(mlp))),
+                feed_forward: Some((norm_after(loader, "post_feedforward_layernorm")?, FeedForward::Mlp(mlp))),
             })
         })?);
     }

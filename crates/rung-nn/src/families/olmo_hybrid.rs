@@ -76,7 +76,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             };
             let sizes = [width, hidden];
             let mlp = loader.with_prefix("mlp", |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
-            let feed_forward = Some((feed_forward_branch, FeedForward::Dense(mlp)));
+            let feed_forward = Some((feed_forward_branch, FeedForward::Mlp(mlp)));
             Ok::<_, FamilyError>(LoadedLayer { mixers: (branch, vec![mixer]), feed_forward })
         })?);
     }

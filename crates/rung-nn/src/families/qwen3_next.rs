@@ -234,7 +234,7 @@ fn feed_forward<S: Scalar>(
     };
     if !has_experts {
         let hidden = fields.required_size("intermediate_size")?;
-        return Ok(FeedForward::Dense(decoder::gated_mlp(loader, [width, hidden], false, activation)?));
+        return Ok(FeedForward::Mlp(decoder::gated_mlp(loader, [width, hidden], false, activation)?));
     }
     let expert_count = fields.required_size("num_experts")?;
     let hidden = fields.required_size("moe_intermediate_size")?;

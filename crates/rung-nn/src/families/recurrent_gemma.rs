@@ -63,7 +63,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             let mlp = loader.with_prefix("mlp_block", |loader| decoder::gated_mlp(loader, sizes, true, activation))?;
             Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (mixer_branch, vec![mixer]),
-                feed_forward: Some((feed_forward_branch, FeedForward::Dense(mlp))),
+                feed_forward: Some((feed_forward_branch, FeedForward::Mlp(mlp))),
             })
         })?);
     }

@@ -17,7 +17,7 @@ use rung_engine::{Parameter, Role, Scalar};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
 use crate::mixer::rwkv7::{Epsilons, Rwkv7Config, Rwkv7Parts};
-use crate::model::{Activation, ResidualBranch, Dense, Embedding, FeedForward, LoadedLayer, LoadedModel, Norm};
+use crate::model::{Activation, ResidualBranch, Mlp, Embedding, FeedForward, LoadedLayer, LoadedModel, Norm};
 use crate::submodules::Linear;
 
 /// Names in `model_type`.
@@ -268,7 +268,7 @@ fn read_low_rank<S: Scalar>(
 
 fn read_feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, sizes: Sizes) -> Result<FeedForward, FamilyError> {
     let Sizes { width, hidden, .. } = sizes;
-    let network = Dense {
+    let network = Mlp {
         gate: None,
         up: loader.linear("key", width, hidden, false)?,
         down: loader.role(Role::Output).linear("value", hidden, width, false)?,

@@ -25,7 +25,7 @@
 //!
 //! let task = task::parse("funccomp{hops=2,m=3,n=[2]}")?;
 //! let (mut rng, mut prompt) = (task::seeded(7), Prompt::new());
-//! task.prompt(&mut rng, &mut prompt);
+//! task.sample_prompt(&mut rng, &mut prompt);
 //! assert_eq!(prompt.len(), 6 + 3 + 2);
 //! assert_eq!(task.oracle(prompt.tokens())?, prompt.targets());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -159,7 +159,7 @@ pub trait AnyTask: TaskBase {
     }
 
     /// Samples an instance and encodes it into `prompt`. Allocates nothing if `prompt` was filled by this task before.
-    fn prompt(&self, rng: &mut Rng, prompt: &mut Prompt);
+    fn sample_prompt(&self, rng: &mut Rng, prompt: &mut Prompt);
 
     /// See [`Task::instance_count`].
     fn instance_count(&self) -> Option<u128>;
@@ -179,7 +179,7 @@ impl<T: Task> AnyTask for T {
         T::NAME
     }
 
-    fn prompt(&self, rng: &mut Rng, prompt: &mut Prompt) {
+    fn sample_prompt(&self, rng: &mut Rng, prompt: &mut Prompt) {
         let mut instance: Box<T::Instance> = prompt.take_reused_instance().unwrap_or_default();
         self.sample(rng, &mut instance);
         self.encode(&instance, prompt);

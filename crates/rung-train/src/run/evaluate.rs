@@ -12,7 +12,7 @@ use super::source::{Batch, PromptPurpose, PromptSource};
 /// The result of an evaluation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EvaluationResult {
-    /// Right answers in each metric group.
+    /// Correct answers in each metric group.
     pub accuracy: AccuracyByGroup,
     /// Mean cross-entropy of all questions, in nats.
     pub loss: f64,

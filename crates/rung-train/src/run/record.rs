@@ -64,9 +64,9 @@ pub struct RunRecord {
     /// Mean cross-entropy of the final test for each metric group, in nats.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub losses: BTreeMap<u16, f64>,
-    /// Right answers of the final test, for each metric group.
+    /// Correct answers of the final test, for each metric group.
     pub accuracy: AccuracyByGroup,
-    /// Right answers of the final test on the tasks of `evaluate.also`, by task.
+    /// Correct answers of the final test on the tasks of `evaluate.also`, by task.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[serde(rename = "also")]
     pub other_accuracy: BTreeMap<String, AccuracyByGroup>,
@@ -191,7 +191,7 @@ impl RunRecord {
         }
     }
 
-    /// The share of right answers to questions of this metric group; NaN if there were none.
+    /// The accuracy to questions of this metric group; NaN if there were none.
     pub fn group_accuracy(&self, group: u16) -> f64 {
         self.accuracy.get(&group).map_or(f64::NAN, super::accuracy::AnswerCount::accuracy)
     }

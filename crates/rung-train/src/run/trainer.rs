@@ -38,7 +38,7 @@ pub struct Evaluation {
     /// Mean cross-entropy of each metric group, in nats.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub losses: BTreeMap<u16, f64>,
-    /// Right answers in each metric group.
+    /// Correct answers in each metric group.
     pub accuracy: AccuracyByGroup,
 }
 

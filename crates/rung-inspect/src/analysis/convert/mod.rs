@@ -18,7 +18,7 @@
 //! # How
 //!
 //! Students start from the teacher's projections where names and shapes agree. The loss is the squared difference of outputs, relative to
-//! the teacher's squared output. The score is the share of right answers, each number of hops counted equally. For the comparison every
+//! the teacher's squared output. The score is the accuracy, each number of hops counted equally. For the comparison every
 //! order is followed until all layers are replaced, on test prompts that were not used for any decision.
 //!
 //! # Validation
@@ -240,7 +240,7 @@ impl<S: Scalar> Converter<'_, S> {
     }
 }
 
-/// The share of right answers, each number of hops counted equally.
+/// The accuracy, each number of hops counted equally.
 fn mean_accuracy(accuracy: &AccuracyByGroup) -> f64 {
     accuracy.values().map(rung_train::run::accuracy::AnswerCount::accuracy).sum::<f64>() / accuracy.len().max(1) as f64
 }
