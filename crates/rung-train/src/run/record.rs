@@ -191,7 +191,7 @@ impl RunRecord {
         }
     }
 
-    /// The accuracy to questions of this metric group; NaN if there were none.
+    /// The accuracy on questions of this metric group; NaN if there were none.
     pub fn group_accuracy(&self, group: u16) -> f64 {
         self.accuracy.get(&group).map_or(f64::NAN, super::accuracy::AnswerCount::accuracy)
     }
