@@ -39,7 +39,7 @@ pub struct Reply {
     /// The generated text.
     pub text: String,
     /// The most likely first tokens; empty if the server does not give log-probabilities.
-    pub top_first_tokens: Vec<TokenProbability>,
+    pub first_token_candidates: Vec<TokenProbability>,
     /// Whether the model reasoned before it answered, although it was asked not to.
     pub reasoned: bool,
 }

@@ -57,7 +57,7 @@ impl Answer {
 
 /// The symbol of a one-token reply, what it was read from, and the probability mass on all symbols.
 pub fn symbol_from_token(question: &Question, reply: &Reply) -> (Option<String>, AnswerSource, Option<f64>) {
-    if reply.top_first_tokens.is_empty() {
+    if reply.first_token_candidates.is_empty() {
         let text = reply.text.trim();
         return (question.symbols.iter().find(|symbol| *symbol == text).cloned(), AnswerSource::Text, None);
     }
@@ -65,7 +65,7 @@ pub fn symbol_from_token(question: &Question, reply: &Reply) -> (Option<String>,
     let mut symbol_mass = 0.0;
     for symbol in &question.symbols {
         // A symbol may be a token with and without leading space.
-        let tokens = reply.top_first_tokens.iter().filter(|token| token.text.trim() == symbol);
+        let tokens = reply.first_token_candidates.iter().filter(|token| token.text.trim() == symbol);
         let probability: f64 = tokens.map(|token| token.probability).sum();
         symbol_mass += probability;
         if probability > best.map_or(0.0, |(_, largest)| largest) {
@@ -100,8 +100,8 @@ mod tests {
 
     #[test]
     fn the_most_likely_symbol_is_the_answer_even_if_another_token_is_more_likely() {
-        let top_first_tokens = vec![token(" the", 0.6), token(" A", 0.15), token("B", 0.1), token(" B", 0.1)];
-        let reply = Reply { text: " the".to_owned(), top_first_tokens, reasoned: false };
+        let first_token_candidates = vec![token(" the", 0.6), token(" A", 0.15), token("B", 0.1), token(" B", 0.1)];
+        let reply = Reply { text: " the".to_owned(), first_token_candidates, reasoned: false };
         let (reply_symbol, source, symbol_mass) = symbol_from_token(&question(), &reply);
         assert_eq!((reply_symbol.as_deref(), source), (Some("B"), AnswerSource::Probabilities));
         assert!((symbol_mass.unwrap() - 0.35).abs() < 1e-12);

@@ -19,7 +19,7 @@ pub struct CellAccuracy {
     /// Number of answers without reasoning.
     #[serde(rename = "answers")]
     pub answer_count: usize,
-    /// Number of right answers among them.
+    /// Number of correct answers among them.
     #[serde(rename = "right")]
     pub right_count: usize,
     /// `right_count / answer_count`.

@@ -21,8 +21,8 @@ pub const DEFAULT_CONTEXT: u64 = 131_072;
 /// The longest context length that is accepted.
 pub const MAX_CONTEXT: u64 = 1 << 40;
 
-/// A function that searches a lower bound for a plan and a number of hops.
-pub type BoundOracle<'a> = dyn Fn(&Plan, usize) -> BoundSearch + 'a;
+/// Searches a lower bound for a plan and a number of hops.
+pub type BoundSearcher<'a> = dyn Fn(&Plan, usize) -> BoundSearchResult + 'a;
 
 /// Context length and number formats of an audit.
 #[derive(Clone, Copy)]
@@ -34,22 +34,22 @@ pub struct AuditOptions<'a> {
     /// Number format of recurrent state; by default the config's, else 32 bits.
     pub state_dtype: Option<Dtype>,
     /// Searches lower bounds; without it none are searched.
-    pub bound_oracle: Option<&'a BoundOracle<'a>>,
+    pub bound_searcher: Option<&'a BoundSearcher<'a>>,
 }
 
 impl Default for AuditOptions<'_> {
     fn default() -> Self {
-        Self { context: DEFAULT_CONTEXT, kv_dtype: BF16, state_dtype: None, bound_oracle: None }
+        Self { context: DEFAULT_CONTEXT, kv_dtype: BF16, state_dtype: None, bound_searcher: None }
     }
 }
 
 impl std::fmt::Debug for AuditOptions<'_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { context, kv_dtype, state_dtype, bound_oracle } = self;
+        let Self { context, kv_dtype, state_dtype, bound_searcher } = self;
         write!(
             out,
-            "AuditOptions {{ {context}, {kv_dtype:?}, {state_dtype:?}, bound_oracle: {} }}",
-            bound_oracle.is_some()
+            "AuditOptions {{ {context}, {kv_dtype:?}, {state_dtype:?}, bound_searcher: {} }}",
+            bound_searcher.is_some()
         )
     }
 }
@@ -67,8 +67,8 @@ pub struct AuditLayer {
     pub decided_by: String,
     /// Whether it reads the cache of an earlier layer and has none of its own.
     pub shares_cache: bool,
-    /// Whether it uses the attention weights of an earlier layer.
-    pub shares_weights: bool,
+    /// Whether it reuses the projections of an earlier layer.
+    pub shares_parameters: bool,
     /// Its layers in the plan: one, or two where one mixer feeds the other.
     pub plan_layers: Vec<Layer>,
 }
@@ -76,7 +76,7 @@ pub struct AuditLayer {
 impl AuditLayer {
     /// Whether it has a token mixer, or may have one where its kind is unknown.
     pub fn has_mixer(&self) -> bool {
-        self.attention != Some(AttentionScope::None) || self.recurrent.is_some()
+        self.attention != Some(AttentionScope::NoAttention) || self.recurrent.is_some()
     }
 
     /// Whether it counts as a full layer: it can read any token of the past.
@@ -84,7 +84,7 @@ impl AuditLayer {
         matches!(self.attention, Some(AttentionScope::Full | AttentionScope::Sparse))
     }
 
-    /// One letter: F full, S sparse, W window, r recurrent, P and p full and window in parallel with a recurrence,
+    /// One letter: F full, W window, r recurrent, P full and p window in parallel with a recurrence, S sparse with or without one,
     /// a dot for no mixer, a question mark for unknown.
     pub fn letter(&self) -> char {
         match (self.attention, self.recurrent.is_some()) {
@@ -94,8 +94,8 @@ impl AuditLayer {
             (Some(AttentionScope::Full), true) => 'P',
             (Some(AttentionScope::Window), false) => 'W',
             (Some(AttentionScope::Window), true) => 'p',
-            (Some(AttentionScope::None), true) => 'r',
-            (Some(AttentionScope::None), false) => '.',
+            (Some(AttentionScope::NoAttention), true) => 'r',
+            (Some(AttentionScope::NoAttention), false) => '.',
         }
     }
 }
@@ -111,7 +111,8 @@ pub struct AllFullStack {
     pub mixer_cost: Option<MixerCost>,
 }
 
-/// Block-sparse layers: the bits in a block's summary, and the bits that 2-Sum requires.
+/// Block-sparse layers: the bits in a block's summary, and the bits that 2-Sum requires: the task whose last token asks whether an earlier
+/// value and its own add up to 0 modulo a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BlockSparse {
     /// Number of block-sparse layers.
@@ -133,7 +134,7 @@ pub struct NextHopBound {
     /// Number of hops: the stack's rungs + 1.
     pub hops: usize,
     /// Result of the search for the number of tokens from which on that many hops are impossible.
-    pub search: BoundSearch,
+    pub search: BoundSearchResult,
     /// Whether the audit's context is long enough for the bound to hold.
     pub applies: bool,
 }
@@ -142,15 +143,15 @@ impl NextHopBound {
     /// Base-2 logarithm of the number of tokens from which on that many hops are certified impossible.
     pub fn log2_tokens(&self) -> Option<f64> {
         match self.search {
-            BoundSearch::Certified { log2_tokens } => Some(log2_tokens),
-            BoundSearch::NotFound | BoundSearch::Skipped => None,
+            BoundSearchResult::Certified { log2_tokens } => Some(log2_tokens),
+            BoundSearchResult::NotFound | BoundSearchResult::Skipped => None,
         }
     }
 }
 
 /// Result of a search for a lower bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum BoundSearch {
+pub enum BoundSearchResult {
     /// A certificate was found.
     Certified {
         /// Base-2 logarithm of the smallest number of tokens at which the plan provably cannot compose that many functions.
@@ -201,10 +202,10 @@ pub struct Audit {
     pub next_hop_bound: Option<NextHopBound>,
     /// The architecture's name, as the library that wrote the file calls it.
     pub architecture: Option<String>,
-    /// The longest context that the config gives, in tokens.
-    pub trained_context: Option<u64>,
-    /// Number format of activations, if the config gives it.
-    pub activation_dtype: Option<Dtype>,
+    /// `max_position_embeddings` or the field that another format has for it, in tokens.
+    pub max_context: Option<u64>,
+    /// Number format of the model (`torch_dtype`), if the config gives it.
+    pub model_dtype: Option<Dtype>,
     /// Number format of recurrent state, if the config gives it.
     pub declared_state_dtype: Option<Dtype>,
     /// Multi-token-prediction layers, which are not among `layers`.
@@ -255,7 +256,8 @@ impl Audit {
             self.all_full = self.all_full()?;
             self.block_sparse = block_sparse(&plan, self.context);
             let hops = capacity.rungs + 1;
-            let search = options.bound_oracle.map_or(BoundSearch::Skipped, |bound_oracle| bound_oracle(&plan, hops));
+            let search =
+                options.bound_searcher.map_or(BoundSearchResult::Skipped, |bound_searcher| bound_searcher(&plan, hops));
             let mut bound = NextHopBound { hops, search, applies: false };
             bound.applies = bound.log2_tokens().is_some_and(|log2| (self.context as f64).log2() >= log2);
             self.next_hop_bound = Some(bound);
@@ -277,9 +279,9 @@ impl Audit {
     }
 }
 
-/// The plan layers of one layer, each with whether it shares its attention weights with an earlier layer.
+/// The plan layers of one layer, each with whether it reuses the projections of an earlier layer.
 fn plan_layers(layer: &AuditLayer) -> impl Iterator<Item = (&Layer, bool)> {
-    layer.plan_layers.iter().map(|plan_layer| (plan_layer, layer.shares_weights))
+    layer.plan_layers.iter().map(|plan_layer| (plan_layer, layer.shares_parameters))
 }
 
 fn block_sparse(plan: &Plan, context: u64) -> Option<BlockSparse> {
@@ -295,10 +297,10 @@ fn block_sparse(plan: &Plan, context: u64) -> Option<BlockSparse> {
         plan.layers.iter().flat_map(|layer| layer.mixers.iter()).filter_map(selection_of).collect();
     let (first, bits) = *selections.first()?;
     let (block_tokens, selected_blocks) = (first.block as u64, (first.groups * first.selected_count) as u64);
-    let summary_bits = u64::try_from(first.summary * u128::from(bits)).unwrap_or(u64::MAX);
+    let summary_bits = u64::try_from(first.summary_elements * u128::from(bits)).unwrap_or(u64::MAX);
     // As many values as tokens. `summary_bits` is 0 because the bits required do not depend on the bits that a summary has.
     let other_blocks = (context / block_tokens).saturating_sub(1);
-    let bound = BlockSparseInstance {
+    let instance = BlockSparseInstance {
         block_tokens,
         selected_blocks,
         summary_bits: 0,
@@ -306,7 +308,7 @@ fn block_sparse(plan: &Plan, context: u64) -> Option<BlockSparse> {
         other_blocks,
         shared_summary_map: false,
     };
-    let required_bits = bound.verdict().ok().and_then(|verdict| verdict.needed_bits);
+    let required_bits = instance.verdict().ok().and_then(|verdict| verdict.needed_bits);
     Some(BlockSparse { layers: selections.len(), block_tokens, selected_blocks, summary_bits, required_bits })
 }
 
@@ -335,14 +337,14 @@ pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &AuditO
         block_sparse: None,
         next_hop_bound: None,
         architecture: config.model_type()?.map(str::to_owned),
-        trained_context: trained_context(config),
-        activation_dtype: None,
+        max_context: max_context(config),
+        model_dtype: None,
         declared_state_dtype: None,
         mtp_layer_count: mtp_layer_count(config)?,
         parameters: None,
         full_template: None,
     };
-    audit.activation_dtype = read_dtype(config, &["torch_dtype", "dtype"], &mut Vec::new());
+    audit.model_dtype = read_dtype(config, &["torch_dtype", "dtype"], &mut Vec::new());
     audit.declared_state_dtype =
         read_dtype(config, &["mamba_ssm_cache_dtype", "mamba_ssm_dtype"], &mut audit.assumptions);
     audit.state_dtype = options.state_dtype.or(audit.declared_state_dtype).unwrap_or(FP32);
@@ -376,23 +378,22 @@ fn undecided_reason(config: &Config, fields: &[String]) -> Result<String, AuditE
     Ok(format!("no field gives the layout{architecture}; looked for {}", fields.join(", ")))
 }
 
-/// The number format that the first of several fields gives; a value that is no known format adds an assumption.
+/// The number format that the first of several fields gives. A field whose value is no known format is skipped, with an assumption.
 fn read_dtype(config: &Config, names: &[&str], assumptions: &mut Vec<String>) -> Option<Dtype> {
     for name in names {
         let Some(JsonValue::String(text)) = config.get_anywhere(name) else { continue };
         match text.parse() {
             Ok(dtype) => return Some(dtype),
             Err(_) => {
-                assumptions
-                    .push(format!("State is counted in fp32: `{}` names no known format.", config.path_of(name)));
+                assumptions.push(format!("`{}` names no known number format and is ignored.", config.path_of(name)));
             }
         }
     }
     None
 }
 
-/// The longest context that the config gives, at most [`MAX_CONTEXT`].
-fn trained_context(config: &Config) -> Option<u64> {
+/// `max_position_embeddings` or the field that another format has for it, at most [`MAX_CONTEXT`].
+fn max_context(config: &Config) -> Option<u64> {
     let names =
         ["max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "context_length", "n_ctx"];
     for name in names {
@@ -446,7 +447,7 @@ fn resolve_layers(config: &Config, layout: Layout, audit: &mut Audit) -> Result<
             feed_forward: spec.feed_forward.unwrap_or(feed_forwards[index]),
             decided_by,
             shares_cache: spec.shares_cache,
-            shares_weights: spec.shares_weights,
+            shares_parameters: spec.shares_parameters,
             plan_layers: Vec::new(),
         };
         let mixers = match resolved_specs.entry(spec) {
@@ -544,15 +545,17 @@ impl MixerBuilder<'_> {
     /// the restriction, else as many heads as fit the width.
     fn full_template(&self, audit: &Audit) -> Result<Option<Layer>, AuditError> {
         let mixers = || audit.layers.iter().flat_map(|layer| &layer.plan_layers).flat_map(|layer| layer.mixers.iter());
-        let is_unrestricted_full = |mixer: &&Mixer| {
+        let is_full_attention = |mixer: &&Mixer| {
             let facts = mixer.facts();
-            matches!(facts.reach, MixerReach::Full(_)) && mixer.unrestricted().is_none() && facts.selection().is_none()
+            matches!(facts.reach, MixerReach::Full(_))
+                && mixer.full_attention_equivalent().is_none()
+                && facts.selection().is_none()
         };
-        if let Some(mixer) = mixers().find(is_unrestricted_full) {
+        if let Some(mixer) = mixers().find(is_full_attention) {
             return Ok(Some(Layer::new(mixer.clone())));
         }
         // A sparse layer without its selection, or a window layer without its limit.
-        if let Some((name, sizes)) = mixers().find_map(Mixer::unrestricted) {
+        if let Some((name, sizes)) = mixers().find_map(Mixer::full_attention_equivalent) {
             return Ok(Some(Layer::new(self.build(name, &sizes, BF16.bits)?)));
         }
         let Some(width) = audit.width else { return Ok(None) };
@@ -578,7 +581,8 @@ fn add_assumptions(config: &Config, audit: &mut Audit) -> Result<(), AuditError>
     if audit.width.is_none() {
         add("Weights and FLOPs are not counted: the model's width is not given.".to_owned());
     }
-    let has_attention = audit.layers.iter().any(|layer| !matches!(layer.attention, Some(AttentionScope::None) | None));
+    let has_attention =
+        audit.layers.iter().any(|layer| !matches!(layer.attention, Some(AttentionScope::NoAttention) | None));
     let has_window = audit.layers.iter().any(|layer| layer.attention == Some(AttentionScope::Window));
     let has_full = audit.layers.iter().any(AuditLayer::is_full);
     let has_recurrent = audit.layers.iter().any(|layer| layer.recurrent.is_some());

@@ -3,7 +3,7 @@
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::stack::{Convention, Plan};
 
-use crate::BoundSearch;
+use crate::BoundSearchResult;
 
 /// Hops up to which an audit searches bounds by default: takes milliseconds.
 pub const DEFAULT_CERTIFIED_HOPS: usize = 2;
@@ -12,11 +12,12 @@ pub const MAX_CERTIFIED_HOPS: usize = 8;
 
 /// Searches the smallest number of tokens at which a plan provably cannot compose `hops` functions; skipped for more than
 /// `max_hops` hops. Each further hop multiplies the search time and moves the bound further beyond any practical context.
-pub fn certify(plan: &Plan, hops: usize, max_hops: usize) -> BoundSearch {
+pub fn certify(plan: &Plan, hops: usize, max_hops: usize) -> BoundSearchResult {
     if hops > max_hops {
-        return BoundSearch::Skipped;
+        return BoundSearchResult::Skipped;
     }
     let certificate = StackBounds::new(plan, Convention::default()).lower_bound(hops).into_certificate();
-    certificate
-        .map_or(BoundSearch::NotFound, |certificate| BoundSearch::Certified { log2_tokens: certificate.log2_tokens() })
+    certificate.map_or(BoundSearchResult::NotFound, |certificate| BoundSearchResult::Certified {
+        log2_tokens: certificate.log2_tokens(),
+    })
 }

@@ -105,7 +105,7 @@ impl CacheBits {
             if !layer.shares_cache {
                 let window_tokens = facts.window_tokens.min(u128::from(settings.context));
                 self.per_token = self.per_token.saturating_add(facts.cache_growth() * kv_bits);
-                self.window = self.window.saturating_add(facts.window_per_token * window_tokens * kv_bits);
+                self.window = self.window.saturating_add(facts.window_elements_per_token * window_tokens * kv_bits);
             }
         }
     }
@@ -138,10 +138,10 @@ pub(crate) fn mixer_cost<'a>(
 ) -> Result<MixerCost, AuditError> {
     let (mut parameters, mut prefill, mut decode) = (0_u128, 0_u128, 0_u128);
     let context = u128::from(context);
-    for (layer, shares_weights) in layers {
+    for (layer, shares_parameters) in layers {
         for mixer in layer.mixers.iter() {
             let facts = mixer.facts();
-            let is_counted = !(shares_weights && matches!(facts.reach, MixerReach::Full(_)));
+            let is_counted = !(shares_parameters && matches!(facts.reach, MixerReach::Full(_)));
             parameters = parameters.saturating_add(if is_counted { facts.parameters } else { 0 });
             // In prefill, token t attends to t earlier tokens: half the prompt on average, fewer where attention is limited.
             let max_attended = facts.flops.max_attended.unwrap_or(u128::MAX).min(context);

@@ -37,7 +37,7 @@ impl AttentionKind {
             Self::TokenSparse { .. } | Self::BlockSparse | Self::IndexedBlockSparse | Self::Compressed { .. } => {
                 AttentionScope::Sparse
             }
-            Self::None => AttentionScope::None,
+            Self::None => AttentionScope::NoAttention,
             Self::Unknown { .. } => return None,
         })
     }
@@ -52,8 +52,8 @@ pub enum AttentionScope {
     Window,
     /// Tokens, blocks or compressed entries selected from the whole past.
     Sparse,
-    /// No attention.
-    None,
+    /// The layer has no attention.
+    NoAttention,
 }
 
 impl AttentionScope {
@@ -63,7 +63,7 @@ impl AttentionScope {
             Self::Full => "full",
             Self::Window => "window",
             Self::Sparse => "sparse",
-            Self::None => "none",
+            Self::NoAttention => "none",
         }
     }
 }
@@ -82,8 +82,8 @@ pub(crate) enum MixerOrder {
 /// Which recurrence a layer has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum RecurrenceSpec {
-    /// Whichever family the size fields belong to.
-    BySizes,
+    /// The mixer that the size fields of the config belong to.
+    InferFromSizeFields,
     /// One of these mixers, by Rung's names; if there are several, the size fields tell which.
     Candidates(&'static [&'static str]),
     /// This mixer with these sizes, which the dialect itself has read.
@@ -133,7 +133,7 @@ pub(crate) struct LayerSpec {
     /// Reads the cache of an earlier layer.
     pub(crate) shares_cache: bool,
     /// Uses the weights of an earlier layer (its cache is its own).
-    pub(crate) shares_weights: bool,
+    pub(crate) shares_parameters: bool,
     /// The key of `per_layer_config` with this layer's own fields.
     pub(crate) override_key: Option<String>,
     pub(crate) decided_by: String,
@@ -148,7 +148,7 @@ impl LayerSpec {
             feed_forward: None,
             overrides: LayerOverrides::default(),
             shares_cache: false,
-            shares_weights: false,
+            shares_parameters: false,
             override_key: None,
             decided_by: String::new(),
         }
@@ -215,13 +215,14 @@ impl Layout {
             let is_different = match (ours.kind.scope(), theirs.kind.scope()) {
                 (Some(first), Some(second)) => {
                     first != second
-                        || (ours.recurrent.is_some() != theirs.recurrent.is_some() && first == AttentionScope::None)
+                        || (ours.recurrent.is_some() != theirs.recurrent.is_some()
+                            && first == AttentionScope::NoAttention)
                 }
                 _ => false,
             };
             if is_different {
                 let scope_name = |spec: &LayerSpec| match (spec.kind.scope(), &spec.recurrent) {
-                    (Some(AttentionScope::None), Some(_)) => "recurrent",
+                    (Some(AttentionScope::NoAttention), Some(_)) => "recurrent",
                     (kind, _) => kind.map_or("unknown", AttentionScope::name),
                 };
                 let why =

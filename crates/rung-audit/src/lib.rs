@@ -57,8 +57,8 @@ mod weights;
 pub mod what_if;
 
 pub use audit::{
-    AllFullStack, Audit, AuditLayer, AuditOptions, BlockSparse, BoundOracle, BoundSearch, DEFAULT_CONTEXT, MAX_CONTEXT,
-    NextHopBound,
+    AllFullStack, Audit, AuditLayer, AuditOptions, BlockSparse, BoundSearchResult, BoundSearcher, DEFAULT_CONTEXT,
+    MAX_CONTEXT, NextHopBound,
 };
 pub use certify::{DEFAULT_CERTIFIED_HOPS, MAX_CERTIFIED_HOPS, certify};
 pub use cost::{BF16, CacheBytes, Dtype, FP32, MixerCost};

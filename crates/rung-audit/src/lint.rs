@@ -200,7 +200,7 @@ fn check_layer_counts(config: &Config, _: &Audit, findings: &mut Vec<LintFinding
 
 fn check_windows(config: &Config, audit: &Audit, findings: &mut Vec<LintFinding>) {
     let window = config.get("sliding_window").and_then(crate::config::as_u64);
-    let (Some(window), Some(context)) = (window, audit.trained_context) else { return };
+    let (Some(window), Some(context)) = (window, audit.max_context) else { return };
     let has_window_layer = audit.layers.iter().any(|layer| layer.attention == Some(AttentionScope::Window));
     if has_window_layer && window >= context {
         let reason = format!("a window of {window} tokens has no effect in a context of {context}");

@@ -138,7 +138,7 @@ fn norm_count(layer: &AuditLayer, class: ModelClass) -> u64 {
 }
 
 fn mixer_weights(layer: &AuditLayer, class: ModelClass) -> u128 {
-    if layer.shares_weights {
+    if layer.shares_parameters {
         return 0;
     }
     let mixers = layer.plan_layers.iter().flat_map(|plan_layer| plan_layer.mixers.iter());
@@ -148,7 +148,8 @@ fn mixer_weights(layer: &AuditLayer, class: ModelClass) -> u128 {
 /// Biases, norms and gates that the count of a mixer's projections leaves out.
 fn extra_weights(mixer: &Mixer, class: ModelClass) -> u128 {
     let Some(heads) = mixer.facts().attention else { return mixer.facts().norm_and_bias_parameters };
-    let [query_heads, kv_heads, key_dim, value_dim] = [heads.query, heads.kv, heads.key, heads.value].map(to_u128);
+    let [query_heads, kv_heads, key_dim, value_dim] =
+        [heads.query_heads, heads.kv_heads, heads.key_head_dim, heads.value_head_dim].map(to_u128);
     let count_if = |flag: bool, weights: u128| if flag { weights } else { 0 };
     // The width of the residual stream, computed from the projections.
     let width = mixer.facts().parameters.checked_div((query_heads + kv_heads) * (key_dim + value_dim)).unwrap_or(0);

@@ -40,7 +40,7 @@ pub(crate) fn find(config: &Config, recurrent: &RecurrenceSpec) -> Result<MixerS
     let candidates: &[&str] = match recurrent {
         RecurrenceSpec::Known(name, sizes) => return Ok(MixerSizes::Known(name, sizes.clone())),
         RecurrenceSpec::Candidates(names) => names,
-        RecurrenceSpec::BySizes => &[],
+        RecurrenceSpec::InferFromSizeFields => &[],
     };
     let is_candidate =
         |format: &&SizeFormat| candidates.is_empty() || format.mixers.iter().any(|name| candidates.contains(name));
@@ -253,7 +253,7 @@ fn minimax_lightning(config: &Config) -> Result<Option<MixerSizes>, AuditError> 
 }
 
 /// A recurrence with its sizes, or one of these mixers where the sizes are missing.
-pub(crate) fn known_or_one_of(sizes: MixerSizes, mixers: &'static [&'static str]) -> RecurrenceSpec {
+pub(crate) fn known_or_candidates(sizes: MixerSizes, mixers: &'static [&'static str]) -> RecurrenceSpec {
     match sizes {
         MixerSizes::Known(name, sizes) => RecurrenceSpec::Known(name, sizes),
         MixerSizes::Missing(_) => RecurrenceSpec::Candidates(mixers),

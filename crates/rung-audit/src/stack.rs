@@ -37,8 +37,8 @@ pub fn audit_stack(text: &str, defaults: &Defaults, options: &AuditOptions) -> R
         block_sparse: None,
         next_hop_bound: None,
         architecture: None,
-        trained_context: None,
-        activation_dtype: None,
+        max_context: None,
+        model_dtype: None,
         declared_state_dtype: None,
         mtp_layer_count: 0,
         parameters: None,
@@ -54,14 +54,14 @@ fn is_full(mixer: &Mixer) -> bool {
 }
 
 fn audit_layer(layer: &Layer) -> AuditLayer {
-    let (mut attention, mut recurrent) = (AttentionScope::None, None);
+    let (mut attention, mut recurrent) = (AttentionScope::NoAttention, None);
     for mixer in layer.mixers.iter() {
         let facts = mixer.facts();
         match &facts.reach {
             MixerReach::Full(_) if facts.selection().is_none() => attention = AttentionScope::Full,
             MixerReach::Full(_) => attention = AttentionScope::Sparse,
-            MixerReach::Bounded if facts.window_per_token > 0 => {
-                attention = if attention == AttentionScope::None { AttentionScope::Window } else { attention };
+            MixerReach::Bounded if facts.window_elements_per_token > 0 => {
+                attention = if attention == AttentionScope::NoAttention { AttentionScope::Window } else { attention };
             }
             MixerReach::Bounded if facts.state_size() > 0 => recurrent = Some(mixer.name()),
             MixerReach::Bounded => {}
@@ -73,7 +73,7 @@ fn audit_layer(layer: &Layer) -> AuditLayer {
         feed_forward: FeedForwardKind::Dense,
         decided_by: "stack grammar".to_owned(),
         shares_cache: layer.shares_cache,
-        shares_weights: false,
+        shares_parameters: false,
         plan_layers: vec![layer.clone()],
     }
 }

@@ -43,7 +43,7 @@ impl LayerKind {
     fn matches(self, layer: &AuditLayer) -> bool {
         match self {
             Self::Full => layer.is_full(),
-            Self::Recurrent => layer.attention == Some(AttentionScope::None) && layer.recurrent.is_some(),
+            Self::Recurrent => layer.attention == Some(AttentionScope::NoAttention) && layer.recurrent.is_some(),
             Self::Window => layer.attention == Some(AttentionScope::Window),
             Self::None => !layer.has_mixer(),
         }
@@ -161,7 +161,7 @@ pub(crate) fn other_layer_kind(audit: &Audit) -> LayerKind {
 
 /// A layer of the given kind with the sizes of the model's layers of that kind, or with default sizes.
 pub(crate) fn layer_template(audit: &mut Audit, kind: LayerKind, edit: &str) -> Result<AuditLayer, AuditError> {
-    let is_usable = |layer: &&AuditLayer| kind.matches(layer) && !layer.shares_cache && !layer.shares_weights;
+    let is_usable = |layer: &&AuditLayer| kind.matches(layer) && !layer.shares_cache && !layer.shares_parameters;
     if let Some(layer) = audit.layers.iter().find(is_usable) {
         return Ok(layer.clone());
     }
@@ -188,10 +188,10 @@ pub(crate) fn layer_template(audit: &mut Audit, kind: LayerKind, edit: &str) -> 
                 Some(name_and_layer) => name_and_layer,
                 None => (Some(DEFAULT_RECURRENCE), default_recurrent_layer(audit, edit)?),
             };
-            (AttentionScope::None, name, layer)
+            (AttentionScope::NoAttention, name, layer)
         }
         LayerKind::Window => (AttentionScope::Window, None, default_window_layer(audit, edit)?),
-        LayerKind::None => (AttentionScope::None, None, Layer::new(build(audit, "none", &[], 16)?)),
+        LayerKind::None => (AttentionScope::NoAttention, None, Layer::new(build(audit, "none", &[], 16)?)),
     };
     Ok(AuditLayer {
         attention: Some(attention),
@@ -199,14 +199,14 @@ pub(crate) fn layer_template(audit: &mut Audit, kind: LayerKind, edit: &str) -> 
         feed_forward: crate::FeedForwardKind::Dense,
         decided_by: String::new(),
         shares_cache: false,
-        shares_weights: false,
+        shares_parameters: false,
         plan_layers: vec![plan_layer],
     })
 }
 
 fn is_recurrent(mixer: &Mixer) -> bool {
     let facts = mixer.facts();
-    !matches!(facts.reach, MixerReach::Full(_)) && facts.window_per_token == 0 && facts.state_size() > 0
+    !matches!(facts.reach, MixerReach::Full(_)) && facts.window_elements_per_token == 0 && facts.state_size() > 0
 }
 
 fn build(audit: &Audit, name: &str, sizes: &[(&'static str, u64)], bits: u64) -> Result<Mixer, AuditError> {

@@ -270,7 +270,7 @@ fn zamba_attention_feeds_its_mamba() {
     assert_eq!((capacity.full_layers, capacity.extra_hop, capacity.rungs), (3, true, 3));
     assert_eq!(audit.layers.len(), 6);
     assert_eq!(audit.cache.unwrap().per_token, 3 * 32);
-    assert!(audit.layers[1].shares_weights && !audit.layers[0].shares_weights);
+    assert!(audit.layers[1].shares_parameters && !audit.layers[0].shares_parameters);
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod schema;
 use rung_audit::report::plot::CachePlot;
 use rung_audit::report::{html, json, table, text};
 use rung_audit::{
-    AttentionScope, Audit, AuditOptions, BoundSearch, audit_preset, audit_text, parse_bytes, placement, presets,
+    AttentionScope, Audit, AuditOptions, BoundSearchResult, audit_preset, audit_text, parse_bytes, placement, presets,
     what_if,
 };
 use rung_figure::figure::Chart as _;
@@ -72,10 +72,10 @@ fn json_keys_are_stable() {
 fn text_report_states_the_lower_bound() {
     let report_with_bound = |log2: f64| {
         let oracle = move |_: &rung_theory::stack::Plan, hops: usize| match hops {
-            5 => BoundSearch::Certified { log2_tokens: log2 },
-            _ => BoundSearch::Skipped,
+            5 => BoundSearchResult::Certified { log2_tokens: log2 },
+            _ => BoundSearchResult::Skipped,
         };
-        let options = AuditOptions { bound_oracle: Some(&oracle), ..AuditOptions::default() };
+        let options = AuditOptions { bound_searcher: Some(&oracle), ..AuditOptions::default() };
         text::audit(&audit_preset("jamba-v0.1", &options).unwrap(), false)
     };
     assert!(report_with_bound(10.0).contains("5 hops are proved impossible from 2^10.0 tokens on"));
@@ -159,7 +159,10 @@ fn what_if_edits_change_the_named_layers() {
     assert_eq!(after.layers[0].decided_by, "what-if 0=full");
     // A model without recurrent layers gets Gated DeltaNet layers, and the assumption is listed.
     let edited = edit("llama-3.1-8b", "every=4");
-    assert_eq!((edited.layers[0].attention, edited.layers[0].recurrent), (Some(AttentionScope::None), Some("gdn")));
+    assert_eq!(
+        (edited.layers[0].attention, edited.layers[0].recurrent),
+        (Some(AttentionScope::NoAttention), Some("gdn"))
+    );
     assert!(edited.assumptions.iter().any(|note| note.contains("Gated DeltaNet")));
     for wrong in ["", "7", "99=full", "7=odd", "every=0", "every=99", "ratio=5", "ratio=5:0", "5-3=full", "=", "x=full"]
     {

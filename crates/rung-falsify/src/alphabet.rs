@@ -73,6 +73,6 @@ impl Alphabet {
 /// The ids of sampled prompt `number` of a seed.
 pub fn sample_prompt(task: &dyn AnyTask, seed: u64, number: u64) -> Vec<u32> {
     let mut prompt = Prompt::new();
-    task.prompt(&mut seeded(splitmix64(seed ^ splitmix64(number))), &mut prompt);
+    task.sample_prompt(&mut seeded(splitmix64(seed ^ splitmix64(number))), &mut prompt);
     prompt.tokens().to_vec()
 }

@@ -164,7 +164,7 @@ impl TargetModel {
         }
         // Run one prompt, so that a model that cannot run on this task (too few learned positions, say) fails here.
         let mut prompt = Prompt::new();
-        target.task().prompt(&mut seeded(0), &mut prompt);
+        target.task().sample_prompt(&mut seeded(0), &mut prompt);
         Runner::new(&target).outputs(prompt.tokens(), 1, None)?;
         Ok(target)
     }
@@ -215,7 +215,7 @@ impl TargetModel {
     /// The position of the last question.
     pub fn question(&self) -> usize {
         let mut prompt = Prompt::new();
-        self.task().prompt(&mut seeded(0), &mut prompt);
+        self.task().sample_prompt(&mut seeded(0), &mut prompt);
         prompt.questions().map(|(position, _, _)| position).last().unwrap_or(prompt.len() - 1)
     }
 
@@ -229,7 +229,7 @@ impl TargetModel {
         let largest = |largest: f32, numbers: &[f32]| numbers.iter().fold(largest, |max, number| max.max(number.abs()));
         let (mut state_max, mut stream_max) = (0.0, 0.0);
         for seed in 0..RANGE_PROMPTS {
-            self.task().prompt(&mut seeded(seed), &mut prompt);
+            self.task().sample_prompt(&mut seeded(seed), &mut prompt);
             state_max = largest(state_max, &runner.state_values(&runner.state(prompt.tokens(), 1, None)?));
             let outputs = runner.outputs(prompt.tokens(), 1, None)?;
             stream_max = outputs.streams.iter().fold(stream_max, |max, layer| largest(max, layer));

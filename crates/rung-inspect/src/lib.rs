@@ -11,7 +11,7 @@
 //!
 //! let network = build::<f32>("U2", &ConstructionRequest { hops: 2, m: 3, n: vec![2], ..ConstructionRequest::default() })?;
 //! let mut prompt = Prompt::new();
-//! network.task()?.prompt(&mut seeded(0), &mut prompt);
+//! network.task()?.sample_prompt(&mut seeded(0), &mut prompt);
 //! let picture = AnswerTrace::record("U2", &network, prompt.tokens(), None, TraceLimits::default())?;
 //! assert_eq!(Some(picture.answer), picture.expected); // the oracle agrees
 //! assert_eq!(picture.layers.len(), 3); // one bounded-state layer and two look-ups

@@ -22,10 +22,8 @@ pub struct ProtocolReport {
     /// The network's task.
     pub task: String,
     /// Bits per number in messages of full layers.
-    #[serde(rename = "bits")]
     pub message_number_bits: u32,
     /// Bits per number of a recurrent state.
-    #[serde(rename = "state_bits")]
     pub state_number_bits: u32,
     /// Name and number of tokens of each player, in the order of the prompt.
     pub players: Vec<(String, usize)>,
@@ -46,21 +44,21 @@ pub struct ProtocolReport {
     pub expected: Option<u32>,
 }
 
-/// A full layer, or a block of layers with state.
+/// A full layer, a block of layers with state, or the mixers in parallel with a full layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Epoch {
-    /// `block 0`, `full 0`, or `parallel to full 0` for mixers in parallel with attention.
+    /// `block i`, `full i`, or `parallel to full i` for the mixers in parallel with that attention layer.
     pub name: String,
     /// The layers, from 0.
     pub layers: Vec<usize>,
     /// The theory's bound in bits: per token of a player in a full layer, per border between players elsewhere.
     #[serde(rename = "theory")]
     pub bound_bits: u128,
-    /// For a full layer, the bound with the message size that the papers use.
-    #[serde(rename = "papers")]
-    pub papers_bound_bits: Option<u128>,
-    /// Bits sent to each player but the first.
-    #[serde(rename = "crossed")]
+    /// For a full layer, the bound with the message size of the published proofs.
+    #[serde(rename = "published")]
+    pub published_bound_bits: Option<u128>,
+    /// Bits sent to each player except the first.
+    #[serde(rename = "sent")]
     pub received_bits: Vec<u64>,
 }
 
@@ -138,7 +136,7 @@ impl ProtocolReport {
             let layers = epoch.layers.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
             write!(text, "  {:16}{layers:10}", epoch.name)?;
             for (bits, (_, tokens)) in epoch.received_bits.iter().zip(&self.players[1..]) {
-                let cell = match epoch.papers_bound_bits {
+                let cell = match epoch.published_bound_bits {
                     Some(_) => format!("{tokens} x {}", bits / *tokens as u64),
                     None => bits.to_string(),
                 };
@@ -146,12 +144,11 @@ impl ProtocolReport {
             }
             writeln!(text, "   {}", epoch.bound())?;
         }
-        writeln!(text, "\n  {} bits crossed in all", self.total_bits)?;
+        writeln!(text, "\n  {} bits sent in total", self.total_bits)?;
         let (replayed, players) = (self.replayed_players, self.players.len());
-        let exact = if self.is_exact() { "the same bits" } else { "other bits" };
         writeln!(
             text,
-            "  replayed: {replayed} of {players} players, alone with their tokens and messages, find {exact}"
+            "  {replayed} of {players} players reproduce their outputs bit for bit from their tokens and messages"
         )?;
         let oracle = self.expected.map_or_else(String::new, |expected| format!(", the oracle {expected}"));
         writeln!(
@@ -165,8 +162,8 @@ impl ProtocolReport {
 impl Epoch {
     /// The theory's bound, in words.
     pub fn bound(&self) -> String {
-        match self.papers_bound_bits {
-            Some(papers) => format!("B = {} a token (papers: {papers})", self.bound_bits),
+        match self.published_bound_bits {
+            Some(published) => format!("B = {} a token (published: {published})", self.bound_bits),
             None => format!("s = {} a border", self.bound_bits),
         }
     }
@@ -175,7 +172,7 @@ impl Epoch {
 fn epochs<S: Scalar>(network: &Network<S>, transcript: &Transcript<S>, encodings: ProtocolEncodings) -> Vec<Epoch> {
     let capacity = network.plan.capacity();
     let layers = &network.plan.layers;
-    // The plan is_counted bits at its own precision; the same numbers are counted here at that of the encoding.
+    // The plan counts bits at its own precision; the same numbers are counted here at that of the encoding.
     let plan_bits = layers.first().map_or(1, |layer| u128::from(layer.mixers[0].bits()));
     let scaled = |bits: u128, encoding: NumberEncoding| bits / plan_bits * u128::from(encoding.bits());
     let received_bits = |is_counted: &dyn Fn(usize, MessageContent) -> bool| {
@@ -202,7 +199,7 @@ fn epochs<S: Scalar>(network: &Network<S>, transcript: &Transcript<S>, encodings
                 name,
                 layers: block.layers.clone(),
                 bound_bits: scaled(block.state_bits, encodings.state),
-                papers_bound_bits: None,
+                published_bound_bits: None,
                 received_bits,
             });
         }
@@ -212,7 +209,7 @@ fn epochs<S: Scalar>(network: &Network<S>, transcript: &Transcript<S>, encodings
             name: format!("full {index}"),
             layers: vec![full_layer],
             bound_bits: message(Convention::Online),
-            papers_bound_bits: Some(message(Convention::Paper)),
+            published_bound_bits: Some(message(Convention::Paper)),
             received_bits: received_bits(&|layer, content| {
                 layer == full_layer && content == MessageContent::SoftmaxAccumulators
             }),
@@ -222,7 +219,7 @@ fn epochs<S: Scalar>(network: &Network<S>, transcript: &Transcript<S>, encodings
                 name: format!("parallel to full {index}"),
                 layers: vec![full_layer],
                 bound_bits: scaled(capacity.parallel_bits[index], encodings.state),
-                papers_bound_bits: None,
+                published_bound_bits: None,
                 received_bits: received_bits(&|layer, content| layer == full_layer && content == MessageContent::State),
             });
         }
@@ -247,7 +244,7 @@ mod tests {
             let request = ConstructionRequest { mixer: mixer.map(str::to_owned), ..ConstructionRequest::default() };
             let network = build::<f32>(name, &request).unwrap();
             let mut prompt = Prompt::new();
-            network.task().unwrap().prompt(&mut seeded(2), &mut prompt);
+            network.task().unwrap().sample_prompt(&mut seeded(2), &mut prompt);
             let report = ProtocolReport::measure(name, &network, prompt.tokens(), None).unwrap();
             assert!(
                 report.is_exact() && report.answer == report.forward_answer && Some(report.answer) == report.expected,
@@ -260,15 +257,12 @@ mod tests {
             );
             for epoch in &report.epochs {
                 for (bits, (_, tokens)) in epoch.received_bits.iter().zip(&report.players[1..]) {
-                    let bounded_units = if epoch.papers_bound_bits.is_some() { *tokens as u128 } else { 1 };
+                    let bounded_units = if epoch.published_bound_bits.is_some() { *tokens as u128 } else { 1 };
                     assert!(u128::from(*bits) <= epoch.bound_bits * bounded_units, "{name}: {}", epoch.name);
                 }
             }
             let text = report.text();
-            assert!(
-                text.contains("4 of 4 players") && text.contains("the same bits") && text.contains("full 0"),
-                "{text}"
-            );
+            assert!(text.contains("4 of 4 players reproduce") && text.contains("full 0"), "{text}");
         }
     }
 }

@@ -82,7 +82,7 @@ fn train(stack: &'static str) -> Result<TrainedStack, Box<dyn std::error::Error>
     Ok(TrainedStack { stack, plan, validation_curve, test_answers })
 }
 
-/// Counts right answers on new prompts.
+/// Counts correct answers on new prompts.
 fn count_answers(
     model: &Model,
     weights: &Parameters<f32>,
@@ -98,10 +98,10 @@ fn report(trained_stacks: &[TrainedStack]) -> Report {
     let mut chart = LineChart::new(
         "One look-up, with and without a full layer",
         AxisSpec::new("steps", Scale::Linear),
-        AxisSpec::new("right answers", Scale::Linear).with_range(0.0, 1.02),
+        AxisSpec::new("accuracy", Scale::Linear).with_range(0.0, 1.02),
     );
     let columns =
-        [Column::text("stack"), Column::number("rungs"), Column::number("state bits"), Column::number("right answers")];
+        [Column::text("stack"), Column::number("rungs"), Column::number("state bits"), Column::number("accuracy")];
     let mut table = Table::new("Rungs of the layout, and accuracy after training", columns);
     for TrainedStack { stack, plan, validation_curve, test_answers } in trained_stacks {
         chart = chart.series(Series::line_and_points(*stack, validation_curve.clone()));

@@ -170,10 +170,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..ModelConfig::default()
     };
     let mut weights = Parameters::<f32>::new();
-    let convolution = ShortConvolutionConfig { taps: 3, channels: WIDTH, gated: true };
+    let convolution = ShortConvolutionConfig { kernel_size: 3, channels: WIDTH, gated: true };
     let model = config.init_with(WIDTH, 2, &mut weights, &mut seeded(0), |params, _| {
-        let custom = params.within("average", |params| ModelMixer::MovingAverage(MovingAverage::init(params)));
-        let convolution = params.within("conv", |params| convolution.init(params).map(ModelMixer::Convolution))?;
+        let custom = params.with_prefix("average", |params| ModelMixer::MovingAverage(MovingAverage::init(params)));
+        let convolution = params.with_prefix("conv", |params| convolution.init(params).map(ModelMixer::Convolution))?;
         Ok(vec![custom, convolution])
     })?;
     println!("{} weights", weights.size());

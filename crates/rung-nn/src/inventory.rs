@@ -143,7 +143,7 @@ impl Inventory {
     }
 
     /// The components that belong to no layer.
-    pub fn outside_layers(&self) -> Vec<ComponentSize> {
+    pub fn non_layer_components(&self) -> Vec<ComponentSize> {
         self.components().remove(&None).unwrap_or_default()
     }
 
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(found.layers().keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3]);
         let layers = found.layers();
         let components =
-            layers.values().flatten().chain(&found.outside_layers()).map(|size| size.element_count).sum::<u128>();
+            layers.values().flatten().chain(&found.non_layer_components()).map(|size| size.element_count).sum::<u128>();
         assert_eq!(components, found.element_count());
         save(&path, &weights).unwrap();
         assert!(inspect(&path).unwrap().plan().is_none());

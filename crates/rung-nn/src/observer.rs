@@ -50,7 +50,7 @@ pub trait OpObserver<S: Scalar> {
 pub struct ConvolutionInputs<'a, S: Scalar> {
     /// `[batch, time, channels]`.
     pub x: &'a Tensor<S>,
-    /// `[channels, taps]`.
+    /// `[channels, kernel_size]`.
     pub filters: &'a Tensor<S>,
     /// `[channels]`.
     pub bias: Option<&'a Tensor<S>>,

@@ -159,7 +159,7 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
     }
 
     /// Runs `build` with `name` appended to the name prefix.
-    pub fn within<R>(&mut self, name: &str, build: impl FnOnce(&mut Self) -> R) -> R {
+    pub fn with_prefix<R>(&mut self, name: &str, build: impl FnOnce(&mut Self) -> R) -> R {
         let outer_len = self.prefix.len();
         self.prefix.push_str(name);
         self.prefix.push('.');
@@ -227,13 +227,13 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
     }
 
     /// A depthwise convolution over time without bias, shaped as PyTorch's `Conv1d`; `None` for a kernel size of 0.
-    pub fn convolution(&mut self, name: &str, channels: usize, taps: usize) -> Option<Convolution> {
+    pub fn convolution(&mut self, name: &str, channels: usize, kernel_size: usize) -> Option<Convolution> {
         let (init, role) = (Init::Normal(self.settings.init_std), std::mem::take(&mut self.role));
-        (taps > 0).then(|| Convolution {
-            weight: self.role(role).weight(&format!("{name}.weight"), &[channels, 1, taps], init),
+        (kernel_size > 0).then(|| Convolution {
+            weight: self.role(role).weight(&format!("{name}.weight"), &[channels, 1, kernel_size], init),
             bias: None,
             channels,
-            taps,
+            kernel_size,
             rounding: self.settings.precision.state,
         })
     }
@@ -243,14 +243,14 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
         &mut self,
         name: &str,
         channels: usize,
-        taps: usize,
+        kernel_size: usize,
         [weight_init, bias_init]: [Init<'_>; 2],
     ) -> Convolution {
         Convolution {
-            weight: self.weight(&format!("{name}.weight"), &[channels, 1, taps], weight_init),
+            weight: self.weight(&format!("{name}.weight"), &[channels, 1, kernel_size], weight_init),
             bias: Some(self.weight_without_decay(&format!("{name}.bias"), &[channels], bias_init)),
             channels,
-            taps,
+            kernel_size,
             rounding: self.settings.precision.state,
         }
     }

@@ -167,25 +167,25 @@ impl NormGain {
 /// A short depthwise convolution over time.
 #[derive(Clone, Copy, Debug)]
 pub struct Convolution {
-    /// `[channels, 1, taps]`, as PyTorch's `Conv1d` has it; the last tap is on the current token.
+    /// `[channels, 1, kernel_size]`, as PyTorch's `Conv1d` has it; the last tap is on the current token.
     pub weight: Parameter,
     /// `[channels]`.
     pub bias: Option<Parameter>,
     /// Number of channels.
     pub channels: usize,
     /// Kernel size in tokens.
-    pub taps: usize,
+    pub kernel_size: usize,
     /// Rounding of the inputs, the last of which are the state; `None` for full precision.
     pub rounding: Option<Rounding>,
 }
 
 impl Convolution {
-    /// The output, and the last `taps - 1` inputs, which are the state of the next call.
+    /// The output, and the last `kernel_size - 1` inputs, which are the state of the next call.
     pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&O::Tensor>) -> (O::Tensor, Option<O::Tensor>) {
-        let filters = ops.reshape(&ops.parameter(self.weight), &[self.channels, self.taps]);
+        let filters = ops.reshape(&ops.parameter(self.weight), &[self.channels, self.kernel_size]);
         let bias = self.bias.map(|bias| ops.parameter(bias));
         let (out, next) = ops.short_convolution(&apply_rounding(ops, x, self.rounding), &filters, bias.as_ref(), state);
-        (out, (self.taps > 1).then_some(next))
+        (out, (self.kernel_size > 1).then_some(next))
     }
 }
 

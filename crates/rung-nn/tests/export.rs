@@ -203,7 +203,7 @@ fn assert_same_logits(network: &Network<f32>, exported: &ExportedCheckpoint, sta
     let opened = reopen(exported, &scratch.0);
     let (mut prompt, ops, opened_ops) = (Prompt::new(), network.executor(), Native::with_threads(1));
     opened_ops.bind_frozen(&opened.weights);
-    network.task().unwrap().prompt(&mut seeded(3), &mut prompt);
+    network.task().unwrap().sample_prompt(&mut seeded(3), &mut prompt);
     let (hidden, _) = network.model.forward(&ops, prompt.tokens(), 1, None).unwrap();
     let expected = ops.values(&network.model.logits(&ops, &hidden));
     let ids = exported.vocabulary.ids(prompt.tokens(), prompt.ids_per_token()).unwrap();

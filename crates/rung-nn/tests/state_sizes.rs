@@ -34,12 +34,12 @@ fn random_mixer(kind: &MixerKind, rng: &mut TestRng) -> (Mixer, Defaults) {
 }
 
 /// How many numbers are in a state.
-fn count_numbers(ops: &Native<f32>, state: &State<rung_engine::Tensor<f32>>) -> usize {
+fn count_elements(ops: &Native<f32>, state: &State<rung_engine::Tensor<f32>>) -> usize {
     state.tensors.iter().flatten().map(|tensor| ops.values(tensor).len()).sum()
 }
 
 #[test]
-fn states_have_as_many_numbers_as_the_theory_counts() {
+fn states_have_as_many_elements_as_the_theory_counts() {
     let mut rng = TestRng(1);
     let mut test_counts = std::collections::BTreeMap::new();
     for kind in KINDS {
@@ -60,7 +60,7 @@ fn states_have_as_many_numbers_as_the_theory_counts() {
             let tokens = facts.log2_context.map_or(TOKENS, |log2| TOKENS.min(1 << log2.min(4)));
             for token in 1..=tokens {
                 let (_, next) = model.forward(&ops, &[rng.random_below(5) as u32], 1, state.as_ref()).unwrap();
-                let numbers: usize = next.states.iter().map(|state| count_numbers(&ops, state)).sum();
+                let numbers: usize = next.states.iter().map(|state| count_elements(&ops, state)).sum();
                 let counted = facts.memory_size(token as u128);
                 assert!(
                     numbers as u128 <= counted,

@@ -122,7 +122,7 @@ impl Task {
             rng.set_stream(stream);
             let mut batch = Batch::with_capacity(count, length, ids_per_token);
             for _ in 0..count {
-                self.task.prompt(&mut rng, &mut prompt);
+                self.task.sample_prompt(&mut rng, &mut prompt);
                 batch.push(&prompt);
             }
             Ok::<_, String>(batch)
@@ -157,7 +157,7 @@ impl Task {
     fn draw(&self, py: Python<'_>, seed: u64) -> PyResult<String> {
         without_gil(py, || {
             let mut prompt = Prompt::new();
-            self.task.prompt(&mut task::seeded(seed), &mut prompt);
+            self.task.sample_prompt(&mut task::seeded(seed), &mut prompt);
             Ok::<_, String>(self.task.render(&prompt))
         })
     }

@@ -26,7 +26,7 @@ fn rust_speed(task: &dyn AnyTask, prompts: &mut [Prompt], seed: u64) -> f64 {
     while start.elapsed() < RUN_TIME {
         for _ in 0..256_usize.div_ceil(prompts.len()) {
             for prompt in &mut *prompts {
-                task.prompt(&mut rng, prompt);
+                task.sample_prompt(&mut rng, prompt);
                 tokens += prompt.len();
             }
         }
@@ -97,7 +97,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{SPEC}: {} tokens of {} ids, one thread each", task.length(), task.fields().len());
     let mut single_prompt = [Prompt::new()];
     if quick {
-        task.prompt(&mut seeded(0), &mut single_prompt[0]);
+        task.sample_prompt(&mut seeded(0), &mut single_prompt[0]);
         return Ok(());
     }
     let mut numpy = match NumPy::start(&*task) {

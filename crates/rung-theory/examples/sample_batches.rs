@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (mut ids, mut targets) = (Vec::with_capacity(count * length * width), Vec::with_capacity(count * length));
         let (mut mask, mut groups) = (Vec::with_capacity(count * length), Vec::with_capacity(count * length));
         for _ in 0..count {
-            task.prompt(&mut rng, &mut prompt);
+            task.sample_prompt(&mut rng, &mut prompt);
             ids.extend_from_slice(prompt.tokens());
             targets.extend_from_slice(prompt.targets());
             mask.extend(prompt.targets().iter().map(|target| *target != NO_TARGET));

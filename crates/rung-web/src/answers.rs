@@ -55,7 +55,7 @@ fn answer_with_bounds(request: &AuditRequest, answer: impl Fn(&AuditOptions) -> 
     let max_hops = request.certify.unwrap_or(DEFAULT_CERTIFIED_HOPS);
     let search_bound = |plan: &Plan, hops: usize| certify(plan, hops, max_hops);
     let options = options(request.context, request.kv_dtype.as_deref(), request.state_dtype.as_deref())?;
-    answer(&AuditOptions { bound_oracle: (max_hops > 0).then_some(&search_bound), ..options })
+    answer(&AuditOptions { bound_searcher: (max_hops > 0).then_some(&search_bound), ..options })
 }
 
 fn names() -> Value {

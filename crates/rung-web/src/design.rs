@@ -43,7 +43,7 @@ pub(crate) fn design(request: &AuditRequest, file: &[u8], options: &AuditOptions
         "sizes": head_sizes(&after),
         "explicit_stack": after.plan.as_ref().map(|plan| plan.to_stack().to_string()),
         "parameters": after.parameters.map(|parameters| parameters.total),
-        "trained_context": after.trained_context,
+        "max_context": after.max_context,
         "curve": curve,
     }))
 }
@@ -88,6 +88,6 @@ pub(crate) fn preset_card(name: &str, audit: &Audit) -> Value {
         "cache_bytes": audit.cache.map(|cache| cache.total),
         "all_full_bytes": audit.all_full.map(|all_full| all_full.cache.total),
         "parameters": audit.parameters.map(|parameters| parameters.total),
-        "trained_context": audit.trained_context,
+        "max_context": audit.max_context,
     })
 }

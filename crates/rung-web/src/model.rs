@@ -21,7 +21,7 @@ pub(crate) fn options(context: Option<u64>, kv: Option<&str>, state: Option<&str
         context: context.unwrap_or(default.context),
         kv_dtype: dtype(kv)?.unwrap_or(default.kv_dtype),
         state_dtype: dtype(state)?,
-        bound_oracle: None,
+        bound_searcher: None,
     })
 }
 

@@ -37,7 +37,7 @@ pub(crate) fn pass(request: &PassRequest) -> Result<Value, String> {
     let mut prompt = Prompt::new();
     let task = network.task().map_err(error_text)?;
     let construction = network.construction().ok_or("the weights were not constructed")?;
-    task.prompt(&mut seeded(request.seed), &mut prompt);
+    task.sample_prompt(&mut seeded(request.seed), &mut prompt);
     let ids = request.tokens.clone().unwrap_or_else(|| prompt.tokens().to_vec());
     let targets = task.oracle(&ids).map_err(error_text)?;
     let tokens = full_sequence(&network, &ids).map_err(error_text)?;

@@ -6,15 +6,16 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use rung_train::run::{Accuracy, StepReport};
+use rung_theory::task;
+use rung_train::run::{AccuracyByGroup, AnswerCount, RunConfig, RunRecord, StepReport};
 use rung_train::sweep::{Event, Shard, Sweep};
 
 use crate::call::{self, CallerLink};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Handles Ctrl-C and SIGTERM. The first sets a flag, so that work can be saved; the second ends the process. In a call from another program
-/// the caller requests the stop.
+/// Handles Ctrl-C and SIGTERM. The first sets a flag, so that work can be saved; the second ends the process. When the command runs inside
+/// a call from the Python package, the caller requests the stop.
 #[derive(Clone, Debug)]
 pub struct Interrupt(Option<CallerLink>);
 
@@ -51,16 +52,18 @@ pub struct RunWatcher {
     bar: Option<ProgressBar>,
     /// Whether each evaluation is printed as a line.
     prints_lines: bool,
+    /// Whether the task has hops, by which accuracy is shown.
+    has_hops: bool,
     last_accuracy: String,
     last_update: Instant,
 }
 
 impl RunWatcher {
-    /// A watcher for a run of `steps` steps; silent unless `verbose`.
-    pub fn new(steps: usize, verbose: bool) -> Self {
+    /// A watcher for a run; silent unless `verbose`.
+    pub fn new(config: &RunConfig, verbose: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let bar = (verbose && terminal).then(|| {
-            let bar = ProgressBar::new(steps as u64);
+            let bar = ProgressBar::new(config.train.steps as u64);
             let style = ProgressStyle::with_template("{bar:24} {pos}/{len}  {msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
@@ -70,6 +73,7 @@ impl RunWatcher {
             caller,
             bar,
             prints_lines: verbose && !terminal,
+            has_hops: has_hops(&config.task),
             last_accuracy: String::new(),
             last_update: Instant::now(),
         }
@@ -78,7 +82,7 @@ impl RunWatcher {
     /// Shows the state after a step.
     pub fn show(&mut self, report: &StepReport<'_>) {
         if let Some(evaluation) = report.evaluation {
-            self.last_accuracy = accuracy_text(&evaluation.accuracy);
+            self.last_accuracy = accuracy_text(&evaluation.accuracy, self.has_hops);
         }
         let time_left = Duration::from_secs_f64(report.seconds_left.clamp(0.0, 1e9));
         let text = format!(
@@ -113,15 +117,22 @@ impl RunWatcher {
 }
 
 /// Accuracy by hops: "hop 1 99.8%, hop 2 31.2%"; for a task without hops only the percentage.
-pub fn accuracy_text(accuracy: &Accuracy) -> String {
-    let percent = |mean: f64| format!("{:.1}%", 100.0 * mean);
-    match accuracy.iter().next() {
-        Some((0, answers)) if accuracy.len() == 1 => percent(answers.accuracy()),
-        _ => {
-            let by_hops = accuracy.iter().map(|(hops, answers)| format!("hop {hops} {}", percent(answers.accuracy())));
-            by_hops.collect::<Vec<_>>().join(", ")
-        }
-    }
+pub fn accuracy_text(accuracy: &AccuracyByGroup, has_hops: bool) -> String {
+    let group_text = |(hops, answers): (&u16, &AnswerCount)| {
+        let percent = format!("{:.1}%", 100.0 * answers.accuracy());
+        if has_hops { format!("hop {hops} {percent}") } else { percent }
+    };
+    accuracy.iter().map(group_text).collect::<Vec<_>>().join(", ")
+}
+
+/// The accuracy of a finished run.
+pub fn record_accuracy_text(record: &RunRecord) -> String {
+    accuracy_text(&record.accuracy, has_hops(&record.config.task))
+}
+
+/// Whether the questions of a task are about hops, by its spec.
+pub fn has_hops(task: &str) -> bool {
+    task::parse(task).is_ok_and(|task| task.groups_by_hops())
 }
 
 /// Shows the progress of a sweep: a bar of the steps of all runs on a terminal, otherwise a line per finished run.
@@ -142,7 +153,7 @@ impl SweepWatcher {
         let terminal = std::io::stderr().is_terminal();
         let max_steps: Vec<u64> = sweep.runs.iter().map(|run| run.config.train.steps as u64).collect();
         let shard_steps =
-            max_steps.iter().enumerate().filter(|(number, _)| shard.contains(*number)).map(|(_, steps)| *steps);
+            max_steps.iter().enumerate().filter(|(run_index, _)| shard.contains(*run_index)).map(|(_, steps)| *steps);
         let bar = (verbose && terminal).then(|| crate::output::progress_bar(shard_steps.sum()));
         let caller = call::link();
         let finished_steps = Mutex::new(vec![0; max_steps.len()]);
@@ -151,10 +162,10 @@ impl SweepWatcher {
 
     /// Shows an event.
     pub fn show(&self, event: &Event<'_>) {
-        let advance = |run: usize, step: u64| {
+        let advance = |run_index: usize, step: u64| {
             let mut finished_steps = self.finished_steps.lock().unwrap_or_else(PoisonError::into_inner);
-            let added_steps = step.saturating_sub(finished_steps[run]);
-            finished_steps[run] = step;
+            let added_steps = step.saturating_sub(finished_steps[run_index]);
+            finished_steps[run_index] = step;
             if let Some(bar) = &self.bar {
                 bar.inc(added_steps);
             }
@@ -167,14 +178,13 @@ impl SweepWatcher {
             }
         };
         match event {
-            Event::Step(number, step, _) => advance(*number, *step as u64),
+            Event::Step(run_index, step, _) => advance(*run_index, *step as u64),
             Event::Waiting(_) => {}
-            // A run that stopped early counts with all of its steps, so that the bar is full at the end.
-            Event::AlreadyRecorded(number, _) => advance(*number, self.max_steps[*number]),
-            Event::Recorded(number, record, seconds) => {
-                advance(*number, self.max_steps[*number]);
-                let text =
-                    format!("{}  {} steps  {}", record.config.stack, record.steps, accuracy_text(&record.accuracy));
+            // A run that stopped early counts as its maximum number of steps, so that the bar is full at the end.
+            Event::AlreadyRecorded(run_index, _) => advance(*run_index, self.max_steps[*run_index]),
+            Event::Recorded(run_index, record, seconds) => {
+                advance(*run_index, self.max_steps[*run_index]);
+                let text = format!("{}  {} steps  {}", record.config.stack, record.steps, record_accuracy_text(record));
                 if let Some(bar) = &self.bar {
                     bar.set_message(text);
                 } else if self.prints_lines {
@@ -185,9 +195,9 @@ impl SweepWatcher {
     }
 
     /// Shows a message beside the bar, if there is a bar.
-    pub fn set_message(&self, state: String) {
+    pub fn set_message(&self, message: String) {
         if let Some(bar) = &self.bar {
-            bar.set_message(state);
+            bar.set_message(message);
         }
     }
 

@@ -398,19 +398,19 @@ fn model_show_describes_stacks_and_files() {
     let layers = model["layers"].as_array().unwrap();
     assert_eq!(layers.len(), 3);
     assert_eq!(
-        (&layers[0]["growing_numbers_per_token"], &layers[2]["growing_numbers_per_token"]),
+        (&layers[0]["cache_elements_per_token"], &layers[2]["cache_elements_per_token"]),
         (&0.into(), &32.into())
     );
     // Two heads of 8 by 8, and the normaliser's 8.
-    assert_eq!(layers[0]["state_numbers"], 2 * (8 * 8 + 8));
+    assert_eq!(layers[0]["state_elements"], 2 * (8 * 8 + 8));
     let tensors = model["tensors"].as_array().unwrap();
     let size =
         |tensor: &Value| -> u64 { tensor["shape"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).product() };
     let total = model["parameters"].as_u64().unwrap();
     assert_eq!(tensors.iter().map(size).sum::<u64>(), total);
     assert_eq!(model["bytes"], 4 * total);
-    let outside = model["outside"].as_array().unwrap().iter();
-    assert_eq!(outside.chain(layers).map(|part| part["parameters"].as_u64().unwrap()).sum::<u64>(), total);
+    let non_layer_components = model["non_layer_components"].as_array().unwrap().iter();
+    assert_eq!(non_layer_components.chain(layers).map(|part| part["parameters"].as_u64().unwrap()).sum::<u64>(), total);
 
     let path = scratch_directory("model").join("model.safetensors");
     let file = path.to_str().unwrap();
@@ -423,7 +423,7 @@ fn model_show_describes_stacks_and_files() {
     write_safetensors(header, 12);
     let model = json(&["model", "show", file, "--json"]);
     assert_eq!((&model["parameters"], &model["bytes"]), (&6.into(), &12.into()));
-    assert_eq!(model["layers"][0]["parts"][0]["part"], "self_attn");
+    assert_eq!(model["layers"][0]["components"][0]["name"], "self_attn");
     assert!(model["layers"][0]["mixers"][0].as_str().unwrap().starts_with("full{"));
     assert_fails(&["model", "show", file, "--stack", "full"], "the file is not of this stack");
     write_safetensors(header, 11);
@@ -501,9 +501,12 @@ fn trace_and_protocol_run_a_construction() {
     let text = String::from_utf8(rung(&["trace", path, "--instance", "7"]).stdout).unwrap();
     assert!(text.contains("layer 3, full") && text.contains("as the oracle says"), "{text}");
     let protocol = json(&["protocol", path, "--bits", "16", "--json"]);
-    assert_eq!((&protocol["exact"], &protocol["bits"], &protocol["replayed"]), (&true.into(), &16.into(), &5.into()));
+    assert_eq!(
+        (&protocol["exact"], &protocol["message_number_bits"], &protocol["replayed"]),
+        (&true.into(), &16.into(), &5.into())
+    );
     let received_bits =
-        protocol["epochs"].as_array().unwrap().iter().flat_map(|epoch| epoch["crossed"].as_array().unwrap());
+        protocol["epochs"].as_array().unwrap().iter().flat_map(|epoch| epoch["sent"].as_array().unwrap());
     assert_eq!(received_bits.map(|bits| bits.as_u64().unwrap()).sum::<u64>(), protocol["total"].as_u64().unwrap());
     assert_fails(&["protocol", path, "--bits", "5"], "--bits: found 5, expected 9 to 32, or 64");
     assert_fails(&["trace", path, "--instance", "x"], "--instance: found \"x\"");

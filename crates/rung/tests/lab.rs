@@ -68,13 +68,13 @@ fn trace_and_protocol_run_trained_networks() {
         assert!(bits < 32 || trace["mismatch"].as_f64().unwrap() < 1e-4, "{trace}");
         let protocol = json(&["protocol", path_str(&out), "--json"]);
         assert_eq!(
-            (&protocol["exact"], &protocol["bits"], &protocol["state_bits"]),
+            (&protocol["exact"], &protocol["message_number_bits"], &protocol["state_number_bits"]),
             (&true.into(), &bits.into(), &bits.into())
         );
         for epoch in protocol["epochs"].as_array().unwrap() {
-            let is_state_epoch = epoch["papers"].is_null();
+            let is_state_epoch = epoch["published"].is_null();
             let theory = epoch["theory"].as_u64().unwrap();
-            let received_bits = epoch["crossed"].as_array().unwrap().iter().map(|bits| bits.as_u64().unwrap());
+            let received_bits = epoch["sent"].as_array().unwrap().iter().map(|bits| bits.as_u64().unwrap());
             assert!(!is_state_epoch || received_bits.max().unwrap() <= theory, "{epoch}");
         }
     }
@@ -426,9 +426,9 @@ fn analyze_runs_every_instrument_on_constructions_and_runs() {
     let (u1, run, svg) = (directory.join("u1"), directory.join("run"), directory.join("picture.svg"));
     json(&["construct", "U1", "--out", path_str(&u1), "--json"]);
     let analysis = json(&["analyze", "probe", path_str(&u1), "--prompts", "400", "--svg", path_str(&svg), "--json"]);
-    let resolved: Vec<&Value> =
-        analysis["registers"].as_array().unwrap().iter().map(|register| &register["resolved"]).collect();
-    assert_eq!(resolved, [2, 3], "hop l after layer l + 1");
+    let answers = analysis["intermediate_answers"].as_array().unwrap();
+    let levels: Vec<&Value> = answers.iter().map(|answer| &answer["first_decodable_level"]).collect();
+    assert_eq!(levels, [2, 3], "hop l after layer l + 1");
     assert!(std::fs::read_to_string(&svg).unwrap().contains("i_2"));
     let train =
         ["train", "--stack", "gdn full", "--task", "funccomp{hops=2,m=4,n=[2],queries=4,mixed=yes}", "--steps", "2"];

@@ -33,7 +33,7 @@ fn send_signal(child: &Child, name: &str) {
     let _ = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status().unwrap();
 }
 
-/// Sets the times of every file of a sweep to random times between 1971 and 2106.
+/// Sets the times of every file of a sweep to random times between 1971 and 2107.
 fn randomize_file_times(directory: &Path, rng: &mut Lcg) {
     let runs = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     let files = runs.flat_map(|run| std::fs::read_dir(run).into_iter().flatten().flatten());
@@ -55,9 +55,9 @@ fn a_disturbed_sweep_ends_with_the_records_of_an_undisturbed_one() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let expected = records(&undisturbed);
     assert_eq!(expected.len(), 12);
-    let (mut rng, mut counts, mut finished) = (Lcg(seconds), BTreeMap::<&str, u32>::new(), 0);
-    while Instant::now() < end || finished == 0 {
-        let out = folder.join(format!("disturbed-{finished}"));
+    let (mut rng, mut counts, mut completed_sweeps) = (Lcg(seconds), BTreeMap::<&str, u32>::new(), 0);
+    while Instant::now() < end || completed_sweeps == 0 {
+        let out = folder.join(format!("disturbed-{completed_sweeps}"));
         // Disturb the sweep until it has all records, at most 40 times.
         for _ in 0..40 {
             if records(&out).len() == expected.len() {
@@ -94,7 +94,7 @@ fn a_disturbed_sweep_ends_with_the_records_of_an_undisturbed_one() {
             files.filter(|path| path.extension().is_some_and(|extension| extension == "part")).collect();
         assert!(partial_files.is_empty(), "{partial_files:?}");
         std::fs::remove_dir_all(&out).unwrap();
-        finished += 1;
+        completed_sweeps += 1;
     }
-    println!("{finished} sweeps, disturbed by {counts:?}");
+    println!("{completed_sweeps} sweeps, disturbed by {counts:?}");
 }

@@ -72,7 +72,7 @@ impl Composition {
                 ("Each table gives one symbol for every symbol.".to_owned(), self.instruction(hops, names), "Answer:")
             }
         };
-        PromptBody { intro, facts, question, cue, answer: self.answer(hops) as usize }
+        PromptBody { intro, facts, question, cue, answer_index: self.answer(hops) as usize }
     }
 
     /// The rows of one table as lines of text.

@@ -22,7 +22,7 @@ pub(super) fn body(task: &dyn AnyTask, style: Style, names: &[String], rng: &mut
         (random_below(rng, letter_count), random_below(rng, letter_count) == 0);
     let mut prompt = Prompt::new();
     for _ in 0..MAX_DRAWS {
-        task.prompt(rng, &mut prompt);
+        task.sample_prompt(rng, &mut prompt);
         let Some((position, target, _)) = prompt.questions().last() else { continue };
         if position + 1 != prompt.len() || target == NO_TARGET || target >= letter_count {
             continue;
@@ -69,5 +69,5 @@ fn prompt_body(string: &[u32], hops: u32, target: u32, style: Style, names: &[St
             "# prints:",
         ),
     };
-    PromptBody { intro, facts: vec![fact], question, cue, answer: target as usize }
+    PromptBody { intro, facts: vec![fact], question, cue, answer_index: target as usize }
 }

@@ -135,8 +135,8 @@ struct PromptBody {
     question: String,
     /// The text right before the answer, such as `Answer:`.
     cue: &'static str,
-    /// The index of the right symbol.
-    answer: usize,
+    /// Index of the symbol that is the answer.
+    answer_index: usize,
 }
 
 /// Writes prompts: the wording that all questions of a grid share.
@@ -245,7 +245,7 @@ impl PromptWriter {
                 return named_tokens::changed_question(task, &mut rng, lookup, id);
             }
             let mut prompt = Prompt::new();
-            task.prompt(&mut rng, &mut prompt);
+            task.sample_prompt(&mut rng, &mut prompt);
             return named_tokens::question(task, &prompt, id, task_hops(task)).map(Some);
         }
         let prompt_task = PromptTask::from_task(task)?;
@@ -303,12 +303,12 @@ impl PromptWriter {
             let (body, shuffled_symbols) = body(example);
             text.push_str(&body.text(variant));
             text.push_str(ANSWER_PREFIX);
-            text.push_str(&shuffled_symbols[body.answer]);
+            text.push_str(&shuffled_symbols[body.answer_index]);
             text.push_str("\n\n");
         }
         let (body, shuffled_symbols) = body(0);
         text.push_str(&body.text(variant));
-        let answer = shuffled_symbols[body.answer].clone();
+        let answer = shuffled_symbols[body.answer_index].clone();
         let mut symbols = shuffled_symbols;
         symbols.sort();
         Question { id, text, symbols, answer, hops }

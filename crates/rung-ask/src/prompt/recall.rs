@@ -7,7 +7,7 @@ use super::{PromptBody, Style};
 /// Draws pairs and writes the parts of the prompt.
 pub(super) fn body(task: &dyn AnyTask, style: Style, names: &[String], rng: &mut Rng) -> PromptBody {
     let mut prompt = Prompt::new();
-    task.prompt(rng, &mut prompt);
+    task.sample_prompt(rng, &mut prompt);
     // The task's prompt starts with alternating keys and values. Only its keys are used: the value of the i-th pair is the i-th name, and
     // the names were shuffled, so values are random and all different.
     let keys: Vec<u32> = prompt.tokens().iter().copied().step_by(2).take(names.len()).collect();
@@ -28,5 +28,5 @@ pub(super) fn body(task: &dyn AnyTask, style: Style, names: &[String], rng: &mut
         }
         Style::Sentences => (String::new(), format!("What does box {} hold?", keys[queried_pair]), "Answer:"),
     };
-    PromptBody { intro, facts, question, cue, answer: queried_pair }
+    PromptBody { intro, facts, question, cue, answer_index: queried_pair }
 }

@@ -26,7 +26,7 @@ pub(super) fn body(
         return Err(AskError::Unsupported("task `word{group=z60}` has no prompt, expected s3, s5 or a5".to_owned()));
     }
     let mut prompt = Prompt::new();
-    task.prompt(rng, &mut prompt);
+    task.sample_prompt(rng, &mut prompt);
     let (elements, cups) = (word.group().permutations(), tracked_item_count(word));
     let moves: Vec<&[u8]> = prompt.tokens().iter().map(|element| &elements[*element as usize][..cups]).collect();
     // Index of the ball in each cup. A move takes the ball in cup c to cup `cup_move[c]`.
@@ -58,7 +58,7 @@ pub(super) fn body(
             "Answer:",
         ),
     };
-    Ok(PromptBody { intro, facts, question, cue, answer: balls[queried_cup] })
+    Ok(PromptBody { intro, facts, question, cue, answer_index: balls[queried_cup] })
 }
 
 /// One move of all cups as a line of text.

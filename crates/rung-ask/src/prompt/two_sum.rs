@@ -10,7 +10,7 @@ pub(super) const SYMBOLS: [&str; 2] = ["no", "yes"];
 /// Draws numbers and writes the parts of the prompt.
 pub(super) fn body(task: &dyn AnyTask, style: Style, rng: &mut Rng) -> PromptBody {
     let mut prompt = Prompt::new();
-    task.prompt(rng, &mut prompt);
+    task.sample_prompt(rng, &mut prompt);
     let modulus = task.fields()[0].vocabulary;
     let numbers: Vec<String> = prompt.tokens().iter().map(u32::to_string).collect();
     let answer = prompt.questions().last().map_or(0, |(_, target, _)| target as usize);
@@ -35,5 +35,5 @@ pub(super) fn body(task: &dyn AnyTask, style: Style, rng: &mut Rng) -> PromptBod
             "Answer:",
         ),
     };
-    PromptBody { intro: String::new(), facts: vec![fact], question, cue, answer }
+    PromptBody { intro: String::new(), facts: vec![fact], question, cue, answer_index: answer }
 }

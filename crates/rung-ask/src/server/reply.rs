@@ -13,11 +13,11 @@ pub fn parse_llama_cpp(url: &str, value: &Value) -> Result<Reply, AskError> {
     let text = value.get("content").and_then(Value::as_str);
     let text = text.ok_or_else(|| unexpected_response(url, describe_keys(value), "`content`, a string"))?.to_owned();
     let first = &value["completion_probabilities"][0];
-    let top_first_tokens = parse_logprobs(&first["top_logprobs"]);
+    let first_token_candidates = parse_logprobs(&first["top_logprobs"]);
     // Older builds have `probs`, with probabilities instead of their logarithms.
-    let top_first_tokens =
-        if top_first_tokens.is_empty() { parse_probabilities(&first["probs"]) } else { top_first_tokens };
-    Ok(Reply { text, top_first_tokens, reasoned: false })
+    let first_token_candidates =
+        if first_token_candidates.is_empty() { parse_probabilities(&first["probs"]) } else { first_token_candidates };
+    Ok(Reply { text, first_token_candidates, reasoned: false })
 }
 
 /// Parses a reply of `/v1/completions`.
@@ -32,12 +32,12 @@ pub fn parse_completions(url: &str, value: &Value) -> Result<Reply, AskError> {
         .to_owned();
     let logprobs = &choice["logprobs"];
     // llama.cpp uses the chat format here; other servers have one object per position that maps tokens to log-probabilities.
-    let mut top_first_tokens = parse_logprobs(&logprobs["content"][0]["top_logprobs"]);
+    let mut first_token_candidates = parse_logprobs(&logprobs["content"][0]["top_logprobs"]);
     if let Some(tokens) = logprobs["top_logprobs"][0].as_object() {
         let token = |(text, logprob): (&String, &Value)| token_probability(text, logprob.as_f64()?.exp());
-        top_first_tokens = tokens.iter().filter_map(token).collect();
+        first_token_candidates = tokens.iter().filter_map(token).collect();
     }
-    Ok(Reply { text, top_first_tokens, reasoned: false })
+    Ok(Reply { text, first_token_candidates, reasoned: false })
 }
 
 /// Parses a reply of `/v1/chat/completions`.
@@ -53,7 +53,11 @@ pub fn parse_chat(url: &str, value: &Value) -> Result<Reply, AskError> {
     let is_non_empty = |key: &str| message.get(key).and_then(Value::as_str).is_some_and(|text| !text.trim().is_empty());
     let reasoned =
         is_non_empty("reasoning_content") || is_non_empty("reasoning") || text.trim_start().starts_with("<think>");
-    Ok(Reply { top_first_tokens: parse_logprobs(&choice["logprobs"]["content"][0]["top_logprobs"]), text, reasoned })
+    Ok(Reply {
+        first_token_candidates: parse_logprobs(&choice["logprobs"]["content"][0]["top_logprobs"]),
+        text,
+        reasoned,
+    })
 }
 
 /// Parses a list of `{token, logprob}`.
@@ -68,7 +72,7 @@ fn parse_probabilities(value: &Value) -> Vec<TokenProbability> {
     value.as_array().map(|entries| entries.iter().filter_map(token).collect()).unwrap_or_default()
 }
 
-/// A token with its probability, or none if the probability is not between 0 and 1.
+/// A token with its probability, or none if it is no probability. Up to 1.001 counts as 1: servers round log-probabilities.
 fn token_probability(text: &str, probability: f64) -> Option<TokenProbability> {
     let is_valid = (0.0..=1.0 + 1e-3).contains(&probability);
     is_valid.then(|| TokenProbability { text: text.to_owned(), probability: probability.min(1.0) })
@@ -117,8 +121,8 @@ mod tests {
         ];
         for reply in replies {
             let reply = reply.unwrap();
-            assert_eq!((reply.text.as_str(), reply.top_first_tokens[0].text.as_str()), (" A", " A"));
-            assert!((reply.top_first_tokens[0].probability - 0.5).abs() < 1e-12 && !reply.reasoned);
+            assert_eq!((reply.text.as_str(), reply.first_token_candidates[0].text.as_str()), (" A", " A"));
+            assert!((reply.first_token_candidates[0].probability - 0.5).abs() < 1e-12 && !reply.reasoned);
         }
     }
 
@@ -129,7 +133,7 @@ mod tests {
             assert!(parse_chat("u", &value).is_err());
         }
         let malformed = json!({"content": "A", "completion_probabilities": [{"top_logprobs": [{"token": 3, "logprob": "x"}, {"token": "A", "logprob": 9}]}]});
-        assert!(parse_llama_cpp("u", &malformed).unwrap().top_first_tokens.is_empty());
+        assert!(parse_llama_cpp("u", &malformed).unwrap().first_token_candidates.is_empty());
     }
 
     #[test]

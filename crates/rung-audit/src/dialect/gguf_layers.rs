@@ -76,7 +76,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
             let spec = if let Some(ffn) = nemotron_ffn.filter(|_| is_ffn_layer) {
                 LayerSpec::without_mixer(ffn)
             } else {
-                LayerSpec::recurrent(recurrence.clone().unwrap_or(RecurrenceSpec::BySizes))
+                LayerSpec::recurrent(recurrence.clone().unwrap_or(RecurrenceSpec::InferFromSizeFields))
             };
             return spec.decided_by(config.path_of(field));
         }

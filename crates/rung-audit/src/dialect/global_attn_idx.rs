@@ -5,8 +5,8 @@
 //!
 //! # Pitfalls
 //! In Hymba every layer is attention in parallel with Mamba, global or not, and `kv_reuse_group` lists layers that read one
-//! cache: only the first layer of a group has one. Nemotron-Flash names each layer's mixer in `layer_types`, letter by
-//! letter, and uses this list only to mark its global attention.
+//! cache: only the first layer of a group has one. Nemotron-Flash gives one letter per layer in
+//! `layer_types`, and uses this list only to mark its global attention.
 
 use super::{Dialect, layer_mask};
 use crate::AuditError;
@@ -23,6 +23,7 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
+    // Layers are numbered from 0 in this list.
     let Some(is_global) = layer_mask(config, "global_attn_idx", num_layers, 0)? else { return Ok(None) };
     if config.has("layer_types") {
         return Ok(None);

@@ -23,6 +23,7 @@ pub(super) static DIALECT: Dialect = Dialect {
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let name = if config.gguf { "attention.indexer.top_k" } else { "index_topk" };
+    // An indexer with blocks is block-sparse: another dialect reads it.
     if config.size(name)?.is_none() || config.has("attention.indexer.block_size") {
         return Ok(None);
     }

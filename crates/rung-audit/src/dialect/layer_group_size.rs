@@ -6,7 +6,7 @@
 //! # Pitfalls
 //! Layers past the last whole group are full. The linear layers differ between generations and no field says which they
 //! are: lightning attention up to 2.6, a gated delta rule with short convolutions from 3 on. The class in `architectures`
-//! decides; any other class leaves the state's size unknown.
+//! decides; for any other class the mixer is inferred from the size fields.
 
 use super::{Dialect, period};
 use crate::AuditError;
@@ -47,17 +47,20 @@ fn linear_recurrence(config: &Config) -> Result<(RecurrenceSpec, Option<String>)
         "BailingMoeV3ForCausalLM" => {
             let (heads, head_dim) = (config.size("num_attention_heads")?, config.size("head_dim")?);
             let (Some(heads), Some(head_dim)) = (heads, head_dim) else { return Ok((RecurrenceSpec::Candidates(&["kda"]), None)) };
+            // The class has short convolutions; only their kernel size may be a field.
             let conv_kernel = config.count("short_conv_kernel_size")?.unwrap_or(4);
             let sizes = vec![("heads", heads), ("key", head_dim), ("value", head_dim), ("conv", conv_kernel)];
-            let assumption = "The linear layers are a gated delta rule (KDA) with the heads of the full layers and short \
-                        convolutions of width 4: the class BailingMoeV3ForCausalLM says so, no field does.";
-            (RecurrenceSpec::Known("kda", sizes), Some(assumption.to_owned()))
+            let assumption = format!(
+                "The linear layers are a gated delta rule (KDA) with the heads of the full layers and short convolutions of \
+                 kernel size {conv_kernel}: the class {class} says so, no field does."
+            );
+            (RecurrenceSpec::Known("kda", sizes), Some(assumption))
         }
         "BailingMoeV2_5ForCausalLM" | "BailingMoeLinearV2ForCausalLM" | "BailingMoeLinearForCausalLM" => {
             let sizes = recurrent::lightning(config)?;
             let assumption = format!("The linear layers are lightning attention: the class {class} says so, no field does.");
-            (recurrent::known_or_one_of(sizes, &["lightning"]), Some(assumption))
+            (recurrent::known_or_candidates(sizes, &["lightning"]), Some(assumption))
         }
-        _ => (RecurrenceSpec::BySizes, None),
+        _ => (RecurrenceSpec::InferFromSizeFields, None),
     })
 }

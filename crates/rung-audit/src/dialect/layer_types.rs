@@ -81,7 +81,7 @@ pub(super) fn hybrid(config: &Config, kind: AttentionKind) -> Result<LayerSpec, 
         None => inkling_convolutions(config, &kind)?,
     };
     let Some((kernel_size, channels)) = convolution else {
-        return Ok(LayerSpec::new(kind).with_recurrence(RecurrenceSpec::BySizes, MixerOrder::Parallel));
+        return Ok(LayerSpec::new(kind).with_recurrence(RecurrenceSpec::InferFromSizeFields, MixerOrder::Parallel));
     };
     let sizes = vec![("taps", kernel_size), ("channels", channels), ("gated", 1)];
     Ok(LayerSpec::new(kind).with_recurrence(RecurrenceSpec::Known("conv", sizes), MixerOrder::RecurrenceFirst))

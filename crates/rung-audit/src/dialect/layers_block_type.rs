@@ -36,7 +36,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
             "hybrid" => {
                 hybrid_count += 1;
                 let hybrid = LayerSpec::full().with_recurrence(RecurrenceSpec::Candidates(&["mamba1", "mamba2"]), MixerOrder::AttentionFirst);
-                LayerSpec { shares_weights: hybrid_count > distinct_blocks, ..hybrid }
+                LayerSpec { shares_parameters: hybrid_count > distinct_blocks, ..hybrid }
             }
             _ if has_separate_ffn => layer_from_name(name).without_feed_forward(),
             _ => layer_from_name(name),

@@ -42,7 +42,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
 fn mamba_sizes(config: &Config) -> Result<RecurrenceSpec, AuditError> {
     let sizes = recurrent::find(config, &RecurrenceSpec::Candidates(&["mamba1"]))?;
     let (MixerSizes::Missing(_), Some(width)) = (&sizes, config.width()?) else {
-        return Ok(recurrent::known_or_one_of(sizes, &["mamba1"]));
+        return Ok(recurrent::known_or_candidates(sizes, &["mamba1"]));
     };
     Ok(RecurrenceSpec::Known("mamba1", vec![("inner", 2 * width), ("state", 16), ("conv", 4), ("rank", width.div_ceil(16))]))
 }

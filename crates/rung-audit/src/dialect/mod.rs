@@ -239,7 +239,7 @@ fn override_heads(config: &Config, layout: &mut Layout) -> Result<(), AuditError
 
 /// A layer of linear recurrence; the size fields tell which one.
 fn linear_layer() -> LayerSpec {
-    LayerSpec::recurrent(RecurrenceSpec::BySizes)
+    LayerSpec::recurrent(RecurrenceSpec::InferFromSizeFields)
 }
 
 /// A list of 0 and 1, one per layer.

@@ -67,8 +67,8 @@ impl ModelCaches {
     pub(crate) fn check_tensor_parallel(&self, tp: u64) -> Result<(), AuditError> {
         let tp_error = |why: String| AuditError::invalid_argument(&format!("--tp {tp}"), why);
         for kv in self.kv().filter(|kv| !kv.latent) {
-            if !kv.heads.is_multiple_of(tp) && !tp.is_multiple_of(kv.heads) {
-                return Err(tp_error(format!("{} key/value heads cannot be divided over {tp} devices", kv.heads)));
+            if !kv.kv_heads.is_multiple_of(tp) && !tp.is_multiple_of(kv.kv_heads) {
+                return Err(tp_error(format!("{} key/value heads cannot be divided over {tp} devices", kv.kv_heads)));
             }
         }
         for state in self.states() {

@@ -84,11 +84,11 @@ struct Rules<'a> {
 
 impl Rules<'_> {
     fn key_bytes(&self, kv: &KeyValueLayout) -> u64 {
-        self.format.bytes_without_vector_scales(kv.heads.saturating_mul(kv.key))
+        self.format.bytes_without_vector_scales(kv.kv_heads.saturating_mul(kv.key_head_dim))
     }
 
     fn value_bytes(&self, kv: &KeyValueLayout) -> u64 {
-        self.format.bytes_without_vector_scales(kv.heads.saturating_mul(kv.value))
+        self.format.bytes_without_vector_scales(kv.kv_heads.saturating_mul(kv.value_head_dim))
     }
 
     /// Cells of one cache, and the number of caches.
@@ -124,7 +124,7 @@ impl Rules<'_> {
             let Some(window) = window else {
                 add(&mut allocation.key_bytes, key_bytes, total_cells);
                 add(&mut allocation.value_bytes, value_bytes, total_cells);
-                add(&mut allocation.index_bytes, F16_CACHE.bytes_without_vector_scales(kv.index), total_cells);
+                add(&mut allocation.index_bytes, F16_CACHE.bytes_without_vector_scales(kv.index_key_dim), total_cells);
                 continue;
             };
             let window_cells = self.window_cells(window, cells, sequences);
@@ -137,7 +137,7 @@ impl Rules<'_> {
                 let entries = round_up(cells.div_ceil(ratio.max(1)), CELL_MULTIPLE).saturating_mul(cache_count);
                 add(
                     &mut allocation.compressed_bytes,
-                    key_bytes.saturating_add(F16_CACHE.bytes_without_vector_scales(kv.index)),
+                    key_bytes.saturating_add(F16_CACHE.bytes_without_vector_scales(kv.index_key_dim)),
                     entries,
                 );
             }
@@ -181,7 +181,7 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     plan.bytes_per_request = Some(rules.allocate(input.context, 1).cache_bytes().total());
     let is_growing = |kv: &KeyValueLayout| kv.reach == CacheReach::All || rules.ignores_windows;
     let per_token = |kv: KeyValueLayout| {
-        rules.key_bytes(&kv) + rules.value_bytes(&kv) + F16_CACHE.bytes_without_vector_scales(kv.index)
+        rules.key_bytes(&kv) + rules.value_bytes(&kv) + F16_CACHE.bytes_without_vector_scales(kv.index_key_dim)
     };
     plan.bytes_per_token = Some(input.caches.kv().filter(is_growing).map(per_token).sum());
     plan.add_assumption(

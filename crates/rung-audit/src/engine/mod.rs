@@ -275,7 +275,7 @@ fn parse_version(text: &str) -> Result<([u64; 3], u64), AuditError> {
 /// layers are not all known is no error: see [`MemoryPlan::unknown_reasons`].
 pub fn plan(audit: &Audit, engine: &'static Engine, settings: &EngineSettings) -> Result<MemoryPlan, AuditError> {
     check_settings(engine, settings)?;
-    let context = settings.context.or(audit.trained_context).unwrap_or(crate::DEFAULT_CONTEXT);
+    let context = settings.context.or(audit.max_context).unwrap_or(crate::DEFAULT_CONTEXT);
     let tp = settings.tp.max(1);
     let input = PlanInput {
         audit,
@@ -288,7 +288,7 @@ pub fn plan(audit: &Audit, engine: &'static Engine, settings: &EngineSettings) -
     };
     let mut plan = empty_plan(&input);
     if settings.context.is_none() {
-        plan.add_assumption(match audit.trained_context {
+        plan.add_assumption(match audit.max_context {
             Some(_) => "The context is the longest the config names.".to_owned(),
             None => format!("The config names no longest context: {} tokens.", crate::DEFAULT_CONTEXT),
         });

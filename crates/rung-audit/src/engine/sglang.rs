@@ -65,8 +65,11 @@ impl Rules<'_> {
     /// Bytes of one token in all full layers, or in all window layers.
     fn token_bytes(&self, full: bool) -> u64 {
         // Index keys are 8-bit with one 32-bit scale for 128 of them.
-        let index = |kv: &KeyValueLayout| kv.index + 4 * kv.index.div_ceil(128);
-        self.sum(|kv| self.kv_vector_bytes(kv, kv.key) + self.kv_vector_bytes(kv, kv.value) + index(kv), full)
+        let index = |kv: &KeyValueLayout| kv.index_key_dim + 4 * kv.index_key_dim.div_ceil(128);
+        self.sum(
+            |kv| self.kv_vector_bytes(kv, kv.key_head_dim) + self.kv_vector_bytes(kv, kv.value_head_dim) + index(kv),
+            full,
+        )
     }
 
     /// Bytes of all layers' convolution inputs, of which `inputs` gives the number.
@@ -167,8 +170,9 @@ fn read_rules<'a>(input: &'a PlanInput, plan: &mut MemoryPlan) -> Result<Rules<'
 fn add_metrics(plan: &mut MemoryPlan, rules: &Rules, tokens: u64, slots: u64) {
     let rows = tokens.saturating_add(rules.page_tokens);
     let mut add = |name, bytes: u64, rule| plan.add_metric(name, bytes as f64 / GIB, "GiB", rule);
-    let key_bytes = rules.sum(|kv| rules.kv_vector_bytes(kv, kv.key), true);
-    let kv_bytes = rules.sum(|kv| rules.kv_vector_bytes(kv, kv.key) + rules.kv_vector_bytes(kv, kv.value), true);
+    let key_bytes = rules.sum(|kv| rules.kv_vector_bytes(kv, kv.key_head_dim), true);
+    let kv_bytes =
+        rules.sum(|kv| rules.kv_vector_bytes(kv, kv.key_head_dim) + rules.kv_vector_bytes(kv, kv.value_head_dim), true);
     add("K size", key_bytes.saturating_mul(rows), "(tokens + page) * layers * heads / tp * head width * bytes");
     add("KV size", kv_bytes.saturating_mul(rows), "(tokens + page) * layers * bytes of keys and values");
     if rules.slot_bytes() > 0 {

@@ -28,7 +28,7 @@ pub(super) static ENGINE: Engine = Engine {
 const GIB: f64 = 1_073_741_824.0;
 
 fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
-    let is_covered = |kv: &KeyValueLayout| kv.reach == CacheReach::All && kv.index == 0;
+    let is_covered = |kv: &KeyValueLayout| kv.reach == CacheReach::All && kv.index_key_dim == 0;
     if !input.caches.kv().all(|kv| is_covered(&kv)) {
         plan.unknown_reasons.push("TensorRT-LLM's windows and index caches are not covered".to_owned());
     }
@@ -40,7 +40,9 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
         input.option_number("tokens_per_block")?.filter(|block| (1..=1 << 20).contains(block)).unwrap_or(32);
     let layer_bytes = |kv: KeyValueLayout| {
         kv.local_heads(input.tp).saturating_mul(
-            format.bytes_without_vector_scales(kv.key).saturating_add(format.bytes_without_vector_scales(kv.value)),
+            format
+                .bytes_without_vector_scales(kv.key_head_dim)
+                .saturating_add(format.bytes_without_vector_scales(kv.value_head_dim)),
         )
     };
     let token_bytes = input.caches.kv().filter(is_covered).map(layer_bytes).fold(0, u64::saturating_add);

@@ -55,15 +55,16 @@ impl Rules<'_> {
     /// Bytes of one token's index key in one layer.
     fn index_bytes(&self, kv: &KeyValueLayout) -> u64 {
         if self.has_model_type_in(FP32_INDEX_KEYS) {
-            element_bytes(kv.index, FP32)
+            element_bytes(kv.index_key_dim, FP32)
         } else {
-            self.format.vector_bytes(kv.index)
+            self.format.vector_bytes(kv.index_key_dim)
         }
     }
 
     /// Bytes of one token's keys and values in one layer.
     fn token_bytes(&self, kv: &KeyValueLayout) -> u64 {
-        let vector = self.format.vector_bytes(kv.key).saturating_add(self.format.vector_bytes(kv.value));
+        let vector =
+            self.format.vector_bytes(kv.key_head_dim).saturating_add(self.format.vector_bytes(kv.value_head_dim));
         kv.local_heads(self.input.tp).saturating_mul(vector)
     }
 
@@ -125,7 +126,7 @@ impl Rules<'_> {
 }
 
 fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
-    let format = match (input.settings.kv_format, input.audit.activation_dtype) {
+    let format = match (input.settings.kv_format, input.audit.model_dtype) {
         (Some(format), _) => format,
         (None, Some(dtype)) => dtype.name.parse()?,
         (None, None) => BF16_CACHE,

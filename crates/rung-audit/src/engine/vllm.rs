@@ -173,7 +173,7 @@ fn unsupported_layers(input: &PlanInput) -> Vec<String> {
         if layer.state.is_some_and(|state| state.mixer == "conv") && layer.kv.is_some() {
             add("vLLM's rules here do not cover a convolution before attention".to_owned());
         }
-        if layer.kv.is_some_and(|kv| kv.index > 0) {
+        if layer.kv.is_some_and(|kv| kv.index_key_dim > 0) {
             add("vLLM packs index keys in a layout that these rules do not cover".to_owned());
         }
         if layer.kv.is_some_and(|kv| matches!(kv.reach, CacheReach::Compressed { .. })) {
@@ -193,7 +193,7 @@ fn state_dtype(input: &PlanInput, state: &RecurrentState) -> Dtype {
     match state.mixer {
         "kda" => FP32,
         _ if name.starts_with("qwen3_5") || name.starts_with("nemotron_h") => declared.unwrap_or(FP32),
-        _ => input.audit.activation_dtype.unwrap_or(BF16),
+        _ => input.audit.model_dtype.unwrap_or(BF16),
     }
 }
 
@@ -221,7 +221,7 @@ type AttentionLayers = BTreeMap<(CacheReach, u64), u64>;
 fn attention_layers(input: &PlanInput, format: CacheFormat) -> Result<AttentionLayers, AuditError> {
     let per_token = |kv: &KeyValueLayout| {
         kv.local_heads(input.tp)
-            .saturating_mul(format.vector_bytes(kv.key).saturating_add(format.vector_bytes(kv.value)))
+            .saturating_mul(format.vector_bytes(kv.key_head_dim).saturating_add(format.vector_bytes(kv.value_head_dim)))
     };
     let mut layers = AttentionLayers::new();
     for kv in input.caches.kv().filter(|kv| !matches!(kv.reach, CacheReach::Compressed { .. })) {
@@ -251,7 +251,7 @@ fn state_bytes(input: &PlanInput, state: &RecurrentState, dtype: Dtype) -> u64 {
     let draft_tokens = if state.mixer == "mamba1" { 0 } else { input.settings.speculative };
     let inputs =
         state.layout.kernel_size.saturating_sub(1) + if state.layout.kernel_size == 0 { 0 } else { draft_tokens };
-    let conv_bytes = element_bytes(state.conv_elements(input.tp, inputs), input.audit.activation_dtype.unwrap_or(BF16));
+    let conv_bytes = element_bytes(state.conv_elements(input.tp, inputs), input.audit.model_dtype.unwrap_or(BF16));
     let recurrent_bytes = element_bytes(state.recurrent_elements(input.tp), dtype);
     conv_bytes.saturating_add(recurrent_bytes)
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::lint::LintFinding;
 use crate::placement::{PlacementGroup, PlacementReport};
-use crate::{Audit, BoundSearch, CacheBytes, MixerCost};
+use crate::{Audit, BoundSearchResult, CacheBytes, MixerCost};
 
 fn cache_json(cache: Option<CacheBytes>) -> Value {
     cache.map_or(Value::Null, |cache| {
@@ -62,7 +62,7 @@ pub fn audit(audit: &Audit) -> Value {
     });
     let certified = audit.next_hop_bound.map_or(
         Value::Null,
-        |bound| json!({"hops": bound.hops, "searched": bound.search != BoundSearch::Skipped, "log2_tokens": bound.log2_tokens(), "reached": bound.applies}),
+        |bound| json!({"hops": bound.hops, "searched": bound.search != BoundSearchResult::Skipped, "log2_tokens": bound.log2_tokens(), "reached": bound.applies}),
     );
     json!({
         "model": audit.model,

@@ -6,7 +6,7 @@ use rung_theory::stack::{Capacity, Plan};
 
 use super::{count_noun, format_bytes, format_ratio, format_si, with_commas};
 use crate::placement::PlacementReport;
-use crate::{AttentionScope, Audit, BoundSearch, MAX_CERTIFIED_HOPS, NextHopBound};
+use crate::{AttentionScope, Audit, BoundSearchResult, MAX_CERTIFIED_HOPS, NextHopBound};
 
 /// Layer letters in one line.
 const LETTERS_PER_LINE: usize = 64;
@@ -59,8 +59,10 @@ pub fn layer_counts(audit: &Audit) -> String {
     for layer in &audit.layers {
         let kind = match (layer.attention, layer.recurrent) {
             (None, _) => "unknown".to_owned(),
-            (Some(AttentionScope::None), None) => format!("without a token mixer ({})", layer.feed_forward.name()),
-            (Some(AttentionScope::None), Some(name)) => format!("recurrent ({name})"),
+            (Some(AttentionScope::NoAttention), None) => {
+                format!("without a token mixer ({})", layer.feed_forward.name())
+            }
+            (Some(AttentionScope::NoAttention), Some(name)) => format!("recurrent ({name})"),
             (Some(scope), None) => scope.name().to_owned(),
             (Some(scope), Some(name)) => format!("{} with {name}", scope.name()),
         };
@@ -303,17 +305,19 @@ pub fn next_hop_text(audit: &Audit, bound: NextHopBound) -> String {
     let hops = count_noun(bound.hops, "hop");
     let (verb, context) = (if bound.hops == 1 { "is" } else { "are" }, with_commas(audit.context));
     match bound.search {
-        BoundSearch::Certified { log2_tokens } if bound.applies => {
+        BoundSearchResult::Certified { log2_tokens } if bound.applies => {
             format!("{hops} {verb} proved impossible from 2^{log2_tokens:.1} tokens on")
         }
-        BoundSearch::Certified { log2_tokens } => format!(
+        BoundSearchResult::Certified { log2_tokens } => format!(
             "none that applies at {context} tokens ({hops} {verb} proved impossible from 2^{log2_tokens:.1} tokens on)"
         ),
-        BoundSearch::NotFound => format!("no proof found that {hops} {verb} impossible, at any length"),
-        BoundSearch::Skipped if bound.hops <= MAX_CERTIFIED_HOPS => {
+        BoundSearchResult::NotFound => format!("no proof found that {hops} {verb} impossible, at any length"),
+        BoundSearchResult::Skipped if bound.hops <= MAX_CERTIFIED_HOPS => {
             format!("not searched for {hops}; `rung audit --certify` searches up to {MAX_CERTIFIED_HOPS}")
         }
-        BoundSearch::Skipped => format!("unknown for {hops}: proofs are searched up to {MAX_CERTIFIED_HOPS} hops"),
+        BoundSearchResult::Skipped => {
+            format!("unknown for {hops}: proofs are searched up to {MAX_CERTIFIED_HOPS} hops")
+        }
     }
 }
 

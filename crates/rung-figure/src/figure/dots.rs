@@ -6,7 +6,7 @@
 //! ```
 //! use rung_figure::figure::{AxisSpec, Chart, Dot, DotChart, Scale};
 //!
-//! let x_axis = AxisSpec::new("right answers", Scale::Linear).with_range(0.0, 1.0);
+//! let x_axis = AxisSpec::new("accuracy", Scale::Linear).with_range(0.0, 1.0);
 //! let dots = vec![Dot::new(0, 0.97).with_spread(0.9, 1.0), Dot::new(1, 0.2).open()];
 //! let chart = DotChart::new("One hop", x_axis, &["gdn full", "gdn"]).series("1 hop", dots);
 //! assert!(chart.svg().contains("gdn full") && chart.csv().contains("gdn,1 hop,,0.2,,"));

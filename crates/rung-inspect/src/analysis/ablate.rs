@@ -5,10 +5,10 @@
 //!
 //! # What it shows
 //!
-//! Right answers for each number of hops: of the intact network, without all mixers of bounded state, without all full attention, without
+//! Accuracy for each number of hops: of the intact network, without all mixers of bounded state, without all full attention, without
 //! each single mixer, and without all feed-forward networks. On text prompts also the loss: the mean negative log-probability of the right token.
 //!
-//! # Known answer
+//! # Validation
 //!
 //! Construction U1 needs all of its layers for its L hops.
 //!
@@ -26,11 +26,11 @@ use rung_theory::stack::{Layer, Mixer, MixerReach, Plan};
 use serde::Serialize;
 
 use super::questions::{Questions, accuracy_of, accuracy_text, group_name};
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, require_one_pass};
+use super::{AnalysisError, InstrumentOptions, InstrumentOutput, reject_chain_of_thought};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Chart, HeatCell, HeatMap, LineChart, Point, Scale, Series};
 use rung_nn::Network;
-use rung_train::run::accuracy::Accuracy;
+use rung_train::run::accuracy::AccuracyByGroup;
 
 /// The largest numbers of questions and of tokens.
 const MAX_QUESTIONS_AND_TOKENS: (usize, usize) = (600, 1 << 13);
@@ -54,8 +54,8 @@ pub struct Ablations {
 pub struct AblatedNetwork {
     /// `as it is`, or `without` and the ablated parts.
     pub name: String,
-    /// Right answers for each number of hops.
-    pub accuracy: Accuracy,
+    /// Correct answers for each number of hops.
+    pub accuracy: AccuracyByGroup,
     /// Mean negative log-probability of the right answer, for each number of hops.
     pub loss: BTreeMap<u16, f64>,
 }
@@ -124,7 +124,7 @@ fn ablations(plan: &Plan, feed_forward: bool) -> Vec<(String, AblationHooks)> {
 /// # Errors
 /// The network or the task does not fit.
 pub fn ablate<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Ablations, AnalysisError> {
-    require_one_pass("ablate", network)?;
+    reject_chain_of_thought("ablate", network)?;
     let questions = Questions::draw(network, options, MAX_QUESTIONS_AND_TOKENS)?;
     let feed_forward = network.config.feed_forward != rung_nn::FeedForwardConfig::None;
     let mut variants = Vec::new();
@@ -140,7 +140,7 @@ pub fn ablate<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> R
 impl Ablations {
     fn text(&self) -> String {
         let widest = self.variants.iter().map(|variant| variant.name.len()).max().unwrap_or(0);
-        let mut text = format!("{} on {}: right answers (measured)\n\n", self.name, self.task);
+        let mut text = format!("{} on {}: accuracy (measured)\n\n", self.name, self.task);
         for variant in &self.variants {
             let _ = write!(text, "  {:widest$}  {}", variant.name, accuracy_text(&variant.accuracy));
             for (group, loss) in variant.loss.iter().filter(|_| self.is_text) {
@@ -191,10 +191,7 @@ impl Ablations {
             self.variants.iter().map(row).collect(),
         )
         .with_evidence(Evidence::Measured)
-        .with_note(format!(
-            "Right answers on {}, with zero added to the stream in place of the removed parts.",
-            self.task
-        ))
+        .with_note(format!("Accuracy on {}, with zero added to the stream in place of the removed parts.", self.task))
     }
 }
 

@@ -16,7 +16,7 @@ use super::questions::{GroupScore, QuestionBatch, Questions, merge_scores};
 /// For every mixer and every tensor of its state, the largest absolute value.
 pub type Ranges = Vec<Vec<f64>>;
 
-/// Right answers and losses with states rounded to some bits over given ranges. Without `rounding` states are not rounded, and their ranges
+/// Correct answers and losses with states rounded to some bits over given ranges. Without `rounding` states are not rounded, and their ranges
 /// are returned.
 ///
 /// # Errors

@@ -15,7 +15,7 @@
 //! - The published bound on the residual of attention without skips and feed-forward networks, where it applies: bidirectional softmax
 //!   attention without norms and positions. For causal attention and for other mixers there is none here.
 //!
-//! # Known answer
+//! # Validation
 //!
 //! Without skips and feed-forward networks, bidirectional attention collapses doubly exponentially; with skips it does not.
 //!
@@ -187,7 +187,7 @@ fn residual_bound<S: Scalar>(network: &Network<S>) -> Result<ResidualBound, Stri
             return Err(format!("no bound is known here for {mixer}"));
         }
         let (heads, kv_heads) =
-            (head_count(mixer) as usize, mixer.facts().attention.map_or(1, |heads| heads.kv as usize));
+            (head_count(mixer) as usize, mixer.facts().attention.map_or(1, |heads| heads.kv_heads as usize));
         let projection = |role: Role| weight_matrix(&network.weights, index, role);
         let (Some(query), Some(key), Some(value), Some(output)) =
             (projection(Role::Query), projection(Role::Key), projection(Role::Value), projection(Role::Output))

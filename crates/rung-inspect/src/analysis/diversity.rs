@@ -14,7 +14,7 @@
 //! For a recurrence, the weight of a token is the size of its weight times its value. The first tokens, which have little to read, count
 //! as much as all others.
 //!
-//! # Known answer
+//! # Validation
 //!
 //! HeadDistances with the same weights have distance 0 in both; the numbers do not depend on the order of heads.
 //!

@@ -16,7 +16,7 @@
 //! - Recurrences and InLine attention: the row is a linear function of the query, and its rank decides.
 //! - Linear attention that divides by the sum of weights is never injective: q and 2 q give the same row.
 //!
-//! # Known answer
+//! # Validation
 //!
 //! Attention with at most as many keys as the query has dimensions is not injective.
 //!

@@ -17,7 +17,7 @@
 //! contribution of the constants after that level. The sum of all contributions is compared with the logit, and the largest difference is
 //! printed.
 //!
-//! # Known answer
+//! # Validation
 //!
 //! Construction U1 rounds what it reads to bits after every look-up. With frozen slopes the rounded values do not depend on the tokens that
 //! were read: all of the logit is at the token that answers, at every level. Trained networks do not round, and the tokens that they read
@@ -41,7 +41,7 @@ use serde::Serialize;
 
 use super::pass::LinearizedPass;
 use super::questions::{Questions, argmax};
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names, require_one_pass};
+use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names, reject_chain_of_thought};
 use rung_figure::Evidence;
 use rung_figure::figure::{CellFormat, HeatCell, HeatMap};
 use rung_nn::Network;
@@ -102,7 +102,7 @@ pub struct LensLevel {
 /// # Errors
 /// The network or the task does not fit.
 pub fn lens<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Lens, AnalysisError> {
-    require_one_pass("lens", network)?;
+    reject_chain_of_thought("lens", network)?;
     let questions = Questions::draw(network, &InstrumentOptions { prompts: Some(1), ..options.clone() }, (1, 1))?;
     let batch = &questions.batches[0].batch;
     let (width, classes, length) = (network.model.width(), network.model.classes(), batch.tokens_per_row);

@@ -5,10 +5,10 @@
 //!
 //! # What it shows
 //!
-//! For the embedding and after each layer, and for each number of hops: the share of right answers, and the mean log-probability of the
+//! For the embedding and after each layer, and for each number of hops: the accuracy, and the mean log-probability of the
 //! right answer. Where only some symbols count as answers, the most probable of them is the answer; the probability is among all classes.
 //!
-//! # Known answer
+//! # Validation
 //!
 //! After the last layer it is the answer of the network.
 //!
@@ -31,7 +31,7 @@ use rung_train::parallel;
 use serde::Serialize;
 
 use super::questions::{GroupScore, QuestionBatch, Questions, group_name, merge_scores};
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names, require_one_pass};
+use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names, reject_chain_of_thought};
 
 /// The largest numbers of questions and of tokens.
 const MAX_QUESTIONS_AND_TOKENS: (usize, usize) = (600, 1 << 13);
@@ -45,7 +45,7 @@ pub struct LogitLens {
     pub task: String,
     /// Names of the levels of the stream: the embedding, then every layer.
     pub levels: Vec<String>,
-    /// For each level, right answers and losses for each number of hops.
+    /// For each level, correct answers and losses for each number of hops.
     pub scores: Vec<BTreeMap<u16, GroupScore>>,
 }
 
@@ -69,7 +69,7 @@ impl<S: Scalar> Hooks<Native<S>> for AnswerStreams<'_, S> {
 /// # Errors
 /// The network or the task does not fit.
 pub fn logit_lens<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<LogitLens, AnalysisError> {
-    require_one_pass("logit_lens", network)?;
+    reject_chain_of_thought("logit_lens", network)?;
     let questions = Questions::draw(network, options, MAX_QUESTIONS_AND_TOKENS)?;
     let results = parallel::map(&questions.batches, |question_batch| score_levels(network, &questions, question_batch));
     let mut scores = vec![BTreeMap::new(); network.model.depth() + 1];
@@ -138,10 +138,10 @@ impl LogitLens {
         chart
     }
 
-    /// Right answers by level.
+    /// Correct answers by level.
     pub fn accuracy_chart(&self) -> LineChart {
-        let axis = AxisSpec::new("right answers", Scale::Linear).with_range(0.0, 1.02);
-        self.chart("Right answers, read out after every layer", axis, GroupScore::accuracy)
+        let axis = AxisSpec::new("accuracy", Scale::Linear).with_range(0.0, 1.02);
+        self.chart("Accuracy, read out after every layer", axis, GroupScore::accuracy)
     }
 
     /// Log-probabilities by level.

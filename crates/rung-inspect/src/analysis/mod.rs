@@ -203,7 +203,7 @@ pub(crate) fn layer_names(plan: &rung_theory::stack::Plan) -> Vec<String> {
 }
 
 /// Rejects networks that emit a chain of thought before the answer.
-pub(crate) fn require_one_pass<S: rung_engine::Scalar>(
+pub(crate) fn reject_chain_of_thought<S: rung_engine::Scalar>(
     instrument: &'static str,
     network: &Network<S>,
 ) -> Result<(), AnalysisError> {

@@ -1,14 +1,14 @@
-//! The precision that the state needs: right answers with the recurrent state rounded to 16, 8, 4 bits.
+//! The precision that the state needs: accuracy with the recurrent state rounded to 16, 8, 4 bits.
 //!
 //! The theory counts the bits of the state that pass from token to token. Here the state of every mixer with bounded state is rounded
 //! after every token, as if it were stored in few bits, and the same questions are evaluated again.
 //!
 //! # What it shows
 //!
-//! Right answers for each number of hops, at 32, 16, 8, 4, 2, 1 bits per number, and the bits of all states together. Rounded numbers
+//! Accuracy for each number of hops, at 32, 16, 8, 4, 2, 1 bits per number, and the bits of all states together. Rounded numbers
 //! are evenly spaced over a range that includes the largest number of any state.
 //!
-//! # Known answer
+//! # Validation
 //!
 //! Constructions whose state stores one number of a few bits are right at 8 bits. A network without bounded state does not change.
 //!
@@ -30,12 +30,12 @@ use serde::Serialize;
 use super::ablate::{indexed_mixers, is_full};
 use super::cache_precision;
 use super::questions::{GroupScore, Questions, accuracy_of, accuracy_text, total_score};
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, require_one_pass};
+use super::{AnalysisError, InstrumentOptions, InstrumentOutput, reject_chain_of_thought};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_nn::{Network, Provenance};
 use rung_train::parallel;
-use rung_train::run::accuracy::Accuracy;
+use rung_train::run::accuracy::AccuracyByGroup;
 
 /// The precisions that are measured, in bits per number.
 const BITS: [u32; 5] = [16, 8, 4, 2, 1];
@@ -65,8 +65,8 @@ pub struct PrecisionSweep {
 pub struct PrecisionLevel {
     /// Bits per number; 32 without rounding.
     pub bits: u32,
-    /// Right answers for each number of hops.
-    pub accuracy: Accuracy,
+    /// Correct answers for each number of hops.
+    pub accuracy: AccuracyByGroup,
     /// Mean negative log-probability of the right answer, on text prompts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
@@ -80,7 +80,7 @@ pub fn sweep_precision<S: Scalar>(
     network: &Network<S>,
     options: &InstrumentOptions,
 ) -> Result<PrecisionSweep, AnalysisError> {
-    require_one_pass("precision", network)?;
+    reject_chain_of_thought("precision", network)?;
     let questions = Questions::draw(network, options, MAX_QUESTIONS_AND_TOKENS)?;
     if matches!(network.provenance, Provenance::Checkpoint { .. }) {
         return sweep_checkpoint(network, questions);
@@ -120,14 +120,16 @@ fn sweep_checkpoint<S: Scalar>(network: &Network<S>, questions: Questions) -> Re
     let range = ranges.iter().flatten().copied().fold(0.0, f64::max);
     let longest = questions.batches.iter().map(|question_batch| question_batch.batch.tokens_per_row).max().unwrap_or(0);
     let mixers = network.plan.layers.iter().flat_map(|layer| layer.mixers.iter());
-    let state_numbers = mixers.map(|mixer| cache_numbers(mixer, longest)).sum();
+    let state_numbers = mixers.map(|mixer| cache_elements(mixer, longest)).sum();
     Ok(PrecisionSweep { name: network.name.clone(), task: questions.task, range, state_numbers, levels })
 }
 
-/// Number of numbers in a mixer's KV cache or state after some tokens.
-fn cache_numbers(mixer: &Mixer, tokens: usize) -> u128 {
+/// Elements in a mixer's KV cache or state after some tokens.
+fn cache_elements(mixer: &Mixer, tokens: usize) -> u128 {
     match mixer.facts().attention {
-        Some(heads) if is_full(mixer) => tokens as u128 * u128::from(heads.kv) * u128::from(heads.key + heads.value),
+        Some(heads) if is_full(mixer) => {
+            tokens as u128 * u128::from(heads.kv_heads) * u128::from(heads.key_head_dim + heads.value_head_dim)
+        }
         _ => mixer.state_bits() / u128::from(mixer.bits()),
     }
 }
@@ -163,7 +165,7 @@ fn largest_state_value<S: Scalar>(network: &Network<S>, questions: &Questions) -
 impl PrecisionSweep {
     fn text(&self) -> String {
         let Self { name, task, range, state_numbers, .. } = self;
-        let mut text = format!("{name} on {task}: right answers with rounded states (measured)\n\n");
+        let mut text = format!("{name} on {task}: accuracy with rounded states (measured)\n\n");
         for level in &self.levels {
             let total_bits = state_numbers * u128::from(level.bits);
             let _ =
@@ -181,9 +183,9 @@ impl PrecisionSweep {
     /// Accuracy by bits per number, a series for each number of hops.
     pub fn chart(&self) -> LineChart {
         let mut chart = LineChart::new(
-            format!("Right answers with rounded states: {}", self.name),
+            format!("Accuracy with rounded states: {}", self.name),
             AxisSpec::new("bits per number of the state (32: not rounded)", Scale::Log2),
-            AxisSpec::new("right answers", Scale::Linear).with_range(0.0, 1.02),
+            AxisSpec::new("accuracy", Scale::Linear).with_range(0.0, 1.02),
         );
         for group in self.levels[0].accuracy.keys() {
             let point = |level: &PrecisionLevel| {
@@ -225,7 +227,7 @@ mod tests {
         assert!(accuracy(&with_state, 1) < 1.0 && with_state.state_numbers > 0, "{}", accuracy(&with_state, 1));
         let attention =
             sweep_precision(&build::<f32>("U1", &ConstructionRequest::default()).unwrap(), &options).unwrap();
-        assert!(attention.levels.iter().all(|level| level.accuracy[&2].right == level.accuracy[&2].count));
+        assert!(attention.levels.iter().all(|level| level.accuracy[&2].correct == level.accuracy[&2].count));
         assert_eq!(attention.state_numbers, 0);
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! A question of L hops has L intermediate answers `i_1 .. i_L`. At the token that answers, and at every level of the stream (the
 //! embedding, then after each layer), a linear classifier is fitted for each of them on some prompts and tested on others. The first level
-//! at which it is right shows by which layer the hop is computed.
+//! at which it classifies correctly shows by which layer the hop is computed.
 //!
 //! # What it shows
 //!
-//! The accuracy of each probe on prompts it was not fitted on, beside the accuracy of a guess. A frame marks the first level with 90%. Tasks
+//! The accuracy of each probe on prompts it was not fitted on, beside the accuracy of chance. A frame marks the first level with 90%. Tasks
 //! other than function composition have one number to probe, the answer.
 //!
 //! # How
@@ -15,7 +15,7 @@
 //! ridge. Features are centred and scaled. Half of the questions are for fitting, half for testing. A probe of `i_l` uses only questions of
 //! at least l hops.
 //!
-//! # Known answer
+//! # Validation
 //!
 //! In construction U1 layer 0 reads z_0 and layer l looks up z_l: `i_l` appears after layer l and not before.
 //!
@@ -32,15 +32,15 @@ use serde::Serialize;
 
 use super::matrix::{Matrix, dot, solve};
 use super::questions::{QuestionBatch, Questions, argmax};
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names, require_one_pass};
+use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names, reject_chain_of_thought};
 use rung_figure::Evidence;
 use rung_figure::figure::{HeatCell, HeatMap};
 use rung_nn::Network;
 use rung_train::parallel;
 use rung_train::run::accuracy::AnswerCount;
 
-/// A register counts as resolved at a level if its probe has at least this accuracy.
-pub const RESOLVED_ACCURACY: f64 = 0.9;
+/// An intermediate answer counts as decodable at a level if its probe has at least this accuracy.
+pub const DECODABLE_ACCURACY: f64 = 0.9;
 
 /// Added to the diagonal of the covariance within classes; features have variance one.
 const RIDGE: f64 = 1e-3;
@@ -58,26 +58,22 @@ pub struct Probes {
     /// Names of the levels of the stream: the embedding, then every layer.
     pub levels: Vec<String>,
     /// The intermediate answers.
-    pub registers: Vec<ProbedRegister>,
+    pub intermediate_answers: Vec<ProbedAnswer>,
 }
 
 /// The probes of one intermediate answer.
 #[derive(Clone, Debug, Serialize)]
-pub struct ProbedRegister {
+pub struct ProbedAnswer {
     /// Its name, such as `i_1`.
     pub name: String,
-    /// The accuracy of a guess.
-    #[serde(rename = "guess")]
-    pub guess_accuracy: f64,
+    /// The accuracy of a constant answer.
+    pub chance_accuracy: f64,
     /// Number of questions that the probes were fitted on.
-    #[serde(rename = "fitted_on")]
     pub fitting_questions: usize,
-    /// Right answers of the probe at every level.
-    #[serde(rename = "levels")]
-    pub level_answers: Vec<AnswerCount>,
-    /// The first level with an accuracy of at least [`RESOLVED_ACCURACY`].
-    #[serde(rename = "resolved")]
-    pub resolved_level: Option<usize>,
+    /// How many test questions the probe classified correctly, at every level.
+    pub level_counts: Vec<AnswerCount>,
+    /// The first level with an accuracy of at least [`DECODABLE_ACCURACY`].
+    pub first_decodable_level: Option<usize>,
 }
 
 /// Fits and tests the probes.
@@ -85,10 +81,11 @@ pub struct ProbedRegister {
 /// # Errors
 /// The network or the task does not fit.
 pub fn probe<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Probes, AnalysisError> {
-    require_one_pass("probe", network)?;
+    reject_chain_of_thought("probe", network)?;
     let questions = Questions::draw(network, options, MAX_QUESTIONS_AND_TOKENS)?;
-    if questions.registers.is_empty() {
-        let (found, expected) = (questions.task, "a task as text, whose answers are known: give --task".to_owned());
+    if questions.intermediate_answers.is_empty() {
+        let (found, expected) =
+            (questions.task, "a task spec, so that intermediate answers can be computed: pass --task SPEC".to_owned());
         return Err(AnalysisError::NotApplicable { instrument: "probe", found, expected });
     }
     let streams = parallel::map(&questions.batches, |question_batch| answering_streams(network, question_batch));
@@ -100,31 +97,38 @@ pub fn probe<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Re
         .iter()
         .zip(&questions.batches)
         .flat_map(|(rows, question_batch)| {
-            rows.iter().zip(question_batch.questions.iter().map(|question| &question.registers[..]))
+            rows.iter().zip(question_batch.questions.iter().map(|question| &question.intermediate_answers[..]))
         })
         .collect();
-    let jobs: Vec<(usize, usize)> = (0..questions.registers.len())
-        .flat_map(|register| (0..levels.len()).map(move |level| (register, level)))
+    let jobs: Vec<(usize, usize)> = (0..questions.intermediate_answers.len())
+        .flat_map(|answer| (0..levels.len()).map(move |level| (answer, level)))
         .collect();
-    let counts = parallel::map(&jobs, |&(register, level)| {
+    let counts = parallel::map(&jobs, |&(answer, level)| {
         let samples: Vec<(&[f64], usize)> = rows
             .iter()
-            .filter_map(|(streams, registers)| Some((&streams[level][..], *registers.get(register)? as usize)))
+            .filter_map(|(streams, intermediate_answers)| {
+                Some((&streams[level][..], *intermediate_answers.get(answer)? as usize))
+            })
             .collect();
         let (fit, test) = samples.split_at(samples.len() / 2);
-        (fit.len(), fit_and_test(fit, test, questions.registers[register].value_count))
+        (fit.len(), fit_and_test(fit, test, questions.intermediate_answers[answer].value_count))
     });
-    let registers =
-        questions.registers.iter().zip(counts.chunks(levels.len())).map(|(register, counts)| ProbedRegister {
-            name: register.name.clone(),
-            guess_accuracy: 1.0 / register.value_count as f64,
+    let intermediate_answers =
+        questions.intermediate_answers.iter().zip(counts.chunks(levels.len())).map(|(answer, counts)| ProbedAnswer {
+            name: answer.name.clone(),
+            chance_accuracy: 1.0 / answer.value_count as f64,
             fitting_questions: counts[0].0,
-            level_answers: counts.iter().map(|(_, answers)| *answers).collect(),
-            resolved_level: counts
+            level_counts: counts.iter().map(|(_, answers)| *answers).collect(),
+            first_decodable_level: counts
                 .iter()
-                .position(|(_, answers)| answers.count > 0 && answers.accuracy() >= RESOLVED_ACCURACY),
+                .position(|(_, answers)| answers.count > 0 && answers.accuracy() >= DECODABLE_ACCURACY),
         });
-    Ok(Probes { name: network.name.clone(), task: questions.task.clone(), levels, registers: registers.collect() })
+    Ok(Probes {
+        name: network.name.clone(),
+        task: questions.task.clone(),
+        levels,
+        intermediate_answers: intermediate_answers.collect(),
+    })
 }
 
 /// Stores the stream of some tokens at every level.
@@ -161,7 +165,7 @@ fn answering_streams<S: Scalar>(
     Ok(hooks.streams)
 }
 
-/// Fits a linear discriminant on some samples (features and class) and counts its right answers on others.
+/// Fits a linear discriminant on some samples (features and class) and counts how many others it classifies correctly.
 fn fit_and_test(fit: &[(&[f64], usize)], test: &[(&[f64], usize)], classes: usize) -> AnswerCount {
     let mut answers = AnswerCount::default();
     let Some((first, _)) = fit.first() else { return answers };
@@ -224,39 +228,45 @@ impl Probes {
         let mut text = format!("{} on {}: linear probes at the answering token (measured)\n\n", self.name, self.task);
         let widest = self.levels.iter().map(String::len).max().unwrap_or(0).max(9);
         let _ = write!(text, "  {:widest$}", "level");
-        for register in &self.registers {
-            let _ = write!(text, "{:>9}", register.name);
+        for answer in &self.intermediate_answers {
+            let _ = write!(text, "{:>9}", answer.name);
         }
         text += "\n";
         for (level, name) in self.levels.iter().enumerate() {
             let _ = write!(text, "  {name:widest$}");
-            for register in &self.registers {
-                let mark = if register.resolved_level == Some(level) { "*" } else { " " };
-                let _ = write!(text, "{:>8}{mark}", percent(&register.level_answers[level]));
+            for answer in &self.intermediate_answers {
+                let mark = if answer.first_decodable_level == Some(level) { "*" } else { " " };
+                let _ = write!(text, "{:>8}{mark}", percent(&answer.level_counts[level]));
             }
             text += "\n";
         }
-        let _ = write!(text, "  {:widest$}", "a guess");
-        for register in &self.registers {
-            let _ = write!(text, "{:>7.1}% ", 100.0 * register.guess_accuracy);
+        let _ = write!(text, "  {:widest$}", "chance");
+        for answer in &self.intermediate_answers {
+            let _ = write!(text, "{:>7.1}% ", 100.0 * answer.chance_accuracy);
         }
-        let _ = writeln!(text, "\n\n  * the first level with {:.0}% right on test prompts", 100.0 * RESOLVED_ACCURACY);
+        let _ = writeln!(
+            text,
+            "\n\n  * the first level with an accuracy of {:.0}% on test prompts",
+            100.0 * DECODABLE_ACCURACY
+        );
         text
     }
 
     /// A heat map of the accuracy, a row for each level and a column for each intermediate answer.
     pub fn chart(&self) -> HeatMap {
-        let cell = |level: usize, register: &ProbedRegister| {
-            let cell = HeatCell::new(register.level_answers[level].accuracy());
-            if register.resolved_level == Some(level) { cell.framed() } else { cell }
+        let cell = |level: usize, answer: &ProbedAnswer| {
+            let cell = HeatCell::new(answer.level_counts[level].accuracy());
+            if answer.first_decodable_level == Some(level) { cell.framed() } else { cell }
         };
         let cells = (0..self.levels.len())
-            .map(|level| self.registers.iter().map(|register| cell(level, register)).collect())
+            .map(|level| self.intermediate_answers.iter().map(|answer| cell(level, answer)).collect())
             .collect();
-        let columns: Vec<String> = self.registers.iter().map(|register| register.name.clone()).collect();
-        let guesses =
-            self.registers.iter().map(|register| format!("{} {:.0}%", register.name, 100.0 * register.guess_accuracy));
-        let guesses = guesses.collect::<Vec<_>>().join(", ");
+        let columns: Vec<String> = self.intermediate_answers.iter().map(|answer| answer.name.clone()).collect();
+        let chances = self
+            .intermediate_answers
+            .iter()
+            .map(|answer| format!("{} {:.0}%", answer.name, 100.0 * answer.chance_accuracy));
+        let chances = chances.collect::<Vec<_>>().join(", ");
         HeatMap::new(
             format!("Layer that computes each hop: {}", self.name),
             ("stream after layer", &self.levels),
@@ -265,9 +275,9 @@ impl Probes {
         )
         .with_evidence(Evidence::Measured)
         .with_note(format!(
-            "Right answers of linear probes on new prompts of {}; framed: the first level with {:.0}%. A guess has: {guesses}.",
+            "Accuracy of linear probes on new prompts of {}; framed: the first level with {:.0}%. Chance: {chances}.",
             self.task,
-            100.0 * RESOLVED_ACCURACY
+            100.0 * DECODABLE_ACCURACY
         ))
     }
 }
@@ -297,11 +307,11 @@ mod tests {
         let options = InstrumentOptions { prompts: Some(800), ..InstrumentOptions::default() };
         let probes = probe(&network, &options).unwrap();
         assert_eq!(probes.levels.len(), 5);
-        for (hop, register) in probes.registers.iter().enumerate() {
-            assert_eq!(register.resolved_level, Some(hop + 2), "{}: {:?}", register.name, register.level_answers);
-            for (level, answers) in register.level_answers.iter().enumerate() {
+        for (hop, answer) in probes.intermediate_answers.iter().enumerate() {
+            assert_eq!(answer.first_decodable_level, Some(hop + 2), "{}: {:?}", answer.name, answer.level_counts);
+            for (level, answers) in answer.level_counts.iter().enumerate() {
                 let expected = if level >= hop + 2 { answers.accuracy() >= 0.99 } else { answers.accuracy() < 0.5 };
-                assert!(expected, "{} at level {level}: {}", register.name, answers.accuracy());
+                assert!(expected, "{} at level {level}: {}", answer.name, answers.accuracy());
             }
         }
     }
@@ -315,7 +325,7 @@ mod tests {
             features.iter().map(|(row, number)| (&row[..], class(*number))).collect::<Vec<_>>()
         };
         let bits = samples(|number| number % 4);
-        assert_eq!(fit_and_test(&bits[..100], &bits[100..], 4).right, 100);
+        assert_eq!(fit_and_test(&bits[..100], &bits[100..], 4).correct, 100);
         let parity = samples(|number| (number % 2) ^ (number / 2 % 2));
         assert!(fit_and_test(&parity[..100], &parity[100..], 2).accuracy() < 0.8, "parity is not linear");
     }

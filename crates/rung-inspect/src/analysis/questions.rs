@@ -1,7 +1,6 @@
 //! The questions that instruments evaluate: prompts of a task in a network's ids, with the intermediate answers.
 //!
-//! For function composition every intermediate answer `i_1 .. i_L` is known, for other tasks only the answer. They are called registers,
-//! after the parts of the stream in which a construction stores them. External checkpoints are evaluated on text prompts
+//! For function composition every intermediate answer `i_1 .. i_L` is known, for other tasks only the answer. External checkpoints are evaluated on text prompts
 //! ([`TextPrompts`](super::text_prompts::TextPrompts)).
 
 use std::any::Any;
@@ -16,7 +15,7 @@ use rung_theory::task::{self, NO_TARGET, Task as _, seeded};
 use super::{AnalysisError, InstrumentOptions};
 use rung_nn::Network;
 use rung_train::parallel;
-use rung_train::run::accuracy::{Accuracy, AnswerCount};
+use rung_train::run::accuracy::{AccuracyByGroup, AnswerCount};
 use rung_train::run::error::RunError;
 use rung_train::run::source::{Batch, PromptPurpose, PromptSource, prompt_seed};
 use serde::Serialize;
@@ -32,7 +31,7 @@ pub struct Question {
     /// Position of the token that answers.
     pub position: usize,
     /// The intermediate answers `i_1, i_2, ..` up to the answer; or only the answer.
-    pub registers: Vec<u32>,
+    pub intermediate_answers: Vec<u32>,
 }
 
 /// A batch with its questions.
@@ -57,7 +56,7 @@ impl QuestionBatch {
 
 /// The name of an intermediate answer and its number of possible values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RegisterInfo {
+pub struct IntermediateAnswer {
     /// `i_1`, `i_2`, .. or `answer`.
     pub name: String,
     /// Number of possible values.
@@ -69,7 +68,7 @@ pub struct Questions {
     /// The task, with every option.
     pub task: String,
     /// The intermediate answers that questions have.
-    pub registers: Vec<RegisterInfo>,
+    pub intermediate_answers: Vec<IntermediateAnswer>,
     /// The prompts.
     pub batches: Vec<QuestionBatch>,
     /// The classes that count as answers; empty if every class does.
@@ -78,31 +77,32 @@ pub struct Questions {
     pub token_texts: Option<Vec<String>>,
 }
 
-/// Right answers and the summed loss of a metric group.
+/// Correct answers and the summed loss of a metric group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct GroupScore {
-    /// Number of right answers.
-    pub right: u64,
+    /// Number of correct answers.
+    #[serde(rename = "right")]
+    pub correct: u64,
     /// Number of questions.
     pub count: u64,
-    /// Sum of the negative log-probabilities of the right answers.
+    /// Sum of the negative log-probabilities of the targets.
     #[serde(rename = "loss")]
     pub loss_sum: f64,
 }
 
 impl GroupScore {
-    /// Share of right answers.
+    /// Share of correct answers.
     pub fn accuracy(&self) -> f64 {
-        self.right as f64 / self.count as f64
+        self.correct as f64 / self.count as f64
     }
 
-    /// Mean negative log-probability of the right answer.
+    /// Mean negative log-probability of the target.
     pub fn mean_loss(&self) -> f64 {
         self.loss_sum / self.count as f64
     }
 
     fn add(&mut self, other: &Self) {
-        self.right += other.right;
+        self.correct += other.correct;
         self.count += other.count;
         self.loss_sum += other.loss_sum;
     }
@@ -172,17 +172,17 @@ impl Questions {
                 break;
             }
         }
-        let registers = match composition {
+        let intermediate_answers = match composition {
             Some(task) => {
-                let name = |(level, size): (usize, &u32)| RegisterInfo {
+                let name = |(level, size): (usize, &u32)| IntermediateAnswer {
                     name: format!("i_{}", level + 1),
                     value_count: *size as usize,
                 };
                 task.sizes().iter().enumerate().map(name).collect()
             }
-            None => vec![RegisterInfo { name: "answer".to_owned(), value_count: task.classes() as usize }],
+            None => vec![IntermediateAnswer { name: "answer".to_owned(), value_count: task.classes() as usize }],
         };
-        Ok(Self { task: task.spec(), registers, batches, symbols: Vec::new(), token_texts: None })
+        Ok(Self { task: task.spec(), intermediate_answers, batches, symbols: Vec::new(), token_texts: None })
     }
 
     /// Number of prompts.
@@ -195,7 +195,7 @@ impl Questions {
         self.batches.iter().map(|batch| batch.batch.targets.len()).sum()
     }
 
-    /// Right answers of a model with hooks, in each group.
+    /// Correct answers of a model with hooks, in each group.
     ///
     /// # Errors
     /// The prompts do not fit the model.
@@ -204,11 +204,11 @@ impl Questions {
         model: &Model,
         weights: &Parameters<S>,
         hooks: impl Fn() -> H + Sync,
-    ) -> Result<Accuracy, ModelError> {
+    ) -> Result<AccuracyByGroup, ModelError> {
         Ok(accuracy_of(&self.measure(model, weights, hooks)?))
     }
 
-    /// Right answers and losses of a model with hooks, in each group. Batches run on all cores.
+    /// Correct answers and losses of a model with hooks, in each group. Batches run on all cores.
     ///
     /// # Errors
     /// The prompts do not fit the model.
@@ -237,7 +237,7 @@ impl Questions {
         Ok(scores)
     }
 
-    /// Right answers and losses from the streams at the tokens that answer, `[questions, width]`.
+    /// Correct answers and losses from the streams at the tokens that answer, `[questions, width]`.
     pub(super) fn score<S: Scalar>(
         &self,
         model: &Model,
@@ -273,7 +273,7 @@ impl Questions {
                     }
                 };
                 let score = GroupScore {
-                    right: u64::from(answer == target),
+                    correct: u64::from(answer == target),
                     count: 1,
                     loss_sum: negative_log_probability(logits, target),
                 };
@@ -316,9 +316,9 @@ fn negative_log_probability<S: Scalar>(logits: &[S], target: usize) -> f64 {
     sum.ln() + largest - logits[target].to_f64()
 }
 
-/// The right answers of each group, without losses.
-pub(crate) fn accuracy_of(scores: &BTreeMap<u16, GroupScore>) -> Accuracy {
-    scores.iter().map(|(group, score)| (*group, AnswerCount { right: score.right, count: score.count })).collect()
+/// The correct answers of each group, without losses.
+pub(crate) fn accuracy_of(scores: &BTreeMap<u16, GroupScore>) -> AccuracyByGroup {
+    scores.iter().map(|(group, score)| (*group, AnswerCount { correct: score.correct, count: score.count })).collect()
 }
 
 /// The class of the largest logit; the first of equal ones.
@@ -331,7 +331,8 @@ fn questions_of_row(batch: &Batch, row: usize, composition: Option<&FuncComp>, s
     let targets = &batch.targets[row * batch.tokens_per_row..(row + 1) * batch.tokens_per_row];
     let positions = targets.iter().enumerate().filter(|(_, target)| **target != NO_TARGET);
     let Some(task) = composition else {
-        let question = |(position, target): (usize, &u32)| Question { row, position, registers: vec![*target] };
+        let question =
+            |(position, target): (usize, &u32)| Question { row, position, intermediate_answers: vec![*target] };
         return positions.map(question).collect();
     };
     // The seed gives the same instance as when the batch was filled.
@@ -339,13 +340,13 @@ fn questions_of_row(batch: &Batch, row: usize, composition: Option<&FuncComp>, s
     task.sample(&mut seeded(seed), &mut instance);
     let question = |((position, _), query): ((usize, &u32), &task::funccomp::Query)| {
         let intermediate = |hops: usize| task.follow(&instance, &task::funccomp::Query { hops, ..query.clone() });
-        Question { row, position, registers: (1..=query.hops).map(intermediate).collect() }
+        Question { row, position, intermediate_answers: (1..=query.hops).map(intermediate).collect() }
     };
     positions.zip(&instance.queries).map(question).collect()
 }
 
 /// "1-hop 62.0%, 2-hop 99.0%".
-pub(crate) fn accuracy_text(accuracy: &Accuracy) -> String {
+pub(crate) fn accuracy_text(accuracy: &AccuracyByGroup) -> String {
     let share =
         |(group, answers): (&u16, &AnswerCount)| format!("{} {:.1}%", group_name(*group), 100.0 * answers.accuracy());
     accuracy.iter().map(share).collect::<Vec<_>>().join(", ")
@@ -357,16 +358,23 @@ mod tests {
     use rung_nn::construct::{ConstructionRequest, build};
 
     #[test]
-    fn the_last_register_of_a_question_is_its_answer() {
+    fn the_last_intermediate_answer_of_a_question_is_its_answer() {
         let request = ConstructionRequest { hops: 3, m: 3, n: vec![2, 2], ..ConstructionRequest::default() };
         let network = build::<f32>("U1", &request).unwrap();
         let questions = Questions::draw(&network, &InstrumentOptions::default(), (100, 1 << 16)).unwrap();
-        assert_eq!(questions.registers.iter().map(|register| register.value_count).collect::<Vec<_>>(), [3, 6, 12]);
+        assert_eq!(
+            questions
+                .intermediate_answers
+                .iter()
+                .map(|intermediate_answer| intermediate_answer.value_count)
+                .collect::<Vec<_>>(),
+            [3, 6, 12]
+        );
         let mut count = 0;
         for QuestionBatch { batch, questions } in &questions.batches {
             for question in questions {
                 let target = batch.targets[question.row * batch.tokens_per_row + question.position];
-                assert_eq!((question.registers.len(), question.registers[2]), (3, target));
+                assert_eq!((question.intermediate_answers.len(), question.intermediate_answers[2]), (3, target));
                 count += 1;
             }
         }

@@ -15,7 +15,7 @@
 //! tokens, p(r) its mean over tokens and searches, and H the entropy. A selection has `H(p(r | s, t))` bits. It depends on the search by
 //! `H(p(r)) - mean H(p(r | s))` bits, and on the token by `mean H(p(r | s)) - mean H(p(r | s, t))` bits.
 //!
-//! # Known answer
+//! # Validation
 //!
 //! With one retrieval there is nothing to select: all shares are 1 and all bits 0.
 //!

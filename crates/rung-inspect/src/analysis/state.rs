@@ -12,7 +12,7 @@
 //! - the bits: an a x b matrix of rank r is described by `r (a + b - r)` numbers. The rank is the number of singular values above the noise
 //!   of rounding to 8 bits, and each number counts 8 bits. The bits of all a x b numbers are listed beside it.
 //!
-//! # Known answer
+//! # Validation
 //!
 //! After one token a sum of `k v'` has rank 1, after t tokens at most t.
 //!

@@ -6,7 +6,7 @@
 use rung_theory::task::NO_TARGET;
 use rung_train::run::source::Batch;
 
-use super::questions::{Question, QuestionBatch, Questions, RegisterInfo};
+use super::questions::{IntermediateAnswer, Question, QuestionBatch, Questions};
 
 /// The largest number of tokens of a batch.
 const BATCH_TOKENS: usize = 1 << 10;
@@ -72,7 +72,7 @@ impl TextPrompts {
             let targets = prompt.targets();
             for (position, target) in targets.iter().enumerate().filter(|(_, target)| **target != NO_TARGET) {
                 let answer_index = self.symbols.iter().position(|symbol| symbol == target).map(|index| index as u32);
-                questions.push(Question { row, position, registers: answer_index.into_iter().collect() });
+                questions.push(Question { row, position, intermediate_answers: answer_index.into_iter().collect() });
                 question_count += 1;
             }
             token_count += length;
@@ -81,13 +81,13 @@ impl TextPrompts {
             batch.targets.extend(targets);
             batch.question_count = questions.len();
         }
-        let registers = match self.symbols.len() {
+        let intermediate_answers = match self.symbols.len() {
             0 => Vec::new(),
-            value_count => vec![RegisterInfo { name: "answer".to_owned(), value_count }],
+            value_count => vec![IntermediateAnswer { name: "answer".to_owned(), value_count }],
         };
         let symbols = self.symbols.iter().map(|symbol| *symbol as usize).collect();
         let token_texts = self.prompts.first().map(|prompt| prompt.token_texts.clone());
-        Questions { task: self.name.clone(), registers, batches, symbols, token_texts }
+        Questions { task: self.name.clone(), intermediate_answers, batches, symbols, token_texts }
     }
 }
 
@@ -104,14 +104,14 @@ mod tests {
         assert_eq!(questions.batches.iter().map(QuestionBatch::rows).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(questions.batches[0].batch.targets, [6, 7, NO_TARGET, 9, 5, NO_TARGET]);
         assert_eq!(questions.batches[0].questions.len(), 4);
-        assert!(questions.registers.is_empty());
+        assert!(questions.intermediate_answers.is_empty());
         assert_eq!(lines.questions(Some(1), (1, 1)).prompt_count(), 1);
         assert_eq!(lines.questions(None, (1, usize::MAX)).prompt_count(), 1);
 
         let prompt = TextPrompt { answer: Some(9), hops: 2, ..line(&[5, 6, 7]) };
         let task = TextPrompts { prompts: vec![prompt], symbols: vec![8, 9], ..TextPrompts::default() };
         let questions = task.questions(None, (usize::MAX, usize::MAX));
-        assert_eq!(questions.batches[0].questions, [Question { row: 0, position: 2, registers: vec![1] }]);
+        assert_eq!(questions.batches[0].questions, [Question { row: 0, position: 2, intermediate_answers: vec![1] }]);
         assert_eq!((questions.batches[0].batch.targets[2], questions.batches[0].batch.groups[2]), (9, 2));
     }
 }

@@ -349,7 +349,7 @@ mod tests {
         let request = ConstructionRequest { hops, m: 4, n: vec![2; hops - 1], ..ConstructionRequest::default() };
         let network = build::<f32>(name, &request).unwrap();
         let mut prompt = Prompt::new();
-        network.task().unwrap().prompt(&mut seeded(0), &mut prompt);
+        network.task().unwrap().sample_prompt(&mut seeded(0), &mut prompt);
         AnswerTrace::record(name, &network, prompt.tokens(), None, TraceLimits::default()).unwrap()
     }
 
@@ -392,7 +392,7 @@ mod tests {
     fn positions_beyond_the_sequence_are_rejected() {
         let network = build::<f32>("U1", &ConstructionRequest::default()).unwrap();
         let mut prompt = Prompt::new();
-        network.task().unwrap().prompt(&mut seeded(0), &mut prompt);
+        network.task().unwrap().sample_prompt(&mut seeded(0), &mut prompt);
         let error = AnswerTrace::record("U1", &network, prompt.tokens(), Some(99), TraceLimits::default()).unwrap_err();
         assert_eq!(error.to_string(), "position 99: the sequence has 14 tokens, counted from 0");
     }

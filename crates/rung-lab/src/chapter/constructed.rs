@@ -59,7 +59,7 @@ struct VerifiedConstruction {
     chain_of_thought_tokens: usize,
     /// Number of instances that were run.
     instances: u64,
-    /// Number of right answers.
+    /// Number of correct answers.
     correct: u64,
     /// Whether every instance of the task was run.
     exhaustive: bool,
@@ -300,7 +300,7 @@ fn render_other_constructions(chapter: &mut Chapter, results: &[(Job, VerifiedCo
 fn two_hop_construction(name: &str) -> Result<(Network<f32>, Vec<u32>), String> {
     let network = construct::build::<f32>(name, &ConstructionRequest::default()).map_err(|error| error.to_string())?;
     let mut prompt = Prompt::new();
-    network.task().map_err(|error| error.to_string())?.prompt(&mut seeded(0), &mut prompt);
+    network.task().map_err(|error| error.to_string())?.sample_prompt(&mut seeded(0), &mut prompt);
     Ok((network, prompt.tokens().to_vec()))
 }
 

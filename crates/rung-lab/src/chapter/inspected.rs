@@ -29,7 +29,7 @@ const HOPS: usize = 3;
 /// then by accuracy at that number of hops.
 pub fn best_run(runs: &[(PathBuf, RunRecord)]) -> Option<&(PathBuf, RunRecord)> {
     let rank = |record: &RunRecord| {
-        let learned = record.accuracy.iter().filter(|(_, answers)| answers.accuracy() >= probe::RESOLVED_ACCURACY);
+        let learned = record.accuracy.iter().filter(|(_, answers)| answers.accuracy() >= probe::DECODABLE_ACCURACY);
         let max_hops = learned.map(|(hops, _)| *hops).max().unwrap_or(0);
         let accuracy = record.accuracy.get(&max_hops).map_or(0.0, rung_train::run::AnswerCount::accuracy);
         let is_hybrid = record.facts.full_layers > 0 && record.facts.state_bits.iter().any(|bits| *bits > 0);
@@ -46,8 +46,9 @@ pub fn best_run(runs: &[(PathBuf, RunRecord)]) -> Option<&(PathBuf, RunRecord)> 
 #[derive(Serialize, Deserialize)]
 struct ProbeResult {
     /// Names of intermediate results, each with the level of the residual stream from which on a probe can read it: 0 is the embedding.
-    registers: Vec<(String, Option<usize>)>,
-    /// Bits of recurrent state up to the level of the first register, if no full layer precedes it.
+    #[serde(rename = "registers")]
+    intermediate_answers: Vec<(String, Option<usize>)>,
+    /// Bits of recurrent state up to the level of the first intermediate answer, if no full layer precedes it.
     state_bits_before: Option<u64>,
     chart: Drawing,
 }
@@ -84,10 +85,7 @@ const CONSTRUCTION_FIGURES: [InstrumentFigures; 1] =
 
 /// Analyses of the trained network.
 const TRAINED_FIGURES: [InstrumentFigures; 7] = [
-    (
-        "ablate",
-        &[("ablate-trained", "Right answers without some of its mixers: mixers that each number of hops needs.")],
-    ),
+    ("ablate", &[("ablate-trained", "Accuracy without some of its mixers: mixers that each number of hops needs.")]),
     (
         "lens",
         &[
@@ -101,10 +99,7 @@ const TRAINED_FIGURES: [InstrumentFigures; 7] = [
             ),
         ],
     ),
-    (
-        "precision",
-        &[("precision-trained", "Right answers with the recurrent state rounded to few bits after every token.")],
-    ),
+    ("precision", &[("precision-trained", "Accuracy with the recurrent state rounded to few bits after every token.")]),
     ("state", &[("state-trained", "Effective rank of the recurrent state while a prompt is read.")]),
     (
         "collapse",
@@ -152,7 +147,8 @@ fn compute_constructed(store: &EvidenceStore) -> Result<(), WriteError> {
         Ok((network_f32, network_f64))
     };
     let networks = build();
-    let probe_result = networks.as_ref().map_err(Clone::clone).and_then(|(network, _)| probe_registers(network));
+    let probe_result =
+        networks.as_ref().map_err(Clone::clone).and_then(|(network, _)| probe_intermediate_answers(network));
     store.write("inspected/u1-probe", &probe_result)?;
     for (instrument, _) in CONSTRUCTION_FIGURES {
         let networks = networks.as_ref().map_err(Clone::clone);
@@ -174,7 +170,7 @@ fn compute_trained(
         directory,
     };
     store.write("inspected/trained", &Ok::<_, String>(network))?;
-    store.write("inspected/trained-probe", &probe_registers(network_f32))?;
+    store.write("inspected/trained-probe", &probe_intermediate_answers(network_f32))?;
     for (instrument, _) in TRAINED_FIGURES {
         store.write(&format!("inspected/trained-{instrument}"), &inspect(instrument, network_f32, network_f64))?;
     }
@@ -208,19 +204,23 @@ fn inspect(instrument: &str, network_f32: &Network<f32>, network_f64: &Network<f
     charts.map_err(|error| error.to_string())
 }
 
-/// Trains probes on a network and reports where each register can be read.
-fn probe_registers(network: &Network<f32>) -> Result<ProbeResult, String> {
+/// Trains probes on a network and reports where each intermediate answer can be decoded.
+fn probe_intermediate_answers(network: &Network<f32>) -> Result<ProbeResult, String> {
     let probes = probe::probe(network, &InstrumentOptions::default()).map_err(|error| error.to_string())?;
     Ok(ProbeResult {
-        registers: probes.registers.iter().map(|register| (register.name.clone(), register.resolved_level)).collect(),
+        intermediate_answers: probes
+            .intermediate_answers
+            .iter()
+            .map(|answer| (answer.name.clone(), answer.first_decodable_level))
+            .collect(),
         state_bits_before: state_bits_before(&probes, network),
         chart: Drawing::new(&probes.chart()),
     })
 }
 
-/// Bits of recurrent state up to the level at which the first register can be read, if that is before any full layer.
+/// Bits of recurrent state up to the level at which the first intermediate answer can be decoded, if that is before any full layer.
 fn state_bits_before(probes: &probe::Probes, network: &Network<f32>) -> Option<u64> {
-    let level = probes.registers.first().filter(|register| register.name == "i_1")?.resolved_level?;
+    let level = probes.intermediate_answers.first().filter(|answer| answer.name == "i_1")?.first_decodable_level?;
     let layers = &network.plan.layers[..level];
     let bits: u128 = layers.iter().map(rung_theory::stack::Layer::state_bits).sum();
     (level > 0 && layers.iter().all(|layer| !layer.is_full())).then_some(bits as u64)
@@ -268,13 +268,13 @@ impl Page {
 }
 
 /// "i_1 after layer 1, i_2 after layer 2".
-fn list_registers(result: &ProbeResult) -> String {
-    let register_text = |(name, resolved): &(String, Option<usize>)| match resolved {
+fn describe_decodable_levels(result: &ProbeResult) -> String {
+    let answer_text = |(name, level): &(String, Option<usize>)| match level {
         Some(0) => format!("{name} in the embedding"),
         Some(level) => format!("{name} after layer {}", level - 1),
         None => format!("{name} nowhere"),
     };
-    result.registers.iter().map(register_text).collect::<Vec<_>>().join(", ")
+    result.intermediate_answers.iter().map(answer_text).collect::<Vec<_>>().join(", ")
 }
 
 fn render_constructed(page: &mut Page, conclusions: &mut Vec<String>, store: &EvidenceStore) {
@@ -282,16 +282,16 @@ fn render_constructed(page: &mut Page, conclusions: &mut Vec<String>, store: &Ev
     page.chapter.heading("A construction, whose mechanism is known");
     if let Some(result) = store.read_outcome::<ProbeResult>("inspected/u1-probe", &mut page.chapter) {
         let as_constructed =
-            result.registers.iter().enumerate().all(|(index, (_, resolved))| *resolved == Some(index + 2));
+            result.intermediate_answers.iter().enumerate().all(|(index, (_, level))| *level == Some(index + 2));
         let verdict = if as_constructed { "as it was constructed" } else { "which is not how it was constructed" };
-        let registers = list_registers(&result);
+        let levels = describe_decodable_levels(&result);
         page.chapter.paragraph(
             Prose::new()
                 .text("Construction U1 reads the start in its first layer and looks up one table in each further one. Probes find ")
-                .number(registers.clone(), Evidence::Measured)
+                .number(levels.clone(), Evidence::Measured)
                 .text(format!(", {verdict}.")),
         );
-        conclusions.push(format!("in U1, {registers}, {verdict}"));
+        conclusions.push(format!("in U1, {levels}, {verdict}"));
         let caption = "Layer that computes each hop, in a construction: one more intermediate answer per full layer.";
         page.figure("probe-u1", &result.chart, caption, &format!("{build}; rung analyze probe u1 --svg probe.svg"));
     }
@@ -313,11 +313,11 @@ fn render_trained(page: &mut Page, conclusions: &mut Vec<String>, store: &Eviden
         Prose::new().text("The network is ").code(name.clone()).text(", trained on ").code(task).text(".");
     page.chapter.paragraph(description);
     if let Some(result) = store.read_outcome::<ProbeResult>("inspected/trained-probe", &mut page.chapter) {
-        let registers = list_registers(&result);
+        let levels = describe_decodable_levels(&result);
         page.chapter.paragraph(
             Prose::new()
                 .text("Probes find ")
-                .number(registers.clone(), Evidence::Measured)
+                .number(levels.clone(), Evidence::Measured)
                 .text(" at the token that answers."),
         );
         if let Some(bits) = result.state_bits_before {
@@ -327,7 +327,7 @@ fn render_trained(page: &mut Page, conclusions: &mut Vec<String>, store: &Eviden
                  for which this is impossible."
             ));
         }
-        conclusions.push(format!("in a trained {name}, {registers}"));
+        conclusions.push(format!("in a trained {name}, {levels}"));
         page.figure("probe-trained", &result.chart, "Layer that computes each hop, after training.", &command("probe"));
     }
     for (instrument, figures) in TRAINED_FIGURES {
@@ -419,12 +419,13 @@ fn render_converted(page: &mut Page, conclusions: &mut Vec<String>, store: &Evid
         Prose::new()
             .text("Each full layer was distilled into a gated delta rule on its own inputs and outputs, and then replaced. Above ")
             .number(format!("{:.0}%", 100.0 * conversion.threshold), Evidence::Measured)
-            .text(" right answers, greedy replacement reaches ")
+            .text(" accuracy, greedy replacement reaches ")
             .number(count.clone(), Evidence::Measured)
             .text(" layers. Nothing was trained after a replacement."),
     );
     conclusions.push(format!("{count} of its full layers can be replaced by distilled recurrent layers"));
-    let caption = "Right answers as more full layers are replaced, in five orders. The order by rungs depends only on the layout.";
+    let caption =
+        "Accuracy as more full layers are replaced, in five orders. The order by rungs depends only on the layout.";
     let command = format!("rung convert {directory} --to gdn --steps {} --svg convert.svg", conversion.steps);
     page.figure("convert", &conversion.chart, caption, &command);
 }
@@ -434,7 +435,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probes_of_u1_find_each_register_after_its_layer() {
+    fn probes_of_u1_decode_each_answer_after_its_layer() {
         let directory = std::env::temp_dir().join(format!("rung-inspected-{}", std::process::id()));
         let store = EvidenceStore::new(&directory, Preset::Smoke);
         compute(&store, &[]).unwrap();

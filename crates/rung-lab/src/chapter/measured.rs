@@ -24,7 +24,7 @@ pub fn render(
 ) -> (ChapterOutput, Vec<Conclusion>) {
     let mut chapter = match report_chapter {
         ReportChapter::Measured => Chapter::new("measured", "Measured"),
-        ReportChapter::Open => Chapter::new("open", "Open questions"),
+        ReportChapter::OpenQuestions => Chapter::new("open", "Open questions"),
     };
     let mut artefacts = Vec::new();
     render_introduction(report_chapter, &mut chapter, preset);
@@ -80,7 +80,7 @@ fn without_comparison(conclusion: Conclusion) -> Conclusion {
 fn render_introduction(report_chapter: ReportChapter, chapter: &mut Chapter, preset: Preset) {
     match report_chapter {
         ReportChapter::Measured => explain_recipe(chapter),
-        ReportChapter::Open => {
+        ReportChapter::OpenQuestions => {
             chapter.paragraph(
                 "Questions that the literature about the hierarchy raises and does not answer, measured on small models with the same recipe. \
                  Where the theory makes a prediction, it is given before the result, and deviations are listed. Where it makes none, only \

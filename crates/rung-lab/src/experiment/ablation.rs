@@ -7,7 +7,7 @@
 //!
 //! The sweep files name the mixer `evicting` by its alias `fake`, because the ids of recorded runs depend on the spelling.
 
-use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
 use super::table::{SeedRuns, group_by_setting, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
@@ -17,7 +17,7 @@ use rung_train::run::RunRecord;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "ablation",
     title: "Recurrence ablation: structure or capacity?",
-    chapter: ReportChapter::Open,
+    chapter: ReportChapter::OpenQuestions,
     sweeps: [
         include_str!("ablation-smoke.toml"),
         include_str!("ablation-quick.toml"),
@@ -42,28 +42,35 @@ fn point(runs: &SeedRuns<'_>) -> ComparisonPoint {
         format!("{}{}", first_layer_name(&record.config.stack), if has_full_layer { ", then full" } else { "" });
     let point = ComparisonPoint::new(runs, 1, series, ratio, format!("with {:.0} bits of state", runs.state_bits()));
     let stack = &record.config.stack;
+    // Policy `last` keeps the last tokens, and so the start value. Policy `prefix` keeps the first tokens of the prompt and evicts it.
     let passes_last_token = !stack.contains("policy=") || stack.contains("policy=last");
     match (has_full_layer, passes_last_token) {
-        (true, true) => point.predicted(true, "the state passes the start value on to the full layer"),
-        (true, false) if stack.contains("policy=prefix") => point.predicted(false, "it evicts the start value"),
-        (false, _) if ratio < 1.0 => point.predicted(false, "proved: the state is smaller than the table"),
+        (true, true) => point.predicted(Prediction::Learned, "the state passes the start value on to the full layer"),
+        (true, false) if stack.contains("policy=prefix") => {
+            point.predicted(Prediction::NotLearned, "it evicts the start value")
+        }
+        (false, _) if ratio < 1.0 => {
+            point.predicted(Prediction::NotLearned, "proved: the state is smaller than the table")
+        }
         _ => point,
     }
 }
 
-fn ablation(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn ablation(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
-    let (mut before_full, mut alone): (Vec<ComparisonPoint>, Vec<ComparisonPoint>) = (Vec::new(), Vec::new());
+    let (mut points_before_full_layer, mut single_layer_points): (Vec<ComparisonPoint>, Vec<ComparisonPoint>) =
+        (Vec::new(), Vec::new());
     for runs in &settings {
-        if runs.plan().layers.len() == 1 { &mut alone } else { &mut before_full }.push(point(runs));
+        if runs.plan().layers.len() == 1 { &mut single_layer_points } else { &mut points_before_full_layer }
+            .push(point(runs));
     }
     for (points, file, title, axis) in [
-        (&before_full, "ablation-full", "One hop, a layer with state before a full one", AxisKind::Names),
+        (&points_before_full_layer, "ablation-full", "One hop, a layer with state before a full one", AxisKind::Names),
         (
-            &alone,
+            &single_layer_points,
             "ablation-alone",
             "One look-up, a layer with state alone",
-            AxisKind::Number("state bits / (m log m)", Scale::Log2),
+            AxisKind::Number("state bits / table bits", Scale::Log2),
         ),
     ] {
         if points.is_empty() {
@@ -74,11 +81,11 @@ fn ablation(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusio
             title,
             axis,
             proved_line: None,
-            caption: "The layer with state is a recurrence, or caches a few tokens by an eviction policy, in about as many bits. Bars go from the worst \
+            caption: "The layer with state is a recurrence, or caches a few tokens by an eviction policy, in about as many bits. Table bits: m log2 m for a table of m entries. Bars go from the worst \
                       seed to the best.",
         };
-        render(points, &figure, page);
+        render(points, &figure, output);
     }
-    before_full.extend(alone);
-    conclude(&before_full, "Does the structure of a state matter, or only its bits?")
+    points_before_full_layer.extend(single_layer_points);
+    conclude(&points_before_full_layer, "Does the structure of a state matter, or only its bits?")
 }

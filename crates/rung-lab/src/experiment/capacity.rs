@@ -32,7 +32,7 @@ pub fn max_accuracy(bits_per_entry: f64, m: f64) -> f64 {
         let entropy = |p: f64| if p <= 0.0 || p >= 1.0 { 0.0 } else { -p * p.log2() };
         m.log2() - entropy(error) - entropy(1.0 - error) - error * (m - 1.0).log2()
     };
-    // The bits needed decrease with the error rate, down to zero at the error rate of guessing.
+    // The bits needed decrease with the error rate, down to zero at the error rate of chance.
     let (mut low, mut high) = (0.0, 1.0 - 1.0 / m);
     if bits_per_entry >= m.log2() {
         return 1.0;
@@ -44,17 +44,17 @@ pub fn max_accuracy(bits_per_entry: f64, m: f64) -> f64 {
     1.0 - high
 }
 
-/// A state comes near its capacity if it reaches this fraction of the accuracy above guessing that its bits allow.
+/// A state comes near its capacity if it reaches this fraction of the accuracy above chance that its bits allow.
 const NEAR_CAPACITY: f64 = 0.7;
 
-fn capacity(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn capacity(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
     let chart = chart(&settings);
-    page.artefacts.extend(figure_files("capacity", &chart));
+    output.artefacts.extend(figure_files("capacity", &chart));
     let caption = "One look-up by stacks without full attention. Across: bits of the state over bits of the table, m log m. No weights can \
                    be above the proved line. Bars go from the worst seed to the best.";
-    page.chapter.figure(Figure::new(&chart, caption, page.command.clone(), "capacity.csv"));
-    page.chapter.table(results_table("State capacity: every state", &settings));
+    output.chapter.figure(Figure::new(&chart, caption, output.command.clone(), "capacity.csv"));
+    output.chapter.table(results_table("State capacity: every state", &settings));
     conclude(&settings)
 }
 
@@ -65,14 +65,14 @@ fn state_to_table_ratio(runs: &SeedRuns<'_>) -> f64 {
 
 /// The number of entries m of the task's table.
 fn table_entries(runs: &SeedRuns<'_>) -> f64 {
-    1.0 / super::table::guess_accuracy(runs, 1)
+    1.0 / super::table::chance_accuracy(runs, 1)
 }
 
 fn chart(settings: &[SeedRuns<'_>]) -> LineChart {
     let mut chart = LineChart::new(
         "One look-up without full attention: accuracy against state",
         AxisSpec::new("state bits / (m log m)", Scale::Log2),
-        AxisSpec::new("right answers", Scale::Linear).with_range(0.0, 1.02),
+        AxisSpec::new("accuracy", Scale::Linear).with_range(0.0, 1.02),
     );
     let m = settings.iter().map(table_entries).fold(f64::NAN, f64::max);
     let ratios = settings.iter().map(state_to_table_ratio);
@@ -154,8 +154,8 @@ fn conclude(settings: &[SeedRuns<'_>]) -> Conclusion {
     // If no point comes near the line, the experiment does not test it.
     let is_near_capacity = |runs: &&SeedRuns<'_>| {
         let limit = max_accuracy(state_to_table_ratio(runs) * table_entries(runs).log2(), table_entries(runs));
-        let guess = 1.0 / table_entries(runs);
-        limit < 0.99 && (runs.accuracy(1).high - guess) >= NEAR_CAPACITY * (limit - guess)
+        let chance = 1.0 / table_entries(runs);
+        limit < 0.99 && (runs.accuracy(1).high - chance) >= NEAR_CAPACITY * (limit - chance)
     };
     let near_count = settings.iter().filter(is_near_capacity).count();
     paragraph = paragraph.text(match near_count {

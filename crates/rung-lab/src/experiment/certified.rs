@@ -38,21 +38,21 @@ pub static EXPERIMENT: Experiment = Experiment {
     render: certified,
 };
 
-fn certified(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn certified(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
     let tested_stacks: Vec<TestedStack<'_, '_>> = settings.iter().map(TestedStack::new).collect();
     let chart = chart(&tested_stacks);
-    page.artefacts.extend(figure_files("certified", &chart));
+    output.artefacts.extend(figure_files("certified", &chart));
     for (path, text) in tested_stacks.iter().filter_map(|tested| tested.proof.as_ref()?.file.clone()) {
-        if page.artefacts.iter().all(|artefact| artefact.path != path) {
-            page.artefacts.push(Artefact { path, bytes: text.into_bytes() });
+        if output.artefacts.iter().all(|artefact| artefact.path != path) {
+            output.artefacts.push(Artefact { path, bytes: text.into_bytes() });
         }
     }
-    let caption = "Right answers on the prompts that the bound is about. Square marks: proved that no weights answer all of them. The others have \
+    let caption = "Accuracy on the prompts that the bound is about. Square marks: proved that no weights answer all of them. The others have \
                    one full layer more, or full attention in place of sparse. Bars go from the worst seed to the best.";
-    let figure = Figure::new(&chart, caption, page.command.clone(), "certified.csv");
-    page.chapter.figure(figure.clone());
-    page.chapter.table(table(&tested_stacks));
+    let figure = Figure::new(&chart, caption, output.command.clone(), "certified.csv");
+    output.chapter.figure(figure.clone());
+    output.chapter.table(table(&tested_stacks));
     Conclusion { headline_figures: vec![figure], ..conclude(&tested_stacks) }
 }
 
@@ -71,8 +71,8 @@ struct TestedStack<'a, 'b> {
     task_and_tokens: String,
     /// Accuracy on the prompts of the proof, over seeds.
     accuracy: SeedSpread,
-    /// Accuracy of guessing.
-    guess_accuracy: f64,
+    /// Accuracy of chance.
+    chance_accuracy: f64,
     proof: Option<Proof>,
 }
 
@@ -84,12 +84,12 @@ impl<'a, 'b> TestedStack<'a, 'b> {
         let accuracy = proof_task.map_or_else(|| runs.accuracy(group), |task| runs.accuracy_on(task, group as u16));
         let task = task::parse(proof_task.unwrap_or(&config.task)).ok();
         let tokens = task.as_ref().map_or(0, |task| task.length());
-        let (task_and_tokens, guess_accuracy) = match runs.hops() {
+        let (task_and_tokens, chance_accuracy) = match runs.hops() {
             0 => (format!("2-Sum, {tokens} tokens"), task.map_or(f64::NAN, |task| task.baseline())),
-            1 => (format!("1 hop, {tokens} tokens"), super::table::guess_accuracy(runs, 1)),
-            hops => (format!("{hops} hops, {tokens} tokens"), super::table::guess_accuracy(runs, hops)),
+            1 => (format!("1 hop, {tokens} tokens"), super::table::chance_accuracy(runs, 1)),
+            hops => (format!("{hops} hops, {tokens} tokens"), super::table::chance_accuracy(runs, hops)),
         };
-        Self { runs, task_and_tokens, accuracy, guess_accuracy, proof: find_proof(runs) }
+        Self { runs, task_and_tokens, accuracy, chance_accuracy, proof: find_proof(runs) }
     }
 
     fn name(&self) -> String {
@@ -127,7 +127,7 @@ fn find_proof(runs: &SeedRuns<'_>) -> Option<Proof> {
 
 fn chart(tested_stacks: &[TestedStack<'_, '_>]) -> DotChart {
     let names: Vec<String> = tested_stacks.iter().map(TestedStack::name).collect();
-    let axis = AxisSpec::new("right answers on the prompts of the proof", Scale::Linear).with_range(0.0, 1.02);
+    let axis = AxisSpec::new("accuracy on the prompts of the proof", Scale::Linear).with_range(0.0, 1.02);
     let dots = |proved: bool| {
         let rows = tested_stacks.iter().enumerate().filter(move |(_, tested)| tested.proof.is_some() == proved);
         rows.map(|(row, tested)| {
@@ -147,8 +147,8 @@ fn table(tested_stacks: &[TestedStack<'_, '_>]) -> Table {
         Column::text("stack"),
         Column::text("proved at this size"),
         Column::number("fewer hops, worst seed"),
-        Column::number("right answers, mean over seeds (worst to best)"),
-        Column::number("a guess"),
+        Column::number("accuracy, mean over seeds (worst to best)"),
+        Column::number("chance"),
         Column::number("steps"),
         Column::number("seeds"),
         Column::number("state bits"),
@@ -169,7 +169,7 @@ fn table(tested_stacks: &[TestedStack<'_, '_>]) -> Table {
             TableCell::from(tested.worst_accuracy_on_fewer_hops().map_or_else(|| "–".to_owned(), percent))
                 .with_evidence(Evidence::Measured),
             TableCell::from(tested.accuracy.percent()).with_evidence(Evidence::Measured),
-            TableCell::from(percent(tested.guess_accuracy)),
+            TableCell::from(percent(tested.chance_accuracy)),
             TableCell::from(record.config.train.steps.to_string()),
             TableCell::from(tested.runs.records.len().to_string()),
             TableCell::from(tested.runs.state_bits().to_string()),
@@ -189,7 +189,7 @@ fn conclude(tested_stacks: &[TestedStack<'_, '_>]) -> Conclusion {
             .code(tested.runs.first().config.stack.clone())
             .text(" cannot answer all prompts, whatever its weights. Measured: ")
             .number(accuracy.percent(), Evidence::Measured)
-            .text(format!(" after {steps} steps (a guess: {:.1}%)", 100.0 * tested.guess_accuracy));
+            .text(format!(" after {steps} steps (chance: {:.1}%)", 100.0 * tested.chance_accuracy));
         if accuracy.any_seed_learned() {
             contradictions.push(format!(
                 "{task_and_tokens}, {}: proved impossible, and a seed learned it ({}). One of the two is wrong.",

@@ -11,6 +11,30 @@ use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Chart, Dot, DotChart, LineChart, Point, Scale, Series};
 use rung_figure::report::{Column, Figure, Prose, Table, TableCell};
 
+/// Whether the theory predicts that training learns a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prediction {
+    /// Most seeds learn it.
+    Learned,
+    /// No seed learns it.
+    NotLearned,
+}
+
+impl Prediction {
+    /// The prediction for a number of hops that is within the rungs or beyond them.
+    pub fn from_rungs(is_within_rungs: bool) -> Self {
+        if is_within_rungs { Self::Learned } else { Self::NotLearned }
+    }
+
+    /// The prediction in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Learned => "learned",
+            Self::NotLearned => "not learned",
+        }
+    }
+}
+
 /// The accuracy of one setting, with its position in the figure and its prediction.
 #[derive(Clone)]
 pub struct ComparisonPoint {
@@ -22,10 +46,10 @@ pub struct ComparisonPoint {
     pub label: String,
     /// Accuracy over seeds.
     pub accuracy: SeedSpread,
-    /// Accuracy of guessing.
-    pub guess_accuracy: f64,
+    /// Accuracy of chance.
+    pub chance_accuracy: f64,
     /// Whether the task is predicted to be learned, and the reason; none without a prediction.
-    pub prediction: Option<(bool, &'static str)>,
+    pub prediction: Option<(Prediction, &'static str)>,
     /// Stack and task of the runs.
     pub stack_and_task: [String; 2],
     /// The verdict of the theory about all hops of exactly these tables, if the task is function composition.
@@ -47,7 +71,7 @@ impl ComparisonPoint {
             position,
             label: label.into(),
             accuracy: runs.accuracy(group),
-            guess_accuracy: record.facts.baseline,
+            chance_accuracy: record.facts.baseline,
             prediction: None,
             stack_and_task: [record.config.stack.clone(), record.config.task.clone()],
             verdict: record.facts.verdict.as_ref().map(|[verdict, _]| verdict.clone()),
@@ -56,8 +80,8 @@ impl ComparisonPoint {
 
     /// Adds a prediction and its reason.
     #[must_use]
-    pub fn predicted(self, learned: bool, reason: &'static str) -> Self {
-        Self { prediction: Some((learned, reason)), ..self }
+    pub fn predicted(self, prediction: Prediction, reason: &'static str) -> Self {
+        Self { prediction: Some((prediction, reason)), ..self }
     }
 
     /// Replaces the accuracy.
@@ -66,23 +90,23 @@ impl ComparisonPoint {
         Self { accuracy, ..self }
     }
 
-    /// Replaces the accuracy of guessing.
+    /// Replaces the accuracy of chance.
     #[must_use]
-    pub fn with_guess_accuracy(self, guess_accuracy: f64) -> Self {
-        Self { guess_accuracy, ..self }
+    pub fn with_chance_accuracy(self, chance_accuracy: f64) -> Self {
+        Self { chance_accuracy, ..self }
     }
 
     /// Whether the task counts as learned: if learning is predicted, most seeds must have learned it; otherwise one seed is enough.
     fn is_learned(&self) -> bool {
         match self.prediction {
-            Some((true, _)) => self.accuracy.most_seeds_learned(),
+            Some((Prediction::Learned, _)) => self.accuracy.most_seeds_learned(),
             _ => self.accuracy.any_seed_learned(),
         }
     }
 
     /// Whether the result contradicts the prediction.
     fn contradicts_prediction(&self) -> bool {
-        self.prediction.is_some_and(|(learned, _)| learned != self.is_learned())
+        self.prediction.is_some_and(|(prediction, _)| (prediction == Prediction::Learned) != self.is_learned())
     }
 }
 
@@ -109,22 +133,22 @@ pub struct ComparisonFigure {
 }
 
 /// Adds the figure and the table to the page.
-pub fn render(points: &[ComparisonPoint], figure: &ComparisonFigure, page: &mut ExperimentOutput<'_>) {
+pub fn render(points: &[ComparisonPoint], figure: &ComparisonFigure, output: &mut ExperimentOutput<'_>) {
     match figure.axis {
         AxisKind::Number(axis_label, scale) => {
-            add_chart(&line_chart(points, figure, axis_label, scale), figure.caption.to_owned(), figure, page);
+            add_chart(&line_chart(points, figure, axis_label, scale), figure.caption.to_owned(), figure, output);
         }
         AxisKind::Names => {
             let caption = format!("{} Open marks contradict the prediction.", figure.caption);
-            add_chart(&dot_chart(points, figure), caption, figure, page);
+            add_chart(&dot_chart(points, figure), caption, figure, output);
         }
     }
-    page.chapter.table(table(points, figure));
+    output.chapter.table(table(points, figure));
 }
 
-fn add_chart(chart: &dyn Chart, caption: String, figure: &ComparisonFigure, page: &mut ExperimentOutput<'_>) {
-    page.artefacts.extend(figure_files(figure.file, chart));
-    page.chapter.figure(Figure::new(chart, caption, page.command.clone(), format!("{}.csv", figure.file)));
+fn add_chart(chart: &dyn Chart, caption: String, figure: &ComparisonFigure, output: &mut ExperimentOutput<'_>) {
+    output.artefacts.extend(figure_files(figure.file, chart));
+    output.chapter.figure(Figure::new(chart, caption, output.command.clone(), format!("{}.csv", figure.file)));
 }
 
 /// The distinct names of points, in order of first occurrence.
@@ -139,7 +163,7 @@ fn distinct_names<'a>(points: &'a [ComparisonPoint], name: impl Fn(&'a Compariso
 }
 
 fn accuracy_axis() -> AxisSpec {
-    AxisSpec::new("right answers", Scale::Linear).with_range(0.0, 1.02)
+    AxisSpec::new("accuracy", Scale::Linear).with_range(0.0, 1.02)
 }
 
 fn dot_chart(points: &[ComparisonPoint], figure: &ComparisonFigure) -> DotChart {
@@ -206,10 +230,10 @@ fn table(points: &[ComparisonPoint], figure: &ComparisonFigure) -> Table {
     let columns = [
         Column::text("series"),
         Column::text("point"),
-        Column::number("right answers, mean over seeds (worst to best)"),
+        Column::number("accuracy, mean over seeds (worst to best)"),
         Column::text("predicted"),
         Column::text("bound at this size"),
-        Column::number("a guess"),
+        Column::number("chance"),
         Column::number("seeds that learned it"),
         Column::text("stack"),
         Column::text("task"),
@@ -218,7 +242,7 @@ fn table(points: &[ComparisonPoint], figure: &ComparisonFigure) -> Table {
     for point in points {
         let prediction = point.prediction.map_or_else(
             || "no prediction".to_owned(),
-            |(learned, reason)| format!("{}: {reason}", if learned { "learned" } else { "not learned" }),
+            |(prediction, reason)| format!("{}: {reason}", prediction.name()),
         );
         let [stack, task] = &point.stack_and_task;
         // A prediction from rungs is about large tables; only a verdict is about tables of this size.
@@ -233,7 +257,7 @@ fn table(points: &[ComparisonPoint], figure: &ComparisonFigure) -> Table {
             TableCell::from(Prose::from(point.accuracy.percent())).with_evidence(Evidence::Measured),
             TableCell::from(prediction),
             TableCell::from(bound),
-            TableCell::from(format!("{:.1}%", 100.0 * point.guess_accuracy)),
+            TableCell::from(format!("{:.1}%", 100.0 * point.chance_accuracy)),
             TableCell::from(point.accuracy.learned_text()),
             TableCell::code(stack.clone()),
             TableCell::code(task.clone()),
@@ -248,7 +272,7 @@ const MAX_DESCRIBED_SERIES: usize = 12;
 /// The conclusion. Its paragraph begins with `question`, then compares each prediction with the results, then describes each series.
 pub fn conclude(points: &[ComparisonPoint], question: &str) -> Conclusion {
     let mut paragraph = Prose::new().strong(format!("{question} "));
-    let mut predictions: Vec<(bool, &str)> = Vec::new();
+    let mut predictions: Vec<(Prediction, &str)> = Vec::new();
     for prediction in points.iter().filter_map(|point| point.prediction) {
         if !predictions.contains(&prediction) {
             predictions.push(prediction);
@@ -274,7 +298,11 @@ pub fn conclude(points: &[ComparisonPoint], question: &str) -> Conclusion {
 }
 
 /// Compares one prediction with the results of its points.
-fn describe_prediction(paragraph: Prose, (learned, reason): (bool, &str), points: &[&ComparisonPoint]) -> Prose {
+fn describe_prediction(
+    paragraph: Prose,
+    (prediction, reason): (Prediction, &str),
+    points: &[&ComparisonPoint],
+) -> Prose {
     let count = points.iter().filter(|point| point.is_learned()).count();
     let means = points.iter().map(|point| point.accuracy.mean);
     let [low, high] = [means.clone().fold(f64::INFINITY, f64::min), means.fold(0.0, f64::max)]
@@ -287,9 +315,8 @@ fn describe_prediction(paragraph: Prose, (learned, reason): (bool, &str), points
         (all, count) if all == count => format!("all {all} learned"),
         (all, count) => format!("{count} of {all} learned"),
     };
-    let prediction = if learned { "Predicted: learned" } else { "Predicted: not learned" };
     paragraph
-        .text(format!("{prediction} ({reason}). Measured: {result}, "))
+        .text(format!("Predicted: {} ({reason}). Measured: {result}, ", prediction.name()))
         .number(range, Evidence::Measured)
         .text(". ")
 }
@@ -314,10 +341,10 @@ fn describe_series(paragraph: Prose, series: &[&ComparisonPoint]) -> Prose {
 
 /// A sentence about a point that contradicts its prediction.
 fn describe_contradiction(point: &ComparisonPoint) -> Option<String> {
-    let (learned, reason) = point.prediction.filter(|_| point.contradicts_prediction())?;
+    let (prediction, reason) = point.prediction.filter(|_| point.contradicts_prediction())?;
     let ComparisonPoint { series, label, accuracy, .. } = point;
     let (percent, seeds) = (accuracy.percent(), accuracy.learned_text());
-    Some(if learned {
+    Some(if prediction == Prediction::Learned {
         let threshold = 100.0 * LEARNED_ACCURACY;
         format!("{series} {label}: predicted learned ({reason}); {seeds} seeds reached {threshold}% ({percent}).")
     } else {
@@ -344,8 +371,10 @@ mod tests {
         let point = |index: usize, position: f64| {
             ComparisonPoint::new(&settings[index], 1, "line", position, format!("at {position}"))
         };
-        let as_predicted =
-            [point(0, 1.0).predicted(true, "a construction"), point(1, 2.0).predicted(false, "the rungs")];
+        let as_predicted = [
+            point(0, 1.0).predicted(Prediction::Learned, "a construction"),
+            point(1, 2.0).predicted(Prediction::NotLearned, "the rungs"),
+        ];
         let conclusion = conclude(&as_predicted, "Does it?");
         assert_eq!(conclusion.summary_line, "2 of 2 predictions held");
         assert_eq!(
@@ -356,8 +385,8 @@ mod tests {
         );
         assert!(conclusion.contradictions.is_empty());
         let contradicting = [
-            point(0, 1.0).predicted(false, "the rungs"),
-            point(1, 2.0).predicted(true, "a construction"),
+            point(0, 1.0).predicted(Prediction::NotLearned, "the rungs"),
+            point(1, 2.0).predicted(Prediction::Learned, "a construction"),
             point(1, 3.0),
             point(1, 4.0),
         ];
@@ -375,23 +404,26 @@ mod tests {
             .into_iter()
             .map(|(seed, right)| record("deltanet full", "funccomp{hops=1,m=16}", seed, 1e-3, &[right]))
             .collect();
-        let contradictions = |records: &[rung_train::run::RunRecord], learned: bool| {
+        let contradictions = |records: &[rung_train::run::RunRecord], prediction: Prediction| {
             let settings = group_by_setting(records);
-            conclude(&[ComparisonPoint::new(&settings[0], 1, "line", 1.0, "here").predicted(learned, "it")], "?")
+            conclude(&[ComparisonPoint::new(&settings[0], 1, "line", 1.0, "here").predicted(prediction, "it")], "?")
                 .contradictions
                 .len()
         };
         assert_eq!(
-            (contradictions(&records, false), contradictions(&records, true)),
+            (contradictions(&records, Prediction::NotLearned), contradictions(&records, Prediction::Learned)),
             (1, 0),
             "two of three learned it"
         );
         assert_eq!(
-            (contradictions(&records[1..], false), contradictions(&records[1..], true)),
+            (contradictions(&records[1..], Prediction::NotLearned), contradictions(&records[1..], Prediction::Learned)),
             (1, 1),
             "one of two is not most"
         );
-        assert_eq!((contradictions(&records[2..], false), contradictions(&records[2..], true)), (0, 1));
+        assert_eq!(
+            (contradictions(&records[2..], Prediction::NotLearned), contradictions(&records[2..], Prediction::Learned)),
+            (0, 1)
+        );
     }
 
     #[test]
@@ -399,7 +431,8 @@ mod tests {
         let records = [record("full", "parity", 0, 1e-3, &[995]), record("gdn", "parity", 0, 1e-3, &[600])];
         let settings = group_by_setting(&records);
         let point = |index: usize| {
-            ComparisonPoint::new(&settings[index], 1, format!("row {index}"), 1.0, "here").predicted(true, "it")
+            ComparisonPoint::new(&settings[index], 1, format!("row {index}"), 1.0, "here")
+                .predicted(Prediction::Learned, "it")
         };
         let figure = ComparisonFigure { file: "f", title: "t", axis: AxisKind::Names, proved_line: None, caption: "" };
         let chart = dot_chart(&[point(0), point(1)], &figure);

@@ -27,15 +27,15 @@ pub static EXPERIMENT: Experiment = Experiment {
     render: controls,
 };
 
-fn controls(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn controls(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
     let arms = control_arms(&settings);
     let chart = chart(&arms);
-    page.artefacts.extend(figure_files("controls", &chart));
+    output.artefacts.extend(figure_files("controls", &chart));
     let caption = "The hop that the layout does not allow: more steps and more width against one more full layer. Bars go from the worst \
                    seed to the best.";
-    page.chapter.figure(Figure::new(&chart, caption, page.command.clone(), "controls.csv"));
-    page.chapter.table(table(&arms));
+    output.chapter.figure(Figure::new(&chart, caption, output.command.clone(), "controls.csv"));
+    output.chapter.table(table(&arms));
     conclude(&arms)
 }
 
@@ -122,7 +122,7 @@ fn control_arms<'a, 'b>(settings: &'b [SeedRuns<'a>]) -> Vec<ControlArm<'a, 'b>>
 
 fn chart(arms: &[ControlArm<'_, '_>]) -> DotChart {
     let names: Vec<String> = arms.iter().map(ControlArm::name).collect();
-    let axis = AxisSpec::new("right answers at the highest hop", Scale::Linear).with_range(0.0, 1.02);
+    let axis = AxisSpec::new("accuracy at the highest hop", Scale::Linear).with_range(0.0, 1.02);
     let dots = arms.iter().enumerate().map(|(row, arm)| {
         let SeedSpread { mean, low, high, .. } = arm.top_accuracy();
         Dot::new(row, mean).with_spread(low, high)

@@ -4,7 +4,7 @@
 //! of recurrent layers gives the second hop, not even an exponential one. At these sizes the states hold more bits than the table, so a
 //! shortcut may exist, and the question is open for each point.
 
-use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
 use super::table::{SeedRuns, group_by_setting};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
@@ -14,7 +14,7 @@ use rung_train::run::RunRecord;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "gap",
     title: "Gap: many linear layers against one more full layer",
-    chapter: ReportChapter::Open,
+    chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("gap-smoke.toml"), include_str!("gap-quick.toml"), include_str!("gap-full.toml")],
     render: gap,
 };
@@ -28,11 +28,11 @@ fn points_by_hops(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
         let series = format!("{full} full, {hops}-hop questions");
         let label = format!("with {linear} linear layer{}", if linear == 1 { "" } else { "s" });
         let point = ComparisonPoint::new(runs, hops, series, linear as f64, label)
-            .with_guess_accuracy(super::table::guess_accuracy(runs, hops));
+            .with_chance_accuracy(super::table::chance_accuracy(runs, hops));
         if hops <= runs.rungs() {
-            point.predicted(true, "within the rungs")
+            point.predicted(Prediction::Learned, "within the rungs")
         } else if record.facts.table_bits.is_some_and(|bits| runs.state_bits() < bits) {
-            point.predicted(false, "beyond the rungs, all states together smaller than the table")
+            point.predicted(Prediction::NotLearned, "beyond the rungs, all states together smaller than the table")
         } else {
             point
         }
@@ -40,16 +40,16 @@ fn points_by_hops(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
     record.accuracy.keys().map(|hops| point(usize::from(*hops))).collect()
 }
 
-fn gap(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn gap(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_by_hops).collect();
     let figure = ComparisonFigure {
         file: "gap",
         title: "Full layers after many linear ones",
         axis: AxisKind::Number("linear layers", Scale::Log2),
         proved_line: None,
-        caption: "Right answers to questions of one and two hops, against the number of linear layers before the full ones. Bars go from the \
+        caption: "Accuracy on questions of one and two hops, against the number of linear layers before the full ones. Bars go from the \
                   worst seed to the best.",
     };
-    render(&points, &figure, page);
+    render(&points, &figure, output);
     conclude(&points, "Can many linear layers replace a full one?")
 }

@@ -7,7 +7,7 @@ use std::any::Any;
 
 use rung_theory::task::{self, chain::Chain};
 
-use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
 use super::table::{LEARNED_ACCURACY, SeedRuns, group_by_setting, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
@@ -17,7 +17,7 @@ use rung_train::run::RunRecord;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "length",
     title: "Length: tables two, four and eight times as large",
-    chapter: ReportChapter::Open,
+    chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("length-smoke.toml"), include_str!("length-quick.toml"), include_str!("length-quick.toml")],
     render: length,
 };
@@ -37,21 +37,27 @@ fn points_of_cell(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
         let series = format!("{}, {group}-hop questions", outline(&record.config.stack));
         let trained_accuracy = runs.accuracy(group.into());
         let point = ComparisonPoint::new(runs, group.into(), series.clone(), 1.0, "at the trained size");
-        points.push(if usize::from(group) <= runs.rungs() { point.predicted(true, "within the rungs") } else { point });
+        points.push(if usize::from(group) <= runs.rungs() {
+            point.predicted(Prediction::Learned, "within the rungs")
+        } else {
+            point
+        });
         for task in &record.config.evaluate.other_tasks {
             let Some(entries) = first_table_entries(task) else { continue };
             let accuracy = runs.accuracy_on(task, group);
             let size_ratio = entries / trained_entries;
-            let guess = task::parse(task).map_or(f64::NAN, |task| task.baseline());
+            let chance_accuracy = task::parse(task).map_or(f64::NAN, |task| task.baseline());
             let point =
                 ComparisonPoint::new(runs, group.into(), series.clone(), size_ratio, format!("at {size_ratio} times"));
-            let point = point.with_accuracy(accuracy).with_guess_accuracy(guess);
+            let point = point.with_accuracy(accuracy).with_chance_accuracy(chance_accuracy);
             let table_bits = entries * entries.log2();
             // Without a full layer the accuracy is bounded by the state's bits, whatever was learned on smaller tables.
             let state_too_small = record.facts.full_layers == 0 && runs.state_bits() < table_bits;
             points.push(match (state_too_small, trained_accuracy.mean >= LEARNED_ACCURACY) {
-                (true, _) => point.predicted(false, "proved: the state is smaller than the table"),
-                (false, true) => point.predicted(true, "a look-up by comparison does not depend on the table size"),
+                (true, _) => point.predicted(Prediction::NotLearned, "proved: the state is smaller than the table"),
+                (false, true) => {
+                    point.predicted(Prediction::Learned, "a look-up by comparison does not depend on the table size")
+                }
                 (false, false) => point,
             });
         }
@@ -59,15 +65,15 @@ fn points_of_cell(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
     points
 }
 
-fn length(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn length(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_of_cell).collect();
     let figure = ComparisonFigure {
         file: "length",
         title: "Tables larger than in training",
         axis: AxisKind::Number("size of the first table / size in training", Scale::Log2),
         proved_line: None,
-        caption: "Right answers at the trained size and beyond. Bars go from the worst seed to the best.",
+        caption: "Accuracy at the trained size and beyond. Bars go from the worst seed to the best.",
     };
-    render(&points, &figure, page);
+    render(&points, &figure, output);
     conclude(&points, "Do models trained on small tables generalize to large ones?")
 }

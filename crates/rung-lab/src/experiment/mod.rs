@@ -65,7 +65,7 @@ pub enum ReportChapter {
     /// Experiments about the hierarchy of hops, which run in every preset.
     Measured,
     /// Experiments about open questions of the literature.
-    Open,
+    OpenQuestions,
 }
 
 /// A question, the runs that answer it, and the function that reports them.

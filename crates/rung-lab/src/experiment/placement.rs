@@ -23,15 +23,15 @@ pub static EXPERIMENT: Experiment = Experiment {
     render: placement,
 };
 
-fn placement(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn placement(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_by_hops).collect();
     let figure = ComparisonFigure {
         file: "placement",
         title: "The same layers in different orders",
         axis: AxisKind::Names,
         proved_line: None,
-        caption: "Right answers by hops, for orders of the same layers and the rungs they have. Bars go from the worst seed to the best.",
+        caption: "Accuracy by hops, for orders of the same layers and the rungs they have. Bars go from the worst seed to the best.",
     };
-    render(&points, &figure, page);
+    render(&points, &figure, output);
     conclude(&points, "Does the position of the bounded-state layer matter?")
 }

@@ -3,8 +3,8 @@
 //! The stack of [`staircase`](super::staircase) on as many hops as it has full layers, with one setting of the recipe changed at a time, and few training
 //! steps, so that differences show. There is no prediction for the changed recipes.
 
-use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
-use super::table::{SeedRuns, group_by_setting, guess_accuracy};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
+use super::table::{SeedRuns, chance_accuracy, group_by_setting};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::RunRecord;
 
@@ -31,7 +31,7 @@ fn describe_change(complete: &SeedRuns<'_>, changed: &SeedRuns<'_>) -> String {
     if differences.is_empty() { "the complete recipe".to_owned() } else { differences.join(", ") }
 }
 
-fn recipe(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn recipe(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
     let points: Vec<ComparisonPoint> = settings.iter().flat_map(|runs| points_by_hops(&settings[0], runs)).collect();
     let figure = ComparisonFigure {
@@ -39,9 +39,9 @@ fn recipe(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion 
         title: "The recipe without one of its ingredients",
         axis: AxisKind::Names,
         proved_line: None,
-        caption: "Right answers by hops after few steps, with one ingredient changed. Bars go from the worst seed to the best.",
+        caption: "Accuracy by hops after few steps, with one ingredient changed. Bars go from the worst seed to the best.",
     };
-    render(&points, &figure, page);
+    render(&points, &figure, output);
     conclude(&points, "What does training need?")
 }
 
@@ -51,9 +51,9 @@ fn points_by_hops(complete: &SeedRuns<'_>, runs: &SeedRuns<'_>) -> Vec<Compariso
     let point = |hops: usize| {
         let label = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
         let point = ComparisonPoint::new(runs, hops, series.clone(), hops as f64, label)
-            .with_guess_accuracy(guess_accuracy(runs, hops));
+            .with_chance_accuracy(chance_accuracy(runs, hops));
         if std::ptr::eq(complete, runs) {
-            point.predicted(true, "within the rungs, with the complete recipe")
+            point.predicted(Prediction::Learned, "within the rungs, with the complete recipe")
         } else {
             point
         }

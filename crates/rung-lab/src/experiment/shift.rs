@@ -4,7 +4,7 @@
 //! all of them; one that has learned the statistics of its tables does not. Each model is trained on one distribution, with little and with
 //! much weight decay, and tested on all of them.
 
-use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
 use super::table::{LEARNED_ACCURACY, SeedRuns, group_by_setting};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::RunRecord;
@@ -13,7 +13,7 @@ use rung_train::run::RunRecord;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "shift",
     title: "Shift: other distributions of tables than in training",
-    chapter: ReportChapter::Open,
+    chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("shift-smoke.toml"), include_str!("shift-quick.toml"), include_str!("shift-quick.toml")],
     render: shift,
 };
@@ -40,7 +40,8 @@ fn points_of_cell(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
         trained_index as f64 + 1.0,
         format!("on {}", DISTRIBUTIONS[trained_index]),
     );
-    let mut points = vec![training_point.predicted(true, "within the rungs, on the trained distribution")];
+    let mut points =
+        vec![training_point.predicted(Prediction::Learned, "within the rungs, on the trained distribution")];
     for task in &config.evaluate.other_tasks {
         let Some(tested_index) = distribution_index(task) else { continue };
         let accuracy = runs.accuracy_on(task, hops);
@@ -53,22 +54,22 @@ fn points_of_cell(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
         )
         .with_accuracy(accuracy);
         // A learned look-up works on every distribution.
-        points.push(if is_learned { point.predicted(true, "look-ups were learned") } else { point });
+        points.push(if is_learned { point.predicted(Prediction::Learned, "look-ups were learned") } else { point });
     }
     points.sort_by(|a, b| a.position.total_cmp(&b.position));
     points
 }
 
-fn shift(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn shift(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_of_cell).collect();
     let figure = ComparisonFigure {
         file: "shift",
         title: "Trained on one distribution of tables, tested on all",
         axis: AxisKind::Names,
         proved_line: None,
-        caption: "Right answers to questions of the most hops. Every row is one training distribution, every mark a test distribution. Bars go \
+        caption: "Accuracy on questions of the most hops. Every row is one training distribution, every mark a test distribution. Bars go \
                   from the worst seed to the best.",
     };
-    render(&points, &figure, page);
+    render(&points, &figure, output);
     conclude(&points, "Did the model learn to look up, or the statistics of its tables?")
 }

@@ -4,13 +4,14 @@
 //! is visible only through its summary, and with too few bits different contents have equal summaries: below the proved number of bits no
 //! weights answer every prompt. The accuracy of trained layers on random prompts, which rarely contain such collisions, is measured.
 
+use rung_theory::task::SINGLE_GROUP;
 use std::any::Any;
 
 use rung_theory::bound::sparse::BlockSparseInstance;
 use rung_theory::stack::mixer::{MixerReach, TokenSelection};
 use rung_theory::task::{self, match2::Match2};
 
-use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
 use super::table::{SeedRuns, group_by_setting, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
@@ -20,7 +21,7 @@ use rung_train::run::RunRecord;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "sparse",
     title: "Sparse capacity: how long must a summary be?",
-    chapter: ReportChapter::Open,
+    chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("sparse-smoke.toml"), include_str!("sparse-quick.toml"), include_str!("sparse-quick.toml")],
     render: sparse,
 };
@@ -36,8 +37,8 @@ pub(super) fn summary_bound(runs: &SeedRuns<'_>) -> Option<(f64, BlockSparseInst
         MixerReach::Full(message) => message.selection,
         MixerReach::Bounded => None,
     });
-    let TokenSelection { groups, selected_count, block, summary, .. } = selections.into_iter().next()?;
-    let summary_bits = u64::try_from(summary * u128::from(bits)).ok()?;
+    let TokenSelection { groups, selected_count, block, summary_elements, .. } = selections.into_iter().next()?;
+    let summary_bits = u64::try_from(summary_elements * u128::from(bits)).ok()?;
     let to_u64 = |number: u128| u64::try_from(number).ok();
     let block = to_u64(block)?;
     let earlier_blocks = (task.length() as u64).div_ceil(block).saturating_sub(1);
@@ -52,7 +53,7 @@ pub(super) fn summary_bound(runs: &SeedRuns<'_>) -> Option<(f64, BlockSparseInst
     Some((summary_bits as f64, bound))
 }
 
-fn sparse(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn sparse(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
     let points: Vec<ComparisonPoint> = settings.iter().filter_map(point).collect();
     let figure = ComparisonFigure {
@@ -60,11 +61,11 @@ fn sparse(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion 
         title: "2-Sum by one layer of block-sparse attention",
         axis: AxisKind::Number("bits of a summary / bits that the bound requires", Scale::Log2),
         proved_line: Some((1.0, "bits that the bound requires")),
-        caption: "Right answers against the bits of a block's summary, all heads together, over the smallest number that the proved \
+        caption: "Accuracy against the bits of a block's summary, all heads together, over the smallest number that the proved \
                   bound does not exclude. Left of 1 no weights answer every prompt; random prompts rarely contain colliding blocks, so accuracy may \
                   still be well above a half there. Bars go from the worst seed to the best.",
     };
-    render(&points, &figure, page);
+    render(&points, &figure, output);
     conclude(&points, "How much do short summaries cost on random prompts?")
 }
 
@@ -75,6 +76,10 @@ fn point(runs: &SeedRuns<'_>) -> Option<ComparisonPoint> {
     let (ratio, mixer) = (summary_bits / needed_bits, outline(&runs.first().config.stack));
     let series = format!("{mixer}, blocks of {}", bound.block_tokens);
     let label = format!("with {summary_bits} bits where {needed_bits} are needed");
-    let point = ComparisonPoint::new(runs, 1, series, ratio, label);
-    Some(if verdict.impossible { point.predicted(false, "proved for the worst prompt") } else { point })
+    let point = ComparisonPoint::new(runs, usize::from(SINGLE_GROUP), series, ratio, label);
+    Some(if verdict.impossible {
+        point.predicted(Prediction::NotLearned, "proved for the worst prompt")
+    } else {
+        point
+    })
 }

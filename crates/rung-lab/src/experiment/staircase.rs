@@ -12,8 +12,8 @@
 //!
 //! A stack whose layout allows one hop less than L can score
 //! without making the last hop: its state recalls a fraction r of the first table (Shannon's converse, as in [`capacity`](super::capacity)),
-//! which saves a hop; otherwise one layer prefetches as many of the last table's branches as it has heads, or, with a single full layer, knows
-//! the values of the branch but not which of them is right. A result below that accuracy can be explained by such shortcuts. It is proved
+//! which saves a hop; otherwise one layer looks up in advance as many parts of the last table as it has heads, or, with a single full layer, knows
+//! the values in the part but not which of them is the answer. A result below that accuracy can be explained by such shortcuts. It is proved
 //! impossible only where the program decides so, and at these sizes it mostly cannot, because f32 accumulators have many bits.
 
 use rung_theory::bound::stack_bounds::StackBounds;
@@ -21,7 +21,7 @@ use rung_theory::bound::tables::TableSizes;
 use rung_theory::stack::Convention;
 
 use super::capacity::max_accuracy;
-use super::table::{SeedRuns, SeedSpread, group_by_setting, guess_accuracy};
+use super::table::{SeedRuns, SeedSpread, chance_accuracy, group_by_setting};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use crate::artefact::figure_files;
 use rung_figure::Evidence;
@@ -43,22 +43,22 @@ pub static EXPERIMENT: Experiment = Experiment {
     render: staircase,
 };
 
-fn staircase(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn staircase(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
     let squares = collect_squares(&settings);
     let (map, curves) = (heat_map(&squares), learning_curves(&squares));
-    page.artefacts.extend(figure_files("staircase", &map));
-    page.artefacts.extend(figure_files("staircase-curves", &curves));
-    page.chapter.table(table(&squares));
-    let caption = "Right answers to questions of L hops by F full layers after one bounded-state layer: mean over seeds, and below it the \
-                   worst and the best seed. Below the line the prediction is learned, above it not learned. Every square has the same \
+    output.artefacts.extend(figure_files("staircase", &map));
+    output.artefacts.extend(figure_files("staircase-curves", &curves));
+    output.chapter.table(table(&squares));
+    let caption = "Accuracy on questions of L hops by F full layers after one bounded-state layer: mean over seeds, and below it the \
+                   worst and the best seed. Below the predicted boundary the prediction is learned, above it not learned. Every square has the same \
                    recipe, width, state, precision and number of steps.";
     let figures = [
-        Figure::new(&map, caption, page.command.clone(), "staircase.csv"),
+        Figure::new(&map, caption, output.command.clone(), "staircase.csv"),
         Figure::new(
             &curves,
-            "Learning curves on both sides of the line, mean over seeds: as many hops as full layers, and one more.",
-            page.command.clone(),
+            "Learning curves on both sides of the predicted boundary, mean over seeds: as many hops as full layers, and one more.",
+            output.command.clone(),
             "staircase-curves.csv",
         ),
     ];
@@ -121,8 +121,11 @@ impl ShortcutScore {
         let (accuracy_without_recall, loss) = if hops == 2 {
             (expected_mode_share(sizes[0], sizes[1]), expected_entropy(sizes[0], sizes[1]))
         } else {
-            let prefetched = (runs.first().config.model.heads as f64 / ratio).min(1.0);
-            (prefetched + (1.0 - prefetched) / last, (1.0 - prefetched) * last.ln())
+            let fraction_looked_up_early = (runs.first().config.model.heads as f64 / ratio).min(1.0);
+            (
+                fraction_looked_up_early + (1.0 - fraction_looked_up_early) / last,
+                (1.0 - fraction_looked_up_early) * last.ln(),
+            )
         };
         Some(Self { recall, accuracy_without_recall, loss })
     }
@@ -218,7 +221,7 @@ fn heat_map(squares: &[StaircaseSquare<'_, '_>]) -> HeatMap {
         .rev()
         .map(|hops| (1..=max_full_layers).map(|full_layers| cell(full_layers, hops)).collect())
         .collect();
-    let title = "Right answers by full layers and hops";
+    let title = "Accuracy by full layers and hops";
     let map = HeatMap::new(
         title,
         ("hops of the question", &rows),
@@ -237,9 +240,9 @@ fn heat_map(squares: &[StaircaseSquare<'_, '_>]) -> HeatMap {
 
 fn learning_curves(squares: &[StaircaseSquare<'_, '_>]) -> LineChart {
     let mut chart = LineChart::new(
-        "Learning curves at the line",
+        "Learning curves at the predicted boundary",
         AxisSpec::new("training steps", Scale::Linear),
-        AxisSpec::new("right answers", Scale::Linear).with_range(0.0, 1.02),
+        AxisSpec::new("accuracy", Scale::Linear).with_range(0.0, 1.02),
     );
     for square in
         squares.iter().filter(|square| square.hops == square.full_layers || square.hops == square.full_layers + 1)
@@ -266,9 +269,9 @@ fn table(squares: &[StaircaseSquare<'_, '_>]) -> Table {
         Column::number("F"),
         Column::number("L"),
         Column::text("predicted"),
-        Column::number("right answers, mean over seeds (worst to best)"),
+        Column::number("accuracy, mean over seeds (worst to best)"),
         Column::number("seeds that learned it"),
-        Column::number("a guess"),
+        Column::number("chance"),
         Column::number("accuracy of known shortcuts"),
         Column::number("loss of L hops (of the shortcut)"),
         Column::text("decided for these tables"),
@@ -287,7 +290,7 @@ fn table(squares: &[StaircaseSquare<'_, '_>]) -> Table {
             TableCell::from(if square.is_within_rungs() { "learned" } else { "not learned" }),
             TableCell::from(spread.percent()).with_evidence(Evidence::Measured),
             TableCell::from(spread.learned_text()).with_evidence(Evidence::Measured),
-            TableCell::from(format!("{:.1}%", 100.0 * guess_accuracy(runs, square.hops))),
+            TableCell::from(format!("{:.1}%", 100.0 * chance_accuracy(runs, square.hops))),
             TableCell::from(
                 shortcut.map_or_else(|| "–".to_owned(), |shortcut| format!("{:.1}%", 100.0 * shortcut.accuracy())),
             ),
@@ -315,7 +318,7 @@ fn conclude(squares: &[StaircaseSquare<'_, '_>]) -> Conclusion {
     );
     for (square, spread) in within_rungs.iter().filter(|(_, spread)| !spread.most_seeds_learned()) {
         contradictions.push(format!(
-            "F = {}, L = {}: predicted learned; training found it in {} seeds ({}).",
+            "F = {}, L = {}: predicted learned; learned in {} seeds ({}).",
             square.full_layers,
             square.hops,
             spread.learned_text(),
@@ -367,14 +370,20 @@ mod tests {
     const TWO_HOPS: &str = "funccomp{hops=2,m=16,n=[2],mixed=yes,names=levels}";
 
     /// Records of three seeds; the second accuracy is reached by one seed only.
-    fn records(right: [u64; 4]) -> Vec<RunRecord> {
-        let make_record = |stack: &str, task: &str, seed: u64, right: &[u64]| record(stack, task, seed, 1e-3, right);
+    fn records(correct_per_thousand: [u64; 4]) -> Vec<RunRecord> {
+        let make_record =
+            |stack: &str, task: &str, seed: u64, correct: &[u64]| record(stack, task, seed, 1e-3, correct);
         (0..3)
             .flat_map(|seed| {
                 [
-                    make_record("gated{bits=2} full", ONE_HOP, seed, &right[..1]),
-                    make_record("gated{bits=2} full", TWO_HOPS, seed, &[999, if seed == 0 { right[1] } else { 140 }]),
-                    make_record("gated{bits=2} full*2", TWO_HOPS, seed, &right[2..]),
+                    make_record("gated{bits=2} full", ONE_HOP, seed, &correct_per_thousand[..1]),
+                    make_record(
+                        "gated{bits=2} full",
+                        TWO_HOPS,
+                        seed,
+                        &[999, if seed == 0 { correct_per_thousand[1] } else { 140 }],
+                    ),
+                    make_record("gated{bits=2} full*2", TWO_HOPS, seed, &correct_per_thousand[2..]),
                 ]
             })
             .collect()
@@ -393,8 +402,8 @@ mod tests {
 
     #[test]
     fn one_seed_refutes_not_learned_and_two_of_three_confirm_learned() {
-        let conclusion = |right| {
-            let records = records(right);
+        let conclusion = |correct_per_thousand| {
+            let records = records(correct_per_thousand);
             conclude(&collect_squares(&group_by_setting(&records)))
         };
         let as_predicted = conclusion([998, 140, 997, 996]);
@@ -412,7 +421,7 @@ mod tests {
             above_shortcut.contradictions
         );
         let not_learned = conclusion([998, 140, 997, 700]);
-        assert!(not_learned.contradictions[0].contains("found it in 0 of 3 seeds"), "{:?}", not_learned.contradictions);
+        assert!(not_learned.contradictions[0].contains("learned in 0 of 3 seeds"), "{:?}", not_learned.contradictions);
     }
 
     #[test]

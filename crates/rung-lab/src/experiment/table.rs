@@ -130,11 +130,11 @@ pub fn group_by_setting(records: &[RunRecord]) -> Vec<SeedRuns<'_>> {
         // Positive floats are ordered like their bits.
         groups[index].1.entry(record.config.train.rate.to_bits()).or_default().push(record);
     }
-    groups.into_iter().filter_map(|(_, rates)| select_best_rate(rates)).collect()
+    groups.into_iter().filter_map(|(_, rates)| select_best_learning_rate(rates)).collect()
 }
 
 /// The runs of one setting at its best learning rate.
-fn select_best_rate(rates: BTreeMap<u64, Vec<&RunRecord>>) -> Option<SeedRuns<'_>> {
+fn select_best_learning_rate(rates: BTreeMap<u64, Vec<&RunRecord>>) -> Option<SeedRuns<'_>> {
     let tried_rates = rates.keys().map(|bits| f64::from_bits(*bits)).collect();
     let accuracy_and_negative_loss = |records: &[&RunRecord]| {
         let max_hops = records[0].accuracy.keys().next_back().copied().unwrap_or(0);
@@ -157,14 +157,15 @@ pub fn results_table(caption: &str, settings: &[SeedRuns<'_>]) -> Table {
         Column::text("stack"),
         Column::text("task"),
         Column::number("rungs"),
-        Column::number("state bits / m log m"),
+        Column::number("state bits / table bits"),
         Column::number("hops"),
-        Column::text("rungs; verdict at this size"),
+        Column::text("hops within the rungs; verdict for these tables"),
         Column::number("accuracy, mean over seeds (worst to best)"),
         Column::number("seeds"),
         Column::number("steps"),
-        Column::number("rate (of)"),
+        Column::number("learning rate (number tried)"),
     ];
+    let caption = format!("{caption}. Table bits: m log2 m, for m entries of the first table");
     let mut table = Table::new(caption, columns);
     for runs in settings {
         let record = runs.first();
@@ -192,8 +193,8 @@ pub fn results_table(caption: &str, settings: &[SeedRuns<'_>]) -> Table {
     table
 }
 
-/// Accuracy of guessing on questions of so many hops: one over the size of the last table looked up.
-pub(super) fn guess_accuracy(runs: &SeedRuns<'_>, hops: usize) -> f64 {
+/// Accuracy of chance on questions of so many hops: one over the size of the last table looked up.
+pub(super) fn chance_accuracy(runs: &SeedRuns<'_>, hops: usize) -> f64 {
     let task = rung_theory::task::parse(&runs.first().config.task);
     let sizes = task.ok().and_then(|task| rung_train::run::record::table_sizes(&*task));
     sizes.and_then(|sizes| sizes.get(hops - 1).copied()).map_or(f64::NAN, |size| 1.0 / f64::from(size))
@@ -205,12 +206,12 @@ pub(crate) mod tests {
     use rung_train::run::trainer::StopReason;
     use rung_train::run::{RunConfig, RunFacts, record};
 
-    /// A record of a run with these accuracies, in right answers per thousand.
-    pub(crate) fn record(stack: &str, task: &str, seed: u64, rate: f64, right: &[u64]) -> RunRecord {
+    /// A record of a run with these accuracies, in correct answers per thousand.
+    pub(crate) fn record(stack: &str, task: &str, seed: u64, rate: f64, correct_per_thousand: &[u64]) -> RunRecord {
         let mut config = RunConfig::new(stack, task);
         (config.seed, config.train.rate) = (seed, rate);
         let run = config.resolve().unwrap();
-        let counts = right.iter().map(|right| AnswerCount { right: *right, count: 1000 });
+        let counts = correct_per_thousand.iter().map(|correct| AnswerCount { correct: *correct, count: 1000 });
         RunRecord {
             id: record::id(&run),
             schema: rung_train::run::record::SCHEMA,

@@ -11,7 +11,7 @@ use std::any::Any;
 
 use rung_theory::task::{self, chain::Chain};
 
-use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
 use super::table::{SeedRuns, SeedSpread, group_by_setting, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
@@ -22,7 +22,7 @@ use rung_train::run::accuracy::AnswerCount;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "thoughts",
     title: "Chain of thought: how many intermediate results must be emitted?",
-    chapter: ReportChapter::Open,
+    chapter: ReportChapter::OpenQuestions,
     sweeps: [
         include_str!("thoughts-smoke.toml"),
         include_str!("thoughts-quick.toml"),
@@ -49,18 +49,18 @@ fn comparison_point(runs: &SeedRuns<'_>) -> Option<ComparisonPoint> {
     let last_table_entries = *composition.sizes().last()?;
     let point = ComparisonPoint::new(runs, hops, series, thoughts as f64, label)
         .with_accuracy(accuracy)
-        .with_guess_accuracy(1.0 / f64::from(last_table_entries));
+        .with_chance_accuracy(1.0 / f64::from(last_table_entries));
     let hops_per_pass = hops.div_ceil(thoughts + 1);
     let entries = f64::from(composition.sizes()[0]);
     let state_holds_table = runs.state_bits() >= entries * entries.log2();
     Some(match hops_per_pass <= runs.rungs() {
-        true => point.predicted(true, "no more hops between two thoughts than rungs"),
+        true => point.predicted(Prediction::Learned, "no more hops between two thoughts than rungs"),
         false if state_holds_table => point,
-        false => point.predicted(false, "more hops between two thoughts than rungs"),
+        false => point.predicted(Prediction::NotLearned, "more hops between two thoughts than rungs"),
     })
 }
 
-fn thoughts(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn thoughts(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let points: Vec<ComparisonPoint> = group_by_setting(records).iter().filter_map(comparison_point).collect();
     let figure = ComparisonFigure {
         file: "thoughts",
@@ -70,6 +70,6 @@ fn thoughts(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusio
         caption: "At least this share of whole chains is right. Constructed: one rung does any number of hops with one thought fewer than hops. \
                   Bars go from the worst seed to the best.",
     };
-    render(&points, &figure, page);
+    render(&points, &figure, output);
     conclude(&points, "How many intermediate results must a stack emit?")
 }

@@ -10,9 +10,9 @@
 //! Sequences become longer during training, and the last evaluation is on sequences longer than any of those: a learned rule generalizes, a
 //! memorized table of short sequences does not.
 
-use rung_theory::task;
+use rung_theory::task::{self, SINGLE_GROUP};
 
-use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
 use super::table::{SeedRuns, SeedSpread, group_by_setting};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
@@ -23,7 +23,7 @@ use rung_train::run::accuracy::AnswerCount;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "tracking",
     title: "State tracking: where recurrences and hybrids are better",
-    chapter: ReportChapter::Open,
+    chapter: ReportChapter::OpenQuestions,
     sweeps: [
         include_str!("tracking-smoke.toml"),
         include_str!("tracking-quick.toml"),
@@ -40,14 +40,14 @@ const TASK_GROUPS: [(&str, &str, &str, &str); 4] = [
     ("parity-retrieval", "parity-retrieval", "tracking-retrieval", "Parity-conditioned retrieval, by sequence length"),
 ];
 
-fn tracking(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn tracking(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
     // The conclusion is about the length that was never trained.
-    let mut untrained_lengths = Vec::new();
+    let mut points_at_untrained_length = Vec::new();
     for (prefix, name, file, title) in TASK_GROUPS {
         let group = settings.iter().filter(|runs| runs.first().config.task.starts_with(prefix));
         let lines: Vec<Vec<ComparisonPoint>> = group.map(|runs| points_by_length(runs, name)).collect();
-        untrained_lengths.extend(lines.iter().filter_map(|line| line.last().cloned()));
+        points_at_untrained_length.extend(lines.iter().filter_map(|line| line.last().cloned()));
         let points: Vec<ComparisonPoint> = lines.into_iter().flatten().collect();
         if points.is_empty() {
             continue;
@@ -57,16 +57,16 @@ fn tracking(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusio
             title,
             axis: AxisKind::Number("tokens", Scale::Log2),
             proved_line: None,
-            caption: "Right answers after training at each length, and, at the last point, at a length that was never trained. Bars go from the \
+            caption: "Accuracy after training at each length, and, at the last point, at a length that was never trained. Bars go from the \
                       worst seed to the best.",
         };
-        render(&points, &figure, page);
+        render(&points, &figure, output);
     }
-    conclude(&untrained_lengths, "Which layers track a state that every token changes?")
+    conclude(&points_at_untrained_length, "Which layers track a state that every token changes?")
 }
 
 /// Whether the runs' layers are predicted to track the state of its task, and the reason; none without a prediction.
-fn prediction(runs: &SeedRuns<'_>) -> Option<(bool, &'static str)> {
+fn prediction(runs: &SeedRuns<'_>) -> Option<(Prediction, &'static str)> {
     let config = &runs.first().config;
     let plan = runs.plan();
     let mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter());
@@ -74,11 +74,15 @@ fn prediction(runs: &SeedRuns<'_>) -> Option<(bool, &'static str)> {
     let (reflects, rotates) = (reflections > 0, reflections > 1);
     let has_full_layer = plan.layers.iter().any(rung_theory::stack::Layer::is_full);
     Some(match config.task.as_str() {
-        task if task.starts_with("parity{") && reflects => (true, "negative eigenvalues"),
-        task if task.starts_with("parity{") => (false, "no negative eigenvalues"),
-        task if task.starts_with("word{group=s3") && rotates => (true, "two reflections a token make a rotation"),
-        task if task.starts_with("word{group=s3") => (false, "fewer than two reflections a token"),
-        task if task.starts_with("parity-retrieval") && reflects && has_full_layer => (true, "constructed"),
+        task if task.starts_with("parity{") && reflects => (Prediction::Learned, "negative eigenvalues"),
+        task if task.starts_with("parity{") => (Prediction::NotLearned, "no negative eigenvalues"),
+        task if task.starts_with("word{group=s3") && rotates => {
+            (Prediction::Learned, "two reflections a token make a rotation")
+        }
+        task if task.starts_with("word{group=s3") => (Prediction::NotLearned, "fewer than two reflections a token"),
+        task if task.starts_with("parity-retrieval") && reflects && has_full_layer => {
+            (Prediction::Learned, "constructed")
+        }
         _ => return None,
     })
 }
@@ -87,21 +91,28 @@ fn prediction(runs: &SeedRuns<'_>) -> Option<(bool, &'static str)> {
 fn points_by_length(runs: &SeedRuns<'_>, task_name: &str) -> Vec<ComparisonPoint> {
     let (config, series) = (&runs.first().config, runs.first().config.stack.clone());
     let point = |length: usize| {
-        ComparisonPoint::new(runs, 1, series.clone(), length as f64, format!("on {task_name} at {length} tokens"))
+        ComparisonPoint::new(
+            runs,
+            usize::from(SINGLE_GROUP),
+            series.clone(),
+            length as f64,
+            format!("on {task_name} at {length} tokens"),
+        )
     };
     let point_of_stage = |stage: usize| {
         let length = task::parse(&config.curriculum[stage].task).ok()?.length();
         let last_evaluation =
             |record: &&RunRecord| record.evaluations.iter().rfind(|evaluation| evaluation.stage == stage).cloned();
         let evaluations = runs.records.iter().filter_map(last_evaluation);
-        let accuracies: Vec<f64> =
-            evaluations.filter_map(|evaluation| evaluation.accuracy.get(&1).map(AnswerCount::accuracy)).collect();
+        let accuracies: Vec<f64> = evaluations
+            .filter_map(|evaluation| evaluation.accuracy.get(&SINGLE_GROUP).map(AnswerCount::accuracy))
+            .collect();
         (!accuracies.is_empty()).then(|| point(length).with_accuracy(SeedSpread::new(accuracies.into_iter())))
     };
     let mut points: Vec<ComparisonPoint> = (0..config.curriculum.len()).filter_map(point_of_stage).collect();
     let final_point = point(runs.first().facts.tokens);
     points.push(match prediction(runs) {
-        Some((learned, reason)) => final_point.predicted(learned, reason),
+        Some((prediction, reason)) => final_point.predicted(prediction, reason),
         None => final_point,
     });
     points
@@ -114,19 +125,19 @@ mod tests {
 
     #[test]
     fn conclusion_counts_confirmed_and_contradicted_predictions() {
-        let run = |stack: &str, task: &str, right| record(stack, task, 0, 1e-3, &[right]);
+        let run = |stack: &str, task: &str, correct_per_thousand| record(stack, task, 0, 1e-3, &[correct_per_thousand]);
         let conclusion = |records: &[RunRecord]| {
             let points: Vec<ComparisonPoint> =
                 group_by_setting(records).iter().flat_map(|runs| points_by_length(runs, "it")).collect();
             conclude(&points, "")
         };
-        let (positive, signed) = ("deltanet", "deltanet{negative=yes}");
+        let (nonnegative_eigenvalues, negative_eigenvalues) = ("deltanet", "deltanet{negative=yes}");
         let (parity, permutations) = ("parity{answer=every}", "word{group=s3}");
         let as_predicted = conclusion(&[
-            run(positive, parity, 510),
+            run(nonnegative_eigenvalues, parity, 510),
             run("full", parity, 600),
-            run(signed, parity, 1000),
-            run(signed, permutations, 300),
+            run(negative_eigenvalues, parity, 1000),
+            run(negative_eigenvalues, permutations, 300),
             run("deltaproduct{steps=2}", permutations, 999),
             run("deltaproduct{steps=4}", "word{group=s5}", 999),
         ]);
@@ -135,8 +146,8 @@ mod tests {
             ("5 of 5 predictions held", 0)
         );
         let contradicting = conclusion(&[
-            run(positive, parity, 1000),
-            run(signed, parity, 700),
+            run(nonnegative_eigenvalues, parity, 1000),
+            run(negative_eigenvalues, parity, 700),
             run("deltaproduct{steps=1}", permutations, 995),
             run("deltanet{negative=yes} full", "parity-retrieval", 995),
         ]);

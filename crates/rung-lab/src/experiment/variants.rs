@@ -3,7 +3,7 @@
 //! Alternating layers, other orders, other mixers, and two parallel mixers in one layer, on the same two hops. A pattern that computes more hops
 //! than it has rungs with a state smaller than the table would contradict the theory; one with a larger state may have a shortcut.
 
-use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
 use super::table::{SeedRuns, group_by_setting, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::RunRecord;
@@ -12,7 +12,7 @@ use rung_train::run::RunRecord;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "variants",
     title: "Variants: does any pattern compute more hops than it has rungs?",
-    chapter: ReportChapter::Open,
+    chapter: ReportChapter::OpenQuestions,
     sweeps: [
         include_str!("variants-smoke.toml"),
         include_str!("variants-quick.toml"),
@@ -30,25 +30,25 @@ pub(super) fn points_by_hops(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
     let point = |hops: usize| {
         let label = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
         let point = ComparisonPoint::new(runs, hops, series.clone(), hops as f64, label)
-            .with_guess_accuracy(super::table::guess_accuracy(runs, hops));
+            .with_chance_accuracy(super::table::chance_accuracy(runs, hops));
         match hops <= runs.rungs() {
-            true => point.predicted(true, "within the rungs"),
+            true => point.predicted(Prediction::Learned, "within the rungs"),
             false if state_holds_table => point,
-            false => point.predicted(false, "beyond the rungs, the state smaller than the table"),
+            false => point.predicted(Prediction::NotLearned, "beyond the rungs, the state smaller than the table"),
         }
     };
     record.accuracy.keys().map(|hops| point(usize::from(*hops))).collect()
 }
 
-fn variants(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn variants(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_by_hops).collect();
     let figure = ComparisonFigure {
         file: "variants",
         title: "Patterns of layers on one and two hops",
         axis: AxisKind::Names,
         proved_line: None,
-        caption: "Right answers by hops, for patterns of layers and the rungs they have. Bars go from the worst seed to the best.",
+        caption: "Accuracy by hops, for patterns of layers and the rungs they have. Bars go from the worst seed to the best.",
     };
-    render(&points, &figure, page);
+    render(&points, &figure, output);
     conclude(&points, "Does any pattern reach more hops than it has rungs?")
 }

@@ -4,8 +4,8 @@
 //! one full layer fewer than the maximum number of hops. Their states of 32-bit numbers could hold tables of 16 entries, so the lower bounds
 //! do not apply at these sizes: a failure beyond the rungs is a result about training.
 
-use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
-use super::table::{SeedRuns, group_by_setting, guess_accuracy, outline};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
+use super::table::{SeedRuns, chance_accuracy, group_by_setting, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::RunRecord;
 
@@ -13,7 +13,7 @@ use rung_train::run::RunRecord;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "zoo",
     title: "Mixers: every bounded-state layer before full ones",
-    chapter: ReportChapter::Open,
+    chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("zoo-smoke.toml"), include_str!("zoo-quick.toml"), include_str!("zoo-full.toml")],
     render: zoo,
 };
@@ -24,23 +24,23 @@ fn points_by_hops(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
     let point = |hops: usize| {
         let label = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
         let point = ComparisonPoint::new(runs, hops, series.clone(), hops as f64, label)
-            .with_guess_accuracy(guess_accuracy(runs, hops));
+            .with_chance_accuracy(chance_accuracy(runs, hops));
         let within = hops <= runs.rungs();
-        point.predicted(within, if within { "within the rungs" } else { "beyond the rungs" })
+        point.predicted(Prediction::from_rungs(within), if within { "within the rungs" } else { "beyond the rungs" })
     };
     runs.first().accuracy.keys().map(|hops| point(usize::from(*hops))).collect()
 }
 
-fn zoo(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn zoo(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_by_hops).collect();
     let figure = ComparisonFigure {
         file: "zoo-depth",
         title: "Every bounded-state mixer before full layers",
         axis: AxisKind::Names,
         proved_line: None,
-        caption: "Right answers by hops, for every mixer in place of the staircase's bounded-state layer. Bars go from the worst seed to \
+        caption: "Accuracy by hops, for every mixer in place of the staircase's bounded-state layer. Bars go from the worst seed to \
                   the best.",
     };
-    render(&points, &figure, page);
+    render(&points, &figure, output);
     conclude(&points, "Does every mixer reach the rungs of its layout?")
 }

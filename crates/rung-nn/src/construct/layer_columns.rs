@@ -92,8 +92,8 @@ impl LayerColumns {
                 used_columns.state_inputs.iter_mut().for_each(|read| *read |= used);
             } else if rows == width && entry.shape.len() == 3 {
                 // A convolution on the residual stream itself.
-                let taps = entry.shape[2];
-                for (channel, filter) in values.chunks_exact(taps).enumerate() {
+                let kernel_size = entry.shape[2];
+                for (channel, filter) in values.chunks_exact(kernel_size).enumerate() {
                     let used = filter.iter().any(|value| *value != S::ZERO);
                     used_columns.state_inputs[channel] |= used;
                     used_columns.outputs[channel] |= used;

@@ -19,7 +19,7 @@
 //! let request = ConstructionRequest { hops: 2, m: 3, n: vec![2], ..ConstructionRequest::default() };
 //! let built = construct::build::<f32>("U1", &request)?;
 //! let mut prompt = Prompt::new();
-//! built.task()?.prompt(&mut seeded(1), &mut prompt);
+//! built.task()?.sample_prompt(&mut seeded(1), &mut prompt);
 //! let ops = Native::new();
 //! ops.bind_frozen(&built.weights);
 //! let (_, target, _) = prompt.questions().next().unwrap();
@@ -87,8 +87,10 @@ pub struct ConstructionRequest {
     pub mixer: Option<String>,
     /// Tokens of 2-Sum, or bits of parity.
     pub length: usize,
-    /// The modulus of 2-Sum, or the number of values of a retrieval.
+    /// Modulus of 2-Sum and Match2.
     pub modulus: u32,
+    /// Number of values of `parity-retrieval`.
+    pub value_count: u32,
     /// Entries of a retrieval.
     pub entries: u32,
     /// The hop whose entries look up the next table in advance, in S3; by default the one whose query part has the fewest values.
@@ -108,6 +110,7 @@ impl Default for ConstructionRequest {
             mixer: None,
             length: 16,
             modulus: 64,
+            value_count: 64,
             entries: 8,
             prefetch_hop: None,
             candidates: 2,

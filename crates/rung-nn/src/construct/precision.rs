@@ -33,7 +33,7 @@ impl<S: Scalar> Network<S> {
             }
         };
         for _ in 0..RANGE_PROMPTS {
-            self.task()?.prompt(&mut rng, &mut prompt);
+            self.task()?.sample_prompt(&mut rng, &mut prompt);
             let mut tokens = prompt.tokens().to_vec();
             if let Some(chain) = Answerer::new(self).chain_of_thought(&tokens)? {
                 tokens.extend(chain.tokens);

@@ -94,7 +94,7 @@ fn answers_are_the_same_with_and_without_shortcuts() {
         let mut prompts = Vec::new();
         let (mut rng, mut prompt) = (seeded(3), Prompt::new());
         for _ in 0..40 {
-            network.task().unwrap().prompt(&mut rng, &mut prompt);
+            network.task().unwrap().sample_prompt(&mut rng, &mut prompt);
             prompts.extend_from_slice(prompt.tokens());
         }
         // Perturbed weights, so that some answers are wrong and the comparison can fail.

@@ -222,7 +222,7 @@ impl<S: Scalar> VerificationRun<'_, S> {
             let (mut tokens, mut targets) = (Vec::new(), Vec::new());
             for index in done_count..done_count + size {
                 match self.instance_set {
-                    InstanceSet::Samples { .. } => task.prompt(&mut rng, prompt),
+                    InstanceSet::Samples { .. } => task.sample_prompt(&mut rng, prompt),
                     InstanceSet::All => {
                         task.nth_prompt(u128::from(chunk * CHUNK_SIZE + index), prompt);
                     }

@@ -131,13 +131,13 @@ impl<S: Scalar> WeightWriter<'_, S> {
                 kv_head += 1;
             }
         }
-        if mixer.number("conv").is_some_and(|taps| taps > 0) {
+        if mixer.number("conv").is_some_and(|kernel_size| kernel_size > 0) {
             // A convolution before the projections passes the current token through.
-            let taps = mixer.number("conv").unwrap_or_default() as usize;
+            let kernel_size = mixer.number("conv").unwrap_or_default() as usize;
             let width = self.width;
             let (values, _) = self.find(&format!("{prefix}.conv1d.weight"));
             for channel in 0..width {
-                values[channel * taps + taps - 1] = S::ONE;
+                values[channel * kernel_size + kernel_size - 1] = S::ONE;
             }
         }
     }

@@ -112,7 +112,7 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
                 "mamba_d_head": inner / ssm_heads,
                 "mamba_d_state": size(|mamba2| mamba2.state),
                 "mamba_n_groups": size(|mamba2| mamba2.groups),
-                "mamba_d_conv": size(|mamba2| mamba2.taps),
+                "mamba_d_conv": size(|mamba2| mamba2.kernel_size),
                 "mamba_expand": EXPANSION,
                 "mamba_chunk_size": 64,
                 "mamba_conv_bias": true,
@@ -138,7 +138,7 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
                 ("rope.dimension_count", number(head_dim)),
                 ("rope.freq_base", Key::F32(network.rope_theta.unwrap_or(DEFAULT_ROPE_THETA) as f32)),
                 ("rope.scaling.finetuned", Key::Flag(network.rope_theta.is_some())),
-                ("ssm.conv_kernel", number(size(|mamba2| mamba2.taps))),
+                ("ssm.conv_kernel", number(size(|mamba2| mamba2.kernel_size))),
                 ("ssm.inner_size", number(inner)),
                 ("ssm.state_size", number(size(|mamba2| mamba2.state))),
                 ("ssm.time_step_rank", number(ssm_heads)),
@@ -156,7 +156,7 @@ pub(super) fn common_mamba2(network: &ExportNetwork) -> Result<Option<&Mamba2>, 
         ExportMixer::Mamba2(mamba2) => Some(mamba2),
         _ => None,
     });
-    let sizes = |mamba2: &Mamba2| [mamba2.heads, mamba2.head_dim, mamba2.state, mamba2.groups, mamba2.taps];
+    let sizes = |mamba2: &Mamba2| [mamba2.heads, mamba2.head_dim, mamba2.state, mamba2.groups, mamba2.kernel_size];
     let Some(first) = mamba2_layers.next() else { return Ok(None) };
     match mamba2_layers.find(|other| sizes(other) != sizes(first)) {
         None => Ok(Some(first)),
@@ -191,7 +191,7 @@ pub(super) fn mamba2_tensors(mamba2: &Mamba2, names: LayerNames, mixer: &str) ->
         shape: if is_gguf { vec![values.len(), 1] } else { vec![values.len()] },
         values,
     };
-    let rates = mamba2.log_rate.iter();
+    let rates = mamba2.a_log.iter();
     let rates: Vec<f64> = if is_gguf { rates.map(|rate| -rate.exp()).collect() } else { rates.copied().collect() };
     let mut norm = ExportTensor::vector(name("norm.weight", "ssm_norm.weight"), mamba2.norm.clone());
     if is_gguf {
@@ -201,7 +201,7 @@ pub(super) fn mamba2_tensors(mamba2: &Mamba2, names: LayerNames, mixer: &str) ->
         ExportTensor::matrix(name("in_proj.weight", "ssm_in.weight"), mamba2.input.clone()),
         convolution,
         ExportTensor::vector(name("conv1d.bias", "ssm_conv1d.bias"), mamba2.convolution_bias.clone()),
-        ExportTensor::vector(name("dt_bias", "ssm_dt.bias"), mamba2.step_bias.clone()),
+        ExportTensor::vector(name("dt_bias", "ssm_dt.bias"), mamba2.dt_bias.clone()),
         by_head(name("A_log", "ssm_a"), rates),
         by_head(name("D", "ssm_d"), mamba2.skip.clone()),
         norm,
@@ -226,7 +226,7 @@ impl Mamba2 {
         let gate = slice(&self.input, 0, old_inner).map_rows(inner, old_channel);
         let values = slice(&self.input, old_inner, old_inner).map_rows(inner, old_channel);
         let b_and_c = slice(&self.input, 2 * old_inner, state_rows);
-        let step = slice(&self.input, 2 * old_inner + state_rows, self.heads).map_rows(heads, old_head);
+        let dt = slice(&self.input, 2 * old_inner + state_rows, self.heads).map_rows(heads, old_head);
         let convolution = slice(&self.convolution, 0, old_inner).map_rows(inner, old_channel);
         let select = |values: &[f64], count: usize, source: &dyn Fn(usize) -> Option<usize>| {
             (0..count).map(|index| source(index).map_or(0.0, |old| values[old])).collect::<Vec<f64>>()
@@ -236,11 +236,11 @@ impl Mamba2 {
         let padding_factor = (old_inner as f64 / inner as f64).sqrt();
         Self {
             heads,
-            input: Matrix::stack_rows(&[&gate, &values, &b_and_c, &step]),
+            input: Matrix::stack_rows(&[&gate, &values, &b_and_c, &dt]),
             convolution: Matrix::stack_rows(&[&convolution, &slice(&self.convolution, old_inner, state_rows)]),
             convolution_bias,
-            step_bias: select(&self.step_bias, heads, &old_head),
-            log_rate: select(&self.log_rate, heads, &old_head),
+            dt_bias: select(&self.dt_bias, heads, &old_head),
+            a_log: select(&self.a_log, heads, &old_head),
             skip: select(&self.skip, heads, &old_head),
             norm: select(&self.norm, inner, &old_channel).iter().map(|gain| gain * padding_factor).collect(),
             output: self.output.map_columns(inner, old_channel),

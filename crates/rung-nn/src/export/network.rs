@@ -89,13 +89,13 @@ pub(super) struct Mamba2 {
     pub(super) head_dim: usize,
     pub(super) state: usize,
     pub(super) groups: usize,
-    pub(super) taps: usize,
-    /// Rows: gate, values, B, C, step.
+    pub(super) kernel_size: usize,
+    /// Rows: gate, values, B, C, dt.
     pub(super) input: Matrix,
     pub(super) convolution: Matrix,
     pub(super) convolution_bias: Vec<f64>,
-    pub(super) step_bias: Vec<f64>,
-    pub(super) log_rate: Vec<f64>,
+    pub(super) dt_bias: Vec<f64>,
+    pub(super) a_log: Vec<f64>,
     pub(super) skip: Vec<f64>,
     pub(super) norm: Vec<f64>,
     pub(super) output: Matrix,
@@ -108,7 +108,7 @@ pub(super) struct GatedDeltanet {
     pub(super) value_heads: usize,
     pub(super) key_dim: usize,
     pub(super) value_dim: usize,
-    pub(super) taps: usize,
+    pub(super) kernel_size: usize,
     /// Whether eigenvalues may be negative: beta is in 0 .. 2.
     pub(super) negative_eigenvalues: bool,
     pub(super) queries: Matrix,
@@ -117,9 +117,9 @@ pub(super) struct GatedDeltanet {
     /// Filters of queries, keys and values, in this order.
     pub(super) convolution: Matrix,
     pub(super) beta: Matrix,
-    pub(super) step: Matrix,
-    pub(super) step_bias: Vec<f64>,
-    pub(super) log_rate: Vec<f64>,
+    pub(super) dt_proj: Matrix,
+    pub(super) dt_bias: Vec<f64>,
+    pub(super) a_log: Vec<f64>,
     pub(super) gate: Matrix,
     pub(super) norm: Vec<f64>,
     pub(super) output: Matrix,
@@ -366,12 +366,12 @@ impl<'a, S: Scalar> WeightReader<'a, S> {
             head_dim: number("head"),
             state: number("state"),
             groups: number("groups"),
-            taps: number("conv"),
+            kernel_size: number("conv"),
             input: self.input_projection(&format!("{prefix}.in_proj"))?,
             convolution: self.weight(&format!("{prefix}.conv1d.weight"))?,
             convolution_bias: vector("conv1d.bias")?,
-            step_bias: vector("dt_bias")?,
-            log_rate: vector("A_log")?,
+            dt_bias: vector("dt_bias")?,
+            a_log: vector("A_log")?,
             skip: vector("D")?,
             norm: vector("norm.weight")?,
             output: self.output_projection(&format!("{prefix}.out_proj"))?,
@@ -385,8 +385,8 @@ impl<'a, S: Scalar> WeightReader<'a, S> {
             |name: &str| self.vector(&format!("{prefix}.{name}")),
         );
         let (queries, keys, values) = (projection("q_proj")?, projection("k_proj")?, projection("v_proj")?);
-        let taps = number("conv");
-        let convolution = if taps == 0 {
+        let kernel_size = number("conv");
+        let convolution = if kernel_size == 0 {
             // A convolution with one tap of 1 is the identity.
             let channels = queries.rows + keys.rows + values.rows;
             Matrix { rows: channels, columns: 1, values: vec![1.0; channels] }
@@ -399,16 +399,16 @@ impl<'a, S: Scalar> WeightReader<'a, S> {
             value_heads: number("value-heads"),
             key_dim: number("key"),
             value_dim: number("value"),
-            taps: taps.max(1),
+            kernel_size: kernel_size.max(1),
             negative_eigenvalues: mixer.flag("negative") == Some(true),
             queries,
             keys,
             values,
             convolution,
             beta: projection("b_proj")?,
-            step: projection("a_proj")?,
-            step_bias: vector("dt_bias")?,
-            log_rate: vector("A_log")?,
+            dt_proj: projection("a_proj")?,
+            dt_bias: vector("dt_bias")?,
+            a_log: vector("A_log")?,
             gate: projection("g_proj")?,
             norm: vector("o_norm.weight")?,
             output: self.output_projection(&format!("{prefix}.o_proj"))?,

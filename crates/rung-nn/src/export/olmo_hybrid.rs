@@ -95,7 +95,7 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
         "linear_num_value_heads": delta.value_heads,
         "linear_key_head_dim": delta.key_dim,
         "linear_value_head_dim": delta.value_dim,
-        "linear_conv_kernel_dim": delta.taps,
+        "linear_conv_kernel_dim": delta.kernel_size,
         "linear_allow_neg_eigval": delta.negative_eigenvalues,
     });
     if let serde_json::Value::Object(fields) = fields {
@@ -111,7 +111,10 @@ pub(super) fn common_delta(network: &ExportNetwork) -> Result<&GatedDeltanet, Ex
         _ => None,
     });
     let sizes = |delta: &GatedDeltanet| {
-        ([delta.heads, delta.value_heads, delta.key_dim, delta.value_dim, delta.taps], delta.negative_eigenvalues)
+        (
+            [delta.heads, delta.value_heads, delta.key_dim, delta.value_dim, delta.kernel_size],
+            delta.negative_eigenvalues,
+        )
     };
     let error = |found: &str| ExportError::unsupported("gdn", found, "one size in all layers");
     let first = delta_layers.next().ok_or_else(|| error("no layer"))?;
@@ -175,12 +178,12 @@ fn delta_tensors(delta: &GatedDeltanet, names: LayerNames) -> Vec<ExportTensor> 
         ExportTensor::matrix(name("q_proj.weight"), delta.queries.clone()),
         ExportTensor::matrix(name("k_proj.weight"), delta.keys.clone()),
         ExportTensor::matrix(name("v_proj.weight"), delta.values.clone()),
-        ExportTensor::matrix(name("a_proj.weight"), delta.step.clone()),
+        ExportTensor::matrix(name("a_proj.weight"), delta.dt_proj.clone()),
         ExportTensor::matrix(name("b_proj.weight"), delta.beta.clone()),
         ExportTensor::matrix(name("g_proj.weight"), delta.gate.clone()),
         ExportTensor { name: name("conv1d.weight"), shape: vec![rows, 1, columns], values },
-        ExportTensor::vector(name("A_log"), delta.log_rate.clone()),
-        ExportTensor::vector(name("dt_bias"), delta.step_bias.clone()),
+        ExportTensor::vector(name("A_log"), delta.a_log.clone()),
+        ExportTensor::vector(name("dt_bias"), delta.dt_bias.clone()),
         ExportTensor::vector(name("o_norm.weight"), delta.norm.clone()),
         ExportTensor::matrix(name("o_proj.weight"), delta.output.clone()),
     ]

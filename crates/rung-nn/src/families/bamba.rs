@@ -40,7 +40,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     let options = mamba2_options(loader, epsilon)?;
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
-        layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
+        layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
             let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
             let mixer = state_space::mamba2_or_attention(loader, layer, width, options, |_, mixer| {
                 let head = mixer.number("key").unwrap_or_default() as usize;
@@ -50,10 +50,10 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             let feed_forward_norm = loader.rms_norm("pre_ff_layernorm", width, epsilon)?;
             let sizes = [width, hidden];
             let mlp =
-                loader.within("feed_forward", |loader| decoder::gated_mlp(loader, sizes, mlp_bias, activation))?;
+                loader.with_prefix("feed_forward", |loader| decoder::gated_mlp(loader, sizes, mlp_bias, activation))?;
             Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (ResidualBranch::with_norm(norm), vec![mixer]),
-                feed_forward: Some((ResidualBranch::with_norm(feed_forward_norm), FeedForward::Dense(mlp))),
+                feed_forward: Some((ResidualBranch::with_norm(feed_forward_norm), FeedForward::Mlp(mlp))),
             })
         })?);
     }
@@ -69,6 +69,6 @@ pub(super) fn mamba2_options<S: Scalar>(loader: &Loader<'_, S>, epsilon: f64) ->
         output_bias: bias,
         convolution_bias: fields.flag("mamba_conv_bias", true)?,
         norm: Some(GatedNormOptions { epsilon, before_gate: false }),
-        step_range: state_space::step_range(fields, "time_step_limit")?,
+        dt_limit: state_space::dt_limit(fields, "time_step_limit")?,
     })
 }

@@ -73,7 +73,7 @@ pub fn add_mixer<S: Scalar>(
     let mut rng = seeded(seed ^ (layer as u64) << 32);
     let mut params = ParamBuilder::new(config.settings(model.width()), weights, &mut rng);
     params.depth = LayerDepth { layer, layers: model.depth() };
-    params.within(name, |params| params.within("mixer", |params| Builtin::init(mixer, params)))
+    params.with_prefix(name, |params| params.with_prefix("mixer", |params| Builtin::init(mixer, params)))
 }
 
 /// Writes the folder of a converted checkpoint, creating it if it does not exist.

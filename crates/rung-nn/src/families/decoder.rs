@@ -10,7 +10,7 @@ use crate::mixer::attention::{HeadsConfig, Visibility};
 use crate::mixer::head_options::{HeadNorm, HeadOptions};
 use crate::mixer::softmax::Softmax;
 use crate::mixer::window::Window;
-use crate::model::{Activation, Dense, Embedding, FeedForward, LoadedLayer, LoadedModel, Norm, ResidualBranch};
+use crate::model::{Activation, Embedding, FeedForward, LoadedLayer, LoadedModel, Mlp, Norm, ResidualBranch};
 use crate::position::Rotation;
 use crate::submodules::Linear;
 
@@ -179,8 +179,8 @@ pub fn gated_mlp<S: Scalar>(
     [width, hidden]: [usize; 2],
     bias: bool,
     activation: Activation,
-) -> Result<Dense, FamilyError> {
-    Ok(Dense {
+) -> Result<Mlp, FamilyError> {
+    Ok(Mlp {
         gate: Some(loader.linear("gate_proj", width, hidden, bias)?),
         up: loader.linear("up_proj", width, hidden, bias)?,
         down: loader.role(Role::Output).linear("down_proj", hidden, width, bias)?,
@@ -195,12 +195,12 @@ pub fn add_gated_mlp<S: Scalar>(
     [width, hidden]: [usize; 2],
     [gate, up, down]: [&[S]; 3],
     activation: Activation,
-) -> Dense {
+) -> Mlp {
     let mut linear = |role: Role, projection: &str, shape: [usize; 2], values: &[S]| Linear {
         weight: loader.role(role).add(&format!("{name}{projection}.weight"), &shape, values.to_vec()),
         bias: None,
     };
-    Dense {
+    Mlp {
         gate: Some(linear(Role::Other, "gate_proj", [hidden, width], gate)),
         up: linear(Role::Other, "up_proj", [hidden, width], up),
         down: linear(Role::Output, "down_proj", [width, hidden], down),
@@ -220,11 +220,11 @@ pub fn pre_norm_layer<S: Scalar>(
     attention_options: AttentionOptions,
     read_feed_forward: impl FnOnce(&mut Loader<'_, S>) -> Result<FeedForward, FamilyError>,
 ) -> Result<LoadedLayer<Builtin>, FamilyError> {
-    loader.within(&format!("model.layers.{index}"), |loader| {
+    loader.with_prefix(&format!("model.layers.{index}"), |loader| {
         let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
-        let mixer = loader.within("self_attn", |loader| attention(loader, mixer, width, attention_options))?;
+        let mixer = loader.with_prefix("self_attn", |loader| attention(loader, mixer, width, attention_options))?;
         let feed_forward_norm = loader.rms_norm("post_attention_layernorm", width, epsilon)?;
-        let feed_forward = loader.within("mlp", read_feed_forward)?;
+        let feed_forward = loader.with_prefix("mlp", read_feed_forward)?;
         Ok(LoadedLayer {
             mixers: (ResidualBranch::with_norm(norm), vec![mixer]),
             feed_forward: Some((ResidualBranch::with_norm(feed_forward_norm), feed_forward)),
@@ -304,11 +304,11 @@ impl DecoderOptions {
     ) -> Result<LoadedModel<Builtin>, FamilyError> {
         let fields = loader.fields;
         let (width, vocabulary) = (fields.required_size("hidden_size")?, fields.required_size("vocab_size")?);
-        let table = loader.within(self.prefix, |loader| {
+        let table = loader.with_prefix(self.prefix, |loader| {
             let values = loader.values(&format!("{}.weight", self.embedding), &[vocabulary, width])?;
             Ok::<_, FamilyError>(loader.role(Role::Embedding).add("embed_tokens.weight", &[vocabulary, width], values))
         })?;
-        let gain = loader.within(self.prefix, |loader| {
+        let gain = loader.with_prefix(self.prefix, |loader| {
             let mut values = loader.values(&format!("{}.weight", self.norm), &[width])?;
             let offset = if self.norm_plus_one && !loader.is_gguf() { S::ONE } else { S::ZERO };
             for x in &mut values {

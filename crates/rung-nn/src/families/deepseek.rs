@@ -62,14 +62,14 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             interleaved_pairs: !is_v3 || fields.flag("rope_interleave", true)?,
             factor: rotary::score_factor(fields)?,
         };
-        layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
+        layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
             let branch = ResidualBranch::with_norm(loader.rms_norm("input_layernorm", width, epsilon)?);
-            let mixer = loader.within("self_attn", |loader| latent::attention(loader, sizes, width, options))?;
+            let mixer = loader.with_prefix("self_attn", |loader| latent::attention(loader, sizes, width, options))?;
             let feed_forward_branch = ResidualBranch::with_norm(loader.rms_norm("post_attention_layernorm", width, epsilon)?);
-            let feed_forward = loader.within("mlp", |loader| {
+            let feed_forward = loader.with_prefix("mlp", |loader| {
                 if index < dense_layer_count {
                     let bias = !is_v3 && fields.flag("mlp_bias", false)?;
-                    Ok(FeedForward::Dense(decoder::gated_mlp(loader, [width, hidden], bias, activation)?))
+                    Ok(FeedForward::Mlp(decoder::gated_mlp(loader, [width, hidden], bias, activation)?))
                 } else {
                     mixture_of_experts(loader, width, activation, is_v3)
                 }
@@ -133,6 +133,6 @@ fn mixture_of_experts<S: Scalar>(
     let router = loader.linear("gate", width, expert_count, false)?;
     let experts = experts::experts(loader, expert_count, [width, hidden], experts::NAMES, activation)?;
     let experts =
-        Experts { shared: Some(loader.within("shared_experts", mlp)?), ..Experts::new(router, routing, experts) };
+        Experts { shared: Some(loader.with_prefix("shared_experts", mlp)?), ..Experts::new(router, routing, experts) };
     Ok(FeedForward::Experts(Box::new(experts)))
 }

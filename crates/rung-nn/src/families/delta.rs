@@ -52,7 +52,7 @@ pub fn projections<S: Scalar>(
 pub fn convolutions<S: Scalar>(
     loader: &mut Loader<'_, S>,
     filters: &[S],
-    taps: usize,
+    kernel_size: usize,
     [key_rows, value_rows]: [usize; 2],
 ) -> [Convolution; 3] {
     [
@@ -60,5 +60,5 @@ pub fn convolutions<S: Scalar>(
         ("k_conv1d", key_rows..2 * key_rows),
         ("v_conv1d", 2 * key_rows..2 * key_rows + value_rows),
     ]
-    .map(|(name, channels)| loader.add_convolution(name, taps, rows(filters, taps, channels)))
+    .map(|(name, channels)| loader.add_convolution(name, kernel_size, rows(filters, kernel_size, channels)))
 }

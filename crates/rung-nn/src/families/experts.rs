@@ -3,7 +3,7 @@
 use rung_engine::{Role, Scalar};
 
 use super::{FamilyError, Loader, decoder};
-use crate::model::{Activation, Dense};
+use crate::model::{Activation, Mlp};
 
 /// The usual names of an expert's gate, up and down projections.
 pub const NAMES: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
@@ -22,8 +22,8 @@ pub fn experts<S: Scalar>(
     [width, hidden]: [usize; 2],
     names: [&str; 3],
     activation: Activation,
-) -> Result<Vec<Dense>, FamilyError> {
-    loader.within("experts", |loader| {
+) -> Result<Vec<Mlp>, FamilyError> {
+    loader.with_prefix("experts", |loader| {
         if loader.has("gate_up_proj") {
             return gate_and_up_experts(loader, expert_count, [width, hidden], activation);
         }
@@ -32,8 +32,8 @@ pub fn experts<S: Scalar>(
         }
         let [gate, up, down] = names;
         let expert = |index: usize| {
-            loader.within(&index.to_string(), |loader| {
-                Ok(Dense {
+            loader.with_prefix(&index.to_string(), |loader| {
+                Ok(Mlp {
                     gate: Some(loader.linear(gate, width, hidden, false)?),
                     up: loader.linear(up, width, hidden, false)?,
                     down: loader.role(Role::Output).linear(down, hidden, width, false)?,
@@ -54,7 +54,7 @@ pub fn stacked_experts<S: Scalar>(
     expert_count: usize,
     [width, hidden]: [usize; 2],
     activation: Activation,
-) -> Result<Vec<Dense>, FamilyError> {
+) -> Result<Vec<Mlp>, FamilyError> {
     let size = width * hidden;
     let gate = loader.values("gate_proj.weight", &[expert_count, hidden, width])?;
     let up = loader.values("up_proj.weight", &[expert_count, hidden, width])?;
@@ -72,11 +72,11 @@ pub fn stacked_experts_without_gates<S: Scalar>(
     expert_count: usize,
     [width, hidden]: [usize; 2],
     activation: Activation,
-) -> Result<Vec<Dense>, FamilyError> {
+) -> Result<Vec<Mlp>, FamilyError> {
     let size = width * hidden;
     let up = loader.values("up_proj.weight", &[expert_count, hidden, width])?;
     let down = loader.values("down_proj.weight", &[expert_count, width, hidden])?;
-    let mlp = |index: usize| Dense {
+    let mlp = |index: usize| Mlp {
         gate: None,
         up: loader.add_linear(&format!("{index}.up_proj"), width, matrix(&up, size, index).to_vec()),
         down: loader.role(Role::Output).add_linear(
@@ -95,7 +95,7 @@ fn gate_and_up_experts<S: Scalar>(
     expert_count: usize,
     [width, hidden]: [usize; 2],
     activation: Activation,
-) -> Result<Vec<Dense>, FamilyError> {
+) -> Result<Vec<Mlp>, FamilyError> {
     let size = width * hidden;
     let gate_up = loader.values("gate_up_proj", &[expert_count, 2 * hidden, width])?;
     let down = loader.values("down_proj", &[expert_count, width, hidden])?;
@@ -118,7 +118,7 @@ fn add_experts<'v, S: Scalar>(
     sizes: [usize; 2],
     matrices: impl Fn(usize) -> [&'v [S]; 3],
     activation: Activation,
-) -> Vec<Dense> {
+) -> Vec<Mlp> {
     (0..expert_count)
         .map(|index| decoder::add_gated_mlp(loader, &format!("{index}."), sizes, matrices(index), activation))
         .collect()

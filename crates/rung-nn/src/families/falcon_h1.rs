@@ -60,31 +60,31 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         let (attention, recurrence) = parallel_mixers(fields, layer)?;
         let defaults = AttentionOptions::new(loader.rotation(attention, ROPE_THETA)?);
         let attention_options = AttentionOptions { bias, output_bias: bias, ..defaults };
-        layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
+        layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
             let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
             let attention = loader.with_mixer_name(&names::mixer_in_layer(0, 2), |loader| {
-                loader.within("self_attn", |loader| {
+                loader.with_prefix("self_attn", |loader| {
                     let mixer = decoder::attention(loader, attention, width, attention_options)?;
                     factors.scale_attention(loader);
                     Ok::<_, FamilyError>(mixer)
                 })
             })?;
             let recurrence = loader.with_mixer_name(&names::mixer_in_layer(1, 2), |loader| {
-                loader.within("mamba", |loader| {
+                loader.with_prefix("mamba", |loader| {
                     let mixer = state_space::mamba2(loader, recurrence, width, options)?;
                     factors.scale_recurrence(loader, &Mamba2Config::resolve(recurrence)?);
                     Ok::<_, FamilyError>(mixer)
                 })
             })?;
             let feed_forward_norm = loader.rms_norm("pre_ff_layernorm", width, epsilon)?;
-            let mlp = loader.within("feed_forward", |loader| {
+            let mlp = loader.with_prefix("feed_forward", |loader| {
                 let mlp = decoder::gated_mlp(loader, [width, hidden], mlp_bias, activation)?;
                 factors.scale_mlp(loader);
                 Ok::<_, FamilyError>(mlp)
             })?;
             Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (ResidualBranch::with_norm(norm), vec![attention, recurrence]),
-                feed_forward: Some((ResidualBranch::with_norm(feed_forward_norm), FeedForward::Dense(mlp))),
+                feed_forward: Some((ResidualBranch::with_norm(feed_forward_norm), FeedForward::Mlp(mlp))),
             })
         })?);
     }

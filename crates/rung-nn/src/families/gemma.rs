@@ -64,7 +64,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             score_cap,
             ..AttentionOptions::new(rotation)
         };
-        layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
+        layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
             let read_branch = |loader: &mut Loader<'_, S>, before: &str, after: &str| {
                 let norm = Norm::from_weights(Some(loader.norm_weight_plus_one(before, width)?), None, epsilon);
                 let after = Norm::from_weights(Some(loader.norm_weight_plus_one(after, width)?), None, epsilon);
@@ -77,13 +77,13 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             };
             let mixer_branch = read_branch(loader, "input_layernorm", "post_attention_layernorm")?;
             let mixer =
-                loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
+                loader.with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
             let feed_forward_branch = read_branch(loader, "pre_feedforward_layernorm", "post_feedforward_layernorm")?;
             let sizes = [width, hidden];
-            let mlp = loader.within("mlp", |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
+            let mlp = loader.with_prefix("mlp", |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
             Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (mixer_branch, vec![mixer]),
-                feed_forward: Some((feed_forward_branch, FeedForward::Dense(mlp))),
+                feed_forward: Some((feed_forward_branch, FeedForward::Mlp(mlp))),
             })
         })?);
     }

@@ -14,7 +14,7 @@ use rung_engine::Scalar;
 use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
-use crate::model::{Activation, Dense, Experts, FeedForward, Gating, LoadedModel, Routing};
+use crate::model::{Activation, Mlp, Experts, FeedForward, Gating, LoadedModel, Routing};
 use crate::submodules::Linear;
 
 /// Names in `model_type`.
@@ -57,7 +57,7 @@ fn experts<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<FeedForward, FamilyE
         limit: fields.positive("swiglu_limit")?.unwrap_or(7.0),
     };
     let router = loader.linear("router", width, expert_count, true)?;
-    let experts = loader.within("experts", |loader| {
+    let experts = loader.with_prefix("experts", |loader| {
         let [gate, up, down] = if loader.is_gguf() {
             stacked(loader, [expert_count, width, hidden])?
         } else {
@@ -72,7 +72,7 @@ fn experts<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<FeedForward, FamilyE
                 Linear { bias: Some(loader.add(&format!("{index}.{name}.bias"), &[outputs], bias)), ..linear }
             };
             let (gate, up) = (linear("gate_proj", &gate), linear("up_proj", &up));
-            Dense { gate: Some(gate), up, down: linear("down_proj", &down), activation }
+            Mlp { gate: Some(gate), up, down: linear("down_proj", &down), activation }
         };
         Ok::<_, FamilyError>((0..expert_count).map(expert).collect())
     })?;

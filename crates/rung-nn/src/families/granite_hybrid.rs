@@ -15,7 +15,7 @@ use rung_engine::Scalar;
 use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::{FamilyError, Loader, bamba, experts, state_space};
 use crate::mixer::Builtin;
-use crate::model::{Activation, ResidualBranch, Dense, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Norm, Routing};
+use crate::model::{Activation, ResidualBranch, Mlp, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Norm, Routing};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["granitemoehybrid"];
@@ -56,7 +56,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     let branch = |norm: Norm| ResidualBranch { output_scale: residual, ..ResidualBranch::with_norm(norm) };
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
-        layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
+        layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
             let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
             let mixer = state_space::mamba2_or_attention(loader, layer, width, options, |loader, mixer| {
                 let rotation = if is_rotary { Some(loader.rotation(mixer, 10_000.0)?) } else { None };
@@ -86,13 +86,13 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<F
     let expert_count = if fields.number(name)?.unwrap_or(default) == 0.0 { 0 } else { fields.size(name)?.unwrap_or(8) };
     let shared = shared_mlp(loader, width, expert_count > 0)?;
     if expert_count == 0 {
-        return Ok(FeedForward::Dense(shared));
+        return Ok(FeedForward::Mlp(shared));
     }
     let hidden = fields.required_size("intermediate_size")?;
-    loader.within("block_sparse_moe", |loader| {
+    loader.with_prefix("block_sparse_moe", |loader| {
         let router = loader.linear("router.layer", width, expert_count, false)?;
         let experts = if loader.is_gguf() {
-            loader.within("experts", |loader| {
+            loader.with_prefix("experts", |loader| {
                 experts::stacked_experts(loader, expert_count, [width, hidden], Activation::Silu)
             })?
         } else {
@@ -115,15 +115,15 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<F
 
 /// The shared MLP, whose gate and up projections transformers stores in one tensor. In GGUF files without experts it has the names of an
 /// ordinary MLP.
-fn shared_mlp<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, has_experts: bool) -> Result<Dense, FamilyError> {
+fn shared_mlp<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, has_experts: bool) -> Result<Mlp, FamilyError> {
     let fields = loader.fields;
     if loader.is_gguf() {
         let names = if has_experts { ("shared_intermediate_size", "shared_mlp") } else { ("intermediate_size", "mlp") };
         let sizes = [width, fields.required_size(names.0)?];
-        return loader.within(names.1, |loader| decoder::gated_mlp(loader, sizes, false, Activation::Silu));
+        return loader.with_prefix(names.1, |loader| decoder::gated_mlp(loader, sizes, false, Activation::Silu));
     }
     let hidden = fields.required_size("shared_intermediate_size")?;
-    loader.within("shared_mlp", |loader| {
+    loader.with_prefix("shared_mlp", |loader| {
         let gate_up = loader.values("input_linear.weight", &[2 * hidden, width])?;
         let down = loader.values("output_linear.weight", &[width, hidden])?;
         let (gate, up) = gate_up.split_at(hidden * width);

@@ -12,7 +12,7 @@
 use rung_engine::Scalar;
 
 use super::decoder::{self, AttentionOptions, DecoderOptions};
-use super::state_space::{self, Mamba1Options, StepNorms};
+use super::state_space::{self, Mamba1Options, XProjNormOptions};
 use super::{FamilyError, Loader, experts};
 use crate::mixer::Builtin;
 use crate::model::{ResidualBranch, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Routing};
@@ -44,25 +44,25 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     let options = Mamba1Options {
         bias: fields.flag("mamba_proj_bias", false)?,
         convolution_bias: fields.flag("mamba_conv_bias", true)?,
-        norms: StepNorms::Weighted(epsilon),
+        norms: XProjNormOptions::Weighted(epsilon),
     };
     let experts = fields.size("num_experts")?.unwrap_or(16);
     let period = fields.size("expert_layer_period")?.unwrap_or(2);
     let offset = fields.number("expert_layer_offset")?.unwrap_or(1.0) as usize;
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
-        layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
+        layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
             let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
             let mixer = if layer.mixers.iter().any(|mixer| mixer.name() == "mamba1") {
                 let mixer = state_space::only_mixer(loader, layer, "mamba1")?;
-                loader.within("mamba", |loader| state_space::mamba1(loader, mixer, width, options))?
+                loader.with_prefix("mamba", |loader| state_space::mamba1(loader, mixer, width, options))?
             } else {
                 let mixer = decoder::attention_mixer(loader, layer)?;
                 let attention_options = AttentionOptions::new(None::<Rotation>);
-                loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?
+                loader.with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?
             };
             let feed_forward_norm = loader.rms_norm("pre_ff_layernorm", width, epsilon)?;
-            let mlp = loader.within("feed_forward", |loader| {
+            let mlp = loader.with_prefix("feed_forward", |loader| {
                 let routed = if loader.is_gguf() { loader.has("router.weight") } else { index % period == offset };
                 feed_forward(loader, width, if routed { experts } else { 1 })
             })?;
@@ -82,14 +82,14 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, count: usiz
     let activation = decoder::activation(loader, "silu")?;
     let mlp = |loader: &mut Loader<'_, S>| decoder::gated_mlp(loader, [width, hidden], false, activation);
     if count == 1 {
-        return Ok(FeedForward::Dense(mlp(loader)?));
+        return Ok(FeedForward::Mlp(mlp(loader)?));
     }
     let router = loader.linear("router", width, count, false)?;
     let experts = if loader.is_gguf() {
         let sizes = [width, hidden];
-        loader.within("experts", |loader| experts::stacked_experts(loader, count, sizes, activation))?
+        loader.with_prefix("experts", |loader| experts::stacked_experts(loader, count, sizes, activation))?
     } else {
-        let experts = (0..count).map(|expert| loader.within(&format!("experts.{expert}"), mlp));
+        let experts = (0..count).map(|expert| loader.with_prefix(&format!("experts.{expert}"), mlp));
         experts.collect::<Result<_, _>>()?
     };
     let routing = Routing::new(fields.size("num_experts_per_tok")?.unwrap_or(2).min(count), Gating::Softmax);

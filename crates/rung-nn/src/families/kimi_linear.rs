@@ -63,9 +63,9 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     }
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
-        layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
+        layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
             let branch = ResidualBranch::with_norm(loader.rms_norm("input_layernorm", width, epsilon)?);
-            let mixer = loader.within("self_attn", |loader| read_mixer(loader, layer, width, epsilon))?;
+            let mixer = loader.with_prefix("self_attn", |loader| read_mixer(loader, layer, width, epsilon))?;
             let feed_forward_branch = ResidualBranch::with_norm(loader.rms_norm("post_attention_layernorm", width, epsilon)?);
             let feed_forward = read_feed_forward(loader, index, width, activation)?;
             Ok::<_, FamilyError>(LoadedLayer {
@@ -102,26 +102,26 @@ fn kimi_delta<S: Scalar>(
     width: usize,
     epsilon: f64,
 ) -> Result<Builtin, FamilyError> {
-    let KimiDeltaConfig { heads, value_heads, key_dim, value_dim, taps } = sizes;
+    let KimiDeltaConfig { heads, value_heads, key_dim, value_dim, kernel_size } = sizes;
     let (key_rows, value_rows) = (heads * key_dim, value_heads * value_dim);
     let projections = [
         loader.role(Role::Query).linear("q_proj", width, key_rows, false)?,
         loader.role(Role::Key).linear("k_proj", width, key_rows, false)?,
         loader.role(Role::Value).linear("v_proj", width, value_rows, false)?,
     ];
-    let mut filters = loader.values("q_conv1d.weight", &[key_rows, 1, taps])?;
-    filters.extend(loader.values("k_conv1d.weight", &[key_rows, 1, taps])?);
-    filters.extend(loader.values("v_conv1d.weight", &[value_rows, 1, taps])?);
+    let mut filters = loader.values("q_conv1d.weight", &[key_rows, 1, kernel_size])?;
+    filters.extend(loader.values("k_conv1d.weight", &[key_rows, 1, kernel_size])?);
+    filters.extend(loader.values("v_conv1d.weight", &[value_rows, 1, kernel_size])?);
     Ok(Builtin::KimiDelta(sizes.assemble(&KimiDeltaParts {
         projections,
-        convolutions: delta::convolutions(loader, &filters, taps, [key_rows, value_rows]),
+        convolutions: delta::convolutions(loader, &filters, kernel_size, [key_rows, value_rows]),
         beta: loader.linear("b_proj", width, value_heads, false)?,
-        step: [
+        dt_proj: [
             loader.linear("f_a_proj", width, value_dim, false)?,
             loader.linear("f_b_proj", value_dim, value_heads * key_dim, false)?,
         ],
-        step_bias: loader.tensor("dt_bias", &[value_heads * key_dim])?,
-        log_rate: state_space::log_rate(loader, &[value_heads])?,
+        dt_bias: loader.tensor("dt_bias", &[value_heads * key_dim])?,
+        a_log: state_space::read_a_log(loader, &[value_heads])?,
         gate: [
             loader.linear("g_a_proj", width, value_dim, false)?,
             loader.role(Role::Gate).linear("g_b_proj", value_dim, value_rows, false)?,
@@ -144,12 +144,12 @@ fn read_feed_forward<S: Scalar>(
         None => (index as f64) < fields.number("first_k_dense_replace")?.unwrap_or(1.0),
     };
     if !is_dense {
-        return loader.within("block_sparse_moe", |loader| mixture_of_experts(loader, width, activation));
+        return loader.with_prefix("block_sparse_moe", |loader| mixture_of_experts(loader, width, activation));
     }
     let module = if loader.has("mlp.up_proj.weight") { "mlp" } else { "block_sparse_moe" };
     let sizes = [width, fields.required_size("intermediate_size")?];
-    let mlp = loader.within(module, |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
-    Ok(FeedForward::Dense(mlp))
+    let mlp = loader.with_prefix(module, |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
+    Ok(FeedForward::Mlp(mlp))
 }
 
 fn mixture_of_experts<S: Scalar>(
@@ -174,6 +174,6 @@ fn mixture_of_experts<S: Scalar>(
     let router = loader.linear("gate", width, expert_count, false)?;
     let experts = experts::experts(loader, expert_count, [width, hidden], experts::MIXTRAL_NAMES, activation)?;
     let experts =
-        Experts { shared: Some(loader.within("shared_experts", mlp)?), ..Experts::new(router, routing, experts) };
+        Experts { shared: Some(loader.with_prefix("shared_experts", mlp)?), ..Experts::new(router, routing, experts) };
     Ok(FeedForward::Experts(Box::new(experts)))
 }

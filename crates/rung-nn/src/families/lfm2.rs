@@ -16,7 +16,7 @@ use super::decoder::{self, AttentionOptions, DecoderOptions, QueryKeyNorm};
 use super::{FamilyError, Loader, experts};
 use crate::mixer::conv::{ShortConvolution, ShortConvolutionConfig};
 use crate::mixer::{Builtin, MixerConfig as _};
-use crate::model::{Activation, ResidualBranch, Dense, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Routing};
+use crate::model::{Activation, ResidualBranch, Mlp, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Routing};
 use crate::submodules::Convolution;
 
 /// Names in `model_type`.
@@ -49,11 +49,11 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     let dense_layer_count = if has_experts { fields.number("num_dense_layers")?.unwrap_or(2.0) as usize } else { usize::MAX };
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
-        layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
+        layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
             let branch = ResidualBranch::with_norm(loader.rms_norm("operator_norm", width, epsilon)?);
             let mixer = read_mixer(loader, layer, width, epsilon)?;
             let feed_forward_branch = ResidualBranch::with_norm(loader.rms_norm("ffn_norm", width, epsilon)?);
-            let feed_forward = loader.within("feed_forward", |loader| {
+            let feed_forward = loader.with_prefix("feed_forward", |loader| {
                 if index < dense_layer_count { mlp(loader, width, hidden) } else { mixture_of_experts(loader, width) }
             })?;
             Ok::<_, FamilyError>(LoadedLayer {
@@ -76,7 +76,7 @@ fn read_mixer<S: Scalar>(
     match &layer.mixers[..] {
         [mixer] if mixer.name() == ShortConvolutionConfig::NAME => {
             let sizes = ShortConvolutionConfig::resolve(mixer)?;
-            loader.within("conv", |loader| convolution(loader, sizes, width))
+            loader.with_prefix("conv", |loader| convolution(loader, sizes, width))
         }
         _ => {
             let mixer = decoder::attention_mixer(loader, layer)?;
@@ -86,7 +86,7 @@ fn read_mixer<S: Scalar>(
                 names: ["q_layernorm", "k_layernorm", "out_proj"],
                 ..AttentionOptions::new(loader.rotation(mixer, 1e6)?)
             };
-            loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))
+            loader.with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))
         }
     }
 }
@@ -96,13 +96,13 @@ fn convolution<S: Scalar>(
     sizes: ShortConvolutionConfig,
     width: usize,
 ) -> Result<Builtin, FamilyError> {
-    let ShortConvolutionConfig { taps, channels, .. } = sizes;
+    let ShortConvolutionConfig { kernel_size, channels, .. } = sizes;
     let bias = loader.fields.flag("conv_bias", false)?;
     let convolution = Convolution {
-        weight: loader.tensor("conv.weight", &[channels, 1, taps])?,
+        weight: loader.tensor("conv.weight", &[channels, 1, kernel_size])?,
         bias: if bias { Some(loader.tensor("conv.bias", &[channels])?) } else { None },
         channels,
-        taps,
+        kernel_size,
         rounding: None,
     };
     let input = loader.linear("in_proj", width, 3 * channels, bias)?;
@@ -128,7 +128,7 @@ fn hidden_width<S: Scalar>(loader: &Loader<'_, S>, has_experts: bool) -> Result<
 
 fn mlp<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, hidden: usize) -> Result<FeedForward, FamilyError> {
     let [gate, up, down] = experts::MIXTRAL_NAMES;
-    Ok(FeedForward::Dense(Dense {
+    Ok(FeedForward::Mlp(Mlp {
         gate: Some(loader.linear(gate, width, hidden, false)?),
         up: loader.linear(up, width, hidden, false)?,
         down: loader.role(Role::Output).linear(down, hidden, width, false)?,

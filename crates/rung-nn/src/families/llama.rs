@@ -41,7 +41,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         let defaults = AttentionOptions::new(loader.rotation(mixer, 10_000.0)?);
         let attention_options = AttentionOptions { bias, output_bias: bias, interleaved_pairs: true, ..defaults };
         layers.push(decoder::pre_norm_layer(loader, index, mixer, (width, epsilon), attention_options, |loader| {
-            Ok(FeedForward::Dense(decoder::gated_mlp(loader, [width, hidden], mlp_bias, activation)?))
+            Ok(FeedForward::Mlp(decoder::gated_mlp(loader, [width, hidden], mlp_bias, activation)?))
         })?);
     }
     DecoderOptions::new(epsilon).assemble_model(loader, layers)

@@ -59,7 +59,7 @@ impl<'a, S: Scalar> Loader<'a, S> {
     }
 
     /// Reads tensors whose names start with the current prefix, `name` and a dot.
-    pub fn within<R>(&mut self, name: &str, read: impl FnOnce(&mut Self) -> R) -> R {
+    pub fn with_prefix<R>(&mut self, name: &str, read: impl FnOnce(&mut Self) -> R) -> R {
         let outer_len = self.prefix.len();
         self.prefix.push_str(name);
         self.prefix.push('.');
@@ -161,10 +161,10 @@ impl<'a, S: Scalar> Loader<'a, S> {
     }
 
     /// A short convolution with filters that were computed from tensors.
-    pub fn add_convolution(&mut self, name: &str, taps: usize, filters: Vec<S>) -> Convolution {
-        let channels = filters.len() / taps.max(1);
-        let weight = self.add(&format!("{name}.weight"), &[channels, 1, taps], filters);
-        Convolution { weight, bias: None, channels, taps, rounding: None }
+    pub fn add_convolution(&mut self, name: &str, kernel_size: usize, filters: Vec<S>) -> Convolution {
+        let channels = filters.len() / kernel_size.max(1);
+        let weight = self.add(&format!("{name}.weight"), &[channels, 1, kernel_size], filters);
+        Convolution { weight, bias: None, channels, kernel_size, rounding: None }
     }
 
     /// A projection to rotary heads. GGUF files of some architectures interleave the two channels of each rotary pair; this crate's models,

@@ -11,7 +11,7 @@
 
 use rung_engine::Scalar;
 
-use super::state_space::{self, Mamba1Options, StepNorms};
+use super::state_space::{self, Mamba1Options, XProjNormOptions};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
 use crate::model::LoadedModel;
@@ -35,11 +35,11 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     let width = fields.required_size("hidden_size")?;
     let epsilon = state_space::backbone_epsilon(fields)?;
     let is_falcon = fields.text("model_type")? == Some("falcon_mamba") || fields.flag("ssm_dt_b_c_rms", false)?;
-    let select_epsilon = fields.positive("mixer_rms_eps")?.unwrap_or(if loader.is_gguf() { epsilon } else { 1e-6 });
+    let x_proj_epsilon = fields.positive("mixer_rms_eps")?.unwrap_or(if loader.is_gguf() { epsilon } else { 1e-6 });
     let options = Mamba1Options {
         bias: fields.flag("use_bias", false)?,
         convolution_bias: fields.flag("use_conv_bias", true)?,
-        norms: if is_falcon { StepNorms::Weightless(select_epsilon) } else { StepNorms::None },
+        norms: if is_falcon { XProjNormOptions::Weightless(x_proj_epsilon) } else { XProjNormOptions::None },
     };
     state_space::backbone_model(loader, "mamba1", (width, epsilon), true, |loader, mixer| {
         state_space::mamba1(loader, mixer, width, options)

@@ -41,7 +41,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         output_bias: bias,
         convolution_bias: fields.flag("use_conv_bias", true)?,
         norm: Some(GatedNormOptions { epsilon, before_gate: false }),
-        step_range: state_space::step_range(fields, "time_step_limit")?,
+        dt_limit: state_space::dt_limit(fields, "time_step_limit")?,
     };
     state_space::backbone_model(loader, "mamba2", (width, epsilon), false, |loader, mixer| {
         state_space::mamba2(loader, mixer, width, options)

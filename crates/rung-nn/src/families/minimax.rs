@@ -47,7 +47,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     delta::require_silu(loader, activation)?;
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
-        layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
+        layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
             let branch = |loader: &mut Loader<'_, S>, norm: &str, prefix: &str| {
                 let factor = |name: &str| {
                     Ok::<_, FamilyError>(fields.number(&format!("{prefix}_{name}_factor"))?.unwrap_or(1.0))
@@ -63,7 +63,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             let mixer_branch = branch(loader, "input_layernorm", prefix)?;
             let feed_forward_branch = branch(loader, "post_attention_layernorm", "mlp")?;
             let feed_forward =
-                loader.within("block_sparse_moe", |loader| mixture_of_experts(loader, width, activation))?;
+                loader.with_prefix("block_sparse_moe", |loader| mixture_of_experts(loader, width, activation))?;
             Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (mixer_branch, vec![mixer]),
                 feed_forward: Some((feed_forward_branch, feed_forward)),
@@ -84,7 +84,7 @@ fn read_mixer<S: Scalar>(
         [mixer] if mixer.name() == LightningConfig::NAME => {
             let sizes = LightningConfig::resolve(mixer)?;
             let inner = sizes.heads * sizes.head_dim;
-            let mixer = loader.within("self_attn", |loader| {
+            let mixer = loader.with_prefix("self_attn", |loader| {
                 for name in IGNORED_DECAYS {
                     loader.ignore(name);
                 }
@@ -101,7 +101,7 @@ fn read_mixer<S: Scalar>(
             let mixer = decoder::attention_mixer(loader, layer)?;
             let attention_options = AttentionOptions::new(loader.rotation(mixer, 1e6)?);
             let mixer =
-                loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
+                loader.with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
             Ok(("full_attn", mixer))
         }
     }

@@ -19,7 +19,7 @@ use super::{FamilyError, Fields, Loader, experts};
 use crate::mixer::Builtin;
 use crate::mixer::none::NoMixer;
 use crate::model::{
-    Activation, ResidualBranch, Dense, Experts, FeedForward, Gating, GroupLimit, LoadedLayer, LoadedModel, Norm, Routing,
+    Activation, ResidualBranch, Mlp, Experts, FeedForward, Gating, GroupLimit, LoadedLayer, LoadedModel, Norm, Routing,
 };
 use crate::position::Rotation;
 
@@ -57,16 +57,16 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         output_bias: bias,
         convolution_bias: fields.flag("use_conv_bias", true)?,
         norm: Some(GatedNormOptions { epsilon, before_gate: false }),
-        step_range: (!loader.is_gguf()).then_some([min_step, f64::INFINITY]),
+        dt_limit: (!loader.is_gguf()).then_some([min_step, f64::INFINITY]),
     };
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
-        layers.push(loader.within(&format!("backbone.layers.{index}"), |loader| {
+        layers.push(loader.with_prefix(&format!("backbone.layers.{index}"), |loader| {
             let norm = loader.rms_norm("norm", width, epsilon)?;
             let name = layer.mixers.first().map_or("none", |mixer| mixer.name());
             let mixer = match name {
                 "none" => {
-                    let feed_forward = loader.within("mixer", |loader| {
+                    let feed_forward = loader.with_prefix("mixer", |loader| {
                         loader.with_mixer_name("mlp", |loader| feed_forward(loader, index, width))
                     })?;
                     let no_mixer = (ResidualBranch::with_norm(Norm::from_weights(None, None, 0.0)), vec![Builtin::NoMixer(NoMixer)]);
@@ -74,12 +74,12 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
                 }
                 "mamba2" => {
                     let mixer = state_space::only_mixer(loader, layer, "mamba2")?;
-                    loader.within("mixer", |loader| state_space::mamba2(loader, mixer, width, options))?
+                    loader.with_prefix("mixer", |loader| state_space::mamba2(loader, mixer, width, options))?
                 }
                 _ => {
                     let mixer = decoder::attention_mixer(loader, layer)?;
                     let attention_options = AttentionOptions::new(None::<Rotation>);
-                    loader.within("mixer", |loader| decoder::attention(loader, mixer, width, attention_options))?
+                    loader.with_prefix("mixer", |loader| decoder::attention(loader, mixer, width, attention_options))?
                 }
             };
             Ok::<_, FamilyError>(LoadedLayer { mixers: (ResidualBranch::with_norm(norm), vec![mixer]), feed_forward: None })
@@ -126,7 +126,7 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usiz
         Some(other) => return Err(fields.error("mlp_hidden_act", format!("`{other}`"), "relu2, silu, relu or gelu")),
     };
     let mlp = |loader: &mut Loader<'_, S>, [width, hidden]: [usize; 2], bias: bool| {
-        Ok::<_, FamilyError>(Dense {
+        Ok::<_, FamilyError>(Mlp {
             gate: None,
             up: loader.linear("up_proj", width, hidden, bias)?,
             down: loader.role(Role::Output).linear("down_proj", hidden, width, bias)?,
@@ -136,7 +136,7 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usiz
     let has_experts = if loader.is_gguf() { loader.has("gate.weight") } else { is_expert_layer(fields, index)? };
     if !has_experts {
         let hidden = hidden_size(fields, index)?;
-        return Ok(FeedForward::Dense(mlp(loader, [width, hidden], bias)?));
+        return Ok(FeedForward::Mlp(mlp(loader, [width, hidden], bias)?));
     }
     let (expert_count, hidden) = (fields.required_size("n_routed_experts")?, fields.required_size("moe_intermediate_size")?);
     let shared_hidden = fields.required_size("moe_shared_expert_intermediate_size")?;
@@ -152,15 +152,15 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usiz
     };
     let inputs = latent_width.unwrap_or(width);
     let experts = if loader.is_gguf() {
-        loader.within("experts", |loader| {
+        loader.with_prefix("experts", |loader| {
             experts::stacked_experts_without_gates(loader, expert_count, [inputs, hidden], activation)
         })?
     } else {
         let expert =
-            |index: usize| loader.within(&format!("experts.{index}"), |loader| mlp(loader, [inputs, hidden], false));
+            |index: usize| loader.with_prefix(&format!("experts.{index}"), |loader| mlp(loader, [inputs, hidden], false));
         (0..expert_count).map(expert).collect::<Result<_, _>>()?
     };
-    let shared = loader.within("shared_experts", |loader| mlp(loader, [width, shared_hidden], bias))?;
+    let shared = loader.with_prefix("shared_experts", |loader| mlp(loader, [width, shared_hidden], bias))?;
     Ok(FeedForward::Experts(Box::new(Experts {
         router,
         routing: Routing { bias: Some(router_bias), ..routing(fields, expert_count)? },

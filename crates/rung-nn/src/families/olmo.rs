@@ -56,7 +56,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             epsilon,
             ..AttentionOptions::new(rotation)
         };
-        layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
+        layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
             let norm_after = |loader: &mut Loader<'_, S>, name: &str| {
                 let norm = loader.rms_norm(name, width, epsilon)?;
                 Ok::<_, FamilyError>(ResidualBranch {
@@ -67,12 +67,12 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
                 })
             };
             let mixer =
-                loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
+                loader.with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
             let sizes = [width, hidden];
-            let mlp = loader.within("mlp", |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
+            let mlp = loader.with_prefix("mlp", |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
             Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (norm_after(loader, "post_attention_layernorm")?, vec![mixer]),
-                feed_forward: Some((norm_after(loader, "post_feedforward_layernorm")?, FeedForward::Dense(mlp))),
+                feed_forward: Some((norm_after(loader, "post_feedforward_layernorm")?, FeedForward::Mlp(mlp))),
             })
         })?);
     }

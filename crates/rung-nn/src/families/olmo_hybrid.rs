@@ -46,7 +46,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     let is_rotary = fields.object("rope_parameters")?.is_none_or(|rope| rope.has("rope_theta"));
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
-        layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
+        layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
             let norm = |loader: &mut Loader<'_, S>, names: [&str; 2]| {
                 let name = if loader.has(&format!("{}.weight", names[0])) { names[0] } else { names[1] };
                 loader.rms_norm(name, width, epsilon)
@@ -55,7 +55,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
                 let branch = ResidualBranch::with_norm(norm(loader, ["attention_layer_norm", "input_layernorm"])?);
                 let feed_forward_branch =
                     ResidualBranch::with_norm(norm(loader, ["feedforward_layer_norm", "post_attention_layernorm"])?);
-                let mixer = loader.within("linear_attn", |loader| gated_deltanet(loader, sizes, width))?;
+                let mixer = loader.with_prefix("linear_attn", |loader| gated_deltanet(loader, sizes, width))?;
                 (branch, mixer, feed_forward_branch)
             } else {
                 let mixer = decoder::attention_mixer(loader, layer)?;
@@ -71,12 +71,12 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
                 let branch = norm_after(norm(loader, ["post_attention_layernorm", "feedforward_layer_norm"])?);
                 let feed_forward_branch = norm_after(loader.rms_norm("post_feedforward_layernorm", width, epsilon)?);
                 let mixer =
-                    loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
+                    loader.with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
                 (branch, mixer, feed_forward_branch)
             };
             let sizes = [width, hidden];
-            let mlp = loader.within("mlp", |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
-            let feed_forward = Some((feed_forward_branch, FeedForward::Dense(mlp)));
+            let mlp = loader.with_prefix("mlp", |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
+            let feed_forward = Some((feed_forward_branch, FeedForward::Mlp(mlp)));
             Ok::<_, FamilyError>(LoadedLayer { mixers: (branch, vec![mixer]), feed_forward })
         })?);
     }
@@ -88,7 +88,7 @@ fn gated_deltanet<S: Scalar>(
     sizes: GatedDeltanetConfig,
     width: usize,
 ) -> Result<Builtin, FamilyError> {
-    let GatedDeltanetConfig { heads, value_heads, key_dim, value_dim, taps, .. } = sizes;
+    let GatedDeltanetConfig { heads, value_heads, key_dim, value_dim, kernel_size, .. } = sizes;
     let (key_rows, value_rows) = (heads * key_dim, value_heads * value_dim);
     let projections = [
         loader.role(Role::Query).linear("q_proj", width, key_rows, false)?,
@@ -101,17 +101,17 @@ fn gated_deltanet<S: Scalar>(
     let thirds = [third, third, total - 2 * third];
     let channels =
         if loader.shape(names[0]).is_some_and(|shape| shape.first() == Some(&third)) { thirds } else { separate_channels };
-    let mut filters = Vec::with_capacity(total * taps);
+    let mut filters = Vec::with_capacity(total * kernel_size);
     for (name, channels) in names.into_iter().zip(channels) {
-        filters.extend(loader.values(name, &[channels, 1, taps])?);
+        filters.extend(loader.values(name, &[channels, 1, kernel_size])?);
     }
     Ok(Builtin::GatedDeltanet(sizes.assemble(&GatedDeltanetWeights {
         projections,
-        convolutions: delta::convolutions(loader, &filters, taps, [key_rows, value_rows]),
+        convolutions: delta::convolutions(loader, &filters, kernel_size, [key_rows, value_rows]),
         beta: loader.linear("b_proj", width, value_heads, false)?,
-        step: loader.linear("a_proj", width, value_heads, false)?,
-        step_bias: loader.tensor("dt_bias", &[value_heads])?,
-        log_rate: loader.tensor("A_log", &[value_heads])?,
+        dt_proj: loader.linear("a_proj", width, value_heads, false)?,
+        dt_bias: loader.tensor("dt_bias", &[value_heads])?,
+        a_log: loader.tensor("A_log", &[value_heads])?,
         gate: loader.role(Role::Gate).linear("g_proj", width, value_rows, false)?,
         norm: loader.tensor("o_norm.weight", &[value_dim])?,
         epsilon: NormGain::EPSILON,

@@ -75,24 +75,24 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     loader.ignore_mtp_layers()?;
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
-        layers.push(loader.within(&format!("{prefix}.layers.{index}"), |loader| {
+        layers.push(loader.with_prefix(&format!("{prefix}.layers.{index}"), |loader| {
             let norm = |loader: &mut Loader<'_, S>, name: &str| {
                 let gain = loader.role(Role::StreamNorm).norm_weight_plus_one(name, width)?;
                 Ok::<_, FamilyError>(ResidualBranch::with_norm(Norm::from_weights(Some(gain), None, epsilon)))
             };
             let branch = norm(loader, "input_layernorm")?;
             let mixer = if let Some(sizes) = delta::sizes_of(layer)? {
-                loader.within("linear_attn", |loader| gated_deltanet(loader, sizes, width, epsilon))?
+                loader.with_prefix("linear_attn", |loader| gated_deltanet(loader, sizes, width, epsilon))?
             } else {
                 let mixer = decoder::attention_mixer(loader, layer)?;
                 let defaults = AttentionOptions::new(loader.rotation(mixer, 10_000.0)?);
                 let norm = QueryKeyNorm::EachHeadPlusOne;
                 let attention_options =
                     AttentionOptions { bias, output_bias: bias, norm, epsilon, gated: true, ..defaults };
-                loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?
+                loader.with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?
             };
             let feed_forward_branch = norm(loader, "post_attention_layernorm")?;
-            let feed_forward = loader.within("mlp", |loader| feed_forward(loader, index, width, activation))?;
+            let feed_forward = loader.with_prefix("mlp", |loader| feed_forward(loader, index, width, activation))?;
             Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (branch, vec![mixer]),
                 feed_forward: Some((feed_forward_branch, feed_forward)),
@@ -110,7 +110,7 @@ fn gated_deltanet<S: Scalar>(
     width: usize,
     epsilon: f64,
 ) -> Result<Builtin, FamilyError> {
-    let GatedDeltanetConfig { heads, value_heads, key_dim, value_dim, taps, .. } = sizes;
+    let GatedDeltanetConfig { heads, value_heads, key_dim, value_dim, kernel_size, .. } = sizes;
     let (key_rows, value_rows) = (heads * key_dim, value_heads * value_dim);
     let interleaved =
         loader.is_gguf() && loader.fields.text("model_type")?.is_some_and(|name| name.starts_with("qwen35"));
@@ -132,28 +132,28 @@ fn gated_deltanet<S: Scalar>(
         let projections = delta::projections(loader, &matrix, width, selected);
         (projections, reordered(loader, "in_proj_z", Role::Gate, value_dim)?)
     };
-    let [beta, step] = if loader.has("in_proj_ba.weight") {
+    let [beta, dt_proj] = if loader.has("in_proj_ba.weight") {
         grouped_beta_and_step(loader, sizes, width)?
     } else {
         let beta = reordered(loader, "in_proj_b", Role::Other, 1)?;
         [beta, reordered(loader, "in_proj_a", Role::Other, 1)?]
     };
-    let filters = loader.values("conv1d.weight", &[2 * key_rows + value_rows, 1, taps])?;
+    let filters = loader.values("conv1d.weight", &[2 * key_rows + value_rows, 1, kernel_size])?;
     let filter_rows = (0..2 * key_rows).chain(order.stored_channels(value_dim).map(|row| 2 * key_rows + row));
-    let filters = rows(&filters, taps, filter_rows);
-    let step_bias = loader.values("dt_bias", &[value_heads])?;
-    let step_bias = loader.add("dt_bias", &[value_heads], rows(&step_bias, 1, order.stored_channels(1)));
-    let log_rate = state_space::log_rates(loader, &[value_heads])?;
-    let log_rate = loader.add("A_log", &[value_heads], rows(&log_rate, 1, order.stored_channels(1)));
+    let filters = rows(&filters, kernel_size, filter_rows);
+    let dt_bias = loader.values("dt_bias", &[value_heads])?;
+    let dt_bias = loader.add("dt_bias", &[value_heads], rows(&dt_bias, 1, order.stored_channels(1)));
+    let a_log = state_space::read_a_log_values(loader, &[value_heads])?;
+    let a_log = loader.add("A_log", &[value_heads], rows(&a_log, 1, order.stored_channels(1)));
     let output = loader.values("out_proj.weight", &[width, value_rows])?;
     let output = output.chunks(value_rows).flat_map(|row| order.stored_channels(value_dim).map(|column| row[column])).collect();
     Ok(Builtin::GatedDeltanet(sizes.assemble(&GatedDeltanetWeights {
         projections,
-        convolutions: delta::convolutions(loader, &filters, taps, [key_rows, value_rows]),
+        convolutions: delta::convolutions(loader, &filters, kernel_size, [key_rows, value_rows]),
         beta,
-        step,
-        step_bias,
-        log_rate,
+        dt_proj,
+        dt_bias,
+        a_log,
         gate,
         norm: loader.tensor("norm.weight", &[value_dim])?,
         epsilon,
@@ -196,7 +196,7 @@ fn grouped_projections<S: Scalar>(
     Ok((projections, loader.role(Role::Gate).add_linear("g_proj", width, gate)))
 }
 
-/// Splits `in_proj_ba` into beta and step: each key head has the betas of its value heads, then their steps.
+/// Splits `in_proj_ba` into beta and dt: each key head has the betas of its value heads, then their dt.
 fn grouped_beta_and_step<S: Scalar>(
     loader: &mut Loader<'_, S>,
     sizes: GatedDeltanetConfig,
@@ -234,7 +234,7 @@ fn feed_forward<S: Scalar>(
     };
     if !has_experts {
         let hidden = fields.required_size("intermediate_size")?;
-        return Ok(FeedForward::Dense(decoder::gated_mlp(loader, [width, hidden], false, activation)?));
+        return Ok(FeedForward::Mlp(decoder::gated_mlp(loader, [width, hidden], false, activation)?));
     }
     let expert_count = fields.required_size("num_experts")?;
     let hidden = fields.required_size("moe_intermediate_size")?;
@@ -247,7 +247,7 @@ fn feed_forward<S: Scalar>(
     let router = loader.linear("gate", width, expert_count, false)?;
     let experts = experts::experts(loader, expert_count, [width, hidden], experts::NAMES, activation)?;
     let experts = Experts {
-        shared: Some(loader.within("shared_expert", shared)?),
+        shared: Some(loader.with_prefix("shared_expert", shared)?),
         shared_gate: Some(loader.linear("shared_expert_gate", width, 1, false)?),
         ..Experts::new(router, routing, experts)
     };

@@ -42,7 +42,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     let bias = fields.flag("attention_bias", false)?;
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
-        layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
+        layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
             let branch = |loader: &mut Loader<'_, S>, name: &str| {
                 let gain = loader.norm_weight_plus_one(name, width)?;
                 Ok::<_, FamilyError>(ResidualBranch::with_norm(Norm::from_weights(Some(gain), None, epsilon)))
@@ -50,20 +50,20 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             let mixer_branch = branch(loader, "temporal_pre_norm")?;
             let mixer = if layer.mixers.iter().any(|mixer| mixer.name() == "rglru") {
                 let mixer = state_space::only_mixer(loader, layer, "rglru")?;
-                loader.within("temporal_block", |loader| rg_lru(loader, mixer, width))?
+                loader.with_prefix("temporal_block", |loader| rg_lru(loader, mixer, width))?
             } else {
                 let mixer = decoder::attention_mixer(loader, layer)?;
                 let head = mixer.number("key").unwrap_or_default() as usize;
                 let rotation = rotary::rotation_of_half_by_default(fields, head, "sliding_attention", 10_000.0)?;
                 let attention_options = AttentionOptions { bias, output_bias: true, ..AttentionOptions::new(rotation) };
-                loader.within("temporal_block", |loader| decoder::attention(loader, mixer, width, attention_options))?
+                loader.with_prefix("temporal_block", |loader| decoder::attention(loader, mixer, width, attention_options))?
             };
             let feed_forward_branch = branch(loader, "channel_pre_norm")?;
             let sizes = [width, hidden];
-            let mlp = loader.within("mlp_block", |loader| decoder::gated_mlp(loader, sizes, true, activation))?;
+            let mlp = loader.with_prefix("mlp_block", |loader| decoder::gated_mlp(loader, sizes, true, activation))?;
             Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (mixer_branch, vec![mixer]),
-                feed_forward: Some((feed_forward_branch, FeedForward::Dense(mlp))),
+                feed_forward: Some((feed_forward_branch, FeedForward::Mlp(mlp))),
             })
         })?);
     }
@@ -81,14 +81,14 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
 /// Reads an RG-LRU recurrence with its gates.
 fn rg_lru<S: Scalar>(loader: &mut Loader<'_, S>, mixer: &Mixer, width: usize) -> Result<Builtin, FamilyError> {
     let config = RgLruConfig::resolve(mixer)?;
-    let RgLruConfig { inner, heads, taps } = config;
+    let RgLruConfig { inner, heads, kernel_size } = config;
     let channels = inner / heads;
     let mut gate = |name: &str| {
         let weight = loader.tensor(&format!("rg_lru.{name}_weight"), &[heads, channels, channels])?;
         Ok::<_, FamilyError>((weight, loader.tensor(&format!("rg_lru.{name}_bias"), &[heads, channels])?))
     };
     let (input_gate, recurrence_gate) = (gate("input_gate")?, gate("recurrent_gate")?);
-    let filters = loader.tensor("conv_1d.weight", &[inner, 1, taps])?;
+    let filters = loader.tensor("conv_1d.weight", &[inner, 1, kernel_size])?;
     Ok(Builtin::RgLru(config.assemble(RgLruWeights {
         gate: loader.linear("linear_y", width, inner, true)?,
         input: loader.linear("linear_x", width, inner, true)?,

@@ -17,7 +17,7 @@ use rung_engine::{Parameter, Role, Scalar};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
 use crate::mixer::rwkv7::{Epsilons, Rwkv7Config, Rwkv7Parts};
-use crate::model::{Activation, ResidualBranch, Dense, Embedding, FeedForward, LoadedLayer, LoadedModel, Norm};
+use crate::model::{Activation, ResidualBranch, Mlp, Embedding, FeedForward, LoadedLayer, LoadedModel, Norm};
 use crate::submodules::Linear;
 
 /// Names in `model_type`.
@@ -82,11 +82,11 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     let layer_count = loader.layers.len();
     let mut layers = Vec::with_capacity(layer_count);
     for index in 0..layer_count {
-        layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
+        layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
             let branch = ResidualBranch::with_norm(read_norm(loader, "attn_norm", sizes)?);
-            let mixer = loader.within("attn", |loader| read_time_mixing(loader, sizes, index == 0))?;
+            let mixer = loader.with_prefix("attn", |loader| read_time_mixing(loader, sizes, index == 0))?;
             let feed_forward_branch = ResidualBranch::with_norm(read_norm(loader, "ffn_norm", sizes)?);
-            let feed_forward = loader.within("ffn", |loader| read_feed_forward(loader, sizes))?;
+            let feed_forward = loader.with_prefix("ffn", |loader| read_feed_forward(loader, sizes))?;
             Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (branch, vec![mixer]),
                 feed_forward: Some((feed_forward_branch, feed_forward)),
@@ -101,7 +101,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         embedding: Embedding::from_table(table, vocabulary, None),
         layers,
         shared_tensor_sources: (0..layer_count).map(|index| vec![(index > 0).then_some(0)]).collect(),
-        norm: loader.within("model", |loader| read_norm(loader, "norm", sizes))?,
+        norm: loader.with_prefix("model", |loader| read_norm(loader, "norm", sizes))?,
         unembedding,
         logit_cap: None,
     })
@@ -268,7 +268,7 @@ fn read_low_rank<S: Scalar>(
 
 fn read_feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, sizes: Sizes) -> Result<FeedForward, FamilyError> {
     let Sizes { width, hidden, .. } = sizes;
-    let network = Dense {
+    let network = Mlp {
         gate: None,
         up: loader.linear("key", width, hidden, false)?,
         down: loader.role(Role::Output).linear("value", hidden, width, false)?,

@@ -9,15 +9,15 @@ use rung_theory::stack::{Layer, Mixer};
 
 use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::{FamilyError, Fields, Loader};
-use crate::mixer::mamba1::{Mamba1Config, Mamba1Weights, SelectNorms};
+use crate::mixer::mamba1::{Mamba1Config, Mamba1Weights, XProjNorms};
 use crate::mixer::mamba2::{GatedNorm, Mamba2, Mamba2Config, Mamba2Weights};
 use crate::mixer::{Builtin, MixerConfig as _};
 use crate::model::{LoadedLayer, LoadedModel, ResidualBranch};
 use crate::submodules::NormGain;
 
-/// Norms of Mamba's step, B and C.
+/// RMS norms of the outputs of Mamba's `x_proj`: the low-rank dt, B and C.
 #[derive(Clone, Copy, Debug)]
-pub enum StepNorms {
+pub enum XProjNormOptions {
     /// No norms.
     None,
     /// Without weights, with this epsilon.
@@ -33,8 +33,8 @@ pub struct Mamba1Options {
     pub bias: bool,
     /// A bias on the convolution.
     pub convolution_bias: bool,
-    /// Norms of the step, B and C.
-    pub norms: StepNorms,
+    /// Norms of the low-rank dt, B and C.
+    pub norms: XProjNormOptions,
 }
 
 /// The options of Mamba-2's gated norm.
@@ -57,8 +57,8 @@ pub struct Mamba2Options {
     pub convolution_bias: bool,
     /// The gated norm before `out_proj`; `None` for a gate alone.
     pub norm: Option<GatedNormOptions>,
-    /// Steps are clipped to this range.
-    pub step_range: Option<[f64; 2]>,
+    /// Range that dt is clamped to after the softplus: `time_step_limit`, `dt_limit` in mamba_ssm; `None` for no limit.
+    pub dt_limit: Option<[f64; 2]>,
 }
 
 /// The only mixer of a layer, which must have this name in a plan.
@@ -91,9 +91,9 @@ pub fn backbone_model<S: Scalar>(
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
         let mixer = only_mixer(loader, layer, name)?;
-        layers.push(loader.within(&format!("backbone.layers.{index}"), |loader| {
+        layers.push(loader.with_prefix(&format!("backbone.layers.{index}"), |loader| {
             let norm = loader.rms_norm("norm", width, epsilon)?;
-            let mixer = loader.within("mixer", |loader| read_mixer(loader, mixer))?;
+            let mixer = loader.with_prefix("mixer", |loader| read_mixer(loader, mixer))?;
             Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (ResidualBranch::with_norm(norm), vec![mixer]),
                 feed_forward: None,
@@ -130,11 +130,11 @@ pub fn mamba2_or_attention<S: Scalar>(
 ) -> Result<Builtin, FamilyError> {
     if layer.mixers.iter().any(|mixer| mixer.name() == Mamba2Config::NAME) {
         let mixer = only_mixer(loader, layer, Mamba2Config::NAME)?;
-        return loader.within("mamba", |loader| mamba2(loader, mixer, width, mamba2_options));
+        return loader.with_prefix("mamba", |loader| mamba2(loader, mixer, width, mamba2_options));
     }
     let mixer = decoder::attention_mixer(loader, layer)?;
     let attention_options = attention_options(loader, mixer)?;
-    loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))
+    loader.with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))
 }
 
 /// Reads a Mamba mixer.
@@ -148,25 +148,25 @@ pub fn mamba1<S: Scalar>(
     options: Mamba1Options,
 ) -> Result<Builtin, FamilyError> {
     let config = Mamba1Config::resolve(mixer)?;
-    let Mamba1Config { inner, state, taps, rank } = config;
+    let Mamba1Config { inner, state, kernel_size, rank } = config;
     let input = loader.linear("in_proj", width, 2 * inner, options.bias)?;
-    let convolution = convolution(loader, inner, taps, options.convolution_bias)?;
-    let select = loader.linear("x_proj", inner, rank + 2 * state, false)?;
+    let convolution = convolution(loader, inner, kernel_size, options.convolution_bias)?;
+    let x_proj = loader.linear("x_proj", inner, rank + 2 * state, false)?;
     let norms = match options.norms {
-        StepNorms::None => None,
-        StepNorms::Weightless(epsilon) => Some(SelectNorms { gains: [None; 3], epsilon }),
-        StepNorms::Weighted(epsilon) => {
+        XProjNormOptions::None => None,
+        XProjNormOptions::Weightless(epsilon) => Some(XProjNorms { gains: [None; 3], epsilon }),
+        XProjNormOptions::Weighted(epsilon) => {
             let mut gain = |name: &str, width: usize| loader.tensor(&format!("{name}.weight"), &[width]).map(Some);
             let gains = [gain("dt_layernorm", rank)?, gain("b_layernorm", state)?, gain("c_layernorm", state)?];
-            Some(SelectNorms { gains, epsilon })
+            Some(XProjNorms { gains, epsilon })
         }
     };
     Ok(Builtin::Mamba1(config.assemble(Mamba1Weights {
         input,
         convolution,
-        select,
-        step: loader.linear("dt_proj", rank, inner, true)?,
-        log_rate: log_rate(loader, &[inner, state])?,
+        x_proj,
+        dt_proj: loader.linear("dt_proj", rank, inner, true)?,
+        a_log: read_a_log(loader, &[inner, state])?,
         skip: loader.tensor("D", &[inner])?,
         output: loader.role(Role::Output).linear("out_proj", inner, width, options.bias)?,
         norms,
@@ -197,10 +197,10 @@ pub fn mamba2_mixer<S: Scalar>(
     options: Mamba2Options,
 ) -> Result<Mamba2, FamilyError> {
     let config = Mamba2Config::resolve(mixer)?;
-    let Mamba2Config { heads, groups, taps, .. } = config;
+    let Mamba2Config { heads, groups, kernel_size, .. } = config;
     let (inner, channels) = (config.inner(), config.channels());
     let input = loader.linear("in_proj", width, inner + channels + heads, options.bias)?;
-    let convolution = convolution(loader, channels, taps, options.convolution_bias)?;
+    let convolution = convolution(loader, channels, kernel_size, options.convolution_bias)?;
     let norm = match options.norm {
         None => None,
         Some(GatedNormOptions { epsilon, before_gate }) => {
@@ -213,12 +213,12 @@ pub fn mamba2_mixer<S: Scalar>(
     Ok(config.assemble(Mamba2Weights {
         input,
         convolution,
-        step_bias: loader.tensor("dt_bias", &[heads])?,
-        log_rate: log_rate(loader, &[heads])?,
+        dt_bias: loader.tensor("dt_bias", &[heads])?,
+        a_log: read_a_log(loader, &[heads])?,
         skip: loader.tensor("D", &[heads])?,
         norm,
         output: loader.role(Role::Output).linear("out_proj", inner, width, options.output_bias)?,
-        step_range: options.step_range,
+        dt_limit: options.dt_limit,
     }))
 }
 
@@ -226,10 +226,10 @@ pub fn mamba2_mixer<S: Scalar>(
 fn convolution<S: Scalar>(
     loader: &mut Loader<'_, S>,
     channels: usize,
-    taps: usize,
+    kernel_size: usize,
     bias: bool,
 ) -> Result<(Parameter, Option<Parameter>), FamilyError> {
-    let weight = loader.tensor("conv1d.weight", &[channels, 1, taps])?;
+    let weight = loader.tensor("conv1d.weight", &[channels, 1, kernel_size])?;
     let bias = if bias { Some(loader.tensor("conv1d.bias", &[channels])?) } else { None };
     Ok((weight, bias))
 }
@@ -237,21 +237,21 @@ fn convolution<S: Scalar>(
 /// `A_log` as a weight.
 ///
 /// # Errors
-/// As [`log_rates`].
-pub fn log_rate<S: Scalar>(loader: &mut Loader<'_, S>, shape: &[usize]) -> Result<Parameter, FamilyError> {
-    let values = log_rates(loader, shape)?;
+/// As [`read_a_log_values`].
+pub fn read_a_log<S: Scalar>(loader: &mut Loader<'_, S>, shape: &[usize]) -> Result<Parameter, FamilyError> {
+    let values = read_a_log_values(loader, shape)?;
     Ok(loader.add("A_log", shape, values))
 }
 
 /// `A_log`; GGUF files have `-exp` of it.
 ///
 /// # Errors
-/// It is missing or has another shape, or a rate is not below zero.
-pub fn log_rates<S: Scalar>(loader: &mut Loader<'_, S>, shape: &[usize]) -> Result<Vec<S>, FamilyError> {
+/// It is missing or has another shape, or an entry of A is not below zero.
+pub fn read_a_log_values<S: Scalar>(loader: &mut Loader<'_, S>, shape: &[usize]) -> Result<Vec<S>, FamilyError> {
     let mut values = loader.values("A_log", shape)?;
     if loader.is_gguf() {
-        if let Some(rate) = values.iter().find(|rate| rate.to_f64() >= 0.0) {
-            return Err(loader.fields.error("A", rate.to_f64().to_string(), "rates below 0"));
+        if let Some(a) = values.iter().find(|a| a.to_f64() >= 0.0) {
+            return Err(loader.fields.error("A", a.to_f64().to_string(), "numbers below 0"));
         }
         for x in &mut values {
             *x = S::from_f64((-x.to_f64()).ln());
@@ -260,12 +260,12 @@ pub fn log_rates<S: Scalar>(loader: &mut Loader<'_, S>, shape: &[usize]) -> Resu
     Ok(values)
 }
 
-/// The range that steps are clipped to, or `None` if it is unbounded: a list of two numbers, of which the second may be infinite. Transformers
+/// The range that dt is clamped to, or `None` if it is unbounded: a list of two numbers, of which the second may be infinite. Transformers
 /// 5 writes infinity as an object.
 ///
 /// # Errors
 /// The field is another value.
-pub fn step_range(fields: &Fields, name: &str) -> Result<Option<[f64; 2]>, FamilyError> {
+pub fn dt_limit(fields: &Fields, name: &str) -> Result<Option<[f64; 2]>, FamilyError> {
     let Some(ends) = fields.list(name)? else { return Ok(None) };
     let range_error = |found: String| fields.error(name, found, "two numbers, of which the second may be Infinity");
     let number = |value: &JsonValue| {
@@ -282,7 +282,7 @@ pub fn step_range(fields: &Fields, name: &str) -> Result<Option<[f64; 2]>, Famil
     if low > high || low == f64::INFINITY {
         return Err(range_error(format!("{low} to {high}")));
     }
-    // A step is never below zero.
+    // dt is never below zero after its softplus.
     Ok((low > 0.0 || high.is_finite()).then_some([low, high]))
 }
 

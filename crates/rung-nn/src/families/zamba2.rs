@@ -55,7 +55,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         output_bias: bias,
         convolution_bias: true,
         norm: Some(GatedNormOptions { epsilon: GATED_NORM_EPSILON, before_gate: false }),
-        step_range: Some([min_step, f64::INFINITY]),
+        dt_limit: Some([min_step, f64::INFINITY]),
     };
     let layer_types = fields.list("layers_block_type").and_then(|types| fields.require("layers_block_type", types))?;
     let is_hybrid = |layer_type: &JsonValue| matches!(layer_type, JsonValue::String(name) if name == "hybrid");
@@ -76,9 +76,9 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             prefix.push_str(".mamba_decoder");
         }
         let mixer = state_space::only_mixer(loader, plan_layers.next().ok_or_else(count_error)?, "mamba2")?;
-        let recurrence = loader.within(&prefix, |loader| {
+        let recurrence = loader.with_prefix(&prefix, |loader| {
             let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
-            let mixer = loader.within("mamba", |loader| state_space::mamba2_mixer(loader, mixer, width, options))?;
+            let mixer = loader.with_prefix("mamba", |loader| state_space::mamba2_mixer(loader, mixer, width, options))?;
             Ok::<_, FamilyError>(Mamba2AfterBlock { norm, mixer })
         })?;
         // The output of a block goes to the recurrence after it.
@@ -134,7 +134,7 @@ impl SharedBlocks {
         let block_name = |layer: usize| format!("model.layers.{layer}.shared_transformer");
         let has_weights = block_index < distinct_count || loader.has(&format!("{}.self_attn.q_proj.weight", block_name(index)));
         let (source_layer, shared) = if has_weights {
-            (index, loader.within(&block_name(index), |loader| self.read_weights(loader, config, hidden))?)
+            (index, loader.with_prefix(&block_name(index), |loader| self.read_weights(loader, config, hidden))?)
         } else {
             self.shared[block_index % distinct_count]
         };
@@ -143,7 +143,7 @@ impl SharedBlocks {
         }
         let mut projections = [shared.query, shared.key, shared.value];
         // Adapters are stored with the shared weights, one for each layer that uses them, and again with copies.
-        let adapter = loader.within(&block_name(source_layer), |loader| {
+        let adapter = loader.with_prefix(&block_name(source_layer), |loader| {
             if fields.flag("use_shared_attention_adapter", false)? {
                 for (letter, projection) in ["q", "k", "v"].into_iter().zip(&mut projections) {
                     let name = format!("self_attn.linear_{letter}_adapter_list.{block_index}");
@@ -184,7 +184,7 @@ impl SharedBlocks {
         let Self { width, epsilon, bias, .. } = *self;
         let norm = loader.rms_norm("input_layernorm", 2 * width, epsilon)?;
         let mlp_norm = loader.rms_norm("pre_ff_layernorm", width, epsilon)?;
-        let [query, keys, values, attention_output] = loader.within("self_attn", |loader| {
+        let [query, keys, values, attention_output] = loader.with_prefix("self_attn", |loader| {
             Ok::<_, FamilyError>([
                 loader.role(Role::Query).linear("q_proj", 2 * width, heads * key_dim, false)?,
                 loader.role(Role::Key).linear("k_proj", 2 * width, kv_heads * key_dim, false)?,
@@ -192,7 +192,7 @@ impl SharedBlocks {
                 loader.role(Role::Output).linear("o_proj", heads * value_dim, width, false)?,
             ])
         })?;
-        let [gate_up, down] = loader.within("feed_forward", |loader| {
+        let [gate_up, down] = loader.with_prefix("feed_forward", |loader| {
             Ok::<_, FamilyError>([
                 loader.linear("gate_up_proj", width, 2 * hidden, bias)?,
                 loader.linear("down_proj", hidden, width, bias)?,

@@ -17,7 +17,7 @@ use crate::param_builder::{Init, ParamBuilder};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortConvolutionConfig {
     /// Kernel size in tokens.
-    pub taps: usize,
+    pub kernel_size: usize,
     /// Number of channels.
     pub channels: usize,
     /// Whether the convolution is between gates and projections.
@@ -36,22 +36,22 @@ impl MixerConfig for ShortConvolutionConfig {
     const NAME: &'static str = "conv";
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
-        let [taps, channels] = ["taps", "channels"].map(|option| number(mixer, option));
-        Ok(Self { taps, channels, gated: flag(mixer, "gated") })
+        let [kernel_size, channels] = ["taps", "channels"].map(|option| number(mixer, option));
+        Ok(Self { kernel_size, channels, gated: flag(mixer, "gated") })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<ShortConvolution, ModelError> {
         require_causal(Self::NAME, params)?;
-        let Self { taps, channels, gated } = *self;
+        let Self { kernel_size, channels, gated } = *self;
         let width = params.settings.width;
         if !gated && channels != width {
             let expected = format!("{width}, the width of the model, without gate and projections");
             return Err(ModelError::InvalidSize { component: Self::NAME, what: "channels", found: channels as u64, expected });
         }
-        let bound = (taps as f64).powf(-0.5);
-        let weight = params.weight("conv.weight", &[channels, 1, taps], Init::Uniform(-bound, bound));
+        let bound = (kernel_size as f64).powf(-0.5);
+        let weight = params.weight("conv.weight", &[channels, 1, kernel_size], Init::Uniform(-bound, bound));
         Ok(ShortConvolution {
-            convolution: Convolution { weight, bias: None, channels, taps, rounding: params.settings.precision.state },
+            convolution: Convolution { weight, bias: None, channels, kernel_size, rounding: params.settings.precision.state },
             projections: gated
                 .then(|| [params.linear("in_proj", width, 3 * channels), params.role(Role::Output).linear("out_proj", channels, width)]),
         })

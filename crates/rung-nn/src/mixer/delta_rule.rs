@@ -16,7 +16,7 @@ pub(super) struct DeltaRuleSizes {
     pub(super) key_dim: usize,
     pub(super) value_dim: usize,
     /// Kernel size of the short convolutions; 0 for none.
-    pub(super) taps: usize,
+    pub(super) kernel_size: usize,
     /// Delta-rule steps per token. The key, value and beta projections have the heads of the first step, then those of the next.
     pub(super) steps: usize,
     /// Whether beta ranges from 0 to 2, which allows negative eigenvalues, instead of from 0 to 1.
@@ -47,11 +47,11 @@ impl DeltaRuleProjections {
     const EPSILON: f64 = 1e-6;
 
     pub(super) fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, sizes: DeltaRuleSizes) -> Self {
-        let DeltaRuleSizes { heads, value_heads, key_dim, value_dim, taps, steps, negative_eigenvalues } = sizes;
+        let DeltaRuleSizes { heads, value_heads, key_dim, value_dim, kernel_size, steps, negative_eigenvalues } = sizes;
         let width = params.settings.width;
         let mut projection = |role: Role, name: &str, heads: usize, head_dim: usize| ConvProjection {
             projection: params.role(role).linear(&format!("{name}_proj"), width, heads * head_dim),
-            convolution: params.convolution(&format!("{name}_conv1d"), heads * head_dim, taps),
+            convolution: params.convolution(&format!("{name}_conv1d"), heads * head_dim, kernel_size),
             heads,
         };
         let query = projection(Role::Query, "q", heads, key_dim);

@@ -25,7 +25,7 @@ pub struct DeltanetConfig {
     /// Width of a value head.
     pub value_dim: usize,
     /// Kernel size of the short convolutions; 0 for none.
-    pub taps: usize,
+    pub kernel_size: usize,
     /// Whether beta ranges from 0 to 2, which allows negative eigenvalues, instead of from 0 to 1.
     pub negative_eigenvalues: bool,
 }
@@ -42,16 +42,16 @@ impl MixerConfig for DeltanetConfig {
     const NAME: &'static str = "deltanet";
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
-        let [heads, key_dim, value_dim, taps] = ["heads", "key", "value", "conv"].map(|option| number(mixer, option));
-        Ok(Self { heads, key_dim, value_dim, taps, negative_eigenvalues: flag(mixer, "negative") })
+        let [heads, key_dim, value_dim, kernel_size] = ["heads", "key", "value", "conv"].map(|option| number(mixer, option));
+        Ok(Self { heads, key_dim, value_dim, kernel_size, negative_eigenvalues: flag(mixer, "negative") })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Deltanet, ModelError> {
         require_causal(Self::NAME, params)?;
-        let Self { heads, key_dim, value_dim, taps, negative_eigenvalues } = *self;
+        let Self { heads, key_dim, value_dim, kernel_size, negative_eigenvalues } = *self;
         let width = params.settings.width;
         let sizes =
-            DeltaRuleSizes { heads, value_heads: heads, key_dim, value_dim, taps, steps: 1, negative_eigenvalues };
+            DeltaRuleSizes { heads, value_heads: heads, key_dim, value_dim, kernel_size, steps: 1, negative_eigenvalues };
         Ok(Deltanet {
             projections: DeltaRuleProjections::init(params, sizes),
             recurrence: params.recurrence(),

@@ -29,7 +29,7 @@ pub struct DeltaProductConfig {
     /// Width of a value head.
     pub value_dim: usize,
     /// Kernel size of the short convolutions; 0 for none.
-    pub taps: usize,
+    pub kernel_size: usize,
     /// Delta-rule steps per token.
     pub steps: usize,
     /// Whether the state decays.
@@ -54,15 +54,15 @@ impl MixerConfig for DeltaProductConfig {
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [heads, value_heads] = ["heads", "value-heads"].map(|option| number(mixer, option));
         require_divisor(Self::NAME, "query and key heads", value_heads, heads)?;
-        let [key_dim, value_dim, taps, steps] = ["key", "value", "conv", "steps"].map(|option| number(mixer, option));
+        let [key_dim, value_dim, kernel_size, steps] = ["key", "value", "conv", "steps"].map(|option| number(mixer, option));
         let [decays, negative_eigenvalues] = ["gate", "negative"].map(|option| flag(mixer, option));
-        Ok(Self { heads, value_heads, key_dim, value_dim, taps, steps, decays, negative_eigenvalues })
+        Ok(Self { heads, value_heads, key_dim, value_dim, kernel_size, steps, decays, negative_eigenvalues })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<DeltaProduct, ModelError> {
         require_causal(Self::NAME, params)?;
-        let Self { heads, value_heads, key_dim, value_dim, taps, steps, decays, negative_eigenvalues } = *self;
-        let sizes = DeltaRuleSizes { heads, value_heads, key_dim, value_dim, taps, steps, negative_eigenvalues };
+        let Self { heads, value_heads, key_dim, value_dim, kernel_size, steps, decays, negative_eigenvalues } = *self;
+        let sizes = DeltaRuleSizes { heads, value_heads, key_dim, value_dim, kernel_size, steps, negative_eigenvalues };
         Ok(DeltaProduct {
             config: *self,
             projections: DeltaRuleProjections::init(params, sizes),

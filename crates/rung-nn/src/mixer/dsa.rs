@@ -78,7 +78,7 @@ impl MixerConfig for TokenSparseConfig {
             _ => None,
         };
         let rounding = params.settings.precision.message;
-        params.within("indexer", |params| {
+        params.with_prefix("indexer", |params| {
             let query = params.linear("wq_b", query_input_width, self.index_heads * self.index_dim);
             let key = params.linear("wk", width, self.index_dim);
             let norm = [("k_norm.weight", 1.0), ("k_norm.bias", 0.0)]

@@ -11,7 +11,7 @@ use rung_theory::stack::Mixer;
 use super::delta_rule::{DeltaRuleProjections, DeltaRuleSizes};
 use super::fenwick::RecurrenceInputs;
 use super::head_output::{HeadOutput, OutputGate, OutputNorm};
-use super::mamba2::step_bias;
+use super::mamba2::initial_dt_bias;
 use super::{MixerConfig, State, TokenMixer, flag, number, require_causal, require_divisor};
 use crate::error::ModelError;
 use crate::param_builder::{Init, ParamBuilder};
@@ -29,7 +29,7 @@ pub struct GatedDeltanetConfig {
     /// Width of a value head.
     pub value_dim: usize,
     /// Kernel size of the short convolutions; 0 for none.
-    pub taps: usize,
+    pub kernel_size: usize,
     /// Whether beta ranges from 0 to 2, which allows negative eigenvalues, instead of from 0 to 1.
     pub negative_eigenvalues: bool,
 }
@@ -50,12 +50,12 @@ pub(crate) struct GatedDeltanetWeights {
     pub(crate) convolutions: [Convolution; 3],
     /// Projection to beta, before its sigmoid.
     pub(crate) beta: Linear,
-    /// Projection to the step size, before its softplus.
-    pub(crate) step: Linear,
-    /// Added to the projected step size, `[value heads]`.
-    pub(crate) step_bias: Parameter,
+    /// Projection to dt, before its softplus.
+    pub(crate) dt_proj: Linear,
+    /// Added to the projected dt, `[value heads]`.
+    pub(crate) dt_bias: Parameter,
     /// Logarithms of the decay rates, `[value heads]`.
-    pub(crate) log_rate: Parameter,
+    pub(crate) a_log: Parameter,
     /// Projection to the output gate.
     pub(crate) gate: Linear,
     /// Gain of the norm of head outputs, `[value]`.
@@ -69,7 +69,7 @@ pub(crate) struct GatedDeltanetWeights {
 impl GatedDeltanetConfig {
     /// A mixer whose weights were read from a checkpoint.
     pub(crate) fn assemble(self, weights: &GatedDeltanetWeights) -> GatedDeltanet {
-        let GatedDeltanetWeights { projections, convolutions, beta, step, step_bias, log_rate, .. } = *weights;
+        let GatedDeltanetWeights { projections, convolutions, beta, dt_proj, dt_bias, a_log, .. } = *weights;
         let heads = [self.heads, self.value_heads];
         GatedDeltanet {
             projections: DeltaRuleProjections::assemble(
@@ -79,7 +79,7 @@ impl GatedDeltanetConfig {
                 heads,
                 self.negative_eigenvalues,
             ),
-            decay: DecayProjection { step, step_bias, log_rate },
+            decay: DecayProjection { dt_proj, dt_bias, a_log },
             recurrence: LinearRecurrence::FULL_PRECISION,
             output: HeadOutput {
                 norm: Some(OutputNorm::per_head(NormGain { weight: weights.norm }, weights.epsilon)),
@@ -90,28 +90,28 @@ impl GatedDeltanetConfig {
     }
 }
 
-/// The decay of a token's state: a step size computed from the token, times a learned rate per head.
+/// The decay of a token's state: dt, computed from the token, times a learned rate per head.
 pub(super) struct DecayProjection {
-    step: Linear,
-    step_bias: Parameter,
-    log_rate: Parameter,
+    dt_proj: Linear,
+    dt_bias: Parameter,
+    a_log: Parameter,
 }
 
 impl DecayProjection {
     pub(super) fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, value_heads: usize) -> Self {
         // The rate is at least 1e-4, so that its logarithm is finite.
-        let log_rate = |uniform: f64| (16.0 * uniform).max(1e-4).ln();
+        let initial_a_log = |uniform: f64| (16.0 * uniform).max(1e-4).ln();
         Self {
-            step: params.linear("a_proj", params.settings.width, value_heads),
-            step_bias: params.weight_without_decay("dt_bias", &[value_heads], Init::FromUniform(&step_bias)),
-            log_rate: params.weight_without_decay("A_log", &[value_heads], Init::FromUniform(&log_rate)),
+            dt_proj: params.linear("a_proj", params.settings.width, value_heads),
+            dt_bias: params.weight_without_decay("dt_bias", &[value_heads], Init::FromUniform(&initial_dt_bias)),
+            a_log: params.weight_without_decay("A_log", &[value_heads], Init::FromUniform(&initial_a_log)),
         }
     }
 
     /// Log-decays, `[batch, time, value heads]`.
     pub(super) fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
-        let step = ops.softplus(&ops.add(&self.step.apply(ops, x), &ops.parameter(self.step_bias)));
-        ops.neg(&ops.mul(&step, &ops.exp(&ops.parameter(self.log_rate))))
+        let dt = ops.softplus(&ops.add(&self.dt_proj.apply(ops, x), &ops.parameter(self.dt_bias)));
+        ops.neg(&ops.mul(&dt, &ops.exp(&ops.parameter(self.a_log))))
     }
 }
 
@@ -122,14 +122,14 @@ impl MixerConfig for GatedDeltanetConfig {
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [heads, value_heads] = ["heads", "value-heads"].map(|option| number(mixer, option));
         require_divisor(Self::NAME, "query and key heads", value_heads, heads)?;
-        let [key_dim, value_dim, taps] = ["key", "value", "conv"].map(|option| number(mixer, option));
-        Ok(Self { heads, value_heads, key_dim, value_dim, taps, negative_eigenvalues: flag(mixer, "negative") })
+        let [key_dim, value_dim, kernel_size] = ["key", "value", "conv"].map(|option| number(mixer, option));
+        Ok(Self { heads, value_heads, key_dim, value_dim, kernel_size, negative_eigenvalues: flag(mixer, "negative") })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<GatedDeltanet, ModelError> {
         require_causal(Self::NAME, params)?;
-        let Self { heads, value_heads, key_dim, value_dim, taps, negative_eigenvalues } = *self;
-        let sizes = DeltaRuleSizes { heads, value_heads, key_dim, value_dim, taps, steps: 1, negative_eigenvalues };
+        let Self { heads, value_heads, key_dim, value_dim, kernel_size, negative_eigenvalues } = *self;
+        let sizes = DeltaRuleSizes { heads, value_heads, key_dim, value_dim, kernel_size, steps: 1, negative_eigenvalues };
         Ok(GatedDeltanet {
             projections: DeltaRuleProjections::init(params, sizes),
             decay: DecayProjection::init(params, value_heads),

@@ -10,7 +10,7 @@ use rung_theory::stack::Mixer;
 
 use super::delta_rule::{DeltaRuleProjections, DeltaRuleSizes};
 use super::head_output::{HeadOutput, OutputGate, OutputNorm};
-use super::mamba2::step_bias;
+use super::mamba2::initial_dt_bias;
 use super::{MixerConfig, State, TokenMixer, number, require_causal, require_divisor};
 use crate::error::ModelError;
 use crate::param_builder::{Init, ParamBuilder};
@@ -28,7 +28,7 @@ pub struct KimiDeltaConfig {
     /// Width of a value head, and the rank of the decay and of the output gate.
     pub value_dim: usize,
     /// Kernel size of the short convolutions; 0 for none.
-    pub taps: usize,
+    pub kernel_size: usize,
 }
 
 /// Kimi Delta Attention's mixer.
@@ -36,9 +36,9 @@ pub struct KimiDelta {
     value_heads: usize,
     projections: DeltaRuleProjections,
     /// Down to the rank, then up to the key channels of every value head.
-    step: [Linear; 2],
-    step_bias: Parameter,
-    log_rate: Parameter,
+    dt_proj: [Linear; 2],
+    dt_bias: Parameter,
+    a_log: Parameter,
     recurrence: LinearRecurrence,
     output: HeadOutput,
 }
@@ -51,12 +51,12 @@ pub(crate) struct KimiDeltaParts {
     pub(crate) convolutions: [Convolution; 3],
     /// Projection to beta, before its sigmoid.
     pub(crate) beta: Linear,
-    /// Projection to the step size, before its softplus: down to the rank, then up to the key channels.
-    pub(crate) step: [Linear; 2],
-    /// Added to the projected step size, `[value heads * key]`.
-    pub(crate) step_bias: Parameter,
+    /// Projection to dt, before its softplus: down to the rank, then up to the key channels.
+    pub(crate) dt_proj: [Linear; 2],
+    /// Added to the projected dt, `[value heads * key]`.
+    pub(crate) dt_bias: Parameter,
     /// Logarithms of the decay rates, `[value heads]`.
-    pub(crate) log_rate: Parameter,
+    pub(crate) a_log: Parameter,
     /// Projection to the output gate: down to the rank, then up to the value channels.
     pub(crate) gate: [Linear; 2],
     /// Gain of the norm of head outputs, `[value]`.
@@ -70,14 +70,14 @@ pub(crate) struct KimiDeltaParts {
 impl KimiDeltaConfig {
     /// A mixer whose weights were read from a checkpoint.
     pub(crate) fn assemble(self, parts: &KimiDeltaParts) -> KimiDelta {
-        let KimiDeltaParts { projections, convolutions, beta, step, step_bias, log_rate, .. } = *parts;
+        let KimiDeltaParts { projections, convolutions, beta, dt_proj, dt_bias, a_log, .. } = *parts;
         let heads = [self.heads, self.value_heads];
         KimiDelta {
             value_heads: self.value_heads,
             projections: DeltaRuleProjections::assemble(projections, convolutions, beta, heads, false),
-            step,
-            step_bias,
-            log_rate,
+            dt_proj,
+            dt_bias,
+            a_log,
             recurrence: LinearRecurrence::FULL_PRECISION,
             output: HeadOutput {
                 norm: Some(OutputNorm::per_head(NormGain { weight: parts.norm }, parts.epsilon)),
@@ -95,23 +95,23 @@ impl MixerConfig for KimiDeltaConfig {
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [heads, value_heads] = ["heads", "value-heads"].map(|option| number(mixer, option));
         require_divisor(Self::NAME, "query and key heads", value_heads, heads)?;
-        let [key_dim, value_dim, taps] = ["key", "value", "conv"].map(|option| number(mixer, option));
-        Ok(Self { heads, value_heads, key_dim, value_dim, taps })
+        let [key_dim, value_dim, kernel_size] = ["key", "value", "conv"].map(|option| number(mixer, option));
+        Ok(Self { heads, value_heads, key_dim, value_dim, kernel_size })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<KimiDelta, ModelError> {
         require_causal(Self::NAME, params)?;
-        let Self { heads, value_heads, key_dim, value_dim, taps } = *self;
+        let Self { heads, value_heads, key_dim, value_dim, kernel_size } = *self;
         let (width, rank) = (params.settings.width, value_dim);
         let negative_eigenvalues = false;
-        let sizes = DeltaRuleSizes { heads, value_heads, key_dim, value_dim, taps, steps: 1, negative_eigenvalues };
-        let log_rate = |uniform: f64| (1.0 + 15.0 * uniform).ln();
+        let sizes = DeltaRuleSizes { heads, value_heads, key_dim, value_dim, kernel_size, steps: 1, negative_eigenvalues };
+        let initial_a_log = |uniform: f64| (1.0 + 15.0 * uniform).ln();
         Ok(KimiDelta {
             value_heads,
             projections: DeltaRuleProjections::init(params, sizes),
-            step: [params.linear("f_proj.0", width, rank), params.linear("f_proj.1", rank, value_heads * key_dim)],
-            step_bias: params.weight_without_decay("dt_bias", &[value_heads * key_dim], Init::FromUniform(&step_bias)),
-            log_rate: params.weight_without_decay("A_log", &[value_heads], Init::FromUniform(&log_rate)),
+            dt_proj: [params.linear("f_proj.0", width, rank), params.linear("f_proj.1", rank, value_heads * key_dim)],
+            dt_bias: params.weight_without_decay("dt_bias", &[value_heads * key_dim], Init::FromUniform(&initial_dt_bias)),
+            a_log: params.weight_without_decay("A_log", &[value_heads], Init::FromUniform(&initial_a_log)),
             recurrence: params.recurrence(),
             output: HeadOutput {
                 gate: OutputGate::LowRankSigmoid([
@@ -142,10 +142,10 @@ impl KimiDelta {
     /// Log-decays of the key channels, `[batch, time, value heads, key]`.
     fn decay<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
         let heads = self.value_heads;
-        let step = self.step[1].apply(ops, &self.step[0].apply(ops, x));
-        let step = split_heads(ops, &ops.softplus(&ops.add(&step, &ops.parameter(self.step_bias))), heads);
-        let rate = ops.reshape(&ops.exp(&ops.parameter(self.log_rate)), &[heads, 1]);
-        ops.neg(&ops.mul(&step, &rate))
+        let dt = self.dt_proj[1].apply(ops, &self.dt_proj[0].apply(ops, x));
+        let dt = split_heads(ops, &ops.softplus(&ops.add(&dt, &ops.parameter(self.dt_bias))), heads);
+        let rate = ops.reshape(&ops.exp(&ops.parameter(self.a_log)), &[heads, 1]);
+        ops.neg(&ops.mul(&dt, &rate))
     }
 }
 

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use rung_engine::{Decay, Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::mamba2::step_bias;
+use super::mamba2::initial_dt_bias;
 use super::{MixerConfig, State, TokenMixer, require_causal, number};
 use crate::error::ModelError;
 use crate::submodules::{Convolution, Linear, LinearRecurrence};
@@ -25,8 +25,8 @@ pub struct Mamba1Config {
     /// Size of the state of each channel (`d_state`).
     pub state: usize,
     /// Kernel size of the convolution.
-    pub taps: usize,
-    /// Rank of the projection to the step size dt.
+    pub kernel_size: usize,
+    /// Rank of the projection to dt.
     pub rank: usize,
 }
 
@@ -36,22 +36,22 @@ pub struct Mamba1 {
     /// Projection to x and the gate.
     input: Linear,
     convolution: Convolution,
-    /// Projection to the low rank of the step size, B and C.
-    select: Linear,
-    /// From the low rank to the step size.
-    step: Linear,
+    /// `x_proj`: projection to the low-rank dt, B and C.
+    x_proj: Linear,
+    /// From the low rank to dt.
+    dt_proj: Linear,
     /// `A_log`: logarithms of the decay rates.
-    log_rate: Parameter,
+    a_log: Parameter,
     /// `D`: factor of x in the output.
     skip: Parameter,
     output: Linear,
     recurrence: LinearRecurrence,
-    norms: Option<SelectNorms>,
+    norms: Option<XProjNorms>,
 }
 
-/// RMS norms of the low-rank step size, B and C, with or without gains.
+/// RMS norms of the low-rank dt, B and C, with or without gains.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SelectNorms {
+pub(crate) struct XProjNorms {
     pub(crate) gains: [Option<Parameter>; 3],
     pub(crate) epsilon: f64,
 }
@@ -63,13 +63,13 @@ pub(crate) struct Mamba1Weights {
     pub(crate) input: Linear,
     /// Weight and bias.
     pub(crate) convolution: (Parameter, Option<Parameter>),
-    /// Projection to the low rank of the step size, B and C.
-    pub(crate) select: Linear,
-    pub(crate) step: Linear,
-    pub(crate) log_rate: Parameter,
+    /// `x_proj`: projection to the low-rank dt, B and C.
+    pub(crate) x_proj: Linear,
+    pub(crate) dt_proj: Linear,
+    pub(crate) a_log: Parameter,
     pub(crate) skip: Parameter,
     pub(crate) output: Linear,
-    pub(crate) norms: Option<SelectNorms>,
+    pub(crate) norms: Option<XProjNorms>,
 }
 
 impl Mamba1Config {
@@ -79,14 +79,14 @@ impl Mamba1Config {
     /// A mixer whose weights were read from a checkpoint.
     pub(crate) fn assemble(self, weights: Mamba1Weights) -> Mamba1 {
         let (weight, bias) = weights.convolution;
-        let convolution = Convolution { weight, bias, channels: self.inner, taps: self.taps, rounding: None };
+        let convolution = Convolution { weight, bias, channels: self.inner, kernel_size: self.kernel_size, rounding: None };
         Mamba1 {
             config: self,
             input: weights.input,
             convolution,
-            select: weights.select,
-            step: weights.step,
-            log_rate: weights.log_rate,
+            x_proj: weights.x_proj,
+            dt_proj: weights.dt_proj,
+            a_log: weights.a_log,
             skip: weights.skip,
             output: weights.output,
             recurrence: LinearRecurrence { chunk: Self::CHUNK, rounding: None },
@@ -100,32 +100,32 @@ impl MixerConfig for Mamba1Config {
     const NAME: &'static str = "mamba1";
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
-        let [inner, state, taps, rank] = ["inner", "state", "conv", "rank"].map(|option| number(mixer, option));
-        Ok(Self { inner, state, taps, rank })
+        let [inner, state, kernel_size, rank] = ["inner", "state", "conv", "rank"].map(|option| number(mixer, option));
+        Ok(Self { inner, state, kernel_size, rank })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Mamba1, ModelError> {
         require_causal(Self::NAME, params)?;
-        let Self { inner, state, taps, rank } = *self;
+        let Self { inner, state, kernel_size, rank } = *self;
         let width = params.settings.width;
         // PyTorch's initial values of a convolution.
-        let bound = (taps as f64).powf(-0.5);
+        let bound = (kernel_size as f64).powf(-0.5);
         let init = Init::Uniform(-bound, bound);
         let step_bound = (rank as f64).powf(-0.5);
         // The initial decay rates of every channel are 1, 2, .. for its state indices.
         let index = Cell::new(0);
-        let log_rate = |_: f64| ((index.replace(index.get() + 1) % state + 1) as f64).ln();
+        let initial_a_log = |_: f64| ((index.replace(index.get() + 1) % state + 1) as f64).ln();
         let recurrence = params.recurrence();
         Ok(Mamba1 {
             config: *self,
             input: params.linear("in_proj", width, 2 * inner),
-            convolution: params.convolution_with_bias("conv1d", inner, taps, [init; 2]),
-            select: params.linear("x_proj", inner, rank + 2 * state),
-            step: Linear {
-                bias: Some(params.weight_without_decay("dt_proj.bias", &[inner], Init::FromUniform(&step_bias))),
+            convolution: params.convolution_with_bias("conv1d", inner, kernel_size, [init; 2]),
+            x_proj: params.linear("x_proj", inner, rank + 2 * state),
+            dt_proj: Linear {
+                bias: Some(params.weight_without_decay("dt_proj.bias", &[inner], Init::FromUniform(&initial_dt_bias))),
                 ..params.linear_with_init("dt_proj", rank, inner, Init::Uniform(-step_bound, step_bound))
             },
-            log_rate: params.weight_without_decay("A_log", &[inner, state], Init::FromUniform(&log_rate)),
+            a_log: params.weight_without_decay("A_log", &[inner, state], Init::FromUniform(&initial_a_log)),
             skip: params.weight_without_decay("D", &[inner], Init::Constant(1.0)),
             output: params.role(Role::Output).linear("out_proj", inner, width),
             recurrence: LinearRecurrence { chunk: recurrence.chunk.min(Self::CHUNK), ..recurrence },
@@ -147,20 +147,20 @@ impl Mamba1 {
         let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
         let (x, conv_state) = self.convolution.apply(ops, x, State::slot(state, 1));
         let x = ops.silu(&x);
-        let select = self.select.apply(ops, &x);
+        let x_proj = self.x_proj.apply(ops, &x);
         let slice_and_norm = |index: usize, range: std::ops::Range<usize>| {
-            let channels = ops.slice(&select, 2, range);
-            let Some(SelectNorms { gains, epsilon }) = &self.norms else { return channels };
+            let channels = ops.slice(&x_proj, 2, range);
+            let Some(XProjNorms { gains, epsilon }) = &self.norms else { return channels };
             let gain = gains[index].map(|gain| ops.parameter(gain));
             ops.rms_norm(&channels, gain.as_ref(), *epsilon)
         };
         let as_one_head = |x: O::Tensor| ops.reshape(&x, &[batch, time, 1, state_size]);
         let b = as_one_head(slice_and_norm(1, rank..rank + state_size));
         let c = as_one_head(slice_and_norm(2, rank + state_size..rank + 2 * state_size));
-        let step = ops.softplus(&self.step.apply(ops, &slice_and_norm(0, 0..rank)));
-        let value = ops.reshape(&ops.mul(&step, &x), &[batch, time, inner, 1]);
-        let rate = ops.exp(&ops.parameter(self.log_rate));
-        let decay = ops.neg(&ops.mul(&ops.reshape(&step, &[batch, time, inner, 1]), &rate));
+        let dt = ops.softplus(&self.dt_proj.apply(ops, &slice_and_norm(0, 0..rank)));
+        let value = ops.reshape(&ops.mul(&dt, &x), &[batch, time, inner, 1]);
+        let rate = ops.exp(&ops.parameter(self.a_log));
+        let decay = ops.neg(&ops.mul(&ops.reshape(&dt, &[batch, time, inner, 1]), &rate));
         let (out, matrix) = self.recurrence.run(ops, [&c, &b, &value], Decay::Vector(&decay), None, state);
         let out = ops.reshape(&out, &[batch, time, inner]);
         let out = ops.add(&out, &ops.mul(&x, &ops.parameter(self.skip)));

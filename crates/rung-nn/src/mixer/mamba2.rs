@@ -26,26 +26,26 @@ pub struct Mamba2Config {
     /// Number of groups of heads that share B and C.
     pub groups: usize,
     /// Kernel size of the convolution.
-    pub taps: usize,
+    pub kernel_size: usize,
 }
 
 /// Mamba-2's mixer.
 pub struct Mamba2 {
     config: Mamba2Config,
-    /// Projection to the gate, x, B, C and the step size.
+    /// Projection to the gate, x, B, C and dt.
     input: Linear,
     /// Over x, B and C.
     convolution: Convolution,
-    step_bias: Parameter,
+    dt_bias: Parameter,
     /// `A_log`: logarithms of the decay rates.
-    log_rate: Parameter,
+    a_log: Parameter,
     /// `D`: factor of x in the output.
     skip: Parameter,
     norm: Option<GatedNorm>,
     output: Linear,
     recurrence: LinearRecurrence,
     /// Step sizes are clamped to this range.
-    step_range: Option<[f64; 2]>,
+    dt_limit: Option<[f64; 2]>,
 }
 
 /// The norm of the head outputs, over each group of heads separately.
@@ -60,16 +60,16 @@ pub(crate) struct GatedNorm {
 /// The weights of the mixer, as read from a checkpoint.
 #[derive(Clone, Copy)]
 pub(crate) struct Mamba2Weights {
-    /// Projection to the gate, x, B, C and the step size.
+    /// Projection to the gate, x, B, C and dt.
     pub(crate) input: Linear,
     /// Over x, B and C: weight and bias.
     pub(crate) convolution: (Parameter, Option<Parameter>),
-    pub(crate) step_bias: Parameter,
-    pub(crate) log_rate: Parameter,
+    pub(crate) dt_bias: Parameter,
+    pub(crate) a_log: Parameter,
     pub(crate) skip: Parameter,
     pub(crate) norm: Option<GatedNorm>,
     pub(crate) output: Linear,
-    pub(crate) step_range: Option<[f64; 2]>,
+    pub(crate) dt_limit: Option<[f64; 2]>,
 }
 
 impl Mamba2Config {
@@ -86,18 +86,18 @@ impl Mamba2Config {
     /// A mixer whose weights were read from a checkpoint.
     pub(crate) fn assemble(self, weights: Mamba2Weights) -> Mamba2 {
         let (weight, bias) = weights.convolution;
-        let convolution = Convolution { weight, bias, channels: self.channels(), taps: self.taps, rounding: None };
+        let convolution = Convolution { weight, bias, channels: self.channels(), kernel_size: self.kernel_size, rounding: None };
         Mamba2 {
             config: self,
             input: weights.input,
             convolution,
-            step_bias: weights.step_bias,
-            log_rate: weights.log_rate,
+            dt_bias: weights.dt_bias,
+            a_log: weights.a_log,
             skip: weights.skip,
             norm: weights.norm,
             output: weights.output,
             recurrence: LinearRecurrence { chunk: 64, rounding: None },
-            step_range: weights.step_range,
+            dt_limit: weights.dt_limit,
         }
     }
 
@@ -107,10 +107,10 @@ impl Mamba2Config {
     }
 }
 
-/// The initial bias of a step size: its softplus is log-uniform from 1/1000 to 1/10, as a function of a uniform number.
-pub(super) fn step_bias(uniform: f64) -> f64 {
-    let step = (1e-3_f64.ln() + uniform * 100_f64.ln()).exp().max(1e-4);
-    step + (-(-step).exp_m1()).ln()
+/// The initial bias of dt: its softplus is log-uniform from 1/1000 to 1/10, as a function of a uniform number.
+pub(super) fn initial_dt_bias(uniform: f64) -> f64 {
+    let dt = (1e-3_f64.ln() + uniform * 100_f64.ln()).exp().max(1e-4);
+    dt + (-(-dt).exp_m1()).ln()
 }
 
 impl MixerConfig for Mamba2Config {
@@ -121,7 +121,7 @@ impl MixerConfig for Mamba2Config {
         let [heads, head_dim, state] = ["heads", "head", "state"].map(|option| number(mixer, option));
         let groups = number(mixer, "groups");
         require_divisor(Self::NAME, "groups", heads, groups)?;
-        Ok(Self { heads, head_dim, state, groups, taps: number(mixer, "conv") })
+        Ok(Self { heads, head_dim, state, groups, kernel_size: number(mixer, "conv") })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Mamba2, ModelError> {
@@ -129,19 +129,19 @@ impl MixerConfig for Mamba2Config {
         let (width, inner, heads) = (params.settings.width, self.inner(), self.heads);
         let channels = self.channels();
         // PyTorch's initial values of a convolution.
-        let bound = (self.taps as f64).powf(-0.5);
+        let bound = (self.kernel_size as f64).powf(-0.5);
         let init = Init::Uniform(-bound, bound);
         Ok(Mamba2 {
             config: *self,
             input: params.linear("in_proj", width, inner + channels + heads),
-            convolution: params.convolution_with_bias("conv1d", channels, self.taps, [init; 2]),
-            step_bias: params.weight_without_decay("dt_bias", &[heads], Init::FromUniform(&step_bias)),
-            log_rate: params.weight_without_decay("A_log", &[heads], Init::FromUniform(&|uniform| (1.0 + 15.0 * uniform).ln())),
+            convolution: params.convolution_with_bias("conv1d", channels, self.kernel_size, [init; 2]),
+            dt_bias: params.weight_without_decay("dt_bias", &[heads], Init::FromUniform(&initial_dt_bias)),
+            a_log: params.weight_without_decay("A_log", &[heads], Init::FromUniform(&|uniform| (1.0 + 15.0 * uniform).ln())),
             skip: params.weight_without_decay("D", &[heads], Init::Constant(1.0)),
             norm: Some(GatedNorm { gain: params.gain("norm", inner), epsilon: NormGain::EPSILON, before_gate: false }),
             output: params.role(Role::Output).linear("out_proj", inner, width),
             recurrence: params.recurrence(),
-            step_range: None,
+            dt_limit: None,
         })
     }
 }
@@ -159,18 +159,18 @@ impl Mamba2 {
         let (config, inner, group_channels) = (&self.config, self.config.inner(), self.config.group_channels());
         let (batch, time) = (ops.shape(projected)[0], ops.shape(projected)[1]);
         let channels = self.convolution.channels;
-        let step = ops.slice(projected, 2, inner + channels..inner + channels + config.heads);
+        let dt = ops.slice(projected, 2, inner + channels..inner + channels + config.heads);
         let xbc = ops.slice(projected, 2, inner..inner + channels);
         let (xbc, conv_state) = self.convolution.apply(ops, &xbc, State::slot(state, 1));
         let xbc = ops.silu(&xbc);
         let value = split_heads(ops, &ops.slice(&xbc, 2, 0..inner), config.heads);
         let key = split_heads(ops, &ops.slice(&xbc, 2, inner..inner + group_channels), config.groups);
         let query = split_heads(ops, &ops.slice(&xbc, 2, inner + group_channels..channels), config.groups);
-        let step = ops.softplus(&ops.add(&step, &ops.parameter(self.step_bias)));
-        let step = self.step_range.map_or(step.clone(), |range| clamp(ops, &step, range));
-        let decay = ops.neg(&ops.mul(&step, &ops.exp(&ops.parameter(self.log_rate))));
-        let step_value = ops.mul(&value, &ops.reshape(&step, &[batch, time, config.heads, 1]));
-        let inputs = RecurrenceInputs { query: &query, key: &key, value: &step_value, decay: &decay, beta: None };
+        let dt = ops.softplus(&ops.add(&dt, &ops.parameter(self.dt_bias)));
+        let dt = self.dt_limit.map_or(dt.clone(), |range| clamp(ops, &dt, range));
+        let decay = ops.neg(&ops.mul(&dt, &ops.exp(&ops.parameter(self.a_log))));
+        let dt_value = ops.mul(&value, &ops.reshape(&dt, &[batch, time, config.heads, 1]));
+        let inputs = RecurrenceInputs { query: &query, key: &key, value: &dt_value, decay: &decay, beta: None };
         let (out, matrix) = recurrence(&inputs);
         let skip = ops.reshape(&ops.parameter(self.skip), &[config.heads, 1]);
         let out = merge_heads(ops, &ops.add(&out, &ops.mul(&value, &skip)));

@@ -253,7 +253,7 @@ impl Builtin {
             }
             softmax::SoftmaxConfig::NAME => {
                 let config = softmax::SoftmaxConfig::resolve(mixer)?;
-                if config.taps > 0 {
+                if config.kernel_size > 0 {
                     let what = "a shared cache behind a convolution".to_owned();
                     let expected = "conv=0 in a layer that shares the cache of an earlier one".to_owned();
                     return Err(ModelError::UnsupportedOption { mixer: mixer.name(), what, expected });

@@ -21,7 +21,7 @@ pub struct RgLruConfig {
     /// Number of blocks of the block-diagonal gate projections.
     pub heads: usize,
     /// Kernel size of the convolution.
-    pub taps: usize,
+    pub kernel_size: usize,
 }
 
 /// An RG-LRU with its input projection, convolution, output gate and output projection.
@@ -102,7 +102,7 @@ impl RgLruConfig {
             config: self,
             gate: weights.gate,
             input: weights.input,
-            convolution: Convolution { weight, bias, channels: self.inner, taps: self.taps, rounding: None },
+            convolution: Convolution { weight, bias, channels: self.inner, kernel_size: self.kernel_size, rounding: None },
             input_gate: gate(weights.input_gate),
             recurrence_gate: gate(weights.recurrence_gate),
             rate_logits: weights.rate_logits,
@@ -117,14 +117,14 @@ impl MixerConfig for RgLruConfig {
     const NAME: &'static str = "rglru";
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
-        let [inner, heads, taps] = ["inner", "heads", "conv"].map(|option| number(mixer, option));
+        let [inner, heads, kernel_size] = ["inner", "heads", "conv"].map(|option| number(mixer, option));
         require_divisor(Self::NAME, "heads", inner, heads)?;
-        Ok(Self { inner, heads, taps })
+        Ok(Self { inner, heads, kernel_size })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<RgLru, ModelError> {
         require_causal(Self::NAME, params)?;
-        let Self { inner, heads, taps } = *self;
+        let Self { inner, heads, kernel_size } = *self;
         let width = params.settings.width;
         let recurrence = params.recurrence();
         Ok(RgLru {
@@ -134,8 +134,8 @@ impl MixerConfig for RgLruConfig {
             convolution: params.convolution_with_bias(
                 "conv_1d",
                 inner,
-                taps,
-                [Init::Normal((taps as f64).powf(-0.5)), Init::Constant(0.0)],
+                kernel_size,
+                [Init::Normal((kernel_size as f64).powf(-0.5)), Init::Constant(0.0)],
             ),
             input_gate: HeadGate::init(params, "input_gate", heads, inner / heads),
             recurrence_gate: HeadGate::init(params, "recurrent_gate", heads, inner / heads),

@@ -23,7 +23,7 @@ pub struct SoftmaxConfig {
     /// Sizes of the heads.
     pub heads: HeadsConfig,
     /// Taps of a convolution before the projections; 0 for none.
-    pub taps: usize,
+    pub kernel_size: usize,
 }
 
 /// Full attention.
@@ -37,15 +37,15 @@ impl MixerConfig for SoftmaxConfig {
     const NAME: &'static str = "full";
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
-        Ok(Self { heads: HeadsConfig::resolve(mixer)?, taps: number(mixer, "conv") })
+        Ok(Self { heads: HeadsConfig::resolve(mixer)?, kernel_size: number(mixer, "conv") })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Softmax, ModelError> {
-        if self.taps > 0 {
+        if self.kernel_size > 0 {
             super::require_causal("full{conv}", params)?;
         }
         let width = params.settings.width;
-        let input_convolution = params.role(Role::InputConvolution).convolution("conv1d", width, self.taps);
+        let input_convolution = params.role(Role::InputConvolution).convolution("conv1d", width, self.kernel_size);
         let rounding = params.settings.precision.message;
         Ok(Softmax { input_convolution, heads: self.heads.init(Self::NAME, params, visibility(params), rounding)? })
     }

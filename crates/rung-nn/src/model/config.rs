@@ -251,9 +251,10 @@ impl ModelConfig {
         for index in 0..layers {
             params.depth = LayerDepth { layer: index, layers };
             let name = names::layer(index);
-            built_layers.push(
-                params.within(&name, |params| self.build_layer_with(params, &name, |params| build(params, index)))?,
-            );
+            built_layers
+                .push(params.with_prefix(&name, |params| {
+                    self.build_layer_with(params, &name, |params| build(params, index))
+                })?);
             check_weight_count(params)?;
         }
         let norm = (self.placement == NormPlacement::Pre).then(|| Norm::init(params, "norm", self.norm));

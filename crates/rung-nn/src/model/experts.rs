@@ -6,7 +6,7 @@
 
 use rung_engine::{Ops, Parameter, Scalar};
 
-use super::feed_forward::Dense;
+use super::feed_forward::Mlp;
 use crate::submodules::Linear;
 
 /// How router logits become expert weights.
@@ -62,18 +62,18 @@ pub struct Experts {
     /// How experts are chosen and weighted.
     pub routing: Routing,
     /// The networks of the experts.
-    pub experts: Vec<Dense>,
+    pub experts: Vec<Mlp>,
     /// Down- and up-projection around all experts, if they work on a narrower input.
     pub latent: Option<(Linear, Linear)>,
     /// A shared expert, which all tokens use and whose output is added.
-    pub shared: Option<Dense>,
+    pub shared: Option<Mlp>,
     /// The shared expert's output is multiplied by the sigmoid of this.
     pub shared_gate: Option<Linear>,
 }
 
 impl Experts {
     /// Experts that read the full width, without a shared expert.
-    pub fn new(router: Linear, routing: Routing, experts: Vec<Dense>) -> Self {
+    pub fn new(router: Linear, routing: Routing, experts: Vec<Mlp>) -> Self {
         Self { router, routing, experts, latent: None, shared: None, shared_gate: None }
     }
 

@@ -69,18 +69,19 @@ pub enum Activation {
     Relu,
     /// `max(x, 0)^2`.
     ReluSquared,
-    /// gpt-oss's gate: `min(g, limit) sigmoid(alpha min(g, limit))` times the other half, clamped to `limit` and plus one.
+    /// gpt-oss: with `g' = min(g, limit)` the gate is `g' sigmoid(alpha g')`; it multiplies `u + 1` with `u` clamped to `[-limit, limit]`.
+    /// Without a gate it is applied to `u` as to `g`.
     ClampedSwish {
         /// Factor inside of the sigmoid.
         alpha: f64,
-        /// Largest absolute value before the gate.
+        /// Upper limit of g, and limit of the absolute value of u.
         limit: f64,
     },
 }
 
-/// A feed-forward network, gated or not.
+/// An MLP, gated or not.
 #[derive(Clone, Copy, Debug)]
-pub struct Dense {
+pub struct Mlp {
     /// If set, the output of `up` is multiplied by the activation of this projection; otherwise the activation is applied to `up`.
     pub gate: Option<Linear>,
     /// Projection to the hidden width.
@@ -94,7 +95,7 @@ pub struct Dense {
 /// The feed-forward network of a layer.
 pub enum FeedForward {
     /// One network.
-    Dense(Dense),
+    Mlp(Mlp),
     /// A mixture of experts.
     Experts(Box<Experts>),
     /// RWKV's: one network on an interpolation of each token with the previous one.
@@ -102,11 +103,11 @@ pub enum FeedForward {
         /// Interpolation weight of the previous token, per channel.
         mu: Parameter,
         /// The network on interpolated tokens.
-        network: Dense,
+        network: Mlp,
     },
 }
 
-impl Dense {
+impl Mlp {
     /// Applies it to the last axis.
     pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
         let up = self.up.apply(ops, x);
@@ -160,7 +161,7 @@ impl FeedForward {
             (_, Gelu::Tanh) => Activation::GeluTanh,
             (_, Gelu::Exact) => Activation::GeluExact,
         };
-        Some(Self::Dense(params.within("mlp", |params| Dense {
+        Some(Self::Mlp(params.with_prefix("mlp", |params| Mlp {
             gate: gated.then(|| params.linear("gate_proj", width, hidden)),
             up: params.linear("up_proj", width, hidden),
             down: params.role(Role::Output).linear("down_proj", hidden, width),
@@ -183,7 +184,7 @@ impl FeedForward {
         previous: Option<&O::Tensor>,
     ) -> (O::Tensor, Option<O::Tensor>) {
         match self {
-            Self::Dense(dense) => (dense.apply(ops, x), None),
+            Self::Mlp(dense) => (dense.apply(ops, x), None),
             Self::Experts(experts) => (experts.apply(ops, x), None),
             Self::TokenShift { mu, network } => {
                 let (difference, last) = shift::previous_minus_current(ops, x, previous, None);

@@ -27,7 +27,7 @@ mod tests;
 pub use config::{MAX_LISTED_LAYERS, MAX_WEIGHTS, ModelConfig, NormPlacement};
 pub use embedding::{Embedding, InputConfig};
 pub use experts::{Experts, Gating, GroupLimit, Routing};
-pub use feed_forward::{Activation, Dense, FeedForward, FeedForwardConfig, Gelu};
+pub use feed_forward::{Activation, FeedForward, FeedForwardConfig, Gelu, Mlp};
 pub use hooks::{Hooks, MixerIndex, NoHooks};
 pub use loss::{IntermediateTargets, TrainingLoss};
 pub use norm::{Norm, NormConfig};

@@ -71,7 +71,7 @@ pub(super) fn build_layer<S: Scalar>(
     sources: &[Option<usize>],
 ) -> Result<Vec<Builtin>, ModelError> {
     let build = |(index, (mixer, source)): (usize, (&Mixer, &Option<usize>))| {
-        params.within(&names::mixer_in_layer(index, mixers.len()), |params| match source {
+        params.with_prefix(&names::mixer_in_layer(index, mixers.len()), |params| match source {
             Some(_) => Builtin::init_with_shared_tensor(mixer, params),
             None => Builtin::init(mixer, params),
         })

@@ -692,7 +692,7 @@ fn training_loss_includes_the_auxiliary_losses_of_mixers() {
 fn function_composition() -> (ModelConfig, Vec<u32>, Vec<u32>, Vec<u32>) {
     let task = rung_theory::task::parse("funccomp{hops=2,m=3,n=[2],queries=3,mixed=yes,names=levels}").unwrap();
     let mut prompt = rung_theory::task::Prompt::new();
-    task.prompt(&mut seeded(1), &mut prompt);
+    task.sample_prompt(&mut seeded(1), &mut prompt);
     let (input, classes) = (InputConfig::Fields(task.fields()), task.classes() as usize);
     let config = ModelConfig {
         input,

@@ -12,7 +12,7 @@ use crate::precision::Precision;
 
 fn prompt_of(task: &dyn AnyTask) -> Vec<u32> {
     let mut prompt = Prompt::new();
-    task.prompt(&mut seeded(4), &mut prompt);
+    task.sample_prompt(&mut seeded(4), &mut prompt);
     prompt.tokens().to_vec()
 }
 

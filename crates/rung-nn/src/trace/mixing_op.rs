@@ -69,7 +69,7 @@ enum MixingInputs {
     Attention { query: HeadRows, key: HeadRows, bias: Option<(Shape, Vec<f64>)>, mask: AttentionMask, scale: f64 },
     Recurrence { query: HeadRows, key: HeadRows, log_decay: LogDecay, beta: Option<HeadRows> },
     GeneralDelta { query: HeadRows, key: HeadRows, log_decay: HeadRows, recall_key: HeadRows, erase_key: HeadRows },
-    Convolution { filters: Vec<f64>, taps: usize, bias: Option<Vec<f64>> },
+    Convolution { filters: Vec<f64>, kernel_size: usize, bias: Option<Vec<f64>> },
 }
 
 #[derive(Clone, Debug)]
@@ -187,9 +187,9 @@ impl MixingOp {
         output: &Tensor<S>,
     ) -> Self {
         let to_f64 = |x: &Tensor<S>| ops.values(x).into_iter().map(Scalar::to_f64).collect::<Vec<f64>>();
-        let taps = ops.shape(inputs.filters)[1];
+        let kernel_size = ops.shape(inputs.filters)[1];
         let inputs_f64 =
-            MixingInputs::Convolution { filters: to_f64(inputs.filters), taps, bias: inputs.bias.map(to_f64) };
+            MixingInputs::Convolution { filters: to_f64(inputs.filters), kernel_size, bias: inputs.bias.map(to_f64) };
         let [values, output] = [inputs.x, output].map(|x| HeadRows::from_tensor(ops, x));
         Self {
             kind: MixingKind::Convolution,
@@ -287,9 +287,9 @@ impl MixingOp {
                     }
                 }
             }
-            MixingInputs::Convolution { filters, taps, .. } => {
-                for offset in 0..(*taps).min(time + 1) {
-                    weights[time - offset] = filters[head * taps + taps - 1 - offset];
+            MixingInputs::Convolution { filters, kernel_size, .. } => {
+                for offset in 0..(*kernel_size).min(time + 1) {
+                    weights[time - offset] = filters[head * kernel_size + kernel_size - 1 - offset];
                 }
             }
         }

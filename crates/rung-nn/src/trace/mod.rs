@@ -11,7 +11,7 @@
 //!
 //! let built = construct::build::<f32>("U1", &ConstructionRequest::default())?;
 //! let mut prompt = Prompt::new();
-//! built.task()?.prompt(&mut seeded(0), &mut prompt);
+//! built.task()?.sample_prompt(&mut seeded(0), &mut prompt);
 //! let trace = Trace::record(&built, &full_sequence(&built, prompt.tokens())?)?;
 //! let flow = trace.flow(&[trace.token_count() - 1], 0.05, 12);
 //! assert_eq!(flow.reads.len(), 3); // w reads z_0, then an entry of each table

@@ -25,7 +25,7 @@ fn run_random_network<R>(stack: &str, positions: Positions, check: impl FnOnce(&
     let mut weights = Parameters::new();
     let model = config.init(&plan, &mut weights, &mut seeded(5)).unwrap();
     let mut prompt = Prompt::new();
-    task.prompt(&mut seeded(1), &mut prompt);
+    task.sample_prompt(&mut seeded(1), &mut prompt);
     let network = Network::new(stack.to_owned(), task, plan, config, model, weights);
     check(&network, prompt.tokens())
 }
@@ -101,7 +101,7 @@ fn answer_positions(trace: &Trace, prompt: usize) -> Vec<usize> {
 fn reads(name: &str, request: &ConstructionRequest) -> (Trace, Vec<(usize, usize, usize)>, Vec<u32>) {
     let network = build::<f32>(name, request).unwrap();
     let mut prompt = Prompt::new();
-    network.task().unwrap().prompt(&mut seeded(3), &mut prompt);
+    network.task().unwrap().sample_prompt(&mut seeded(3), &mut prompt);
     let tokens = full_sequence(&network, prompt.tokens()).unwrap();
     let trace = Trace::record(&network, &tokens).unwrap();
     let flow = trace.flow(&answer_positions(&trace, prompt.len()), 0.05, 20);

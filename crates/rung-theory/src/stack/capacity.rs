@@ -141,7 +141,7 @@ fn common_kind<'a>(layers: impl Iterator<Item = &'a Layer>) -> &'static str {
         let facts: Vec<_> = layer.mixers.iter().map(Mixer::facts).collect();
         if facts.iter().any(|facts| facts.recurrent_state > 0) {
             "recurrent"
-        } else if facts.iter().any(|facts| facts.window_per_token > 0 && facts.reach == MixerReach::Bounded) {
+        } else if facts.iter().any(|facts| facts.window_elements_per_token > 0 && facts.reach == MixerReach::Bounded) {
             "window"
         } else if facts.iter().any(|facts| facts.conv_state + facts.input_conv_state > 0) {
             "convolution"

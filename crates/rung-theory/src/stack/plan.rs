@@ -108,10 +108,10 @@ impl Convention {
     fn message_formula(self, message: &MessageSize) -> String {
         match message.selection {
             None => self.formula().to_owned(),
-            Some(selection) if selection.block == 1 => "k*p*(1 + cached numbers per token)".to_owned(),
+            Some(selection) if selection.block == 1 => "k*p*(1 + cached elements per token)".to_owned(),
             Some(selection) => {
                 let compressed = if selection.compressed { " + H*(d+2)*p" } else { "" };
-                format!("G*((k+1)*block*(cached numbers per token) + k)*p{compressed}")
+                format!("G*((k+1)*block*(cached elements per token) + k)*p{compressed}")
             }
         }
     }
@@ -123,20 +123,20 @@ impl Convention {
 
     /// Bits of one message at `bits` per number.
     fn message_bits(self, message: &MessageSize, bits: u128) -> u128 {
-        let MessageSize { heads, value, selection } = *message;
+        let MessageSize { heads, value_head_dim, selection } = *message;
         let Some(selection) = selection else {
             return match self {
-                Self::Paper => 2 * heads * value * bits,
-                Self::Register => heads * (value + 1) * bits,
-                Self::Online => heads * (value + 2) * bits,
+                Self::Paper => 2 * heads * value_head_dim * bits,
+                Self::Register => heads * (value_head_dim + 1) * bits,
+                Self::Online => heads * (value_head_dim + 2) * bits,
             };
         };
-        let TokenSelection { groups, selected_count, block, cached_per_token, compressed, .. } = selection;
+        let TokenSelection { groups, selected_count, block, cached_elements_per_token, compressed, .. } = selection;
         if block == 1 {
-            return selected_count * bits * (1 + cached_per_token);
+            return selected_count * bits * (1 + cached_elements_per_token);
         }
-        let selected_bits = groups * ((selected_count + 1) * block * cached_per_token + selected_count) * bits;
-        selected_bits + if compressed { heads * (value + 2) * bits } else { 0 }
+        let selected_bits = groups * ((selected_count + 1) * block * cached_elements_per_token + selected_count) * bits;
+        selected_bits + if compressed { heads * (value_head_dim + 2) * bits } else { 0 }
     }
 }
 
@@ -310,8 +310,8 @@ mod tests {
     fn message_formula_is_that_of_the_widest_layer() {
         let formula = |text: &str| plan(text).message_formula(Convention::Paper);
         assert_eq!(formula("gdn full mla"), "2*H*d*p");
-        assert_eq!(formula("nsa full"), "G*((k+1)*block*(cached numbers per token) + k)*p + H*(d+2)*p");
-        assert_eq!(formula("dsa{top=2048} full"), "k*p*(1 + cached numbers per token)");
+        assert_eq!(formula("nsa full"), "G*((k+1)*block*(cached elements per token) + k)*p + H*(d+2)*p");
+        assert_eq!(formula("dsa{top=2048} full"), "k*p*(1 + cached elements per token)");
         assert_eq!(formula("gdn"), "no full layer");
     }
 

@@ -225,6 +225,10 @@ impl fmt::Display for Chain {
 }
 
 impl TaskBase for Chain {
+    fn groups_by_hops(&self) -> bool {
+        true
+    }
+
     fn fields(&self) -> Vec<Field> {
         let mut fields = self.composition.fields();
         fields[KIND].vocabulary = self.first_thought_kind() + self.thought_count as u32;
@@ -246,7 +250,7 @@ impl TaskBase for Chain {
 
     fn baseline(&self) -> f64 {
         let sizes = self.composition.sizes();
-        let guess = |hops: usize| match self.value_distribution {
+        let chance_accuracy = |hops: usize| match self.value_distribution {
             _ if self.name_count > 0 => 1.0 / f64::from(self.name_count),
             ValueDistribution::Zipf => {
                 f64::from(self.cumulative_weights[0]) / f64::from(self.cumulative_weights[sizes[hops - 1] as usize - 1])
@@ -254,7 +258,7 @@ impl TaskBase for Chain {
             _ => 1.0 / f64::from(sizes[hops - 1]),
         };
         let mean = |hops: &mut dyn Iterator<Item = usize>| {
-            let (sum, count) = hops.fold((0.0, 0.0), |(sum, count), hops| (sum + guess(hops), count + 1.0));
+            let (sum, count) = hops.fold((0.0, 0.0), |(sum, count), hops| (sum + chance_accuracy(hops), count + 1.0));
             sum / count
         };
         if self.composition.mixed_hops() { mean(&mut (1..=sizes.len())) } else { mean(&mut self.stops(sizes.len())) }

@@ -38,8 +38,8 @@ use std::fmt;
 
 use super::options::Options;
 use super::{
-    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, fill_random, random_below,
-    render,
+    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, SINGLE_GROUP, Task, TaskBase, TaskError, fill_random,
+    random_below, render,
 };
 
 /// The task `copying`.
@@ -135,7 +135,7 @@ impl Task for Copying {
             prompt.tokens_mut()[*position] = *id;
         }
         prompt.push(&[self.copy_mark()]);
-        instance.content.iter().for_each(|id| prompt.push_question(&[self.blank()], *id, 1));
+        instance.content.iter().for_each(|id| prompt.push_question(&[self.blank()], *id, SINGLE_GROUP));
     }
 
     fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {

@@ -457,6 +457,10 @@ impl PartialEq for FuncComp {
 impl Eq for FuncComp {}
 
 impl TaskBase for FuncComp {
+    fn groups_by_hops(&self) -> bool {
+        true
+    }
+
     fn fields(&self) -> Vec<Field> {
         let hops = self.hops();
         let kinds = self.slot_kind() + u32::from(self.order != Order::Hard);
@@ -494,11 +498,11 @@ impl TaskBase for FuncComp {
     }
 
     fn baseline(&self) -> f64 {
-        let guess = |size: &u32| 1.0 / f64::from(*size);
+        let chance_accuracy = |size: &u32| 1.0 / f64::from(*size);
         if self.mixed_hops {
-            self.sizes.iter().map(guess).sum::<f64>() / self.hops() as f64
+            self.sizes.iter().map(chance_accuracy).sum::<f64>() / self.hops() as f64
         } else {
-            guess(&self.sizes[self.hops() - 1])
+            chance_accuracy(&self.sizes[self.hops() - 1])
         }
     }
 

@@ -34,8 +34,8 @@ use std::fmt;
 
 use super::options::Options;
 use super::{
-    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, fill_random, random_below,
-    render,
+    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, SINGLE_GROUP, Task, TaskBase, TaskError, fill_random,
+    random_below, render,
 };
 
 /// The task `induction`.
@@ -101,7 +101,7 @@ impl Task for Induction {
 
     fn encode(&self, instance: &InductionInstance, prompt: &mut Prompt) {
         prompt.start_single_field(&instance.tokens);
-        prompt.set_target(instance.tokens.len() - 1, instance.tokens[instance.trigger + 1], 1);
+        prompt.set_target(instance.tokens.len() - 1, instance.tokens[instance.trigger + 1], SINGLE_GROUP);
     }
 
     fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {

@@ -114,6 +114,10 @@ impl fmt::Display for KHop {
 }
 
 impl TaskBase for KHop {
+    fn groups_by_hops(&self) -> bool {
+        true
+    }
+
     fn fields(&self) -> Vec<Field> {
         vec![Field::new("symbol", self.alphabet_size + self.hops)]
     }

@@ -46,8 +46,8 @@ use std::fmt;
 
 use super::options::{Options, word_of, yes_no};
 use super::{
-    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, random_below, random_bool,
-    render, shuffle,
+    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, SINGLE_GROUP, Task, TaskBase, TaskError, random_below,
+    random_bool, render, shuffle,
 };
 
 /// The sampler has one flag per value, so the modulus is bounded too.
@@ -215,7 +215,7 @@ impl Task for Match2 {
         prompt.start_single_field(&instance.values);
         let first_question = usize::from(self.scope == Scope::Before);
         for (position, has_partner) in instance.has_partner.iter().enumerate().skip(first_question) {
-            prompt.set_target(position, u32::from(*has_partner), 1);
+            prompt.set_target(position, u32::from(*has_partner), SINGLE_GROUP);
         }
     }
 

@@ -25,7 +25,7 @@
 //!
 //! let task = task::parse("funccomp{hops=2,m=3,n=[2]}")?;
 //! let (mut rng, mut prompt) = (task::seeded(7), Prompt::new());
-//! task.prompt(&mut rng, &mut prompt);
+//! task.sample_prompt(&mut rng, &mut prompt);
 //! assert_eq!(prompt.len(), 6 + 3 + 2);
 //! assert_eq!(task.oracle(prompt.tokens())?, prompt.targets());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -62,7 +62,7 @@ pub mod twosum;
 pub mod word;
 
 pub use options::{MAX_IDS, MAX_TOKENS, TaskError};
-pub use prompt::{Field, NO_TARGET, Prompt};
+pub use prompt::{Field, NO_TARGET, Prompt, SINGLE_GROUP};
 pub use random::{
     DistinctSampler, Rng, fill_random, random_below, random_below_u64, random_bool, seeded, shuffle, splitmix64,
 };
@@ -86,6 +86,11 @@ pub trait TaskBase: Any + fmt::Display + Send + Sync {
     /// The accuracy of the best guess that knows only position and metric group; by default all classes are equally likely.
     fn baseline(&self) -> f64 {
         1.0 / f64::from(self.classes())
+    }
+
+    /// Whether the metric group of a question is its number of hops. In other tasks every question is in group [`SINGLE_GROUP`].
+    fn groups_by_hops(&self) -> bool {
+        false
     }
 
     /// A prompt of this task in ASCII; long ones are shortened.
@@ -154,7 +159,7 @@ pub trait AnyTask: TaskBase {
     }
 
     /// Samples an instance and encodes it into `prompt`. Allocates nothing if `prompt` was filled by this task before.
-    fn prompt(&self, rng: &mut Rng, prompt: &mut Prompt);
+    fn sample_prompt(&self, rng: &mut Rng, prompt: &mut Prompt);
 
     /// See [`Task::instance_count`].
     fn instance_count(&self) -> Option<u128>;
@@ -174,7 +179,7 @@ impl<T: Task> AnyTask for T {
         T::NAME
     }
 
-    fn prompt(&self, rng: &mut Rng, prompt: &mut Prompt) {
+    fn sample_prompt(&self, rng: &mut Rng, prompt: &mut Prompt) {
         let mut instance: Box<T::Instance> = prompt.take_reused_instance().unwrap_or_default();
         self.sample(rng, &mut instance);
         self.encode(&instance, prompt);

@@ -44,8 +44,8 @@ use std::fmt;
 
 use super::options::Options;
 use super::{
-    DistinctSampler, Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, fill_random,
-    random_below_u64, render,
+    DistinctSampler, Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, SINGLE_GROUP, Task, TaskBase, TaskError,
+    fill_random, random_below_u64, render,
 };
 
 const FILLER: u32 = 0;
@@ -247,7 +247,7 @@ impl Task for Mqar {
         for ((key, value), slot) in instance.keys.iter().zip(&instance.values).zip(&instance.slots) {
             let position = first + 2 * *slot as usize;
             prompt.tokens_mut()[position] = *key;
-            prompt.set_target(position, *value, 1);
+            prompt.set_target(position, *value, SINGLE_GROUP);
         }
     }
 

@@ -36,7 +36,8 @@ use std::fmt;
 
 use super::options::Options;
 use super::{
-    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, digits, fill_random, render,
+    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, SINGLE_GROUP, Task, TaskBase, TaskError, digits,
+    fill_random, render,
 };
 
 const END: u32 = 2;
@@ -105,11 +106,11 @@ impl Task for Parity {
         for (position, bit) in instance.bits.iter().enumerate() {
             parity ^= bit;
             if self.answers_every_bit {
-                prompt.set_target(position, parity, 1);
+                prompt.set_target(position, parity, SINGLE_GROUP);
             }
         }
         if !self.answers_every_bit {
-            prompt.push_question(&[END], parity, 1);
+            prompt.push_question(&[END], parity, SINGLE_GROUP);
         }
     }
 

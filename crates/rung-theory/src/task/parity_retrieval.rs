@@ -51,8 +51,8 @@ use std::fmt;
 
 use super::options::Options;
 use super::{
-    DistinctSampler, Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, fill_random,
-    random_below, render,
+    DistinctSampler, Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, SINGLE_GROUP, Task, TaskBase, TaskError,
+    fill_random, random_below, render,
 };
 
 const BIT: u32 = 0;
@@ -181,7 +181,7 @@ impl Task for ParityRetrieval {
         let values =
             if instance.bits.iter().sum::<u32>() % 2 == 0 { &instance.even_values } else { &instance.odd_values };
         let query = [QUERY, no_bit, instance.keys[instance.queried_entry], no_value, no_value];
-        prompt.push_question(&query, values[instance.queried_entry], 1);
+        prompt.push_question(&query, values[instance.queried_entry], SINGLE_GROUP);
     }
 
     fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {

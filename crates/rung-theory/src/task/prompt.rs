@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// The target of a position without a question.
 pub const NO_TARGET: u32 = u32::MAX;
 
+/// The metric group of every question of a task whose questions have no number of hops.
+pub const SINGLE_GROUP: u16 = 1;
+
 /// One field of a token: its name and its number of ids.
 ///
 /// Most tasks have tokens of one field. A structured token, such as an entry of a table, has several.

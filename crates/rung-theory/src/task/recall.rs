@@ -35,8 +35,8 @@ use std::fmt;
 
 use super::options::Options;
 use super::{
-    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, fill_random, random_below,
-    render,
+    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, SINGLE_GROUP, Task, TaskBase, TaskError, fill_random,
+    random_below, render,
 };
 
 /// The sampler stores one value per key, so the vocabulary is bounded too.
@@ -145,7 +145,7 @@ impl Task for Recall {
         prompt.start(1);
         for (key, value, repeated) in instance.pairs() {
             if repeated {
-                prompt.push_question(&[key], value, 1);
+                prompt.push_question(&[key], value, SINGLE_GROUP);
             } else {
                 prompt.push(&[key]);
             }

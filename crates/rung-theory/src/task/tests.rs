@@ -86,7 +86,7 @@ fn check_prompts(task: &dyn AnyTask, seed: u64, prompt: &mut Prompt) {
     let mut rng = seeded(seed);
     // The second sample reuses the buffers of the first.
     for round in 0..2 {
-        task.prompt(&mut rng, prompt);
+        task.sample_prompt(&mut rng, prompt);
         assert_eq!(prompt.len(), task.length(), "{spec}");
         assert_eq!(
             (prompt.ids_per_token(), prompt.tokens().len()),
@@ -129,12 +129,12 @@ fn a_seed_gives_the_same_prompt_in_new_and_reused_buffers() {
     let mut used = Prompt::new();
     for spec in SPECS {
         let (task, again) = (parse(spec).unwrap(), parse(spec).unwrap());
-        task.prompt(&mut seeded(99), &mut used);
+        task.sample_prompt(&mut seeded(99), &mut used);
         let mut fresh = Prompt::new();
         let (mut first, mut second) = (seeded(5), seeded(5));
         for _ in 0..3 {
-            task.prompt(&mut first, &mut used);
-            again.prompt(&mut second, &mut fresh);
+            task.sample_prompt(&mut first, &mut used);
+            again.sample_prompt(&mut second, &mut fresh);
             assert_eq!(used, fresh, "{spec}");
         }
     }
@@ -147,7 +147,7 @@ fn prompts_of_a_seed_keep_their_digest() {
     let mut prompt = Prompt::new();
     // Specs with a listing were added later and are excluded, so that the digest stays the same.
     for spec in SPECS.iter().filter(|spec| !spec.contains("listing")) {
-        parse(spec).unwrap().prompt(&mut seeded(1), &mut prompt);
+        parse(spec).unwrap().sample_prompt(&mut seeded(1), &mut prompt);
         for id in prompt.tokens().iter().chain(prompt.targets()) {
             digest = (digest ^ u64::from(*id)).wrapping_mul(0x0100_0000_01b3).rotate_left(5);
         }
@@ -161,9 +161,9 @@ const DIGEST: u64 = 0x63cc_1b4b_ca71_6c70;
 fn repeated_sampling_does_not_reallocate() {
     for spec in SPECS {
         let (task, mut rng, mut prompt) = (parse(spec).unwrap(), seeded(0), Prompt::new());
-        task.prompt(&mut rng, &mut prompt);
+        task.sample_prompt(&mut rng, &mut prompt);
         let buffers = (prompt.tokens().as_ptr(), prompt.targets().as_ptr(), prompt.groups().as_ptr());
-        (0..20).for_each(|_| task.prompt(&mut rng, &mut prompt));
+        (0..20).for_each(|_| task.sample_prompt(&mut rng, &mut prompt));
         assert_eq!(buffers, (prompt.tokens().as_ptr(), prompt.targets().as_ptr(), prompt.groups().as_ptr()), "{spec}");
     }
 }
@@ -173,7 +173,7 @@ fn guess_accuracy(task: &dyn AnyTask, prompts: usize) -> (f64, f64) {
     let (mut rng, mut prompt) = (seeded(17), Prompt::new());
     let mut counts: HashMap<(usize, u16), HashMap<u32, usize>> = HashMap::new();
     for _ in 0..prompts {
-        task.prompt(&mut rng, &mut prompt);
+        task.sample_prompt(&mut rng, &mut prompt);
         for (position, target, group) in prompt.questions() {
             *counts.entry((position, group)).or_default().entry(target).or_default() += 1;
         }
@@ -185,7 +185,7 @@ fn guess_accuracy(task: &dyn AnyTask, prompts: usize) -> (f64, f64) {
     let mut scores = Vec::new();
     let (mut correct, mut total) = (0, 0);
     for _ in 0..prompts {
-        task.prompt(&mut rng, &mut prompt);
+        task.sample_prompt(&mut rng, &mut prompt);
         let questions: Vec<_> = prompt.questions().collect();
         let hits =
             questions.iter().filter(|(position, target, group)| best.get(&(*position, *group)) == Some(target)).count();
@@ -219,7 +219,7 @@ fn labels_are_balanced_for_every_value_of_two_sum() {
         // How often each value had each label, at positions with a question.
         let mut counts: HashMap<u32, [f64; 2]> = HashMap::new();
         for _ in 0..rounds {
-            task.prompt(&mut rng, &mut prompt);
+            task.sample_prompt(&mut rng, &mut prompt);
             // One question per prompt, so that the counts are independent.
             let questions: Vec<_> = prompt.questions().collect();
             let (position, target, _) = questions[super::random_below(&mut rng, questions.len() as u32) as usize];
@@ -327,7 +327,7 @@ fn pages_have_all_headings_and_an_up_to_date_sample() {
         let (spec, picture) = documented_sample(&text);
         let (task, mut prompt) = (parse(&spec).unwrap(), Prompt::new());
         assert_eq!((task.spec(), task.name()), (spec.clone(), page.name));
-        task.prompt(&mut seeded(0), &mut prompt);
+        task.sample_prompt(&mut seeded(0), &mut prompt);
         let rendered = task.render(&prompt);
         assert!(rendered == picture, "the sample of {spec} is now\n{rendered}\nand its page shows\n{picture}");
         assert!(rendered.is_ascii() && rendered.lines().all(|line| line.len() < 116));
@@ -467,7 +467,7 @@ proptest! {
     ) {
         if let Ok(task) = parse(&spec) {
             let mut prompt = Prompt::new();
-            task.prompt(&mut seeded(seed), &mut prompt);
+            task.sample_prompt(&mut seeded(seed), &mut prompt);
             let mut tokens = prompt.tokens().to_vec();
             for (index, id) in changes {
                 let index = index % tokens.len();

@@ -78,7 +78,7 @@ mod tests {
     fn token_names_of_sample(spec: &str) -> Vec<String> {
         let task = task::parse(spec).unwrap();
         let mut prompt = Prompt::new();
-        task.prompt(&mut seeded(0), &mut prompt);
+        task.sample_prompt(&mut seeded(0), &mut prompt);
         let names = TokenNames::new(&*task);
         prompt.tokens().chunks_exact(names.ids_per_token()).map(|token| names.name(token)).collect()
     }
@@ -108,7 +108,7 @@ mod tests {
             assert_eq!(names.len(), tokens.len(), "{spec}");
             let mut prompt = Prompt::new();
             for seed in 0..50 {
-                task.prompt(&mut seeded(seed), &mut prompt);
+                task.sample_prompt(&mut seeded(seed), &mut prompt);
                 assert!(
                     prompt
                         .tokens()

@@ -39,8 +39,8 @@ use std::fmt;
 
 use super::options::{Options, yes_no};
 use super::{
-    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, digits, fill_random,
-    random_below, random_bool, render,
+    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, SINGLE_GROUP, Task, TaskBase, TaskError, digits,
+    fill_random, random_below, random_bool, render,
 };
 
 /// The task `twosum`.
@@ -115,7 +115,7 @@ impl Task for TwoSum {
 
     fn encode(&self, instance: &TwoSumInstance, prompt: &mut Prompt) {
         prompt.start_single_field(&instance.values);
-        prompt.set_target(instance.values.len() - 1, u32::from(instance.has_partner), 1);
+        prompt.set_target(instance.values.len() - 1, u32::from(instance.has_partner), SINGLE_GROUP);
     }
 
     fn instance_count(&self) -> Option<u128> {

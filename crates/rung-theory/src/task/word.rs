@@ -41,7 +41,10 @@
 use std::fmt;
 
 use super::options::{Options, word_of};
-use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskBase, TaskError, fill_random, render};
+use super::{
+    Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, SINGLE_GROUP, Task, TaskBase, TaskError, fill_random,
+    render,
+};
 
 /// A finite group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +188,7 @@ impl Task for Word {
         for (position, element) in instance.elements.iter().enumerate() {
             product = self.multiplication_table[(product * self.group.order() + element) as usize];
             if self.answers_every_token || position + 1 == instance.elements.len() {
-                prompt.set_target(position, product, 1);
+                prompt.set_target(position, product, SINGLE_GROUP);
             }
         }
     }

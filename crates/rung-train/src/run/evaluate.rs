@@ -6,14 +6,14 @@ use rung_engine::{Native, Ops, Parameters};
 use rung_nn::{Model, ModelError};
 use rung_theory::task::NO_TARGET;
 
-use super::accuracy::{Accuracy, round_to_6_decimals};
+use super::accuracy::{AccuracyByGroup, round_to_6_decimals};
 use super::source::{Batch, PromptPurpose, PromptSource};
 
 /// The result of an evaluation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EvaluationResult {
-    /// Right answers in each metric group.
-    pub accuracy: Accuracy,
+    /// Correct answers in each metric group.
+    pub accuracy: AccuracyByGroup,
     /// Mean cross-entropy of all questions, in nats.
     pub loss: f64,
     /// Mean cross-entropy of each metric group, in nats.

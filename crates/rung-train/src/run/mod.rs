@@ -10,7 +10,7 @@
 //!   anything is allocated or written.
 //! - [`source`]: prompts. Each is a function of the seed, the step and its index in the batch, so that a resumed run trains on the same
 //!   prompts without any saved generator state.
-//! - [`accuracy`]: right answers per number of hops, with Wilson's interval.
+//! - [`accuracy`]: correct answers per number of hops, with Wilson's interval.
 //! - [`trainer`]: the training loop with curriculum, schedule and early stopping.
 //! - [`device`]: the native engine or a GPU, on which a step's gradient is computed.
 //! - [`checkpoint`]: one safetensors file with everything that is needed to resume; [`provenance`]: checks whose checkpoint it is.
@@ -62,7 +62,7 @@ pub mod repel;
 pub mod source;
 pub mod trainer;
 
-pub use accuracy::{Accuracy, AnswerCount};
+pub use accuracy::{AccuracyByGroup, AnswerCount};
 pub use config::{Run, RunConfig};
 pub use device::ComputeDevice;
 pub use directory::{ExecuteOptions, LockMode, RunOutcome, execute, execute_with};

@@ -16,7 +16,7 @@ use rung_theory::task::{AnyTask, splitmix64};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::accuracy::{Accuracy, round_to_6_decimals};
+use super::accuracy::{AccuracyByGroup, round_to_6_decimals};
 use super::config::{Run, RunConfig};
 use super::device::{ComputeDevice, NATIVE};
 use super::error::RunError;
@@ -64,12 +64,12 @@ pub struct RunRecord {
     /// Mean cross-entropy of the final test for each metric group, in nats.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub losses: BTreeMap<u16, f64>,
-    /// Right answers of the final test, for each metric group.
-    pub accuracy: Accuracy,
-    /// Right answers of the final test on the tasks of `evaluate.also`, by task.
+    /// Correct answers of the final test, for each metric group.
+    pub accuracy: AccuracyByGroup,
+    /// Correct answers of the final test on the tasks of `evaluate.also`, by task.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[serde(rename = "also")]
-    pub other_accuracy: BTreeMap<String, Accuracy>,
+    pub other_accuracy: BTreeMap<String, AccuracyByGroup>,
     /// Every evaluation during training.
     #[serde(rename = "looks")]
     pub evaluations: Vec<Evaluation>,
@@ -170,7 +170,7 @@ impl RunRecord {
         progress: &Progress,
         device: &ComputeDevice,
         test: EvaluationResult,
-        other_accuracy: BTreeMap<String, Accuracy>,
+        other_accuracy: BTreeMap<String, AccuracyByGroup>,
     ) -> Self {
         Self {
             id: id(run),
@@ -191,7 +191,7 @@ impl RunRecord {
         }
     }
 
-    /// The share of right answers to questions of this metric group; NaN if there were none.
+    /// The accuracy on questions of this metric group; NaN if there were none.
     pub fn group_accuracy(&self, group: u16) -> f64 {
         self.accuracy.get(&group).map_or(f64::NAN, super::accuracy::AnswerCount::accuracy)
     }
@@ -344,7 +344,7 @@ mod tests {
             steps: 1,
             loss: 0.5,
             losses: BTreeMap::new(),
-            accuracy: Accuracy::new(),
+            accuracy: AccuracyByGroup::new(),
             other_accuracy: BTreeMap::new(),
             evaluations: Vec::new(),
         };

@@ -75,10 +75,9 @@ impl RepulsionConfig {
 fn head_projections(plan: &Plan, layer: usize) -> Vec<(String, Role, usize)> {
     let mixers = &plan.layers[layer].mixers;
     let projections = mixers.iter().enumerate().flat_map(|(index, mixer)| {
-        let roles = mixer
-            .facts()
-            .attention
-            .map(|heads| [(Role::Query, heads.query), (Role::Key, heads.kv), (Role::Value, heads.kv)]);
+        let roles = mixer.facts().attention.map(|heads| {
+            [(Role::Query, heads.query_heads), (Role::Key, heads.kv_heads), (Role::Value, heads.kv_heads)]
+        });
         let prefix = names::mixer(layer, index, mixers.len());
         roles.into_iter().flatten().map(move |(role, heads)| (prefix.clone(), role, heads as usize))
     });

@@ -175,7 +175,7 @@ impl PromptSource {
         batch.question_count = 0;
         for row in 0..rows as u64 {
             let mut rng = seeded(prompt_seed(seed, purpose, step, row));
-            self.task.task.prompt(&mut rng, &mut self.prompt);
+            self.task.task.sample_prompt(&mut rng, &mut self.prompt);
             batch.tokens.extend_from_slice(self.prompt.tokens());
             batch.targets.extend_from_slice(self.prompt.targets());
             batch.groups.extend_from_slice(self.prompt.groups());

@@ -15,7 +15,7 @@ use rung_engine::{AdamW, Parameters, Schedule};
 use rung_nn::Model;
 use serde::{Deserialize, Serialize};
 
-use super::accuracy::{Accuracy, all_groups_reach};
+use super::accuracy::{AccuracyByGroup, all_groups_reach};
 use super::auxiliary::{AuxiliaryTarget, auxiliary_targets};
 use super::config::Run;
 use super::device::{BatchLoss, ComputeDevice, GradientEngine};
@@ -38,8 +38,8 @@ pub struct Evaluation {
     /// Mean cross-entropy of each metric group, in nats.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub losses: BTreeMap<u16, f64>,
-    /// Right answers in each metric group.
-    pub accuracy: Accuracy,
+    /// Correct answers in each metric group.
+    pub accuracy: AccuracyByGroup,
 }
 
 /// The progress of a run, stored in its checkpoints.
@@ -283,7 +283,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// The final test on the tasks of `evaluate.also`.
-    fn test_other_tasks(&self) -> Result<BTreeMap<String, Accuracy>, RunError> {
+    fn test_other_tasks(&self) -> Result<BTreeMap<String, AccuracyByGroup>, RunError> {
         let test = |task: &FittedTask| Ok((task.task().spec(), self.test_on(task)?.accuracy));
         self.run.other_tasks.iter().map(test).collect()
     }

@@ -17,7 +17,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(300);
 pub enum Event<'a> {
     /// The run had a record already.
     AlreadyRecorded(usize, &'a RunRecord),
-    /// The run finished a step: steps so far, steps in total.
+    /// The run finished a step: index of the run, steps so far, steps in total.
     Step(usize, usize, usize),
     /// The run ended and was recorded, after this many seconds.
     Recorded(usize, &'a RunRecord, f64),

@@ -369,7 +369,7 @@ struct ConfigLimits {
 impl ConfigLimits {
     fn new(config: &str) -> anyhow::Result<Self> {
         let oracle = |plan: &Plan, hops: usize| certify(plan, hops, DEFAULT_CERTIFIED_HOPS);
-        let audit = audit_named(config, &AuditOptions { bound_oracle: Some(&oracle), ..AuditOptions::default() })?;
+        let audit = audit_named(config, &AuditOptions { bound_searcher: Some(&oracle), ..AuditOptions::default() })?;
         let Some(capacity) = &audit.capacity else {
             let text = format!("{}: some layers are unknown, so their hops are not counted", audit.model);
             return Ok(Self { rungs: None, certified: None, text });

@@ -86,7 +86,7 @@ impl CacheOptions {
     /// These options for the audit, without a search for lower bounds.
     pub(super) fn options(self) -> AuditOptions<'static> {
         let Self { context, kv_dtype, state_dtype } = self;
-        AuditOptions { context, kv_dtype, state_dtype, bound_oracle: None }
+        AuditOptions { context, kv_dtype, state_dtype, bound_searcher: None }
     }
 }
 
@@ -104,7 +104,7 @@ impl AuditCommand {
         }
         let max_hops = if self.certify { MAX_CERTIFIED_HOPS } else { DEFAULT_CERTIFIED_HOPS };
         let oracle = |plan: &Plan, hops: usize| certify(plan, hops, max_hops);
-        let options = AuditOptions { bound_oracle: Some(&oracle), ..self.cache.options() };
+        let options = AuditOptions { bound_searcher: Some(&oracle), ..self.cache.options() };
         if let [folder] = self.models.as_slice()
             && let Some(files) = find_configs(Path::new(folder))
         {
@@ -235,7 +235,7 @@ fn audit_all(files: &[PathBuf], options: &AuditOptions, bar: &ProgressBar) -> Ve
     let (context, kv_dtype, state_dtype) = (options.context, options.kv_dtype, options.state_dtype);
     std::thread::scope(|scope| {
         let audit_chunk = |chunk: &[PathBuf]| {
-            let options = AuditOptions { context, kv_dtype, state_dtype, bound_oracle: None };
+            let options = AuditOptions { context, kv_dtype, state_dtype, bound_searcher: None };
             let audit = |path: &PathBuf| {
                 let result = audit_path(path, &options);
                 bar.inc(1);

@@ -132,7 +132,9 @@ impl Construct {
             n,
             mixer,
             length: self.length,
+            // One option for both: no construction has both sizes.
             modulus: self.modulus,
+            value_count: self.modulus,
             entries: self.entries,
             prefetch_hop: self.at,
             candidates: self.candidates,

@@ -67,6 +67,8 @@ struct TaskEvaluation {
     tokens: usize,
     /// Accuracy of guessing.
     baseline: f64,
+    /// Whether the groups of `result` are numbers of hops.
+    has_hops: bool,
     result: EvaluationResult,
 }
 
@@ -119,11 +121,12 @@ impl Eval {
                 task: task.spec(),
                 tokens: task.length(),
                 baseline: task.baseline(),
+                has_hops: task.groups_by_hops(),
                 result: result?,
             });
         }
         if self.json {
-            let to_json = |TaskEvaluation { task, tokens, baseline, result }: &TaskEvaluation| {
+            let to_json = |TaskEvaluation { task, tokens, baseline, result, .. }: &TaskEvaluation| {
                 json!({"run": self.directory, "stack": run.config.stack, "task": task, "tokens": tokens, "baseline": baseline,
                        "prompts": prompts, "seed": self.seed, "device": device.name(),
                        "loss": result.loss, "accuracy": result.accuracy})
@@ -135,11 +138,11 @@ impl Eval {
             return Ok(ExitCode::SUCCESS);
         }
         let mut text = format!("{} ({}, on {})\n", run.config.stack, self.directory.display(), device.name());
-        for TaskEvaluation { task, tokens, baseline, result } in &evaluations {
+        for TaskEvaluation { task, tokens, baseline, has_hops, result } in &evaluations {
             writeln!(text, "{task}, {tokens} tokens, guessing scores {:.1}%", 100.0 * baseline)?;
             for (group, answers) in &result.accuracy {
                 let (low, high) = answers.interval();
-                let name = if *group == 0 { "all".to_owned() } else { format!("hop {group}") };
+                let name = if *has_hops { format!("hop {group}") } else { "all".to_owned() };
                 let percent = [answers.accuracy(), low, high].map(|fraction| format!("{:.2}%", 100.0 * fraction));
                 let [mean, low, high] = percent;
                 writeln!(text, "  {name:6} {mean:>8}  ({low} to {high}, {} questions, measured)", answers.count)?;

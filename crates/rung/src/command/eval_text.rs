@@ -42,7 +42,7 @@ fn to_json(model: &Path, questions: &Questions, scores: &BTreeMap<u16, GroupScor
     let group = |(hops, score): (&u16, &GroupScore)| {
         json!({
             "hops": hops,
-            "accuracy": AnswerCount { right: score.right, count: score.count },
+            "accuracy": AnswerCount { correct: score.correct, count: score.count },
             "loss": score.mean_loss(),
             "perplexity": score.mean_loss().exp(),
         })
@@ -77,7 +77,7 @@ fn to_text(
     };
     writeln!(text, "right: {criterion}; loss: mean negative log-probability among all tokens, in nats (measured)")?;
     for (hops, score) in scores {
-        let (low, high) = AnswerCount { right: score.right, count: score.count }.interval();
+        let (low, high) = AnswerCount { correct: score.correct, count: score.count }.interval();
         let name = if *hops == 0 { "all".to_owned() } else { format!("hop {hops}") };
         let [mean, low, high] = [score.accuracy(), low, high].map(|fraction| format!("{:.2}%", 100.0 * fraction));
         let (loss, count) = (score.mean_loss(), score.count);

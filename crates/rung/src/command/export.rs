@@ -97,7 +97,7 @@ impl Export {
         };
         let task = network.task()?;
         let (mut prompt, token_names) = (Prompt::new(), TokenNames::new(task));
-        task.prompt(&mut seeded(0), &mut prompt);
+        task.sample_prompt(&mut seeded(0), &mut prompt);
         if self.json {
             print_json(&json!({
                 "family": family.name,

@@ -80,9 +80,9 @@ impl AnsweringModel for LocalModel<'_> {
             let text = self.tokenizer.decode(&[*id as u32]).map_err(to_ask_error)?;
             Ok(TokenProbability { text, probability: logprob.exp() })
         };
-        let top_first_tokens = top_tokens.iter().map(token).collect::<Result<Vec<_>, AskError>>()?;
-        let text = top_first_tokens.first().map(|token| token.text.clone()).unwrap_or_default();
-        Ok(Reply { text, top_first_tokens, reasoned: false })
+        let first_token_candidates = top_tokens.iter().map(token).collect::<Result<Vec<_>, AskError>>()?;
+        let text = first_token_candidates.first().map(|token| token.text.clone()).unwrap_or_default();
+        Ok(Reply { text, first_token_candidates, reasoned: false })
     }
 
     fn generate(&self, prompt: &str, max_tokens: usize) -> Result<Reply, AskError> {

@@ -7,7 +7,8 @@
 //! rung model show model.safetensors --stack "linear full"      refuses a file that is not of this stack
 //! ```
 //!
-//! Of a file only the header is read. Layers and parts come from the names of tensors. Mixers and states come from the stack: from
+//! Of a single file only the header is read; the folder of a run, a construction or an external checkpoint is opened with its weights. Layers
+//! and components come from the names of tensors. Mixers and states come from the stack: from
 //! `--stack`, or else from the metadata of the file.
 
 use std::collections::BTreeMap;
@@ -36,7 +37,7 @@ pub struct ModelCommand {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Show layers, mixers, weights by part, states and bytes.
+    /// Show layers, mixers, weights by component, states and bytes.
     Show(Show),
 }
 
@@ -155,8 +156,8 @@ struct ModelSummary {
     inventory: Inventory,
     plan: Option<Plan>,
     layers: BTreeMap<usize, Vec<ComponentSize>>,
-    /// Parts outside of the layers, such as embeddings.
-    outside: Vec<ComponentSize>,
+    /// Components that are not part of a layer, such as embeddings.
+    non_layer_components: Vec<ComponentSize>,
 }
 
 impl Show {
@@ -196,8 +197,8 @@ impl Show {
             (None, Some(expected)) => (self.stack.clone().unwrap_or_default(), expected, given_plan),
             (None, None) => bail!("give a safetensors file, or --stack"),
         };
-        let (layers, outside) = (inventory.layers(), inventory.outside_layers());
-        Ok(ModelSummary { title, inventory, plan, layers, outside })
+        let (layers, non_layer_components) = (inventory.layers(), inventory.non_layer_components());
+        Ok(ModelSummary { title, inventory, plan, layers, non_layer_components })
     }
 }
 
@@ -212,32 +213,39 @@ impl ModelSummary {
         if let Some(plan) = &self.plan {
             writeln!(text, "  stack       {}", plan.outline())?;
         }
-        let (numbers, bytes) = (with_commas(self.inventory.element_count()), with_commas(self.inventory.bytes()));
-        writeln!(text, "  parameters  {numbers} in {} tensors, {bytes} bytes", self.inventory.tensors.len())?;
+        let (elements, bytes) = (with_commas(self.inventory.element_count()), with_commas(self.inventory.bytes()));
+        writeln!(text, "  parameters  {elements} in {} tensors, {bytes} bytes", self.inventory.tensors.len())?;
         if let Some(plan) = &self.plan {
             let (state, per_token) = plan.layers.iter().map(state_elements).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
-            writeln!(text, "  state       {}", state_text(state, per_token))?;
+            writeln!(text, "  memory      {}", state_text(state, per_token))?;
         }
-        for part in &self.outside {
-            writeln!(text, "  {:18} {:>14}", part.name, with_commas(part.element_count))?;
+        for component in &self.non_layer_components {
+            writeln!(text, "  {:18} {:>14}", component.name, with_commas(component.element_count))?;
         }
         // Consecutive equal layers share a line.
         let mut layers = self.layers.iter().peekable();
-        while let Some((&first, parts)) = layers.next() {
+        while let Some((&first, components)) = layers.next() {
             let mut last = first;
             while let Some((&next, _)) = layers.next_if(|(next, others)| {
-                **next == last + 1 && *others == parts && self.plan_layer(**next) == self.plan_layer(first)
+                **next == last + 1 && *others == components && self.plan_layer(**next) == self.plan_layer(first)
             }) {
                 last = next;
             }
             let name = if first == last { format!("layer {first}") } else { format!("layers {first}-{last}, each") };
-            let total: u128 = parts.iter().map(|part| part.element_count).sum();
-            let part_texts = parts.iter().map(|part| format!("{} {}", part.name, with_commas(part.element_count)));
-            writeln!(text, "  {name:18} {:>14}  {}", with_commas(total), part_texts.collect::<Vec<_>>().join(", "))?;
+            let total: u128 = components.iter().map(|component| component.element_count).sum();
+            let component_texts = components
+                .iter()
+                .map(|component| format!("{} {}", component.name, with_commas(component.element_count)));
+            writeln!(
+                text,
+                "  {name:18} {:>14}  {}",
+                with_commas(total),
+                component_texts.collect::<Vec<_>>().join(", ")
+            )?;
             if let Some(layer) = self.plan_layer(first) {
                 let mixers: Vec<String> = layer.mixers.iter().map(ToString::to_string).collect();
-                let (numbers, per_token) = state_elements(layer);
-                writeln!(text, "    {}: state of {}", mixers.join(" + "), state_text(numbers, per_token))?;
+                let (elements, per_token) = state_elements(layer);
+                writeln!(text, "    {}: {}", mixers.join(" + "), state_text(elements, per_token))?;
             }
         }
         if self.plan.is_none() {
@@ -252,30 +260,30 @@ impl ModelSummary {
     }
 
     fn to_json(&self, tensors: bool) -> Value {
-        let parts_json = |parts: &[ComponentSize]| -> Vec<Value> {
-            let part = |part: &ComponentSize| json!({"part": part.name, "tensors": part.tensor_count, "parameters": number(part.element_count)});
-            parts.iter().map(part).collect()
+        let components_json = |components: &[ComponentSize]| -> Vec<Value> {
+            let component = |component: &ComponentSize| json!({"name": component.name, "tensors": component.tensor_count, "parameters": integer_json(component.element_count)});
+            components.iter().map(component).collect()
         };
-        let layer = |(&index, parts): (&usize, &Vec<ComponentSize>)| {
+        let layer = |(&index, components): (&usize, &Vec<ComponentSize>)| {
             let plan_layer = self.plan_layer(index);
             json!({
                 "layer": index,
                 "mixers": plan_layer.map(|layer| layer.mixers.iter().map(ToString::to_string).collect::<Vec<_>>()),
-                "parameters": number(parts.iter().map(|part| part.element_count).sum()),
-                "parts": parts_json(parts),
-                "state_numbers": plan_layer.map(|layer| number(state_elements(layer).0)),
-                "growing_numbers_per_token": plan_layer.map(|layer| number(state_elements(layer).1)),
+                "parameters": integer_json(components.iter().map(|component| component.element_count).sum()),
+                "components": components_json(components),
+                "state_elements": plan_layer.map(|layer| integer_json(state_elements(layer).0)),
+                "cache_elements_per_token": plan_layer.map(|layer| integer_json(state_elements(layer).1)),
             })
         };
         let mut fields = json!({
             "model": self.title,
             "stack": self.plan.as_ref().map(|plan| plan.to_stack().to_string()),
             "width": self.plan.as_ref().map(|plan| plan.width),
-            "parameters": number(self.inventory.element_count()),
+            "parameters": integer_json(self.inventory.element_count()),
             "bytes": self.inventory.bytes(),
-            "outside": parts_json(&self.outside),
+            "non_layer_components": components_json(&self.non_layer_components),
             "layers": self.layers.iter().map(layer).collect::<Vec<_>>(),
-            "notes": self.inventory.metadata,
+            "metadata": self.inventory.metadata,
         });
         if tensors {
             let tensor = |tensor: &rung_nn::inventory::TensorEntry| json!({"name": tensor.name, "shape": tensor.shape, "type": tensor.dtype, "bytes": tensor.bytes});
@@ -293,16 +301,19 @@ fn state_elements(layer: &Layer) -> (u128, u128) {
     })
 }
 
-fn state_text(numbers: u128, per_token: u128) -> String {
-    let fixed = format!("{} numbers", with_commas(numbers));
-    match (numbers, per_token) {
-        (_, 0) => fixed,
-        (0, _) => format!("{} numbers per token", with_commas(per_token)),
-        _ => format!("{fixed} and {} per token", with_commas(per_token)),
+fn state_text(elements: u128, cache_per_token: u128) -> String {
+    let (state, cache) = (
+        format!("state of {} elements", with_commas(elements)),
+        format!("KV cache of {} elements per token", with_commas(cache_per_token)),
+    );
+    match (elements, cache_per_token) {
+        (_, 0) => state,
+        (0, _) => cache,
+        _ => format!("{state}, {cache}"),
     }
 }
 
 /// An integer as JSON: as a string if it does not fit into 64 bits.
-fn number(value: u128) -> Value {
+fn integer_json(value: u128) -> Value {
     u64::try_from(value).map_or_else(|_| json!(value.to_string()), |value| json!(value))
 }

@@ -204,7 +204,7 @@ impl Reproduce {
         let records: Vec<ExperimentRecords> =
             sweeps.iter().map(|(experiment, sweep)| self.read_records(store, experiment, sweep)).collect();
         let mut conclusions = Vec::new();
-        for chapter in [ReportChapter::Measured, ReportChapter::Open] {
+        for chapter in [ReportChapter::Measured, ReportChapter::OpenQuestions] {
             let experiments: Vec<&ExperimentRecords> =
                 records.iter().filter(|records| records.experiment.chapter == chapter).collect();
             if !experiments.is_empty() {
@@ -255,7 +255,7 @@ impl Reproduce {
         let is_selected = |experiment: &&&'static Experiment| {
             let chapter = match experiment.chapter {
                 ReportChapter::Measured => "measured",
-                ReportChapter::Open => "open",
+                ReportChapter::OpenQuestions => "open",
             };
             self.is_selected(chapter) || self.only.iter().any(|only| only == experiment.name)
         };

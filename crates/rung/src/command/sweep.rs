@@ -16,7 +16,7 @@ use super::device::DeviceOption;
 use super::memory::MemoryOption;
 use super::train::read_text;
 use crate::output::{print, print_json};
-use crate::watch::{Interrupt, SweepWatcher, accuracy_text, duration_text};
+use crate::watch::{Interrupt, SweepWatcher, duration_text, record_accuracy_text};
 
 /// Run a grid of training runs, locally or on Slurm.
 ///
@@ -203,5 +203,5 @@ pub fn pace_text(summary: &SweepSummary) -> String {
 
 /// One line about a record.
 pub fn record_line(record: &rung_train::run::RunRecord) -> String {
-    format!("{}  {} steps  {}", record.id, record.steps, accuracy_text(&record.accuracy))
+    format!("{}  {} steps  {}", record.id, record.steps, record_accuracy_text(record))
 }

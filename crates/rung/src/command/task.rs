@@ -117,7 +117,7 @@ fn list(out: &mut impl Write, json: bool) -> io::Result<()> {
 
 fn show(out: &mut impl Write, task: &dyn AnyTask, seed: u64, json: bool) -> io::Result<()> {
     let mut prompt = Prompt::new();
-    task.prompt(&mut task::seeded(seed), &mut prompt);
+    task.sample_prompt(&mut task::seeded(seed), &mut prompt);
     let (fields, questions) = (task.fields(), prompt.questions().count());
     if json {
         let description = json!({
@@ -145,7 +145,7 @@ fn show(out: &mut impl Write, task: &dyn AnyTask, seed: u64, json: bool) -> io::
 fn sample(out: &mut impl Write, task: &dyn AnyTask, count: u64, seed: u64, format: Format) -> io::Result<()> {
     let (mut rng, mut prompt) = (task::seeded(seed), Prompt::new());
     for number in 0..count {
-        task.prompt(&mut rng, &mut prompt);
+        task.sample_prompt(&mut rng, &mut prompt);
         match format {
             Format::Jsonl => {
                 serde_json::to_writer(&mut *out, &PromptJson(&prompt))?;

@@ -68,7 +68,7 @@ impl InstanceOptions {
     pub fn tokens(&self, task: &dyn AnyTask) -> anyhow::Result<Vec<u32>> {
         let mut prompt = Prompt::new();
         let Some(text) = &self.instance else {
-            task.prompt(&mut seeded(self.seed), &mut prompt);
+            task.sample_prompt(&mut seeded(self.seed), &mut prompt);
             return Ok(prompt.tokens().to_vec());
         };
         if let Ok(number) = text.trim().parse::<u128>() {

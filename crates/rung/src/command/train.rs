@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::device::DeviceOption;
 use super::memory::MemoryOption;
 use crate::output::{print, print_json};
-use crate::watch::{Interrupt, RunWatcher, accuracy_text};
+use crate::watch::{Interrupt, RunWatcher, record_accuracy_text};
 
 /// Train a stack on a task and record what it learned.
 ///
@@ -89,7 +89,7 @@ impl Train {
             eprint!("{}", run_header(&run, &options.device, &directory));
         }
         let interrupt = Interrupt::install();
-        let mut watcher = RunWatcher::new(run.config.train.steps, !self.json);
+        let mut watcher = RunWatcher::new(&run.config, !self.json);
         let outcome = execute_with(&run, Some(&directory), &options, &mut |report| {
             watcher.show(report);
             !interrupt.requested()
@@ -113,7 +113,7 @@ impl Train {
         } else {
             let note = if outcome.already_recorded { " (already recorded)" } else { "" };
             let (stop_reason, steps) = (format!("{:?}", record.stop_reason).to_lowercase(), record.steps);
-            let accuracy = accuracy_text(&record.accuracy);
+            let accuracy = record_accuracy_text(&record);
             let seconds = if outcome.already_recorded { String::new() } else { format!(", {:.0} s", outcome.seconds) };
             let path = directory.join(RECORD_FILE);
             print(&format!(

@@ -52,8 +52,9 @@ pub fn distill<S: Scalar>(
     let mut rng = seeded(options.instrument.seed ^ (layer as u64) << 32);
     let mut params = ParamBuilder::new(network.config.settings(network.model.width()), &mut weights, &mut rng);
     params.depth = LayerDepth { layer, layers: network.model.depth() };
-    let student = params
-        .within(&format!("layers.{layer}"), |params| params.within("mixer", |params| Builtin::init(mixer, params)))?;
+    let student = params.with_prefix(&format!("layers.{layer}"), |params| {
+        params.with_prefix("mixer", |params| Builtin::init(mixer, params))
+    })?;
     copy_matching_weights(&mut weights, &network.weights, mixer.number("heads").unwrap_or(1) as usize);
     let mut optimizer = AdamWConfig { rate: options.rate, clip: 1.0, decay: 0.0, ..AdamWConfig::default() }.init();
     let schedule =

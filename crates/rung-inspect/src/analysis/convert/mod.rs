@@ -18,10 +18,10 @@
 //! # How
 //!
 //! Students start from the teacher's projections where names and shapes agree. The loss is the squared difference of outputs, relative to
-//! the teacher's squared output. The score is the share of right answers, each number of hops counted equally. For the comparison every
+//! the teacher's squared output. The score is the accuracy, each number of hops counted equally. For the comparison every
 //! order is followed until all layers are replaced, on test prompts that were not used for any decision.
 //!
-//! # Known answer
+//! # Validation
 //!
 //! With a threshold of minus infinity every full layer is replaced; with plus infinity the result is the teacher, unchanged.
 //!
@@ -48,9 +48,9 @@ use serde::Serialize;
 
 use super::ablate::is_full;
 use super::questions::Questions;
-use super::{AnalysisError, InstrumentOptions, require_one_pass};
+use super::{AnalysisError, InstrumentOptions, reject_chain_of_thought};
 use rung_train::parallel;
-use rung_train::run::accuracy::Accuracy;
+use rung_train::run::accuracy::AccuracyByGroup;
 use rung_train::run::error::RunError;
 
 use distill::{DistilledMixer, distill};
@@ -240,8 +240,8 @@ impl<S: Scalar> Converter<'_, S> {
     }
 }
 
-/// The share of right answers, each number of hops counted equally.
-fn mean_accuracy(accuracy: &Accuracy) -> f64 {
+/// The accuracy, each number of hops counted equally.
+fn mean_accuracy(accuracy: &AccuracyByGroup) -> f64 {
     accuracy.values().map(rung_train::run::accuracy::AnswerCount::accuracy).sum::<f64>() / accuracy.len().max(1) as f64
 }
 
@@ -259,8 +259,8 @@ fn student_mixer(to: &str, plan: &Plan, full: &Mixer) -> Result<Mixer, AnalysisE
         found,
         expected: expected.to_owned(),
     };
-    let heads = full.facts().attention.map_or(1, |heads| heads.query);
-    let head_dim = full.facts().attention.map_or(plan.width, |heads| heads.key);
+    let heads = full.facts().attention.map_or(1, |heads| heads.query_heads);
+    let head_dim = full.facts().attention.map_or(plan.width, |heads| heads.key_head_dim);
     let defaults = Defaults { heads, head_dim, kv_heads: None, model_width: Some(plan.width), bits: full.bits() };
     let parsed =
         Plan::parse(to, &defaults).map_err(|error| not_applicable(format!("--to {to}: {error}"), "a mixer"))?;
@@ -287,7 +287,7 @@ pub fn convert<S: Scalar>(
     options: &ConvertOptions,
     on_step: &(dyn Fn() + Sync),
 ) -> Result<(Conversion, [Network<S>; 2]), AnalysisError> {
-    require_one_pass("convert", network)?;
+    reject_chain_of_thought("convert", network)?;
     let layers = replaceable_layers(&network.plan);
     if layers.is_empty() {
         let expected = "a network with full layers that have no other mixer and share no cache".to_owned();

@@ -53,9 +53,9 @@ impl Conversion {
         // Without the mixer's sizes, which would make the title longer than the figure is wide.
         let to = outline(&self.to);
         let mut chart = LineChart::new(
-            format!("Right answers as full layers are replaced by {to}: {}", self.name),
+            format!("Accuracy as full layers are replaced by {to}: {}", self.name),
             AxisSpec::new("layers replaced", Scale::Integer),
-            AxisSpec::new("right answers, each number of hops equally", Scale::Linear).with_range(0.0, 1.02),
+            AxisSpec::new("accuracy, each number of hops equally", Scale::Linear).with_range(0.0, 1.02),
         );
         for order in &self.orders {
             let point = |(replaced, score): (usize, &f64)| Point::new(replaced as f64, *score);

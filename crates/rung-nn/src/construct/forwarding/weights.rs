@@ -175,9 +175,9 @@ impl<'a> ForwardingWeightWriter<'a> {
     }
 
     /// A convolution that passes the current token through.
-    fn set_identity_convolution(&mut self, name: &str, channels: usize, taps: usize) {
-        (0..if taps > 0 { channels } else { 0 })
-            .for_each(|channel| self.add(&format!("{name}.weight"), channel * taps + taps - 1, 1.0));
+    fn set_identity_convolution(&mut self, name: &str, channels: usize, kernel_size: usize) {
+        (0..if kernel_size > 0 { channels } else { 0 })
+            .for_each(|channel| self.add(&format!("{name}.weight"), channel * kernel_size + kernel_size - 1, 1.0));
     }
 
     /// Bits in a group of channels, if the bits fill groups of `capacity` bits one after another.
@@ -275,9 +275,9 @@ pub(super) fn lightning(writer: &mut ForwardingWeightWriter<'_>) {
 
 /// The first channel of a head marks the source token, whose gates are open; at all other tokens the state stays as it is.
 pub(super) fn rglru(writer: &mut ForwardingWeightWriter<'_>) {
-    let [inner, heads, taps] = ["inner", "heads", "conv"].map(|option| writer.number(option));
+    let [inner, heads, kernel_size] = ["inner", "heads", "conv"].map(|option| writer.number(option));
     let head_dim = inner / heads;
-    writer.set_identity_convolution("conv_1d", inner, taps);
+    writer.set_identity_convolution("conv_1d", inner, kernel_size);
     writer.fill("linear_y.bias", inner, OPEN);
     writer.fill("rg_lru.recurrent_param", inner, SATURATED);
     for from in (0..inner).step_by(head_dim) {
@@ -307,12 +307,12 @@ pub(super) fn gla(writer: &mut ForwardingWeightWriter<'_>) {
 
 pub(super) fn mamba2(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, head_dim, state, groups] = ["heads", "head", "state", "groups"].map(|option| writer.number(option));
-    let (inner, group_channels, taps) = (heads * head_dim, groups * state, writer.number("conv"));
+    let (inner, group_channels, kernel_size) = (heads * head_dim, groups * state, writer.number("conv"));
     let channels = inner + 2 * group_channels;
     writer.set_constant_rows("in_proj", 0..inner, OPEN);
     writer.set_keys("in_proj", 2 * inner, groups, state, SILU_ONE, 0.0);
     writer.set_queries("in_proj", 2 * inner + group_channels, groups, state, SILU_ONE, 0.0);
-    writer.set_identity_convolution("conv1d", channels, taps);
+    writer.set_identity_convolution("conv1d", channels, kernel_size);
     writer.fill("dt_bias", heads, SOFTPLUS_ONE);
     writer.fill("A_log", heads, -SATURATED);
     writer.fill("norm.weight", inner, 1.0);
@@ -365,13 +365,13 @@ pub(super) fn kda(writer: &mut ForwardingWeightWriter<'_>) {
 
 /// A pair of channels per bit through SiLU, whose difference is exact: there is no norm to undo.
 pub(super) fn mamba1(writer: &mut ForwardingWeightWriter<'_>) {
-    let [inner, state, taps, rank] = ["inner", "state", "conv", "rank"].map(|option| writer.number(option));
+    let [inner, state, kernel_size, rank] = ["inner", "state", "conv", "rank"].map(|option| writer.number(option));
     // Channels that B and C are computed from: nonzero at the source only, and at every token.
     let (source, constant) = (inner - 2, inner - 1);
     writer.set_flag_rows("in_proj", source..constant, SILU_ONE, 0.0);
     writer.set_constant_rows("in_proj", constant..inner, SILU_ONE);
     writer.set_constant_rows("in_proj", inner..2 * inner, OPEN);
-    writer.set_identity_convolution("conv1d", inner, taps);
+    writer.set_identity_convolution("conv1d", inner, kernel_size);
     writer.add("x_proj.weight", rank * inner + source, 1.0);
     writer.add("x_proj.weight", (rank + state) * inner + constant, 1.0);
     writer.fill("dt_proj.bias", inner, SOFTPLUS_ONE);
@@ -387,12 +387,12 @@ pub(super) fn mamba1(writer: &mut ForwardingWeightWriter<'_>) {
 /// The weights that all delta-rule mixers share. Callers set beta to 1: without negative eigenvalues beta is a sigmoid and needs a high
 /// input; with them it is twice a sigmoid, which is 1 at an input of 0.
 fn delta(writer: &mut ForwardingWeightWriter<'_>, heads: usize, value_heads: usize, value_dim: usize, gate: f64) {
-    let (key_dim, taps) = (writer.number("key"), writer.number("conv"));
+    let (key_dim, kernel_size) = (writer.number("key"), writer.number("conv"));
     writer.set_keys("k_proj", 0, heads, key_dim, SILU_ONE, 0.0);
     writer.set_queries("q_proj", 0, heads, key_dim, SILU_ONE, 0.0);
-    writer.set_identity_convolution("q_conv1d", heads * key_dim, taps);
-    writer.set_identity_convolution("k_conv1d", heads * key_dim, taps);
-    writer.set_identity_convolution("v_conv1d", value_heads * value_dim, taps);
+    writer.set_identity_convolution("q_conv1d", heads * key_dim, kernel_size);
+    writer.set_identity_convolution("k_conv1d", heads * key_dim, kernel_size);
+    writer.set_identity_convolution("v_conv1d", value_heads * value_dim, kernel_size);
     writer.fill("o_norm.weight", value_dim, 1.0);
     // If a head has an odd number of channels, the last one stays zero.
     writer.set_normed_pairs(
@@ -474,13 +474,13 @@ pub(super) fn window(writer: &mut ForwardingWeightWriter<'_>) {
 }
 
 pub(super) fn conv(writer: &mut ForwardingWeightWriter<'_>) {
-    let [taps, channels] = ["taps", "channels"].map(|option| writer.number(option));
+    let [kernel_size, channels] = ["taps", "channels"].map(|option| writer.number(option));
     let size = writer.forwarded.from.size;
     writer.set_flag_rows("in_proj", 0..size, 1.0, 0.0);
     writer.set_constant_rows("in_proj", channels..channels + size, 1.0);
     writer.set_bit_rows("in_proj", 2 * channels);
     for bit in 0..size {
-        writer.add("conv.weight", bit * taps + taps - 2, 1.0);
+        writer.add("conv.weight", bit * kernel_size + kernel_size - 2, 1.0);
         writer.add_output("out_proj", channels, bit, bit, 1.0);
     }
 }

@@ -3,43 +3,43 @@
 //! The first token of a chunk sees only itself, the last sees the whole chunk.
 //!
 //! # Recurrence
-//! As full attention with s in `[size * floor(t / size), t]`.
+//! As full attention, where query t attends to keys s in `[size * floor(t / size), t]`.
 //!
 //! # Parallel form
 //! Block-diagonal causal softmax.
 //!
 //! # State
-//! At most `size - 1` tokens of `kv * (key + value)` numbers are passed from one token to the next; a cache holds `size`.
+//! At most `size - 1` tokens of `kv * (key + value)` elements are passed from one token to the next; a cache holds `size`.
 //!
 //! # Reduces to
 //! Full attention if one chunk holds the whole sequence.
 //!
-//! # Compared with
-//! Nothing: there is no network.
+//! # Reference implementation
+//! None: there is no network.
 //!
 //! # Source
 //! Used by Llama 4, together with full layers without positional encoding (NoPE).
 
 use super::{
-    CacheLayout, CacheReach, Facts, Flops, Forwarding, HEAD, KEY, KV_HEADS, KeyValueLayout, MixerKind, QUERY_HEADS,
-    VALUE, attention, full, size,
+    CacheLayout, CacheReach, Facts, Flops, Forwarding, HEAD_DIM, KEY_HEAD_DIM, KV_HEADS, KeyValueLayout, MixerKind, QUERY_HEADS,
+    VALUE_HEAD_DIM, attention, full, size,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "chunked",
     aliases: &["chunk"],
-    options: &[QUERY_HEADS, KV_HEADS, HEAD, KEY, VALUE, size("size", "tokens in a chunk", |_| 8192)],
+    options: &[QUERY_HEADS, KV_HEADS, HEAD_DIM, KEY_HEAD_DIM, VALUE_HEAD_DIM, size("size", "tokens in a chunk", |_| 8192)],
     facts: |options| {
         let layout = KeyValueLayout {
             reach: CacheReach::Chunk(options.integer("size")),
-            heads: options.integer("kv"),
-            key: options.integer("key"),
-            value: options.integer("value"),
+            kv_heads: options.integer("kv"),
+            key_head_dim: options.integer("key"),
+            value_head_dim: options.integer("value"),
             latent: false,
-            index: 0,
+            index_key_dim: 0,
         };
         Facts {
-            window_per_token: options.size("kv") * (options.size("key") + options.size("value")),
+            window_elements_per_token: options.size("kv") * (options.size("key") + options.size("value")),
             window_tokens: options.size("size"),
             layout: Some(CacheLayout::KeyValues(layout)),
             is_implemented: false,
@@ -50,6 +50,6 @@ pub(super) static KIND: MixerKind = MixerKind {
         }
     },
     benchmark: |benchmark| vec![("size", benchmark.window_tokens())],
-    unrestricted: Some(|options| (full::KIND.name, super::family::heads(options))),
+    full_attention_equivalent: Some(|options| (full::KIND.name, super::family::heads(options))),
     ..MixerKind::DEFAULT
 };

@@ -18,7 +18,7 @@
 //! # Reduces to
 //! Multi-head attention when `c_ij = [i = j]`; attention with shared values when `retrievals = 1`.
 //!
-//! # Compared with
+//! # Reference implementation
 //! A second implementation after the authors' code for contextual retrieval, where the queries of both softmaxes are
 //! divided by the root of the search's width, as here. Two differences. Their code for SCAN scores a retrieval by
 //! default with a linear layer on the concatenated query and retrieval; here the score is always their dot product. In
@@ -38,15 +38,15 @@ pub(super) static KIND: MixerKind = MixerKind {
         size("value", "width of a retrieval", |options| options.integer("head")),
     ],
     facts: |options| {
-        let (searches, retrievals, head, value) =
+        let (searches, retrievals, head_dim, value_head_dim) =
             (options.size("searches"), options.size("retrievals"), options.size("head"), options.size("value"));
         let parameters =
-            options.width() * (2 * searches * head + retrievals * value + searches * (head + value)) + value * head;
-        let per_attended = 2 * searches * (head + retrievals * value);
+            options.width() * (2 * searches * head_dim + retrievals * value_head_dim + searches * (head_dim + value_head_dim)) + value_head_dim * head_dim;
+        let per_attended = 2 * searches * (head_dim + retrievals * value_head_dim);
         Facts {
             // One accumulator per pair: every search sums all retrievals.
-            reach: MixerReach::Full(MessageSize { heads: searches, value: retrievals * value, selection: None }),
-            cache_per_token: searches * head + retrievals * value,
+            reach: MixerReach::Full(MessageSize { heads: searches, value_head_dim: retrievals * value_head_dim, selection: None }),
+            cache_per_token: searches * head_dim + retrievals * value_head_dim,
             parameters,
             flops: Flops { per_token: 2 * parameters, per_attended, max_attended: None },
             ..Facts::EMPTY

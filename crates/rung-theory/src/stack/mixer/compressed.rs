@@ -11,16 +11,16 @@
 //! Pool, then masked softmax over entries and window together.
 //!
 //! # State
-//! `window` tokens of `head` numbers; and for every `ratio` tokens one entry of `head` numbers, and of `index-head`
-//! numbers if there is an indexer. Tokens that are not yet part of an entry wait in a buffer: up to `ratio - 1` of them, each
-//! with a vector and its weights, `2 * head` numbers (and `2 * index-head`). With `overlap=yes` an entry pools twice as
+//! `window` tokens of `head` elements; and for every `ratio` tokens one entry of `head` elements, and of `index-head`
+//! elements if there is an indexer. Tokens that are not yet part of an entry wait in a buffer: up to `ratio - 1` of them, each
+//! with a vector and its weights, `2 * head` elements (and `2 * index-head`). With `overlap=yes` an entry pools twice as
 //! many tokens: vectors in the buffer are twice as wide, and half of the last entry's vectors stay for the next entry.
 //!
 //! # Reduces to
 //! Attention with one shared key/value head when `ratio = 1` and `top = 0`.
 //!
-//! # Compared with
-//! Nothing: there is no network.
+//! # Reference implementation
+//! None: there is no network.
 //!
 //! # Source
 //! Used by DeepSeek-V4, at ratio 4 with an indexer and at ratio 128 without one.
@@ -47,54 +47,54 @@ pub(super) static KIND: MixerKind = MixerKind {
         }),
     ],
     facts: |options| {
-        let (heads, head, ratio, top) =
+        let (heads, head_dim, ratio, top) =
             (options.size("heads"), options.size("head"), options.size("ratio"), options.size("top"));
         let (index_heads, index_head, window) =
             (options.size("index-heads"), options.size("index-head"), options.size("window"));
         let (rank, width) = (options.size("query-rank"), options.width());
         let index_input = if rank == 0 { width } else { rank };
-        let queries = if rank == 0 { 0 } else { width * rank } + index_input * heads * head;
+        let queries = if rank == 0 { 0 } else { width * rank } + index_input * heads * head_dim;
         let index = index_input * index_heads * index_head + width * (index_head + index_heads);
-        let parameters = queries + 2 * width * head + heads * head * width + index;
+        let parameters = queries + 2 * width * head_dim + heads * head_dim * width + index;
         let selection = (top > 0).then_some(TokenSelection {
             groups: 1,
             selected_count: top,
             block: 1,
-            cached_per_token: head,
+            cached_elements_per_token: head_dim,
             compressed: false,
-            summary: index_head,
+            summary_elements: index_head,
         });
         let layout = KeyValueLayout {
             reach: CacheReach::Compressed { ratio: options.integer("ratio"), window: options.integer("window") },
-            heads: 1,
-            key: options.integer("head"),
-            value: 0,
+            kv_heads: 1,
+            key_head_dim: options.integer("head"),
+            value_head_dim: 0,
             latent: true,
-            index: options.integer("index-head"),
+            index_key_dim: options.integer("index-head"),
         };
         // For every `ratio` tokens one entry is read: by attention if `top` is 0, else by the indexer.
         let (entry, selected_count) =
-            if top == 0 { (4 * heads * head, 0) } else { (2 * index_heads * index_head, top) };
-        let (pooled, waiting) = (2 * (head + index_head), ratio - 1);
+            if top == 0 { (4 * heads * head_dim, 0) } else { (2 * index_heads * index_head, top) };
+        let (pooled, waiting) = (2 * (head_dim + index_head), ratio - 1);
         let buffer = if options.flag("overlap") { 2 * waiting + ratio } else { waiting };
         Facts {
-            reach: MixerReach::Full(MessageSize { heads, value: head, selection }),
+            reach: MixerReach::Full(MessageSize { heads, value_head_dim: head_dim, selection }),
             is_implemented: false,
             conv_state: buffer * pooled,
-            cache_per_token: (head + index_head).div_ceil(ratio),
-            window_per_token: head,
+            cache_per_token: (head_dim + index_head).div_ceil(ratio),
+            window_elements_per_token: head_dim,
             window_tokens: window,
             layout: Some(CacheLayout::KeyValues(layout)),
             parameters,
             flops: Flops {
-                per_token: 2 * parameters + 4 * heads * head * (selected_count + window),
+                per_token: 2 * parameters + 4 * heads * head_dim * (selected_count + window),
                 per_attended: entry.div_ceil(ratio),
                 max_attended: None,
             },
             ..Facts::EMPTY
         }
     },
-    unrestricted: Some(|options| {
+    full_attention_equivalent: Some(|options| {
         let unchanged = ["heads", "head", "query-rank"].map(|option| (option, options.integer(option)));
         (KIND.name, [&unchanged[..], &[("ratio", 1), ("window", 0)]].concat())
     }),

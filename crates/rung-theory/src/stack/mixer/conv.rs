@@ -15,7 +15,7 @@
 //! # Reduces to
 //! A token-wise map with one tap and gates of 1.
 //!
-//! # Compared with
+//! # Reference implementation
 //! `Lfm2ShortConv` of transformers: no difference.
 //!
 //! # Source
@@ -29,12 +29,12 @@ pub(super) static KIND: MixerKind = MixerKind {
     name: "conv",
     aliases: &["convolution", "shortconv"],
     options: &[
-        size("taps", "taps of the convolution", |_| 3),
+        size("taps", "kernel size of the convolution", |_| 3),
         size("channels", "channels", |options| options.defaults.width()),
         flag("gated", "gate and project, or only convolve what another mixer projected", |_| true),
     ],
     facts: |options| {
-        let (taps, channels, gated) = (options.size("taps"), options.size("channels"), options.flag("gated"));
+        let (kernel_size, channels, gated) = (options.size("taps"), options.size("channels"), options.flag("gated"));
         let core = with_weights(&Facts::EMPTY, if gated { 4 * options.width() * channels } else { 0 });
         let layout = StateLayout {
             channels: options.integer("channels"),
@@ -44,9 +44,9 @@ pub(super) static KIND: MixerKind = MixerKind {
         };
         Facts {
             // One tap sees only the token itself.
-            forwarded_bits: if taps > 1 && gated { channels } else { 0 },
+            forwarded_bits: if kernel_size > 1 && gated { channels } else { 0 },
             layout: Some(CacheLayout::State(layout)),
-            ..with_convolution(&core, channels, taps)
+            ..with_convolution(&core, channels, kernel_size)
         }
     },
     forwarding_sizes: Some(ForwardingSizes { options_for_bits: |bits| vec![("channels", bits)], slots_option: None }),

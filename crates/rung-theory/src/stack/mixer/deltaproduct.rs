@@ -18,14 +18,14 @@
 //! # Reduces to
 //! Gated DeltaNet if `steps = 1`; DeltaNet's recurrence if there is also no gate.
 //!
-//! # Compared with
+//! # Reference implementation
 //! A second implementation after `fla`'s layer: no difference known.
 //!
 //! # Source
 //! Siems et al. 2025 (2502.10297).
 
 use super::{
-    Facts, ForwardingSizes, HEAD, KEY, KEY_HEADS, MixerKind, Reference, SHORT_CONVOLUTION, VALUE, VALUE_HEADS, family,
+    Facts, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, KEY_HEADS, MixerKind, Reference, SHORT_CONVOLUTION, VALUE_HEAD_DIM, VALUE_HEADS, family,
     flag, gated_delta, size, without_weights,
 };
 
@@ -35,9 +35,9 @@ pub(super) static KIND: MixerKind = MixerKind {
     options: &[
         KEY_HEADS,
         VALUE_HEADS,
-        HEAD,
-        KEY,
-        VALUE,
+        HEAD_DIM,
+        KEY_HEAD_DIM,
+        VALUE_HEAD_DIM,
         SHORT_CONVOLUTION,
         size("steps", "delta steps per token", |_| 2),
         flag("gate", "decay the state once per token", |_| true),

@@ -13,7 +13,7 @@
 //! Masked softmax, with the mask of the policy.
 //!
 //! # State
-//! `size` tokens of `kv * (key + value)` numbers, and for `heavy` the attention mass of each. Policies: `last` keeps
+//! `size` tokens of `kv * (key + value)` elements, and for `heavy` the attention mass of each. Policies: `last` keeps
 //! the last tokens; `sinks` the first few (four, or half of `size` if that is less) and the last; `prefix` the first;
 //! `stride` tokens at a fixed distance, which doubles whenever the cache is full; `reservoir` a uniform sample of all;
 //! `heavy` those with the largest attention mass.
@@ -21,14 +21,14 @@
 //! # Reduces to
 //! `window` for the policy `last`; full attention if `size` is at least the context length.
 //!
-//! # Compared with
+//! # Reference implementation
 //! A second implementation from the definition: there is no public one.
 //!
 //! # Source
 //! Ours; reservoir sampling: Vitter 1985; heavy hitters: Zhang et al. 2023 (2306.14048).
 
 use super::{
-    Facts, Flops, Forwarding, ForwardingSizes, HEAD, KEY, KV_HEADS, MixerKind, QUERY_HEADS, Reference, VALUE,
+    Facts, Flops, Forwarding, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, KV_HEADS, MixerKind, QUERY_HEADS, Reference, VALUE_HEAD_DIM,
     attention, choice, choices, size,
 };
 
@@ -56,9 +56,9 @@ pub(super) static KIND: MixerKind = MixerKind {
     options: &[
         QUERY_HEADS,
         KV_HEADS,
-        HEAD,
-        KEY,
-        VALUE,
+        HEAD_DIM,
+        KEY_HEAD_DIM,
+        VALUE_HEAD_DIM,
         size("size", "tokens kept", |options| (options.integer("head") / 2).max(1)),
         choice("policy", "which tokens are kept", EvictionPolicy::NAMES),
     ],

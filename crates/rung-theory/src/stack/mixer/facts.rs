@@ -1,7 +1,7 @@
 //! The facts of a mixer at given sizes: state, cache, messages, cost, and what known weights can do with it.
 //!
 //! A mixer's file computes these from its options; the bounds, the audit, the benchmarks and the reports read them.
-//! Sizes are counts of elements, not bytes: a plan says how many bits a number has.
+//! Sizes are counts of elements, not bytes: a plan says how many bits an element has.
 
 /// Which earlier tokens a mixer can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct MessageSize {
     /// Query heads, each with its own accumulator.
     pub heads: u128,
     /// Width of one head's accumulator.
-    pub value: u128,
+    pub value_head_dim: u128,
     /// Which tokens or blocks of tokens the layer selects; none if it reads all of them.
     pub selection: Option<TokenSelection>,
 }
@@ -32,12 +32,12 @@ pub struct TokenSelection {
     pub selected_count: u128,
     /// Tokens in a block; 1 if single tokens are selected.
     pub block: u128,
-    /// Cached numbers of each token that a group reads.
-    pub cached_per_token: u128,
+    /// Cached elements of each token that a group reads.
+    pub cached_elements_per_token: u128,
     /// Whether the summaries are also attended to (a compressed branch).
     pub compressed: bool,
-    /// Numbers in one block's summary, over all heads; the block-sparse bound counts these.
-    pub summary: u128,
+    /// Elements of one block's summary, over all heads; the block-sparse bound counts these.
+    pub summary_elements: u128,
 }
 
 /// Floating-point operations of a forward pass (a multiply and an add are two).
@@ -47,14 +47,15 @@ pub struct Flops {
     pub per_token: u128,
     /// For each earlier token that is attended to.
     pub per_attended: u128,
-    /// The largest number of earlier tokens that are attended to; none if there is no limit.
+    /// How many earlier tokens a token of a long prompt attends to: a window or a selection, or the mean over the tokens of a chunk; none
+    /// if this increases with the prompt.
     pub max_attended: Option<u128>,
 }
 
 /// Cache entries for spans of tokens, in addition to the entries of single tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summaries {
-    /// Numbers in one entry.
+    /// Elements of one entry.
     pub entry_size: u128,
     /// Tokens in the span.
     pub length: u128,
@@ -73,13 +74,13 @@ impl Summaries {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttentionHeads {
     /// Query heads.
-    pub query: u64,
+    pub query_heads: u64,
     /// Key/value heads.
-    pub kv: u64,
+    pub kv_heads: u64,
     /// Width of a key head.
-    pub key: u64,
+    pub key_head_dim: u64,
     /// Width of a value head.
-    pub value: u64,
+    pub value_head_dim: u64,
 }
 
 /// The memory that an inference engine allocates for a layer.
@@ -117,21 +118,21 @@ pub struct KeyValueLayout {
     /// Which tokens are cached.
     pub reach: CacheReach,
     /// Key/value heads.
-    pub heads: u64,
+    pub kv_heads: u64,
     /// Width of a key.
-    pub key: u64,
+    pub key_head_dim: u64,
     /// Width of a value; 0 where one vector serves as key and value.
-    pub value: u64,
+    pub value_head_dim: u64,
     /// One latent vector for all heads, which tensor parallelism does not divide.
     pub latent: bool,
-    /// Elements of an index key per token (or per entry).
-    pub index: u64,
+    /// Elements of an index key per token (or per entry); 0 without an indexer.
+    pub index_key_dim: u64,
 }
 
 impl KeyValueLayout {
     /// Key/value heads on each of `devices` under tensor parallelism.
     pub fn local_heads(&self, devices: u64) -> u64 {
-        if self.latent { 1 } else { (self.heads / devices).max(1) }
+        if self.latent { 1 } else { (self.kv_heads / devices).max(1) }
     }
 }
 
@@ -195,17 +196,17 @@ pub struct Facts {
     pub reach: MixerReach,
     /// Bits of the accumulators that sum a message from left to right; none if they have the mixer's bits per number.
     pub accumulator_bits: Option<u64>,
-    /// Numbers in the recurrent state.
+    /// Elements of the recurrent state.
     pub recurrent_state: u128,
-    /// Numbers in the states of short convolutions and token shifts.
+    /// Elements of the states of short convolutions and token shifts.
     pub conv_state: u128,
-    /// Numbers in the state of a convolution *before* this layer's projections.
+    /// Elements of the state of a convolution *before* this layer's projections.
     pub input_conv_state: u128,
-    /// Cached numbers per token of a window.
-    pub window_per_token: u128,
+    /// Cached elements per token of a window.
+    pub window_elements_per_token: u128,
     /// Tokens in that window, the current one included.
     pub window_tokens: u128,
-    /// Cached numbers per token of the prompt.
+    /// Cached elements per token of the prompt.
     pub cache_per_token: u128,
     /// Cache entries for spans of tokens, over the whole prompt.
     pub summaries: Summaries,
@@ -251,7 +252,7 @@ impl Facts {
         recurrent_state: 0,
         conv_state: 0,
         input_conv_state: 0,
-        window_per_token: 0,
+        window_elements_per_token: 0,
         window_tokens: 0,
         cache_per_token: 0,
         summaries: Summaries { entry_size: 0, length: 1, stride: 1 },
@@ -290,18 +291,18 @@ impl Facts {
         self.selection().filter(|selection| selection.block > 1)
     }
 
-    /// Numbers that are passed from one token to the next. A window of W tokens passes on W-1 of them.
+    /// Elements that are passed from one token to the next. A window of W tokens passes on W-1 of them.
     pub fn state_size(&self) -> u128 {
-        self.recurrent_state + self.conv_state + self.window_per_token * self.window_tokens.saturating_sub(1)
+        self.recurrent_state + self.conv_state + self.window_elements_per_token * self.window_tokens.saturating_sub(1)
     }
 
-    /// Numbers in memory after that many tokens, state and cache, once windows and caches of fixed size are full.
+    /// Elements in memory after that many tokens, state and cache, once windows and caches of fixed size are full.
     pub fn memory_size(&self, tokens: u128) -> u128 {
         let cached = self.cache_per_token * tokens + self.summaries.entry_size * self.summaries.count_after(tokens);
         self.state_size() + self.input_conv_state + cached - self.unused_levels(tokens)
     }
 
-    /// For a log-linear state, numbers in the levels that this many tokens do not use: one level for every binary digit of the
+    /// For a log-linear state, elements of the levels that this many tokens do not use: one level for every binary digit of the
     /// last token's position, and one more, are in use.
     fn unused_levels(&self, tokens: u128) -> u128 {
         let Some(last) = self.log2_context.map(u128::from) else { return 0 };
@@ -309,7 +310,7 @@ impl Facts {
         last.saturating_sub(highest_used) * (self.recurrent_state / (last + 1))
     }
 
-    /// Numbers by which the cache grows per token, on average and rounded up.
+    /// Elements by which the cache grows per token, on average and rounded up.
     pub fn cache_growth(&self) -> u128 {
         self.cache_per_token + self.summaries.entry_size.div_ceil(self.summaries.stride)
     }

@@ -4,12 +4,12 @@ use super::facts::{AttentionHeads, Facts, Flops};
 use super::option::OptionValues;
 use super::{CacheLayout, OptionSizes, StateLayout};
 
-/// The facts of a recurrence `S = A S + k v^T` with `heads` states of `key` by `value`.
+/// The facts of a recurrence `S = A S + k v^T` with `heads` states of `key_head_dim` by `value_head_dim`.
 ///
 /// They include the projections (query, key, value, output) and the state update.
-pub(super) fn matrix_state(heads: u128, key: u128, value: u128, width: u128) -> Facts {
-    let state = heads * key * value;
-    let parameters = width * heads * (2 * key + 2 * value);
+pub(super) fn matrix_state(heads: u128, key_head_dim: u128, value_head_dim: u128, width: u128) -> Facts {
+    let state = heads * key_head_dim * value_head_dim;
+    let parameters = width * heads * (2 * key_head_dim + 2 * value_head_dim);
     Facts {
         recurrent_state: state,
         parameters,
@@ -19,17 +19,17 @@ pub(super) fn matrix_state(heads: u128, key: u128, value: u128, width: u128) -> 
 }
 
 /// The facts of [`matrix_state`] with the delta rule: one more product with the state reads the old value of a key.
-pub(super) fn delta_rule_state(heads: u128, key: u128, value: u128, width: u128) -> Facts {
-    let core = matrix_state(heads, key, value, width);
+pub(super) fn delta_rule_state(heads: u128, key_head_dim: u128, value_head_dim: u128, width: u128) -> Facts {
+    let core = matrix_state(heads, key_head_dim, value_head_dim, width);
     let per_token = core.flops.per_token + 2 * core.recurrent_state;
     Facts { flops: Flops { per_token, ..core.flops }, ..core }
 }
 
 /// Adds a short depthwise convolution over `channels`.
-pub(super) fn with_convolution(facts: &Facts, channels: u128, taps: u128) -> Facts {
-    let weights = channels * taps;
+pub(super) fn with_convolution(facts: &Facts, channels: u128, kernel_size: u128) -> Facts {
+    let weights = channels * kernel_size;
     Facts {
-        conv_state: facts.conv_state + channels * taps.saturating_sub(1),
+        conv_state: facts.conv_state + channels * kernel_size.saturating_sub(1),
         parameters: facts.parameters + weights,
         flops: Flops { per_token: facts.flops.per_token + 2 * weights, ..facts.flops },
         ..*facts
@@ -56,13 +56,14 @@ pub(super) fn without_weights(facts: &Facts, weights: u128) -> Facts {
 
 /// The facts of softmax attention over key/value heads, without its reach and cache.
 pub(super) fn attention(options: &OptionValues) -> Facts {
-    let (heads, kv, key, value) =
-        (options.size("heads"), options.size("kv"), options.size("key"), options.size("value"));
-    let parameters = options.width() * (heads * (key + value) + kv * (key + value));
-    let flops = Flops { per_token: 2 * parameters, per_attended: 2 * heads * (key + value), max_attended: None };
-    let [query, kv_heads, key, value] = ["heads", "kv", "key", "value"].map(|option| options.integer(option));
-    let attention = Some(AttentionHeads { query, kv: kv_heads, key, value });
-    Facts { parameters, flops, attention, is_implemented: heads.is_multiple_of(kv), ..Facts::EMPTY }
+    let [query_heads, kv_heads, key_head_dim, value_head_dim] =
+        ["heads", "kv", "key", "value"].map(|option| options.integer(option));
+    let attention = AttentionHeads { query_heads, kv_heads, key_head_dim, value_head_dim };
+    let [heads, kv, head_dims] = [query_heads, kv_heads, key_head_dim + value_head_dim].map(u128::from);
+    let parameters = options.width() * (heads + kv) * head_dims;
+    let flops = Flops { per_token: 2 * parameters, per_attended: 2 * heads * head_dims, max_attended: None };
+    let is_implemented = query_heads.is_multiple_of(kv_heads);
+    Facts { parameters, flops, attention: Some(attention), is_implemented, ..Facts::EMPTY }
 }
 
 /// The facts of Mamba-2, which its log-linear form shares.
@@ -87,17 +88,17 @@ pub(super) fn mamba2_facts(options: &OptionValues) -> Facts {
 /// The facts of Gated DeltaNet and its variants, with `steps` delta steps per token.
 pub(super) fn gated_delta(options: &OptionValues, steps: u128) -> Facts {
     let (heads, value_heads) = (options.size("heads"), options.size("value-heads"));
-    let (key, value, width) = (options.size("key"), options.size("value"), options.width());
-    let (keys, values) = (heads * key, value_heads * value);
-    let state = value_heads * key * value;
+    let (key_head_dim, value_head_dim, width) = (options.size("key"), options.size("value"), options.width());
+    let (keys, values) = (heads * key_head_dim, value_heads * value_head_dim);
+    let state = value_heads * key_head_dim * value_head_dim;
     // Query, per-step key and value, output and its gate, then the decay and per-step beta of each value head.
     let parameters = width * (keys + steps * (keys + values) + 2 * values + (1 + steps) * value_heads);
     let core = Facts {
         recurrent_state: state,
         parameters,
         flops: Flops { per_token: 2 * parameters + (3 + 4 * steps) * state, ..Flops::default() },
-        forwarded_bits: value_heads * (value / 2),
-        table_slots: key,
+        forwarded_bits: value_heads * (value_head_dim / 2),
+        table_slots: key_head_dim,
         is_implemented: value_heads.is_multiple_of(heads),
         ..Facts::EMPTY
     };
@@ -135,11 +136,11 @@ pub(super) fn gated_delta_forwarding(bits: u64) -> OptionSizes {
 /// The state of Gated DeltaNet and its variants, as engines allocate it.
 pub(super) fn gated_delta_layout(options: &OptionValues) -> StateLayout {
     let (heads, values) = (options.integer("heads"), options.integer("value-heads"));
-    let (key, value) = (options.integer("key"), options.integer("value"));
+    let (key_head_dim, value_head_dim) = (options.integer("key"), options.integer("value"));
     StateLayout {
-        channels: 2 * heads * key + values * value,
+        channels: 2 * heads * key_head_dim + values * value_head_dim,
         kernel_size: options.integer("conv"),
-        recurrent: values.saturating_mul(key * value),
+        recurrent: values.saturating_mul(key_head_dim * value_head_dim),
         heads,
         ..StateLayout::default()
     }

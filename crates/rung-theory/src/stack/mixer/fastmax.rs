@@ -11,12 +11,12 @@
 //! future.
 //!
 //! # State
-//! `heads * (1 + key + .. + key^order) * (value + 1)` numbers.
+//! `heads * (1 + key + .. + key^order) * (value + 1)` elements.
 //!
 //! # Reduces to
 //! Normalised linear attention with features `[1, x]` (order 1) or `[1, x, vec(xx^T)/sqrt 2]` (order 2).
 //!
-//! # Compared with
+//! # Reference implementation
 //! A second implementation from the definition. The published code has four normalisations of queries and keys; all
 //! but one divide by the largest norm of all tokens, and two also subtract a mean, over the features of a token or
 //! over all tokens. Statistics over all tokens leak the future into a causal model. Here every query and key is divided
@@ -26,7 +26,7 @@
 //! Gerami et al. 2024 (2402.07901).
 
 use super::{
-    Facts, Flops, ForwardingSizes, HEAD, KEY, MixerKind, MixerOption, OptionKind, Reference, STATE_HEADS, VALUE,
+    Facts, Flops, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, MixerKind, MixerOption, OptionKind, Reference, STATE_HEADS, VALUE_HEAD_DIM,
     WeightPrecision, matrix_state,
 };
 
@@ -40,20 +40,20 @@ pub(super) static KIND: MixerKind = MixerKind {
             kind: OptionKind::Integer { min: 1, max: 2, default: |_| 2 },
         },
         STATE_HEADS,
-        HEAD,
-        KEY,
-        VALUE,
+        HEAD_DIM,
+        KEY_HEAD_DIM,
+        VALUE_HEAD_DIM,
     ],
     facts: |options| {
-        let (heads, key, value) = (options.size("heads"), options.size("key"), options.size("value"));
-        let features = if options.integer("order") == 1 { 1 + key } else { 1 + key + key * key };
-        let core = matrix_state(heads, key, value, options.width());
-        let recurrent_state = heads * features * (value + 1);
+        let (heads, key_head_dim, value_head_dim) = (options.size("heads"), options.size("key"), options.size("value"));
+        let features = if options.integer("order") == 1 { 1 + key_head_dim } else { 1 + key_head_dim + key_head_dim * key_head_dim };
+        let core = matrix_state(heads, key_head_dim, value_head_dim, options.width());
+        let recurrent_state = heads * features * (value_head_dim + 1);
         Facts {
             recurrent_state,
             flops: Flops { per_token: 2 * core.parameters + 4 * recurrent_state, ..core.flops },
             // The quadratic term is never negative, so no key can get weight 0.
-            forwarded_bits: if options.integer("order") == 1 { heads * value } else { 0 },
+            forwarded_bits: if options.integer("order") == 1 { heads * value_head_dim } else { 0 },
             // The normaliser counts the tokens, which needs one bit per doubling of the prompt.
             precision: WeightPrecision { base_bits: 2, bits_per_doubling: 1 },
             ..core

@@ -12,7 +12,7 @@
 //! `floor(h * kv / heads)`.
 //!
 //! # State
-//! None of fixed size: `kv * (key + value)` numbers per token. With `conv = k` a causal convolution of k
+//! None of fixed size: `kv * (key + value)` elements per token. With `conv = k` a causal convolution of k
 //! taps comes before the projections; its k-1 inputs per channel count as a bounded-state layer before this one.
 //!
 //! With `accumulator = p` a head sums from left to right and keeps `value` running means and the log of the sum of weights, p bits
@@ -22,15 +22,15 @@
 //! # Reduces to
 //! `kv = heads` is multi-head attention, `kv = 1` multi-query attention. A window as long as the context is equal to it.
 //!
-//! # Compared with
+//! # Reference implementation
 //! `LlamaAttention` of transformers, with rotary keys and grouped heads: no difference.
 //!
 //! # Source
 //! Vaswani et al. 2017 (1706.03762); grouped heads: Ainslie et al. 2023 (2305.13245).
 
 use super::{
-    CacheLayout, CacheReach, Facts, HEAD, KEY, KV_HEADS, KeyValueLayout, MessageSize, MixerKind, MixerOption,
-    MixerReach, OptionKind, QUERY_HEADS, Reference, VALUE, attention, count, with_weights,
+    CacheLayout, CacheReach, Facts, HEAD_DIM, KEY_HEAD_DIM, KV_HEADS, KeyValueLayout, MessageSize, MixerKind, MixerOption,
+    MixerReach, OptionKind, QUERY_HEADS, Reference, VALUE_HEAD_DIM, attention, count, with_weights,
 };
 
 /// A separate option, since a cache may have a different precision than the sums over it.
@@ -46,24 +46,28 @@ pub(super) static KIND: MixerKind = MixerKind {
     options: &[
         QUERY_HEADS,
         KV_HEADS,
-        HEAD,
-        KEY,
-        VALUE,
-        count("conv", "taps of a convolution before the projections, 0 for none", |_| 0),
+        HEAD_DIM,
+        KEY_HEAD_DIM,
+        VALUE_HEAD_DIM,
+        count("conv", "kernel size of a convolution before the projections, 0 for none", |_| 0),
         ACCUMULATOR,
     ],
     facts: |options| {
-        let (heads, value) = (options.size("heads"), options.size("value"));
-        let (kv, key) = (options.integer("kv"), options.integer("key"));
-        let reach = CacheReach::All;
-        let value_head = options.integer("value");
-        let layout = KeyValueLayout { reach, heads: kv, key, value: value_head, latent: false, index: 0 };
+        let (heads, value_head_dim) = (options.size("heads"), options.size("value"));
+        let layout = KeyValueLayout {
+            reach: CacheReach::All,
+            kv_heads: options.integer("kv"),
+            key_head_dim: options.integer("key"),
+            value_head_dim: options.integer("value"),
+            latent: false,
+            index_key_dim: 0,
+        };
         Facts {
-            reach: MixerReach::Full(MessageSize { heads, value, selection: None }),
+            reach: MixerReach::Full(MessageSize { heads, value_head_dim, selection: None }),
             // No weights are known for accumulators of limited precision.
             looks_up: options.integer("accumulator") == 0,
             accumulator_bits: Some(options.integer("accumulator")).filter(|bits| *bits > 0),
-            cache_per_token: options.size("kv") * (options.size("key") + value),
+            cache_per_token: options.size("kv") * (options.size("key") + value_head_dim),
             input_conv_state: options.width() * options.size("conv").saturating_sub(1),
             layout: Some(CacheLayout::KeyValues(layout)),
             ..with_weights(&attention(options), options.width() * options.size("conv"))

@@ -12,13 +12,13 @@
 //! None: rounding after every token requires a loop over tokens; its gradient is straight-through.
 //!
 //! # State
-//! `channels` numbers of `bits` bits each. Up to 8 bits they are rounded; above, they are ordinary floats,
+//! `channels` elements of `bits` bits each. Up to 8 bits they are rounded; above, they are ordinary floats,
 //! unless the model rounds all states.
 //!
 //! # Reduces to
 //! A token shift of `channels` channels when every gate is 1.
 //!
-//! # Compared with
+//! # Reference implementation
 //! A second implementation as a loop over tokens: this form is not published.
 //!
 //! # Source

@@ -10,13 +10,13 @@
 //! In chunks, DeltaNet's triangular solve with a decay mask.
 //!
 //! # State
-//! `value-heads * key * value` numbers, and `conv - 1` inputs for each channel of q, k and v. Several value heads may
+//! `value-heads * key * value` elements, and `conv - 1` inputs for each channel of q, k and v. Several value heads may
 //! share a query/key head. Values are as wide as keys by default, as in released models; the paper doubles them.
 //!
 //! # Reduces to
 //! DeltaNet without decay; Mamba-2's recurrence without the delta rule.
 //!
-//! # Compared with
+//! # Reference implementation
 //! `OlmoHybridGatedDeltaNet` of transformers, with negative eigenvalues: no difference. It applies one convolution to the concatenated queries,
 //! keys and values, which is the same.
 //!
@@ -24,8 +24,8 @@
 //! Yang et al. 2024 (2412.06464).
 
 use super::{
-    CacheLayout, Facts, ForwardingSizes, HEAD, KEY, KEY_HEADS, MixerKind, NEGATIVE, Reference, SHORT_CONVOLUTION,
-    VALUE, VALUE_HEADS, family, gated_delta,
+    CacheLayout, Facts, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, KEY_HEADS, MixerKind, NEGATIVE, Reference, SHORT_CONVOLUTION,
+    VALUE_HEAD_DIM, VALUE_HEADS, family, gated_delta,
 };
 
 /// The default recurrent mixer of commands that need one: the most common one in hybrid models.
@@ -34,7 +34,7 @@ pub const DEFAULT_RECURRENCE: &str = KIND.name;
 pub(super) static KIND: MixerKind = MixerKind {
     name: "gdn",
     aliases: &["gated-deltanet", "gated-delta"],
-    options: &[KEY_HEADS, VALUE_HEADS, HEAD, KEY, VALUE, SHORT_CONVOLUTION, NEGATIVE],
+    options: &[KEY_HEADS, VALUE_HEADS, HEAD_DIM, KEY_HEAD_DIM, VALUE_HEAD_DIM, SHORT_CONVOLUTION, NEGATIVE],
     facts: |options| Facts {
         layout: Some(CacheLayout::State(family::gated_delta_layout(options))),
         // The decay's rate and bias per value head, and the norm's gain.

@@ -11,12 +11,12 @@
 //! because the factored form overflows.
 //!
 //! # State
-//! `heads * key * value` numbers; keys are half as wide as values by default.
+//! `heads * key * value` elements; keys are half as wide as values by default.
 //!
 //! # Reduces to
 //! Linear attention without normaliser if all gates are 1; RetNet's recurrence if all channels of a head have the same constant gate.
 //!
-//! # Compared with
+//! # Reference implementation
 //! A second implementation after `fla`'s layer: no difference known.
 //!
 //! # Source
@@ -34,11 +34,11 @@ pub(super) static KIND: MixerKind = MixerKind {
         size("rank", "rank of the gate's projection", |_| 16),
     ],
     facts: |options| {
-        let (heads, key, value, rank) =
+        let (heads, key_head_dim, value_head_dim, rank) =
             (options.size("heads"), options.size("key"), options.size("value"), options.size("rank"));
-        let gates = rank * (options.width() + heads * key) + options.width() * heads * value;
-        let core = with_weights(&matrix_state(heads, key, value, options.width()), gates);
-        Facts { forwarded_bits: heads * value, table_slots: key, ..core }
+        let gates = rank * (options.width() + heads * key_head_dim) + options.width() * heads * value_head_dim;
+        let core = with_weights(&matrix_state(heads, key_head_dim, value_head_dim, options.width()), gates);
+        Facts { forwarded_bits: heads * value_head_dim, table_slots: key_head_dim, ..core }
     },
     forwarding_sizes: Some(ForwardingSizes {
         options_for_bits: |bits| vec![("heads", 1), ("key", 1), ("value", bits), ("rank", 1)],

@@ -13,12 +13,12 @@
 //! As GLA, with keys `1 - f`.
 //!
 //! # State
-//! `width * expand` numbers: `width / expand` heads of `expand` by `expand`.
+//! `width * expand` elements: `width / expand` heads of `expand` by `expand`.
 //!
 //! # Reduces to
 //! GLA with `k = 1 - alpha`; the elementwise HGRN when `expand = 1`.
 //!
-//! # Compared with
+//! # Reference implementation
 //! A second implementation after `fla`'s layer: no difference known.
 //!
 //! # Source

@@ -11,12 +11,12 @@
 //! In chunks, the triangular solve with per-channel decays inside the products.
 //!
 //! # State
-//! `value-heads * key * value` numbers, and `conv - 1` inputs for each channel of q, k and v.
+//! `value-heads * key * value` elements, and `conv - 1` inputs for each channel of q, k and v.
 //!
 //! # Reduces to
 //! Gated DeltaNet if all channels of a head have the same decay; DeltaNet without decay; GLA without the delta rule.
 //!
-//! # Compared with
+//! # Reference implementation
 //! `KimiLinearDeltaAttention` of transformers for as many value heads as heads, with the bias that `fla`'s layer has
 //! in the output gate: no difference. For more value heads, a second implementation after `fla`'s layer, where
 //! decays are per value head and of rank `value`. `fla`'s bounded gate is not implemented.
@@ -25,22 +25,22 @@
 //! Kimi Linear (2510.26692).
 
 use super::{
-    CacheLayout, Facts, ForwardingSizes, HEAD, KEY, KEY_HEADS, MixerKind, Reference, SHORT_CONVOLUTION, VALUE,
+    CacheLayout, Facts, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, KEY_HEADS, MixerKind, Reference, SHORT_CONVOLUTION, VALUE_HEAD_DIM,
     VALUE_HEADS, family, gated_delta, with_weights, without_weights,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "kda",
     aliases: &["kimi-delta"],
-    options: &[KEY_HEADS, VALUE_HEADS, HEAD, KEY, VALUE, SHORT_CONVOLUTION],
+    options: &[KEY_HEADS, VALUE_HEADS, HEAD_DIM, KEY_HEAD_DIM, VALUE_HEAD_DIM, SHORT_CONVOLUTION],
     facts: |options| {
-        let (heads, key, value, width) =
+        let (heads, key_head_dim, value_head_dim, width) =
             (options.size("value-heads"), options.size("key"), options.size("value"), options.width());
         let core =
             Facts { layout: Some(CacheLayout::State(family::gated_delta_layout(options))), ..gated_delta(options, 1) };
         // Gated DeltaNet's gate and decay are of full rank; here both have low rank, the width of a value.
-        let full_rank = width * heads * (value + 1);
-        let low_rank = value * (2 * width + heads * (key + value));
+        let full_rank = width * heads * (value_head_dim + 1);
+        let low_rank = value_head_dim * (2 * width + heads * (key_head_dim + value_head_dim));
         without_weights(&with_weights(&core, low_rank), full_rank)
     },
     forwarding_sizes: Some(ForwardingSizes {

@@ -12,12 +12,12 @@
 //! As RetNet: a decay mask inside a chunk, the state between chunks.
 //!
 //! # State
-//! `heads * head * head` numbers.
+//! `heads * head * head` elements.
 //!
 //! # Reduces to
 //! RetNet with `value = key`, without rotation and with other decays.
 //!
-//! # Compared with
+//! # Reference implementation
 //! `MiniMaxLightningAttention` of transformers, in the first and in a later layer: no difference. Ling and Ring, which
 //! the audit reads as this mixer, add a rotation, norms of queries and keys, and a norm per group of heads; their
 //! sizes are the same.
@@ -26,14 +26,14 @@
 //! Qin et al. 2024 (2401.04658); MiniMax-01 (2501.08313).
 
 use super::{
-    CacheLayout, Facts, ForwardingSizes, HEAD, MixerKind, Reference, STATE_HEADS, StateLayout, matrix_state,
+    CacheLayout, Facts, ForwardingSizes, HEAD_DIM, MixerKind, Reference, STATE_HEADS, StateLayout, matrix_state,
     with_weights,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "lightning",
     aliases: &["lightning-attention"],
-    options: &[STATE_HEADS, HEAD],
+    options: &[STATE_HEADS, HEAD_DIM],
     facts: |options| {
         let (heads, head) = (options.size("heads"), options.size("head"));
         let core = with_weights(&matrix_state(heads, head, head, options.width()), options.width() * heads * head);

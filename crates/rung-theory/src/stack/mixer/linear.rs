@@ -12,12 +12,12 @@
 //! inside.
 //!
 //! # State
-//! `heads * key * value` numbers, and `heads * key` more with the normaliser.
+//! `heads * key * value` elements, and `heads * key` more with the normaliser.
 //!
 //! # Reduces to
 //! RetNet with decay 1 and no rotation, GLA with open gates, Fastmax of order 1 with the map `[1, x]`.
 //!
-//! # Compared with
+//! # Reference implementation
 //! A second implementation from the definition. `idiap/fast-transformers` adds the same epsilon of 1e-6 to the
 //! normaliser, where `fla` adds 1e-10. Without a normaliser it is `fla`'s layer: queries scaled, a norm per head.
 //!
@@ -25,7 +25,7 @@
 //! Katharopoulos et al. 2020 (2006.16236).
 
 use super::{
-    Facts, ForwardingSizes, HEAD, KEY, MixerKind, Reference, STATE_HEADS, VALUE, choice, choices, flag, matrix_state,
+    Facts, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, MixerKind, Reference, STATE_HEADS, VALUE_HEAD_DIM, choice, choices, flag, matrix_state,
 };
 
 choices! {
@@ -45,20 +45,20 @@ pub(super) static KIND: MixerKind = MixerKind {
     aliases: &["linear-attention", "lin"],
     options: &[
         STATE_HEADS,
-        HEAD,
-        KEY,
-        VALUE,
+        HEAD_DIM,
+        KEY_HEAD_DIM,
+        VALUE_HEAD_DIM,
         flag("normaliser", "divide by the sum of weights", |_| true),
         choice("map", "the feature map", FeatureMap::NAMES),
     ],
     facts: |options| {
-        let (heads, key) = (options.size("heads"), options.size("key"));
-        let core = matrix_state(heads, key, options.size("value"), options.width());
-        let normaliser = if options.flag("normaliser") { heads * key } else { 0 };
+        let (heads, key_head_dim) = (options.size("heads"), options.size("key"));
+        let core = matrix_state(heads, key_head_dim, options.size("value"), options.width());
+        let normaliser = if options.flag("normaliser") { heads * key_head_dim } else { 0 };
         Facts {
             recurrent_state: core.recurrent_state + normaliser,
             forwarded_bits: heads * options.size("value"),
-            table_slots: key,
+            table_slots: key_head_dim,
             additive_state: true,
             scale_invariant: options.flag("normaliser"),
             ..core

@@ -15,7 +15,7 @@
 //! # Reduces to
 //! Gated DeltaNet when every lambda is the root of 1 / key: reads are not divided by the root of the key width here.
 //!
-//! # Compared with
+//! # Reference implementation
 //! A second implementation after the authors' code, where the weights of the levels are scaled so that the root of the
 //! key width in the read cancels: no difference known. The authors' 15 levels, for 16,384 tokens, are the default.
 //!
@@ -23,7 +23,7 @@
 //! Guo et al. 2025 (2506.04761).
 
 use super::{
-    Facts, ForwardingSizes, HEAD, KEY, KEY_HEADS, MixerKind, NEGATIVE, Reference, SHORT_CONVOLUTION, VALUE,
+    Facts, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, KEY_HEADS, MixerKind, NEGATIVE, Reference, SHORT_CONVOLUTION, VALUE_HEAD_DIM,
     VALUE_HEADS, family, gated_delta, log_linear, size,
 };
 
@@ -33,9 +33,9 @@ pub(super) static KIND: MixerKind = MixerKind {
     options: &[
         KEY_HEADS,
         VALUE_HEADS,
-        HEAD,
-        KEY,
-        VALUE,
+        HEAD_DIM,
+        KEY_HEAD_DIM,
+        VALUE_HEAD_DIM,
         SHORT_CONVOLUTION,
         NEGATIVE,
         size("levels", "levels of the hierarchy: prompts of up to 2^(levels-1) tokens", |_| 15),

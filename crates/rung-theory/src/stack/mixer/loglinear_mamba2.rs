@@ -18,7 +18,7 @@
 //! # Reduces to
 //! Mamba-2 when every lambda is 1.
 //!
-//! # Compared with
+//! # Reference implementation
 //! A second implementation after the authors' code: no difference known for one group. For several the norm is per
 //! group, as in mamba_ssm; `fla`'s layer normalises all channels together. The authors' 15 levels, for 16,384 tokens, are
 //! the default.
@@ -36,7 +36,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         size("heads", "heads", |options| 2 * options.defaults.width() / options.integer("head")),
         size("state", "state indices per channel", |_| 128),
         size("groups", "groups of heads that share B and C", |_| 1),
-        size("conv", "taps of the convolution", |_| 4),
+        size("conv", "kernel size of the convolution", |_| 4),
         size("levels", "levels of the hierarchy: prompts of up to 2^(levels-1) tokens", |_| 15),
     ],
     facts: |options| log_linear(&mamba2_facts(options), "heads", options),

@@ -11,12 +11,12 @@
 //! An associative scan; there is no matrix-product form, because every pair (c, m) has a different decay.
 //!
 //! # State
-//! `inner * state` numbers, and `conv - 1` inputs for each of the `inner` channels of the convolution.
+//! `inner * state` elements, and `conv - 1` inputs for each of the `inner` channels of the convolution.
 //!
 //! # Reduces to
 //! Mamba-2 when A is constant within a head.
 //!
-//! # Compared with
+//! # Reference implementation
 //! `MambaMixer` of transformers: no difference.
 //!
 //! # Source
@@ -30,7 +30,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     options: &[
         size("inner", "channels after expansion", |options| 2 * options.defaults.width()),
         size("state", "state indices per channel", |_| 16),
-        size("conv", "taps of the convolution", |_| 4),
+        size("conv", "kernel size of the convolution", |_| 4),
         size("rank", "rank of the step size's projection", |options| options.defaults.width().div_ceil(16)),
     ],
     facts: |options| {

@@ -12,12 +12,12 @@
 //! `Y = (C B^T . L)(dt . X)` with `L_ts = exp(sum of dt a over s+1..t)`; chunks as in RetNet.
 //!
 //! # State
-//! `heads * head * state` numbers, and `conv - 1` inputs for each of `heads * head + 2 * groups * state` channels.
+//! `heads * head * state` elements, and `conv - 1` inputs for each of `heads * head + 2 * groups * state` channels.
 //!
 //! # Reduces to
 //! Linear attention with scalar decay, `q = C, k = B, v = dt x`.
 //!
-//! # Compared with
+//! # Reference implementation
 //! `BambaMixer` of transformers with two groups, whose gated norm is per group as in mamba_ssm: no difference.
 //! `Mamba2Mixer` of transformers normalises all channels together, which is the same for one group only.
 //!
@@ -34,7 +34,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         size("heads", "heads", |options| 2 * options.defaults.width() / options.integer("head")),
         size("state", "state indices per channel", |_| 128),
         size("groups", "groups of heads that share B and C", |_| 1),
-        size("conv", "taps of the convolution", |_| 4),
+        size("conv", "kernel size of the convolution", |_| 4),
     ],
     facts: |options| {
         let (heads, groups, state) = (options.integer("heads"), options.integer("groups"), options.integer("state"));

@@ -12,12 +12,12 @@
 //! the latents themselves.
 //!
 //! # State
-//! None of fixed size: `latent + rope` numbers per token.
+//! None of fixed size: `latent + rope` elements per token.
 //!
 //! # Reduces to
 //! Full attention with `heads` key/value heads whose joint projection has rank `latent`.
 //!
-//! # Compared with
+//! # Reference implementation
 //! `DeepseekV3Attention` of transformers, whose norms have an epsilon of 1e-6: no difference. DeepSeek's weights rotate
 //! adjacent channels of the rotary key; here channel i rotates with channel i + rope/2, which is a permutation of
 //! those weights.
@@ -26,8 +26,8 @@
 //! DeepSeek-V2 (2405.04434).
 
 use super::{
-    CacheLayout, CacheReach, Facts, Flops, HEAD, KeyValueLayout, MessageSize, MixerKind, MixerReach, QUERY_HEADS,
-    Reference, VALUE, count, size,
+    CacheLayout, CacheReach, Facts, Flops, HEAD_DIM, KeyValueLayout, MessageSize, MixerKind, MixerReach, QUERY_HEADS,
+    Reference, VALUE_HEAD_DIM, count, size,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
@@ -35,22 +35,22 @@ pub(super) static KIND: MixerKind = MixerKind {
     aliases: &["latent"],
     options: &[
         QUERY_HEADS,
-        HEAD,
+        HEAD_DIM,
         size("latent", "width of the latent kept per token", |options| 4 * options.integer("head")),
         count("rope", "width of the shared rotary key", |options| options.integer("head") / 2),
-        VALUE,
+        VALUE_HEAD_DIM,
         count("query-rank", "rank of the query projection, 0 for full rank", |_| 0),
     ],
     facts: |options| {
-        let (heads, head, rope, value) =
+        let (heads, head_dim, rope, value_head_dim) =
             (options.size("heads"), options.size("head"), options.size("rope"), options.size("value"));
         let (latent, rank, width) = (options.size("latent"), options.size("query-rank"), options.width());
-        let queries = if rank == 0 { width * heads * (head + rope) } else { rank * (width + heads * (head + rope)) };
-        let parameters = queries + width * (latent + rope) + latent * heads * (head + value) + heads * value * width;
-        let key = options.integer("latent") + options.integer("rope");
-        let layout = KeyValueLayout { reach: CacheReach::All, heads: 1, key, value: 0, latent: true, index: 0 };
+        let queries = if rank == 0 { width * heads * (head_dim + rope) } else { rank * (width + heads * (head_dim + rope)) };
+        let parameters = queries + width * (latent + rope) + latent * heads * (head_dim + value_head_dim) + heads * value_head_dim * width;
+        let key_head_dim = options.integer("latent") + options.integer("rope");
+        let layout = KeyValueLayout { reach: CacheReach::All, kv_heads: 1, key_head_dim, value_head_dim: 0, latent: true, index_key_dim: 0 };
         Facts {
-            reach: MixerReach::Full(MessageSize { heads, value, selection: None }),
+            reach: MixerReach::Full(MessageSize { heads, value_head_dim, selection: None }),
             cache_per_token: latent + rope,
             layout: Some(CacheLayout::KeyValues(layout)),
             parameters,
@@ -58,7 +58,7 @@ pub(super) static KIND: MixerKind = MixerKind {
             norm_and_bias_parameters: rank + latent,
             flops: Flops {
                 per_token: 2 * parameters,
-                per_attended: 2 * heads * (head + rope + value),
+                per_attended: 2 * heads * (head_dim + rope + value_head_dim),
                 max_attended: None,
             },
             ..Facts::EMPTY

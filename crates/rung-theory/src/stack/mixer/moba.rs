@@ -12,13 +12,13 @@
 //! Full attention with a mask per head.
 //!
 //! # State
-//! None of fixed size: `kv * (key + value)` numbers per token; the block means are derived from them. If an indexer
-//! scores a block by its best token, `index` more numbers are cached per token, and the block's summary is all of them.
+//! None of fixed size: `kv * (key + value)` elements per token; the block means are derived from them. If an indexer
+//! scores a block by its best token, `index` more elements are cached per token, and the block's summary is all of them.
 //!
 //! # Reduces to
 //! Full attention if `top` is at least the number of blocks; block-diagonal attention if `top = 1`.
 //!
-//! # Compared with
+//! # Reference implementation
 //! A second implementation after the authors' naive form: no difference known with `summary=mean`. Of blocks with equal
 //! scores the earlier is selected.
 //!
@@ -26,8 +26,8 @@
 //! Lu et al. 2025 (2502.13189); smallest and largest keys: Tang et al. 2024 (2406.10774).
 
 use super::{
-    Benchmark, CacheLayout, CacheReach, Facts, Flops, HEAD, KEY, KV_HEADS, KeyValueLayout, MessageSize, MixerKind,
-    MixerReach, QUERY_HEADS, Reference, TokenSelection, VALUE, attention, choice, choices, count, full, size,
+    Benchmark, CacheLayout, CacheReach, Facts, Flops, HEAD_DIM, KEY_HEAD_DIM, KV_HEADS, KeyValueLayout, MessageSize, MixerKind,
+    MixerReach, QUERY_HEADS, Reference, TokenSelection, VALUE_HEAD_DIM, attention, choice, choices, count, full, size,
 };
 
 choices! {
@@ -46,9 +46,9 @@ pub(super) static KIND: MixerKind = MixerKind {
     options: &[
         QUERY_HEADS,
         KV_HEADS,
-        HEAD,
-        KEY,
-        VALUE,
+        HEAD_DIM,
+        KEY_HEAD_DIM,
+        VALUE_HEAD_DIM,
         size("block", "tokens in a block", |_| 256),
         size("top", "blocks attended to, the current one included", |_| 4),
         size("groups", "groups of heads that choose together", |options| options.integer("heads")),
@@ -56,7 +56,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         choice("summary", "what is kept of a block's keys", BlockSummary::NAMES),
     ],
     facts: |options| {
-        let (heads, kv, key, value) =
+        let (heads, kv_heads, key_head_dim, value_head_dim) =
             (options.size("heads"), options.size("kv"), options.size("key"), options.size("value"));
         let (block, top, index) = (options.size("block"), options.size("top"), options.size("index"));
         let vectors = match options.choice("summary") {
@@ -67,24 +67,24 @@ pub(super) static KIND: MixerKind = MixerKind {
             groups: options.size("groups"),
             selected_count: top - 1,
             block,
-            cached_per_token: key + value,
+            cached_elements_per_token: key_head_dim + value_head_dim,
             compressed: false,
-            summary: if index == 0 { vectors * kv * key } else { block * index },
+            summary_elements: if index == 0 { vectors * kv_heads * key_head_dim } else { block * index },
         };
         let layout = KeyValueLayout {
             reach: CacheReach::All,
-            heads: options.integer("kv"),
-            key: options.integer("key"),
-            value: options.integer("value"),
+            kv_heads: options.integer("kv"),
+            key_head_dim: options.integer("key"),
+            value_head_dim: options.integer("value"),
             latent: false,
-            index: options.integer("index"),
+            index_key_dim: options.integer("index"),
         };
         Facts {
-            reach: MixerReach::Full(MessageSize { heads, value, selection: Some(selection) }),
+            reach: MixerReach::Full(MessageSize { heads, value_head_dim, selection: Some(selection) }),
             is_implemented: attention(options).is_implemented
                 && heads.is_multiple_of(options.size("groups"))
                 && index == 0,
-            cache_per_token: kv * (key + value) + index,
+            cache_per_token: kv_heads * (key_head_dim + value_head_dim) + index,
             layout: Some(CacheLayout::KeyValues(layout)),
             flops: Flops { max_attended: Some(top * block), ..attention(options).flops },
             ..attention(options)
@@ -94,7 +94,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         Benchmark::Length(_) => vec![("block", benchmark.block_tokens()), ("top", 4)],
         Benchmark::Growth(_) => vec![("block", 64), ("top", 4)],
     },
-    unrestricted: Some(|options| (full::KIND.name, super::family::heads(options))),
+    full_attention_equivalent: Some(|options| (full::KIND.name, super::family::heads(options))),
     reference: Reference::Reimplementation("the authors' naive form"),
     ..MixerKind::DEFAULT
 };

@@ -1,6 +1,6 @@
 //! The mixers, one per file: names, options, and the facts that other modules read.
 //!
-//! A mixer is described here by its sizes only: how many numbers of state it passes from one token to the next, how many it caches
+//! A mixer is described here by its sizes only: how many elements of state it passes from one token to the next, how many it caches
 //! for every token, how wide its messages are. The bounds need nothing else. They distinguish two kinds: a mixer either reads the
 //! whole prefix ([`MixerReach::Full`]) or sees it through a state of fixed size ([`MixerReach::Bounded`]).
 //!
@@ -32,8 +32,8 @@ use family::{
     without_weights,
 };
 use option::{
-    BITS, CHANNEL_SHIFT, HEAD, KEY, KEY_HEADS, KV_HEADS, NEGATIVE, QUERY_HEADS, SHORT_CONVOLUTION, STATE_HEADS, VALUE,
-    VALUE_HEADS, choice, choices, count, flag, size,
+    BITS, CHANNEL_SHIFT, HEAD_DIM, KEY_HEAD_DIM, KEY_HEADS, KV_HEADS, NEGATIVE, QUERY_HEADS, SHORT_CONVOLUTION,
+    STATE_HEADS, VALUE_HEAD_DIM, VALUE_HEADS, choice, choices, count, flag, size,
 };
 
 macro_rules! registry {
@@ -83,7 +83,7 @@ pub struct MixerKind {
     /// Whether layers of this kind share weights or values, so that a single layer cannot be trained or replaced alone.
     pub shares_between_layers: bool,
     /// For attention that does not keep or read every token: the same layer if it did.
-    pub unrestricted: Option<fn(&OptionValues) -> NamedSizes>,
+    pub full_attention_equivalent: Option<fn(&OptionValues) -> NamedSizes>,
     /// The implementation that its network was compared with, output by output.
     pub reference: Reference,
     /// Names, as in `rung plan`, of the inference engines that support its recurrent state.
@@ -167,7 +167,7 @@ impl MixerKind {
         parity_evidence: None,
         benchmark: |_| Vec::new(),
         shares_between_layers: false,
-        unrestricted: None,
+        full_attention_equivalent: None,
         reference: Reference::None,
         engines: &[],
     };
@@ -301,8 +301,8 @@ impl Mixer {
     }
 
     /// The same layer if it kept and read every token; none for mixers that are not attention or already do.
-    pub fn unrestricted(&self) -> Option<NamedSizes> {
-        self.kind.unrestricted.map(|sizes| sizes(&self.values))
+    pub fn full_attention_equivalent(&self) -> Option<NamedSizes> {
+        self.kind.full_attention_equivalent.map(|sizes| sizes(&self.values))
     }
 
     /// State bits that it passes from one token to the next.

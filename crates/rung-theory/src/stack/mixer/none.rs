@@ -14,8 +14,8 @@
 //! # Reduces to
 //! Nothing smaller.
 //!
-//! # Compared with
-//! Nothing: it has no weights.
+//! # Reference implementation
+//! None: it has no weights.
 //!
 //! # Source
 //! Layers of this kind: Puzzle, Bercovich et al. 2024 (2411.19146).

@@ -15,12 +15,12 @@
 //! Three masked softmaxes, the second with a mask that depends on the first.
 //!
 //! # State
-//! None of fixed size: `kv * (key + value)` numbers per token, and one compressed pair per `stride` tokens.
+//! None of fixed size: `kv * (key + value)` elements per token, and one compressed pair per `stride` tokens.
 //!
 //! # Reduces to
 //! Full causal attention in its second branch if `top` is at least the number of blocks.
 //!
-//! # Compared with
+//! # Reference implementation
 //! A second implementation from the definition, simpler than the paper in three ways. The branches share keys and
 //! values, as in `fla`; the paper gives each its own. A summary is a weighted sum over the positions of its tokens, for
 //! each channel; the paper has an MLP with positions, `fla` a mean. The first block, the one before and the query's
@@ -31,8 +31,8 @@
 //! means.
 
 use super::{
-    Benchmark, Facts, Flops, HEAD, KEY, KV_HEADS, MessageSize, MixerKind, MixerReach, QUERY_HEADS, Reference,
-    Summaries, TokenSelection, VALUE, attention, count, size, with_weights,
+    Benchmark, Facts, Flops, HEAD_DIM, KEY_HEAD_DIM, KV_HEADS, MessageSize, MixerKind, MixerReach, QUERY_HEADS, Reference,
+    Summaries, TokenSelection, VALUE_HEAD_DIM, attention, count, size, with_weights,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
@@ -41,9 +41,9 @@ pub(super) static KIND: MixerKind = MixerKind {
     options: &[
         QUERY_HEADS,
         KV_HEADS,
-        HEAD,
-        KEY,
-        VALUE,
+        HEAD_DIM,
+        KEY_HEAD_DIM,
+        VALUE_HEAD_DIM,
         size("block", "tokens in a block that can be chosen", |_| 64),
         size("top", "blocks chosen by a group", |_| 16),
         size("length", "tokens in a summary", |_| 32),
@@ -51,29 +51,29 @@ pub(super) static KIND: MixerKind = MixerKind {
         count("window", "tokens of the window, 0 for none", |_| 512),
     ],
     facts: |options| {
-        let (heads, kv, key, value) =
+        let (heads, kv_heads, key_head_dim, value_head_dim) =
             (options.size("heads"), options.size("kv"), options.size("key"), options.size("value"));
         let (block, top, window) = (options.size("block"), options.size("top"), options.size("window"));
         let (length, stride) = (options.size("length"), options.size("stride"));
         // Gates of the branches, and a weight for each channel and position of a summary.
         let branches = if window == 0 { 2 } else { 3 };
         let projections =
-            with_weights(&attention(options), options.width() * branches * heads + length * kv * (key + value));
+            with_weights(&attention(options), options.width() * branches * heads + length * kv_heads * (key_head_dim + value_head_dim));
         // Summaries that overlap a block: those that start in it, and those that start before and end in it.
         let summaries = block.div_ceil(stride) + length.div_ceil(stride) - 1;
         let selection = TokenSelection {
-            groups: kv,
+            groups: kv_heads,
             // The selected blocks, those of the window, and those of summaries that are not yet complete.
             selected_count: top + window.max(length - 1).div_ceil(block),
             block,
-            cached_per_token: key + value,
+            cached_elements_per_token: key_head_dim + value_head_dim,
             compressed: true,
-            summary: summaries * kv * (key + value),
+            summary_elements: summaries * kv_heads * (key_head_dim + value_head_dim),
         };
         Facts {
-            reach: MixerReach::Full(MessageSize { heads, value, selection: Some(selection) }),
-            cache_per_token: kv * (key + value),
-            summaries: Summaries { entry_size: kv * (key + value), length, stride },
+            reach: MixerReach::Full(MessageSize { heads, value_head_dim, selection: Some(selection) }),
+            cache_per_token: kv_heads * (key_head_dim + value_head_dim),
+            summaries: Summaries { entry_size: kv_heads * (key_head_dim + value_head_dim), length, stride },
             flops: Flops { max_attended: Some(top * block + window), ..projections.flops },
             ..projections
         }

@@ -250,11 +250,13 @@ pub(super) const KEY_HEADS: MixerOption = size("heads", "query and key heads", |
 pub(super) const VALUE_HEADS: MixerOption =
     size("value-heads", "value heads, each with its own state", |options| options.integer("heads"));
 pub(super) const KV_HEADS: MixerOption = size("kv", "key/value heads", |options| options.defaults.kv_heads());
-pub(super) const HEAD: MixerOption = size("head", "width of a head", |options| options.defaults.head_dim);
-pub(super) const KEY: MixerOption = size("key", "width of a key head", |options| options.integer("head"));
-pub(super) const VALUE: MixerOption = size("value", "width of a value head", |options| options.integer("head"));
+pub(super) const HEAD_DIM: MixerOption = size("head", "width of a head", |options| options.defaults.head_dim);
+pub(super) const KEY_HEAD_DIM: MixerOption = size("key", "width of a key head", |options| options.integer("head"));
+pub(super) const VALUE_HEAD_DIM: MixerOption =
+    size("value", "width of a value head", |options| options.integer("head"));
 pub(super) const NEGATIVE: MixerOption = flag("negative", "allow negative eigenvalues", |_| false);
-pub(super) const SHORT_CONVOLUTION: MixerOption = count("conv", "taps of the short convolution, 0 for none", |_| 4);
+pub(super) const SHORT_CONVOLUTION: MixerOption =
+    count("conv", "kernel size of the short convolution, 0 for none", |_| 4);
 /// RWKV's channel mixing shifts tokens too. It is not part of the mixer, so it is off by default.
 pub(super) const CHANNEL_SHIFT: MixerOption =
     flag("channel", "whether RWKV's channel mixing, with a shift of its own, follows", |_| false);

@@ -1,6 +1,6 @@
 //! RG-LRU: a gated linear recurrence on vectors, as in Griffin and RecurrentGemma.
 //!
-//! The smallest recurrence in use: one number per channel, with a decay and an input that are gated.
+//! The smallest recurrence in use: one state element per channel, with a decay and an input that are gated.
 //!
 //! # Recurrence
 //! `h_t = a_t . h_{t-1} + sqrt(1 - a_t^2) . i_t . x_t` with `log a_t = -8 r_t . softplus(L)`; r and i are sigmoid
@@ -12,12 +12,12 @@
 //! An associative scan over elementwise pairs.
 //!
 //! # State
-//! `inner` numbers, and `conv - 1` inputs per channel of the convolution.
+//! `inner` elements, and `conv - 1` inputs per channel of the convolution.
 //!
 //! # Reduces to
 //! An exponential moving average when the gates are constant.
 //!
-//! # Compared with
+//! # Reference implementation
 //! `RecurrentGemmaRecurrentBlock` of transformers: the same outputs. It clips the derivative of the root at 1000;
 //! here it is exact.
 //!
@@ -32,7 +32,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     options: &[
         size("inner", "channels of the recurrence", |options| options.defaults.width()),
         size("heads", "blocks of the gates' projections", |options| options.defaults.heads),
-        size("conv", "taps of the convolution", |_| 4),
+        size("conv", "kernel size of the convolution", |_| 4),
     ],
     facts: |options| {
         let (inner, width) = (options.size("inner"), options.width());

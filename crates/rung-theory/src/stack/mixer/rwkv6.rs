@@ -13,13 +13,13 @@
 //! Weight of s < t: `sum_c r_tc k_sc exp(G_{t-1,c} - G_{s,c})`; of s = t: `sum_c r_tc u_c k_tc`.
 //!
 //! # State
-//! `heads * head * head` numbers, and one vector of `width` for the token shift; with `channel=yes` one more, for the
+//! `heads * head * head` elements, and one vector of `width` for the token shift; with `channel=yes` one more, for the
 //! shift of RWKV's own channel mixing.
 //!
 //! # Reduces to
 //! GLA that reads the state of the step before, if u = 0; linear attention if u = 1 and w = 1.
 //!
-//! # Compared with
+//! # Reference implementation
 //! A second implementation after RWKV-LM's v6 model: no difference known in the mixer. Initial weights have
 //! the same ranges, but a different order of channels.
 //!
@@ -27,7 +27,7 @@
 //! Peng et al. 2024 (2404.05892).
 
 use super::{
-    CHANNEL_SHIFT, ForwardingSizes, HEAD, MixerKind, Reference, STATE_HEADS, family, matrix_state, size, with_weights,
+    CHANNEL_SHIFT, ForwardingSizes, HEAD_DIM, MixerKind, Reference, STATE_HEADS, family, matrix_state, size, with_weights,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
@@ -35,7 +35,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     aliases: &["finch"],
     options: &[
         STATE_HEADS,
-        HEAD,
+        HEAD_DIM,
         size("mix-rank", "rank of the token shift's mixtures", |_| 32),
         size("decay-rank", "rank of the decay", |_| 64),
         CHANNEL_SHIFT,

@@ -14,14 +14,14 @@
 //! In chunks: a unit lower-triangular solve turns the erasures into one correction of the values.
 //!
 //! # State
-//! `heads * head * head` numbers, and one vector of `width` for the token shift; with `channel=yes` one more, for the
+//! `heads * head * head` elements, and one vector of `width` for the token shift; with `channel=yes` one more, for the
 //! shift of RWKV's own channel mixing. The first layer's values, which later layers mix in, belong to the same token
 //! and are not part of the state.
 //!
 //! # Reduces to
 //! DeltaNet without decay if `k = a . kk`.
 //!
-//! # Compared with
+//! # Reference implementation
 //! A second implementation after RWKV-LM's v7 model. Default ranks follow its formula for heads of 64: 2.5 and 1.7
 //! times the root of the width, in steps of 32. Two differences: `fla` scales ranks with the width of a head, and the
 //! gate's rank, 5 times the root there, is twice the decay's here. Initial weights have the same ranges, but a different
@@ -31,7 +31,7 @@
 //! Peng et al. 2025 (2503.14456).
 
 use super::{
-    CHANNEL_SHIFT, ForwardingSizes, HEAD, MixerKind, MixerOption, OptionValues, Reference, STATE_HEADS,
+    CHANNEL_SHIFT, ForwardingSizes, HEAD_DIM, MixerKind, MixerOption, OptionValues, Reference, STATE_HEADS,
     delta_rule_state, family, size, with_weights,
 };
 
@@ -49,7 +49,7 @@ fn rank(factor: f64, options: &OptionValues) -> u64 {
 pub(super) static KIND: MixerKind = MixerKind {
     name: "rwkv7",
     aliases: &["goose"],
-    options: &[STATE_HEADS, HEAD, RANK, VALUE_RANK, CHANNEL_SHIFT],
+    options: &[STATE_HEADS, HEAD_DIM, RANK, VALUE_RANK, CHANNEL_SHIFT],
     facts: |options| {
         let (heads, head, width) = (options.size("heads"), options.size("head"), options.width());
         // The decay, the learning rate, the share of the first layer's values, and the gate with twice the rank.

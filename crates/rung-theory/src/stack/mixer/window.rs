@@ -4,20 +4,20 @@
 //! tokens, which are always kept) add to the state.
 //!
 //! # Recurrence
-//! As full attention with s in `[t - size + 1, t]`, the current token being one of the window, or s below `sinks`.
+//! As full attention, where query t attends to keys s in `[t - size + 1, t]`, the current token included, and to s below `sinks`.
 //! With `tied=yes` one vector serves as key and value: the key is the vector rotated by position, the value the vector itself.
 //!
 //! # Parallel form
 //! Banded softmax, `n * size` scores.
 //!
 //! # State
-//! `size - 1 + sinks` tokens of `kv * (key + value)` numbers (tied, `kv * key`) are passed from one token to the next.
+//! `size - 1 + sinks` tokens of `kv * (key + value)` elements (tied, `kv * key`) are passed from one token to the next.
 //! Programs keep `size` of them in a ring buffer, so a cache counts `size`.
 //!
 //! # Reduces to
 //! Full attention if `size` or `sinks` is at least the context length.
 //!
-//! # Compared with
+//! # Reference implementation
 //! A second implementation from the definition, with the current token counted as part of the window. Implementations
 //! that do not count it see one token more.
 //!
@@ -26,8 +26,8 @@
 //! positions.
 
 use super::{
-    CacheLayout, CacheReach, Facts, Flops, ForwardingSizes, HEAD, KEY, KV_HEADS, KeyValueLayout, MixerKind,
-    QUERY_HEADS, Reference, VALUE, attention, count, flag, full, size, without_weights,
+    CacheLayout, CacheReach, Facts, Flops, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, KV_HEADS, KeyValueLayout, MixerKind,
+    QUERY_HEADS, Reference, VALUE_HEAD_DIM, attention, count, flag, full, size, without_weights,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
@@ -36,9 +36,9 @@ pub(super) static KIND: MixerKind = MixerKind {
     options: &[
         QUERY_HEADS,
         KV_HEADS,
-        HEAD,
-        KEY,
-        VALUE,
+        HEAD_DIM,
+        KEY_HEAD_DIM,
+        VALUE_HEAD_DIM,
         size("size", "tokens in the window, the current one included", |_| 1024),
         count("sinks", "first tokens that are always seen", |_| 0),
         flag("tied", "one vector serves as key and value", |_| false),
@@ -52,14 +52,14 @@ pub(super) static KIND: MixerKind = MixerKind {
         let tokens = options.integer("size") + options.integer("sinks");
         let layout = KeyValueLayout {
             reach: CacheReach::Window(tokens),
-            heads: options.integer("kv"),
-            key: options.integer("key"),
-            value: if tied { 0 } else { options.integer("value") },
+            kv_heads: options.integer("kv"),
+            key_head_dim: options.integer("key"),
+            value_head_dim: if tied { 0 } else { options.integer("value") },
             latent: false,
-            index: 0,
+            index_key_dim: 0,
         };
         Facts {
-            window_per_token: options.size("kv") * options.size("key") + values,
+            window_elements_per_token: options.size("kv") * options.size("key") + values,
             window_tokens: tokens.into(),
             layout: Some(CacheLayout::KeyValues(layout)),
             // A window of one token forwards nothing, and no weights are known for tied keys and values.
@@ -74,7 +74,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         slots_option: None,
     }),
     benchmark: |benchmark| vec![("size", benchmark.window_tokens())],
-    unrestricted: Some(|options| (full::KIND.name, super::family::heads(options))),
+    full_attention_equivalent: Some(|options| (full::KIND.name, super::family::heads(options))),
     reference: Reference::Definition,
     ..MixerKind::DEFAULT
 };
