@@ -1,6 +1,6 @@
 //! Whether heads differ: the distance between the heads of a layer, by attention weights and by projections.
 //!
-//! HeadDistances that read the same tokens are redundant. Training with repulsion between heads is meant to keep them different; this instrument
+//! Heads that read the same tokens are redundant. Training with repulsion between heads is meant to keep them different; this instrument
 //! measures whether it did.
 //!
 //! # What it shows
@@ -16,7 +16,7 @@
 //!
 //! # Validation
 //!
-//! HeadDistances with the same weights have distance 0 in both; the numbers do not depend on the order of heads.
+//! Heads with the same weights have distance 0 in both; the numbers do not depend on the order of heads.
 //!
 //! # Source
 //!
