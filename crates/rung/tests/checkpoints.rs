@@ -91,7 +91,7 @@ fn inapplicable_commands_fail_with_a_clear_message() {
     assert_fails(&["eval", model], "has no task: give --prompts FILE, with a prompt on each line, or --task SPEC");
     assert_fails(&["analyze", "ablate", model, "--prompts", "5"], "has no task");
     assert_fails(&["analyze", "state", model, "--prompts", file], "a causal network with a recurrent mixer");
-    assert_fails(&["analyze", "probe", model, "--prompts", file], "a task as text");
+    assert_fails(&["analyze", "probe", model, "--prompts", file], "a task spec");
     assert_fails(&["trace", model], "without registers and instances of a task: give --prompts FILE");
     assert_fails(&["falsify", model], "has no task: give --task SPEC");
     assert_fails(&["falsify", model, "--task", "funccomp{hops=1,m=2}", "--bits", "4"], "found an external checkpoint");
