@@ -2,7 +2,8 @@
 //!
 //! With log-probabilities the answer is the symbol with the largest probability among all symbols, and the probability mass on all symbols is
 //! reported: a model with little mass on symbols was not answering the question. Without log-probabilities the answer is the generated
-//! token, which must equal a symbol exactly, and the record says so.
+//! text, which must equal a symbol after surrounding white space is removed, and the record says so. The answer of a written chain of
+//! thought is the first word after its last `Answer:`.
 
 use crate::Reply;
 use crate::prompt::Question;
@@ -13,9 +14,9 @@ use crate::prompt::Question;
 pub enum AnswerSource {
     /// The largest probability among answer symbols.
     Probabilities,
-    /// The generated token.
+    /// The generated text.
     Text,
-    /// The last line `Answer: X` of a written chain of thought.
+    /// The first word after the last `Answer:` of a written chain of thought.
     ChainOfThought,
 }
 
@@ -75,7 +76,7 @@ pub fn symbol_from_token(question: &Question, reply: &Reply) -> (Option<String>,
     (best.map(|(symbol, _)| symbol.clone()), AnswerSource::Probabilities, Some(symbol_mass))
 }
 
-/// The symbol after the last `Answer:` of a chain of thought.
+/// The first word after the last `Answer:` of a chain of thought, if it is a symbol.
 pub fn symbol_from_chain_of_thought(question: &Question, reply: &Reply) -> Option<String> {
     let (_, conclusion) = reply.text.rsplit_once("Answer:")?;
     let word = conclusion

@@ -1,7 +1,7 @@
-//! A server for tests on the loopback interface: it supports all three protocols, is given every answer, and simulates faults.
+//! Servers for tests on the loopback interface: each speaks one of three protocols, is given every answer, and simulates faults.
 //!
-//! It simulates a model that makes a given number of hops: questions with more hops get a wrong answer. Faults occur at the first attempt
-//! at a question, and successive questions cycle through the list of faults, so that a client that retries gets every answer.
+//! A server simulates a model that makes a given number of hops: questions with more hops get a wrong answer. Faults occur at the first
+//! attempt at a question, and successive questions cycle through the list of faults, so that a client that retries gets every answer.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -46,7 +46,7 @@ impl ServerFault {
     ];
 }
 
-/// The protocol that the test server supports.
+/// The protocol that a test server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestProtocol {
     /// llama.cpp's `/completion` and a tokenizer.

@@ -301,7 +301,7 @@ pub struct SearchResult {
     /// The witness, if one was found.
     pub witness: Option<Witness>,
     /// The model with the witness's task, if that is a smaller task than the one searched.
-    pub smaller_target: Option<TargetModel>,
+    pub target_with_shrunk_task: Option<TargetModel>,
     /// Reports of the methods, in order, up to the one that found the witness.
     pub reports: Vec<MethodReport>,
 }
@@ -380,12 +380,12 @@ pub fn falsify(
         reports.push(report);
         if let Some(witness) = witness {
             let time_left = budget.time.saturating_sub(started.elapsed()).max(budget.time / 4);
-            let (witness, smaller_target) =
+            let (witness, target_with_shrunk_task) =
                 shrink_witness(target, witness, budget, &|| stop_condition(method, Instant::now() + time_left / 4))?;
-            return Ok(SearchResult { witness: Some(witness), smaller_target, reports });
+            return Ok(SearchResult { witness: Some(witness), target_with_shrunk_task, reports });
         }
     }
-    Ok(SearchResult { witness: None, smaller_target: None, reports })
+    Ok(SearchResult { witness: None, target_with_shrunk_task: None, reports })
 }
 
 fn run_method(

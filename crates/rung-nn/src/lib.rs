@@ -38,7 +38,7 @@
 //! - [`export`]: constructions and runs as checkpoints that external programs run;
 //! - [`network`]: a model with its plan, task and weights, opened from a folder and saved to one;
 //! - [`construct`]: explicit weights for the tasks of the theory;
-//! - [`observer`]: an executor with an observer; [`trace`]: a recorded forward pass; [`protocol`]: a forward pass as a communication
+//! - [`observer`]: an executor with an interceptor; [`trace`]: a recorded forward pass; [`protocol`]: a forward pass as a communication
 //!   protocol whose bits are counted;
 //! - [`linearized`]: an executor that freezes gates, so that a forward pass is one linear operator.
 

@@ -1,15 +1,15 @@
-//! An executor that calls an observer at the operations that move information between tokens.
+//! An executor that calls an interceptor at the operations that move information between tokens.
 //!
 //! [`ObservedOps`] runs every operation on [`Native`], fused kernels included, and passes attention, recurrences, convolutions and softmax
-//! to an [`OpObserver`]. An observer may only record inputs and outputs ([`trace`](crate::trace)), or compute the operation in another way
-//! ([`protocol`](crate::protocol)).
+//! to an [`OpInterceptor`]. An interceptor may only record inputs and outputs, and is then called an observer ([`trace`](crate::trace)), or
+//! compute the operation in another way ([`protocol`](crate::protocol)).
 
 use rung_engine::{
     AttentionInputs, BlockAttention, GeneralDelta, Native, Ops, Recurrence, Scalar, Tensor, delegate_ops,
 };
 
-/// An observer of operations. Each method computes its operation, by default with [`Native`].
-pub trait OpObserver<S: Scalar> {
+/// Is called in place of operations. Each method computes its operation, by default with [`Native`].
+pub trait OpInterceptor<S: Scalar> {
     /// A named part of the model begins.
     fn enter(&self, name: &str) {
         let _ = name;
@@ -58,12 +58,12 @@ pub struct ConvolutionInputs<'a, S: Scalar> {
     pub state: Option<&'a Tensor<S>>,
 }
 
-/// An executor with an observer.
+/// An executor with an interceptor.
 pub struct ObservedOps<'a, S: Scalar> {
     /// Runs the operations.
     pub native: Native<S>,
-    /// Is called at the observed operations.
-    pub observer: &'a dyn OpObserver<S>,
+    /// Is called at the operations that move information between tokens.
+    pub interceptor: &'a dyn OpInterceptor<S>,
 }
 
 impl<S: Scalar> Ops for ObservedOps<'_, S> {
@@ -74,23 +74,23 @@ impl<S: Scalar> Ops for ObservedOps<'_, S> {
     delegate_ops!(native => left_to_right_attention, choose_tokens, gated_scan, rotary, cross_entropy, round_to_bits);
 
     fn scope<R>(&self, name: &str, body: impl FnOnce() -> R) -> R {
-        self.observer.enter(name);
+        self.interceptor.enter(name);
         self.native.scope(name, body)
     }
     fn softmax(&self, x: &Tensor<S>) -> Tensor<S> {
-        self.observer.softmax(&self.native, x)
+        self.interceptor.softmax(&self.native, x)
     }
     fn attention(&self, inputs: &AttentionInputs<'_, Tensor<S>>) -> Tensor<S> {
-        self.observer.attention(&self.native, inputs)
+        self.interceptor.attention(&self.native, inputs)
     }
     fn block_attention(&self, inputs: &BlockAttention<'_, Tensor<S>>) -> Tensor<S> {
-        self.observer.block_attention(&self.native, inputs)
+        self.interceptor.block_attention(&self.native, inputs)
     }
     fn recurrence(&self, inputs: &Recurrence<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
-        self.observer.recurrence(&self.native, inputs)
+        self.interceptor.recurrence(&self.native, inputs)
     }
     fn general_delta(&self, inputs: &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
-        self.observer.general_delta(&self.native, inputs)
+        self.interceptor.general_delta(&self.native, inputs)
     }
     fn short_convolution(
         &self,
@@ -99,6 +99,6 @@ impl<S: Scalar> Ops for ObservedOps<'_, S> {
         bias: Option<&Tensor<S>>,
         state: Option<&Tensor<S>>,
     ) -> (Tensor<S>, Tensor<S>) {
-        self.observer.short_convolution(&self.native, &ConvolutionInputs { x, filters, bias, state })
+        self.interceptor.short_convolution(&self.native, &ConvolutionInputs { x, filters, bias, state })
     }
 }

@@ -48,7 +48,7 @@ impl Network {
         self.with(|network| network.name.clone())
     }
 
-    /// Where the network comes from: construction, run, checkpoint or program.
+    /// Where the network comes from: construction, run, checkpoint, or program (built in memory).
     #[getter]
     fn source(&self) -> &'static str {
         self.with(|network| match network.provenance {
@@ -84,20 +84,20 @@ impl Network {
     }
 
     /// Logits after every token of `batch` concatenated sequences.
-    fn forward(&self, py: Python<'_>, tokens: &[u8], batch: usize) -> PyResult<Array> {
-        let tokens = ids_from_bytes(tokens);
+    fn forward(&self, py: Python<'_>, id_bytes: &[u8], batch: usize) -> PyResult<Array> {
+        let ids = ids_from_bytes(id_bytes);
         let (logits, classes) = without_gil(py, || {
             self.with(|network| {
                 let ids_per_token = token_fields(network).len();
-                if batch == 0 || tokens.is_empty() || !tokens.len().is_multiple_of(batch * ids_per_token) {
-                    let found = tokens.len();
+                if batch == 0 || ids.is_empty() || !ids.len().is_multiple_of(batch * ids_per_token) {
+                    let found = ids.len();
                     return Err(format!(
                         "ids: found {found}, expected {batch} sequences of tokens of {ids_per_token} ids"
                     ));
                 }
                 let ops = Native::with_threads(thread::available_parallelism().map_or(1, usize::from));
                 ops.bind_frozen(&network.weights);
-                let pass = network.model.forward(&ops, &tokens, batch, None);
+                let pass = network.model.forward(&ops, &ids, batch, None);
                 let (hidden, _) = pass.map_err(|error| error.to_string())?;
                 Ok((ops.values(&network.model.logits(&ops, &hidden)), network.model.classes()))
             })
@@ -140,7 +140,8 @@ impl Network {
         })
     }
 
-    /// Writes a folder of the same format as the one it was opened from.
+    /// Writes a folder in the format of a construction or of a run, whichever the network is. External checkpoints and networks built in
+    /// memory cannot be saved.
     fn save(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
         without_gil(py, || self.with(|network| network.save(&folder)))
     }

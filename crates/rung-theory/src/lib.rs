@@ -8,6 +8,13 @@
 //! - [`bound`]: what a stack provably can and cannot do. Its [`bound::checker`] is the trusted core;
 //!   [`bound::search`] proposes certificates, and returns only those that the checker accepts.
 //!
+//! And four small ones:
+//!
+//! - [`page`]: the pages of `rung explain`.
+//! - [`report`]: results as JSON.
+//! - [`spec`]: the syntax `name{key=value}` that stacks and tasks share.
+//! - [`statistics`]: a confidence interval for accuracies.
+//!
 //! ```
 //! use rung_theory::stack::{Defaults, Plan};
 //!

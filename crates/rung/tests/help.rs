@@ -96,7 +96,7 @@ fn every_command_has_the_json_option() {
     }
 }
 
-/// Quick calls of commands, without `--json`. `DIR` is a scratch directory with a construction `u2`, a sweep
+/// Quick calls of commands, without `--json`. `DIR` is a scratch directory with the constructions `u1` and `u2`, a sweep
 /// `sweep.toml` and a certificate.
 const CALLS: &[&[&str]] = &[
     &["audit", "lfm2-1.2b"],
@@ -195,8 +195,8 @@ fn sizes_have_the_same_syntax_in_every_command() {
         serde_json::from_slice::<Value>(&output.stdout).unwrap()["budget"].clone()
     };
     assert_eq!((bytes("512KB"), bytes("512KiB"), bytes("512K")), (512_000.into(), 524_288.into(), 524_288.into()));
-    let layers = rung(&["audit", "lfm2-1.2b", "--context", "128k", "--json"]);
-    assert_eq!(serde_json::from_slice::<Value>(&layers.stdout).unwrap()["context"], 131_072);
+    let audit = rung(&["audit", "lfm2-1.2b", "--context", "128k", "--json"]);
+    assert_eq!(serde_json::from_slice::<Value>(&audit.stdout).unwrap()["context"], 131_072);
 }
 
 #[test]

@@ -373,7 +373,7 @@ impl<'a> PromptTask<'a> {
             Self::Induction(task) => task.alphabet_size() as usize,
             Self::Recall(task) => task.pair_count(),
             Self::TwoSum => 2,
-            Self::Tracking(task) => tracking::tracked_item_count(task),
+            Self::Tracking(task) => tracking::cup_count(task),
         }
     }
 
@@ -410,7 +410,7 @@ impl<'a> PromptTask<'a> {
             Self::Induction(_) => induction::body(task, style, shuffled_symbols, rng),
             Self::Recall(_) => Ok(recall::body(task, style, shuffled_symbols, rng)),
             Self::TwoSum => Ok(two_sum::body(task, style, rng)),
-            Self::Tracking(word) => tracking::body(word, task, style, shuffled_symbols, rng),
+            Self::Tracking(word_problem) => tracking::body(word_problem, task, style, shuffled_symbols, rng),
         }
     }
 }

@@ -39,8 +39,8 @@ pub(super) fn grid_question(cell: &GridCell, id: String, rng: &mut Rng) -> Resul
     question(&task, &prompt, id, cell.hops)
 }
 
-/// The question of a random instance after a change of one row of `table`: the first row, and its first value, that change the answer. None if no change of one
-/// row changes the answer.
+/// Draws an instance and changes one row of `table` so that the answer changes (the first row and value that do); none if there
+/// is none.
 pub(super) fn changed_question(
     task: &FuncComp,
     rng: &mut Rng,

@@ -1,13 +1,13 @@
 //! State tracking as text: permutations move balls between cups, and the question is what one cup holds at the end.
 
-use rung_theory::task::word::{Group, Word};
+use rung_theory::task::word::{Group, Word as WordProblem};
 use rung_theory::task::{AnyTask, Prompt, Rng, random_below};
 
 use super::{PromptBody, Style};
 use crate::AskError;
 
 /// Number of cups: an element of the group S3 permutes 3 cups, an element of S5 or A5 permutes 5.
-pub(super) fn tracked_item_count(task: &Word) -> usize {
+pub(super) fn cup_count(task: &WordProblem) -> usize {
     if task.group() == Group::S3 { 3 } else { 5 }
 }
 
@@ -16,18 +16,18 @@ pub(super) fn tracked_item_count(task: &Word) -> usize {
 /// # Errors
 /// The group is not a permutation group of a few cups.
 pub(super) fn body(
-    word: &Word,
+    word_problem: &WordProblem,
     task: &dyn AnyTask,
     style: Style,
     names: &[String],
     rng: &mut Rng,
 ) -> Result<PromptBody, AskError> {
-    if word.group() == Group::Z60 {
+    if word_problem.group() == Group::Z60 {
         return Err(AskError::Unsupported("task `word{group=z60}` has no prompt, expected s3, s5 or a5".to_owned()));
     }
     let mut prompt = Prompt::new();
     task.sample_prompt(rng, &mut prompt);
-    let (elements, cups) = (word.group().permutations(), tracked_item_count(word));
+    let (elements, cups) = (word_problem.group().permutations(), cup_count(word_problem));
     let moves: Vec<&[u8]> = prompt.tokens().iter().map(|element| &elements[*element as usize][..cups]).collect();
     // Index of the ball in each cup. A move takes the ball in cup c to cup `cup_move[c]`.
     let mut balls: Vec<usize> = (0..cups).collect();

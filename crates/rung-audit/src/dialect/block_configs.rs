@@ -5,7 +5,8 @@
 //!
 //! # Pitfalls
 //! `no_op` layers have nothing where attention was, `replace_with_linear` layers have one matrix: neither mixes tokens.
-//! The others give their key/value heads as a group size (`n_heads_in_group`: query heads per key/value head).
+//! The others give their key/value heads as a group size (`n_heads_in_group`: query heads per key/value head), or as a number
+//! (`num_key_value_heads`).
 
 use super::Dialect;
 use crate::AuditError;

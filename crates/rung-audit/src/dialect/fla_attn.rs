@@ -42,7 +42,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     Ok(Some(layout))
 }
 
-/// Makes the layers that one object lists attention layers.
+/// Turns the layers listed in one `attn` object into attention layers.
 fn set_attention(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
     let Some(is_attention) = layer_mask(config, "layers", layout.layers.len(), 0)? else { return Ok(()) };
     let window = config.size("window_size")?;
@@ -70,6 +70,7 @@ fn recurrence(config: &Config, model: &str) -> Result<Option<RecurrenceSpec>, Au
         "rwkv7" | "rwkv6" => {
             let head_dim = head_dim.unwrap_or(64);
             let heads = heads.unwrap_or((width / head_dim).max(1));
+            // `channel` is a flag: the layer has RWKV's channel mixing, with a second token shift.
             RecurrenceSpec::Known(
                 if model == "rwkv7" { "rwkv7" } else { "rwkv6" },
                 vec![("heads", heads), ("head", head_dim), ("channel", 1)],

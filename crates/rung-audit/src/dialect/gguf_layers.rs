@@ -1,14 +1,16 @@
-//! GGUF metadata: what a header of llama.cpp says about layers.
+//! GGUF: what the metadata of a GGUF file says about layers.
 //!
 //! # Families
 //! Any model converted to GGUF; fields stand under the architecture's name (`qwen35.attention.head_count`).
 //!
 //! # Pitfalls
-//! One of four fields gives a layer's kind: `attention.recurrent_layers` (flags), `full_attention_interval`, a list under
-//! `attention.head_count_kv` with 0 for layers that do not attend, and a list under
-//! `attention.sliding_window_pattern` with 1 for windows. In Nemotron-H models, layers with neither attention nor
-//! recurrence have 0 key/value heads *and* a feed-forward length. `ssm.time_step_rank` is a number of heads for Mamba-2 and
-//! for the delta rule, a rank for Mamba-1. `block_count` includes multi-token-prediction layers.
+//! Four fields give a layer's kind: `attention.recurrent_layers` (flags), `full_attention_interval`, a list under
+//! `attention.head_count_kv` with 0 for layers that do not attend, and `attention.sliding_window_pattern`: a list with 1 for
+//! windows, or a period whose last layer is full. Without any of them, all layers are recurrent if there are sizes of a
+//! recurrence (`ssm.*`, `wkv.*` and others). The model type decides too: in Falcon-H1 every layer has attention and Mamba-2 in
+//! parallel. In Nemotron-H models, layers with neither attention nor recurrence have 0 key/value heads *and* a feed-forward
+//! length. `ssm.time_step_rank` is a number of heads for Mamba-2 and for the delta rule, a rank for Mamba-1. `block_count`
+//! includes multi-token-prediction layers.
 
 use super::{Dialect, period};
 use crate::AuditError;
@@ -136,6 +138,7 @@ fn recurrence(config: &Config) -> Result<Option<RecurrenceSpec>, AuditError> {
     }
     if let (Some(head_dim), Some(width)) = (config.size("wkv.head_size")?, config.width()?) {
         let name = if config.has("attention.iclr_lora_rank") { "rwkv7" } else { "rwkv6" };
+        // `channel` is a flag: the layer has RWKV's channel mixing, with a second token shift.
         return Ok(Some(RecurrenceSpec::Known(
             name,
             vec![("heads", (width / head_dim).max(1)), ("head", head_dim), ("channel", 1)],

@@ -83,7 +83,9 @@ pub(super) fn hybrid(config: &Config, kind: AttentionKind) -> Result<LayerSpec, 
     let Some((kernel_size, channels)) = convolution else {
         return Ok(LayerSpec::new(kind).with_recurrence(RecurrenceSpec::InferFromSizeFields, MixerOrder::Parallel));
     };
-    let sizes = vec![("taps", kernel_size), ("channels", channels), ("gated", 1)];
+    // `gated` is a flag: there are no gates and projections as in LFM2's convolution. So no weights are known that forward a value, and the
+    // number of rungs is an upper bound.
+    let sizes = vec![("taps", kernel_size), ("channels", channels), ("gated", 0)];
     Ok(LayerSpec::new(kind).with_recurrence(RecurrenceSpec::Known("conv", sizes), MixerOrder::RecurrenceFirst))
 }
 

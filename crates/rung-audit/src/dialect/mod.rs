@@ -16,7 +16,7 @@ use crate::layout::{AttentionKind, LayerSpec, Layout, RecurrenceSpec};
 /// A set of config fields that describe a model's layers.
 #[derive(Debug)]
 pub struct Dialect {
-    /// Its name in reports: that of the main field.
+    /// Its name in reports: that of the main field; the dialect of GGUF files is `gguf`.
     pub name: &'static str,
     /// The fields that decide.
     pub fields: &'static [&'static str],
@@ -81,7 +81,7 @@ pub(crate) fn decide(config: &Config) -> Result<Decision, AuditError> {
     override_heads(config, &mut layout)?;
     override_fields(config, &mut layout)?;
     drop_rotary_keys(config, &mut layout)?;
-    add_index_keys(config, &mut layout)?;
+    mark_indexed_layers(config, &mut layout)?;
     Ok(Decision::Known(dialect, layout))
 }
 
@@ -193,6 +193,7 @@ fn drop_rotary_keys(config: &Config, layout: &mut Layout) -> Result<(), AuditErr
     if !config.has("kv_lora_rank") {
         return Ok(());
     }
+    // In `no_rope_layers` a 1 means that the layer has rotary positions.
     let Some(has_rope) = flag_list(config, "no_rope_layers", layout.layers.len())? else { return Ok(()) };
     for (spec, has_rope) in layout.layers.iter_mut().zip(has_rope) {
         spec.overrides.no_rope = !has_rope;
@@ -200,8 +201,9 @@ fn drop_rotary_keys(config: &Config, layout: &mut Layout) -> Result<(), AuditErr
     Ok(())
 }
 
-/// Qwen 4: layers written as full attention have an indexer of their own where its sizes are given.
-fn add_index_keys(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
+/// Qwen 4: where the sizes of an indexer are given, layers written as full attention have one that selects blocks of tokens. So do
+/// layers written as token-sparse, unless the model caches latents.
+fn mark_indexed_layers(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
     if config.size("indexer_head_dim")?.is_none() {
         return Ok(());
     }

@@ -22,7 +22,7 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
-    // MiMo repeats its window size here, beside the pattern that decides.
+    // MiMo repeats its window size in `attention_chunk_size`; its layer pattern decides.
     let has_pattern = config.has("hybrid_layer_pattern") || config.has("layer_types");
     let equals_window = || config.get("attention_chunk_size") == config.get("sliding_window");
     if !config.has("attention_chunk_size") || (has_pattern && equals_window()) {

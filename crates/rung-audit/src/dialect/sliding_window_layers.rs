@@ -44,5 +44,6 @@ fn convolution(config: &Config, is_window: bool) -> Result<Option<RecurrenceSpec
     );
     let (Some(heads), Some(kv_heads), Some(width)) = (heads, kv_heads, config.width()?) else { return Ok(None) };
     let channels = 2 * kv_heads * (width / heads);
-    Ok(Some(RecurrenceSpec::Known("conv", vec![("taps", kernel_size), ("channels", channels.max(1)), ("gated", 1)])))
+    // `gated` is a flag: there are no gates and projections as in LFM2's convolution.
+    Ok(Some(RecurrenceSpec::Known("conv", vec![("taps", kernel_size), ("channels", channels.max(1)), ("gated", 0)])))
 }

@@ -39,11 +39,11 @@ fn tokens(rng: &mut Rng, count: usize) -> Vec<u32> {
 /// The sum of the cross-entropies of two consecutive spans of tokens.
 fn loss<O: Ops>(ops: &O, model: &Model) -> O::Tensor {
     let (mut rng, mut state, mut losses) = (seeded(3), None, Vec::new());
-    for time in SPANS {
-        let ids = tokens(&mut rng, BATCH * time);
+    for length in SPANS {
+        let ids = tokens(&mut rng, BATCH * length);
         let (hidden, next) = model.forward(ops, &ids, BATCH, state.as_ref()).unwrap();
-        let rows = ops.reshape(&hidden, &[BATCH * time, model.width()]);
-        let targets: Vec<usize> = tokens(&mut rng, BATCH * time).into_iter().map(|id| id as usize).collect();
+        let rows = ops.reshape(&hidden, &[BATCH * length, model.width()]);
+        let targets: Vec<usize> = tokens(&mut rng, BATCH * length).into_iter().map(|id| id as usize).collect();
         losses.push(ops.cross_entropy(&model.logits(ops, &rows), &targets));
         state = Some(next);
     }
@@ -72,7 +72,7 @@ pub fn check<S: Number>(device: &Device, tolerance: f64) {
 }
 
 #[test]
-fn a_model_agrees() {
+fn burn_gives_the_native_loss_and_gradient() {
     check::<f64>(&device::open("cpu").unwrap(), 1e-9);
     check::<f32>(&device::open("cpu").unwrap(), 1e-4);
 }

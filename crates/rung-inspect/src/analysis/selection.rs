@@ -28,7 +28,7 @@ use std::fmt::Write as _;
 
 use rung_engine::{Native, Ops, Scalar, Tensor};
 use rung_nn::model::names;
-use rung_nn::observer::{ObservedOps, OpObserver};
+use rung_nn::observer::{ObservedOps, OpInterceptor};
 use serde::Serialize;
 
 use super::questions::Questions;
@@ -76,7 +76,7 @@ struct SelectionObserver {
     shares: RefCell<Vec<Vec<f64>>>,
 }
 
-impl<S: Scalar> OpObserver<S> for SelectionObserver {
+impl<S: Scalar> OpInterceptor<S> for SelectionObserver {
     fn enter(&self, name: &str) {
         *self.layer.borrow_mut() = names::layer_index(name);
     }
@@ -112,7 +112,7 @@ pub fn selections<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) 
     let questions = Questions::draw(network, &options, (usize::MAX, usize::MAX))?;
     let shares = RefCell::new(vec![Vec::new(); sizes.len()]);
     let observer = SelectionObserver { layer: RefCell::new(None), sizes: sizes.clone(), shares };
-    let ops = ObservedOps { native: Native::new(), observer: &observer };
+    let ops = ObservedOps { native: Native::new(), interceptor: &observer };
     ops.native.bind_frozen(&network.weights);
     for question_batch in &questions.batches {
         network.model.forward(&ops, &question_batch.batch.tokens, question_batch.rows(), None)?;

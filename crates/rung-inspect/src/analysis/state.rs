@@ -23,7 +23,7 @@
 use rung_engine::{GeneralDelta, Native, Ops, Recurrence, Scalar, Tensor};
 use rung_nn::ModelError;
 use rung_nn::model::names;
-use rung_nn::observer::{ObservedOps, OpObserver};
+use rung_nn::observer::{ObservedOps, OpInterceptor};
 use serde::Serialize;
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -94,7 +94,7 @@ impl StateObserver {
     }
 }
 
-impl<S: Scalar> OpObserver<S> for StateObserver {
+impl<S: Scalar> OpInterceptor<S> for StateObserver {
     fn enter(&self, name: &str) {
         *self.layer.borrow_mut() = names::layer_index(name);
     }
@@ -173,7 +173,7 @@ fn states_at<S: Scalar>(
 ) -> Result<Vec<Vec<Vec<Matrix>>>, ModelError> {
     let depth = network.model.depth();
     let observer = StateObserver { layer: RefCell::new(None), matrices: RefCell::new(vec![Vec::new(); depth]) };
-    let ops = ObservedOps { native: Native::new(), observer: &observer };
+    let ops = ObservedOps { native: Native::new(), interceptor: &observer };
     ops.native.bind_frozen(&network.weights);
     let fields = network.config.input.field_count();
     let (mut state, mut start, mut states) = (None, 0, Vec::new());

@@ -1,7 +1,8 @@
 //! More sparse layers: does 2-Sum become solvable with two or three of them?
 //!
 //! The lower bound holds for one layer of block-sparse attention. With a second layer a token can pass on the content of its own block, and
-//! nothing is proved. The experiment has one to three layers with the same short summaries, and one full layer for comparison.
+//! nothing is proved. The experiment has one to three layers with the same short block summaries (few key
+//! dimensions per block), and a stack of one full layer for comparison.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
 use super::table::{group_by_setting, outline};
@@ -37,9 +38,9 @@ fn layers(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusio
         title: "2-Sum by layers of block-sparse attention",
         axis: AxisKind::Number("layers", Scale::Integer),
         proved_line: None,
-        caption: "Accuracy against the number of sparse layers; one full layer beside them. Nothing is proved about two layers or more. \
-                  Bars go from the worst seed to the best.",
+        caption: "Accuracy against the number of sparse layers; a stack of one full layer is shown for comparison. Nothing is proved \
+                  about two layers or more. Bars go from the worst seed to the best.",
     };
     render(&points, &figure, output);
-    conclude(&points, "Do further sparse layers make up for short summaries?")
+    conclude(&points, "Do further sparse layers make up for short block summaries (few key dimensions per block)?")
 }

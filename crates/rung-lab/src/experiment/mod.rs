@@ -16,7 +16,7 @@
 //! | [`capacity`] | how much of a table can a bounded state hold, against what its bits allow? |
 //! | [`placement`] | does the position of the bounded-state layer matter? |
 //! | [`sparse`] | how long must the summaries of block-sparse attention be? |
-//! | [`layers`] | do more sparse layers make up for short summaries? |
+//! | [`layers`] | do more sparse layers make up for short block summaries? |
 //! | [`ablation`] | does the structure of a state matter, or only its bits? |
 //! | [`gap`] | can many linear layers replace a full one? |
 //! | [`shift`] | does a model trained on one distribution of tables work on others? |

@@ -1,8 +1,9 @@
 //! Mixers: does every bounded-state mixer reach the rungs of its layout?
 //!
-//! The theorem holds for any recurrence. Every bounded-state mixer that is implemented takes the place of the recurrent layer of [`staircase`](super::staircase), before
-//! one full layer fewer than the maximum number of hops. Their states of 32-bit numbers could hold tables of 16 entries, so the lower bounds
-//! do not apply at these sizes: a failure beyond the rungs is a result about training.
+//! The theorem holds for any recurrence. Every implemented bounded-state mixer except `evicting` and `inline` takes the place of the
+//! bounded-state layer of [`staircase`](super::staircase). It is followed by F full layers; questions ask for up to F + 1 hops. All but
+//! `gated`, which has 16 bits, have states of 32-bit numbers that could hold tables of 16 entries, so that the lower bounds do not apply to
+//! them at these sizes: a failure beyond the rungs is a result about training.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
 use super::table::{SeedRuns, chance_accuracy, group_by_setting, outline};

@@ -102,11 +102,11 @@ pub fn attention<S: Scalar>(
         let (query, gate) = gated_queries(loader, width, [heads, key_dim], bias)?;
         (query, Some(gate))
     } else {
-        (loader.role(Role::Query).rotary_linear("q_proj", width, [heads, key_dim], bias, interleaved)?, None)
+        (loader.with_role(Role::Query).rotary_linear("q_proj", width, [heads, key_dim], bias, interleaved)?, None)
     };
-    let keys = loader.role(Role::Key).rotary_linear("k_proj", width, [kv_heads, key_dim], bias, interleaved)?;
-    let values = loader.role(Role::Value).linear("v_proj", width, kv_heads * value_dim, bias)?;
-    let output = loader.role(Role::Output).linear(output_name, heads * value_dim, width, options.output_bias)?;
+    let keys = loader.with_role(Role::Key).rotary_linear("k_proj", width, [kv_heads, key_dim], bias, interleaved)?;
+    let values = loader.with_role(Role::Value).linear("v_proj", width, kv_heads * value_dim, bias)?;
+    let output = loader.with_role(Role::Output).linear(output_name, heads * value_dim, width, options.output_bias)?;
     let mut head_norm = |name: &str, heads: usize| -> Result<Option<HeadNorm>, FamilyError> {
         let over_all_heads = norm == QueryKeyNorm::AllHeads;
         let weight = match norm {
@@ -161,7 +161,7 @@ fn gated_queries<S: Scalar>(
     let mut add_half = |name: &str, role: Role, half: usize| {
         let selected_rows =
             || (0..heads * key_dim).map(|row| row / key_dim * 2 * key_dim + half * key_dim + row % key_dim);
-        let linear = loader.role(role).add_linear(name, width, rows(&weight, width, selected_rows()));
+        let linear = loader.with_role(role).add_linear(name, width, rows(&weight, width, selected_rows()));
         let bias = bias
             .as_ref()
             .map(|bias| loader.add(&format!("{name}.bias"), &[heads * key_dim], rows(bias, 1, selected_rows())));
@@ -183,7 +183,7 @@ pub fn gated_mlp<S: Scalar>(
     Ok(Mlp {
         gate: Some(loader.linear("gate_proj", width, hidden, bias)?),
         up: loader.linear("up_proj", width, hidden, bias)?,
-        down: loader.role(Role::Output).linear("down_proj", hidden, width, bias)?,
+        down: loader.with_role(Role::Output).linear("down_proj", hidden, width, bias)?,
         activation,
     })
 }
@@ -197,7 +197,7 @@ pub fn add_gated_mlp<S: Scalar>(
     activation: Activation,
 ) -> Mlp {
     let mut linear = |role: Role, projection: &str, shape: [usize; 2], values: &[S]| Linear {
-        weight: loader.role(role).add(&format!("{name}{projection}.weight"), &shape, values.to_vec()),
+        weight: loader.with_role(role).add(&format!("{name}{projection}.weight"), &shape, values.to_vec()),
         bias: None,
     };
     Mlp {
@@ -306,7 +306,11 @@ impl DecoderOptions {
         let (width, vocabulary) = (fields.required_size("hidden_size")?, fields.required_size("vocab_size")?);
         let table = loader.with_prefix(self.prefix, |loader| {
             let values = loader.values(&format!("{}.weight", self.embedding), &[vocabulary, width])?;
-            Ok::<_, FamilyError>(loader.role(Role::Embedding).add("embed_tokens.weight", &[vocabulary, width], values))
+            Ok::<_, FamilyError>(loader.with_role(Role::Embedding).add(
+                "embed_tokens.weight",
+                &[vocabulary, width],
+                values,
+            ))
         })?;
         let gain = loader.with_prefix(self.prefix, |loader| {
             let mut values = loader.values(&format!("{}.weight", self.norm), &[width])?;
@@ -314,7 +318,7 @@ impl DecoderOptions {
             for x in &mut values {
                 *x = (*x + offset) * S::from_f64(self.logit_scale);
             }
-            Ok::<_, FamilyError>(loader.role(Role::StreamNorm).add("norm.weight", &[width], values))
+            Ok::<_, FamilyError>(loader.with_role(Role::StreamNorm).add("norm.weight", &[width], values))
         })?;
         let is_tied = if loader.is_gguf() {
             !loader.has("lm_head.weight")

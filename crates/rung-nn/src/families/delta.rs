@@ -44,7 +44,7 @@ pub fn projections<S: Scalar>(
     let mut selected_rows = selected_rows.into_iter();
     names.map(|(name, role)| {
         let rows = rows(matrix, width, selected_rows.next().unwrap_or_default());
-        loader.role(role).add_linear(name, width, rows)
+        loader.with_role(role).add_linear(name, width, rows)
     })
 }
 

@@ -36,7 +36,7 @@ pub fn experts<S: Scalar>(
                 Ok(Mlp {
                     gate: Some(loader.linear(gate, width, hidden, false)?),
                     up: loader.linear(up, width, hidden, false)?,
-                    down: loader.role(Role::Output).linear(down, hidden, width, false)?,
+                    down: loader.with_role(Role::Output).linear(down, hidden, width, false)?,
                     activation,
                 })
             })
@@ -79,7 +79,7 @@ pub fn stacked_experts_without_gates<S: Scalar>(
     let mlp = |index: usize| Mlp {
         gate: None,
         up: loader.add_linear(&format!("{index}.up_proj"), width, matrix(&up, size, index).to_vec()),
-        down: loader.role(Role::Output).add_linear(
+        down: loader.with_role(Role::Output).add_linear(
             &format!("{index}.down_proj"),
             hidden,
             matrix(&down, size, index).to_vec(),

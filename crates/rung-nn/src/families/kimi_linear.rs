@@ -105,9 +105,9 @@ fn kimi_delta<S: Scalar>(
     let KimiDeltaConfig { heads, value_heads, key_dim, value_dim, kernel_size } = sizes;
     let (key_rows, value_rows) = (heads * key_dim, value_heads * value_dim);
     let projections = [
-        loader.role(Role::Query).linear("q_proj", width, key_rows, false)?,
-        loader.role(Role::Key).linear("k_proj", width, key_rows, false)?,
-        loader.role(Role::Value).linear("v_proj", width, value_rows, false)?,
+        loader.with_role(Role::Query).linear("q_proj", width, key_rows, false)?,
+        loader.with_role(Role::Key).linear("k_proj", width, key_rows, false)?,
+        loader.with_role(Role::Value).linear("v_proj", width, value_rows, false)?,
     ];
     let mut filters = loader.values("q_conv1d.weight", &[key_rows, 1, kernel_size])?;
     filters.extend(loader.values("k_conv1d.weight", &[key_rows, 1, kernel_size])?);
@@ -124,11 +124,11 @@ fn kimi_delta<S: Scalar>(
         a_log: state_space::read_a_log(loader, &[value_heads])?,
         gate: [
             loader.linear("g_a_proj", width, value_dim, false)?,
-            loader.role(Role::Gate).linear("g_b_proj", value_dim, value_rows, false)?,
+            loader.with_role(Role::Gate).linear("g_b_proj", value_dim, value_rows, false)?,
         ],
         norm: loader.tensor("o_norm.weight", &[value_dim])?,
         epsilon,
-        output: loader.role(Role::Output).linear("o_proj", value_rows, width, false)?,
+        output: loader.with_role(Role::Output).linear("o_proj", value_rows, width, false)?,
     })))
 }
 

@@ -58,7 +58,7 @@ pub fn attention<S: Scalar>(
         (Some((down, gain(loader, "q_a_layernorm.weight", query_rank)?)), "q_b_proj", query_rank)
     };
     let query = deinterleave_rotary_pairs(
-        loader.role(Role::Query),
+        loader.with_role(Role::Query),
         name,
         [inputs, heads, nope_dim + rope_dim],
         interleaved,
@@ -72,7 +72,7 @@ pub fn attention<S: Scalar>(
         kv_down,
         norm: gain(loader, "kv_a_layernorm.weight", latent_dim)?,
         kv_up: kv_up_weight(loader, sizes)?,
-        output: loader.role(Role::Output).linear("o_proj", heads * value_dim, width, bias)?,
+        output: loader.with_role(Role::Output).linear("o_proj", heads * value_dim, width, bias)?,
         rotation,
         factor,
     };

@@ -106,7 +106,7 @@ fn convolution<S: Scalar>(
         rounding: None,
     };
     let input = loader.linear("in_proj", width, 3 * channels, bias)?;
-    let output = loader.role(Role::Output).linear("out_proj", channels, width, bias)?;
+    let output = loader.with_role(Role::Output).linear("out_proj", channels, width, bias)?;
     Ok(Builtin::ShortConvolution(ShortConvolution::assemble(convolution, [input, output])))
 }
 
@@ -131,7 +131,7 @@ fn mlp<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, hidden: usize) -> Re
     Ok(FeedForward::Mlp(Mlp {
         gate: Some(loader.linear(gate, width, hidden, false)?),
         up: loader.linear(up, width, hidden, false)?,
-        down: loader.role(Role::Output).linear(down, hidden, width, false)?,
+        down: loader.with_role(Role::Output).linear(down, hidden, width, false)?,
         activation: Activation::Silu,
     }))
 }

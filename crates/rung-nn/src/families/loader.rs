@@ -124,7 +124,7 @@ impl<'a, S: Scalar> Loader<'a, S> {
     }
 
     /// Sets the role of the next weight, by which analyses find it.
-    pub fn role(&mut self, role: Role) -> &mut Self {
+    pub fn with_role(&mut self, role: Role) -> &mut Self {
         self.role = role;
         self
     }
@@ -205,7 +205,7 @@ impl<'a, S: Scalar> Loader<'a, S> {
     /// It is missing or has another shape.
     pub fn rms_norm(&mut self, name: &str, width: usize, epsilon: f64) -> Result<Norm, FamilyError> {
         Ok(Norm::from_weights(
-            Some(self.role(Role::StreamNorm).tensor(&format!("{name}.weight"), &[width])?),
+            Some(self.with_role(Role::StreamNorm).tensor(&format!("{name}.weight"), &[width])?),
             None,
             epsilon,
         ))

@@ -90,8 +90,8 @@ fn read_mixer<S: Scalar>(
                 }
                 let linears = [
                     loader.linear("qkv_proj", width, 3 * inner, false)?,
-                    loader.role(Role::Gate).linear("output_gate", width, inner, false)?,
-                    loader.role(Role::Output).linear("out_proj", inner, width, false)?,
+                    loader.with_role(Role::Gate).linear("output_gate", width, inner, false)?,
+                    loader.with_role(Role::Output).linear("out_proj", inner, width, false)?,
                 ];
                 Ok::<_, FamilyError>(sizes.assemble(linears, loader.tensor("norm.weight", &[inner])?, depth))
             })?;

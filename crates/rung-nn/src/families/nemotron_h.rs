@@ -1,14 +1,14 @@
 //! Nemotron-H, Nemotron Nano 2 and Nemotron 3: Mamba-2, attention without positions, MLPs and experts, each as a separate layer.
 //!
 //! # Classes
-//! `NemotronHForCausalLM`. It ignores `attention_bias` and `time_step_limit`, and clips steps to `time_step_min` only in the parallel forward pass; this
+//! `NemotronHForCausalLM`. It ignores `attention_bias` and `time_step_limit`, and clamps dt to `time_step_min` only in the parallel forward pass; this
 //! crate does so for every token.
 //!
 //! # Unusual options
 //! `moe_latent_size`, `n_group`, `norm_topk_prob`, `routed_scaling_factor`, `use_bias`, `mlp_bias`, `use_conv_bias`, `mlp_hidden_act`.
 //!
 //! # GGUF
-//! `nemotron_h`, and `nemotron_h_moe` with experts. llama.cpp does not clip steps, so they are not clipped for GGUF files.
+//! `nemotron_h`, and `nemotron_h_moe` with experts. llama.cpp does not clamp dt, so it is not clamped for GGUF files.
 
 use rung_audit::json::JsonValue;
 use rung_engine::{Role, Scalar};
@@ -51,13 +51,13 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         None => fields.positive("rms_norm_eps")?.unwrap_or(1e-5),
     };
     let bias = fields.flag("use_bias", false)?;
-    let min_step = fields.number("time_step_min")?.unwrap_or(1e-3);
+    let min_dt = fields.number("time_step_min")?.unwrap_or(1e-3);
     let options = Mamba2Options {
         bias,
         output_bias: bias,
         convolution_bias: fields.flag("use_conv_bias", true)?,
         norm: Some(GatedNormOptions { epsilon, before_gate: false }),
-        dt_limit: (!loader.is_gguf()).then_some([min_step, f64::INFINITY]),
+        dt_limit: (!loader.is_gguf()).then_some([min_dt, f64::INFINITY]),
     };
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
@@ -69,6 +69,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
                     let feed_forward = loader.with_prefix("mixer", |loader| {
                         loader.with_mixer_name("mlp", |loader| feed_forward(loader, index, width))
                     })?;
+                    // A branch without a norm.
                     let no_mixer = (ResidualBranch::with_norm(Norm::from_weights(None, None, 0.0)), vec![Builtin::NoMixer(NoMixer)]);
                     return Ok(LoadedLayer { mixers: no_mixer, feed_forward: Some((ResidualBranch::with_norm(norm), feed_forward)) });
                 }
@@ -103,7 +104,7 @@ fn is_expert_layer(fields: &Fields, index: usize) -> Result<bool, FamilyError> {
 }
 
 /// The hidden width of an MLP; GGUF files have a list with one number for every layer.
-fn hidden_size(fields: &Fields, index: usize) -> Result<usize, FamilyError> {
+fn intermediate_size(fields: &Fields, index: usize) -> Result<usize, FamilyError> {
     let Some(JsonValue::List(sizes)) = fields.get("intermediate_size") else {
         return fields.required_size("intermediate_size");
     };
@@ -129,13 +130,13 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usiz
         Ok::<_, FamilyError>(Mlp {
             gate: None,
             up: loader.linear("up_proj", width, hidden, bias)?,
-            down: loader.role(Role::Output).linear("down_proj", hidden, width, bias)?,
+            down: loader.with_role(Role::Output).linear("down_proj", hidden, width, bias)?,
             activation,
         })
     };
     let has_experts = if loader.is_gguf() { loader.has("gate.weight") } else { is_expert_layer(fields, index)? };
     if !has_experts {
-        let hidden = hidden_size(fields, index)?;
+        let hidden = intermediate_size(fields, index)?;
         return Ok(FeedForward::Mlp(mlp(loader, [width, hidden], bias)?));
     }
     let (expert_count, hidden) = (fields.required_size("n_routed_experts")?, fields.required_size("moe_intermediate_size")?);
@@ -143,21 +144,21 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usiz
     let router = loader.linear("gate", width, expert_count, false)?;
     let router_bias = loader.tensor("gate.e_score_correction_bias", &[expert_count])?;
     let latent_width = fields.size("moe_latent_size")?;
-    let latent = match latent_width {
+    let latent_projections = match latent_width {
         Some(latent) => Some((
             loader.linear("fc1_latent_proj", width, latent, bias)?,
             loader.linear("fc2_latent_proj", latent, width, bias)?,
         )),
         None => None,
     };
-    let inputs = latent_width.unwrap_or(width);
+    let expert_input_width = latent_width.unwrap_or(width);
     let experts = if loader.is_gguf() {
         loader.with_prefix("experts", |loader| {
-            experts::stacked_experts_without_gates(loader, expert_count, [inputs, hidden], activation)
+            experts::stacked_experts_without_gates(loader, expert_count, [expert_input_width, hidden], activation)
         })?
     } else {
         let expert =
-            |index: usize| loader.with_prefix(&format!("experts.{index}"), |loader| mlp(loader, [inputs, hidden], false));
+            |index: usize| loader.with_prefix(&format!("experts.{index}"), |loader| mlp(loader, [expert_input_width, hidden], false));
         (0..expert_count).map(expert).collect::<Result<_, _>>()?
     };
     let shared = loader.with_prefix("shared_experts", |loader| mlp(loader, [width, shared_hidden], bias))?;
@@ -165,7 +166,7 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usiz
         router,
         routing: Routing { bias: Some(router_bias), ..routing(fields, expert_count)? },
         experts,
-        latent,
+        latent: latent_projections,
         shared: Some(shared),
         shared_gate: None,
     })))

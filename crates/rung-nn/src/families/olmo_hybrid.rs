@@ -91,9 +91,9 @@ fn gated_deltanet<S: Scalar>(
     let GatedDeltanetConfig { heads, value_heads, key_dim, value_dim, kernel_size, .. } = sizes;
     let (key_rows, value_rows) = (heads * key_dim, value_heads * value_dim);
     let projections = [
-        loader.role(Role::Query).linear("q_proj", width, key_rows, false)?,
-        loader.role(Role::Key).linear("k_proj", width, key_rows, false)?,
-        loader.role(Role::Value).linear("v_proj", width, value_rows, false)?,
+        loader.with_role(Role::Query).linear("q_proj", width, key_rows, false)?,
+        loader.with_role(Role::Key).linear("k_proj", width, key_rows, false)?,
+        loader.with_role(Role::Value).linear("v_proj", width, value_rows, false)?,
     ];
     let names = ["q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"];
     let (total, separate_channels) = (2 * key_rows + value_rows, [key_rows, key_rows, value_rows]);
@@ -112,9 +112,9 @@ fn gated_deltanet<S: Scalar>(
         dt_proj: loader.linear("a_proj", width, value_heads, false)?,
         dt_bias: loader.tensor("dt_bias", &[value_heads])?,
         a_log: loader.tensor("A_log", &[value_heads])?,
-        gate: loader.role(Role::Gate).linear("g_proj", width, value_rows, false)?,
+        gate: loader.with_role(Role::Gate).linear("g_proj", width, value_rows, false)?,
         norm: loader.tensor("o_norm.weight", &[value_dim])?,
         epsilon: NormGain::EPSILON,
-        output: loader.role(Role::Output).linear("o_proj", value_rows, width, false)?,
+        output: loader.with_role(Role::Output).linear("o_proj", value_rows, width, false)?,
     })))
 }

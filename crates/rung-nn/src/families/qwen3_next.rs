@@ -77,7 +77,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     for (index, layer) in loader.layers.iter().enumerate() {
         layers.push(loader.with_prefix(&format!("{prefix}.layers.{index}"), |loader| {
             let norm = |loader: &mut Loader<'_, S>, name: &str| {
-                let gain = loader.role(Role::StreamNorm).norm_weight_plus_one(name, width)?;
+                let gain = loader.with_role(Role::StreamNorm).norm_weight_plus_one(name, width)?;
                 Ok::<_, FamilyError>(ResidualBranch::with_norm(Norm::from_weights(Some(gain), None, epsilon)))
             };
             let branch = norm(loader, "input_layernorm")?;
@@ -117,7 +117,7 @@ fn gated_deltanet<S: Scalar>(
     let order = ValueOrder { heads, value_heads, interleaved };
     let reordered = |loader: &mut Loader<'_, S>, name: &str, role: Role, rows_of_head: usize| {
         let matrix = loader.values(&format!("{name}.weight"), &[value_heads * rows_of_head, width])?;
-        Ok::<_, FamilyError>(loader.role(role).add_linear(
+        Ok::<_, FamilyError>(loader.with_role(role).add_linear(
             name,
             width,
             rows(&matrix, width, order.stored_channels(rows_of_head)),
@@ -157,7 +157,7 @@ fn gated_deltanet<S: Scalar>(
         gate,
         norm: loader.tensor("norm.weight", &[value_dim])?,
         epsilon,
-        output: loader.role(Role::Output).add_linear("out_proj", value_rows, output),
+        output: loader.with_role(Role::Output).add_linear("out_proj", value_rows, output),
     })))
 }
 
@@ -193,7 +193,7 @@ fn grouped_projections<S: Scalar>(
     let selected = [head_rows(0, key_dim), head_rows(key_dim, key_dim), head_rows(values, value_heads_per_key_head * value_dim)];
     let projections = delta::projections(loader, &matrix, width, selected);
     let gate = rows(&matrix, width, head_rows(gates, value_heads_per_key_head * value_dim));
-    Ok((projections, loader.role(Role::Gate).add_linear("g_proj", width, gate)))
+    Ok((projections, loader.with_role(Role::Gate).add_linear("g_proj", width, gate)))
 }
 
 /// Splits `in_proj_ba` into beta and dt: each key head has the betas of its value heads, then their dt.

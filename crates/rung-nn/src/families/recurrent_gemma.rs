@@ -96,7 +96,7 @@ fn rg_lru<S: Scalar>(loader: &mut Loader<'_, S>, mixer: &Mixer, width: usize) ->
         input_gate,
         recurrence_gate,
         rate_logits: loader.tensor("rg_lru.recurrent_param", &[inner])?,
-        output: loader.role(Role::Output).linear("linear_out", inner, width, true)?,
+        output: loader.with_role(Role::Output).linear("linear_out", inner, width, true)?,
     })))
 }
 

@@ -138,7 +138,7 @@ fn sizes<S: Scalar>(loader: &Loader<'_, S>) -> Result<Sizes, FamilyError> {
 /// A layer norm; its bias is zero if the config has none.
 fn read_norm<S: Scalar>(loader: &mut Loader<'_, S>, name: &str, sizes: Sizes) -> Result<Norm, FamilyError> {
     let Sizes { width, epsilon, norm_bias, .. } = sizes;
-    let weight = loader.role(Role::StreamNorm).tensor(&format!("{name}.weight"), &[width])?;
+    let weight = loader.with_role(Role::StreamNorm).tensor(&format!("{name}.weight"), &[width])?;
     let bias = format!("{name}.bias");
     let bias =
         if norm_bias { loader.tensor(&bias, &[width])? } else { loader.add(&bias, &[width], vec![S::ZERO; width]) };
@@ -156,7 +156,7 @@ fn embedding_and_head<S: Scalar>(
     let is_normed = fields.flag("norm_first", true)?;
     let is_tied = fields.flag("tie_word_embeddings", false)?;
     let rows = if is_normed { normed_rows(loader, values.clone(), sizes)? } else { values.clone() };
-    let table = loader.role(Role::Embedding).add("model.embeddings.weight", &shape, rows);
+    let table = loader.with_role(Role::Embedding).add("model.embeddings.weight", &shape, rows);
     let unembedding = match (is_tied, is_normed) {
         (false, _) => loader.tensor("lm_head.weight", &shape)?,
         (true, false) => table,
@@ -195,10 +195,10 @@ fn read_time_mixing<S: Scalar>(loader: &mut Loader<'_, S>, sizes: Sizes, is_firs
     let bonus = loader.values("r_k", &bonus_shape)?;
     let bonus = loader.add("r_k", &[width], bonus);
     let projections = [
-        loader.role(Role::Query).linear("r_proj", width, width, false)?,
-        loader.role(Role::Key).linear("k_proj", width, width, false)?,
-        loader.role(Role::Value).linear("v_proj", width, width, false)?,
-        loader.role(Role::Output).linear("o_proj", width, width, false)?,
+        loader.with_role(Role::Query).linear("r_proj", width, width, false)?,
+        loader.with_role(Role::Key).linear("k_proj", width, width, false)?,
+        loader.with_role(Role::Value).linear("v_proj", width, width, false)?,
+        loader.with_role(Role::Output).linear("o_proj", width, width, false)?,
     ];
     let decay = read_low_rank(loader, "w_lora", "decay_low_rank_dim", width, true)?;
     let rate = read_low_rank(loader, "a_lora", "a_low_rank_dim", width, true)?;
@@ -271,7 +271,7 @@ fn read_feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, sizes: Sizes) -> Res
     let network = Mlp {
         gate: None,
         up: loader.linear("key", width, hidden, false)?,
-        down: loader.role(Role::Output).linear("value", hidden, width, false)?,
+        down: loader.with_role(Role::Output).linear("value", hidden, width, false)?,
         activation: Activation::ReluSquared,
     };
     Ok(FeedForward::TokenShift { mu: loader.tensor("x_k", &[width])?, network })

@@ -168,7 +168,7 @@ pub fn mamba1<S: Scalar>(
         dt_proj: loader.linear("dt_proj", rank, inner, true)?,
         a_log: read_a_log(loader, &[inner, state])?,
         skip: loader.tensor("D", &[inner])?,
-        output: loader.role(Role::Output).linear("out_proj", inner, width, options.bias)?,
+        output: loader.with_role(Role::Output).linear("out_proj", inner, width, options.bias)?,
         norms,
     })))
 }
@@ -217,7 +217,7 @@ pub fn mamba2_mixer<S: Scalar>(
         a_log: read_a_log(loader, &[heads])?,
         skip: loader.tensor("D", &[heads])?,
         norm,
-        output: loader.role(Role::Output).linear("out_proj", inner, width, options.output_bias)?,
+        output: loader.with_role(Role::Output).linear("out_proj", inner, width, options.output_bias)?,
         dt_limit: options.dt_limit,
     }))
 }

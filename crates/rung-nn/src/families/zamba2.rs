@@ -2,7 +2,7 @@
 //! embeddings.
 //!
 //! # Classes
-//! `Zamba2ForCausalLM`. A block passes its output to the recurrence after it and adds nothing to the residual stream. Steps are clipped to
+//! `Zamba2ForCausalLM`. A block passes its output to the recurrence after it and adds nothing to the residual stream. dt is clamped to
 //! `time_step_min` in the parallel forward pass only; this crate does so for every token.
 //!
 //! # Unusual options
@@ -49,13 +49,13 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     let width = fields.required_size("hidden_size")?;
     let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-5);
     let bias = fields.flag("add_bias_linear", false)?;
-    let min_step = fields.number("time_step_min")?.unwrap_or(1e-3);
+    let min_dt = fields.number("time_step_min")?.unwrap_or(1e-3);
     let options = Mamba2Options {
         bias,
         output_bias: bias,
         convolution_bias: true,
         norm: Some(GatedNormOptions { epsilon: GATED_NORM_EPSILON, before_gate: false }),
-        dt_limit: Some([min_step, f64::INFINITY]),
+        dt_limit: Some([min_dt, f64::INFINITY]),
     };
     let layer_types = fields.list("layers_block_type").and_then(|types| fields.require("layers_block_type", types))?;
     let is_hybrid = |layer_type: &JsonValue| matches!(layer_type, JsonValue::String(name) if name == "hybrid");
@@ -186,10 +186,10 @@ impl SharedBlocks {
         let mlp_norm = loader.rms_norm("pre_ff_layernorm", width, epsilon)?;
         let [query, keys, values, attention_output] = loader.with_prefix("self_attn", |loader| {
             Ok::<_, FamilyError>([
-                loader.role(Role::Query).linear("q_proj", 2 * width, heads * key_dim, false)?,
-                loader.role(Role::Key).linear("k_proj", 2 * width, kv_heads * key_dim, false)?,
-                loader.role(Role::Value).linear("v_proj", 2 * width, kv_heads * value_dim, false)?,
-                loader.role(Role::Output).linear("o_proj", heads * value_dim, width, false)?,
+                loader.with_role(Role::Query).linear("q_proj", 2 * width, heads * key_dim, false)?,
+                loader.with_role(Role::Key).linear("k_proj", 2 * width, kv_heads * key_dim, false)?,
+                loader.with_role(Role::Value).linear("v_proj", 2 * width, kv_heads * value_dim, false)?,
+                loader.with_role(Role::Output).linear("o_proj", heads * value_dim, width, false)?,
             ])
         })?;
         let [gate_up, down] = loader.with_prefix("feed_forward", |loader| {

@@ -34,7 +34,7 @@ use crate::mixer::{MAX_SLOTS, State};
 use crate::model::ModelState;
 use crate::network::Network;
 use crate::observer::ObservedOps;
-use player::{AccumulatorSource, SoftmaxAccumulators};
+use player::{AccumulatorSource, PlayerAttention};
 
 /// The first slots of a full-attention state hold keys and values, which are never sent.
 const CACHE_SLOTS: usize = 2;
@@ -126,16 +126,16 @@ impl<S: Scalar> Transcript<S> {
     ) -> Result<Self, ModelError> {
         require_supported(network)?;
         let encodings = encodings.into();
-        let accumulators = SoftmaxAccumulators::new(&network.plan, encodings.message);
-        let ops = observed_ops(network, &accumulators);
+        let player_attention = PlayerAttention::new(&network.plan, encodings.message);
+        let ops = observed_ops(network, &player_attention);
         let fields = network.config.input.field_count();
         let (mut state, mut messages, mut outputs) = (None, Vec::new(), Vec::new());
         for (index, player) in players.iter().enumerate() {
-            accumulators.start_player(player.tokens.start, AccumulatorSource::Cache);
+            player_attention.start_player(player.tokens.start, AccumulatorSource::Cache);
             let own_tokens = &prompt[player.tokens.start * fields..player.tokens.end * fields];
             let (hidden, state_after) = network.model.forward(&ops, own_tokens, 1, state.as_ref())?;
             outputs.push(ops.values(&hidden));
-            messages.extend(accumulators.take_received().into_iter().map(|(layer, call, bits)| PlayerMessage {
+            messages.extend(player_attention.take_received().into_iter().map(|(layer, call, bits)| PlayerMessage {
                 layer,
                 mixer: attention_mixers(network, layer).nth(call).unwrap_or(call),
                 receiver: index,
@@ -159,15 +159,15 @@ impl<S: Scalar> Transcript<S> {
     /// # Errors
     /// A token id is not in the model's vocabulary.
     pub fn replay_player(&self, network: &Network<S>, own_tokens: &[u32], player: usize) -> Result<Vec<S>, ModelError> {
-        let accumulators = SoftmaxAccumulators::new(&network.plan, self.encodings.message);
-        let ops = observed_ops(network, &accumulators);
+        let player_attention = PlayerAttention::new(&network.plan, self.encodings.message);
+        let ops = observed_ops(network, &player_attention);
         let received: Vec<PlayerMessage> =
             self.messages.iter().filter(|message| message.receiver == player).cloned().collect();
         let (attention, states): (Vec<PlayerMessage>, Vec<PlayerMessage>) =
             received.into_iter().partition(|message| message.content == MessageContent::SoftmaxAccumulators);
         let attention = attention.into_iter().map(|message| message.bits).collect();
         let past_len = self.players[player].tokens.start;
-        accumulators.start_player(past_len, AccumulatorSource::Messages(attention));
+        player_attention.start_player(past_len, AccumulatorSource::Messages(attention));
         let state = (past_len > 0).then(|| decode_states(network, &ops, &states, None, past_len, self.encodings.state));
         let (hidden, _) = network.model.forward(&ops, own_tokens, 1, state.as_ref())?;
         Ok(ops.values(&hidden))
@@ -179,15 +179,15 @@ impl<S: Scalar> Transcript<S> {
     /// A token id is not in the model's vocabulary.
     pub fn replay(&self, network: &Network<S>, prompt: &[u32]) -> Result<usize, ModelError> {
         let fields = network.config.input.field_count();
-        let mut equal_players = 0;
+        let mut matching_players = 0;
         for (index, player) in self.players.iter().enumerate() {
             let own_tokens = &prompt[player.tokens.start * fields..player.tokens.end * fields];
             let bit_patterns =
                 |numbers: &[S]| numbers.iter().map(|number| number.to_f64().to_bits()).collect::<Vec<_>>();
             let outputs = self.replay_player(network, own_tokens, index)?;
-            equal_players += usize::from(bit_patterns(&outputs) == bit_patterns(&self.outputs[index]));
+            matching_players += usize::from(bit_patterns(&outputs) == bit_patterns(&self.outputs[index]));
         }
-        Ok(equal_players)
+        Ok(matching_players)
     }
 
     /// Bits of all messages together.
@@ -221,8 +221,8 @@ fn require_supported<S: Scalar>(network: &Network<S>) -> Result<(), ModelError> 
     Err(ModelError::UnsupportedOption { mixer: "full", what: format!("{what}, as a protocol,"), expected })
 }
 
-fn observed_ops<'a, S: Scalar>(network: &Network<S>, observer: &'a SoftmaxAccumulators) -> ObservedOps<'a, S> {
-    ObservedOps { native: network.executor(), observer }
+fn observed_ops<'a, S: Scalar>(network: &Network<S>, interceptor: &'a PlayerAttention) -> ObservedOps<'a, S> {
+    ObservedOps { native: network.executor(), interceptor }
 }
 
 /// The mixers of a layer that call attention, in the order of their calls.

@@ -15,7 +15,7 @@ use rung_theory::stack::Plan;
 
 use super::encoding::{BitString, NumberEncoding};
 use crate::model::names;
-use crate::observer::OpObserver;
+use crate::observer::OpInterceptor;
 
 /// Where the accumulators over earlier tokens come from, in full-attention layers.
 pub(super) enum AccumulatorSource {
@@ -25,8 +25,8 @@ pub(super) enum AccumulatorSource {
     Messages(Vec<BitString>),
 }
 
-/// An observer that computes full attention by online softmax, and records or reads the accumulators that cross between players.
-pub(super) struct SoftmaxAccumulators {
+/// An interceptor that computes full attention by online softmax, and records or reads the accumulators that cross between players.
+pub(super) struct PlayerAttention {
     /// For every layer, whether each of its attention calls is full attention (and not a window).
     is_full: Vec<Vec<bool>>,
     /// Tokens before the player's first.
@@ -40,7 +40,7 @@ pub(super) struct SoftmaxAccumulators {
     next_call: Cell<usize>,
 }
 
-impl SoftmaxAccumulators {
+impl PlayerAttention {
     pub(super) fn new(plan: &Plan, encoding: NumberEncoding) -> Self {
         let full_calls = |layer: &rung_theory::stack::Layer| {
             let attention = layer.mixers.iter().filter(|mixer| ["full", "window"].contains(&mixer.name()));
@@ -87,7 +87,7 @@ impl SoftmaxAccumulators {
     /// Attention that continues the accumulators of earlier tokens.
     fn attend_from_accumulators<S: Scalar>(&self, tensors: &AttentionTensors<S>) -> Vec<S> {
         let earlier_count = tensors.key_count - tensors.query_count;
-        let received = self.receive(|| {
+        let received_numbers = self.receive(|| {
             tensors.map_heads(|query, head| {
                 let mut accumulator = tensors.accumulate(tensors.empty_accumulator(), query, head, 0..earlier_count);
                 round_accumulator(&mut accumulator, self.encoding);
@@ -96,7 +96,8 @@ impl SoftmaxAccumulators {
         });
         tensors.map_heads(|query, head| {
             let size = tensors.value_width + 2;
-            let initial = received.as_ref().map(|received| tensors.head_slice(received, query, head, size).to_vec());
+            let initial =
+                received_numbers.as_ref().map(|numbers| tensors.head_slice(numbers, query, head, size).to_vec());
             let initial = initial.unwrap_or_else(|| tensors.empty_accumulator());
             let accumulator = tensors.accumulate(initial, query, head, earlier_count..=earlier_count + query);
             accumulator[2..].iter().map(|value| *value / accumulator[1]).collect()
@@ -109,7 +110,7 @@ impl SoftmaxAccumulators {
         let accumulate_own = |query, head| {
             tensors.accumulate(tensors.empty_accumulator(), query, head, earlier_count..=earlier_count + query)
         };
-        let received = self.receive(|| {
+        let received_numbers = self.receive(|| {
             tensors.map_heads(|query, head| {
                 let earlier = tensors.accumulate(tensors.empty_accumulator(), query, head, 0..earlier_count);
                 let own = accumulate_own(query, head);
@@ -120,8 +121,9 @@ impl SoftmaxAccumulators {
         tensors.map_heads(|query, head| {
             let own = accumulate_own(query, head);
             let own_means = own[2..].iter().map(|value| *value / own[1]);
-            let Some(received) = &received else { return own_means.collect() };
-            let [log_odds, earlier_means @ ..] = tensors.head_slice(received, query, head, tensors.value_width + 1)
+            let Some(received_numbers) = &received_numbers else { return own_means.collect() };
+            let [log_odds, earlier_means @ ..] =
+                tensors.head_slice(received_numbers, query, head, tensors.value_width + 1)
             else {
                 unreachable!("the log-odds come before the means")
             };
@@ -131,7 +133,7 @@ impl SoftmaxAccumulators {
     }
 }
 
-impl<S: Scalar> OpObserver<S> for SoftmaxAccumulators {
+impl<S: Scalar> OpInterceptor<S> for PlayerAttention {
     fn enter(&self, name: &str) {
         self.current_layer.set(names::layer_index(name).unwrap_or(usize::MAX));
         self.next_call.set(0);

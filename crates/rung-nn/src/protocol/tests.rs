@@ -110,10 +110,10 @@ fn outputs_equal_the_ordinary_forward_pass_up_to_rounding() {
     }
 }
 
-/// A state that the model rounds to 7 bits is sent in 7 bits without loss, so that the outputs of a model without full attention are those
-/// of the ordinary forward pass, up to the order of sums.
+/// A state that the model rounds to 7 bits per number is sent in 7 bits per number without loss, so that the outputs of a model without
+/// full attention are those of the ordinary forward pass, up to the order of sums.
 #[test]
-fn models_of_few_bits_send_messages_of_few_bits() {
+fn models_with_few_bits_per_number_send_messages_with_few_bits_per_number() {
     for stack in STACKS {
         run_rounded_network::<f64>(stack, Positions::None, Precision::bits(7, 4.0), |network, prompt| {
             let encodings = ProtocolEncodings::for_config::<f64>(&network.config);
@@ -121,12 +121,12 @@ fn models_of_few_bits_send_messages_of_few_bits() {
                 Transcript::record(network, prompt, players(network.task().unwrap(), prompt), encodings).unwrap();
             assert_eq!(transcript.replay(network, prompt).unwrap(), transcript.players.len(), "{stack}");
             let full_precision = record(network, prompt);
-            let numbers = |transcript: &Transcript<f64>, bits: u64| {
+            let state_number_count = |transcript: &Transcript<f64>, bits: u64| {
                 let states =
                     transcript.messages.iter().filter(|message| message.content != MessageContent::SoftmaxAccumulators);
                 states.map(|message| message.bits.len() / bits).sum::<u64>()
             };
-            assert_eq!(numbers(&transcript, 7), numbers(&full_precision, 64), "{stack}");
+            assert_eq!(state_number_count(&transcript, 7), state_number_count(&full_precision, 64), "{stack}");
             assert!(
                 7 * full_precision.bit_count() >= 64 * transcript.bit_count(),
                 "{stack}: {} bits",
@@ -150,7 +150,7 @@ fn models_of_few_bits_send_messages_of_few_bits() {
 }
 
 #[test]
-fn constructions_of_twelve_bits_answer_right_by_messages_of_twelve_bits() {
+fn constructions_with_twelve_bits_per_number_answer_right_by_messages_of_as_many() {
     for (name, mixer) in [("U1", None), ("U2", Some("gdn")), ("U2", Some("rwkv7")), ("U2'", Some("linear"))] {
         let request = ConstructionRequest {
             mixer: mixer.map(str::to_owned),
@@ -181,7 +181,7 @@ fn message_bits_are_those_that_the_theory_counts() {
     for stack in STACKS {
         run_random_network::<f32>(stack, Positions::None, |network, prompt| {
             let transcript = record(network, prompt);
-            for (layer, plan) in network.plan.layers.iter().enumerate() {
+            for (layer, plan_layer) in network.plan.layers.iter().enumerate() {
                 for (receiver, player) in transcript.players.iter().enumerate().skip(1) {
                     let bits_of = |content: MessageContent| {
                         let received = transcript
@@ -198,17 +198,17 @@ fn message_bits_are_those_that_the_theory_counts() {
                     let tokens = player.tokens.len() as u128;
                     assert_eq!(
                         bits_of(MessageContent::SoftmaxAccumulators),
-                        tokens * plan.message_bits(Convention::Online),
+                        tokens * plan_layer.message_bits(Convention::Online),
                         "{stack}"
                     );
                     assert!(
-                        bits_of(MessageContent::State) <= plan.state_bits()
-                            && bits_of(MessageContent::ConvolutionState) <= plan.input_conv_bits(),
+                        bits_of(MessageContent::State) <= plan_layer.state_bits()
+                            && bits_of(MessageContent::ConvolutionState) <= plan_layer.input_conv_bits(),
                         "{stack}"
                     );
-                    // From the fourth token on, a window or convolution state is full and exactly as large as the theory says.
+                    // After four tokens or more, a window or convolution state is full and exactly as large as the theory says.
                     if player.tokens.start > 3 {
-                        assert_eq!(bits_of(MessageContent::State), plan.state_bits(), "{stack}");
+                        assert_eq!(bits_of(MessageContent::State), plan_layer.state_bits(), "{stack}");
                     }
                 }
             }
@@ -228,9 +228,9 @@ fn replay_differs_if_any_message_is_changed() {
             for index in 0..transcript.messages.len() {
                 // The highest bit of the fraction of the third number.
                 transcript.messages[index].bits.flip(2 * 32 + 22);
-                let equal_players = transcript.replay(network, prompt).unwrap();
+                let matching_players = transcript.replay(network, prompt).unwrap();
                 transcript.messages[index].bits.flip(2 * 32 + 22);
-                assert!(equal_players < 4, "{stack}: message {index} does not matter");
+                assert!(matching_players < 4, "{stack}: message {index} does not matter");
             }
             assert_eq!(transcript.replay(network, prompt).unwrap(), 4);
         });

@@ -36,7 +36,7 @@ use crate::construct::{LayerColumns, decode_chains};
 use crate::error::ModelError;
 use crate::model::names;
 use crate::network::Network;
-use crate::observer::{ConvolutionInputs, ObservedOps, OpObserver};
+use crate::observer::{ConvolutionInputs, ObservedOps, OpInterceptor};
 
 /// The most tokens that a trace can have.
 pub const MAX_TOKENS: usize = 1 << 14;
@@ -97,7 +97,7 @@ impl Trace {
         let depth = model.depth();
         let recorder =
             Recorder { layers: RefCell::new(vec![Vec::new(); depth]), current_layer: RefCell::new(None), token_count };
-        let ops = ObservedOps { native, observer: &recorder };
+        let ops = ObservedOps { native, interceptor: &recorder };
         let streams = model.streams(&ops, tokens, 1)?;
         let last_stream = streams.last().unwrap_or_else(|| unreachable!("the embedding is a stream"));
         let to_f64 = |x: &Tensor<S>| ops.values(x).into_iter().map(Scalar::to_f64).collect::<Vec<f64>>();
@@ -153,7 +153,7 @@ impl Recorder {
     }
 }
 
-impl<S: Scalar> OpObserver<S> for Recorder {
+impl<S: Scalar> OpInterceptor<S> for Recorder {
     fn enter(&self, name: &str) {
         *self.current_layer.borrow_mut() = names::layer_index(name);
     }

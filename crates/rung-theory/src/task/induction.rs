@@ -108,7 +108,7 @@ impl Task for Induction {
         let last = tokens.len() - 1;
         let triggers: Vec<usize> = (0..=last).filter(|position| tokens[*position] == self.vocabulary).collect();
         if triggers.len() != 2 || triggers[1] != last || triggers[0] + 1 == last {
-            let expected = "one there and one at least two before it";
+            let expected = "one trigger at the last position and one at least two positions earlier";
             return Err(OracleError::new::<Self>(last, format!("triggers at {triggers:?}"), expected));
         }
         let mut targets = vec![NO_TARGET; tokens.len()];

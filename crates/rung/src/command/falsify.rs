@@ -22,7 +22,7 @@ use rung_train::run::RunConfig;
 use serde_json::json;
 
 use super::ask::{DEFAULT_SHOTS, StyleName};
-use super::falsify_text::TextSearch;
+use super::falsify_text::ExternalCheckpointSearch;
 use super::memory::parse_memory;
 use super::text_prompts::is_external_checkpoint;
 use crate::output::{check_destination, print, print_json, spinner, with_commas, write_file};
@@ -111,7 +111,7 @@ impl Falsify {
             }
         }
         if let Some(path) = self.model.as_ref().filter(|path| is_external_checkpoint(path)) {
-            return self.search_text(path);
+            return self.search_external_checkpoint(path);
         }
         if self.style.is_some() || self.shots.is_some() {
             bail!("--style and --shots: expected an external checkpoint, which reads text");
@@ -144,7 +144,7 @@ impl Falsify {
     }
 
     /// Searches an external checkpoint.
-    fn search_text(&self, model: &Path) -> anyhow::Result<ExitCode> {
+    fn search_external_checkpoint(&self, model: &Path) -> anyhow::Result<ExitCode> {
         if self.bits.is_some() || self.method.is_some() || self.html.is_some() {
             bail!("--bits, --method and --html: expected a run or a construction, found an external checkpoint");
         }
@@ -154,7 +154,7 @@ impl Falsify {
         let writer = self.style.unwrap_or(StyleName::Table).writer(self.shots.map(usize::from), DEFAULT_SHOTS);
         let budget = Duration::from_secs_f64(self.budget);
         let out = self.out.as_deref();
-        TextSearch { model, task, writer, seed: self.seed, budget, out, json: self.json }.run()
+        ExternalCheckpointSearch { model, task, writer, seed: self.seed, budget, out, json: self.json }.run()
     }
 
     fn origin(&self) -> anyhow::Result<Origin> {
@@ -162,7 +162,7 @@ impl Falsify {
             (Some(path), _) if path.is_dir() => return Ok(Origin::Folder(path.clone())),
             (Some(path), _) => {
                 let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-                RunConfig::read(&text).with_context(|| format!("{}: a run as TOML", path.display()))?
+                RunConfig::read(&text).with_context(|| format!("reading {} as a TOML run config", path.display()))?
             }
             (None, Some(stack)) => {
                 let task = self.task.clone().unwrap_or_default();
@@ -175,7 +175,7 @@ impl Falsify {
     }
 
     fn report(&self, target: &TargetModel, result: &SearchResult) -> anyhow::Result<()> {
-        let model = result.smaller_target.as_ref().unwrap_or(target);
+        let model = result.target_with_shrunk_task.as_ref().unwrap_or(target);
         let page = match &result.witness {
             Some(witness) => Some(WitnessPage::new(witness, model)?),
             None => None,

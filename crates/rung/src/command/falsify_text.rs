@@ -19,7 +19,7 @@ use crate::output::{print, print_json, spinner, with_commas};
 use crate::watch::Interrupt;
 
 /// Settings of a search for counterexamples.
-pub struct TextSearch<'a> {
+pub struct ExternalCheckpointSearch<'a> {
     /// The checkpoint.
     pub model: &'a Path,
     /// The task.
@@ -36,7 +36,7 @@ pub struct TextSearch<'a> {
     pub json: bool,
 }
 
-impl TextSearch<'_> {
+impl ExternalCheckpointSearch<'_> {
     /// Searches for a witness and prints it.
     ///
     /// # Errors

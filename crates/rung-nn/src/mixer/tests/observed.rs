@@ -5,7 +5,7 @@ use std::cell::Cell;
 use rung_engine::{AttentionInputs, BlockAttention};
 
 use super::*;
-use crate::observer::{ObservedOps, OpObserver};
+use crate::observer::{ObservedOps, OpInterceptor};
 
 /// Counts the calls of attention.
 #[derive(Default)]
@@ -14,7 +14,7 @@ struct Counter {
     blocks: Cell<usize>,
 }
 
-impl<S: Scalar> OpObserver<S> for Counter {
+impl<S: Scalar> OpInterceptor<S> for Counter {
     fn attention(&self, ops: &Native<S>, inputs: &AttentionInputs<'_, Tensor<S>>) -> Tensor<S> {
         self.dense.set(self.dense.get() + 1);
         ops.attention(inputs)
@@ -33,7 +33,7 @@ fn observed_executor_gives_bit_identical_outputs() {
     for &(text, positions) in CASES {
         let Built { mixer, weights } = build::<f32>(text, positions, 4);
         let (native, counter) = (Native::new(), Counter::default());
-        let ops = ObservedOps { native: Native::new(), observer: &counter };
+        let ops = ObservedOps { native: Native::new(), interceptor: &counter };
         native.bind_frozen(&weights);
         ops.native.bind_frozen(&weights);
         let expected = run(&native, &mixer, &native.constant(&[BATCH, time, WIDTH], &values), &[time]).0;

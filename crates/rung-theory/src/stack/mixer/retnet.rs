@@ -31,9 +31,10 @@ pub(super) static KIND: MixerKind = MixerKind {
     facts: |options| {
         let (heads, key_head_dim, value_head_dim) = (options.size("heads"), options.size("key"), options.size("value"));
         let core = matrix_state(heads, key_head_dim, value_head_dim, options.width());
-        // Keys are rotated in pairs, by position, so known weights cannot keep table slots orthogonal.
+        // Rotation acts on pairs of channels: an odd key width has no network.
         let is_implemented = key_head_dim.is_multiple_of(2);
         let forwarded_bits = if is_implemented { heads * value_head_dim } else { 0 };
+        // `table_slots` stays 0: keys are rotated by position, so known weights cannot keep table slots orthogonal.
         Facts { forwarded_bits, is_implemented, ..with_weights(&core, options.width() * heads * value_head_dim) }
     },
     forwarding_sizes: Some(ForwardingSizes {
