@@ -111,7 +111,7 @@ impl ModelConfig {
     }
 
     /// Builds a network whose mixers come from a function of the layer's index. Use it for mixers outside of this crate.
-    /// The function is called twice, first to count weights and then to allocate them, and names each mixer with [`ParamBuilder::within`].
+    /// The function is called twice, first to count weights and then to allocate them, and names each mixer with [`ParamBuilder::with_prefix`].
     ///
     /// # Errors
     /// As [`ModelConfig::init`], or the error of the function.
