@@ -314,7 +314,7 @@ impl<S: Number> Ops for Burn<S> {
         composed::parallel_gated_scan(self, inputs)
     }
 
-    rung_engine::delegate_ops!(composed => softmax, linear, attention, left_to_right_attention, block_attention, recurrence);
+    rung_engine::delegate_ops!(composed => softmax, linear, attention, left_to_right_attention, block_attention, choose_tokens, recurrence);
     rung_engine::delegate_ops!(composed => rms_norm, layer_norm, l2_norm, silu, gelu, gelu_exact, elu_plus_one, silu_gate);
     rung_engine::delegate_ops!(composed => short_convolution, rotary, cross_entropy, round_to_bits);
 }
