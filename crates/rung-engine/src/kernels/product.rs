@@ -243,10 +243,14 @@ impl<'a, S: Scalar> Panels<'a, S> {
 }
 
 /// Whether a product of these sizes is computed on AMX, in panels of [`AMX_PANEL`] rows.
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn uses_amx<S: Scalar>(rows: usize, columns: usize, inner: usize) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return S::as_f32(&[]).is_some() && amx::is_suitable(rows, columns, inner);
-    #[cfg(not(target_arch = "x86_64"))]
+    S::as_f32(&[]).is_some() && amx::is_suitable(rows, columns, inner)
+}
+
+/// Other processors have no AMX.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn uses_amx<S: Scalar>(_rows: usize, _columns: usize, _inner: usize) -> bool {
     false
 }
 
