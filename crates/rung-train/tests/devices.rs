@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rung_train::run::directory::RESUME;
+use rung_train::run::directory::CHECKPOINT_FILE;
 use rung_train::run::record::id;
 use rung_train::run::{ComputeDevice, ExecuteOptions, Run, RunConfig, RunOutcome, Trainer, execute_with};
 
@@ -99,7 +99,7 @@ fn execute_on(run: &Run, name: &str, devices: [&ComputeDevice; 3]) -> rung_train
     let directory = directory(name);
     for (device, last_step) in devices.into_iter().zip([15, 35]) {
         assert!(execute_until(run, &directory, device, last_step).record.is_none());
-        assert!(directory.join(RESUME).exists());
+        assert!(directory.join(CHECKPOINT_FILE).exists());
     }
     let outcome = execute_until(run, &directory, devices[2], usize::MAX);
     // A recorded run is finished on every device.
