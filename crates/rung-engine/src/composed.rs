@@ -67,7 +67,7 @@ fn unit_lower_inverse<O: Ops + ?Sized>(ops: &O, lower: &O::Tensor) -> O::Tensor 
 }
 
 /// `[batch, time, own heads, width]` as `[batch, heads, time, width]`, with each head repeated `heads / own heads` times.
-fn heads_first<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, heads: usize) -> O::Tensor {
+pub fn heads_first<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, heads: usize) -> O::Tensor {
     let [batch, time, own_heads, width] = extents_of_four_axes(ops, x);
     let x = ops.permute(x, &[0, 2, 1, 3]);
     if own_heads == heads {

@@ -176,12 +176,6 @@ pub(crate) const AMX_PANEL: usize = 32;
 /// Every width of a panel divides this.
 pub(crate) const PANEL_ALIGNMENT: usize = 32;
 
-/// Columns of a panel of a matrix: two vectors, or one where that has space for all columns.
-fn panel_width<S>(columns: usize) -> usize {
-    let vector = if instruction_set().is_avx512() { 64 } else { 32 } / size_of::<S>();
-    if columns <= vector { vector } else { 2 * vector }
-}
-
 /// A right operand packed into panels: blocks of `BLOCK_DEPTH` rows, in each the panels one after another. Several products may
 /// use it, or a range of its rows, or its columns without the first or last panels.
 #[derive(Clone, Copy)]
@@ -198,9 +192,10 @@ impl<'a, S: Scalar> Panels<'a, S> {
         rows * columns.next_multiple_of(Self::width(columns))
     }
 
-    /// Columns of a panel of a matrix with this many columns.
+    /// Columns of a panel of a matrix with this many columns: two vectors, or one where that has space for all.
     pub(crate) fn width(columns: usize) -> usize {
-        panel_width::<S>(columns)
+        let vector = if instruction_set().is_avx512() { 64 } else { 32 } / size_of::<S>();
+        if columns <= vector { vector } else { 2 * vector }
     }
 
     /// Columns with the zeros that fill up the last panel, without those that are skipped.
@@ -331,7 +326,7 @@ pub(crate) fn product_with_panels<S: Scalar>(
             factor: S::from_f64(factor),
             add: mode == WriteMode::Add || start > inner_range.start,
         };
-        match panel_width::<S>(panels.extents[1]) {
+        match Panels::<S>::width(panels.extents[1]) {
             32 => block.run::<32>(out),
             16 => block.run::<16>(out),
             8 => block.run::<8>(out),

@@ -12,6 +12,7 @@
 //! values. For the delta rule `Y = Q - A K` and `F = e^b - R K`, where `Q` and `K` are decayed from the chunk's start and `b` is the decay of
 //! the chunk; without it `Y = Q`, and `F` is the number `e^b`. Then queries stay as they are, and only a factor of each is changed.
 
+use rung_engine::composed::heads_first;
 use rung_engine::{Decay, Ops, Recurrence, Scalar};
 
 use super::{FenwickMemory, RecurrenceInputs, bit_length, reads_level};
@@ -229,18 +230,6 @@ fn read_state<O: Ops>(ops: &O, [weight, query, state]: [&O::Tensor; 3], factor: 
 /// The map of a block, a matrix or a number, applied to a matrix.
 fn apply_map<O: Ops>(ops: &O, map: &O::Tensor, x: &O::Tensor) -> O::Tensor {
     if ops.shape(map)[2..] == [1, 1] { ops.mul(map, x) } else { ops.matmul(map, x) }
-}
-
-/// `[batch, time, own heads, width]` as `[batch, heads, time, width]`, with each head repeated `heads / own heads` times.
-fn heads_first<O: Ops>(ops: &O, x: &O::Tensor, heads: usize) -> O::Tensor {
-    let [batch, time, own_heads, width] = ops.shape(x)[..] else { panic!("heads of {}", ops.shape(x)) };
-    let x = ops.permute(x, &[0, 2, 1, 3]);
-    if own_heads == heads {
-        return x;
-    }
-    let x = ops.reshape(&x, &[batch, own_heads, 1, time, width]);
-    let x = ops.broadcast(&x, &[batch, own_heads, heads / own_heads, time, width]);
-    ops.reshape(&x, &[batch, heads, time, width])
 }
 
 #[cfg(test)]
