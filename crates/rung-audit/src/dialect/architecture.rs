@@ -10,9 +10,9 @@
 
 use super::Dialect;
 use crate::AuditError;
-use crate::config::Config;
 use crate::attention_sizes::window_size;
-use crate::layout::{Layout, LayerSpec, RecurrenceSpec};
+use crate::config::Config;
+use crate::layout::{LayerSpec, Layout, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "model_type",
@@ -24,22 +24,115 @@ pub(super) static DIALECT: Dialect = Dialect {
 
 /// Full attention in every layer, whatever else the file says.
 const FULL: &[&str] = &[
-    "llama", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen2moe", "qwen3moe", "qwen3_vl_text", "qwen3_vl_moe_text",
-    "qwen2_vl", "qwen2_5_vl", "gemma", "phi", "gpt2", "gpt_neox", "gptneox", "gptj", "gpt_bigcode", "falcon", "bloom",
-    "opt", "mpt", "stablelm", "olmo", "olmo2", "olmoe", "granite", "granitemoe", "cohere", "command-r", "dbrx",
-    "deepseek", "deepseek2", "deepseek_v2", "deepseek_v3", "kimi_k2", "glm", "glm4", "glm4_moe", "glm4moe", "chatglm",
-    "internlm2", "internlm3", "baichuan", "yi", "minicpm", "smollm3", "nemotron", "exaone", "arcee", "apertus",
-    "ernie4_5", "ernie4_5_moe", "hunyuan_v1_dense", "hunyuan_v1_moe", "dots1", "seed_oss", "helium", "starcoder",
-    "minimax_m2", "minimax-m2", "bitnet", "transformer", "xglm", "persimmon", "jais", "aria_text", "axk1", "biogpt",
-    "codegen", "cosmos3_edge_text", "cpmant", "ctrl", "diffllama", "doge", "emu3_text_model", "flex_olmo",
-    "glm4_moe_lite", "glm4v_text", "glm4v_moe_text", "glm_ocr_text", "glm_image_text", "gpt_neox_japanese",
-    "granite_docling_text", "granitemoeshared", "hrm_text", "hy_v3", "hyperclovax", "iquestcoder", "jais2", "jetmoe",
-    "minicpm3", "molmo2_text", "nanochat", "solar_open", "youtu", "qwen2_vl_text", "qwen2_5_vl_text", "hunyuan_vl_text",
-    "qwen3_omni_moe_text", "qwen2_5_omni_text", "gpt-sw3", "fuyu", "llava",
+    "llama",
+    "qwen2",
+    "qwen2_moe",
+    "qwen3",
+    "qwen3_moe",
+    "qwen2moe",
+    "qwen3moe",
+    "qwen3_vl_text",
+    "qwen3_vl_moe_text",
+    "qwen2_vl",
+    "qwen2_5_vl",
+    "gemma",
+    "phi",
+    "gpt2",
+    "gpt_neox",
+    "gptneox",
+    "gptj",
+    "gpt_bigcode",
+    "falcon",
+    "bloom",
+    "opt",
+    "mpt",
+    "stablelm",
+    "olmo",
+    "olmo2",
+    "olmoe",
+    "granite",
+    "granitemoe",
+    "cohere",
+    "command-r",
+    "dbrx",
+    "deepseek",
+    "deepseek2",
+    "deepseek_v2",
+    "deepseek_v3",
+    "kimi_k2",
+    "glm",
+    "glm4",
+    "glm4_moe",
+    "glm4moe",
+    "chatglm",
+    "internlm2",
+    "internlm3",
+    "baichuan",
+    "yi",
+    "minicpm",
+    "smollm3",
+    "nemotron",
+    "exaone",
+    "arcee",
+    "apertus",
+    "ernie4_5",
+    "ernie4_5_moe",
+    "hunyuan_v1_dense",
+    "hunyuan_v1_moe",
+    "dots1",
+    "seed_oss",
+    "helium",
+    "starcoder",
+    "minimax_m2",
+    "minimax-m2",
+    "bitnet",
+    "transformer",
+    "xglm",
+    "persimmon",
+    "jais",
+    "aria_text",
+    "axk1",
+    "biogpt",
+    "codegen",
+    "cosmos3_edge_text",
+    "cpmant",
+    "ctrl",
+    "diffllama",
+    "doge",
+    "emu3_text_model",
+    "flex_olmo",
+    "glm4_moe_lite",
+    "glm4v_text",
+    "glm4v_moe_text",
+    "glm_ocr_text",
+    "glm_image_text",
+    "gpt_neox_japanese",
+    "granite_docling_text",
+    "granitemoeshared",
+    "hrm_text",
+    "hy_v3",
+    "hyperclovax",
+    "iquestcoder",
+    "jais2",
+    "jetmoe",
+    "minicpm3",
+    "molmo2_text",
+    "nanochat",
+    "solar_open",
+    "youtu",
+    "qwen2_vl_text",
+    "qwen2_5_vl_text",
+    "hunyuan_vl_text",
+    "qwen3_omni_moe_text",
+    "qwen2_5_omni_text",
+    "gpt-sw3",
+    "fuyu",
+    "llava",
 ];
 
 /// Full attention, or a window in every layer if the file gives one.
-const FULL_OR_WINDOW: &[&str] = &["mistral", "mixtral", "ministral3", "mistral3", "starcoder2", "phi3", "phimoe", "mistral4", "moshi"];
+const FULL_OR_WINDOW: &[&str] =
+    &["mistral", "mixtral", "ministral3", "mistral3", "starcoder2", "phi3", "phimoe", "mistral4", "moshi"];
 
 /// A period fixed in the library: every n-th layer is full, the others have a window.
 const PERIODS: &[(&str, usize)] =
@@ -60,8 +153,11 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         return Ok(all_layers(LayerSpec::full()));
     }
     if TWO_BLOCKS.contains(&name) {
-        let assumption = format!("Every layer of `{name}` has two attention blocks: they are shown as layers of their own.");
-        return Ok(Some(Layout::from_fn(2 * num_layers, |_| LayerSpec::full().decided_by(&*field)).with_assumption(assumption)));
+        let assumption =
+            format!("Every layer of `{name}` has two attention blocks: they are shown as layers of their own.");
+        return Ok(Some(
+            Layout::from_fn(2 * num_layers, |_| LayerSpec::full().decided_by(&*field)).with_assumption(assumption),
+        ));
     }
     if FULL_OR_WINDOW.contains(&name) {
         let window_name = if config.gguf { "attention.sliding_window" } else { "sliding_window" };
@@ -72,9 +168,13 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     if RECURRENT.contains(&name) {
         return Ok(all_layers(LayerSpec::recurrent(RecurrenceSpec::Candidates(&["mamba1", "mamba2"]))));
     }
-    let Some(&(_, period)) = PERIODS.iter().find(|(model_type, _)| *model_type == name).filter(|_| has_window) else { return Ok(None) };
+    let Some(&(_, period)) = PERIODS.iter().find(|(model_type, _)| *model_type == name).filter(|_| has_window) else {
+        return Ok(None);
+    };
     let layer = |index: usize| if (index + 1).is_multiple_of(period) { LayerSpec::full() } else { LayerSpec::window() };
     let nth = if period == 2 { "2nd".to_owned() } else { format!("{period}th") };
-    let assumption = format!("Every {nth} layer is full and the others have a window: no field says so, the library fixes it for `{name}`.");
+    let assumption = format!(
+        "Every {nth} layer is full and the others have a window: no field says so, the library fixes it for `{name}`."
+    );
     Ok(Some(Layout::from_fn(num_layers, |index| layer(index).decided_by(&*field)).with_assumption(assumption)))
 }

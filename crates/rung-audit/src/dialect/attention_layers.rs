@@ -12,17 +12,14 @@ use crate::AuditError;
 use crate::config::Config;
 use crate::layout::Layout;
 
-pub(super) static DIALECT: Dialect = Dialect {
-    name: "attention_layers",
-    fields: &["attention_layers"],
-    families: "GPT-Neo",
-    fallback: false,
-    read,
-};
+pub(super) static DIALECT: Dialect =
+    Dialect { name: "attention_layers", fields: &["attention_layers"], families: "GPT-Neo", fallback: false, read };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let Some(names) = config.strings("attention_layers")? else { return Ok(None) };
     config.require_length("attention_layers", names.len(), num_layers)?;
-    let layer = |(index, name): (usize, &str)| layer_from_name(name).decided_by(config.path_of(&format!("attention_layers[{index}]")));
+    let layer = |(index, name): (usize, &str)| {
+        layer_from_name(name).decided_by(config.path_of(&format!("attention_layers[{index}]")))
+    };
     Ok(Some(Layout::new(names.into_iter().enumerate().map(layer).collect())))
 }

@@ -9,7 +9,7 @@
 use super::{Dialect, period};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, LayerSpec, RecurrenceSpec};
+use crate::layout::{LayerSpec, Layout, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "attn_layer_period",

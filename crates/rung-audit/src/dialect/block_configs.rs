@@ -12,7 +12,7 @@ use super::Dialect;
 use crate::AuditError;
 use crate::config::{Config, MAX_SIZE, as_u64};
 use crate::json::JsonValue;
-use crate::layout::{AttentionKind, Layout, LayerOverrides, LayerSpec};
+use crate::layout::{AttentionKind, LayerOverrides, LayerSpec, Layout};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "block_configs",
@@ -29,7 +29,8 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     let mut layers = Vec::with_capacity(num_layers);
     for (index, block) in blocks.iter().enumerate() {
         let name = format!("block_configs[{index}].attention");
-        let attention = block.get("attention").ok_or_else(|| config.field_error(&name, block, "an object with `attention`"))?;
+        let attention =
+            block.get("attention").ok_or_else(|| config.field_error(&name, block, "an object with `attention`"))?;
         let flag = |key: &str| match attention.get(key) {
             None | Some(JsonValue::Null | JsonValue::Bool(false)) => Ok(false),
             Some(JsonValue::Bool(true)) => Ok(true),
@@ -39,7 +40,11 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
             None | Some(JsonValue::Null) => Ok(None),
             Some(value) => match as_u64(value).filter(|number| (1..=MAX_SIZE).contains(number)) {
                 Some(number) => Ok(Some(number)),
-                None => Err(config.field_error(&format!("{name}.{key}"), value, &format!("a whole number from 1 to {MAX_SIZE}"))),
+                None => Err(config.field_error(
+                    &format!("{name}.{key}"),
+                    value,
+                    &format!("a whole number from 1 to {MAX_SIZE}"),
+                )),
             },
         };
         let (key, spec) = if flag("no_op")? {
@@ -48,9 +53,18 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
             ("replace_with_linear", LayerSpec::new(AttentionKind::None))
         } else {
             let group_size = number("n_heads_in_group")?;
-            let kv_heads = group_size.zip(heads).map(|(group_size, heads)| (heads / group_size).max(1)).or(number("num_key_value_heads")?);
+            let kv_heads = group_size
+                .zip(heads)
+                .map(|(group_size, heads)| (heads / group_size).max(1))
+                .or(number("num_key_value_heads")?);
             let kind = number("window_length")?.map_or(AttentionKind::Full, |size| AttentionKind::Window(Some(size)));
-            ("no_op", LayerSpec { overrides: LayerOverrides { kv_heads, ..LayerOverrides::default() }, ..LayerSpec::new(kind) })
+            (
+                "no_op",
+                LayerSpec {
+                    overrides: LayerOverrides { kv_heads, ..LayerOverrides::default() },
+                    ..LayerSpec::new(kind)
+                },
+            )
         };
         layers.push(spec.decided_by(config.path_of(&format!("{name}.{key}"))));
     }

@@ -12,19 +12,18 @@ use crate::AuditError;
 use crate::config::Config;
 use crate::layout::Layout;
 
-pub(super) static DIALECT: Dialect = Dialect {
-    name: "block_pattern",
-    fields: &["block_pattern"],
-    families: "OLMo-core",
-    fallback: false,
-    read,
-};
+pub(super) static DIALECT: Dialect =
+    Dialect { name: "block_pattern", fields: &["block_pattern"], families: "OLMo-core", fallback: false, read };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let Some(names) = config.strings("block_pattern")? else { return Ok(None) };
     if names.is_empty() || !num_layers.is_multiple_of(names.len()) {
         let found = format!("a list of {}", names.len());
-        return Err(AuditError::field(config.path_of("block_pattern"), found, format!("a list whose length divides {num_layers}")));
+        return Err(AuditError::field(
+            config.path_of("block_pattern"),
+            found,
+            format!("a list whose length divides {num_layers}"),
+        ));
     }
     Ok(Some(Layout::from_fn(num_layers, |index| {
         let position = index % names.len();

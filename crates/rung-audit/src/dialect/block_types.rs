@@ -9,7 +9,7 @@
 use super::Dialect;
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{AttentionKind, Layout, LayerSpec, RecurrenceSpec};
+use crate::layout::{AttentionKind, LayerSpec, Layout, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "block_types",

@@ -11,15 +11,10 @@
 use super::Dialect;
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{AttentionKind, Layout, LayerSpec};
+use crate::layout::{AttentionKind, LayerSpec, Layout};
 
-pub(super) static DIALECT: Dialect = Dialect {
-    name: "compress_ratios",
-    fields: &["compress_ratios"],
-    families: "DeepSeek-V4",
-    fallback: false,
-    read,
-};
+pub(super) static DIALECT: Dialect =
+    Dialect { name: "compress_ratios", fields: &["compress_ratios"], families: "DeepSeek-V4", fallback: false, read };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let name = if config.gguf { "attention.compress_ratios" } else { "compress_ratios" };

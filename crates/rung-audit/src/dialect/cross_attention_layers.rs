@@ -10,7 +10,7 @@
 use super::Dialect;
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{FeedForwardKind, Layout, LayerSpec};
+use crate::layout::{FeedForwardKind, LayerSpec, Layout};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "cross_attention_layers",
@@ -25,7 +25,13 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     let field = config.path_of("cross_attention_layers");
     let layout = Layout::from_fn(num_layers, |index| {
         let is_cross = cross_layers.contains(&(index as u64));
-        if is_cross { LayerSpec::without_mixer(FeedForwardKind::Dense).decided_by(&*field) } else { LayerSpec::full().decided_by(&*field) }
+        if is_cross {
+            LayerSpec::without_mixer(FeedForwardKind::Dense).decided_by(&*field)
+        } else {
+            LayerSpec::full().decided_by(&*field)
+        }
     });
-    Ok(Some(layout.with_assumption("Layers that attend to images cache nothing of the text; their caches of images are not counted.")))
+    Ok(Some(layout.with_assumption(
+        "Layers that attend to images cache nothing of the text; their caches of images are not counted.",
+    )))
 }

@@ -11,7 +11,7 @@ use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::Config;
 use crate::json::JsonValue;
-use crate::layout::{AttentionKind, Layout, LayerOverrides, LayerSpec, RecurrenceSpec};
+use crate::layout::{AttentionKind, LayerOverrides, LayerSpec, Layout, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "attn",
@@ -27,7 +27,8 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     }
     let Some(model) = config.model_type()? else { return Ok(None) };
     let Some(recurrent) = recurrence(config, model)? else { return Ok(None) };
-    let mut layout = Layout::from_fn(num_layers, |_| LayerSpec::recurrent(recurrent.clone()).decided_by(config.path_of("attn")));
+    let mut layout =
+        Layout::from_fn(num_layers, |_| LayerSpec::recurrent(recurrent.clone()).decided_by(config.path_of("attn")));
     match config.get("attn") {
         None => {}
         Some(JsonValue::List(items)) => {
@@ -36,7 +37,9 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
                 set_attention(&Config::new(item, item, &path, false), &mut layout)?;
             }
         }
-        Some(item @ JsonValue::Object(_)) => set_attention(&Config::new(item, item, &config.path_of("attn"), false), &mut layout)?,
+        Some(item @ JsonValue::Object(_)) => {
+            set_attention(&Config::new(item, item, &config.path_of("attn"), false), &mut layout)?
+        }
         Some(other) => return Err(config.field_error("attn", other, "an object, a list of objects, or null")),
     }
     Ok(Some(layout))
@@ -47,7 +50,8 @@ fn set_attention(config: &Config, layout: &mut Layout) -> Result<(), AuditError>
     let Some(is_attention) = layer_mask(config, "layers", layout.layers.len(), 0)? else { return Ok(()) };
     let window = config.size("window_size")?;
     let heads = config.size("num_heads")?;
-    let overrides = LayerOverrides { heads, kv_heads: config.size("num_kv_heads")?.or(heads), ..LayerOverrides::default() };
+    let overrides =
+        LayerOverrides { heads, kv_heads: config.size("num_kv_heads")?.or(heads), ..LayerOverrides::default() };
     for (spec, _) in layout.layers.iter_mut().zip(is_attention).filter(|(_, is_attention)| *is_attention) {
         let kind = window.map_or(AttentionKind::Full, |size| AttentionKind::Window(Some(size)));
         *spec = LayerSpec { overrides, ..LayerSpec::new(kind).decided_by(config.path_of("layers")) };
@@ -60,10 +64,12 @@ fn recurrence(config: &Config, model: &str) -> Result<Option<RecurrenceSpec>, Au
     let Some(width) = config.width()? else { return Ok(None) };
     let heads = config.size("num_heads")?;
     let head_dim = config.size("head_dim")?;
-    let conv_kernel = if config.flag("use_short_conv")? == Some(false) { 0 } else { config.count("conv_size")?.unwrap_or(4) };
+    let conv_kernel =
+        if config.flag("use_short_conv")? == Some(false) { 0 } else { config.count("conv_size")?.unwrap_or(4) };
     // Widths of a key head and a value head, which these configs give as factors of the model's width.
     let head_dims = |heads: u64, expand_k: f64, expand_v: f64| -> Result<(u64, u64), AuditError> {
-        let (key_dim, value_dim) = (config.scaled("expand_k", width, expand_k)?, config.scaled("expand_v", width, expand_v)?);
+        let (key_dim, value_dim) =
+            (config.scaled("expand_k", width, expand_k)?, config.scaled("expand_v", width, expand_v)?);
         Ok(((key_dim / heads).max(1), (value_dim / heads).max(1)))
     };
     Ok(Some(match model {
@@ -88,7 +94,10 @@ fn recurrence(config: &Config, model: &str) -> Result<Option<RecurrenceSpec>, Au
                 _ => ("linear", heads.unwrap_or(4), 1.0, None),
             };
             let (key_dim, value_dim) = head_dims(heads, 1.0, expand_v)?;
-            RecurrenceSpec::Known(name, [("heads", heads), ("key", key_dim), ("value", value_dim)].into_iter().chain(conv_option).collect())
+            RecurrenceSpec::Known(
+                name,
+                [("heads", heads), ("key", key_dim), ("value", value_dim)].into_iter().chain(conv_option).collect(),
+            )
         }
         "gated_deltanet" | "gated_deltaproduct" | "kda" => {
             let name = match model {
@@ -99,8 +108,13 @@ fn recurrence(config: &Config, model: &str) -> Result<Option<RecurrenceSpec>, Au
             let (heads, head_dim) = (heads.unwrap_or(6), head_dim.unwrap_or(if model == "kda" { 128 } else { 256 }));
             let value_heads = config.size("num_v_heads")?.unwrap_or(heads);
             let value_dim = config.scaled("expand_v", head_dim, if model == "kda" { 1.0 } else { 2.0 })?;
-            let mut sizes =
-                vec![("heads", heads), ("value-heads", value_heads), ("key", head_dim), ("value", value_dim), ("conv", conv_kernel)];
+            let mut sizes = vec![
+                ("heads", heads),
+                ("value-heads", value_heads),
+                ("key", head_dim),
+                ("value", value_dim),
+                ("conv", conv_kernel),
+            ];
             if name == "deltaproduct" {
                 sizes.push(("steps", config.size("num_householder")?.unwrap_or(2)));
             }

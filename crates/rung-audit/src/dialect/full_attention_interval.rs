@@ -9,7 +9,7 @@
 use super::{Dialect, linear_layer, period};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, LayerSpec};
+use crate::layout::{LayerSpec, Layout};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "full_attention_interval",

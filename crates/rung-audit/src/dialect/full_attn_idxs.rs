@@ -9,15 +9,10 @@
 use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, LayerSpec, RecurrenceSpec};
+use crate::layout::{LayerSpec, Layout, RecurrenceSpec};
 
-pub(super) static DIALECT: Dialect = Dialect {
-    name: "full_attn_idxs",
-    fields: &["full_attn_idxs"],
-    families: "LFM2",
-    fallback: false,
-    read,
-};
+pub(super) static DIALECT: Dialect =
+    Dialect { name: "full_attn_idxs", fields: &["full_attn_idxs"], families: "LFM2", fallback: false, read };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let Some(is_full) = layer_mask(config, "full_attn_idxs", num_layers, 0)? else { return Ok(None) };

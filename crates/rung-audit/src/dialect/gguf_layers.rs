@@ -14,10 +14,10 @@
 
 use super::{Dialect, period};
 use crate::AuditError;
-use crate::config::Config;
 use crate::attention_sizes::window_size;
+use crate::config::Config;
 use crate::json::JsonValue;
-use crate::layout::{FeedForwardKind, MixerOrder, Layout, LayerOverrides, LayerSpec, RecurrenceSpec};
+use crate::layout::{FeedForwardKind, LayerOverrides, LayerSpec, Layout, MixerOrder, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "gguf",
@@ -59,7 +59,9 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         let has_ffn = ffn_lengths.as_ref().is_some_and(|lengths| lengths[index] > 0);
         if is_parallel {
             let recurrence = recurrence.clone().unwrap_or(RecurrenceSpec::Candidates(&["mamba2"]));
-            return LayerSpec::full().with_recurrence(recurrence, MixerOrder::Parallel).decided_by(config.path_of("model_type"));
+            return LayerSpec::full()
+                .with_recurrence(recurrence, MixerOrder::Parallel)
+                .decided_by(config.path_of("model_type"));
         }
         if is_recurrent(index) || layer_kv_heads == Some(0) || (!has_layer_fields && recurrence.is_some()) {
             let field = if is_recurrent(index) {
@@ -160,17 +162,31 @@ fn recurrence(config: &Config) -> Result<Option<RecurrenceSpec>, AuditError> {
     Ok(Some(if config.has(FULL_INTERVAL) || config.has(RECURRENT_LAYERS) {
         // The delta rule: `group_count` key heads, `time_step_rank` value heads, keys of width `state_size`.
         let value_dim = (inner_dim / heads_or_rank).max(1);
-        let sizes =
-            vec![("heads", groups.max(1)), ("value-heads", heads_or_rank), ("key", state_size), ("value", value_dim), ("conv", conv_kernel)];
+        let sizes = vec![
+            ("heads", groups.max(1)),
+            ("value-heads", heads_or_rank),
+            ("key", state_size),
+            ("value", value_dim),
+            ("conv", conv_kernel),
+        ];
         RecurrenceSpec::Known("gdn", sizes)
     } else if groups > 0 {
         let head_dim = (inner_dim / heads_or_rank).max(1);
         RecurrenceSpec::Known(
             "mamba2",
-            vec![("heads", heads_or_rank), ("head", head_dim), ("state", state_size), ("groups", groups), ("conv", conv_kernel)],
+            vec![
+                ("heads", heads_or_rank),
+                ("head", head_dim),
+                ("state", state_size),
+                ("groups", groups),
+                ("conv", conv_kernel),
+            ],
         )
     } else {
-        RecurrenceSpec::Known("mamba1", vec![("inner", inner_dim), ("state", state_size), ("conv", conv_kernel), ("rank", heads_or_rank)])
+        RecurrenceSpec::Known(
+            "mamba1",
+            vec![("inner", inner_dim), ("state", state_size), ("conv", conv_kernel), ("rank", heads_or_rank)],
+        )
     }))
 }
 

@@ -9,7 +9,7 @@
 use super::{Dialect, period};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, LayerSpec};
+use crate::layout::{LayerSpec, Layout};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "global_attn_every_n_layers",

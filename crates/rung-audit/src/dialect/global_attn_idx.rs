@@ -12,7 +12,7 @@ use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::{Config, as_u64};
 use crate::json::JsonValue;
-use crate::layout::{MixerOrder, Layout, LayerSpec, RecurrenceSpec};
+use crate::layout::{LayerSpec, Layout, MixerOrder, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "global_attn_idx",
@@ -46,7 +46,11 @@ fn cache_sharing(config: &Config, num_layers: usize) -> Result<Vec<bool>, AuditE
         for (position_in_group, value) in members.iter().enumerate() {
             let index = as_u64(value).filter(|&index| index < num_layers as u64);
             let Some(index) = index else {
-                return Err(config.field_error(&format!("{name}[{position_in_group}]"), value, &format!("a layer below {num_layers}")));
+                return Err(config.field_error(
+                    &format!("{name}[{position_in_group}]"),
+                    value,
+                    &format!("a layer below {num_layers}"),
+                ));
             };
             shares_cache[index as usize] = position_in_group > 0;
         }

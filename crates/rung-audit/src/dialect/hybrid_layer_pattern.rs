@@ -11,7 +11,7 @@ use super::{Dialect, flag_list};
 use crate::AuditError;
 use crate::config::Config;
 use crate::json::JsonValue;
-use crate::layout::{Layout, LayerSpec};
+use crate::layout::{LayerSpec, Layout};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "hybrid_layer_pattern",

@@ -10,7 +10,7 @@
 use super::Dialect;
 use crate::AuditError;
 use crate::config::{Config, MAX_LAYERS};
-use crate::layout::{FeedForwardKind, AttentionKind, Layout, LayerSpec, RecurrenceSpec};
+use crate::layout::{AttentionKind, FeedForwardKind, LayerSpec, Layout, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "hybrid_override_pattern",

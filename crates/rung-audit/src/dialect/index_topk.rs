@@ -11,7 +11,7 @@
 use super::{Dialect, layer_types};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{AttentionKind, Layout, LayerSpec};
+use crate::layout::{AttentionKind, LayerSpec, Layout};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "index_topk",

@@ -11,7 +11,7 @@
 use super::{Dialect, period};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, LayerSpec, RecurrenceSpec};
+use crate::layout::{LayerSpec, Layout, RecurrenceSpec};
 use crate::recurrent;
 
 pub(super) static DIALECT: Dialect = Dialect {
@@ -46,7 +46,9 @@ fn linear_recurrence(config: &Config) -> Result<(RecurrenceSpec, Option<String>)
     Ok(match class {
         "BailingMoeV3ForCausalLM" => {
             let (heads, head_dim) = (config.size("num_attention_heads")?, config.size("head_dim")?);
-            let (Some(heads), Some(head_dim)) = (heads, head_dim) else { return Ok((RecurrenceSpec::Candidates(&["kda"]), None)) };
+            let (Some(heads), Some(head_dim)) = (heads, head_dim) else {
+                return Ok((RecurrenceSpec::Candidates(&["kda"]), None));
+            };
             // The class has short convolutions; only their kernel size may be a field.
             let conv_kernel = config.count("short_conv_kernel_size")?.unwrap_or(4);
             let sizes = vec![("heads", heads), ("key", head_dim), ("value", head_dim), ("conv", conv_kernel)];
@@ -58,7 +60,8 @@ fn linear_recurrence(config: &Config) -> Result<(RecurrenceSpec, Option<String>)
         }
         "BailingMoeV2_5ForCausalLM" | "BailingMoeLinearV2ForCausalLM" | "BailingMoeLinearForCausalLM" => {
             let sizes = recurrent::lightning(config)?;
-            let assumption = format!("The linear layers are lightning attention: the class {class} says so, no field does.");
+            let assumption =
+                format!("The linear layers are lightning attention: the class {class} says so, no field does.");
             (recurrent::known_or_candidates(sizes, &["lightning"]), Some(assumption))
         }
         _ => (RecurrenceSpec::InferFromSizeFields, None),

@@ -11,7 +11,7 @@ use super::Dialect;
 use crate::AuditError;
 use crate::config::Config;
 use crate::json::JsonValue;
-use crate::layout::{MixerOrder, AttentionKind, Layout, LayerSpec, RecurrenceSpec};
+use crate::layout::{AttentionKind, LayerSpec, Layout, MixerOrder, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "layer_mapping",
@@ -25,7 +25,9 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     const MAMBA: RecurrenceSpec = RecurrenceSpec::Candidates(&["mamba1", "mamba2"]);
     let names: Vec<String> = match config.get("layer_mapping") {
         None => return Ok(None),
-        Some(JsonValue::String(text)) => text.chars().filter(|letter| letter.is_alphabetic()).map(String::from).collect(),
+        Some(JsonValue::String(text)) => {
+            text.chars().filter(|letter| letter.is_alphabetic()).map(String::from).collect()
+        }
         Some(_) => config.strings("layer_mapping")?.unwrap_or_default().into_iter().map(str::to_owned).collect(),
     };
     config.require_length("layer_mapping", names.len(), num_layers)?;

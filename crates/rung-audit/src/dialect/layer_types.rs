@@ -11,7 +11,7 @@
 use super::{Dialect, layer_from_name};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{FeedForwardKind, MixerOrder, AttentionKind, Layout, LayerSpec, RecurrenceSpec};
+use crate::layout::{AttentionKind, FeedForwardKind, LayerSpec, Layout, MixerOrder, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "layer_types",
@@ -39,7 +39,9 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
             "mlp" => LayerSpec::without_mixer(FeedForwardKind::Dense),
             // Nemotron-Flash names its layers by letters and lists those with global attention.
             "f" if is_global.is_some() => LayerSpec::without_mixer(FeedForwardKind::Dense),
-            "m2" if is_global.is_some() => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["mamba2"])).without_feed_forward(),
+            "m2" if is_global.is_some() => {
+                LayerSpec::recurrent(RecurrenceSpec::Candidates(&["mamba2"])).without_feed_forward()
+            }
             "a" if is_global.as_ref().is_some_and(|flags| flags[index]) => LayerSpec::full().without_feed_forward(),
             "a" if is_global.is_some() => LayerSpec::window().without_feed_forward(),
             "deltanet" => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["deltanet", "gdn"])),
@@ -92,7 +94,9 @@ pub(super) fn hybrid(config: &Config, kind: AttentionKind) -> Result<LayerSpec, 
 /// Kernel size and channels of Zaya's convolutions: two short convolutions run over queries and keys before attention, and
 /// half of the values is delayed by a token.
 fn zaya_convolutions(config: &Config) -> Result<Option<(u64, u64)>, AuditError> {
-    let (Some(first_kernel), Some(second_kernel)) = (config.size("cca_time0")?, config.size("cca_time1")?) else { return Ok(None) };
+    let (Some(first_kernel), Some(second_kernel)) = (config.size("cca_time0")?, config.size("cca_time1")?) else {
+        return Ok(None);
+    };
     let (heads, kv_heads) = (config.size("num_attention_heads")?, config.size("num_key_value_heads")?);
     let head_dim = config.size("head_dim")?.unwrap_or(128);
     let (Some(heads), Some(kv_heads)) = (heads, kv_heads) else { return Ok(None) };
@@ -112,7 +116,8 @@ fn inkling_convolutions(config: &Config, kind: &AttentionKind) -> Result<Option<
         Some(swa_size) if is_window => Ok(Some(swa_size)),
         _ => config.size(name),
     };
-    let (kv_heads, head_dim) = (size("swa_num_key_value_heads", "num_key_value_heads")?, size("swa_head_dim", "head_dim")?);
+    let (kv_heads, head_dim) =
+        (size("swa_num_key_value_heads", "num_key_value_heads")?, size("swa_head_dim", "head_dim")?);
     let (Some(kv_heads), Some(head_dim), Some(width)) = (kv_heads, head_dim, config.width()?) else { return Ok(None) };
     Ok(Some((kernel_size, 2 * kv_heads * head_dim + 2 * width)))
 }

@@ -11,7 +11,7 @@
 use super::{Dialect, layer_from_name};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{FeedForwardKind, MixerOrder, Layout, LayerSpec, RecurrenceSpec};
+use crate::layout::{FeedForwardKind, LayerSpec, Layout, MixerOrder, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "layers_block_type",
@@ -35,7 +35,8 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
             "mlp" => LayerSpec::without_mixer(FeedForwardKind::Dense),
             "hybrid" => {
                 hybrid_count += 1;
-                let hybrid = LayerSpec::full().with_recurrence(RecurrenceSpec::Candidates(&["mamba1", "mamba2"]), MixerOrder::AttentionFirst);
+                let hybrid = LayerSpec::full()
+                    .with_recurrence(RecurrenceSpec::Candidates(&["mamba1", "mamba2"]), MixerOrder::AttentionFirst);
                 LayerSpec { shares_parameters: hybrid_count > distinct_blocks, ..hybrid }
             }
             _ if has_separate_ffn => layer_from_name(name).without_feed_forward(),

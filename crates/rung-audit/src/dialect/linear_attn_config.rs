@@ -10,7 +10,7 @@
 use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, LayerSpec, RecurrenceSpec};
+use crate::layout::{LayerSpec, Layout, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "linear_attn_config",
@@ -30,7 +30,9 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     }
     let base = config.number(BASE, 0, 1)?.unwrap_or(1);
     let linear = layer_mask(config, LINEAR, num_layers, base)?;
-    let complements = |full: &[bool]| linear.as_ref().is_none_or(|linear| linear.iter().zip(full).all(|(linear, full)| linear != full));
+    let complements = |full: &[bool]| {
+        linear.as_ref().is_none_or(|linear| linear.iter().zip(full).all(|(linear, full)| linear != full))
+    };
     let full = match layer_mask(config, FULL, num_layers, 1) {
         Ok(full) if base == 1 || full.as_ref().is_none_or(|full| complements(full)) => full,
         _ => layer_mask(config, FULL, num_layers, base)?,
@@ -41,7 +43,9 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         (None, Some(linear)) => linear.iter().map(|flag| !flag).collect(),
         (None, None) => return Ok(None),
     };
-    if let Some(index) = linear.as_ref().and_then(|linear| linear.iter().zip(&full).position(|(linear, full)| linear == full)) {
+    if let Some(index) =
+        linear.as_ref().and_then(|linear| linear.iter().zip(&full).position(|(linear, full)| linear == full))
+    {
         let lists = if full[index] { "both" } else { "neither" };
         let why = format!("layer {} (from 1) is in {lists} of them", index + 1);
         return Err(AuditError::Contradiction { first: config.path_of(LINEAR), second: config.path_of(FULL), why });

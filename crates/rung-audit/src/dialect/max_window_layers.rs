@@ -9,7 +9,7 @@
 use super::Dialect;
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, LayerSpec};
+use crate::layout::{LayerSpec, Layout};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "use_sliding_window",
@@ -27,7 +27,9 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     }
     let Some(uses_window) = config.flag("use_sliding_window")? else { return Ok(None) };
     if !uses_window || !config.has("sliding_window") {
-        return Ok(Some(Layout::from_fn(num_layers, |_| LayerSpec::full().decided_by(config.path_of("use_sliding_window")))));
+        return Ok(Some(Layout::from_fn(num_layers, |_| {
+            LayerSpec::full().decided_by(config.path_of("use_sliding_window"))
+        })));
     }
     let Some(full_layers) = config.count("max_window_layers")? else { return Ok(None) };
     Ok(Some(Layout::from_fn(num_layers, |index| {

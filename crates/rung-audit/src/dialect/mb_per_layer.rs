@@ -10,9 +10,9 @@
 
 use super::{Dialect, period};
 use crate::AuditError;
-use crate::config::Config;
 use crate::attention_sizes::MixerSizes;
-use crate::layout::{Layout, LayerSpec, RecurrenceSpec};
+use crate::config::Config;
+use crate::layout::{LayerSpec, Layout, RecurrenceSpec};
 use crate::recurrent;
 
 pub(super) static DIALECT: Dialect = Dialect {
@@ -44,5 +44,8 @@ fn mamba_sizes(config: &Config) -> Result<RecurrenceSpec, AuditError> {
     let (MixerSizes::Missing(_), Some(width)) = (&sizes, config.width()?) else {
         return Ok(recurrent::known_or_candidates(sizes, &["mamba1"]));
     };
-    Ok(RecurrenceSpec::Known("mamba1", vec![("inner", 2 * width), ("state", 16), ("conv", 4), ("rank", width.div_ceil(16))]))
+    Ok(RecurrenceSpec::Known(
+        "mamba1",
+        vec![("inner", 2 * width), ("state", 16), ("conv", 4), ("rank", width.div_ceil(16))],
+    ))
 }

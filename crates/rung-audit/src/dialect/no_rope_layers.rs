@@ -11,7 +11,7 @@
 use super::{Dialect, flag_list, period};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{AttentionKind, Layout, LayerSpec};
+use crate::layout::{AttentionKind, LayerSpec, Layout};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "attention_chunk_size",
@@ -37,9 +37,12 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     let given_interval = period(config, "no_rope_layer_interval")?;
     let interval = given_interval.unwrap_or(4);
     let name = if given_interval.is_some() { "no_rope_layer_interval" } else { "attention_chunk_size" };
-    let layout = Layout::from_fn(num_layers, |index| layer(!(index + 1).is_multiple_of(interval)).decided_by(config.path_of(name)));
+    let layout = Layout::from_fn(num_layers, |index| {
+        layer(!(index + 1).is_multiple_of(interval)).decided_by(config.path_of(name))
+    });
     Ok(Some(match given_interval {
         Some(_) => layout,
-        None => layout.with_assumption("Every 4th layer is full: the interval is not in the file, 4 is its published default."),
+        None => layout
+            .with_assumption("Every 4th layer is full: the interval is not in the file, 4 is its published default."),
     }))
 }

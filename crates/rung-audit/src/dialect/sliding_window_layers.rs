@@ -10,7 +10,7 @@
 use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{MixerOrder, Layout, LayerSpec, RecurrenceSpec};
+use crate::layout::{LayerSpec, Layout, MixerOrder, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "sliding_window_layers",
@@ -37,7 +37,9 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
 /// The convolution over keys and values of window layers or of full layers.
 fn convolution(config: &Config, is_window: bool) -> Result<Option<RecurrenceSpec>, AuditError> {
     let Some(kernel_size) = config.size("conv_window")?.filter(|&kernel_size| kernel_size > 1) else { return Ok(None) };
-    let size = |window_name: &str, name: &str| Ok::<_, AuditError>(if is_window { config.size(window_name)? } else { None }.or(config.size(name)?));
+    let size = |window_name: &str, name: &str| {
+        Ok::<_, AuditError>(if is_window { config.size(window_name)? } else { None }.or(config.size(name)?))
+    };
     let (heads, kv_heads) = (
         size("num_swa_attention_heads", "num_attention_heads")?,
         size("num_swa_key_value_heads", "num_key_value_heads")?,

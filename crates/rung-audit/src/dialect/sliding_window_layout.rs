@@ -9,7 +9,7 @@
 use super::{Dialect, flag_list};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, LayerSpec};
+use crate::layout::{LayerSpec, Layout};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "sliding_window_layout",

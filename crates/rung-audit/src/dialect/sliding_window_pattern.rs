@@ -11,10 +11,10 @@
 
 use super::{Dialect, period};
 use crate::AuditError;
-use crate::config::Config;
 use crate::attention_sizes::window_size;
+use crate::config::Config;
 use crate::json::JsonValue;
-use crate::layout::{AttentionKind, Layout, LayerSpec};
+use crate::layout::{AttentionKind, LayerSpec, Layout};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "sliding_window_pattern",

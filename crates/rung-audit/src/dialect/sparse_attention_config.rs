@@ -10,7 +10,7 @@
 use super::{Dialect, flag_list};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{AttentionKind, Layout, LayerSpec};
+use crate::layout::{AttentionKind, LayerSpec, Layout};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "sparse_attention_config",

@@ -10,7 +10,7 @@
 use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, LayerSpec, RecurrenceSpec};
+use crate::layout::{LayerSpec, Layout, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "ssm_cfg",
@@ -46,7 +46,9 @@ fn recurrence(config: &Config) -> Result<RecurrenceSpec, AuditError> {
             return Err(AuditError::field(config.path_of("ssm_cfg.layer"), found, "Mamba1 or Mamba2"));
         }
     };
-    let Some(width) = config.width()? else { return Ok(RecurrenceSpec::Candidates(if is_mamba2 { &["mamba2"] } else { &["mamba1"] })) };
+    let Some(width) = config.width()? else {
+        return Ok(RecurrenceSpec::Candidates(if is_mamba2 { &["mamba2"] } else { &["mamba1"] }));
+    };
     let inner_dim = match get("expand")? {
         Some(expand) => expand.saturating_mul(width),
         None => 2 * width,
@@ -55,11 +57,15 @@ fn recurrence(config: &Config) -> Result<RecurrenceSpec, AuditError> {
     if !is_mamba2 {
         let dt_rank = get("dt_rank")?.unwrap_or(width.div_ceil(16));
         let state_size = get("d_state")?.unwrap_or(16);
-        return Ok(RecurrenceSpec::Known("mamba1", vec![("inner", inner_dim), ("state", state_size), ("conv", conv_kernel), ("rank", dt_rank)]));
+        return Ok(RecurrenceSpec::Known(
+            "mamba1",
+            vec![("inner", inner_dim), ("state", state_size), ("conv", conv_kernel), ("rank", dt_rank)],
+        ));
     }
     let head_dim = get("headdim")?.unwrap_or(64);
     let heads = get("nheads")?.unwrap_or((inner_dim / head_dim).max(1));
     let (state_size, groups) = (get("d_state")?.unwrap_or(128), get("ngroups")?.unwrap_or(1));
-    let sizes = vec![("heads", heads), ("head", head_dim), ("state", state_size), ("groups", groups), ("conv", conv_kernel)];
+    let sizes =
+        vec![("heads", heads), ("head", head_dim), ("state", state_size), ("groups", groups), ("conv", conv_kernel)];
     Ok(RecurrenceSpec::Known("mamba2", sizes))
 }

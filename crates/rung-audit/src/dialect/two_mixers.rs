@@ -10,20 +10,17 @@
 use super::{Dialect, layer_types};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{MixerOrder, AttentionKind, Layout, LayerSpec, RecurrenceSpec};
+use crate::layout::{AttentionKind, LayerSpec, Layout, MixerOrder, RecurrenceSpec};
 
-pub(super) static DIALECT: Dialect = Dialect {
-    name: "model_type",
-    fields: &["model_type"],
-    families: "Falcon-H1, Zaya",
-    fallback: true,
-    read,
-};
+pub(super) static DIALECT: Dialect =
+    Dialect { name: "model_type", fields: &["model_type"], families: "Falcon-H1, Zaya", fallback: true, read };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let spec = match config.model_type()? {
         Some("falcon_h1" | "falcon-h1") if config.gguf => return Ok(None),
-        Some("falcon_h1") => LayerSpec::full().with_recurrence(RecurrenceSpec::Candidates(&["mamba2"]), MixerOrder::Parallel),
+        Some("falcon_h1") => {
+            LayerSpec::full().with_recurrence(RecurrenceSpec::Candidates(&["mamba2"]), MixerOrder::Parallel)
+        }
         Some("zaya") => layer_types::hybrid(config, AttentionKind::Full)?,
         _ => return Ok(None),
     };

@@ -15,7 +15,7 @@ use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::state_space::{self, GatedNormOptions, Mamba2Options};
 use super::{FamilyError, Loader, rotary};
 use crate::mixer::Builtin;
-use crate::model::{ResidualBranch, FeedForward, LoadedLayer, LoadedModel};
+use crate::model::{FeedForward, LoadedLayer, LoadedModel, ResidualBranch};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["bamba"];

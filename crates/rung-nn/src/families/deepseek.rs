@@ -17,7 +17,7 @@ use super::decoder::{self, DecoderOptions};
 use super::latent::{self, LatentOptions};
 use super::{FamilyError, Fields, Loader, experts, rotary};
 use crate::mixer::Builtin;
-use crate::model::{Activation, ResidualBranch, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Routing};
+use crate::model::{Activation, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, ResidualBranch, Routing};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["deepseek_v2", "deepseek_v3"];
@@ -65,7 +65,8 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
             let branch = ResidualBranch::with_norm(loader.rms_norm("input_layernorm", width, epsilon)?);
             let mixer = loader.with_prefix("self_attn", |loader| latent::attention(loader, sizes, width, options))?;
-            let feed_forward_branch = ResidualBranch::with_norm(loader.rms_norm("post_attention_layernorm", width, epsilon)?);
+            let feed_forward_branch =
+                ResidualBranch::with_norm(loader.rms_norm("post_attention_layernorm", width, epsilon)?);
             let feed_forward = loader.with_prefix("mlp", |loader| {
                 if index < dense_layer_count {
                     let bias = !is_v3 && fields.flag("mlp_bias", false)?;
@@ -118,8 +119,11 @@ fn mixture_of_experts<S: Scalar>(
     let top_k = experts::top_k(loader, "num_experts_per_tok", expert_count)?;
     let is_group_limited = is_v3 || loader.is_gguf() || fields.text("topk_method")? == Some("group_limited_greedy");
     let group_score_experts = if is_v3 { 2 } else { 1 };
-    let group_limit =
-        if is_group_limited { latent::group_limit(loader, ["n_group", "topk_group"], [expert_count, top_k], group_score_experts)? } else { None };
+    let group_limit = if is_group_limited {
+        latent::group_limit(loader, ["n_group", "topk_group"], [expert_count, top_k], group_score_experts)?
+    } else {
+        None
+    };
     let mlp_bias = !is_v3 && fields.flag("mlp_bias", false)?;
     let routing = Routing {
         top_k,
@@ -129,7 +133,9 @@ fn mixture_of_experts<S: Scalar>(
         bias: if is_v3 { Some(loader.tensor("gate.e_score_correction_bias", &[expert_count])?) } else { None },
         group_limit,
     };
-    let mlp = |loader: &mut Loader<'_, S>| decoder::gated_mlp(loader, [width, shared_expert_count * hidden], mlp_bias, activation);
+    let mlp = |loader: &mut Loader<'_, S>| {
+        decoder::gated_mlp(loader, [width, shared_expert_count * hidden], mlp_bias, activation)
+    };
     let router = loader.linear("gate", width, expert_count, false)?;
     let experts = experts::experts(loader, expert_count, [width, hidden], experts::NAMES, activation)?;
     let experts =

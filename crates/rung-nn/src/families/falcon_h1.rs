@@ -19,7 +19,7 @@ use super::{FamilyError, Fields, Loader, bamba, state_space};
 use crate::mixer::Builtin;
 use crate::mixer::MixerConfig as _;
 use crate::mixer::mamba2::Mamba2Config;
-use crate::model::{ResidualBranch, FeedForward, LoadedLayer, LoadedModel, names};
+use crate::model::{FeedForward, LoadedLayer, LoadedModel, ResidualBranch, names};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["falcon_h1"];

@@ -17,7 +17,7 @@ use rung_theory::stack::Mixer;
 use super::decoder::{self, AttentionOptions, DecoderOptions, QueryKeyNorm};
 use super::{FamilyError, Loader, rotary};
 use crate::mixer::Builtin;
-use crate::model::{ResidualBranch, FeedForward, LoadedLayer, LoadedModel, Norm};
+use crate::model::{FeedForward, LoadedLayer, LoadedModel, Norm, ResidualBranch};
 use crate::position::Rotation;
 
 /// Names in `model_type`.
@@ -76,8 +76,8 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
                 })
             };
             let mixer_branch = read_branch(loader, "input_layernorm", "post_attention_layernorm")?;
-            let mixer =
-                loader.with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
+            let mixer = loader
+                .with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
             let feed_forward_branch = read_branch(loader, "pre_feedforward_layernorm", "post_feedforward_layernorm")?;
             let sizes = [width, hidden];
             let mlp = loader.with_prefix("mlp", |loader| decoder::gated_mlp(loader, sizes, false, activation))?;

@@ -14,7 +14,7 @@ use rung_engine::Scalar;
 use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
-use crate::model::{Activation, Mlp, Experts, FeedForward, Gating, LoadedModel, Routing};
+use crate::model::{Activation, Experts, FeedForward, Gating, LoadedModel, Mlp, Routing};
 use crate::submodules::Linear;
 
 /// Names in `model_type`.

@@ -15,7 +15,9 @@ use rung_engine::Scalar;
 use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::{FamilyError, Loader, bamba, experts, state_space};
 use crate::mixer::Builtin;
-use crate::model::{Activation, ResidualBranch, Mlp, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Norm, Routing};
+use crate::model::{
+    Activation, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Mlp, Norm, ResidualBranch, Routing,
+};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["granitemoehybrid"];

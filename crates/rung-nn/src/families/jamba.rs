@@ -15,7 +15,7 @@ use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::state_space::{self, Mamba1Options, XProjNormOptions};
 use super::{FamilyError, Loader, experts};
 use crate::mixer::Builtin;
-use crate::model::{ResidualBranch, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Routing};
+use crate::model::{Experts, FeedForward, Gating, LoadedLayer, LoadedModel, ResidualBranch, Routing};
 use crate::position::Rotation;
 
 /// Names in `model_type`.

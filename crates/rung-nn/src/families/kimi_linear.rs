@@ -22,7 +22,7 @@ use super::latent::{self, LatentOptions};
 use super::{FamilyError, Loader, delta, experts, state_space};
 use crate::mixer::kda::{KimiDeltaConfig, KimiDeltaParts};
 use crate::mixer::{Builtin, MixerConfig as _};
-use crate::model::{Activation, ResidualBranch, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Routing};
+use crate::model::{Activation, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, ResidualBranch, Routing};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["kimi_linear"];
@@ -66,7 +66,8 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
             let branch = ResidualBranch::with_norm(loader.rms_norm("input_layernorm", width, epsilon)?);
             let mixer = loader.with_prefix("self_attn", |loader| read_mixer(loader, layer, width, epsilon))?;
-            let feed_forward_branch = ResidualBranch::with_norm(loader.rms_norm("post_attention_layernorm", width, epsilon)?);
+            let feed_forward_branch =
+                ResidualBranch::with_norm(loader.rms_norm("post_attention_layernorm", width, epsilon)?);
             let feed_forward = read_feed_forward(loader, index, width, activation)?;
             Ok::<_, FamilyError>(LoadedLayer {
                 mixers: (branch, vec![mixer]),
@@ -170,7 +171,9 @@ fn mixture_of_experts<S: Scalar>(
         bias: Some(loader.tensor("gate.e_score_correction_bias", &[expert_count])?),
         group_limit: latent::group_limit(loader, ["num_expert_group", "topk_group"], [expert_count, top_k], 2)?,
     };
-    let mlp = |loader: &mut Loader<'_, S>| decoder::gated_mlp(loader, [width, shared_expert_count * hidden], false, activation);
+    let mlp = |loader: &mut Loader<'_, S>| {
+        decoder::gated_mlp(loader, [width, shared_expert_count * hidden], false, activation)
+    };
     let router = loader.linear("gate", width, expert_count, false)?;
     let experts = experts::experts(loader, expert_count, [width, hidden], experts::MIXTRAL_NAMES, activation)?;
     let experts =

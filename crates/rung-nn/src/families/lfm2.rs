@@ -16,7 +16,7 @@ use super::decoder::{self, AttentionOptions, DecoderOptions, QueryKeyNorm};
 use super::{FamilyError, Loader, experts};
 use crate::mixer::conv::{ShortConvolution, ShortConvolutionConfig};
 use crate::mixer::{Builtin, MixerConfig as _};
-use crate::model::{Activation, ResidualBranch, Mlp, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Routing};
+use crate::model::{Activation, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Mlp, ResidualBranch, Routing};
 use crate::submodules::Convolution;
 
 /// Names in `model_type`.
@@ -46,7 +46,8 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     let epsilon = fields.positive("norm_eps")?.unwrap_or(1e-5);
     let has_experts = matches!(fields.text("model_type")?, Some("lfm2_moe" | "lfm2moe"));
     let hidden = hidden_width(loader, has_experts)?;
-    let dense_layer_count = if has_experts { fields.number("num_dense_layers")?.unwrap_or(2.0) as usize } else { usize::MAX };
+    let dense_layer_count =
+        if has_experts { fields.number("num_dense_layers")?.unwrap_or(2.0) as usize } else { usize::MAX };
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
         layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {

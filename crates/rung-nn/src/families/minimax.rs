@@ -19,7 +19,7 @@ use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::{FamilyError, Loader, delta, experts};
 use crate::mixer::lightning::LightningConfig;
 use crate::mixer::{Builtin, MixerConfig as _};
-use crate::model::{Activation, ResidualBranch, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Routing};
+use crate::model::{Activation, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, ResidualBranch, Routing};
 use crate::param_builder::LayerDepth;
 
 /// Names in `model_type`.
@@ -100,8 +100,8 @@ fn read_mixer<S: Scalar>(
         _ => {
             let mixer = decoder::attention_mixer(loader, layer)?;
             let attention_options = AttentionOptions::new(loader.rotation(mixer, 1e6)?);
-            let mixer =
-                loader.with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
+            let mixer = loader
+                .with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
             Ok(("full_attn", mixer))
         }
     }

@@ -19,7 +19,7 @@ use super::{FamilyError, Fields, Loader, experts};
 use crate::mixer::Builtin;
 use crate::mixer::none::NoMixer;
 use crate::model::{
-    Activation, ResidualBranch, Mlp, Experts, FeedForward, Gating, GroupLimit, LoadedLayer, LoadedModel, Norm, Routing,
+    Activation, Experts, FeedForward, Gating, GroupLimit, LoadedLayer, LoadedModel, Mlp, Norm, ResidualBranch, Routing,
 };
 use crate::position::Rotation;
 
@@ -70,8 +70,14 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
                         loader.with_mixer_name("mlp", |loader| feed_forward(loader, index, width))
                     })?;
                     // A branch without a norm.
-                    let no_mixer = (ResidualBranch::with_norm(Norm::from_weights(None, None, 0.0)), vec![Builtin::NoMixer(NoMixer)]);
-                    return Ok(LoadedLayer { mixers: no_mixer, feed_forward: Some((ResidualBranch::with_norm(norm), feed_forward)) });
+                    let no_mixer = (
+                        ResidualBranch::with_norm(Norm::from_weights(None, None, 0.0)),
+                        vec![Builtin::NoMixer(NoMixer)],
+                    );
+                    return Ok(LoadedLayer {
+                        mixers: no_mixer,
+                        feed_forward: Some((ResidualBranch::with_norm(norm), feed_forward)),
+                    });
                 }
                 "mamba2" => {
                     let mixer = state_space::only_mixer(loader, layer, "mamba2")?;
@@ -83,7 +89,10 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
                     loader.with_prefix("mixer", |loader| decoder::attention(loader, mixer, width, attention_options))?
                 }
             };
-            Ok::<_, FamilyError>(LoadedLayer { mixers: (ResidualBranch::with_norm(norm), vec![mixer]), feed_forward: None })
+            Ok::<_, FamilyError>(LoadedLayer {
+                mixers: (ResidualBranch::with_norm(norm), vec![mixer]),
+                feed_forward: None,
+            })
         })?);
     }
     let decoder_options =
@@ -139,7 +148,8 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usiz
         let hidden = intermediate_size(fields, index)?;
         return Ok(FeedForward::Mlp(mlp(loader, [width, hidden], bias)?));
     }
-    let (expert_count, hidden) = (fields.required_size("n_routed_experts")?, fields.required_size("moe_intermediate_size")?);
+    let (expert_count, hidden) =
+        (fields.required_size("n_routed_experts")?, fields.required_size("moe_intermediate_size")?);
     let shared_hidden = fields.required_size("moe_shared_expert_intermediate_size")?;
     let router = loader.linear("gate", width, expert_count, false)?;
     let router_bias = loader.tensor("gate.e_score_correction_bias", &[expert_count])?;
@@ -157,8 +167,9 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usiz
             experts::stacked_experts_without_gates(loader, expert_count, [expert_input_width, hidden], activation)
         })?
     } else {
-        let expert =
-            |index: usize| loader.with_prefix(&format!("experts.{index}"), |loader| mlp(loader, [expert_input_width, hidden], false));
+        let expert = |index: usize| {
+            loader.with_prefix(&format!("experts.{index}"), |loader| mlp(loader, [expert_input_width, hidden], false))
+        };
         (0..expert_count).map(expert).collect::<Result<_, _>>()?
     };
     let shared = loader.with_prefix("shared_experts", |loader| mlp(loader, [width, shared_hidden], bias))?;
@@ -179,11 +190,7 @@ fn routing(fields: &Fields, expert_count: usize) -> Result<Routing, FamilyError>
     let top_k = fields.required_size("num_experts_per_tok")?;
     if !expert_count.is_multiple_of(groups) || top_groups > groups || top_k > top_groups * (expert_count / groups) {
         let found = format!("{top_groups} of {groups} groups, {top_k} of {expert_count} experts");
-        return Err(fields.error(
-            "n_group",
-            found,
-            "groups of equal size with enough experts in the eligible ones",
-        ));
+        return Err(fields.error("n_group", found, "groups of equal size with enough experts in the eligible ones"));
     }
     Ok(Routing {
         top_k,

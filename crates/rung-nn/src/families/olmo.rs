@@ -14,7 +14,7 @@ use rung_engine::Scalar;
 use super::decoder::{self, AttentionOptions, DecoderOptions, QueryKeyNorm};
 use super::{FamilyError, Loader, rotary};
 use crate::mixer::Builtin;
-use crate::model::{ResidualBranch, FeedForward, LoadedLayer, LoadedModel, Norm};
+use crate::model::{FeedForward, LoadedLayer, LoadedModel, Norm, ResidualBranch};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["olmo2", "olmo3"];
@@ -66,8 +66,8 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
                     normed_residual_scale: None,
                 })
             };
-            let mixer =
-                loader.with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
+            let mixer = loader
+                .with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
             let sizes = [width, hidden];
             let mlp = loader.with_prefix("mlp", |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
             Ok::<_, FamilyError>(LoadedLayer {

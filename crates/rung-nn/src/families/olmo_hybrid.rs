@@ -19,7 +19,7 @@ use super::decoder::{self, AttentionOptions, DecoderOptions, QueryKeyNorm};
 use super::{FamilyError, Loader, delta};
 use crate::mixer::Builtin;
 use crate::mixer::gdn::{GatedDeltanetConfig, GatedDeltanetWeights};
-use crate::model::{ResidualBranch, FeedForward, LoadedLayer, LoadedModel, Norm};
+use crate::model::{FeedForward, LoadedLayer, LoadedModel, Norm, ResidualBranch};
 use crate::submodules::NormGain;
 
 /// Names in `model_type`.
@@ -70,8 +70,8 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
                 };
                 let branch = norm_after(norm(loader, ["post_attention_layernorm", "feedforward_layer_norm"])?);
                 let feed_forward_branch = norm_after(loader.rms_norm("post_feedforward_layernorm", width, epsilon)?);
-                let mixer =
-                    loader.with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
+                let mixer = loader
+                    .with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
                 (branch, mixer, feed_forward_branch)
             };
             let sizes = [width, hidden];
@@ -99,8 +99,11 @@ fn gated_deltanet<S: Scalar>(
     let (total, separate_channels) = (2 * key_rows + value_rows, [key_rows, key_rows, value_rows]);
     let third = total.div_ceil(3);
     let thirds = [third, third, total - 2 * third];
-    let channels =
-        if loader.shape(names[0]).is_some_and(|shape| shape.first() == Some(&third)) { thirds } else { separate_channels };
+    let channels = if loader.shape(names[0]).is_some_and(|shape| shape.first() == Some(&third)) {
+        thirds
+    } else {
+        separate_channels
+    };
     let mut filters = Vec::with_capacity(total * kernel_size);
     for (name, channels) in names.into_iter().zip(channels) {
         filters.extend(loader.values(name, &[channels, 1, kernel_size])?);

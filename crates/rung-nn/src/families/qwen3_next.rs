@@ -19,7 +19,7 @@ use super::loader::rows;
 use super::{FamilyError, Loader, delta, experts, state_space};
 use crate::mixer::Builtin;
 use crate::mixer::gdn::{GatedDeltanetConfig, GatedDeltanetWeights};
-use crate::model::{Activation, ResidualBranch, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Norm, Routing};
+use crate::model::{Activation, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, Norm, ResidualBranch, Routing};
 use crate::submodules::Linear;
 
 /// Names in `model_type`.
@@ -146,7 +146,8 @@ fn gated_deltanet<S: Scalar>(
     let a_log = state_space::read_a_log_values(loader, &[value_heads])?;
     let a_log = loader.add("A_log", &[value_heads], rows(&a_log, 1, order.stored_channels(1)));
     let output = loader.values("out_proj.weight", &[width, value_rows])?;
-    let output = output.chunks(value_rows).flat_map(|row| order.stored_channels(value_dim).map(|column| row[column])).collect();
+    let output =
+        output.chunks(value_rows).flat_map(|row| order.stored_channels(value_dim).map(|column| row[column])).collect();
     Ok(Builtin::GatedDeltanet(sizes.assemble(&GatedDeltanetWeights {
         projections,
         convolutions: delta::convolutions(loader, &filters, kernel_size, [key_rows, value_rows]),
@@ -173,7 +174,13 @@ impl ValueOrder {
     /// The stored index of each channel of all value heads, in the order of their key heads.
     fn stored_channels(self, width: usize) -> impl Iterator<Item = usize> {
         let value_heads_per_key_head = self.value_heads / self.heads;
-        let stored = move |head: usize| if self.interleaved { head % value_heads_per_key_head * self.heads + head / value_heads_per_key_head } else { head };
+        let stored = move |head: usize| {
+            if self.interleaved {
+                head % value_heads_per_key_head * self.heads + head / value_heads_per_key_head
+            } else {
+                head
+            }
+        };
         (0..self.value_heads).flat_map(move |head| (0..width).map(move |channel| stored(head) * width + channel))
     }
 }
@@ -190,7 +197,8 @@ fn grouped_projections<S: Scalar>(
     let matrix = loader.values("in_proj_qkvz.weight", &[heads * rows_of_head, width])?;
     let head_rows = |first: usize, count: usize| rows_of_heads(heads, rows_of_head, first, count);
     let (values, gates) = (2 * key_dim, 2 * key_dim + value_heads_per_key_head * value_dim);
-    let selected = [head_rows(0, key_dim), head_rows(key_dim, key_dim), head_rows(values, value_heads_per_key_head * value_dim)];
+    let selected =
+        [head_rows(0, key_dim), head_rows(key_dim, key_dim), head_rows(values, value_heads_per_key_head * value_dim)];
     let projections = delta::projections(loader, &matrix, width, selected);
     let gate = rows(&matrix, width, head_rows(gates, value_heads_per_key_head * value_dim));
     Ok((projections, loader.with_role(Role::Gate).add_linear("g_proj", width, gate)))
@@ -206,7 +214,15 @@ fn grouped_beta_and_step<S: Scalar>(
     let value_heads_per_key_head = value_heads / heads;
     let beta_and_step = loader.values("in_proj_ba.weight", &[2 * value_heads, width])?;
     Ok([("b_proj", 0), ("a_proj", value_heads_per_key_head)].map(|(name, first)| {
-        loader.add_linear(name, width, rows(&beta_and_step, width, rows_of_heads(heads, 2 * value_heads_per_key_head, first, value_heads_per_key_head)))
+        loader.add_linear(
+            name,
+            width,
+            rows(
+                &beta_and_step,
+                width,
+                rows_of_heads(heads, 2 * value_heads_per_key_head, first, value_heads_per_key_head),
+            ),
+        )
     }))
 }
 

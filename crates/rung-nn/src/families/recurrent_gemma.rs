@@ -16,7 +16,7 @@ use super::decoder::{self, AttentionOptions, DecoderOptions};
 use super::{FamilyError, Loader, rotary, state_space};
 use crate::mixer::rglru::{RgLruConfig, RgLruWeights};
 use crate::mixer::{Builtin, MixerConfig as _};
-use crate::model::{Activation, ResidualBranch, FeedForward, LoadedLayer, LoadedModel, Norm};
+use crate::model::{Activation, FeedForward, LoadedLayer, LoadedModel, Norm, ResidualBranch};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["recurrent_gemma"];
@@ -56,7 +56,9 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
                 let head = mixer.number("key").unwrap_or_default() as usize;
                 let rotation = rotary::rotation_of_half_by_default(fields, head, "sliding_attention", 10_000.0)?;
                 let attention_options = AttentionOptions { bias, output_bias: true, ..AttentionOptions::new(rotation) };
-                loader.with_prefix("temporal_block", |loader| decoder::attention(loader, mixer, width, attention_options))?
+                loader.with_prefix("temporal_block", |loader| {
+                    decoder::attention(loader, mixer, width, attention_options)
+                })?
             };
             let feed_forward_branch = branch(loader, "channel_pre_norm")?;
             let sizes = [width, hidden];

@@ -17,7 +17,7 @@ use rung_engine::{Parameter, Role, Scalar};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
 use crate::mixer::rwkv7::{Epsilons, Rwkv7Config, Rwkv7Parts};
-use crate::model::{Activation, ResidualBranch, Mlp, Embedding, FeedForward, LoadedLayer, LoadedModel, Norm};
+use crate::model::{Activation, Embedding, FeedForward, LoadedLayer, LoadedModel, Mlp, Norm, ResidualBranch};
 use crate::submodules::Linear;
 
 /// Names in `model_type`.
@@ -185,7 +185,11 @@ fn normed_rows<S: Scalar>(loader: &mut Loader<'_, S>, mut table: Vec<S>, sizes: 
     Ok(table)
 }
 
-fn read_time_mixing<S: Scalar>(loader: &mut Loader<'_, S>, sizes: Sizes, is_first_layer: bool) -> Result<Builtin, FamilyError> {
+fn read_time_mixing<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    sizes: Sizes,
+    is_first_layer: bool,
+) -> Result<Builtin, FamilyError> {
     let Sizes { heads, head, width, epsilon, .. } = sizes;
     let mu = token_shift_weights(loader, width)?;
     let mut vector = |name: &str| loader.tensor(name, &[width]);
@@ -203,7 +207,8 @@ fn read_time_mixing<S: Scalar>(loader: &mut Loader<'_, S>, sizes: Sizes, is_firs
     let decay = read_low_rank(loader, "w_lora", "decay_low_rank_dim", width, true)?;
     let rate = read_low_rank(loader, "a_lora", "a_low_rank_dim", width, true)?;
     let gate = read_low_rank(loader, "g_lora", "gate_low_rank_dim", width, false)?;
-    let value_mix = if is_first_layer { None } else { Some(read_low_rank(loader, "v_lora", "v_low_rank_dim", width, true)?) };
+    let value_mix =
+        if is_first_layer { None } else { Some(read_low_rank(loader, "v_lora", "v_low_rank_dim", width, true)?) };
     let epsilons = if loader.is_gguf() {
         if is_first_layer {
             for part in ["offset", "lora.0.weight", "lora.2.weight"] {

@@ -24,7 +24,7 @@ use crate::mixer::attention::{HeadsConfig, Visibility};
 use crate::mixer::head_options::HeadOptions;
 use crate::mixer::softmax::Softmax;
 use crate::mixer::zamba::{AdaptedMlp, Mamba2AfterBlock, SharedBlock, Zamba};
-use crate::model::{ResidualBranch, LoadedLayer, LoadedModel, Norm};
+use crate::model::{LoadedLayer, LoadedModel, Norm, ResidualBranch};
 use crate::submodules::Linear;
 
 /// Names in `model_type`.
@@ -65,7 +65,8 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     let mut blocks = SharedBlocks { width, epsilon, bias, shared: Vec::new(), block_count: 0 };
     let (mut mixers, mut shared_tensor_sources) = (Vec::new(), Vec::new());
     let mut plan_layers = loader.layers.iter();
-    let count_error = || fields.error("layers_block_type", format!("{} layers", layer_types.len()), "those of the plan");
+    let count_error =
+        || fields.error("layers_block_type", format!("{} layers", layer_types.len()), "those of the plan");
     for (index, layer_type) in layer_types.iter().enumerate() {
         let mut prefix = format!("model.layers.{index}");
         if is_hybrid(layer_type) {
@@ -78,7 +79,8 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         let mixer = state_space::only_mixer(loader, plan_layers.next().ok_or_else(count_error)?, "mamba2")?;
         let recurrence = loader.with_prefix(&prefix, |loader| {
             let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
-            let mixer = loader.with_prefix("mamba", |loader| state_space::mamba2_mixer(loader, mixer, width, options))?;
+            let mixer =
+                loader.with_prefix("mamba", |loader| state_space::mamba2_mixer(loader, mixer, width, options))?;
             Ok::<_, FamilyError>(Mamba2AfterBlock { norm, mixer })
         })?;
         // The output of a block goes to the recurrence after it.
@@ -87,7 +89,8 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     }
     let without_norm = || ResidualBranch::with_norm(Norm::from_weights(None, None, 0.0));
     let layer = |mixer| LoadedLayer { mixers: (without_norm(), vec![Builtin::Zamba(mixer)]), feed_forward: None };
-    let decoder_options = DecoderOptions { norm: "final_layernorm", tied_by_default: true, ..DecoderOptions::new(epsilon) };
+    let decoder_options =
+        DecoderOptions { norm: "final_layernorm", tied_by_default: true, ..DecoderOptions::new(epsilon) };
     let loaded_model = decoder_options.assemble_model(loader, mixers.into_iter().map(layer).collect())?;
     Ok(LoadedModel { shared_tensor_sources, ..loaded_model })
 }
@@ -132,7 +135,8 @@ impl SharedBlocks {
         let block_index = self.block_count;
         self.block_count += 1;
         let block_name = |layer: usize| format!("model.layers.{layer}.shared_transformer");
-        let has_weights = block_index < distinct_count || loader.has(&format!("{}.self_attn.q_proj.weight", block_name(index)));
+        let has_weights =
+            block_index < distinct_count || loader.has(&format!("{}.self_attn.q_proj.weight", block_name(index)));
         let (source_layer, shared) = if has_weights {
             (index, loader.with_prefix(&block_name(index), |loader| self.read_weights(loader, config, hidden))?)
         } else {

@@ -5,15 +5,15 @@
 //! # Computed as
 //! Attention whose values are all retrievals concatenated, then for each search a softmax over retrievals.
 
-use rung_engine::{AttentionInputs, Ops, Role, Rounding, Scalar, AttentionMask};
+use rung_engine::{AttentionInputs, AttentionMask, Ops, Role, Rounding, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::{MixerConfig, State, TokenMixer, require_causal, append_to_slot, number};
+use super::{MixerConfig, State, TokenMixer, append_to_slot, number, require_causal};
 use crate::error::ModelError;
-use crate::submodules::{Linear, merge_heads};
+use crate::param_builder::ParamBuilder;
 use crate::position::{Positions, Rotation, alibi_bias, apply_rope};
 use crate::precision::apply_rounding;
-use crate::param_builder::ParamBuilder;
+use crate::submodules::{Linear, merge_heads};
 
 /// Sizes of compositional attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,14 +67,26 @@ impl MixerConfig for CompositionalConfig {
         let retrieval_key = params.role(Role::Key).linear("sk_proj", value_dim, head_dim);
         let output = params.role(Role::Output).linear("o_proj", searches * value_dim, width);
         let (alibi, rounding) = (positions == Positions::Alibi, params.settings.precision.message);
-        Ok(Compositional { config: *self, query, key, value, retrieval_query, retrieval_key, output, rotation, alibi, rounding })
+        Ok(Compositional {
+            config: *self,
+            query,
+            key,
+            value,
+            retrieval_query,
+            retrieval_key,
+            output,
+            rotation,
+            alibi,
+            rounding,
+        })
     }
 }
 
 impl Compositional {
     /// Keys `[batch, tokens, searches, head]` and values `[batch, tokens, retrievals * value]` of all tokens, the new ones included.
     fn append_to_cache<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> [O::Tensor; 2] {
-        let key = self.apply_rope(ops, &self.key.apply_and_split_heads(ops, x, self.config.searches), State::past_len(state));
+        let key =
+            self.apply_rope(ops, &self.key.apply_and_split_heads(ops, x, self.config.searches), State::past_len(state));
         let new_entries = [(0, key), (1, self.value.apply(ops, x))];
         new_entries.map(|(slot, new)| append_to_slot(ops, state, slot, &apply_rounding(ops, &new, self.rounding)))
     }
@@ -89,7 +101,8 @@ impl Compositional {
         let [batch, kv_len, channels] = ops.shape(value)[..] else { unreachable!("values have three axes") };
         let query_len = ops.shape(x)[1];
         let query = self.apply_rope(ops, &self.query.apply_and_split_heads(ops, x, searches), kv_len - query_len);
-        let value = ops.broadcast(&ops.reshape(value, &[batch, kv_len, 1, channels]), &[batch, kv_len, searches, channels]);
+        let value =
+            ops.broadcast(&ops.reshape(value, &[batch, kv_len, 1, channels]), &[batch, kv_len, searches, channels]);
         let alibi = self.alibi.then(|| alibi_bias(ops, searches, kv_len - query_len..kv_len, 0..kv_len, false));
         let (bias, mask, scale) = (alibi.as_ref(), AttentionMask::Causal, (head_dim as f64).powf(-0.5));
         let retrieved = ops.attention(&AttentionInputs { query: &query, key, value: &value, bias, mask, scale });

@@ -8,10 +8,10 @@
 use rung_engine::{Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::{MixerConfig, State, TokenMixer, require_causal, flag, number};
+use super::{MixerConfig, State, TokenMixer, flag, number, require_causal};
 use crate::error::ModelError;
-use crate::submodules::{Convolution, Linear};
 use crate::param_builder::{Init, ParamBuilder};
+use crate::submodules::{Convolution, Linear};
 
 /// Sizes of a short convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,14 +46,29 @@ impl MixerConfig for ShortConvolutionConfig {
         let width = params.settings.width;
         if !gated && channels != width {
             let expected = format!("{width}, the width of the model, without gate and projections");
-            return Err(ModelError::InvalidSize { component: Self::NAME, what: "channels", found: channels as u64, expected });
+            return Err(ModelError::InvalidSize {
+                component: Self::NAME,
+                what: "channels",
+                found: channels as u64,
+                expected,
+            });
         }
         let bound = (kernel_size as f64).powf(-0.5);
         let weight = params.weight("conv.weight", &[channels, 1, kernel_size], Init::Uniform(-bound, bound));
         Ok(ShortConvolution {
-            convolution: Convolution { weight, bias: None, channels, kernel_size, rounding: params.settings.precision.state },
-            projections: gated
-                .then(|| [params.linear("in_proj", width, 3 * channels), params.role(Role::Output).linear("out_proj", channels, width)]),
+            convolution: Convolution {
+                weight,
+                bias: None,
+                channels,
+                kernel_size,
+                rounding: params.settings.precision.state,
+            },
+            projections: gated.then(|| {
+                [
+                    params.linear("in_proj", width, 3 * channels),
+                    params.role(Role::Output).linear("out_proj", channels, width),
+                ]
+            }),
         })
     }
 }

@@ -42,7 +42,8 @@ impl MixerConfig for DeltanetConfig {
     const NAME: &'static str = "deltanet";
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
-        let [heads, key_dim, value_dim, kernel_size] = ["heads", "key", "value", "conv"].map(|option| number(mixer, option));
+        let [heads, key_dim, value_dim, kernel_size] =
+            ["heads", "key", "value", "conv"].map(|option| number(mixer, option));
         Ok(Self { heads, key_dim, value_dim, kernel_size, negative_eigenvalues: flag(mixer, "negative") })
     }
 
@@ -50,8 +51,15 @@ impl MixerConfig for DeltanetConfig {
         require_causal(Self::NAME, params)?;
         let Self { heads, key_dim, value_dim, kernel_size, negative_eigenvalues } = *self;
         let width = params.settings.width;
-        let sizes =
-            DeltaRuleSizes { heads, value_heads: heads, key_dim, value_dim, kernel_size, steps: 1, negative_eigenvalues };
+        let sizes = DeltaRuleSizes {
+            heads,
+            value_heads: heads,
+            key_dim,
+            value_dim,
+            kernel_size,
+            steps: 1,
+            negative_eigenvalues,
+        };
         Ok(Deltanet {
             projections: DeltaRuleProjections::init(params, sizes),
             recurrence: params.recurrence(),

@@ -54,7 +54,8 @@ impl MixerConfig for DeltaProductConfig {
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [heads, value_heads] = ["heads", "value-heads"].map(|option| number(mixer, option));
         require_divisor(Self::NAME, "query and key heads", value_heads, heads)?;
-        let [key_dim, value_dim, kernel_size, steps] = ["key", "value", "conv", "steps"].map(|option| number(mixer, option));
+        let [key_dim, value_dim, kernel_size, steps] =
+            ["key", "value", "conv", "steps"].map(|option| number(mixer, option));
         let [decays, negative_eigenvalues] = ["gate", "negative"].map(|option| flag(mixer, option));
         Ok(Self { heads, value_heads, key_dim, value_dim, kernel_size, steps, decays, negative_eigenvalues })
     }
@@ -95,8 +96,7 @@ impl DeltaProduct {
         let DeltaProductConfig { heads, value_heads, key_dim, value_dim, steps, .. } = self.config;
         let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
         // The steps of a token are adjacent in memory, so a reshape makes them consecutive positions of a longer sequence.
-        let unfold_steps =
-            |x: &O::Tensor, shape: &[usize]| ops.reshape(x, &[&[batch, time * steps], shape].concat());
+        let unfold_steps = |x: &O::Tensor, shape: &[usize]| ops.reshape(x, &[&[batch, time * steps], shape].concat());
         // Places one tensor per token at one of its steps, with zeros at the others.
         let place_at_step = |x: &O::Tensor, step: usize, shape: &[usize]| {
             let step_shape = |count: usize| [&[batch, time, count], shape].concat();

@@ -14,10 +14,10 @@ use super::attention::MASKED;
 use super::mla::{AttentionOperands, Latent, LatentConfig};
 use super::{MixerConfig, State, TokenMixer, append_to_slot, number};
 use crate::error::ModelError;
-use crate::submodules::{Linear, merge_heads, split_heads};
+use crate::param_builder::{Init, ParamBuilder};
 use crate::position::{Frequencies, Positions, Rotation, apply_rope};
 use crate::precision::apply_rounding;
-use crate::param_builder::{Init, ParamBuilder};
+use crate::submodules::{Linear, merge_heads, split_heads};
 
 /// Sizes of token-sparse attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,11 @@ impl TokenSparse {
         let key = ops.layer_norm(&self.key.apply(ops, x), Some(&gain), Some(&offset), 1e-6);
         let key = merge_heads(ops, &self.apply_rope(ops, &split_heads(ops, &key, 1), past_len));
         let keys = append_to_slot(ops, state, 2, &apply_rounding(ops, &key, self.rounding));
-        let query = self.apply_rope(ops, &self.query.apply_and_split_heads(ops, query_input, self.config.index_heads), past_len);
+        let query = self.apply_rope(
+            ops,
+            &self.query.apply_and_split_heads(ops, query_input, self.config.index_heads),
+            past_len,
+        );
         [query, self.head_weights.apply(ops, x), keys]
     }
 

@@ -6,15 +6,15 @@
 //! Span by span: the eviction policy runs first, on token positions or on scores, and yields a mask; then masked
 //! softmax.
 
-use rung_engine::{AttentionInputs, Ops, Rounding, Scalar, AttentionMask};
+use rung_engine::{AttentionInputs, AttentionMask, Ops, Rounding, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::attention::{MultiHeadAttention, HeadsConfig, MASKED, Visibility};
+use super::attention::{HeadsConfig, MASKED, MultiHeadAttention, Visibility};
 use super::policy::{CachePolicy, PositionPolicy};
-use super::{MixerConfig, State, TokenMixer, require_causal, append_to_slot, number, reject_alibi};
+use super::{MixerConfig, State, TokenMixer, append_to_slot, number, reject_alibi, require_causal};
 use crate::error::ModelError;
-use crate::precision::apply_rounding;
 use crate::param_builder::ParamBuilder;
+use crate::precision::apply_rounding;
 
 /// Sizes of evicting attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,11 @@ impl MixerConfig for EvictingAttentionConfig {
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let size = number(mixer, "size");
-        Ok(Self { heads: HeadsConfig::resolve(mixer)?, size, policy: CachePolicy::new(mixer.options().choice("policy"), size) })
+        Ok(Self {
+            heads: HeadsConfig::resolve(mixer)?,
+            size,
+            policy: CachePolicy::new(mixer.options().choice("policy"), size),
+        })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<EvictingAttention, ModelError> {
@@ -101,14 +105,21 @@ impl EvictingAttention {
 
     /// The eviction plan of the heavy-hitter policy. `scores` are `[batch, heads, time, cached + time]`; `attention_sums`, `[batch, cached]`, is
     /// the attention that each cached token received so far.
-    fn plan_heavy_hitters<S: Scalar>(&self, [batch, cached, time]: [usize; 3], scores: &[S], attention_sums: &[S]) -> EvictionPlan<S> {
+    fn plan_heavy_hitters<S: Scalar>(
+        &self,
+        [batch, cached, time]: [usize; 3],
+        scores: &[S],
+        attention_sums: &[S],
+    ) -> EvictionPlan<S> {
         let (size, heads, total) = (self.config.size, self.config.heads.heads, cached + time);
         let mut plan = EvictionPlan { mask: Vec::new(), slots: Vec::new() };
         for row in 0..batch {
-            let mut received_attention: Vec<f64> = attention_sums[row * cached..][..cached].iter().map(|x| x.to_f64()).collect();
+            let mut received_attention: Vec<f64> =
+                attention_sums[row * cached..][..cached].iter().map(|x| x.to_f64()).collect();
             received_attention.resize(total, 0.0);
             plan.add_row(cached, time, |token, slots| {
-                let least_attended = (0..slots.len()).min_by(|a, b| received_attention[slots[*a]].total_cmp(&received_attention[slots[*b]]));
+                let least_attended = (0..slots.len())
+                    .min_by(|a, b| received_attention[slots[*a]].total_cmp(&received_attention[slots[*b]]));
                 let slot = if slots.len() < size { slots.len() } else { least_attended.unwrap_or(0) };
                 put_token(slots, slot, cached + token);
                 for head in 0..heads {
@@ -149,7 +160,8 @@ impl EvictingAttention {
         let head_outputs = ops.reshape(&ops.matmul(&grouped, &value), &[batch, heads, time, value_dim]);
         let received = ops.reshape(&ops.sum(&ops.reshape(&weights, &[batch, heads * time, total]), 1), &[batch, total]);
         let zeros = ops.zeros(&[batch, time]);
-        let past_sums = attention_sums.map_or_else(|| zeros.clone(), |sums| ops.concat(&[sums.clone(), zeros.clone()], 1));
+        let past_sums =
+            attention_sums.map_or_else(|| zeros.clone(), |sums| ops.concat(&[sums.clone(), zeros.clone()], 1));
         (ops.permute(&head_outputs, &[0, 2, 1, 3]), plan, ops.add(&past_sums, &received))
     }
 
@@ -198,7 +210,8 @@ impl TokenMixer for EvictingAttention {
         let total = ops.shape(&key_value[0])[1];
         let (head_outputs, plan, attention_sums) = match self.config.policy {
             CachePolicy::HeavyHitters => {
-                let (head_outputs, plan, sums) = self.attend_heavy_hitters(ops, &query, &key_value, State::slot(state, 2));
+                let (head_outputs, plan, sums) =
+                    self.attend_heavy_hitters(ops, &query, &key_value, State::slot(state, 2));
                 (head_outputs, plan, Some(apply_rounding(ops, &sums, self.rounding)))
             }
             CachePolicy::ByPosition(policy) => {
@@ -219,7 +232,8 @@ impl TokenMixer for EvictingAttention {
             ops.reshape(&ops.gather_rows(&flat, &rows), &shape)
         };
         let [key, value] = &key_value;
-        let next_state = State::new(past_len + time, [Some(evict(key)), Some(evict(value)), attention_sums.as_ref().map(evict)]);
+        let next_state =
+            State::new(past_len + time, [Some(evict(key)), Some(evict(value)), attention_sums.as_ref().map(evict)]);
         (query_heads.project_output(ops, x, &head_outputs), next_state)
     }
 }

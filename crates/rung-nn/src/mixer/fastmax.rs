@@ -10,10 +10,10 @@ use rung_engine::{Decay, Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::head_output::{HeadOutput, OutputGate};
-use super::{MixerConfig, State, TokenMixer, require_causal, number};
+use super::{MixerConfig, State, TokenMixer, number, require_causal};
 use crate::error::ModelError;
-use crate::submodules::{LinearRecurrence, QkvProjection};
 use crate::param_builder::{Init, ParamBuilder};
+use crate::submodules::{LinearRecurrence, QkvProjection};
 
 /// Sizes of Fastmax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

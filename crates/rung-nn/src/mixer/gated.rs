@@ -12,10 +12,10 @@
 use rung_engine::{GatedScan, Ops, Role, Rounding, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::{MixerConfig, State, TokenMixer, require_causal, number};
+use super::{MixerConfig, State, TokenMixer, number, require_causal};
 use crate::error::ModelError;
-use crate::submodules::Linear;
 use crate::param_builder::{Init, ParamBuilder};
+use crate::submodules::Linear;
 
 /// The initial output projection is this times the transpose of the value projection.
 pub const OUTPUT_SCALE: f64 = 8.0;
@@ -87,14 +87,13 @@ impl TokenMixer for GatedRecurrence {
         let (factor, offset) = self.grid_map();
         let value = ops.affine(&ops.tanh(&self.value.apply(ops, x)), factor, offset);
         let gate = ops.sigmoid(&self.write_gate.apply(ops, x));
-        let initial_state = State::slot(state, 0).cloned().unwrap_or_else(|| ops.full(&[batch, 1, self.channels], -1.0));
-        let states = ops.gated_scan(&GatedScan { value: &value, gate: &gate, state: &initial_state, rounding: self.rounding });
+        let initial_state =
+            State::slot(state, 0).cloned().unwrap_or_else(|| ops.full(&[batch, 1, self.channels], -1.0));
+        let states =
+            ops.gated_scan(&GatedScan { value: &value, gate: &gate, state: &initial_state, rounding: self.rounding });
         // Each token reads the state before it.
-        let previous_states = if time > 1 {
-            ops.concat(&[initial_state, ops.slice(&states, 1, 0..time - 1)], 1)
-        } else {
-            initial_state
-        };
+        let previous_states =
+            if time > 1 { ops.concat(&[initial_state, ops.slice(&states, 1, 0..time - 1)], 1) } else { initial_state };
         let out = self.output.apply(ops, &ops.affine(&previous_states, 1.0 / factor, -offset / factor));
         let out = ops.mul(&out, &ops.sigmoid(&self.read_gate.apply(ops, x)));
         let last_state = ops.slice(&states, 1, time - 1..time);

@@ -129,7 +129,8 @@ impl MixerConfig for GatedDeltanetConfig {
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<GatedDeltanet, ModelError> {
         require_causal(Self::NAME, params)?;
         let Self { heads, value_heads, key_dim, value_dim, kernel_size, negative_eigenvalues } = *self;
-        let sizes = DeltaRuleSizes { heads, value_heads, key_dim, value_dim, kernel_size, steps: 1, negative_eigenvalues };
+        let sizes =
+            DeltaRuleSizes { heads, value_heads, key_dim, value_dim, kernel_size, steps: 1, negative_eigenvalues };
         Ok(GatedDeltanet {
             projections: DeltaRuleProjections::init(params, sizes),
             decay: DecayProjection::init(params, value_heads),

@@ -11,8 +11,8 @@ use rung_theory::stack::Mixer;
 use super::head_output::HeadOutput;
 use super::{MixerConfig, State, TokenMixer, number, require_causal};
 use crate::error::ModelError;
-use crate::submodules::{Linear, LinearRecurrence, QkvProjection, scale_query};
 use crate::param_builder::{Init, ParamBuilder};
+use crate::submodules::{Linear, LinearRecurrence, QkvProjection, scale_query};
 
 /// Sizes of gated linear attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,8 @@ impl Gla {
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
         let [query, key, value] = self.projections.apply(ops, x);
-        let gate_logits = self.forget_gate[1].apply_and_split_heads(ops, &self.forget_gate[0].apply(ops, x), self.heads);
+        let gate_logits =
+            self.forget_gate[1].apply_and_split_heads(ops, &self.forget_gate[0].apply(ops, x), self.heads);
         // The logarithm of a sigmoid, without overflow.
         let decay = ops.scale(&ops.softplus(&ops.neg(&gate_logits)), -1.0 / Self::GATE_ROOT);
         let inputs = [&scale_query(ops, &query), &key, &value];

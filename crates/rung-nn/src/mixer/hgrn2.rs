@@ -9,10 +9,10 @@ use rung_engine::{Decay, Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::head_output::{HeadOutput, OutputGate, OutputNorm};
-use super::{MixerConfig, State, TokenMixer, require_causal, number, require_divisor};
+use super::{MixerConfig, State, TokenMixer, number, require_causal, require_divisor};
 use crate::error::ModelError;
+use crate::param_builder::{Init, LayerDepth, ParamBuilder};
 use crate::submodules::{Linear, LinearRecurrence, NormGain, scale_query, split_heads};
-use crate::param_builder::{LayerDepth, Init, ParamBuilder};
 
 /// Sizes of HGRN2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,8 +89,7 @@ impl ForgetGateBound {
             ops.add(&largest, &ops.log(&ops.sum(&ops.exp(&ops.sub(x, &largest)), 0)))
         };
         // The bound is the sum of the softmax weights of rows 1 to `layer`.
-        let (bound_rows, other_rows): (Vec<usize>, Vec<usize>) =
-            (0..layers).partition(|row| (1..=layer).contains(row));
+        let (bound_rows, other_rows): (Vec<usize>, Vec<usize>) = (0..layers).partition(|row| (1..=layer).contains(row));
         [bound_rows, other_rows].map(|rows| {
             let log_weight = ops.sub(&log_sum_exp(&ops.gather_rows(&table, &rows)), &log_sum_exp(&table));
             ops.reshape(&log_weight, &[ops.shape(&table)[1]])

@@ -13,9 +13,11 @@ use rung_theory::stack::Mixer;
 use super::linear::bidirectional_sum;
 use super::{MixerConfig, State, TokenMixer, number, require_divisor};
 use crate::error::ModelError;
-use crate::submodules::{Linear, LinearRecurrence, QkvProjection, per_head_matmul, merge_heads, scale_query, split_heads};
-use crate::precision::apply_rounding;
 use crate::param_builder::{Init, ParamBuilder};
+use crate::precision::apply_rounding;
+use crate::submodules::{
+    Linear, LinearRecurrence, QkvProjection, merge_heads, per_head_matmul, scale_query, split_heads,
+};
 
 /// Sizes of InLine attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +53,13 @@ struct HeadLinear {
 }
 
 impl HeadLinear {
-    fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, name: &str, heads: usize, inputs: usize, outputs: usize) -> Self {
+    fn init<S: Scalar>(
+        params: &mut ParamBuilder<'_, S>,
+        name: &str,
+        heads: usize,
+        inputs: usize,
+        outputs: usize,
+    ) -> Self {
         let init = Init::Normal(params.settings.init_std);
         let weight = params.weight(&format!("{name}.weight"), &[heads * outputs, inputs, 1], init);
         let bias = params.weight_without_decay(&format!("{name}.bias"), &[heads * outputs], Init::Constant(0.0));
@@ -160,8 +168,9 @@ impl Inline {
         let (mut sum, mut conv_state) = (None, None);
         for tap in 0..local {
             // A filter with a single 1 shifts the values.
-            let one_hot: Vec<O::Scalar> =
-                (0..channels * local).map(|index| O::Scalar::from_f64(f64::from(u8::from(index % local == tap)))).collect();
+            let one_hot: Vec<O::Scalar> = (0..channels * local)
+                .map(|index| O::Scalar::from_f64(f64::from(u8::from(index % local == tap))))
+                .collect();
             let filters = ops.constant(&[channels, local], &one_hot);
             let (shifted, next_state) = ops.short_convolution(&value, &filters, None, state);
             let tap_weights = ops.reshape(&ops.slice(&taps, 3, tap..tap + 1), &[batch, tap_tokens, channels]);

@@ -104,13 +104,18 @@ impl MixerConfig for KimiDeltaConfig {
         let Self { heads, value_heads, key_dim, value_dim, kernel_size } = *self;
         let (width, rank) = (params.settings.width, value_dim);
         let negative_eigenvalues = false;
-        let sizes = DeltaRuleSizes { heads, value_heads, key_dim, value_dim, kernel_size, steps: 1, negative_eigenvalues };
+        let sizes =
+            DeltaRuleSizes { heads, value_heads, key_dim, value_dim, kernel_size, steps: 1, negative_eigenvalues };
         let initial_a_log = |uniform: f64| (1.0 + 15.0 * uniform).ln();
         Ok(KimiDelta {
             value_heads,
             projections: DeltaRuleProjections::init(params, sizes),
             dt_proj: [params.linear("f_proj.0", width, rank), params.linear("f_proj.1", rank, value_heads * key_dim)],
-            dt_bias: params.weight_without_decay("dt_bias", &[value_heads * key_dim], Init::FromUniform(&initial_dt_bias)),
+            dt_bias: params.weight_without_decay(
+                "dt_bias",
+                &[value_heads * key_dim],
+                Init::FromUniform(&initial_dt_bias),
+            ),
             a_log: params.weight_without_decay("A_log", &[value_heads], Init::FromUniform(&initial_a_log)),
             recurrence: params.recurrence(),
             output: HeadOutput {

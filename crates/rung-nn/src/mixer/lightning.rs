@@ -9,10 +9,10 @@ use rung_engine::{Decay, Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::head_output::{HeadOutput, OutputGate, OutputNorm};
-use super::{MixerConfig, State, TokenMixer, require_causal, number};
+use super::{MixerConfig, State, TokenMixer, number, require_causal};
 use crate::error::ModelError;
-use crate::submodules::{Linear, LinearRecurrence, NormGain};
 use crate::param_builder::{LayerDepth, ParamBuilder};
+use crate::submodules::{Linear, LinearRecurrence, NormGain};
 
 /// Sizes of lightning attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,12 @@ fn norm(gain: NormGain) -> OutputNorm {
 
 impl LightningConfig {
     /// A mixer whose weights were read from a checkpoint.
-    pub(crate) fn assemble(self, [input, gate, projection]: [Linear; 3], gain: Parameter, depth: LayerDepth) -> Lightning {
+    pub(crate) fn assemble(
+        self,
+        [input, gate, projection]: [Linear; 3],
+        gain: Parameter,
+        depth: LayerDepth,
+    ) -> Lightning {
         let (norm, gate) = (Some(norm(NormGain { weight: gain })), OutputGate::Sigmoid(gate));
         let output = HeadOutput { norm, gate, projection };
         Lightning { config: self, input, depth, recurrence: LinearRecurrence::FULL_PRECISION, output }
@@ -95,8 +100,7 @@ impl Lightning {
         let LightningConfig { heads, head_dim } = self.config;
         let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
         let qkv = ops.silu(&self.input.apply_and_split_heads(ops, x, heads));
-        let [query, key, value] =
-            [0, 1, 2].map(|index| ops.slice(&qkv, 3, index * head_dim..(index + 1) * head_dim));
+        let [query, key, value] = [0, 1, 2].map(|index| ops.slice(&qkv, 3, index * head_dim..(index + 1) * head_dim));
         let decays: Vec<_> = (0..heads).map(|head| O::Scalar::from_f64(log_decay(head, heads, self.depth))).collect();
         let decay = ops.broadcast(&ops.constant(&[heads], &decays), &[batch, time, heads]);
         let (out, matrix) = self.recurrence.run(ops, [&query, &key, &value], Decay::Scalar(&decay), None, state);

@@ -12,9 +12,9 @@ pub use rung_theory::stack::mixer::FeatureMap;
 use super::head_output::{HeadOutput, OutputGate, OutputNorm};
 use super::{MixerConfig, State, TokenMixer, flag, number};
 use crate::error::ModelError;
-use crate::submodules::{LinearRecurrence, NormGain, QkvProjection, scale_query};
-use crate::precision::apply_rounding;
 use crate::param_builder::{Init, ParamBuilder};
+use crate::precision::apply_rounding;
+use crate::submodules::{LinearRecurrence, NormGain, QkvProjection, scale_query};
 
 /// Sizes of linear attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +153,11 @@ impl LinearAttention {
 }
 
 /// Linear attention without a causal mask: the weighted sum of the values of all tokens for every query, and the matrix state.
-pub(super) fn bidirectional_sum<O: Ops>(ops: &O, inputs: [&O::Tensor; 3], recurrence: LinearRecurrence) -> (O::Tensor, O::Tensor) {
+pub(super) fn bidirectional_sum<O: Ops>(
+    ops: &O,
+    inputs: [&O::Tensor; 3],
+    recurrence: LinearRecurrence,
+) -> (O::Tensor, O::Tensor) {
     let [query, key, value] = inputs.map(|x| ops.permute(x, &[0, 2, 1, 3]));
     let matrix = apply_rounding(ops, &ops.product(&key, true, &value, false), recurrence.rounding);
     (ops.permute(&ops.matmul(&query, &matrix), &[0, 2, 1, 3]), matrix)

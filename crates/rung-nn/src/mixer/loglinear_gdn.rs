@@ -11,7 +11,7 @@ use rung_theory::stack::Mixer;
 
 use super::fenwick::{FenwickMemory, RecurrenceInputs};
 use super::gdn::{GatedDeltanet, GatedDeltanetConfig};
-use super::{MixerConfig, State, TokenMixer, require_causal, number};
+use super::{MixerConfig, State, TokenMixer, number, require_causal};
 use crate::error::ModelError;
 use crate::param_builder::ParamBuilder;
 

@@ -11,7 +11,7 @@ use rung_theory::stack::Mixer;
 
 use super::fenwick::FenwickMemory;
 use super::mamba2::{Mamba2, Mamba2Config};
-use super::{MixerConfig, State, TokenMixer, require_causal, number};
+use super::{MixerConfig, State, TokenMixer, number, require_causal};
 use crate::error::ModelError;
 use crate::param_builder::ParamBuilder;
 

@@ -12,10 +12,10 @@ use rung_engine::{Decay, Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::mamba2::initial_dt_bias;
-use super::{MixerConfig, State, TokenMixer, require_causal, number};
+use super::{MixerConfig, State, TokenMixer, number, require_causal};
 use crate::error::ModelError;
-use crate::submodules::{Convolution, Linear, LinearRecurrence};
 use crate::param_builder::{Init, ParamBuilder};
+use crate::submodules::{Convolution, Linear, LinearRecurrence};
 
 /// Sizes of Mamba.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,8 @@ impl Mamba1Config {
     /// A mixer whose weights were read from a checkpoint.
     pub(crate) fn assemble(self, weights: Mamba1Weights) -> Mamba1 {
         let (weight, bias) = weights.convolution;
-        let convolution = Convolution { weight, bias, channels: self.inner, kernel_size: self.kernel_size, rounding: None };
+        let convolution =
+            Convolution { weight, bias, channels: self.inner, kernel_size: self.kernel_size, rounding: None };
         Mamba1 {
             config: self,
             input: weights.input,

@@ -9,10 +9,10 @@ use rung_engine::{Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::fenwick::RecurrenceInputs;
-use super::{MixerConfig, State, TokenMixer, require_causal, number, require_divisor};
+use super::{MixerConfig, State, TokenMixer, number, require_causal, require_divisor};
 use crate::error::ModelError;
-use crate::submodules::{Convolution, NormGain, Linear, LinearRecurrence, clamp, merge_heads, split_heads};
 use crate::param_builder::{Init, ParamBuilder};
+use crate::submodules::{Convolution, Linear, LinearRecurrence, NormGain, clamp, merge_heads, split_heads};
 
 /// Sizes of Mamba-2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,8 @@ impl Mamba2Config {
     /// A mixer whose weights were read from a checkpoint.
     pub(crate) fn assemble(self, weights: Mamba2Weights) -> Mamba2 {
         let (weight, bias) = weights.convolution;
-        let convolution = Convolution { weight, bias, channels: self.channels(), kernel_size: self.kernel_size, rounding: None };
+        let convolution =
+            Convolution { weight, bias, channels: self.channels(), kernel_size: self.kernel_size, rounding: None };
         Mamba2 {
             config: self,
             input: weights.input,
@@ -136,7 +137,11 @@ impl MixerConfig for Mamba2Config {
             input: params.linear("in_proj", width, inner + channels + heads),
             convolution: params.convolution_with_bias("conv1d", channels, self.kernel_size, [init; 2]),
             dt_bias: params.weight_without_decay("dt_bias", &[heads], Init::FromUniform(&initial_dt_bias)),
-            a_log: params.weight_without_decay("A_log", &[heads], Init::FromUniform(&|uniform| (1.0 + 15.0 * uniform).ln())),
+            a_log: params.weight_without_decay(
+                "A_log",
+                &[heads],
+                Init::FromUniform(&|uniform| (1.0 + 15.0 * uniform).ln()),
+            ),
             skip: params.weight_without_decay("D", &[heads], Init::Constant(1.0)),
             norm: Some(GatedNorm { gain: params.gain("norm", inner), epsilon: NormGain::EPSILON, before_gate: false }),
             output: params.role(Role::Output).linear("out_proj", inner, width),

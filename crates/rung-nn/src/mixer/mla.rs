@@ -6,15 +6,17 @@
 //! Keys and values are expanded from the latents for ordinary attention. For a few queries it is cheaper to absorb `W_k` and
 //! `W_v`: the query becomes `[W_k' q; q_r]`, attention runs over the latents themselves, and `W_v` is applied to its output.
 
-use rung_engine::{AttentionInputs, BlockAttention, BlockChoice, Ops, Parameter, Role, Rounding, Scalar, AttentionMask};
+use rung_engine::{
+    AttentionInputs, AttentionMask, BlockAttention, BlockChoice, Ops, Parameter, Role, Rounding, Scalar,
+};
 use rung_theory::stack::Mixer;
 
-use super::{MixerConfig, State, TokenMixer, require_causal, append_to_slot, number};
+use super::{MixerConfig, State, TokenMixer, append_to_slot, number, require_causal};
 use crate::error::ModelError;
-use crate::submodules::{NormGain, Linear, per_head_matmul, merge_heads, split_heads};
+use crate::param_builder::{Init, ParamBuilder};
 use crate::position::{Positions, Rotation, alibi_bias, alibi_slope, apply_rope};
 use crate::precision::apply_rounding;
-use crate::param_builder::{Init, ParamBuilder};
+use crate::submodules::{Linear, NormGain, merge_heads, per_head_matmul, split_heads};
 
 /// Sizes of latent attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +112,11 @@ impl LatentConfig {
     }
 
     /// Adds the weights; `name` is the mixer's name in errors.
-    pub(super) fn init_as<S: Scalar>(self, name: &'static str, params: &mut ParamBuilder<'_, S>) -> Result<Latent, ModelError> {
+    pub(super) fn init_as<S: Scalar>(
+        self,
+        name: &'static str,
+        params: &mut ParamBuilder<'_, S>,
+    ) -> Result<Latent, ModelError> {
         require_causal(name, params)?;
         let Self { heads, nope_dim, latent_dim, rope_dim, value_dim, query_rank } = self;
         let width = params.settings.width;
@@ -157,7 +163,8 @@ impl Latent {
         let LatentConfig { latent_dim, rope_dim, .. } = self.config;
         let (past_len, time) = (State::past_len(state), ops.shape(x)[1]);
         let projected = self.kv_down.apply(ops, x);
-        let append = |slot: usize, new: &O::Tensor| append_to_slot(ops, state, slot, &apply_rounding(ops, new, self.rounding));
+        let append =
+            |slot: usize, new: &O::Tensor| append_to_slot(ops, state, slot, &apply_rounding(ops, new, self.rounding));
         let rope_key = (rope_dim > 0).then(|| {
             let key = ops.slice(&projected, 2, latent_dim..latent_dim + rope_dim);
             append(1, &merge_heads(ops, &self.apply_rope(ops, &split_heads(ops, &key, 1), past_len)))
@@ -258,8 +265,7 @@ impl Latent {
         [query, key, value]: [&O::Tensor; 3],
         choice: &BlockChoice,
     ) -> O::Tensor {
-        let (query, key) =
-            if self.alibi { self.append_alibi(ops, query, key) } else { (query.clone(), key.clone()) };
+        let (query, key) = if self.alibi { self.append_alibi(ops, query, key) } else { (query.clone(), key.clone()) };
         ops.block_attention(&BlockAttention { query: &query, key: &key, value, choice, scale: self.scale })
     }
 

@@ -9,8 +9,8 @@ use rung_engine::{BlockAttention, BlockChoice, Ops, Scalar, top_k};
 use rung_theory::stack::Mixer;
 use rung_theory::stack::mixer::BlockSummary;
 
-use super::attention::{MultiHeadAttention, HeadsConfig, Visibility};
-use super::{MixerConfig, State, TokenMixer, require_causal, number, require_divisor, reject_alibi};
+use super::attention::{HeadsConfig, MultiHeadAttention, Visibility};
+use super::{MixerConfig, State, TokenMixer, number, reject_alibi, require_causal, require_divisor};
 use crate::error::ModelError;
 use crate::param_builder::ParamBuilder;
 
@@ -47,7 +47,13 @@ impl MixerConfig for MobaConfig {
             let (what, expected) = ("a separate index key".to_owned(), "index=0".to_owned());
             return Err(ModelError::UnsupportedOption { mixer: Self::NAME, what, expected });
         }
-        Ok(Self { heads, block, top, groups, min_max: mixer.options().choice::<BlockSummary>("summary") == BlockSummary::MinMax })
+        Ok(Self {
+            heads,
+            block,
+            top,
+            groups,
+            min_max: mixer.options().choice::<BlockSummary>("summary") == BlockSummary::MinMax,
+        })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Moba, ModelError> {
@@ -61,21 +67,16 @@ impl MixerConfig for MobaConfig {
 impl Moba {
     /// The blocks that each of the last queries attends to.
     fn choose_blocks<O: Ops>(&self, ops: &O, query: &O::Tensor, key: &O::Tensor) -> BlockChoice {
-        let MobaConfig {
-            heads: HeadsConfig { heads, kv_heads, key_dim, .. },
-            block,
-            top,
-            groups,
-            min_max,
-            ..
-        } = self.config;
+        let MobaConfig { heads: HeadsConfig { heads, kv_heads, key_dim, .. }, block, top, groups, min_max, .. } =
+            self.config;
         let (batch, time, keys) = (ops.shape(query)[0], ops.shape(query)[1], ops.shape(key)[1]);
         let (mut choice, full_blocks) = (BlockChoice::new(block, groups), keys / block);
         // Scores are needed only where there are more blocks than a query attends to.
         let scores = (full_blocks >= top && top > 1).then(|| {
             let past_keys = ops.slice(&ops.detach(key), 1, 0..full_blocks * block);
             let past_keys = ops.reshape(&past_keys, &[batch, full_blocks, block, kv_heads * key_dim]);
-            let transpose = |x: O::Tensor| ops.permute(&ops.reshape(&x, &[batch, full_blocks, kv_heads, key_dim]), &[0, 2, 3, 1]);
+            let transpose =
+                |x: O::Tensor| ops.permute(&ops.reshape(&x, &[batch, full_blocks, kv_heads, key_dim]), &[0, 2, 3, 1]);
             let queries = ops.permute(&ops.detach(query), &[0, 2, 1, 3]);
             let queries = ops.reshape(&queries, &[batch, kv_heads, heads / kv_heads * time, key_dim]);
             let scores = if min_max {
@@ -91,7 +92,8 @@ impl Moba {
         for row in 0..batch * groups * time {
             let own_block = (row % time + keys - time) / block;
             match &scores {
-                Some(scores) => choice.push(top_k(&scores[row * full_blocks..][..own_block], top - 1).into_iter().chain([own_block])),
+                Some(scores) => choice
+                    .push(top_k(&scores[row * full_blocks..][..own_block], top - 1).into_iter().chain([own_block])),
                 None => choice.push(own_block.saturating_sub(top - 1)..=own_block),
             }
         }

@@ -7,15 +7,17 @@
 
 use std::ops::Range;
 
-use rung_engine::{AttentionInputs, BlockAttention, BlockChoice, Ops, Parameter, Role, Rounding, Scalar, AttentionMask, top_k};
+use rung_engine::{
+    AttentionInputs, AttentionMask, BlockAttention, BlockChoice, Ops, Parameter, Role, Rounding, Scalar, top_k,
+};
 use rung_theory::stack::Mixer;
 
-use super::attention::{KvCache, MultiHeadAttention, HeadsConfig, MASKED, Visibility};
-use super::{MixerConfig, State, TokenMixer, require_causal, number, reject_alibi};
+use super::attention::{HeadsConfig, KvCache, MASKED, MultiHeadAttention, Visibility};
+use super::{MixerConfig, State, TokenMixer, number, reject_alibi, require_causal};
 use crate::error::ModelError;
-use crate::submodules::Linear;
-use crate::precision::apply_rounding;
 use crate::param_builder::{Init, ParamBuilder};
+use crate::precision::apply_rounding;
+use crate::submodules::Linear;
 
 /// Queries that attend to the summaries at a time.
 const QUERY_CHUNK: usize = 256;
@@ -151,7 +153,8 @@ impl NativeSparse {
                     let blocks = (kv_head * time + row) * overlaps.len()..;
                     for (score, (summaries, overlaps)) in scores[blocks].iter_mut().zip(&overlaps) {
                         let weights = &weights_row[summaries.start.min(count)..summaries.end.min(count)];
-                        *score += weights.iter().zip(overlaps).map(|(&weight, &overlap)| weight * overlap).sum::<O::Scalar>();
+                        *score +=
+                            weights.iter().zip(overlaps).map(|(&weight, &overlap)| weight * overlap).sum::<O::Scalar>();
                     }
                 }
                 let out = ops.matmul(&weights, &ops.slice(&value, 2, 0..count));
@@ -210,7 +213,8 @@ impl NativeSparse {
         summaries: Option<(&O::Tensor, &O::Tensor)>,
     ) -> [Option<O::Tensor>; 3] {
         let (extents, keys) = (ops.shape(query), ops.shape(&cache.key)[1]);
-        let (summary_branch, scores) = summaries.map(|summaries| self.attend_to_summaries(ops, query, keys, summaries)).unzip();
+        let (summary_branch, scores) =
+            summaries.map(|summaries| self.attend_to_summaries(ops, query, keys, summaries)).unzip();
         let choice = self.choose([extents[0], extents[1], keys], scores);
         let (key, value, scale) = (&cache.key, &cache.value, self.config.heads.scale());
         let block_branch = ops.block_attention(&BlockAttention { query, key, value, choice: &choice, scale });

@@ -9,11 +9,11 @@ use rung_engine::{Decay, Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::head_output::{HeadOutput, OutputGate, OutputNorm};
-use super::{MixerConfig, State, TokenMixer, require_causal, number};
+use super::{MixerConfig, State, TokenMixer, number, require_causal};
 use crate::error::ModelError;
-use crate::submodules::{LinearRecurrence, QkvProjection, scale_query};
-use crate::position::{Frequencies, Rotation, apply_rope};
 use crate::param_builder::{Init, ParamBuilder};
+use crate::position::{Frequencies, Rotation, apply_rope};
+use crate::submodules::{LinearRecurrence, QkvProjection, scale_query};
 
 /// Sizes of RetNet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,12 @@ impl MixerConfig for RetnetConfig {
         let key_dim = number(mixer, "key");
         if !key_dim.is_multiple_of(2) {
             let expected = "an even number, since keys are rotated".to_owned();
-            return Err(ModelError::InvalidSize { component: Self::NAME, what: "key width", found: key_dim as u64, expected });
+            return Err(ModelError::InvalidSize {
+                component: Self::NAME,
+                what: "key width",
+                found: key_dim as u64,
+                expected,
+            });
         }
         Ok(Self { heads: number(mixer, "heads"), key_dim, value_dim: number(mixer, "value") })
     }
@@ -71,8 +76,18 @@ impl MixerConfig for RetnetConfig {
             recurrence: params.recurrence(),
             output: HeadOutput {
                 norm: Some(OutputNorm { gain: None, epsilon: EPSILON, across_heads: false }),
-                gate: OutputGate::Silu(params.role(Role::Gate).linear_with_init("g_proj", width, inner, input_init(inner))),
-                projection: params.role(Role::Output).linear_with_init("o_proj", inner, width, xavier(inner + width, 0.5)),
+                gate: OutputGate::Silu(params.role(Role::Gate).linear_with_init(
+                    "g_proj",
+                    width,
+                    inner,
+                    input_init(inner),
+                )),
+                projection: params.role(Role::Output).linear_with_init(
+                    "o_proj",
+                    inner,
+                    width,
+                    xavier(inner + width, 0.5),
+                ),
             },
         })
     }

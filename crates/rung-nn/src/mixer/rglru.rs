@@ -8,10 +8,10 @@
 use rung_engine::{Decay, Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::{MixerConfig, State, TokenMixer, require_causal, number, require_divisor};
+use super::{MixerConfig, State, TokenMixer, number, require_causal, require_divisor};
 use crate::error::ModelError;
-use crate::submodules::{Convolution, Linear, LinearRecurrence, per_head_matmul, merge_heads, split_heads};
 use crate::param_builder::{Init, ParamBuilder};
+use crate::submodules::{Convolution, Linear, LinearRecurrence, merge_heads, per_head_matmul, split_heads};
 
 /// Sizes of an RG-LRU block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,13 @@ impl RgLruConfig {
             config: self,
             gate: weights.gate,
             input: weights.input,
-            convolution: Convolution { weight, bias, channels: self.inner, kernel_size: self.kernel_size, rounding: None },
+            convolution: Convolution {
+                weight,
+                bias,
+                channels: self.inner,
+                kernel_size: self.kernel_size,
+                rounding: None,
+            },
             input_gate: gate(weights.input_gate),
             recurrence_gate: gate(weights.recurrence_gate),
             rate_logits: weights.rate_logits,
@@ -139,7 +145,11 @@ impl MixerConfig for RgLruConfig {
             ),
             input_gate: HeadGate::init(params, "input_gate", heads, inner / heads),
             recurrence_gate: HeadGate::init(params, "recurrent_gate", heads, inner / heads),
-            rate_logits: params.weight_without_decay("rg_lru.recurrent_param", &[inner], Init::FromUniform(&initial_rate_logit)),
+            rate_logits: params.weight_without_decay(
+                "rg_lru.recurrent_param",
+                &[inner],
+                Init::FromUniform(&initial_rate_logit),
+            ),
             output: params.role(Role::Output).linear_with_bias("linear_out", inner, width),
             recurrence: LinearRecurrence { chunk: recurrence.chunk.min(Self::CHUNK), ..recurrence },
         })
@@ -159,7 +169,8 @@ impl RgLru {
         let (batch, time, past_len) = (ops.shape(x)[0], ops.shape(x)[1], State::past_len(state));
         let (x, conv_state) = self.convolution.apply(ops, x, State::slot(state, 1));
         let head_inputs = split_heads(ops, &x, heads);
-        let [input_gate, recurrence_gate] = [&self.input_gate, &self.recurrence_gate].map(|gate| gate.apply(ops, &head_inputs));
+        let [input_gate, recurrence_gate] =
+            [&self.input_gate, &self.recurrence_gate].map(|gate| gate.apply(ops, &head_inputs));
         let rate = ops.scale(&ops.softplus(&ops.parameter(self.rate_logits)), -DECAY_SCALE);
         let decay = ops.mul(&recurrence_gate, &rate);
         let input_gate = ops.mul(&input_gate, &self.input_scale(ops, &decay, past_len));

@@ -11,10 +11,10 @@ use std::cell::Cell;
 use rung_engine::{Decay, Ops, Parameter, Role, Rounding, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::{MixerConfig, State, TokenMixer, require_causal, number, shift};
+use super::{MixerConfig, State, TokenMixer, number, require_causal, shift};
 use crate::error::ModelError;
-use crate::submodules::{Linear, LinearRecurrence, merge_heads, split_heads};
 use crate::param_builder::{Init, ParamBuilder};
+use crate::submodules::{Linear, LinearRecurrence, merge_heads, split_heads};
 
 /// Sizes of RWKV-6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

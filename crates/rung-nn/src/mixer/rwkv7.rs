@@ -8,10 +8,10 @@
 use rung_engine::{GeneralDelta, Ops, Parameter, Role, Rounding, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::{SharedTensor, MixerConfig, State, TokenMixer, require_causal, number, shift};
+use super::{MixerConfig, SharedTensor, State, TokenMixer, number, require_causal, shift};
 use crate::error::ModelError;
-use crate::submodules::{Linear, LinearRecurrence, merge_heads, split_heads};
 use crate::param_builder::{Init, ParamBuilder};
+use crate::submodules::{Linear, LinearRecurrence, merge_heads, split_heads};
 
 /// Sizes of RWKV-7's time mixing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,8 +165,9 @@ impl MixerConfig for Rwkv7Config {
             erase_scale: params.weight_without_decay("k_k", &[inner], Init::Uniform(0.66, 0.76)),
             key_scale: params.weight_without_decay("k_a", &[inner], Init::Constant(1.02)),
             bonus: params.weight_without_decay("r_k", &[inner], Init::Constant(-0.04)),
-            norm: [("weight", 1.0), ("bias", 0.0)]
-                .map(|(name, value)| params.weight_without_decay(&format!("g_norm.{name}"), &[inner], Init::Constant(value))),
+            norm: [("weight", 1.0), ("bias", 0.0)].map(|(name, value)| {
+                params.weight_without_decay(&format!("g_norm.{name}"), &[inner], Init::Constant(value))
+            }),
             epsilons: Epsilons::PUBLISHED,
             output: params.role(Role::Output).linear("o_proj", inner, width),
             recurrence: params.recurrence(),
@@ -188,7 +189,10 @@ fn low_rank<S: Scalar>(
 
 impl Rwkv7Config {
     /// The mixer of a layer after the first, which interpolates its values with those of the first.
-    pub(super) fn init_with_shared_values<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Rwkv7, ModelError> {
+    pub(super) fn init_with_shared_values<S: Scalar>(
+        &self,
+        params: &mut ParamBuilder<'_, S>,
+    ) -> Result<Rwkv7, ModelError> {
         let first = self.init(params)?;
         let sizes = [params.settings.width, self.value_rank, self.heads * self.head_dim];
         Ok(Rwkv7 { value_mix: Some(low_rank(params, "v_mix", sizes, Some(Init::Uniform(0.53, 0.93)))), ..first })
@@ -206,7 +210,8 @@ impl TokenMixer for Rwkv7 {
         let low_rank = |[down, up]: &[Linear; 2], x: &O::Tensor, activation: fn(&O, &O::Tensor) -> O::Tensor| {
             up.apply(ops, &activation(ops, &down.apply(ops, x)))
         };
-        let ([for_query, for_decay, for_key, for_value, for_learning_rate, for_gate], last) = self.shift.apply(ops, x, State::slot(state, 1));
+        let ([for_query, for_decay, for_key, for_value, for_learning_rate, for_gate], last) =
+            self.shift.apply(ops, x, State::slot(state, 1));
         let query = self.receptance.apply_and_split_heads(ops, &for_query, heads);
         let decay = ops.sigmoid(&low_rank(&self.decay, &for_decay, O::tanh));
         let decay = split_heads(ops, &ops.scale(&decay, -(-0.5_f64).exp()), heads);
@@ -223,7 +228,10 @@ impl TokenMixer for Rwkv7 {
         let rate = ops.sigmoid(&low_rank(&self.rate, &for_learning_rate, |_, x| x.clone()));
         let gate = low_rank(&self.gate, &for_gate, O::sigmoid);
 
-        let recall_key = ops.l2_norm(&split_heads(ops, &ops.mul(&projected_key, &ops.parameter(self.erase_scale)), heads), self.epsilons.key);
+        let recall_key = ops.l2_norm(
+            &split_heads(ops, &ops.mul(&projected_key, &ops.parameter(self.erase_scale)), heads),
+            self.epsilons.key,
+        );
         let erase_key = ops.mul(&recall_key, &split_heads(ops, &rate, heads));
         let scale = ops.mul(&ops.affine(&rate, 1.0, -1.0), &ops.parameter(self.key_scale));
         let key = split_heads(ops, &ops.mul(&projected_key, &ops.affine(&scale, 1.0, 1.0)), heads);

@@ -11,11 +11,11 @@
 use rung_engine::{Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::attention::{MultiHeadAttention, HeadsConfig, Visibility, QueryHeads};
+use super::attention::{HeadsConfig, MultiHeadAttention, QueryHeads, Visibility};
 use super::{MixerConfig, State, TokenMixer, number};
 use crate::error::ModelError;
-use crate::submodules::Convolution;
 use crate::param_builder::ParamBuilder;
+use crate::submodules::Convolution;
 
 /// Sizes of full attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,10 @@ impl MixerConfig for SoftmaxConfig {
 
 impl SoftmaxConfig {
     /// A layer that attends to the KV cache of another.
-    pub(super) fn init_with_shared_cache<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<QueryHeads, ModelError> {
+    pub(super) fn init_with_shared_cache<S: Scalar>(
+        &self,
+        params: &mut ParamBuilder<'_, S>,
+    ) -> Result<QueryHeads, ModelError> {
         self.heads.init_with_shared_cache(Self::NAME, params, visibility(params))
     }
 }

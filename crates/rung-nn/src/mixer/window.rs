@@ -8,8 +8,8 @@
 use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::attention::{MultiHeadAttention, HeadsConfig, Visibility, QueryHeads};
-use super::{MixerConfig, State, TokenMixer, require_causal, number};
+use super::attention::{HeadsConfig, MultiHeadAttention, QueryHeads, Visibility};
+use super::{MixerConfig, State, TokenMixer, number, require_causal};
 use crate::error::ModelError;
 use crate::param_builder::ParamBuilder;
 
@@ -35,7 +35,10 @@ impl WindowConfig {
     }
 
     /// A layer that attends to the KV cache of another.
-    pub(super) fn init_with_shared_cache<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<QueryHeads, ModelError> {
+    pub(super) fn init_with_shared_cache<S: Scalar>(
+        &self,
+        params: &mut ParamBuilder<'_, S>,
+    ) -> Result<QueryHeads, ModelError> {
         require_causal(Self::NAME, params)?;
         self.heads.init_with_shared_cache(Self::NAME, params, self.visibility())
     }

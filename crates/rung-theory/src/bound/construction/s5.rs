@@ -15,7 +15,9 @@
 //! # Source
 //! Ours: explicit weights for shortcut S5 (candidates). They show the two-hop bound to be tight up to rounding.
 
-use super::{Construction, HeadGroup, LayerRequirement, assign_layers, entry_count, key_width, look_ups_from, value_bits};
+use super::{
+    Construction, HeadGroup, LayerRequirement, assign_layers, entry_count, key_width, look_ups_from, value_bits,
+};
 
 pub(super) static CONSTRUCTION: Construction = Construction {
     name: "S5",

@@ -21,14 +21,21 @@
 //! Used by Llama 4, together with full layers without positional encoding (NoPE).
 
 use super::{
-    CacheLayout, CacheReach, Facts, Flops, Forwarding, HEAD_DIM, KEY_HEAD_DIM, KV_HEADS, KeyValueLayout, MixerKind, QUERY_HEADS,
-    VALUE_HEAD_DIM, attention, full, size,
+    CacheLayout, CacheReach, Facts, Flops, Forwarding, HEAD_DIM, KEY_HEAD_DIM, KV_HEADS, KeyValueLayout, MixerKind,
+    QUERY_HEADS, VALUE_HEAD_DIM, attention, full, size,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "chunked",
     aliases: &["chunk"],
-    options: &[QUERY_HEADS, KV_HEADS, HEAD_DIM, KEY_HEAD_DIM, VALUE_HEAD_DIM, size("size", "tokens in a chunk", |_| 8192)],
+    options: &[
+        QUERY_HEADS,
+        KV_HEADS,
+        HEAD_DIM,
+        KEY_HEAD_DIM,
+        VALUE_HEAD_DIM,
+        size("size", "tokens in a chunk", |_| 8192),
+    ],
     facts: |options| {
         let layout = KeyValueLayout {
             reach: CacheReach::Chunk(options.integer("size")),

@@ -40,12 +40,17 @@ pub(super) static KIND: MixerKind = MixerKind {
     facts: |options| {
         let (searches, retrievals, head_dim, value_head_dim) =
             (options.size("searches"), options.size("retrievals"), options.size("head"), options.size("value"));
-        let parameters =
-            options.width() * (2 * searches * head_dim + retrievals * value_head_dim + searches * (head_dim + value_head_dim)) + value_head_dim * head_dim;
+        let parameters = options.width()
+            * (2 * searches * head_dim + retrievals * value_head_dim + searches * (head_dim + value_head_dim))
+            + value_head_dim * head_dim;
         let per_attended = 2 * searches * (head_dim + retrievals * value_head_dim);
         Facts {
             // One accumulator per pair: every search sums all retrievals.
-            reach: MixerReach::Full(MessageSize { heads: searches, value_head_dim: retrievals * value_head_dim, selection: None }),
+            reach: MixerReach::Full(MessageSize {
+                heads: searches,
+                value_head_dim: retrievals * value_head_dim,
+                selection: None,
+            }),
             cache_per_token: searches * head_dim + retrievals * value_head_dim,
             parameters,
             flops: Flops { per_token: 2 * parameters, per_attended, max_attended: None },

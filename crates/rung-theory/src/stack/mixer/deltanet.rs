@@ -23,8 +23,8 @@
 //! Schlag et al. 2021 (2102.11174); Yang et al. 2024 (2406.06484).
 
 use super::{
-    Facts, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, MixerKind, NEGATIVE, Reference, SHORT_CONVOLUTION, STATE_HEADS, VALUE_HEAD_DIM,
-    delta_rule_state, with_convolution, with_weights,
+    Facts, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, MixerKind, NEGATIVE, Reference, SHORT_CONVOLUTION, STATE_HEADS,
+    VALUE_HEAD_DIM, delta_rule_state, with_convolution, with_weights,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
@@ -33,9 +33,13 @@ pub(super) static KIND: MixerKind = MixerKind {
     options: &[STATE_HEADS, HEAD_DIM, KEY_HEAD_DIM, VALUE_HEAD_DIM, SHORT_CONVOLUTION, NEGATIVE],
     facts: |options| {
         let (heads, key_head_dim, value_head_dim) = (options.size("heads"), options.size("key"), options.size("value"));
-        let core = with_weights(&delta_rule_state(heads, key_head_dim, value_head_dim, options.width()), options.width() * heads);
+        let core = with_weights(
+            &delta_rule_state(heads, key_head_dim, value_head_dim, options.width()),
+            options.width() * heads,
+        );
         let reflections = u64::from(options.flag("negative"));
-        let core = Facts { forwarded_bits: heads * (value_head_dim / 2), table_slots: key_head_dim, reflections, ..core };
+        let core =
+            Facts { forwarded_bits: heads * (value_head_dim / 2), table_slots: key_head_dim, reflections, ..core };
         with_convolution(&core, heads * (2 * key_head_dim + value_head_dim), options.size("conv"))
     },
     forwarding_sizes: Some(ForwardingSizes {

@@ -25,8 +25,8 @@
 //! Siems et al. 2025 (2502.10297).
 
 use super::{
-    Facts, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, KEY_HEADS, MixerKind, Reference, SHORT_CONVOLUTION, VALUE_HEAD_DIM, VALUE_HEADS, family,
-    flag, gated_delta, size, without_weights,
+    Facts, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, KEY_HEADS, MixerKind, Reference, SHORT_CONVOLUTION, VALUE_HEAD_DIM,
+    VALUE_HEADS, family, flag, gated_delta, size, without_weights,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {

@@ -51,11 +51,15 @@ pub(super) static KIND: MixerKind = MixerKind {
         let (latent, rank, width) = (options.size("latent"), options.size("query-rank"), options.width());
         let (top, index_heads, index_head) =
             (options.size("top"), options.size("index-heads"), options.size("index-head"));
-        let queries = if rank == 0 { width * heads * (head_dim + rope) } else { rank * (width + heads * (head_dim + rope)) };
+        let queries =
+            if rank == 0 { width * heads * (head_dim + rope) } else { rank * (width + heads * (head_dim + rope)) };
         let index_input = if rank == 0 { width } else { rank };
         let index = index_input * index_heads * index_head + width * (index_head + index_heads);
-        let parameters =
-            queries + width * (latent + rope) + latent * heads * (head_dim + value_head_dim) + heads * value_head_dim * width + index;
+        let parameters = queries
+            + width * (latent + rope)
+            + latent * heads * (head_dim + value_head_dim)
+            + heads * value_head_dim * width
+            + index;
         let selection = TokenSelection {
             groups: 1,
             selected_count: top,

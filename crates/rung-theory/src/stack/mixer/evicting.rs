@@ -28,8 +28,8 @@
 //! Ours; reservoir sampling: Vitter 1985; heavy hitters: Zhang et al. 2023 (2306.14048).
 
 use super::{
-    Facts, Flops, Forwarding, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, KV_HEADS, MixerKind, QUERY_HEADS, Reference, VALUE_HEAD_DIM,
-    attention, choice, choices, size,
+    Facts, Flops, Forwarding, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, KV_HEADS, MixerKind, QUERY_HEADS, Reference,
+    VALUE_HEAD_DIM, attention, choice, choices, size,
 };
 
 choices! {

@@ -26,8 +26,8 @@
 //! Gerami et al. 2024 (2402.07901).
 
 use super::{
-    Facts, Flops, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, MixerKind, MixerOption, OptionKind, Reference, STATE_HEADS, VALUE_HEAD_DIM,
-    WeightPrecision, matrix_state,
+    Facts, Flops, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, MixerKind, MixerOption, OptionKind, Reference, STATE_HEADS,
+    VALUE_HEAD_DIM, WeightPrecision, matrix_state,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
@@ -46,7 +46,11 @@ pub(super) static KIND: MixerKind = MixerKind {
     ],
     facts: |options| {
         let (heads, key_head_dim, value_head_dim) = (options.size("heads"), options.size("key"), options.size("value"));
-        let features = if options.integer("order") == 1 { 1 + key_head_dim } else { 1 + key_head_dim + key_head_dim * key_head_dim };
+        let features = if options.integer("order") == 1 {
+            1 + key_head_dim
+        } else {
+            1 + key_head_dim + key_head_dim * key_head_dim
+        };
         let core = matrix_state(heads, key_head_dim, value_head_dim, options.width());
         let recurrent_state = heads * features * (value_head_dim + 1);
         Facts {

@@ -29,8 +29,8 @@
 //! Vaswani et al. 2017 (1706.03762); grouped heads: Ainslie et al. 2023 (2305.13245).
 
 use super::{
-    CacheLayout, CacheReach, Facts, HEAD_DIM, KEY_HEAD_DIM, KV_HEADS, KeyValueLayout, MessageSize, MixerKind, MixerOption,
-    MixerReach, OptionKind, QUERY_HEADS, Reference, VALUE_HEAD_DIM, attention, count, with_weights,
+    CacheLayout, CacheReach, Facts, HEAD_DIM, KEY_HEAD_DIM, KV_HEADS, KeyValueLayout, MessageSize, MixerKind,
+    MixerOption, MixerReach, OptionKind, QUERY_HEADS, Reference, VALUE_HEAD_DIM, attention, count, with_weights,
 };
 
 /// A separate option, since a cache may have a different precision than the sums over it.

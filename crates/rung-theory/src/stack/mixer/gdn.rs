@@ -24,8 +24,8 @@
 //! Yang et al. 2024 (2412.06464).
 
 use super::{
-    CacheLayout, Facts, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, KEY_HEADS, MixerKind, NEGATIVE, Reference, SHORT_CONVOLUTION,
-    VALUE_HEAD_DIM, VALUE_HEADS, family, gated_delta,
+    CacheLayout, Facts, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, KEY_HEADS, MixerKind, NEGATIVE, Reference,
+    SHORT_CONVOLUTION, VALUE_HEAD_DIM, VALUE_HEADS, family, gated_delta,
 };
 
 /// The default recurrent mixer of commands that need one: the most common one in hybrid models.

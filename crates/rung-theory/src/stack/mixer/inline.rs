@@ -28,7 +28,9 @@
 //! # Source
 //! Han et al. 2024 (2412.06590).
 
-use super::{Facts, HEAD_DIM, KEY_HEAD_DIM, MixerKind, Reference, STATE_HEADS, VALUE_HEAD_DIM, matrix_state, size, with_weights};
+use super::{
+    Facts, HEAD_DIM, KEY_HEAD_DIM, MixerKind, Reference, STATE_HEADS, VALUE_HEAD_DIM, matrix_state, size, with_weights,
+};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "inline",
@@ -38,7 +40,8 @@ pub(super) static KIND: MixerKind = MixerKind {
         let (heads, key_head_dim, value_head_dim) = (options.size("heads"), options.size("key"), options.size("value"));
         let core = matrix_state(heads, key_head_dim, value_head_dim, options.width());
         // The hidden layer that computes the taps is as wide as a head.
-        let core = with_weights(&core, value_head_dim * (options.width() + options.size("local") * heads * value_head_dim));
+        let core =
+            with_weights(&core, value_head_dim * (options.width() + options.size("local") * heads * value_head_dim));
         Facts {
             recurrent_state: heads * (key_head_dim * value_head_dim + key_head_dim + value_head_dim),
             conv_state: heads * value_head_dim * (options.size("local") - 1),

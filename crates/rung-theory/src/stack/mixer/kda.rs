@@ -25,8 +25,8 @@
 //! Kimi Linear (2510.26692).
 
 use super::{
-    CacheLayout, Facts, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, KEY_HEADS, MixerKind, Reference, SHORT_CONVOLUTION, VALUE_HEAD_DIM,
-    VALUE_HEADS, family, gated_delta, with_weights, without_weights,
+    CacheLayout, Facts, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, KEY_HEADS, MixerKind, Reference, SHORT_CONVOLUTION,
+    VALUE_HEAD_DIM, VALUE_HEADS, family, gated_delta, with_weights, without_weights,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {

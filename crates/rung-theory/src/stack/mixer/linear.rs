@@ -25,7 +25,8 @@
 //! Katharopoulos et al. 2020 (2006.16236).
 
 use super::{
-    Facts, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, MixerKind, Reference, STATE_HEADS, VALUE_HEAD_DIM, choice, choices, flag, matrix_state,
+    Facts, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, MixerKind, Reference, STATE_HEADS, VALUE_HEAD_DIM, choice, choices,
+    flag, matrix_state,
 };
 
 choices! {

@@ -23,8 +23,8 @@
 //! Guo et al. 2025 (2506.04761).
 
 use super::{
-    Facts, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, KEY_HEADS, MixerKind, NEGATIVE, Reference, SHORT_CONVOLUTION, VALUE_HEAD_DIM,
-    VALUE_HEADS, family, gated_delta, log_linear, size,
+    Facts, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, KEY_HEADS, MixerKind, NEGATIVE, Reference, SHORT_CONVOLUTION,
+    VALUE_HEAD_DIM, VALUE_HEADS, family, gated_delta, log_linear, size,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {

@@ -45,10 +45,21 @@ pub(super) static KIND: MixerKind = MixerKind {
         let (heads, head_dim, rope, value_head_dim) =
             (options.size("heads"), options.size("head"), options.size("rope"), options.size("value"));
         let (latent, rank, width) = (options.size("latent"), options.size("query-rank"), options.width());
-        let queries = if rank == 0 { width * heads * (head_dim + rope) } else { rank * (width + heads * (head_dim + rope)) };
-        let parameters = queries + width * (latent + rope) + latent * heads * (head_dim + value_head_dim) + heads * value_head_dim * width;
+        let queries =
+            if rank == 0 { width * heads * (head_dim + rope) } else { rank * (width + heads * (head_dim + rope)) };
+        let parameters = queries
+            + width * (latent + rope)
+            + latent * heads * (head_dim + value_head_dim)
+            + heads * value_head_dim * width;
         let key_head_dim = options.integer("latent") + options.integer("rope");
-        let layout = KeyValueLayout { reach: CacheReach::All, kv_heads: 1, key_head_dim, value_head_dim: 0, latent: true, index_key_dim: 0 };
+        let layout = KeyValueLayout {
+            reach: CacheReach::All,
+            kv_heads: 1,
+            key_head_dim,
+            value_head_dim: 0,
+            latent: true,
+            index_key_dim: 0,
+        };
         Facts {
             reach: MixerReach::Full(MessageSize { heads, value_head_dim, selection: None }),
             cache_per_token: latent + rope,

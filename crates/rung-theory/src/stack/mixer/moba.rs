@@ -26,8 +26,9 @@
 //! Lu et al. 2025 (2502.13189); smallest and largest keys: Tang et al. 2024 (2406.10774).
 
 use super::{
-    Benchmark, CacheLayout, CacheReach, Facts, Flops, HEAD_DIM, KEY_HEAD_DIM, KV_HEADS, KeyValueLayout, MessageSize, MixerKind,
-    MixerReach, QUERY_HEADS, Reference, TokenSelection, VALUE_HEAD_DIM, attention, choice, choices, count, full, size,
+    Benchmark, CacheLayout, CacheReach, Facts, Flops, HEAD_DIM, KEY_HEAD_DIM, KV_HEADS, KeyValueLayout, MessageSize,
+    MixerKind, MixerReach, QUERY_HEADS, Reference, TokenSelection, VALUE_HEAD_DIM, attention, choice, choices, count,
+    full, size,
 };
 
 choices! {

@@ -31,8 +31,8 @@
 //! means.
 
 use super::{
-    Benchmark, Facts, Flops, HEAD_DIM, KEY_HEAD_DIM, KV_HEADS, MessageSize, MixerKind, MixerReach, QUERY_HEADS, Reference,
-    Summaries, TokenSelection, VALUE_HEAD_DIM, attention, count, size, with_weights,
+    Benchmark, Facts, Flops, HEAD_DIM, KEY_HEAD_DIM, KV_HEADS, MessageSize, MixerKind, MixerReach, QUERY_HEADS,
+    Reference, Summaries, TokenSelection, VALUE_HEAD_DIM, attention, count, size, with_weights,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
@@ -57,8 +57,10 @@ pub(super) static KIND: MixerKind = MixerKind {
         let (length, stride) = (options.size("length"), options.size("stride"));
         // Gates of the branches, and a weight for each channel and position of a summary.
         let branches = if window == 0 { 2 } else { 3 };
-        let projections =
-            with_weights(&attention(options), options.width() * branches * heads + length * kv_heads * (key_head_dim + value_head_dim));
+        let projections = with_weights(
+            &attention(options),
+            options.width() * branches * heads + length * kv_heads * (key_head_dim + value_head_dim),
+        );
         // Summaries that overlap a block: those that start in it, and those that start before and end in it.
         let summaries = block.div_ceil(stride) + length.div_ceil(stride) - 1;
         let selection = TokenSelection {

@@ -22,12 +22,19 @@
 //! # Source
 //! Sun et al. 2023 (2307.08621).
 
-use super::{Facts, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, MixerKind, Reference, STATE_HEADS, matrix_state, size, with_weights};
+use super::{
+    Facts, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, MixerKind, Reference, STATE_HEADS, matrix_state, size, with_weights,
+};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "retnet",
     aliases: &["retention"],
-    options: &[STATE_HEADS, HEAD_DIM, KEY_HEAD_DIM, size("value", "width of a value head", |options| 2 * options.integer("head"))],
+    options: &[
+        STATE_HEADS,
+        HEAD_DIM,
+        KEY_HEAD_DIM,
+        size("value", "width of a value head", |options| 2 * options.integer("head")),
+    ],
     facts: |options| {
         let (heads, key_head_dim, value_head_dim) = (options.size("heads"), options.size("key"), options.size("value"));
         let core = matrix_state(heads, key_head_dim, value_head_dim, options.width());

@@ -27,7 +27,8 @@
 //! Peng et al. 2024 (2404.05892).
 
 use super::{
-    CHANNEL_SHIFT, ForwardingSizes, HEAD_DIM, MixerKind, Reference, STATE_HEADS, family, matrix_state, size, with_weights,
+    CHANNEL_SHIFT, ForwardingSizes, HEAD_DIM, MixerKind, Reference, STATE_HEADS, family, matrix_state, size,
+    with_weights,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {

@@ -26,8 +26,8 @@
 //! positions.
 
 use super::{
-    CacheLayout, CacheReach, Facts, Flops, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, KV_HEADS, KeyValueLayout, MixerKind,
-    QUERY_HEADS, Reference, VALUE_HEAD_DIM, attention, count, flag, full, size, without_weights,
+    CacheLayout, CacheReach, Facts, Flops, ForwardingSizes, HEAD_DIM, KEY_HEAD_DIM, KV_HEADS, KeyValueLayout,
+    MixerKind, QUERY_HEADS, Reference, VALUE_HEAD_DIM, attention, count, flag, full, size, without_weights,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
