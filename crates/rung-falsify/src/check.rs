@@ -63,10 +63,11 @@ fn run_prompt(
     Ok(Ok(PromptOutputs { answer, output: argmax(&logits), logits, batch }))
 }
 
-/// The positions from `border` on whose streams are equal after every layer.
-fn positions_with_equal_streams(first: &BatchOutputs, second: &BatchOutputs, border: usize) -> Vec<usize> {
+/// The positions from `border` on whose residual streams are equal after every layer.
+fn positions_with_equal_residuals(first: &BatchOutputs, second: &BatchOutputs, border: usize) -> Vec<usize> {
     let is_equal = |position: &usize| {
-        (0..first.streams.len()).all(|layer| first.stream(layer, 0, *position) == second.stream(layer, 0, *position))
+        (0..first.residuals.len())
+            .all(|layer| first.residual(layer, 0, *position) == second.residual(layer, 0, *position))
     };
     (border..first.sequence_length).filter(is_equal).collect()
 }
@@ -136,7 +137,7 @@ pub fn build_witness(
         state = shared.map(|(_, state)| state);
     }
     let equal_positions = match (&outputs[..], border) {
-        ([first, second], Some(border)) => positions_with_equal_streams(&first.batch, &second.batch, border),
+        ([first, second], Some(border)) => positions_with_equal_residuals(&first.batch, &second.batch, border),
         _ => Vec::new(),
     };
     let witness = Witness {
@@ -185,7 +186,7 @@ fn check_failure(witness: &Witness) -> Result<(), WitnessRefusal> {
                 return refuse("scores", "the model's logits on the two prompts differ");
             }
             if !equal_positions.contains(question) {
-                return refuse("blind", "the streams at the question differ");
+                return refuse("blind", "the residual streams at the question differ");
             }
             Ok(())
         }

@@ -1,12 +1,13 @@
 //! The "indistinguishable decomposition" of the lower bound's proof, built explicitly where it is small enough.
 //!
 //! The proof for two hops and one full layer has lists Z_0 of starts and Z_1 of first tables, and a set R of second tables, such that for
-//! all choices from the lists and all queries the tokens after the second table have the same streams for every member of R. If two members
-//! differ at an argument that some choice leads to, the right answers differ and the model's do not. The proof shows by counting that such
-//! sets exist; here all second tables are run with all starts, queries and first tables, and grouped by the streams of the later tokens.
+//! all choices from the lists and all queries the tokens after the second table have the same residual streams for every member of R. If
+//! two members differ at an argument that some choice leads to, the right answers differ and the model's do not. The proof shows by
+//! counting that such sets exist; here all second tables are run with all starts, queries and first tables, and grouped by the residual
+//! streams of the later tokens.
 //!
 //! ```text
-//! z_2 (all N^N of them)  |  z_1 in Z_1, z_0 in Z_0, w: their streams are the same for every z_2 in R
+//! z_2 (all N^N of them)  |  z_1 in Z_1, z_0 in Z_0, w: their residual streams are the same for every z_2 in R
 //! ```
 
 use std::collections::HashMap;
@@ -37,7 +38,7 @@ pub struct Decomposition {
     /// Z_1: first tables, in increasing order.
     #[serde(rename = "first")]
     pub first_tables: Vec<Vec<u32>>,
-    /// R: all second tables with the same streams of later tokens, in the order of their numbers.
+    /// R: all second tables with the same residual streams of later tokens, in the order of their numbers.
     #[serde(rename = "alike")]
     pub indistinguishable: Vec<Vec<u32>>,
     /// Number of all second tables.
@@ -52,7 +53,7 @@ impl Decomposition {
     }
 
     /// Recomputes the sets from the first tables and the first member of R: every second table is run with every choice from the lists until
-    /// a stream of a later token differs. Refused unless `inputs` are the first two prompts from the sets whose answers differ.
+    /// a residual stream of a later token differs. Refused unless `inputs` are the first two prompts from the sets whose answers differ.
     ///
     /// # Errors
     /// The model cannot run on the tokens.
@@ -113,28 +114,29 @@ impl Decomposition {
         Ok(())
     }
 
-    /// Every second table with the same streams of later tokens as `member`, for all choices from the lists.
+    /// Every second table with the same residual streams of later tokens as `member`, for all choices from the lists.
     fn indistinguishable_from(
         &self,
         target: &TargetModel,
         task: &FuncComp,
         member: &[u32],
     ) -> Result<Vec<Vec<u32>>, FalsifyError> {
-        let later_streams = |runner: &Runner<'_>, first: &[u32], second: &[u32], (start, query): (u32, u32)| {
+        let later_residuals = |runner: &Runner<'_>, first: &[u32], second: &[u32], (start, query): (u32, u32)| {
             let outputs = runner.outputs(&prompt(task, first, second, start, query), 1, None)?;
             let first_later = second.len() * outputs.width;
             Ok::<_, FalsifyError>(
-                outputs.streams.iter().flat_map(|layer| layer[first_later..].to_vec()).collect::<Vec<f32>>(),
+                outputs.residuals.iter().flat_map(|layer| layer[first_later..].to_vec()).collect::<Vec<f32>>(),
             )
         };
         let choices =
             || self.first_tables.iter().flat_map(|first| self.starts_and_queries().map(move |choice| (first, choice)));
         let runner = Runner::new(target);
-        let expected: Vec<Vec<f32>> =
-            choices().map(|(first, choice)| later_streams(&runner, first, member, choice)).collect::<Result<_, _>>()?;
+        let expected: Vec<Vec<f32>> = choices()
+            .map(|(first, choice)| later_residuals(&runner, first, member, choice))
+            .collect::<Result<_, _>>()?;
         let is_indistinguishable = |runner: &Runner<'_>, second: &[u32]| -> Result<bool, FalsifyError> {
             for ((first, choice), expected) in choices().zip(&expected) {
-                if later_streams(runner, first, second, choice)? != *expected {
+                if later_residuals(runner, first, second, choice)? != *expected {
                     return Ok(false);
                 }
             }
@@ -211,7 +213,7 @@ pub fn decompose(
     let mut report = MethodReport::new(Method::BorderSearch, "pairs of tables");
     let (first_count, second_count) = (table_count(first_size).unwrap_or(0), table_count(second_size).unwrap_or(0));
     let mut sets = Decomposition::empty(task);
-    // For every first table, a hash of the later tokens' streams with each second table.
+    // For every first table, a hash of the later tokens' residual streams with each second table.
     let mut candidates: Vec<(Vec<u32>, Vec<u64>)> = Vec::new();
     for number in 0..first_count {
         let first = nth_table(number, first_size);
@@ -255,7 +257,7 @@ pub fn decompose(
     Ok((Some(witness.with_digest()), report))
 }
 
-/// A hash of the later tokens' streams, over all starts and queries, for some second tables.
+/// A hash of the later tokens' residual streams, over all starts and queries, for some second tables.
 fn signatures(
     target: &TargetModel,
     sets: &Decomposition,

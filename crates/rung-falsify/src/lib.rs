@@ -13,7 +13,7 @@
 //! | bounded state only | state collision | two prefixes with the same state, by a birthday search |
 //! | one layer of linear attention | integer relation | two multisets of tokens with the same sum of writes, by lattice reduction |
 //! | block-sparse layers | summary collision | two contents of a block that the question does not select |
-//! | full layers, few bits | border search | two last tables after which all later tokens have the same streams |
+//! | full layers, few bits | border search | two last tables after which all later tokens have the same residual streams |
 //! | any | every instance, or guided errors | a wrong answer |
 //!
 //! If several methods succeed, the first in this table counts, so that the result depends on the seed and not on timing: a success ends
@@ -90,7 +90,7 @@ pub enum Method {
     /// Varies a block that sparse attention does not select.
     #[serde(rename = "summary collision")]
     SummaryCollision,
-    /// Compares the streams of all tokens after the last table.
+    /// Compares the residual streams of all tokens after the last table.
     #[serde(rename = "border search")]
     BorderSearch,
     /// Checks every instance of the task.

@@ -38,7 +38,7 @@ pub fn shrink(
                 if tries > MAX_TRIES || stop.is_reached() {
                     return Ok(best);
                 }
-                // A collision of states must stay one, and streams that were equal must stay equal.
+                // A collision of states must stay one, and residual streams that were equal must stay equal.
                 if let Ok(simpler) = build_witness(target, &inputs, best.question)?
                     && simpler.state.is_some() == best.state.is_some()
                     && simpler.equal_positions.len() >= best.equal_positions.len()

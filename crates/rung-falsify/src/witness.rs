@@ -13,7 +13,7 @@
 //!   "scores": [[..], [..]],                  logits at the question, to the bit
 //!   "border": 8,                             from this token on the inputs are the same, and the state too, if there is one
 //!   "state": [..],                           the state of both prompts before the border, if the stack has only a bounded state
-//!   "blind": [8, 9],                         positions whose streams are the same after every layer
+//!   "blind": [8, 9],                         positions whose residual streams are the same after every layer
 //!   "decomposition": null,                   the sets of the lower bound's proof, if they were built
 //!   "digest": ".."                           hash of all of the above
 //! }
@@ -83,7 +83,7 @@ pub struct Witness {
     /// The state of both inputs before the border.
     #[serde(deserialize_with = "strict::required_option")]
     pub state: Option<Vec<f32>>,
-    /// Positions whose streams are the same after every layer.
+    /// Positions whose residual streams are the same after every layer.
     #[serde(rename = "blind")]
     pub equal_positions: Vec<usize>,
     /// The sets of the lower bound's proof, if they were built.
@@ -112,7 +112,7 @@ impl Witness {
         match (self.inputs.len(), &self.state) {
             (1, _) => "wrong answer",
             (_, Some(_)) => "equal states",
-            (_, None) => "equal streams",
+            (_, None) => "equal residual streams",
         }
     }
 

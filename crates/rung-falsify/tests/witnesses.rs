@@ -32,7 +32,7 @@ fn equal_states() -> Value {
     witness
 }
 
-fn equal_streams() -> Value {
+fn equal_residuals() -> Value {
     let witness = genuine_witness(
         "moba{heads=1,kv=1,head=4,block=4,top=2}",
         "twosum{length=33,modulus=16}",
@@ -294,8 +294,8 @@ fn forged_witnesses_of_equal_states_are_refused() {
 }
 
 #[test]
-fn forged_witnesses_of_equal_streams_are_refused() {
-    assert_forgeries_refused(&equal_streams(), &[COMMON, PAIRS]);
+fn forged_witnesses_of_equal_residuals_are_refused() {
+    assert_forgeries_refused(&equal_residuals(), &[COMMON, PAIRS]);
 }
 
 #[test]

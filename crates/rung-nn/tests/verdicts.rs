@@ -118,7 +118,7 @@ fn verdict_is_solved_exactly_if_a_construction_can_be_built() {
 
 /// The registers of a construction need not have a width that every layer accepts; then the residual stream is widened.
 #[test]
-fn streams_are_widened_to_a_multiple_that_every_layer_accepts() {
+fn residuals_are_widened_to_a_multiple_that_every_layer_accepts() {
     let defaults = Defaults { heads: 1, head_dim: 8, bits: 32, ..Defaults::default() };
     let tables = TableSizes::new(2, 24_u32.into(), vec![2_u32.into()]).unwrap();
     let request = ConstructionRequest { hops: 2, m: 24, n: vec![2], ..ConstructionRequest::default() };

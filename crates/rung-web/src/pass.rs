@@ -64,7 +64,7 @@ pub(crate) fn pass(request: &PassRequest) -> Result<Value, String> {
     let register_values = |level: usize| -> Vec<Value> {
         (0..trace.token_count())
             .map(|token| {
-                registers.iter().map(|register| register_value(register, trace.stream(level, token))).collect()
+                registers.iter().map(|register| register_value(register, trace.residual(level, token))).collect()
             })
             .collect()
     };
@@ -106,8 +106,8 @@ pub(crate) fn pass(request: &PassRequest) -> Result<Value, String> {
 }
 
 /// A register's value: a number, `yes` for a flag that is set, or nothing.
-fn register_value(register: &Register, stream: &[f64]) -> Value {
-    match (register.holds, register.decode(stream)) {
+fn register_value(register: &Register, residual: &[f64]) -> Value {
+    match (register.holds, register.decode(residual)) {
         (RegisterKind::Flag, Some(1)) => json!("yes"),
         (RegisterKind::Flag, _) | (_, None) => Value::Null,
         (_, Some(number)) => json!(number),

@@ -1,6 +1,6 @@
 //! Which mixers each hop needs: accuracy per hop without all mixers of a kind, and without one at a time.
 //!
-//! A mixer is ablated by adding zero to the stream instead of its output; the feed-forward network of its layer stays. If the accuracy
+//! A mixer is ablated by adding zero to the residual stream instead of its output; the feed-forward network of its layer stays. If the accuracy
 //! on questions of some number of hops does not fall, those questions do not need the mixer.
 //!
 //! # What it shows
@@ -191,7 +191,10 @@ impl Ablations {
             self.variants.iter().map(row).collect(),
         )
         .with_evidence(Evidence::Measured)
-        .with_note(format!("Accuracy on {}, with zero added to the stream in place of the removed parts.", self.task))
+        .with_note(format!(
+            "Accuracy on {}, with zero added to the residual stream in place of the removed parts.",
+            self.task
+        ))
     }
 }
 

@@ -3,14 +3,15 @@
 //! An instrument answers a question about a network, which may be constructed, trained by this program, or a checkpoint. The result
 //! ([`InstrumentOutput`]) is text for a terminal, JSON, and charts. The module doc of an instrument's file is its page in `rung explain`.
 //!
-//! The stream is the residual stream, a hop is one table look-up of a question, and a mixer is a layer's attention or recurrence.
+//! A level is the embedding, or the residual stream after a layer; a hop is one table look-up of a question, and a mixer is a layer's
+//! attention or recurrence.
 //!
 //! | instrument | question |
 //! |---|---|
-//! | [`probe`] | at which layer can a linear probe read each hop from the stream? |
+//! | [`probe`] | at which layer can a linear probe read each hop from the residual stream? |
 //! | [`ablate`] | which mixers does each hop need? |
 //! | [`precision`] | how few bits can the state have? |
-//! | [`collapse`] | does the stream of all tokens become the same, and what prevents it? |
+//! | [`collapse`] | does the residual stream of all tokens become the same, and what prevents it? |
 //! | [`logit_lens`] | at which layer does the unembedding give the answer? |
 //! | [`lens`] | how much does each token contribute to an answer, at every layer? |
 //! | [`state`] | what is the rank of a recurrent state, and how many bits does it need? |

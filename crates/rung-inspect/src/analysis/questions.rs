@@ -221,13 +221,13 @@ impl Questions {
         let results = parallel::map(&self.batches, |question_batch| {
             let (ops, positions) = (Native::new(), question_batch.positions());
             ops.bind_frozen(weights);
-            let stream =
+            let residual =
                 model.forward_with_hooks(&ops, &question_batch.batch.tokens, question_batch.rows(), &mut hooks())?;
             if positions.is_empty() {
                 return Ok(BTreeMap::new());
             }
-            let rows = ops.shape(&stream).rows();
-            let flat = ops.gather_rows(&ops.reshape(&stream, &[rows, model.width()]), &positions);
+            let rows = ops.shape(&residual).rows();
+            let flat = ops.gather_rows(&ops.reshape(&residual, &[rows, model.width()]), &positions);
             Ok(self.score(model, &ops, question_batch, &flat))
         });
         let mut scores = BTreeMap::new();
@@ -237,15 +237,15 @@ impl Questions {
         Ok(scores)
     }
 
-    /// Correct answers and losses from the streams at the tokens that answer, `[questions, width]`.
+    /// Correct answers and losses from the residual streams at the tokens that answer, `[questions, width]`.
     pub(super) fn score<S: Scalar>(
         &self,
         model: &Model,
         ops: &Native<S>,
         question_batch: &QuestionBatch,
-        streams: &Tensor<S>,
+        residual: &Tensor<S>,
     ) -> BTreeMap<u16, GroupScore> {
-        self.score_with(model.classes(), ops, question_batch, streams, |rows| model.logits_from_stream(ops, rows))
+        self.score_with(model.classes(), ops, question_batch, residual, |rows| model.logits_from_residual(ops, rows))
     }
 
     /// As [`score`](Self::score), with another function from rows to logits.

@@ -221,7 +221,7 @@ impl AnswerTrace {
         let shown_tokens = flow.tokens.iter().map(|&position| ShownToken {
             position,
             text: token_texts[position].clone(),
-            registers: register_values(network, None, trace.stream(0, position)),
+            registers: register_values(network, None, trace.residual(0, position)),
         });
         Ok(Self {
             name: name.to_owned(),
@@ -292,7 +292,7 @@ fn layer_trace<S: Scalar>(network: &Network<S>, trace: &Trace, flow: &Flow, laye
     let readers = flow.omitted_shares.iter().filter(|(reader_layer, ..)| *reader_layer == layer);
     let register_changes = readers.map(|&(_, position, omitted_share)| RegisterChange {
         position,
-        registers: register_values(network, Some(trace.stream(layer, position)), trace.stream(layer + 1, position)),
+        registers: register_values(network, Some(trace.residual(layer, position)), trace.residual(layer + 1, position)),
         omitted_share,
     });
     let description = network.construction().map_or("", |info| &info.layers[layer]).to_owned();
@@ -315,14 +315,15 @@ fn register_values<S: Scalar>(network: &Network<S>, before: Option<&[f64]>, afte
 }
 
 /// The value of a register as text; `None` if it is constant or empty.
-fn decode_register(register: &Register, stream: &[f64]) -> Option<String> {
-    let (number, first) = (register.decode(stream), register.values_in(stream).first().copied().unwrap_or_default());
+fn decode_register(register: &Register, residual: &[f64]) -> Option<String> {
+    let (number, first) =
+        (register.decode(residual), register.values_in(residual).first().copied().unwrap_or_default());
     match register.holds {
         RegisterKind::Constant => None,
         RegisterKind::Flag => number.filter(|set| *set == 1).map(|_| "yes".to_owned()),
         RegisterKind::Number | RegisterKind::OneHot => number.map(|number| number.to_string()),
         RegisterKind::Unrounded if register.size == 1 => (first.abs() > 1e-3).then(|| format!("{first:.2}")),
-        RegisterKind::Unrounded if register.values_in(stream).iter().all(|value| value.abs() < 1e-3) => None,
+        RegisterKind::Unrounded if register.values_in(residual).iter().all(|value| value.abs() < 1e-3) => None,
         RegisterKind::Unrounded => Some(number.map_or_else(|| "unclear".to_owned(), |number| number.to_string())),
     }
 }

@@ -95,7 +95,7 @@ const TRAINED_FIGURES: [InstrumentFigures; 7] = [
             ),
             (
                 "lens-map-trained",
-                "The same for all tokens: how much of each token's last stream comes from the embedding of every token.",
+                "The same for all tokens: how much of each token's last residual stream comes from the embedding of every token.",
             ),
         ],
     ),

@@ -138,7 +138,7 @@ fn sizes<S: Scalar>(loader: &Loader<'_, S>) -> Result<Sizes, FamilyError> {
 /// A layer norm; its bias is zero if the config has none.
 fn read_norm<S: Scalar>(loader: &mut Loader<'_, S>, name: &str, sizes: Sizes) -> Result<Norm, FamilyError> {
     let Sizes { width, epsilon, norm_bias, .. } = sizes;
-    let weight = loader.with_role(Role::StreamNorm).tensor(&format!("{name}.weight"), &[width])?;
+    let weight = loader.with_role(Role::ResidualNorm).tensor(&format!("{name}.weight"), &[width])?;
     let bias = format!("{name}.bias");
     let bias =
         if norm_bias { loader.tensor(&bias, &[width])? } else { loader.add(&bias, &[width], vec![S::ZERO; width]) };

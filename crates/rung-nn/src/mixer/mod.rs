@@ -289,7 +289,7 @@ fn flag(mixer: &Mixer, option: &str) -> bool {
     mixer.options().flag(option)
 }
 
-/// The width of the residual stream must be a multiple of this: the number of heads in mixers that divide the stream's channels
+/// The width of the residual stream must be a multiple of this: the number of heads in mixers that divide the residual stream's channels
 /// among them, else 1.
 pub(crate) fn width_divisor(mixer: &Mixer) -> u64 {
     let option = match mixer.name() {

@@ -129,7 +129,7 @@ fn shared_cache_equals_a_cache_from_the_same_weights() {
         let id = weights.find(name).unwrap();
         weights.get_mut(id).copy_from_slice(values);
     };
-    // The first layer adds nothing to the stream.
+    // The first layer adds nothing to the residual stream.
     set(&mut weights, "layers.0.mixer.o_proj.weight", &[0.0; 256]);
     for name in ["k_proj", "v_proj"] {
         let first = weights.get(weights.find(&format!("layers.0.mixer.{name}.weight")).unwrap()).to_vec();
@@ -743,8 +743,8 @@ fn intermediate_loss_is_that_of_logits_after_its_layer() {
         ops.values(&found)[0]
     };
     let found = intermediate_loss(&weights);
-    let streams = model.streams(&ops, &tokens, 1).unwrap();
-    let logits = ops.values(&model.logits_from_stream(&ops, &streams[2]));
+    let residuals = model.residuals(&ops, &tokens, 1).unwrap();
+    let logits = ops.values(&model.logits_from_residual(&ops, &residuals[2]));
     let positions = (0..targets.len()).filter(|position| targets[*position] != NO_TARGET);
     let expected: f64 = positions
         .zip(&intermediate_targets[0].classes)

@@ -100,7 +100,7 @@ fn readme<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> String {
     let _ = writeln!(text, "Made by {}: `rung construct {}`.\n", checkpoint::MADE_BY.1, info.name);
     let _ = writeln!(
         text,
-        "Constructed, not trained. {} weights; a stream of {} columns; ",
+        "Constructed, not trained. {} weights; a residual stream of {} columns; ",
         network.weights.size(),
         network.plan.width
     );
