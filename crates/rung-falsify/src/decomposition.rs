@@ -85,7 +85,7 @@ impl Decomposition {
     fn empty(task: &FuncComp) -> Self {
         Self {
             starts: (0..task.sizes()[0]).collect(),
-            queries: (0..task.parts_per_table()[0]).collect(),
+            queries: (0..task.row_groups_per_table()[0]).collect(),
             first_tables: Vec::new(),
             indistinguishable: Vec::new(),
             second_table_count: table_count(task.sizes()[1]).unwrap_or(0) as u64,
@@ -162,8 +162,9 @@ impl Decomposition {
 /// The task, if it is function composition of two hops in the hard order with one question.
 fn two_hop_task(target: &TargetModel) -> Option<&FuncComp> {
     let task: &dyn std::any::Any = target.task();
-    task.downcast_ref::<FuncComp>()
-        .filter(|task| task.hops() == 2 && task.order() == Order::Hard && task.query_count() == 1 && !task.mixed_hops())
+    task.downcast_ref::<FuncComp>().filter(|task| {
+        task.hops() == 2 && task.order() == Order::LastTableFirst && task.query_count() == 1 && !task.mixed_hops()
+    })
 }
 
 /// The number of tables of `size` entries with values below `size`.
@@ -184,7 +185,7 @@ fn nth_table(mut number: u128, size: u32) -> Vec<u32> {
 /// The prompt with these tables, start and query.
 fn prompt(task: &FuncComp, first: &[u32], second: &[u32], start: u32, query: u32) -> Vec<u32> {
     let tables = vec![first.to_vec(), second.to_vec()];
-    let instance = FuncCompInstance { tables, queries: vec![Query { start, parts: vec![query], hops: 2 }] };
+    let instance = FuncCompInstance { tables, queries: vec![Query { start, row_groups: vec![query], hops: 2 }] };
     let mut prompt = Prompt::new();
     task.encode(&instance, &mut prompt);
     prompt.tokens().to_vec()

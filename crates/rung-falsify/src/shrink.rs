@@ -79,12 +79,12 @@ fn simpler_inputs(
 /// The task with one question about smaller tables, the smallest first.
 pub fn smaller_tasks(task: &dyn AnyTask) -> Vec<String> {
     let task: &dyn std::any::Any = task;
-    let Some(task) = task.downcast_ref::<FuncComp>().filter(|task| task.order() == Order::Hard) else {
+    let Some(task) = task.downcast_ref::<FuncComp>().filter(|task| task.order() == Order::LastTableFirst) else {
         return Vec::new();
     };
     let m = task.sizes()[0];
     let smaller = (1..=m)
-        .filter_map(|m| FuncComp::new(m, task.parts_per_table(), Order::Hard, 1, task.mixed_hops()).ok())
+        .filter_map(|m| FuncComp::new(m, task.row_groups_per_table(), Order::LastTableFirst, 1, task.mixed_hops()).ok())
         .map(|smaller| smaller.with_entry_order(task.entry_order()));
     smaller.map(|small| small.to_string()).filter(|spec| *spec != task.to_string()).collect()
 }

@@ -57,7 +57,7 @@ impl Origin {
             .weight_count
             .saturating_mul(4)
             .saturating_add(MemoryEstimate::new(&run.plan, &run.model).inference_bytes(run.max_tokens));
-        Ok(memory::check(format!("one prompt of `{}`", run.plan.outline()), bytes, Some(max_bytes))?)
+        Ok(memory::check(format!("one prompt of `{}`", run.plan.mixer_names()), bytes, Some(max_bytes))?)
     }
 }
 

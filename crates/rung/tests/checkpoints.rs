@@ -129,8 +129,9 @@ fn trace_runs_on_a_prompt_and_convert_replaces_layers() {
             .unwrap();
     assert!((perplexity / conversion["test"][1].as_f64().unwrap() - 1.0).abs() < 1e-4, "{perplexity} {conversion}");
     assert!((perplexity / conversion["test"][0].as_f64().unwrap() - 1.0).abs() > 1e-4, "two layers were replaced");
-    let logits = |more: &[&str]| {
-        let rows = json(&[&["logits", path_str(&converted), "--tokens", "5,6,7,8"], more].concat())["logits"].clone();
+    let logits = |extra_args: &[&str]| {
+        let rows =
+            json(&[&["logits", path_str(&converted), "--tokens", "5,6,7,8"], extra_args].concat())["logits"].clone();
         let rows: Vec<Vec<f64>> = serde_json::from_value(rows).unwrap();
         rows.concat()
     };

@@ -90,9 +90,9 @@ pub fn check<S: Number>(device: &Device, tolerance: f64) {
         native.bind(&weights);
         let Some((name, expected, loss)) = result_and_loss(&native, &ids, index) else { break };
         native.backward(&loss);
-        let (_, found, loss) = result_and_loss(&burn, &ids, index).expect("the same list");
-        assert_eq!(burn.shape(&found), native.shape(&expected), "{name}");
-        assert_close(&burn.values(&found), &native.values(&expected), tolerance, &name);
+        let (_, actual, loss) = result_and_loss(&burn, &ids, index).expect("the same list");
+        assert_eq!(burn.shape(&actual), native.shape(&expected), "{name}");
+        assert_close(&burn.values(&actual), &native.values(&expected), tolerance, &name);
         assert_close(&burn.gradient(&loss), &native.gradient(), tolerance, &format!("gradient of {name}"));
     }
 }

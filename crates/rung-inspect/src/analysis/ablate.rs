@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn u1_needs_every_layer_and_does_not_need_an_additional_one() {
         let options = InstrumentOptions { prompts: Some(64), ..InstrumentOptions::default() };
-        let request = ConstructionRequest { m: 16, ..ConstructionRequest::default() };
+        let request = ConstructionRequest { first_table_entries: 16, ..ConstructionRequest::default() };
         let network = build::<f32>("U1", &request).unwrap();
         let ablations = ablate(&network, &options).unwrap();
         let accuracy = |ablations: &Ablations, name: &str| {

@@ -169,7 +169,9 @@ mod tests {
 
     #[test]
     fn the_last_level_answers_as_the_network_does() {
-        let network = build::<f32>("U1", &ConstructionRequest { m: 8, ..ConstructionRequest::default() }).unwrap();
+        let network =
+            build::<f32>("U1", &ConstructionRequest { first_table_entries: 8, ..ConstructionRequest::default() })
+                .unwrap();
         let options = InstrumentOptions { prompts: Some(64), ..InstrumentOptions::default() };
         let lens = logit_lens(&network, &options).unwrap();
         assert_eq!(lens.levels.len(), network.model.depth() + 1);

@@ -302,7 +302,12 @@ mod tests {
 
     #[test]
     fn in_u1_hop_l_appears_after_layer_l() {
-        let request = ConstructionRequest { hops: 3, m: 4, n: vec![2, 2], ..ConstructionRequest::default() };
+        let request = ConstructionRequest {
+            hops: 3,
+            first_table_entries: 4,
+            growth_factors: vec![2, 2],
+            ..ConstructionRequest::default()
+        };
         let network = build::<f32>("U1", &request).unwrap();
         let options = InstrumentOptions { prompts: Some(800), ..InstrumentOptions::default() };
         let probes = probe(&network, &options).unwrap();

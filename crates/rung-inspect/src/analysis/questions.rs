@@ -359,7 +359,12 @@ mod tests {
 
     #[test]
     fn the_last_intermediate_answer_of_a_question_is_its_answer() {
-        let request = ConstructionRequest { hops: 3, m: 3, n: vec![2, 2], ..ConstructionRequest::default() };
+        let request = ConstructionRequest {
+            hops: 3,
+            first_table_entries: 3,
+            growth_factors: vec![2, 2],
+            ..ConstructionRequest::default()
+        };
         let network = build::<f32>("U1", &request).unwrap();
         let questions = Questions::draw(&network, &InstrumentOptions::default(), (100, 1 << 16)).unwrap();
         assert_eq!(

@@ -199,19 +199,19 @@ impl AnswerTrace {
         limits: TraceLimits,
     ) -> Result<Self, AnswerTraceError> {
         let trace = Trace::record(network, tokens)?;
-        let thoughts = network.chain_of_thought();
+        let chain_of_thought = network.chain_of_thought();
         let last_question = targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(targets.len() - 1);
-        let last_answer = if thoughts.is_some() { trace.token_count() - 1 } else { last_question };
+        let last_answer = if chain_of_thought.is_some() { trace.token_count() - 1 } else { last_question };
         let answer_position = position.unwrap_or(last_answer);
         if answer_position >= trace.token_count() {
             return Err(AnswerTraceError::NoSuchPosition { found: answer_position, tokens: trace.token_count() });
         }
         // A token of a chain of thought is the output of the token before it, so all of them are followed back too.
-        let first = if thoughts.is_some() { answer_position.min(targets.len() - 1) } else { answer_position };
+        let first = if chain_of_thought.is_some() { answer_position.min(targets.len() - 1) } else { answer_position };
         let flow = trace.flow(&(first..=answer_position).collect::<Vec<_>>(), limits.min_share, limits.max_tokens);
         let logits = trace.logits(answer_position);
-        let answer = match thoughts {
-            Some(thoughts) => thoughts.argmax_token(logits)[thoughts.answer_field],
+        let answer = match chain_of_thought {
+            Some(chain) => chain.argmax_token(logits)[chain.answer_field],
             None => {
                 (0..logits.len()).fold(0, |best, class| if logits[class] > logits[best] { class } else { best }) as u32
             }
@@ -347,7 +347,12 @@ mod tests {
     use rung_figure::figure::Chart;
 
     fn trace(name: &str, hops: usize) -> AnswerTrace {
-        let request = ConstructionRequest { hops, m: 4, n: vec![2; hops - 1], ..ConstructionRequest::default() };
+        let request = ConstructionRequest {
+            hops,
+            first_table_entries: 4,
+            growth_factors: vec![2; hops - 1],
+            ..ConstructionRequest::default()
+        };
         let network = build::<f32>(name, &request).unwrap();
         let mut prompt = Prompt::new();
         network.task().unwrap().sample_prompt(&mut seeded(0), &mut prompt);

@@ -140,7 +140,12 @@ pub fn compute(store: &EvidenceStore, runs: &[(PathBuf, RunRecord)]) -> Result<(
 }
 
 fn compute_constructed(store: &EvidenceStore) -> Result<(), WriteError> {
-    let request = ConstructionRequest { hops: HOPS, m: 4, n: vec![2; HOPS - 1], ..ConstructionRequest::default() };
+    let request = ConstructionRequest {
+        hops: HOPS,
+        first_table_entries: 4,
+        growth_factors: vec![2; HOPS - 1],
+        ..ConstructionRequest::default()
+    };
     let build = || -> Result<(Network<f32>, Network<f64>), String> {
         let network_f32 = construct::build::<f32>("U1", &request).map_err(|error| error.to_string())?;
         let network_f64 = construct::build::<f64>("U1", &request).map_err(|error| error.to_string())?;
@@ -377,7 +382,7 @@ fn train_with_repulsion(preset: Preset) -> Result<Vec<(&'static str, diversity::
         let (model, _) = initialize(&run)?;
         let task = task::parse(&run.config.task).map_err(|error| RunError::invalid_task("task", error))?;
         let (plan, config) = (run.plan.clone(), run.model.clone());
-        let network = Network::new(plan.outline(), task, plan, config, model, trainer.weights().clone());
+        let network = Network::new(plan.mixer_names(), task, plan, config, model, trainer.weights().clone());
         diversities.push((name, diversity::diversity(&network, &InstrumentOptions::default())?));
     }
     Ok(diversities)

@@ -1,5 +1,4 @@
-//! Forwarding layers: a bounded-state mixer copies bits from one token to later tokens through its state. `rung construct list` calls such
-//! a layer a carrier.
+//! Forwarding layers: a bounded-state mixer copies bits from one token to later tokens through its state.
 //!
 //! One token, the source, is marked by a flag. It writes its bits to the state, and every later token reads them from there. Only
 //! the source has a nonzero key, so that no other token writes. Each mixer needs other weights for this, because of its gates, feature

@@ -138,7 +138,7 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
 /// Factor on values with which the norm of a head's output gives the same result as with the published epsilon.
 fn value_scale(network: &ExportNetwork, head_dim: usize, format: ExportFormat) -> f64 {
     match format {
-        ExportFormat::HuggingFace => (head_dim as f64 * network.epsilon / Epsilons::PUBLISHED.head).sqrt(),
+        ExportFormat::HuggingFace => (head_dim as f64 * network.epsilon / Epsilons::RWKV_LM.head).sqrt(),
         ExportFormat::Gguf => 1.0,
     }
 }

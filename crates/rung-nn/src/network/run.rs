@@ -295,7 +295,7 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError>
     {
         return Err(NetworkError::OtherRun { path: weights_path, difference });
     }
-    let name = plan.outline();
+    let name = plan.mixer_names();
     let provenance = Provenance::Run(text);
     Ok(Network { name, task: Some(task), plan, config: model_config, model, weights, provenance })
 }

@@ -11,7 +11,7 @@ use crate::model::ModelConfig;
 /// How a number is encoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NumberEncoding {
-    /// The first so many bits of single precision, or the 64 of double; see [`NumberEncoding::new`].
+    /// This many leading bits of single precision, or the 64 of double; see [`NumberEncoding::new`].
     Float(u32),
     /// The index of one of evenly spaced levels; see [`rung_engine::Ops::round_to_bits`].
     Levels(Rounding),

@@ -370,7 +370,7 @@ impl RunConfig {
 }
 
 /// A stack without the options of its mixers: `gdn{heads=1} full` becomes `gdn full`.
-pub fn outline(stack: &str) -> String {
+pub fn strip_mixer_options(stack: &str) -> String {
     let mut depth = 0_usize;
     let outside_braces = stack.chars().filter(|character| {
         match character {
@@ -453,7 +453,7 @@ impl Run {
     /// # Errors
     /// The estimate is more than the available memory.
     pub fn check_memory(&self) -> Result<(), RunError> {
-        let description = format!("the run of `{}` on `{}`", self.plan.outline(), self.config.task);
+        let description = format!("the run of `{}` on `{}`", self.plan.mixer_names(), self.config.task);
         Ok(memory::check(description, self.memory_bytes(), None)?)
     }
 }
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn outline_drops_the_options_of_mixers() {
-        assert_eq!(outline("gdn{heads=1,key=4} full*2 mamba2{state=8}"), "gdn full*2 mamba2");
+    fn strip_mixer_options_keeps_names_and_repetitions() {
+        assert_eq!(strip_mixer_options("gdn{heads=1,key=4} full*2 mamba2{state=8}"), "gdn full*2 mamba2");
     }
 }

@@ -178,7 +178,7 @@ pub fn check_memory(sweep: &Sweep, directory: &Path, shard: Shard, threads: usiz
     let largest_runs = &sizes[sizes.len().saturating_sub(threads.max(1))..];
     let Some((_, largest)) = largest_runs.last() else { return Ok(()) };
     let bytes = largest_runs.iter().fold(0_u128, |sum, (bytes, _)| sum.saturating_add(*bytes));
-    let name = sweep.runs[*largest].plan.outline();
+    let name = sweep.runs[*largest].plan.mixer_names();
     let description = format!("{} runs at once, the largest number {} (`{name}`),", largest_runs.len(), largest + 1);
     Ok(memory::check(description, bytes, None)?)
 }

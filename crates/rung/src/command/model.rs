@@ -211,7 +211,7 @@ impl ModelSummary {
     fn text(&self, tensors: bool) -> anyhow::Result<String> {
         let mut text = format!("{}\n", self.title);
         if let Some(plan) = &self.plan {
-            writeln!(text, "  stack       {}", plan.outline())?;
+            writeln!(text, "  stack       {}", plan.mixer_names())?;
         }
         let (elements, bytes) = (with_commas(self.inventory.element_count()), with_commas(self.inventory.bytes()));
         writeln!(text, "  parameters  {elements} in {} tensors, {bytes} bytes", self.inventory.tensors.len())?;

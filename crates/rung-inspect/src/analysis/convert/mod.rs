@@ -185,7 +185,7 @@ impl<S: Scalar> Converter<'_, S> {
             Provenance::Construction(_) => Provenance::InMemory,
             provenance => provenance.clone(),
         };
-        let (name, config) = (plan.outline(), self.config.clone());
+        let (name, config) = (plan.mixer_names(), self.config.clone());
         Ok(Network { name, task, plan, config, model, weights, provenance })
     }
 
@@ -413,7 +413,7 @@ mod tests {
         let mut replaced = all.most_linear.clone();
         replaced.sort_unstable();
         assert_eq!(replaced, [0, 2, 3]);
-        assert_eq!((linear.plan.full_layers(), linear.plan.outline()), (0, "linear gdn linear*2".to_owned()));
+        assert_eq!((linear.plan.full_layers(), linear.plan.mixer_names()), (0, "linear gdn linear*2".to_owned()));
         let (none, networks) = convert(&network, &options(f64::INFINITY), &|| {}).unwrap();
         assert!(none.path.is_empty() && none.best.is_empty() && none.most_linear.is_empty());
         for unchanged in networks {
