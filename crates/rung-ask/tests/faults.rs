@@ -86,7 +86,7 @@ fn a_record_with_an_incomplete_last_line_resumes_to_the_same_bytes() {
 }
 
 #[test]
-fn a_record_of_other_questions_is_refused() {
+fn a_record_of_other_questions_is_rejected() {
     let (grid_a, directory) = (grid(1), temporary_directory("other"));
     let path = directory.join("a.jsonl");
     drop(

@@ -16,7 +16,7 @@ use rung_theory::task::funccomp::{FuncComp, FuncCompInstance, Order, Query};
 use rung_theory::task::{Prompt, Task as _, TaskBase as _};
 use serde::{Deserialize, Serialize};
 
-use super::check::{WitnessRefusal, build_witness, refuse};
+use super::check::{WitnessRejection, build_witness, reject};
 use super::target::{Runner, TargetModel};
 use super::witness::Witness;
 use super::{FalsifyError, Method, MethodReport, StopCondition};
@@ -53,7 +53,7 @@ impl Decomposition {
     }
 
     /// Recomputes the sets from the first tables and the first member of R: every second table is run with every choice from the lists until
-    /// a residual stream of a later token differs. Refused unless `inputs` are the first two prompts from the sets whose answers differ.
+    /// a residual stream of a later token differs. Rejected unless `inputs` are the first two prompts from the sets whose answers differ.
     ///
     /// # Errors
     /// The model cannot run on the tokens.
@@ -61,19 +61,19 @@ impl Decomposition {
         &self,
         target: &TargetModel,
         inputs: &[Vec<u32>],
-    ) -> Result<Result<Self, WitnessRefusal>, FalsifyError> {
+    ) -> Result<Result<Self, WitnessRejection>, FalsifyError> {
         let Some(task) = two_hop_task(target).filter(|_| is_small_enough(target)) else {
-            return Ok(refuse("decomposition", "the sets are only built for small tasks of two hops"));
+            return Ok(reject("decomposition", "the sets are only built for small tasks of two hops"));
         };
-        if let Err(refusal) = self.check_tables(task) {
-            return Ok(Err(refusal));
+        if let Err(rejection) = self.check_tables(task) {
+            return Ok(Err(rejection));
         }
         let mut sets = Self::empty(task);
         sets.first_tables.clone_from(&self.first_tables);
         sets.indistinguishable = sets.indistinguishable_from(target, task, &self.indistinguishable[0])?;
         let pair = pair_with_different_answers(task, &sets).map(|(pair, _)| pair);
         if pair.as_ref().map(|pair| &pair[..]) != Some(inputs) {
-            return Ok(refuse(
+            return Ok(reject(
                 "decomposition",
                 "the prompts are not the first two from these sets whose answers differ",
             ));
@@ -92,21 +92,21 @@ impl Decomposition {
         }
     }
 
-    /// Refuses first tables, and a first member of R, that are not tables of the task.
-    fn check_tables(&self, task: &FuncComp) -> Result<(), WitnessRefusal> {
+    /// Rejects first tables, and a first member of R, that are not tables of the task.
+    fn check_tables(&self, task: &FuncComp) -> Result<(), WitnessRejection> {
         let fits = |table: &[u32], size: u32| table.len() == size as usize && table.iter().all(|value| *value < size);
         let [first_size, second_size] = [task.sizes()[0], task.sizes()[1]];
         if self.first_tables.is_empty() || !self.first_tables.iter().all(|table| fits(table, first_size)) {
-            return refuse(
+            return reject(
                 "decomposition.first",
                 format!("expected at least one table, each of {first_size} values below {first_size}"),
             );
         }
         if !self.first_tables.is_sorted_by(|table, next| table < next) {
-            return refuse("decomposition.first", "expected different tables in increasing order");
+            return reject("decomposition.first", "expected different tables in increasing order");
         }
         if !self.indistinguishable.first().is_some_and(|table| fits(table, second_size)) {
-            return refuse(
+            return reject(
                 "decomposition.alike",
                 format!("expected tables of {second_size} values below {second_size}"),
             );

@@ -77,22 +77,22 @@ pub fn search_relation(
         let length = positive_count(shortest);
         report.note =
             format!("{}; a lattice of {row_count} rows gave a relation of {length} tokens on each side", report.note);
-        let mut first_refusal = String::new();
+        let mut first_rejection = String::new();
         for relation in relations.iter().take(MAX_RELATIONS) {
             let reason = match colliding_prompts(target, &writes, &tokens, relation) {
                 Err(reason) => reason,
                 Ok(pair) => match build_witness(target, &pair, target.question())? {
                     Ok(witness) if witness.state.is_some() => return Ok((Some(witness), report)),
                     Ok(_) => "the states differ once rounded".to_owned(),
-                    Err(refusal) => refusal.to_string(),
+                    Err(rejection) => rejection.to_string(),
                 },
             };
             report.unconfirmed += 1;
-            if first_refusal.is_empty() {
-                first_refusal = format!(" ({reason})");
+            if first_rejection.is_empty() {
+                first_rejection = format!(" ({reason})");
             }
         }
-        report.note.push_str(&first_refusal);
+        report.note.push_str(&first_rejection);
         if stop.is_reached() || row_count == vocabulary.min(MAX_ROWS) {
             break;
         }

@@ -21,7 +21,7 @@ use rung_train::run::RunConfig;
 use rung_train::run::source::IdMapping;
 use rung_train::strict;
 
-/// Tasks with longer prompts are refused.
+/// Tasks with longer prompts are rejected.
 pub const MAX_TOKENS: usize = 1 << 16;
 
 /// The largest memory of the weights and one prompt of an untrained model.
@@ -45,7 +45,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Refuses an untrained model whose weights and activations on one prompt need more than `max_bytes`, before they are allocated. For a
+    /// Rejects an untrained model whose weights and activations on one prompt need more than `max_bytes`, before they are allocated. For a
     /// folder, the size of the weights is checked against its files when it is opened.
     ///
     /// # Errors

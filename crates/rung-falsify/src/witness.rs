@@ -37,7 +37,7 @@ use rung_train::strict;
 /// The format that is written and read. Format 1 also had the search method.
 pub const FORMAT: u32 = 2;
 
-/// Larger files are refused.
+/// Larger files are rejected.
 const MAX_BYTES: u64 = 1 << 26;
 
 /// The model that the witness is about.
@@ -138,7 +138,7 @@ impl Witness {
     }
 }
 
-/// Parses a witness and refuses further bytes after it.
+/// Parses a witness and rejects further bytes after it.
 fn parse(bytes: &[u8]) -> Result<Witness, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let witness = strict::object(&mut reader)?;

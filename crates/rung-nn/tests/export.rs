@@ -233,14 +233,14 @@ fn assert_same_logits(network: &Network<f32>, exported: &ExportedCheckpoint, sta
     let expected = ops.values(&network.model.logits(&ops, &hidden));
     let ids = exported.vocabulary.ids(prompt.tokens(), prompt.ids_per_token()).unwrap();
     let (hidden, _) = opened.model.forward(&opened_ops, &ids, 1, None).unwrap();
-    let found = opened_ops.values(&opened.model.logits(&opened_ops, &hidden));
+    let actual = opened_ops.values(&opened.model.logits(&opened_ops, &hidden));
     let (classes, tokens) = (network.model.classes(), opened.model.classes());
     let largest = expected.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
-    for (expected, found) in expected.chunks(classes).zip(found.chunks(tokens)) {
+    for (expected, actual) in expected.chunks(classes).zip(actual.chunks(tokens)) {
         let first_answer = Vocabulary::answer_id(0) as usize;
-        for (expected, found) in expected.iter().zip(&found[first_answer..first_answer + classes]) {
-            let difference = (expected - found).abs();
-            assert!(difference < 1e-4 * largest, "{stack} {:?}: {expected} {found}", exported.format);
+        for (expected, actual) in expected.iter().zip(&actual[first_answer..first_answer + classes]) {
+            let difference = (expected - actual).abs();
+            assert!(difference < 1e-4 * largest, "{stack} {:?}: {expected} {actual}", exported.format);
         }
     }
 }

@@ -257,7 +257,7 @@ mod tests {
         assert!(matches!(check_certificate(&text), CheckAnswer::Accepted { stack_verified: true, .. }), "{text}");
         // With one more bit in every accumulator the same certificate is rejected.
         let wider = text.replace("accumulator=8", "accumulator=9");
-        assert!(matches!(check_certificate(&wider), CheckAnswer::Refused { .. }));
+        assert!(matches!(check_certificate(&wider), CheckAnswer::Rejected { .. }));
         assert!(tested_stacks[1].proof.is_none(), "with two full layers nothing is excluded");
     }
 

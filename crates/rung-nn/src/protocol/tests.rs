@@ -101,10 +101,10 @@ fn outputs_equal_the_ordinary_forward_pass_up_to_rounding() {
             let ops = Native::new();
             ops.bind_frozen(&network.weights);
             let (hidden, _) = network.model.forward(&ops, prompt, 1, None).unwrap();
-            let (found, expected) = (transcript.outputs.concat(), ops.values(&hidden));
-            assert_eq!(found.len(), expected.len());
+            let (actual, expected) = (transcript.outputs.concat(), ops.values(&hidden));
+            assert_eq!(actual.len(), expected.len());
             let worst =
-                found.iter().zip(&expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f64::max);
+                actual.iter().zip(&expected).map(|(actual, expected)| (actual - expected).abs()).fold(0.0, f64::max);
             assert!(worst < 1e-9, "{stack}: {worst}");
         });
     }
@@ -142,8 +142,8 @@ fn models_with_few_bits_per_number_send_messages_with_few_bits_per_number() {
             let ops = Native::new();
             ops.bind_frozen(&network.weights);
             let (hidden, _) = network.model.forward(&ops, prompt, 1, None).unwrap();
-            for (found, expected) in transcript.outputs.concat().iter().zip(ops.values(&hidden)) {
-                assert!((found - expected).abs() < 1e-9, "{bounded}: {found}, expected {expected}");
+            for (actual, expected) in transcript.outputs.concat().iter().zip(ops.values(&hidden)) {
+                assert!((actual - expected).abs() < 1e-9, "{bounded}: {actual}, expected {expected}");
             }
         });
     }

@@ -133,6 +133,6 @@ pub fn matches_named_stack(text: &str, certificate: &Certificate) -> Result<bool
         return Err("field `conventions` does not say how the bits of `stack` were counted".to_owned());
     };
     let plan = Plan::parse(stack, &defaults).map_err(|error| format!("field `stack`: {error}"))?;
-    let accepted = check(certificate).map_err(|refusal| refusal.to_string())?;
+    let accepted = check(certificate).map_err(|rejection| rejection.to_string())?;
     StackBounds::new(&plan, message).confirm(certificate, &accepted).map(|()| true)
 }

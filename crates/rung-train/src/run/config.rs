@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_need_too_much_memory_are_refused_before_they_start() {
+    fn runs_that_need_too_much_memory_are_rejected_before_they_start() {
         let long = "[train]\nbatch = 1000000\n[model]\nlargest='funccomp{hops=2,m=100,n=[1000],queries=4,mixed=yes}'";
         let long = RunConfig::read(&format!("{TEXT}{long}")).unwrap();
         // The state of fastmax has a number for every pair of key dimensions: 150 million for each value dimension.

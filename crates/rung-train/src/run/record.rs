@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_earlier_schemas_are_read_and_of_later_ones_refused() {
+    fn records_of_earlier_schemas_are_read_and_of_later_ones_rejected() {
         let run = RunConfig::new("full", "parity").resolve().unwrap();
         let record = RunRecord {
             id: id(&run),
