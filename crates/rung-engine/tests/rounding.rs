@@ -189,7 +189,7 @@ fn gated_scan_kernel_and_composition_round_alike() {
 /// Queries, keys, values and a bias for attention whose two query heads share one KV head.
 fn attention_inputs(ops: &Native<f64>, queries: usize) -> [Tensor<f64>; 4] {
     let mut counter = 0.0_f64;
-    let mut draw = |shape: &[usize]| {
+    let mut sample_tensor = |shape: &[usize]| {
         let values = (0..shape.iter().product()).map(|_| {
             counter += 1.0;
             2.0 * (counter * counter * 0.37).sin()
@@ -197,10 +197,10 @@ fn attention_inputs(ops: &Native<f64>, queries: usize) -> [Tensor<f64>; 4] {
         ops.constant(shape, &values.collect::<Vec<f64>>())
     };
     [
-        draw(&[BATCH, queries, 2, KEY]),
-        draw(&[BATCH, TIME, 1, KEY]),
-        draw(&[BATCH, TIME, 1, VALUE]),
-        draw(&[1, 2, queries, TIME]),
+        sample_tensor(&[BATCH, queries, 2, KEY]),
+        sample_tensor(&[BATCH, TIME, 1, KEY]),
+        sample_tensor(&[BATCH, TIME, 1, VALUE]),
+        sample_tensor(&[1, 2, queries, TIME]),
     ]
 }
 

@@ -322,12 +322,12 @@ impl BatchOutputs {
     pub fn signature(&self, row: usize, positions: &Range<usize>) -> u64 {
         let layers =
             (0..self.residuals.len()).flat_map(|layer| positions.clone().map(move |position| (layer, position)));
-        hash_numbers(layers.flat_map(|(layer, position)| self.residual(layer, row, position)))
+        hash_values(layers.flat_map(|(layer, position)| self.residual(layer, row, position)))
     }
 }
 
 /// A hash of numbers, the same for 0.0 and -0.0.
-fn hash_numbers<'a>(numbers: impl Iterator<Item = &'a f32>) -> u64 {
+fn hash_values<'a>(numbers: impl Iterator<Item = &'a f32>) -> u64 {
     let step = |hash: u64, number: &f32| {
         (hash ^ u64::from((number + 0.0).to_bits())).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
     };
@@ -405,7 +405,7 @@ impl<'a> Runner<'a> {
         };
         let select_state = |state: &State<Tensor<f32>>| State {
             past_len: state.past_len,
-            tensors: std::array::from_fn(|slot| state.tensors[slot].as_ref().map(select)),
+            tensors: std::array::from_fn(|index| state.tensors[index].as_ref().map(select)),
             shared: None,
         };
         ModelState {
@@ -419,7 +419,7 @@ impl<'a> Runner<'a> {
     pub fn signatures(&self, state: &ModelState<Tensor<f32>>) -> Vec<u64> {
         let tensors: Vec<Vec<f32>> = self.tensors(state).collect();
         let row = |row: usize| {
-            hash_numbers(tensors.iter().flat_map(|values| {
+            hash_values(tensors.iter().flat_map(|values| {
                 let width = values.len() / state.batch;
                 &values[row * width..][..width]
             }))

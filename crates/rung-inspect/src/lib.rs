@@ -2,7 +2,7 @@
 //!
 //! * [`trace`] shows a forward pass: which token attends to which, and what is stored in the residual stream. [`protocol`] counts the
 //!   bits that a forward pass moves between parts of the prompt.
-//! * [`analysis`] has one instrument per file, and [`analysis::convert`], which replaces full attention layers by recurrent ones.
+//! * [`analysis`] has one analysis per file, and [`analysis::convert`], which replaces full attention layers by recurrent ones.
 //!
 //! ```
 //! use rung_inspect::trace::{TraceLimits, AnswerTrace};

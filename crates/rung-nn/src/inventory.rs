@@ -295,8 +295,12 @@ mod tests {
         assert_eq!(actual.plan().unwrap().unwrap().to_stack(), plan.to_stack());
         assert_eq!(actual.layers().keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3]);
         let layers = actual.layers();
-        let components =
-            layers.values().flatten().chain(&actual.non_layer_components()).map(|size| size.element_count).sum::<u128>();
+        let components = layers
+            .values()
+            .flatten()
+            .chain(&actual.non_layer_components())
+            .map(|size| size.element_count)
+            .sum::<u128>();
         assert_eq!(components, actual.element_count());
         save(&path, &weights).unwrap();
         assert!(inspect(&path).unwrap().plan().is_none());

@@ -160,7 +160,7 @@ fn the_theory_counts_the_bits_and_slots_that_known_weights_use() {
         for options in [Some(Vec::new()), smallest].into_iter().flatten() {
             let mixer = Mixer::new(kind.name, &options, &defaults).unwrap();
             assert_eq!(mixer.facts().forwarded_bits, forwarding::max_bits(&mixer) as u128, "{mixer}");
-            assert_eq!(mixer.facts().table_slots, forwarding::max_slots(&mixer) as u128, "{mixer}");
+            assert_eq!(mixer.facts().table_rows, forwarding::max_table_rows(&mixer) as u128, "{mixer}");
         }
     }
 }

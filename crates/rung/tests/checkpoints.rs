@@ -61,7 +61,7 @@ fn eval_measures_the_perplexity_of_the_logits() {
 }
 
 #[test]
-fn instruments_run_on_prompts_of_a_file() {
+fn analyses_run_on_prompts_of_a_file() {
     let (model, file) = (model(), write_prompts("checkpoint-analyze"));
     let analyze = |name: &str| json(&["analyze", name, path_str(&model), "--prompts", path_str(&file)]);
     let ablation = analyze("ablate");

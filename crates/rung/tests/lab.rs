@@ -421,7 +421,7 @@ fn render_only_writes_the_same_report_from_records() {
 }
 
 #[test]
-fn analyze_runs_every_instrument_on_constructions_and_runs() {
+fn analyze_runs_every_analysis_on_constructions_and_runs() {
     let directory = scratch_directory("analyze");
     let (u1, run, svg) = (directory.join("u1"), directory.join("run"), directory.join("picture.svg"));
     json(&["construct", "U1", "--out", path_str(&u1), "--json"]);

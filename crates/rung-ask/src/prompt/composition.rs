@@ -20,7 +20,7 @@ pub(super) struct Composition {
 
 impl Composition {
     /// Draws random tables. The first has `rows` rows; each further table has as many as the one before, times its number of row groups.
-    pub(super) fn draw(rng: &mut Rng, rows: u32, row_groups_per_table: &[u32]) -> Self {
+    pub(super) fn sample(rng: &mut Rng, rows: u32, row_groups_per_table: &[u32]) -> Self {
         let (mut tables, mut argument_counts, mut row_count) = (Vec::new(), Vec::new(), rows);
         for row_group_count in std::iter::once(&1).chain(row_groups_per_table) {
             argument_counts.push(row_count);

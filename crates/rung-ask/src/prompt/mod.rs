@@ -184,7 +184,7 @@ impl PromptWriter {
             let shuffled_symbols = shuffled(&mut rng, symbols);
             // Every table has one row group: a look-up depends on the result of the previous table only.
             let row_groups_per_table = vec![1; cell.table_count - 1];
-            let instance = Composition::draw(&mut rng, cell.rows_per_table as u32, &row_groups_per_table);
+            let instance = Composition::sample(&mut rng, cell.rows_per_table as u32, &row_groups_per_table);
             let body = instance.body(self.style, cell.variant.order, cell.hops, &shuffled_symbols);
             (body, shuffled_symbols)
         };
@@ -402,7 +402,7 @@ impl<'a> PromptTask<'a> {
     ) -> Result<PromptBody, AskError> {
         match self {
             Self::Composition(task) => {
-                let mut instance = Composition::draw(rng, task.sizes()[0], task.row_groups_per_table());
+                let mut instance = Composition::sample(rng, task.sizes()[0], task.row_groups_per_table());
                 if let Some(lookup) = changed_lookup {
                     instance = instance.with_changed_lookup(lookup);
                 }

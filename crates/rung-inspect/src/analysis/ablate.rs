@@ -26,7 +26,7 @@ use rung_theory::stack::{Layer, Mixer, MixerReach, Plan};
 use serde::Serialize;
 
 use super::questions::{Questions, accuracy_of, accuracy_text, group_name};
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, reject_chain_of_thought};
+use super::{AnalysisError, AnalysisOptions, AnalysisOutput, reject_chain_of_thought};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Chart, HeatCell, HeatMap, LineChart, Point, Scale, Series};
 use rung_nn::Network;
@@ -123,9 +123,9 @@ fn ablations(plan: &Plan, feed_forward: bool) -> Vec<(String, AblationHooks)> {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn ablate<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Ablations, AnalysisError> {
+pub fn ablate<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<Ablations, AnalysisError> {
     reject_chain_of_thought("ablate", network)?;
-    let questions = Questions::draw(network, options, MAX_QUESTIONS_AND_TOKENS)?;
+    let questions = Questions::sample(network, options, MAX_QUESTIONS_AND_TOKENS)?;
     let feed_forward = network.config.feed_forward != rung_nn::FeedForwardConfig::None;
     let mut variants = Vec::new();
     for (name, hooks) in ablations(&network.plan, feed_forward) {
@@ -198,17 +198,17 @@ impl Ablations {
     }
 }
 
-/// Runs the instrument.
+/// Runs the analysis.
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn run(network: &Network<f32>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
+pub fn run(network: &Network<f32>, options: &AnalysisOptions) -> Result<AnalysisOutput, AnalysisError> {
     let ablations = ablate(network, options)?;
     let mut charts: Vec<Box<dyn Chart>> = vec![Box::new(ablations.chart())];
     if ablations.is_text {
         charts.insert(0, Box::new(ablations.loss_chart()));
     }
-    Ok(InstrumentOutput::new(&ablations, ablations.text(), charts))
+    Ok(AnalysisOutput::new(&ablations, ablations.text(), charts))
 }
 
 #[cfg(test)]
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn u1_needs_every_layer_and_does_not_need_an_additional_one() {
-        let options = InstrumentOptions { prompts: Some(64), ..InstrumentOptions::default() };
+        let options = AnalysisOptions { prompts: Some(64), ..AnalysisOptions::default() };
         let request = ConstructionRequest { first_table_entries: 16, ..ConstructionRequest::default() };
         let network = build::<f32>("U1", &request).unwrap();
         let ablations = ablate(&network, &options).unwrap();

@@ -35,7 +35,7 @@ use serde::Serialize;
 use super::matrix::Matrix;
 use super::paths::{self, PathLength, head_count};
 use super::questions::Questions;
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names};
+use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names};
 use rung_figure::figure::{AxisSpec, Chart, LineChart, Point, Scale, Series};
 use rung_nn::Network;
 
@@ -112,9 +112,9 @@ impl<S: Scalar> Hooks<Native<S>> for ReducedPass {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn collapse<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Collapse, AnalysisError> {
-    let options = InstrumentOptions { prompts: Some(options.prompts.unwrap_or(PROMPTS)), ..options.clone() };
-    let questions = Questions::draw(network, &options, (usize::MAX, usize::MAX))?;
+pub fn collapse<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<Collapse, AnalysisError> {
+    let options = AnalysisOptions { prompts: Some(options.prompts.unwrap_or(PROMPTS)), ..options.clone() };
+    let questions = Questions::sample(network, &options, (usize::MAX, usize::MAX))?;
     let prompts: Vec<&[u32]> = questions
         .batches
         .iter()
@@ -310,17 +310,17 @@ impl Collapse {
     }
 }
 
-/// Runs the instrument.
+/// Runs the analysis.
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn run<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
+pub fn run<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<AnalysisOutput, AnalysisError> {
     let collapse = collapse(network, options)?;
     let mut charts: Vec<Box<dyn Chart>> = vec![Box::new(collapse.chart())];
     if let Some(chart) = collapse.path_chart() {
         charts.push(Box::new(chart));
     }
-    Ok(InstrumentOutput::new(&collapse, collapse.text(), charts))
+    Ok(AnalysisOutput::new(&collapse, collapse.text(), charts))
 }
 
 #[cfg(test)]
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn attention_without_skips_collapses_below_its_bound_and_with_skips_does_not() {
-        let measured = collapse(&attention_only("full full full", 0.05), &InstrumentOptions::default()).unwrap();
+        let measured = collapse(&attention_only("full full full", 0.05), &AnalysisOptions::default()).unwrap();
         let [intact, _, _, without_both] = &measured.variants[..] else { panic!("four variants") };
         assert!(
             without_both.relative_deviation.windows(2).all(|pair| pair[1] < 0.2 * pair[0] || pair[1] < 1e-12),
@@ -364,7 +364,7 @@ mod tests {
         // and W_h the value times the output projection of head h.
         let network = attention_only("full full", 0.3);
         let questions =
-            Questions::draw(&network, &InstrumentOptions { prompts: Some(1), ..InstrumentOptions::default() }, (1, 1))
+            Questions::sample(&network, &AnalysisOptions { prompts: Some(1), ..AnalysisOptions::default() }, (1, 1))
                 .unwrap();
         let tokens = &questions.batches[0].batch.tokens;
         let ops = Native::new();
@@ -413,7 +413,7 @@ mod tests {
     fn collapse_is_measured_for_every_mixer() {
         for name in rung_nn::mixer::NAMES {
             let network = random_network::<f64>(&format!("{name} {name}"));
-            let measured = collapse(&network, &InstrumentOptions::default()).unwrap();
+            let measured = collapse(&network, &AnalysisOptions::default()).unwrap();
             let mut deviations = measured.variants.iter().flat_map(|variant| &variant.relative_deviation);
             assert!(measured.bound.is_err() && deviations.all(|deviation| deviation.is_finite()));
             let total_share: f64 = measured.paths.iter().map(|path| path.share_of_paths).sum();

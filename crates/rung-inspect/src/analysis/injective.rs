@@ -38,7 +38,7 @@ use serde::Serialize;
 
 use super::matrix::{Matrix, dot};
 use super::questions::Questions;
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names};
+use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, CellFormat, Chart, HeatCell, HeatMap, LineChart, Point, Scale, Series};
 use rung_nn::Network;
@@ -98,8 +98,8 @@ pub struct HeadInjectivity {
 ///
 /// # Errors
 /// No mixer can be tested, or the task does not fit.
-pub fn injectivity<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Injectivity, AnalysisError> {
-    let questions = Questions::draw(network, &InstrumentOptions { prompts: Some(1), ..options.clone() }, (1, 1))?;
+pub fn injectivity<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<Injectivity, AnalysisError> {
+    let questions = Questions::sample(network, &AnalysisOptions { prompts: Some(1), ..options.clone() }, (1, 1))?;
     let batch = &questions.batches[0].batch;
     let trace = Trace::record(network, &batch.tokens)?;
     let mut heads = Vec::new();
@@ -121,7 +121,7 @@ pub fn injectivity<S: Scalar>(network: &Network<S>, options: &InstrumentOptions)
     if heads.is_empty() {
         let (found, expected) =
             (network.name.clone(), "attention or a recurrence that does not select blocks".to_owned());
-        return Err(AnalysisError::NotApplicable { instrument: "injective", found, expected });
+        return Err(AnalysisError::NotApplicable { analysis: "injective", found, expected });
     }
     Ok(Injectivity {
         name: network.name.clone(),
@@ -285,14 +285,14 @@ impl Injectivity {
     }
 }
 
-/// Runs the instrument.
+/// Runs the analysis.
 ///
 /// # Errors
 /// No mixer can be tested, or the task does not fit.
-pub fn run<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
+pub fn run<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<AnalysisOutput, AnalysisError> {
     let injectivity = injectivity(network, options)?;
     let charts: Vec<Box<dyn Chart>> = vec![Box::new(injectivity.chart()), Box::new(injectivity.rank_chart())];
-    Ok(InstrumentOutput::new(&injectivity, injectivity.text(), charts))
+    Ok(AnalysisOutput::new(&injectivity, injectivity.text(), charts))
 }
 
 #[cfg(test)]
@@ -303,9 +303,9 @@ mod tests {
     #[test]
     fn attention_is_injective_with_enough_keys_and_collides_with_few() {
         // Thirteen tokens: more than a query of dimension 8 needs, fewer than one of 16.
-        let enough_keys = injectivity(&random_network::<f64>("full"), &InstrumentOptions::default()).unwrap();
+        let enough_keys = injectivity(&random_network::<f64>("full"), &AnalysisOptions::default()).unwrap();
         assert!(enough_keys.heads.iter().all(|head| head.injective && head.rank == 8 && head.least_change > 1e-6));
-        let few_keys = injectivity(&random_network::<f64>("full{head=16}"), &InstrumentOptions::default()).unwrap();
+        let few_keys = injectivity(&random_network::<f64>("full{head=16}"), &AnalysisOptions::default()).unwrap();
         for head in &few_keys.heads {
             assert!(!head.injective && head.rank < few_keys.token_count, "{}", head.rank);
             assert!(head.least_change < 1e-7 && head.most_change > 1e-3, "{} {}", head.least_change, head.most_change);
@@ -316,18 +316,18 @@ mod tests {
 
     #[test]
     fn normalized_linear_attention_ignores_the_scale_of_the_query_and_inline_does_not() {
-        let normalized = injectivity(&random_network::<f64>("linear"), &InstrumentOptions::default()).unwrap();
+        let normalized = injectivity(&random_network::<f64>("linear"), &AnalysisOptions::default()).unwrap();
         assert!(
             normalized.heads.iter().all(|head| head.never_injective && !head.injective && head.least_change < 1e-12)
         );
-        let inline = injectivity(&random_network::<f64>("inline"), &InstrumentOptions::default()).unwrap();
+        let inline = injectivity(&random_network::<f64>("inline"), &AnalysisOptions::default()).unwrap();
         assert!(inline.heads.iter().all(|head| head.injective && head.query_dim == 9 && head.least_change > 1e-9));
     }
 
     #[test]
     fn recurrences_can_be_tested() {
         for mixer in ["gdn", "rwkv7", "gla", "mamba2", "linear{normaliser=no}", "retnet"] {
-            let result = injectivity(&random_network::<f64>(mixer), &InstrumentOptions::default()).unwrap();
+            let result = injectivity(&random_network::<f64>(mixer), &AnalysisOptions::default()).unwrap();
             assert!(!result.heads.is_empty() && result.heads.iter().all(|head| !head.never_injective), "{mixer}");
         }
     }

@@ -41,7 +41,7 @@ use serde::Serialize;
 
 use super::pass::LinearizedPass;
 use super::questions::{Questions, argmax};
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names, reject_chain_of_thought};
+use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names, reject_chain_of_thought};
 use rung_figure::Evidence;
 use rung_figure::figure::{CellFormat, HeatCell, HeatMap};
 use rung_nn::Network;
@@ -101,9 +101,9 @@ pub struct LensLevel {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn lens<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Lens, AnalysisError> {
+pub fn lens<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<Lens, AnalysisError> {
     reject_chain_of_thought("lens", network)?;
-    let questions = Questions::draw(network, &InstrumentOptions { prompts: Some(1), ..options.clone() }, (1, 1))?;
+    let questions = Questions::sample(network, &AnalysisOptions { prompts: Some(1), ..options.clone() }, (1, 1))?;
     let batch = &questions.batches[0].batch;
     let (width, classes, length) = (network.model.width(), network.model.classes(), batch.tokens_per_row);
     let position = batch.targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(length - 1);
@@ -277,17 +277,17 @@ impl Lens {
     }
 }
 
-/// Runs the instrument.
+/// Runs the analysis.
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn run<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
+pub fn run<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<AnalysisOutput, AnalysisError> {
     let lens = lens(network, options)?;
     let mut charts: Vec<Box<dyn rung_figure::figure::Chart>> = vec![Box::new(lens.chart())];
     if let Some(map) = lens.map_chart() {
         charts.push(Box::new(map));
     }
-    Ok(InstrumentOutput::new(&lens, lens.text(), charts))
+    Ok(AnalysisOutput::new(&lens, lens.text(), charts))
 }
 
 #[cfg(test)]
@@ -300,7 +300,7 @@ mod tests {
     fn contributions_sum_to_the_logit_for_every_mixer_and_later_tokens_contribute_nothing() {
         for name in rung_nn::mixer::NAMES {
             let measured =
-                lens(&random_network::<f64>(&format!("{name} full {name}")), &InstrumentOptions::default()).unwrap();
+                lens(&random_network::<f64>(&format!("{name} full {name}")), &AnalysisOptions::default()).unwrap();
             assert!(measured.mismatch() < 1e-9, "{name}: {}", measured.mismatch());
             for (row, shares) in measured.token_map.iter().enumerate() {
                 assert!(
@@ -309,7 +309,7 @@ mod tests {
                 );
             }
             let in_f32 =
-                lens(&random_network::<f32>(&format!("{name} full {name}")), &InstrumentOptions::default()).unwrap();
+                lens(&random_network::<f32>(&format!("{name} full {name}")), &AnalysisOptions::default()).unwrap();
             assert!(in_f32.mismatch() < 1e-4, "{name} in single precision: {}", in_f32.mismatch());
         }
     }
@@ -317,9 +317,9 @@ mod tests {
     #[test]
     fn contributions_from_gradients_agree_with_those_from_replays() {
         let network = random_network::<f64>("gdn full");
-        let measured = lens(&network, &InstrumentOptions::default()).unwrap();
+        let measured = lens(&network, &AnalysisOptions::default()).unwrap();
         let questions =
-            Questions::draw(&network, &InstrumentOptions { prompts: Some(1), ..InstrumentOptions::default() }, (1, 1))
+            Questions::sample(&network, &AnalysisOptions { prompts: Some(1), ..AnalysisOptions::default() }, (1, 1))
                 .unwrap();
         let tokens = &questions.batches[0].batch.tokens;
         let (pass, recorded) = LinearizedPass::record(&network, tokens).unwrap();
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn in_u1_only_the_answering_token_contributes() {
         let network = build::<f64>("U1", &ConstructionRequest::default()).unwrap();
-        let measured = lens(&network, &InstrumentOptions::default()).unwrap();
+        let measured = lens(&network, &AnalysisOptions::default()).unwrap();
         assert!(measured.mismatch() < 1e-9);
         for level in &measured.levels {
             let others = level.contributions.iter().enumerate().filter(|(token, _)| *token != measured.position);

@@ -31,7 +31,7 @@ use rung_train::parallel;
 use serde::Serialize;
 
 use super::questions::{GroupScore, QuestionBatch, Questions, group_name, merge_scores};
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names, reject_chain_of_thought};
+use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names, reject_chain_of_thought};
 
 /// The largest numbers of questions and of tokens.
 const MAX_QUESTIONS_AND_TOKENS: (usize, usize) = (600, 1 << 13);
@@ -68,9 +68,9 @@ impl<S: Scalar> Hooks<Native<S>> for AnswerResiduals<'_, S> {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn logit_lens<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<LogitLens, AnalysisError> {
+pub fn logit_lens<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<LogitLens, AnalysisError> {
     reject_chain_of_thought("logit_lens", network)?;
-    let questions = Questions::draw(network, options, MAX_QUESTIONS_AND_TOKENS)?;
+    let questions = Questions::sample(network, options, MAX_QUESTIONS_AND_TOKENS)?;
     let results = parallel::map(&questions.batches, |question_batch| score_levels(network, &questions, question_batch));
     let mut scores = vec![BTreeMap::new(); network.model.depth() + 1];
     for batch_scores in results {
@@ -151,14 +151,14 @@ impl LogitLens {
     }
 }
 
-/// Runs the instrument.
+/// Runs the analysis.
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn run(network: &Network<f32>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
+pub fn run(network: &Network<f32>, options: &AnalysisOptions) -> Result<AnalysisOutput, AnalysisError> {
     let lens = logit_lens(network, options)?;
     let charts: Vec<Box<dyn Chart>> = vec![Box::new(lens.accuracy_chart()), Box::new(lens.probability_chart())];
-    Ok(InstrumentOutput::new(&lens, lens.text(), charts))
+    Ok(AnalysisOutput::new(&lens, lens.text(), charts))
 }
 
 #[cfg(test)]
@@ -172,10 +172,10 @@ mod tests {
         let network =
             build::<f32>("U1", &ConstructionRequest { first_table_entries: 8, ..ConstructionRequest::default() })
                 .unwrap();
-        let options = InstrumentOptions { prompts: Some(64), ..InstrumentOptions::default() };
+        let options = AnalysisOptions { prompts: Some(64), ..AnalysisOptions::default() };
         let lens = logit_lens(&network, &options).unwrap();
         assert_eq!(lens.levels.len(), network.model.depth() + 1);
-        let questions = Questions::draw(&network, &options, MAX_QUESTIONS_AND_TOKENS).unwrap();
+        let questions = Questions::sample(&network, &options, MAX_QUESTIONS_AND_TOKENS).unwrap();
         let scores = questions.measure(&network.model, &network.weights, || NoHooks).unwrap();
         assert_eq!(lens.scores.last(), Some(&scores));
         assert!((scores[&2].accuracy() - 1.0).abs() < 1e-9, "U1 is right");

@@ -166,15 +166,15 @@ fn subtract_rank_one(matrix: &Matrix) -> Matrix {
 mod tests {
     use super::*;
     use crate::analysis::questions::Questions;
-    use crate::analysis::{InstrumentOptions, random_network};
+    use crate::analysis::{AnalysisOptions, random_network};
 
     #[test]
     fn path_sums_agree_with_passes_through_every_subset_of_layers() {
         for stack in ["gdn full linear", "mamba2 rwkv7 full+window"] {
             let network = random_network::<f64>(stack);
-            let questions = Questions::draw(
+            let questions = Questions::sample(
                 &network,
-                &InstrumentOptions { prompts: Some(1), ..InstrumentOptions::default() },
+                &AnalysisOptions { prompts: Some(1), ..AnalysisOptions::default() },
                 (1, 1),
             )
             .unwrap();

@@ -32,7 +32,7 @@ use serde::Serialize;
 use super::ablate::{indexed_mixers, is_full};
 use super::cache_precision;
 use super::questions::{GroupScore, Questions, accuracy_of, accuracy_text, total_score};
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, reject_chain_of_thought};
+use super::{AnalysisError, AnalysisOptions, AnalysisOutput, reject_chain_of_thought};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_nn::{Network, Provenance};
@@ -83,10 +83,10 @@ pub struct PrecisionLevel {
 /// The network or the task does not fit.
 pub fn sweep_precision<S: Scalar>(
     network: &Network<S>,
-    options: &InstrumentOptions,
+    options: &AnalysisOptions,
 ) -> Result<PrecisionSweep, AnalysisError> {
     reject_chain_of_thought("precision", network)?;
-    let questions = Questions::draw(network, options, MAX_QUESTIONS_AND_TOKENS)?;
+    let questions = Questions::sample(network, options, MAX_QUESTIONS_AND_TOKENS)?;
     if matches!(network.provenance, Provenance::Checkpoint { .. }) {
         return sweep_checkpoint(network, questions);
     }
@@ -226,13 +226,13 @@ impl PrecisionSweep {
     }
 }
 
-/// Runs the instrument.
+/// Runs the analysis.
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn run(network: &Network<f32>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
+pub fn run(network: &Network<f32>, options: &AnalysisOptions) -> Result<AnalysisOutput, AnalysisError> {
     let sweep = sweep_precision(network, options)?;
-    Ok(InstrumentOutput::new(&sweep, sweep.text(), vec![Box::new(sweep.chart())]))
+    Ok(AnalysisOutput::new(&sweep, sweep.text(), vec![Box::new(sweep.chart())]))
 }
 
 #[cfg(test)]
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn rounding_to_8_bits_keeps_u2_right_and_does_not_change_attention() {
-        let options = InstrumentOptions { prompts: Some(32), ..InstrumentOptions::default() };
+        let options = AnalysisOptions { prompts: Some(32), ..AnalysisOptions::default() };
         let accuracy = |sweep: &PrecisionSweep, bits: u32| {
             sweep.levels.iter().find(|level| level.bits == bits).unwrap().accuracy[&2].accuracy()
         };

@@ -32,7 +32,7 @@ use serde::Serialize;
 
 use super::matrix::{Matrix, dot, solve};
 use super::questions::{QuestionBatch, Questions, argmax};
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names, reject_chain_of_thought};
+use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names, reject_chain_of_thought};
 use rung_figure::Evidence;
 use rung_figure::figure::{HeatCell, HeatMap};
 use rung_nn::Network;
@@ -80,13 +80,13 @@ pub struct ProbedAnswer {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn probe<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Probes, AnalysisError> {
+pub fn probe<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<Probes, AnalysisError> {
     reject_chain_of_thought("probe", network)?;
-    let questions = Questions::draw(network, options, MAX_QUESTIONS_AND_TOKENS)?;
+    let questions = Questions::sample(network, options, MAX_QUESTIONS_AND_TOKENS)?;
     if questions.intermediate_answers.is_empty() {
         let (found, expected) =
             (questions.task, "a task spec, so that intermediate answers can be computed: pass --task SPEC".to_owned());
-        return Err(AnalysisError::NotApplicable { instrument: "probe", found, expected });
+        return Err(AnalysisError::NotApplicable { analysis: "probe", found, expected });
     }
     let residuals = parallel::map(&questions.batches, |question_batch| answering_residuals(network, question_batch));
     let residuals = residuals.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -286,13 +286,13 @@ fn percent(answers: &AnswerCount) -> String {
     if answers.count == 0 { "–".to_owned() } else { format!("{:.1}%", 100.0 * answers.accuracy()) }
 }
 
-/// Runs the instrument.
+/// Runs the analysis.
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn run(network: &Network<f32>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
+pub fn run(network: &Network<f32>, options: &AnalysisOptions) -> Result<AnalysisOutput, AnalysisError> {
     let probes = probe(network, options)?;
-    Ok(InstrumentOutput::new(&probes, probes.text(), vec![Box::new(probes.chart())]))
+    Ok(AnalysisOutput::new(&probes, probes.text(), vec![Box::new(probes.chart())]))
 }
 
 #[cfg(test)]
@@ -309,7 +309,7 @@ mod tests {
             ..ConstructionRequest::default()
         };
         let network = build::<f32>("U1", &request).unwrap();
-        let options = InstrumentOptions { prompts: Some(800), ..InstrumentOptions::default() };
+        let options = AnalysisOptions { prompts: Some(800), ..AnalysisOptions::default() };
         let probes = probe(&network, &options).unwrap();
         assert_eq!(probes.levels.len(), 5);
         for (hop, answer) in probes.intermediate_answers.iter().enumerate() {

@@ -3,7 +3,8 @@
 //!
 //! The prompt lists the entries of the tables `z_1 .. z_L`, the start value `z_0` and the query w; `i_l` is the value after l hops.
 //! Every token has one flag per token kind. An entry of `z_l` has its key in two registers, `entry_row_group`
-//! (w_{l-1}) and `entry_argument` (i_{l-1}), and its value in a third; w has one register per row group w_1, w_2, .. Blank fields leave their registers at zero.
+//! (w_{l-1}) and `entry_argument` (i_{l-1}), and its value in a third; w has one register per row group w_1, w_2, .. Blank fields leave
+//! their registers at zero.
 
 use rung_theory::task::TaskBase as _;
 use rung_theory::task::funccomp::FuncComp;

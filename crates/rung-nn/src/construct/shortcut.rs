@@ -266,7 +266,7 @@ fn add_remaining_lookups(composition: &mut CompositionBuilder, first_hop: usize,
     composition.builder.unembed_number(hop_value);
 }
 
-/// Adds two layers. The first copies z_0 to w, and its MLP computes slots; the state of the second holds a table of some bits of z_1.
+/// Adds two layers. The first copies z_0 to w, and its MLP computes row indices; the state of the second holds a table of some bits of z_1.
 /// Returns the register of z_0 and the register of what w read from the table.
 fn add_table_layers(
     composition: &mut CompositionBuilder,
@@ -277,8 +277,8 @@ fn add_table_layers(
     let registers = &mut composition.builder.registers;
     let unrounded_start = registers.add("read.0", start_bits, RegisterKind::Unrounded, "z_0 as it was handed on");
     let start = registers.add("i.0", start_bits, RegisterKind::Number, "z_0");
-    let written_slot = registers.add("slot", m, RegisterKind::OneHot, "at entries of z_1: where they write");
-    let read_slot = registers.add("asks", m, RegisterKind::OneHot, "at w: the slot of z_0");
+    let written_row = registers.add("slot", m, RegisterKind::OneHot, "at entries of z_1: where they write");
+    let read_row = registers.add("asks", m, RegisterKind::OneHot, "at w: the row of the state for z_0");
     let unrounded = registers.add("read.table", from.size, RegisterKind::Unrounded, "what the table said");
     let width = registers.width() as u64;
     let forwarded = ForwardedBits {
@@ -286,25 +286,25 @@ fn add_table_layers(
         to: unrounded_start,
         flag: composition.start_flag.start,
         bias: bias.start,
-        slots: None,
+        table_rows: None,
     };
     let mut neurons = rounding_neurons(unrounded_start, start, bias);
-    let slot_neuron = |register: ColumnRange, flag: ColumnRange, number: usize, to: ColumnRange| {
+    let row_neuron = |register: ColumnRange, flag: ColumnRange, number: usize, to: ColumnRange| {
         let gates: Vec<Gate> = if_equal(register, number as u64).into_iter().chain([if_set(flag)]).collect();
         indicator_neuron(bias, &gates, vec![(to.column(number), 1.0)])
     };
     for number in 0..m {
-        neurons.push(slot_neuron(
+        neurons.push(row_neuron(
             composition.entry_argument.low_bits(start_bits),
             composition.entry_flags[0],
             number,
-            written_slot,
+            written_row,
         ));
-        neurons.push(slot_neuron(unrounded_start, composition.query_flag, number, read_slot));
+        neurons.push(row_neuron(unrounded_start, composition.query_flag, number, read_row));
     }
     let start_mixer = forwarding::resolve_mixer(request.forwarding_mixer(), start_bits, 0, width)?;
     composition.builder.add_layer(
-        "the state hands z_0 to w; entries of z_1 find their slots",
+        "the state forwards z_0 to w; entries of z_1 compute their rows of the next state",
         LayerMixer::Forwarding(forwarded, start_mixer),
         neurons,
     );
@@ -314,7 +314,7 @@ fn add_table_layers(
         to: unrounded,
         flag: composition.start_flag.start,
         bias: bias.start,
-        slots: Some([written_slot, read_slot]),
+        table_rows: Some([written_row, read_row]),
     };
     composition.builder.add_layer(
         "w asks the table of z_1 in the state",

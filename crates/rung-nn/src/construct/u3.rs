@@ -2,9 +2,9 @@
 //! those of [`u1`](super::u1).
 //!
 //! The model emits tokens and reads them again: thoughts, then the answer. Emitted token s says "s hops are done and led to i_s": its
-//! kind counts the hops, `entry_row_group` and `entry_argument` hold the key (w_s, i_s) to look up next, `value` holds i_s, and the row groups of w are copied
-//! from the token before. So one lookup head serves every decoding step: it compares keys, and it compares the kind of the
-//! querying token with the table of the entry.
+//! kind counts the hops, `entry_row_group` and `entry_argument` hold the key (w_s, i_s) to look up next, `value` holds i_s, and the row
+//! groups of w are copied from the token before. So one lookup head serves every decoding step: it compares keys, and it compares the kind
+//! of the querying token with the table of the entry.
 
 use rung_theory::task::TaskBase as _;
 
@@ -42,7 +42,7 @@ pub fn forwarding_and_full_layer(request: &ConstructionRequest) -> Result<Constr
         to: unrounded,
         flag: composition.start_flag.start,
         bias: composition.bias.start,
-        slots: None,
+        table_rows: None,
     };
     let mixer =
         forwarding::resolve_mixer(request.forwarding_mixer(), size, 0, composition.builder.registers.width() as u64)?;

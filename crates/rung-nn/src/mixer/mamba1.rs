@@ -146,7 +146,7 @@ impl Mamba1 {
     ) -> (O::Tensor, State<O::Tensor>) {
         let Mamba1Config { inner, state: state_size, rank, .. } = self.config;
         let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
-        let (x, conv_state) = self.convolution.apply(ops, x, State::slot(state, 1));
+        let (x, conv_state) = self.convolution.apply(ops, x, State::tensor(state, 1));
         let x = ops.silu(&x);
         let x_proj = self.x_proj.apply(ops, &x);
         let slice_and_norm = |index: usize, range: std::ops::Range<usize>| {

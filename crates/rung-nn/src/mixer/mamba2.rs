@@ -166,7 +166,7 @@ impl Mamba2 {
         let channels = self.convolution.channels;
         let dt = ops.slice(projected, 2, inner + channels..inner + channels + config.heads);
         let xbc = ops.slice(projected, 2, inner..inner + channels);
-        let (xbc, conv_state) = self.convolution.apply(ops, &xbc, State::slot(state, 1));
+        let (xbc, conv_state) = self.convolution.apply(ops, &xbc, State::tensor(state, 1));
         let xbc = ops.silu(&xbc);
         let value = split_heads(ops, &ops.slice(&xbc, 2, 0..inner), config.heads);
         let key = split_heads(ops, &ops.slice(&xbc, 2, inner..inner + group_channels), config.groups);

@@ -167,7 +167,7 @@ impl RgLru {
     ) -> (O::Tensor, State<O::Tensor>) {
         let RgLruConfig { inner, heads, .. } = self.config;
         let (batch, time, past_len) = (ops.shape(x)[0], ops.shape(x)[1], State::past_len(state));
-        let (x, conv_state) = self.convolution.apply(ops, x, State::slot(state, 1));
+        let (x, conv_state) = self.convolution.apply(ops, x, State::tensor(state, 1));
         let head_inputs = split_heads(ops, &x, heads);
         let [input_gate, recurrence_gate] =
             [&self.input_gate, &self.recurrence_gate].map(|gate| gate.apply(ops, &head_inputs));

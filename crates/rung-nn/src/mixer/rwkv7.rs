@@ -217,7 +217,7 @@ impl TokenMixer for Rwkv7 {
             up.apply(ops, &activation(ops, &down.apply(ops, x)))
         };
         let ([for_query, for_decay, for_key, for_value, for_learning_rate, for_gate], last) =
-            self.shift.apply(ops, x, State::slot(state, 1));
+            self.shift.apply(ops, x, State::tensor(state, 1));
         let query = self.receptance.apply_and_split_heads(ops, &for_query, heads);
         let decay = ops.sigmoid(&low_rank(&self.decay, &for_decay, O::tanh));
         let decay = split_heads(ops, &ops.scale(&decay, -(-0.5_f64).exp()), heads);
@@ -248,7 +248,7 @@ impl TokenMixer for Rwkv7 {
             decay: &decay,
             recall_key: &recall_key,
             erase_key: &erase_key,
-            state: State::slot(state, 0),
+            state: State::tensor(state, 0),
             chunk: self.recurrence.chunk,
             rounding: self.recurrence.rounding,
         });

@@ -14,7 +14,8 @@ mod roles;
 mod variants;
 
 use super::cases::{
-    BATCH, Built, CASES, ROTARY, WIDTH, build, build_with_precision, draw, input, perturb, resolve, results, settings,
+    BATCH, Built, CASES, ROTARY, WIDTH, build, build_with_precision, input, perturb, resolve, results, settings,
+    uniform_sample,
 };
 use super::{Builtin, NAMES, State, TokenMixer};
 use crate::no_fused_kernels::NoFusedKernels;
@@ -240,7 +241,10 @@ fn gradients_agree_with_finite_differences() {
             let low = scalar_of(&weights);
             weights.flat_mut()[index] = value;
             let (actual, expected) = (gradient[index], (high - low) / (2.0 * step));
-            assert!((actual - expected).abs() < 1e-6 * size, "{text}, {name} at {index}: {actual}, expected {expected}");
+            assert!(
+                (actual - expected).abs() < 1e-6 * size,
+                "{text}, {name} at {index}: {actual}, expected {expected}"
+            );
         }
     }
 }
@@ -271,7 +275,7 @@ fn outputs_do_not_depend_on_chunks_and_spans_at_realistic_sizes() {
     let (width, time) = (64, 150);
     let defaults = Defaults { heads: 2, head_dim: 32, ..Defaults::default() };
     let mut rng = seeded(3);
-    let values: Vec<f32> = (0..time * width).map(|_| draw(&mut rng) as f32).collect();
+    let values: Vec<f32> = (0..time * width).map(|_| uniform_sample(&mut rng) as f32).collect();
     for name in NAMES {
         let plan = Plan::parse(name, &defaults).unwrap();
         let build = |chunk| {

@@ -564,7 +564,7 @@ fn model_with_a_custom_mixer_is_built_and_trained() {
         ) -> (O::Tensor, State<O::Tensor>) {
             let (time, past_len) = (ops.shape(x)[1], State::past_len(state));
             let sums = ops.cumulative_sum(x, 1);
-            let sums = State::slot(state, 0).map_or(sums.clone(), |past_sum| ops.add(&sums, past_sum));
+            let sums = State::tensor(state, 0).map_or(sums.clone(), |past_sum| ops.add(&sums, past_sum));
             let reciprocals: Vec<O::Scalar> =
                 (past_len..past_len + time).map(|t| O::Scalar::from_f64(1.0 / (t + 1) as f64)).collect();
             let out = ops.mul(&sums, &ops.constant(&[time, 1], &reciprocals));

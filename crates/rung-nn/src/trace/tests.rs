@@ -146,7 +146,11 @@ fn constructions_read_the_entries_they_look_up_and_nothing_else() {
         for mixer in forwarding::names().filter(|name| *name != "gated") {
             let request = ConstructionRequest { mixer: Some(mixer.to_owned()), ..request.clone() };
             let (_, actual, _) = reads("U2", &request);
-            assert_eq!(actual, [(0, start, query)].into_iter().chain(lookups(1)).collect::<Vec<_>>(), "U2 with {mixer}");
+            assert_eq!(
+                actual,
+                [(0, start, query)].into_iter().chain(lookups(1)).collect::<Vec<_>>(),
+                "U2 with {mixer}"
+            );
             let (_, actual, _) = reads("U2'", &request);
             let first_reads = [(0, positions[0], start), (1, start, query)];
             let later_reads = positions.iter().enumerate().skip(1).map(|(hop, entry)| (hop + 1, *entry, query));

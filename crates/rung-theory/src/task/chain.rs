@@ -13,9 +13,9 @@
 //!   `permutation`, uniform among tables that repeat no value.
 //! - `names`, if not 0: in every prompt the numbers of each level are renamed by a random injection into 0 .. `names`-1.
 //!   Then tables of every size use the same names, so a model trained on small tables can be tested on large ones.
-//! - `thoughts`, below `hops`: the number of chain-of-thought tokens after each query, without the answer. The answer at w and at each thought is the
-//!   next intermediate value (stop); the stops are spread evenly, and the last is `i_L`. A thought after h hops has `i_h` as its
-//!   value and repeats w. A model that answers every stop correctly generates exactly these tokens.
+//! - `thoughts`, below `hops`: the number of chain-of-thought tokens after each query, without the answer. The answer at w and at each
+//!   thought is the next intermediate value (stop); the stops are spread evenly, and the last is `i_L`. A thought after h hops has `i_h` as
+//!   its value and repeats w. A model that answers every stop correctly generates exactly these tokens.
 //!
 //! With `mixed=yes` each query has a random number of hops, as in `funccomp`, and there are no thoughts.
 //!
@@ -313,7 +313,7 @@ impl Task for Chain {
             if self.name_count == 0 {
                 names.extend(0..*size);
             } else {
-                instance.sampler.draw(rng, self.name_count, *size as usize, names);
+                instance.sampler.sample(rng, self.name_count, *size as usize, names);
             }
         }
     }

@@ -276,7 +276,7 @@ impl RunConfig {
     /// # Errors
     /// A value is invalid; the error gives its key, the value and the expected values.
     pub fn resolve(&self) -> Result<Run, RunError> {
-        self.check_numbers()?;
+        self.check_number_ranges()?;
         let plan = self.plan()?;
         if let Some(repulsion) = &self.train.repulsion {
             repulsion.check(&plan)?;
@@ -327,7 +327,7 @@ impl RunConfig {
         ))
     }
 
-    fn check_numbers(&self) -> Result<(), RunError> {
+    fn check_number_ranges(&self) -> Result<(), RunError> {
         if let Some((field, found, expected)) = self.model.find_invalid_number() {
             return Err(RunError::invalid_value(&format!("model.{field}"), found, expected));
         }

@@ -72,7 +72,7 @@ fn part_names() -> clap::builder::PossibleValuesParser {
         ("refuted", "Failures that were found, and checked"),
         ("measured", "The experiments of the main job"),
         ("open", "The experiments on open questions, about an hour"),
-        ("inspected", "What the instruments see, in a construction and in a trained network"),
+        ("inspected", "What the analyses see, in a construction and in a trained network"),
         ("audited", "Public models"),
     ];
     let alias = |name: &str| if name == "inspected" { "looked" } else { "" };

@@ -238,7 +238,7 @@ mod tests {
     use rung_theory::task::seeded;
 
     use super::*;
-    use crate::mixer::cases::{draw, scalar, settings};
+    use crate::mixer::cases::{scalar, settings, uniform_sample};
     use crate::param_builder::ParamBuilder;
     use crate::position::Positions;
 
@@ -254,7 +254,7 @@ mod tests {
         let shapes = [vec![2, 3], vec![2, 3], vec![HEADS, 5], vec![HEADS], vec![HEADS], vec![HEADS, 5]];
         let ids = shapes.map(|shape| {
             let shape = [vec![BATCH, length], shape].concat();
-            let values = (0..shape.iter().product()).map(|_| draw(&mut rng)).collect();
+            let values = (0..shape.iter().product()).map(|_| uniform_sample(&mut rng)).collect();
             weights.add(format!("input of {shape:?}, {}", weights.size()), &shape, values).id()
         });
         let ops = Native::new();

@@ -202,7 +202,7 @@ fn mamba2_with_a_constant_step_is_linear_attention_with_a_scalar_decay() {
         .enumerate()
         .map(|(index, &width)| {
             let mut rng = seeded(20 + index as u64);
-            let values: Vec<f64> = (0..BATCH * time * width).map(|_| super::draw(&mut rng)).collect();
+            let values: Vec<f64> = (0..BATCH * time * width).map(|_| super::uniform_sample(&mut rng)).collect();
             ops.constant(&[BATCH, time, width], &values)
         })
         .collect();

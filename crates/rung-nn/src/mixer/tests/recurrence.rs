@@ -5,7 +5,7 @@
 use rung_engine::{Decay, Native, Ops, Parameters, Scalar, Tensor};
 use rung_theory::task::seeded;
 
-use super::{assert_close, draw};
+use super::{assert_close, uniform_sample};
 use crate::mixer::State;
 use crate::no_fused_kernels::NoFusedKernels;
 use crate::submodules::LinearRecurrence;
@@ -30,7 +30,7 @@ struct Inputs {
 
 fn random_values(seed: u64, count: usize) -> Vec<f64> {
     let mut rng = seeded(seed);
-    (0..count).map(|_| draw(&mut rng)).collect()
+    (0..count).map(|_| uniform_sample(&mut rng)).collect()
 }
 
 /// For every token the unit vector of the axis that `axis` returns, the same in all heads.

@@ -6,7 +6,12 @@ use num_bigint::BigUint;
 use super::exact::TailBound;
 use super::{Cells, Instance, Rejection, malformed};
 
-pub(super) fn check(instance: &Instance<'_>, cells: &Cells, x: [&BigUint; 2], sigma: &BigUint) -> Result<(), Rejection> {
+pub(super) fn check(
+    instance: &Instance<'_>,
+    cells: &Cells,
+    x: [&BigUint; 2],
+    sigma: &BigUint,
+) -> Result<(), Rejection> {
     cells.well_formed(instance)?;
     let (b, m, n1, s2, [te, t0, tw]) =
         (instance.b, instance.m, &instance.n[0], &instance.s[2], instance.token_counts.to_array());

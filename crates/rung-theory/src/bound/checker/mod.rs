@@ -273,7 +273,10 @@ struct Instance<'a> {
 
 impl<'a> Instance<'a> {
     /// The certificate's instance or, with an embedding, the smaller one inside it.
-    fn new(certificate: &'a Certificate, inequalities: Option<&'a RefCell<Vec<Inequality>>>) -> Result<Self, Rejection> {
+    fn new(
+        certificate: &'a Certificate,
+        inequalities: Option<&'a RefCell<Vec<Inequality>>>,
+    ) -> Result<Self, Rejection> {
         let (hops, middle) = match certificate.embedding {
             Some(InnerInstance { hops, middle })
                 if hops >= 1 && hops < certificate.hops && middle <= certificate.hops - hops =>

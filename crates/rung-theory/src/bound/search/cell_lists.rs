@@ -151,7 +151,10 @@ fn largest_sigma(
 ) -> Option<BigUint> {
     largest_passing(log2_sigma, |sigma| {
         let theorem = Theorem::CellLists { cells: cells.clone(), x: x.clone(), sigma: sigma.clone() };
-        matches!(check(&setting.certificate(m.clone(), std::slice::from_ref(n), theorem)), Ok(_) | Err(Rejection::Final))
+        matches!(
+            check(&setting.certificate(m.clone(), std::slice::from_ref(n), theorem)),
+            Ok(_) | Err(Rejection::Final)
+        )
     })
 }
 
