@@ -1,4 +1,4 @@
-//! The checker: recomputes a witness, independently of the search that found it.
+//! The checker: recomputes a witness (a counterexample), independently of the search that found it.
 //!
 //! Searches run thousands of prompts in batches, token by token, from shared states. The checker runs each prompt alone, in the parallel
 //! form of every layer, asks the oracle for the answers, and computes the complete witness again; a file that differs from it anywhere is

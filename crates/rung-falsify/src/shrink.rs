@@ -1,4 +1,4 @@
-//! Shrinks a witness: a simpler one with the same failure.
+//! Shrinks a witness (a counterexample): a simpler one with the same failure.
 //!
 //! As in property testing, each token that is the same in all inputs is replaced by an earlier one of its alphabet, and each difference
 //! between two inputs is removed; a change stays if the result is still a witness. All prompts of a task have the same length, so a

@@ -66,7 +66,7 @@ impl Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StatePrecision {
-    /// Bits per number.
+    /// Bits per element.
     pub bits: u32,
     /// States are in the range from minus this to plus this.
     #[serde(rename = "state")]
@@ -90,7 +90,7 @@ pub enum RequestedPrecision {
     /// The precision that the model was trained with.
     #[default]
     AsTrained,
-    /// Bits per number, and the range; by default the smallest power of two above all numbers of a few prompts.
+    /// Bits per element, and the range; by default the smallest power of two above all numbers of a few prompts.
     Bits(u32, Option<f64>),
     /// Bits and both ranges.
     Exactly(StatePrecision),
@@ -191,7 +191,7 @@ impl TargetModel {
         self.task().fields().len()
     }
 
-    /// Bits per number of the state: as requested, as the network was trained with, or 32.
+    /// Bits per element of the state: as requested, as the network was trained with, or 32.
     pub fn state_bits(&self) -> u32 {
         self.network.config.precision.state.map_or(32, |rounding| rounding.bits)
     }

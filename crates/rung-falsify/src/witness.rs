@@ -1,4 +1,4 @@
-//! The file format of a witness, so that anyone can check a failure.
+//! The file format of a witness (a counterexample), so that anyone can check a failure.
 //!
 //! ```json
 //! {

@@ -21,9 +21,9 @@ pub struct ProtocolReport {
     pub name: String,
     /// The network's task.
     pub task: String,
-    /// Bits per number in messages of full layers.
+    /// Bits per element in messages of full layers.
     pub message_number_bits: u32,
-    /// Bits per number of a recurrent state.
+    /// Bits per element of a recurrent state.
     pub state_number_bits: u32,
     /// Name and number of tokens of each player, in the order of the prompt.
     pub players: Vec<(String, usize)>,

@@ -94,7 +94,7 @@ fn changing_any_one_matrix_of_a_forwarding_layer_gives_wrong_answers() {
             let mut network = construct::build::<f32>(name, &request).unwrap();
             let original = network.weights.flat().to_vec();
             let entries: Vec<_> = network.weights.entries().map(|(_, entry)| entry.clone()).collect();
-            // HGRN2's lower bounds only change how large the state is, which matters at few bits per number only.
+            // HGRN2's lower bounds only change how large the state is, which matters at few bits per element only.
             let matrices = entries.iter().filter(|entry| entry.name != "lower_bounds").filter(|entry| {
                 entry.shape.len() > 1 && original[entry.range.clone()].iter().any(|number| *number != 0.0)
             });

@@ -152,7 +152,7 @@ fn residuals_are_widened_to_a_multiple_that_every_layer_accepts() {
 }
 
 #[test]
-fn the_theory_counts_the_bits_and_slots_that_known_weights_use() {
+fn the_theory_counts_the_bits_and_rows_that_known_weights_use() {
     let defaults = Defaults { heads: 3, head_dim: 5, ..Defaults::default() };
     for kind in KINDS {
         assert_eq!(kind.forwarding_sizes.is_some(), forwarding::names().any(|name| name == kind.name), "{}", kind.name);
@@ -243,7 +243,7 @@ const LAYERS: &[&str] = &[
     "none",
 ];
 
-/// Each forwarding mixer works with as few bits per number as its facts require, and with more.
+/// Each forwarding mixer works with as few bits per element as its facts require, and with more.
 #[test]
 fn forwarding_mixers_need_no_more_bits_than_their_facts_require() {
     let mut tested_mixers = 0;
@@ -287,7 +287,7 @@ fn forwarding_mixers_need_no_more_bits_than_their_facts_require() {
     assert!(tested_mixers > 20, "{tested_mixers}");
 }
 
-/// If the verdict is *solved*: builds the weights in these layers, rounds states and messages to the stack's bits per number, and checks
+/// If the verdict is *solved*: builds the weights in these layers, rounds states and messages to the stack's bits per element, and checks
 /// that the answers are right. Returns the construction's name.
 fn verify_solved(stack: &str, defaults: &Defaults, m: u32, n: &[u32]) -> Option<&'static str> {
     let plan = Plan::parse(stack, defaults).unwrap();

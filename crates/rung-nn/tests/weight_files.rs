@@ -1,4 +1,4 @@
-//! Every number format is compared with another reader, and malformed files are rejected.
+//! Every element type is compared with another reader, and malformed files are rejected.
 
 use std::path::{Path, PathBuf};
 

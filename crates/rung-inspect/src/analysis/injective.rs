@@ -181,21 +181,21 @@ fn test_head(op: &MixingOp, head: usize, time: usize, normalizes: bool, layer: &
 
 /// The linear map from queries to the scores of attention, or to the weights of a recurrence, over the visible keys.
 fn query_to_row(op: &MixingOp, time: usize, head: usize, width: usize) -> Matrix {
-    let unit = |axis: usize| (0..width).map(|other| f64::from(u8::from(other == axis))).collect::<Vec<f64>>();
+    let basis_vector = |axis: usize| (0..width).map(|other| f64::from(u8::from(other == axis))).collect::<Vec<f64>>();
     let row = |query: &[f64]| op.weights_with_query(time, head, query);
     let columns: Vec<Vec<f64>> = if op.kind == MixingKind::Attention {
-        // The logarithm of the weights is the scores plus a constant, which the residual removes.
+        // The logarithm of the weights is the scores plus a constant, which subtracting the mean removes.
         let row_of_zero = row(&vec![0.0; width]);
         let visible: Vec<usize> = (0..row_of_zero.len()).filter(|token| row_of_zero[*token] > 0.0).collect();
         let step = 1e-3;
         let column = |axis: usize| {
-            let query: Vec<f64> = unit(axis).iter().map(|value| step * value).collect();
+            let query: Vec<f64> = basis_vector(axis).iter().map(|value| step * value).collect();
             let row = row(&query);
             visible.iter().map(|token| (row[*token].ln() - row_of_zero[*token].ln()) / step).collect()
         };
         (0..width).map(column).collect()
     } else {
-        (0..width).map(|axis| row(&unit(axis))).collect()
+        (0..width).map(|axis| row(&basis_vector(axis))).collect()
     };
     let tokens = columns[0].len();
     Matrix::new(width, tokens, columns.concat()).transposed()
@@ -223,8 +223,9 @@ impl Injectivity {
                 let first = numbers.iter().take(6).map(|value| format!("{value:.3}")).collect::<Vec<_>>().join(", ");
                 if numbers.len() > 6 { format!("({first}, ..)") } else { format!("({first})") }
             };
-            let (layer, number, change) = (&head.layer, head.head, head.least_change);
-            let _ = writeln!(text, "\n  a collision, at layer {layer}, head {number}: {}", vector_text(&head.query));
+            let (layer, head_index, change) = (&head.layer, head.head, head.least_change);
+            let _ =
+                writeln!(text, "\n  a collision, at layer {layer}, head {head_index}: {}", vector_text(&head.query));
             let _ = writeln!(
                 text,
                 "  and {}\n  give rows that differ by {change:.0e} of the largest weight",
@@ -262,8 +263,8 @@ impl Injectivity {
         rows.dedup();
         let last_head = self.heads.iter().map(|head| head.head).max().unwrap_or(0);
         let columns: Vec<String> = (0..=last_head).map(|head| head.to_string()).collect();
-        let cell = |layer: &str, number: usize| {
-            let head = self.heads.iter().find(|head| head.layer == layer && head.head == number);
+        let cell = |layer: &str, head_index: usize| {
+            let head = self.heads.iter().find(|head| head.layer == layer && head.head == head_index);
             let share = |head: &HeadInjectivity| {
                 head.rank.saturating_sub(usize::from(head.never_injective)) as f64 / head.query_dim as f64
             };
@@ -272,7 +273,8 @@ impl Injectivity {
                 if head.injective { cell.framed() } else { cell }
             })
         };
-        let cells = rows.iter().map(|layer| (0..=last_head).map(|number| cell(layer, number)).collect()).collect();
+        let cells =
+            rows.iter().map(|layer| (0..=last_head).map(|head_index| cell(layer, head_index)).collect()).collect();
         let map = HeatMap::new(
             format!("Query dimensions that the attention weights depend on: {}", self.name),
             ("layer", &rows),

@@ -39,7 +39,7 @@ use rung_nn::{Network, Provenance};
 use rung_train::parallel;
 use rung_train::run::accuracy::AccuracyByGroup;
 
-/// The precisions that are measured, in bits per number.
+/// The precisions that are measured, in bits per element.
 const BITS: [u32; 5] = [16, 8, 4, 2, 1];
 
 /// The largest numbers of questions and of tokens; few, because rounding after every token is slow.
@@ -68,7 +68,7 @@ pub struct PrecisionSweep {
 /// The result at one precision.
 #[derive(Clone, Debug, Serialize)]
 pub struct PrecisionLevel {
-    /// Bits per number; 32 without rounding.
+    /// Bits per element; 32 without rounding.
     pub bits: u32,
     /// Correct answers for each number of hops.
     pub accuracy: AccuracyByGroup,
@@ -205,7 +205,7 @@ impl PrecisionSweep {
         text
     }
 
-    /// Accuracy by bits per number, a series for each number of hops.
+    /// Accuracy by bits per element, a series for each number of hops.
     pub fn chart(&self) -> LineChart {
         let mut chart = LineChart::new(
             format!("Accuracy with rounded states: {}", self.name),

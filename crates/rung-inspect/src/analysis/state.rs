@@ -36,7 +36,7 @@ use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_nn::Network;
 use rung_train::parallel;
 
-/// Bits per number of a state.
+/// Bits per element of a state.
 const BITS: u32 = 8;
 
 /// Ranks of the recurrent states while a prompt is read.

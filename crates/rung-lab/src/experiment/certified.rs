@@ -107,12 +107,16 @@ impl<'a, 'b> TestedStack<'a, 'b> {
 fn find_proof(runs: &SeedRuns<'_>) -> Option<Proof> {
     let config = &runs.first().config;
     let Some(sizes) = task::parse(&config.task).ok().and_then(|task| table_sizes(&*task)) else {
-        let (_, bound) = summary_bits_and_instance(runs)?;
+        let (_, instance) = summary_bits_and_instance(runs)?;
         let command = format!(
             "rung sparse --block {} --select {} --bits {} --values {} --blocks {} --same-map",
-            bound.block_tokens, bound.selected_blocks, bound.summary_bits, bound.modulus, bound.other_blocks
+            instance.block_tokens,
+            instance.selected_blocks,
+            instance.summary_bits,
+            instance.modulus,
+            instance.other_blocks
         );
-        return bound.verdict().ok()?.impossible.then_some(Proof { command, file: None });
+        return instance.verdict().ok()?.impossible.then_some(Proof { command, file: None });
     };
     let ratios = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
     let tables = TableSizes::new(sizes.len(), sizes[0].into(), ratios).ok()?;

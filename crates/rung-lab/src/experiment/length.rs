@@ -29,7 +29,7 @@ fn first_table_entries(task: &str) -> Option<f64> {
 }
 
 /// One point for each number of hops and table size.
-fn points_of_cell(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
+fn points_of_setting(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
     let record = runs.first();
     let Some(trained_entries) = first_table_entries(&record.config.task) else { return Vec::new() };
     let mut points = Vec::new();
@@ -67,7 +67,7 @@ fn points_of_cell(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
 }
 
 fn render_length(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
-    let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_of_cell).collect();
+    let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_of_setting).collect();
     let figure = ComparisonFigure {
         file: "length",
         title: "Tables larger than in training",

@@ -27,7 +27,7 @@ fn distribution_index(task: &str) -> Option<usize> {
 }
 
 /// One point for each distribution that the runs were tested on.
-fn points_of_cell(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
+fn points_of_setting(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
     let config = &runs.first().config;
     let Some(trained_index) = distribution_index(&config.task) else { return Vec::new() };
     let Some(hops) = runs.first().accuracy.keys().max().copied() else { return Vec::new() };
@@ -65,7 +65,7 @@ fn points_of_cell(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
 }
 
 fn render_shift(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
-    let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_of_cell).collect();
+    let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_of_setting).collect();
     let figure = ComparisonFigure {
         file: "shift",
         title: "Trained on one distribution of tables, tested on all",

@@ -93,7 +93,7 @@ pub struct ConstructionRequest {
     pub value_count: u32,
     /// Entries of a retrieval.
     pub entries: u32,
-    /// The hop whose entries look up the next table in advance, in S3; by default the one whose next table has the fewest row groups.
+    /// The hop whose entries prefetch from the next table, in S3; by default the one whose next table has the fewest row groups.
     pub prefetch_hop: Option<usize>,
     /// Candidates of S5: a power of two.
     pub candidates: u32,

@@ -61,8 +61,12 @@ pub fn prefetch(request: &ConstructionRequest) -> Result<ConstructionBuilder, Co
     hop_value = first_value;
     for row_group in 0..row_group_count {
         let registers = &mut composition.builder.registers;
-        let unrounded =
-            registers.add(format!("read.ahead.{row_group}"), size, RegisterKind::Unrounded, "what was looked up ahead");
+        let unrounded = registers.add(
+            format!("read.ahead.{row_group}"),
+            size,
+            RegisterKind::Unrounded,
+            "what was prefetched, as it was read",
+        );
         let prefetched = registers.add(
             format!("ahead.{row_group}"),
             size,
@@ -101,7 +105,7 @@ pub fn prefetch(request: &ConstructionRequest) -> Result<ConstructionBuilder, Co
     Ok(composition.builder)
 }
 
-/// The hop whose entries look up the next table in advance: the requested one, or the one whose next table has the fewest row groups.
+/// The hop whose entries prefetch from the next table: the requested one, or the one whose next table has the fewest row groups.
 fn choose_prefetched_hop(request: &ConstructionRequest, hops: usize) -> Result<usize, ConstructError> {
     let min_hop = if request.mixer.is_some() { 2 } else { 1 };
     let prefetched_hop = request
@@ -128,7 +132,7 @@ fn add_double_lookup_layer(
     let registers = &mut composition.builder.registers;
     let reads: Vec<ColumnRange> = (0..prefetched_values.len())
         .map(|row_group| {
-            let about = "a row that the entry had looked up ahead";
+            let about = "a value that the entry prefetched";
             registers.add(format!("read.row.{row_group}"), size, RegisterKind::Unrounded, about)
         })
         .collect();

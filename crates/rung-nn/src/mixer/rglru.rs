@@ -3,7 +3,7 @@
 //! Definition, state and sources: `rung explain rglru`.
 //!
 //! # Computed as
-//! Per channel a recurrence with a state of one number and a scalar decay, in short chunks.
+//! Per channel a recurrence with a state of one element and a scalar decay, in short chunks.
 
 use rung_engine::{Decay, Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;

@@ -63,7 +63,7 @@ pub struct ModelSection {
     pub embedding_scale: f64,
     /// Tokens per chunk of recurrences.
     pub chunk: usize,
-    /// Simulated bits of every number that is passed from token to token or from layer to layer; by default numbers are `f32` and not rounded.
+    /// Simulated bits of every element that is passed from token to token or from layer to layer; by default numbers are `f32` and not rounded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bits: Option<u32>,
     /// With `bits`: numbers are clipped to plus or minus this.

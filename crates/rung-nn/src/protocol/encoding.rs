@@ -56,7 +56,7 @@ impl NumberEncoding {
         ((Self::MIN_BITS..=32).contains(&bits) || bits == 64).then_some(Self::Float(bits))
     }
 
-    /// Bits per number.
+    /// Bits per element.
     pub fn bits(self) -> u32 {
         match self {
             Self::Float(bits) | Self::Levels(Rounding { bits, .. }) => bits,

@@ -110,7 +110,7 @@ fn outputs_equal_the_ordinary_forward_pass_up_to_rounding() {
     }
 }
 
-/// A state that the model rounds to 7 bits per number is sent in 7 bits per number without loss, so that the outputs of a model without
+/// A state that the model rounds to 7 bits per element is sent in 7 bits per element without loss, so that the outputs of a model without
 /// full attention are those of the ordinary forward pass, up to the order of sums.
 #[test]
 fn models_with_few_bits_per_number_send_messages_with_few_bits_per_number() {

@@ -23,7 +23,7 @@ use super::error::RunError;
 use super::evaluate::EvaluationResult;
 use super::trainer::{Evaluation, Progress, StopReason};
 
-/// The version of the numerics, raised whenever the same config gives other numbers. It is part of a run's id, so runs of earlier
+/// The version of the numerics, raised whenever the same config gives different results. It is part of a run's id, so runs of earlier
 /// versions keep their directories and are repeated in new ones. The test `golden` fails if it was not raised.
 pub const NUMERICS_VERSION: u32 = 2;
 
@@ -111,7 +111,7 @@ pub struct RunFacts {
     pub extra_hop: bool,
     /// Hops that the stack can compute for large tables.
     pub rungs: usize,
-    /// Bits of the state of each block of bounded-state layers, at 32 bits per number or the precision that the model simulates.
+    /// Bits of the state of each block of bounded-state layers, at 32 bits per element or the precision that the model simulates.
     pub state_bits: Vec<u64>,
     /// The most bits that a token can learn from a prefix through one full layer.
     pub message_bits: u64,
