@@ -95,8 +95,8 @@ pub struct MixerKind {
 pub struct ForwardingSizes {
     /// The smallest options with which this many bits can be forwarded.
     pub options_for_bits: fn(u64) -> OptionSizes,
-    /// The option that says how many slots a table in the state can have.
-    pub slots_option: Option<&'static str>,
+    /// The option that says how many rows a table in the state can have.
+    pub table_rows_option: Option<&'static str>,
 }
 
 /// The sequence lengths of a benchmark, which determine a mixer's sizes.
