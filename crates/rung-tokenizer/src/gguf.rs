@@ -71,7 +71,7 @@ pub(super) fn open(path: &Path) -> Result<Option<Tokenizer>, TokenizerError> {
     let bos_token =
         vocabulary.flag("add_bos_token", adds_bos_by_default).then(|| vocabulary.id("bos_token_id")).flatten();
     let eos_tokens = ["eos_token_id", "eot_token_id"].into_iter().filter_map(|name| vocabulary.id(name));
-    Tokenizer::from_json(path, &tokenizer, bos_token, eos_tokens.collect::<BTreeSet<_>>()).map(Some)
+    Tokenizer::from_json(path, tokenizer, bos_token, eos_tokens.collect::<BTreeSet<_>>()).map(Some)
 }
 
 impl Vocabulary<'_> {
