@@ -14,6 +14,7 @@
 //! ```
 
 mod gguf;
+mod pre_tokenizer;
 
 use std::collections::BTreeSet;
 use std::fs::File;
