@@ -88,7 +88,7 @@ pub fn probe<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Re
             (questions.task, "a task spec, so that intermediate answers can be computed: pass --task SPEC".to_owned());
         return Err(AnalysisError::NotApplicable { instrument: "probe", found, expected });
     }
-    let streams = parallel::map(&questions.batches, |question_batch| answering_streams(network, question_batch));
+    let streams = questions.map_batches(|question_batch| answering_streams(network, question_batch));
     let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut levels = vec!["embedding".to_owned()];
     levels.extend(layer_names(&network.plan));

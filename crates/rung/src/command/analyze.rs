@@ -10,8 +10,8 @@ use rung_nn::Network;
 use rung_theory::spec;
 
 use super::memory::MemoryOption;
-use super::text_prompts::{PromptsArgument, TextRequest, is_external_checkpoint, print_estimate};
-use crate::output::{check_destination, print, print_json, spinner, write_file};
+use super::text_prompts::{PromptsArgument, TextRequest, is_external_checkpoint, print_estimate, prompt_progress};
+use crate::output::{check_destination, print, print_json, progress_bar, spinner, write_file};
 
 /// Apply an instrument to a network: probe, ablate, lens and others.
 #[derive(Debug, clap::Args)]
@@ -92,7 +92,7 @@ impl Analyze {
             }
         };
         let prompts = PromptsArgument::count(self.prompts.as_ref(), &self.model)?;
-        let options = InstrumentOptions { task, prompts, seed: self.seed, text: None };
+        let options = InstrumentOptions { task, prompts, seed: self.seed, ..InstrumentOptions::default() };
         let bar = spinner("analyzing".to_owned());
         let finding = match instrument.run {
             InstrumentFn::F32(run) => run(&Network::open(&self.model)?, &options),
@@ -112,8 +112,11 @@ impl Analyze {
         let cost = (instrument.max_text_prompts(), instrument.forward_passes(network.model.depth()));
         print_estimate(instrument.name, &network, &text, cost)?;
         let prompts = self.prompts.as_ref().map(|_| text.prompts.len());
-        let options = InstrumentOptions { task: None, prompts, seed: self.seed, text: Some(Arc::new(text)) };
-        let bar = spinner("analyzing".to_owned());
+        let (max_prompts, passes) = cost;
+        let count = text.prompts.len().min(max_prompts.unwrap_or(usize::MAX));
+        let bar = progress_bar((count * passes) as u64).with_message("prompts analyzed");
+        let progress = prompt_progress(&bar);
+        let options = InstrumentOptions { task: None, prompts, seed: self.seed, text: Some(Arc::new(text)), progress };
         let (InstrumentFn::F32(run) | InstrumentFn::F64WithF32Fallback(_, run)) = instrument.run;
         let finding = run(&network, &options);
         bar.finish_and_clear();
