@@ -17,7 +17,7 @@ mod tests;
 
 use std::fmt;
 
-use super::plan::Convention;
+use super::plan::MessageSizeConvention;
 use super::{Defaults, StackError};
 use crate::page::{ExplainPage, Subject};
 use crate::spec::{self, Spec, SpecValue};
@@ -252,7 +252,7 @@ impl Mixer {
     fn check_bits(&self) -> Result<(), StackError> {
         let message = match &self.facts.reach {
             MixerReach::Full(message) => {
-                [Convention::Paper, Convention::Online].map(|convention| convention.message_elements(message))
+                [MessageSizeConvention::Paper, MessageSizeConvention::Online].map(|convention| convention.message_elements(message))
             }
             MixerReach::Bounded => [Some(0); 2],
         };
