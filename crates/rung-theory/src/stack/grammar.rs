@@ -57,10 +57,19 @@ impl Stack {
 
     /// The number of layers after expansion; none if it does not fit 128 bits.
     pub fn layer_count(&self) -> Option<u128> {
+        self.sum_over_layers(|_| 1)
+    }
+
+    /// The number of mixers after expansion, those in parallel included; none if it does not fit 128 bits.
+    pub fn mixer_count(&self) -> Option<u128> {
+        self.sum_over_layers(|specs| specs.len() as u128)
+    }
+
+    fn sum_over_layers(&self, count: fn(&[Spec]) -> u128) -> Option<u128> {
         self.0.iter().try_fold(0_u128, |sum, item| {
             let body = match &item.body {
-                LayerOrGroup::Layer(_) => 1,
-                LayerOrGroup::Group(group) => group.layer_count()?,
+                LayerOrGroup::Layer(specs) => count(specs),
+                LayerOrGroup::Group(group) => group.sum_over_layers(count)?,
             };
             sum.checked_add(body.checked_mul(u128::from(item.repeat_count))?)
         })

@@ -8,6 +8,7 @@
 //! token receives in one full layer; its number of bits depends on how the sum over the prefix is computed,
 //! hence the three [`MessageSizeConvention`]s.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::mixer::{MessageSize, Mixer, MixerReach, TokenSelection};
@@ -16,6 +17,9 @@ use crate::spec::{self, Spec};
 
 /// The largest number of layers: a thousand times that of the deepest model.
 pub const MAX_LAYERS: u64 = 1 << 20;
+
+/// The largest number of different layers: each takes about a kilobyte.
+pub const MAX_DISTINCT_LAYERS: u64 = 1 << 16;
 
 /// Default sizes for mixer options that are not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,22 +125,24 @@ impl MessageSizeConvention {
         if mixer.accumulator_bits().is_some() { Self::Register } else { self }
     }
 
-    /// Bits of one message at `bits` per number.
-    fn message_bits(self, message: &MessageSize, bits: u128) -> u128 {
+    /// Elements of one message; none if the number does not fit 128 bits.
+    pub(super) fn message_elements(self, message: &MessageSize) -> Option<u128> {
         let MessageSize { heads, value_head_dim, selection } = *message;
+        let online = || heads.checked_mul(value_head_dim.checked_add(2)?);
         let Some(selection) = selection else {
             return match self {
-                Self::Paper => 2 * heads * value_head_dim * bits,
-                Self::Register => heads * (value_head_dim + 1) * bits,
-                Self::Online => heads * (value_head_dim + 2) * bits,
+                Self::Paper => heads.checked_mul(value_head_dim)?.checked_mul(2),
+                Self::Register => heads.checked_mul(value_head_dim.checked_add(1)?),
+                Self::Online => online(),
             };
         };
         let TokenSelection { groups, selected_count, block, cached_elements_per_token, compressed, .. } = selection;
         if block == 1 {
-            return selected_count * bits * (1 + cached_elements_per_token);
+            return selected_count.checked_mul(cached_elements_per_token.checked_add(1)?);
         }
-        let selected_bits = groups * ((selected_count + 1) * block * cached_elements_per_token + selected_count) * bits;
-        selected_bits + if compressed { heads * (value_head_dim + 2) * bits } else { 0 }
+        let tokens = selected_count.checked_add(1)?.checked_mul(block)?;
+        let group = tokens.checked_mul(cached_elements_per_token)?.checked_add(selected_count)?;
+        groups.checked_mul(group)?.checked_add(if compressed { online()? } else { 0 })
     }
 }
 
@@ -180,7 +186,9 @@ impl Layer {
         let bits = |mixer: &Mixer| match &mixer.facts().reach {
             MixerReach::Full(message) => {
                 let bits = mixer.accumulator_bits().unwrap_or(mixer.bits());
-                convention.for_mixer(mixer).message_bits(message, u128::from(bits))
+                let elements = convention.for_mixer(mixer).message_elements(message);
+                // Resolving a mixer checks that this fits 100 bits.
+                elements.unwrap_or(u128::MAX).saturating_mul(u128::from(bits))
             }
             MixerReach::Bounded => 0,
         };
@@ -217,26 +225,38 @@ impl Plan {
     /// It names an unknown mixer or option, or is too long.
     pub fn resolve(stack: &Stack, defaults: &Defaults) -> Result<Self, StackError> {
         defaults.validate()?;
-        let count = stack.layer_count();
-        if count.is_none_or(|count| count > u128::from(MAX_LAYERS)) {
+        let too_many = |count: Option<u128>| {
             let found = count.map_or_else(|| "more than 2^128".to_owned(), |count| count.to_string());
+            count.is_none_or(|count| count > u128::from(MAX_LAYERS)).then_some(found)
+        };
+        let count = stack.layer_count();
+        if let Some(found) = too_many(count) {
             return Err(StackError::TooManyLayers { found });
         }
-        // Equal layers share one resolved copy; only the last few distinct layers are compared.
-        let mut resolved: Vec<(Vec<Spec>, Layer)> = Vec::new();
+        if let Some(found) = too_many(stack.mixer_count()) {
+            return Err(StackError::TooManyMixers { found });
+        }
+        // Equal layers share one resolved copy. A layer of the syntax tree that is repeated is recognized by its address, layers that were
+        // typed several times by their text.
+        let mut by_address: HashMap<*const Spec, Layer> = HashMap::new();
+        let mut by_text: HashMap<String, Layer> = HashMap::new();
         let mut layers = Vec::with_capacity(count.unwrap_or_default() as usize);
         stack.for_each_layer(&mut |specs| {
-            let specs_equal = |a: &Spec, b: &Spec| a.name == b.name && a.options == b.options;
-            let equal_layer = resolved.iter().rev().take(8).find(|(other, _)| {
-                other.len() == specs.len() && other.iter().zip(specs).all(|(a, b)| specs_equal(a, b))
-            });
-            if let Some((_, layer)) = equal_layer {
+            if let Some(layer) = by_address.get(&specs.as_ptr()) {
                 layers.push(layer.clone());
                 return Ok(());
             }
-            let mixers = specs.iter().map(|spec| Mixer::resolve(spec, defaults)).collect::<Result<_, _>>()?;
-            let layer = Layer::parallel(mixers);
-            resolved.push((specs.to_vec(), layer.clone()));
+            let text = specs.iter().map(Spec::to_string).collect::<Vec<_>>().join("+");
+            let layer = if let Some(layer) = by_text.get(&text) {
+                layer.clone()
+            } else {
+                if by_text.len() as u64 == MAX_DISTINCT_LAYERS {
+                    return Err(StackError::TooManyDistinctLayers);
+                }
+                let mixers = specs.iter().map(|spec| Mixer::resolve(spec, defaults)).collect::<Result<_, _>>()?;
+                by_text.entry(text).or_insert(Layer::parallel(mixers)).clone()
+            };
+            by_address.insert(specs.as_ptr(), layer.clone());
             layers.push(layer);
             Ok::<(), StackError>(())
         })?;
@@ -342,9 +362,33 @@ mod tests {
         let parse = |text: &str| Plan::parse(text, &Defaults::default());
         assert_eq!(parse("full*100000").unwrap().layers.len(), 100_000);
         assert!(matches!(parse("((full*99999)*99999)*99999"), Err(StackError::TooManyLayers { .. })));
+        assert!(matches!(parse("(full+full+full)*999999"), Err(StackError::TooManyMixers { .. })));
+        let different: Vec<String> = (1..=70_000).map(|heads| format!("full{{heads={heads}}}")).collect();
+        assert!(matches!(parse(&different.join(" ")), Err(StackError::TooManyDistinctLayers)));
         assert!(matches!(
             Plan::parse("full", &Defaults { bits: 0, ..Defaults::default() }),
             Err(StackError::BadDefault { name: "bits", .. })
         ));
+    }
+
+    #[test]
+    fn layers_of_a_repeated_group_are_resolved_once() {
+        let kinds: Vec<String> = (1..=9).map(|heads| format!("full{{heads={heads}}}")).collect();
+        let layers = plan(&format!("({})*1000 {}", kinds.join(" "), kinds[4])).layers;
+        let distinct: std::collections::HashSet<_> = layers.iter().map(|layer| Arc::as_ptr(&layer.mixers)).collect();
+        assert_eq!((layers.len(), distinct.len()), (9001, 9));
+    }
+
+    #[test]
+    fn sizes_whose_sum_could_overflow_are_errors() {
+        let wide = "loglinear-gdn{value-heads=16777216,key=16777216,value=16777216,conv=0,levels=16777216,bits=4096}";
+        for text in [wide.to_owned(), format!("({wide}+{wide})*524287 full")] {
+            let error = Plan::parse(&text, &Defaults::default()).unwrap_err();
+            assert!(matches!(error, StackError::TooManyBits { quantity: "a state", .. }), "{error}");
+        }
+        // The largest state that is accepted, as often as possible.
+        let half = "loglinear-gdn{value-heads=16777216,key=16777216,value=16777216,conv=0,levels=4096,bits=4096}";
+        let plan = Plan::parse(&format!("({half}+{half})*524287 full"), &Defaults::default()).unwrap();
+        assert_eq!(plan.capacity().blocks[0].state_bits, 2 * 524_287 * (1 << 96));
     }
 }

@@ -48,6 +48,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::OnceLock;
 
 use super::funccomp::{FuncComp, Query};
 use super::options::{Options, word_of, yes_no};
@@ -96,8 +97,46 @@ pub struct Chain {
     name_count: u32,
     /// Chain-of-thought tokens per query.
     thought_count: usize,
-    /// For `zipf`: cumulative weights of the values of the largest table; smaller tables use a prefix.
-    cumulative_weights: Vec<u32>,
+    zipf_weights: ZipfWeights,
+}
+
+/// Cumulative weights of the values of the largest table, for `zipf`; smaller tables use a prefix. They take up to 64 megabytes, so they
+/// are computed when the first prompt is drawn.
+#[derive(Clone, Debug, Default)]
+struct ZipfWeights(OnceLock<Vec<u32>>);
+
+/// The weights follow from the sizes, so they do not distinguish tasks.
+impl PartialEq for ZipfWeights {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for ZipfWeights {}
+
+impl ZipfWeights {
+    /// The weight of value 0, to which all weights are rounded down in proportion.
+    const FIRST: u32 = 1 << 24;
+
+    fn cumulative(&self, largest: u32) -> &[u32] {
+        let weight = |total: &mut u32, value: u32| {
+            *total += (Self::FIRST / (value + 1)).max(1);
+            Some(*total)
+        };
+        self.0.get_or_init(|| (0..largest).scan(0, weight).collect())
+    }
+
+    /// The sum of the weights of the values below `size`, without the table: few values have different weights.
+    fn total(size: u32) -> u64 {
+        let (mut total, mut rank) = (0, 1);
+        while rank <= size {
+            let weight = (Self::FIRST / rank).max(1);
+            let last_rank = if rank >= Self::FIRST { size } else { (Self::FIRST / weight).min(size) };
+            total += u64::from(weight) * u64::from(last_rank - rank + 1);
+            rank = last_rank + 1;
+        }
+        total
+    }
 }
 
 /// Tables, queries and the names of values.
@@ -135,13 +174,8 @@ impl Chain {
                 options.sizes_error(format!("a prompt of {tokens} tokens"), format!("at most {MAX_TOKENS} tokens"))
             );
         }
-        let weight = |total: &mut u32, value: u32| {
-            *total += ((1 << 24) / (value + 1)).max(1);
-            Some(*total)
-        };
-        let weighted_values = if value_distribution == ValueDistribution::Zipf { largest } else { 0 };
-        let cumulative_weights = (0..weighted_values).scan(0, weight).collect();
-        Ok(Self { composition, value_distribution, name_count, thought_count, cumulative_weights })
+        let zipf_weights = ZipfWeights::default();
+        Ok(Self { composition, value_distribution, name_count, thought_count, zipf_weights })
     }
 
     /// The same task without renaming, skew and chain of thought.
@@ -189,7 +223,8 @@ impl Chain {
         match self.value_distribution {
             ValueDistribution::Uniform => fill_random(rng, size, table),
             ValueDistribution::Zipf => {
-                let weights = &self.cumulative_weights[..table.len()];
+                let largest = self.composition.sizes()[self.composition.hops() - 1];
+                let weights = &self.zipf_weights.cumulative(largest)[..table.len()];
                 let total = weights[table.len() - 1];
                 for value in table {
                     let threshold = random_below(rng, total);
@@ -257,9 +292,7 @@ impl TaskBase for Chain {
         let sizes = self.composition.sizes();
         let chance_accuracy = |hops: usize| match self.value_distribution {
             _ if self.name_count > 0 => 1.0 / f64::from(self.name_count),
-            ValueDistribution::Zipf => {
-                f64::from(self.cumulative_weights[0]) / f64::from(self.cumulative_weights[sizes[hops - 1] as usize - 1])
-            }
+            ValueDistribution::Zipf => f64::from(ZipfWeights::FIRST) / ZipfWeights::total(sizes[hops - 1]) as f64,
             _ => 1.0 / f64::from(sizes[hops - 1]),
         };
         let mean = |hops: &mut dyn Iterator<Item = usize>| {
@@ -392,5 +425,27 @@ impl Task for Chain {
             targets.push(if value == self.blanks()[VALUE] { NO_TARGET } else { value });
         }
         Ok(targets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_of_zipf_weights_equals_that_of_the_table() {
+        let weights = ZipfWeights::default();
+        let table = weights.cumulative(100_000);
+        for size in [1, 2, 3, 1000, 4095, 4096, 4097, 100_000] {
+            assert_eq!(ZipfWeights::total(size), u64::from(table[size as usize - 1]), "{size}");
+        }
+    }
+
+    #[test]
+    fn a_task_has_no_weights_before_the_first_prompt() {
+        let task = crate::task::parse("chain{hops=1,m=16000000,tables=zipf}").unwrap();
+        assert!(task.baseline() > 0.0);
+        let chain = (&*task as &dyn std::any::Any).downcast_ref::<Chain>().unwrap();
+        assert!(chain.zipf_weights.0.get().is_none());
     }
 }

@@ -296,6 +296,12 @@ impl Facts {
         self.recurrent_state + self.conv_state + self.window_elements_per_token * self.window_tokens.saturating_sub(1)
     }
 
+    /// As [`Facts::state_size`]; none if it does not fit 128 bits.
+    pub(super) fn checked_state_size(&self) -> Option<u128> {
+        let window = self.window_elements_per_token.checked_mul(self.window_tokens.saturating_sub(1))?;
+        self.recurrent_state.checked_add(self.conv_state)?.checked_add(window)
+    }
+
     /// Elements in memory after that many tokens, state and cache, once windows and caches of fixed size are full.
     pub fn memory_size(&self, tokens: u128) -> u128 {
         let cached = self.cache_per_token * tokens + self.summaries.entry_size * self.summaries.count_after(tokens);
