@@ -17,7 +17,7 @@ mod tests;
 
 use std::fmt;
 
-use super::plan::Convention;
+use super::plan::MessageSizeConvention;
 use super::{Defaults, StackError};
 use crate::page::{ExplainPage, Subject};
 use crate::spec::{self, Spec, SpecValue};
