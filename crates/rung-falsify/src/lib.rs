@@ -1,8 +1,8 @@
 //! Falsify: find the pair of inputs that a model cannot tell apart.
 //!
 //! A bound says that a failure exists. This search finds one for a concrete model, trained or not, at a given precision: two prompts with
-//! different answers for which the model computes exactly the same outputs, or otherwise a prompt that it answers wrongly. The result is a witness, that is, a
-//! counterexample: shrunk, stored with the model's outputs, and checked by code that is independent of the search.
+//! different answers for which the model computes exactly the same outputs, or otherwise a prompt that it answers wrongly. The result is a
+//! witness, that is, a counterexample: shrunk, stored with the model's outputs, and checked by code that is independent of the search.
 //!
 //! # Methods
 //! The stack decides which methods apply. They run at the same time, each on all cores, within one time budget.

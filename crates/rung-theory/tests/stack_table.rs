@@ -19,7 +19,7 @@ fn numbers<T: std::str::FromStr>(text: &str) -> Vec<T> {
     digits.filter_map(|number| number.parse().ok()).collect()
 }
 
-/// Parses `Row "stack" (heads, head size, bits, MessageSizeConvention) .. (message, [:: states], [:: parallel])`.
+/// Parses `Row "stack" (heads, head size, bits, convention) .. (message, [:: states], [:: parallel])`.
 fn parse(line: &str) -> Option<Row> {
     let (stack, rest) = line.trim().strip_prefix("Row \"")?.split_once("\" (")?;
     let (sizes, rest) = rest.split_once(')')?;

@@ -228,8 +228,9 @@ fn components_with_which_the_library_panics_are_errors() {
 #[test]
 fn padding_truncation_and_dropout_do_not_change_a_prompt() {
     let padding = r#","padding":{"strategy":{"Fixed":1000000000000},"direction":"Right","pad_to_multiple_of":null,"pad_id":0,"pad_type_id":0,"pad_token":"a"}"#;
-    let truncation =
-        |stride| format!(r#","truncation":{{"direction":"Right","max_length":1,"strategy":"LongestFirst","stride":{stride}}}"#);
+    let truncation = |stride| {
+        format!(r#","truncation":{{"direction":"Right","max_length":1,"strategy":"LongestFirst","stride":{stride}}}"#)
+    };
     for (name, fields, model_fields) in [
         ("padding", padding.to_owned(), ""),
         ("stride", truncation(5), ""),

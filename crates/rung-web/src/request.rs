@@ -176,7 +176,7 @@ pub struct LintRequest {
 pub struct StackRequest {
     /// The stack.
     pub stack: StackInput,
-    /// MessageSizeConvention by which message bits are counted.
+    /// Convention by which message bits are counted.
     pub message: Option<String>,
 }
 
@@ -188,7 +188,7 @@ pub struct HopsRequest {
     pub stack: StackInput,
     /// Number of hops: that of the bound, or the largest of the map.
     pub hops: usize,
-    /// MessageSizeConvention by which message bits are counted.
+    /// Convention by which message bits are counted.
     pub message: Option<String>,
 }
 

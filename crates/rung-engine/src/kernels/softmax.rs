@@ -396,7 +396,10 @@ mod tests {
                 for key in 0..60 {
                     let index = key * lanes + lane;
                     assert!((weights[index] - row[key]).abs() < 1e-12, "weight of key {key}, lane {lane} of {lanes}");
-                    assert!((gradients[index] - row_gradients[key]).abs() < 1e-12, "gradient of key {key}, lane {lane}");
+                    assert!(
+                        (gradients[index] - row_gradients[key]).abs() < 1e-12,
+                        "gradient of key {key}, lane {lane}"
+                    );
                 }
             }
         }

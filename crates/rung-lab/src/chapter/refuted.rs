@@ -1,9 +1,9 @@
 //! The chapter "Refuted": explicit failures of concrete models, and how close they come to the proved bounds.
 //!
-//! A witness is a counterexample: a pair of prompts with different answers that a model cannot tell apart. The chapter has a checked witness for each kind of
-//! layer; the smallest table for which a birthday search found two tables with the same state, beside the size from which on the pigeonhole
-//! principle guarantees two; and constructions that are right on every instance. Search budgets are numbers of candidates, not
-//! seconds, so the chapter does not depend on the speed of the machine.
+//! A witness is a counterexample: a pair of prompts with different answers that a model cannot tell apart. The chapter has a checked
+//! witness for each kind of layer; the smallest table for which a birthday search found two tables with the same state, beside the size
+//! from which on the pigeonhole principle guarantees two; and constructions that are right on every instance. Search budgets are numbers of
+//! candidates, not seconds, so the chapter does not depend on the speed of the machine.
 
 use std::time::Duration;
 

@@ -251,9 +251,8 @@ impl Mixer {
     /// Rejects sizes with which a sum over the layers of a stack could overflow: a certificate about a sum that wrapped would be wrong.
     fn check_bits(&self) -> Result<(), StackError> {
         let message = match &self.facts.reach {
-            MixerReach::Full(message) => {
-                [MessageSizeConvention::Paper, MessageSizeConvention::Online].map(|convention| convention.message_elements(message))
-            }
+            MixerReach::Full(message) => [MessageSizeConvention::Paper, MessageSizeConvention::Online]
+                .map(|convention| convention.message_elements(message)),
             MixerReach::Bounded => [Some(0); 2],
         };
         let quantities = [
