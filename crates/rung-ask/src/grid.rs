@@ -241,3 +241,17 @@ impl RateLimiter {
         sleep(start.saturating_duration_since(Instant::now()), stop);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_between_requests_is_at_most_a_day() {
+        for (rate, seconds) in
+            [(None, 0.0), (Some(4.0), 0.25), (Some(1e-30), 86_400.0), (Some(f64::MIN_POSITIVE), 86_400.0)]
+        {
+            assert_eq!(RateLimiter::new(rate).interval, Duration::from_secs_f64(seconds), "{rate:?}");
+        }
+    }
+}
