@@ -251,8 +251,8 @@ mod tests {
                 for count in [1, length / 3, length - 1].into_iter().filter(|count| *count > 0) {
                     let mut expected = top_k_by_selection(&scores, count);
                     expected.sort_unstable();
-                    let found = top_k_by_bisection(&scores, count);
-                    assert_eq!(found.as_ref(), Some(&expected), "{count} of {length} with {distinct} distinct scores");
+                    let actual = top_k_by_bisection(&scores, count);
+                    assert_eq!(actual.as_ref(), Some(&expected), "{count} of {length} with {distinct} distinct scores");
                 }
             }
         }
@@ -270,7 +270,7 @@ mod tests {
         }
         choice.check(1, 5, 5);
         let readers = choice.readers(5, 5);
-        let found: Vec<&[u32]> = (0..3).map(|block| readers.readers_of(0, block)).collect();
-        assert_eq!(found, [&[0, 1, 3, 4][..], &[2, 3], &[4]]);
+        let actual: Vec<&[u32]> = (0..3).map(|block| readers.readers_of(0, block)).collect();
+        assert_eq!(actual, [&[0, 1, 3, 4][..], &[2, 3], &[4]]);
     }
 }

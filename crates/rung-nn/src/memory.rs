@@ -80,14 +80,14 @@ impl<'a> MemoryEstimate<'a> {
     /// Bytes of a forward pass over one prompt of this many tokens in single precision, without the weights: states, caches and
     /// activations. One layer runs at a time.
     pub fn inference_bytes(&self, tokens: usize) -> u128 {
-        let streams = u128::from(self.plan.width).saturating_mul(self.plan.layers.len() as u128 + 16);
+        let residuals = u128::from(self.plan.width).saturating_mul(self.plan.layers.len() as u128 + 16);
         let (mut widest, mut cache) = (0_u128, 0_u128);
         for layer in &self.plan.layers {
             let elements = self.mixer_elements(layer, tokens, Pass::Inference);
             widest = widest.max(elements.projections.saturating_mul(2).saturating_add(elements.scores));
             cache = cache.saturating_add(elements.cache);
         }
-        let per_token = streams.saturating_add(widest).saturating_add(cache).saturating_add(3 * self.hidden_width);
+        let per_token = residuals.saturating_add(widest).saturating_add(cache).saturating_add(3 * self.hidden_width);
         self.bytes(per_token, tokens)
     }
 

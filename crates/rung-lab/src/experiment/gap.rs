@@ -16,7 +16,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Gap: many linear layers against one more full layer",
     chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("gap-smoke.toml"), include_str!("gap-quick.toml"), include_str!("gap-full.toml")],
-    render: gap,
+    render: render_gap,
 };
 
 /// One point for each number of hops of the questions.
@@ -30,9 +30,10 @@ fn points_by_hops(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
         let point = ComparisonPoint::new(runs, hops, series, linear as f64, label)
             .with_chance_accuracy(super::table::chance_accuracy(runs, hops));
         if hops <= runs.rungs() {
-            point.predicted(Prediction::Learned, "within the rungs")
+            point.with_prediction(Prediction::Learned, "within the rungs")
         } else if record.facts.table_bits.is_some_and(|bits| runs.state_bits() < bits) {
-            point.predicted(Prediction::NotLearned, "beyond the rungs, all states together smaller than the table")
+            point
+                .with_prediction(Prediction::NotLearned, "beyond the rungs, all states together smaller than the table")
         } else {
             point
         }
@@ -40,7 +41,7 @@ fn points_by_hops(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
     record.accuracy.keys().map(|hops| point(usize::from(*hops))).collect()
 }
 
-fn gap(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
+fn render_gap(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_by_hops).collect();
     let figure = ComparisonFigure {
         file: "gap",

@@ -46,7 +46,7 @@ pub const MAX_SLOTS: usize = 6;
 pub struct State<T> {
     /// Number of tokens processed so far, which is the position of the next token.
     pub past_len: usize,
-    /// The mixer's tensors, each with the batch as first axis. The slot numbers are up to the mixer.
+    /// The mixer's tensors, each with the batch as first axis. The order is up to the mixer.
     pub tensors: [Option<T>; MAX_SLOTS],
     /// What later layers may use at the same tokens. It is dropped at the end of the span.
     pub shared: Option<SharedTensor<T>>,
@@ -64,7 +64,7 @@ pub enum SharedTensor<T> {
 }
 
 impl<T> State<T> {
-    /// The state after `past_len` tokens, with these tensors in its first slots.
+    /// The state after `past_len` tokens, with these as its first tensors.
     ///
     /// # Panics
     /// If there are more than [`MAX_SLOTS`].
@@ -79,8 +79,8 @@ impl<T> State<T> {
         state.map_or(0, |state| state.past_len)
     }
 
-    /// The tensor in a slot of the state that a span starts from, if there is one.
-    pub fn slot(state: Option<&Self>, index: usize) -> Option<&T> {
+    /// The tensor with this index in the state that a span starts from, if there is one.
+    pub fn tensor(state: Option<&Self>, index: usize) -> Option<&T> {
         state.and_then(|state| state.tensors[index].as_ref())
     }
 
@@ -271,9 +271,14 @@ impl Builtin {
     }
 }
 
-/// The tensor in a slot of the state, with new tokens appended on axis 1.
-fn append_to_slot<O: Ops>(ops: &O, state: Option<&State<O::Tensor>>, slot: usize, new: &O::Tensor) -> O::Tensor {
-    State::slot(state, slot).map_or_else(|| new.clone(), |old| ops.concat(&[old.clone(), new.clone()], 1))
+/// The tensor with this index in the state, with new tokens appended on axis 1.
+fn append_to_state_tensor<O: Ops>(
+    ops: &O,
+    state: Option<&State<O::Tensor>>,
+    index: usize,
+    new: &O::Tensor,
+) -> O::Tensor {
+    State::tensor(state, index).map_or_else(|| new.clone(), |old| ops.concat(&[old.clone(), new.clone()], 1))
 }
 
 /// The value of a numeric option of a plan's mixer.
@@ -289,7 +294,7 @@ fn flag(mixer: &Mixer, option: &str) -> bool {
     mixer.options().flag(option)
 }
 
-/// The width of the residual stream must be a multiple of this: the number of heads in mixers that divide the stream's channels
+/// The width of the residual stream must be a multiple of this: the number of heads in mixers that divide the residual stream's channels
 /// among them, else 1.
 pub(crate) fn width_divisor(mixer: &Mixer) -> u64 {
     let option = match mixer.name() {

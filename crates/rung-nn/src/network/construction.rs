@@ -100,11 +100,11 @@ fn readme<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> String {
     let _ = writeln!(text, "Made by {}: `rung construct {}`.\n", checkpoint::MADE_BY.1, info.name);
     let _ = writeln!(
         text,
-        "Constructed, not trained. {} weights; a stream of {} columns; ",
+        "Constructed, not trained. {} weights; a residual stream of {} columns; ",
         network.weights.size(),
         network.plan.width
     );
-    let _ = writeln!(text, "`{}`.\n", network.plan.outline());
+    let _ = writeln!(text, "`{}`.\n", network.plan.mixer_names());
     let _ = writeln!(text, "`rung verify` runs it against the oracle of its task.\n\n## Layers\n");
     for (index, about) in info.layers.iter().enumerate() {
         let about = if about.is_empty() { "does nothing" } else { about };
@@ -114,7 +114,7 @@ fn readme<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> String {
         let _ = writeln!(
             text,
             "\nAfter the prompt it emits {} tokens and reads them again; the last holds the answer.",
-            chain_of_thought.token_count
+            chain_of_thought.emitted_tokens
         );
     }
     let _ = writeln!(text, "\n## Registers\n\n| columns | name | holds | |\n|---|---|---|---|");
@@ -179,18 +179,18 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError>
     }
     let has_valid_classes = match &info.chain_of_thought {
         None => options.classes >= task.classes() as usize,
-        Some(ChainOfThought { token_count, field_starts, answer_field }) => {
+        Some(ChainOfThought { emitted_tokens, field_starts, answer_field }) => {
             let is_increasing = field_starts.windows(2).all(|pair| pair[0] < pair[1]);
             let is_in_range = field_starts.last().is_some_and(|last| *last < options.classes) && field_starts[0] == 0;
             let has_task_fields = field_starts.len() == expected.len() && *answer_field < expected.len();
-            has_task_fields && is_increasing && is_in_range && (1..=MAX_CHAIN_TOKENS).contains(token_count)
+            has_task_fields && is_increasing && is_in_range && (1..=MAX_CHAIN_TOKENS).contains(emitted_tokens)
         }
     };
     if !has_valid_classes {
         return field_error(
             "model.classes",
             options.classes.to_string(),
-            "as many as the task or the thoughts need".to_owned(),
+            "as many as the task or the emitted tokens need".to_owned(),
         );
     }
     let has_single_field = options.fields.len() == 1;

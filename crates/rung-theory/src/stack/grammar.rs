@@ -7,7 +7,7 @@
 //! mixer  = name | name{option=value,..}
 //! ```
 //!
-//! A [`Stack`] is the syntax tree: printing it gives the parsed text again. Repetitions are expanded only after their number is
+//! A [`Stack`] is the syntax tree: printing it gives equivalent text. Repetitions are expanded only after their number is
 //! checked, so `((full*99999)*99999)*99999` needs no memory. [`Stack::compress`] converts a list of layers to a short text; it is
 //! used to print the stack of a model's config.
 
@@ -91,8 +91,8 @@ impl Stack {
         Ok(())
     }
 
-    /// A short stack for a list of layers: greedily, at each layer, the repetition that covers the most layers. Layers are written with `specs`
-    /// once for each repetition, so a million of them need no million texts.
+    /// A short stack for a list of layers: greedily, at each layer, the repetition that covers the most layers. `specs` is called once per
+    /// repetition, not once per layer, so a million equal layers cost one call.
     pub fn compress<T: PartialEq>(layers: &[T], specs: &dyn Fn(&T) -> Vec<Spec>) -> Self {
         const MAX_PERIOD: usize = 24;
         let mut items = Vec::new();

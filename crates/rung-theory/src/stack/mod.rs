@@ -18,7 +18,7 @@ pub mod plan;
 pub use capacity::Capacity;
 pub use grammar::Stack;
 pub use mixer::{Facts, Forwarding, Mixer, MixerReach};
-pub use plan::{Convention, Defaults, Layer, Plan};
+pub use plan::{Defaults, Layer, MessageSizeConvention, Plan};
 
 use crate::page::ExplainPage;
 use crate::spec::SyntaxError;

@@ -6,7 +6,7 @@
 //! A plan also gives the two quantities that the bounds use. *Blocks* are the bounded-state layers between the
 //! full ones: block 0 before the first full layer, block e after the e-th. A *message* is the information about a prefix that one
 //! token receives in one full layer; its number of bits depends on how the sum over the prefix is computed,
-//! hence the three [`Convention`]s.
+//! hence the three [`MessageSizeConvention`]s.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Defaults {
 
 /// How the bits of a message are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Convention {
+pub enum MessageSizeConvention {
     /// `2 H d p`, as in the papers; an upper bound of the other two for head widths of at least 2.
     #[default]
     Paper,
@@ -89,7 +89,7 @@ pub enum Convention {
     Online,
 }
 
-impl Convention {
+impl MessageSizeConvention {
     /// The name users type.
     pub fn name(self) -> &'static str {
         match self {
@@ -182,7 +182,7 @@ impl Layer {
     }
 
     /// Bits about a prefix that one token receives through its full mixers; 0 if it has none.
-    pub fn message_bits(&self, convention: Convention) -> u128 {
+    pub fn message_bits(&self, convention: MessageSizeConvention) -> u128 {
         let bits = |mixer: &Mixer| match &mixer.facts().reach {
             MixerReach::Full(message) => {
                 let bits = mixer.accumulator_bits().unwrap_or(mixer.bits());
@@ -269,12 +269,12 @@ impl Plan {
     }
 
     /// Bits of the widest message of any full layer.
-    pub fn message_bits(&self, convention: Convention) -> u128 {
+    pub fn message_bits(&self, convention: MessageSizeConvention) -> u128 {
         self.layers.iter().map(|layer| layer.message_bits(convention)).max().unwrap_or_default()
     }
 
     /// The formula by which the bits of the widest message were counted, for reports.
-    pub fn message_formula(&self, convention: Convention) -> String {
+    pub fn message_formula(&self, convention: MessageSizeConvention) -> String {
         let widest = self.layers.iter().max_by_key(|layer| layer.message_bits(convention));
         let full = |mixer: &Mixer| match &mixer.facts().reach {
             MixerReach::Full(message) => Some(convention.for_mixer(mixer).message_formula(message)),
@@ -295,8 +295,8 @@ impl Plan {
         Stack::compress(&self.layers, &Layer::specs)
     }
 
-    /// A short text with the names of the mixers only, for display.
-    pub fn outline(&self) -> String {
+    /// The stack with the names of its mixers and without their options, for display.
+    pub fn mixer_names(&self) -> String {
         let names = |layer: &Layer| layer.mixers.iter().map(Mixer::name).collect::<Vec<_>>();
         let bare = |name: &&'static str| Spec { name: (*name).to_owned(), options: Vec::new(), offset: 0 };
         let layers: Vec<Vec<&'static str>> = self.layers.iter().map(names).collect();
@@ -304,7 +304,7 @@ impl Plan {
     }
 }
 
-impl std::str::FromStr for Convention {
+impl std::str::FromStr for MessageSizeConvention {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn message_formula_is_that_of_the_widest_layer() {
-        let formula = |text: &str| plan(text).message_formula(Convention::Paper);
+        let formula = |text: &str| plan(text).message_formula(MessageSizeConvention::Paper);
         assert_eq!(formula("gdn full mla"), "2*H*d*p");
         assert_eq!(formula("nsa full"), "G*((k+1)*block*(cached elements per token) + k)*p + H*(d+2)*p");
         assert_eq!(formula("dsa{top=2048} full"), "k*p*(1 + cached elements per token)");
@@ -338,15 +338,15 @@ mod tests {
     #[test]
     fn message_bits_follow_the_convention() {
         let bits = |text: &str, convention| plan(text).message_bits(convention);
-        assert_eq!(bits("full", Convention::Paper), 2 * 16 * 128 * 16);
-        assert_eq!(bits("full", Convention::Register), 16 * 129 * 16);
-        assert_eq!(bits("full", Convention::Online), 16 * 130 * 16);
-        assert_eq!(bits("full full{heads=32}", Convention::Paper), 2 * 32 * 128 * 16);
-        assert_eq!(bits("linear", Convention::Paper), 0);
+        assert_eq!(bits("full", MessageSizeConvention::Paper), 2 * 16 * 128 * 16);
+        assert_eq!(bits("full", MessageSizeConvention::Register), 16 * 129 * 16);
+        assert_eq!(bits("full", MessageSizeConvention::Online), 16 * 130 * 16);
+        assert_eq!(bits("full full{heads=32}", MessageSizeConvention::Paper), 2 * 32 * 128 * 16);
+        assert_eq!(bits("linear", MessageSizeConvention::Paper), 0);
         // dsa: k selected tokens, each with its score and its cached numbers.
-        assert_eq!(bits("dsa{latent=512,rope=64,heads=128}", Convention::Paper), 2048 * 16 * (1 + 576));
+        assert_eq!(bits("dsa{latent=512,rope=64,heads=128}", MessageSizeConvention::Paper), 2048 * 16 * (1 + 576));
         // moba: `top` includes the current block of tokens, so k = top - 1 = 2 earlier blocks are selected.
-        assert_eq!(bits("moba{block=64,top=3}", Convention::Paper), 16 * (3 * 64 * 256 + 2) * 16);
+        assert_eq!(bits("moba{block=64,top=3}", MessageSizeConvention::Paper), 16 * (3 * 64 * 256 + 2) * 16);
     }
 
     #[test]
@@ -354,7 +354,7 @@ mod tests {
         let first = plan("linear*3 (full+mamba2 gdn{key=64}*3)*2 window{size=7} full{conv=4}");
         let text = first.to_stack().to_string();
         assert_eq!(Plan::parse(&text, &Defaults { heads: 16, head_dim: 128, ..Defaults::default() }).unwrap(), first);
-        assert_eq!(first.outline(), "linear*3 (full+mamba2 gdn*3)*2 window full");
+        assert_eq!(first.mixer_names(), "linear*3 (full+mamba2 gdn*3)*2 window full");
     }
 
     #[test]

@@ -13,9 +13,9 @@
 //!   `permutation`, uniform among tables that repeat no value.
 //! - `names`, if not 0: in every prompt the numbers of each level are renamed by a random injection into 0 .. `names`-1.
 //!   Then tables of every size use the same names, so a model trained on small tables can be tested on large ones.
-//! - `thoughts`, below `hops`: the number of chain-of-thought tokens after each query. The answer at w and at each thought is the
-//!   next intermediate value (stop); the stops are spread evenly, and the last is `i_L`. A thought after h hops has `i_h` as its
-//!   value and repeats w. A model that answers every stop correctly generates exactly these tokens.
+//! - `thoughts`, below `hops`: the number of chain-of-thought tokens after each query, without the answer. The answer at w and at each
+//!   thought is the next intermediate value (stop); the stops are spread evenly, and the last is `i_L`. A thought after h hops has `i_h` as
+//!   its value and repeats w. A model that answers every stop correctly generates exactly these tokens.
 //!
 //! With `mixed=yes` each query has a random number of hops, as in `funccomp`, and there are no thoughts.
 //!
@@ -85,8 +85,8 @@ const KIND: usize = 0;
 const OUTER: usize = 1;
 const INNER: usize = 2;
 const VALUE: usize = 3;
-/// The first of the selected parts.
-const FIRST_PART: usize = 4;
+/// The first of the selected row groups.
+const FIRST_ROW_GROUP: usize = 4;
 
 /// The task `chain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,7 +169,7 @@ impl Chain {
             return Err(options.sizes_error("thoughts with mixed=yes", "mixed=no"));
         }
         let tokens = (composition.length() as u64).saturating_add((thought_count * composition.query_count()) as u64);
-        if tokens > MAX_TOKENS || tokens * (FIRST_PART + hops - 1) as u64 > MAX_IDS {
+        if tokens > MAX_TOKENS || tokens * (FIRST_ROW_GROUP + hops - 1) as u64 > MAX_IDS {
             return Err(
                 options.sizes_error(format!("a prompt of {tokens} tokens"), format!("at most {MAX_TOKENS} tokens"))
             );
@@ -194,7 +194,7 @@ impl Chain {
     }
 
     fn ids_per_token(&self) -> usize {
-        FIRST_PART + self.composition.parts_per_table().len()
+        FIRST_ROW_GROUP + self.composition.row_groups_per_table().len()
     }
 
     /// The number of hops to each stop of a query with this many hops.
@@ -251,9 +251,14 @@ impl fmt::Display for Chain {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let composition = &self.composition;
         let tables = word_of(&VALUE_DISTRIBUTIONS, self.value_distribution);
-        let (hops, m, parts_per_table) =
-            (composition.hops(), composition.sizes()[0], join_numbers(composition.parts_per_table()));
-        write!(out, "{}{{hops={hops},m={m},n=[{parts_per_table}],queries={},", Self::NAME, composition.query_count())?;
+        let (hops, m, row_groups_per_table) =
+            (composition.hops(), composition.sizes()[0], join_numbers(composition.row_groups_per_table()));
+        write!(
+            out,
+            "{}{{hops={hops},m={m},n=[{row_groups_per_table}],queries={},",
+            Self::NAME,
+            composition.query_count()
+        )?;
         let (mixed, names, thoughts) = (yes_no(composition.mixed_hops()), self.name_count, self.thought_count);
         write!(out, "mixed={mixed},tables={tables},names={names},thoughts={thoughts}}}")
     }
@@ -314,8 +319,8 @@ impl TaskBase for Chain {
             } else if kind == levels {
                 render::list(&mut text, "z0", tokens.len(), |index| tokens[index][VALUE].to_string());
             } else if kind < self.first_thought_kind() as usize {
-                let parts = join_numbers(&tokens[0][FIRST_PART..]);
-                render::list(&mut text, "w", 1, |_| format!("({parts}){answer}"));
+                let row_groups = join_numbers(&tokens[0][FIRST_ROW_GROUP..]);
+                render::list(&mut text, "w", 1, |_| format!("({row_groups}){answer}"));
             } else {
                 render::list(&mut text, "at", 1, |_| format!("{}{answer}", tokens[0][VALUE]));
             }
@@ -341,7 +346,7 @@ impl Task for Chain {
             if self.name_count == 0 {
                 names.extend(0..*size);
             } else {
-                instance.sampler.draw(rng, self.name_count, *size as usize, names);
+                instance.sampler.sample(rng, self.name_count, *size as usize, names);
             }
         }
     }
@@ -369,7 +374,7 @@ impl Task for Chain {
             prompt.push(&token);
             token[VALUE] = blanks[VALUE];
             token[KIND] = self.query_kind(query.hops);
-            token[FIRST_PART..].copy_from_slice(&query.parts);
+            token[FIRST_ROW_GROUP..].copy_from_slice(&query.row_groups);
             for (thought, hops) in self.stops(query.hops).enumerate() {
                 let value = self.composition.follow(composition, &Query { hops, ..query.clone() });
                 let name = names[hops - 1][value as usize];
@@ -413,7 +418,7 @@ impl Task for Chain {
             };
             let mut value = known_value.ok_or_else(|| error("a query without its start", "one"))?;
             for level in known_hops..query_hops {
-                let outer = if level == 0 { outer_blank } else { row[FIRST_PART + level - 1] };
+                let outer = if level == 0 { outer_blank } else { row[FIRST_ROW_GROUP + level - 1] };
                 let entry = entries.get(&(level, outer, value));
                 value = *entry.ok_or_else(|| error("a query without the entry it needs", "one"))?;
             }

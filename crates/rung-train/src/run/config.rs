@@ -293,7 +293,7 @@ impl RunConfig {
 
     /// As [`resolve`](Self::resolve), with the plan of the run that was resolved last if it has the same stack and sizes.
     pub(crate) fn resolve_sharing(&self, last: &mut Option<SharedPlan>) -> Result<Run, RunError> {
-        self.check_numbers()?;
+        self.check_number_ranges()?;
         let plan = match last {
             Some(shared) if shared.stack == self.stack && shared.defaults == self.defaults() => {
                 Arc::clone(&shared.plan)
@@ -354,7 +354,7 @@ impl RunConfig {
         ))
     }
 
-    fn check_numbers(&self) -> Result<(), RunError> {
+    fn check_number_ranges(&self) -> Result<(), RunError> {
         for (field, found) in
             [("curriculum", self.curriculum.len()), ("evaluate.also", self.evaluate.other_tasks.len())]
         {
@@ -404,7 +404,7 @@ impl RunConfig {
 }
 
 /// A stack without the options of its mixers: `gdn{heads=1} full` becomes `gdn full`.
-pub fn outline(stack: &str) -> String {
+pub fn strip_mixer_options(stack: &str) -> String {
     let mut depth = 0_usize;
     let outside_braces = stack.chars().filter(|character| {
         match character {
@@ -491,7 +491,7 @@ impl Run {
     /// # Errors
     /// The estimate is more than the available memory.
     pub fn check_memory(&self) -> Result<(), RunError> {
-        let description = format!("the run of `{}` on `{}`", self.plan.outline(), self.config.task);
+        let description = format!("the run of `{}` on `{}`", self.plan.mixer_names(), self.config.task);
         Ok(memory::check(description, self.memory_bytes(), None)?)
     }
 }
@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_need_too_much_memory_are_refused_before_they_start() {
+    fn runs_that_need_too_much_memory_are_rejected_before_they_start() {
         let long = "[train]\nbatch = 1000000\n[model]\nlargest='funccomp{hops=2,m=100,n=[1000],queries=4,mixed=yes}'";
         let long = RunConfig::read(&format!("{TEXT}{long}")).unwrap();
         // The state of fastmax has a number for every pair of key dimensions: 150 million for each value dimension.
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn outline_drops_the_options_of_mixers() {
-        assert_eq!(outline("gdn{heads=1,key=4} full*2 mamba2{state=8}"), "gdn full*2 mamba2");
+    fn strip_mixer_options_keeps_names_and_repetitions() {
+        assert_eq!(strip_mixer_options("gdn{heads=1,key=4} full*2 mamba2{state=8}"), "gdn full*2 mamba2");
     }
 }

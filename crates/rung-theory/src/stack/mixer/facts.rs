@@ -225,8 +225,8 @@ pub struct Facts {
     /// How many bits of a token the layer can copy to the next token, with weights that the constructions know; 0 if no such
     /// weights are known.
     pub forwarded_bits: u128,
-    /// How many table entries of `forwarded_bits` bits each those weights can store in the state and look up later; 0 for none.
-    pub table_slots: u128,
+    /// How many table rows of `forwarded_bits` bits each those weights can store in the state and look up later; 0 for none.
+    pub table_rows: u128,
     /// Bits per number that those weights need.
     pub precision: WeightPrecision,
     /// Which values are forwarded, if no known weights forward all of them.
@@ -263,7 +263,7 @@ impl Facts {
         flops: Flops { per_token: 0, per_attended: 0, max_attended: None },
         looks_up: false,
         forwarded_bits: 0,
-        table_slots: 0,
+        table_rows: 0,
         precision: WeightPrecision::SIGNS,
         partial_forwarding: Forwarding::Unknown,
         reflections: 0,

@@ -17,7 +17,7 @@ mod tests;
 
 use std::fmt;
 
-use super::plan::Convention;
+use super::plan::MessageSizeConvention;
 use super::{Defaults, StackError};
 use crate::page::{ExplainPage, Subject};
 use crate::spec::{self, Spec, SpecValue};
@@ -100,8 +100,8 @@ pub struct MixerKind {
 pub struct ForwardingSizes {
     /// The smallest options with which this many bits can be forwarded.
     pub options_for_bits: fn(u64) -> OptionSizes,
-    /// The option that says how many slots a table in the state can have.
-    pub slots_option: Option<&'static str>,
+    /// The option that says how many rows a table in the state can have.
+    pub table_rows_option: Option<&'static str>,
 }
 
 /// The sequence lengths of a benchmark, which determine a mixer's sizes.
@@ -251,9 +251,8 @@ impl Mixer {
     /// Rejects sizes with which a sum over the layers of a stack could overflow: a certificate about a sum that wrapped would be wrong.
     fn check_bits(&self) -> Result<(), StackError> {
         let message = match &self.facts.reach {
-            MixerReach::Full(message) => {
-                [Convention::Paper, Convention::Online].map(|convention| convention.message_elements(message))
-            }
+            MixerReach::Full(message) => [MessageSizeConvention::Paper, MessageSizeConvention::Online]
+                .map(|convention| convention.message_elements(message)),
             MixerReach::Bounded => [Some(0); 2],
         };
         let quantities = [

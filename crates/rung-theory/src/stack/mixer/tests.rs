@@ -138,14 +138,14 @@ fn resolve_errors_name_the_mistake() {
 
 #[test]
 fn accumulator_option_fixes_the_message_bits() {
-    use crate::stack::Convention;
+    use crate::stack::MessageSizeConvention;
     let sizes = Defaults { heads: 2, head_dim: 8, bits: 32, ..Defaults::default() };
     let plan = |text: &str| crate::stack::Plan::parse(text, &sizes).unwrap();
-    for convention in [Convention::Paper, Convention::Register, Convention::Online] {
+    for convention in [MessageSizeConvention::Paper, MessageSizeConvention::Register, MessageSizeConvention::Online] {
         assert_eq!(plan("full{accumulator=5}").message_bits(convention), 2 * 9 * 5);
         assert_eq!(plan("full{accumulator=5}").message_formula(convention), "H*(d+1)*p");
     }
-    assert_eq!(plan("full").message_bits(Convention::Paper), 2 * 2 * 8 * 32);
+    assert_eq!(plan("full").message_bits(MessageSizeConvention::Paper), 2 * 2 * 8 * 32);
     assert!(parse("full{accumulator=33}", &sizes).is_err());
     let looks_up = |text: &str| parse(text, &sizes).unwrap().facts().looks_up;
     assert!(looks_up("full") && !looks_up("full{accumulator=5}"));
