@@ -149,7 +149,7 @@ fn a_link_in_the_place_of_the_temporary_file_is_not_followed() {
     std::fs::write(&target, "matters").unwrap();
     std::os::unix::fs::symlink(&target, directory.join("a.part")).unwrap();
     let header = RecordHeader::new(String::new(), rung_ask::ModelDescription::default(), grid(1));
-    AnswerRecord::open(&path, header).unwrap().finish().unwrap();
+    AnswerLog::open(&path, header).unwrap().finish().unwrap();
     assert_eq!(std::fs::read_to_string(&target).unwrap(), "matters");
     assert!(read_record(&path).unwrap().1.is_empty());
 }

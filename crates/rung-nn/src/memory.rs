@@ -80,6 +80,11 @@ impl<'a> MemoryEstimate<'a> {
     /// Bytes of a forward pass over one prompt of this many tokens in single precision, without the weights: states, caches and
     /// activations. One layer runs at a time.
     pub fn inference_bytes(&self, tokens: usize) -> u128 {
+        self.evaluation_bytes(tokens, tokens)
+    }
+
+    /// As [`inference_bytes`](Self::inference_bytes), where logits of at most `logit_rows` tokens are in memory at once.
+    pub fn evaluation_bytes(&self, tokens: usize, logit_rows: usize) -> u128 {
         let residuals = u128::from(self.plan.width).saturating_mul(self.plan.layers.len() as u128 + 16);
         let (mut widest, mut cache) = (0_u128, 0_u128);
         for layer in &self.plan.layers {
@@ -88,7 +93,7 @@ impl<'a> MemoryEstimate<'a> {
             cache = cache.saturating_add(elements.cache);
         }
         let per_token = residuals.saturating_add(widest).saturating_add(cache).saturating_add(3 * self.hidden_width);
-        self.bytes(per_token, tokens)
+        self.bytes(per_token, tokens, tokens.min(logit_rows))
     }
 
     /// Bytes of a forward and backward pass: each layer stores about fourteen activations of the model's width, six of the hidden width and
@@ -103,7 +108,7 @@ impl<'a> MemoryEstimate<'a> {
                 .max(u128::from(self.plan.width).saturating_mul(30));
             sum.saturating_add(mixers).saturating_add(6 * self.hidden_width).saturating_add(elements.scores)
         });
-        self.bytes(stored, tokens)
+        self.bytes(stored, tokens, tokens)
     }
 
     /// Elements per token of a layer's mixers on a prompt of this many tokens.
@@ -139,8 +144,9 @@ impl<'a> MemoryEstimate<'a> {
         sum
     }
 
-    fn bytes(&self, elements_per_token: u128, tokens: usize) -> u128 {
-        let elements = elements_per_token.saturating_add(3 * self.classes).saturating_mul(tokens as u128);
+    fn bytes(&self, elements_per_token: u128, tokens: usize, logit_rows: usize) -> u128 {
+        let logits = self.classes.saturating_mul(3).saturating_mul(logit_rows as u128);
+        let elements = elements_per_token.saturating_mul(tokens as u128).saturating_add(logits);
         state_bytes(self.plan, tokens).saturating_add(elements.saturating_mul(size_of::<f32>() as u128))
     }
 }
@@ -225,6 +231,9 @@ mod tests {
         let estimate = MemoryEstimate::new(&full, &config);
         assert!(estimate.inference_bytes(16) > state_bytes(&full, 16));
         assert!(estimate.training_bytes(16) > estimate.inference_bytes(16));
+        let logits_of_three = 3 * 3 * config.classes as u128 * 4;
+        assert_eq!(estimate.evaluation_bytes(16, 3), estimate.evaluation_bytes(16, 0) + logits_of_three);
+        assert_eq!(estimate.evaluation_bytes(16, 99), estimate.inference_bytes(16));
     }
 
     #[test]
