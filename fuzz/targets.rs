@@ -193,7 +193,8 @@ fn resume(bytes: &[u8]) {
     });
     let Ok(mut trainer) = Trainer::new(run) else { return };
     let file = TempFile::write("resume.safetensors", b"");
-    if checkpoint::save(&file.0, &trainer, 0.0).is_err() {
+    // After a step the optimizer has moments, which a checkpoint with steps of the optimizer must have too.
+    if trainer.step().is_err() || checkpoint::save(&file.0, &trainer, 0.0).is_err() {
         return;
     }
     let stored = std::fs::read(&file.0).unwrap_or_default();
