@@ -6,8 +6,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use rung_ask::prompt::{PromptWriter, Variant, numerals, parse_task};
 use rung_audit::AuditOptions;
 use rung_theory::stack::{Defaults, Plan};
+use rung_train::run::{Run, RunConfig, Trainer, checkpoint};
 use rung_web::server::Server;
 
 /// A target's name and function.
@@ -30,6 +32,11 @@ pub const TARGETS: &[Target] = &[
     ("reply", reply),
     ("page", page),
     ("request", request),
+    ("index", index),
+    ("resume", resume),
+    ("text-witness", text_witness),
+    ("ask-record", ask_record),
+    ("conversion", conversion),
 ];
 
 /// Finds a target by name.
@@ -89,8 +96,7 @@ fn safetensors(bytes: &[u8]) {
 
 fn tokenizer(bytes: &[u8]) {
     let file = TempFile::write("tokenizer.json", bytes);
-    let folder = file.0.parent().unwrap_or_else(|| Path::new("."));
-    if let Ok(Some(tokenizer)) = rung_tokenizer::Tokenizer::open(folder)
+    if let Ok(Some(tokenizer)) = rung_tokenizer::Tokenizer::open(file.folder())
         && let Ok(tokens) = tokenizer.encode("one two, 3")
     {
         let _ = tokenizer.decode(&tokens);
@@ -98,8 +104,8 @@ fn tokenizer(bytes: &[u8]) {
 }
 
 fn run(bytes: &[u8]) {
-    let Ok(run) = rung_train::run::RunConfig::read(text(bytes)).and_then(|config| config.resolve()) else { return };
-    let reparsed = rung_train::run::RunConfig::read(&run.config.to_toml()).and_then(|config| config.resolve());
+    let Ok(run) = RunConfig::read(text(bytes)).and_then(|config| config.resolve()) else { return };
+    let reparsed = RunConfig::read(&run.config.to_toml()).and_then(|config| config.resolve());
     assert_eq!(reparsed.map(|run| run.config).ok(), Some(run.config));
 }
 
@@ -122,8 +128,10 @@ fn witness(bytes: &[u8]) {
 
 fn construction(bytes: &[u8]) {
     let file = TempFile::write("construction.json", bytes);
-    let folder = file.0.parent().unwrap_or_else(|| Path::new("."));
-    let _ = std::fs::write(folder.join("model.safetensors"), b"");
+    let folder = file.folder();
+    // A file without tensors, large enough for half a million weights of two bytes, so that a network of that size is built.
+    let weights = std::fs::File::create(folder.join("model.safetensors")).and_then(|file| file.set_len(1 << 20));
+    weights.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let _ = rung_nn::Network::<f32>::open(folder);
 }
 
@@ -169,6 +177,71 @@ fn request(bytes: &[u8]) {
     assert!(status != 200 || bytes.contains(&host) || bytes.contains("localhost"), "{bytes}");
 }
 
+/// The index of a checkpoint in several files, none of which exists.
+fn index(bytes: &[u8]) {
+    let file = TempFile::write("model.safetensors.index.json", bytes);
+    let _ = rung_nn::weight_files::WeightFiles::open(file.folder());
+}
+
+/// The progress in a checkpoint of a run that is otherwise valid, with a valid checksum.
+fn resume(bytes: &[u8]) {
+    const CONFIG: &str =
+        "stack = 'full'\ntask = 'parity{length=3}'\n[model]\nheads = 1\nhead = 2\n[train]\nsteps = 4\nbatch = 1\n";
+    static RUN: OnceLock<Run> = OnceLock::new();
+    let run = RUN.get_or_init(|| {
+        RunConfig::read(CONFIG).and_then(|config| config.resolve()).unwrap_or_else(|error| panic!("{error}"))
+    });
+    let Ok(mut trainer) = Trainer::new(run) else { return };
+    let file = TempFile::write("resume.safetensors", b"");
+    // After a step the optimizer has moments, which a checkpoint with steps of the optimizer must have too.
+    if trainer.step().is_err() || checkpoint::save(&file.0, &trainer, 0.0).is_err() {
+        return;
+    }
+    let stored = std::fs::read(&file.0).unwrap_or_default();
+    let metadata = rung_nn::checkpoint::read_metadata(&stored);
+    let config = metadata.get("rung.run").map_or("", String::as_str);
+    let Ok(tensors) = safetensors::SafeTensors::deserialize(&stored) else { return };
+    let entries = [("rung.run", config), ("rung.progress", text(bytes))];
+    let Ok(forged) = rung_nn::tensor_file::encode(tensors.iter(), &entries) else { return };
+    let written = std::fs::write(&file.0, forged);
+    written.unwrap_or_else(|error| panic!("{}: {error}", file.0.display()));
+    if checkpoint::load(&file.0, &mut trainer).is_ok() && trainer.progress().stop_reason.is_none() {
+        let _ = trainer.step();
+    }
+}
+
+/// A counterexample to an external checkpoint: the file, without the checkpoint.
+fn text_witness(bytes: &[u8]) {
+    let Ok(value) = serde_json::from_slice::<serde_json::Value>(bytes) else { return };
+    let Ok(writer) = serde_json::from_value::<PromptWriter>(value["writer"].clone()) else { return };
+    let Ok(task) = parse_task(value["task"].as_str().unwrap_or_default()) else { return };
+    // The limits of `rung witness check`, smaller: the time of a prompt is not bounded otherwise.
+    if writer.shots > 8 || task.classes() > 64 || task.length() > 1 << 10 {
+        return;
+    }
+    let symbols = numerals(task.classes() as usize);
+    let (seed, index) = (value["seed"].as_u64().unwrap_or_default(), value["index"].as_u64().unwrap_or_default());
+    let _ = writer.task_question(&*task, &Variant::default(), &symbols, seed, index);
+    if let Some(lookup) = value["changed"].as_u64() {
+        let _ = writer.changed_question(&*task, &Variant::default(), &symbols, [seed, index], lookup as usize);
+    }
+}
+
+fn ask_record(bytes: &[u8]) {
+    let file = TempFile::write("ask.jsonl", bytes);
+    let _ = rung_ask::record::read_record(&file.0);
+}
+
+/// The description of a converted checkpoint, whose original has a config and no weights.
+fn conversion(bytes: &[u8]) {
+    let file = TempFile::write("conversion.json", bytes);
+    let base = file.folder().join("base");
+    let config = r#"{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2}"#;
+    let written = std::fs::create_dir_all(&base).and_then(|()| std::fs::write(base.join("config.json"), config));
+    written.unwrap_or_else(|error| panic!("{}: {error}", base.display()));
+    let _ = rung_nn::families::open::<f32>(file.folder());
+}
+
 /// A file in a temporary folder that is removed on drop.
 struct TempFile(PathBuf);
 
@@ -181,6 +254,10 @@ impl TempFile {
         let result = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&path, bytes));
         result.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         Self(path)
+    }
+
+    fn folder(&self) -> &Path {
+        self.0.parent().unwrap_or_else(|| Path::new("."))
     }
 }
 

@@ -12,6 +12,8 @@ use crate::score::{Answer, AnswerSource, symbol_from_chain_of_thought, symbol_fr
 use crate::symbols::Symbols;
 use crate::{AnsweringModel, AskError};
 
+/// The longest time between two requests, a day: a rate may be too small for the time to fit a duration.
+const MAX_INTERVAL_SECONDS: f64 = 86_400.0;
 /// Maximum number of tokens of a chain of thought.
 const CHAIN_OF_THOUGHT_TOKENS: usize = 256;
 
@@ -222,7 +224,7 @@ impl RateLimiter {
     fn new(requests_per_second: Option<f64>) -> Self {
         let interval = requests_per_second
             .filter(|rate| *rate > 0.0)
-            .map_or(Duration::ZERO, |rate| Duration::from_secs_f64(1.0 / rate));
+            .map_or(Duration::ZERO, |rate| Duration::from_secs_f64((1.0 / rate).min(MAX_INTERVAL_SECONDS)));
         Self { interval, next_start: Mutex::new(Instant::now()) }
     }
 
@@ -237,5 +239,19 @@ impl RateLimiter {
             start
         };
         sleep(start.saturating_duration_since(Instant::now()), stop);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_between_requests_is_at_most_a_day() {
+        for (rate, seconds) in
+            [(None, 0.0), (Some(4.0), 0.25), (Some(1e-30), 86_400.0), (Some(f64::MIN_POSITIVE), 86_400.0)]
+        {
+            assert_eq!(RateLimiter::new(rate).interval, Duration::from_secs_f64(seconds), "{rate:?}");
+        }
     }
 }

@@ -116,7 +116,16 @@ impl AnswerLog {
             text.push_str(&to_line(answer, &self.path)?);
         }
         let temporary_path = self.path.with_extension("part");
-        let mut file = File::create(&temporary_path).map_err(file_error)?;
+        // What is there was left by a killed process, or is a link to a file that matters: the record itself is locked, so no other process
+        // writes here.
+        match std::fs::remove_file(&temporary_path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(AskError::file(&temporary_path, error));
+            }
+            _ => {}
+        }
+        let created = OpenOptions::new().write(true).create_new(true).open(&temporary_path);
+        let mut file = created.map_err(|error| AskError::file(&temporary_path, error))?;
         file.try_lock().map_err(|_| AskError::file(&temporary_path, "another process writes this file"))?;
         file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(file_error)?;
         std::fs::rename(&temporary_path, &self.path).map_err(file_error)?;

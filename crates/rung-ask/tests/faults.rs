@@ -140,3 +140,16 @@ fn a_stop_ends_the_wait_for_a_retry() {
     run(&model, &grid, &mut record, low_rate, &|| start.elapsed() > Duration::from_millis(200), &|_| ()).unwrap();
     assert!(start.elapsed() < Duration::from_mins(1));
 }
+
+#[cfg(unix)]
+#[test]
+fn a_link_in_the_place_of_the_temporary_file_is_not_followed() {
+    let directory = temporary_directory("link");
+    let (path, target) = (directory.join("a.jsonl"), directory.join("matters"));
+    std::fs::write(&target, "matters").unwrap();
+    std::os::unix::fs::symlink(&target, directory.join("a.part")).unwrap();
+    let header = RecordHeader::new(String::new(), rung_ask::ModelDescription::default(), grid(1));
+    AnswerLog::open(&path, header).unwrap().finish().unwrap();
+    assert_eq!(std::fs::read_to_string(&target).unwrap(), "matters");
+    assert!(read_record(&path).unwrap().1.is_empty());
+}

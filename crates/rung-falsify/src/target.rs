@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use rung_engine::{Native, Ops as _, Rounding, Tensor};
 use rung_nn::hash::Hash;
-use rung_nn::memory::{self, MemoryEstimate, state_bytes};
+use rung_nn::memory::{self, MemoryEstimate};
 use rung_nn::{ModelConfig, ModelError, ModelState, Network, Precision, State};
 use rung_theory::task::{self, AnyTask, Prompt, seeded};
 use rung_train::network::initial_network;
@@ -46,7 +46,8 @@ pub enum Origin {
 
 impl Origin {
     /// Rejects an untrained model whose weights and activations on one prompt need more than `max_bytes`, before they are allocated. For a
-    /// folder, the size of the weights is checked against its files when it is opened.
+    /// folder, the size of the weights is checked against its files when it is opened, and that of the activations by
+    /// [`TargetModel::open`].
     ///
     /// # Errors
     /// The config is invalid or needs more memory.
@@ -147,6 +148,8 @@ impl TargetModel {
         if found > MAX_TOKENS {
             return Err(FalsifyError::TooLong { task: task.spec(), found, max: MAX_TOKENS });
         }
+        // The size of the weights was checked against the files when the network was opened.
+        network.check_inference_memory("the search", (1, found))?;
         let id_mapping = IdMapping::new("--task", &*task, &network.task()?.fields(), network.config.classes as u32)?;
         let fingerprint = fingerprint(&network);
         let mut target = Self { origin, network, precision: None, fingerprint, task, id_mapping };
@@ -171,7 +174,7 @@ impl TargetModel {
 
     /// Bytes of memory per prompt of a batch.
     pub fn bytes_per_prompt(&self) -> u128 {
-        state_bytes(&self.network.plan, self.task().length())
+        MemoryEstimate::new(&self.network.plan, &self.network.config).inference_bytes(self.task().length())
     }
 
     /// Prompts per batch in one batch's share of the memory: at least one, at most `max`. It does not depend on the machine, so that a

@@ -8,9 +8,13 @@
 //! written to directly.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A temporary file that was not written for so long belongs to a process that was killed.
+pub const STALE_AGE: Duration = Duration::from_hours(6);
 
 /// Why a file was not written.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +57,25 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Removes the temporary files that killed processes left in a directory. Call it only while no other process writes there.
 pub fn remove_temporary_files(directory: &Path) {
+    for path in temporary_files(directory) {
+        // A file that cannot be removed is left in place.
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// As [`remove_temporary_files`], while other processes may write to the directory, some of them on other machines: removes only files
+/// that were not written for [`STALE_AGE`]. Writing one takes seconds.
+pub fn remove_old_temporary_files(directory: &Path) {
+    for path in temporary_files(directory) {
+        let modified = fs::metadata(&path).and_then(|info| info.modified());
+        if modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > STALE_AGE)) {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// The regular files of a directory whose names are those of temporary files.
+fn temporary_files(directory: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let temporary_files = entries.filter(|entry| {
         let name = entry.file_name();
@@ -63,10 +86,25 @@ pub fn remove_temporary_files(directory: &Path) {
             .and_then(|number| number.split_once('-'))
             .is_some_and(|(process, count)| digits(process) && digits(count))
     });
-    for entry in temporary_files.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())) {
-        // A file that cannot be removed is left in place.
-        let _ = fs::remove_file(entry.path());
+    temporary_files.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())).map(|entry| entry.path())
+}
+
+/// Reads a text file of at most so many bytes. Devices and pipes, which may never end, are errors.
+///
+/// # Errors
+/// The file cannot be read. The kind of the error is [`InvalidData`](io::ErrorKind::InvalidData) if it is longer, not a regular file, or
+/// not UTF-8.
+pub fn read_text(path: &Path, max_bytes: u64) -> io::Result<String> {
+    let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
+    if !fs::metadata(path)?.is_file() {
+        return Err(invalid("found no regular file, expected a text file".to_owned()));
     }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(max_bytes + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max_bytes {
+        return Err(invalid(format!("found more than {max_bytes} bytes, expected at most that")));
+    }
+    String::from_utf8(bytes).map_err(|error| invalid(error.to_string()))
 }
 
 /// Creates a new file in the directory of `path`, named after it.
@@ -142,6 +180,35 @@ mod tests {
         names.sort();
         expected.sort();
         assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn old_temporary_files_are_removed_while_others_write() {
+        let directory = TemporaryDirectory::new("old-parts");
+        for (name, age) in [(".record.json.123-0.part", 7), (".record.json.124-0.part", 0), ("record.json", 7)] {
+            let path = directory.0.join(name);
+            fs::write(&path, b"half").unwrap();
+            let time = std::time::SystemTime::now() - Duration::from_hours(age);
+            OpenOptions::new().write(true).open(&path).unwrap().set_modified(time).unwrap();
+        }
+        remove_old_temporary_files(&directory.0);
+        let mut names = directory.names();
+        names.sort();
+        assert_eq!(names, [".record.json.124-0.part", "record.json"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn read_text_refuses_devices_and_long_files() {
+        let directory = TemporaryDirectory::new("read");
+        let (link, long) = (directory.0.join("zero"), directory.0.join("long"));
+        std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
+        fs::write(&long, "12345").unwrap();
+        assert_eq!(read_text(&long, 5).unwrap(), "12345");
+        for (path, words) in [(&link, "no regular file"), (&long, "more than 4 bytes")] {
+            let error = read_text(path, 4).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
     }
 
     #[test]

@@ -7,9 +7,10 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rung_theory::stack::Plan;
+use rung_theory::stack::{Layer, Plan};
 
 use crate::model::ModelConfig;
+use crate::position::Positions;
 
 /// A network, or its computation, does not fit into memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,16 +54,31 @@ pub struct MemoryEstimate<'a> {
     plan: &'a Plan,
     hidden_width: u128,
     classes: u128,
+    chunk: u128,
+    alibi: bool,
+}
+
+/// Elements of the activations of one layer's mixers, or of all layers.
+#[derive(Clone, Copy, Debug, Default)]
+struct MixerElements {
+    /// Width of all projections together: a mixer can be much wider than the residual stream.
+    projections: u128,
+    /// What a mixer computes from its projections, such as every search on every retrieval, or the scores of all pairs of tokens.
+    scores: u128,
+    /// The cache of one token.
+    cache: u128,
 }
 
 impl<'a> MemoryEstimate<'a> {
     /// The sizes of a plan's network.
     pub fn new(plan: &'a Plan, config: &ModelConfig) -> Self {
         let hidden_width = config.feed_forward.hidden(plan.width as usize).unwrap_or(0) as u128;
-        Self { plan, hidden_width, classes: config.classes as u128 }
+        let (chunk, alibi) = (config.chunk as u128, config.positions == Positions::Alibi);
+        Self { plan, hidden_width, classes: config.classes as u128, chunk, alibi }
     }
 
-    /// Bytes of a forward pass over one prompt of this many tokens in single precision, without the weights: states and activations.
+    /// Bytes of a forward pass over one prompt of this many tokens in single precision, without the weights: states, caches and
+    /// activations. One layer runs at a time.
     pub fn inference_bytes(&self, tokens: usize) -> u128 {
         self.evaluation_bytes(tokens, tokens)
     }
@@ -70,13 +86,62 @@ impl<'a> MemoryEstimate<'a> {
     /// As [`inference_bytes`](Self::inference_bytes), where logits of at most `logit_rows` tokens are in memory at once.
     pub fn evaluation_bytes(&self, tokens: usize, logit_rows: usize) -> u128 {
         let residuals = u128::from(self.plan.width).saturating_mul(self.plan.layers.len() as u128 + 16);
-        self.bytes(residuals.saturating_add(3 * self.hidden_width), tokens, tokens.min(logit_rows))
+        let (mut widest, mut cache) = (0_u128, 0_u128);
+        for layer in &self.plan.layers {
+            let elements = self.mixer_elements(layer, tokens, Pass::Inference);
+            widest = widest.max(elements.projections.saturating_mul(2).saturating_add(elements.scores));
+            cache = cache.saturating_add(elements.cache);
+        }
+        let per_token = residuals.saturating_add(widest).saturating_add(cache).saturating_add(3 * self.hidden_width);
+        self.bytes(per_token, tokens, tokens.min(logit_rows))
     }
 
-    /// Bytes of a forward and backward pass: each layer stores about thirty activations of the model's width and six of the hidden width.
+    /// Bytes of a forward and backward pass: each layer stores about fourteen activations of the model's width, six of the hidden width and
+    /// four of each of its projections.
     pub fn training_bytes(&self, tokens: usize) -> u128 {
         let layer = u128::from(self.plan.width).saturating_mul(30).saturating_add(6 * self.hidden_width);
-        self.bytes(layer.saturating_mul(self.plan.layers.len() as u128 + 1), tokens, tokens)
+        let stored = self.plan.layers.iter().fold(layer, |sum, layer| {
+            let elements = self.mixer_elements(layer, tokens, Pass::Training);
+            let mixers = u128::from(self.plan.width)
+                .saturating_mul(14)
+                .saturating_add(elements.projections.saturating_mul(4))
+                .max(u128::from(self.plan.width).saturating_mul(30));
+            sum.saturating_add(mixers).saturating_add(6 * self.hidden_width).saturating_add(elements.scores)
+        });
+        self.bytes(stored, tokens, tokens)
+    }
+
+    /// Elements per token of a layer's mixers on a prompt of this many tokens.
+    fn mixer_elements(&self, layer: &Layer, tokens: usize, pass: Pass) -> MixerElements {
+        let (width, tokens) = (u128::from(self.plan.width.max(1)), tokens as u128);
+        let mut sum = MixerElements::default();
+        for mixer in layer.mixers.iter() {
+            let facts = mixer.facts();
+            let number = |name: &str| u128::from(mixer.number(name).unwrap_or(0));
+            // Values that a backward pass needs are kept: a product, its mask, its exponentials, their quotient and the gradients of these.
+            let copies = if pass == Pass::Training { 6 } else { 4 };
+            let heads = number("heads").max(number("value-heads")).max(1);
+            let is_recurrent = facts.recurrent_state > 0 && mixer.name() != "evicting";
+            let pairs = match mixer.name() {
+                // The loss of the indexer in training; choosing tokens at inference does not store the scores of all pairs.
+                "dsa" if pass == Pass::Training => (heads + number("index-heads") + 2).saturating_mul(tokens),
+                "evicting" => {
+                    let span = self.chunk.max(number("size")).min(tokens);
+                    heads.saturating_mul(number("size").min(tokens) + span)
+                }
+                "compositional" => {
+                    let searches = number("searches").saturating_mul(number("retrievals"));
+                    searches.saturating_mul(number("head") + number("value"))
+                }
+                _ if is_recurrent => heads.saturating_mul(self.chunk.min(tokens)),
+                _ => 0,
+            };
+            let bias = if self.alibi && !is_recurrent { heads.saturating_mul(tokens) } else { 0 };
+            sum.projections = sum.projections.saturating_add(facts.parameters.div_ceil(width));
+            sum.scores = sum.scores.saturating_add(pairs.saturating_mul(copies)).saturating_add(2 * bias);
+            sum.cache = sum.cache.saturating_add(facts.cache_per_token);
+        }
+        sum
     }
 
     fn bytes(&self, elements_per_token: u128, tokens: usize, logit_rows: usize) -> u128 {
@@ -84,6 +149,15 @@ impl<'a> MemoryEstimate<'a> {
         let elements = elements_per_token.saturating_mul(tokens as u128).saturating_add(logits);
         state_bytes(self.plan, tokens).saturating_add(elements.saturating_mul(size_of::<f32>() as u128))
     }
+}
+
+/// What is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    /// A forward pass.
+    Inference,
+    /// A forward and a backward pass.
+    Training,
 }
 
 /// Bytes of the attention weights of one prompt in double precision: one for each pair of tokens in each head.
@@ -160,6 +234,22 @@ mod tests {
         let logits_of_three = 3 * 3 * config.classes as u128 * 4;
         assert_eq!(estimate.evaluation_bytes(16, 3), estimate.evaluation_bytes(16, 0) + logits_of_three);
         assert_eq!(estimate.evaluation_bytes(16, 99), estimate.inference_bytes(16));
+    }
+
+    #[test]
+    fn estimates_count_mixers_wider_than_the_stream_and_all_pairs() {
+        let narrow = Defaults { heads: 1, head_dim: 4, ..Defaults::default() };
+        let config = ModelConfig::default();
+        let inference = |stack: &str, tokens: usize| {
+            let plan = Plan::parse(stack, &narrow).unwrap();
+            MemoryEstimate::new(&plan, &config).inference_bytes(tokens)
+        };
+        // Queries, keys, values and outputs of 4096 heads of width 64, at 4000 tokens.
+        assert!(inference("full{heads=4096,kv=4096,head=64}", 4000) > 4000 * 4 * 4096 * 64 * 4);
+        assert!(inference("compositional{searches=64,retrievals=64}", 1000) > 1000 * 64 * 64 * 4 * 4);
+        assert!(inference("evicting{policy=heavy,heads=4,size=4000}", 4000) > 4 * 4000 * 4000 * 4);
+        let plan = Plan::parse("dsa{heads=2,index-heads=2}", &narrow).unwrap();
+        assert!(MemoryEstimate::new(&plan, &config).training_bytes(4000) > 4 * 4000 * 4000 * 4);
     }
 
     #[test]

@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(check(&map).unwrap(), 1);
         let unit_bytes = |position: usize| 4 + 4 * position..8 + 4 * position;
         for (position, unit, words) in
-            [(7, 999 << 10, "point into it"), (1 ^ usize::from(b'A') ^ 2, 1 << 31 | 99, "point to replacements")]
+            [(7, 999 << 10, "point into it"), (1 ^ usize::from(b'A') ^ 2, 1 << 31 | 0x63, "point to replacements")]
         {
             let mut broken = map.clone();
             broken[unit_bytes(position)].copy_from_slice(&u32::to_le_bytes(unit));

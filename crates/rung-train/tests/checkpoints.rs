@@ -167,3 +167,51 @@ fn weights_are_rejected_if_damaged_or_beside_another_config() {
     open().unwrap();
     fs::remove_dir_all(directory).unwrap();
 }
+
+#[test]
+fn forged_progress_is_refused() {
+    let directory = empty_directory("forged");
+    interrupt(&directory);
+    let path = directory.join(CHECKPOINT_FILE);
+    let bytes = fs::read(&path).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let metadata = rung_nn::checkpoint::read_metadata(&bytes);
+    for (from, to, words) in [
+        ("\"step\":5", "\"step\":18446744073709551615", "`step`: found 18446744073709551615, expected at most 12"),
+        ("\"stage_began\":0", "\"stage_began\":6", "`stage_began`: found 6, expected at most the step, 5"),
+        ("\"stage\":0,\"stage_began\"", "\"stage\":9,\"stage_began\"", "`stage`: found 9, expected at most 0"),
+        ("\"optimizer_steps\":5", "\"optimizer_steps\":-5", "optimizer steps"),
+    ] {
+        let progress = &metadata["rung.progress"];
+        assert!(progress.contains(from), "{progress}");
+        let progress = progress.replacen(from, to, 1);
+        let entries = [("rung.run", metadata["rung.run"].as_str()), ("rung.progress", &progress)];
+        fs::write(&path, rung_nn::tensor_file::encode(file.iter(), &entries).unwrap()).unwrap();
+        let message = resume(&directory).expect_err(to);
+        assert!(message.contains(words) && message.contains("delete it"), "{message}");
+    }
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn the_log_says_that_a_record_could_not_be_written() {
+    let directory = empty_directory("unwritable");
+    // A folder in the place of the weights cannot be replaced by a file.
+    fs::create_dir(directory.join(RUN_WEIGHTS)).unwrap();
+    assert!(execute(&run(), Some(&directory), &mut |_| true).is_err());
+    let log = fs::read_to_string(directory.join("log.txt")).unwrap();
+    assert!(log.lines().last().unwrap().contains("failed: ") && log.contains(RUN_WEIGHTS), "{log}");
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn the_log_says_that_the_program_panicked() {
+    let directory = empty_directory("panic");
+    let panic = std::panic::catch_unwind(|| {
+        let _ = execute(&run(), Some(&directory), &mut |_| panic!("in the middle of a step"));
+    });
+    assert!(panic.is_err());
+    let log = fs::read_to_string(directory.join("log.txt")).unwrap();
+    assert!(log.lines().last().unwrap().contains("failed: the program panicked"), "{log}");
+    fs::remove_dir_all(directory).unwrap();
+}

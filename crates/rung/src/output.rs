@@ -41,25 +41,46 @@ pub fn print_error(message: &str) {
     }
 }
 
-/// Replaces control characters except newlines, tabs and colours by U+FFFD. Names from untrusted files could otherwise move the cursor, set the
+/// Writes a line of progress or a warning to standard error, without control characters.
+pub fn print_note(text: &str) {
+    eprintln!("{}", without_control(text));
+}
+
+/// Replaces control characters except newlines and tabs by U+FFFD. Names from untrusted files could otherwise move the cursor, set the
 /// terminal's title or hide text.
 pub fn without_control(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(|character| character.is_control() && !matches!(character, '\n' | '\t')) {
+    let is_allowed = |character: char| !character.is_control() || matches!(character, '\n' | '\t');
+    if text.chars().all(is_allowed) {
         return Cow::Borrowed(text);
     }
+    Cow::Owned(text.chars().map(|character| if is_allowed(character) { character } else { '\u{fffd}' }).collect())
+}
+
+/// The text of [`without_control`], without a copy if it is the same.
+pub fn remove_control(text: String) -> String {
+    if let Cow::Owned(clean) = without_control(&text) {
+        return clean;
+    }
+    text
+}
+
+/// As [`without_control`], but colours stay.
+fn without_control_except_colours(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut remaining = text;
-    while let Some(character) = remaining.chars().next() {
-        let colour_bytes = if character == '\u{1b}' { colour_length(remaining) } else { None };
-        let (head, tail) = remaining.split_at(colour_bytes.unwrap_or(character.len_utf8()));
-        if colour_bytes.is_some() || !character.is_control() || matches!(character, '\n' | '\t') {
-            clean.push_str(head);
-        } else {
+    while let Some(start) = remaining.find('\u{1b}') {
+        let (before, escape) = remaining.split_at(start);
+        let (colour, rest) = escape.split_at(colour_length(escape).unwrap_or(0));
+        clean.push_str(&without_control(before));
+        clean.push_str(colour);
+        remaining = rest;
+        if colour.is_empty() {
             clean.push('\u{fffd}');
+            remaining = &rest[1..];
         }
-        remaining = tail;
     }
-    Cow::Owned(clean)
+    clean.push_str(&without_control(remaining));
+    clean
 }
 
 /// Length of the colour sequence at the start of a text, such as `ESC [ 3 6 m`, if there is one.
@@ -74,8 +95,21 @@ fn colour_length(text: &str) -> Option<usize> {
 /// # Errors
 /// Standard output cannot be written for another reason.
 pub fn print(text: &str) -> anyhow::Result<()> {
+    write_output(&without_control(text))
+}
+
+/// As [`print()`], for reports in colour. What they contain from a file has no control characters: `rung-audit` replaces those when it reads
+/// the file.
+///
+/// # Errors
+/// As [`print()`].
+pub fn print_coloured(text: &str) -> anyhow::Result<()> {
+    write_output(&without_control_except_colours(text))
+}
+
+fn write_output(text: &str) -> anyhow::Result<()> {
     let mut out = call::output();
-    match out.write_all(without_control(text).as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }
@@ -141,7 +175,7 @@ pub fn write_file(path: &Path, bytes: impl Into<Vec<u8>>) -> anyhow::Result<()> 
 
 /// A spinner on standard error; hidden if that is not a terminal.
 pub fn spinner(message: String) -> ProgressBar {
-    let bar = ProgressBar::new_spinner().with_message(message);
+    let bar = ProgressBar::new_spinner().with_message(remove_control(message));
     bar.enable_steady_tick(Duration::from_millis(120));
     bar
 }
@@ -167,17 +201,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_except_colours_are_replaced() {
-        for (text, expected) in [
-            ("plain\n\ttext é", "plain\n\ttext é"),
-            ("\u{1b}[36mF\u{1b}[0m", "\u{1b}[36mF\u{1b}[0m"),
-            ("a\u{1b}[2Jb", "a\u{fffd}[2Jb"),
-            ("a\u{1b}]0;title\u{7}b", "a\u{fffd}]0;title\u{fffd}b"),
-            ("a\rb\u{8}\u{9b}31m\u{7f}", "a\u{fffd}b\u{fffd}\u{fffd}31m\u{fffd}"),
-            ("\u{1b}", "\u{fffd}"),
-            ("\u{1b}[", "\u{fffd}["),
+    fn control_characters_are_replaced() {
+        for (text, expected, with_colours) in [
+            ("plain\n\ttext é", "plain\n\ttext é", "plain\n\ttext é"),
+            ("\u{1b}[36mF\u{1b}[0m", "\u{fffd}[36mF\u{fffd}[0m", "\u{1b}[36mF\u{1b}[0m"),
+            ("a\u{1b}[2Jb", "a\u{fffd}[2Jb", "a\u{fffd}[2Jb"),
+            ("a\u{1b}]0;title\u{7}b", "a\u{fffd}]0;title\u{fffd}b", "a\u{fffd}]0;title\u{fffd}b"),
+            (
+                "a\rb\u{8}\u{9b}31m\u{7f}",
+                "a\u{fffd}b\u{fffd}\u{fffd}31m\u{fffd}",
+                "a\u{fffd}b\u{fffd}\u{fffd}31m\u{fffd}",
+            ),
+            ("\u{1b}", "\u{fffd}", "\u{fffd}"),
+            ("\u{1b}[", "\u{fffd}[", "\u{fffd}["),
         ] {
             assert_eq!(without_control(text), expected);
+            assert_eq!(without_control_except_colours(text), with_colours);
         }
     }
 }

@@ -11,6 +11,7 @@ use rung_train::run::{AccuracyByGroup, AnswerCount, RunConfig, RunRecord, StepRe
 use rung_train::sweep::{Event, Shard, Sweep};
 
 use crate::call::{self, CallerLink};
+use crate::output::{print_note, remove_control};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -102,7 +103,7 @@ impl RunWatcher {
                 self.last_update = Instant::now();
             }
             None if self.prints_lines && report.evaluation.is_some() => {
-                eprintln!("step {}/{}  {text}", report.step, report.steps);
+                print_note(&format!("step {}/{}  {text}", report.step, report.steps));
             }
             _ => {}
         }
@@ -186,9 +187,9 @@ impl SweepWatcher {
                 advance(*run_index, self.max_steps[*run_index]);
                 let text = format!("{}  {} steps  {}", record.config.stack, record.steps, record_accuracy_text(record));
                 if let Some(bar) = &self.bar {
-                    bar.set_message(text);
+                    bar.set_message(remove_control(text));
                 } else if self.prints_lines {
-                    eprintln!("{}: {text}  {seconds:.0} s", record.id);
+                    print_note(&format!("{}: {text}  {seconds:.0} s", record.id));
                 }
             }
         }
@@ -197,7 +198,7 @@ impl SweepWatcher {
     /// Shows a message beside the bar, if there is a bar.
     pub fn set_message(&self, message: String) {
         if let Some(bar) = &self.bar {
-            bar.set_message(message);
+            bar.set_message(remove_control(message));
         }
     }
 

@@ -24,12 +24,19 @@ fn resident_bytes() -> u64 {
 }
 
 /// Stack, task and settings of the measured runs.
-const CASES: [(&str, &str, &[&str]); 5] = [
+const CASES: [(&str, &str, &[&str]); 8] = [
     ("full*2", "funccomp{hops=1,m=32,queries=8}", &["model.heads=8", "model.head=64", "train.batch=4"]),
     ("gdn full", "funccomp{hops=1,m=32,queries=8}", &["model.heads=8", "model.head=64", "train.batch=4"]),
     ("mamba2*2", "funccomp{hops=1,m=600,queries=16}", &["model.heads=4", "model.head=32", "train.batch=2"]),
     ("linear full gdn full", "funccomp{hops=1,m=600,queries=16}", &["model.heads=4", "model.head=32", "train.batch=2"]),
     ("fastmax{key=24}", "funccomp{hops=1,m=32,queries=8}", &["model.heads=4", "model.head=32", "train.batch=2"]),
+    ("full{heads=64,kv=64,head=64}", "funccomp{hops=1,m=600,queries=16}", &["model.width=8", "train.batch=1"]),
+    ("compositional", "funccomp{hops=1,m=100,queries=4}", &["model.heads=8", "model.head=32", "train.batch=1"]),
+    (
+        "evicting{policy=heavy}",
+        "funccomp{hops=1,m=400,queries=4}",
+        &["model.heads=4", "model.head=32", "train.batch=1"],
+    ),
 ];
 
 /// The environment variable with the number of a case. Each case is measured in its own process, because freed memory is not always returned to
@@ -92,6 +99,8 @@ fn every_command_with_a_memory_option_respects_it() {
         &["convert", path_str(&trained), "--to", "gdn"],
         &["protocol", path_str(&construction)],
         &["eval", path_str(&trained)],
+        &["trace", path_str(&construction)],
+        &["export", path_str(&construction), "--to", "hf", "--out", path_str(&out)],
     ];
     for arguments in commands {
         assert_fails(
@@ -133,8 +142,12 @@ fn write_checkpoint(folder: &std::path::Path) -> PathBuf {
         let mut add = |name: &str, shape: &[u64]| shapes.push((format!("model.layers.{layer}.{name}"), shape.to_vec()));
         add("input_layernorm", &[WIDTH]);
         add("post_attention_layernorm", &[WIDTH]);
-        ["q", "k", "v", "o"].iter().for_each(|name| add(&format!("self_attn.{name}_proj"), &[WIDTH, WIDTH]));
-        ["gate", "up"].iter().for_each(|name| add(&format!("mlp.{name}_proj"), &[HIDDEN, WIDTH]));
+        for name in ["q", "k", "v", "o"] {
+            add(&format!("self_attn.{name}_proj"), &[WIDTH, WIDTH]);
+        }
+        for name in ["gate", "up"] {
+            add(&format!("mlp.{name}_proj"), &[HIDDEN, WIDTH]);
+        }
         add("mlp.down_proj", &[WIDTH, HIDDEN]);
     }
     let (mut header, mut end) = (serde_json::Map::new(), 0);

@@ -68,7 +68,7 @@ fn errors_name_why_a_sweep_cannot_be_submitted() {
     std::fs::create_dir(&bin).unwrap();
     let path = ("PATH", path_str(&bin));
     let fails_with = |extra_args: &[&str], expected: &str| {
-        assert_fails(&mut sweep_command(path, &sweep, &out, extra_args), expected)
+        assert_fails(&mut sweep_command(path, &sweep, &out, extra_args), expected);
     };
     fails_with(&["--on", "slrm"], "possible values: slurm");
     fails_with(&["--on", "slurm", "--shard", "1/2"], "cannot be used with");
@@ -121,7 +121,7 @@ fn gpus_per_task_are_requested_with_the_device_of_the_script() {
     assert!(options.contains("\n--ntasks=1\n--gpus-per-task=2\n--time=5\n"), "{options}");
     assert!(script.ends_with(" --no-lock\n"), "{script}");
     let fails_with = |extra_args: &[&str], expected: &str| {
-        assert_fails(&mut sweep_command(path, &sweep, &out, extra_args), expected)
+        assert_fails(&mut sweep_command(path, &sweep, &out, extra_args), expected);
     };
     fails_with(&["--gpus-per-task", "1"], "--on");
     fails_with(&["--on", "slurm", "--gpus-per-task", "0"], "0 is not in 1..");

@@ -255,5 +255,5 @@ pub(crate) fn random_network_with<S: rung_engine::Scalar>(
     let mut weights = rung_engine::Parameters::new();
     let model = config.init(&run.plan, &mut weights, &mut rung_theory::task::seeded(5)).unwrap();
     let task = rung_theory::task::parse(&run.config.task).unwrap();
-    Network::new(stack.to_owned(), task, run.plan, config, model, weights)
+    Network::new(stack.to_owned(), task, (*run.plan).clone(), config, model, weights)
 }

@@ -152,6 +152,13 @@ impl Questions {
         let task = parse()?;
         let mut source = PromptSource::new("--task", parse()?, &network_task.fields(), network_task.classes())?;
         check_memory(network, BATCH_SIZE, task.length(), options)?;
+        if let Some(prompts) = options.prompts {
+            // All prompts are kept: for each token the ids of its fields, its answer and its group.
+            let ids = network_task.fields().len() + 2;
+            let bytes = (size_of::<u32>() * ids) as u128 * task.length() as u128 * prompts as u128;
+            memory::check(format!("{prompts} prompts of {} tokens", task.length()), bytes, None)
+                .map_err(ModelError::Memory)?;
+        }
         let composition = (&*task as &dyn Any).downcast_ref::<FuncComp>();
         let mut prompts_left = options.prompts.unwrap_or(usize::MAX);
         let (mut batches, mut question_count, mut token_count) = (Vec::new(), 0, 0);

@@ -12,6 +12,7 @@ use rung_engine::Scalar;
 use rung_nn::ModelError;
 use rung_nn::Network;
 use rung_nn::construct::{Register, RegisterKind};
+use rung_nn::memory;
 use rung_nn::trace::{Flow, MixingKind, Trace, full_sequence};
 use rung_theory::stack::Mixer;
 use rung_theory::task::{NO_TARGET, OracleError, TokenNames};
@@ -198,6 +199,11 @@ impl AnswerTrace {
         position: Option<usize>,
         limits: TraceLimits,
     ) -> Result<Self, AnswerTraceError> {
+        let token_count = token_texts.len();
+        network.check_inference_memory("the trace", (1, token_count)).map_err(ModelError::Memory)?;
+        let attention_bytes = memory::attention_weight_bytes(&network.plan, token_count);
+        memory::check(format!("the trace: every pair of {token_count} tokens"), attention_bytes, None)
+            .map_err(ModelError::Memory)?;
         let trace = Trace::record(network, tokens)?;
         let chain_of_thought = network.chain_of_thought();
         let last_question = targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(targets.len() - 1);

@@ -381,7 +381,7 @@ fn train_with_repulsion(preset: Preset) -> Result<Vec<(&'static str, diversity::
         }
         let (model, _) = initialize(&run)?;
         let task = task::parse(&run.config.task).map_err(|error| RunError::invalid_task("task", error))?;
-        let (plan, config) = (run.plan.clone(), run.model.clone());
+        let (plan, config) = ((*run.plan).clone(), run.model.clone());
         let network = Network::new(plan.mixer_names(), task, plan, config, model, trainer.weights().clone());
         diversities.push((name, diversity::diversity(&network, &AnalysisOptions::default())?));
     }

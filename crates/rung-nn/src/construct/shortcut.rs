@@ -14,6 +14,8 @@ use super::register::{ColumnRange, RegisterKind, bits_for};
 use super::u1::add_lookup_layer;
 use super::u2::add_forwarding_layer;
 use super::{ConstructError, ConstructionRequest};
+use crate::error::ModelError;
+use crate::memory;
 
 /// Added to the inverse temperature where a lookup's unrounded result selects: its errors are then below `exp(-16)`.
 const EXTRA_INVERSE_TEMPERATURE: f64 = 8.0;
@@ -28,6 +30,15 @@ pub fn table_in_state(request: &ConstructionRequest) -> Result<ConstructionBuild
     round_table_read(&mut composition, unrounded, hop_value);
     add_remaining_lookups(&mut composition, 2, hop_value);
     Ok(composition.builder)
+}
+
+/// Rejects a construction with too many table entries before it is described: an entry takes a head or several neurons, with a weight for
+/// each of the `bits` of a number.
+fn check_entries(name: &str, count: u32, bits: usize) -> Result<(), ConstructError> {
+    const BYTES_PER_BIT: u128 = 1024;
+    let bytes = u128::from(count) * (bits as u128 + 1) * BYTES_PER_BIT;
+    memory::check(format!("the construction {name} of {count} entries"), bytes, None).map_err(ModelError::Memory)?;
+    Ok(())
 }
 
 /// S3: entries of z_e look up z_(e+1) in advance, in the layer in which w does its first lookup.
@@ -59,6 +70,7 @@ pub fn prefetch(request: &ConstructionRequest) -> Result<ConstructionBuilder, Co
     });
     neurons.extend(rounding_neurons(unrounded, first_value, bias));
     hop_value = first_value;
+    check_entries("S3", row_group_count, size)?;
     for row_group in 0..row_group_count {
         let registers = &mut composition.builder.registers;
         let unrounded = registers.add(
@@ -175,6 +187,7 @@ pub fn speculation(request: &ConstructionRequest) -> Result<ConstructionBuilder,
     let hop_value = composition.builder.registers.add("i.1", size, RegisterKind::Number, "i_1");
     let mut heads = vec![composition.start_head(start)];
     let mut neurons = Vec::new();
+    check_entries("S4", request.first_table_entries, size)?;
     for entry in 0..request.first_table_entries {
         let unrounded = composition.builder.registers.add(
             format!("read.z1.{entry}"),
@@ -232,6 +245,7 @@ pub fn candidates(request: &ConstructionRequest) -> Result<ConstructionBuilder, 
     let next_size = composition.value_bits(2);
     let hop_value = composition.builder.registers.add("i.2", next_size, RegisterKind::Number, "i_2");
     let (mut heads, mut neurons) = (vec![low_bits_head], Vec::<Neuron>::new());
+    check_entries("S5", request.candidates, next_size)?;
     for candidate in 0..request.candidates {
         let unrounded = composition.builder.registers.add(
             format!("read.2.{candidate}"),
@@ -297,6 +311,7 @@ fn add_table_layers(
         let gates: Vec<Gate> = if_equal(register, number as u64).into_iter().chain([if_set(flag)]).collect();
         indicator_neuron(bias, &gates, vec![(to.column(number), 1.0)])
     };
+    check_entries("S2", m as u32, start_bits)?;
     for number in 0..m {
         neurons.push(row_neuron(
             composition.entry_argument.low_bits(start_bits),

@@ -85,6 +85,19 @@ impl Fields {
         }
     }
 
+    /// A size times a factor, rounded down; `None` without the factor's field.
+    ///
+    /// # Errors
+    /// The field has another type, or the product is too large for a size.
+    pub fn scaled_size(&self, name: &str, size: usize) -> Result<Option<usize>, FamilyError> {
+        let Some(factor) = self.positive(name)? else { return Ok(None) };
+        let scaled = size as f64 * factor;
+        if scaled > MAX_SIZE {
+            return Err(self.error(name, factor.to_string(), format!("a factor that keeps {size} up to {MAX_SIZE}")));
+        }
+        Ok(Some(scaled as usize))
+    }
+
     /// An integer from 1.
     ///
     /// # Errors
@@ -174,5 +187,20 @@ impl Fields {
             Some(JsonValue::Number(text)) if text.parse() == Ok(0.0) => Ok(()),
             Some(value) => Err(self.error(name, value.describe(), expected)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_factor_that_makes_a_size_too_large_is_an_error() {
+        let value = rung_audit::json::parse(r#"{"ratio": 1e300, "double": 2.0}"#).unwrap();
+        let fields = Fields::new(Path::new("config.json"), value);
+        assert_eq!(fields.scaled_size("double", 12).unwrap(), Some(24));
+        assert_eq!(fields.scaled_size("none", 12).unwrap(), None);
+        let error = fields.scaled_size("ratio", 12).unwrap_err().to_string();
+        assert!(error.contains("ratio") && error.contains("16777216"), "{error}");
     }
 }

@@ -121,10 +121,9 @@ fn hidden_width<S: Scalar>(loader: &Loader<'_, S>, has_experts: bool) -> Result<
     if has_experts || loader.is_gguf() || !fields.flag("block_auto_adjust_ff_dim", true)? {
         return Ok(hidden);
     }
-    let (factor, step) =
-        (fields.positive("block_ffn_dim_multiplier")?, fields.size("block_multiple_of")?.unwrap_or(256));
     let hidden = 2 * hidden / 3;
-    Ok(factor.map_or(hidden, |factor| ((factor * hidden as f64) as usize).next_multiple_of(step)))
+    let step = fields.size("block_multiple_of")?.unwrap_or(256);
+    Ok(fields.scaled_size("block_ffn_dim_multiplier", hidden)?.map_or(hidden, |hidden| hidden.next_multiple_of(step)))
 }
 
 fn mlp<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, hidden: usize) -> Result<FeedForward, FamilyError> {

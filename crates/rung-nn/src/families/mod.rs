@@ -175,12 +175,7 @@ pub fn open<S: Scalar>(path: &Path) -> Result<Checkpoint<S>, FamilyError> {
 /// The fields of a `config.json`, and its `model_type`.
 fn read_config(path: &Path) -> Result<(Fields, String), FamilyError> {
     let system_error = |source| WeightError::System { path: path.to_owned(), source };
-    let length = std::fs::metadata(path).map_err(system_error)?.len();
-    if length > json::MAX_BYTES {
-        let expected = format!("at most {}", json::MAX_BYTES);
-        return Err(WeightError::malformed(path, format!("{length} bytes"), expected).into());
-    }
-    let text = std::fs::read_to_string(path).map_err(system_error)?;
+    let text = crate::file::read_text(path, json::MAX_BYTES).map_err(system_error)?;
     let value = json::parse(&text).map_err(|source| FamilyError::Config { path: path.to_owned(), source })?;
     let fields = Fields::new(path, value);
     let Some(JsonValue::String(name)) = fields.get("model_type") else {

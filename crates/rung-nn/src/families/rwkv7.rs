@@ -129,7 +129,7 @@ fn sizes<S: Scalar>(loader: &Loader<'_, S>) -> Result<Sizes, FamilyError> {
     }
     let intermediate_size = match fields.size("intermediate_size")? {
         Some(size) => size,
-        None => ((width as f64 * fields.positive("hidden_ratio")?.unwrap_or(4.0)) as usize).next_multiple_of(32),
+        None => fields.scaled_size("hidden_ratio", width)?.unwrap_or(4 * width).next_multiple_of(32),
     };
     let epsilon_field = if loader.is_gguf() { "layer_norm_eps" } else { "norm_eps" };
     let epsilon = fields.positive(epsilon_field)?.unwrap_or(1e-5);

@@ -79,11 +79,7 @@ impl WeightFiles {
 /// The file name of every tensor, from the index.
 fn read_index(path: &Path) -> Result<BTreeMap<String, String>, WeightError> {
     let system_error = |source: std::io::Error| WeightError::System { path: path.to_owned(), source };
-    let length = std::fs::metadata(path).map_err(system_error)?.len();
-    if length > MAX_BYTES {
-        return Err(WeightError::malformed(path, format!("{length} bytes"), format!("at most {MAX_BYTES}")));
-    }
-    let text = std::fs::read_to_string(path).map_err(system_error)?;
+    let text = crate::file::read_text(path, MAX_BYTES).map_err(system_error)?;
     let root = parse(&text).map_err(|error| WeightError::malformed(path, error.to_string(), "an index in JSON"))?;
     let Some(JsonValue::Object(entries)) = root.get("weight_map") else {
         return Err(WeightError::malformed(path, "no weight_map", "an object that names the file of every tensor"));

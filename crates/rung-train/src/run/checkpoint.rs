@@ -102,6 +102,11 @@ pub fn load(path: &Path, trainer: &mut Trainer<'_>) -> Result<Option<f64>, RunEr
             stored.numerics_version
         )));
     }
+    check_progress(&stored.progress, trainer.run).map_err(invalid)?;
+    if !(stored.seconds >= 0.0 && stored.seconds < 1e12) || stored.optimizer_steps < 0 {
+        let StoredProgress { seconds, optimizer_steps, .. } = stored;
+        return Err(invalid(format!("{seconds} seconds and {optimizer_steps} optimizer steps, expected 0 or more")));
+    }
     let file = SafeTensors::deserialize(&bytes).map_err(|error| invalid(error.to_string()))?;
     let read_tensor = |name: &str, expected: &[usize]| -> Result<Vec<f32>, RunError> {
         let tensor = file.tensor(name).map_err(|_| invalid(format!("tensor `{name}` is missing")))?;
@@ -121,6 +126,27 @@ pub fn load(path: &Path, trainer: &mut Trainer<'_>) -> Result<Option<f64>, RunEr
     trainer.optimizer.restore(stored.optimizer_steps, means, squares);
     trainer.resume(stored.progress);
     Ok(Some(stored.seconds))
+}
+
+/// Returns what is wrong with a progress that this run cannot have. Its numbers are added and subtracted later.
+fn check_progress(progress: &Progress, run: &Run) -> Result<(), String> {
+    let (steps, stages) = (run.config.train.steps, run.config.curriculum.len());
+    let Progress { step, stage, stage_began, evaluations, .. } = progress;
+    if *step > steps {
+        return Err(format!("`step`: found {step}, expected at most {steps}"));
+    }
+    if *stage > stages {
+        return Err(format!("`stage`: found {stage}, expected at most {stages}"));
+    }
+    if stage_began > step {
+        return Err(format!("`stage_began`: found {stage_began}, expected at most the step, {step}"));
+    }
+    let out_of_order = evaluations.windows(2).any(|pair| pair[0].step >= pair[1].step);
+    match evaluations.iter().find(|evaluation| evaluation.step > *step || evaluation.stage > *stage) {
+        Some(evaluation) => Err(format!("`looks`: found step {}, expected at most {step}", evaluation.step)),
+        None if out_of_order => Err("`looks`: found steps that do not increase, expected increasing ones".to_owned()),
+        None => Ok(()),
+    }
 }
 
 /// Rejects bytes whose checksum is wrong or missing.

@@ -42,6 +42,11 @@ use super::repel::RepulsionConfig;
 use super::source::{FittedTask, PromptSource};
 use crate::strict;
 
+/// More segments of a dotted key are an error; the tables of a config nest three deep.
+const MAX_KEY_SEGMENTS: usize = 8;
+/// More stages of a curriculum, or tasks of the final test, are an error.
+const MAX_TASKS: usize = 64;
+
 /// The config of a run as the user writes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -198,8 +203,8 @@ pub struct Run {
     pub stages: Vec<FittedTask>,
     /// The other tasks of the final test.
     pub other_tasks: Vec<FittedTask>,
-    /// The layers of the stack.
-    pub plan: Plan,
+    /// The layers of the stack, which the runs of a sweep share: a million of them take 24 megabytes.
+    pub plan: Arc<Plan>,
     /// Embeddings, norms and the other parts of the model around the layers.
     pub model: ModelConfig,
     /// The model's input fields.
@@ -210,6 +215,13 @@ pub struct Run {
     pub max_tokens: usize,
     /// Number of weights.
     pub weight_count: u128,
+}
+
+/// The plan of a stack with the default sizes of its mixers.
+pub(crate) struct SharedPlan {
+    stack: String,
+    defaults: Defaults,
+    plan: Arc<Plan>,
 }
 
 impl RunConfig {
@@ -276,8 +288,23 @@ impl RunConfig {
     /// # Errors
     /// A value is invalid; the error gives its key, the value and the expected values.
     pub fn resolve(&self) -> Result<Run, RunError> {
+        self.resolve_sharing(&mut None)
+    }
+
+    /// As [`resolve`](Self::resolve), with the plan of the run that was resolved last if it has the same stack and sizes.
+    pub(crate) fn resolve_sharing(&self, last: &mut Option<SharedPlan>) -> Result<Run, RunError> {
         self.check_number_ranges()?;
-        let plan = self.plan()?;
+        let plan = match last {
+            Some(shared) if shared.stack == self.stack && shared.defaults == self.defaults() => {
+                Arc::clone(&shared.plan)
+            }
+            _ => {
+                let plan = Arc::new(self.plan()?);
+                let (stack, defaults) = (self.stack.clone(), self.defaults());
+                *last = Some(SharedPlan { stack, defaults, plan: Arc::clone(&plan) });
+                plan
+            }
+        };
         if let Some(repulsion) = &self.train.repulsion {
             repulsion.check(&plan)?;
         }
@@ -328,6 +355,13 @@ impl RunConfig {
     }
 
     fn check_number_ranges(&self) -> Result<(), RunError> {
+        for (field, found) in
+            [("curriculum", self.curriculum.len()), ("evaluate.also", self.evaluate.other_tasks.len())]
+        {
+            if found > MAX_TASKS {
+                return Err(RunError::invalid_value(field, format!("{found} tasks"), format!("at most {MAX_TASKS}")));
+            }
+        }
         if let Some((field, found, expected)) = self.model.find_invalid_number() {
             return Err(RunError::invalid_value(&format!("model.{field}"), found, expected));
         }
@@ -388,6 +422,10 @@ pub fn strip_mixer_options(stack: &str) -> String {
 
 /// Sets a dotted key such as `train.rate`, inserting the tables that are missing.
 pub(crate) fn set_dotted_key(table: &mut toml::Table, key: &str, value: toml::Value) -> Result<(), String> {
+    let segments = key.split('.').count();
+    if segments > MAX_KEY_SEGMENTS {
+        return Err(format!("found a key of {segments} segments, expected at most {MAX_KEY_SEGMENTS}"));
+    }
     let Some((first, inner_key)) = key.split_once('.') else {
         table.insert(key.to_owned(), value);
         return Ok(());
@@ -463,6 +501,17 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "stack = 'gdn full'\ntask = 'funccomp{hops=2,m=8,n=[3],queries=4,mixed=yes}'\n";
+
+    #[test]
+    fn long_keys_and_long_lists_of_tasks_are_errors() {
+        let config = RunConfig::new("full", "parity");
+        let message = config.with(&format!("{}x=1", "a.".repeat(200_000))).unwrap_err().to_string();
+        assert!(message.contains("200001 segments, expected at most 8"), "{}", &message[message.len() - 200..]);
+        let mut config = RunConfig::new("full", "parity");
+        config.evaluate.other_tasks = vec!["chain{hops=1,m=16000000,tables=zipf}".to_owned(); 1000];
+        let message = config.resolve().err().unwrap().to_string();
+        assert!(message.contains("evaluate.also") && message.contains("at most 64"), "{message}");
+    }
 
     #[test]
     fn a_config_is_unchanged_by_writing_reading_and_resolving() {

@@ -17,6 +17,7 @@
 //! locks, or keep the locks of machines that died.
 
 use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
 use std::path::Path;
 
 use super::config::{Run, RunConfig};
@@ -26,7 +27,7 @@ use super::log::Log;
 use super::record::RunRecord;
 use super::trainer::{StepReport, Trainer};
 use super::{checkpoint, record};
-use rung_nn::file::{remove_temporary_files, write_atomically};
+use rung_nn::file::{read_text, remove_old_temporary_files, remove_temporary_files, write_atomically};
 use rung_nn::network::files::{RUN_CONFIG, RUN_WEIGHTS};
 
 /// File name of the checkpoint.
@@ -35,6 +36,8 @@ pub const CHECKPOINT_FILE: &str = "resume.safetensors";
 pub const TIMING_FILE: &str = "timing.json";
 /// File name of the record.
 pub const RECORD_FILE: &str = "record.json";
+/// A longer `run.toml` is an error.
+pub const MAX_CONFIG_BYTES: u64 = 4 << 20;
 const LOCK_FILE: &str = ".lock";
 
 /// Whether several processes may work on a run.
@@ -101,18 +104,21 @@ pub fn execute_with(
     if lock.is_some() {
         // No other process writes here as long as this one holds the lock.
         remove_temporary_files(directory);
+    } else {
+        remove_old_temporary_files(directory);
     }
     let already_recorded = |record| Ok(RunOutcome { record: Some(record), already_recorded: true, seconds: 0.0 });
     if let Some(record) = find_record(run, directory).map_err(RunError::into_run_file_invalid)? {
         return already_recorded(record);
     }
     let path = |name: &str| directory.join(name);
-    match fs::read_to_string(path(RUN_CONFIG)) {
+    match read_text(&path(RUN_CONFIG), MAX_CONFIG_BYTES) {
         Ok(text) if read_config(&text).as_ref() != Some(&run.config) => {
             let reason = "this directory belongs to another run; choose another directory".to_owned();
             return Err(RunError::RunFileInvalid { path: path(RUN_CONFIG), reason });
         }
         Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::InvalidData => return Err(RunError::file(path(RUN_CONFIG), error)),
         Err(_) => write_atomically(&path(RUN_CONFIG), run.config.to_toml().as_bytes()).map_err(RunError::write)?,
     }
     let mut trainer = Trainer::on_device(run, &options.device)?;
@@ -128,11 +134,31 @@ pub fn execute_with(
         };
     let log = Log::open(directory);
     log.write_start(run, &options.device, trainer.progress().step);
+    let _panic_line = log.on_panic();
+    let outcome = train_and_record(&mut trainer, directory, earlier_seconds, on_step);
+    log.write(&match &outcome {
+        Ok(RunOutcome { record: Some(record), .. }) => {
+            format!("recorded after step {}: {:?}", record.steps, record.stop_reason).to_lowercase()
+        }
+        Ok(_) => format!("stopped at step {}, to be resumed", trainer.progress().step),
+        Err(error) => format!("failed: {error}"),
+    });
+    outcome
+}
+
+/// Trains until the run is finished, and writes its weights, timing and record; or until `on_step` stops it, and writes a checkpoint.
+fn train_and_record(
+    trainer: &mut Trainer<'_>,
+    directory: &Path,
+    earlier_seconds: f64,
+    on_step: &mut dyn FnMut(&StepReport<'_>) -> bool,
+) -> Result<RunOutcome, RunError> {
+    let run = trainer.run();
+    let path = |name: &str| directory.join(name);
+    let checkpoint_path = path(CHECKPOINT_FILE);
     let save = |trainer: &Trainer<'_>| checkpoint::save(&checkpoint_path, trainer, earlier_seconds + trainer.seconds());
-    let finished = train(&mut trainer, on_step, save).inspect_err(|error| log.write(&format!("failed: {error}")))?;
-    if !finished {
-        save(&trainer).inspect_err(|error| log.write(&format!("failed: {error}")))?;
-        log.write(&format!("stopped at step {}, to be resumed", trainer.progress().step));
+    if !train(trainer, on_step, save)? {
+        save(trainer)?;
         let seconds = earlier_seconds + trainer.seconds();
         return Ok(RunOutcome { record: None, already_recorded: false, seconds });
     }
@@ -143,7 +169,6 @@ pub fn execute_with(
     write_atomically(&path(TIMING_FILE), format!("{timing}\n").as_bytes()).map_err(RunError::write)?;
     write_atomically(&path(RECORD_FILE), record.to_json_line().as_bytes()).map_err(RunError::write)?;
     let _ = fs::remove_file(&checkpoint_path);
-    log.write(&format!("recorded after step {}: {:?}", record.steps, record.stop_reason).to_lowercase());
     Ok(RunOutcome { record: Some(record), already_recorded: false, seconds })
 }
 

@@ -47,6 +47,11 @@ impl Log {
         self.write(&format!("{verb} by rung {version} on {system} {machine} with {instructions}, {engine}"));
     }
 
+    /// A value that writes a line if it is dropped by a panic.
+    pub(super) fn on_panic(&self) -> PanicLine<'_> {
+        PanicLine(self)
+    }
+
     /// Writes one line.
     pub(super) fn write(&self, text: &str) {
         log::info!("{}: {text}", self.directory.display());
@@ -54,6 +59,17 @@ impl Log {
         let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         // One call per line, so that lines of two processes are not interleaved.
         let _ = file.write_all(format!("{} {}\n", format_utc(seconds), text.replace('\n', " ")).as_bytes());
+    }
+}
+
+/// See [`Log::on_panic`].
+pub(super) struct PanicLine<'a>(&'a Log);
+
+impl Drop for PanicLine<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.write("failed: the program panicked; its message is on the standard error output");
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use rung_nn::file::read_text;
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::TableSizes;
 use rung_theory::stack::{MessageSizeConvention, Plan};
@@ -163,6 +164,9 @@ pub fn table_sizes(task: &dyn AnyTask) -> Option<Vec<u32>> {
     (task as &dyn Any).downcast_ref::<FuncComp>().map(|task| task.sizes().to_vec())
 }
 
+/// A longer record is an error; one evaluation takes a few hundred bytes.
+const MAX_BYTES: u64 = 256 << 20;
+
 impl RunRecord {
     /// The record of a run that was finished on `device`. `test` is the final test, `other_accuracy` that of the tasks of `evaluate.also`.
     pub fn new(
@@ -207,7 +211,7 @@ impl RunRecord {
     /// # Errors
     /// The file cannot be read or is not a record.
     pub fn read(path: &Path) -> Result<Self, RunError> {
-        let text = std::fs::read_to_string(path).map_err(|error| RunError::file(path, error))?;
+        let text = read_text(path, MAX_BYTES).map_err(|error| RunError::file(path, error))?;
         let record: Self =
             serde_json::from_str(&text).map_err(|error| RunError::file(path, format!("not a record: {error}")))?;
         if record.schema > SCHEMA {

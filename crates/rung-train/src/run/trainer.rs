@@ -148,6 +148,11 @@ impl<'a> Trainer<'a> {
         })
     }
 
+    /// The run that is trained.
+    pub(super) fn run(&self) -> &'a Run {
+        self.run
+    }
+
     /// Steps, stage and evaluations so far.
     pub fn progress(&self) -> &Progress {
         &self.progress

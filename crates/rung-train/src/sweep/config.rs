@@ -186,6 +186,7 @@ impl SweepConfig {
             .flat_map(|entry| (0..entry.combination_count()).map(|combination| entry.run_table(self, combination)));
         let mut sweep = Sweep { runs: Vec::with_capacity(count) };
         let mut ids = std::collections::HashSet::new();
+        let mut last_plan = None;
         for (number, table) in tables.enumerate() {
             let run_name = || format!("run {} of the sweep", number + 1);
             let table = table.map_err(|error| sweep_error(&run_name(), &error))?;
@@ -196,7 +197,7 @@ impl SweepConfig {
                     origin: "run".to_owned(),
                     reason: error.to_string(),
                 })?;
-                let run = config.resolve()?;
+                let run = config.resolve_sharing(&mut last_plan)?;
                 if ids.insert(record::id(&run)) {
                     sweep.runs.push(run);
                 }
@@ -239,6 +240,13 @@ mod tests {
 
     fn runs(text: &str) -> Vec<Run> {
         SweepConfig::read(text).and_then(|sweep| sweep.resolve()).unwrap().runs
+    }
+
+    #[test]
+    fn seeds_share_one_plan() {
+        let text = "seeds = [1, 2, 3]\n[base]\nstack = 'full*1000'\ntask = 'parity'\n";
+        let runs = SweepConfig::read(text).and_then(|sweep| sweep.resolve()).unwrap().runs;
+        assert!(runs.len() == 3 && runs.iter().all(|run| std::sync::Arc::ptr_eq(&run.plan, &runs[0].plan)));
     }
 
     #[test]

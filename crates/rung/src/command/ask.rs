@@ -26,8 +26,11 @@ use serde_json::{Value, json};
 
 use super::checkpoint;
 use super::local_model::LocalModel;
+use super::memory::MemoryOption;
 use crate::call;
-use crate::output::{audit_named, check_destination, hops_text, print, print_json, progress_bar, write_chart};
+use crate::output::{
+    audit_named, check_destination, hops_text, print, print_json, progress_bar, remove_control, write_chart,
+};
 use crate::watch::Interrupt;
 
 /// Maximum number of questions of one run.
@@ -115,6 +118,8 @@ pub struct Ask {
     /// Compare finished records instead of asking
     #[arg(long, value_name = "RECORD", num_args = 1.., conflicts_with = "target")]
     compare: Vec<PathBuf>,
+    #[command(flatten)]
+    memory: MemoryOption,
     /// Write JSON
     #[arg(long)]
     json: bool,
@@ -192,6 +197,7 @@ impl Ask {
         }
         let target = self.target.as_deref().unwrap_or_default();
         if !target.contains("://") {
+            self.memory.apply();
             let path = Path::new(target);
             let checkpoint = checkpoint::open(path)?;
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -264,7 +270,7 @@ impl Ask {
         };
         let interrupt = Interrupt::with_message("finishing the requests in flight; press again to quit at once");
         let bar = progress_bar(total);
-        bar.set_message(describe(&model.describe()));
+        bar.set_message(remove_control(describe(&model.describe())));
         let caller = call::link();
         let progress = |answer_count: usize| {
             bar.set_position(answer_count as u64);

@@ -15,7 +15,9 @@ use rung_figure::figure::{self, Chart as _};
 use rung_theory::stack::Plan;
 use serde_json::json;
 
-use crate::output::{audit_named, check_destination, print, print_error, print_json, progress_bar, write_file};
+use crate::output::{
+    audit_named, check_destination, print, print_coloured, print_error, print_json, progress_bar, write_file,
+};
 
 /// Exit code: some layer is unknown.
 const UNKNOWN: u8 = 3;
@@ -127,7 +129,7 @@ impl AuditCommand {
         if let Some(path) = &self.plot {
             write_svg_or_png(path, &CachePlot::new(&all_audits).svg())?;
         }
-        print(&output)?;
+        print_coloured(&output)?;
         let unknown = audits.iter().any(|audit| !audit.unknown_reasons.is_empty());
         Ok(if unknown { ExitCode::from(UNKNOWN) } else { ExitCode::SUCCESS })
     }

@@ -12,7 +12,7 @@ use rung_theory::bound::checker::Certificate;
 use rung_theory::bound::explanation::{Basis, Claim};
 use rung_theory::report::{CheckAnswer, check_certificate};
 
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, print_note};
 
 /// Verify a certificate with exact arithmetic.
 ///
@@ -49,11 +49,13 @@ impl Check {
             CheckAnswer::Accepted { certificate, .. } => return self.print_accepted(&answer, certificate),
         };
         if !self.json {
-            eprintln!("{name}: {reason}");
+            print_note(&format!("{name}: {reason}"));
             if let (true, CheckAnswer::Rejected { certificate, .. }) = (self.explain, &answer) {
                 let section = Claim::OutOfReach.basis(certificate).section;
-                eprintln!("  docs/proof.md, \"{section}\": it proves nothing about such stacks, in either direction");
-                answer.inequality_lines().iter().for_each(|line| eprintln!("      {line}"));
+                print_note(&format!(
+                    "  docs/proof.md, \"{section}\": it proves nothing about such stacks, in either direction"
+                ));
+                answer.inequality_lines().iter().for_each(|line| print_note(&format!("      {line}")));
             }
         }
         Ok(ExitCode::from(code))

@@ -11,11 +11,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use rung_nn::Network;
 use rung_nn::export::{ExportFormat, ExportOptions, NumberFormat, export};
+use rung_nn::{Network, memory};
 use rung_theory::task::{Prompt, TokenNames, seeded};
 use serde_json::json;
 
+use super::memory::MemoryOption;
 use crate::output::{print, print_json, with_commas};
 
 /// Write a construction or a trained run for transformers or llama.cpp.
@@ -47,6 +48,8 @@ pub struct Export {
     /// Also name the entries of this many further tables, so that questions of more hops can be put (constructions for funccomp).
     #[arg(long, value_name = "K", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=8))]
     beyond: u64,
+    #[command(flatten)]
+    memory: MemoryOption,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -73,7 +76,11 @@ impl Export {
     /// # Errors
     /// The network cannot be read, has no counterpart, or a file cannot be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.memory.apply();
         let network = Network::<f32>::open(&self.model)?;
+        // The weights under their new names, and the bytes of the file.
+        let bytes = 2 * size_of_val(network.weights.flat()) as u128;
+        memory::check(format!("the export of `{}`", network.name), bytes, None)?;
         let options = ExportOptions {
             format: match self.to {
                 FormatName::Hf => ExportFormat::HuggingFace,

@@ -104,9 +104,7 @@ fn read_config(name: &str) -> anyhow::Result<(String, String)> {
         return Ok((name.to_owned(), text));
     }
     let file = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
-    let length = std::fs::metadata(&file).with_context(|| "cannot be read")?.len();
-    anyhow::ensure!(length <= MAX_BYTES, "larger than any config");
-    let text = std::fs::read_to_string(&file).with_context(|| "cannot be read as text")?;
+    let text = rung_nn::file::read_text(&file, MAX_BYTES).with_context(|| "cannot be read as text")?;
     Ok((file.display().to_string(), text))
 }
 

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use rung_ask::{AnsweringModel, AskError, ModelDescription, Reply, TokenProbability};
 use rung_nn::families::Checkpoint;
 use rung_nn::families::decode::{CheckpointDecoder, log_softmax};
+use rung_nn::memory::{self, MemoryEstimate};
 use rung_tokenizer::Tokenizer;
 
 use super::checkpoint::tokenizer;
@@ -48,8 +49,12 @@ impl<'a> LocalModel<'a> {
         result
     }
 
+    /// The tokens of a prompt that fits the memory.
     fn encode(&self, text: &str) -> Result<Vec<u32>, AskError> {
-        self.tokenizer.encode(text).map_err(to_ask_error)
+        let tokens = self.tokenizer.encode(text).map_err(to_ask_error)?;
+        let bytes = MemoryEstimate::new(&self.checkpoint.plan, &self.checkpoint.config).inference_bytes(tokens.len());
+        memory::check(format!("a prompt of {} tokens", tokens.len()), bytes, None).map_err(to_ask_error)?;
+        Ok(tokens)
     }
 
     fn logits(decoder: &mut CheckpointDecoder<'_>, tokens: &[u32]) -> Result<Vec<f32>, AskError> {

@@ -10,7 +10,7 @@ use rung_audit::{Audit, AuditError, AuditOptions, WeightSize, find_weights, pars
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 
 use super::audit::{CacheOptions, colour, report_malformed};
-use crate::output::{audit_named, check_destination, print, write_chart};
+use crate::output::{audit_named, check_destination, print, print_coloured, write_chart};
 
 /// GPUs whose memory is drawn as horizontal lines.
 const GPUS: [&str; 4] = ["rtx4090", "l40s", "h100", "h200"];
@@ -85,7 +85,7 @@ impl Place {
     fn place(&self, audit: &Audit, budget: u64, options: &AuditOptions) -> anyhow::Result<ExitCode> {
         match placement::find_best_placements(audit, budget, options) {
             Ok(report) if self.json => print(&format!("{:#}\n", json::placements(&report)))?,
-            Ok(report) => print(&text::placements(&report, colour()))?,
+            Ok(report) => print_coloured(&text::placements(&report, colour()))?,
             Err(error) => return Ok(report_malformed(&self.model, &error)),
         }
         Ok(ExitCode::SUCCESS)

@@ -25,7 +25,7 @@ use rung_train::sweep::{self, Shard, Sweep};
 use serde_json::json;
 
 use super::sweep::pace_text;
-use crate::output::{print, print_json, progress_bar, spinner};
+use crate::output::{print, print_json, print_note, progress_bar, spinner};
 use crate::watch::{Interrupt, SweepWatcher, duration_text};
 
 /// Rebuild certificates, runs and audits into one HTML report.
@@ -298,7 +298,7 @@ impl Reproduce {
             });
             watcher.finish();
             if !self.json {
-                eprint!("{}", pace_text(&summary));
+                print_note(pace_text(&summary).trim_end());
             }
             training.interrupted |= interrupt.requested();
             training.failed |= !summary.failed.is_empty();

@@ -24,6 +24,7 @@ use rung_ask::prompt::{PromptWriter, Question, Variant, numerals, parse_task};
 use rung_falsify::target::fingerprint;
 use rung_nn::Network;
 use rung_nn::families::decode::{CheckpointDecoder, log_softmax};
+use rung_nn::file::read_text;
 use rung_theory::task::AnyTask;
 use rung_train::difference::first_difference;
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,12 @@ const FORMAT: u32 = 1;
 
 /// Maximum size of a file in bytes.
 const MAX_BYTES: u64 = 1 << 24;
+/// Maximum number of worked examples in a prompt.
+const MAX_SHOTS: usize = 1 << 10;
+/// Maximum number of answers of a task.
+const MAX_CLASSES: usize = 1 << 20;
+/// Maximum number of tokens of the task in a prompt with its worked examples.
+const MAX_PROMPT_TOKENS: usize = 1 << 20;
 
 /// A counterexample to an external checkpoint; the field `text_format` distinguishes its file from other witnesses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,12 +77,8 @@ impl TextWitness {
     /// The file is of this kind and malformed.
     pub fn read(path: &Path) -> anyhow::Result<Option<Self>> {
         // The reader of other witnesses reports files that cannot be read or are too large.
-        let is_small = std::fs::metadata(path).is_ok_and(|file| file.len() <= MAX_BYTES);
-        if !is_small {
-            return Ok(None);
-        }
-        let Ok(bytes) = std::fs::read(path) else { return Ok(None) };
-        match serde_json::from_slice::<serde_json::Value>(&bytes) {
+        let Ok(text) = read_text(path, MAX_BYTES) else { return Ok(None) };
+        match serde_json::from_str::<serde_json::Value>(&text) {
             Ok(value) if value.get("text_format").is_some() => {
                 let witness: Self = serde_json::from_value(value).with_context(|| path.display().to_string())?;
                 anyhow::ensure!(
@@ -112,6 +115,19 @@ impl TextWitness {
     }
 }
 
+/// Rejects prompts that would be longer than any context: a witness is a small file and can ask for any of them.
+fn check_sizes(task: &dyn AnyTask, writer: PromptWriter) -> anyhow::Result<()> {
+    let prompt_tokens = task.length().saturating_mul(writer.shots.saturating_add(1));
+    for (name, found, most) in [
+        ("writer.shots", writer.shots, MAX_SHOTS),
+        ("task: answers", task.classes() as usize, MAX_CLASSES),
+        ("task: tokens of the prompts of all shots", prompt_tokens, MAX_PROMPT_TOKENS),
+    ] {
+        anyhow::ensure!(found <= most, "{name}: found {found}, expected at most {most}");
+    }
+    Ok(())
+}
+
 /// A checkpoint and the task that it is tested on.
 pub struct TextTarget {
     path: PathBuf,
@@ -138,13 +154,15 @@ impl TextTarget {
     /// # Errors
     /// The checkpoint or its tokenizer cannot be read, or the task cannot be written with its tokens.
     pub fn open(path: &Path, task: &str, writer: PromptWriter, seed: u64) -> anyhow::Result<Self> {
-        let (tokenizer, task) = (TokenizerModel::open(path)?, parse_task(task)?);
-        let symbols =
-            if writer.named_tokens { numerals(task.classes() as usize) } else { tokenizer.symbols(&*task)? };
+        let task = parse_task(task)?;
+        check_sizes(&*task, writer)?;
         let bar = spinner(format!("opening {}", path.display()));
         let network = Network::<f32>::open(path)?;
         let fingerprint = fingerprint(&network);
         bar.finish_and_clear();
+        let tokenizer = TokenizerModel::open(path)?;
+        let symbols =
+            if writer.named_tokens { numerals(task.classes() as usize) } else { tokenizer.symbols(&*task)? };
         Ok(Self { path: path.to_owned(), network, fingerprint, tokenizer, task, writer, symbols, seed })
     }
 
@@ -185,6 +203,10 @@ impl TextTarget {
     /// A prompt cannot be written or read.
     pub fn check(&self, witness: &TextWitness) -> anyhow::Result<Result<TextWitness, (String, String)>> {
         let reject = |field: &str, reason: String| Ok(Err((field.to_owned(), reason)));
+        // Before any prompt is written: a witness against another checkpoint is rejected at once.
+        if witness.fingerprint != self.fingerprint {
+            return reject("fingerprint", format!("found {:?}, computed {:?}", witness.fingerprint, self.fingerprint));
+        }
         let changes = std::iter::once(None).chain(witness.changed.map(Some));
         let mut model_answers = Vec::new();
         for changed in changes {
@@ -224,6 +246,7 @@ impl TextTarget {
         };
         let Some(question) = question else { return Ok(None) };
         let tokens = self.tokenizer.0.encode(&question.text)?;
+        self.network.check_inference_memory("the question", (1, tokens.len()))?;
         if self.writer.named_tokens {
             self.check_named_tokens(&question.text, &tokens)?;
         }

@@ -11,6 +11,7 @@ use rung_nn::Network;
 use rung_theory::task::{AnyTask, Prompt, seeded};
 
 use super::construct::Precision;
+use super::memory::MemoryOption;
 use super::text_prompts::{PromptsArgument, TextRequest, is_external_checkpoint, print_estimate};
 use crate::output::{check_destination, print, print_json, spinner, write_file};
 
@@ -44,6 +45,8 @@ pub struct Trace {
     /// Write a self-contained HTML page to this file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    #[command(flatten)]
+    memory: MemoryOption,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -104,6 +107,7 @@ impl Trace {
     /// # Errors
     /// The folder cannot be read, there is no such instance or position, or a file cannot be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.memory.apply();
         for (option, path, ending) in [("--svg", &self.svg, "svg"), ("--html", &self.html, "html")] {
             if let Some(path) = path {
                 check_destination(option, path, &[ending])?;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::device::DeviceOption;
 use super::memory::MemoryOption;
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, print_note};
 use crate::watch::{Interrupt, RunWatcher, record_accuracy_text};
 
 /// Train a stack on a task and record what it learned.
@@ -86,7 +86,7 @@ impl Train {
         let directory = self.directory(&run)?;
         let options = ExecuteOptions { device: self.device.open()?, ..ExecuteOptions::default() };
         if !self.json {
-            eprint!("{}", run_header(&run, &options.device, &directory));
+            print_note(run_header(&run, &options.device, &directory).trim_end());
         }
         let interrupt = Interrupt::install();
         let mut watcher = RunWatcher::new(&run.config, !self.json);

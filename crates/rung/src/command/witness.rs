@@ -8,6 +8,7 @@ use rung_falsify::{Witness, check};
 use serde_json::{Value, json};
 
 use super::falsify_text;
+use super::memory::MemoryOption;
 use super::text_witness::{TextTarget, TextWitness};
 use crate::output::{check_destination, print, print_json, write_file};
 
@@ -38,6 +39,8 @@ struct WitnessOptions {
     /// Write a self-contained HTML page to this file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    #[command(flatten)]
+    memory: MemoryOption,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -53,6 +56,7 @@ impl WitnessCommand {
             Action::Check(options) => (options, false),
             Action::Show(options) => (options, true),
         };
+        options.memory.apply();
         if let Some(path) = &options.html {
             check_destination("--html", path, &["html"])?;
         }

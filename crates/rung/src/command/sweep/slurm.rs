@@ -13,7 +13,7 @@ use rung_train::sweep::slurm::{Job, QueuedTask, SlurmRequest, SubmittedJob, max_
 use rung_train::sweep::{Event, Shard, Sweep, SweepSummary};
 use serde_json::{Value, json};
 
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, print_note};
 use crate::watch::{Interrupt, SweepWatcher};
 
 /// Where and how a sweep is submitted.
@@ -233,7 +233,7 @@ fn wait(job: &Job, poller: &mut RecordPoller<'_>, watcher: &SweepWatcher) -> any
             // The tasks continue without their controller, so the wait continues too.
             Err(error) => {
                 if !reported_error && !interrupt.requested() {
-                    eprintln!("{error}\ntrying again; records are still read from the file system");
+                    print_note(&format!("{error}\ntrying again; records are still read from the file system"));
                 }
                 reported_error = true;
             }
