@@ -5,7 +5,7 @@
     rung task prompt 'funccomp{hops=1,m=4,n=[]}' --style tokens --count 20 --json > prompts.jsonl
     python examples/compare_logits.py prompts.jsonl --hf run-hf --gguf run-gguf/model.gguf
 
-RWKV-7 is no class of transformers: --fla takes that of flash-linear-attention, whose kernels run on a CPU in Triton's interpreter.
+Without --hf, for networks that transformers has no class for, `rung logits` runs the GGUF file. RWKV-7 is no class of transformers: --fla takes that of flash-linear-attention, whose kernels run on a CPU in Triton's interpreter.
 
 Needs `rung` in the path (or --rung), and the packages that check_export.py names. Prints the largest difference of a logit relative to the
 largest logit (transformers, all positions) and the largest difference of a log-probability (llama.cpp, after the prompt).
@@ -24,14 +24,21 @@ def rung_logits(rung, model, tokens):
     return json.loads(output.stdout)["logits"]
 
 
+def rung_tokens(rung, model, text):
+    output = subprocess.run([rung, "generate", model, "--prompt", text, "--count", "0", "--json"], check=True, capture_output=True)
+    return json.loads(output.stdout)["prompt_tokens"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("prompts", help="JSON lines of `rung task prompt --style tokens --json`")
-    parser.add_argument("--hf", required=True, help="directory of `rung export --to hf`")
+    parser.add_argument("--hf", help="directory of `rung export --to hf`")
     parser.add_argument("--gguf", help="file of `rung export --to gguf`")
     parser.add_argument("--fla", action="store_true", help="the classes of flash-linear-attention")
     parser.add_argument("--rung", default="rung")
     arguments = parser.parse_args()
+    if not (arguments.hf or arguments.gguf):
+        parser.error("--hf or --gguf is needed")
 
     if arguments.fla:
         os.environ["TRITON_INTERPRET"] = "1"
@@ -46,18 +53,21 @@ def main():
         import fla.models  # registers its classes with transformers
 
     torch.set_grad_enabled(False)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(arguments.hf)
-    model = transformers.AutoModelForCausalLM.from_pretrained(arguments.hf, dtype=torch.float32).eval()
     with open(arguments.prompts) as lines:
         texts = [json.loads(line)["text"] for line in lines]
-    rows = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-    own = [torch.tensor(rung_logits(arguments.rung, arguments.hf, row)) for row in rows]
-    worst = 0.0
-    for row, expected in zip(rows, own):
-        found = model(torch.tensor([row]), use_cache=False).logits[0]
-        worst = max(worst, float((found - expected).abs().max() / expected.abs().max()))
-    program = f"transformers {transformers.__version__} {type(model).__name__}"
-    print(json.dumps({"program": program, "prompts": len(rows), "largest relative difference": worst}), flush=True)
+    if arguments.hf:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(arguments.hf)
+        rows = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    else:
+        rows = [rung_tokens(arguments.rung, arguments.gguf, text) for text in texts]
+    own = [torch.tensor(rung_logits(arguments.rung, arguments.hf or arguments.gguf, row)) for row in rows]
+    if arguments.hf:
+        model, worst = transformers.AutoModelForCausalLM.from_pretrained(arguments.hf, dtype=torch.float32).eval(), 0.0
+        for row, expected in zip(rows, own):
+            found = model(torch.tensor([row]), use_cache=False).logits[0]
+            worst = max(worst, float((found - expected).abs().max() / expected.abs().max()))
+        program = f"transformers {transformers.__version__} {type(model).__name__}"
+        print(json.dumps({"program": program, "prompts": len(rows), "largest relative difference": worst}), flush=True)
     if arguments.gguf:
         import xllamacpp
 

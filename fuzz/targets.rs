@@ -24,6 +24,8 @@ pub const TARGETS: &[Target] = &[
     ("gguf", gguf),
     ("safetensors", safetensors),
     ("tokenizer", tokenizer),
+    ("vocabulary", vocabulary),
+    ("checkpoint", checkpoint),
     ("run", run),
     ("sweep", sweep),
     ("record", record),
@@ -100,6 +102,29 @@ fn tokenizer(bytes: &[u8]) {
         && let Ok(tokens) = tokenizer.encode("one two, 3")
     {
         let _ = tokenizer.decode(&tokens);
+    }
+}
+
+/// The vocabulary of a GGUF file.
+fn vocabulary(bytes: &[u8]) {
+    let file = TempFile::write("model.gguf", bytes);
+    if let Ok(Some(tokenizer)) = rung_tokenizer::Tokenizer::open(&file.0)
+        && let Ok(tokens) = tokenizer.encode("one two, 3")
+    {
+        let _ = tokenizer.decode(&tokens);
+    }
+}
+
+/// A GGUF file whose weights are read into a network; those that are longer than any seed are left out, so that memory stays small.
+fn checkpoint(bytes: &[u8]) {
+    if bytes.len() > 1 << 18 {
+        return;
+    }
+    let file = TempFile::write("model.gguf", bytes);
+    if let Ok(checkpoint) = rung_nn::families::open::<f32>(&file.0) {
+        let ops = rung_engine::Native::new();
+        ops.bind_frozen(&checkpoint.weights);
+        let _ = checkpoint.model.forward(&ops, &[0], 1, None);
     }
 }
 

@@ -33,11 +33,13 @@ mod matrix;
 mod network;
 mod numbers;
 mod olmo_hybrid;
+mod precision;
 mod qwen35;
 mod rwkv7;
 pub mod vocabulary;
 
 pub use numbers::NumberFormat;
+pub use precision::PrecisionCheck;
 pub use vocabulary::Vocabulary;
 
 use std::fmt::Display;

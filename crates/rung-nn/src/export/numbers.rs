@@ -24,12 +24,39 @@ impl NumberFormat {
             Self::F16 => values.flat_map(|value| encode_f16(value).to_le_bytes()).collect(),
         }
     }
+
+    /// Rounds numbers to those of the format, as [`encode`](Self::encode) does, without encoding them.
+    pub fn round(self, values: &mut [f32]) {
+        match self {
+            Self::F32 => {}
+            Self::Bf16 => values.iter_mut().for_each(|value| *value = drop_bits::<16>(*value)),
+            Self::F16 => values.iter_mut().for_each(|value| *value = round_to_f16(*value)),
+        }
+    }
+}
+
+/// Rounds to nearest, ties to even, where the lowest `BITS` bits become zero.
+fn drop_bits<const BITS: u32>(value: f32) -> f32 {
+    let bits = value.to_bits();
+    let half = (1 << (BITS - 1)) - 1 + (bits >> BITS & 1);
+    f32::from_bits((bits + half) >> BITS << BITS)
+}
+
+/// The nearest number of half precision; infinite beyond its range.
+fn round_to_f16(value: f32) -> f32 {
+    const SMALLEST_NORMAL: f32 = 1.0 / 16384.0;
+    const SMALLEST_SUBNORMAL: f32 = SMALLEST_NORMAL / 1024.0;
+    const LARGEST: f32 = 65504.0;
+    if value.abs() < SMALLEST_NORMAL {
+        return (value / SMALLEST_SUBNORMAL).round_ties_even() * SMALLEST_SUBNORMAL;
+    }
+    let rounded = drop_bits::<13>(value);
+    if rounded.abs() <= LARGEST { rounded } else { f32::INFINITY.copysign(value) }
 }
 
 /// The bits of a finite number in bfloat16.
 fn encode_bf16(value: f32) -> u16 {
-    let bits = value.to_bits();
-    ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16) as u16
+    (drop_bits::<16>(value).to_bits() >> 16) as u16
 }
 
 /// The bits of a finite number in half precision; numbers beyond the range become infinite.
@@ -59,6 +86,14 @@ mod tests {
             values.extend((0..2000).map(|index| (f64::from(index) * 0.37).exp2().fract() * f64::from(index - 1000)));
             let mut decoded = Vec::new();
             decoder.decode(&format.encode(&values), |value| decoded.push(f64::from(value)));
+            let mut rounded: Vec<f32> = values.iter().map(|value| *value as f32).collect();
+            format.round(&mut rounded);
+            assert!(
+                rounded
+                    .iter()
+                    .zip(&decoded)
+                    .all(|(rounded, decoded)| f64::from(*rounded).to_bits() == decoded.to_bits())
+            );
             for (value, decoded) in values.iter().zip(decoded) {
                 let unit = value.abs().max(2_f64.powi(-14)) * 2_f64.powi(-fraction_bits);
                 assert!((value - decoded).abs() <= unit, "{format:?} {value} {decoded}");
@@ -66,5 +101,8 @@ mod tests {
         }
         assert_eq!(NumberFormat::F16.encode(&[1.0, -2.0]), [0x00, 0x3C, 0x00, 0xC0]);
         assert_eq!(NumberFormat::F16.encode(&[1e6]), [0x00, 0x7C]);
+        let mut beyond = [1e6, -65519.0, -65520.0];
+        NumberFormat::F16.round(&mut beyond);
+        assert_eq!(beyond, [f32::INFINITY, -65504.0, f32::NEG_INFINITY]);
     }
 }

@@ -1,6 +1,7 @@
 //! Qwen3.5's dense architecture in GGUF: Gated `DeltaNet` and full attention, with norms before every mixer and MLP.
 //!
-//! Its full-attention layers have a norm on the queries and keys of every head and a gate on the output of every head. In networks with a
+//! llama.cpp opens no file without a layer of full attention, so networks of Gated `DeltaNet` alone get one more layer, which adds nothing to
+//! the stream. Its full-attention layers have a norm on the queries and keys of every head and a gate on the output of every head. In networks with a
 //! constant column, both do nothing: a constant channel of every query head in which every key is zero, and one of every key head in which
 //! every query is zero, make the norms divide by nearly the same number at every token; the gates read the constant column and are open.
 //! llama.cpp requires keys and values of the same width, so the narrower ones get zero channels.
@@ -8,9 +9,10 @@
 use super::gguf::Value as Key;
 use super::llama::{DEFAULT_ROPE_THETA, LayerNames, NO_ROTATION_DIVISOR, common_keys, embeddings_and_lm_head};
 use super::matrix::Matrix;
-use super::network::{Attention, ConstantColumn, ExportMixer, ExportNetwork, GatedDeltanet, common_heads};
+use super::network::{Attention, ConstantColumn, ExportMixer, ExportNetwork, GatedDeltanet, GatedMlp, common_heads};
 use super::olmo_hybrid::common_delta;
 use super::{ExportError, ExportFormat, ExportTensor, Family, FamilyCheckpoint, llama};
+use crate::model::Norm;
 
 /// The family.
 pub(super) const FAMILY: Family = Family {
@@ -30,11 +32,6 @@ const OPEN: f64 = 32.0;
 const NORM_DIVISOR: f64 = 512.0;
 
 fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoint, ExportError> {
-    // Gates that are half open could be made up for. Norms of queries and keys cannot: they take away lengths that differ from token to token.
-    let Some(constant) = network.constant else {
-        let found = "none, in a network whose residual stream has norms and so no constant column to undo them with";
-        return Err(ExportError::unsupported("norms on queries and keys", found, "those of Qwen3.5's full attention"));
-    };
     if network.rope_theta.is_some() {
         return Err(ExportError::unsupported("positions", "rotary positions", "none"));
     }
@@ -46,6 +43,17 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
         let found = format!("{} heads of keys for {} of values", delta.heads, delta.value_heads);
         return Err(ExportError::unsupported("gdn", found, "as many of keys as of values"));
     }
+    // In llama.cpp one epsilon is for all norms; widths that are made up for change that of the stream or that of the heads.
+    if network.constant.is_none() {
+        let error = |found, expected| ExportError::unsupported("gdn and norms on the stream", found, expected);
+        if delta.key_dim != delta.value_dim {
+            let found = format!("keys of {} channels and values of {}", delta.key_dim, delta.value_dim);
+            return Err(error(found, "keys and values of one width"));
+        }
+        if network.epsilon < Norm::EPSILON {
+            return Err(error(format!("a stream widened to {}", network.width), "a width that is a multiple of eight"));
+        }
+    }
     let [heads, kv_heads, network_head_dim] = common_heads(network)?;
     // Two more channels, for the constants of queries and keys.
     let head_dim = network_head_dim + 2;
@@ -55,6 +63,7 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
         tensors.push(names.vector("", "attn_norm", layer.mixer_norm.clone()));
         match &layer.mixer {
             ExportMixer::Attention(attention) => {
+                let constant = constant_column(network)?;
                 tensors.extend(attention_tensors(&attention.resized(heads, kv_heads, head_dim), constant, names));
             }
             ExportMixer::GatedDeltanet(delta) => tensors.extend(delta_tensors(delta, names)),
@@ -63,22 +72,27 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
         tensors.push(names.vector("", "post_attention_norm", layer.mlp_norm.clone()));
         tensors.extend(names.mlp(&layer.mlp));
     }
+    let is_attention = |mixer: &ExportMixer| matches!(mixer, ExportMixer::Attention(_));
+    let has_idle_layer = !network.layers.iter().any(|layer| is_attention(&layer.mixer));
+    if has_idle_layer {
+        let names = LayerNames { format, index: network.layers.len() };
+        tensors.extend(idle_layer(network, [heads, kv_heads, head_dim], names));
+    }
     let width = state_width(delta);
     // The output is smaller by the ratio of the square roots of the key widths, and the mean of squares is over more channels.
     let epsilon = network.epsilon * (delta.key_dim * delta.value_dim) as f64 / (width * width) as f64;
-    let is_recurrent = |mixer: &ExportMixer| u32::from(matches!(mixer, ExportMixer::GatedDeltanet(_)));
+    let is_recurrent = network.layers.iter().map(|layer| u32::from(!is_attention(&layer.mixer)));
+    let is_recurrent: Vec<u32> = is_recurrent.chain(has_idle_layer.then_some(0)).collect();
     let number = |value: usize| Key::U32(value as u32);
     // Rotary pairs are assigned in turn to the three position axes of a multimodal model.
     let pairs = head_dim as u32 / 2;
     let sections = vec![pairs.div_ceil(3), (pairs + 1) / 3, pairs / 3, 0];
     let mut keys = common_keys(network, [heads, kv_heads, head_dim]);
-    keys.retain(|(name, _)| name != "attention.layer_norm_rms_epsilon");
+    keys.retain(|(name, _)| !["attention.layer_norm_rms_epsilon", "block_count"].contains(&name.as_str()));
     let family_keys = [
+        ("block_count", number(is_recurrent.len())),
         ("attention.layer_norm_rms_epsilon", Key::F32(epsilon as f32)),
-        (
-            "attention.recurrent_layers",
-            Key::U32Array(network.layers.iter().map(|layer| is_recurrent(&layer.mixer)).collect()),
-        ),
+        ("attention.recurrent_layers", Key::U32Array(is_recurrent)),
         ("rope.dimension_count", number(head_dim)),
         ("rope.dimension_sections", Key::U32Array(sections)),
         ("rope.freq_base", Key::F32(DEFAULT_ROPE_THETA as f32)),
@@ -92,6 +106,41 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
     ];
     keys.extend(family_keys.into_iter().map(|(name, value)| (name.to_owned(), value)));
     Ok(FamilyCheckpoint { config: serde_json::Map::new(), keys, tensors, width: network.width })
+}
+
+/// A layer of full attention and an MLP whose outputs are zero.
+fn idle_layer(
+    network: &ExportNetwork,
+    [heads, kv_heads, head_dim]: [usize; 3],
+    names: LayerNames,
+) -> Vec<ExportTensor> {
+    let (width, hidden) = (network.width, network.hidden_width());
+    let zeros = Matrix::zeros;
+    let mut tensors = vec![
+        names.vector("", "attn_norm", vec![1.0; width]),
+        names.matrix("", "attn_q", zeros(2 * heads * head_dim, width)),
+        names.matrix("", "attn_k", zeros(kv_heads * head_dim, width)),
+        names.matrix("", "attn_v", zeros(kv_heads * head_dim, width)),
+        names.matrix("", "attn_output", zeros(width, heads * head_dim)),
+        names.vector("", "attn_q_norm", vec![1.0; head_dim]),
+        names.vector("", "attn_k_norm", vec![1.0; head_dim]),
+        names.vector("", "post_attention_norm", vec![1.0; width]),
+    ];
+    tensors.extend(names.mlp(&GatedMlp {
+        gate: zeros(hidden, width),
+        up: zeros(hidden, width),
+        down: zeros(width, hidden),
+    }));
+    tensors
+}
+
+/// The constant column, which full attention needs: gates that are half open could be made up for, but not norms of queries and keys, which
+/// take away lengths that differ from token to token.
+fn constant_column(network: &ExportNetwork) -> Result<ConstantColumn, ExportError> {
+    network.constant.ok_or_else(|| {
+        let found = "none, in a network whose stream has norms and so no constant column to undo them with";
+        ExportError::unsupported("norms on queries and keys", found, "those of Qwen3.5's full attention")
+    })
 }
 
 /// The width of keys and values in llama.cpp.

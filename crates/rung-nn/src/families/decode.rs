@@ -1,6 +1,9 @@
 //! Decoding with a checkpoint: logits of one sequence, with its KV cache or state.
 
+use rung_audit::engine::{EngineSettings, engine, plan};
+use rung_audit::{Audit, FP32};
 use rung_engine::{Native, Ops as _, Parameters, Tensor};
+use rung_theory::stack::mixer::CacheLayout;
 use rung_theory::task::Rng;
 
 use crate::error::ModelError;
@@ -62,6 +65,33 @@ impl<'a> CheckpointDecoder<'a> {
     pub fn cache_bytes(&self) -> usize {
         self.state.as_ref().map_or(0, |state| state.element_count(&self.ops) * size_of::<f32>())
     }
+}
+
+/// Bytes of keys, values and states after a number of tokens in single precision, as `rung-audit` plans them; `None` if they are unknown.
+///
+/// It is the plan for transformers, which like this crate caches a window less one token, without one input of every short convolution:
+/// most classes of transformers cache as many as the kernel has, and this crate one fewer.
+pub fn planned_cache_bytes(audit: &Audit, tokens: usize) -> Option<u64> {
+    /// The class that caches one input fewer in transformers too.
+    const ONE_INPUT_FEWER: &str = "recurrent_gemma";
+    let settings = EngineSettings {
+        context: Some(tokens.max(1) as u64),
+        kv_format: FP32.name.parse().ok(),
+        state_dtype: Some(FP32),
+        ..EngineSettings::default()
+    };
+    let planned = plan(audit, engine("transformers").ok()?, &settings).ok()?.cache_bytes?;
+    if audit.architecture.as_deref() == Some(ONE_INPUT_FEWER) {
+        return Some(planned);
+    }
+    let mixers = audit.layers.iter().flat_map(|layer| &layer.plan_layers).flat_map(|layer| layer.mixers.iter());
+    let input = mixers.map(|mixer| match mixer.facts().layout {
+        Some(CacheLayout::State(state)) if state.kernel_size > 0 => {
+            state.channels + state.groups * state.group_channels
+        }
+        _ => 0,
+    });
+    Some(planned.saturating_sub(input.sum::<u64>() * size_of::<f32>() as u64))
 }
 
 /// Samples the next token: the most likely one (the first of equals) at temperature 0, else one from the softmax of `logits / temperature`.

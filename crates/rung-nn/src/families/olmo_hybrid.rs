@@ -105,8 +105,13 @@ fn gated_deltanet<S: Scalar>(
         separate_channels
     };
     let mut filters = Vec::with_capacity(total * kernel_size);
-    for (name, channels) in names.into_iter().zip(channels) {
-        filters.extend(loader.values(name, &[channels, 1, kernel_size])?);
+    if loader.has("conv1d.weight") {
+        // The name inside transformers' modules, which loads files with it too; `rung export` writes it.
+        filters.extend(loader.values("conv1d.weight", &[total, 1, kernel_size])?);
+    } else {
+        for (name, channels) in names.into_iter().zip(channels) {
+            filters.extend(loader.values(name, &[channels, 1, kernel_size])?);
+        }
     }
     Ok(Builtin::GatedDeltanet(sizes.assemble(&GatedDeltanetWeights {
         projections,

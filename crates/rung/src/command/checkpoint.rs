@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use rung_audit::{AuditOptions, FP32, audit_path};
+use rung_audit::{AuditOptions, audit_path};
+use rung_nn::families::decode::planned_cache_bytes;
 use rung_nn::families::{self, Checkpoint, converted};
 use rung_tokenizer::Tokenizer;
 
@@ -50,19 +51,15 @@ pub fn tokenizer(path: &Path) -> anyhow::Result<Option<Tokenizer>> {
     Ok(Tokenizer::open(&converted::base_path(path)?)?)
 }
 
-/// The planner's size of the KV cache and recurrent states after a number of tokens, in fp32; none for converted checkpoints.
+/// The planner's size of the KV cache and recurrent states after a number of tokens, in fp32; none for converted checkpoints, and where it
+/// is unknown.
 pub fn planned_bytes(path: &Path, tokens: usize) -> anyhow::Result<Option<u64>> {
     if converted::recognise(path) {
         // The config describes the checkpoint before its layers were replaced.
         return Ok(None);
     }
     let config = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
-    let options = AuditOptions {
-        context: tokens.max(1) as u64,
-        kv_dtype: FP32,
-        state_dtype: Some(FP32),
-        ..AuditOptions::default()
-    };
-    let audit = audit_path(&config, &options).with_context(|| format!("auditing {}", config.display()))?;
-    Ok(audit.cache.map(|cache| cache.total))
+    let audit =
+        audit_path(&config, &AuditOptions::default()).with_context(|| format!("auditing {}", config.display()))?;
+    Ok(planned_cache_bytes(&audit, tokens))
 }

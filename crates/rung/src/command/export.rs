@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use rung_nn::export::{ExportFormat, ExportOptions, NumberFormat, export};
+use rung_nn::export::{ExportFormat, ExportOptions, NumberFormat, PrecisionCheck, export};
 use rung_nn::{Network, memory};
 use rung_theory::task::{Prompt, TokenNames, seeded};
 use serde_json::json;
@@ -19,10 +19,14 @@ use serde_json::json;
 use super::memory::MemoryOption;
 use crate::output::{print, print_json, with_commas};
 
+/// Instances of a construction that are run in each precision.
+const CHECKED_INSTANCES: usize = 64;
+
 /// Write a construction or a trained run for transformers or llama.cpp.
 ///
 /// Tokens become one vocabulary of named tokens, so that a prompt is a line of text and the answer is the next token. A part of the
-/// network that has no counterpart in the target is named and nothing is written.
+/// network that has no counterpart in the target is named and nothing is written. The written files of a construction are run again on
+/// sampled instances, with weights and cache in each precision.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -97,6 +101,9 @@ impl Export {
         let checkpoint =
             export(&network, &options).with_context(|| format!("{} cannot be exported", self.model.display()))?;
         let files = checkpoint.write(&self.out)?;
+        let precisions = checkpoint
+            .check_precisions(&network, &self.out, CHECKED_INSTANCES)
+            .with_context(|| format!("running {}", self.out.display()))?;
         let (family, tokens) = (checkpoint.family, checkpoint.vocabulary.tokens.len());
         let name = match options.format {
             ExportFormat::HuggingFace => family.class,
@@ -114,6 +121,7 @@ impl Export {
                 "task": task.spec(),
                 "out": self.out,
                 "files": files,
+                "precisions": precisions,
             }))?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -130,9 +138,27 @@ impl Export {
             writeln!(text, "  answer   {target}")?;
         }
         writeln!(text, "  written to {}", self.out.display())?;
+        if let Some(precisions) = &precisions {
+            write_precisions(&mut text, precisions)?;
+        }
         print(&text)?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The precisions in which every sampled instance is right, and those in which one is wrong.
+fn write_precisions(text: &mut String, precisions: &[PrecisionCheck]) -> std::fmt::Result {
+    writeln!(
+        text,
+        "\n  run again from the files by Rung (measured): weights and cache rounded, arithmetic in single precision"
+    )?;
+    writeln!(text, "  weights  cache  right      smallest and largest margin of the answer's logit")?;
+    for check in precisions {
+        let PrecisionCheck { weights, cache, right, of, smallest_margin, largest_margin } = check;
+        let score = format!("{right} of {of}");
+        writeln!(text, "  {weights:7}  {cache:5}  {score:9}  {smallest_margin:.3} {largest_margin:.3}")?;
+    }
+    Ok(())
 }
 
 /// The first two and last two tokens of a long prompt.
