@@ -133,8 +133,12 @@ fn write_checkpoint(folder: &std::path::Path) -> PathBuf {
         let mut add = |name: &str, shape: &[u64]| shapes.push((format!("model.layers.{layer}.{name}"), shape.to_vec()));
         add("input_layernorm", &[WIDTH]);
         add("post_attention_layernorm", &[WIDTH]);
-        ["q", "k", "v", "o"].iter().for_each(|name| add(&format!("self_attn.{name}_proj"), &[WIDTH, WIDTH]));
-        ["gate", "up"].iter().for_each(|name| add(&format!("mlp.{name}_proj"), &[HIDDEN, WIDTH]));
+        for name in ["q", "k", "v", "o"] {
+            add(&format!("self_attn.{name}_proj"), &[WIDTH, WIDTH]);
+        }
+        for name in ["gate", "up"] {
+            add(&format!("mlp.{name}_proj"), &[HIDDEN, WIDTH]);
+        }
         add("mlp.down_proj", &[WIDTH, HIDDEN]);
     }
     let (mut header, mut end) = (serde_json::Map::new(), 0);

@@ -38,7 +38,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
             }
         }
         Some(item @ JsonValue::Object(_)) => {
-            set_attention(&Config::new(item, item, &config.path_of("attn"), false), &mut layout)?
+            set_attention(&Config::new(item, item, &config.path_of("attn"), false), &mut layout)?;
         }
         Some(other) => return Err(config.field_error("attn", other, "an object, a list of objects, or null")),
     }
