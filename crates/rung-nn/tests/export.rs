@@ -258,7 +258,9 @@ fn a_construction_is_checked_in_every_precision() {
     // A construction that is wrong is reported as wrong.
     network.change_weights(|name, values| {
         if name == "layers.0.mixer.v_proj.weight" {
-            values.iter_mut().for_each(|value| *value = -*value);
+            for value in values.iter_mut() {
+                *value = -*value;
+            }
         }
     });
     let changed = check(&network).unwrap();

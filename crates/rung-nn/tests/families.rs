@@ -153,7 +153,9 @@ fn older_spellings_of_configs_give_the_same_logits() {
         let Checkpoint { model, weights, .. } = open::<f32>(&changed).unwrap();
         let found = parallel_logits(&model, &weights, &expected.tokens);
         assert!(relative_difference(&found, &expected.logits) > 1e-3, "{name}");
-        [folder, changed].iter().for_each(|folder| std::fs::remove_dir_all(folder).unwrap());
+        for folder in [folder, changed] {
+            std::fs::remove_dir_all(folder).unwrap();
+        }
     }
     let gemma = with_config("gemma3-linear", "gemma", |config| {
         let rope = config.remove("rope_parameters").unwrap();
@@ -187,7 +189,9 @@ fn older_spellings_of_configs_give_the_same_logits() {
         config.insert("moe_layer_freq".to_owned(), 1.into());
     });
     assert_logits_of("kimi_linear", &kimi);
-    [gemma, nemotron, kimi].iter().for_each(|folder| std::fs::remove_dir_all(folder).unwrap());
+    for folder in [gemma, nemotron, kimi] {
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 }
 
 #[test]

@@ -65,7 +65,9 @@ impl ExportedCheckpoint {
             let mut weights = stored.clone();
             let matrices: Vec<_> =
                 weights.entries().filter(|(_, entry)| entry.shape.len() > 1).map(|(id, _)| id).collect();
-            matrices.into_iter().for_each(|id| weights_format.round(weights.get_mut(id)));
+            for id in matrices {
+                weights_format.round(weights.get_mut(id));
+            }
             let ops = Native::new();
             ops.bind_frozen(&weights);
             for (cache_name, cache_format) in NumberFormat::ALL {
