@@ -293,7 +293,7 @@ fn add_table_layers(
 ) -> Result<(ColumnRange, ColumnRange), ConstructError> {
     let (bias, m, start_bits) = (composition.bias, request.first_table_entries as usize, composition.value_bits(0));
     let registers = &mut composition.builder.registers;
-    let unrounded_start = registers.add("read.0", start_bits, RegisterKind::Unrounded, "z_0 as it was handed on");
+    let unrounded_start = registers.add("read.0", start_bits, RegisterKind::Unrounded, "z_0 as it was forwarded");
     let start = registers.add("i.0", start_bits, RegisterKind::Number, "z_0");
     let written_row = registers.add("slot", m, RegisterKind::OneHot, "at entries of z_1: where they write");
     let read_row = registers.add("asks", m, RegisterKind::OneHot, "at w: the row of the state for z_0");

@@ -345,7 +345,7 @@ impl MultiHeadAttention {
         &self.query_heads
     }
 
-    /// Attention of a span of tokens. The first two slots of the state hold keys and values.
+    /// Attention of a span of tokens. The first two tensors of the state hold keys and values.
     pub(super) fn forward<O: Ops>(
         &self,
         ops: &O,

@@ -153,7 +153,7 @@ impl MixerConfig for LatentConfig {
 }
 
 impl Latent {
-    /// Appends the latents and rotary keys of a span to the cache, which is in the first two slots of the state.
+    /// Appends the latents and rotary keys of a span to the cache, which is in the first two tensors of the state.
     pub(super) fn append_to_cache<O: Ops>(
         &self,
         ops: &O,
