@@ -22,6 +22,7 @@ use rung_theory::stack::Convention;
 
 use super::capacity::max_accuracy;
 use super::table::{SeedRuns, SeedSpread, chance_accuracy, group_by_setting};
+use super::verdicts::StackVerdict;
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use crate::artefact::figure_files;
 use rung_figure::Evidence;
@@ -40,8 +41,25 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("staircase-quick.toml"),
         include_str!("staircase-full.toml"),
     ],
+    decide: Some(decide),
     render: staircase,
 };
+
+/// The verdicts of the theory about every square, for exactly its tables.
+fn decide(records: &[RunRecord]) -> Vec<StackVerdict> {
+    let settings = group_by_setting(records);
+    let squares = collect_squares(&settings);
+    squares.iter().filter_map(|square| decide_square(square.runs?, square.hops)).collect()
+}
+
+fn decide_square(runs: &SeedRuns<'_>, hops: usize) -> Option<StackVerdict> {
+    let sizes = task_table_sizes(runs)?;
+    let sizes = sizes.get(..hops)?;
+    let ratios = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
+    let tables = TableSizes::new(hops, sizes[0].into(), ratios).ok()?;
+    let verdict = StackBounds::new(&runs.plan(), Convention::Paper).decide(&tables);
+    Some(StackVerdict::new(runs, hops, verdict.name(), verdict.reason()))
+}
 
 fn staircase(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
@@ -49,7 +67,7 @@ fn staircase(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclu
     let (map, curves) = (heat_map(&squares), learning_curves(&squares));
     output.artefacts.extend(figure_files("staircase", &map));
     output.artefacts.extend(figure_files("staircase-curves", &curves));
-    output.chapter.table(table(&squares));
+    output.chapter.table(table(&squares, &output.verdicts));
     let caption = "Accuracy on questions of L hops by F full layers after one bounded-state layer: mean over seeds, and below it the \
                    worst and the best seed. Below the predicted boundary the prediction is learned, above it not learned. Every square has the same \
                    recipe, width, state, precision and number of steps.";
@@ -81,17 +99,6 @@ impl StaircaseSquare<'_, '_> {
     /// Whether the layout allows so many hops.
     fn is_within_rungs(&self) -> bool {
         self.runs.map_or(self.full_layers, SeedRuns::rungs) >= self.hops
-    }
-
-    /// The verdict of the theory about exactly these tables, and its reason.
-    fn verdict(&self) -> Option<[String; 2]> {
-        let runs = self.runs?;
-        let sizes = task_table_sizes(runs)?;
-        let sizes = sizes.get(..self.hops)?;
-        let ratios = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
-        let tables = TableSizes::new(self.hops, sizes[0].into(), ratios).ok()?;
-        let verdict = StackBounds::new(&runs.plan(), Convention::Paper).decide(&tables);
-        Some([verdict.name().to_owned(), verdict.reason()])
     }
 
     /// The score of known shortcuts, if the layout allows one hop less than the questions need.
@@ -264,7 +271,7 @@ fn learning_curves(squares: &[StaircaseSquare<'_, '_>]) -> LineChart {
     chart
 }
 
-fn table(squares: &[StaircaseSquare<'_, '_>]) -> Table {
+fn table(squares: &[StaircaseSquare<'_, '_>], verdicts: &[StackVerdict]) -> Table {
     let columns = [
         Column::number("F"),
         Column::number("L"),
@@ -296,7 +303,8 @@ fn table(squares: &[StaircaseSquare<'_, '_>]) -> Table {
             ),
             TableCell::from(format!("{loss:.3}{shortcut_loss}")),
             TableCell::from(
-                square.verdict().map_or_else(String::new, |[verdict, reason]| format!("{verdict}: {reason}")),
+                StackVerdict::find(verdicts, runs, square.hops)
+                    .map_or_else(String::new, |verdict| format!("{}: {}", verdict.name, verdict.reason)),
             ),
             TableCell::from(runs.first().facts.tokens.to_string()),
         ]);
