@@ -1,5 +1,7 @@
 //! Builds an audit from a config: the dialects' layer specs, the mixers' sizes, the plan, and the costs and bounds computed from it.
 
+pub(crate) mod parameters;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -7,13 +9,13 @@ use rung_theory::bound::sparse::BlockSparseInstance;
 use rung_theory::stack::mixer::TokenSelection;
 use rung_theory::stack::{Capacity, Defaults, Layer, Mixer, MixerReach, Plan};
 
+use self::parameters::ParameterCount;
 use crate::attention_sizes::{self, MixerSizes};
 use crate::config::Config;
 use crate::cost::{self, BF16, CacheBytes, CacheSettings, Dtype, FP32, MixerCost};
 use crate::dialect::{self, Decision};
 use crate::json::JsonValue;
 use crate::layout::{AttentionKind, AttentionScope, FeedForwardKind, LayerSpec, Layout, MixerOrder, RecurrenceSpec};
-use crate::parameters::{self, ParameterCount};
 use crate::{AuditError, feed_forward, recurrent};
 
 /// The default context length at which sizes are compared.

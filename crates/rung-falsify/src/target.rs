@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use rung_engine::{Native, Ops as _, Rounding, Tensor};
 use rung_nn::hash::Hash;
-use rung_nn::memory::{self, MemoryEstimate, state_bytes};
+use rung_nn::memory::{self, state_bytes};
 use rung_nn::{ModelConfig, ModelError, ModelState, Network, Precision, State};
 use rung_theory::task::{self, AnyTask, Prompt, seeded};
 use rung_train::network::initial_network;
@@ -56,7 +56,7 @@ impl Origin {
         let bytes = run
             .weight_count
             .saturating_mul(4)
-            .saturating_add(MemoryEstimate::new(&run.plan, &run.model).inference_bytes(run.max_tokens));
+            .saturating_add(run.model.memory_estimate(&run.plan).inference_bytes(run.max_tokens));
         Ok(memory::check(format!("one prompt of `{}`", run.plan.outline()), bytes, Some(max_bytes))?)
     }
 }

@@ -9,21 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rung_theory::stack::Plan;
 
-use crate::model::ModelConfig;
-
-/// A network, or its computation, does not fit into memory.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what} would take about {found_mib} MiB, expected at most {limit_mib} MiB ({limit_origin})")]
-pub struct TooLarge {
-    /// What needs the memory.
-    pub what: String,
-    /// The estimate.
-    pub found_mib: u128,
-    /// The limit.
-    pub limit_mib: u128,
-    /// The origin of the limit.
-    pub limit_origin: &'static str,
-}
+pub use crate::error::TooLarge;
 
 /// Bytes of the states of one prompt, which are copied while they are updated, and of its expanded keys. These can be large in a network
 /// with few weights.
@@ -57,9 +43,9 @@ pub struct MemoryEstimate<'a> {
 
 impl<'a> MemoryEstimate<'a> {
     /// The sizes of a plan's network.
-    pub fn new(plan: &'a Plan, config: &ModelConfig) -> Self {
-        let hidden_width = config.feed_forward.hidden(plan.width as usize).unwrap_or(0) as u128;
-        Self { plan, hidden_width, classes: config.classes as u128 }
+    /// Called by [`ModelConfig::memory_estimate`](crate::ModelConfig::memory_estimate), which knows the other two sizes.
+    pub fn new(plan: &'a Plan, hidden_width: usize, classes: usize) -> Self {
+        Self { plan, hidden_width: hidden_width as u128, classes: classes as u128 }
     }
 
     /// Bytes of a forward pass over one prompt of this many tokens in single precision, without the weights: states and activations.
@@ -137,6 +123,7 @@ pub fn check(what: impl Into<String>, bytes: u128, allowed: Option<u64>) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::ModelConfig;
     use rung_theory::stack::Defaults;
 
     fn plan(stack: &str) -> Plan {
@@ -148,7 +135,7 @@ mod tests {
         let [narrow, wide] = ["linear", "fastmax{key=1000}"].map(|stack| state_bytes(&plan(stack), 16));
         assert!(narrow < 1 << 20 && wide > 64 << 20, "{narrow} {wide}");
         let (full, config) = (plan("full"), ModelConfig::default());
-        let estimate = MemoryEstimate::new(&full, &config);
+        let estimate = config.memory_estimate(&full);
         assert!(estimate.inference_bytes(16) > state_bytes(&full, 16));
         assert!(estimate.training_bytes(16) > estimate.inference_bytes(16));
     }

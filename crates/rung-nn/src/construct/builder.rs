@@ -12,13 +12,13 @@ use rung_theory::stack::{Defaults, Layer as PlanLayer, Mixer, Plan, StackError};
 use rung_theory::task::{AnyTask, Field, seeded};
 
 use super::forwarding::{self, ForwardedBits};
-use super::register::{ColumnRange, RegisterKind, Registers};
 use super::weight_writer::{AttentionSizes, WeightWriter, write_layer};
 use super::{ChainOfThought, ConstructError, ConstructionInfo};
 use crate::mixer::{follows_width, width_divisor};
 use crate::model::{FeedForwardConfig, InputConfig, MixerIndex, Model, ModelConfig, NormConfig};
 use crate::network::{Network, Provenance};
 use crate::position::Positions;
+use crate::register::{ColumnRange, RegisterKind, Registers};
 
 /// A weighted sum of columns of the residual stream: (column, weight) pairs.
 pub type WeightedSum = Vec<(usize, f64)>;

@@ -14,8 +14,8 @@ use rung_theory::stack::mixer::{ForwardingSizes, KINDS};
 use rung_theory::stack::{Defaults, Mixer, StackError};
 
 use super::builder::WeightEntry;
-use super::register::ColumnRange;
 use crate::mixer::{self, MixerConfig as _};
+use crate::register::ColumnRange;
 use weights::ForwardingWeightWriter;
 
 /// What a forwarding layer copies.

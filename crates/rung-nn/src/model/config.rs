@@ -10,7 +10,7 @@ use super::{
     Unembedding, names,
 };
 use crate::error::ModelError;
-use crate::memory;
+use crate::memory::{self, MemoryEstimate};
 use crate::mixer::TokenMixer;
 use crate::param_builder::{BuildSettings, Init, LayerDepth, ParamBuilder, ParamShape};
 use crate::position::Positions;
@@ -88,6 +88,11 @@ impl Default for ModelConfig {
 }
 
 impl ModelConfig {
+    /// An estimate of the memory that the network of a plan needs.
+    pub fn memory_estimate<'a>(&self, plan: &'a Plan) -> MemoryEstimate<'a> {
+        MemoryEstimate::new(plan, self.feed_forward.hidden(plan.width as usize).unwrap_or(0), self.classes)
+    }
+
     /// Builds a plan's network from this crate's mixers.
     ///
     /// # Errors
