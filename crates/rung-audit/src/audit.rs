@@ -13,10 +13,11 @@ use self::parameters::ParameterCount;
 use crate::attention_sizes::{self, MixerSizes};
 use crate::config::Config;
 use crate::cost::{self, BF16, CacheBytes, CacheSettings, Dtype, FP32, MixerCost};
+use crate::dialect::recurrence_sizes;
 use crate::dialect::{self, Decision};
 use crate::json::JsonValue;
 use crate::layout::{AttentionKind, AttentionScope, FeedForwardKind, LayerSpec, Layout, MixerOrder, RecurrenceSpec};
-use crate::{AuditError, feed_forward, recurrent};
+use crate::{AuditError, feed_forward};
 
 /// The default context length at which sizes are compared.
 pub const DEFAULT_CONTEXT: u64 = 131_072;
@@ -506,7 +507,7 @@ impl MixerBuilder<'_> {
         }
         let mut recurrence = None;
         if let Some(candidates) = &spec.recurrent {
-            recurrence = Some(match recurrent::find(config, candidates)? {
+            recurrence = Some(match recurrence_sizes::find(config, candidates)? {
                 MixerSizes::Known(name, sizes) => (name, self.build(name, &sizes, self.state_dtype.bits)?),
                 MixerSizes::Missing(fields) => {
                     missing

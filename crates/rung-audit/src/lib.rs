@@ -46,7 +46,6 @@ pub mod lint;
 mod non_decoder;
 pub mod placement;
 mod presets;
-mod recurrent;
 pub mod report;
 mod resize;
 mod size;

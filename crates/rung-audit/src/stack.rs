@@ -12,8 +12,7 @@ use crate::{AttentionScope, AuditError, FeedForwardKind, attention_sizes};
 /// The text is not a valid stack, or a total does not fit 64 bits.
 pub fn audit_stack(text: &str, defaults: &Defaults, options: &AuditOptions) -> Result<Audit, AuditError> {
     let plan = Plan::parse(text, defaults).map_err(|error| AuditError::invalid_argument(text, error.to_string()))?;
-    let full_layer =
-        plan.layers.iter().find(|layer| layer.mixers.iter().any(|mixer| matches!(mixer.name(), "full" | "mla")));
+    let full_layer = plan.layers.iter().find(|layer| layer.mixers.iter().any(|mixer| mixer.kind().reads_every_token));
     let full_template = match full_layer {
         Some(layer) => Layer::new(layer.mixers.iter().find(|mixer| is_full(mixer)).unwrap_or(&layer.mixers[0]).clone()),
         None => Layer::new(attention_sizes::build_mixer("full", &[], defaults.bits, defaults)?),

@@ -50,6 +50,7 @@ pub mod export;
 pub mod families;
 pub mod file;
 pub mod files;
+mod forwarding_weights;
 pub mod hash;
 mod instances;
 pub mod inventory;

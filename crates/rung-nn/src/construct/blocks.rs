@@ -11,12 +11,8 @@
 //! - **Gated** neurons do so only at tokens where all gates hold, and write nothing elsewhere.
 
 use super::builder::{AttentionHead, Neuron, WeightedSum};
+pub use crate::forwarding_weights::inverse_temperature;
 use crate::register::ColumnRange;
-
-/// The inverse temperature at which a lookup among this many tokens returns every bit within 1/16 of ±1.
-pub fn inverse_temperature(tokens: usize) -> f64 {
-    (32.0 * tokens.max(2) as f64).ln() / 2.0
-}
 
 /// The slope of rounding: values beyond ±1/4 become ±1.
 const ROUNDING_SLOPE: f64 = 4.0;

@@ -12,6 +12,7 @@ use super::delta_rule::{DeltaRuleProjections, DeltaRuleSizes};
 use super::head_output::{HeadOutput, OutputGate, OutputNorm};
 use super::{MixerConfig, State, TokenMixer, flag, number, require_causal};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::ParamBuilder;
 use crate::submodules::{LinearRecurrence, NormGain};
 
@@ -40,6 +41,7 @@ pub struct Deltanet {
 impl MixerConfig for DeltanetConfig {
     type Mixer = Deltanet;
     const NAME: &'static str = "deltanet";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::deltanet);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [heads, key_dim, value_dim, kernel_size] =

@@ -14,6 +14,7 @@ use super::gdn::DecayProjection;
 use super::head_output::HeadOutput;
 use super::{MixerConfig, State, TokenMixer, flag, number, require_causal, require_divisor};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::ParamBuilder;
 use crate::submodules::LinearRecurrence;
 
@@ -50,6 +51,7 @@ pub struct DeltaProduct {
 impl MixerConfig for DeltaProductConfig {
     type Mixer = DeltaProduct;
     const NAME: &'static str = "deltaproduct";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::deltaproduct);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [heads, value_heads] = ["heads", "value-heads"].map(|option| number(mixer, option));

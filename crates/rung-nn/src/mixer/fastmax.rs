@@ -12,6 +12,7 @@ use rung_theory::stack::Mixer;
 use super::head_output::{HeadOutput, OutputGate};
 use super::{MixerConfig, State, TokenMixer, number, require_causal};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{Init, ParamBuilder};
 use crate::submodules::{LinearRecurrence, QkvProjection};
 
@@ -39,6 +40,7 @@ pub struct Fastmax {
 impl MixerConfig for FastmaxConfig {
     type Mixer = Fastmax;
     const NAME: &'static str = "fastmax";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::fastmax);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [order, heads, key_dim, value_dim] = ["order", "heads", "key", "value"].map(|option| number(mixer, option));

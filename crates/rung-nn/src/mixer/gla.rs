@@ -11,6 +11,7 @@ use rung_theory::stack::Mixer;
 use super::head_output::HeadOutput;
 use super::{MixerConfig, State, TokenMixer, number, require_causal};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{Init, ParamBuilder};
 use crate::submodules::{Linear, LinearRecurrence, QkvProjection, scale_query};
 
@@ -40,6 +41,7 @@ pub struct Gla {
 impl MixerConfig for GlaConfig {
     type Mixer = Gla;
     const NAME: &'static str = "gla";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::gla);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [heads, key_dim, value_dim, rank] = ["heads", "key", "value", "rank"].map(|option| number(mixer, option));

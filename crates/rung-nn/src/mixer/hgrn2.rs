@@ -11,6 +11,7 @@ use rung_theory::stack::Mixer;
 use super::head_output::{HeadOutput, OutputGate, OutputNorm};
 use super::{MixerConfig, State, TokenMixer, number, require_causal, require_divisor};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{Init, LayerDepth, ParamBuilder};
 use crate::submodules::{Linear, LinearRecurrence, NormGain, scale_query, split_heads};
 
@@ -36,6 +37,11 @@ pub struct Hgrn2 {
 impl MixerConfig for Hgrn2Config {
     type Mixer = Hgrn2;
     const NAME: &'static str = "hgrn2";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::hgrn2);
+
+    fn width_divisor(mixer: &Mixer) -> u64 {
+        mixer.number("expand").unwrap_or(1)
+    }
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         Ok(Self { expand: number(mixer, "expand") })

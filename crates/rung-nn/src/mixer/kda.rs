@@ -13,6 +13,7 @@ use super::head_output::{HeadOutput, OutputGate, OutputNorm};
 use super::mamba2::initial_dt_bias;
 use super::{MixerConfig, State, TokenMixer, number, require_causal, require_divisor};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{Init, ParamBuilder};
 use crate::submodules::{Convolution, Linear, LinearRecurrence, NormGain, split_heads};
 
@@ -91,6 +92,7 @@ impl KimiDeltaConfig {
 impl MixerConfig for KimiDeltaConfig {
     type Mixer = KimiDelta;
     const NAME: &'static str = "kda";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::kda);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [heads, value_heads] = ["heads", "value-heads"].map(|option| number(mixer, option));

@@ -11,6 +11,7 @@ use rung_theory::stack::Mixer;
 use super::head_output::{HeadOutput, OutputGate, OutputNorm};
 use super::{MixerConfig, State, TokenMixer, number, require_causal};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{LayerDepth, ParamBuilder};
 use crate::submodules::{Linear, LinearRecurrence, NormGain};
 
@@ -48,6 +49,7 @@ fn log_decay(head: usize, heads: usize, depth: LayerDepth) -> f64 {
 impl MixerConfig for LightningConfig {
     type Mixer = Lightning;
     const NAME: &'static str = "lightning";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::lightning);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         Ok(Self { heads: number(mixer, "heads"), head_dim: number(mixer, "head") })

@@ -12,6 +12,7 @@ pub use rung_theory::stack::mixer::FeatureMap;
 use super::head_output::{HeadOutput, OutputGate, OutputNorm};
 use super::{MixerConfig, State, TokenMixer, flag, number};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{Init, ParamBuilder};
 use crate::precision::apply_rounding;
 use crate::submodules::{LinearRecurrence, NormGain, QkvProjection, scale_query};
@@ -43,6 +44,7 @@ pub struct LinearAttention {
 impl MixerConfig for LinearAttentionConfig {
     type Mixer = LinearAttention;
     const NAME: &'static str = "linear";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::linear);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         Ok(Self {

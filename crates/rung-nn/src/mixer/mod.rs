@@ -35,6 +35,7 @@ use attention::QueryHeads;
 use zamba::Zamba;
 
 use crate::error::ModelError;
+use crate::forwarding_weights::WriteForwarding;
 use crate::param_builder::ParamBuilder;
 use crate::position::Positions;
 pub use crate::state::{MAX_SLOTS, SharedTensor, State};
@@ -73,6 +74,31 @@ pub trait MixerConfig: Sized {
     /// The mixer's name in a plan.
     const NAME: &'static str;
 
+    /// How a protocol sees its attention.
+    const ATTENTION: AttentionCalls = AttentionCalls::None;
+
+    /// Writes the weights with which it copies bits from one token to all later ones, if such weights are known.
+    const FORWARDING: Option<WriteForwarding> = None;
+
+    /// The width of the residual stream must be a multiple of this: the number of heads in mixers that divide the stream's channels
+    /// among them, else 1.
+    fn width_divisor(mixer: &Mixer) -> u64 {
+        let _ = mixer;
+        1
+    }
+
+    /// Whether it always has as many channels as the residual stream, whatever the plan says.
+    fn follows_width(mixer: &Mixer) -> bool {
+        let _ = mixer;
+        false
+    }
+
+    /// Layers for which this is equal use the values of the first of them; `None` if layers share no values.
+    fn value_identity(mixer: &Mixer) -> Option<[Option<u64>; 2]> {
+        let _ = mixer;
+        None
+    }
+
     /// Takes the sizes from a plan's mixer of that name.
     ///
     /// # Errors
@@ -84,6 +110,42 @@ pub trait MixerConfig: Sized {
     /// # Errors
     /// The sizes do not fit the width.
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Self::Mixer, ModelError>;
+}
+
+/// The calls of attention in a forward pass of a mixer, as a protocol counts their messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionCalls {
+    /// None that a protocol counts: what it sends is its state, or it is not supported.
+    None,
+    /// One call over all earlier tokens.
+    All,
+    /// One call over a window, whose tokens are its state.
+    Window,
+    /// Calls over a cache that it shortens, which is its state; no other mixer of its layer may call attention.
+    Evicting,
+}
+
+/// What the config of a mixer declares, for code that has only its name.
+pub(crate) struct Declarations {
+    name: &'static str,
+    pub(crate) attention: AttentionCalls,
+    pub(crate) forwarding: Option<WriteForwarding>,
+    width_divisor: fn(&Mixer) -> u64,
+    follows_width: fn(&Mixer) -> bool,
+    value_identity: fn(&Mixer) -> Option<[Option<u64>; 2]>,
+}
+
+impl Declarations {
+    const fn of<C: MixerConfig>() -> Self {
+        Self {
+            name: C::NAME,
+            attention: C::ATTENTION,
+            forwarding: C::FORWARDING,
+            width_divisor: C::width_divisor,
+            follows_width: C::follows_width,
+            value_identity: C::value_identity,
+        }
+    }
 }
 
 macro_rules! registry {
@@ -102,6 +164,8 @@ macro_rules! registry {
 
         /// Names of the mixers that are implemented.
         pub const NAMES: &[&str] = &[$(<$module::$config as MixerConfig>::NAME),*];
+
+        const DECLARATIONS: &[Declarations] = &[$(Declarations::of::<$module::$config>()),*];
 
         impl Builtin {
             /// Builds a plan's mixer.
@@ -237,20 +301,29 @@ fn flag(mixer: &Mixer, option: &str) -> bool {
     mixer.options().flag(option)
 }
 
-/// The width of the residual stream must be a multiple of this: the number of heads in mixers that divide the stream's channels
-/// among them, else 1.
-pub(crate) fn width_divisor(mixer: &Mixer) -> u64 {
-    let option = match mixer.name() {
-        hgrn2::Hgrn2Config::NAME => "expand",
-        inline::InlineConfig::NAME => "heads",
-        _ => return 1,
-    };
-    mixer.number(option).unwrap_or(1)
+/// What the config of the mixer with this name declares.
+pub(crate) fn declarations(name: &str) -> Option<&'static Declarations> {
+    DECLARATIONS.iter().find(|declarations| declarations.name == name)
 }
 
-/// Whether a mixer always has as many channels as the residual stream, whatever the plan says.
+/// See [`AttentionCalls`]; none for a mixer without a network.
+pub(crate) fn attention_calls(mixer: &Mixer) -> AttentionCalls {
+    declarations(mixer.name()).map_or(AttentionCalls::None, |declarations| declarations.attention)
+}
+
+/// See [`MixerConfig::width_divisor`].
+pub(crate) fn width_divisor(mixer: &Mixer) -> u64 {
+    declarations(mixer.name()).map_or(1, |declarations| (declarations.width_divisor)(mixer))
+}
+
+/// See [`MixerConfig::follows_width`].
 pub(crate) fn follows_width(mixer: &Mixer) -> bool {
-    mixer.name() == conv::ShortConvolutionConfig::NAME && mixer.flag("gated") == Some(false)
+    declarations(mixer.name()).is_some_and(|declarations| (declarations.follows_width)(mixer))
+}
+
+/// See [`MixerConfig::value_identity`].
+pub(crate) fn value_identity(mixer: &Mixer) -> Option<[Option<u64>; 2]> {
+    declarations(mixer.name()).and_then(|declarations| (declarations.value_identity)(mixer))
 }
 
 /// Returns an error unless `groups` divides `heads`; `what` names the groups.

@@ -11,6 +11,7 @@ use rung_theory::stack::Mixer;
 use super::head_output::{HeadOutput, OutputGate, OutputNorm};
 use super::{MixerConfig, State, TokenMixer, number, require_causal};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{Init, ParamBuilder};
 use crate::position::{Frequencies, Rotation, apply_rope};
 use crate::submodules::{LinearRecurrence, QkvProjection, scale_query};
@@ -42,6 +43,7 @@ const EPSILON: f64 = 1e-6;
 impl MixerConfig for RetnetConfig {
     type Mixer = Retnet;
     const NAME: &'static str = "retnet";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::retnet);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let key_dim = number(mixer, "key");
