@@ -262,7 +262,8 @@ impl ModelConfig {
                 })?);
             check_weight_count(params)?;
         }
-        let norm = (self.placement == NormPlacement::Pre).then(|| Norm::init(params, "norm", self.norm));
+        let norm =
+            (self.placement == NormPlacement::Pre).then(|| Norm::init(params, super::names::LAST_NORM, self.norm));
         let unembedding = match (
             embedding.vocabulary_table(),
             self.unembedding_field.as_deref().and_then(|name| embedding.field_table(name)),

@@ -27,14 +27,11 @@ use super::record::RunRecord;
 use super::trainer::{StepReport, Trainer};
 use super::{checkpoint, record};
 use rung_nn::file::{remove_temporary_files, write_atomically};
-use rung_nn::network::files::{RUN_CONFIG, RUN_WEIGHTS};
+pub use rung_nn::files::{RUN_CHECKPOINT as CHECKPOINT_FILE, RUN_RECORD as RECORD_FILE};
+use rung_nn::files::{RUN_CONFIG, RUN_WEIGHTS};
 
-/// File name of the checkpoint.
-pub const CHECKPOINT_FILE: &str = "resume.safetensors";
 /// File name of the seconds of training.
 pub const TIMING_FILE: &str = "timing.json";
-/// File name of the record.
-pub const RECORD_FILE: &str = "record.json";
 const LOCK_FILE: &str = ".lock";
 
 /// Whether several processes may work on a run.

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use rung_audit::{AuditOptions, FP32, audit_path};
-use rung_nn::families::{self, Checkpoint, converted};
+use rung_nn::Network;
+use rung_nn::families::{self, converted};
 use rung_tokenizer::Tokenizer;
 
 use crate::output::spinner;
@@ -24,7 +25,7 @@ pub struct CheckpointInput {
 
 impl CheckpointInput {
     /// Reads the checkpoint.
-    pub fn open(&self) -> anyhow::Result<Checkpoint<f32>> {
+    pub fn open(&self) -> anyhow::Result<Network<f32>> {
         let bar = spinner(format!("opening {}", self.model.display()));
         let checkpoint = open(&self.model);
         bar.finish_and_clear();
@@ -38,11 +39,11 @@ impl CheckpointInput {
 }
 
 /// Reads an external checkpoint.
-pub fn open(path: &Path) -> anyhow::Result<Checkpoint<f32>> {
+pub fn open(path: &Path) -> anyhow::Result<Network<f32>> {
     if !families::recognise(path) {
         bail!("{}: found neither config.json nor a GGUF file, expected an external checkpoint", path.display());
     }
-    Ok(families::open(path)?)
+    Ok(Network::open(path)?)
 }
 
 /// The tokenizer of a checkpoint's directory or GGUF file; none if it has none.

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context as _;
 use rung_ask::{AnsweringModel, AskError, ModelDescription, Reply, TokenProbability};
-use rung_nn::families::Checkpoint;
+use rung_nn::Network;
 use rung_nn::families::decode::{CheckpointDecoder, log_softmax};
 use rung_tokenizer::Tokenizer;
 
@@ -17,7 +17,7 @@ const TOP_TOKENS: usize = 64;
 /// A checkpoint and its tokenizer. Every calling thread takes a decoder from a pool, or creates one, and puts it back.
 pub struct LocalModel<'a> {
     name: String,
-    checkpoint: &'a Checkpoint<f32>,
+    checkpoint: &'a Network<f32>,
     tokenizer: Tokenizer,
     /// Decoders that are not in use.
     decoders: Mutex<Vec<CheckpointDecoder<'a>>>,
@@ -28,7 +28,7 @@ impl<'a> LocalModel<'a> {
     ///
     /// # Errors
     /// It has no tokenizer, or one that is malformed.
-    pub fn new(path: &Path, checkpoint: &'a Checkpoint<f32>) -> anyhow::Result<Self> {
+    pub fn new(path: &Path, checkpoint: &'a Network<f32>) -> anyhow::Result<Self> {
         let tokenizer = tokenizer(path)?
             .with_context(|| format!("{}: found no tokenizer, expected one to write prompts with", path.display()))?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
