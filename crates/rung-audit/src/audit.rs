@@ -220,6 +220,36 @@ pub struct Audit {
 }
 
 impl Audit {
+    /// An audit that knows nothing yet.
+    pub(crate) fn without_layers(model: &str, source: &str, options: &AuditOptions) -> Self {
+        Self {
+            model: model.to_owned(),
+            source: source.to_owned(),
+            dialect: None,
+            layers: Vec::new(),
+            width: None,
+            unknown_reasons: Vec::new(),
+            assumptions: Vec::new(),
+            context: options.context,
+            kv_dtype: options.kv_dtype,
+            state_dtype: FP32,
+            plan: None,
+            capacity: None,
+            cache: None,
+            mixer_cost: None,
+            all_full: None,
+            block_sparse: None,
+            next_hop_bound: None,
+            architecture: None,
+            max_context: None,
+            model_dtype: None,
+            declared_state_dtype: None,
+            mtp_layer_count: 0,
+            parameters: None,
+            full_template: None,
+        }
+    }
+
     /// One letter per layer; see [`AuditLayer::letter`].
     pub fn layer_letters(&self) -> String {
         self.layers.iter().map(AuditLayer::letter).collect()
@@ -322,30 +352,11 @@ pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &AuditO
         return Err(AuditError::InvalidArgument { text: options.context.to_string(), why });
     }
     let mut audit = Audit {
-        model: model.to_owned(),
-        source: source.to_owned(),
-        dialect: None,
-        layers: Vec::new(),
         width: config.width()?,
-        unknown_reasons: Vec::new(),
-        assumptions: Vec::new(),
-        context: options.context,
-        kv_dtype: options.kv_dtype,
-        state_dtype: FP32,
-        plan: None,
-        capacity: None,
-        cache: None,
-        mixer_cost: None,
-        all_full: None,
-        block_sparse: None,
-        next_hop_bound: None,
         architecture: config.model_type()?.map(str::to_owned),
         max_context: max_context(config),
-        model_dtype: None,
-        declared_state_dtype: None,
         mtp_layer_count: mtp_layer_count(config)?,
-        parameters: None,
-        full_template: None,
+        ..Audit::without_layers(model, source, options)
     };
     audit.model_dtype = read_dtype(config, &["torch_dtype", "dtype"], &mut Vec::new());
     audit.declared_state_dtype =

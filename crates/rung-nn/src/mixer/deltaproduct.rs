@@ -11,8 +11,8 @@ use rung_theory::stack::Mixer;
 
 use super::delta_rule::{DeltaRuleInputs, DeltaRuleProjections, DeltaRuleSizes};
 use super::gdn::DecayProjection;
-use super::head_output::HeadOutput;
-use super::{MixerConfig, State, TokenMixer, flag, number, require_causal, require_divisor};
+use super::head_output::{HeadOutput, RecurrentHeads};
+use super::{MixerConfig, State, flag, number, require_causal, require_divisor};
 use crate::error::ModelError;
 use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::ParamBuilder;
@@ -77,16 +77,6 @@ impl MixerConfig for DeltaProductConfig {
 }
 
 impl DeltaProduct {
-    /// The output of every head before norm and gate, and the state.
-    pub(super) fn head_outputs<O: Ops>(
-        &self,
-        ops: &O,
-        x: &O::Tensor,
-        state: Option<&State<O::Tensor>>,
-    ) -> (O::Tensor, State<O::Tensor>) {
-        self.projections.run(ops, x, state, |inputs| self.run_steps(ops, x, inputs, state))
-    }
-
     /// Runs the delta rule on the sequence of steps: the outputs of every token's last step, and the matrix state.
     fn run_steps<O: Ops>(
         &self,
@@ -122,14 +112,18 @@ impl DeltaProduct {
     }
 }
 
-impl TokenMixer for DeltaProduct {
-    fn forward<O: Ops>(
+impl RecurrentHeads for DeltaProduct {
+    /// The output of every head before norm and gate, and the state.
+    fn head_outputs<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (out, state) = self.head_outputs(ops, x, state);
-        (self.output.apply(ops, x, &out), state)
+        self.projections.run(ops, x, state, |inputs| self.run_steps(ops, x, inputs, state))
+    }
+
+    fn output(&self) -> &HeadOutput {
+        &self.output
     }
 }

@@ -8,7 +8,7 @@ use rung_nn::Network;
 use rung_nn::families::{self, converted};
 use rung_tokenizer::Tokenizer;
 
-use crate::output::spinner;
+use crate::output::with_spinner;
 
 /// A checkpoint, and the tokens to run it on.
 #[derive(Debug, clap::Args)]
@@ -26,10 +26,7 @@ pub struct CheckpointInput {
 impl CheckpointInput {
     /// Reads the checkpoint.
     pub fn open(&self) -> anyhow::Result<Network<f32>> {
-        let bar = spinner(format!("opening {}", self.model.display()));
-        let checkpoint = open(&self.model);
-        bar.finish_and_clear();
-        checkpoint
+        with_spinner(format!("opening {}", self.model.display()), || open(&self.model))
     }
 
     /// Number of threads; all cores by default.
