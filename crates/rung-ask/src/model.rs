@@ -41,7 +41,7 @@ pub struct Reply {
     /// The most likely first tokens; empty if the server does not give log-probabilities.
     pub first_token_candidates: Vec<TokenProbability>,
     /// Whether the model reasoned before it answered, although it was asked not to.
-    pub reasoned: bool,
+    pub has_reasoning: bool,
 }
 
 /// One possible first token.

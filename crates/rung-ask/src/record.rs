@@ -1,7 +1,7 @@
 //! The record of a run: a file with a header line and one line per answer, appended when the answer arrives.
 //!
 //! A run that is interrupted, even by a power cut, loses at most the line that was being written: on resuming, an incomplete last line
-//! is cut off and its question is asked again. When all questions are answered the lines are sorted by question, so that the finished
+//! is cut off and its question is asked again. When all questions are answered the lines are sorted by question id, so that the finished
 //! file does not depend on the order in which answers arrived. The file never contains an API key or a time.
 
 use std::collections::BTreeMap;
@@ -44,15 +44,15 @@ impl RecordHeader {
     }
 }
 
-/// A record that is open for writing, by one process at a time.
-pub struct AnswerRecord {
+/// An answer log that is open for writing, by one process at a time.
+pub struct AnswerLog {
     path: PathBuf,
     file: File,
     header: RecordHeader,
     answers: BTreeMap<String, Answer>,
 }
 
-impl AnswerRecord {
+impl AnswerLog {
     /// Opens or creates a record. An existing record must have the same questions.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl AnswerRecord {
         Ok(())
     }
 
-    /// Rewrites the file with its answers in the order of their questions. The old file stays until the new one is complete.
+    /// Rewrites the file with its answers in the order of their question ids. The old file stays until the new one is complete.
     ///
     /// # Errors
     /// It cannot be written.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::grid::Grid;
 use crate::prompt::{GridCell, Question};
-use crate::record::AnswerRecord;
+use crate::record::AnswerLog;
 use crate::score::{Answer, AnswerSource, symbol_from_chain_of_thought, symbol_from_token};
 use crate::{AnsweringModel, AskError};
 
@@ -51,7 +51,7 @@ pub struct RunOutcome {
 pub fn run(
     model: &dyn AnsweringModel,
     grid: &Grid,
-    record: &mut AnswerRecord,
+    record: &mut AnswerLog,
     policy: RequestPolicy,
     stop: &(dyn Fn() -> bool + Sync),
     progress: &(dyn Fn(usize) + Sync),
@@ -135,13 +135,13 @@ fn ask_with_retries(
 /// # Errors
 /// As [`AnsweringModel::next_token`].
 pub fn ask(model: &dyn AnsweringModel, cell: &GridCell, question: &Question) -> Result<Answer, AskError> {
-    let (reply_symbol, source, symbol_mass, reasoned) = if cell.variant.chain_of_thought {
+    let (reply_symbol, source, symbol_mass, has_reasoning) = if cell.variant.chain_of_thought {
         let reply = model.generate(&question.text, CHAIN_OF_THOUGHT_TOKENS)?;
         (symbol_from_chain_of_thought(question, &reply), AnswerSource::ChainOfThought, None, false)
     } else {
         let reply = model.next_token(&question.text)?;
         let (reply_symbol, source, symbol_mass) = symbol_from_token(question, &reply);
-        (reply_symbol, source, symbol_mass, reply.reasoned)
+        (reply_symbol, source, symbol_mass, reply.has_reasoning)
     };
     Ok(Answer {
         id: question.id.clone(),
@@ -152,7 +152,7 @@ pub fn ask(model: &dyn AnsweringModel, cell: &GridCell, question: &Question) -> 
         reply_symbol,
         source,
         symbol_mass,
-        reasoned,
+        has_reasoning,
     })
 }
 

@@ -45,8 +45,8 @@ pub struct Answer {
     #[serde(rename = "mass")]
     pub symbol_mass: Option<f64>,
     /// Whether the model reasoned although it was asked not to; such answers are counted separately.
-    #[serde(default)]
-    pub reasoned: bool,
+    #[serde(default, rename = "reasoned")]
+    pub has_reasoning: bool,
 }
 
 impl Answer {
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn the_most_likely_symbol_is_the_answer_even_if_another_token_is_more_likely() {
         let first_token_candidates = vec![token(" the", 0.6), token(" A", 0.15), token("B", 0.1), token(" B", 0.1)];
-        let reply = Reply { text: " the".to_owned(), first_token_candidates, reasoned: false };
+        let reply = Reply { text: " the".to_owned(), first_token_candidates, has_reasoning: false };
         let (reply_symbol, source, symbol_mass) = symbol_from_token(&question(), &reply);
         assert_eq!((reply_symbol.as_deref(), source), (Some("B"), AnswerSource::Probabilities));
         assert!((symbol_mass.unwrap() - 0.35).abs() < 1e-12);

@@ -31,7 +31,7 @@ pub struct CellAccuracy {
     /// Mean probability mass on answer symbols, where the server gives probabilities.
     #[serde(rename = "mass")]
     pub symbol_mass: Option<f64>,
-    /// Number of replies that reasoned although they were asked not to; not part of `answer_count`.
+    /// Number of replies that contain reasoning although they were asked not to; not part of `answer_count`.
     #[serde(rename = "reasoned")]
     pub reasoned_count: usize,
     /// Number of replies without an answer symbol; they count as wrong.
@@ -55,8 +55,8 @@ pub fn cell_accuracies(answers: &[Answer]) -> Vec<CellAccuracy> {
 }
 
 fn cell_accuracy(variant: &str, rows_per_table: usize, hops: usize, answers: &[&Answer]) -> CellAccuracy {
-    let (reasoned, without_reasoning): (Vec<&Answer>, Vec<&Answer>) =
-        answers.iter().partition(|answer| answer.reasoned);
+    let (with_reasoning, without_reasoning): (Vec<&Answer>, Vec<&Answer>) =
+        answers.iter().partition(|answer| answer.has_reasoning);
     let right_count = without_reasoning.iter().filter(|answer| answer.is_right()).count();
     let masses: Vec<f64> = without_reasoning.iter().filter_map(|answer| answer.symbol_mass).collect();
     CellAccuracy {
@@ -69,7 +69,7 @@ fn cell_accuracy(variant: &str, rows_per_table: usize, hops: usize, answers: &[&
         interval: wilson_interval(right_count as u64, without_reasoning.len() as u64),
         chance: 1.0 / rows_per_table.max(1) as f64,
         symbol_mass: (!masses.is_empty()).then(|| masses.iter().sum::<f64>() / masses.len() as f64),
-        reasoned_count: reasoned.len(),
+        reasoned_count: with_reasoning.len(),
         without_symbol_count: without_reasoning.iter().filter(|answer| answer.reply_symbol.is_none()).count(),
         source: answers.first().map_or(AnswerSource::Text, |answer| answer.source),
     }
@@ -92,11 +92,21 @@ pub fn measured_hops(
 mod tests {
     use super::*;
 
-    fn answer(hops: usize, right: bool, reasoned: bool) -> Answer {
+    fn answer(hops: usize, right: bool, has_reasoning: bool) -> Answer {
         let reply_symbol = Some(if right { "A" } else { "B" }.to_owned());
         let (variant, expected) = ("one pass".to_owned(), "A".to_owned());
         let (id, rows_per_table, source) = (String::new(), 4, AnswerSource::Probabilities);
-        Answer { id, hops, rows_per_table, variant, expected, reply_symbol, source, symbol_mass: Some(0.5), reasoned }
+        Answer {
+            id,
+            hops,
+            rows_per_table,
+            variant,
+            expected,
+            reply_symbol,
+            source,
+            symbol_mass: Some(0.5),
+            has_reasoning,
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rung_ask::AnsweringModel as _;
 use rung_ask::grid::Grid;
 use rung_ask::prompt::{PromptWriter, Question, Variant};
-use rung_ask::record::{AnswerRecord, RecordHeader, read_record};
+use rung_ask::record::{AnswerLog, RecordHeader, read_record};
 use rung_ask::run::{RequestPolicy, run};
 use rung_ask::server::{ModelServer, ServerProtocol};
 use rung_ask::summary::{cell_accuracies, measured_hops};
@@ -53,7 +53,7 @@ fn every_question_is_answered_exactly_once_despite_faults() {
         assert_eq!(model.protocol(), protocol);
         let path = directory.join(format!("{}.jsonl", protocol.name()));
         let header = RecordHeader::new(server.url(), model.describe(), grid.clone());
-        let mut record = AnswerRecord::open(&path, header).unwrap();
+        let mut record = AnswerLog::open(&path, header).unwrap();
         let outcome = run(&model, &grid, &mut record, fast_retries(), &|| false, &|_| ()).unwrap();
         assert_eq!((outcome.answer_count, outcome.unanswered_count), (500, 0), "{:?}", outcome.failure);
         let (_, answers) = read_record(&path).unwrap();
@@ -74,35 +74,30 @@ fn a_record_with_an_incomplete_last_line_resumes_to_the_same_bytes() {
     let model = connect(&server);
     let header = || RecordHeader::new("test".to_owned(), model.describe(), grid.clone());
     let (complete, torn) = (directory.join("complete.jsonl"), directory.join("torn.jsonl"));
-    run(&model, &grid, &mut AnswerRecord::open(&complete, header()).unwrap(), fast_retries(), &|| false, &|_| ())
-        .unwrap();
+    run(&model, &grid, &mut AnswerLog::open(&complete, header()).unwrap(), fast_retries(), &|| false, &|_| ()).unwrap();
 
     // Half of the answers, and an incomplete line as after a power cut.
     let text = std::fs::read_to_string(&complete).unwrap();
     let half: String = text.lines().take(50).flat_map(|line| [line, "\n"]).collect();
     std::fs::write(&torn, format!("{half}{{\"id\": \"one pa\u{e9}")).unwrap();
     let attempts_before: usize = server.attempts().values().sum();
-    run(&model, &grid, &mut AnswerRecord::open(&torn, header()).unwrap(), fast_retries(), &|| false, &|_| ()).unwrap();
+    run(&model, &grid, &mut AnswerLog::open(&torn, header()).unwrap(), fast_retries(), &|| false, &|_| ()).unwrap();
     assert_eq!(std::fs::read_to_string(&torn).unwrap(), text);
     assert_eq!(server.attempts().values().sum::<usize>() - attempts_before, 51, "only the missing questions are asked");
 }
 
 #[test]
-fn a_record_of_other_questions_is_refused() {
+fn a_record_of_other_questions_is_rejected() {
     let (grid_a, directory) = (grid(1), temporary_directory("other"));
     let path = directory.join("a.jsonl");
     drop(
-        AnswerRecord::open(
-            &path,
-            RecordHeader::new(String::new(), rung_ask::ModelDescription::default(), grid_a.clone()),
-        )
-        .unwrap(),
+        AnswerLog::open(&path, RecordHeader::new(String::new(), rung_ask::ModelDescription::default(), grid_a.clone()))
+            .unwrap(),
     );
     let other = Grid { seed: 2, ..grid_a };
-    let error =
-        AnswerRecord::open(&path, RecordHeader::new(String::new(), rung_ask::ModelDescription::default(), other))
-            .err()
-            .unwrap();
+    let error = AnswerLog::open(&path, RecordHeader::new(String::new(), rung_ask::ModelDescription::default(), other))
+        .err()
+        .unwrap();
     assert!(error.to_string().contains("other questions"), "{error}");
     std::fs::write(&path, "{}\n").unwrap();
     assert!(read_record(&path).is_err());
@@ -117,12 +112,12 @@ fn a_question_stays_open_when_retries_run_out() {
     let header = || RecordHeader::new(String::new(), model.describe(), grid.clone());
     let (path, no_retries) = (directory.join("a.jsonl"), RequestPolicy { retries: 0, ..fast_retries() });
     let outcome =
-        run(&model, &grid, &mut AnswerRecord::open(&path, header()).unwrap(), no_retries, &|| false, &|_| ()).unwrap();
+        run(&model, &grid, &mut AnswerLog::open(&path, header()).unwrap(), no_retries, &|| false, &|_| ()).unwrap();
     assert_eq!((outcome.answer_count, outcome.unanswered_count), (0, 5));
     assert!(outcome.failure.unwrap().contains("status 500"));
     // The server answers the second attempt, so a second run answers the open questions.
     let outcome =
-        run(&model, &grid, &mut AnswerRecord::open(&path, header()).unwrap(), no_retries, &|| false, &|_| ()).unwrap();
+        run(&model, &grid, &mut AnswerLog::open(&path, header()).unwrap(), no_retries, &|| false, &|_| ()).unwrap();
     assert_eq!((outcome.answer_count, outcome.unanswered_count), (5, 0));
 }
 
@@ -133,7 +128,7 @@ fn a_stop_ends_the_wait_for_a_retry() {
         TestServer::start(TestProtocol::LlamaCpp, &questions(&grid), 9, &[ServerFault::InternalError]).unwrap();
     let model = connect(&server);
     let header = RecordHeader::new(String::new(), model.describe(), grid.clone());
-    let mut record = AnswerRecord::open(&directory.join("a.jsonl"), header).unwrap();
+    let mut record = AnswerLog::open(&directory.join("a.jsonl"), header).unwrap();
     let long_backoff = RequestPolicy { initial_backoff: Duration::from_hours(1), ..fast_retries() };
     let start = Instant::now();
     let outcome =

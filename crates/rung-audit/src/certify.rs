@@ -1,7 +1,7 @@
 //! Lower bounds for an audit: runs the search of `rung-theory` up to a maximum number of hops.
 
 use rung_theory::bound::stack_bounds::StackBounds;
-use rung_theory::stack::{Convention, Plan};
+use rung_theory::stack::{MessageSizeConvention, Plan};
 
 use crate::BoundSearchResult;
 
@@ -16,7 +16,7 @@ pub fn certify(plan: &Plan, hops: usize, max_hops: usize) -> BoundSearchResult {
     if hops > max_hops {
         return BoundSearchResult::Skipped;
     }
-    let certificate = StackBounds::new(plan, Convention::default()).lower_bound(hops).into_certificate();
+    let certificate = StackBounds::new(plan, MessageSizeConvention::default()).lower_bound(hops).into_certificate();
     certificate.map_or(BoundSearchResult::NotFound, |certificate| BoundSearchResult::Certified {
         log2_tokens: certificate.log2_tokens(),
     })

@@ -12,6 +12,9 @@ pub(crate) const MAX_LAYERS: u64 = 1 << 16;
 /// The largest size (width, heads, window) that is accepted.
 pub(crate) const MAX_SIZE: u64 = 1 << 24;
 
+/// More fields in one object of a model are an error: every layer looks up dozens of fields one by one.
+const MAX_FIELDS: usize = 1024;
+
 /// Fields of multimodal configs that hold the language model's config.
 const INNER_CONFIGS: [&str; 5] = ["text_config", "language_config", "llm_config", "thinker_config", "language_model"];
 /// Names of the number of layers.
@@ -51,7 +54,25 @@ pub(crate) fn find_language_model(root: &JsonValue) -> Result<(&JsonValue, Strin
         path = if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
         value = object;
     }
+    check_field_counts("(the whole file)", root)?;
+    check_field_counts(&path, value)?;
     Ok((value, path))
+}
+
+/// Rejects an object with too many fields, or with such an object in a field.
+fn check_field_counts(path: &str, object: &JsonValue) -> Result<(), AuditError> {
+    let JsonValue::Object(fields) = object else { return Ok(()) };
+    let too_many = |value: &JsonValue| match value {
+        JsonValue::Object(fields) if fields.len() > MAX_FIELDS => Some(format!("an object of {} fields", fields.len())),
+        _ => None,
+    };
+    let inner = fields.iter().map(|(name, value)| (name.as_str(), value));
+    for (name, value) in [(path, object)].into_iter().chain(inner) {
+        if let Some(found) = too_many(value) {
+            return Err(AuditError::field(name, found, format!("at most {MAX_FIELDS} fields")));
+        }
+    }
+    Ok(())
 }
 
 fn describes_model(value: &JsonValue) -> bool {

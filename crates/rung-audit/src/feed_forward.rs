@@ -3,6 +3,8 @@
 //! Rungs and caches do not depend on them. Reports show them because in some models a feed-forward network counts as a
 //! layer of its own, and a reader should see that it was not counted as a mixer.
 
+use std::collections::HashSet;
+
 use crate::AuditError;
 use crate::config::{Config, as_u64};
 use crate::json::JsonValue;
@@ -46,7 +48,8 @@ pub(crate) fn feed_forwards(config: &Config, num_layers: usize) -> Result<Vec<Fe
         None => {}
     }
     if let Some(JsonValue::List(items)) = config.get("mlp_only_layers") {
-        require(&|index| !items.iter().any(|item| as_u64(item) == Some(index as u64)));
+        let dense: HashSet<u64> = items.iter().filter_map(as_u64).collect();
+        require(&|index| !dense.contains(&(index as u64)));
     }
     if let Some(JsonValue::List(items)) = config.get("mlp_layer_types") {
         require(&|index| !matches!(items.get(index), Some(JsonValue::String(word)) if word == "dense"));

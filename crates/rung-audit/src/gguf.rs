@@ -21,8 +21,8 @@ const MAX_KEYS: u64 = 1 << 16;
 /// In an audit, list items beyond this number, counted over the whole header, are skipped.
 const MAX_TOTAL_ITEMS: u64 = 1 << 20;
 /// The same two limits where vocabularies are stored too: the largest have a quarter million tokens, with a score, a type and
-/// two merges each.
-const MAX_VOCABULARY_ITEMS: u64 = 1 << 22;
+/// two merges each. A small item takes 64 bytes.
+const MAX_VOCABULARY_ITEMS: u64 = 1 << 21;
 /// More tensors than this are an error.
 const MAX_TENSORS: u64 = 1 << 18;
 /// GGUF tensors have at most this many dimensions.
@@ -168,7 +168,7 @@ impl<R: Read> Parser<R> {
         let mut keys = std::collections::HashSet::new();
         for _ in 0..key_count {
             self.key.clear();
-            let key = self.string(MAX_STRING)?;
+            let key = crate::without_control(self.string(MAX_STRING)?);
             self.key.clone_from(&key);
             let value_type = u32::from_le_bytes(self.bytes()?);
             let is_stored = self.stored == StoredValues::WithVocabulary || !key.starts_with("tokenizer.");
@@ -286,7 +286,10 @@ impl<R: Read> Parser<R> {
         }
         let mut bytes = vec![0; length as usize];
         self.fill(&mut bytes)?;
-        Ok(Some(JsonValue::String(String::from_utf8_lossy(&bytes).into_owned())))
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        // Pieces of a vocabulary may be control characters.
+        let is_shown = self.stored == StoredValues::ForAudit;
+        Ok(Some(JsonValue::String(if is_shown { crate::without_control(text) } else { text })))
     }
 
     fn list(&mut self, is_stored: bool, depth: usize) -> Result<Option<JsonValue>, AuditError> {

@@ -7,12 +7,15 @@
 //!
 //! Numbers are stored as text and converted when a field is read, so that large integers are not rounded.
 
+use std::collections::HashSet;
+use std::hash::BuildHasher as _;
+
 use crate::AuditError;
 
 /// The most bytes that are parsed: a thousand times the longest real config.
 pub const MAX_BYTES: u64 = 16 << 20;
-/// The most values in one text, so that memory stays within a hundred megabytes.
-const MAX_VALUES: usize = 1 << 20;
+/// The most values in one text, so that memory stays within a hundred megabytes. The longest index of a checkpoint has a third of it.
+const MAX_VALUES: usize = 1 << 19;
 /// Objects and lists may nest this deep.
 const MAX_DEPTH: usize = 64;
 
@@ -161,7 +164,8 @@ impl Parser<'_> {
     fn object(&mut self, depth: usize) -> Result<JsonValue, AuditError> {
         self.position += 1;
         let mut fields: Vec<(String, JsonValue)> = Vec::new();
-        let mut keys = std::collections::HashSet::new();
+        // Hashes take less memory than copies of the keys. Only if two are equal, which in practice means a repeated key, keys are compared.
+        let mut hashes = HashSet::new();
         while !self.skip_if_next(b'}') {
             if !fields.is_empty() {
                 self.expect_byte(b',')?;
@@ -170,7 +174,8 @@ impl Parser<'_> {
                 return Err(self.error("expected a key in quotes, or `}`"));
             }
             let key = self.string()?;
-            if !keys.insert(key.clone()) {
+            let hash = hashes.hasher().hash_one(&key);
+            if !hashes.insert(hash) && fields.iter().any(|(earlier_key, _)| *earlier_key == key) {
                 return Err(self.error(format!("the key \"{}\" occurs twice", shorten(&key))));
             }
             self.expect_byte(b':')?;
@@ -210,7 +215,7 @@ impl Parser<'_> {
             match self.bytes.get(self.position) {
                 Some(b'"') => {
                     self.position += 1;
-                    return Ok(out);
+                    return Ok(crate::without_control(out));
                 }
                 Some(b'\\') => {
                     self.position += 1;

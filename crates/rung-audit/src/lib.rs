@@ -83,3 +83,12 @@ fn audit_value(root: &json::JsonValue, model: &str, source: &str, options: &Audi
     let (value, path) = find_language_model(root)?;
     audit::audit(&Config::new(root, value, &path, false), model, source, options)
 }
+
+/// Replaces control characters except newlines and tabs by U+FFFD: reports in colour show names from files on a terminal.
+fn without_control(text: String) -> String {
+    let is_allowed = |character: char| !character.is_control() || matches!(character, '\n' | '\t');
+    if text.chars().all(is_allowed) {
+        return text;
+    }
+    text.chars().map(|character| if is_allowed(character) { character } else { char::REPLACEMENT_CHARACTER }).collect()
+}

@@ -3,6 +3,8 @@
 //! Of files only the size is read: the `metadata.total_size` of a safetensors index, the length of a
 //! safetensors or GGUF file.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::json::{self, JsonValue};
@@ -78,14 +80,19 @@ pub fn find_weights(model: &str) -> Option<WeightSize> {
 fn file_bytes(path: &Path) -> Result<u64, AuditError> {
     let io_error = |error: std::io::Error| AuditError::Io { path: path.display().to_string(), why: error.to_string() };
     let path = &if path.is_dir() { path.join(INDEX_FILE) } else { path.to_owned() };
-    let length = std::fs::metadata(path).map_err(io_error)?.len();
+    let info = std::fs::metadata(path).map_err(io_error)?;
     if path.extension().is_none_or(|extension| extension != "json") {
-        return Ok(length);
+        return Ok(info.len());
     }
-    if length > json::MAX_BYTES {
+    if !info.is_file() {
+        return Err(io_error(std::io::Error::other("found no regular file, expected an index in JSON")));
+    }
+    let mut text = String::new();
+    let mut file = File::open(path).map_err(io_error)?.take(json::MAX_BYTES + 1);
+    file.read_to_string(&mut text).map_err(io_error)?;
+    if text.len() as u64 > json::MAX_BYTES {
         return Err(AuditError::TooLong { limit: json::MAX_BYTES });
     }
-    let text = std::fs::read_to_string(path).map_err(io_error)?;
     let value = json::parse(&text)?;
     let size = value.get("metadata").and_then(|metadata| metadata.get("total_size"));
     let found = size.map_or_else(|| "nothing".to_owned(), JsonValue::describe);

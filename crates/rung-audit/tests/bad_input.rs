@@ -175,3 +175,27 @@ fn deepest_stack_is_audited_within_seconds() {
     assert!(audit_text(&text, "test", &AuditOptions::default()).unwrap().unknown_reasons.len() < 100);
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
+
+#[test]
+fn long_lists_and_objects_take_bounded_time() {
+    let start = Instant::now();
+    let deep = format!(r#""num_hidden_layers": 65536, {SIZES}"#);
+    let list = vec!["16777215"; 400_000].join(",");
+    let text = format!(r#"{{"model_type": "llama", {deep}, "num_experts": 4, "mlp_only_layers": [{list}]}}"#);
+    audit_text(&text, "test", &AuditOptions::default()).unwrap();
+    let fields: Vec<String> = (0..200_000).map(|index| format!("\"k{index}\":0")).collect();
+    let fields = fields.join(",");
+    assert!(error(&format!(r#"{{"model_type": "llama", {deep}, {fields}}}"#)).contains("at most 1024 fields"));
+    let inner = format!(r#"{{"model_type": "llama", {deep}, "per_layer_config": {{{fields}}}}}"#);
+    assert!(error(&inner).contains("`per_layer_config`"));
+    let attention = vec![r#"{"layers": [0]}"#; 5000].join(",");
+    assert!(error(&format!(r#"{{"model_type": "gla", {deep}, "attn": [{attention}]}}"#)).contains("at most 64 items"));
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
+#[test]
+fn products_of_large_sizes_are_errors() {
+    let text = r#"{"model_type": "zaya", "num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 16777216,
+        "num_key_value_heads": 16777216, "head_dim": 16777216, "cca_time0": 16777216, "cca_time1": 2, "layer_types": ["hybrid"]}"#;
+    assert!(audit_text(text, "test", &AuditOptions::default()).is_err());
+}

@@ -85,7 +85,7 @@ pub fn unavailable(name: &str) -> DeviceError {
     DeviceError::Unknown { found: name.to_owned(), built: built_names(), others }
 }
 
-/// Refuses a name that this build has no device for, without looking for the device: a sweep may be submitted from a machine that has no GPU.
+/// Rejects a name that this build has no device for, without looking for the device: a sweep may be submitted from a machine that has no GPU.
 ///
 /// # Errors
 /// No device has this name, or it is not in this build.

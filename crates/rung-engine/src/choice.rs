@@ -117,7 +117,7 @@ mod tests {
         }
         choice.check(1, 5, 5);
         let readers = choice.readers(5, 5);
-        let found: Vec<&[u32]> = (0..3).map(|block| readers.readers_of(0, block)).collect();
-        assert_eq!(found, [&[0, 1, 3, 4][..], &[2, 3], &[4]]);
+        let actual: Vec<&[u32]> = (0..3).map(|block| readers.readers_of(0, block)).collect();
+        assert_eq!(actual, [&[0, 1, 3, 4][..], &[2, 3], &[4]]);
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! Conventions, all row-major:
 //!
-//! - activations are `[batch, time, width]`, heads are `[batch, time, head, width]`, states `[batch, head, key, value]`;
+//! - activations are `[batch, time, width]`, heads are `[batch, time, head, head_dim]`, states `[batch, head, key, value]`;
 //! - reductions keep their axis with extent 1, so that the result broadcasts against the input;
 //! - element-wise operations broadcast by aligning trailing axes;
 //! - shapes that do not fit are a bug in the program, not in its input: they panic and name the shapes. Plans and files are
@@ -46,7 +46,7 @@ use crate::shape::Shape;
 
 /// Operations on tensors, with gradients.
 pub trait Ops {
-    /// The number type of all tensors.
+    /// The element type (dtype) of all tensors.
     type Scalar: Scalar;
     /// A handle to a tensor, cheap to clone.
     type Tensor: Clone;
@@ -118,27 +118,27 @@ pub trait Ops {
     fn softmax(&self, x: &Self::Tensor) -> Self::Tensor;
     /// `x weight' + bias`, with the weight as `[out, in]`.
     fn linear(&self, x: &Self::Tensor, weight: &Self::Tensor, bias: Option<&Self::Tensor>) -> Self::Tensor;
-    /// Softmax attention, `[batch, queries, heads, value width]`.
+    /// Softmax attention, `[batch, queries, heads, value_dim]`.
     fn attention(&self, inputs: &AttentionInputs<'_, Self::Tensor>) -> Self::Tensor;
     /// Softmax attention, summed key by key from the first to the last in accumulators of few bits, without gradient.
     ///
     /// Between two keys, a query has only the running mean `o` of values and the log `l` of the sum of weights. A key with score `s`
     /// and value `v` replaces them by `round(o + sigmoid(s - l) (v - o))` and `round(ln(e^l + e^s))`; the first visible key by
-    /// `round(v)` and `round(s)`. So all that a query learns about a prefix are `value width + 1` numbers per head, of the bits
-    /// given by `rounding`, or of the number type's if there is none.
+    /// `round(v)` and `round(s)`. So all that a query learns about a prefix are `value_dim + 1` numbers per head, of the bits
+    /// given by `rounding`, or of the element type's if there is none.
     fn left_to_right_attention(
         &self,
         inputs: &AttentionInputs<'_, Self::Tensor>,
         rounding: Option<AccumulatorRounding>,
     ) -> Self::Tensor;
-    /// Softmax attention to chosen blocks of keys, `[batch, queries, heads, value width]`.
+    /// Softmax attention to chosen blocks of keys, `[batch, queries, heads, value_dim]`.
     fn block_attention(&self, inputs: &BlockAttention<'_, Self::Tensor>) -> Self::Tensor;
     /// The tokens that an indexer chooses for every query: those with the highest scores, as blocks of one token for one group of heads.
     /// Without gradient.
     fn choose_tokens(&self, inputs: &Indexer<'_, Self::Tensor>) -> BlockChoice;
-    /// A linear recurrence in chunks: outputs `[batch, time, heads, value width]` and the state after the last token.
+    /// A linear recurrence in chunks: outputs `[batch, time, heads, value_dim]` and the state after the last token.
     fn recurrence(&self, inputs: &Recurrence<'_, Self::Tensor>) -> (Self::Tensor, Self::Tensor);
-    /// The general delta rule: outputs `[batch, time, heads, value width]` and the state after the last token.
+    /// The general delta rule: outputs `[batch, time, heads, value_dim]` and the state after the last token.
     fn general_delta(&self, inputs: &GeneralDelta<'_, Self::Tensor>) -> (Self::Tensor, Self::Tensor);
     /// `x / sqrt(mean(x^2) + epsilon) * weight` over the last axis.
     fn rms_norm(&self, x: &Self::Tensor, weight: Option<&Self::Tensor>, epsilon: f64) -> Self::Tensor;
@@ -162,8 +162,8 @@ pub trait Ops {
     fn elu_plus_one(&self, x: &Self::Tensor) -> Self::Tensor;
     /// `silu(gate) * x`: the gate of SwiGLU and of most recurrent mixers.
     fn silu_gate(&self, gate: &Self::Tensor, x: &Self::Tensor) -> Self::Tensor;
-    /// Depthwise causal convolution over time of `x`, `[batch, time, channels]`, with filters `[channels, taps]`, the last tap
-    /// on the current token. `state` holds the `taps - 1` inputs before the first token, zero if absent; the second result is
+    /// Depthwise causal convolution over time of `x`, `[batch, time, channels]`, with filters `[channels, kernel size]`, the last tap
+    /// on the current token. `state` holds the `kernel size - 1` inputs before the first token, zero if absent; the second result is
     /// the state for the next call.
     fn short_convolution(
         &self,
@@ -175,7 +175,7 @@ pub trait Ops {
     /// The states of a gated recurrence after every token, `[batch, time, channels]`. The gradient treats the rounding as
     /// the identity.
     fn gated_scan(&self, inputs: &GatedScan<'_, Self::Tensor>) -> Self::Tensor;
-    /// Rotary position embedding of `x`, `[batch, time, heads, width]`: rotates the pair of channels `i` and `i + width / 2` by the
+    /// Rotary position embedding of `x`, `[batch, time, heads, head_dim]`: rotates the pair of channels `i` and `i + width / 2` by the
     /// angles whose cosines and sines, `[time, width / 2]`, are given. See [`rotary_angles`].
     fn rotary(&self, x: &Self::Tensor, cosine: &Self::Tensor, sine: &Self::Tensor) -> Self::Tensor;
     /// `-log softmax(logits)[target]` for each row of `[rows, classes]`: losses of shape `[rows]`. To score only some

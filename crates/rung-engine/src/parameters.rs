@@ -31,7 +31,7 @@ pub enum Role {
     /// A table of position vectors.
     Position,
     /// The gain of a norm on the residual stream.
-    StreamNorm,
+    ResidualNorm,
     /// A projection to queries, or to RWKV's receptance.
     Query,
     /// A projection to keys.

@@ -1,4 +1,4 @@
-//! The two number types the engine computes with.
+//! The two element types (dtypes) the engine computes with.
 //!
 //! `f32` is for training; `f64` is for checking gradients, where finite differences need more digits than `f32` has. Kernels are
 //! generic over [`Scalar`].

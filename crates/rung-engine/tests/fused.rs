@@ -845,10 +845,10 @@ fn choose_tokens_agrees_with_the_composed_function() {
     {
         let mut generator = Generator(3);
         let ops = Native::<f64>::new();
-        let mut draw = |shape: &[usize]| ops.constant(shape, &generator.take(shape.iter().product()));
-        let query = draw(&[batch, queries, heads, width]);
-        let head_weights = draw(&[batch, queries, heads]);
-        let key = draw(&[batch, keys, width]);
+        let mut sample_tensor = |shape: &[usize]| ops.constant(shape, &generator.take(shape.iter().product()));
+        let query = sample_tensor(&[batch, queries, heads, width]);
+        let head_weights = sample_tensor(&[batch, queries, heads]);
+        let key = sample_tensor(&[batch, keys, width]);
         let inputs = Indexer { query: &query, head_weights: &head_weights, key: &key, top };
         let choice = ops.choose_tokens(&inputs);
         assert_eq!(choice, composed::choose_tokens(&ops, &inputs), "{top} of {keys} for {queries} queries");

@@ -144,8 +144,8 @@ fn gradients_treat_the_rounding_as_the_identity() {
         };
         let (rounded, exact) = (gradient(Some(Rounding { bits: 2, range: 0.5 })), gradient(None));
         assert!(exact.iter().any(|value| value.abs() > 0.1));
-        for (found, expected) in rounded.iter().zip(&exact) {
-            assert!((found - expected).abs() < 1e-12, "{decay_columns}: {found}, expected {expected}");
+        for (actual, expected) in rounded.iter().zip(&exact) {
+            assert!((actual - expected).abs() < 1e-12, "{decay_columns}: {actual}, expected {expected}");
         }
     }
 }
@@ -189,7 +189,7 @@ fn gated_scan_kernel_and_composition_round_alike() {
 /// Queries, keys, values and a bias for attention whose two query heads share one KV head.
 fn attention_inputs(ops: &Native<f64>, queries: usize) -> [Tensor<f64>; 4] {
     let mut counter = 0.0_f64;
-    let mut draw = |shape: &[usize]| {
+    let mut sample_tensor = |shape: &[usize]| {
         let values = (0..shape.iter().product()).map(|_| {
             counter += 1.0;
             2.0 * (counter * counter * 0.37).sin()
@@ -197,10 +197,10 @@ fn attention_inputs(ops: &Native<f64>, queries: usize) -> [Tensor<f64>; 4] {
         ops.constant(shape, &values.collect::<Vec<f64>>())
     };
     [
-        draw(&[BATCH, queries, 2, KEY]),
-        draw(&[BATCH, TIME, 1, KEY]),
-        draw(&[BATCH, TIME, 1, VALUE]),
-        draw(&[1, 2, queries, TIME]),
+        sample_tensor(&[BATCH, queries, 2, KEY]),
+        sample_tensor(&[BATCH, TIME, 1, KEY]),
+        sample_tensor(&[BATCH, TIME, 1, VALUE]),
+        sample_tensor(&[1, 2, queries, TIME]),
     ]
 }
 
@@ -223,15 +223,15 @@ fn left_to_right_attention_kernel_and_composition_agree() {
                 mean: Rounding { bits, range: 2.0 },
                 log_sum: Rounding { bits, range: 16.0 },
             });
-            let found = ops.values(&ops.left_to_right_attention(&attention, rounding));
+            let actual = ops.values(&ops.left_to_right_attention(&attention, rounding));
             let composition = ops.values(&composed::left_to_right_attention(&ops, &attention, rounding));
             let agree = |left: &[f64], right: &[f64]| left.iter().zip(right).all(|(a, b)| (a - b).abs() <= 1e-9);
-            assert!(agree(&found, &composition), "{bits:?} bits, {mask:?}");
+            assert!(agree(&actual, &composition), "{bits:?} bits, {mask:?}");
             let ordinary = ops.values(&ops.attention(&attention));
             match bits {
-                None => assert!(agree(&found, &ordinary), "{mask:?}"),
+                None => assert!(agree(&actual, &ordinary), "{mask:?}"),
                 Some(bits) => {
-                    let levels: BTreeSet<u64> = found.iter().map(|value| value.to_bits()).collect();
+                    let levels: BTreeSet<u64> = actual.iter().map(|value| value.to_bits()).collect();
                     assert!(levels.len() > 1 && levels.len() <= 1 << bits, "{} levels in {bits} bits", levels.len());
                 }
             }

@@ -1,11 +1,11 @@
-//! The checker: recomputes a witness, independently of the search that found it.
+//! The checker: recomputes a witness (a counterexample), independently of the search that found it.
 //!
 //! Searches run thousands of prompts in batches, token by token, from shared states. The checker runs each prompt alone, in the parallel
 //! form of every layer, asks the oracle for the answers, and computes the complete witness again; a file that differs from it anywhere is
-//! refused. Users see the computed witness, never the file. Checker and searches share only the model. Searches build their witnesses
+//! rejected. Users see the computed witness, never the file. Checker and searches share only the model. Searches build their witnesses
 //! here too ([`build_witness`]), so a candidate that collides only in the rounding of the batched computation is dropped.
 //!
-//! The rounding of floating-point sums depends on the processor's instructions, so a witness of one machine may be refused on another. The
+//! The rounding of floating-point sums depends on the processor's instructions, so a witness of one machine may be rejected on another. The
 //! same search on that machine finds a witness that holds there.
 
 use std::path::PathBuf;
@@ -17,18 +17,18 @@ use super::target::{BatchOutputs, Origin, RequestedPrecision, Runner, StatePreci
 use super::witness::{FORMAT, ModelDescription, Witness};
 use rung_train::difference::first_difference;
 
-/// Why a witness is refused.
+/// Why a witness is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
-pub struct WitnessRefusal {
+pub struct WitnessRejection {
     /// The field of the file, such as `model.name` or `scores[1][3]`.
     pub field: String,
     /// What was found and what was expected.
     pub reason: String,
 }
 
-pub(super) fn refuse<T>(field: impl Into<String>, reason: impl Into<String>) -> Result<T, WitnessRefusal> {
-    Err(WitnessRefusal { field: field.into(), reason: reason.into() })
+pub(super) fn reject<T>(field: impl Into<String>, reason: impl Into<String>) -> Result<T, WitnessRejection> {
+    Err(WitnessRejection { field: field.into(), reason: reason.into() })
 }
 
 /// The model's outputs on one prompt.
@@ -46,27 +46,28 @@ fn run_prompt(
     target: &TargetModel,
     input: &[u32],
     question: usize,
-) -> Result<Result<PromptOutputs, WitnessRefusal>, FalsifyError> {
+) -> Result<Result<PromptOutputs, WitnessRejection>, FalsifyError> {
     let targets = match target.task().oracle(input) {
         Ok(targets) => targets,
-        Err(error) => return Ok(refuse("inputs", error.to_string())),
+        Err(error) => return Ok(reject("inputs", error.to_string())),
     };
     let Some(answer) = targets.get(question).copied().filter(|label| *label != rung_theory::task::NO_TARGET) else {
-        return Ok(refuse("question", format!("token {question} has no question")));
+        return Ok(reject("question", format!("token {question} has no question")));
     };
     let runner = Runner::new(target);
     let batch = runner.outputs(input, 1, None)?;
     let logits = batch.logits(0, question).to_vec();
     if logits.iter().any(|logit| !logit.is_finite()) {
-        return Ok(refuse("scores", "the model's logits are not finite"));
+        return Ok(reject("scores", "the model's logits are not finite"));
     }
     Ok(Ok(PromptOutputs { answer, output: argmax(&logits), logits, batch }))
 }
 
-/// The positions from `border` on whose streams are equal after every layer.
-fn positions_with_equal_streams(first: &BatchOutputs, second: &BatchOutputs, border: usize) -> Vec<usize> {
+/// The positions from `border` on whose residual streams are equal after every layer.
+fn positions_with_equal_residuals(first: &BatchOutputs, second: &BatchOutputs, border: usize) -> Vec<usize> {
     let is_equal = |position: &usize| {
-        (0..first.streams.len()).all(|layer| first.stream(layer, 0, *position) == second.stream(layer, 0, *position))
+        (0..first.residuals.len())
+            .all(|layer| first.residual(layer, 0, *position) == second.residual(layer, 0, *position))
     };
     (border..first.sequence_length).filter(is_equal).collect()
 }
@@ -117,15 +118,15 @@ pub fn build_witness(
     target: &TargetModel,
     inputs: &[Vec<u32>],
     question: usize,
-) -> Result<Result<Witness, WitnessRefusal>, FalsifyError> {
+) -> Result<Result<Witness, WitnessRejection>, FalsifyError> {
     if !(1..=2).contains(&inputs.len()) {
-        return Ok(refuse("inputs", format!("found {} prompts, expected one or two", inputs.len())));
+        return Ok(reject("inputs", format!("found {} prompts, expected one or two", inputs.len())));
     }
     let mut outputs = Vec::new();
     for input in inputs {
         match run_prompt(target, input, question)? {
             Ok(prompt_outputs) => outputs.push(prompt_outputs),
-            Err(refusal) => return Ok(Err(refusal)),
+            Err(rejection) => return Ok(Err(rejection)),
         }
     }
     let (mut border, mut state) = (None, None);
@@ -136,7 +137,7 @@ pub fn build_witness(
         state = shared.map(|(_, state)| state);
     }
     let equal_positions = match (&outputs[..], border) {
-        ([first, second], Some(border)) => positions_with_equal_streams(&first.batch, &second.batch, border),
+        ([first, second], Some(border)) => positions_with_equal_residuals(&first.batch, &second.batch, border),
         _ => Vec::new(),
     };
     let witness = Witness {
@@ -166,30 +167,30 @@ fn describe_model(target: &TargetModel) -> ModelDescription {
     }
 }
 
-/// Refuses outputs that are not a failure.
-fn check_failure(witness: &Witness) -> Result<(), WitnessRefusal> {
+/// Rejects outputs that are not a failure.
+fn check_failure(witness: &Witness) -> Result<(), WitnessRejection> {
     let Witness { inputs, answers, outputs, question, equal_positions, .. } = witness;
     match (&inputs[..], &answers[..], &outputs[..]) {
         ([_], [answer], [output]) if answer == output => {
-            refuse("outputs", format!("the model's answer {output} is right"))
+            reject("outputs", format!("the model's answer {output} is right"))
         }
         ([_], [_], [_]) => Ok(()),
         ([first, second], [first_answer, second_answer], [first_output, second_output]) => {
             if first.len() != second.len() || first == second {
-                return refuse("inputs", "two different prompts of one length are expected");
+                return reject("inputs", "two different prompts of one length are expected");
             }
             if first_answer == second_answer {
-                return refuse("answers", format!("both are {first_answer}, where they should differ"));
+                return reject("answers", format!("both are {first_answer}, where they should differ"));
             }
             if first_output != second_output || witness.logits.first() != witness.logits.get(1) {
-                return refuse("scores", "the model's logits on the two prompts differ");
+                return reject("scores", "the model's logits on the two prompts differ");
             }
             if !equal_positions.contains(question) {
-                return refuse("blind", "the streams at the question differ");
+                return reject("blind", "the residual streams at the question differ");
             }
             Ok(())
         }
-        _ => refuse("inputs", "one or two prompts are expected, each with an answer and an output"),
+        _ => reject("inputs", "one or two prompts are expected, each with an answer and an output"),
     }
 }
 
@@ -210,18 +211,18 @@ pub fn open(witness: &Witness, folder: Option<PathBuf>) -> Result<TargetModel, F
 ///
 /// # Errors
 /// The model cannot run on the tokens.
-pub fn check(witness: &Witness, target: &TargetModel) -> Result<Result<Witness, WitnessRefusal>, FalsifyError> {
-    if let Err(refusal) = check_model(witness, target) {
-        return Ok(Err(refusal));
+pub fn check(witness: &Witness, target: &TargetModel) -> Result<Result<Witness, WitnessRejection>, FalsifyError> {
+    if let Err(rejection) = check_model(witness, target) {
+        return Ok(Err(rejection));
     }
     let mut computed = match build_witness(target, &witness.inputs, witness.question)? {
         Ok(computed) => computed,
-        Err(refusal) => return Ok(Err(refusal)),
+        Err(rejection) => return Ok(Err(rejection)),
     };
     if let Some(sets) = &witness.decomposition {
         match sets.recompute(target, &witness.inputs)? {
             Ok(sets) => computed.decomposition = Some(sets),
-            Err(refusal) => return Ok(Err(refusal)),
+            Err(rejection) => return Ok(Err(rejection)),
         }
     }
     // A folder may have moved, so the origin is not compared. The fingerprint identifies the model.
@@ -232,8 +233,8 @@ pub fn check(witness: &Witness, target: &TargetModel) -> Result<Result<Witness, 
     Ok(fields_agree.and_then(|()| compare("digest", &witness.digest, &computed.digest)).map(|()| computed))
 }
 
-/// Refuses a witness of another format, model, precision or task, without running the model.
-fn check_model(witness: &Witness, target: &TargetModel) -> Result<(), WitnessRefusal> {
+/// Rejects a witness of another format, model, precision or task, without running the model.
+fn check_model(witness: &Witness, target: &TargetModel) -> Result<(), WitnessRejection> {
     compare("format", &witness.format, &FORMAT)?;
     let mut expected = describe_model(target);
     expected.origin = witness.model.origin.clone();
@@ -243,18 +244,18 @@ fn check_model(witness: &Witness, target: &TargetModel) -> Result<(), WitnessRef
         let found = precision.message_range.map_or_else(|| "null".to_owned(), |range| range.to_string());
         let expected =
             if target.has_only_bounded_state() { "null: only states are rounded" } else { "the range of messages" };
-        return refuse("model.kept.message", format!("found {found}, expected {expected} in this stack"));
+        return reject("model.kept.message", format!("found {found}, expected {expected} in this stack"));
     }
     compare("model", &witness.model, &expected)?;
     compare("task", &witness.task, &target.task().spec())
 }
 
-/// Refuses a field that differs from the computed one.
-fn compare<T: Serialize>(field: &str, found: &T, computed: &T) -> Result<(), WitnessRefusal> {
+/// Rejects a field that differs from the computed one.
+fn compare<T: Serialize>(field: &str, found: &T, computed: &T) -> Result<(), WitnessRejection> {
     let [found, computed] = [found, computed].map(|value| {
         serde_json::to_value(value).unwrap_or_else(|error| unreachable!("a witness is plain data: {error}"))
     });
     let Some(difference) = first_difference(&found, &computed) else { return Ok(()) };
     let path = [field, &difference.path].into_iter().filter(|key| !key.is_empty()).collect::<Vec<_>>().join(".");
-    refuse(path, format!("found {}, computed {}", difference.found, difference.expected))
+    reject(path, format!("found {}, computed {}", difference.found, difference.expected))
 }

@@ -1,12 +1,13 @@
 //! The "indistinguishable decomposition" of the lower bound's proof, built explicitly where it is small enough.
 //!
 //! The proof for two hops and one full layer has lists Z_0 of starts and Z_1 of first tables, and a set R of second tables, such that for
-//! all choices from the lists and all queries the tokens after the second table have the same streams for every member of R. If two members
-//! differ at an argument that some choice leads to, the right answers differ and the model's do not. The proof shows by counting that such
-//! sets exist; here all second tables are run with all starts, queries and first tables, and grouped by the streams of the later tokens.
+//! all choices from the lists and all queries the tokens after the second table have the same residual streams for every member of R. If
+//! two members differ at an argument that some choice leads to, the right answers differ and the model's do not. The proof shows by
+//! counting that such sets exist; here all second tables are run with all starts, queries and first tables, and grouped by the residual
+//! streams of the later tokens.
 //!
 //! ```text
-//! z_2 (all N^N of them)  |  z_1 in Z_1, z_0 in Z_0, w: their streams are the same for every z_2 in R
+//! z_2 (all N^N of them)  |  z_1 in Z_1, z_0 in Z_0, w: their residual streams are the same for every z_2 in R
 //! ```
 
 use std::collections::HashMap;
@@ -14,7 +15,7 @@ use std::collections::HashMap;
 use rung_theory::task::funccomp::{FuncComp, FuncCompInstance, Order, Query};
 use rung_theory::task::{Prompt, Task as _, TaskBase as _};
 
-use super::check::{WitnessRefusal, build_witness, refuse};
+use super::check::{WitnessRejection, build_witness, reject};
 use super::target::{Runner, TargetModel};
 use super::witness::{Decomposition, Witness};
 use super::{FalsifyError, Method, MethodReport, StopCondition};
@@ -32,7 +33,7 @@ impl Decomposition {
     }
 
     /// Recomputes the sets from the first tables and the first member of R: every second table is run with every choice from the lists until
-    /// a stream of a later token differs. Refused unless `inputs` are the first two prompts from the sets whose answers differ.
+    /// a residual stream of a later token differs. Rejected unless `inputs` are the first two prompts from the sets whose answers differ.
     ///
     /// # Errors
     /// The model cannot run on the tokens.
@@ -40,19 +41,19 @@ impl Decomposition {
         &self,
         target: &TargetModel,
         inputs: &[Vec<u32>],
-    ) -> Result<Result<Self, WitnessRefusal>, FalsifyError> {
+    ) -> Result<Result<Self, WitnessRejection>, FalsifyError> {
         let Some(task) = two_hop_task(target).filter(|_| is_small_enough(target)) else {
-            return Ok(refuse("decomposition", "the sets are only built for small tasks of two hops"));
+            return Ok(reject("decomposition", "the sets are only built for small tasks of two hops"));
         };
-        if let Err(refusal) = self.check_tables(task) {
-            return Ok(Err(refusal));
+        if let Err(rejection) = self.check_tables(task) {
+            return Ok(Err(rejection));
         }
         let mut sets = Self::empty(task);
         sets.first_tables.clone_from(&self.first_tables);
         sets.indistinguishable = sets.indistinguishable_from(target, task, &self.indistinguishable[0])?;
         let pair = pair_with_different_answers(task, &sets).map(|(pair, _)| pair);
         if pair.as_ref().map(|pair| &pair[..]) != Some(inputs) {
-            return Ok(refuse(
+            return Ok(reject(
                 "decomposition",
                 "the prompts are not the first two from these sets whose answers differ",
             ));
@@ -64,28 +65,28 @@ impl Decomposition {
     fn empty(task: &FuncComp) -> Self {
         Self {
             starts: (0..task.sizes()[0]).collect(),
-            queries: (0..task.parts_per_table()[0]).collect(),
+            queries: (0..task.row_groups_per_table()[0]).collect(),
             first_tables: Vec::new(),
             indistinguishable: Vec::new(),
             second_table_count: table_count(task.sizes()[1]).unwrap_or(0) as u64,
         }
     }
 
-    /// Refuses first tables, and a first member of R, that are not tables of the task.
-    fn check_tables(&self, task: &FuncComp) -> Result<(), WitnessRefusal> {
+    /// Rejects first tables, and a first member of R, that are not tables of the task.
+    fn check_tables(&self, task: &FuncComp) -> Result<(), WitnessRejection> {
         let fits = |table: &[u32], size: u32| table.len() == size as usize && table.iter().all(|value| *value < size);
         let [first_size, second_size] = [task.sizes()[0], task.sizes()[1]];
         if self.first_tables.is_empty() || !self.first_tables.iter().all(|table| fits(table, first_size)) {
-            return refuse(
+            return reject(
                 "decomposition.first",
                 format!("expected at least one table, each of {first_size} values below {first_size}"),
             );
         }
         if !self.first_tables.is_sorted_by(|table, next| table < next) {
-            return refuse("decomposition.first", "expected different tables in increasing order");
+            return reject("decomposition.first", "expected different tables in increasing order");
         }
         if !self.indistinguishable.first().is_some_and(|table| fits(table, second_size)) {
-            return refuse(
+            return reject(
                 "decomposition.alike",
                 format!("expected tables of {second_size} values below {second_size}"),
             );
@@ -93,28 +94,29 @@ impl Decomposition {
         Ok(())
     }
 
-    /// Every second table with the same streams of later tokens as `member`, for all choices from the lists.
+    /// Every second table with the same residual streams of later tokens as `member`, for all choices from the lists.
     fn indistinguishable_from(
         &self,
         target: &TargetModel,
         task: &FuncComp,
         member: &[u32],
     ) -> Result<Vec<Vec<u32>>, FalsifyError> {
-        let later_streams = |runner: &Runner<'_>, first: &[u32], second: &[u32], (start, query): (u32, u32)| {
+        let later_residuals = |runner: &Runner<'_>, first: &[u32], second: &[u32], (start, query): (u32, u32)| {
             let outputs = runner.outputs(&prompt(task, first, second, start, query), 1, None)?;
             let first_later = second.len() * outputs.width;
             Ok::<_, FalsifyError>(
-                outputs.streams.iter().flat_map(|layer| layer[first_later..].to_vec()).collect::<Vec<f32>>(),
+                outputs.residuals.iter().flat_map(|layer| layer[first_later..].to_vec()).collect::<Vec<f32>>(),
             )
         };
         let choices =
             || self.first_tables.iter().flat_map(|first| self.starts_and_queries().map(move |choice| (first, choice)));
         let runner = Runner::new(target);
-        let expected: Vec<Vec<f32>> =
-            choices().map(|(first, choice)| later_streams(&runner, first, member, choice)).collect::<Result<_, _>>()?;
+        let expected: Vec<Vec<f32>> = choices()
+            .map(|(first, choice)| later_residuals(&runner, first, member, choice))
+            .collect::<Result<_, _>>()?;
         let is_indistinguishable = |runner: &Runner<'_>, second: &[u32]| -> Result<bool, FalsifyError> {
             for ((first, choice), expected) in choices().zip(&expected) {
-                if later_streams(runner, first, second, choice)? != *expected {
+                if later_residuals(runner, first, second, choice)? != *expected {
                     return Ok(false);
                 }
             }
@@ -140,8 +142,9 @@ impl Decomposition {
 /// The task, if it is function composition of two hops in the hard order with one question.
 fn two_hop_task(target: &TargetModel) -> Option<&FuncComp> {
     let task: &dyn std::any::Any = target.task();
-    task.downcast_ref::<FuncComp>()
-        .filter(|task| task.hops() == 2 && task.order() == Order::Hard && task.query_count() == 1 && !task.mixed_hops())
+    task.downcast_ref::<FuncComp>().filter(|task| {
+        task.hops() == 2 && task.order() == Order::LastTableFirst && task.query_count() == 1 && !task.mixed_hops()
+    })
 }
 
 /// The number of tables of `size` entries with values below `size`.
@@ -162,7 +165,7 @@ fn nth_table(mut number: u128, size: u32) -> Vec<u32> {
 /// The prompt with these tables, start and query.
 fn prompt(task: &FuncComp, first: &[u32], second: &[u32], start: u32, query: u32) -> Vec<u32> {
     let tables = vec![first.to_vec(), second.to_vec()];
-    let instance = FuncCompInstance { tables, queries: vec![Query { start, parts: vec![query], hops: 2 }] };
+    let instance = FuncCompInstance { tables, queries: vec![Query { start, row_groups: vec![query], hops: 2 }] };
     let mut prompt = Prompt::new();
     task.encode(&instance, &mut prompt);
     prompt.tokens().to_vec()
@@ -191,7 +194,7 @@ pub fn decompose(
     let mut report = MethodReport::new(Method::BorderSearch, "pairs of tables");
     let (first_count, second_count) = (table_count(first_size).unwrap_or(0), table_count(second_size).unwrap_or(0));
     let mut sets = Decomposition::empty(task);
-    // For every first table, a hash of the later tokens' streams with each second table.
+    // For every first table, a hash of the later tokens' residual streams with each second table.
     let mut candidates: Vec<(Vec<u32>, Vec<u64>)> = Vec::new();
     for number in 0..first_count {
         let first = nth_table(number, first_size);
@@ -235,7 +238,7 @@ pub fn decompose(
     Ok((Some(witness.with_digest()), report))
 }
 
-/// A hash of the later tokens' streams, over all starts and queries, for some second tables.
+/// A hash of the later tokens' residual streams, over all starts and queries, for some second tables.
 fn signatures(
     target: &TargetModel,
     sets: &Decomposition,

@@ -1,8 +1,8 @@
 //! Falsify: find the pair of inputs that a model cannot tell apart.
 //!
 //! A bound says that a failure exists. This search finds one for a concrete model, trained or not, at a given precision: two prompts with
-//! different answers for which the model computes exactly the same outputs, or otherwise a prompt that it answers wrongly. The result is a witness:
-//! shrunk, stored with the model's outputs, and checked by code that is independent of the search.
+//! different answers for which the model computes exactly the same outputs, or otherwise a prompt that it answers wrongly. The result is a witness, that is, a
+//! counterexample: shrunk, stored with the model's outputs, and checked by code that is independent of the search.
 //!
 //! # Methods
 //! The stack decides which methods apply. They run at the same time, each on all cores, within one time budget.
@@ -13,7 +13,7 @@
 //! | bounded state only | state collision | two prefixes with the same state, by a birthday search |
 //! | one layer of linear attention | integer relation | two multisets of tokens with the same sum of writes, by lattice reduction |
 //! | block-sparse layers | summary collision | two contents of a block that the question does not select |
-//! | full layers, few bits | border search | two last tables after which all later tokens have the same streams |
+//! | full layers, few bits | border search | two last tables after which all later tokens have the same residual streams |
 //! | any | every instance, or guided errors | a wrong answer |
 //!
 //! If several methods succeed, the first in this table counts, so that the result depends on the seed and not on timing: a success ends
@@ -46,15 +46,15 @@
 
 pub mod alphabet;
 pub mod check;
-pub mod collide;
 pub mod decomposition;
-pub mod errors;
+pub mod guided_errors;
+pub mod integer_relation;
 pub mod lattice;
 pub mod page;
+pub mod residual_collision;
 pub mod shrink;
-pub mod sums;
+pub mod state_collision;
 pub mod target;
-pub mod view;
 pub mod witness;
 
 use std::path::PathBuf;
@@ -90,7 +90,7 @@ pub enum Method {
     /// Varies a block that sparse attention does not select.
     #[serde(rename = "summary collision")]
     SummaryCollision,
-    /// Compares the streams of all tokens after the last table.
+    /// Compares the residual streams of all tokens after the last table.
     #[serde(rename = "border search")]
     BorderSearch,
     /// Checks every instance of the task.
@@ -320,7 +320,7 @@ fn applicable_methods(target: &TargetModel) -> Vec<Method> {
     if target.has_only_bounded_state() {
         methods.extend([Method::Drowning, Method::StateCollision]);
     }
-    if sums::applies(target) {
+    if integer_relation::applies(target) {
         methods.push(Method::IntegerRelation);
     }
     if plan.layers.iter().flat_map(|layer| layer.mixers.iter()).any(|mixer| mixer.facts().block_selection().is_some()) {
@@ -329,7 +329,7 @@ fn applicable_methods(target: &TargetModel) -> Vec<Method> {
     if plan.full_layers() > 0 && target.is_rounded() {
         methods.push(Method::BorderSearch);
     }
-    let is_enumerable = target.task().instance_count().is_some_and(|count| count <= errors::MAX_ENUMERATED);
+    let is_enumerable = target.task().instance_count().is_some_and(|count| count <= guided_errors::MAX_ENUMERATED);
     methods.push(if is_enumerable { Method::EveryInstance } else { Method::GuidedErrors });
     methods
 }
@@ -395,19 +395,19 @@ fn run_method(
     stop: &StopCondition<'_>,
 ) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
     match method {
-        Method::Drowning => collide::search_repetitions(target, budget, stop),
-        Method::StateCollision => collide::search_state_collision(target, budget, stop),
-        Method::IntegerRelation => sums::search_relation(target, budget, stop),
-        Method::SummaryCollision => view::search_summary_collision(target, budget, stop),
+        Method::Drowning => state_collision::search_repetitions(target, budget, stop),
+        Method::StateCollision => state_collision::search_state_collision(target, budget, stop),
+        Method::IntegerRelation => integer_relation::search_relation(target, budget, stop),
+        Method::SummaryCollision => residual_collision::search_summary_collision(target, budget, stop),
         Method::BorderSearch if decomposition::is_small_enough(target) => {
             let (witness, report) = decomposition::decompose(target, stop)?;
             if witness.is_some() || stop.is_reached() {
                 return Ok((witness, report));
             }
-            view::search_border(target, budget, stop, false)
+            residual_collision::search_border(target, budget, stop, false)
         }
-        Method::BorderSearch => view::search_border(target, budget, stop, false),
-        Method::EveryInstance | Method::GuidedErrors => errors::search_wrong_answers(target, budget, stop),
+        Method::BorderSearch => residual_collision::search_border(target, budget, stop, false),
+        Method::EveryInstance | Method::GuidedErrors => guided_errors::search_wrong_answers(target, budget, stop),
     }
 }
 
@@ -430,7 +430,7 @@ fn shrink_witness<'a>(
             let precision = target.precision.map_or(RequestedPrecision::AsTrained, RequestedPrecision::Exactly);
             let Ok(smaller) = TargetModel::open(target.origin.clone(), Some(&spec), precision) else { continue };
             let task_stop = StopCondition { deadline: Instant::now() + budget.time / 16, ..new_stop_condition() };
-            let (witness, _) = errors::search_wrong_answers(&smaller, budget, &task_stop)?;
+            let (witness, _) = guided_errors::search_wrong_answers(&smaller, budget, &task_stop)?;
             if let Some(witness) = witness {
                 return Ok((shrink::shrink(&smaller, witness, budget, &new_stop_condition())?, Some(smaller)));
             }

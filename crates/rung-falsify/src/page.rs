@@ -1,11 +1,11 @@
-//! A witness as text and as an HTML page: where two prompts differ, and where the model's streams no longer do.
+//! A witness as text and as an HTML page: where two prompts differ, and where the model's residual streams no longer do.
 //!
 //! ```text
 //!   token   #0       #1       ..  #8    #9
 //!   first   z1(0)=0  z1(1)=3      z0=1  w
 //!   second           z1(1)=5
 //!   as embedded        x
-//!   layer 0            x                        x: the streams differ; a dot: they are equal to the bit
+//!   layer 0            x                        x: the residual streams differ; a dot: they are equal to the bit
 //! ```
 
 use std::fmt::Write as _;
@@ -24,18 +24,18 @@ struct PageToken {
     position: usize,
     /// The token as text, in each input.
     names: Vec<String>,
-    /// For the embedding and each layer, whether the streams differ.
+    /// For the embedding and each layer, whether the residual streams differ.
     differs: Vec<bool>,
 }
 
 impl PageToken {
-    /// Whether the inputs or their streams differ here.
+    /// Whether the inputs or their residual streams differ here.
     fn is_different(&self) -> bool {
         self.differs.contains(&true) || self.names.windows(2).any(|pair| pair[0] != pair[1])
     }
 }
 
-/// A witness with the streams of the model.
+/// A witness with the residual streams of the model.
 pub struct WitnessPage<'a> {
     witness: &'a Witness,
     tokens: Vec<PageToken>,
@@ -44,7 +44,7 @@ pub struct WitnessPage<'a> {
 }
 
 impl<'a> WitnessPage<'a> {
-    /// Runs the model again to compare the streams of every layer.
+    /// Runs the model again to compare the residual streams of every layer.
     ///
     /// # Errors
     /// The model cannot run on the tokens.
@@ -55,8 +55,8 @@ impl<'a> WitnessPage<'a> {
         let (length, token_names) = (outputs[0].sequence_length, TokenNames::new(target.task()));
         let differs = |position: usize| -> Vec<bool> {
             let [first, second] = &outputs[..] else { return Vec::new() };
-            let layers = 0..first.streams.len();
-            layers.map(|layer| first.stream(layer, 0, position) != second.stream(layer, 0, position)).collect()
+            let layers = 0..first.residuals.len();
+            layers.map(|layer| first.residual(layer, 0, position) != second.residual(layer, 0, position)).collect()
         };
         let token = |position: usize| {
             let name = |input: &Vec<u32>| token_names.name(&input[position * ids_per_token..][..ids_per_token]);
@@ -101,7 +101,7 @@ impl<'a> WitnessPage<'a> {
         }
     }
 
-    /// From which token on the streams are equal, in a few sentences; `None` for a witness with one prompt.
+    /// From which token on the residual streams are equal, in a few sentences; `None` for a witness with one prompt.
     pub fn collision(&self) -> Option<String> {
         let border = self.witness.border?;
         let (question, equal_positions) = (self.witness.question, &self.witness.equal_positions);
@@ -110,7 +110,7 @@ impl<'a> WitnessPage<'a> {
         });
         let different = (border..=question).filter(|position| !equal_positions.contains(position)).count();
         let between = if different == 0 {
-            " No token's stream differs from there on, after any layer.".to_owned()
+            " No token's residual stream differs from there on, after any layer.".to_owned()
         } else {
             format!(
                 " {different} of the tokens after that still see a difference; the question, token {question}, does not."
@@ -166,7 +166,7 @@ impl<'a> WitnessPage<'a> {
         if pair {
             write!(
                 text,
-                "  {:w$}  streams differ (x) or not (.), as embedded and after each layer",
+                "  {:w$}  residual streams differ (x) or not (.), as embedded and after each layer",
                 "second",
                 w = width(1)
             )?;
@@ -213,7 +213,7 @@ impl<'a> WitnessPage<'a> {
         columns.extend(inputs.iter().map(|title| Column::text(*title)));
         let name = |layer: usize| if layer == 0 { "as embedded".to_owned() } else { format!("layer {}", layer - 1) };
         columns.extend((0..layers).map(|layer| Column::text(name(layer))));
-        let mut table = Table::new("Every token, and whether its streams differ after each layer", columns);
+        let mut table = Table::new("Every token, and whether its residual streams differ after each layer", columns);
         for token in &self.tokens {
             let mut row = vec![TableCell::from(token.position.to_string())];
             row.extend(token.names.iter().map(TableCell::code));

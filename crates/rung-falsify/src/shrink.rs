@@ -1,4 +1,4 @@
-//! Shrinks a witness: a simpler one with the same failure.
+//! Shrinks a witness (a counterexample): a simpler one with the same failure.
 //!
 //! As in property testing, each token that is the same in all inputs is replaced by an earlier one of its alphabet, and each difference
 //! between two inputs is removed; a change stays if the result is still a witness. All prompts of a task have the same length, so a
@@ -38,7 +38,7 @@ pub fn shrink(
                 if tries > MAX_TRIES || stop.is_reached() {
                     return Ok(best);
                 }
-                // A collision of states must stay one, and streams that were equal must stay equal.
+                // A collision of states must stay one, and residual streams that were equal must stay equal.
                 if let Ok(simpler) = build_witness(target, &inputs, best.question)?
                     && simpler.state.is_some() == best.state.is_some()
                     && simpler.equal_positions.len() >= best.equal_positions.len()
@@ -79,12 +79,12 @@ fn simpler_inputs(
 /// The task with one question about smaller tables, the smallest first.
 pub fn smaller_tasks(task: &dyn AnyTask) -> Vec<String> {
     let task: &dyn std::any::Any = task;
-    let Some(task) = task.downcast_ref::<FuncComp>().filter(|task| task.order() == Order::Hard) else {
+    let Some(task) = task.downcast_ref::<FuncComp>().filter(|task| task.order() == Order::LastTableFirst) else {
         return Vec::new();
     };
     let m = task.sizes()[0];
     let smaller = (1..=m)
-        .filter_map(|m| FuncComp::new(m, task.parts_per_table(), Order::Hard, 1, task.mixed_hops()).ok())
+        .filter_map(|m| FuncComp::new(m, task.row_groups_per_table(), Order::LastTableFirst, 1, task.mixed_hops()).ok())
         .map(|smaller| smaller.with_entry_order(task.entry_order()));
     smaller.map(|small| small.to_string()).filter(|spec| *spec != task.to_string()).collect()
 }

@@ -21,7 +21,7 @@ use rung_train::run::RunConfig;
 use rung_train::run::source::IdMapping;
 use rung_train::strict;
 
-/// Tasks with longer prompts are refused.
+/// Tasks with longer prompts are rejected.
 pub const MAX_TOKENS: usize = 1 << 16;
 
 /// The largest memory of the weights and one prompt of an untrained model.
@@ -30,7 +30,7 @@ const MAX_BYTES: u64 = 1 << 30;
 /// Number of batches that all methods together run at the same time; each gets an equal share of the memory.
 pub(super) const CONCURRENT_BATCHES: u64 = 8;
 
-/// Number of prompts that are run to find the range of states and streams.
+/// Number of prompts that are run to find the range of states and residual streams.
 const RANGE_PROMPTS: u64 = 8;
 
 /// Where the model comes from.
@@ -45,7 +45,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Refuses an untrained model whose weights and activations on one prompt need more than `max_bytes`, before they are allocated. For a
+    /// Rejects an untrained model whose weights and activations on one prompt need more than `max_bytes`, before they are allocated. For a
     /// folder, the size of the weights is checked against its files when it is opened.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Origin {
             .weight_count
             .saturating_mul(4)
             .saturating_add(run.model.memory_estimate(&run.plan).inference_bytes(run.max_tokens));
-        Ok(memory::check(format!("one prompt of `{}`", run.plan.outline()), bytes, Some(max_bytes))?)
+        Ok(memory::check(format!("one prompt of `{}`", run.plan.mixer_names()), bytes, Some(max_bytes))?)
     }
 }
 
@@ -66,7 +66,7 @@ impl Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StatePrecision {
-    /// Bits per number.
+    /// Bits per element.
     pub bits: u32,
     /// States are in the range from minus this to plus this.
     #[serde(rename = "state")]
@@ -90,7 +90,7 @@ pub enum RequestedPrecision {
     /// The precision that the model was trained with.
     #[default]
     AsTrained,
-    /// Bits per number, and the range; by default the smallest power of two above all numbers of a few prompts.
+    /// Bits per element, and the range; by default the smallest power of two above all numbers of a few prompts.
     Bits(u32, Option<f64>),
     /// Bits and both ranges.
     Exactly(StatePrecision),
@@ -191,7 +191,7 @@ impl TargetModel {
         self.task().fields().len()
     }
 
-    /// Bits per number of the state: as requested, as the network was trained with, or 32.
+    /// Bits per element of the state: as requested, as the network was trained with, or 32.
     pub fn state_bits(&self) -> u32 {
         self.network.config.precision.state.map_or(32, |rounding| rounding.bits)
     }
@@ -223,20 +223,20 @@ impl TargetModel {
         StatePrecision { bits, state_range, message_range: (!self.has_only_bounded_state()).then_some(message_range) }
     }
 
-    /// The smallest powers of two above every absolute value in the states, and in the streams, of a few prompts.
+    /// The smallest powers of two above every absolute value in the states, and in the residual streams, of a few prompts.
     fn ranges(&self) -> Result<(f64, f64), ModelError> {
         let (runner, mut prompt) = (Runner::new(self), Prompt::new());
         let largest = |largest: f32, numbers: &[f32]| numbers.iter().fold(largest, |max, number| max.max(number.abs()));
-        let (mut state_max, mut stream_max) = (0.0, 0.0);
+        let (mut state_max, mut residual_max) = (0.0, 0.0);
         for seed in 0..RANGE_PROMPTS {
             self.task().sample_prompt(&mut seeded(seed), &mut prompt);
             state_max = largest(state_max, &runner.state_values(&runner.state(prompt.tokens(), 1, None)?));
             let outputs = runner.outputs(prompt.tokens(), 1, None)?;
-            stream_max = outputs.streams.iter().fold(stream_max, |max, layer| largest(max, layer));
+            residual_max = outputs.residuals.iter().fold(residual_max, |max, layer| largest(max, layer));
         }
         // The factor keeps a number just below a power of two from being rounded up to it.
         let power_above = |largest: f32| (f64::from(largest) * 1.001).max(1e-6).log2().floor().exp2() * 2.0;
-        Ok((power_above(state_max), power_above(stream_max.max(state_max))))
+        Ok((power_above(state_max), power_above(residual_max.max(state_max))))
     }
 }
 
@@ -293,24 +293,24 @@ fn config_text(config: &ModelConfig) -> String {
     format!("ModelConfig {{ {} }}", fields.join(", "))
 }
 
-/// The streams and logits of a batch, with the shape `[rows, sequence_length, ..]`.
+/// The residual streams and logits of a batch, with the shape `[rows, sequence_length, ..]`.
 pub struct BatchOutputs {
-    /// The embedding, then the stream after every layer.
-    pub streams: Vec<Vec<f32>>,
+    /// The embedding, then the residual stream after every layer.
+    pub residuals: Vec<Vec<f32>>,
     /// Logits of all classes.
     pub logits: Vec<f32>,
     /// Tokens per row.
     pub sequence_length: usize,
-    /// Width of the stream.
+    /// Width of the residual stream.
     pub width: usize,
     /// Number of classes.
     pub classes: usize,
 }
 
 impl BatchOutputs {
-    /// The stream of one token after one layer.
-    pub fn stream(&self, layer: usize, row: usize, position: usize) -> &[f32] {
-        &self.streams[layer][(row * self.sequence_length + position) * self.width..][..self.width]
+    /// The residual stream of one token after one layer.
+    pub fn residual(&self, layer: usize, row: usize, position: usize) -> &[f32] {
+        &self.residuals[layer][(row * self.sequence_length + position) * self.width..][..self.width]
     }
 
     /// The logits of one token.
@@ -318,15 +318,16 @@ impl BatchOutputs {
         &self.logits[(row * self.sequence_length + position) * self.classes..][..self.classes]
     }
 
-    /// A hash of the streams of some tokens of a row at all layers.
+    /// A hash of the residual streams of some tokens of a row at all layers.
     pub fn signature(&self, row: usize, positions: &Range<usize>) -> u64 {
-        let layers = (0..self.streams.len()).flat_map(|layer| positions.clone().map(move |position| (layer, position)));
-        hash_numbers(layers.flat_map(|(layer, position)| self.stream(layer, row, position)))
+        let layers =
+            (0..self.residuals.len()).flat_map(|layer| positions.clone().map(move |position| (layer, position)));
+        hash_values(layers.flat_map(|(layer, position)| self.residual(layer, row, position)))
     }
 }
 
 /// A hash of numbers, the same for 0.0 and -0.0.
-fn hash_numbers<'a>(numbers: impl Iterator<Item = &'a f32>) -> u64 {
+fn hash_values<'a>(numbers: impl Iterator<Item = &'a f32>) -> u64 {
     let step = |hash: u64, number: &f32| {
         (hash ^ u64::from((number + 0.0).to_bits())).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
     };
@@ -381,10 +382,11 @@ impl<'a> Runner<'a> {
         start: Option<&ModelState<Tensor<f32>>>,
     ) -> Result<BatchOutputs, ModelError> {
         let (ops, model) = (&self.ops, &self.target.network.model);
-        let streams = model.streams_from_state(ops, &self.to_model_ids(tokens), rows, start)?;
-        let logits = streams.last().map(|last| ops.values(&model.logits_from_stream(ops, last))).unwrap_or_default();
+        let residuals = model.residuals_from_state(ops, &self.to_model_ids(tokens), rows, start)?;
+        let logits =
+            residuals.last().map(|last| ops.values(&model.logits_from_residual(ops, last))).unwrap_or_default();
         Ok(BatchOutputs {
-            streams: streams.iter().map(|stream| ops.values(stream)).collect(),
+            residuals: residuals.iter().map(|residual| ops.values(residual)).collect(),
             logits,
             sequence_length: tokens.len() / rows / self.target.ids_per_token(),
             width: model.width(),
@@ -403,7 +405,7 @@ impl<'a> Runner<'a> {
         };
         let select_state = |state: &State<Tensor<f32>>| State {
             past_len: state.past_len,
-            tensors: std::array::from_fn(|slot| state.tensors[slot].as_ref().map(select)),
+            tensors: std::array::from_fn(|index| state.tensors[index].as_ref().map(select)),
             shared: None,
         };
         ModelState {
@@ -417,7 +419,7 @@ impl<'a> Runner<'a> {
     pub fn signatures(&self, state: &ModelState<Tensor<f32>>) -> Vec<u64> {
         let tensors: Vec<Vec<f32>> = self.tensors(state).collect();
         let row = |row: usize| {
-            hash_numbers(tensors.iter().flat_map(|values| {
+            hash_values(tensors.iter().flat_map(|values| {
                 let width = values.len() / state.batch;
                 &values[row * width..][..width]
             }))

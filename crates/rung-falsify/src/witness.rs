@@ -1,4 +1,4 @@
-//! The file format of a witness, so that anyone can check a failure.
+//! The file format of a witness (a counterexample), so that anyone can check a failure.
 //!
 //! ```json
 //! {
@@ -13,7 +13,7 @@
 //!   "scores": [[..], [..]],                  logits at the question, to the bit
 //!   "border": 8,                             from this token on the inputs are the same, and the state too, if there is one
 //!   "state": [..],                           the state of both prompts before the border, if the stack has only a bounded state
-//!   "blind": [8, 9],                         positions whose streams are the same after every layer
+//!   "blind": [8, 9],                         positions whose residual streams are the same after every layer
 //!   "decomposition": null,                   the sets of the lower bound's proof, if they were built
 //!   "digest": ".."                           hash of all of the above
 //! }
@@ -36,7 +36,7 @@ use rung_train::strict;
 /// The format that is written and read. Format 1 also had the search method.
 pub const FORMAT: u32 = 2;
 
-/// Larger files are refused.
+/// Larger files are rejected.
 const MAX_BYTES: u64 = 1 << 26;
 
 /// The model that the witness is about.
@@ -82,7 +82,7 @@ pub struct Witness {
     /// The state of both inputs before the border.
     #[serde(deserialize_with = "strict::required_option")]
     pub state: Option<Vec<f32>>,
-    /// Positions whose streams are the same after every layer.
+    /// Positions whose residual streams are the same after every layer.
     #[serde(rename = "blind")]
     pub equal_positions: Vec<usize>,
     /// The sets of the lower bound's proof, if they were built.
@@ -103,7 +103,7 @@ pub struct Decomposition {
     /// Z_1: first tables, in increasing order.
     #[serde(rename = "first")]
     pub first_tables: Vec<Vec<u32>>,
-    /// R: all second tables with the same streams of later tokens, in the order of their numbers.
+    /// R: all second tables with the same residual streams of later tokens, in the order of their numbers.
     #[serde(rename = "alike")]
     pub indistinguishable: Vec<Vec<u32>>,
     /// Number of all second tables.
@@ -130,7 +130,7 @@ impl Witness {
         match (self.inputs.len(), &self.state) {
             (1, _) => "wrong answer",
             (_, Some(_)) => "equal states",
-            (_, None) => "equal streams",
+            (_, None) => "equal residual streams",
         }
     }
 
@@ -156,7 +156,7 @@ impl Witness {
     }
 }
 
-/// Parses a witness and refuses further bytes after it.
+/// Parses a witness and rejects further bytes after it.
 fn parse(bytes: &[u8]) -> Result<Witness, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let witness = strict::object(&mut reader)?;

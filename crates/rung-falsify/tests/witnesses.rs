@@ -1,4 +1,4 @@
-//! Forged witnesses: genuine ones are changed in many ways, their digest is recomputed, and the checker must refuse them.
+//! Forged witnesses: genuine ones are changed in many ways, their digest is recomputed, and the checker must reject them.
 
 // The size of an error matters in loops, not in tests.
 #![allow(clippy::result_large_err)]
@@ -32,7 +32,7 @@ fn equal_states() -> Value {
     witness
 }
 
-fn equal_streams() -> Value {
+fn equal_residuals() -> Value {
     let witness = genuine_witness(
         "moba{heads=1,kv=1,head=4,block=4,top=2}",
         "twosum{length=33,modulus=16}",
@@ -67,7 +67,7 @@ fn new_path() -> PathBuf {
     std::env::temp_dir().join(format!("rung-witness-{}-{count}.json", std::process::id()))
 }
 
-/// The verdict of `rung witness check` on a JSON text: `holds`, `malformed: ..`, the refusal, or the error.
+/// The verdict of `rung witness check` on a JSON text: `holds`, `malformed: ..`, the rejection, or the error.
 fn check_text(text: &str, fix_digest: bool) -> String {
     let path = new_path();
     let read = |text: &str| {
@@ -87,7 +87,7 @@ fn check_text(text: &str, fix_digest: bool) -> String {
     let verdict = check::open(&witness, None).and_then(|target| check::check(&witness, &target));
     match verdict {
         Err(error) => format!("error: {error}"),
-        Ok(Err(refusal)) => refusal.to_string(),
+        Ok(Err(rejection)) => rejection.to_string(),
         Ok(Ok(_)) => "holds".to_owned(),
     }
 }
@@ -272,8 +272,8 @@ const SETS: &[Forgery] = &[
     ("sets with a number in quotes", MALFORMED, |w| w["decomposition"]["of"] = "256".into()),
 ];
 
-/// Checks that the witness holds and that every forgery is refused as expected.
-fn assert_forgeries_refused(witness: &Value, tables: &[&[Forgery]]) {
+/// Checks that the witness holds and that every forgery is rejected as expected.
+fn assert_forgeries_rejected(witness: &Value, tables: &[&[Forgery]]) {
     assert_eq!(check_text(&witness.to_string(), false), "holds");
     let mut accepted = Vec::new();
     for (name, expected, forge) in tables.iter().copied().flatten() {
@@ -289,27 +289,27 @@ fn assert_forgeries_refused(witness: &Value, tables: &[&[Forgery]]) {
 }
 
 #[test]
-fn forged_witnesses_of_equal_states_are_refused() {
-    assert_forgeries_refused(&equal_states(), &[COMMON, PAIRS, ROUNDED, STATES]);
+fn forged_witnesses_of_equal_states_are_rejected() {
+    assert_forgeries_rejected(&equal_states(), &[COMMON, PAIRS, ROUNDED, STATES]);
 }
 
 #[test]
-fn forged_witnesses_of_equal_streams_are_refused() {
-    assert_forgeries_refused(&equal_streams(), &[COMMON, PAIRS]);
+fn forged_witnesses_of_equal_residuals_are_rejected() {
+    assert_forgeries_rejected(&equal_residuals(), &[COMMON, PAIRS]);
 }
 
 #[test]
-fn forged_witnesses_of_wrong_answers_are_refused() {
-    assert_forgeries_refused(&wrong_answer(), &[COMMON]);
+fn forged_witnesses_of_wrong_answers_are_rejected() {
+    assert_forgeries_rejected(&wrong_answer(), &[COMMON]);
 }
 
 #[test]
-fn forged_sets_of_the_proof_are_refused() {
-    assert_forgeries_refused(&decomposition(), &[COMMON, PAIRS, ROUNDED, SETS]);
+fn forged_sets_of_the_proof_are_rejected() {
+    assert_forgeries_rejected(&decomposition(), &[COMMON, PAIRS, ROUNDED, SETS]);
 }
 
 #[test]
-fn a_prompt_pair_from_outside_of_the_sets_is_refused() {
+fn a_prompt_pair_from_outside_of_the_sets_is_rejected() {
     let genuine = decomposition();
     let mut forged = genuine.clone();
     // Sets with only one first table are valid sets, but the prompts belong to at most one of them.

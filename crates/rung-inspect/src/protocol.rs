@@ -10,7 +10,7 @@ use rung_engine::{Native, Ops as _, Scalar};
 use rung_nn::ModelError;
 use rung_nn::Network;
 use rung_nn::protocol::{MessageContent, NumberEncoding, ProtocolEncodings, Transcript, players};
-use rung_theory::stack::Convention;
+use rung_theory::stack::MessageSizeConvention;
 use rung_theory::task::NO_TARGET;
 use serde::Serialize;
 
@@ -21,9 +21,9 @@ pub struct ProtocolReport {
     pub name: String,
     /// The network's task.
     pub task: String,
-    /// Bits per number in messages of full layers.
+    /// Bits per element in messages of full layers.
     pub message_number_bits: u32,
-    /// Bits per number of a recurrent state.
+    /// Bits per element of a recurrent state.
     pub state_number_bits: u32,
     /// Name and number of tokens of each player, in the order of the prompt.
     pub players: Vec<(String, usize)>,
@@ -208,8 +208,8 @@ fn epochs<S: Scalar>(network: &Network<S>, transcript: &Transcript<S>, encodings
         epochs.push(Epoch {
             name: format!("full {index}"),
             layers: vec![full_layer],
-            bound_bits: message(Convention::Online),
-            published_bound_bits: Some(message(Convention::Paper)),
+            bound_bits: message(MessageSizeConvention::Online),
+            published_bound_bits: Some(message(MessageSizeConvention::Paper)),
             received_bits: received_bits(&|layer, content| {
                 layer == full_layer && content == MessageContent::SoftmaxAccumulators
             }),

@@ -4,7 +4,7 @@
 
 use rung_theory::bound::papers::published_log2_tokens;
 use rung_theory::bound::search::CheckedCertificate;
-use rung_theory::stack::{Convention, Plan};
+use rung_theory::stack::{MessageSizeConvention, Plan};
 
 pub use rung_theory::bound::hop_map::{HopMapRow, SolvedLength, hop_map_row};
 
@@ -37,9 +37,9 @@ impl From<&HopMapRow> for RecordedMapRow {
 }
 
 /// Draws the map from its rows. `convention` is how the bits of a message are counted; the papers' bound is marked only where it is counted like theirs.
-pub fn draw_hop_map(title: &str, plan: &Plan, convention: Convention, rows: &[RecordedMapRow]) -> HopMap {
+pub fn draw_hop_map(title: &str, plan: &Plan, convention: MessageSizeConvention, rows: &[RecordedMapRow]) -> HopMap {
     // The papers count 2 H d p bits: heads, head dimension and bits per number, twice. Half of it is H d p.
-    let heads_dim_bits = plan.message_bits(Convention::Paper) / 2;
+    let heads_dim_bits = plan.message_bits(MessageSizeConvention::Paper) / 2;
     let max_log2_tokens = (rows.iter().filter_map(|row| row.impossible_log2_tokens).fold(40.0, f64::max) * 1.15).ceil();
     let rows = rows.iter().map(|row| {
         let solved = row.solved_log2_tokens.unwrap_or(0.0);
@@ -56,7 +56,7 @@ pub fn draw_hop_map(title: &str, plan: &Plan, convention: Convention, rows: &[Re
         let papers_log2_tokens = published_log2_tokens(heads_dim_bits.max(1), row.hops);
         // The papers' bound is mostly beyond the right edge. Then the marker is left out, so that it is not in the legend.
         let has_marker = row.impossible_log2_tokens.is_some()
-            && convention == Convention::Paper
+            && convention == MessageSizeConvention::Paper
             && papers_log2_tokens <= max_log2_tokens;
         if has_marker { map_row.with_marker(Marker::papers(papers_log2_tokens)) } else { map_row }
     });

@@ -67,7 +67,7 @@ impl TokenMixer for MovingAverage {
         let powers = ops.exp(&ops.add(&ops.mul(&distance, &log_decay), &mask));
         let terms = ops.mul(&powers, &ops.reshape(&inputs, &[batch, 1, time, width]));
         let mut sums = ops.reshape(&ops.sum(&terms, 2), &[batch, time, width]);
-        if let Some(initial) = State::slot(state, 0) {
+        if let Some(initial) = State::tensor(state, 0) {
             let steps: Vec<O::Scalar> = (1..=time).map(|t| O::Scalar::from_f64(t as f64)).collect();
             let powers = ops.exp(&ops.mul(&ops.constant(&[time, 1], &steps), &log_decay));
             sums = ops.add(&sums, &ops.mul(&powers, initial));

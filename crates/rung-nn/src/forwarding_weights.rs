@@ -35,9 +35,9 @@ pub struct ForwardedBits {
     pub flag: usize,
     /// Column of the constant 1, by which weights add biases.
     pub bias: usize,
-    /// For a table in the state: the slot that a token writes to and the slot that a token reads, both one-hot.
+    /// For a table in the state: the row of the state that a token writes to and the row that a token reads, both one-hot.
     /// Without it there is one source, marked by the flag, and all later tokens read it.
-    pub slots: Option<[ColumnRange; 2]>,
+    pub table_rows: Option<[ColumnRange; 2]>,
 }
 
 /// One element of a weight: `(name of the weight within the mixer, row-major index of the element, value)`.
@@ -129,47 +129,48 @@ impl<'a> ForwardingWeightWriter<'a> {
         rows.for_each(|row| self.add_input(name, row, bias, value));
     }
 
-    /// Sets the keys of `heads` heads: `high` at the source token, in the first channel of each head, and `low` elsewhere; with slots,
-    /// `high` in the token's slot. Only one channel is used: a norm over several would make each too small for states of few bits.
+    /// Sets the keys of `heads` heads: `high` at the source token, in the first channel of each head, and `low` elsewhere; with a table in
+    /// the state, `high` in the token's row. Only one channel is used: a norm over several would make each too small for states of few
+    /// bits.
     fn set_keys(&mut self, name: &str, first: usize, heads: usize, key_dim: usize, high: f64, low: f64) {
-        let Some([written, _]) = self.forwarded.slots else {
+        let Some([written, _]) = self.forwarded.table_rows else {
             for row in (first..first + heads * key_dim).step_by(key_dim) {
                 self.set_flag_rows(name, row..row + 1, high, low);
                 self.set_constant_rows(name, row + 1..row + key_dim, low);
             }
             return;
         };
-        self.set_slot_rows(name, first, heads, key_dim, written, high, low);
+        self.set_one_hot_rows(name, first, heads, key_dim, written, high, low);
     }
 
-    /// Sets the queries of `heads` heads: `high` in the first channel at every token; with slots, `high` in the slot to read.
+    /// Sets the queries of `heads` heads: `high` in the first channel at every token; with a table in the state, `high` in the row to read.
     fn set_queries(&mut self, name: &str, first: usize, heads: usize, key_dim: usize, high: f64, low: f64) {
-        let Some([_, read]) = self.forwarded.slots else {
+        let Some([_, read]) = self.forwarded.table_rows else {
             for row in (first..first + heads * key_dim).step_by(key_dim) {
                 self.set_constant_rows(name, row..row + 1, high);
                 self.set_constant_rows(name, row + 1..row + key_dim, low);
             }
             return;
         };
-        self.set_slot_rows(name, first, heads, key_dim, read, high, low);
+        self.set_one_hot_rows(name, first, heads, key_dim, read, high, low);
     }
 
     #[allow(clippy::too_many_arguments)] // A projection, its rows, and their two values.
-    fn set_slot_rows(
+    fn set_one_hot_rows(
         &mut self,
         name: &str,
         first: usize,
         heads: usize,
         key_dim: usize,
-        slots: ColumnRange,
+        table_rows: ColumnRange,
         high: f64,
         low: f64,
     ) {
         let bias = self.forwarded.bias;
         for (row, channel) in (0..heads * key_dim).map(|row| (first + row, row % key_dim)) {
             self.add_input(name, row, bias, low);
-            if channel < slots.size {
-                self.add_input(name, row, slots.column(channel), high - low);
+            if channel < table_rows.size {
+                self.add_input(name, row, table_rows.column(channel), high - low);
             }
         }
     }
@@ -462,7 +463,7 @@ pub(crate) fn rwkv6(writer: &mut ForwardingWeightWriter<'_>) {
     writer.set_normed_pairs(&BitPair::IDENTITY, ("v_proj", 0), ("o_proj", inner), head_dim, silu(OPEN));
 }
 
-/// No token shift and no decay; a slot is erased before it is written; the bonus for the current token is zero.
+/// No token shift and no decay; a row is erased before it is written; the bonus for the current token is zero.
 pub(crate) fn rwkv7(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, head_dim, rank] = ["heads", "head", "rank"].map(|option| writer.number(option));
     let inner = heads * head_dim;

@@ -34,7 +34,7 @@ fn instantiate_network<S: Scalar>(path: &Path) -> Result<(), Box<dyn Error>> {
 fn instantiate_passes<O: Ops>(model: &Model, ops: &O) -> Result<O::Tensor, Box<dyn Error>> {
     let (hidden, state) = model.forward(ops, &[], 1, None)?;
     model.logits(ops, &hidden);
-    model.streams_from_state(ops, &[], 1, Some(&state))?;
+    model.residuals_from_state(ops, &[], 1, Some(&state))?;
     model.forward_last(ops, &[], 1, 0)?;
     model.logits_at(ops, &[], 1, &[])?;
     model.loss(ops, &[], 1, &[])?;

@@ -289,20 +289,24 @@ mod tests {
             from_weights
         );
         save_plan(&path, &weights, &plan).unwrap();
-        let found = inspect(&path).unwrap();
-        found.check_equal(&path, &from_plan).unwrap();
-        assert_eq!((found.element_count(), found.bytes()), (weights.size() as u128, 4 * weights.size() as u64));
-        assert_eq!(found.plan().unwrap().unwrap().to_stack(), plan.to_stack());
-        assert_eq!(found.layers().keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3]);
-        let layers = found.layers();
-        let components =
-            layers.values().flatten().chain(&found.non_layer_components()).map(|size| size.element_count).sum::<u128>();
-        assert_eq!(components, found.element_count());
+        let actual = inspect(&path).unwrap();
+        actual.check_equal(&path, &from_plan).unwrap();
+        assert_eq!((actual.element_count(), actual.bytes()), (weights.size() as u128, 4 * weights.size() as u64));
+        assert_eq!(actual.plan().unwrap().unwrap().to_stack(), plan.to_stack());
+        assert_eq!(actual.layers().keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3]);
+        let layers = actual.layers();
+        let components = layers
+            .values()
+            .flatten()
+            .chain(&actual.non_layer_components())
+            .map(|size| size.element_count)
+            .sum::<u128>();
+        assert_eq!(components, actual.element_count());
         save(&path, &weights).unwrap();
         assert!(inspect(&path).unwrap().plan().is_none());
         let other = Inventory::from_plan(&config, &super::tests::plan("linear full")).unwrap();
         assert!(matches!(
-            found.check_equal(&path, &other),
+            actual.check_equal(&path, &other),
             Err(CheckpointError::Shape { .. } | CheckpointError::Missing { .. })
         ));
         std::fs::remove_file(path).unwrap();

@@ -50,8 +50,8 @@ impl<'a> MemoryEstimate<'a> {
 
     /// Bytes of a forward pass over one prompt of this many tokens in single precision, without the weights: states and activations.
     pub fn inference_bytes(&self, tokens: usize) -> u128 {
-        let streams = u128::from(self.plan.width).saturating_mul(self.plan.layers.len() as u128 + 16);
-        self.bytes(streams.saturating_add(3 * self.hidden_width), tokens)
+        let residuals = u128::from(self.plan.width).saturating_mul(self.plan.layers.len() as u128 + 16);
+        self.bytes(residuals.saturating_add(3 * self.hidden_width), tokens)
     }
 
     /// Bytes of a forward and backward pass: each layer stores about thirty activations of the model's width and six of the hidden width.

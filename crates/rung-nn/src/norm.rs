@@ -34,7 +34,7 @@ impl Norm {
         let mut add_weight = |role: Role, suffix: &str, value: f64| {
             params.role(role).weight_without_decay(&format!("{name}.{suffix}"), &[width], Init::Constant(value))
         };
-        let weight = (config != NormConfig::None).then(|| add_weight(Role::StreamNorm, "weight", 1.0));
+        let weight = (config != NormConfig::None).then(|| add_weight(Role::ResidualNorm, "weight", 1.0));
         let bias = (config == NormConfig::Layer).then(|| add_weight(Role::Other, "bias", 0.0));
         Self { weight, bias, epsilon: Self::EPSILON }
     }

@@ -12,11 +12,11 @@
 //!
 //! let mut registers = Registers::default();
 //! let value = registers.add("value", 3, RegisterKind::Number, "what the entry says");
-//! let mut stream = vec![0.0; registers.width()];
+//! let mut residual = vec![0.0; registers.width()];
 //! for (column, bit) in value.encode(6) {
-//!     stream[column] = bit;
+//!     residual[column] = bit;
 //! }
-//! assert_eq!(registers.find("value").unwrap().decode(&stream), Some(6));
+//! assert_eq!(registers.find("value").unwrap().decode(&residual), Some(6));
 //! ```
 
 use std::ops::Range;
@@ -152,13 +152,13 @@ impl Register {
     }
 
     /// Its values in the vector of one token.
-    pub fn values_in<'a, T>(&self, stream: &'a [T]) -> &'a [T] {
-        &stream[self.column_range().columns()]
+    pub fn values_in<'a, T>(&self, residual: &'a [T]) -> &'a [T] {
+        &residual[self.column_range().columns()]
     }
 
     /// The number it holds: bits by their signs, or the index of the 1 in a one-hot vector. None if the register is empty.
-    pub fn decode(&self, stream: &[f64]) -> Option<u64> {
-        let values = self.values_in(stream);
+    pub fn decode(&self, residual: &[f64]) -> Option<u64> {
+        let values = self.values_in(residual);
         match self.holds {
             RegisterKind::OneHot => {
                 let mut ones = values.iter().enumerate().filter(|(_, value)| **value > 0.5);
@@ -187,14 +187,15 @@ mod tests {
         let flag = registers.add("flag", 1, RegisterKind::Flag, "");
         let value = registers.add("value", 4, RegisterKind::Number, "");
         let one_hot = registers.add("one-hot", 3, RegisterKind::OneHot, "");
-        let mut stream = vec![0.0; registers.width()];
-        let decode_all = |stream: &[f64]| registers.iter().map(|register| register.decode(stream)).collect::<Vec<_>>();
-        assert_eq!(decode_all(&stream), [None, None, None]);
+        let mut residual = vec![0.0; registers.width()];
+        let decode_all =
+            |residual: &[f64]| registers.iter().map(|register| register.decode(residual)).collect::<Vec<_>>();
+        assert_eq!(decode_all(&residual), [None, None, None]);
         for (column, bit) in value.encode(9).into_iter().chain(flag.encode(0)) {
-            stream[column] = bit;
+            residual[column] = bit;
         }
-        stream[one_hot.column(2)] = 1.0;
-        assert_eq!(decode_all(&stream), [Some(0), Some(9), Some(2)]);
+        residual[one_hot.column(2)] = 1.0;
+        assert_eq!(decode_all(&residual), [Some(0), Some(9), Some(2)]);
         assert!(registers.are_contiguous_within(8) && !registers.are_contiguous_within(7));
     }
 }

@@ -12,7 +12,7 @@ pub const MAX_SLOTS: usize = 6;
 pub struct State<T> {
     /// Number of tokens processed so far, which is the position of the next token.
     pub past_len: usize,
-    /// The mixer's tensors, each with the batch as first axis. The slot numbers are up to the mixer.
+    /// The mixer's tensors, each with the batch as first axis. The order is up to the mixer.
     pub tensors: [Option<T>; MAX_SLOTS],
     /// What later layers may use at the same tokens. It is dropped at the end of the span.
     pub shared: Option<SharedTensor<T>>,
@@ -30,7 +30,7 @@ pub enum SharedTensor<T> {
 }
 
 impl<T> State<T> {
-    /// The state after `past_len` tokens, with these tensors in its first slots.
+    /// The state after `past_len` tokens, with these as its first tensors.
     ///
     /// # Panics
     /// If there are more than [`MAX_SLOTS`].
@@ -45,8 +45,8 @@ impl<T> State<T> {
         state.map_or(0, |state| state.past_len)
     }
 
-    /// The tensor in a slot of the state that a span starts from, if there is one.
-    pub fn slot(state: Option<&Self>, index: usize) -> Option<&T> {
+    /// The tensor with this index in the state that a span starts from, if there is one.
+    pub fn tensor(state: Option<&Self>, index: usize) -> Option<&T> {
         state.and_then(|state| state.tensors[index].as_ref())
     }
 

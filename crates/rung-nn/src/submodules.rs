@@ -128,7 +128,7 @@ impl LinearRecurrence {
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, O::Tensor) {
         let Self { chunk, rounding } = *self;
-        let state = State::slot(state, 0);
+        let state = State::tensor(state, 0);
         ops.recurrence(&Recurrence { query, key, value, decay, beta, state, chunk, rounding })
     }
 }

@@ -105,9 +105,9 @@ mod tests {
                 assert_eq!(decoded.tensor(name).unwrap().data(), *data);
             }
             let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
-            let found = header.metadata().clone().unwrap();
-            assert_eq!(found.len(), metadata.len() + 1);
-            assert!(metadata.iter().all(|(name, text)| found[*name] == *text));
+            let actual = header.metadata().clone().unwrap();
+            assert_eq!(actual.len(), metadata.len() + 1);
+            assert!(metadata.iter().all(|(name, text)| actual[*name] == *text));
         }
     }
 

@@ -27,7 +27,12 @@ fn count_right_of(network: &Network<f32>, count: u64) -> (u64, u64) {
 fn saved_constructions_open_unchanged_and_answer_right() {
     let folder = scratch("round-trip");
     for kind in construct::KINDS {
-        let request = ConstructionRequest { hops: 3, m: 4, n: vec![2, 2], ..ConstructionRequest::default() };
+        let request = ConstructionRequest {
+            hops: 3,
+            first_table_entries: 4,
+            growth_factors: vec![2, 2],
+            ..ConstructionRequest::default()
+        };
         let network = construct::build::<f32>(kind.name, &request).unwrap();
         network.save(&folder).unwrap();
         let opened = Network::<f32>::open(&folder).unwrap();
@@ -50,8 +55,8 @@ fn zeroing_any_one_weight_gives_wrong_answers() {
     for name in ["U1", "U3", "U4", "U5", "S4"] {
         let request = ConstructionRequest {
             hops: 2,
-            m: 5,
-            n: vec![3],
+            first_table_entries: 5,
+            growth_factors: vec![3],
             length: 20,
             modulus: 32,
             ..ConstructionRequest::default()
@@ -82,14 +87,14 @@ fn changing_any_one_matrix_of_a_forwarding_layer_gives_wrong_answers() {
             let request = ConstructionRequest {
                 mixer: Some(mixer.to_owned()),
                 hops: 2,
-                m: 5,
-                n: vec![3],
+                first_table_entries: 5,
+                growth_factors: vec![3],
                 ..ConstructionRequest::default()
             };
             let mut network = construct::build::<f32>(name, &request).unwrap();
             let original = network.weights.flat().to_vec();
             let entries: Vec<_> = network.weights.entries().map(|(_, entry)| entry.clone()).collect();
-            // HGRN2's lower bounds only change how large the state is, which matters at few bits per number only.
+            // HGRN2's lower bounds only change how large the state is, which matters at few bits per element only.
             let matrices = entries.iter().filter(|entry| entry.name != "lower_bounds").filter(|entry| {
                 entry.shape.len() > 1 && original[entry.range.clone()].iter().any(|number| *number != 0.0)
             });
@@ -116,7 +121,12 @@ fn changing_any_one_matrix_of_a_forwarding_layer_gives_wrong_answers() {
 #[test]
 fn invalid_descriptions_are_rejected_by_field() {
     let folder = scratch("invalid");
-    let request = ConstructionRequest { hops: 2, m: 3, n: vec![2], ..ConstructionRequest::default() };
+    let request = ConstructionRequest {
+        hops: 2,
+        first_table_entries: 3,
+        growth_factors: vec![2],
+        ..ConstructionRequest::default()
+    };
     construct::build::<f32>("U3", &request).unwrap().save(&folder).unwrap();
     let path = folder.join(CONSTRUCTION);
     let valid: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
@@ -159,7 +169,12 @@ fn pytorch_gives_the_same_answers() {
         return;
     }
     let folder = scratch("pytorch");
-    let request = ConstructionRequest { hops: 3, m: 4, n: vec![3, 2], ..ConstructionRequest::default() };
+    let request = ConstructionRequest {
+        hops: 3,
+        first_table_entries: 4,
+        growth_factors: vec![3, 2],
+        ..ConstructionRequest::default()
+    };
     let network = construct::build::<f32>("U1", &request).unwrap();
     network.save(&folder).unwrap();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/verify_construction.py");

@@ -74,15 +74,35 @@ fn count_right(network: &Network<f32>, exported: &ExportedCheckpoint, name: &str
 #[test]
 fn constructions_answer_every_instance_after_a_round_trip() {
     let cases: [(&str, &str, ConstructionRequest, u128); 4] = [
-        ("u1-2", "U1", ConstructionRequest { hops: 2, m: 2, n: vec![2], ..ConstructionRequest::default() }, 1),
-        ("u1-3", "U1", ConstructionRequest { hops: 3, m: 2, n: vec![1, 2], ..ConstructionRequest::default() }, 13),
+        (
+            "u1-2",
+            "U1",
+            ConstructionRequest {
+                hops: 2,
+                first_table_entries: 2,
+                growth_factors: vec![2],
+                ..ConstructionRequest::default()
+            },
+            1,
+        ),
+        (
+            "u1-3",
+            "U1",
+            ConstructionRequest {
+                hops: 3,
+                first_table_entries: 2,
+                growth_factors: vec![1, 2],
+                ..ConstructionRequest::default()
+            },
+            13,
+        ),
         (
             "u2-mamba2",
             "U2",
             ConstructionRequest {
                 hops: 2,
-                m: 2,
-                n: vec![2],
+                first_table_entries: 2,
+                growth_factors: vec![2],
                 mixer: Some("mamba2".to_owned()),
                 ..ConstructionRequest::default()
             },
@@ -93,8 +113,8 @@ fn constructions_answer_every_instance_after_a_round_trip() {
             "U2",
             ConstructionRequest {
                 hops: 2,
-                m: 2,
-                n: vec![2],
+                first_table_entries: 2,
+                growth_factors: vec![2],
                 mixer: Some("mamba2{heads=4,head=8,state=4,groups=2}".to_owned()),
                 ..ConstructionRequest::default()
             },
@@ -122,7 +142,12 @@ fn constructions_answer_every_instance_after_a_round_trip() {
 fn a_construction_with_one_negated_weight_answers_wrong() {
     let mut network = construct::build::<f32>(
         "U1",
-        &ConstructionRequest { hops: 2, m: 2, n: vec![2], ..ConstructionRequest::default() },
+        &ConstructionRequest {
+            hops: 2,
+            first_table_entries: 2,
+            growth_factors: vec![2],
+            ..ConstructionRequest::default()
+        },
     )
     .unwrap();
     network.change_weights(|name, values| {
@@ -208,14 +233,14 @@ fn assert_same_logits(network: &Network<f32>, exported: &ExportedCheckpoint, sta
     let expected = ops.values(&network.model.logits(&ops, &hidden));
     let ids = exported.vocabulary.ids(prompt.tokens(), prompt.ids_per_token()).unwrap();
     let (hidden, _) = opened.model.forward(&opened_ops, &ids, 1, None).unwrap();
-    let found = opened_ops.values(&opened.model.logits(&opened_ops, &hidden));
+    let actual = opened_ops.values(&opened.model.logits(&opened_ops, &hidden));
     let (classes, tokens) = (network.model.classes(), opened.model.classes());
     let largest = expected.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
-    for (expected, found) in expected.chunks(classes).zip(found.chunks(tokens)) {
+    for (expected, actual) in expected.chunks(classes).zip(actual.chunks(tokens)) {
         let first_answer = Vocabulary::answer_id(0) as usize;
-        for (expected, found) in expected.iter().zip(&found[first_answer..first_answer + classes]) {
-            let difference = (expected - found).abs();
-            assert!(difference < 1e-4 * largest, "{stack} {:?}: {expected} {found}", exported.format);
+        for (expected, actual) in expected.iter().zip(&actual[first_answer..first_answer + classes]) {
+            let difference = (expected - actual).abs();
+            assert!(difference < 1e-4 * largest, "{stack} {:?}: {expected} {actual}", exported.format);
         }
     }
 }
@@ -272,7 +297,12 @@ fn errors_name_the_component_that_no_family_has() {
 fn extra_tables_are_in_the_vocabulary_and_do_not_change_the_answer() {
     let network = construct::build::<f32>(
         "U1",
-        &ConstructionRequest { hops: 2, m: 3, n: vec![1], ..ConstructionRequest::default() },
+        &ConstructionRequest {
+            hops: 2,
+            first_table_entries: 3,
+            growth_factors: vec![1],
+            ..ConstructionRequest::default()
+        },
     )
     .unwrap();
     let exported = export(&network, &ExportOptions { extra_tables: 1, ..ExportOptions::default() }).unwrap();

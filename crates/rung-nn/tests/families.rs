@@ -49,11 +49,11 @@ fn stepwise_logits(model: &Model, weights: &Parameters<f32>, tokens: &[u32]) -> 
 }
 
 /// The largest difference, relative to the largest logit.
-fn relative_difference(found: &[f32], expected: &[Vec<f64>]) -> f64 {
+fn relative_difference(actual: &[f32], expected: &[Vec<f64>]) -> f64 {
     let expected: Vec<f64> = expected.iter().flatten().copied().collect();
-    assert_eq!(found.len(), expected.len());
+    assert_eq!(actual.len(), expected.len());
     let largest = expected.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));
-    let differences = found.iter().zip(&expected).map(|(found, expected)| (f64::from(*found) - expected).abs());
+    let differences = actual.iter().zip(&expected).map(|(actual, expected)| (f64::from(*actual) - expected).abs());
     differences.fold(0.0, f64::max) / largest
 }
 

@@ -69,14 +69,14 @@ impl<'a> Case<'a> {
     }
 
     /// Compares with a stored tensor; the tolerance is relative to its largest number.
-    fn check<S: Scalar>(&self, name: &str, found: &[S], tolerance: f64) {
+    fn check<S: Scalar>(&self, name: &str, actual: &[S], tolerance: f64) {
         let expected = self.values(name);
-        assert_eq!(found.len(), expected.len(), "{}: {name}", self.file);
+        assert_eq!(actual.len(), expected.len(), "{}: {name}", self.file);
         let largest = expected.iter().fold(1e-3_f64, |largest, value| largest.max(value.abs()));
-        for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
-            let found = found.to_f64();
-            let is_close = (found - expected).abs() <= tolerance * largest;
-            assert!(is_close, "{}: {name}, number {index} is {found}, expected {expected}", self.file);
+        for (index, (actual, expected)) in actual.iter().zip(expected).enumerate() {
+            let actual = actual.to_f64();
+            let is_close = (actual - expected).abs() <= tolerance * largest;
+            assert!(is_close, "{}: {name}, number {index} is {actual}, expected {expected}", self.file);
         }
     }
 

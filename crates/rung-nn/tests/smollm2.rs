@@ -58,9 +58,9 @@ fn log_probabilities_and_greedy_tokens_equal_those_of_llama_cpp() {
     for case in cases() {
         decoder.clear();
         let mut logits = decoder.next_logits(&case.tokens).unwrap();
-        let found = log_softmax(&logits);
+        let actual = log_softmax(&logits);
         for (token, expected) in &case.top {
-            let difference = (found[*token] - expected).abs();
+            let difference = (actual[*token] - expected).abs();
             largest = largest.max(difference);
             assert!(difference < TOLERANCE, "{}: token {token} differs by {difference:.1e}", case.prompt);
         }

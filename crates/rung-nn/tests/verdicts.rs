@@ -12,14 +12,19 @@ use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::TableSizes;
 use rung_theory::bound::verdict::Verdict;
 use rung_theory::stack::mixer::KINDS;
-use rung_theory::stack::{Convention, Defaults, Layer, Mixer, Plan};
+use rung_theory::stack::{Defaults, Layer, MessageSizeConvention, Mixer, Plan};
 use rung_theory::task::seeded;
 
 use support::TestRng;
 
 /// Every request with which a construction might fit a stack.
 fn requests(name: &str, m: u32, n: &[u32]) -> Vec<ConstructionRequest> {
-    let without_mixer = ConstructionRequest { hops: n.len() + 1, m, n: n.to_vec(), ..ConstructionRequest::default() };
+    let without_mixer = ConstructionRequest {
+        hops: n.len() + 1,
+        first_table_entries: m,
+        growth_factors: n.to_vec(),
+        ..ConstructionRequest::default()
+    };
     let with_mixer = ConstructionRequest { mixer: Some("linear".to_owned()), ..without_mixer.clone() };
     match name {
         "S3" => (1..=n.len())
@@ -76,7 +81,7 @@ fn verdict_is_solved_exactly_if_a_construction_can_be_built() {
             let plan = Plan::parse(stack, &defaults).unwrap();
             for (m, n) in [(2, &[][..]), (5, &[]), (3, &[2]), (2, &[2, 2])] {
                 let tables = TableSizes::new(n.len() + 1, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
-                let verdict = StackBounds::new(&plan, Convention::Paper).decide(&tables);
+                let verdict = StackBounds::new(&plan, MessageSizeConvention::Paper).decide(&tables);
                 let networks: Vec<_> = ["U1", "U2", "U2'", "S2", "S3", "S4", "S5"]
                     .into_iter()
                     .flat_map(|name| requests(name, m, n).into_iter().map(move |request| (name, request)))
@@ -118,10 +123,15 @@ fn verdict_is_solved_exactly_if_a_construction_can_be_built() {
 
 /// The registers of a construction need not have a width that every layer accepts; then the residual stream is widened.
 #[test]
-fn streams_are_widened_to_a_multiple_that_every_layer_accepts() {
+fn residuals_are_widened_to_a_multiple_that_every_layer_accepts() {
     let defaults = Defaults { heads: 1, head_dim: 8, bits: 32, ..Defaults::default() };
     let tables = TableSizes::new(2, 24_u32.into(), vec![2_u32.into()]).unwrap();
-    let request = ConstructionRequest { hops: 2, m: 24, n: vec![2], ..ConstructionRequest::default() };
+    let request = ConstructionRequest {
+        hops: 2,
+        first_table_entries: 24,
+        growth_factors: vec![2],
+        ..ConstructionRequest::default()
+    };
     for (stack, divisor) in [
         ("hgrn2 full full hgrn2", 8),
         ("hgrn2{expand=4} full full hgrn2", 8),
@@ -129,7 +139,7 @@ fn streams_are_widened_to_a_multiple_that_every_layer_accepts() {
         ("inline{heads=5} hgrn2 full full", 40),
     ] {
         let plan = Plan::parse(stack, &defaults).unwrap();
-        let verdict = StackBounds::new(&plan, Convention::Paper).decide(&tables);
+        let verdict = StackBounds::new(&plan, MessageSizeConvention::Paper).decide(&tables);
         let Verdict::Solved(construction) = verdict else { panic!("{stack}: {}", verdict.reason()) };
         let network = construct::build_on::<f32>(construction.name, &request, &plan).unwrap();
         assert!(network.plan.width.is_multiple_of(divisor), "{stack}: {}", network.plan.width);
@@ -142,7 +152,7 @@ fn streams_are_widened_to_a_multiple_that_every_layer_accepts() {
 }
 
 #[test]
-fn the_theory_counts_the_bits_and_slots_that_known_weights_use() {
+fn the_theory_counts_the_bits_and_rows_that_known_weights_use() {
     let defaults = Defaults { heads: 3, head_dim: 5, ..Defaults::default() };
     for kind in KINDS {
         assert_eq!(kind.forwarding_sizes.is_some(), forwarding::names().any(|name| name == kind.name), "{}", kind.name);
@@ -150,7 +160,7 @@ fn the_theory_counts_the_bits_and_slots_that_known_weights_use() {
         for options in [Some(Vec::new()), smallest].into_iter().flatten() {
             let mixer = Mixer::new(kind.name, &options, &defaults).unwrap();
             assert_eq!(mixer.facts().forwarded_bits, forwarding::max_bits(&mixer) as u128, "{mixer}");
-            assert_eq!(mixer.facts().table_slots, forwarding::max_slots(&mixer) as u128, "{mixer}");
+            assert_eq!(mixer.facts().table_rows, forwarding::max_table_rows(&mixer) as u128, "{mixer}");
         }
     }
 }
@@ -233,7 +243,7 @@ const LAYERS: &[&str] = &[
     "none",
 ];
 
-/// Each forwarding mixer works with as few bits per number as its facts require, and with more.
+/// Each forwarding mixer works with as few bits per element as its facts require, and with more.
 #[test]
 fn forwarding_mixers_need_no_more_bits_than_their_facts_require() {
     let mut tested_mixers = 0;
@@ -248,12 +258,20 @@ fn forwarding_mixers_need_no_more_bits_than_their_facts_require() {
         }
         tested_mixers += 1;
         for (m, n) in [(2, 1), (3, 2), (5, 1), (9, 3), (16, 2)] {
-            let request = ConstructionRequest { hops: 2, m, n: vec![n], ..ConstructionRequest::default() };
+            let request = ConstructionRequest {
+                hops: 2,
+                first_table_entries: m,
+                growth_factors: vec![n],
+                ..ConstructionRequest::default()
+            };
             let tables = TableSizes::new(2, m.into(), vec![n.into()]).unwrap();
             let Ok(mut network) = construct::build_on::<f32>("U2", &request, &plan(8)) else { continue };
             let (range, fewest_bits) = (network.number_range().unwrap(), facts.precision.bits(tables.tokens().bits()));
             assert!(
-                matches!(StackBounds::new(&plan(fewest_bits), Convention::Paper).decide(&tables), Verdict::Solved(_)),
+                matches!(
+                    StackBounds::new(&plan(fewest_bits), MessageSizeConvention::Paper).decide(&tables),
+                    Verdict::Solved(_)
+                ),
                 "{layer}"
             );
             for bits in fewest_bits..fewest_bits + 5 {
@@ -269,12 +287,14 @@ fn forwarding_mixers_need_no_more_bits_than_their_facts_require() {
     assert!(tested_mixers > 20, "{tested_mixers}");
 }
 
-/// If the verdict is *solved*: builds the weights in these layers, rounds states and messages to the stack's bits per number, and checks
+/// If the verdict is *solved*: builds the weights in these layers, rounds states and messages to the stack's bits per element, and checks
 /// that the answers are right. Returns the construction's name.
 fn verify_solved(stack: &str, defaults: &Defaults, m: u32, n: &[u32]) -> Option<&'static str> {
     let plan = Plan::parse(stack, defaults).unwrap();
     let tables = TableSizes::new(n.len() + 1, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
-    let Verdict::Solved(construction) = StackBounds::new(&plan, Convention::Paper).decide(&tables) else { return None };
+    let Verdict::Solved(construction) = StackBounds::new(&plan, MessageSizeConvention::Paper).decide(&tables) else {
+        return None;
+    };
     let network = requests(construction.name, m, n)
         .into_iter()
         .find_map(|request| construct::build_on::<f32>(construction.name, &request, &plan).ok());

@@ -1,4 +1,4 @@
-//! Every number format is compared with another reader, and malformed files are rejected.
+//! Every element type is compared with another reader, and malformed files are rejected.
 
 use std::path::{Path, PathBuf};
 
@@ -48,18 +48,18 @@ fn every_format_decodes_as_in_the_gguf_package() {
     assert_eq!(files.tensors().count(), expected.len());
     for (name, tensor) in files.tensors() {
         assert_eq!((tensor.format.name(), &tensor.shape[..]), (name, &[2, 512][..]));
-        let mut found = Vec::new();
-        files.read(tensor, |x| found.push(x));
+        let mut decoded = Vec::new();
+        files.read(tensor, |x| decoded.push(x));
         let values = expected.tensor(name).unwrap();
         let values: Vec<f32> = values.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-        assert_eq!(found.len(), values.len());
+        assert_eq!(decoded.len(), values.len());
         let largest = values.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
-        let difference = found.iter().zip(&values).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let difference = decoded.iter().zip(&values).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(difference <= 1e-6 * largest, "{name}: differs by {difference}");
     }
 }
 
-/// A safetensors file with this header and so many zero bytes of data.
+/// A safetensors file with this header and `data_bytes` zero bytes of data.
 fn safetensors(header: &str, data_bytes: usize) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0; data_bytes]].concat()
 }
@@ -72,7 +72,7 @@ fn malformed_safetensors_files_are_rejected() {
     let cases: [(&str, Vec<u8>, &str); 7] = [
         ("empty", Vec::new(), "model.safetensors"),
         ("header", [&(1_u64 << 60).to_le_bytes()[..], b"{}"].concat(), "whole safetensors file"),
-        ("cut", safetensors(&format!(r#"{{"x":{}}}"#, tensor("F32", "[4]", 0, 16)), 8), "whole safetensors file"),
+        ("truncated", safetensors(&format!(r#"{{"x":{}}}"#, tensor("F32", "[4]", 0, 16)), 8), "whole safetensors file"),
         (
             "overlap",
             safetensors(&format!(r#"{{"x":{},"y":{}}}"#, tensor("F32", "[2]", 0, 8), tensor("F32", "[2]", 4, 12)), 12),
@@ -83,8 +83,8 @@ fn malformed_safetensors_files_are_rejected() {
             safetensors(&format!(r#"{{"x":{}}}"#, tensor("F32", "[1073741824,1073741824]", 0, 16)), 16),
             "safetensors",
         ),
-        ("eight", safetensors(&format!(r#"{{"x":{}}}"#, tensor("F8_E4M3", "[4]", 0, 4)), 4), "F8_E4M3"),
-        ("whole", safetensors(&format!(r#"{{"x":{}}}"#, tensor("I64", "[1]", 0, 8)), 8), "I64"),
+        ("fp8", safetensors(&format!(r#"{{"x":{}}}"#, tensor("F8_E4M3", "[4]", 0, 4)), 4), "F8_E4M3"),
+        ("int64", safetensors(&format!(r#"{{"x":{}}}"#, tensor("I64", "[1]", 0, 8)), 8), "I64"),
     ];
     for (name, bytes, expected) in cases {
         let error = TempFolder::new(name).with("model.safetensors", &bytes).open_error("");
@@ -135,7 +135,7 @@ fn malformed_gguf_files_are_rejected() {
         changed
     };
     for (name, bytes, expected) in [
-        ("cut", valid[..valid.len() - 100].to_vec(), "end after the file"),
+        ("truncated", valid[..valid.len() - 100].to_vec(), "end after the file"),
         ("extents", change(8, &(1_u64 << 60).to_le_bytes()), "Q8_0"),
         ("offset", change(28, &(1_u64 << 63).to_le_bytes()), "inside of its file"),
         ("overlap", change(28, &32_u64.to_le_bytes()), "overlap"),

@@ -77,7 +77,7 @@ def test_invalid_paths_and_names_raise_input_error(construction, tmp_path):
         rung.load(tmp_path)
     with pytest.raises(rung.InputError):
         rung.construct("U99")
-    with pytest.raises(rung.InputError, match="there is no instrument"):
+    with pytest.raises(rung.InputError, match="there is no analysis"):
         construction.analyze("telescope")
     with pytest.raises(rung.InputError):
         construction.audit()

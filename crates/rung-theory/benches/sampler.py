@@ -68,7 +68,7 @@ class Sampler:
         self.targets[:, -1] = reached
 
     def speed(self, seconds):
-        """Tokens per second over about so many seconds."""
+        """Tokens per second over about `seconds` seconds."""
         done, begin = 0, time.perf_counter()
         while True:
             for _ in range(8):

@@ -15,21 +15,33 @@ pub enum Subject {
     /// Explicit weights that solve a task.
     Construction,
     /// An analysis of a network's internals.
-    Instrument,
+    Analysis,
     /// A method of an experiment.
     Method,
 }
 
 impl Subject {
-    /// The name in lists and headings.
+    /// The name of one page's kind.
     pub fn name(self) -> &'static str {
         match self {
             Self::Task => "task",
             Self::Mixer => "mixer",
             Self::Bound => "bound",
             Self::Construction => "construction",
-            Self::Instrument => "instrument",
+            Self::Analysis => "analysis",
             Self::Method => "method",
+        }
+    }
+
+    /// The heading of a list of such pages.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Task => "tasks",
+            Self::Mixer => "mixers",
+            Self::Bound => "bounds",
+            Self::Construction => "constructions",
+            Self::Analysis => "analyses",
+            Self::Method => "methods",
         }
     }
 }

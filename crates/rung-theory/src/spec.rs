@@ -12,6 +12,9 @@
 
 use std::fmt;
 
+/// More options than this are an error; each name is compared with all earlier ones.
+const MAX_OPTIONS: usize = 64;
+
 /// The value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecValue {
@@ -210,6 +213,10 @@ impl<'a> Scanner<'a> {
                 }
                 let start = self.offset;
                 let key = self.word("an option such as `heads=8`, or `}`")?;
+                if options.len() == MAX_OPTIONS {
+                    let (column, found) = (column(self.text, start), "one option more".to_owned());
+                    return Err(SyntaxError { column, found, expected: format!("at most {MAX_OPTIONS} options") });
+                }
                 if options.iter().any(|(earlier_key, _)| *earlier_key == key) {
                     let found = format!("`{key}` a second time");
                     let column = column(self.text, start);
@@ -292,6 +299,14 @@ mod tests {
             let error = parse_spec(text).unwrap_err();
             assert_eq!((error.column, error.expected.as_str()), (column, expected), "{text}");
         }
+    }
+
+    #[test]
+    fn options_beyond_the_limit_are_errors() {
+        // Comparing each of a million names with all others would take minutes.
+        let options: Vec<String> = (0..1_000_000).map(|number| format!("k{number}=1")).collect();
+        let error = parse_spec(&format!("a{{{}}}", options.join(","))).unwrap_err();
+        assert_eq!(error.expected, "at most 64 options");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::TableSizes;
 use rung_theory::bound::verdict::{Unknown, Verdict};
 use rung_theory::bound::{certificate, construction, shortcut};
-use rung_theory::stack::{Convention, Defaults, Plan};
+use rung_theory::stack::{Defaults, MessageSizeConvention, Plan};
 
 /// The input of a model (heads, `head_dim`, bits, linear layers in a block). In case 0, blocks 0 and 1 are empty.
 fn model_input(
@@ -110,7 +110,7 @@ fn decide_gives_the_expected_verdicts() {
     let small = Defaults { heads: 1, head_dim: 8, bits: 4, ..Defaults::default() };
     let decide = |stack: &str, defaults: &Defaults, m: u32, n: &[u32]| {
         let tables = TableSizes::new(n.len() + 1, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
-        StackBounds::new(&Plan::parse(stack, defaults).unwrap(), Convention::Paper).decide(&tables)
+        StackBounds::new(&Plan::parse(stack, defaults).unwrap(), MessageSizeConvention::Paper).decide(&tables)
     };
     let solved = |stack: &str, m, n: &[u32]| match decide(stack, &Defaults::default(), m, n) {
         Verdict::Solved(construction) => construction.name,
@@ -229,7 +229,7 @@ fn stacks_with_too_few_layers_are_certified_by_a_smaller_task() {
     // The certificates name their stacks.
     for (stack, hops) in [("linear*3 full", 4), ("full full", 3), ("linear*3", 4), ("full+linear full", 2)] {
         let checked = search(stack, hops).0;
-        let conventions = certificate::conventions(&defaults, Convention::Paper);
+        let conventions = certificate::conventions(&defaults, MessageSizeConvention::Paper);
         let text = certificate::write(&checked.certificate, stack, &conventions).to_string();
         let parsed = certificate::read(&text).unwrap();
         assert_eq!(parsed, checked.certificate);
@@ -246,7 +246,7 @@ fn a_small_model_is_certified_at_a_trainable_size() {
     let plan = Plan::parse("linear full", &defaults).unwrap();
     let verdict = |m: u32| {
         let tables = TableSizes::new(2, m.into(), vec![1_u8.into()]).unwrap();
-        StackBounds::new(&plan, Convention::Paper).decide(&tables).name()
+        StackBounds::new(&plan, MessageSizeConvention::Paper).decide(&tables).name()
     };
     assert_eq!(verdict(106), "impossible");
     let checked =

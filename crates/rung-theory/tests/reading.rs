@@ -207,7 +207,7 @@ fn matches_named_stack_rejects_prompts_longer_than_the_stacks_context_limit() {
     let limit = plan.log2_context().unwrap();
     let capacity = plan.capacity();
     let input = rung_theory::bound::input::BoundInput::for_stack(&capacity, 2, &TokenCounts::default()).unwrap();
-    let conventions = certificate::conventions(&defaults, rung_theory::stack::Convention::Paper);
+    let conventions = certificate::conventions(&defaults, rung_theory::stack::MessageSizeConvention::Paper);
     let certify = |m: u32, n: u32| {
         let checked = rung_theory::bound::search::certificate_for_tables(&input, &m.into(), &[n.into()]).unwrap();
         let text = certificate::write(&checked.certificate, stack, &conventions).to_string();

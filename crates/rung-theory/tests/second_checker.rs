@@ -7,7 +7,7 @@ mod support;
 
 use num_bigint::BigUint;
 use rung_theory::bound::checker::{
-    Cells, Certificate, FrozenBorders, InnerInstance, ProofCase, Refusal, TableLists, Theorem, TokenCounts, check,
+    Cells, Certificate, FrozenBorders, InnerInstance, ProofCase, Rejection, TableLists, Theorem, TokenCounts, check,
     inequalities,
 };
 use rung_theory::bound::input::BoundInput;
@@ -589,13 +589,13 @@ fn check_accepts_no_mutant_that_the_second_checker_rejects() {
         }
         let result = check(&mutant);
         assert!(
-            matches!(result, Err(Refusal::Malformed(_))) || inequalities_agree(&mutant, result.is_ok()),
+            matches!(result, Err(Rejection::Malformed(_))) || inequalities_agree(&mutant, result.is_ok()),
             "{mutant:?}"
         );
         match (result, may_hold(&mutant)) {
             (Ok(_), true) => accepted += 1,
             (Err(_), false) => rejected += 1,
-            (Err(Refusal::Malformed(reason)), true) => panic!("malformed ({reason}), but the text allows {mutant:?}"),
+            (Err(Rejection::Malformed(reason)), true) => panic!("malformed ({reason}), but the text allows {mutant:?}"),
             (Err(_), true) => by_rounding += 1,
             (Ok(_), false) => panic!("accepted, but the text does not allow {mutant:?}"),
         }

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use rung_theory::stack::{Convention, Defaults, Plan};
+use rung_theory::stack::{Defaults, MessageSizeConvention, Plan};
 
 /// A row of the table: a stack, its sizes, and the numbers that Coq checks.
 struct Row {
     stack: String,
     sizes: [u64; 3],
-    convention: Convention,
+    convention: MessageSizeConvention,
     message_bits: u128,
     state_bits: Vec<u128>,
     parallel_bits: Vec<u128>,
@@ -19,7 +19,7 @@ fn numbers<T: std::str::FromStr>(text: &str) -> Vec<T> {
     digits.filter_map(|number| number.parse().ok()).collect()
 }
 
-/// Parses `Row "stack" (heads, head size, bits, Convention) .. (message, [:: states], [:: parallel])`.
+/// Parses `Row "stack" (heads, head size, bits, MessageSizeConvention) .. (message, [:: states], [:: parallel])`.
 fn parse(line: &str) -> Option<Row> {
     let (stack, rest) = line.trim().strip_prefix("Row \"")?.split_once("\" (")?;
     let (sizes, rest) = rest.split_once(')')?;

@@ -10,7 +10,7 @@ use rung_theory::bound::search;
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::TableSizes;
 use rung_theory::bound::verdict::{Unknown, Verdict};
-use rung_theory::stack::{Convention, Defaults, Plan};
+use rung_theory::stack::{Defaults, MessageSizeConvention, Plan};
 
 /// A linear congruential generator, the same in every run.
 struct Generator(u64);
@@ -62,7 +62,7 @@ struct RandomQuestion {
     defaults: Defaults,
     m: u64,
     n: Vec<u64>,
-    convention: Convention,
+    convention: MessageSizeConvention,
 }
 
 impl RandomQuestion {
@@ -74,8 +74,8 @@ impl RandomQuestion {
         let defaults = Defaults { heads, head_dim, bits: 1 + generator.random_below(8), ..Defaults::default() };
         let hops = 1 + generator.random_below(3);
         let n = (1..hops).map(|_| generator.random_size(9)).collect();
-        let convention =
-            [Convention::Paper, Convention::Register, Convention::Online][generator.random_below(3) as usize];
+        let convention = [MessageSizeConvention::Paper, MessageSizeConvention::Register, MessageSizeConvention::Online]
+            [generator.random_below(3) as usize];
         Self { layers, defaults, m: generator.random_size(13), n, convention }
     }
 
@@ -181,7 +181,7 @@ fn all_tables_below_the_solved_length_of_the_map_are_solved() {
             for _ in 0..20_000 {
                 let log2_tokens = solved_length - generator.random_below(3).min(solved_length - 1);
                 let Some(tables) = random_tables(&mut generator, hops, log2_tokens) else { continue };
-                let verdict = StackBounds::new(&plan, Convention::Paper).decide(&tables);
+                let verdict = StackBounds::new(&plan, MessageSizeConvention::Paper).decide(&tables);
                 assert!(
                     matches!(verdict, Verdict::Solved(_)),
                     "{stack}, {tables:?} below 2^{solved_length}: {}",
@@ -208,7 +208,10 @@ fn solves_all_does_not_cover_tables_with_an_unknown_verdict() {
     ] {
         let plan = Plan::parse(stack, &defaults).unwrap();
         let tables = TableSizes::new(3, m.into(), n.map(BigUint::from).to_vec()).unwrap();
-        assert!(matches!(StackBounds::new(&plan, Convention::Paper).decide(&tables), Verdict::Unknown(_)), "{stack}");
+        assert!(
+            matches!(StackBounds::new(&plan, MessageSizeConvention::Paper).decide(&tables), Verdict::Unknown(_)),
+            "{stack}"
+        );
         let log2 = tables.tokens().bits();
         assert!(solves_all(&plan, &plan.capacity(), 3, log2).is_none(), "{stack}, {log2}");
     }
@@ -223,7 +226,7 @@ fn stacks_with_caches_of_first_tokens_are_certified() {
         let input = BoundInput::for_stack(&plan.capacity(), 2, &TokenCounts::default())?;
         let certificate = search::smallest_certificate(&input)?.certificate;
         let tables = TableSizes::new(2, certificate.m, certificate.n).unwrap();
-        let verdict = StackBounds::new(&plan, Convention::Paper).decide(&tables);
+        let verdict = StackBounds::new(&plan, MessageSizeConvention::Paper).decide(&tables);
         assert!(matches!(verdict, Verdict::Impossible(_)), "{stack}, {tables:?}: {}", verdict.reason());
         Some(tables)
     };
@@ -240,7 +243,7 @@ fn stacks_with_caches_of_first_tokens_are_certified() {
     let cached = Plan::parse("evicting{policy=prefix,size=64} full", &tiny).unwrap();
     let impossible = |m: u32| {
         let tables = TableSizes::new(1, m.into(), Vec::new()).unwrap();
-        matches!(StackBounds::new(&cached, Convention::Paper).decide(&tables), Verdict::Impossible(_))
+        matches!(StackBounds::new(&cached, MessageSizeConvention::Paper).decide(&tables), Verdict::Impossible(_))
     };
     assert!(!impossible(63) && impossible(64) && impossible(1000));
 }
@@ -250,9 +253,12 @@ fn stacks_with_caches_of_first_tokens_are_certified() {
 fn compressed_attention_counts_its_incomplete_entry() {
     let defaults = Defaults { heads: 1, head_dim: 8, bits: 4, ..Defaults::default() };
     let plan = Plan::parse("compressed{window=0,ratio=4}", &defaults).unwrap();
-    let capacity = plan.capacity_with(Convention::Register);
+    let capacity = plan.capacity_with(MessageSizeConvention::Register);
     // The buffer has three tokens, each with a vector of 8 numbers and as many weights, of 4 bits each.
     assert_eq!(capacity.parallel_bits, [3 * 16 * 4]);
     let tables = TableSizes::new(1, 16_u8.into(), Vec::new()).unwrap();
-    assert!(!matches!(StackBounds::new(&plan, Convention::Register).decide(&tables), Verdict::Impossible(_)));
+    assert!(!matches!(
+        StackBounds::new(&plan, MessageSizeConvention::Register).decide(&tables),
+        Verdict::Impossible(_)
+    ));
 }

@@ -37,6 +37,9 @@ const PRE_TOKENIZERS: &[(&str, &[&str])] = &[
     ("qwen2", &[QWEN2_PATTERN]),
 ];
 
+/// Bytes of the longest piece: splitting a piece at every letter takes quadratic time.
+const MAX_PIECE_BYTES: usize = 1024;
+
 /// Token types in `tokenizer.ggml.token_type`.
 const CONTROL_TYPE: &str = "3";
 const USER_DEFINED_TYPE: &str = "4";
@@ -71,7 +74,7 @@ pub(super) fn open(path: &Path) -> Result<Option<Tokenizer>, TokenizerError> {
     let bos_token =
         vocabulary.flag("add_bos_token", adds_bos_by_default).then(|| vocabulary.id("bos_token_id")).flatten();
     let eos_tokens = ["eos_token_id", "eot_token_id"].into_iter().filter_map(|name| vocabulary.id(name));
-    Tokenizer::from_json(path, &tokenizer, bos_token, eos_tokens.collect::<BTreeSet<_>>()).map(Some)
+    Tokenizer::from_json(path, tokenizer, bos_token, eos_tokens.collect::<BTreeSet<_>>()).map(Some)
 }
 
 impl Vocabulary<'_> {
@@ -119,6 +122,10 @@ impl Vocabulary<'_> {
             let JsonValue::String(piece) = item else {
                 return Err(self.malformed(format!("{} as token {id}", item.describe()), "a text"));
             };
+            if piece.len() > MAX_PIECE_BYTES {
+                let found = format!("a piece of {} bytes as token {id}", piece.len());
+                return Err(self.malformed(found, format!("at most {MAX_PIECE_BYTES} bytes")));
+            }
             if let Some(other_id) = ids.insert(piece.as_str(), id) {
                 let found = format!("`{}` as token {other_id} and as token {id}", piece.escape_debug());
                 return Err(self.malformed(found, "different tokens"));

@@ -13,11 +13,14 @@
 //! # Ok::<(), rung_tokenizer::TokenizerError>(())
 //! ```
 
+mod components;
 mod gguf;
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -57,8 +60,13 @@ pub enum TokenizerError {
         expected: String,
     },
     /// The `tokenizers` library cannot encode a text or decode tokens.
-    #[error("tokenizer: {0}")]
-    Library(String),
+    #[error("{}: tokenizer: {message}", .path.display())]
+    Library {
+        /// Path of the vocabulary's file.
+        path: PathBuf,
+        /// The library's error, or the message with which it panicked.
+        message: String,
+    },
 }
 
 impl TokenizerError {
@@ -69,6 +77,7 @@ impl TokenizerError {
 
 /// A vocabulary with its rules for splitting text.
 pub struct Tokenizer {
+    path: PathBuf,
     inner: tokenizers::Tokenizer,
     /// Prepended to every text, if the vocabulary asks for it and its post-processor does not add it.
     bos_token: Option<u32>,
@@ -106,20 +115,21 @@ impl Tokenizer {
             };
             eos_tokens.extend(ids.into_iter().filter_map(|id| u32::try_from(id).ok()));
         }
-        Self::from_json(&file, &value, None, eos_tokens).map(Some)
+        Self::from_json(&file, value, None, eos_tokens).map(Some)
     }
 
     /// A tokenizer in the `tokenizers` crate's format.
     fn from_json(
         path: &Path,
-        value: &Value,
+        mut value: Value,
         bos_token: Option<u32>,
         eos_tokens: BTreeSet<u32>,
     ) -> Result<Self, TokenizerError> {
-        check_ids(path, value)?;
-        let inner = tokenizers::Tokenizer::from_bytes(value.to_string())
-            .map_err(|error| TokenizerError::malformed(path, error.to_string(), "a vocabulary with its rules"))?;
-        Ok(Self { inner, bos_token, eos_tokens })
+        check_ids(path, &value)?;
+        components::check_components(path, &mut value)?;
+        let inner = catch_panic(|| tokenizers::Tokenizer::from_bytes(value.to_string()))
+            .map_err(|message| TokenizerError::malformed(path, message, "a vocabulary with its rules"))?;
+        Ok(Self { path: path.to_owned(), inner, bos_token, eos_tokens })
     }
 
     /// The tokens of a text, with the special tokens that the vocabulary adds.
@@ -127,7 +137,7 @@ impl Tokenizer {
     /// # Errors
     /// A piece is not in the vocabulary, and there is no unknown token.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        let encoded = self.inner.encode(text, true).map_err(|error| TokenizerError::Library(error.to_string()))?;
+        let encoded = catch_panic(|| self.inner.encode(text, true)).map_err(|message| self.library_error(message))?;
         Ok(self.bos_token.into_iter().chain(encoded.get_ids().iter().copied()).collect())
     }
 
@@ -136,7 +146,11 @@ impl Tokenizer {
     /// # Errors
     /// The decoder fails.
     pub fn decode(&self, tokens: &[u32]) -> Result<String, TokenizerError> {
-        self.inner.decode(tokens, true).map_err(|error| TokenizerError::Library(error.to_string()))
+        catch_panic(|| self.inner.decode(tokens, true)).map_err(|message| self.library_error(message))
+    }
+
+    fn library_error(&self, message: String) -> TokenizerError {
+        TokenizerError::Library { path: self.path.clone(), message }
     }
 
     /// Whether a token is an end-of-sequence token.
@@ -148,6 +162,16 @@ impl Tokenizer {
     pub fn size(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
+}
+
+/// Calls the library; a panic inside it becomes an error. Its tokenizer has no state that a panic could leave half changed: it caches words,
+/// and does without the cache if the cache's lock is poisoned.
+fn catch_panic<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
+    let message = |panic: Box<dyn Any + Send>| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        format!("a panic of the library: {}", text.unwrap_or("no message"))
+    };
+    catch_unwind(AssertUnwindSafe(call)).map_err(message)?.map_err(|error| error.to_string())
 }
 
 /// Reads a file of at most [`MAX_BYTES`] bytes.

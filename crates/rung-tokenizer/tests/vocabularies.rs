@@ -60,3 +60,76 @@ fn sentencepiece_tokens_equal_those_of_llama_cpp() {
         assert_eq!(tokenizer.decode(tokens).unwrap(), text.replace('▁', " "));
     }
 }
+
+/// A valid BPE vocabulary with more fields, in a folder of its own.
+fn open_with(name: &str, fields: &str, model_fields: &str) -> Result<Tokenizer, String> {
+    let folder = std::env::temp_dir().join(format!("rung-components-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let model = format!(r#"{{"type":"BPE","vocab":{{"a":0,"b":1,"ab":2}},"merges":[["a","b"]]{model_fields}}}"#);
+    std::fs::write(folder.join("tokenizer.json"), format!(r#"{{"version":"1.0","model":{model}{fields}}}"#)).unwrap();
+    let tokenizer = Tokenizer::open(&folder).map_err(|error| error.to_string());
+    std::fs::remove_dir_all(&folder).ok();
+    tokenizer.map(Option::unwrap)
+}
+
+#[test]
+fn components_with_which_the_library_panics_are_errors() {
+    for (number, (fields, model_fields, words)) in [
+        ("", r###","continuing_subword_prefix":"##""###, "prefix `##`"),
+        (r#","normalizer":{"type":"Precompiled","precompiled_charsmap":"AAAAAA=="}"#, "", "whole blocks"),
+        (r#","normalizer":{"type":"Precompiled","precompiled_charsmap":"/////w=="}"#, "", "whole blocks"),
+        (r#","decoder":{"type":"Strip","content":" ","start":0,"stop":9}"#, "", "`stop` 9 in `decoder`"),
+        (r#","pre_tokenizer":{"type":"FixedLength","length":0}"#, "", "`length` 0 in `pre_tokenizer`"),
+        (
+            r#","pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"FixedLength","length":0}]}"#,
+            "",
+            "`length` 0 in `pre_tokenizer`",
+        ),
+        (r#","normalizer":{"type":"Dictionary"}"#, "", "`normalizer` of type `Dictionary`"),
+        (
+            r#","post_processor":{"type":"TemplateProcessing","single":[{"Sequence":{"id":"B","type_id":0}}],"pair":[],"special_tokens":{}}"#,
+            "",
+            "the sequence A",
+        ),
+        (
+            r#","post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x","type_id":0}}],"pair":[],"special_tokens":{}}"#,
+            "",
+            "`special_tokens`",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let result = open_with(&number.to_string(), fields, model_fields);
+        let error = result.err().unwrap_or_else(|| panic!("{fields}{model_fields} is accepted"));
+        assert!(error.contains("tokenizer.json") && error.contains(words), "{fields}{model_fields}: {error}");
+    }
+}
+
+#[test]
+fn padding_truncation_and_dropout_do_not_change_a_prompt() {
+    let padding = r#","padding":{"strategy":{"Fixed":1000000000000},"direction":"Right","pad_to_multiple_of":null,"pad_id":0,"pad_type_id":0,"pad_token":"a"}"#;
+    let truncation =
+        |stride| format!(r#","truncation":{{"direction":"Right","max_length":1,"strategy":"LongestFirst","stride":{stride}}}"#);
+    for (name, fields, model_fields) in [
+        ("padding", padding.to_owned(), ""),
+        ("stride", truncation(5), ""),
+        ("truncation", truncation(0), ""),
+        ("dropout", String::new(), r#","dropout":1.0"#),
+    ] {
+        let tokenizer = open_with(name, &fields, model_fields).unwrap();
+        assert_eq!(tokenizer.encode("abab").unwrap(), [2, 2], "{name}");
+    }
+}
+
+#[test]
+fn normalizers_that_double_a_text_many_times_are_errors() {
+    let double = r#"{"type":"Replace","pattern":{"String":"a"},"content":"aa"}"#;
+    let sequence = |count: usize| {
+        let normalizers = vec![double; count].join(",");
+        format!(r#","normalizer":{{"type":"Sequence","normalizers":[{normalizers}]}}"#)
+    };
+    assert_eq!(open_with("double", &sequence(2), "").unwrap().encode("a").unwrap(), [0; 4]);
+    let error = open_with("doubles", &sequence(40), "").err().unwrap();
+    assert!(error.contains("times longer"), "{error}");
+}

@@ -14,7 +14,7 @@ pub fn initial_network(run: &Run) -> Result<Network<f32>, RunError> {
     let task_spec = run.config.model.largest.as_ref().unwrap_or(&run.config.task);
     let task = task::parse(task_spec).map_err(|error| RunError::invalid_task("task", error))?;
     let (model, weights) = initial::initialize(run)?;
-    let (name, plan, config) = (run.plan.outline(), run.plan.clone(), run.model.clone());
+    let (name, plan, config) = (run.plan.mixer_names(), run.plan.clone(), run.model.clone());
     let provenance = Provenance::Run(run.config.to_toml());
     Ok(Network { name, task: Some(task), plan, config, model, weights, provenance })
 }

@@ -44,7 +44,7 @@ fn replace_in_file(path: &Path, from: &str, to: &str) {
 }
 
 #[test]
-fn a_checkpoint_is_refused_after_the_config_was_edited() {
+fn a_checkpoint_is_rejected_after_the_config_was_edited() {
     for (from, to, difference) in [
         ("seed = 1", "seed = 2", "`seed` was 1 and is 2 in run.toml"),
         ("rate = 0.004", "rate = 0.005", "`train.rate` was 0.004 and is 0.005"),
@@ -94,7 +94,7 @@ fn a_run_ends_with_the_record_of_its_config_after_the_config_is_restored_or_the_
 }
 
 #[test]
-fn a_checkpoint_with_a_flipped_bit_is_refused() {
+fn a_checkpoint_with_a_flipped_bit_is_rejected() {
     let directory = empty_directory("flipped");
     interrupt(&directory);
     let path = directory.join(CHECKPOINT_FILE);
@@ -119,7 +119,7 @@ fn a_checkpoint_with_a_flipped_bit_is_refused() {
 }
 
 #[test]
-fn truncated_checkpoints_and_those_of_earlier_versions_are_refused() {
+fn truncated_checkpoints_and_those_of_earlier_versions_are_rejected() {
     let directory = empty_directory("cut");
     interrupt(&directory);
     let path = directory.join(CHECKPOINT_FILE);
@@ -142,7 +142,7 @@ fn truncated_checkpoints_and_those_of_earlier_versions_are_refused() {
 }
 
 #[test]
-fn weights_are_refused_if_damaged_or_beside_another_config() {
+fn weights_are_rejected_if_damaged_or_beside_another_config() {
     let directory = empty_directory("weights");
     execute(&run(), Some(&directory), &mut |_| true).unwrap();
     let open = || Network::<f32>::open(&directory).map(|_| ()).map_err(|error| error.to_string());

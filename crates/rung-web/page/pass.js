@@ -11,7 +11,7 @@ export const title = "Forward pass";
 
 const CONSTRUCTIONS = /** @type {[string, string, boolean][]} */ ([
   ["U1", "U1: full layers only", false], ["U2", "U2: a recurrent layer, then full layers", true], ["U2'", "U2': recurrent after the first full layer", true],
-  ["U3", "U3: one full layer and chain of thought", false], ["U4-causal", "U4: pointers double", false], ["U6", "U6: recurrent, one full layer, chain of thought", true],
+  ["U3", "U3: one full layer and chain of thought", false], ["U4-causal", "U4: pointer doubling", false], ["U6", "U6: recurrent, one full layer, chain of thought", true],
 ]);
 const MIXERS = ["linear", "gdn", "mamba2", "deltanet", "rwkv7"];
 

@@ -11,7 +11,7 @@ use rung_theory::bound::hop_map;
 use rung_theory::bound::search::MAX_SEARCH_HOPS;
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::report::{self, BoundRequest, check_certificate, heads_dim_bits};
-use rung_theory::stack::{Convention, Plan, mixer};
+use rung_theory::stack::{MessageSizeConvention, Plan, mixer};
 use serde_json::{Value, json};
 
 use crate::model::{WebResult, options};
@@ -119,8 +119,8 @@ fn lint_config(request: &LintRequest) -> WebResult<Value> {
     Ok(audit_json::findings(findings.iter().map(|finding| (request.file.as_str(), finding))))
 }
 
-fn convention(name: Option<&str>) -> WebResult<Convention> {
-    name.map_or(Ok(Convention::Paper), str::parse)
+fn convention(name: Option<&str>) -> WebResult<MessageSizeConvention> {
+    name.map_or(Ok(MessageSizeConvention::Paper), str::parse)
 }
 
 fn capacity(request: &StackRequest) -> WebResult<Value> {
@@ -163,5 +163,5 @@ fn map_row(request: &MapRowRequest, file: &[u8]) -> WebResult<Value> {
     // For hops within the stack's rungs no search runs, so any number is accepted.
     let hops =
         if (1..=plan.capacity().rungs).contains(&request.hops) { request.hops } else { check_hops(request.hops)? };
-    Ok(report::hop_map_row(&hop_map::hop_map_row(&StackBounds::new(&plan, Convention::Paper), hops)))
+    Ok(report::hop_map_row(&hop_map::hop_map_row(&StackBounds::new(&plan, MessageSizeConvention::Paper), hops)))
 }

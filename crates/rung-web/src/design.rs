@@ -77,7 +77,7 @@ pub(crate) fn preset_card(name: &str, audit: &Audit) -> Value {
         "name": name,
         "source": audit.source,
         "strip": audit.layer_letters(),
-        "stack": audit.plan.as_ref().map(rung_theory::stack::Plan::outline),
+        "stack": audit.plan.as_ref().map(rung_theory::stack::Plan::mixer_names),
         "layers": audit.layers.len(),
         "mixers": mixers,
         "full_layers": capacity.map(|capacity| capacity.full_layers),

@@ -16,21 +16,25 @@ const MIN_WEIGHT: f64 = 0.02;
 
 /// Builds the construction, runs it on a prompt, and lists reads and register values of every layer.
 pub(crate) fn pass(request: &PassRequest) -> Result<Value, String> {
-    if request.hops == 0 || request.hops > 5 || request.m > 32 || request.n.iter().any(|growth| *growth > 8) {
+    if request.hops == 0
+        || request.hops > 5
+        || request.first_table_entries > 32
+        || request.growth_factors.iter().any(|growth| *growth > 8)
+    {
         return Err("a pass that can be displayed has 1 to 5 hops, m of at most 32 and each n of at most 8".to_owned());
     }
     let construction_request = ConstructionRequest {
         hops: request.hops,
-        m: request.m,
-        n: request.n.clone(),
+        first_table_entries: request.first_table_entries,
+        growth_factors: request.growth_factors.clone(),
         mixer: request.mixer.clone().filter(|mixer| !mixer.is_empty()),
         ..ConstructionRequest::default()
     };
-    let table_sizes = request.n.iter().scan(u64::from(request.m), |size, growth| {
+    let table_sizes = request.growth_factors.iter().scan(u64::from(request.first_table_entries), |size, growth| {
         *size *= u64::from(*growth);
         Some(*size)
     });
-    if table_sizes.sum::<u64>() + u64::from(request.m) > MAX_TOKENS as u64 {
+    if table_sizes.sum::<u64>() + u64::from(request.first_table_entries) > MAX_TOKENS as u64 {
         return Err(format!("the tables have too many entries to display: expected at most {MAX_TOKENS} tokens"));
     }
     let network = construct::build::<f32>(&request.construction, &construction_request).map_err(error_text)?;
@@ -64,7 +68,7 @@ pub(crate) fn pass(request: &PassRequest) -> Result<Value, String> {
     let register_values = |level: usize| -> Vec<Value> {
         (0..trace.token_count())
             .map(|token| {
-                registers.iter().map(|register| register_value(register, trace.stream(level, token))).collect()
+                registers.iter().map(|register| register_value(register, trace.residual(level, token))).collect()
             })
             .collect()
     };
@@ -88,7 +92,7 @@ pub(crate) fn pass(request: &PassRequest) -> Result<Value, String> {
     Ok(json!({
         "construction": construction.name,
         "task": task.spec(),
-        "stack": network.plan.outline(),
+        "stack": network.plan.mixer_names(),
         "width": network.plan.width,
         "weights": network.weights.size(),
         "fields": fields.iter().map(|field| json!({"name": field.name, "vocabulary": field.vocabulary})).collect::<Vec<_>>(),
@@ -106,8 +110,8 @@ pub(crate) fn pass(request: &PassRequest) -> Result<Value, String> {
 }
 
 /// A register's value: a number, `yes` for a flag that is set, or nothing.
-fn register_value(register: &Register, stream: &[f64]) -> Value {
-    match (register.holds, register.decode(stream)) {
+fn register_value(register: &Register, residual: &[f64]) -> Value {
+    match (register.holds, register.decode(residual)) {
         (RegisterKind::Flag, Some(1)) => json!("yes"),
         (RegisterKind::Flag, _) | (_, None) => Value::Null,
         (_, Some(number)) => json!(number),

@@ -176,7 +176,7 @@ pub struct LintRequest {
 pub struct StackRequest {
     /// The stack.
     pub stack: StackInput,
-    /// Convention by which message bits are counted.
+    /// MessageSizeConvention by which message bits are counted.
     pub message: Option<String>,
 }
 
@@ -188,7 +188,7 @@ pub struct HopsRequest {
     pub stack: StackInput,
     /// Number of hops: that of the bound, or the largest of the map.
     pub hops: usize,
-    /// Convention by which message bits are counted.
+    /// MessageSizeConvention by which message bits are counted.
     pub message: Option<String>,
 }
 
@@ -225,9 +225,11 @@ pub struct PassRequest {
     /// Number of hops.
     pub hops: usize,
     /// Entries of the first table.
-    pub m: u32,
-    /// Growth of each further table.
-    pub n: Vec<u32>,
+    #[serde(rename = "m")]
+    pub first_table_entries: u32,
+    /// How many times larger each further table is.
+    #[serde(rename = "n")]
+    pub growth_factors: Vec<u32>,
     /// The mixer that passes the start value on, for constructions that need one.
     pub mixer: Option<String>,
     /// Seed of the random prompt.

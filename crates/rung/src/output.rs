@@ -135,7 +135,7 @@ pub fn write_chart(path: &Path, chart: &impl Chart) -> anyhow::Result<()> {
 /// The file cannot be written.
 pub fn write_file(path: &Path, bytes: impl Into<Vec<u8>>) -> anyhow::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let marked = provenance::made_by().mark(&name, bytes.into());
+    let marked = provenance::current_provenance().mark(&name, bytes.into());
     write_atomically(path, &marked).with_context(|| format!("writing {}", path.display()))
 }
 

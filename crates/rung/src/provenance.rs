@@ -8,11 +8,11 @@ use clap::ArgMatches;
 use rung_figure::FileProvenance;
 
 thread_local! {
-    static MADE_BY: RefCell<FileProvenance> = RefCell::default();
+    static PROVENANCE: RefCell<FileProvenance> = RefCell::default();
 }
 
 /// Options with a value that do not change results.
-const OUTPUT_OPTIONS: [&str; 5] = ["--out", "--svg", "--html", "--plot", "--threads"];
+const OMITTED_OPTIONS: [&str; 5] = ["--out", "--svg", "--html", "--plot", "--threads"];
 
 /// Stores the command line for the files that the command writes; the first argument is the program's name.
 pub(crate) fn store_command_line(arguments: &[OsString], matches: &ArgMatches) {
@@ -21,21 +21,21 @@ pub(crate) fn store_command_line(arguments: &[OsString], matches: &ArgMatches) {
         innermost = subcommand;
     }
     let seed = innermost.try_get_one::<u64>("seed").ok().flatten().copied();
-    MADE_BY.set(FileProvenance::new(command_line(arguments), seed));
+    PROVENANCE.set(FileProvenance::new(command_line(arguments), seed));
 }
 
 /// The command line and seed of the command that this thread runs.
-pub(crate) fn made_by() -> FileProvenance {
-    MADE_BY.with_borrow(Clone::clone)
+pub(crate) fn current_provenance() -> FileProvenance {
+    PROVENANCE.with_borrow(Clone::clone)
 }
 
 fn command_line(arguments: &[OsString]) -> String {
     let mut words = vec!["rung".to_owned()];
     let mut remaining = arguments.iter().skip(1).map(|argument| argument.to_string_lossy());
     while let Some(word) = remaining.next() {
-        if OUTPUT_OPTIONS.contains(&&*word) {
+        if OMITTED_OPTIONS.contains(&&*word) {
             remaining.next();
-        } else if word != "--json" && !OUTPUT_OPTIONS.iter().any(|option| word.starts_with(&format!("{option}="))) {
+        } else if word != "--json" && !OMITTED_OPTIONS.iter().any(|option| word.starts_with(&format!("{option}="))) {
             words.push(quote(without_directory(&word)));
         }
     }

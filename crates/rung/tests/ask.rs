@@ -42,7 +42,7 @@ fn scratch_directory(name: &str) -> PathBuf {
     folder
 }
 
-/// Waits until the record has so many lines or the process has ended.
+/// Waits until the record has `lines` lines or the process has ended.
 fn wait_for(path: &Path, lines: usize, child: &mut Child) {
     for _ in 0..2000 {
         let line_count = std::fs::read_to_string(path).map_or(0, |text| text.lines().count());

@@ -61,7 +61,7 @@ fn eval_measures_the_perplexity_of_the_logits() {
 }
 
 #[test]
-fn instruments_run_on_prompts_of_a_file() {
+fn analyses_run_on_prompts_of_a_file() {
     let (model, file) = (model(), write_prompts("checkpoint-analyze"));
     let analyze = |name: &str| json(&["analyze", name, path_str(&model), "--prompts", path_str(&file)]);
     let ablation = analyze("ablate");
@@ -129,8 +129,9 @@ fn trace_runs_on_a_prompt_and_convert_replaces_layers() {
             .unwrap();
     assert!((perplexity / conversion["test"][1].as_f64().unwrap() - 1.0).abs() < 1e-4, "{perplexity} {conversion}");
     assert!((perplexity / conversion["test"][0].as_f64().unwrap() - 1.0).abs() > 1e-4, "two layers were replaced");
-    let logits = |more: &[&str]| {
-        let rows = json(&[&["logits", path_str(&converted), "--tokens", "5,6,7,8"], more].concat())["logits"].clone();
+    let logits = |extra_args: &[&str]| {
+        let rows =
+            json(&[&["logits", path_str(&converted), "--tokens", "5,6,7,8"], extra_args].concat())["logits"].clone();
         let rows: Vec<Vec<f64>> = serde_json::from_value(rows).unwrap();
         rows.concat()
     };
@@ -155,9 +156,9 @@ fn falsify_finds_prompts_that_random_weights_cannot_answer() {
     let file = folder.join("witness.json");
     let arguments =
         ["falsify", path_str(&model), "--task", "funccomp{hops=2,m=2,n=[1]}", "--shots", "1", "--out", path_str(&file)];
-    let found = json(&arguments);
-    let witness = &found["witness"];
-    assert_eq!(found["found"], true);
+    let output = json(&arguments);
+    let witness = &output["witness"];
+    assert_eq!(output["found"], true);
     // Two prompts that differ in one look-up and in nothing else, and one answer.
     let (prompts, changed) = (witness["prompts"].as_array().unwrap(), witness["changed"].as_u64().unwrap());
     let [first, second] = &prompts[..] else { panic!("{witness}") };
@@ -197,12 +198,12 @@ fn falsify_finds_nothing_against_an_exported_construction() {
             rung(&["falsify", path_str(model), "--task", task, "--style", "tokens", "--budget", budget, "--json"]);
         (output.status.code(), serde_json::from_slice::<Value>(&output.stdout).unwrap())
     };
-    let (code, found) = search(&exported, "funccomp{hops=2,m=4,n=[1]}", "1");
-    assert_eq!(code, Some(1), "{found}");
-    assert!(found["questions"].as_u64().unwrap() > 1);
+    let (code, output) = search(&exported, "funccomp{hops=2,m=4,n=[1]}", "1");
+    assert_eq!(code, Some(1), "{output}");
+    assert!(output["questions"].as_u64().unwrap() > 1);
     // One more table, which it does not look up.
-    let (code, found) = search(&longer, "funccomp{hops=3,m=4,n=[1,1]}", "60");
-    assert_eq!((code, found["witness"]["changed"].as_u64()), (Some(0), Some(2)), "{found}");
+    let (code, output) = search(&longer, "funccomp{hops=3,m=4,n=[1,1]}", "60");
+    assert_eq!((code, output["witness"]["changed"].as_u64()), (Some(0), Some(2)), "{output}");
     assert_fails(
         &["falsify", path_str(&exported), "--task", "funccomp{hops=3,m=4,n=[1,1]}", "--style", "tokens"],
         "has no token `z3(0,0)=",

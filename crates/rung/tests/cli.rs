@@ -66,8 +66,8 @@ fn bound_uses_the_sharpest_theorem_and_check_accepts_it() {
     let directory = scratch_directory("sharp");
     let path = directory.join("certificate.json");
     let path = path.to_str().unwrap();
-    let bound = |stack: &str, hops: &str, more: &[&str]| {
-        json(&[&["bound", stack, "--hops", hops, "--json", "--out", path], &LARGE_MODEL[..], more].concat())
+    let bound = |stack: &str, hops: &str, extra_args: &[&str]| {
+        json(&[&["bound", stack, "--hops", hops, "--json", "--out", path], &LARGE_MODEL[..], extra_args].concat())
     };
     let check_code = || rung(&["check", path]).status.code();
     let two_hops = bound("linear*3 full", "2", &[]);
@@ -238,7 +238,9 @@ fn every_explain_page_has_text() {
 
 #[test]
 fn task_sample_writes_json_lines_with_and_without_the_json_option() {
-    let sample = |more: &[&str]| rung(&[&["task", "sample", "parity", "--count", "3", "--seed", "4"], more].concat());
+    let sample = |extra_args: &[&str]| {
+        rung(&[&["task", "sample", "parity", "--count", "3", "--seed", "4"], extra_args].concat())
+    };
     let without_option = sample(&[]);
     let with_option = sample(&["--json"]);
     assert_eq!((with_option.status.code(), &with_option.stdout), (Some(0), &without_option.stdout));

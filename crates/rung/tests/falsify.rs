@@ -16,12 +16,12 @@ fn json(arguments: &[&str]) -> (Value, Option<i32>) {
 }
 
 /// Arguments of `rung falsify` for an untrained model. Its initial weights are large, so that its numbers do not all round to zero.
-fn falsify_untrained(stack: &str, task: &str, more: &[&str]) -> Vec<String> {
+fn falsify_untrained(stack: &str, task: &str, extra_args: &[&str]) -> Vec<String> {
     let fixed = ["falsify", "--stack", stack, "--task", task, "--budget", "60"];
     let settings =
         ["model.heads=1", "model.head=8", "model.embedding_scale=1.0", "model.scale=2.0", "model.channel=none"];
     let settings = settings.iter().flat_map(|setting| ["--set", setting]);
-    fixed.into_iter().chain(settings).chain(more.iter().copied()).map(str::to_owned).collect()
+    fixed.into_iter().chain(settings).chain(extra_args.iter().copied()).map(str::to_owned).collect()
 }
 
 /// Stack, task, further options, and the method that finds a witness.
@@ -56,9 +56,9 @@ const RELATION: (&str, &str) = ("linear{heads=1,key=8,value=8,normaliser=no}", "
 #[test]
 fn witness_check_accepts_witnesses_and_rejects_changed_tokens() {
     let directory = scratch_directory("witnesses");
-    for (number, (stack, task, more, method)) in CASES.into_iter().enumerate() {
+    for (number, (stack, task, extra_args, method)) in CASES.into_iter().enumerate() {
         let path = directory.join(format!("{number}.json"));
-        let mut arguments = falsify_untrained(stack, task, more);
+        let mut arguments = falsify_untrained(stack, task, extra_args);
         arguments.extend(["--out".to_owned(), path_str(&path).to_owned()]);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let (search, code) = json(&arguments);
@@ -90,9 +90,12 @@ fn witness_check_accepts_witnesses_and_rejects_changed_tokens() {
 fn border_search_finds_the_sets_of_the_proof_in_a_hybrid() {
     let directory = scratch_directory("sets");
     let path = directory.join("w.json");
-    let more = ["--bits", "3", "--method", "border-search", "--out", path_str(&path)];
-    let arguments =
-        falsify_untrained("linear{heads=1,key=2,value=2} full{heads=1,head=4}", "funccomp{hops=2,m=2,n=[2]}", &more);
+    let extra_args = ["--bits", "3", "--method", "border-search", "--out", path_str(&path)];
+    let arguments = falsify_untrained(
+        "linear{heads=1,key=2,value=2} full{heads=1,head=4}",
+        "funccomp{hops=2,m=2,n=[2]}",
+        &extra_args,
+    );
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let (search, code) = json(&arguments);
     assert_eq!(code, Some(0), "{search}");

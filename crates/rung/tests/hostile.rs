@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{path_str, scratch_directory};
 
-/// Runs the program with at most so many kilobytes of address space. Returns its output and its time.
+/// Runs the program with at most `kilobytes` kB of address space. Returns its output and its time.
 fn run_limited(kilobytes: u64, arguments: &[&str]) -> (Output, Duration) {
     let start = Instant::now();
     let script = format!("ulimit -v {kilobytes}; exec \"$0\" \"$@\"");

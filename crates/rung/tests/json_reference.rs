@@ -83,7 +83,7 @@ These take minutes, a server or a cluster, so no test lists their keys.
 
 | command | keys |
 |---|---|
-| `rung analyze` | `name`, `task`, and what the instrument found: `ablate` has `variants`, `logit_lens` `levels` and `scores`, `precision` `steps`, `collapse` `variants`, `paths`, `products`, `bound`, `lens` `levels` and `map`, `state` `tokens` and `layers`, `injective` `heads`, `selection` and `diversity` `layers` |
+| `rung analyze` | `name`, `task`, and what the analysis found: `ablate` has `variants`, `logit_lens` `levels` and `scores`, `precision` `steps`, `collapse` `variants`, `paths`, `products`, `bound`, `lens` `levels` and `map`, `state` `tokens` and `layers`, `injective` `heads`, `selection` and `diversity` `layers` |
 | `rung ask` | `model`, `grid`, `threshold`, `rates` (one per variant, table size and number of hops), `hops` (list of `variant`, `entries`, `measured_hops`) |
 | `rung bench` | a list of `what` (`forward`, `forward+backward`, `train`, `exponent`, `step`), `mixer`, `shape`, `ms` (median), `tokens_per_s`, `peak_bytes`, `share_of_limit`, `peers` (`software`, `ms`, `fastest_ms`, `peak_bytes` of each), `ratio` (of the fastest peer); `exponent` in rows of that name |
 | `rung bench --profile` | a list of `mixer`, `shape`, `ms` (mean), `bound_ms` (products at peak, then the update at memory bandwidth), `peak_flops_per_s`, `bytes_per_s`, `rows` (`operation`, `pass`, `calls`, `ms`, `flops`, `bytes`, of one step each) |

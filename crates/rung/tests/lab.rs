@@ -284,10 +284,10 @@ fn an_interrupted_run_resumes_to_the_same_weights_bit_for_bit() {
 fn errors_name_the_bad_input_and_leave_no_files() {
     let directory = scratch_directory("bad");
     let out = directory.join("never");
-    let train_fails = |more: &[&str], expected: &str| {
+    let train_fails = |extra_args: &[&str], expected: &str| {
         let base = ["train", "--stack", "gdn full", "--task", "funccomp{hops=1,m=4}", "--out", path_str(&out)];
-        assert_fails(&[&base[..], more].concat(), expected);
-        assert!(!out.exists(), "{more:?} left files");
+        assert_fails(&[&base[..], extra_args].concat(), expected);
+        assert!(!out.exists(), "{extra_args:?} left files");
     };
     train_fails(&["--set", "train.stepps=3"], "unknown field `stepps`");
     train_fails(&["--set", "train.steps"], "expected key=value");
@@ -451,7 +451,7 @@ fn render_only_writes_the_same_report_from_records() {
 }
 
 #[test]
-fn analyze_runs_every_instrument_on_constructions_and_runs() {
+fn analyze_runs_every_analysis_on_constructions_and_runs() {
     let directory = scratch_directory("analyze");
     let (u1, run, svg) = (directory.join("u1"), directory.join("run"), directory.join("picture.svg"));
     json(&["construct", "U1", "--out", path_str(&u1), "--json"]);

@@ -12,13 +12,13 @@ use std::time::Duration;
 use common::{output_text, path_str, records, scratch_directory};
 use serde_json::Value;
 
-/// Writes a sweep of four runs of so many steps, with a checkpoint every `every` steps.
-fn write_sweep(directory: &Path, steps: usize, every: usize) -> PathBuf {
+/// Writes a sweep of four runs of `steps` steps, with a checkpoint every `checkpoint_interval` steps.
+fn write_sweep(directory: &Path, steps: usize, checkpoint_interval: usize) -> PathBuf {
     let path = directory.join("sweep.toml");
     let sweep = format!(
         "seeds = [0, 1]\n[base]\ntask = 'funccomp{{hops=2,m=4,n=[2],queries=4,mixed=yes}}'\n\
          [base.model]\nheads = 1\nhead = 16\n[base.train]\nsteps = {steps}\nbatch = 4\n\
-         [base.evaluate]\nevery = {every}\nprompts = 4\nlast = 16\nstop_at = 2.0\n\
+         [base.evaluate]\nevery = {checkpoint_interval}\nprompts = 4\nlast = 16\nstop_at = 2.0\n\
          [grid]\nstack = ['gdn{{heads=1,key=2,value=8,conv=2}} full', 'mamba2{{heads=1,head=8,state=4}} full full']\n"
     );
     std::fs::write(&path, sweep).unwrap();
@@ -26,9 +26,9 @@ fn write_sweep(directory: &Path, steps: usize, every: usize) -> PathBuf {
 }
 
 /// `rung sweep SWEEP --out OUT ..`, with one environment variable set.
-fn sweep_command(variable: (&str, &str), sweep: &Path, out: &Path, more: &[&str]) -> Command {
+fn sweep_command(variable: (&str, &str), sweep: &Path, out: &Path, extra_args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rung"));
-    command.args(["sweep", path_str(sweep), "--out", path_str(out)]).args(more).env(variable.0, variable.1);
+    command.args(["sweep", path_str(sweep), "--out", path_str(out)]).args(extra_args).env(variable.0, variable.1);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -67,8 +67,9 @@ fn errors_name_why_a_sweep_cannot_be_submitted() {
     let (sweep, out, bin) = (write_sweep(&directory, 4, 2), directory.join("out"), directory.join("bin"));
     std::fs::create_dir(&bin).unwrap();
     let path = ("PATH", path_str(&bin));
-    let fails_with =
-        |more: &[&str], expected: &str| assert_fails(&mut sweep_command(path, &sweep, &out, more), expected);
+    let fails_with = |extra_args: &[&str], expected: &str| {
+        assert_fails(&mut sweep_command(path, &sweep, &out, extra_args), expected)
+    };
     fails_with(&["--on", "slrm"], "possible values: slurm");
     fails_with(&["--on", "slurm", "--shard", "1/2"], "cannot be used with");
     fails_with(&["--tasks", "2"], "--on");
@@ -103,8 +104,9 @@ fn gpus_per_task_are_requested_with_the_device_of_the_script() {
     write_script(&bin, "squeue", "");
     write_script(&bin, "scontrol", "exit 1");
     write_script(&bin, "sbatch", "printf '%s\\n' \"$@\" > sbatch.txt; echo 77");
-    let submit = |more: &[&str]| {
-        let mut command = sweep_command(path, &sweep, &out, &[&ON_SLURM[..], &["--no-wait", "--json"], more].concat());
+    let submit = |extra_args: &[&str]| {
+        let mut command =
+            sweep_command(path, &sweep, &out, &[&ON_SLURM[..], &["--no-wait", "--json"], extra_args].concat());
         json(command.current_dir(&directory), 0);
         let options = std::fs::read_to_string(directory.join("sbatch.txt")).unwrap();
         let script = std::fs::read_to_string(options.lines().last().unwrap()).unwrap();
@@ -118,8 +120,9 @@ fn gpus_per_task_are_requested_with_the_device_of_the_script() {
     let (options, script) = submit(&["--gpus-per-task", "2", "--sbatch=--time=5"]);
     assert!(options.contains("\n--ntasks=1\n--gpus-per-task=2\n--time=5\n"), "{options}");
     assert!(script.ends_with(" --no-lock\n"), "{script}");
-    let fails_with =
-        |more: &[&str], expected: &str| assert_fails(&mut sweep_command(path, &sweep, &out, more), expected);
+    let fails_with = |extra_args: &[&str], expected: &str| {
+        assert_fails(&mut sweep_command(path, &sweep, &out, extra_args), expected)
+    };
     fails_with(&["--gpus-per-task", "1"], "--on");
     fails_with(&["--on", "slurm", "--gpus-per-task", "0"], "0 is not in 1..");
     fails_with(&["--on", "slurm", "--gpus-per-task", "1", "--collect"], "cannot be used with");
@@ -143,31 +146,32 @@ fn submitted_script_writes_the_records_of_a_local_run() {
     write_script(&bin, "squeue", "exec /bin/cat queue 2>/dev/null");
     write_script(&bin, "scontrol", "exit 1");
     write_script(&bin, "sbatch", "printf '%s\\n' \"$@\" > sbatch.txt; echo '77_1|RUNNING|None' > queue; echo '77;far'");
-    let run = |more: &[&str]| {
-        let mut command = sweep_command(path, &sweep, &out, &[&ON_SLURM[..], more].concat());
+    let run = |extra_args: &[&str]| {
+        let mut command = sweep_command(path, &sweep, &out, &[&ON_SLURM[..], extra_args].concat());
         command.current_dir(&directory);
         command
     };
     std::fs::write(directory.join("queue"), "").unwrap();
-    let more = ["--no-wait", "--tasks", "3", "--threads", "2", "--sbatch=--time=5", "--sbatch", "-p long", "--json"];
-    let submitted = json(&mut run(&more), 0);
+    let extra_args =
+        ["--no-wait", "--tasks", "3", "--threads", "2", "--sbatch=--time=5", "--sbatch", "-p long", "--json"];
+    let submitted = json(&mut run(&extra_args), 0);
     assert_eq!((&submitted["status"], &submitted["recorded"]), (&"submitted".into(), &0.into()));
     assert_eq!((&submitted["job"]["job"], &submitted["job"]["tasks"]), (&"77".into(), &3.into()));
-    let line = std::fs::read_to_string(directory.join("sbatch.txt")).unwrap();
-    let line: Vec<&str> = line.lines().collect();
-    let job_directory = PathBuf::from(line[9]).parent().unwrap().to_owned();
-    assert_eq!(line[1], format!("--job-name={}", path_str(&job_directory).rsplit('/').next().unwrap()));
-    assert_eq!((line[0], line[2], line[3]), ("--parsable", "--array=1-3", "--cpus-per-task=2"));
-    assert_eq!((line[4], line[5]), ("--requeue", "--open-mode=append"));
-    assert_eq!(line[6], format!("--output={}/%A-%a.log", path_str(&job_directory).replace('%', "%%")));
-    assert_eq!((&line[7..9], line.len()), (&["--time=5", "-p long"][..], 10));
+    let sbatch_args = std::fs::read_to_string(directory.join("sbatch.txt")).unwrap();
+    let sbatch_args: Vec<&str> = sbatch_args.lines().collect();
+    let job_directory = PathBuf::from(sbatch_args[9]).parent().unwrap().to_owned();
+    assert_eq!(sbatch_args[1], format!("--job-name={}", path_str(&job_directory).rsplit('/').next().unwrap()));
+    assert_eq!((sbatch_args[0], sbatch_args[2], sbatch_args[3]), ("--parsable", "--array=1-3", "--cpus-per-task=2"));
+    assert_eq!((sbatch_args[4], sbatch_args[5]), ("--requeue", "--open-mode=append"));
+    assert_eq!(sbatch_args[6], format!("--output={}/%A-%a.log", path_str(&job_directory).replace('%', "%%")));
+    assert_eq!((&sbatch_args[7..9], sbatch_args.len()), (&["--time=5", "-p long"][..], 10));
     assert_eq!(std::fs::read(job_directory.join("sweep.toml")).unwrap(), std::fs::read(&sweep).unwrap());
 
     // A running job is found and not submitted again.
     std::fs::remove_file(directory.join("sbatch.txt")).unwrap();
     assert_eq!(json(&mut run(&["--no-wait", "--json"]), 0)["status"], "found");
     let run_task = |number: &str| {
-        let output = Command::new("/bin/sh").arg(line[9]).env("SLURM_ARRAY_TASK_ID", number).output().unwrap();
+        let output = Command::new("/bin/sh").arg(sbatch_args[9]).env("SLURM_ARRAY_TASK_ID", number).output().unwrap();
         assert!(output.status.success(), "{}", output_text(&output));
     };
     run_task("2");
@@ -270,8 +274,8 @@ fn a_sweep_on_a_real_slurm_writes_the_records_of_a_local_run() {
     let conf = slurm.config_path();
     let directory = scratch_directory("slurm-real");
     let (short, local, out) = (write_sweep(&directory, 30, 5), directory.join("local"), directory.join("out"));
-    let run = |sweep: &Path, out: &Path, more: &[&str]| {
-        sweep_command(("SLURM_CONF", &conf), sweep, out, &[&ON_SLURM[..], more, &["--json"]].concat())
+    let run = |sweep: &Path, out: &Path, extra_args: &[&str]| {
+        sweep_command(("SLURM_CONF", &conf), sweep, out, &[&ON_SLURM[..], extra_args, &["--json"]].concat())
     };
     json(&mut sweep_command(("LANG", "C"), &short, &local, &["--json"]), 0);
     let summary = json(&mut run(&short, &out, &["--tasks", "3"]), 0);
@@ -298,8 +302,9 @@ fn assert_killed_tasks_and_controller_lose_no_record(slurm: &Slurm, directory: &
     let (long, local, out) = (write_sweep(directory, 1500, 20), directory.join("long"), directory.join("killed"));
     json(&mut sweep_command(("LANG", "C"), &long, &local, &["--json"]), 0);
     let conf = slurm.config_path();
-    let run =
-        |more: &[&str]| sweep_command(("SLURM_CONF", &conf), &long, &out, &[&ON_SLURM[..], more, &["--json"]].concat());
+    let run = |extra_args: &[&str]| {
+        sweep_command(("SLURM_CONF", &conf), &long, &out, &[&ON_SLURM[..], extra_args, &["--json"]].concat())
+    };
     let submitted = json(&mut run(&["--no-wait"]), 0);
     let job = submitted["job"]["job"].as_str().unwrap();
     let started_runs = || {

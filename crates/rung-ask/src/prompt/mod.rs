@@ -40,13 +40,14 @@ pub enum Style {
 
 /// The order of the look-up tables in the prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub enum TableOrder {
     /// The table of the last hop comes first, so nothing can be composed while reading. The lower bounds hold for this order.
     #[default]
-    Hard,
+    #[serde(rename = "hard")]
+    LastTableFirst,
     /// In the order of use: a recurrence that knows the start symbol can follow the tables while reading.
-    Easy,
+    #[serde(rename = "easy")]
+    FirstTableFirst,
 }
 
 /// A variation of the prompt that leaves the task unchanged: a known confounder whose effect can be measured.
@@ -73,7 +74,7 @@ impl Variant {
         if self.query_first {
             parts.push("query first".to_owned());
         }
-        if self.order == TableOrder::Easy {
+        if self.order == TableOrder::FirstTableFirst {
             parts.push("easy order".to_owned());
         }
         if self.filler > 0 {
@@ -181,9 +182,9 @@ impl PromptWriter {
         let body = |example: u64| {
             let mut rng = rng(example);
             let shuffled_symbols = shuffled(&mut rng, symbols);
-            // Every table has one part: a look-up depends on the result of the previous table only.
-            let parts_per_table = vec![1; cell.table_count - 1];
-            let instance = Composition::draw(&mut rng, cell.rows_per_table as u32, &parts_per_table);
+            // Every table has one row group: a look-up depends on the result of the previous table only.
+            let row_groups_per_table = vec![1; cell.table_count - 1];
+            let instance = Composition::sample(&mut rng, cell.rows_per_table as u32, &row_groups_per_table);
             let body = instance.body(self.style, cell.variant.order, cell.hops, &shuffled_symbols);
             (body, shuffled_symbols)
         };
@@ -401,7 +402,7 @@ impl<'a> PromptTask<'a> {
     ) -> Result<PromptBody, AskError> {
         match self {
             Self::Composition(task) => {
-                let mut instance = Composition::draw(rng, task.sizes()[0], task.parts_per_table());
+                let mut instance = Composition::sample(rng, task.sizes()[0], task.row_groups_per_table());
                 if let Some(lookup) = changed_lookup {
                     instance = instance.with_changed_lookup(lookup);
                 }

@@ -21,10 +21,10 @@ pub fn numerals(count: usize) -> Vec<String> {
 /// A question of one cell of a [`Grid`](crate::grid::Grid).
 pub(super) fn grid_question(cell: &GridCell, id: String, rng: &mut Rng) -> Result<Question, AskError> {
     let (rows, table_count) = (cell.rows_per_table as u32, cell.table_count);
-    // Every table has one part, so the token `w`, which selects a part of each table, selects nothing.
-    let parts_per_table = vec![1; table_count - 1];
+    // Every table has one row group, so the token `w`, which selects a row group of each table, selects nothing.
+    let row_groups_per_table = vec![1; table_count - 1];
     let (query_count, mixed_hops) = (1, false);
-    let task = FuncComp::new(rows, &parts_per_table, Order::Hard, query_count, mixed_hops)
+    let task = FuncComp::new(rows, &row_groups_per_table, Order::LastTableFirst, query_count, mixed_hops)
         .map_err(|error| AskError::Unsupported(error.to_string()))?;
     let identity: Vec<u32> = (0..rows).collect();
     let mut tables: Vec<Vec<u32>> = vec![identity.clone(); table_count];
@@ -33,7 +33,7 @@ pub(super) fn grid_question(cell: &GridCell, id: String, rng: &mut Rng) -> Resul
     }
     let start = random_below(rng, rows);
     tables[cell.hops..].fill(identity);
-    let query = Query { start, parts: vec![0; table_count - 1], hops: table_count };
+    let query = Query { start, row_groups: vec![0; table_count - 1], hops: table_count };
     let mut prompt = Prompt::new();
     task.encode(&FuncCompInstance { tables, queries: vec![query] }, &mut prompt);
     question(&task, &prompt, id, cell.hops)

@@ -9,8 +9,8 @@
 //! | `chat` | `/v1/chat/completions` of those, Ollama and hosted models | 20, where the server gives them |
 //!
 //! The chat protocol puts a chat template around the prompt. Reasoning is switched off by a variable of the template where the
-//! server supports it; a reply that reasoned anyway is marked. An API key is read from the environment variable `RUNG_API_KEY`, sent as a
-//! bearer token, and stored nowhere else.
+//! server supports it; a reply that contains reasoning anyway is marked. An API key is read from the environment variable `RUNG_API_KEY`,
+//! sent as a bearer token, and stored nowhere else.
 
 mod http;
 pub mod reply;

@@ -17,7 +17,7 @@ pub fn parse_llama_cpp(url: &str, value: &Value) -> Result<Reply, AskError> {
     // Older builds have `probs`, with probabilities instead of their logarithms.
     let first_token_candidates =
         if first_token_candidates.is_empty() { parse_probabilities(&first["probs"]) } else { first_token_candidates };
-    Ok(Reply { text, first_token_candidates, reasoned: false })
+    Ok(Reply { text, first_token_candidates, has_reasoning: false })
 }
 
 /// Parses a reply of `/v1/completions`.
@@ -37,7 +37,7 @@ pub fn parse_completions(url: &str, value: &Value) -> Result<Reply, AskError> {
         let token = |(text, logprob): (&String, &Value)| token_probability(text, logprob.as_f64()?.exp());
         first_token_candidates = tokens.iter().filter_map(token).collect();
     }
-    Ok(Reply { text, first_token_candidates, reasoned: false })
+    Ok(Reply { text, first_token_candidates, has_reasoning: false })
 }
 
 /// Parses a reply of `/v1/chat/completions`.
@@ -51,12 +51,12 @@ pub fn parse_chat(url: &str, value: &Value) -> Result<Reply, AskError> {
         message.ok_or_else(|| unexpected_response(url, describe_keys(value), "`choices[0].message`, an object"))?;
     let text = message.get("content").and_then(Value::as_str).unwrap_or_default().to_owned();
     let is_non_empty = |key: &str| message.get(key).and_then(Value::as_str).is_some_and(|text| !text.trim().is_empty());
-    let reasoned =
+    let has_reasoning =
         is_non_empty("reasoning_content") || is_non_empty("reasoning") || text.trim_start().starts_with("<think>");
     Ok(Reply {
         first_token_candidates: parse_logprobs(&choice["logprobs"]["content"][0]["top_logprobs"]),
         text,
-        reasoned,
+        has_reasoning,
     })
 }
 
@@ -122,7 +122,7 @@ mod tests {
         for reply in replies {
             let reply = reply.unwrap();
             assert_eq!((reply.text.as_str(), reply.first_token_candidates[0].text.as_str()), (" A", " A"));
-            assert!((reply.first_token_candidates[0].probability - 0.5).abs() < 1e-12 && !reply.reasoned);
+            assert!((reply.first_token_candidates[0].probability - 0.5).abs() < 1e-12 && !reply.has_reasoning);
         }
     }
 
@@ -139,8 +139,8 @@ mod tests {
     #[test]
     fn replies_that_contain_reasoning_are_marked() {
         let reply = |message: Value| parse_chat("u", &json!({"choices": [{"message": message}]})).unwrap();
-        assert!(reply(json!({"content": "A", "reasoning_content": "First"})).reasoned);
-        assert!(reply(json!({"content": "<think> hm"})).reasoned);
-        assert!(!reply(json!({"content": "A", "reasoning_content": ""})).reasoned);
+        assert!(reply(json!({"content": "A", "reasoning_content": "First"})).has_reasoning);
+        assert!(reply(json!({"content": "<think> hm"})).has_reasoning);
+        assert!(!reply(json!({"content": "A", "reasoning_content": ""})).has_reasoning);
     }
 }

@@ -13,6 +13,9 @@ use crate::config::Config;
 use crate::json::JsonValue;
 use crate::layout::{AttentionKind, LayerOverrides, LayerSpec, Layout, RecurrenceSpec};
 
+/// More `attn` objects than this are an error.
+const MAX_ITEMS: usize = 64;
+
 pub(super) static DIALECT: Dialect = Dialect {
     name: "attn",
     fields: &["attn"],
@@ -31,14 +34,18 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         Layout::from_fn(num_layers, |_| LayerSpec::recurrent(recurrent.clone()).decided_by(config.path_of("attn")));
     match config.get("attn") {
         None => {}
-        Some(JsonValue::List(items)) => {
+        Some(value @ JsonValue::List(items)) => {
+            // Each item goes over all layers.
+            if items.len() > MAX_ITEMS {
+                return Err(config.field_error("attn", value, &format!("at most {MAX_ITEMS} items")));
+            }
             for (position, item) in items.iter().enumerate() {
                 let path = config.path_of(&format!("attn[{position}]"));
                 set_attention(&Config::new(item, item, &path, false), &mut layout)?;
             }
         }
         Some(item @ JsonValue::Object(_)) => {
-            set_attention(&Config::new(item, item, &config.path_of("attn"), false), &mut layout)?
+            set_attention(&Config::new(item, item, &config.path_of("attn"), false), &mut layout)?;
         }
         Some(other) => return Err(config.field_error("attn", other, "an object, a list of objects, or null")),
     }

@@ -5,8 +5,9 @@
 //!
 //! # Pitfalls
 //! The cache is not sparse: every token is cached, with an index key beside it. Layers whose `indexer_types` entry is
-//! `shared` reuse the tokens that an earlier layer selected and cache no index key. `num_nextn_predict_layers` counts layers outside the stack. Where `layer_types` or
-//! `compress_ratios` are present, they decide: this dialect is a fallback.
+//! `shared` reuse the tokens that an earlier layer selected and cache no index key. `num_nextn_predict_layers` counts
+//! multi-token-prediction layers, which are not in `num_hidden_layers`. Where `layer_types` or `compress_ratios` are present, they
+//! decide: this dialect is a fallback.
 
 use super::{Dialect, layer_types};
 use crate::AuditError;

@@ -102,7 +102,9 @@ fn zaya_convolutions(config: &Config) -> Result<Option<(u64, u64)>, AuditError> 
     let (Some(heads), Some(kv_heads)) = (heads, kv_heads) else { return Ok(None) };
     // The convolutions cache one input less than their kernel sizes, counted here as one input of a single wider convolution.
     let inputs = (first_kernel + second_kernel).saturating_sub(2);
-    Ok(Some((2, (inputs * (heads + kv_heads) * head_dim + kv_heads * head_dim / 2).max(1))))
+    // Each size is below 2^24, but a product of three need not fit 64 bits. A size that is too large is an error when the mixer is resolved.
+    let convolved = inputs.saturating_mul(heads + kv_heads).saturating_mul(head_dim);
+    Ok(Some((2, convolved.saturating_add(kv_heads * head_dim / 2).max(1))))
 }
 
 /// Kernel size and channels of Inkling's convolutions: over keys and values, and over the residual stream after attention and

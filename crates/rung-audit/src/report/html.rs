@@ -102,8 +102,8 @@ fn audit_chapter(number: usize, audit: &Audit) -> Chapter {
         }
         chapter.paragraph(prose.text("."));
     }
-    if let Some(outline) = audit.plan.as_ref().map(Plan::outline) {
-        chapter.paragraph(Prose::new().text("Stack: ").code(outline));
+    if let Some(mixer_names) = audit.plan.as_ref().map(Plan::mixer_names) {
+        chapter.paragraph(Prose::new().text("Stack: ").code(mixer_names));
     }
     for reason in &audit.unknown_reasons {
         chapter.note(format!("Unknown: {reason}"));

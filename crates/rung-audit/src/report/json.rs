@@ -70,7 +70,7 @@ pub fn audit(audit: &Audit) -> Value {
         "dialect": audit.dialect,
         "width": audit.width,
         "strip": audit.layer_letters(),
-        "stack": audit.plan.as_ref().map(Plan::outline),
+        "stack": audit.plan.as_ref().map(Plan::mixer_names),
         "layers": audit.layers.iter().map(layer).collect::<Vec<_>>(),
         "full_layers": capacity.map(|capacity| capacity.full_layers),
         "extra_hop": capacity.map(|capacity| capacity.extra_hop),

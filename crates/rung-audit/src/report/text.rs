@@ -204,8 +204,8 @@ pub fn audit(audit: &Audit, colour: bool) -> String {
         let fields: Vec<String> = fields.iter().take(6).map(|(field, count)| format!("{field} ({count})")).collect();
         write_row(&mut out, "decided by", &wrap(&fields.join(", "), 96));
     }
-    if let Some(outline) = audit.plan.as_ref().map(Plan::outline).filter(|text| text.len() < 200) {
-        write_row(&mut out, "stack", &outline);
+    if let Some(mixer_names) = audit.plan.as_ref().map(Plan::mixer_names).filter(|text| text.len() < 200) {
+        write_row(&mut out, "stack", &mixer_names);
     }
     for reason in &audit.unknown_reasons {
         write_row(&mut out, "unknown", &wrap(reason, 96));

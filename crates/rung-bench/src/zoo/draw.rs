@@ -36,7 +36,7 @@ const GROWTH: f64 = 220.0;
 const COST: f64 = 325.0;
 const PLOT: (f64, f64) = (435.0, 690.0);
 const EXPONENT: f64 = 735.0;
-const CREDIT: f64 = 760.0;
+const HOP_CONTRIBUTION: f64 = 760.0;
 const PARITY: f64 = 870.0;
 const PERMUTATIONS: f64 = 1000.0;
 
@@ -52,12 +52,12 @@ impl MixerTable {
         let bold = TextStyle::new(FONT_SIZE).bold();
         let columns = [
             (NAME, "mixer", None, Anchor::Start),
-            (STATE_SIZE, "crosses", Some(Evidence::Proved), Anchor::End),
-            (GROWTH, "grows", Some(Evidence::Proved), Anchor::Start),
+            (STATE_SIZE, "state", Some(Evidence::Proved), Anchor::End),
+            (GROWTH, "growth", Some(Evidence::Proved), Anchor::Start),
             (COST, "cost", Some(Evidence::Proved), Anchor::Start),
             (PLOT.0, &speed, Some(Evidence::Measured), Anchor::Start),
             (EXPONENT, "n^", Some(Evidence::Measured), Anchor::End),
-            (CREDIT, "credit", Some(Evidence::Proved), Anchor::Start),
+            (HOP_CONTRIBUTION, "hop contribution", Some(Evidence::Proved), Anchor::Start),
             (PARITY, "parity", None, Anchor::Start),
             (PERMUTATIONS, "S3", None, Anchor::Start),
         ];
@@ -77,7 +77,7 @@ impl MixerTable {
         write(STATE_SIZE, &row.state_size().to_string(), &style.anchored(Anchor::End));
         write(GROWTH, row.growth().as_deref().unwrap_or("-"), &style);
         write(COST, &row.cost(), &style);
-        write(CREDIT, row.credit().label(), &style);
+        write(HOP_CONTRIBUTION, row.hop_contribution().label(), &style);
         let exponent = row.speed.as_ref().map_or("-".to_owned(), |speed| format!("{:.2}", speed.exponent));
         write(EXPONENT, &exponent, &style.anchored(Anchor::End));
         for (x, claim) in [(PARITY, row.parity()), (PERMUTATIONS, row.permutations())] {
@@ -157,7 +157,7 @@ impl Chart for MixerTable {
                     tokens,
                     field(speed),
                     field(exponent),
-                    row.credit().label().to_owned(),
+                    row.hop_contribution().label().to_owned(),
                     row.parity().to_string(),
                     row.permutations().to_string(),
                 ]);

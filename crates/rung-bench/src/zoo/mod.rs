@@ -1,7 +1,7 @@
 //! A table of all mixers: state and cache, cost, speed on this machine, and what they can compute.
 //!
 //! One row for each mixer of the registry, in its order, as a narrow layer: two heads of sixteen channels, windows of 64 tokens.
-//! State, cache, cost and hop credit follow from the definition and hold for all weights, so they are *proved*. Speed, and the
+//! State, cache, cost and hop contribution follow from the definition and hold for all weights, so they are *proved*. Speed, and the
 //! exponent of cost in the sequence length, are *measured* for the mixers that are implemented. What a layer can track ([`tracking`])
 //! is claimed only with evidence.
 //!
@@ -9,10 +9,10 @@
 //! work than its mixer needs.
 //!
 //! ```
-//! use rung_bench::zoo::{HopCredit, MixerRow, Timing};
+//! use rung_bench::zoo::{HopContribution, MixerRow, Timing};
 //!
-//! let row = MixerRow::of("chunked", &Timing { lengths: vec![8, 16], repetitions: 1 })?;
-//! assert_eq!((row.cost(), row.credit()), ("32 n".to_owned(), HopCredit::State));
+//! let row = MixerRow::measure("chunked", &Timing { lengths: vec![8, 16], repetitions: 1 })?;
+//! assert_eq!((row.cost(), row.hop_contribution()), ("32 n".to_owned(), HopContribution::State));
 //! assert!(row.speed.is_none());
 //! # Ok::<(), rung_bench::BenchError>(())
 //! ```
@@ -41,7 +41,7 @@ pub struct Timing {
 
 /// How many hops of function composition a layer adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HopCredit {
+pub enum HopContribution {
     /// Full attention: one hop per layer.
     Full,
     /// Full attention to selected blocks: at most one hop, and 2-Sum only with summaries that are long enough.
@@ -54,7 +54,7 @@ pub enum HopCredit {
     Nothing,
 }
 
-impl HopCredit {
+impl HopContribution {
     /// The label in tables.
     pub fn label(self) -> &'static str {
         match self {
@@ -90,7 +90,7 @@ impl MixerRow {
     ///
     /// # Errors
     /// No mixer has that name.
-    pub fn of(name: &str, timing: &Timing) -> Result<Self, BenchError> {
+    pub fn measure(name: &str, timing: &Timing) -> Result<Self, BenchError> {
         let mixer = exponents::benchmark_mixer(name)?;
         // The implementation of `none` does nothing, so it is not timed.
         let is_timed = mixer.facts().flops.per_token > 0 && rung_nn::mixer::NAMES.contains(&mixer.name());
@@ -98,20 +98,20 @@ impl MixerRow {
         Ok(Self { mixer, speed })
     }
 
-    /// Numbers that are passed from one token to the next, without caches; of a state with levels, one level is counted.
+    /// Elements that are passed from one token to the next, without caches; of a state with levels, one level is counted.
     pub fn state_size(&self) -> u128 {
         let facts = self.mixer.facts();
         facts.state_size() - facts.recurrent_state + self.per_level().unwrap_or(facts.recurrent_state)
     }
 
-    /// How state and cache grow with the length: `64 a token`, `512 a doubling`, or `None`.
+    /// How state and cache grow with the length, in elements: `64 per token`, `512 per doubling` (of the length), or `None`.
     pub fn growth(&self) -> Option<String> {
         let per_token = self.mixer.facts().cache_growth();
-        let levels = self.per_level().map(|numbers| format!("{numbers} a doubling"));
-        levels.or_else(|| (per_token > 0).then(|| format!("{per_token} a token")))
+        let levels = self.per_level().map(|elements| format!("{elements} per doubling"));
+        levels.or_else(|| (per_token > 0).then(|| format!("{per_token} per token")))
     }
 
-    /// Numbers per level, if the state has levels.
+    /// Elements per level, if the state has levels.
     fn per_level(&self) -> Option<u128> {
         let facts = self.mixer.facts();
         facts.log2_context.map(|last| facts.recurrent_state / (u128::from(last) + 1))
@@ -134,15 +134,15 @@ impl MixerRow {
         }
     }
 
-    /// The hop credit of a layer with this mixer.
-    pub fn credit(&self) -> HopCredit {
+    /// How many hops a layer with this mixer adds.
+    pub fn hop_contribution(&self) -> HopContribution {
         let facts = self.mixer.facts();
         match (facts.reach, facts.selection()) {
-            (MixerReach::Full(_), None) => HopCredit::Full,
-            (MixerReach::Full(_), Some(TokenSelection { block: 1, .. })) => HopCredit::Tokens,
-            (MixerReach::Full(_), Some(_)) => HopCredit::Blocks,
-            (MixerReach::Bounded, _) if facts.state_size() > 0 => HopCredit::State,
-            (MixerReach::Bounded, _) => HopCredit::Nothing,
+            (MixerReach::Full(_), None) => HopContribution::Full,
+            (MixerReach::Full(_), Some(TokenSelection { block: 1, .. })) => HopContribution::Tokens,
+            (MixerReach::Full(_), Some(_)) => HopContribution::Blocks,
+            (MixerReach::Bounded, _) if facts.state_size() > 0 => HopContribution::State,
+            (MixerReach::Bounded, _) => HopContribution::Nothing,
         }
     }
 
@@ -180,19 +180,19 @@ mod tests {
 
     #[test]
     fn counts_follow_from_the_definition() {
-        for (name, crossing, grows, cost, credit) in [
-            ("full", 0, Some("64 a token"), "n^2", HopCredit::Full),
-            ("window", 63 * 64, None, "64 n", HopCredit::State),
-            ("linear", 2 * (16 * 16 + 16), None, "n", HopCredit::State),
-            ("loglinear-gdn", 512 + 3 * 96, Some("512 a doubling"), "n log n", HopCredit::State),
-            ("moba", 0, Some("64 a token"), "n^2/64 + 256 n", HopCredit::Blocks),
-            ("dsa", 0, Some("88 a token"), "n^2 + 64 n", HopCredit::Tokens),
-            ("compressed", 127 * 16 + 3 * 2 * 16, Some("4 a token"), "n^2/4", HopCredit::Full),
-            ("none", 0, None, "0", HopCredit::Nothing),
+        for (name, state_size, growth, cost, contribution) in [
+            ("full", 0, Some("64 per token"), "n^2", HopContribution::Full),
+            ("window", 63 * 64, None, "64 n", HopContribution::State),
+            ("linear", 2 * (16 * 16 + 16), None, "n", HopContribution::State),
+            ("loglinear-gdn", 512 + 3 * 96, Some("512 per doubling"), "n log n", HopContribution::State),
+            ("moba", 0, Some("64 per token"), "n^2/64 + 256 n", HopContribution::Blocks),
+            ("dsa", 0, Some("88 per token"), "n^2 + 64 n", HopContribution::Tokens),
+            ("compressed", 127 * 16 + 3 * 2 * 16, Some("4 per token"), "n^2/4", HopContribution::Full),
+            ("none", 0, None, "0", HopContribution::Nothing),
         ] {
             let row = row_without_speed(name);
-            let found = (row.state_size(), row.growth(), row.cost(), row.credit());
-            assert_eq!(found, (crossing, grows.map(str::to_owned), cost.to_owned(), credit), "{name}");
+            let actual = (row.state_size(), row.growth(), row.cost(), row.hop_contribution());
+            assert_eq!(actual, (state_size, growth.map(str::to_owned), cost.to_owned(), contribution), "{name}");
         }
     }
 
@@ -200,7 +200,7 @@ mod tests {
     fn only_implemented_mixers_have_a_speed() {
         let timing = Timing { lengths: vec![4, 8, 16], repetitions: 1 };
         for name in ["gdn", "rglru", "lightning", "chunked", "none"] {
-            let row = MixerRow::of(name, &timing).unwrap();
+            let row = MixerRow::measure(name, &timing).unwrap();
             assert_eq!(row.speed.is_some(), !["chunked", "none"].contains(&name), "{name}");
             let Some(speed) = row.speed else { continue };
             assert!(speed.tokens_per_second.len() == 3 && speed.exponent.is_finite());

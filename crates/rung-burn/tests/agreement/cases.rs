@@ -42,11 +42,11 @@ fn find_difference<S: Number>(device: &Device, mut case: Built<S>, text: &str, t
     native.bind(&case.weights);
     let expected = run(&native, &case, &native.parameter(x));
     let burn = Burn::with_gradients(device, &case.weights).unwrap();
-    let found = run(&burn, &case, &burn.parameter(x));
-    assert_eq!(found.len(), expected.len(), "{text}");
-    for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
-        assert_eq!(burn.shape(found), native.shape(expected), "{text}");
-        if let Some((_, message)) = difference(&burn.values(found), &native.values(expected), tolerance) {
+    let actual = run(&burn, &case, &burn.parameter(x));
+    assert_eq!(actual.len(), expected.len(), "{text}");
+    for (index, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
+        assert_eq!(burn.shape(actual), native.shape(expected), "{text}");
+        if let Some((_, message)) = difference(&burn.values(actual), &native.values(expected), tolerance) {
             return Some(format!("result {index}: {message}"));
         }
     }
@@ -56,7 +56,7 @@ fn find_difference<S: Number>(device: &Device, mut case: Built<S>, text: &str, t
     native.backward(&scalar(&native, &expected));
     let gradient = native.gradient();
     assert!(gradient.iter().any(|value| *value != S::ZERO), "{text} has no gradient to compare");
-    let (index, message) = difference(&burn.gradient(&scalar(&burn, &found)), &gradient, tolerance)?;
+    let (index, message) = difference(&burn.gradient(&scalar(&burn, &actual)), &gradient, tolerance)?;
     let weight = case.weights.entries().find(|(_, entry)| entry.range.contains(&index));
     Some(format!("gradient in {}: {message}", weight.map_or("no weight", |(_, entry)| &entry.name)))
 }

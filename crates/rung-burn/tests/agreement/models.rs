@@ -64,11 +64,11 @@ pub fn check<S: Number>(device: &Device, tolerance: f64) {
     let expected = loss(&native, &model);
     native.backward(&expected);
     let burn = Burn::with_gradients(device, &weights).unwrap();
-    let found = loss(&burn, &model);
-    assert_close(&burn.values(&found), &native.values(&expected), tolerance, "loss");
+    let actual = loss(&burn, &model);
+    assert_close(&burn.values(&actual), &native.values(&expected), tolerance, "loss");
     let gradient = native.gradient();
     assert!(gradient.iter().any(|value| *value != S::ZERO), "no gradient to compare");
-    assert_close(&burn.gradient(&found), &gradient, tolerance, "gradient");
+    assert_close(&burn.gradient(&actual), &gradient, tolerance, "gradient");
 }
 
 #[test]

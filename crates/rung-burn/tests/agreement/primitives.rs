@@ -3,7 +3,7 @@
 use rung_burn::device::{self, Device};
 use rung_burn::{Burn, Number};
 use rung_engine::{Binary, Native, Ops, Parameter, Parameters, Scalar, Unary};
-use rung_nn::mixer::cases::{draw, perturb};
+use rung_nn::mixer::cases::{perturb, uniform_sample};
 use rung_theory::task::seeded;
 
 use super::assert_close;
@@ -71,7 +71,7 @@ fn result_and_loss<O: Ops>(ops: &O, ids: &[Parameter], index: usize) -> Option<(
     let inputs: Vec<_> = ids.iter().map(|&id| ops.parameter(id)).collect();
     let (name, result) = results(ops, &inputs).into_iter().nth(index)?;
     let (shape, mut rng) = (ops.shape(&result), seeded(9));
-    let factors: Vec<_> = (0..shape.size()).map(|_| O::Scalar::from_f64(draw(&mut rng))).collect();
+    let factors: Vec<_> = (0..shape.size()).map(|_| O::Scalar::from_f64(uniform_sample(&mut rng))).collect();
     let loss = ops.sum_all(&ops.mul(&result, &ops.constant(&shape, &factors)));
     Some((name, result, loss))
 }
@@ -90,9 +90,9 @@ pub fn check<S: Number>(device: &Device, tolerance: f64) {
         native.bind(&weights);
         let Some((name, expected, loss)) = result_and_loss(&native, &ids, index) else { break };
         native.backward(&loss);
-        let (_, found, loss) = result_and_loss(&burn, &ids, index).expect("the same list");
-        assert_eq!(burn.shape(&found), native.shape(&expected), "{name}");
-        assert_close(&burn.values(&found), &native.values(&expected), tolerance, &name);
+        let (_, actual, loss) = result_and_loss(&burn, &ids, index).expect("the same list");
+        assert_eq!(burn.shape(&actual), native.shape(&expected), "{name}");
+        assert_close(&burn.values(&actual), &native.values(&expected), tolerance, &name);
         assert_close(&burn.gradient(&loss), &native.gradient(), tolerance, &format!("gradient of {name}"));
     }
 }

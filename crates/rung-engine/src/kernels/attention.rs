@@ -1,20 +1,25 @@
 //! Softmax attention without storing the matrix of attention weights.
 //!
-//! Each head is computed a tile of queries at a time. A matrix product gives the tile's scores against its visible keys, a
-//! softmax turns them into weights, and a product with the values gives the outputs. Only the logarithm of each row's sum of
-//! exponentials is stored. The backward pass computes the scores and weights again and then needs four more products. Keys that
-//! no query of the tile sees are skipped, so causal attention costs half of full attention, and a window costs its size.
+//! A tile is as many queries of one head as a panel of a matrix product has columns. Its scores are computed transposed: a row for each
+//! key, a column for each query. So keys and values are read as they are, one number at a time is multiplied with a vector of queries, and
+//! the softmax of all queries of a tile takes vector instructions without any sums across a vector. Keys come in blocks, so that scores
+//! stay in the L1 cache. Exponentials are taken relative to a reference, which follows the largest score so far from block to block; when it changes, the sums
+//! and outputs so far are scaled to it. Only the
+//! logarithm of each query's sum of exponentials is stored. The backward pass computes the scores and weights again and then needs four
+//! more products.
 //!
-//! Tiles are so small that their scores stay in the L2 cache, and that few of a causal mask's hidden scores are computed. The backward
-//! pass, which needs no complete rows of scores, also splits tiles by keys. Keys and values of a head are packed for the products once,
-//! unless there are only a few queries, as in decoding; for the backward pass queries and gradients of outputs are packed too. A
-//! product with panels gives complete panels of scores; those after the last key are hidden by the softmax.
+//! Keys that no query of the tile sees are skipped, so causal attention costs half of full attention, and a window costs its size. The
+//! result for a query does not depend on which other queries are in its tile: blocks of keys begin at multiples of [`KEY_BLOCK`], and a
+//! hidden key adds zero.
+//!
+//! A few queries, as in decoding, are computed row by row: their products need no packing.
 
 use crate::kernels::pointwise::accumulate;
-use crate::kernels::product::{
-    Matrix, MatrixMut, PANEL_ALIGNMENT, Panels, TILE_ROWS, WriteMode, dot, product, product_with_panels,
+use crate::kernels::product::{Matrix, MatrixMut, Panels, WriteMode, dot, product, product_with_panels};
+use crate::kernels::softmax::{
+    LaneRanges, LaneSums, MAX_LANES, accumulate_exponentials, exponentials, scale_row, scale_rows, softmax_gradients,
 };
-use crate::kernels::softmax::{LANES, exponentials, scale_row, softmax_row_gradients};
+use crate::kernels::transpose::transpose;
 use crate::ops::AttentionMask;
 use crate::scalar::Scalar;
 use std::ops::Range;
@@ -42,44 +47,28 @@ pub(crate) struct Bias<'a, S> {
     pub(crate) per_head: bool,
 }
 
-/// The most scores of a tile in the forward pass, which needs complete rows: 128 KB in single precision.
-const MAX_TILE_SCORES: usize = 1 << 15;
-/// The most queries of a tile.
-const MAX_TILE_QUERIES: usize = 5 * TILE_ROWS;
-/// The most keys of a tile in the backward pass, which needs no complete rows.
-const MAX_TILE_KEYS: usize = 8 * PANEL_ALIGNMENT;
-/// From this many queries on, keys and values are packed into panels once for all tiles.
-pub(crate) const MIN_PACKED_QUERIES: usize = 4 * TILE_ROWS;
+/// Keys of a block: few enough that its scores stay in the L1 cache.
+pub(crate) const KEY_BLOCK: usize = 128;
+/// From this many queries on, attention is computed in tiles of many queries.
+pub(crate) const MIN_TILED_QUERIES: usize = 24;
 
 impl Extents {
-    /// Queries per tile, about equally many in each tile and a multiple of `TILE_ROWS`.
-    fn tile_rows(&self, max_rows: usize) -> usize {
-        let tiles = self.query_len.div_ceil(max_rows.clamp(TILE_ROWS, MAX_TILE_QUERIES)).max(1);
-        self.query_len.div_ceil(tiles).next_multiple_of(TILE_ROWS)
-    }
-
-    /// Queries per tile in the forward pass.
-    fn forward_tile_rows(&self) -> usize {
-        self.tile_rows(MAX_TILE_SCORES / self.key_len.max(1) / TILE_ROWS * TILE_ROWS)
-    }
-
-    /// Length of the scratch buffer of the forward pass: a tile's scores, and the panels of keys and values.
+    /// Length of the scratch buffer of the forward pass.
     pub(crate) fn forward_scratch_len<S: Scalar>(&self) -> usize {
-        self.forward_tile_rows() * score_stride(self.key_len)
-            + Panels::<S>::size(self.width, self.key_len)
-            + Panels::<S>::size(self.key_len, self.value_width)
+        if self.query_len < MIN_TILED_QUERIES {
+            return self.query_len * self.key_len;
+        }
+        let lanes = Panels::<S>::max_width();
+        self.key_len * (self.width + self.value_width) + lanes * (self.width + self.value_width + KEY_BLOCK)
     }
 
-    /// Length of the scratch buffer of the backward pass: a tile's weights and their gradients, one number per query of the
-    /// tile, and panels of the keys, of the transposed keys, of the values, of the queries and of the outputs' gradients.
+    /// Length of the scratch buffer of the backward pass.
     pub(crate) fn backward_scratch_len<S: Scalar>(&self) -> usize {
-        let rows = self.tile_rows(MAX_TILE_QUERIES);
-        rows * (2 * score_stride(MAX_TILE_KEYS) + 1)
-            + Panels::<S>::size(self.width, self.key_len)
-            + Panels::<S>::size(self.key_len, self.width)
-            + Panels::<S>::size(self.value_width, self.key_len)
-            + Panels::<S>::size(self.query_len, self.width)
-            + Panels::<S>::size(self.query_len, self.value_width)
+        let lanes = Panels::<S>::max_width();
+        self.key_len * (self.width + self.value_width)
+            + lanes * (2 * self.width + self.value_width + 2 * KEY_BLOCK)
+            + Panels::<S>::size(lanes, self.width)
+            + Panels::<S>::size(lanes, self.value_width)
     }
 
     /// The keys that the mask lets a query see.
@@ -94,16 +83,19 @@ impl Extents {
         (sequence * heads + if bias.per_head { head } else { 0 }) * self.query_len * self.key_len
     }
 
-    /// The keys, or the values, of a sequence and KV head in `[batch, keys, KV heads, width]`.
-    fn kv_head_matrix<'a, S>(&self, x: &'a [S], (sequence, kv_head): (usize, usize), width: usize) -> Matrix<'a, S> {
-        let start = (sequence * self.key_len * self.kv_heads + kv_head) * width;
-        Matrix::new(&x[start.min(x.len())..], self.key_len, width, self.kv_heads * width)
-    }
-
-    /// The queries, or the gradients of outputs, of a sequence and head in `[batch, queries, heads, width]`.
-    fn head_matrix<'a, S>(&self, x: &'a [S], (sequence, head): (usize, usize), width: usize) -> Matrix<'a, S> {
-        let start = (sequence * self.query_len * self.heads + head) * width;
-        Matrix::new(&x[start.min(x.len())..], self.query_len, width, self.heads * width)
+    /// Copies the keys, or the values, of a sequence and KV head from `[batch, keys, KV heads, width]` to a buffer `[keys, width]`.
+    fn copy_kv_head<'a, S: Scalar>(
+        &self,
+        x: &[S],
+        (sequence, kv_head): (usize, usize),
+        width: usize,
+        buffer: &'a mut [S],
+    ) -> HeadRows<'a, S> {
+        let rows = x.chunks_exact(width.max(1)).skip(sequence * self.key_len * self.kv_heads + kv_head);
+        for (copy, row) in buffer.chunks_exact_mut(width.max(1)).zip(rows.step_by(self.kv_heads)) {
+            copy.copy_from_slice(row);
+        }
+        HeadRows { data: buffer, width }
     }
 
     /// Every pair of a sequence and a KV head.
@@ -121,17 +113,23 @@ impl Extents {
     fn tiles(self, (sequence, head): (usize, usize), tile_rows: usize) -> impl Iterator<Item = Tile> {
         (0..self.query_len).step_by(tile_rows).map(move |first_query| {
             let rows = tile_rows.min(self.query_len - first_query);
-            let start = self.visible_keys(first_query).start / PANEL_ALIGNMENT * PANEL_ALIGNMENT;
-            let key_range = start..self.visible_keys(first_query + rows - 1).end;
+            let key_range = self.visible_keys(first_query).start..self.visible_keys(first_query + rows - 1).end;
             Tile { sequence, head, first_query, rows, key_range, extents: self }
         })
     }
 }
 
-/// Numbers from one row of a tile's scores to the next: complete panels, and some more, so that the numbers of a column do not fall into
-/// the same set of the cache.
-fn score_stride(keys: usize) -> usize {
-    keys.next_multiple_of(PANEL_ALIGNMENT) + LANES
+/// The keys or values of one head.
+struct HeadRows<'a, S> {
+    data: &'a [S],
+    width: usize,
+}
+
+impl<'a, S> HeadRows<'a, S> {
+    /// A range of keys.
+    fn rows(&self, keys: &Range<usize>) -> Matrix<'a, S> {
+        Matrix::new(&self.data[keys.start * self.width..], keys.len(), self.width, self.width)
+    }
 }
 
 /// A range of queries of one head, and the keys that at least one of them sees.
@@ -140,7 +138,6 @@ struct Tile {
     head: usize,
     first_query: usize,
     rows: usize,
-    /// Starts at a multiple of `PANEL_ALIGNMENT`.
     key_range: Range<usize>,
     extents: Extents,
 }
@@ -156,14 +153,10 @@ impl Tile {
         ((row * self.extents.heads + self.head) * width, self.extents.heads * width)
     }
 
-    /// Offset of the tile's first key in `[batch, keys, KV heads, width]`, and the stride from one key to the next.
-    fn key_position(&self, width: usize) -> (usize, usize) {
-        let row = self.sequence * self.extents.key_len + self.key_range.start;
+    /// Offset of a key in `[batch, keys, KV heads, width]`, and the stride from one key to the next.
+    fn key_position(&self, key: usize, width: usize) -> (usize, usize) {
+        let row = self.sequence * self.extents.key_len + key;
         ((row * self.extents.kv_heads + self.kv_head()) * width, self.extents.kv_heads * width)
-    }
-
-    fn query_range(&self) -> Range<usize> {
-        self.first_query..self.first_query + self.rows
     }
 
     fn query_matrix<'a, S>(&self, x: &'a [S], width: usize) -> Matrix<'a, S> {
@@ -176,119 +169,87 @@ impl Tile {
         MatrixMut::new(&mut x[start..], self.rows, width, stride)
     }
 
-    fn key_matrix<'a, S>(&self, x: &'a [S], width: usize) -> Matrix<'a, S> {
-        let (start, stride) = self.key_position(width);
-        Matrix::new(&x[start..], self.key_range.len(), width, stride)
+    fn key_matrix<'a, S>(&self, x: &'a [S], keys: &Range<usize>, width: usize) -> Matrix<'a, S> {
+        let (start, stride) = self.key_position(keys.start, width);
+        Matrix::new(&x[start..], keys.len(), width, stride)
     }
 
-    fn key_matrix_mut<'a, S>(&self, x: &'a mut [S], width: usize) -> MatrixMut<'a, S> {
-        let (start, stride) = self.key_position(width);
-        MatrixMut::new(&mut x[start..], self.key_range.len(), width, stride)
+    fn key_matrix_mut<'a, S>(&self, x: &'a mut [S], keys: &Range<usize>, width: usize) -> MatrixMut<'a, S> {
+        let (start, stride) = self.key_position(keys.start, width);
+        MatrixMut::new(&mut x[start..], keys.len(), width, stride)
     }
 
-    fn score_stride(&self) -> usize {
-        score_stride(self.key_range.len())
+    /// The tile's keys in blocks, which begin at multiples of [`KEY_BLOCK`] or with the first key.
+    fn key_blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let Range { start, end } = self.key_range;
+        (start / KEY_BLOCK..end.div_ceil(KEY_BLOCK))
+            .map(move |block| (block * KEY_BLOCK).max(start)..((block + 1) * KEY_BLOCK).min(end))
     }
 
-    fn score_matrix<'a, S>(&self, x: &'a [S]) -> Matrix<'a, S> {
-        Matrix::new(x, self.rows, self.key_range.len(), self.score_stride())
+    /// The keys that each query of the tile sees.
+    fn visible_keys(&self) -> LaneRanges {
+        LaneRanges::new((0..self.rows).map(|row| self.extents.visible_keys(self.first_query + row)))
     }
 
-    fn score_rows<'a, S>(&self, x: &'a mut [S]) -> impl Iterator<Item = &'a mut [S]> {
-        x.chunks_exact_mut(self.score_stride()).take(self.rows)
+    /// Index of the first query's log-sum in `[batch, heads, queries]`.
+    fn log_sum_index(&self) -> usize {
+        (self.sequence * self.extents.heads + self.head) * self.extents.query_len + self.first_query
     }
 
-    /// Tiles of the same queries with at most `MAX_TILE_KEYS` keys each.
-    fn split_by_keys(&self) -> impl Iterator<Item = Self> {
-        self.key_range.clone().step_by(MAX_TILE_KEYS).map(|start| {
-            let key_range = start..self.key_range.end.min(start + MAX_TILE_KEYS);
-            Self { key_range, ..*self }
-        })
-    }
-
-    /// The keys of the tile that a row sees, relative to the tile's first key.
-    fn visible_keys(&self, row: usize) -> Range<usize> {
-        let visible = self.extents.visible_keys(self.first_query + row);
-        let within = |key: usize| key.clamp(self.key_range.start, self.key_range.end) - self.key_range.start;
-        within(visible.start)..within(visible.end)
-    }
-
-    /// Index of a row's log-sum in `[batch, heads, queries]`.
-    fn log_sum_index(&self, row: usize) -> usize {
-        (self.sequence * self.extents.heads + self.head) * self.extents.query_len + self.first_query + row
-    }
-
-    /// Where a row's biases for the tile's keys lie in `[.., queries, keys]`.
-    fn bias_range<S>(&self, bias: &Bias<'_, S>, row: usize) -> Range<usize> {
+    /// Where a row's biases for a range of keys lie in `[.., queries, keys]`.
+    fn bias_range<S>(&self, bias: &Bias<'_, S>, row: usize, keys: &Range<usize>) -> Range<usize> {
         let start = self.extents.bias_offset(bias, self.sequence, self.head)
             + (self.first_query + row) * self.extents.key_len
-            + self.key_range.start;
-        start..start + self.key_range.len()
+            + keys.start;
+        start..start + keys.len()
     }
 
-    /// `scores = factor * queries keys'`, where `queries` has a row per query of the tile and `keys` are its keys or values.
-    fn multiply_by_keys<S: Scalar>(
-        &self,
-        factor: f64,
-        queries: Matrix<'_, S>,
-        keys: &HeadRows<'_, S>,
-        scores: &mut [S],
-    ) {
-        let (key_count, stride) = (self.key_range.len(), self.score_stride());
-        match keys {
-            HeadRows::Packed(panels) => {
-                let panels = panels.skip_columns(self.key_range.start);
-                let columns = panels.packed_columns().min(key_count.next_multiple_of(PANEL_ALIGNMENT));
-                let mut out = MatrixMut::new(scores, self.rows, columns, stride);
-                product_with_panels(&mut out, WriteMode::Overwrite, factor, queries, panels, 0..queries.extents()[1]);
-            }
-            HeadRows::Unpacked(x, width) => {
-                let mut out = MatrixMut::new(scores, self.rows, key_count, stride);
-                product(&mut out, WriteMode::Overwrite, factor, queries, self.key_matrix(x, *width).t());
-            }
-        }
+    /// `products[key, query] = factor * keys queries`, where `queries` is a panel of the transposed queries of the tile.
+    fn multiply_by_keys<S: Scalar>(keys: Matrix<'_, S>, factor: f64, queries: Panels<'_, S>, products: &mut [S]) {
+        let ([key_count, width], lanes) = (keys.extents(), queries.packed_columns());
+        let mut out = MatrixMut::new(products, key_count, lanes, lanes);
+        product_with_panels(&mut out, WriteMode::Overwrite, factor, keys, queries, 0..width);
     }
 
-    /// `out = factor * weights values`, or that added to `out`, where `values` are the tile's values or keys.
+    /// `out[channel, query] = factor * values' weights`, or that added to `out`, with the weights `[key, query]` of a block.
     fn multiply_by_values<S: Scalar>(
-        &self,
+        values: Matrix<'_, S>,
         mode: WriteMode,
         factor: f64,
         weights: &[S],
-        values: &HeadRows<'_, S>,
-        out: &mut MatrixMut<'_, S>,
+        lanes: usize,
+        out: &mut [S],
     ) {
-        let weights = self.score_matrix(weights);
-        match values {
-            HeadRows::Packed(panels) => {
-                product_with_panels(out, mode, factor, weights, *panels, self.key_range.clone());
-            }
-            HeadRows::Unpacked(x, width) => product(out, mode, factor, weights, self.key_matrix(x, *width)),
-        }
+        let [key_count, width] = values.extents();
+        let mut out = MatrixMut::new(out, width, lanes, lanes);
+        let panels = Panels::from_packed([key_count, lanes], weights);
+        product_with_panels(&mut out, mode, factor, values.t(), panels, 0..key_count);
     }
 
-    /// The tile's scores, scaled and with the bias added.
+    /// The scores `[key, query]` of a block of keys, scaled and with the bias added.
     fn compute_scores<S: Scalar>(
         &self,
-        query: &[S],
         keys: &HeadRows<'_, S>,
+        key_range: &Range<usize>,
+        queries: Panels<'_, S>,
         bias: Option<&Bias<'_, S>>,
         scores: &mut [S],
     ) {
-        self.multiply_by_keys(self.extents.scale, self.query_matrix(query, self.extents.width), keys, scores);
-        let Some(bias) = bias else { return };
-        for (row, scores) in self.score_rows(scores).enumerate() {
-            accumulate(&bias.values[self.bias_range(bias, row)], scores);
+        Self::multiply_by_keys(keys.rows(key_range), self.extents.scale, queries, scores);
+        let (Some(bias), lanes) = (bias, queries.packed_columns()) else { return };
+        for row in 0..self.rows {
+            let biases = &bias.values[self.bias_range(bias, row, key_range)];
+            for (score, &bias) in scores[row..].iter_mut().step_by(lanes).zip(biases) {
+                *score += bias;
+            }
         }
     }
-}
 
-/// The keys or values of a head.
-enum HeadRows<'a, S> {
-    /// Packed into panels, for many queries.
-    Packed(Panels<'a, S>),
-    /// The tensor `[batch, keys, KV heads, width]` and its width, for few queries.
-    Unpacked(&'a [S], usize),
+    /// Writes a matrix `[channel, query]` to the rows of the tile in `[batch, queries, heads, width]`.
+    fn store_transposed<S: Scalar>(&self, x: &[S], lanes: usize, width: usize, out: &mut [S]) {
+        let (start, stride) = self.query_position(width);
+        transpose(x, width, self.rows, lanes, &mut out[start..], stride);
+    }
 }
 
 /// The tensors that forward and backward pass read.
@@ -307,34 +268,78 @@ pub(crate) fn forward<S: Scalar>(
     log_sums: &mut [S],
     out: &mut [S],
 ) {
+    if extents.query_len < MIN_TILED_QUERIES {
+        return forward_few_queries(extents, inputs, scratch, log_sums, out);
+    }
     let Extents { width, value_width, key_len, .. } = extents;
-    let (scores, remaining) = scratch.split_at_mut(extents.forward_tile_rows() * score_stride(key_len));
-    let (key_buffer, value_buffer) = remaining.split_at_mut(Panels::<S>::size(width, key_len));
+    let tile_rows = Panels::<S>::max_width();
+    let (key_buffer, remaining) = scratch.split_at_mut(key_len * width);
+    let (value_buffer, remaining) = remaining.split_at_mut(key_len * value_width);
+    let (query_buffer, remaining) = remaining.split_at_mut(width * tile_rows);
+    let (transposed_out, scores) = remaining.split_at_mut(value_width * tile_rows);
     for kv_head in extents.sequences_and_kv_heads() {
-        let (keys, values) = if extents.query_len < MIN_PACKED_QUERIES {
-            (HeadRows::Unpacked(inputs.key, width), HeadRows::Unpacked(inputs.value, value_width))
-        } else {
-            let keys = Panels::pack(extents.kv_head_matrix(inputs.key, kv_head, width).t(), key_buffer);
-            let values = Panels::pack(extents.kv_head_matrix(inputs.value, kv_head, value_width), value_buffer);
-            (HeadRows::Packed(keys), HeadRows::Packed(values))
-        };
+        let keys = extents.copy_kv_head(inputs.key, kv_head, width, key_buffer);
+        let values = extents.copy_kv_head(inputs.value, kv_head, value_width, value_buffer);
         let heads = extents.query_heads(kv_head);
-        for tile in heads.flat_map(|head| extents.tiles(head, extents.forward_tile_rows())) {
-            tile.compute_scores(inputs.query, &keys, inputs.bias.as_ref(), scores);
-            let mut sums = [S::ONE; MAX_TILE_QUERIES];
-            for ((row, scores), sum) in tile.score_rows(scores).enumerate().zip(&mut sums) {
-                let visible = tile.visible_keys(row);
-                let maximum;
-                (maximum, *sum) = exponentials(scores, visible.start, visible.end);
-                log_sums[tile.log_sum_index(row)] = maximum + sum.ln();
+        for tile in heads.flat_map(|head| extents.tiles(head, tile_rows)) {
+            let queries = Panels::pack(tile.query_matrix(inputs.query, width).t(), query_buffer);
+            let (lanes, visible) = (queries.packed_columns(), tile.visible_keys());
+            let transposed_out = &mut transposed_out[..value_width * lanes];
+            let mut sums = LaneSums::new();
+            for (index, key_range) in tile.key_blocks().enumerate() {
+                let scores = &mut scores[..key_range.len() * lanes];
+                tile.compute_scores(&keys, &key_range, queries, inputs.bias.as_ref(), scores);
+                accumulate_exponentials(scores, lanes, &visible.relative_to(&key_range), &mut sums);
+                let mode = if index == 0 { WriteMode::Overwrite } else { WriteMode::Add };
+                if index > 0 && sums.has_corrections() {
+                    scale_rows(transposed_out, &sums.corrections[..lanes]);
+                }
+                Tile::multiply_by_values(values.rows(&key_range), mode, 1.0, scores, lanes, transposed_out);
             }
-            let mut out_rows = tile.query_matrix_mut(out, value_width);
-            tile.multiply_by_values(WriteMode::Overwrite, 1.0, scores, &values, &mut out_rows);
             // The outputs have fewer numbers than the weights, so they are what is divided.
-            let (start, stride) = tile.query_position(value_width);
-            for (row, &sum) in sums[..tile.rows].iter().enumerate() {
-                scale_row(&mut out[start + row * stride..][..value_width], S::ONE / sum);
+            scale_rows(transposed_out, &sums.sums.map(|sum| S::ONE / sum)[..lanes]);
+            tile.store_transposed(transposed_out, lanes, value_width, out);
+            let log_sums = &mut log_sums[tile.log_sum_index()..][..tile.rows];
+            for (log_sum, (reference, sum)) in log_sums.iter_mut().zip(sums.references.into_iter().zip(sums.sums)) {
+                *log_sum = reference + sum.ln();
             }
+        }
+    }
+}
+
+/// The same for a few queries: scores are rows, and keys and values are read from where they are.
+fn forward_few_queries<S: Scalar>(
+    extents: Extents,
+    inputs: &Inputs<'_, S>,
+    scores: &mut [S],
+    log_sums: &mut [S],
+    out: &mut [S],
+) {
+    let Extents { width, value_width, .. } = extents;
+    let heads = extents.sequences_and_kv_heads().flat_map(|kv_head| extents.query_heads(kv_head));
+    for tile in heads.flat_map(|head| extents.tiles(head, extents.query_len.max(1))) {
+        let (keys, key_count) = (tile.key_range.clone(), tile.key_range.len());
+        let key_matrix = tile.key_matrix(inputs.key, &keys, width).t();
+        let mut score_matrix = MatrixMut::new(scores, tile.rows, key_count, key_count);
+        let queries = tile.query_matrix(inputs.query, width);
+        product(&mut score_matrix, WriteMode::Overwrite, extents.scale, queries, key_matrix);
+        let mut sums = [S::ONE; MIN_TILED_QUERIES];
+        for (row, (scores, sum)) in scores.chunks_exact_mut(key_count.max(1)).zip(&mut sums).take(tile.rows).enumerate()
+        {
+            if let Some(bias) = &inputs.bias {
+                accumulate(&bias.values[tile.bias_range(bias, row, &keys)], scores);
+            }
+            let visible = extents.visible_keys(tile.first_query + row);
+            let maximum;
+            (maximum, *sum) = exponentials(scores, visible.start - keys.start, visible.end - keys.start);
+            log_sums[tile.log_sum_index() + row] = maximum + sum.ln();
+        }
+        let weights = Matrix::new(scores, tile.rows, key_count, key_count);
+        let value_matrix = tile.key_matrix(inputs.value, &keys, value_width);
+        product(&mut tile.query_matrix_mut(out, value_width), WriteMode::Overwrite, 1.0, weights, value_matrix);
+        let (start, stride) = tile.query_position(value_width);
+        for (row, &sum) in sums[..tile.rows].iter().enumerate() {
+            scale_row(&mut out[start + row * stride..][..value_width], S::ONE / sum);
         }
     }
 }
@@ -355,62 +360,61 @@ pub(crate) fn backward<S: Scalar>(
     scratch: &mut [S],
     gradients: &mut Gradients<'_, S>,
 ) {
-    let Extents { width, value_width, query_len, key_len, .. } = extents;
-    let rows = extents.tile_rows(MAX_TILE_QUERIES);
-    let (weights, remaining) = scratch.split_at_mut(rows * score_stride(MAX_TILE_KEYS));
-    let (grad_scores, remaining) = remaining.split_at_mut(rows * score_stride(MAX_TILE_KEYS));
-    let (output_dots, remaining) = remaining.split_at_mut(rows);
-    let (transposed_key_buffer, remaining) = remaining.split_at_mut(Panels::<S>::size(width, key_len));
-    let (key_buffer, remaining) = remaining.split_at_mut(Panels::<S>::size(key_len, width));
-    let (value_buffer, remaining) = remaining.split_at_mut(Panels::<S>::size(value_width, key_len));
-    let (query_buffer, grad_out_buffer) = remaining.split_at_mut(Panels::<S>::size(query_len, width));
+    let Extents { width, value_width, key_len, .. } = extents;
+    let tile_rows = Panels::<S>::max_width();
+    let (key_buffer, remaining) = scratch.split_at_mut(key_len * width);
+    let (value_buffer, remaining) = remaining.split_at_mut(key_len * value_width);
+    let (transposed_query_buffer, remaining) = remaining.split_at_mut(width * tile_rows);
+    let (transposed_grad_out_buffer, remaining) = remaining.split_at_mut(value_width * tile_rows);
+    let (transposed_grad_query, remaining) = remaining.split_at_mut(width * tile_rows);
+    let (weights, remaining) = remaining.split_at_mut(KEY_BLOCK * tile_rows);
+    let (grad_scores, remaining) = remaining.split_at_mut(KEY_BLOCK * tile_rows);
+    let (query_buffer, grad_out_buffer) = remaining.split_at_mut(Panels::<S>::size(tile_rows, width));
     for kv_head in extents.sequences_and_kv_heads() {
-        let key = extents.kv_head_matrix(inputs.key, kv_head, width);
-        let value = extents.kv_head_matrix(inputs.value, kv_head, value_width);
-        let transposed_keys = HeadRows::Packed(Panels::pack(key.t(), transposed_key_buffer));
-        let keys = HeadRows::Packed(Panels::pack(key, key_buffer));
-        let values = HeadRows::Packed(Panels::pack(value.t(), value_buffer));
-        for head in extents.query_heads(kv_head) {
-            let queries = Panels::pack(extents.head_matrix(inputs.query, head, width), query_buffer);
-            let grad_outputs = Panels::pack(extents.head_matrix(grad_out, head, value_width), grad_out_buffer);
-            for query_tile in extents.tiles(head, rows) {
-                let grad_out_rows = query_tile.query_matrix(grad_out, value_width);
-                let (start, stride) = query_tile.query_position(value_width);
-                for (row, output_dot) in output_dots.iter_mut().enumerate().take(query_tile.rows) {
-                    let range = start + row * stride..start + row * stride + value_width;
-                    *output_dot = dot(&out[range.clone()], &grad_out[range]);
-                }
-                for tile in query_tile.split_by_keys() {
-                    tile.compute_scores(inputs.query, &transposed_keys, inputs.bias.as_ref(), weights);
-                    tile.multiply_by_keys(1.0, grad_out_rows, &values, grad_scores);
-                    let pairs = tile.score_rows(weights).zip(tile.score_rows(grad_scores));
-                    for (row, (weights, grad_scores)) in pairs.enumerate() {
-                        let visible = tile.visible_keys(row);
-                        let log_sum = log_sums[tile.log_sum_index(row)];
-                        softmax_row_gradients(
-                            weights,
-                            grad_scores,
-                            visible.start,
-                            visible.end,
-                            log_sum,
-                            output_dots[row],
-                        );
-                        if let (Some(bias), Some(grad_bias)) = (&inputs.bias, &mut gradients.bias) {
-                            accumulate(grad_scores, &mut grad_bias[tile.bias_range(bias, row)]);
+        let keys = extents.copy_kv_head(inputs.key, kv_head, width, key_buffer);
+        let values = extents.copy_kv_head(inputs.value, kv_head, value_width, value_buffer);
+        let heads = extents.query_heads(kv_head);
+        for tile in heads.flat_map(|head| extents.tiles(head, tile_rows)) {
+            let (query_rows, grad_out_rows) =
+                (tile.query_matrix(inputs.query, width), tile.query_matrix(grad_out, value_width));
+            let transposed_queries = Panels::pack(query_rows.t(), transposed_query_buffer);
+            let transposed_grad_outs = Panels::pack(grad_out_rows.t(), transposed_grad_out_buffer);
+            let queries = Panels::pack(query_rows, query_buffer);
+            let grad_outs = Panels::pack(grad_out_rows, grad_out_buffer);
+            let (lanes, visible) = (transposed_queries.packed_columns(), tile.visible_keys());
+            let (mut output_dots, mut tile_log_sums) = ([S::ZERO; MAX_LANES], [S::ZERO; MAX_LANES]);
+            let (start, stride) = tile.query_position(value_width);
+            for (row, output_dot) in output_dots[..tile.rows].iter_mut().enumerate() {
+                let range = start + row * stride..start + row * stride + value_width;
+                *output_dot = dot(&out[range.clone()], &grad_out[range]);
+            }
+            tile_log_sums[..tile.rows].copy_from_slice(&log_sums[tile.log_sum_index()..][..tile.rows]);
+            for (index, key_range) in tile.key_blocks().enumerate() {
+                let (weights, grad_scores) =
+                    (&mut weights[..key_range.len() * lanes], &mut grad_scores[..key_range.len() * lanes]);
+                tile.compute_scores(&keys, &key_range, transposed_queries, inputs.bias.as_ref(), weights);
+                Tile::multiply_by_keys(values.rows(&key_range), 1.0, transposed_grad_outs, grad_scores);
+                let visible = visible.relative_to(&key_range);
+                softmax_gradients(weights, grad_scores, lanes, &visible, &tile_log_sums, &output_dots);
+                if let (Some(bias), Some(grad_bias)) = (&inputs.bias, &mut gradients.bias) {
+                    for row in 0..tile.rows {
+                        let grad_bias = &mut grad_bias[tile.bias_range(bias, row, &key_range)];
+                        for (grad_bias, &gradient) in grad_bias.iter_mut().zip(grad_scores[row..].iter().step_by(lanes))
+                        {
+                            *grad_bias += gradient;
                         }
                     }
-                    let is_first = tile.key_range.start == query_tile.key_range.start;
-                    let mode = if is_first { WriteMode::Overwrite } else { WriteMode::Add };
-                    let grad_query = &mut tile.query_matrix_mut(gradients.query, width);
-                    tile.multiply_by_values(mode, extents.scale, grad_scores, &keys, grad_query);
-                    let range = tile.query_range();
-                    let (weights, grad_scores) = (tile.score_matrix(weights).t(), tile.score_matrix(grad_scores).t());
-                    let grad_value = &mut tile.key_matrix_mut(gradients.value, value_width);
-                    product_with_panels(grad_value, WriteMode::Add, 1.0, weights, grad_outputs, range.clone());
-                    let grad_key = &mut tile.key_matrix_mut(gradients.key, width);
-                    product_with_panels(grad_key, WriteMode::Add, extents.scale, grad_scores, queries, range);
                 }
+                let mode = if index == 0 { WriteMode::Overwrite } else { WriteMode::Add };
+                let (scale, key_rows) = (extents.scale, keys.rows(&key_range));
+                Tile::multiply_by_values(key_rows, mode, scale, grad_scores, lanes, transposed_grad_query);
+                let per_key = |x| Matrix::new(x, key_range.len(), tile.rows, lanes);
+                let grad_value = &mut tile.key_matrix_mut(gradients.value, &key_range, value_width);
+                product_with_panels(grad_value, WriteMode::Add, 1.0, per_key(weights), grad_outs, 0..tile.rows);
+                let grad_key = &mut tile.key_matrix_mut(gradients.key, &key_range, width);
+                product_with_panels(grad_key, WriteMode::Add, scale, per_key(grad_scores), queries, 0..tile.rows);
             }
+            tile.store_transposed(transposed_grad_query, lanes, width, gradients.query);
         }
     }
 }

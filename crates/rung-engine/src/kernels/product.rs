@@ -187,6 +187,11 @@ pub(crate) struct Panels<'a, S> {
 }
 
 impl<'a, S: Scalar> Panels<'a, S> {
+    /// Columns of a panel of a wide matrix.
+    pub(crate) fn max_width() -> usize {
+        Self::width(usize::MAX)
+    }
+
     /// How many numbers the panels of a matrix take.
     pub(crate) fn size(rows: usize, columns: usize) -> usize {
         rows * columns.next_multiple_of(Self::width(columns))

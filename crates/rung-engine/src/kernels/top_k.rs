@@ -244,8 +244,8 @@ mod tests {
                 for count in [1, length / 3, length - 1].into_iter().filter(|count| *count > 0) {
                     let mut expected = top_k_by_selection(&scores, count);
                     expected.sort_unstable();
-                    let found = top_k_by_bisection(&scores, count);
-                    assert_eq!(found.as_ref(), Some(&expected), "{count} of {length} with {distinct} distinct scores");
+                    let actual = top_k_by_bisection(&scores, count);
+                    assert_eq!(actual.as_ref(), Some(&expected), "{count} of {length} with {distinct} distinct scores");
                 }
             }
         }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use super::pool::Pool;
 use super::threaded_product::next_task;
 use super::worker_pool::WorkerPool;
-use crate::kernels::attention::{Extents, Inputs, MIN_PACKED_QUERIES, forward};
+use crate::kernels::attention::{Extents, Inputs, MIN_TILED_QUERIES, forward};
 use crate::ops::AttentionMask;
 use crate::scalar::Scalar;
 
@@ -23,7 +23,7 @@ const MIN_PRODUCTS: usize = 1 << 16;
 pub(super) fn is_divisible<S: Scalar>(extents: &Extents, inputs: &Inputs<'_, S>) -> bool {
     let one_query = extents.query_len == 1 && extents.heads * extents.key_len * extents.width >= MIN_PRODUCTS;
     let causal = extents.mask != AttentionMask::None && extents.query_len <= extents.key_len;
-    let long_prompt = extents.query_len >= 4 * MIN_PACKED_QUERIES && causal;
+    let long_prompt = extents.query_len >= 4 * MIN_TILED_QUERIES && causal;
     extents.batch == 1 && inputs.bias.is_none() && (one_query || long_prompt)
 }
 
@@ -39,7 +39,7 @@ pub(super) fn forward_on<S: Scalar>(
         return one_query_on(workers, pool, extents, inputs, out);
     }
     let Extents { query_len, heads, kv_heads, width, value_width, .. } = extents;
-    let block_len = (query_len / (workers.threads() * BLOCKS_PER_THREAD)).max(MIN_PACKED_QUERIES);
+    let block_len = (query_len / (workers.threads() * BLOCKS_PER_THREAD)).max(MIN_TILED_QUERIES);
     // The last block also takes the remainder: a block of few queries would be computed by another path, with other rounding.
     let (mut blocks, mut remaining, mut first_query) = (Vec::with_capacity(query_len / block_len), out, 0);
     while query_len - first_query >= 2 * block_len {

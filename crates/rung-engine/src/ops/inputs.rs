@@ -67,11 +67,11 @@ impl AttentionMask {
 ///
 /// There may be fewer KV heads than query heads: consecutive query heads then share one.
 pub struct AttentionInputs<'a, T> {
-    /// `[batch, queries, heads, width]`.
+    /// `[batch, queries, heads, head_dim]`.
     pub query: &'a T,
-    /// `[batch, keys, KV heads, width]`.
+    /// `[batch, keys, KV heads, head_dim]`.
     pub key: &'a T,
-    /// `[batch, keys, KV heads, value width]`.
+    /// `[batch, keys, KV heads, value_dim]`.
     pub value: &'a T,
     /// Added to the scaled scores: `[batch or 1, heads or 1, queries, keys]`.
     pub bias: Option<&'a T>,
@@ -84,11 +84,11 @@ pub struct AttentionInputs<'a, T> {
 /// The inputs of softmax attention to chosen blocks of keys. Queries are at the last positions of the keys and see no later key.
 /// The choice takes no gradient.
 pub struct BlockAttention<'a, T> {
-    /// `[batch, queries, heads, width]`.
+    /// `[batch, queries, heads, head_dim]`.
     pub query: &'a T,
-    /// `[batch, keys, KV heads, width]`.
+    /// `[batch, keys, KV heads, head_dim]`.
     pub key: &'a T,
-    /// `[batch, keys, KV heads, value width]`.
+    /// `[batch, keys, KV heads, value_dim]`.
     pub value: &'a T,
     /// The blocks that each query reads. Every query has at least one.
     pub choice: &'a BlockChoice,
@@ -99,7 +99,7 @@ pub struct BlockAttention<'a, T> {
 /// The inputs of an indexer, which scores every token up to the query's own: the score of key `k` is `sum_h w_h max(q_h . k, 0)` over
 /// the index heads `h`. Queries are at the last positions of the keys.
 pub struct Indexer<'a, T> {
-    /// `[batch, queries, heads, width]`.
+    /// `[batch, queries, heads, head_dim]`.
     pub query: &'a T,
     /// Weight of each head in a query's scores, `[batch, queries, heads]`.
     pub head_weights: &'a T,
@@ -115,14 +115,14 @@ pub enum Decay<'a, T> {
     None,
     /// One log-decay per head, `[batch, time, heads]`.
     Scalar(&'a T),
-    /// One log-decay per key channel, `[batch, time, heads, key width]`.
+    /// One log-decay per key channel, `[batch, time, heads, key_dim]`.
     Vector(&'a T),
 }
 
 /// Rounding to few bits: to one of `2^bits` evenly spaced values from `-range` up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rounding {
-    /// Bits per number, from 1 to [`Rounding::MOST_BITS`].
+    /// Bits per element, from 1 to [`Rounding::MOST_BITS`].
     pub bits: u32,
     /// The largest magnitude that a number can have.
     pub range: f64,
@@ -166,17 +166,17 @@ pub struct AccumulatorRounding {
 ///
 /// There may be fewer query and key heads than value heads: consecutive value heads then share one.
 pub struct Recurrence<'a, T> {
-    /// `[batch, time, key heads, key width]`.
+    /// `[batch, time, key heads, key_dim]`.
     pub query: &'a T,
-    /// `[batch, time, key heads, key width]`.
+    /// `[batch, time, key heads, key_dim]`.
     pub key: &'a T,
-    /// `[batch, time, heads, value width]`.
+    /// `[batch, time, heads, value_dim]`.
     pub value: &'a T,
     /// How the state decays.
     pub decay: Decay<'a, T>,
     /// Write strength of the delta rule, `[batch, time, heads]`; without it `k v'` is added to the state.
     pub beta: Option<&'a T>,
-    /// The state before the first token, `[batch, heads, key width, value width]`; zero if absent.
+    /// The state before the first token, `[batch, heads, key_dim, value_dim]`; zero if absent.
     pub state: Option<&'a T>,
     /// Tokens per chunk. It changes the cost and the rounding errors, not the definition.
     pub chunk: usize,
@@ -192,19 +192,19 @@ pub struct Recurrence<'a, T> {
 /// `r = beta s` and `k = beta s` it is the delta rule of [`Recurrence`]. Unlike there, the value to erase is recalled from
 /// the state before the decay.
 pub struct GeneralDelta<'a, T> {
-    /// `[batch, time, heads, key width]`.
+    /// `[batch, time, heads, key_dim]`.
     pub query: &'a T,
-    /// `[batch, time, heads, key width]`.
+    /// `[batch, time, heads, key_dim]`.
     pub key: &'a T,
-    /// `[batch, time, heads, value width]`.
+    /// `[batch, time, heads, value_dim]`.
     pub value: &'a T,
-    /// Log-decays of the key channels, `[batch, time, heads, key width]`, never positive.
+    /// Log-decays of the key channels, `[batch, time, heads, key_dim]`, never positive.
     pub decay: &'a T,
-    /// `s`: the key with which the value to erase is recalled, `[batch, time, heads, key width]`.
+    /// `s`: the key with which the value to erase is recalled, `[batch, time, heads, key_dim]`.
     pub recall_key: &'a T,
-    /// `r`: the key along which the recalled value is erased; its length is the strength, `[batch, time, heads, key width]`.
+    /// `r`: the key along which the recalled value is erased; its length is the strength, `[batch, time, heads, key_dim]`.
     pub erase_key: &'a T,
-    /// The state before the first token, `[batch, heads, key width, value width]`; zero if absent.
+    /// The state before the first token, `[batch, heads, key_dim, value_dim]`; zero if absent.
     pub state: Option<&'a T>,
     /// Tokens between the states that are stored for the backward pass. It changes the cost, not the result.
     pub chunk: usize,

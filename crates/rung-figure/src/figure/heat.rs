@@ -119,7 +119,7 @@ impl HeatMap {
     }
 
     /// The same map of numbers instead of shares: the largest has the strongest colour.
-    pub fn of_numbers(self, format: CellFormat) -> Self {
+    pub fn with_number_format(self, format: CellFormat) -> Self {
         Self { format, max: None, ..self }
     }
 
@@ -303,7 +303,7 @@ mod tests {
             let names: Vec<usize> = (0..values.len()).collect();
             let cells = values.iter().map(|row| row.iter().map(|value| HeatCell::new(*value)).collect()).collect();
             let map = HeatMap::new("t", ("r", &names), ("c", &[0, 1, 2, 3, 4]), cells);
-            for map in [map.clone(), map.of_numbers(CellFormat::Number)] {
+            for map in [map.clone(), map.with_number_format(CellFormat::Number)] {
                 let svg = map.svg();
                 prop_assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
             }

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn invalid_and_repeated_ids_are_refused() {
+    fn invalid_and_repeated_ids_are_rejected() {
         for id in ["", "Proved", "1st", "a b", "é", "-a"] {
             let report = Report::new("t").chapter(Chapter::new(id, "c"));
             assert!(matches!(report.html(), Err(ReportError::InvalidId { .. })), "{id}");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_with_a_wrong_number_of_cells_are_refused() {
+    fn rows_with_a_wrong_number_of_cells_are_rejected() {
         let mut table = Table::new("sizes", [Column::text("a"), Column::number("b")]);
         table.row([TableCell::from("x"), TableCell::from("1")]).row([TableCell::from("y")]);
         let mut chapter = Chapter::new("c", "c");

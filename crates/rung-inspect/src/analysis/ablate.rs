@@ -1,6 +1,6 @@
 //! Which mixers each hop needs: accuracy per hop without all mixers of a kind, and without one at a time.
 //!
-//! A mixer is ablated by adding zero to the stream instead of its output; the feed-forward network of its layer stays. If the accuracy
+//! A mixer is ablated by adding zero to the residual stream instead of its output; the feed-forward network of its layer stays. If the accuracy
 //! on questions of some number of hops does not fall, those questions do not need the mixer.
 //!
 //! # What it shows
@@ -26,7 +26,7 @@ use rung_theory::stack::{Layer, Mixer, MixerReach, Plan};
 use serde::Serialize;
 
 use super::questions::{Questions, accuracy_of, accuracy_text, group_name};
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, reject_chain_of_thought};
+use super::{AnalysisError, AnalysisOptions, AnalysisOutput, reject_chain_of_thought};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Chart, HeatCell, HeatMap, LineChart, Point, Scale, Series};
 use rung_nn::Network;
@@ -123,9 +123,9 @@ fn ablations(plan: &Plan, feed_forward: bool) -> Vec<(String, AblationHooks)> {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn ablate<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Ablations, AnalysisError> {
+pub fn ablate<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<Ablations, AnalysisError> {
     reject_chain_of_thought("ablate", network)?;
-    let questions = Questions::draw(network, options, MAX_QUESTIONS_AND_TOKENS)?;
+    let questions = Questions::sample(network, options, MAX_QUESTIONS_AND_TOKENS)?;
     let feed_forward = network.config.feed_forward != rung_nn::FeedForwardConfig::None;
     let mut variants = Vec::new();
     for (name, hooks) in ablations(&network.plan, feed_forward) {
@@ -191,21 +191,24 @@ impl Ablations {
             self.variants.iter().map(row).collect(),
         )
         .with_evidence(Evidence::Measured)
-        .with_note(format!("Accuracy on {}, with zero added to the stream in place of the removed parts.", self.task))
+        .with_note(format!(
+            "Accuracy on {}, with zero added to the residual stream in place of the removed parts.",
+            self.task
+        ))
     }
 }
 
-/// Runs the instrument.
+/// Runs the analysis.
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn run(network: &Network<f32>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
+pub fn run(network: &Network<f32>, options: &AnalysisOptions) -> Result<AnalysisOutput, AnalysisError> {
     let ablations = ablate(network, options)?;
     let mut charts: Vec<Box<dyn Chart>> = vec![Box::new(ablations.chart())];
     if ablations.is_text {
         charts.insert(0, Box::new(ablations.loss_chart()));
     }
-    Ok(InstrumentOutput::new(&ablations, ablations.text(), charts))
+    Ok(AnalysisOutput::new(&ablations, ablations.text(), charts))
 }
 
 #[cfg(test)]
@@ -216,8 +219,8 @@ mod tests {
 
     #[test]
     fn u1_needs_every_layer_and_does_not_need_an_additional_one() {
-        let options = InstrumentOptions { prompts: Some(64), ..InstrumentOptions::default() };
-        let request = ConstructionRequest { m: 16, ..ConstructionRequest::default() };
+        let options = AnalysisOptions { prompts: Some(64), ..AnalysisOptions::default() };
+        let request = ConstructionRequest { first_table_entries: 16, ..ConstructionRequest::default() };
         let network = build::<f32>("U1", &request).unwrap();
         let ablations = ablate(&network, &options).unwrap();
         let accuracy = |ablations: &Ablations, name: &str| {

@@ -1,18 +1,19 @@
-//! Rank collapse: whether the streams of all tokens become the same, layer by layer, for every mixer.
+//! Rank collapse: whether the residual streams of all tokens become the same, layer by layer, for every mixer.
 //!
-//! A mixer that only averages makes tokens more alike: the stream of all tokens, as a matrix with a row per token, tends to a matrix of
-//! rank one. Skip connections and feed-forward networks work against it. The residual of the stream is the stream minus its mean token.
+//! A mixer that only averages makes tokens more alike: the residual stream of all tokens, as a matrix with a row per token, tends to a
+//! matrix of rank one. Skip connections and feed-forward networks work against it. The deviation is the residual stream minus its mean
+//! over tokens; the paper calls it the residual.
 //!
 //! # What it shows
 //!
-//! - The relative residual `|X - 1 x'| / |X|` after every layer, x being the mean token: for the intact stack, without channel
+//! - The relative deviation `|X - 1 x'| / |X|` after every layer, x being the mean token: for the intact stack, without channel
 //!   mixers, without skips around mixers, and without both. The norm is the composite norm, the root of the largest row sum times
 //!   the largest column sum of absolute values.
-//! - Paths: in every layer the stream goes through a mixer or through the skip around it, so the last stream is a sum over paths. Paths are
-//!   grouped by the number of mixers they go through. The number of paths of each length is counted; the size of their sum is measured
-//!   with frozen gates and attention weights. The sums add up to the stream exactly.
+//! - Paths: in every layer the residual stream goes through a mixer or through the skip around it, so the last residual stream is a
+//!   sum over paths. Paths are grouped by the number of mixers they go through. The number of paths of each length is counted; the size of their sum is measured
+//!   with frozen gates and attention weights. The sums add up to the residual stream exactly.
 //! - Products of attention matrices along random paths of heads: their distance from rank one after every layer.
-//! - The published bound on the residual of attention without skips and feed-forward networks, where it applies: bidirectional softmax
+//! - The published bound on the deviation of attention without skips and feed-forward networks, where it applies: bidirectional softmax
 //!   attention without norms and positions. For causal attention and for other mixers there is none here.
 //!
 //! # Validation
@@ -34,24 +35,24 @@ use serde::Serialize;
 use super::matrix::Matrix;
 use super::paths::{self, PathLength, head_count};
 use super::questions::Questions;
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names};
+use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names};
 use rung_figure::figure::{AxisSpec, Chart, LineChart, Point, Scale, Series};
 use rung_nn::Network;
 
-/// Default number of prompts; residuals are means over them.
+/// Default number of prompts; deviations are means over them.
 const PROMPTS: usize = 4;
 
 /// Paths of deeper stacks are not separated by length, since the interpolation would lose too much precision.
 const MAX_PATH_LAYERS: usize = 16;
 
-/// How similar the streams of all tokens are, layer by layer.
+/// How similar the residual streams of all tokens are, layer by layer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Collapse {
     /// Name of the network.
     pub name: String,
     /// The task.
     pub task: String,
-    /// Names of the levels of the stream: the embedding, then every layer.
+    /// Names of the levels of the residual stream: the embedding, then every layer.
     pub levels: Vec<String>,
     /// The intact stack, without feed-forward networks, without skips, without both.
     pub variants: Vec<StackVariant>,
@@ -60,20 +61,21 @@ pub struct Collapse {
     /// Distance from rank one of products of attention matrices along paths of heads, after every layer; empty where a mixer has no such
     /// matrix.
     pub products: Vec<f64>,
-    /// Decimal logarithms of the published bound on the residual without skips and feed-forward networks, at every level; or why there is none.
+    /// Decimal logarithms of the published bound on the deviation without skips and feed-forward networks, at every level; or why there is none.
     pub bound: Result<Vec<f64>, String>,
 }
 
-/// The residuals of a stack without some of its parts.
+/// The deviations of a stack without some of its parts.
 #[derive(Clone, Debug, Serialize)]
 pub struct StackVariant {
     /// `as it is`, or the missing parts.
     pub name: &'static str,
-    /// The relative residual at every level, mean over prompts.
+    /// The relative deviation at every level, mean over prompts.
     #[serde(rename = "relative")]
-    pub relative_residual: Vec<f64>,
-    /// The absolute residual at every level, maximum over prompts.
-    pub residual: Vec<f64>,
+    pub relative_deviation: Vec<f64>,
+    /// The absolute deviation at every level, maximum over prompts.
+    #[serde(rename = "residual")]
+    pub deviation: Vec<f64>,
 }
 
 /// Name, whether it has skips, whether it has feed-forward networks.
@@ -84,16 +86,16 @@ const VARIANTS: [(&str, bool, bool); 4] = [
     ("without both", false, false),
 ];
 
-/// Hooks that switch off skips or feed-forward networks and store the streams.
+/// Hooks that switch off skips or feed-forward networks and store the residual streams.
 struct ReducedPass {
     skips: bool,
     feed_forward: bool,
-    streams: Vec<Vec<f64>>,
+    residuals: Vec<Vec<f64>>,
 }
 
 impl<S: Scalar> Hooks<Native<S>> for ReducedPass {
-    fn stream(&mut self, ops: &Native<S>, _: usize, x: Tensor<S>) -> Tensor<S> {
-        self.streams.push(ops.values(&x).into_iter().map(Scalar::to_f64).collect());
+    fn residual(&mut self, ops: &Native<S>, _: usize, x: Tensor<S>) -> Tensor<S> {
+        self.residuals.push(ops.values(&x).into_iter().map(Scalar::to_f64).collect());
         x
     }
 
@@ -110,18 +112,18 @@ impl<S: Scalar> Hooks<Native<S>> for ReducedPass {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn collapse<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Collapse, AnalysisError> {
-    let options = InstrumentOptions { prompts: Some(options.prompts.unwrap_or(PROMPTS)), ..options.clone() };
-    let questions = Questions::draw(network, &options, (usize::MAX, usize::MAX))?;
+pub fn collapse<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<Collapse, AnalysisError> {
+    let options = AnalysisOptions { prompts: Some(options.prompts.unwrap_or(PROMPTS)), ..options.clone() };
+    let questions = Questions::sample(network, &options, (usize::MAX, usize::MAX))?;
     let prompts: Vec<&[u32]> = questions
         .batches
         .iter()
         .flat_map(|question_batch| question_batch.batch.tokens.chunks_exact(question_batch.batch.ids_per_row))
         .collect();
-    let variants = VARIANTS.iter().map(|variant| measure_residuals(network, *variant, &prompts));
+    let variants = VARIANTS.iter().map(|variant| measure_deviations(network, *variant, &prompts));
     let variants = variants.collect::<Result<Vec<_>, _>>()?;
-    let bound = residual_bound(network).map(|bound| {
-        let initial_log10 = variants[3].residual[0].log10();
+    let bound = deviation_bound(network).map(|bound| {
+        let initial_log10 = variants[3].deviation[0].log10();
         (0..=network.model.depth()).map(|depth| bound.log10_after(depth, initial_log10)).collect()
     });
     let mut levels = vec!["embedding".to_owned()];
@@ -135,36 +137,36 @@ pub fn collapse<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) ->
     Ok(Collapse { name: network.name.clone(), task: questions.task.clone(), levels, variants, paths, products, bound })
 }
 
-fn measure_residuals<S: Scalar>(
+fn measure_deviations<S: Scalar>(
     network: &Network<S>,
     (name, skips, feed_forward): (&'static str, bool, bool),
     prompts: &[&[u32]],
 ) -> Result<StackVariant, ModelError> {
     let levels = network.model.depth() + 1;
-    let (mut relative_residual, mut residual) = (vec![0.0; levels], vec![0.0_f64; levels]);
+    let (mut relative_deviation, mut deviation) = (vec![0.0; levels], vec![0.0_f64; levels]);
     for tokens in prompts {
         let ops = Native::new();
         ops.bind_frozen(&network.weights);
-        let mut hooks = ReducedPass { skips, feed_forward, streams: Vec::new() };
+        let mut hooks = ReducedPass { skips, feed_forward, residuals: Vec::new() };
         network.model.forward_with_hooks(&ops, tokens, 1, &mut hooks)?;
-        for (level, stream) in hooks.streams.into_iter().enumerate() {
+        for (level, residual) in hooks.residuals.into_iter().enumerate() {
             let width = network.model.width();
-            let matrix = Matrix::new(stream.len() / width, width, stream);
-            let (residual_norm, norm) = (matrix.subtract_mean_row().composite_norm(), matrix.composite_norm());
-            relative_residual[level] += residual_norm / norm.max(f64::MIN_POSITIVE) / prompts.len() as f64;
-            residual[level] = residual[level].max(residual_norm);
+            let matrix = Matrix::new(residual.len() / width, width, residual);
+            let (deviation_norm, norm) = (matrix.subtract_mean_row().composite_norm(), matrix.composite_norm());
+            relative_deviation[level] += deviation_norm / norm.max(f64::MIN_POSITIVE) / prompts.len() as f64;
+            deviation[level] = deviation[level].max(deviation_norm);
         }
     }
-    Ok(StackVariant { name, relative_residual, residual })
+    Ok(StackVariant { name, relative_deviation, deviation })
 }
 
 /// The published bound: `(4 beta H / sqrt d)^((3^L - 1) / 2) |res X|^(3^L)`.
-struct ResidualBound {
+struct DeviationBound {
     log10_base: f64,
 }
 
-impl ResidualBound {
-    /// The bound's decimal logarithm after `depth` layers, from the decimal logarithm of the residual of the embedding.
+impl DeviationBound {
+    /// The bound's decimal logarithm after `depth` layers, from the decimal logarithm of the deviation of the embedding.
     fn log10_after(&self, depth: usize, initial_log10: f64) -> f64 {
         let power = 3_f64.powf(depth as f64);
         (power - 1.0) / 2.0 * self.log10_base + power * initial_log10
@@ -172,7 +174,7 @@ impl ResidualBound {
 }
 
 /// The bound of a network, or why there is none.
-fn residual_bound<S: Scalar>(network: &Network<S>) -> Result<ResidualBound, String> {
+fn deviation_bound<S: Scalar>(network: &Network<S>) -> Result<DeviationBound, String> {
     let config = &network.config;
     if config.causal {
         return Err("the theorem is for bidirectional attention; this network is causal".to_owned());
@@ -210,7 +212,7 @@ fn residual_bound<S: Scalar>(network: &Network<S>) -> Result<ResidualBound, Stri
         }
         base = base.max(4.0 * heads as f64 / (head_dim as f64).sqrt());
     }
-    Ok(ResidualBound { log10_base: (base * beta).log10() })
+    Ok(DeviationBound { log10_base: (base * beta).log10() })
 }
 
 /// The projection of a layer's only mixer with this role.
@@ -224,7 +226,7 @@ impl Collapse {
     fn text(&self) -> String {
         let mut text = format!("{} on {}: differences between tokens (measured)\n\n", self.name, self.task);
         let widest = self.levels.iter().map(String::len).max().unwrap_or(0).max(10);
-        let _ = write!(text, "  {:widest$}", "residual");
+        let _ = write!(text, "  {:widest$}", "deviation");
         for variant in &self.variants {
             let _ = write!(text, "{:>24}", variant.name);
         }
@@ -232,7 +234,7 @@ impl Collapse {
         for (level, name) in self.levels.iter().enumerate() {
             let _ = write!(text, "  {name:widest$}");
             for variant in &self.variants {
-                let _ = write!(text, "{:>24.2e}", variant.relative_residual[level]);
+                let _ = write!(text, "{:>24.2e}", variant.relative_deviation[level]);
             }
             if let Some(product) = level.checked_sub(1).and_then(|layer| self.products.get(layer)) {
                 let _ = write!(text, "{product:>22.2e}");
@@ -255,10 +257,10 @@ impl Collapse {
         match &self.bound {
             Ok(bound) => {
                 let last = self.levels.len() - 1;
-                let residual = self.variants[3].residual[last];
+                let deviation = self.variants[3].deviation[last];
                 let _ = writeln!(
                     text,
-                    "  without both: residual {residual:.2e}; the published bound is 10^{:.1}",
+                    "  without both: deviation {deviation:.2e}; the published bound is 10^{:.1}",
                     bound[last]
                 );
             }
@@ -269,19 +271,19 @@ impl Collapse {
         text
     }
 
-    /// Residuals layer by layer.
+    /// Relative deviations layer by layer.
     pub fn chart(&self) -> LineChart {
         let mut chart = LineChart::new(
             format!("Differences between tokens (measured): {}", self.name),
             AxisSpec::new("layers", Scale::Integer),
-            AxisSpec::new("relative residual to rank one", Scale::Log10),
+            AxisSpec::new("relative deviation from the mean token", Scale::Log10),
         );
         let points = |values: &[f64], first: usize| {
             let point = |(index, value): (usize, &f64)| Point::new((index + first) as f64, *value);
             values.iter().enumerate().map(point).collect::<Vec<_>>()
         };
         for variant in &self.variants {
-            chart = chart.series(Series::line_and_points(variant.name, points(&variant.relative_residual, 0)));
+            chart = chart.series(Series::line_and_points(variant.name, points(&variant.relative_deviation, 0)));
         }
         if !self.products.is_empty() {
             chart = chart.series(Series::line("products of attention matrices", points(&self.products, 1)));
@@ -301,24 +303,24 @@ impl Collapse {
         )
         .series(Series::line_and_points("share of all paths, counted", points(|path| path.share_of_paths)))
         .series(Series::line_and_points(
-            "size of their sum over the stream's, measured",
+            "size of their sum over the residual stream's, measured",
             points(|path| path.relative_norm),
         ));
         (!self.paths.is_empty()).then_some(chart)
     }
 }
 
-/// Runs the instrument.
+/// Runs the analysis.
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn run<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
+pub fn run<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<AnalysisOutput, AnalysisError> {
     let collapse = collapse(network, options)?;
     let mut charts: Vec<Box<dyn Chart>> = vec![Box::new(collapse.chart())];
     if let Some(chart) = collapse.path_chart() {
         charts.push(Box::new(chart));
     }
-    Ok(InstrumentOutput::new(&collapse, collapse.text(), charts))
+    Ok(AnalysisOutput::new(&collapse, collapse.text(), charts))
 }
 
 #[cfg(test)]
@@ -341,17 +343,17 @@ mod tests {
 
     #[test]
     fn attention_without_skips_collapses_below_its_bound_and_with_skips_does_not() {
-        let measured = collapse(&attention_only("full full full", 0.05), &InstrumentOptions::default()).unwrap();
+        let measured = collapse(&attention_only("full full full", 0.05), &AnalysisOptions::default()).unwrap();
         let [intact, _, _, without_both] = &measured.variants[..] else { panic!("four variants") };
         assert!(
-            without_both.relative_residual.windows(2).all(|pair| pair[1] < 0.2 * pair[0] || pair[1] < 1e-12),
+            without_both.relative_deviation.windows(2).all(|pair| pair[1] < 0.2 * pair[0] || pair[1] < 1e-12),
             "{:?}",
-            without_both.relative_residual
+            without_both.relative_deviation
         );
-        assert!(intact.relative_residual.iter().all(|residual| *residual > 0.5), "{:?}", intact.relative_residual);
+        assert!(intact.relative_deviation.iter().all(|deviation| *deviation > 0.5), "{:?}", intact.relative_deviation);
         let bound = measured.bound.unwrap();
-        for (residual, bound) in without_both.residual.iter().zip(bound).skip(1) {
-            assert!(residual.log10() <= bound, "{residual} above 10^{bound}");
+        for (deviation, bound) in without_both.deviation.iter().zip(bound).skip(1) {
+            assert!(deviation.log10() <= bound, "{deviation} above 10^{bound}");
         }
         assert!(measured.products.windows(2).all(|pair| pair[1] < pair[0]), "{:?}", measured.products);
     }
@@ -362,16 +364,16 @@ mod tests {
         // and W_h the value times the output projection of head h.
         let network = attention_only("full full", 0.3);
         let questions =
-            Questions::draw(&network, &InstrumentOptions { prompts: Some(1), ..InstrumentOptions::default() }, (1, 1))
+            Questions::sample(&network, &AnalysisOptions { prompts: Some(1), ..AnalysisOptions::default() }, (1, 1))
                 .unwrap();
         let tokens = &questions.batches[0].batch.tokens;
         let ops = Native::new();
         ops.bind_frozen(&network.weights);
-        let mut hooks = ReducedPass { skips: false, feed_forward: false, streams: Vec::new() };
+        let mut hooks = ReducedPass { skips: false, feed_forward: false, residuals: Vec::new() };
         network.model.forward_with_hooks(&ops, tokens, 1, &mut hooks).unwrap();
         let width = network.model.width();
-        let to_matrix = |stream: &Vec<f64>| Matrix::new(stream.len() / width, width, stream.clone());
-        let mut sum = Matrix::zeros(hooks.streams[0].len() / width, width);
+        let to_matrix = |residual: &Vec<f64>| Matrix::new(residual.len() / width, width, residual.clone());
+        let mut sum = Matrix::zeros(hooks.residuals[0].len() / width, width);
         let head_matrices = |layer: usize, x: &Matrix, head: usize| {
             let projection = |role: Role| weight_matrix(&network.weights, layer, role).unwrap();
             let rows_of_head = |matrix: &Matrix| {
@@ -391,19 +393,19 @@ mod tests {
         };
         for first in 0..2 {
             for second in 0..2 {
-                let (attention1, value_output1) = head_matrices(0, &to_matrix(&hooks.streams[0]), first);
-                let (attention2, value_output2) = head_matrices(1, &to_matrix(&hooks.streams[1]), second);
+                let (attention1, value_output1) = head_matrices(0, &to_matrix(&hooks.residuals[0]), first);
+                let (attention2, value_output2) = head_matrices(1, &to_matrix(&hooks.residuals[1]), second);
                 sum = sum.add_scaled(
                     1.0,
                     &attention2
                         .matmul(&attention1)
-                        .matmul(&to_matrix(&hooks.streams[0]))
+                        .matmul(&to_matrix(&hooks.residuals[0]))
                         .matmul(&value_output1)
                         .matmul(&value_output2),
                 );
             }
         }
-        let difference = sum.add_scaled(-1.0, &to_matrix(&hooks.streams[2]));
+        let difference = sum.add_scaled(-1.0, &to_matrix(&hooks.residuals[2]));
         assert!(difference.composite_norm() < 1e-9 * sum.composite_norm());
     }
 
@@ -411,9 +413,9 @@ mod tests {
     fn collapse_is_measured_for_every_mixer() {
         for name in rung_nn::mixer::NAMES {
             let network = random_network::<f64>(&format!("{name} {name}"));
-            let measured = collapse(&network, &InstrumentOptions::default()).unwrap();
-            let mut residuals = measured.variants.iter().flat_map(|variant| &variant.relative_residual);
-            assert!(measured.bound.is_err() && residuals.all(|residual| residual.is_finite()));
+            let measured = collapse(&network, &AnalysisOptions::default()).unwrap();
+            let mut deviations = measured.variants.iter().flat_map(|variant| &variant.relative_deviation);
+            assert!(measured.bound.is_err() && deviations.all(|deviation| deviation.is_finite()));
             let total_share: f64 = measured.paths.iter().map(|path| path.share_of_paths).sum();
             assert!((total_share - 1.0).abs() < 1e-12, "{name}");
         }

@@ -1,6 +1,6 @@
 //! Whether heads differ: the distance between the heads of a layer, by attention weights and by projections.
 //!
-//! Heads that read the same tokens are redundant. Training with repulsion between heads is meant to keep them different; this instrument
+//! Heads that read the same tokens are redundant. Training with repulsion between heads is meant to keep them different; this analysis
 //! measures whether it did.
 //!
 //! # What it shows
@@ -31,7 +31,7 @@ use serde::Serialize;
 
 use super::matrix::dot;
 use super::questions::Questions;
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names};
+use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_nn::Network;
@@ -76,9 +76,9 @@ pub struct HeadDistances {
 ///
 /// # Errors
 /// No layer has several heads, or the task does not fit.
-pub fn diversity<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Diversity, AnalysisError> {
-    let options = InstrumentOptions { prompts: Some(options.prompts.unwrap_or(PROMPTS)), ..options.clone() };
-    let questions = Questions::draw(network, &options, (usize::MAX, usize::MAX))?;
+pub fn diversity<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<Diversity, AnalysisError> {
+    let options = AnalysisOptions { prompts: Some(options.prompts.unwrap_or(PROMPTS)), ..options.clone() };
+    let questions = Questions::sample(network, &options, (usize::MAX, usize::MAX))?;
     let names = layer_names(&network.plan);
     // For each layer: sum of distances, number of prompts, number of heads.
     let mut sums = vec![(0.0, 0_usize, 0_usize); names.len()];
@@ -107,7 +107,7 @@ pub fn diversity<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -
         .collect();
     if layers.is_empty() {
         let (found, expected) = (network.name.clone(), "a layer with several heads".to_owned());
-        return Err(AnalysisError::NotApplicable { instrument: "diversity", found, expected });
+        return Err(AnalysisError::NotApplicable { analysis: "diversity", found, expected });
     }
     Ok(Diversity { name: network.name.clone(), task: questions.task.clone(), layers })
 }
@@ -184,14 +184,14 @@ impl Diversity {
     }
 }
 
-/// Runs the instrument.
+/// Runs the analysis.
 ///
 /// # Errors
 /// No layer has several heads, or the task does not fit.
-pub fn run(network: &Network<f32>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
+pub fn run(network: &Network<f32>, options: &AnalysisOptions) -> Result<AnalysisOutput, AnalysisError> {
     let diversity = diversity(network, options)?;
     let chart = Diversity::empty_chart(&diversity.name).series(diversity.series("mean over pairs of heads"));
-    Ok(InstrumentOutput::new(&diversity, diversity.text(), vec![Box::new(chart)]))
+    Ok(AnalysisOutput::new(&diversity, diversity.text(), vec![Box::new(chart)]))
 }
 
 #[cfg(test)]
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn equal_heads_have_distance_0_and_the_order_of_heads_does_not_matter() {
         for stack in ["full gdn", "linear retnet"] {
-            let options = InstrumentOptions::default();
+            let options = AnalysisOptions::default();
             let network = random_network::<f64>(stack);
             let original = diversity(&network, &options).unwrap();
             assert!(
@@ -233,6 +233,6 @@ mod tests {
                 "{stack}"
             );
         }
-        assert!(diversity(&random_network::<f64>("full{heads=1,kv=1}"), &InstrumentOptions::default()).is_err());
+        assert!(diversity(&random_network::<f64>("full{heads=1,kv=1}"), &AnalysisOptions::default()).is_err());
     }
 }

@@ -38,7 +38,7 @@ use serde::Serialize;
 
 use super::matrix::{Matrix, dot};
 use super::questions::Questions;
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names};
+use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, CellFormat, Chart, HeatCell, HeatMap, LineChart, Point, Scale, Series};
 use rung_nn::Network;
@@ -98,8 +98,8 @@ pub struct HeadInjectivity {
 ///
 /// # Errors
 /// No mixer can be tested, or the task does not fit.
-pub fn injectivity<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Injectivity, AnalysisError> {
-    let questions = Questions::draw(network, &InstrumentOptions { prompts: Some(1), ..options.clone() }, (1, 1))?;
+pub fn injectivity<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<Injectivity, AnalysisError> {
+    let questions = Questions::sample(network, &AnalysisOptions { prompts: Some(1), ..options.clone() }, (1, 1))?;
     let batch = &questions.batches[0].batch;
     let trace = Trace::record(network, &batch.tokens)?;
     let mut heads = Vec::new();
@@ -122,7 +122,7 @@ pub fn injectivity<S: Scalar>(network: &Network<S>, options: &InstrumentOptions)
     if heads.is_empty() {
         let (found, expected) =
             (network.name.clone(), "attention or a recurrence that does not select blocks".to_owned());
-        return Err(AnalysisError::NotApplicable { instrument: "injective", found, expected });
+        return Err(AnalysisError::NotApplicable { analysis: "injective", found, expected });
     }
     Ok(Injectivity {
         name: network.name.clone(),
@@ -182,21 +182,21 @@ fn test_head(op: &MixingOp, head: usize, time: usize, normalizes: bool, layer: &
 
 /// The linear map from queries to the scores of attention, or to the weights of a recurrence, over the visible keys.
 fn query_to_row(op: &MixingOp, time: usize, head: usize, width: usize) -> Matrix {
-    let unit = |axis: usize| (0..width).map(|other| f64::from(u8::from(other == axis))).collect::<Vec<f64>>();
+    let basis_vector = |axis: usize| (0..width).map(|other| f64::from(u8::from(other == axis))).collect::<Vec<f64>>();
     let row = |query: &[f64]| op.weights_with_query(time, head, query);
     let columns: Vec<Vec<f64>> = if op.kind == MixingKind::Attention {
-        // The logarithm of the weights is the scores plus a constant, which the residual removes.
+        // The logarithm of the weights is the scores plus a constant, which subtracting the mean removes.
         let row_of_zero = row(&vec![0.0; width]);
         let visible: Vec<usize> = (0..row_of_zero.len()).filter(|token| row_of_zero[*token] > 0.0).collect();
         let step = 1e-3;
         let column = |axis: usize| {
-            let query: Vec<f64> = unit(axis).iter().map(|value| step * value).collect();
+            let query: Vec<f64> = basis_vector(axis).iter().map(|value| step * value).collect();
             let row = row(&query);
             visible.iter().map(|token| (row[*token].ln() - row_of_zero[*token].ln()) / step).collect()
         };
         (0..width).map(column).collect()
     } else {
-        (0..width).map(|axis| row(&unit(axis))).collect()
+        (0..width).map(|axis| row(&basis_vector(axis))).collect()
     };
     let tokens = columns[0].len();
     Matrix::new(width, tokens, columns.concat()).transposed()
@@ -224,8 +224,9 @@ impl Injectivity {
                 let first = numbers.iter().take(6).map(|value| format!("{value:.3}")).collect::<Vec<_>>().join(", ");
                 if numbers.len() > 6 { format!("({first}, ..)") } else { format!("({first})") }
             };
-            let (layer, number, change) = (&head.layer, head.head, head.least_change);
-            let _ = writeln!(text, "\n  a collision, at layer {layer}, head {number}: {}", vector_text(&head.query));
+            let (layer, head_index, change) = (&head.layer, head.head, head.least_change);
+            let _ =
+                writeln!(text, "\n  a collision, at layer {layer}, head {head_index}: {}", vector_text(&head.query));
             let _ = writeln!(
                 text,
                 "  and {}\n  give rows that differ by {change:.0e} of the largest weight",
@@ -263,8 +264,8 @@ impl Injectivity {
         rows.dedup();
         let last_head = self.heads.iter().map(|head| head.head).max().unwrap_or(0);
         let columns: Vec<String> = (0..=last_head).map(|head| head.to_string()).collect();
-        let cell = |layer: &str, number: usize| {
-            let head = self.heads.iter().find(|head| head.layer == layer && head.head == number);
+        let cell = |layer: &str, head_index: usize| {
+            let head = self.heads.iter().find(|head| head.layer == layer && head.head == head_index);
             let share = |head: &HeadInjectivity| {
                 head.rank.saturating_sub(usize::from(head.never_injective)) as f64 / head.query_dim as f64
             };
@@ -273,7 +274,8 @@ impl Injectivity {
                 if head.injective { cell.framed() } else { cell }
             })
         };
-        let cells = rows.iter().map(|layer| (0..=last_head).map(|number| cell(layer, number)).collect()).collect();
+        let cells =
+            rows.iter().map(|layer| (0..=last_head).map(|head_index| cell(layer, head_index)).collect()).collect();
         let map = HeatMap::new(
             format!("Query dimensions that the attention weights depend on: {}", self.name),
             ("layer", &rows),
@@ -286,14 +288,14 @@ impl Injectivity {
     }
 }
 
-/// Runs the instrument.
+/// Runs the analysis.
 ///
 /// # Errors
 /// No mixer can be tested, or the task does not fit.
-pub fn run<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
+pub fn run<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<AnalysisOutput, AnalysisError> {
     let injectivity = injectivity(network, options)?;
     let charts: Vec<Box<dyn Chart>> = vec![Box::new(injectivity.chart()), Box::new(injectivity.rank_chart())];
-    Ok(InstrumentOutput::new(&injectivity, injectivity.text(), charts))
+    Ok(AnalysisOutput::new(&injectivity, injectivity.text(), charts))
 }
 
 #[cfg(test)]
@@ -304,9 +306,9 @@ mod tests {
     #[test]
     fn attention_is_injective_with_enough_keys_and_collides_with_few() {
         // Thirteen tokens: more than a query of dimension 8 needs, fewer than one of 16.
-        let enough_keys = injectivity(&random_network::<f64>("full"), &InstrumentOptions::default()).unwrap();
+        let enough_keys = injectivity(&random_network::<f64>("full"), &AnalysisOptions::default()).unwrap();
         assert!(enough_keys.heads.iter().all(|head| head.injective && head.rank == 8 && head.least_change > 1e-6));
-        let few_keys = injectivity(&random_network::<f64>("full{head=16}"), &InstrumentOptions::default()).unwrap();
+        let few_keys = injectivity(&random_network::<f64>("full{head=16}"), &AnalysisOptions::default()).unwrap();
         for head in &few_keys.heads {
             assert!(!head.injective && head.rank < few_keys.token_count, "{}", head.rank);
             assert!(head.least_change < 1e-7 && head.most_change > 1e-3, "{} {}", head.least_change, head.most_change);
@@ -317,18 +319,18 @@ mod tests {
 
     #[test]
     fn normalized_linear_attention_ignores_the_scale_of_the_query_and_inline_does_not() {
-        let normalized = injectivity(&random_network::<f64>("linear"), &InstrumentOptions::default()).unwrap();
+        let normalized = injectivity(&random_network::<f64>("linear"), &AnalysisOptions::default()).unwrap();
         assert!(
             normalized.heads.iter().all(|head| head.never_injective && !head.injective && head.least_change < 1e-12)
         );
-        let inline = injectivity(&random_network::<f64>("inline"), &InstrumentOptions::default()).unwrap();
+        let inline = injectivity(&random_network::<f64>("inline"), &AnalysisOptions::default()).unwrap();
         assert!(inline.heads.iter().all(|head| head.injective && head.query_dim == 9 && head.least_change > 1e-9));
     }
 
     #[test]
     fn recurrences_can_be_tested() {
         for mixer in ["gdn", "rwkv7", "gla", "mamba2", "linear{normaliser=no}", "retnet"] {
-            let result = injectivity(&random_network::<f64>(mixer), &InstrumentOptions::default()).unwrap();
+            let result = injectivity(&random_network::<f64>(mixer), &AnalysisOptions::default()).unwrap();
             assert!(!result.heads.is_empty() && result.heads.iter().all(|head| !head.never_injective), "{mixer}");
         }
     }

@@ -2,18 +2,18 @@
 //!
 //! On one input a network is the linear map `y = T x + b` if attention weights, gates, decays, norms' scales and slopes of activations are
 //! frozen at their values. That is exact, not a derivative. The logit of an answer is then a sum of one contribution per token, at any
-//! level of the stream: the embedding, or after any layer. T is never built: the contributions of all tokens at all levels come from one
-//! forward and one backward pass.
+//! level of the residual stream: the embedding, or after any layer. T is never built: the contributions of all tokens at all levels come
+//! from one forward and one backward pass.
 //!
 //! # What it shows
 //!
 //! For the answer at the last question: how much of its logit comes from each token, at every level. From level to level the hops are
-//! visible. Then, for every token, how much of its last stream comes from the embedding of every token (as in the "in + out" read-out of
-//! the source: the contribution's component along the output). The contribution of constants and biases is listed separately.
+//! visible. Then, for every token, how much of its last residual stream comes from the embedding of every token (as in the "in + out"
+//! read-out of the source: the contribution's component along the output). The contribution of constants and biases is listed separately.
 //!
 //! # How
 //!
-//! The first pass records the frozen values; replays apply the same operator to other streams. A replay with zeros at a level gives the
+//! The first pass records the frozen values; replays apply the same operator to other residual streams. A replay with zeros at a level gives the
 //! contribution of the constants after that level. The sum of all contributions is compared with the logit, and the largest difference is
 //! printed.
 //!
@@ -41,7 +41,7 @@ use serde::Serialize;
 
 use super::pass::LinearizedPass;
 use super::questions::{Questions, argmax};
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names, reject_chain_of_thought};
+use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names, reject_chain_of_thought};
 use rung_figure::Evidence;
 use rung_figure::figure::{CellFormat, HeatCell, HeatMap};
 use rung_nn::Network;
@@ -73,12 +73,12 @@ pub struct Lens {
     pub logit: f64,
     /// The tokens as text.
     pub tokens: Vec<String>,
-    /// Contributions at every level of the stream.
+    /// Contributions at every level of the residual stream.
     pub levels: Vec<LensLevel>,
     /// Number of consecutive tokens in a column of `token_map`.
     #[serde(rename = "group")]
     pub tokens_per_column: usize,
-    /// For every token, the share of its last stream that comes from the embeddings of each group of tokens.
+    /// For every token, the share of its last residual stream that comes from the embeddings of each group of tokens.
     #[serde(rename = "map")]
     pub token_map: Vec<Vec<f64>>,
 }
@@ -101,9 +101,9 @@ pub struct LensLevel {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn lens<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Lens, AnalysisError> {
+pub fn lens<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<Lens, AnalysisError> {
     reject_chain_of_thought("lens", network)?;
-    let questions = Questions::draw(network, &InstrumentOptions { prompts: Some(1), ..options.clone() }, (1, 1))?;
+    let questions = Questions::sample(network, &AnalysisOptions { prompts: Some(1), ..options.clone() }, (1, 1))?;
     let batch = &questions.batches[0].batch;
     let (width, classes, length) = (network.model.width(), network.model.classes(), batch.tokens_per_row);
     let position = batch.targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(length - 1);
@@ -114,11 +114,12 @@ pub fn lens<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Res
     let mut names = vec!["embedding".to_owned()];
     names.extend(layer_names(&network.plan));
     let mut levels = Vec::new();
-    for (level, ((name, stream), gradient)) in names.into_iter().zip(&recorded.streams).zip(&gradients).enumerate() {
-        let rows = stream.chunks_exact(width).zip(gradient.chunks_exact(width));
+    for (level, ((name, residual), gradient)) in names.into_iter().zip(&recorded.residuals).zip(&gradients).enumerate()
+    {
+        let rows = residual.chunks_exact(width).zip(gradient.chunks_exact(width));
         let contribution = |(x, g): (&[S], &[S])| x.iter().zip(g).map(|(x, g)| x.to_f64() * g.to_f64()).sum::<f64>();
         let contributions: Vec<f64> = rows.map(contribution).collect();
-        let (_, logits_of_zeros) = pass.replay(Some((level, vec![S::ZERO; stream.len()])), None)?;
+        let (_, logits_of_zeros) = pass.replay(Some((level, vec![S::ZERO; residual.len()])), None)?;
         let constants = logits_of_zeros[position * classes + answer].to_f64();
         let largest = contributions.iter().map(|contribution| contribution.abs()).fold(logit.abs(), f64::max);
         let mismatch = (contributions.iter().sum::<f64>() + constants - logit).abs() / largest.max(f64::MIN_POSITIVE);
@@ -126,7 +127,7 @@ pub fn lens<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Res
     }
     let tokens = questions.token_texts.clone().map_or_else(|| task_token_texts(network, &batch.tokens), Ok)?;
     let token_map =
-        if length <= MAX_MAP_TOKENS { token_map(network, &batch.tokens, &recorded.streams)? } else { Vec::new() };
+        if length <= MAX_MAP_TOKENS { token_map(network, &batch.tokens, &recorded.residuals)? } else { Vec::new() };
     let (name, tokens_per_column) = (network.name.clone(), length.div_ceil(MAX_MAP_COLUMNS));
     Ok(Lens { name, task: questions.task, position, answer, logit, tokens, levels, tokens_per_column, token_map })
 }
@@ -137,10 +138,14 @@ fn task_token_texts<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<V
     Ok(tokens.chunks_exact(network.config.input.field_count()).map(|ids| words.name(ids)).collect())
 }
 
-/// For every token, the share of its last stream that comes from the embeddings of each group of tokens.
-fn token_map<S: Scalar>(network: &Network<S>, tokens: &[u32], streams: &[Vec<S>]) -> Result<Vec<Vec<f64>>, ModelError> {
+/// For every token, the share of its last residual stream that comes from the embeddings of each group of tokens.
+fn token_map<S: Scalar>(
+    network: &Network<S>,
+    tokens: &[u32],
+    residuals: &[Vec<S>],
+) -> Result<Vec<Vec<f64>>, ModelError> {
     let width = network.model.width();
-    let (first, last) = (&streams[0], &streams[streams.len() - 1]);
+    let (first, last) = (&residuals[0], &residuals[residuals.len() - 1]);
     let length = first.len() / width;
     let column_size = length.div_ceil(MAX_MAP_COLUMNS) * width;
     let column_count = first.len().div_ceil(column_size);
@@ -158,10 +163,11 @@ fn token_map<S: Scalar>(network: &Network<S>, tokens: &[u32], streams: &[Vec<S>]
             let (output, _) = pass.replay(Some((0, only_column)), None)?;
             let share = |token: usize| {
                 let range = token * width..(token + 1) * width;
-                let stream = &last[range.clone()];
-                let along_stream = |x: &[S]| x.iter().zip(stream).map(|(x, y)| x.to_f64() * y.to_f64()).sum::<f64>();
-                let contribution = along_stream(&output[range.clone()]) - along_stream(&constants[range]);
-                contribution / along_stream(stream).max(f64::MIN_POSITIVE)
+                let residual = &last[range.clone()];
+                let along_residual =
+                    |x: &[S]| x.iter().zip(residual).map(|(x, y)| x.to_f64() * y.to_f64()).sum::<f64>();
+                let contribution = along_residual(&output[range.clone()]) - along_residual(&constants[range]);
+                contribution / along_residual(residual).max(f64::MIN_POSITIVE)
             };
             columns.push((column, (0..length).map(share).collect::<Vec<f64>>()));
         }
@@ -236,7 +242,7 @@ impl Lens {
         let cells = self.levels.iter().map(row).collect();
         HeatMap::new(
             format!("Where the answer comes from: {}", self.name),
-            ("stream after layer", &rows),
+            ("residual stream after layer", &rows),
             ("token", &columns),
             cells,
         )
@@ -271,17 +277,17 @@ impl Lens {
     }
 }
 
-/// Runs the instrument.
+/// Runs the analysis.
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn run<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
+pub fn run<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<AnalysisOutput, AnalysisError> {
     let lens = lens(network, options)?;
     let mut charts: Vec<Box<dyn rung_figure::figure::Chart>> = vec![Box::new(lens.chart())];
     if let Some(map) = lens.map_chart() {
         charts.push(Box::new(map));
     }
-    Ok(InstrumentOutput::new(&lens, lens.text(), charts))
+    Ok(AnalysisOutput::new(&lens, lens.text(), charts))
 }
 
 #[cfg(test)]
@@ -294,7 +300,7 @@ mod tests {
     fn contributions_sum_to_the_logit_for_every_mixer_and_later_tokens_contribute_nothing() {
         for name in rung_nn::mixer::NAMES {
             let measured =
-                lens(&random_network::<f64>(&format!("{name} full {name}")), &InstrumentOptions::default()).unwrap();
+                lens(&random_network::<f64>(&format!("{name} full {name}")), &AnalysisOptions::default()).unwrap();
             assert!(measured.mismatch() < 1e-9, "{name}: {}", measured.mismatch());
             for (row, shares) in measured.token_map.iter().enumerate() {
                 assert!(
@@ -303,7 +309,7 @@ mod tests {
                 );
             }
             let in_f32 =
-                lens(&random_network::<f32>(&format!("{name} full {name}")), &InstrumentOptions::default()).unwrap();
+                lens(&random_network::<f32>(&format!("{name} full {name}")), &AnalysisOptions::default()).unwrap();
             assert!(in_f32.mismatch() < 1e-4, "{name} in single precision: {}", in_f32.mismatch());
         }
     }
@@ -311,18 +317,18 @@ mod tests {
     #[test]
     fn contributions_from_gradients_agree_with_those_from_replays() {
         let network = random_network::<f64>("gdn full");
-        let measured = lens(&network, &InstrumentOptions::default()).unwrap();
+        let measured = lens(&network, &AnalysisOptions::default()).unwrap();
         let questions =
-            Questions::draw(&network, &InstrumentOptions { prompts: Some(1), ..InstrumentOptions::default() }, (1, 1))
+            Questions::sample(&network, &AnalysisOptions { prompts: Some(1), ..AnalysisOptions::default() }, (1, 1))
                 .unwrap();
         let tokens = &questions.batches[0].batch.tokens;
         let (pass, recorded) = LinearizedPass::record(&network, tokens).unwrap();
         let (width, classes) = (network.model.width(), network.model.classes());
         for (level, expected) in measured.levels.iter().enumerate() {
             for token in [0, 3, measured.position] {
-                let mut only_token = vec![0.0; recorded.streams[level].len()];
+                let mut only_token = vec![0.0; recorded.residuals[level].len()];
                 let row = token * width..(token + 1) * width;
-                only_token[row.clone()].copy_from_slice(&recorded.streams[level][row]);
+                only_token[row.clone()].copy_from_slice(&recorded.residuals[level][row]);
                 let (_, logits) = pass.replay(Some((level, only_token)), None).unwrap();
                 let contribution = logits[measured.position * classes + measured.answer] - expected.constants;
                 assert!((contribution - expected.contributions[token]).abs() < 1e-9, "level {level}, token {token}");
@@ -333,7 +339,7 @@ mod tests {
     #[test]
     fn in_u1_only_the_answering_token_contributes() {
         let network = build::<f64>("U1", &ConstructionRequest::default()).unwrap();
-        let measured = lens(&network, &InstrumentOptions::default()).unwrap();
+        let measured = lens(&network, &AnalysisOptions::default()).unwrap();
         assert!(measured.mismatch() < 1e-9);
         for level in &measured.levels {
             let others = level.contributions.iter().enumerate().filter(|(token, _)| *token != measured.position);

@@ -1,7 +1,7 @@
-//! The layer at which the answer appears: the final norm and the unembedding applied to the stream after every layer.
+//! The layer at which the answer appears: the final norm and the unembedding applied to the residual stream after every layer.
 //!
-//! The final norm and the unembedding (together the read-out) turn the last stream into logits. Applied to the embedding or to the stream
-//! after an earlier layer, they give the answer of the network if it stopped there.
+//! The final norm and the unembedding (together the read-out) turn the last residual stream into logits. Applied to the embedding or to the
+//! residual stream after an earlier layer, they give the answer of the network if it stopped there.
 //!
 //! # What it shows
 //!
@@ -31,35 +31,35 @@ use rung_train::parallel;
 use serde::Serialize;
 
 use super::questions::{GroupScore, QuestionBatch, Questions, group_name, merge_scores};
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names, reject_chain_of_thought};
+use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names, reject_chain_of_thought};
 
 /// The largest numbers of questions and of tokens.
 const MAX_QUESTIONS_AND_TOKENS: (usize, usize) = (600, 1 << 13);
 
-/// Answers of the read-out at every level of the stream.
+/// Answers of the read-out at every level of the residual stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct LogitLens {
     /// Name of the network.
     pub name: String,
     /// The task.
     pub task: String,
-    /// Names of the levels of the stream: the embedding, then every layer.
+    /// Names of the levels of the residual stream: the embedding, then every layer.
     pub levels: Vec<String>,
     /// For each level, correct answers and losses for each number of hops.
     pub scores: Vec<BTreeMap<u16, GroupScore>>,
 }
 
-/// Stores the streams of the tokens that answer.
-struct AnswerStreams<'a, S: Scalar> {
+/// Stores the residual streams of the tokens that answer.
+struct AnswerResiduals<'a, S: Scalar> {
     positions: &'a [usize],
-    streams: Vec<Tensor<S>>,
+    residuals: Vec<Tensor<S>>,
 }
 
-impl<S: Scalar> Hooks<Native<S>> for AnswerStreams<'_, S> {
-    fn stream(&mut self, ops: &Native<S>, _: usize, x: Tensor<S>) -> Tensor<S> {
+impl<S: Scalar> Hooks<Native<S>> for AnswerResiduals<'_, S> {
+    fn residual(&mut self, ops: &Native<S>, _: usize, x: Tensor<S>) -> Tensor<S> {
         let shape = ops.shape(&x);
         let flat = ops.reshape(&x, &[shape.rows(), shape.width()]);
-        self.streams.push(ops.gather_rows(&flat, self.positions));
+        self.residuals.push(ops.gather_rows(&flat, self.positions));
         x
     }
 }
@@ -68,9 +68,9 @@ impl<S: Scalar> Hooks<Native<S>> for AnswerStreams<'_, S> {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn logit_lens<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<LogitLens, AnalysisError> {
+pub fn logit_lens<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<LogitLens, AnalysisError> {
     reject_chain_of_thought("logit_lens", network)?;
-    let questions = Questions::draw(network, options, MAX_QUESTIONS_AND_TOKENS)?;
+    let questions = Questions::sample(network, options, MAX_QUESTIONS_AND_TOKENS)?;
     let results = parallel::map(&questions.batches, |question_batch| score_levels(network, &questions, question_batch));
     let mut scores = vec![BTreeMap::new(); network.model.depth() + 1];
     for batch_scores in results {
@@ -93,10 +93,10 @@ fn score_levels<S: Scalar>(
     if positions.is_empty() {
         return Ok(vec![BTreeMap::new(); network.model.depth() + 1]);
     }
-    let mut hooks = AnswerStreams { positions: &positions, streams: Vec::new() };
+    let mut hooks = AnswerResiduals { positions: &positions, residuals: Vec::new() };
     network.model.forward_with_hooks(&ops, &question_batch.batch.tokens, question_batch.rows(), &mut hooks)?;
-    let score = |stream: &Tensor<S>| questions.score(&network.model, &ops, question_batch, stream);
-    Ok(hooks.streams.iter().map(score).collect())
+    let score = |residual: &Tensor<S>| questions.score(&network.model, &ops, question_batch, residual);
+    Ok(hooks.residuals.iter().map(score).collect())
 }
 
 impl LogitLens {
@@ -151,14 +151,14 @@ impl LogitLens {
     }
 }
 
-/// Runs the instrument.
+/// Runs the analysis.
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn run(network: &Network<f32>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
+pub fn run(network: &Network<f32>, options: &AnalysisOptions) -> Result<AnalysisOutput, AnalysisError> {
     let lens = logit_lens(network, options)?;
     let charts: Vec<Box<dyn Chart>> = vec![Box::new(lens.accuracy_chart()), Box::new(lens.probability_chart())];
-    Ok(InstrumentOutput::new(&lens, lens.text(), charts))
+    Ok(AnalysisOutput::new(&lens, lens.text(), charts))
 }
 
 #[cfg(test)]
@@ -169,11 +169,13 @@ mod tests {
 
     #[test]
     fn the_last_level_answers_as_the_network_does() {
-        let network = build::<f32>("U1", &ConstructionRequest { m: 8, ..ConstructionRequest::default() }).unwrap();
-        let options = InstrumentOptions { prompts: Some(64), ..InstrumentOptions::default() };
+        let network =
+            build::<f32>("U1", &ConstructionRequest { first_table_entries: 8, ..ConstructionRequest::default() })
+                .unwrap();
+        let options = AnalysisOptions { prompts: Some(64), ..AnalysisOptions::default() };
         let lens = logit_lens(&network, &options).unwrap();
         assert_eq!(lens.levels.len(), network.model.depth() + 1);
-        let questions = Questions::draw(&network, &options, MAX_QUESTIONS_AND_TOKENS).unwrap();
+        let questions = Questions::sample(&network, &options, MAX_QUESTIONS_AND_TOKENS).unwrap();
         let scores = questions.measure(&network.model, &network.weights, || NoHooks).unwrap();
         assert_eq!(lens.scores.last(), Some(&scores));
         assert!((scores[&2].accuracy() - 1.0).abs() < 1e-9, "U1 is right");

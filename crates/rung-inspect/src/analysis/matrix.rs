@@ -1,4 +1,4 @@
-//! Small dense matrices in double precision: the linear algebra that instruments need.
+//! Small dense matrices in double precision: the linear algebra that analyses need.
 //!
 //! Sizes are those of heads and model widths, a few hundred at most, so textbook methods are fast enough: Cholesky for ridge regression,
 //! one-sided Jacobi rotations for singular values.

@@ -1,16 +1,17 @@
-//! Instruments: measurements inside of networks, one per file.
+//! Analyses: measurements inside of networks, one per file.
 //!
-//! An instrument answers a question about a network, which may be constructed, trained by this program, or a checkpoint. The result
-//! ([`InstrumentOutput`]) is text for a terminal, JSON, and charts. The module doc of an instrument's file is its page in `rung explain`.
+//! An analysis answers a question about a network, which may be constructed, trained by this program, or a checkpoint. The result
+//! ([`AnalysisOutput`]) is text for a terminal, JSON, and charts. The module doc of an analysis's file is its page in `rung explain`.
 //!
-//! The stream is the residual stream, a hop is one table look-up of a question, and a mixer is a layer's attention or recurrence.
+//! A level is the embedding, or the residual stream after a layer; a hop is one table look-up of a question, and a mixer is a layer's
+//! attention or recurrence.
 //!
-//! | instrument | question |
+//! | analysis | question |
 //! |---|---|
-//! | [`probe`] | at which layer can a linear probe read each hop from the stream? |
+//! | [`probe`] | at which layer can a linear probe read each hop from the residual stream? |
 //! | [`ablate`] | which mixers does each hop need? |
 //! | [`precision`] | how few bits can the state have? |
-//! | [`collapse`] | does the stream of all tokens become the same, and what prevents it? |
+//! | [`collapse`] | does the residual stream of all tokens become the same, and what prevents it? |
 //! | [`logit_lens`] | at which layer does the unembedding give the answer? |
 //! | [`lens`] | how much does each token contribute to an answer, at every layer? |
 //! | [`state`] | what is the rank of a recurrent state, and how many bits does it need? |
@@ -21,7 +22,7 @@
 //!
 //! All of them measure and prove nothing: a probe that fails does not show that the information is absent.
 //!
-//! To add an instrument: write its file, and add a line to [`INSTRUMENTS`].
+//! To add an analysis: write its file, and add a line to [`ANALYSES`].
 
 pub mod ablate;
 mod cache_precision;
@@ -54,9 +55,9 @@ use rung_train::run::RunError;
 
 use text_prompts::TextPrompts;
 
-/// Options of an instrument.
+/// Options of an analysis.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct InstrumentOptions {
+pub struct AnalysisOptions {
     /// A task to use instead of the network's own; it must fit the network.
     pub task: Option<String>,
     /// Number of prompts; by default as many as take a few seconds.
@@ -67,8 +68,8 @@ pub struct InstrumentOptions {
     pub text: Option<Arc<TextPrompts>>,
 }
 
-/// The result of an instrument.
-pub struct InstrumentOutput {
+/// The result of an analysis.
+pub struct AnalysisOutput {
     /// For a terminal.
     pub text: String,
     /// All numbers as JSON.
@@ -77,14 +78,14 @@ pub struct InstrumentOutput {
     pub charts: Vec<Box<dyn Chart>>,
 }
 
-impl InstrumentOutput {
+impl AnalysisOutput {
     /// An output whose JSON is the serialized `result`.
     fn new(result: &impl Serialize, text: String, charts: Vec<Box<dyn Chart>>) -> Self {
         Self { text, data: serde_json::to_value(result).unwrap_or_default(), charts }
     }
 }
 
-/// Why an instrument fails.
+/// Why an analysis fails.
 #[derive(Debug, thiserror::Error)]
 pub enum AnalysisError {
     /// The network cannot run on the prompts.
@@ -93,41 +94,41 @@ pub enum AnalysisError {
     /// The task cannot be parsed or does not fit the network.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The instrument does not apply to the network or its options.
-    #[error("{instrument}: found {found}, expected {expected}")]
+    /// The analysis does not apply to the network or its options.
+    #[error("{analysis}: found {found}, expected {expected}")]
     NotApplicable {
-        /// The instrument.
-        instrument: &'static str,
+        /// The analysis.
+        analysis: &'static str,
         /// The network or the option.
         found: String,
-        /// What the instrument needs.
+        /// What the analysis needs.
         expected: String,
     },
 }
 
-/// The function of an instrument: in single precision, or in double where sums must be exact.
+/// The function of an analysis: in single precision, or in double where sums must be exact.
 #[derive(Clone, Copy)]
-pub enum InstrumentFn {
+pub enum AnalysisFn {
     /// In `f32`.
-    F32(fn(&Network<f32>, &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError>),
+    F32(fn(&Network<f32>, &AnalysisOptions) -> Result<AnalysisOutput, AnalysisError>),
     /// In `f64`, and in `f32` for checkpoints whose weights would not fit in `f64`.
     F64WithF32Fallback(
-        fn(&Network<f64>, &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError>,
-        fn(&Network<f32>, &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError>,
+        fn(&Network<f64>, &AnalysisOptions) -> Result<AnalysisOutput, AnalysisError>,
+        fn(&Network<f32>, &AnalysisOptions) -> Result<AnalysisOutput, AnalysisError>,
     ),
 }
 
-/// An entry of [`INSTRUMENTS`].
-pub struct Instrument {
+/// An entry of [`ANALYSES`].
+pub struct Analysis {
     /// The name after `rung analyze`.
     pub name: &'static str,
-    /// The source file, whose module doc is the instrument's page.
+    /// The source file, whose module doc is the analysis's page.
     pub source: &'static str,
-    /// The instrument's function.
-    pub run: InstrumentFn,
+    /// The analysis's function.
+    pub run: AnalysisFn,
 }
 
-impl Instrument {
+impl Analysis {
     /// The largest number of text prompts that it reads; `None` for no limit.
     pub fn max_text_prompts(&self) -> Option<usize> {
         match self.name {
@@ -151,20 +152,20 @@ impl Instrument {
     }
 }
 
-macro_rules! instruments {
+macro_rules! analyses {
     ($($file:ident: $run:ident;)*) => {
-        /// Every instrument.
-        pub const INSTRUMENTS: &[Instrument] = &[$(Instrument {
+        /// Every analysis.
+        pub const ANALYSES: &[Analysis] = &[$(Analysis {
             name: stringify!($file),
             source: include_str!(concat!(stringify!($file), ".rs")),
-            run: instruments!(@ $run $file),
+            run: analyses!(@ $run $file),
         }),*];
     };
-    (@ F32 $file:ident) => { InstrumentFn::F32($file::run) };
-    (@ F64WithF32Fallback $file:ident) => { InstrumentFn::F64WithF32Fallback($file::run::<f64>, $file::run::<f32>) };
+    (@ F32 $file:ident) => { AnalysisFn::F32($file::run) };
+    (@ F64WithF32Fallback $file:ident) => { AnalysisFn::F64WithF32Fallback($file::run::<f64>, $file::run::<f32>) };
 }
 
-instruments! {
+analyses! {
     probe: F32;
     ablate: F32;
     logit_lens: F32;
@@ -177,20 +178,17 @@ instruments! {
     diversity: F32;
 }
 
-/// The page of every instrument.
+/// The page of every analysis.
 pub fn pages() -> Vec<ExplainPage> {
-    let page = |instrument: &Instrument| ExplainPage {
-        name: instrument.name,
-        subject: Subject::Instrument,
-        source: instrument.source,
-    };
-    let convert = ExplainPage { name: "convert", subject: Subject::Instrument, source: include_str!("convert/mod.rs") };
-    INSTRUMENTS.iter().map(page).chain([convert]).collect()
+    let page =
+        |analysis: &Analysis| ExplainPage { name: analysis.name, subject: Subject::Analysis, source: analysis.source };
+    let convert = ExplainPage { name: "convert", subject: Subject::Analysis, source: include_str!("convert/mod.rs") };
+    ANALYSES.iter().map(page).chain([convert]).collect()
 }
 
-/// The instrument of this name.
-pub fn find_instrument(name: &str) -> Option<&'static Instrument> {
-    INSTRUMENTS.iter().find(|instrument| instrument.name.eq_ignore_ascii_case(name))
+/// The analysis of this name.
+pub fn find_analysis(name: &str) -> Option<&'static Analysis> {
+    ANALYSES.iter().find(|analysis| analysis.name.eq_ignore_ascii_case(name))
 }
 
 /// Names of the layers: `0: full`, `1: gdn + window`, ..
@@ -204,14 +202,14 @@ pub(crate) fn layer_names(plan: &rung_theory::stack::Plan) -> Vec<String> {
 
 /// Rejects networks that emit a chain of thought before the answer.
 pub(crate) fn reject_chain_of_thought<S: rung_engine::Scalar>(
-    instrument: &'static str,
+    analysis: &'static str,
     network: &Network<S>,
 ) -> Result<(), AnalysisError> {
     if network.chain_of_thought().is_none() {
         return Ok(());
     }
     let found = format!("{}, which emits a chain of thought before it answers", network.name);
-    Err(AnalysisError::NotApplicable { instrument, found, expected: "a network that answers in one pass".to_owned() })
+    Err(AnalysisError::NotApplicable { analysis, found, expected: "a network that answers in one pass".to_owned() })
 }
 
 /// A small network for tests, with random weights large enough that its activations are not almost linear.

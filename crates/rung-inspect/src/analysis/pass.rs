@@ -5,36 +5,36 @@ use rung_nn::Network;
 use rung_nn::linearized::{LinearizedOps, LinearizedTensor};
 use rung_nn::{Hooks, MixerIndex, ModelError};
 
-/// A forward pass that is linear in the stream because attention weights, gates and norms are frozen at their recorded values.
+/// A forward pass that is linear in the residual stream because attention weights, gates and norms are frozen at their recorded values.
 pub struct LinearizedPass<'a, S: Scalar> {
     network: &'a Network<S>,
     tokens: &'a [u32],
     ops: LinearizedOps<S>,
-    /// Zeros that are added to the stream at every level, to get the gradient there.
+    /// Zeros that are added to the residual stream at every level, to get the gradient there.
     offsets: Vec<Parameter>,
 }
 
-/// Changes to the streams of a pass. Level 0 is the embedding, level l the stream after layer l - 1.
+/// Changes to the residual streams of a pass. Level 0 is the embedding, level l the residual stream after layer l - 1.
 #[derive(Default)]
-struct StreamEdits<'a, S> {
-    /// Zero parameters that are added to the stream at every level, to get the gradient there.
+struct ResidualEdits<'a, S> {
+    /// Zero parameters that are added to the residual stream at every level, to get the gradient there.
     offsets: &'a [Parameter],
-    /// A level, and the values that replace the stream there.
+    /// A level, and the values that replace the residual stream there.
     replacement: Option<(usize, Vec<S>)>,
     /// A factor of every mixer's output.
     factor: Option<&'a dyn Fn(MixerIndex) -> f64>,
-    /// The streams of all levels so far.
-    streams: Vec<Vec<S>>,
+    /// The residual streams of all levels so far.
+    residuals: Vec<Vec<S>>,
 }
 
-impl<S: Scalar> Hooks<LinearizedOps<S>> for StreamEdits<'_, S> {
-    fn stream(&mut self, ops: &LinearizedOps<S>, level: usize, x: LinearizedTensor<S>) -> LinearizedTensor<S> {
+impl<S: Scalar> Hooks<LinearizedOps<S>> for ResidualEdits<'_, S> {
+    fn residual(&mut self, ops: &LinearizedOps<S>, level: usize, x: LinearizedTensor<S>) -> LinearizedTensor<S> {
         let mut x = match &self.replacement {
             Some((replaced, values)) if *replaced == level => ops.track(&ops.constant(&ops.shape(&x), values)),
             _ if level == 0 => ops.track(&x),
             _ => x,
         };
-        self.streams.push(ops.native().values(ops.tensor(&x)));
+        self.residuals.push(ops.native().values(ops.tensor(&x)));
         if let Some(offset) = self.offsets.get(level) {
             x = ops.add(&x, &ops.track_parameter(*offset));
         }
@@ -53,7 +53,7 @@ impl<S: Scalar> Hooks<LinearizedOps<S>> for StreamEdits<'_, S> {
 }
 
 impl<'a, S: Scalar> LinearizedPass<'a, S> {
-    /// Records a pass; returns it with its streams and its logits, `[tokens, classes]`.
+    /// Records a pass; returns it with its residual streams and its logits, `[tokens, classes]`.
     ///
     /// # Errors
     /// The tokens are not in the model's vocabulary.
@@ -68,16 +68,19 @@ impl<'a, S: Scalar> LinearizedPass<'a, S> {
         let native = Native::new();
         native.bind(&weights);
         let pass = Self { network, tokens, ops: LinearizedOps::new(native), offsets };
-        let mut edits = StreamEdits { offsets: &pass.offsets, ..StreamEdits::default() };
-        let last_stream = pass.network.model.forward_with_hooks(&pass.ops, tokens, 1, &mut edits)?;
-        let logits = pass.network.model.logits_from_stream(&pass.ops, &last_stream);
-        let streams = edits.streams;
-        let recorded =
-            RecordedPass { logits: pass.ops.native().values(pass.ops.tensor(&logits)), logits_tensor: logits, streams };
+        let mut edits = ResidualEdits { offsets: &pass.offsets, ..ResidualEdits::default() };
+        let last_residual = pass.network.model.forward_with_hooks(&pass.ops, tokens, 1, &mut edits)?;
+        let logits = pass.network.model.logits_from_residual(&pass.ops, &last_residual);
+        let residuals = edits.residuals;
+        let recorded = RecordedPass {
+            logits: pass.ops.native().values(pass.ops.tensor(&logits)),
+            logits_tensor: logits,
+            residuals,
+        };
         Ok((pass, recorded))
     }
 
-    /// The gradient of one logit with respect to the stream at every level. It can be computed once per recorded pass.
+    /// The gradient of one logit with respect to the residual stream at every level. It can be computed once per recorded pass.
     pub fn gradients(&self, recorded: &RecordedPass<S>, token: usize, class: usize) -> Vec<Vec<S>> {
         let ops = &self.ops;
         let row = ops.slice(&recorded.logits_tensor, 1, token..token + 1);
@@ -86,13 +89,13 @@ impl<'a, S: Scalar> LinearizedPass<'a, S> {
         let gradient = ops.native().gradient();
         // The offsets are after the network's weights in the flat gradient.
         let first = self.network.weights.size();
-        let size = recorded.streams[0].len();
+        let size = recorded.residuals[0].len();
         (0..self.offsets.len())
             .map(|level| gradient[first + level * size..first + (level + 1) * size].to_vec())
             .collect()
     }
 
-    /// The last stream and the logits with the stream replaced at a level and every mixer's output scaled by a factor.
+    /// The last residual stream and the logits with the residual stream replaced at a level and every mixer's output scaled by a factor.
     ///
     /// # Errors
     /// The tokens are not in the model's vocabulary.
@@ -102,11 +105,11 @@ impl<'a, S: Scalar> LinearizedPass<'a, S> {
         factor: Option<&dyn Fn(MixerIndex) -> f64>,
     ) -> Result<(Vec<S>, Vec<S>), ModelError> {
         self.ops.rewind();
-        let mut edits = StreamEdits { replacement, factor, ..StreamEdits::default() };
-        let last_stream = self.network.model.forward_with_hooks(&self.ops, self.tokens, 1, &mut edits)?;
-        let logits = self.network.model.logits_from_stream(&self.ops, &last_stream);
+        let mut edits = ResidualEdits { replacement, factor, ..ResidualEdits::default() };
+        let last_residual = self.network.model.forward_with_hooks(&self.ops, self.tokens, 1, &mut edits)?;
+        let logits = self.network.model.logits_from_residual(&self.ops, &last_residual);
         let values = |x: &LinearizedTensor<S>| self.ops.native().values(self.ops.tensor(x));
-        Ok((values(&last_stream), values(&logits)))
+        Ok((values(&last_residual), values(&logits)))
     }
 }
 
@@ -115,6 +118,6 @@ pub struct RecordedPass<S: Scalar> {
     logits_tensor: LinearizedTensor<S>,
     /// Logits, `[tokens, classes]`.
     pub logits: Vec<S>,
-    /// The stream at every level, `[tokens, width]`.
-    pub streams: Vec<Vec<S>>,
+    /// The residual stream at every level, `[tokens, width]`.
+    pub residuals: Vec<Vec<S>>,
 }

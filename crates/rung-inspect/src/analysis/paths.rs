@@ -1,8 +1,8 @@
 //! Paths through a stack, grouped by the number of mixers they go through.
 //!
-//! In every layer the stream goes through a mixer or through the skip around it. With frozen gates and attention weights the last stream
-//! is a sum over all such paths. With every mixer's output scaled by a factor, it is a polynomial in that factor, whose coefficients are
-//! the sums of paths of one length. A few replays and polynomial interpolation give the coefficients, for any mixer.
+//! In every layer the residual stream goes through a mixer or through the skip around it. With frozen gates and attention weights the last
+//! residual stream is a sum over all such paths. With every mixer's output scaled by a factor, it is a polynomial in that factor, whose
+//! coefficients are the sums of paths of one length. A few replays and polynomial interpolation give the coefficients, for any mixer.
 
 use rung_engine::Scalar;
 use rung_nn::Network;
@@ -29,7 +29,7 @@ pub struct PathLength {
     /// Their number as a share of all paths.
     #[serde(rename = "counted")]
     pub share_of_paths: f64,
-    /// Norm of their sum, relative to the norm of the last stream.
+    /// Norm of their sum, relative to the norm of the last residual stream.
     #[serde(rename = "size")]
     pub relative_norm: f64,
 }
@@ -41,8 +41,10 @@ pub struct PathLength {
 pub fn paths_by_length<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<Vec<PathLength>, ModelError> {
     let sums = path_sums(network, tokens)?;
     let (_, recorded) = LinearizedPass::record(network, tokens)?;
-    let stream_norm =
-        recorded.streams.last().map_or(0.0, |stream| stream.iter().map(|x| x.to_f64().powi(2)).sum::<f64>().sqrt());
+    let residual_norm = recorded
+        .residuals
+        .last()
+        .map_or(0.0, |residual| residual.iter().map(|x| x.to_f64().powi(2)).sum::<f64>().sqrt());
     let mut counts = vec![1.0];
     for layer in &network.plan.layers {
         let heads: f64 = layer.mixers.iter().map(|mixer| head_count(mixer) as f64).sum();
@@ -54,7 +56,7 @@ pub fn paths_by_length<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Resul
     let length = |(mixers, sum): (usize, Vec<f64>)| PathLength {
         mixers,
         share_of_paths: counts[mixers] / total,
-        relative_norm: dot(&sum, &sum).sqrt() / stream_norm.max(f64::MIN_POSITIVE),
+        relative_norm: dot(&sum, &sum).sqrt() / residual_norm.max(f64::MIN_POSITIVE),
     };
     Ok(sums.into_iter().enumerate().map(length).collect())
 }
@@ -65,12 +67,12 @@ fn path_sums<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<Vec<Vec<
     let count = network.model.depth() + 1;
     let node = |index: usize| (std::f64::consts::PI * (index as f64 + 0.5) / count as f64).cos();
     let nodes: Vec<f64> = (0..count).map(node).collect();
-    let mut sums = vec![vec![0.0; recorded.streams[0].len()]; count];
+    let mut sums = vec![vec![0.0; recorded.residuals[0].len()]; count];
     for (index, factor) in nodes.iter().enumerate() {
         let scale = |_: MixerIndex| *factor;
-        let (last_stream, _) = pass.replay(None, Some(&scale))?;
+        let (last_residual, _) = pass.replay(None, Some(&scale))?;
         for (sum, weight) in sums.iter_mut().zip(lagrange_basis(&nodes, index)) {
-            sum.iter_mut().zip(&last_stream).for_each(|(sum, value)| *sum += weight * value.to_f64());
+            sum.iter_mut().zip(&last_residual).for_each(|(sum, value)| *sum += weight * value.to_f64());
         }
     }
     Ok(sums)
@@ -164,42 +166,42 @@ fn subtract_rank_one(matrix: &Matrix) -> Matrix {
 mod tests {
     use super::*;
     use crate::analysis::questions::Questions;
-    use crate::analysis::{InstrumentOptions, random_network};
+    use crate::analysis::{AnalysisOptions, random_network};
 
     #[test]
     fn path_sums_agree_with_passes_through_every_subset_of_layers() {
         for stack in ["gdn full linear", "mamba2 rwkv7 full+window"] {
             let network = random_network::<f64>(stack);
-            let questions = Questions::draw(
+            let questions = Questions::sample(
                 &network,
-                &InstrumentOptions { prompts: Some(1), ..InstrumentOptions::default() },
+                &AnalysisOptions { prompts: Some(1), ..AnalysisOptions::default() },
                 (1, 1),
             )
             .unwrap();
             let tokens = &questions.batches[0].batch.tokens;
             let sums = path_sums(&network, tokens).unwrap();
             let (pass, recorded) = LinearizedPass::record(&network, tokens).unwrap();
-            // The last stream with only the mixers of some layers, for every set of layers as a bit mask.
+            // The last residual stream with only the mixers of some layers, for every set of layers as a bit mask.
             let pass_through = |layers: usize| {
                 let factor = |mixer: MixerIndex| f64::from(u8::from(layers >> mixer.layer & 1 == 1));
                 pass.replay(None, Some(&factor)).unwrap().0
             };
-            let streams: Vec<Vec<f64>> = (0..8).map(pass_through).collect();
+            let residuals: Vec<Vec<f64>> = (0..8).map(pass_through).collect();
             // Inclusion and exclusion gives the paths through exactly the layers of a set.
             let mut expected = vec![vec![0.0; sums[0].len()]; 4];
             for set in 0..8_usize {
                 for subset in (0..8).filter(|subset| subset & !set == 0) {
                     let sign = if (set ^ subset).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
                     let target = &mut expected[set.count_ones() as usize];
-                    target.iter_mut().zip(&streams[subset]).for_each(|(sum, value)| *sum += sign * value);
+                    target.iter_mut().zip(&residuals[subset]).for_each(|(sum, value)| *sum += sign * value);
                 }
             }
-            let largest = recorded.streams[3].iter().map(|value| value.abs()).fold(0.0, f64::max);
+            let largest = recorded.residuals[3].iter().map(|value| value.abs()).fold(0.0, f64::max);
             for (sum, expected) in sums.iter().zip(&expected) {
                 assert!(sum.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9 * largest), "{stack}");
             }
             let totals = (0..sums[0].len()).map(|index| sums.iter().map(|sum| sum[index]).sum::<f64>());
-            assert!(totals.zip(&recorded.streams[3]).all(|(a, b)| (a - b).abs() < 1e-9 * largest), "{stack}");
+            assert!(totals.zip(&recorded.residuals[3]).all(|(a, b)| (a - b).abs() < 1e-9 * largest), "{stack}");
         }
     }
 }

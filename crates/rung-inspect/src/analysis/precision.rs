@@ -5,8 +5,9 @@
 //!
 //! # What it shows
 //!
-//! Accuracy for each number of hops, at 32, 16, 8, 4, 2, 1 bits per number, and the bits of all states together. Rounded numbers
-//! are evenly spaced over a range that includes the largest number of any state.
+//! Accuracy for each number of hops, at 32, 16, 8, 4, 2, 1 bits per element, and the bits of all states together. Rounded numbers
+//! are evenly spaced over a range that includes the largest value of any state at the sampled positions: eight in each of the first
+//! prompts.
 //!
 //! # Validation
 //!
@@ -16,7 +17,8 @@
 //!
 //! # What it does not show
 //!
-//! Rounding is to nearest on one range for all layers; a better encoding might need fewer bits.
+//! Rounding is to nearest, on one range for all layers (for external checkpoints, on one range per tensor); a better encoding might
+//! need fewer bits.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -30,14 +32,14 @@ use serde::Serialize;
 use super::ablate::{indexed_mixers, is_full};
 use super::cache_precision;
 use super::questions::{GroupScore, Questions, accuracy_of, accuracy_text, total_score};
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, reject_chain_of_thought};
+use super::{AnalysisError, AnalysisOptions, AnalysisOutput, reject_chain_of_thought};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_nn::{Network, Provenance};
 use rung_train::parallel;
 use rung_train::run::accuracy::AccuracyByGroup;
 
-/// The precisions that are measured, in bits per number.
+/// The precisions that are measured, in bits per element.
 const BITS: [u32; 5] = [16, 8, 4, 2, 1];
 
 /// The largest numbers of questions and of tokens; few, because rounding after every token is slow.
@@ -50,11 +52,14 @@ pub struct PrecisionSweep {
     pub name: String,
     /// The task.
     pub task: String,
-    /// Rounded numbers are between minus this and plus this.
+    /// Rounded numbers are between minus this and plus this. For external checkpoints, the largest of the ranges of the tensors.
     pub range: f64,
-    /// Number of numbers in all rounded states.
+    /// Whether every tensor is rounded on its own range.
+    #[serde(skip)]
+    pub has_range_per_tensor: bool,
+    /// Number of elements in all rounded states.
     #[serde(rename = "numbers")]
-    pub state_numbers: u128,
+    pub state_elements: u128,
     /// One result per precision; first without rounding.
     #[serde(rename = "steps")]
     pub levels: Vec<PrecisionLevel>,
@@ -63,7 +68,7 @@ pub struct PrecisionSweep {
 /// The result at one precision.
 #[derive(Clone, Debug, Serialize)]
 pub struct PrecisionLevel {
-    /// Bits per number; 32 without rounding.
+    /// Bits per element; 32 without rounding.
     pub bits: u32,
     /// Correct answers for each number of hops.
     pub accuracy: AccuracyByGroup,
@@ -78,10 +83,10 @@ pub struct PrecisionLevel {
 /// The network or the task does not fit.
 pub fn sweep_precision<S: Scalar>(
     network: &Network<S>,
-    options: &InstrumentOptions,
+    options: &AnalysisOptions,
 ) -> Result<PrecisionSweep, AnalysisError> {
     reject_chain_of_thought("precision", network)?;
-    let questions = Questions::draw(network, options, MAX_QUESTIONS_AND_TOKENS)?;
+    let questions = Questions::sample(network, options, MAX_QUESTIONS_AND_TOKENS)?;
     if matches!(network.provenance, Provenance::Checkpoint { .. }) {
         return sweep_checkpoint(network, questions);
     }
@@ -100,8 +105,15 @@ pub fn sweep_precision<S: Scalar>(
         levels.push(PrecisionLevel { bits, accuracy, loss: None });
     }
     let bounded_mixers = indexed_mixers(&network.plan).into_iter().filter(|(_, mixer)| !is_full(mixer));
-    let state_numbers = bounded_mixers.map(|(_, mixer)| mixer.state_bits() / u128::from(mixer.bits())).sum();
-    Ok(PrecisionSweep { name: network.name.clone(), task: questions.task, range, state_numbers, levels })
+    let state_elements = bounded_mixers.map(|(_, mixer)| mixer.state_bits() / u128::from(mixer.bits())).sum();
+    Ok(PrecisionSweep {
+        name: network.name.clone(),
+        task: questions.task,
+        range,
+        has_range_per_tensor: false,
+        state_elements,
+        levels,
+    })
 }
 
 /// As [`sweep_precision`] for an external checkpoint, whose keys and values of attention are rounded too.
@@ -120,8 +132,15 @@ fn sweep_checkpoint<S: Scalar>(network: &Network<S>, questions: Questions) -> Re
     let range = ranges.iter().flatten().copied().fold(0.0, f64::max);
     let longest = questions.batches.iter().map(|question_batch| question_batch.batch.tokens_per_row).max().unwrap_or(0);
     let mixers = network.plan.layers.iter().flat_map(|layer| layer.mixers.iter());
-    let state_numbers = mixers.map(|mixer| cache_elements(mixer, longest)).sum();
-    Ok(PrecisionSweep { name: network.name.clone(), task: questions.task, range, state_numbers, levels })
+    let state_elements = mixers.map(|mixer| cache_elements(mixer, longest)).sum();
+    Ok(PrecisionSweep {
+        name: network.name.clone(),
+        task: questions.task,
+        range,
+        has_range_per_tensor: true,
+        state_elements,
+        levels,
+    })
 }
 
 /// Elements in a mixer's KV cache or state after some tokens.
@@ -164,23 +183,29 @@ fn largest_state_value<S: Scalar>(network: &Network<S>, questions: &Questions) -
 
 impl PrecisionSweep {
     fn text(&self) -> String {
-        let Self { name, task, range, state_numbers, .. } = self;
+        let Self { name, task, range, state_elements, .. } = self;
         let mut text = format!("{name} on {task}: accuracy with rounded states (measured)\n\n");
         for level in &self.levels {
-            let total_bits = state_numbers * u128::from(level.bits);
-            let _ =
-                write!(text, "  {:2} bits  {:>12} in all  {}", level.bits, total_bits, accuracy_text(&level.accuracy));
+            let total_bits = state_elements * u128::from(level.bits);
+            let _ = write!(
+                text,
+                "  {:2} bits  {:>12} bits in total  {}",
+                level.bits,
+                total_bits,
+                accuracy_text(&level.accuracy)
+            );
             text += &level.loss.map_or_else(String::new, |loss| format!("; loss {loss:.3}"));
             text += "\n";
         }
         let _ = writeln!(
             text,
-            "\n  {state_numbers} numbers of state, rounded to evenly spaced values from -{range:.3} to {range:.3}"
+            "\n  {state_elements} elements of state, rounded to evenly spaced values from -{range:.3} to {range:.3}{}",
+            if self.has_range_per_tensor { " at most: each tensor has its own range" } else { "" }
         );
         text
     }
 
-    /// Accuracy by bits per number, a series for each number of hops.
+    /// Accuracy by bits per element, a series for each number of hops.
     pub fn chart(&self) -> LineChart {
         let mut chart = LineChart::new(
             format!("Accuracy with rounded states: {}", self.name),
@@ -201,13 +226,13 @@ impl PrecisionSweep {
     }
 }
 
-/// Runs the instrument.
+/// Runs the analysis.
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn run(network: &Network<f32>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
+pub fn run(network: &Network<f32>, options: &AnalysisOptions) -> Result<AnalysisOutput, AnalysisError> {
     let sweep = sweep_precision(network, options)?;
-    Ok(InstrumentOutput::new(&sweep, sweep.text(), vec![Box::new(sweep.chart())]))
+    Ok(AnalysisOutput::new(&sweep, sweep.text(), vec![Box::new(sweep.chart())]))
 }
 
 #[cfg(test)]
@@ -217,17 +242,17 @@ mod tests {
 
     #[test]
     fn rounding_to_8_bits_keeps_u2_right_and_does_not_change_attention() {
-        let options = InstrumentOptions { prompts: Some(32), ..InstrumentOptions::default() };
+        let options = AnalysisOptions { prompts: Some(32), ..AnalysisOptions::default() };
         let accuracy = |sweep: &PrecisionSweep, bits: u32| {
             sweep.levels.iter().find(|level| level.bits == bits).unwrap().accuracy[&2].accuracy()
         };
         let with_state =
             sweep_precision(&build::<f32>("U2", &ConstructionRequest::default()).unwrap(), &options).unwrap();
         assert!([32, 16, 8].into_iter().all(|bits| accuracy(&with_state, bits) >= 1.0));
-        assert!(accuracy(&with_state, 1) < 1.0 && with_state.state_numbers > 0, "{}", accuracy(&with_state, 1));
+        assert!(accuracy(&with_state, 1) < 1.0 && with_state.state_elements > 0, "{}", accuracy(&with_state, 1));
         let attention =
             sweep_precision(&build::<f32>("U1", &ConstructionRequest::default()).unwrap(), &options).unwrap();
         assert!(attention.levels.iter().all(|level| level.accuracy[&2].correct == level.accuracy[&2].count));
-        assert_eq!(attention.state_numbers, 0);
+        assert_eq!(attention.state_elements, 0);
     }
 }

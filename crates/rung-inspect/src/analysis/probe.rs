@@ -1,6 +1,6 @@
 //! Which layer computes which hop: linear probes of the intermediate answers, at every layer.
 //!
-//! A question of L hops has L intermediate answers `i_1 .. i_L`. At the token that answers, and at every level of the stream (the
+//! A question of L hops has L intermediate answers `i_1 .. i_L`. At the token that answers, and at every level of the residual stream (the
 //! embedding, then after each layer), a linear classifier is fitted for each of them on some prompts and tested on others. The first level
 //! at which it classifies correctly shows by which layer the hop is computed.
 //!
@@ -32,7 +32,7 @@ use serde::Serialize;
 
 use super::matrix::{Matrix, dot, solve};
 use super::questions::{QuestionBatch, Questions, argmax};
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names, reject_chain_of_thought};
+use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names, reject_chain_of_thought};
 use rung_figure::Evidence;
 use rung_figure::figure::{HeatCell, HeatMap};
 use rung_nn::Network;
@@ -55,7 +55,7 @@ pub struct Probes {
     pub name: String,
     /// The task.
     pub task: String,
-    /// Names of the levels of the stream: the embedding, then every layer.
+    /// Names of the levels of the residual stream: the embedding, then every layer.
     pub levels: Vec<String>,
     /// The intermediate answers.
     pub intermediate_answers: Vec<ProbedAnswer>,
@@ -80,20 +80,20 @@ pub struct ProbedAnswer {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn probe<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Probes, AnalysisError> {
+pub fn probe<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<Probes, AnalysisError> {
     reject_chain_of_thought("probe", network)?;
-    let questions = Questions::draw(network, options, MAX_QUESTIONS_AND_TOKENS)?;
+    let questions = Questions::sample(network, options, MAX_QUESTIONS_AND_TOKENS)?;
     if questions.intermediate_answers.is_empty() {
         let (found, expected) =
             (questions.task, "a task spec, so that intermediate answers can be computed: pass --task SPEC".to_owned());
-        return Err(AnalysisError::NotApplicable { instrument: "probe", found, expected });
+        return Err(AnalysisError::NotApplicable { analysis: "probe", found, expected });
     }
-    let streams = parallel::map(&questions.batches, |question_batch| answering_streams(network, question_batch));
-    let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let residuals = parallel::map(&questions.batches, |question_batch| answering_residuals(network, question_batch));
+    let residuals = residuals.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut levels = vec!["embedding".to_owned()];
     levels.extend(layer_names(&network.plan));
-    // For every question, its streams at all levels and its intermediate answers.
-    let rows: Vec<(&Vec<Vec<f64>>, &[u32])> = streams
+    // For every question, its residual streams at all levels and its intermediate answers.
+    let rows: Vec<(&Vec<Vec<f64>>, &[u32])> = residuals
         .iter()
         .zip(&questions.batches)
         .flat_map(|(rows, question_batch)| {
@@ -106,8 +106,8 @@ pub fn probe<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Re
     let counts = parallel::map(&jobs, |&(answer, level)| {
         let samples: Vec<(&[f64], usize)> = rows
             .iter()
-            .filter_map(|(streams, intermediate_answers)| {
-                Some((&streams[level][..], *intermediate_answers.get(answer)? as usize))
+            .filter_map(|(residuals, intermediate_answers)| {
+                Some((&residuals[level][..], *intermediate_answers.get(answer)? as usize))
             })
             .collect();
         let (fit, test) = samples.split_at(samples.len() / 2);
@@ -131,38 +131,38 @@ pub fn probe<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Re
     })
 }
 
-/// Stores the stream of some tokens at every level.
-struct TokenStreams<'a> {
+/// Stores the residual stream of some tokens at every level.
+struct TokenResiduals<'a> {
     positions: &'a [usize],
-    /// For every token, its stream at every level.
-    streams: Vec<Vec<Vec<f64>>>,
+    /// For every token, its residual stream at every level.
+    residuals: Vec<Vec<Vec<f64>>>,
 }
 
-impl<S: Scalar> Hooks<Native<S>> for TokenStreams<'_> {
-    fn stream(&mut self, ops: &Native<S>, _: usize, x: rung_engine::Tensor<S>) -> rung_engine::Tensor<S> {
+impl<S: Scalar> Hooks<Native<S>> for TokenResiduals<'_> {
+    fn residual(&mut self, ops: &Native<S>, _: usize, x: rung_engine::Tensor<S>) -> rung_engine::Tensor<S> {
         let shape = ops.shape(&x);
         let flat = ops.reshape(&x, &[shape.rows(), shape.width()]);
         let rows = ops.values(&ops.gather_rows(&flat, self.positions));
-        for (streams, row) in self.streams.iter_mut().zip(rows.chunks_exact(shape.width())) {
-            streams.push(row.iter().map(|value| value.to_f64()).collect());
+        for (residuals, row) in self.residuals.iter_mut().zip(rows.chunks_exact(shape.width())) {
+            residuals.push(row.iter().map(|value| value.to_f64()).collect());
         }
         x
     }
 }
 
-/// The streams of all answering tokens of a batch, at every level.
-fn answering_streams<S: Scalar>(
+/// The residual streams of all answering tokens of a batch, at every level.
+fn answering_residuals<S: Scalar>(
     network: &Network<S>,
     question_batch: &QuestionBatch,
 ) -> Result<Vec<Vec<Vec<f64>>>, ModelError> {
     let ops = Native::new();
     ops.bind_frozen(&network.weights);
     let positions = question_batch.positions();
-    let mut hooks = TokenStreams { positions: &positions, streams: vec![Vec::new(); positions.len()] };
+    let mut hooks = TokenResiduals { positions: &positions, residuals: vec![Vec::new(); positions.len()] };
     if !positions.is_empty() {
         network.model.forward_with_hooks(&ops, &question_batch.batch.tokens, question_batch.rows(), &mut hooks)?;
     }
-    Ok(hooks.streams)
+    Ok(hooks.residuals)
 }
 
 /// Fits a linear discriminant on some samples (features and class) and counts how many others it classifies correctly.
@@ -269,7 +269,7 @@ impl Probes {
         let chances = chances.collect::<Vec<_>>().join(", ");
         HeatMap::new(
             format!("Layer that computes each hop: {}", self.name),
-            ("stream after layer", &self.levels),
+            ("residual stream after layer", &self.levels),
             ("intermediate answer", &columns),
             cells,
         )
@@ -286,13 +286,13 @@ fn percent(answers: &AnswerCount) -> String {
     if answers.count == 0 { "–".to_owned() } else { format!("{:.1}%", 100.0 * answers.accuracy()) }
 }
 
-/// Runs the instrument.
+/// Runs the analysis.
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn run(network: &Network<f32>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
+pub fn run(network: &Network<f32>, options: &AnalysisOptions) -> Result<AnalysisOutput, AnalysisError> {
     let probes = probe(network, options)?;
-    Ok(InstrumentOutput::new(&probes, probes.text(), vec![Box::new(probes.chart())]))
+    Ok(AnalysisOutput::new(&probes, probes.text(), vec![Box::new(probes.chart())]))
 }
 
 #[cfg(test)]
@@ -302,9 +302,14 @@ mod tests {
 
     #[test]
     fn in_u1_hop_l_appears_after_layer_l() {
-        let request = ConstructionRequest { hops: 3, m: 4, n: vec![2, 2], ..ConstructionRequest::default() };
+        let request = ConstructionRequest {
+            hops: 3,
+            first_table_entries: 4,
+            growth_factors: vec![2, 2],
+            ..ConstructionRequest::default()
+        };
         let network = build::<f32>("U1", &request).unwrap();
-        let options = InstrumentOptions { prompts: Some(800), ..InstrumentOptions::default() };
+        let options = AnalysisOptions { prompts: Some(800), ..AnalysisOptions::default() };
         let probes = probe(&network, &options).unwrap();
         assert_eq!(probes.levels.len(), 5);
         for (hop, answer) in probes.intermediate_answers.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The questions that instruments evaluate: prompts of a task in a network's ids, with the intermediate answers.
+//! The questions that analyses evaluate: prompts of a task in a network's ids, with the intermediate answers.
 //!
 //! For function composition every intermediate answer `i_1 .. i_L` is known, for other tasks only the answer. External checkpoints are evaluated on text prompts
 //! ([`TextPrompts`](super::text_prompts::TextPrompts)).
@@ -12,7 +12,7 @@ use rung_nn::{Hooks, Model, ModelError};
 use rung_theory::task::funccomp::{FuncComp, FuncCompInstance};
 use rung_theory::task::{self, NO_TARGET, Task as _, seeded};
 
-use super::{AnalysisError, InstrumentOptions};
+use super::{AnalysisError, AnalysisOptions};
 use rung_nn::Network;
 use rung_train::parallel;
 use rung_train::run::accuracy::{AccuracyByGroup, AnswerCount};
@@ -134,9 +134,9 @@ impl Questions {
     ///
     /// # Errors
     /// The task cannot be parsed or does not fit the network.
-    pub fn draw<S: Scalar>(
+    pub fn sample<S: Scalar>(
         network: &Network<S>,
-        options: &InstrumentOptions,
+        options: &AnalysisOptions,
         (max_questions, max_tokens): (usize, usize),
     ) -> Result<Self, AnalysisError> {
         if let Some(text) = &options.text {
@@ -221,13 +221,13 @@ impl Questions {
         let results = parallel::map(&self.batches, |question_batch| {
             let (ops, positions) = (Native::new(), question_batch.positions());
             ops.bind_frozen(weights);
-            let stream =
+            let residual =
                 model.forward_with_hooks(&ops, &question_batch.batch.tokens, question_batch.rows(), &mut hooks())?;
             if positions.is_empty() {
                 return Ok(BTreeMap::new());
             }
-            let rows = ops.shape(&stream).rows();
-            let flat = ops.gather_rows(&ops.reshape(&stream, &[rows, model.width()]), &positions);
+            let rows = ops.shape(&residual).rows();
+            let flat = ops.gather_rows(&ops.reshape(&residual, &[rows, model.width()]), &positions);
             Ok(self.score(model, &ops, question_batch, &flat))
         });
         let mut scores = BTreeMap::new();
@@ -237,15 +237,15 @@ impl Questions {
         Ok(scores)
     }
 
-    /// Correct answers and losses from the streams at the tokens that answer, `[questions, width]`.
+    /// Correct answers and losses from the residual streams at the tokens that answer, `[questions, width]`.
     pub(super) fn score<S: Scalar>(
         &self,
         model: &Model,
         ops: &Native<S>,
         question_batch: &QuestionBatch,
-        streams: &Tensor<S>,
+        residual: &Tensor<S>,
     ) -> BTreeMap<u16, GroupScore> {
-        self.score_with(model.classes(), ops, question_batch, streams, |rows| model.logits_from_stream(ops, rows))
+        self.score_with(model.classes(), ops, question_batch, residual, |rows| model.logits_from_residual(ops, rows))
     }
 
     /// As [`score`](Self::score), with another function from rows to logits.
@@ -284,22 +284,22 @@ impl Questions {
     }
 }
 
-/// Rejects prompts that do not fit the memory. Instruments with few prompts run one on every core and may store a matrix of all token pairs;
+/// Rejects prompts that do not fit the memory. Analyses with few prompts run one on every core and may store a matrix of all token pairs;
 /// those with many run a batch on every core.
 fn check_memory<S: Scalar>(
     network: &Network<S>,
     rows: usize,
     tokens: usize,
-    options: &InstrumentOptions,
+    options: &AnalysisOptions,
 ) -> Result<(), AnalysisError> {
     const FEW_PROMPTS: usize = 4;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let prompts = options.prompts.unwrap_or(usize::MAX);
     let few_prompts = prompts <= FEW_PROMPTS;
     let concurrent_prompts = if few_prompts { cores } else { prompts.min(rows * cores) };
-    network.check_training_memory("the instrument", (concurrent_prompts, tokens)).map_err(ModelError::Memory)?;
+    network.check_training_memory("the analysis", (concurrent_prompts, tokens)).map_err(ModelError::Memory)?;
     if few_prompts && options.text.is_none() {
-        let description = format!("the instrument: every pair of {tokens} tokens");
+        let description = format!("the analysis: every pair of {tokens} tokens");
         memory::check(description, memory::attention_weight_bytes(&network.plan, tokens), None)
             .map_err(ModelError::Memory)?;
     }
@@ -359,9 +359,14 @@ mod tests {
 
     #[test]
     fn the_last_intermediate_answer_of_a_question_is_its_answer() {
-        let request = ConstructionRequest { hops: 3, m: 3, n: vec![2, 2], ..ConstructionRequest::default() };
+        let request = ConstructionRequest {
+            hops: 3,
+            first_table_entries: 3,
+            growth_factors: vec![2, 2],
+            ..ConstructionRequest::default()
+        };
         let network = build::<f32>("U1", &request).unwrap();
-        let questions = Questions::draw(&network, &InstrumentOptions::default(), (100, 1 << 16)).unwrap();
+        let questions = Questions::sample(&network, &AnalysisOptions::default(), (100, 1 << 16)).unwrap();
         assert_eq!(
             questions
                 .intermediate_answers
@@ -384,8 +389,8 @@ mod tests {
     #[test]
     fn tasks_that_do_not_fit_are_rejected() {
         let network = build::<f32>("U1", &ConstructionRequest::default()).unwrap();
-        let options = InstrumentOptions { task: Some("parity".to_owned()), ..InstrumentOptions::default() };
-        let error = Questions::draw(&network, &options, (10, 100)).err().unwrap().to_string();
+        let options = AnalysisOptions { task: Some("parity".to_owned()), ..AnalysisOptions::default() };
+        let error = Questions::sample(&network, &options, (10, 100)).err().unwrap().to_string();
         assert!(error.contains("--task"), "{error}");
     }
 }

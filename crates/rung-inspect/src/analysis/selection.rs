@@ -32,7 +32,7 @@ use rung_nn::observer::{ObservedOps, OpInterceptor};
 use serde::Serialize;
 
 use super::questions::Questions;
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names};
+use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{Chart, HeatCell, HeatMap};
 use rung_nn::Network;
@@ -98,7 +98,7 @@ impl<S: Scalar> OpInterceptor<S> for SelectionObserver {
 ///
 /// # Errors
 /// There is no compositional layer, or the task does not fit.
-pub fn selections<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Selections, AnalysisError> {
+pub fn selections<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<Selections, AnalysisError> {
     let searches_and_retrievals = |layer: &rung_theory::stack::Layer| {
         let number = |mixer: &rung_theory::stack::Mixer, option| mixer.number(option).map(|number| number as usize);
         layer.mixers.iter().find_map(|mixer| Some([number(mixer, "searches")?, number(mixer, "retrievals")?]))
@@ -106,10 +106,10 @@ pub fn selections<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) 
     let sizes: Vec<Option<[usize; 2]>> = network.plan.layers.iter().map(searches_and_retrievals).collect();
     if sizes.iter().all(Option::is_none) {
         let (found, expected) = (network.name.clone(), "a network with a compositional layer".to_owned());
-        return Err(AnalysisError::NotApplicable { instrument: "selection", found, expected });
+        return Err(AnalysisError::NotApplicable { analysis: "selection", found, expected });
     }
-    let options = InstrumentOptions { prompts: Some(options.prompts.unwrap_or(PROMPTS)), ..options.clone() };
-    let questions = Questions::draw(network, &options, (usize::MAX, usize::MAX))?;
+    let options = AnalysisOptions { prompts: Some(options.prompts.unwrap_or(PROMPTS)), ..options.clone() };
+    let questions = Questions::sample(network, &options, (usize::MAX, usize::MAX))?;
     let shares = RefCell::new(vec![Vec::new(); sizes.len()]);
     let observer = SelectionObserver { layer: RefCell::new(None), sizes: sizes.clone(), shares };
     let ops = ObservedOps { native: Native::new(), interceptor: &observer };
@@ -189,14 +189,14 @@ impl Selections {
     }
 }
 
-/// Runs the instrument.
+/// Runs the analysis.
 ///
 /// # Errors
 /// There is no compositional layer, or the task does not fit.
-pub fn run(network: &Network<f32>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
+pub fn run(network: &Network<f32>, options: &AnalysisOptions) -> Result<AnalysisOutput, AnalysisError> {
     let selections = selections(network, options)?;
     let charts = selections.charts().into_iter().map(|chart| Box::new(chart) as Box<dyn Chart>).collect();
-    Ok(InstrumentOutput::new(&selections, selections.text(), charts))
+    Ok(AnalysisOutput::new(&selections, selections.text(), charts))
 }
 
 #[cfg(test)]
@@ -208,7 +208,7 @@ mod tests {
     fn shares_sum_to_1_and_a_single_retrieval_has_no_entropy() {
         let measured = selections(
             &random_network::<f32>("compositional{searches=3,retrievals=4} full mla"),
-            &InstrumentOptions::default(),
+            &AnalysisOptions::default(),
         )
         .unwrap();
         let layer = &measured.layers[0];
@@ -216,11 +216,11 @@ mod tests {
         assert!(layer.shares.iter().all(|row| (row.iter().sum::<f64>() - 1.0).abs() < 1e-5));
         assert!(layer.choice_bits > 0.1 && layer.choice_bits + layer.search_bits + layer.token_bits <= 2.0 + 1e-9);
         let single =
-            selections(&random_network::<f32>("compositional{searches=2,retrievals=1}"), &InstrumentOptions::default())
+            selections(&random_network::<f32>("compositional{searches=2,retrievals=1}"), &AnalysisOptions::default())
                 .unwrap();
         assert!(single.layers[0].shares.iter().flatten().all(|share| (share - 1.0).abs() < 1e-9));
         assert!(single.layers[0].choice_bits.abs() < 1e-9);
-        assert!(selections(&random_network::<f32>("full"), &InstrumentOptions::default()).is_err());
+        assert!(selections(&random_network::<f32>("full"), &AnalysisOptions::default()).is_err());
     }
 
     #[test]

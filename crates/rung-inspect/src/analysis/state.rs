@@ -30,13 +30,13 @@ use std::fmt::Write as _;
 
 use super::matrix::Matrix;
 use super::questions::Questions;
-use super::{AnalysisError, InstrumentOptions, InstrumentOutput, layer_names};
+use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_nn::Network;
 use rung_train::parallel;
 
-/// Bits per number of a state.
+/// Bits per element of a state.
 const BITS: u32 = 8;
 
 /// Ranks of the recurrent states while a prompt is read.
@@ -116,19 +116,16 @@ impl<S: Scalar> OpInterceptor<S> for StateObserver {
 ///
 /// # Errors
 /// The network has no matrix state, or the task does not fit.
-pub fn measure_states<S: Scalar>(
-    network: &Network<S>,
-    options: &InstrumentOptions,
-) -> Result<StateRanks, AnalysisError> {
+pub fn measure_states<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<StateRanks, AnalysisError> {
     let not_applicable = |found: String| AnalysisError::NotApplicable {
-        instrument: "state",
+        analysis: "state",
         found,
         expected: "a causal network with a recurrent mixer, such as linear, gdn or mamba2".to_owned(),
     };
     if !network.config.causal {
         return Err(not_applicable("a bidirectional network".to_owned()));
     }
-    let questions = Questions::draw(network, &InstrumentOptions { prompts: Some(1), ..options.clone() }, (1, 1))?;
+    let questions = Questions::sample(network, &AnalysisOptions { prompts: Some(1), ..options.clone() }, (1, 1))?;
     let batch = &questions.batches[0].batch;
     let mut positions: Vec<usize> =
         (0..usize::BITS).map(|power| 1 << power).take_while(|count| *count < batch.tokens_per_row).collect();
@@ -255,13 +252,13 @@ impl StateRanks {
     }
 }
 
-/// Runs the instrument.
+/// Runs the analysis.
 ///
 /// # Errors
 /// The network has no matrix state, or the task does not fit.
-pub fn run(network: &Network<f32>, options: &InstrumentOptions) -> Result<InstrumentOutput, AnalysisError> {
+pub fn run(network: &Network<f32>, options: &AnalysisOptions) -> Result<AnalysisOutput, AnalysisError> {
     let states = measure_states(network, options)?;
-    Ok(InstrumentOutput::new(&states, states.text(), vec![Box::new(states.chart()), Box::new(states.bits_chart())]))
+    Ok(AnalysisOutput::new(&states, states.text(), vec![Box::new(states.chart()), Box::new(states.bits_chart())]))
 }
 
 #[cfg(test)]
@@ -273,7 +270,7 @@ mod tests {
     fn the_rank_of_a_state_is_at_most_the_number_of_tokens() {
         for mixer in ["linear{normaliser=no,map=identity}", "retnet", "gla", "rwkv7", "gdn", "mamba2"] {
             let network = random_network::<f32>(&format!("{mixer} full"));
-            let measured = measure_states(&network, &InstrumentOptions::default()).unwrap();
+            let measured = measure_states(&network, &AnalysisOptions::default()).unwrap();
             let layer = &measured.layers[0];
             assert!((layer.effective_rank[0] - 1.0).abs() < 1e-4, "{mixer}: {:?}", layer.effective_rank);
             let full_rank = layer.matrix_count_and_shape.1.min(layer.matrix_count_and_shape.2) as f64;
@@ -296,10 +293,8 @@ mod tests {
 
     #[test]
     fn networks_without_a_recurrent_state_are_rejected() {
-        let error = measure_states(&random_network::<f32>("full full"), &InstrumentOptions::default())
-            .err()
-            .unwrap()
-            .to_string();
+        let error =
+            measure_states(&random_network::<f32>("full full"), &AnalysisOptions::default()).err().unwrap().to_string();
         assert!(error.contains("expected a causal network with a recurrent mixer"), "{error}");
     }
 }

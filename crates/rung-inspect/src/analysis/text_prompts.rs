@@ -1,7 +1,7 @@
 //! Text prompts for an external checkpoint, as token ids of that checkpoint's tokenizer.
 //!
 //! Such a checkpoint has no built-in task. Its prompts are either lines of a file, where every token is predicted from the tokens before it,
-//! or a built-in task written as text, where one of a few symbols has to follow the last token. Instruments see both as [`Questions`].
+//! or a built-in task written as text, where one of a few symbols has to follow the last token. Analyses see both as [`Questions`].
 
 use rung_theory::task::NO_TARGET;
 use rung_train::run::source::Batch;

@@ -1,8 +1,8 @@
 //! A trace as an SVG drawing.
 //!
 //! Tokens are side by side at the top. The residual stream of each is a line that runs down through the layers. An arrow goes from the
-//! stream of the token that is read to the box of the token that reads it; the box lists the registers that changed. A stream's line
-//! ends after the last layer that reads it.
+//! residual stream of the token that is read to the box of the token that reads it; the box lists the registers that changed. A residual
+//! stream's line ends after the last layer that reads it.
 
 use super::text::register_text;
 use super::{AnswerTrace, AttentionEdge, percent};
@@ -76,7 +76,7 @@ impl Chart for AnswerTrace {
         svg.text((MARGIN, MARGIN + 10.0), &title, &TextStyle::new(15.0).bold());
         svg.text((MARGIN, MARGIN + 30.0), &self.verdict(), &TextStyle::new(12.5).coloured(MUTED));
         self.draw_omissions(&mut svg, &layout);
-        self.draw_streams(&mut svg, &layout);
+        self.draw_residuals(&mut svg, &layout);
         self.draw_tokens(&mut svg, &layout);
         for layer in 0..self.layers.len() {
             self.draw_sidebar(&mut svg, &layout, layer);
@@ -208,8 +208,8 @@ impl AnswerTrace {
         }
     }
 
-    /// Draws each stream from its token down to the last layer that reads it or has a box of it.
-    fn draw_streams(&self, svg: &mut Svg, layout: &Layout) {
+    /// Draws each residual stream from its token down to the last layer that reads it or has a box of it.
+    fn draw_residuals(&self, svg: &mut Svg, layout: &Layout) {
         for (column, token) in self.shown_tokens.iter().enumerate() {
             let x = layout.middle(column);
             let reads = |layer: usize| {

@@ -199,19 +199,19 @@ impl AnswerTrace {
         limits: TraceLimits,
     ) -> Result<Self, AnswerTraceError> {
         let trace = Trace::record(network, tokens)?;
-        let thoughts = network.chain_of_thought();
+        let chain_of_thought = network.chain_of_thought();
         let last_question = targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(targets.len() - 1);
-        let last_answer = if thoughts.is_some() { trace.token_count() - 1 } else { last_question };
+        let last_answer = if chain_of_thought.is_some() { trace.token_count() - 1 } else { last_question };
         let answer_position = position.unwrap_or(last_answer);
         if answer_position >= trace.token_count() {
             return Err(AnswerTraceError::NoSuchPosition { found: answer_position, tokens: trace.token_count() });
         }
         // A token of a chain of thought is the output of the token before it, so all of them are followed back too.
-        let first = if thoughts.is_some() { answer_position.min(targets.len() - 1) } else { answer_position };
+        let first = if chain_of_thought.is_some() { answer_position.min(targets.len() - 1) } else { answer_position };
         let flow = trace.flow(&(first..=answer_position).collect::<Vec<_>>(), limits.min_share, limits.max_tokens);
         let logits = trace.logits(answer_position);
-        let answer = match thoughts {
-            Some(thoughts) => thoughts.argmax_token(logits)[thoughts.answer_field],
+        let answer = match chain_of_thought {
+            Some(chain) => chain.argmax_token(logits)[chain.answer_field],
             None => {
                 (0..logits.len()).fold(0, |best, class| if logits[class] > logits[best] { class } else { best }) as u32
             }
@@ -221,7 +221,7 @@ impl AnswerTrace {
         let shown_tokens = flow.tokens.iter().map(|&position| ShownToken {
             position,
             text: token_texts[position].clone(),
-            registers: register_values(network, None, trace.stream(0, position)),
+            registers: register_values(network, None, trace.residual(0, position)),
         });
         Ok(Self {
             name: name.to_owned(),
@@ -292,7 +292,7 @@ fn layer_trace<S: Scalar>(network: &Network<S>, trace: &Trace, flow: &Flow, laye
     let readers = flow.omitted_shares.iter().filter(|(reader_layer, ..)| *reader_layer == layer);
     let register_changes = readers.map(|&(_, position, omitted_share)| RegisterChange {
         position,
-        registers: register_values(network, Some(trace.stream(layer, position)), trace.stream(layer + 1, position)),
+        registers: register_values(network, Some(trace.residual(layer, position)), trace.residual(layer + 1, position)),
         omitted_share,
     });
     let description = network.construction().map_or("", |info| &info.layers[layer]).to_owned();
@@ -315,14 +315,15 @@ fn register_values<S: Scalar>(network: &Network<S>, before: Option<&[f64]>, afte
 }
 
 /// The value of a register as text; `None` if it is constant or empty.
-fn decode_register(register: &Register, stream: &[f64]) -> Option<String> {
-    let (number, first) = (register.decode(stream), register.values_in(stream).first().copied().unwrap_or_default());
+fn decode_register(register: &Register, residual: &[f64]) -> Option<String> {
+    let (number, first) =
+        (register.decode(residual), register.values_in(residual).first().copied().unwrap_or_default());
     match register.holds {
         RegisterKind::Constant => None,
         RegisterKind::Flag => number.filter(|set| *set == 1).map(|_| "yes".to_owned()),
         RegisterKind::Number | RegisterKind::OneHot => number.map(|number| number.to_string()),
         RegisterKind::Unrounded if register.size == 1 => (first.abs() > 1e-3).then(|| format!("{first:.2}")),
-        RegisterKind::Unrounded if register.values_in(stream).iter().all(|value| value.abs() < 1e-3) => None,
+        RegisterKind::Unrounded if register.values_in(residual).iter().all(|value| value.abs() < 1e-3) => None,
         RegisterKind::Unrounded => Some(number.map_or_else(|| "unclear".to_owned(), |number| number.to_string())),
     }
 }
@@ -346,7 +347,12 @@ mod tests {
     use rung_figure::figure::Chart;
 
     fn trace(name: &str, hops: usize) -> AnswerTrace {
-        let request = ConstructionRequest { hops, m: 4, n: vec![2; hops - 1], ..ConstructionRequest::default() };
+        let request = ConstructionRequest {
+            hops,
+            first_table_entries: 4,
+            growth_factors: vec![2; hops - 1],
+            ..ConstructionRequest::default()
+        };
         let network = build::<f32>(name, &request).unwrap();
         let mut prompt = Prompt::new();
         network.task().unwrap().sample_prompt(&mut seeded(0), &mut prompt);

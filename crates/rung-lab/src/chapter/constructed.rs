@@ -9,7 +9,7 @@ use rung_nn::Network;
 use rung_nn::construct::{self, ConstructionRequest, InstanceSet, verify};
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::{certificate, checker};
-use rung_theory::stack::{Convention, Defaults, Plan};
+use rung_theory::stack::{Defaults, MessageSizeConvention, Plan};
 use rung_theory::task::{Prompt, seeded};
 
 use super::ChapterOutput;
@@ -49,14 +49,15 @@ struct Job {
 #[derive(Serialize, Deserialize)]
 struct VerifiedConstruction {
     /// The mixers of its layers.
-    outline: String,
+    #[serde(rename = "outline")]
+    mixer_names: String,
     /// Spec of the task that it solves.
     task: String,
     /// Number of tokens of a prompt.
     tokens: usize,
-    /// Number of chain-of-thought tokens before the answer.
+    /// Number of emitted tokens: a chain of thought, then the answer. 0 without a chain of thought.
     #[serde(rename = "emitted")]
-    chain_of_thought_tokens: usize,
+    emitted_tokens: usize,
     /// Number of instances that were run.
     instances: u64,
     /// Number of correct answers.
@@ -116,11 +117,16 @@ impl Job {
             ("U4" | "U4-causal", _) => (2, 1),
             _ => (2, 2),
         };
-        ConstructionRequest { hops: self.hops, m, n: vec![ratio; self.hops - 1], ..ConstructionRequest::default() }
+        ConstructionRequest {
+            hops: self.hops,
+            first_table_entries: m,
+            growth_factors: vec![ratio; self.hops - 1],
+            ..ConstructionRequest::default()
+        }
     }
 
     fn command(self) -> String {
-        let ConstructionRequest { m, n, .. } = self.request();
+        let ConstructionRequest { first_table_entries: m, growth_factors: n, .. } = self.request();
         let n = n.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let n = if n.is_empty() { n } else { format!(" --n {n}") };
         format!("rung construct {:?} --hops {} --m {m}{n} --out c", self.name, self.hops)
@@ -145,10 +151,10 @@ impl Job {
         let verification = verify(&network, instances, 1, &|_| {}).map_err(|error| error.to_string())?;
         let option = if exhaustive { "--exhaustive".to_owned() } else { format!("--samples {samples}") };
         Ok(VerifiedConstruction {
-            outline: network.plan.outline(),
+            mixer_names: network.plan.mixer_names(),
             task: network.task().map_err(|error| error.to_string())?.spec(),
             tokens: verification.tokens,
-            chain_of_thought_tokens: network.chain_of_thought().map_or(0, |thoughts| thoughts.token_count),
+            emitted_tokens: network.chain_of_thought().map_or(0, |chain| chain.emitted_tokens),
             instances: verification.instances,
             correct: verification.correct,
             exhaustive: verification.exhaustive,
@@ -161,8 +167,8 @@ impl Job {
 /// Searches for a certificate, writes it as text, parses the text and checks it.
 fn certify_failure(stack: String, hops: usize) -> Option<CertifiedFailure> {
     let plan = Plan::parse(&stack, &SIZES).ok()?;
-    let bound = StackBounds::new(&plan, Convention::Paper).lower_bound(hops).into_certificate()?;
-    let conventions = certificate::conventions(&SIZES, Convention::Paper);
+    let bound = StackBounds::new(&plan, MessageSizeConvention::Paper).lower_bound(hops).into_certificate()?;
+    let conventions = certificate::conventions(&SIZES, MessageSizeConvention::Paper);
     let certificate = format!("{:#}\n", certificate::write(&bound.certificate, &stack, &conventions));
     let log2_tokens = check_certificate(&certificate)?;
     Some(CertifiedFailure { stack, log2_tokens, certificate })
@@ -251,7 +257,7 @@ fn render_two_sided_table(
             };
         table.row([
             TableCell::from(job.hops.to_string()),
-            TableCell::code(&verified.outline),
+            TableCell::code(&verified.mixer_names),
             TableCell::from(job.name),
             TableCell::from(verification_text(verified)).with_evidence(Evidence::Constructed),
             reduced_stack,
@@ -267,7 +273,7 @@ fn render_two_sided_table(
             .text("The two sides are about different sizes. A construction is as wide as its tables need, and was run on tables of \
                    a few entries; the same recipe builds one for larger tables. A certificate is for stacks of ")
             .text(format!("{} head of {} and {} bits per number, ", SIZES.heads, SIZES.head_dim, SIZES.bits))
-            .text("and says that some tables in so many tokens are impossible for all weights of that size."),
+            .text("and says that some tables with this many tokens are impossible for all weights of that size."),
     );
 }
 
@@ -278,17 +284,17 @@ fn render_other_constructions(chapter: &mut Chapter, results: &[(Job, VerifiedCo
         Column::text("stack"),
         Column::text("task"),
         Column::number("tokens"),
-        Column::number("chain-of-thought tokens"),
+        Column::number("emitted tokens, the answer included"),
         Column::text("verified"),
     ];
     let mut table = Table::new("Chain of thought, bidirectional attention, 2-Sum, and state tracking", columns);
     for (job, verified) in results.iter().filter(|(job, _)| job.reduced_stack().is_none()) {
         table.row([
             TableCell::from(job.name),
-            TableCell::code(&verified.outline),
+            TableCell::code(&verified.mixer_names),
             TableCell::code(&verified.task),
             TableCell::from(verified.tokens.to_string()),
-            TableCell::from(verified.chain_of_thought_tokens.to_string()),
+            TableCell::from(verified.emitted_tokens.to_string()),
             TableCell::from(verification_text(verified)).with_evidence(Evidence::Constructed),
         ]);
     }
@@ -382,7 +388,7 @@ mod tests {
             assert_eq!(verified.correct, verified.instances);
             assert!(verified.exhaustive && verified.instances == 4096);
             let CertifiedFailure { stack, log2_tokens, .. } = verified.reduced_failure.unwrap();
-            let [reduced, complete] = [&stack, &verified.outline].map(|stack| Plan::parse(stack, &SIZES).unwrap());
+            let [reduced, complete] = [&stack, &verified.mixer_names].map(|stack| Plan::parse(stack, &SIZES).unwrap());
             assert!(
                 reduced.full_layers() + 1 == complete.full_layers() && log2_tokens > 4.0,
                 "{stack} from 2^{log2_tokens}"

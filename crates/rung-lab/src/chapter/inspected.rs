@@ -14,7 +14,7 @@ use rung_figure::figure::Chart;
 use rung_figure::report::{Chapter, Figure, Prose};
 use rung_inspect::analysis::convert::{ConvertOptions, convert};
 use rung_inspect::analysis::{
-    AnalysisError, InstrumentOptions, ablate, collapse, diversity, injective, lens, precision, probe, state,
+    AnalysisError, AnalysisOptions, ablate, collapse, diversity, injective, lens, precision, probe, state,
 };
 use rung_nn::Network;
 use rung_nn::file::WriteError;
@@ -77,14 +77,14 @@ struct ConvertedLayers {
 }
 
 /// The name of an analysis, and name and caption of each of its figures.
-type InstrumentFigures = (&'static str, &'static [(&'static str, &'static str)]);
+type AnalysisFigures = (&'static str, &'static [(&'static str, &'static str)]);
 
 /// Analyses of the construction.
-const CONSTRUCTION_FIGURES: [InstrumentFigures; 1] =
+const CONSTRUCTION_FIGURES: [AnalysisFigures; 1] =
     [("ablate", &[("ablate-u1", "U1 without one layer at a time: it needs all of them.")])];
 
 /// Analyses of the trained network.
-const TRAINED_FIGURES: [InstrumentFigures; 7] = [
+const TRAINED_FIGURES: [AnalysisFigures; 7] = [
     ("ablate", &[("ablate-trained", "Accuracy without some of its mixers: mixers that each number of hops needs.")]),
     (
         "lens",
@@ -95,7 +95,7 @@ const TRAINED_FIGURES: [InstrumentFigures; 7] = [
             ),
             (
                 "lens-map-trained",
-                "The same for all tokens: how much of each token's last stream comes from the embedding of every token.",
+                "The same for all tokens: how much of each token's last residual stream comes from the embedding of every token.",
             ),
         ],
     ),
@@ -144,7 +144,12 @@ pub fn compute(store: &EvidenceStore, runs: Result<Vec<(PathBuf, RunRecord)>, Ru
 }
 
 fn compute_constructed(store: &EvidenceStore) -> Result<(), WriteError> {
-    let request = ConstructionRequest { hops: HOPS, m: 4, n: vec![2; HOPS - 1], ..ConstructionRequest::default() };
+    let request = ConstructionRequest {
+        hops: HOPS,
+        first_table_entries: 4,
+        growth_factors: vec![2; HOPS - 1],
+        ..ConstructionRequest::default()
+    };
     let build = || -> Result<(Network<f32>, Network<f64>), String> {
         let network_f32 = construct::build::<f32>("U1", &request).map_err(|error| error.to_string())?;
         let network_f64 = construct::build::<f64>("U1", &request).map_err(|error| error.to_string())?;
@@ -154,10 +159,10 @@ fn compute_constructed(store: &EvidenceStore) -> Result<(), WriteError> {
     let probe_result =
         networks.as_ref().map_err(Clone::clone).and_then(|(network, _)| probe_intermediate_answers(network));
     store.write("inspected/u1-probe", &probe_result)?;
-    for (instrument, _) in CONSTRUCTION_FIGURES {
+    for (analysis, _) in CONSTRUCTION_FIGURES {
         let networks = networks.as_ref().map_err(Clone::clone);
-        let charts = networks.and_then(|(network_f32, network_f64)| inspect(instrument, network_f32, network_f64));
-        store.write(&format!("inspected/u1-{instrument}"), &charts)?;
+        let charts = networks.and_then(|(network_f32, network_f64)| inspect(analysis, network_f32, network_f64));
+        store.write(&format!("inspected/u1-{analysis}"), &charts)?;
     }
     Ok(())
 }
@@ -175,18 +180,18 @@ fn compute_trained(
     };
     store.write("inspected/trained", &Ok::<_, String>(network))?;
     store.write("inspected/trained-probe", &probe_intermediate_answers(network_f32))?;
-    for (instrument, _) in TRAINED_FIGURES {
-        store.write(&format!("inspected/trained-{instrument}"), &inspect(instrument, network_f32, network_f64))?;
+    for (analysis, _) in TRAINED_FIGURES {
+        store.write(&format!("inspected/trained-{analysis}"), &inspect(analysis, network_f32, network_f64))?;
     }
     store.write("inspected/trained-convert", &convert_layers(store.preset(), network_f32))?;
     store.write("inspected/repulsion", &compare_repulsion(store.preset()))
 }
 
 /// The charts of one analysis.
-fn inspect(instrument: &str, network_f32: &Network<f32>, network_f64: &Network<f64>) -> Result<Vec<Drawing>, String> {
-    let options = InstrumentOptions::default();
+fn inspect(analysis: &str, network_f32: &Network<f32>, network_f64: &Network<f64>) -> Result<Vec<Drawing>, String> {
+    let options = AnalysisOptions::default();
     let single_chart = |chart: &dyn Chart| vec![Drawing::new(chart)];
-    let charts = match instrument {
+    let charts = match analysis {
         "ablate" => ablate::ablate(network_f32, &options).map(|result| single_chart(&result.chart())),
         "precision" => precision::sweep_precision(network_f32, &options).map(|result| single_chart(&result.chart())),
         "state" => state::measure_states(network_f32, &options).map(|result| single_chart(&result.chart())),
@@ -210,7 +215,7 @@ fn inspect(instrument: &str, network_f32: &Network<f32>, network_f64: &Network<f
 
 /// Trains probes on a network and reports where each intermediate answer can be decoded.
 fn probe_intermediate_answers(network: &Network<f32>) -> Result<ProbeResult, String> {
-    let probes = probe::probe(network, &InstrumentOptions::default()).map_err(|error| error.to_string())?;
+    let probes = probe::probe(network, &AnalysisOptions::default()).map_err(|error| error.to_string())?;
     Ok(ProbeResult {
         intermediate_answers: probes
             .intermediate_answers
@@ -234,7 +239,7 @@ fn state_bits_before(probes: &probe::Probes, network: &Network<f32>) -> Option<u
 pub fn render(store: &EvidenceStore) -> ChapterOutput {
     let mut page = Page { chapter: Chapter::new("inspected", "Inspected"), artefacts: Vec::new() };
     page.chapter.paragraph(
-        "Instruments measure what happens inside a forward pass. Each was first applied to a construction, whose mechanism is known \
+        "Analyses measure what happens inside a forward pass. Each was first applied to a construction, whose mechanism is known \
          because its weights are hand-built, and then to a trained network. The results are measured: a network may do more than a \
          probe can read.",
     );
@@ -263,7 +268,7 @@ impl Page {
     }
 
     /// Adds the figures of one analysis. A record may have fewer charts than `figures`, because the last ones do not apply to every network.
-    fn instrument(&mut self, store: &EvidenceStore, key: &str, figures: &[(&str, &str)], command: &str) {
+    fn analysis(&mut self, store: &EvidenceStore, key: &str, figures: &[(&str, &str)], command: &str) {
         let Some(charts) = store.read_outcome::<Vec<Drawing>>(key, &mut self.chapter) else { return };
         for (chart, (name, caption)) in charts.iter().zip(figures) {
             self.figure(name, chart, caption, command);
@@ -299,9 +304,9 @@ fn render_constructed(page: &mut Page, conclusions: &mut Vec<String>, store: &Ev
         let caption = "Layer that computes each hop, in a construction: one more intermediate answer per full layer.";
         page.figure("probe-u1", &result.chart, caption, &format!("{build}; rung analyze probe u1 --svg probe.svg"));
     }
-    for (instrument, figures) in CONSTRUCTION_FIGURES {
-        let command = format!("{build}; rung analyze {instrument} u1 --svg {instrument}.svg");
-        page.instrument(store, &format!("inspected/u1-{instrument}"), figures, &command);
+    for (analysis, figures) in CONSTRUCTION_FIGURES {
+        let command = format!("{build}; rung analyze {analysis} u1 --svg {analysis}.svg");
+        page.analysis(store, &format!("inspected/u1-{analysis}"), figures, &command);
     }
 }
 
@@ -312,7 +317,7 @@ fn render_trained(page: &mut Page, conclusions: &mut Vec<String>, store: &Eviden
         return;
     };
     let InspectedNetwork { name, task, directory } = network;
-    let command = |instrument: &str| format!("rung analyze {instrument} {directory} --svg {instrument}.svg");
+    let command = |analysis: &str| format!("rung analyze {analysis} {directory} --svg {analysis}.svg");
     let description =
         Prose::new().text("The network is ").code(name.clone()).text(", trained on ").code(task).text(".");
     page.chapter.paragraph(description);
@@ -334,8 +339,8 @@ fn render_trained(page: &mut Page, conclusions: &mut Vec<String>, store: &Eviden
         conclusions.push(format!("in a trained {name}, {levels}"));
         page.figure("probe-trained", &result.chart, "Layer that computes each hop, after training.", &command("probe"));
     }
-    for (instrument, figures) in TRAINED_FIGURES {
-        page.instrument(store, &format!("inspected/trained-{instrument}"), figures, &command(instrument));
+    for (analysis, figures) in TRAINED_FIGURES {
+        page.analysis(store, &format!("inspected/trained-{analysis}"), figures, &command(analysis));
     }
     render_converted(page, conclusions, store, &directory);
     if let Some(chart) = store.read_outcome::<Drawing>("inspected/repulsion", &mut page.chapter) {
@@ -381,8 +386,8 @@ fn train_with_repulsion(preset: Preset) -> Result<Vec<(&'static str, diversity::
         let (model, _) = initialize(&run)?;
         let task = task::parse(&run.config.task).map_err(|error| RunError::invalid_task("task", error))?;
         let (plan, config) = (run.plan.clone(), run.model.clone());
-        let network = Network::new(plan.outline(), task, plan, config, model, trainer.weights().clone());
-        diversities.push((name, diversity::diversity(&network, &InstrumentOptions::default())?));
+        let network = Network::new(plan.mixer_names(), task, plan, config, model, trainer.weights().clone());
+        diversities.push((name, diversity::diversity(&network, &AnalysisOptions::default())?));
     }
     Ok(diversities)
 }

@@ -7,7 +7,7 @@ use rung_theory::bound::papers::published_log2_tokens;
 use rung_theory::bound::sparse::BlockSparseInstance;
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::{certificate, checker};
-use rung_theory::stack::{Convention, Defaults, Plan};
+use rung_theory::stack::{Defaults, MessageSizeConvention, Plan};
 
 use super::{ChapterOutput, gap};
 use crate::artefact::{Artefact, Preset, figure_files};
@@ -109,8 +109,8 @@ impl CertificateSearch {
     fn compute(&self) -> RecordOutcome {
         let stack = self.stack();
         let plan = Plan::parse(&stack, &self.size.defaults()).map_err(|error| error.to_string())?;
-        let bound = StackBounds::new(&plan, Convention::Paper).lower_bound(self.hops).into_certificate();
-        let conventions = certificate::conventions(&self.size.defaults(), Convention::Paper);
+        let bound = StackBounds::new(&plan, MessageSizeConvention::Paper).lower_bound(self.hops).into_certificate();
+        let conventions = certificate::conventions(&self.size.defaults(), MessageSizeConvention::Paper);
         let certificate = bound.map(|bound| FoundCertificate {
             log2_tokens: bound.log2_tokens(),
             certificate: format!("{:#}\n", certificate::write(&bound.certificate, &stack, &conventions)),
@@ -177,7 +177,7 @@ impl Job {
             Self::MapRow(stack, hops) => {
                 let plan = mapped_plan(*stack)?;
                 Ok(RecordContent::MapRow(
-                    (&hop_map::hop_map_row(&StackBounds::new(&plan, Convention::Paper), *hops)).into(),
+                    (&hop_map::hop_map_row(&StackBounds::new(&plan, MessageSizeConvention::Paper), *hops)).into(),
                 ))
             }
             Self::Gap => {
@@ -378,8 +378,8 @@ fn render_maps(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &Evi
     let size = LARGEST;
     chapter.heading("Maps");
     chapter.paragraph(format!(
-        "Solved: for all tables of at most so many tokens, whatever their shape, a construction is named. Impossible: for some \
-         tables of so many tokens a certificate was found. Everything else is unknown. All maps are for {} heads of {} and {} bits per \
+        "Solved: for all tables of at most this many tokens, whatever their shape, a construction is named. Impossible: for some \
+         tables of this many tokens a certificate was found. Everything else is unknown. All maps are for {} heads of {} and {} bits per \
          number. Current context lengths are at most about 2^20 tokens, far left of most bounds: at such lengths nothing is proved \
          impossible for models of this size.",
         size.heads, size.head_dim, size.bits
@@ -392,8 +392,12 @@ fn render_maps(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &Evi
                 _ => None,
             })
             .collect();
-        let chart =
-            hop_map::draw_hop_map(&format!("{stack}: what one forward pass can do"), &plan, Convention::Paper, &rows);
+        let chart = hop_map::draw_hop_map(
+            &format!("{stack}: what one forward pass can do"),
+            &plan,
+            MessageSizeConvention::Paper,
+            &rows,
+        );
         let name = format!("map-{}", index + 1);
         artefacts.extend(figure_files(&name, &chart));
         let caption = format!(
@@ -455,7 +459,7 @@ fn render_conventions(chapter: &mut Chapter) {
         Prose::new()
             .text("One causal forward pass, any weights, MLPs, residuals and positions; arithmetic of p bits. In a full layer a \
                    token learns about a prefix only what fits in a message of B bits: ")
-            .code(Convention::Paper.formula())
+            .code(MessageSizeConvention::Paper.formula())
             .text(" by the papers' count. That holds for sums that run from left to right in registers, and for exact sums in any \
                    order; it is an idealisation of kernels that visit blocks in another order. A layer with state passes on its \
                    state and nothing else. Not covered: chain of thought, bidirectional attention, exact real numbers."),

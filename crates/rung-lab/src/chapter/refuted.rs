@@ -1,6 +1,6 @@
 //! The chapter "Refuted": explicit failures of concrete models, and how close they come to the proved bounds.
 //!
-//! A witness is a pair of prompts with different answers that a model cannot tell apart. The chapter has a checked witness for each kind of
+//! A witness is a counterexample: a pair of prompts with different answers that a model cannot tell apart. The chapter has a checked witness for each kind of
 //! layer; the smallest table for which a birthday search found two tables with the same state, beside the size from which on the pigeonhole
 //! principle guarantees two; and constructions that are right on every instance. Search budgets are numbers of candidates, not
 //! seconds, so the chapter does not depend on the speed of the machine.
@@ -60,9 +60,9 @@ fn untrained_config(stack: &str, task: &str) -> RunConfig {
     config
 }
 
-/// A search budget of so many candidates.
-fn candidate_budget(candidates: u64) -> SearchBudget {
-    SearchBudget { time: Duration::from_mins(30), max_candidates: candidates, ..SearchBudget::default() }
+/// A search budget of `max_candidates` candidates.
+fn candidate_budget(max_candidates: u64) -> SearchBudget {
+    SearchBudget { time: Duration::from_mins(30), max_candidates, ..SearchBudget::default() }
 }
 
 /// Value widths of the models in the figure.
@@ -150,7 +150,12 @@ pub fn compute(store: &EvidenceStore, on_record: &(dyn Fn() + Sync)) -> Result<(
         }
     }
     for (name, hops, m, n) in CONSTRUCTIONS {
-        let request = ConstructionRequest { hops, m, n: n.to_vec(), ..ConstructionRequest::default() };
+        let request = ConstructionRequest {
+            hops,
+            first_table_entries: m,
+            growth_factors: n.to_vec(),
+            ..ConstructionRequest::default()
+        };
         store.write(&construction_key(name), &search_construction(name, &request))?;
         on_record();
     }

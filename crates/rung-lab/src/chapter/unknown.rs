@@ -42,7 +42,7 @@ pub fn render(conclusions: &[(&str, &Conclusion)]) -> Chapter {
          (rung ask), of that model and that prompt."
             .to_owned(),
     );
-    let columns = [Column::text("stack"), Column::number("at most"), Column::number("at least")];
+    let columns = [Column::text("stack"), Column::number("rungs (proved)"), Column::number("hops (constructed)")];
     let mut table = Table::new("Layers for which no weights are known that reach the proved limit", columns);
     for name in mixer::all_names() {
         let stack = format!("{name} full full");

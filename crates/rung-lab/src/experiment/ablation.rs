@@ -8,7 +8,7 @@
 //! The sweep files name the mixer `evicting` by its alias `fake`, because the ids of recorded runs depend on the spelling.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
-use super::table::{SeedRuns, group_by_setting, outline};
+use super::table::{SeedRuns, group_by_setting, strip_mixer_options};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::RunRecord;
@@ -24,14 +24,14 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("ablation-quick.toml"),
     ],
     decide: None,
-    render: ablation,
+    render: render_ablation,
 };
 
 /// The first layer's mixer, and its eviction policy if it has one.
 fn first_layer_name(stack: &str) -> String {
     let policy = stack.split("policy=").nth(1).and_then(|text| text.split([',', '}']).next());
-    let outline = outline(stack);
-    let mixer = outline.split(' ').next().unwrap_or_default();
+    let mixer_names = strip_mixer_options(stack);
+    let mixer = mixer_names.split(' ').next().unwrap_or_default();
     policy.map_or_else(|| mixer.to_owned(), |policy| format!("{mixer}, {policy}"))
 }
 
@@ -46,18 +46,20 @@ fn point(runs: &SeedRuns<'_>) -> ComparisonPoint {
     // Policy `last` keeps the last tokens, and so the start value. Policy `prefix` keeps the first tokens of the prompt and evicts it.
     let passes_last_token = !stack.contains("policy=") || stack.contains("policy=last");
     match (has_full_layer, passes_last_token) {
-        (true, true) => point.predicted(Prediction::Learned, "the state passes the start value on to the full layer"),
+        (true, true) => {
+            point.with_prediction(Prediction::Learned, "the state passes the start value on to the full layer")
+        }
         (true, false) if stack.contains("policy=prefix") => {
-            point.predicted(Prediction::NotLearned, "it evicts the start value")
+            point.with_prediction(Prediction::NotLearned, "it evicts the start value")
         }
         (false, _) if ratio < 1.0 => {
-            point.predicted(Prediction::NotLearned, "proved: the state is smaller than the table")
+            point.with_prediction(Prediction::NotLearned, "proved: the state is smaller than the table")
         }
         _ => point,
     }
 }
 
-fn ablation(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
+fn render_ablation(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
     let (mut points_before_full_layer, mut single_layer_points): (Vec<ComparisonPoint>, Vec<ComparisonPoint>) =
         (Vec::new(), Vec::new());

@@ -5,7 +5,7 @@
 //! S >= m (log m - h(e) - e log(m - 1)), where h is the binary entropy. That curve is proved; the accuracy of trained states below it is
 //! measured.
 
-use super::table::{SeedRuns, SeedSpread, group_by_setting, outline, results_table};
+use super::table::{SeedRuns, SeedSpread, group_by_setting, results_table, strip_mixer_options};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use crate::artefact::figure_files;
 use rung_figure::Evidence;
@@ -24,18 +24,18 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("capacity-full.toml"),
     ],
     decide: None,
-    render: capacity,
+    render: render_capacity,
 };
 
-/// The largest accuracy that so many bits per entry allow, for `m` possible values.
-pub fn max_accuracy(bits_per_entry: f64, m: f64) -> f64 {
+/// The largest accuracy that `bits_per_entry` bits allow, for entries with `value_count` possible values.
+pub fn max_accuracy(bits_per_entry: f64, value_count: f64) -> f64 {
     let needed_bits = |error: f64| {
         let entropy = |p: f64| if p <= 0.0 || p >= 1.0 { 0.0 } else { -p * p.log2() };
-        m.log2() - entropy(error) - entropy(1.0 - error) - error * (m - 1.0).log2()
+        value_count.log2() - entropy(error) - entropy(1.0 - error) - error * (value_count - 1.0).log2()
     };
     // The bits needed decrease with the error rate, down to zero at the error rate of chance.
-    let (mut low, mut high) = (0.0, 1.0 - 1.0 / m);
-    if bits_per_entry >= m.log2() {
+    let (mut low, mut high) = (0.0, 1.0 - 1.0 / value_count);
+    if bits_per_entry >= value_count.log2() {
         return 1.0;
     }
     for _ in 0..60 {
@@ -48,7 +48,7 @@ pub fn max_accuracy(bits_per_entry: f64, m: f64) -> f64 {
 /// A state comes near its capacity if it reaches this fraction of the accuracy above chance that its bits allow.
 const NEAR_CAPACITY: f64 = 0.7;
 
-fn capacity(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
+fn render_capacity(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
     let chart = chart(&settings);
     output.artefacts.extend(figure_files("capacity", &chart));
@@ -89,7 +89,7 @@ fn chart(settings: &[SeedRuns<'_>]) -> LineChart {
     );
     let family_of = |runs: &SeedRuns<'_>| {
         let config = &runs.first().config;
-        format!("{}, numbers of {} bits", outline(&config.stack), config.model.bits.unwrap_or(32))
+        format!("{}, numbers of {} bits", strip_mixer_options(&config.stack), config.model.bits.unwrap_or(32))
     };
     let mut families: Vec<String> = Vec::new();
     for runs in settings {

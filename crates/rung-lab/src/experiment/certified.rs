@@ -15,12 +15,12 @@ use rung_theory::bound::certificate::{conventions, write};
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::TableSizes;
 use rung_theory::bound::verdict::Verdict;
-use rung_theory::stack::Convention;
+use rung_theory::stack::MessageSizeConvention;
 use rung_theory::task;
 use rung_train::run::RunRecord;
 use rung_train::run::record::table_sizes;
 
-use super::sparse::summary_bound;
+use super::sparse::summary_bits_and_instance;
 use super::table::{SeedRuns, SeedSpread, group_by_setting};
 use super::verdicts::{CertificateFile, StackVerdict};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
@@ -37,7 +37,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("certified-quick.toml"),
     ],
     decide: Some(decide),
-    render: certified,
+    render: render_certified,
 };
 
 /// The verdicts of the theory about each stack and task, with the proofs that exist.
@@ -49,11 +49,15 @@ fn decide(records: &[RunRecord]) -> Vec<StackVerdict> {
 fn decide_stack(runs: &SeedRuns<'_>) -> Option<StackVerdict> {
     let config = &runs.first().config;
     let Some(sizes) = task::parse(&config.task).ok().and_then(|task| table_sizes(&*task)) else {
-        let (_, bound) = summary_bound(runs)?;
-        let is_impossible = bound.verdict().ok()?.impossible;
+        let (_, instance) = summary_bits_and_instance(runs)?;
+        let is_impossible = instance.verdict().ok()?.impossible;
         let check = format!(
             "rung sparse --block {} --select {} --bits {} --values {} --blocks {} --same-map",
-            bound.block_tokens, bound.selected_blocks, bound.summary_bits, bound.modulus, bound.other_blocks
+            instance.block_tokens,
+            instance.selected_blocks,
+            instance.summary_bits,
+            instance.modulus,
+            instance.other_blocks
         );
         let name = if is_impossible { "impossible" } else { "unknown" };
         let verdict = StackVerdict::new(runs, runs.hops(), name, "the bound for block-sparse attention");
@@ -61,17 +65,17 @@ fn decide_stack(runs: &SeedRuns<'_>) -> Option<StackVerdict> {
     };
     let ratios = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
     let tables = TableSizes::new(sizes.len(), sizes[0].into(), ratios).ok()?;
-    let decided = StackBounds::new(&runs.plan(), Convention::Register).decide(&tables);
+    let decided = StackBounds::new(&runs.plan(), MessageSizeConvention::Register).decide(&tables);
     let verdict = StackVerdict::new(runs, runs.hops(), decided.name(), decided.reason());
     let Verdict::Impossible(bound) = decided else { return Some(verdict) };
-    let conventions = conventions(&config.defaults(), Convention::Register);
+    let conventions = conventions(&config.defaults(), MessageSizeConvention::Register);
     let text = format!("{:#}\n", write(&bound.certificate, &config.stack, &conventions));
     let path = format!("certificates/measured-{}-hops-{}-tokens.json", sizes.len(), bound.accepted.tokens);
     let check = Some(format!("rung check {path}"));
     Some(StackVerdict { check, certificate: Some(CertificateFile { path, text }), ..verdict })
 }
 
-fn certified(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
+fn render_certified(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
     let tested_stacks = tested_stacks(&settings, &output.verdicts);
     let chart = chart(&tested_stacks);
@@ -124,7 +128,7 @@ impl<'a, 'b> TestedStack<'a, 'b> {
     }
 
     fn name(&self) -> String {
-        format!("{}: {}", self.task_and_tokens, self.runs.outline())
+        format!("{}: {}", self.task_and_tokens, self.runs.stack_without_options())
     }
 
     /// The lowest accuracy of any seed on questions of fewer hops.
@@ -187,7 +191,7 @@ fn table(tested_stacks: &[TestedStack<'_, '_>]) -> Table {
             TableCell::from(record.config.train.steps.to_string()),
             TableCell::from(tested.runs.records.len().to_string()),
             TableCell::from(tested.runs.state_bits().to_string()),
-            TableCell::from(plan.message_bits(Convention::Register).to_string()),
+            TableCell::from(plan.message_bits(MessageSizeConvention::Register).to_string()),
         ]);
     }
     table
@@ -207,7 +211,7 @@ fn conclude(tested_stacks: &[TestedStack<'_, '_>]) -> Conclusion {
         if accuracy.any_seed_learned() {
             contradictions.push(format!(
                 "{task_and_tokens}, {}: proved impossible, and a seed learned it ({}). One of the two is wrong.",
-                tested.runs.outline(),
+                tested.runs.stack_without_options(),
                 accuracy.percent()
             ));
         }
@@ -230,7 +234,7 @@ fn conclude(tested_stacks: &[TestedStack<'_, '_>]) -> Conclusion {
         if learned.is_none() {
             contradictions.push(format!(
                 "{task_and_tokens}: no stack learned it, so the failure of {} is no evidence.",
-                tested.runs.outline()
+                tested.runs.stack_without_options()
             ));
         }
         let best = learned.map_or_else(|| "not learned by any".to_owned(), |other| other.accuracy.percent());
@@ -272,7 +276,7 @@ mod tests {
         assert!(matches!(check_certificate(&text), CheckAnswer::Accepted { stack_verified: true, .. }), "{text}");
         // With one more bit in every accumulator the same certificate is rejected.
         let wider = text.replace("accumulator=8", "accumulator=9");
-        assert!(matches!(check_certificate(&wider), CheckAnswer::Refused { .. }));
+        assert!(matches!(check_certificate(&wider), CheckAnswer::Rejected { .. }));
         assert!(!tested_stacks[1].is_proved_impossible(), "with two full layers nothing is excluded");
     }
 

@@ -80,7 +80,7 @@ impl ComparisonPoint {
 
     /// Adds a prediction and its reason.
     #[must_use]
-    pub fn predicted(self, prediction: Prediction, reason: &'static str) -> Self {
+    pub fn with_prediction(self, prediction: Prediction, reason: &'static str) -> Self {
         Self { prediction: Some((prediction, reason)), ..self }
     }
 
@@ -372,8 +372,8 @@ mod tests {
             ComparisonPoint::new(&settings[index], 1, "line", position, format!("at {position}"))
         };
         let as_predicted = [
-            point(0, 1.0).predicted(Prediction::Learned, "a construction"),
-            point(1, 2.0).predicted(Prediction::NotLearned, "the rungs"),
+            point(0, 1.0).with_prediction(Prediction::Learned, "a construction"),
+            point(1, 2.0).with_prediction(Prediction::NotLearned, "the rungs"),
         ];
         let conclusion = conclude(&as_predicted, "Does it?");
         assert_eq!(conclusion.summary_line, "2 of 2 predictions held");
@@ -385,8 +385,8 @@ mod tests {
         );
         assert!(conclusion.contradictions.is_empty());
         let contradicting = [
-            point(0, 1.0).predicted(Prediction::NotLearned, "the rungs"),
-            point(1, 2.0).predicted(Prediction::Learned, "a construction"),
+            point(0, 1.0).with_prediction(Prediction::NotLearned, "the rungs"),
+            point(1, 2.0).with_prediction(Prediction::Learned, "a construction"),
             point(1, 3.0),
             point(1, 4.0),
         ];
@@ -406,9 +406,12 @@ mod tests {
             .collect();
         let contradictions = |records: &[rung_train::run::RunRecord], prediction: Prediction| {
             let settings = group_by_setting(records);
-            conclude(&[ComparisonPoint::new(&settings[0], 1, "line", 1.0, "here").predicted(prediction, "it")], "?")
-                .contradictions
-                .len()
+            conclude(
+                &[ComparisonPoint::new(&settings[0], 1, "line", 1.0, "here").with_prediction(prediction, "it")],
+                "?",
+            )
+            .contradictions
+            .len()
         };
         assert_eq!(
             (contradictions(&records, Prediction::NotLearned), contradictions(&records, Prediction::Learned)),
@@ -432,7 +435,7 @@ mod tests {
         let settings = group_by_setting(&records);
         let point = |index: usize| {
             ComparisonPoint::new(&settings[index], 1, format!("row {index}"), 1.0, "here")
-                .predicted(Prediction::Learned, "it")
+                .with_prediction(Prediction::Learned, "it")
         };
         let figure = ComparisonFigure { file: "f", title: "t", axis: AxisKind::Names, proved_line: None, caption: "" };
         let chart = dot_chart(&[point(0), point(1)], &figure);

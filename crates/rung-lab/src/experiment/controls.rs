@@ -5,7 +5,7 @@
 //! hop, if neither steps nor width bring the last hop, and if one more full layer does. Otherwise the conclusion is "training did not find
 //! it".
 
-use super::staircase::{ShortcutScore, StaircaseSquare};
+use super::staircase::{ShortcutScore, StaircaseCell};
 use super::table::{LEARNED_ACCURACY, SeedRuns, SeedSpread, group_by_setting};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use crate::artefact::figure_files;
@@ -25,10 +25,10 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("controls-full.toml"),
     ],
     decide: None,
-    render: controls,
+    render: render_controls,
 };
 
-fn controls(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
+fn render_controls(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
     let arms = control_arms(&settings);
     let chart = chart(&arms);
@@ -90,7 +90,7 @@ impl ControlArm<'_, '_> {
 
     fn shortcut_score(&self) -> Option<ShortcutScore> {
         let runs = self.runs;
-        StaircaseSquare { full_layers: runs.first().facts.full_layers, hops: self.hops(), runs: Some(runs) }
+        StaircaseCell { full_layers: runs.first().facts.full_layers, hops: self.hops(), runs: Some(runs) }
             .shortcut_score()
     }
 
@@ -148,7 +148,8 @@ fn table(arms: &[ControlArm<'_, '_>]) -> Table {
     for arm in arms {
         let (record, shortcut) = (arm.runs.first(), arm.shortcut_score());
         let percent = |accuracy: f64| format!("{:.1}%", 100.0 * accuracy);
-        let shortcut_loss = shortcut.map_or_else(String::new, |shortcut| format!(" ({:.2})", shortcut.loss));
+        let shortcut_loss =
+            shortcut.map_or_else(String::new, |shortcut| format!(" ({:.2})", shortcut.loss_without_recall));
         table.row([
             TableCell::from(arm.hops().to_string()),
             TableCell::from(record.facts.full_layers.to_string()),

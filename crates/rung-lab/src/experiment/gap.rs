@@ -17,7 +17,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("gap-smoke.toml"), include_str!("gap-quick.toml"), include_str!("gap-full.toml")],
     decide: None,
-    render: gap,
+    render: render_gap,
 };
 
 /// One point for each number of hops of the questions.
@@ -31,9 +31,10 @@ fn points_by_hops(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
         let point = ComparisonPoint::new(runs, hops, series, linear as f64, label)
             .with_chance_accuracy(super::table::chance_accuracy(runs, hops));
         if hops <= runs.rungs() {
-            point.predicted(Prediction::Learned, "within the rungs")
+            point.with_prediction(Prediction::Learned, "within the rungs")
         } else if record.facts.table_bits.is_some_and(|bits| runs.state_bits() < bits) {
-            point.predicted(Prediction::NotLearned, "beyond the rungs, all states together smaller than the table")
+            point
+                .with_prediction(Prediction::NotLearned, "beyond the rungs, all states together smaller than the table")
         } else {
             point
         }
@@ -41,7 +42,7 @@ fn points_by_hops(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
     record.accuracy.keys().map(|hops| point(usize::from(*hops))).collect()
 }
 
-fn gap(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
+fn render_gap(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_by_hops).collect();
     let figure = ComparisonFigure {
         file: "gap",

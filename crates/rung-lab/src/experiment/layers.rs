@@ -5,7 +5,7 @@
 //! dimensions per block), and a stack of one full layer for comparison.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
-use super::table::{group_by_setting, outline};
+use super::table::{group_by_setting, strip_mixer_options};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_theory::task::SINGLE_GROUP;
@@ -18,20 +18,20 @@ pub static EXPERIMENT: Experiment = Experiment {
     chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("layers-smoke.toml"), include_str!("layers-quick.toml"), include_str!("layers-quick.toml")],
     decide: None,
-    render: layers,
+    render: render_layers,
 };
 
-fn layers(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
+fn render_layers(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
     let points: Vec<ComparisonPoint> = settings
         .iter()
         .map(|runs| {
-            let stack = outline(&runs.first().config.stack);
+            let stack = strip_mixer_options(&runs.first().config.stack);
             let mixer = stack.split(['*', ' ']).next().unwrap_or_default().to_owned();
             let count = runs.plan().layers.len();
             let label = if count == 1 { "with 1 layer".to_owned() } else { format!("with {count} layers") };
             let point = ComparisonPoint::new(runs, usize::from(SINGLE_GROUP), mixer, count as f64, label);
-            if stack == "full" { point.predicted(Prediction::Learned, "constructed, U5") } else { point }
+            if stack == "full" { point.with_prediction(Prediction::Learned, "constructed, U5") } else { point }
         })
         .collect();
     let figure = ComparisonFigure {

@@ -8,7 +8,7 @@ use std::any::Any;
 use rung_theory::task::{self, chain::Chain};
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
-use super::table::{LEARNED_ACCURACY, SeedRuns, group_by_setting, outline};
+use super::table::{LEARNED_ACCURACY, SeedRuns, group_by_setting, strip_mixer_options};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::RunRecord;
@@ -20,7 +20,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("length-smoke.toml"), include_str!("length-quick.toml"), include_str!("length-quick.toml")],
     decide: None,
-    render: length,
+    render: render_length,
 };
 
 /// Number of entries of the first table.
@@ -30,16 +30,16 @@ fn first_table_entries(task: &str) -> Option<f64> {
 }
 
 /// One point for each number of hops and table size.
-fn points_of_cell(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
+fn points_of_setting(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
     let record = runs.first();
     let Some(trained_entries) = first_table_entries(&record.config.task) else { return Vec::new() };
     let mut points = Vec::new();
     for group in record.accuracy.keys().copied() {
-        let series = format!("{}, {group}-hop questions", outline(&record.config.stack));
+        let series = format!("{}, {group}-hop questions", strip_mixer_options(&record.config.stack));
         let trained_accuracy = runs.accuracy(group.into());
         let point = ComparisonPoint::new(runs, group.into(), series.clone(), 1.0, "at the trained size");
         points.push(if usize::from(group) <= runs.rungs() {
-            point.predicted(Prediction::Learned, "within the rungs")
+            point.with_prediction(Prediction::Learned, "within the rungs")
         } else {
             point
         });
@@ -55,10 +55,11 @@ fn points_of_cell(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
             // Without a full layer the accuracy is bounded by the state's bits, whatever was learned on smaller tables.
             let state_too_small = record.facts.full_layers == 0 && runs.state_bits() < table_bits;
             points.push(match (state_too_small, trained_accuracy.mean >= LEARNED_ACCURACY) {
-                (true, _) => point.predicted(Prediction::NotLearned, "proved: the state is smaller than the table"),
-                (false, true) => {
-                    point.predicted(Prediction::Learned, "a look-up by comparison does not depend on the table size")
+                (true, _) => {
+                    point.with_prediction(Prediction::NotLearned, "proved: the state is smaller than the table")
                 }
+                (false, true) => point
+                    .with_prediction(Prediction::Learned, "a look-up by comparison does not depend on the table size"),
                 (false, false) => point,
             });
         }
@@ -66,8 +67,8 @@ fn points_of_cell(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
     points
 }
 
-fn length(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
-    let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_of_cell).collect();
+fn render_length(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
+    let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_of_setting).collect();
     let figure = ComparisonFigure {
         file: "length",
         title: "Tables larger than in training",

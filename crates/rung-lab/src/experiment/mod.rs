@@ -21,7 +21,7 @@
 //! | [`gap`] | can many linear layers replace a full one? |
 //! | [`shift`] | does a model trained on one distribution of tables work on others? |
 //! | [`variants`] | does any layer pattern compute more hops than it has rungs? |
-//! | [`thoughts`] | how many chain-of-thought tokens does a task need? |
+//! | [`thoughts`] | how many chain-of-thought tokens before its answer does a stack need? |
 //! | [`tracking`] | which tasks need recurrences or hybrids? |
 //! | [`zoo`] | does every bounded-state mixer reach the rungs of its layout? |
 //! | [`length`] | do hops generalize to tables larger than in training? |

@@ -21,10 +21,10 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("placement-full.toml"),
     ],
     decide: None,
-    render: placement,
+    render: render_placement,
 };
 
-fn placement(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
+fn render_placement(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_by_hops).collect();
     let figure = ComparisonFigure {
         file: "placement",

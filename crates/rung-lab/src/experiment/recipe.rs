@@ -15,7 +15,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     chapter: ReportChapter::Measured,
     sweeps: [include_str!("recipe-smoke.toml"), include_str!("recipe-quick.toml"), include_str!("recipe-full.toml")],
     decide: None,
-    render: recipe,
+    render: render_recipe,
 };
 
 /// The keys in which a config differs from the complete recipe, with their values.
@@ -32,7 +32,7 @@ fn describe_change(complete: &SeedRuns<'_>, changed: &SeedRuns<'_>) -> String {
     if differences.is_empty() { "the complete recipe".to_owned() } else { differences.join(", ") }
 }
 
-fn recipe(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
+fn render_recipe(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
     let points: Vec<ComparisonPoint> = settings.iter().flat_map(|runs| points_by_hops(&settings[0], runs)).collect();
     let figure = ComparisonFigure {
@@ -54,7 +54,7 @@ fn points_by_hops(complete: &SeedRuns<'_>, runs: &SeedRuns<'_>) -> Vec<Compariso
         let point = ComparisonPoint::new(runs, hops, series.clone(), hops as f64, label)
             .with_chance_accuracy(chance_accuracy(runs, hops));
         if std::ptr::eq(complete, runs) {
-            point.predicted(Prediction::Learned, "within the rungs, with the complete recipe")
+            point.with_prediction(Prediction::Learned, "within the rungs, with the complete recipe")
         } else {
             point
         }

@@ -16,7 +16,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("shift-smoke.toml"), include_str!("shift-quick.toml"), include_str!("shift-quick.toml")],
     decide: None,
-    render: shift,
+    render: render_shift,
 };
 
 /// Distributions of tables, in the order of the axis.
@@ -28,7 +28,7 @@ fn distribution_index(task: &str) -> Option<usize> {
 }
 
 /// One point for each distribution that the runs were tested on.
-fn points_of_cell(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
+fn points_of_setting(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
     let config = &runs.first().config;
     let Some(trained_index) = distribution_index(&config.task) else { return Vec::new() };
     let Some(hops) = runs.first().accuracy.keys().max().copied() else { return Vec::new() };
@@ -42,7 +42,7 @@ fn points_of_cell(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
         format!("on {}", DISTRIBUTIONS[trained_index]),
     );
     let mut points =
-        vec![training_point.predicted(Prediction::Learned, "within the rungs, on the trained distribution")];
+        vec![training_point.with_prediction(Prediction::Learned, "within the rungs, on the trained distribution")];
     for task in &config.evaluate.other_tasks {
         let Some(tested_index) = distribution_index(task) else { continue };
         let accuracy = runs.accuracy_on(task, hops);
@@ -55,14 +55,18 @@ fn points_of_cell(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
         )
         .with_accuracy(accuracy);
         // A learned look-up works on every distribution.
-        points.push(if is_learned { point.predicted(Prediction::Learned, "look-ups were learned") } else { point });
+        points.push(if is_learned {
+            point.with_prediction(Prediction::Learned, "look-ups were learned")
+        } else {
+            point
+        });
     }
     points.sort_by(|a, b| a.position.total_cmp(&b.position));
     points
 }
 
-fn shift(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
-    let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_of_cell).collect();
+fn render_shift(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
+    let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_of_setting).collect();
     let figure = ComparisonFigure {
         file: "shift",
         title: "Trained on one distribution of tables, tested on all",

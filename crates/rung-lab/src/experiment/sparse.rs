@@ -8,11 +8,11 @@ use rung_theory::task::SINGLE_GROUP;
 use std::any::Any;
 
 use rung_theory::bound::sparse::BlockSparseInstance;
-use rung_theory::stack::mixer::{MixerReach, TokenSelection};
+use rung_theory::stack::mixer::TokenSelection;
 use rung_theory::task::{self, match2::Match2};
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
-use super::table::{SeedRuns, group_by_setting, outline};
+use super::table::{SeedRuns, group_by_setting, strip_mixer_options};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::RunRecord;
@@ -24,37 +24,34 @@ pub static EXPERIMENT: Experiment = Experiment {
     chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("sparse-smoke.toml"), include_str!("sparse-quick.toml"), include_str!("sparse-quick.toml")],
     decide: None,
-    render: sparse,
+    render: render_sparse,
 };
 
-/// Bits of a block's summary, and the lower bound for the layer and task of the runs.
-pub(super) fn summary_bound(runs: &SeedRuns<'_>) -> Option<(f64, BlockSparseInstance)> {
+/// Bits of a block's summary, and the instance of the lower bound for the layer and task of the runs.
+pub(super) fn summary_bits_and_instance(runs: &SeedRuns<'_>) -> Option<(f64, BlockSparseInstance)> {
     let config = &runs.first().config;
     let (bits, plan) = (config.model.bits.unwrap_or(32), runs.plan());
     let task = task::parse(&config.task).ok()?;
-    let values = (&*task as &dyn Any).downcast_ref::<Match2>()?.modulus();
-    let mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter());
-    let selections = mixers.filter_map(|mixer| match mixer.facts().reach {
-        MixerReach::Full(message) => message.selection,
-        MixerReach::Bounded => None,
-    });
-    let TokenSelection { groups, selected_count, block, summary_elements, .. } = selections.into_iter().next()?;
+    let modulus = (&*task as &dyn Any).downcast_ref::<Match2>()?.modulus();
+    let mut mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter());
+    let selection = mixers.find_map(|mixer| mixer.facts().selection())?;
+    let TokenSelection { groups, selected_count, block, summary_elements, .. } = selection;
     let summary_bits = u64::try_from(summary_elements * u128::from(bits)).ok()?;
     let to_u64 = |number: u128| u64::try_from(number).ok();
     let block = to_u64(block)?;
     let earlier_blocks = (task.length() as u64).div_ceil(block).saturating_sub(1);
-    let bound = BlockSparseInstance {
+    let instance = BlockSparseInstance {
         block_tokens: block,
         selected_blocks: to_u64(groups * selected_count)?,
         summary_bits,
-        modulus: values.into(),
+        modulus: modulus.into(),
         other_blocks: earlier_blocks,
         shared_summary_map: true,
     };
-    Some((summary_bits as f64, bound))
+    Some((summary_bits as f64, instance))
 }
 
-fn sparse(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
+fn render_sparse(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
     let points: Vec<ComparisonPoint> = settings.iter().filter_map(point).collect();
     let figure = ComparisonFigure {
@@ -71,15 +68,15 @@ fn sparse(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusio
 }
 
 fn point(runs: &SeedRuns<'_>) -> Option<ComparisonPoint> {
-    let (summary_bits, bound) = summary_bound(runs)?;
-    let verdict = bound.verdict().ok()?;
+    let (summary_bits, instance) = summary_bits_and_instance(runs)?;
+    let verdict = instance.verdict().ok()?;
     let needed_bits = verdict.needed_bits? as f64;
-    let (ratio, mixer) = (summary_bits / needed_bits, outline(&runs.first().config.stack));
-    let series = format!("{mixer}, blocks of {}", bound.block_tokens);
-    let label = format!("with {summary_bits} bits where {needed_bits} are needed");
+    let (ratio, stack) = (summary_bits / needed_bits, strip_mixer_options(&runs.first().config.stack));
+    let series = format!("{stack}, blocks of {} tokens", instance.block_tokens);
+    let label = format!("with {summary_bits} bits where the bound requires {needed_bits}");
     let point = ComparisonPoint::new(runs, usize::from(SINGLE_GROUP), series, ratio, label);
     Some(if verdict.impossible {
-        point.predicted(Prediction::NotLearned, "proved for the worst prompt")
+        point.with_prediction(Prediction::NotLearned, "proved for the worst prompt")
     } else {
         point
     })

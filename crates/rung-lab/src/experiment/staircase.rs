@@ -4,21 +4,25 @@
 //! and L only. The prediction: L hops are learned for L <= F, and not for L = F + 1, where tables are too large for the state
 //! and grow by a larger factor than a layer has heads.
 //!
-//! A stack is trained on as many hops as it has full layers, and again on one hop more. It is not trained on more hops than that, because it
-//! would learn nothing at all, and its failure would show nothing. Prompts mix questions of all numbers of hops, so every
-//! square of the map is measured on a network that was trained on it.
+//! A stack of F full layers is trained twice: on up to F hops and on up to F + 1 hops. With more hops it would learn nothing at all, and
+//! its failure would show nothing. The prompts of a run mix questions of 1 hop up to the run's maximum, so every cell of the map is
+//! measured on a network that was trained on such questions.
 //!
 //! # The accuracy of known shortcuts
 //!
-//! A stack whose layout allows one hop less than L can score
-//! without making the last hop: its state recalls a fraction r of the first table (Shannon's converse, as in [`capacity`](super::capacity)),
-//! which saves a hop; otherwise one layer looks up in advance as many parts of the last table as it has heads, or, with a single full layer, knows
-//! the values in the part but not which of them is the answer. A result below that accuracy can be explained by such shortcuts. It is proved
-//! impossible only where the program decides so, and at these sizes it mostly cannot, because f32 accumulators have many bits.
+//! A stack whose layout allows L - 1 hops can answer some questions of L hops by shortcuts:
+//!
+//! - Its state recalls a fraction r of the first table, which saves a hop. Rate distortion bounds r, as in
+//!   [`capacity`](super::capacity).
+//! - On the other questions, each head of one layer looks up one row group of the last table before the query is known. If there is only
+//!   one full layer, it knows the values of the right row group, but not which of them is the answer, and guesses the most frequent.
+//!
+//! An accuracy below the resulting score can be explained by such shortcuts. A higher accuracy is proved impossible only where
+//! `rung decide` says so; at these sizes it mostly does not, because f32 accumulators have many bits.
 
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::TableSizes;
-use rung_theory::stack::Convention;
+use rung_theory::stack::MessageSizeConvention;
 
 use super::capacity::max_accuracy;
 use super::table::{SeedRuns, SeedSpread, chance_accuracy, group_by_setting};
@@ -42,34 +46,34 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("staircase-full.toml"),
     ],
     decide: Some(decide),
-    render: staircase,
+    render: render_staircase,
 };
 
-/// The verdicts of the theory about every square, for exactly its tables.
+/// The verdicts of the theory about every cell, for exactly its tables.
 fn decide(records: &[RunRecord]) -> Vec<StackVerdict> {
     let settings = group_by_setting(records);
-    let squares = collect_squares(&settings);
-    squares.iter().filter_map(|square| decide_square(square.runs?, square.hops)).collect()
+    let cells = collect_cells(&settings);
+    cells.iter().filter_map(|cell| decide_cell(cell.runs?, cell.hops)).collect()
 }
 
-fn decide_square(runs: &SeedRuns<'_>, hops: usize) -> Option<StackVerdict> {
+fn decide_cell(runs: &SeedRuns<'_>, hops: usize) -> Option<StackVerdict> {
     let sizes = task_table_sizes(runs)?;
     let sizes = sizes.get(..hops)?;
     let ratios = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
     let tables = TableSizes::new(hops, sizes[0].into(), ratios).ok()?;
-    let verdict = StackBounds::new(&runs.plan(), Convention::Paper).decide(&tables);
+    let verdict = StackBounds::new(&runs.plan(), MessageSizeConvention::Paper).decide(&tables);
     Some(StackVerdict::new(runs, hops, verdict.name(), verdict.reason()))
 }
 
-fn staircase(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
+fn render_staircase(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
-    let squares = collect_squares(&settings);
-    let (map, curves) = (heat_map(&squares), learning_curves(&squares));
+    let cells = collect_cells(&settings);
+    let (map, curves) = (heat_map(&cells), learning_curves(&cells));
     output.artefacts.extend(figure_files("staircase", &map));
     output.artefacts.extend(figure_files("staircase-curves", &curves));
-    output.chapter.table(table(&squares, &output.verdicts));
+    output.chapter.table(table(&cells, &output.verdicts));
     let caption = "Accuracy on questions of L hops by F full layers after one bounded-state layer: mean over seeds, and below it the \
-                   worst and the best seed. Below the predicted boundary the prediction is learned, above it not learned. Every square has the same \
+                   worst and the best seed. Below the predicted boundary the prediction is learned, above it not learned. Every cell has the same \
                    recipe, width, state, precision and number of steps.";
     let figures = [
         Figure::new(&map, caption, output.command.clone(), "staircase.csv"),
@@ -80,23 +84,23 @@ fn staircase(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclu
             "staircase-curves.csv",
         ),
     ];
-    Conclusion { headline_figures: figures.to_vec(), ..conclude(&squares) }
+    Conclusion { headline_figures: figures.to_vec(), ..conclude(&cells) }
 }
 
-/// One square of the heat map: questions of L hops to a stack with F full layers.
-pub(super) struct StaircaseSquare<'a, 'b> {
+/// One cell of the heat map: questions of L hops to a stack with F full layers.
+pub(super) struct StaircaseCell<'a, 'b> {
     pub(super) full_layers: usize,
     pub(super) hops: usize,
     /// The results of that stack, if it was trained.
     pub(super) runs: Option<&'b SeedRuns<'a>>,
 }
 
-impl StaircaseSquare<'_, '_> {
+impl StaircaseCell<'_, '_> {
     pub(super) fn accuracy(&self) -> Option<SeedSpread> {
         self.runs.map(|runs| runs.accuracy(self.hops))
     }
 
-    /// Whether the layout allows so many hops.
+    /// Whether the layout allows `hops` hops.
     fn is_within_rungs(&self) -> bool {
         self.runs.map_or(self.full_layers, SeedRuns::rungs) >= self.hops
     }
@@ -116,7 +120,7 @@ pub(super) struct ShortcutScore {
     /// Accuracy where the state does not recall the entry.
     pub(super) accuracy_without_recall: f64,
     /// Cross-entropy where the state does not recall the entry, in nats.
-    pub(super) loss: f64,
+    pub(super) loss_without_recall: f64,
 }
 
 impl ShortcutScore {
@@ -125,16 +129,13 @@ impl ShortcutScore {
         let (first, last) = (f64::from(sizes[0]), f64::from(*sizes.get(hops - 1)?));
         let ratio = last / f64::from(*sizes.get(hops.checked_sub(2)?)?);
         let recall = max_accuracy(runs.state_bits() / first, first);
-        let (accuracy_without_recall, loss) = if hops == 2 {
+        let (accuracy_without_recall, loss_without_recall) = if hops == 2 {
             (expected_mode_share(sizes[0], sizes[1]), expected_entropy(sizes[0], sizes[1]))
         } else {
-            let fraction_looked_up_early = (runs.first().config.model.heads as f64 / ratio).min(1.0);
-            (
-                fraction_looked_up_early + (1.0 - fraction_looked_up_early) / last,
-                (1.0 - fraction_looked_up_early) * last.ln(),
-            )
+            let fraction_prefetched = (runs.first().config.model.heads as f64 / ratio).min(1.0);
+            (fraction_prefetched + (1.0 - fraction_prefetched) / last, (1.0 - fraction_prefetched) * last.ln())
         };
-        Some(Self { recall, accuracy_without_recall, loss })
+        Some(Self { recall, accuracy_without_recall, loss_without_recall })
     }
 
     /// Accuracy with the help of the state.
@@ -143,7 +144,7 @@ impl ShortcutScore {
     }
 }
 
-/// The expected relative frequency of the most frequent value among so many uniform draws.
+/// The expected relative frequency of the most frequent value among `draws` uniform samples of `values` values.
 fn expected_mode_share(draws: u32, values: u32) -> f64 {
     let count = draws as usize;
     // The probability that no value is drawn more than `limit` times. It is proportional to the coefficient of x^count in p(x)^values, where p
@@ -175,7 +176,7 @@ fn expected_mode_share(draws: u32, values: u32) -> f64 {
     (0..count).map(|limit| 1.0 - probability_at_most(limit)).sum::<f64>() / f64::from(draws)
 }
 
-/// The expected entropy of the histogram of so many uniform draws, in nats.
+/// The expected entropy of the histogram of `draws` uniform samples of `values` values, in nats.
 fn expected_entropy(draws: u32, values: u32) -> f64 {
     let (n, p) = (f64::from(draws), 1.0 / f64::from(values));
     let mut probability = (1.0 - p).powf(n);
@@ -193,50 +194,49 @@ fn task_table_sizes(runs: &SeedRuns<'_>) -> Option<Vec<u32>> {
     table_sizes(&*rung_theory::task::parse(&runs.first().config.task).ok()?)
 }
 
-/// Every square, F outermost. A square is measured on the network that was trained on as many hops as it has full layers, or on the hops of
-/// the square if those are more.
-fn collect_squares<'a, 'b>(settings: &'b [SeedRuns<'a>]) -> Vec<StaircaseSquare<'a, 'b>> {
+/// Every cell, F outermost. A cell is measured on the network that was trained on max(L, F) hops.
+fn collect_cells<'a, 'b>(settings: &'b [SeedRuns<'a>]) -> Vec<StaircaseCell<'a, 'b>> {
     let max_full_layers = settings.iter().map(|runs| runs.first().facts.full_layers).max().unwrap_or(0);
     let max_hops = settings.iter().map(SeedRuns::hops).max().unwrap_or(0);
-    let mut squares = Vec::new();
+    let mut cells = Vec::new();
     for full_layers in 1..=max_full_layers {
         for hops in 1..=max_hops {
             let candidates = settings.iter().filter(|runs| runs.first().facts.full_layers == full_layers);
             let runs = candidates.filter(|runs| runs.hops() >= hops.max(full_layers)).min_by_key(|runs| runs.hops());
-            squares.push(StaircaseSquare { full_layers, hops, runs });
+            cells.push(StaircaseCell { full_layers, hops, runs });
         }
     }
-    squares
+    cells
 }
 
-fn heat_map(squares: &[StaircaseSquare<'_, '_>]) -> HeatMap {
-    let max_full_layers = squares.iter().map(|square| square.full_layers).max().unwrap_or(0);
-    let max_hops = squares.iter().map(|square| square.hops).max().unwrap_or(0);
+fn heat_map(cells: &[StaircaseCell<'_, '_>]) -> HeatMap {
+    let max_full_layers = cells.iter().map(|cell| cell.full_layers).max().unwrap_or(0);
+    let max_hops = cells.iter().map(|cell| cell.hops).max().unwrap_or(0);
     let rows: Vec<String> = (1..=max_hops).rev().map(|hops| format!("L = {hops}")).collect();
     let columns: Vec<String> = (1..=max_full_layers).map(|full_layers| format!("F = {full_layers}")).collect();
-    let find_square = |full_layers: usize, hops: usize| {
-        squares.iter().find(|square| (square.full_layers, square.hops) == (full_layers, hops))
+    let find_cell = |full_layers: usize, hops: usize| {
+        cells.iter().find(|cell| (cell.full_layers, cell.hops) == (full_layers, hops))
     };
-    let cell =
-        |full_layers: usize, hops: usize| match find_square(full_layers, hops).and_then(StaircaseSquare::accuracy) {
+    let heat_cell =
+        |full_layers: usize, hops: usize| match find_cell(full_layers, hops).and_then(StaircaseCell::accuracy) {
             Some(SeedSpread { mean, low, high, .. }) => {
                 HeatCell::new(mean).with_detail(format!("{:.1} to {:.1}", 100.0 * low, 100.0 * high))
             }
             None => HeatCell::default().with_detail("not run"),
         };
-    let cells = (1..=max_hops)
+    let heat_cells = (1..=max_hops)
         .rev()
-        .map(|hops| (1..=max_full_layers).map(|full_layers| cell(full_layers, hops)).collect())
+        .map(|hops| (1..=max_full_layers).map(|full_layers| heat_cell(full_layers, hops)).collect())
         .collect();
     let title = "Accuracy by full layers and hops";
     let map = HeatMap::new(
         title,
         ("hops of the question", &rows),
         ("full layers after one bounded-state layer", &columns),
-        cells,
+        heat_cells,
     );
     let rungs = |full_layers: usize| {
-        squares.iter().filter(|square| square.full_layers == full_layers && square.is_within_rungs()).count()
+        cells.iter().filter(|cell| cell.full_layers == full_layers && cell.is_within_rungs()).count()
     };
     let boundary = (1..=max_full_layers).map(rungs);
     HeatMap {
@@ -245,18 +245,16 @@ fn heat_map(squares: &[StaircaseSquare<'_, '_>]) -> HeatMap {
     }
 }
 
-fn learning_curves(squares: &[StaircaseSquare<'_, '_>]) -> LineChart {
+fn learning_curves(cells: &[StaircaseCell<'_, '_>]) -> LineChart {
     let mut chart = LineChart::new(
         "Learning curves at the predicted boundary",
         AxisSpec::new("training steps", Scale::Linear),
         AxisSpec::new("accuracy", Scale::Linear).with_range(0.0, 1.02),
     );
-    for square in
-        squares.iter().filter(|square| square.hops == square.full_layers || square.hops == square.full_layers + 1)
-    {
-        let Some(runs) = square.runs else { continue };
+    for cell in cells.iter().filter(|cell| cell.hops == cell.full_layers || cell.hops == cell.full_layers + 1) {
+        let Some(runs) = cell.runs else { continue };
         let evaluations = runs.records.iter().map(|record| record.evaluations.len()).min().unwrap_or(0);
-        let group = square.hops as u16;
+        let group = cell.hops as u16;
         let mean_accuracy = |index: usize| {
             let accuracy =
                 |record: &&RunRecord| record.evaluations[index].accuracy.get(&group).map_or(0.0, AnswerCount::accuracy);
@@ -265,13 +263,13 @@ fn learning_curves(squares: &[StaircaseSquare<'_, '_>]) -> LineChart {
         let points = (0..evaluations)
             .map(|index| Point::new(runs.first().evaluations[index].step as f64, mean_accuracy(index)))
             .collect();
-        let plural = if square.hops == 1 { "hop" } else { "hops" };
-        chart = chart.series(Series::line(format!("F = {}, {} {plural}", square.full_layers, square.hops), points));
+        let plural = if cell.hops == 1 { "hop" } else { "hops" };
+        chart = chart.series(Series::line(format!("F = {}, {} {plural}", cell.full_layers, cell.hops), points));
     }
     chart
 }
 
-fn table(squares: &[StaircaseSquare<'_, '_>], verdicts: &[StackVerdict]) -> Table {
+fn table(cells: &[StaircaseCell<'_, '_>], verdicts: &[StackVerdict]) -> Table {
     let columns = [
         Column::number("F"),
         Column::number("L"),
@@ -284,26 +282,27 @@ fn table(squares: &[StaircaseSquare<'_, '_>], verdicts: &[StackVerdict]) -> Tabl
         Column::text("decided for these tables"),
         Column::number("tokens"),
     ];
-    let mut table = Table::new("The staircase: every square with its prediction and its result", columns);
-    for square in squares {
-        let Some((runs, spread)) = square.runs.zip(square.accuracy()) else { continue };
-        let shortcut = square.shortcut_score();
-        let losses = runs.records.iter().filter_map(|record| record.losses.get(&(square.hops as u16)).copied());
+    let mut table = Table::new("The staircase: every cell with its prediction and its result", columns);
+    for cell in cells {
+        let Some((runs, spread)) = cell.runs.zip(cell.accuracy()) else { continue };
+        let shortcut = cell.shortcut_score();
+        let losses = runs.records.iter().filter_map(|record| record.losses.get(&(cell.hops as u16)).copied());
         let loss = SeedSpread::new(losses).mean;
-        let shortcut_loss = shortcut.map_or_else(String::new, |shortcut| format!(" ({:.2})", shortcut.loss));
+        let shortcut_loss =
+            shortcut.map_or_else(String::new, |shortcut| format!(" ({:.2})", shortcut.loss_without_recall));
         table.row([
-            TableCell::from(square.full_layers.to_string()),
-            TableCell::from(square.hops.to_string()),
-            TableCell::from(if square.is_within_rungs() { "learned" } else { "not learned" }),
+            TableCell::from(cell.full_layers.to_string()),
+            TableCell::from(cell.hops.to_string()),
+            TableCell::from(if cell.is_within_rungs() { "learned" } else { "not learned" }),
             TableCell::from(spread.percent()).with_evidence(Evidence::Measured),
             TableCell::from(spread.learned_text()).with_evidence(Evidence::Measured),
-            TableCell::from(format!("{:.1}%", 100.0 * chance_accuracy(runs, square.hops))),
+            TableCell::from(format!("{:.1}%", 100.0 * chance_accuracy(runs, cell.hops))),
             TableCell::from(
                 shortcut.map_or_else(|| "–".to_owned(), |shortcut| format!("{:.1}%", 100.0 * shortcut.accuracy())),
             ),
             TableCell::from(format!("{loss:.3}{shortcut_loss}")),
             TableCell::from(
-                StackVerdict::find(verdicts, runs, square.hops)
+                StackVerdict::find(verdicts, runs, cell.hops)
                     .map_or_else(String::new, |verdict| format!("{}: {}", verdict.name, verdict.reason)),
             ),
             TableCell::from(runs.first().facts.tokens.to_string()),
@@ -312,42 +311,41 @@ fn table(squares: &[StaircaseSquare<'_, '_>], verdicts: &[StackVerdict]) -> Tabl
     table
 }
 
-fn conclude(squares: &[StaircaseSquare<'_, '_>]) -> Conclusion {
+fn conclude(cells: &[StaircaseCell<'_, '_>]) -> Conclusion {
     let mut paragraph = Prose::new();
     let mut contradictions = Vec::new();
-    let measured: Vec<(&StaircaseSquare<'_, '_>, SeedSpread)> =
-        squares.iter().filter_map(|square| Some((square, square.accuracy()?))).collect();
-    let (within_rungs, beyond_rungs): (Vec<_>, Vec<_>) =
-        measured.iter().partition(|(square, _)| square.is_within_rungs());
-    let learned = within_rungs.iter().filter(|(_, spread)| spread.most_seeds_learned()).count();
+    let measured: Vec<(&StaircaseCell<'_, '_>, SeedSpread)> =
+        cells.iter().filter_map(|cell| Some((cell, cell.accuracy()?))).collect();
+    let (within_rungs, beyond_rungs): (Vec<_>, Vec<_>) = measured.iter().partition(|(cell, _)| cell.is_within_rungs());
+    let learned_count = within_rungs.iter().filter(|(_, spread)| spread.most_seeds_learned()).count();
     paragraph = paragraph.text("Predicted: learned, for L <= F. Measured: ").number(
-        format!("{learned} of {} squares learned by at least two of three seeds", within_rungs.len()),
+        format!("{learned_count} of {} cells learned by at least two of three seeds", within_rungs.len()),
         Evidence::Measured,
     );
-    for (square, spread) in within_rungs.iter().filter(|(_, spread)| !spread.most_seeds_learned()) {
+    for (cell, spread) in within_rungs.iter().filter(|(_, spread)| !spread.most_seeds_learned()) {
         contradictions.push(format!(
             "F = {}, L = {}: predicted learned; learned in {} seeds ({}).",
-            square.full_layers,
-            square.hops,
+            cell.full_layers,
+            cell.hops,
             spread.learned_text(),
             spread.percent()
         ));
     }
     paragraph = paragraph.text(". Predicted: not learned, for L > F, judged by the best seed. Measured: ");
-    let is_below_shortcut = |square: &StaircaseSquare<'_, '_>, spread: &SeedSpread| {
-        square.shortcut_score().is_none_or(|shortcut| spread.high < shortcut.accuracy())
+    let is_below_shortcut = |cell: &StaircaseCell<'_, '_>, spread: &SeedSpread| {
+        cell.shortcut_score().is_none_or(|shortcut| spread.high < shortcut.accuracy())
     };
-    let confirmed = beyond_rungs
+    let confirmed_count = beyond_rungs
         .iter()
-        .filter(|(square, spread)| !spread.any_seed_learned() && is_below_shortcut(square, spread))
+        .filter(|(cell, spread)| !spread.any_seed_learned() && is_below_shortcut(cell, spread))
         .count();
     paragraph = paragraph
-        .number(format!("{confirmed} of {} squares not learned by any seed and below the accuracy of known shortcuts", beyond_rungs.len()), Evidence::Measured)
+        .number(format!("{confirmed_count} of {} cells not learned by any seed and below the accuracy of known shortcuts", beyond_rungs.len()), Evidence::Measured)
         .text(
             ". Not learned is a result about training. Impossible would need a proof at this size, and the table says where there is one.",
         );
-    for (square, spread) in
-        beyond_rungs.iter().filter(|(square, spread)| spread.any_seed_learned() || !is_below_shortcut(square, spread))
+    for (cell, spread) in
+        beyond_rungs.iter().filter(|(cell, spread)| spread.any_seed_learned() || !is_below_shortcut(cell, spread))
     {
         let reason = if spread.any_seed_learned() {
             "one seed learned it"
@@ -356,13 +354,13 @@ fn conclude(squares: &[StaircaseSquare<'_, '_>]) -> Conclusion {
         };
         contradictions.push(format!(
             "F = {}, L = {}: predicted not learned; {reason} ({}).",
-            square.full_layers,
-            square.hops,
+            cell.full_layers,
+            cell.hops,
             spread.percent()
         ));
     }
     let summary_line = format!(
-        "{learned} of {} squares within the rungs learned; {confirmed} of {} beyond the rungs not learned",
+        "{learned_count} of {} cells within the rungs learned; {confirmed_count} of {} beyond the rungs not learned",
         within_rungs.len(),
         beyond_rungs.len()
     );
@@ -398,26 +396,26 @@ mod tests {
     }
 
     #[test]
-    fn squares_are_measured_on_the_network_that_was_trained_on_them() {
+    fn cells_are_measured_on_the_network_that_was_trained_on_them() {
         let records = records([998, 140, 997, 996]);
         let settings = group_by_setting(&records);
-        let squares = collect_squares(&settings);
+        let cells = collect_cells(&settings);
         let trained_hops: Vec<_> =
-            squares.iter().map(|square| (square.full_layers, square.hops, square.runs.unwrap().hops())).collect();
+            cells.iter().map(|cell| (cell.full_layers, cell.hops, cell.runs.unwrap().hops())).collect();
         assert_eq!(trained_hops, [(1, 1, 1), (1, 2, 2), (2, 1, 2), (2, 2, 2)]);
-        assert_eq!(heat_map(&squares).boundary, [1, 2]);
+        assert_eq!(heat_map(&cells).boundary, [1, 2]);
     }
 
     #[test]
     fn one_seed_refutes_not_learned_and_two_of_three_confirm_learned() {
         let conclusion = |correct_per_thousand| {
             let records = records(correct_per_thousand);
-            conclude(&collect_squares(&group_by_setting(&records)))
+            conclude(&collect_cells(&group_by_setting(&records)))
         };
         let as_predicted = conclusion([998, 140, 997, 996]);
         assert_eq!(
             as_predicted.summary_line,
-            "3 of 3 squares within the rungs learned; 1 of 1 beyond the rungs not learned"
+            "3 of 3 cells within the rungs learned; 1 of 1 beyond the rungs not learned"
         );
         assert!(as_predicted.contradictions.is_empty());
         let refuted = conclusion([998, 995, 997, 996]);
@@ -445,7 +443,8 @@ mod tests {
         let settings = group_by_setting(&records);
         let shortcut = ShortcutScore::new(&settings[0], 3).unwrap();
         assert!(
-            (shortcut.accuracy_without_recall - 0.3403).abs() < 1e-3 && (shortcut.loss - 3.043).abs() < 1e-3,
+            (shortcut.accuracy_without_recall - 0.3403).abs() < 1e-3
+                && (shortcut.loss_without_recall - 3.043).abs() < 1e-3,
             "{shortcut:?}"
         );
         assert!((shortcut.recall - 0.488).abs() < 2e-3, "{shortcut:?}");

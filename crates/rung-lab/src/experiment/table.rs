@@ -9,7 +9,7 @@ use rung_figure::Evidence;
 use rung_figure::report::{Column, Prose, Table, TableCell};
 use rung_train::run::RunRecord;
 use rung_train::run::accuracy::AnswerCount;
-pub use rung_train::run::config::outline;
+pub use rung_train::run::config::strip_mixer_options;
 
 /// From this accuracy on, questions count as learned.
 pub const LEARNED_ACCURACY: f64 = 0.99;
@@ -93,7 +93,7 @@ impl<'a> SeedRuns<'a> {
         self.first().facts.rungs
     }
 
-    /// Accuracy on questions of so many hops, over seeds.
+    /// Accuracy on questions of `hops` hops, over seeds.
     pub fn accuracy(&self, hops: usize) -> SeedSpread {
         SeedSpread::new(self.records.iter().map(|record| record.group_accuracy(hops as u16)))
     }
@@ -109,9 +109,9 @@ impl<'a> SeedRuns<'a> {
         self.first().facts.state_bits.iter().map(|bits| *bits as f64).sum()
     }
 
-    /// The names of its mixers, without numbers.
-    pub fn outline(&self) -> String {
-        outline(&self.first().config.stack)
+    /// The stack without the options of its mixers.
+    pub fn stack_without_options(&self) -> String {
+        strip_mixer_options(&self.first().config.stack)
     }
 }
 
@@ -193,7 +193,7 @@ pub fn results_table(caption: &str, settings: &[SeedRuns<'_>]) -> Table {
     table
 }
 
-/// Accuracy of chance on questions of so many hops: one over the size of the last table looked up.
+/// Accuracy of chance on questions of `hops` hops: one over the size of the last table looked up.
 pub(super) fn chance_accuracy(runs: &SeedRuns<'_>, hops: usize) -> f64 {
     let task = rung_theory::task::parse(&runs.first().config.task);
     let sizes = task.ok().and_then(|task| rung_train::run::record::table_sizes(&*task));

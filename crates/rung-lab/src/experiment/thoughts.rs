@@ -2,7 +2,7 @@
 //!
 //! A stack with fewer rungs than hops may emit intermediate results (thoughts) as tokens and attend to them: every thought is another
 //! forward pass. Thoughts are spread evenly over the hops, so one pass must make the largest number of hops between two of them: with s
-//! thoughts and L hops, L/(s+1) rounded up. One rung and L-1 thoughts suffice (constructions U3 and U6).
+//! thoughts and L hops, L/(s+1) rounded up. One rung and L-1 thoughts suffice (construction U6).
 //!
 //! Thoughts are trained and tested with teacher forcing. A chain is right if all its thoughts and its answer are; the model then generates
 //! exactly these tokens by itself. The report shows a lower bound on the fraction of right chains: one minus the sum of the error rates.
@@ -12,7 +12,7 @@ use std::any::Any;
 use rung_theory::task::{self, chain::Chain};
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
-use super::table::{SeedRuns, SeedSpread, group_by_setting, outline};
+use super::table::{SeedRuns, SeedSpread, group_by_setting, strip_mixer_options};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::RunRecord;
@@ -29,11 +29,11 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("thoughts-quick.toml"),
     ],
     decide: None,
-    render: thoughts,
+    render: render_thoughts,
 };
 
-/// A lower bound on the fraction of right chains.
-fn right_chains(record: &RunRecord) -> f64 {
+/// A lower bound on the fraction of chains whose thoughts and answer are all right.
+fn chain_accuracy_lower_bound(record: &RunRecord) -> f64 {
     let errors: f64 = record.accuracy.values().map(|answers| 1.0 - AnswerCount::accuracy(answers)).sum();
     (1.0 - errors).max(0.0)
 }
@@ -45,8 +45,8 @@ fn comparison_point(runs: &SeedRuns<'_>) -> Option<ComparisonPoint> {
     let composition = task.composition();
     let (hops, thoughts) = (composition.hops(), task.thoughts());
     let label = format!("with {thoughts} thought{}", if thoughts == 1 { "" } else { "s" });
-    let series = format!("{}, {hops} hops", outline(&record.config.stack));
-    let accuracy = SeedSpread::new(runs.records.iter().map(|record| right_chains(record)));
+    let series = format!("{}, {hops} hops", strip_mixer_options(&record.config.stack));
+    let accuracy = SeedSpread::new(runs.records.iter().map(|record| chain_accuracy_lower_bound(record)));
     let last_table_entries = *composition.sizes().last()?;
     let point = ComparisonPoint::new(runs, hops, series, thoughts as f64, label)
         .with_accuracy(accuracy)
@@ -55,13 +55,13 @@ fn comparison_point(runs: &SeedRuns<'_>) -> Option<ComparisonPoint> {
     let entries = f64::from(composition.sizes()[0]);
     let state_holds_table = runs.state_bits() >= entries * entries.log2();
     Some(match hops_per_pass <= runs.rungs() {
-        true => point.predicted(Prediction::Learned, "no more hops between two thoughts than rungs"),
+        true => point.with_prediction(Prediction::Learned, "no more hops between two thoughts than rungs"),
         false if state_holds_table => point,
-        false => point.predicted(Prediction::NotLearned, "more hops between two thoughts than rungs"),
+        false => point.with_prediction(Prediction::NotLearned, "more hops between two thoughts than rungs"),
     })
 }
 
-fn thoughts(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
+fn render_thoughts(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let points: Vec<ComparisonPoint> = group_by_setting(records).iter().filter_map(comparison_point).collect();
     let figure = ComparisonFigure {
         file: "thoughts",

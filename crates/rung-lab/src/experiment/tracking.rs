@@ -30,7 +30,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("tracking-quick.toml"),
     ],
     decide: None,
-    render: tracking,
+    render: render_tracking,
 };
 
 /// Groups of tasks: prefix of their specs, name, and name and title of the figure.
@@ -41,7 +41,7 @@ const TASK_GROUPS: [(&str, &str, &str, &str); 4] = [
     ("parity-retrieval", "parity-retrieval", "tracking-retrieval", "Parity-conditioned retrieval, by sequence length"),
 ];
 
-fn tracking(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
+fn render_tracking(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
     // The conclusion is about the length that was never trained.
     let mut points_at_untrained_length = Vec::new();
@@ -66,22 +66,24 @@ fn tracking(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclus
     conclude(&points_at_untrained_length, "Which layers track a state that every token changes?")
 }
 
-/// Whether the runs' layers are predicted to track the state of its task, and the reason; none without a prediction.
+/// The prediction for this stack and task, with its reason; `None` without a prediction.
 fn prediction(runs: &SeedRuns<'_>) -> Option<(Prediction, &'static str)> {
     let config = &runs.first().config;
     let plan = runs.plan();
     let mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter());
     let reflections = mixers.map(|mixer| mixer.facts().reflections).max().unwrap_or_default();
-    let (reflects, rotates) = (reflections > 0, reflections > 1);
+    let (has_negative_eigenvalues, has_two_reflections_per_token) = (reflections > 0, reflections > 1);
     let has_full_layer = plan.layers.iter().any(rung_theory::stack::Layer::is_full);
     Some(match config.task.as_str() {
-        task if task.starts_with("parity{") && reflects => (Prediction::Learned, "negative eigenvalues"),
-        task if task.starts_with("parity{") => (Prediction::NotLearned, "no negative eigenvalues"),
-        task if task.starts_with("word{group=s3") && rotates => {
-            (Prediction::Learned, "two reflections a token make a rotation")
+        task if task.starts_with("parity{") && has_negative_eigenvalues => {
+            (Prediction::Learned, "negative eigenvalues")
         }
-        task if task.starts_with("word{group=s3") => (Prediction::NotLearned, "fewer than two reflections a token"),
-        task if task.starts_with("parity-retrieval") && reflects && has_full_layer => {
+        task if task.starts_with("parity{") => (Prediction::NotLearned, "no negative eigenvalues"),
+        task if task.starts_with("word{group=s3") && has_two_reflections_per_token => {
+            (Prediction::Learned, "two reflections per token make a rotation")
+        }
+        task if task.starts_with("word{group=s3") => (Prediction::NotLearned, "fewer than two reflections per token"),
+        task if task.starts_with("parity-retrieval") && has_negative_eigenvalues && has_full_layer => {
             (Prediction::Learned, "constructed")
         }
         _ => return None,
@@ -113,7 +115,7 @@ fn points_by_length(runs: &SeedRuns<'_>, task_name: &str) -> Vec<ComparisonPoint
     let mut points: Vec<ComparisonPoint> = (0..config.curriculum.len()).filter_map(point_of_stage).collect();
     let final_point = point(runs.first().facts.tokens);
     points.push(match prediction(runs) {
-        Some((prediction, reason)) => final_point.predicted(prediction, reason),
+        Some((prediction, reason)) => final_point.with_prediction(prediction, reason),
         None => final_point,
     });
     points

@@ -4,7 +4,7 @@
 //! than it has rungs with a state smaller than the table would contradict the theory; one with a larger state may have a shortcut.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
-use super::table::{SeedRuns, group_by_setting, outline};
+use super::table::{SeedRuns, group_by_setting, strip_mixer_options};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::RunRecord;
 
@@ -19,29 +19,31 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("variants-full.toml"),
     ],
     decide: None,
-    render: variants,
+    render: render_variants,
 };
 
 /// One point for each number of hops of the questions.
 pub(super) fn points_by_hops(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
     let record = runs.first();
     let plural = if runs.rungs() == 1 { "rung" } else { "rungs" };
-    let series = format!("{}: {} {plural}", outline(&record.config.stack), runs.rungs());
+    let series = format!("{}: {} {plural}", strip_mixer_options(&record.config.stack), runs.rungs());
     let state_holds_table = record.facts.table_bits.is_none_or(|bits| runs.state_bits() >= bits);
     let point = |hops: usize| {
         let label = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
         let point = ComparisonPoint::new(runs, hops, series.clone(), hops as f64, label)
             .with_chance_accuracy(super::table::chance_accuracy(runs, hops));
         match hops <= runs.rungs() {
-            true => point.predicted(Prediction::Learned, "within the rungs"),
+            true => point.with_prediction(Prediction::Learned, "within the rungs"),
             false if state_holds_table => point,
-            false => point.predicted(Prediction::NotLearned, "beyond the rungs, the state smaller than the table"),
+            false => {
+                point.with_prediction(Prediction::NotLearned, "beyond the rungs, the state smaller than the table")
+            }
         }
     };
     record.accuracy.keys().map(|hops| point(usize::from(*hops))).collect()
 }
 
-fn variants(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
+fn render_variants(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_by_hops).collect();
     let figure = ComparisonFigure {
         file: "variants",

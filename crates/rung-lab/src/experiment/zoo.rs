@@ -6,7 +6,7 @@
 //! them at these sizes: a failure beyond the rungs is a result about training.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
-use super::table::{SeedRuns, chance_accuracy, group_by_setting, outline};
+use super::table::{SeedRuns, chance_accuracy, group_by_setting, strip_mixer_options};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::RunRecord;
 
@@ -17,23 +17,26 @@ pub static EXPERIMENT: Experiment = Experiment {
     chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("zoo-smoke.toml"), include_str!("zoo-quick.toml"), include_str!("zoo-full.toml")],
     decide: None,
-    render: zoo,
+    render: render_zoo,
 };
 
 /// One point for each number of hops of the questions.
 fn points_by_hops(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
-    let series = outline(&runs.first().config.stack);
+    let series = strip_mixer_options(&runs.first().config.stack);
     let point = |hops: usize| {
         let label = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
         let point = ComparisonPoint::new(runs, hops, series.clone(), hops as f64, label)
             .with_chance_accuracy(chance_accuracy(runs, hops));
         let within = hops <= runs.rungs();
-        point.predicted(Prediction::from_rungs(within), if within { "within the rungs" } else { "beyond the rungs" })
+        point.with_prediction(
+            Prediction::from_rungs(within),
+            if within { "within the rungs" } else { "beyond the rungs" },
+        )
     };
     runs.first().accuracy.keys().map(|hops| point(usize::from(*hops))).collect()
 }
 
-fn zoo(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
+fn render_zoo(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_by_hops).collect();
     let figure = ComparisonFigure {
         file: "zoo-depth",

@@ -133,7 +133,7 @@ pub(crate) fn decode_chains<O: Ops>(
     let classes = model.classes();
     let mut emitted = vec![EmittedChain::default(); batch];
     let (mut hidden, mut state) = model.forward_last(ops, tokens, batch, layers_on_all_tokens)?;
-    for step in 0..chain_of_thought.token_count {
+    for step in 0..chain_of_thought.emitted_tokens {
         let logits = ops.values(&model.logits(ops, &hidden));
         let mut next_tokens = Vec::with_capacity(batch * chain_of_thought.field_starts.len());
         for (logits, chain) in logits.chunks_exact(classes).zip(&mut emitted) {
@@ -142,7 +142,7 @@ pub(crate) fn decode_chains<O: Ops>(
             chain.tokens.extend_from_slice(&token);
             next_tokens.extend(token);
         }
-        if step + 1 < chain_of_thought.token_count {
+        if step + 1 < chain_of_thought.emitted_tokens {
             (hidden, state) = model.forward(ops, &next_tokens, batch, Some(&state))?;
         }
     }

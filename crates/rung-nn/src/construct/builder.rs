@@ -3,7 +3,7 @@
 //! A construction adds layer after layer: heads and forwarding layers move registers between tokens, neurons compute within a token.
 //! [`ConstructionBuilder::build`] then makes the smallest plan that fits the layers (or checks that a given plan has layers large
 //! enough), builds the ordinary [`Model`] of that plan, sets all its weights to zero, and adds the weights of the described layers.
-//! Layers of a given plan that the construction does not need stay zero, and a layer of zeros adds nothing to the stream.
+//! Layers of a given plan that the construction does not need stay zero, and a layer of zeros adds nothing to the residual stream.
 
 use rung_engine::{Parameters, Role, Scalar};
 use rung_theory::spec::SpecValue;
@@ -193,7 +193,7 @@ impl ConstructionBuilder {
     ///
     /// A norm divides by the length of a token's vector. Two large constant columns of opposite sign (the ballast) make that length
     /// nearly the same for all tokens, and the norm's gain undoes the division. A layer norm also subtracts the mean: a column that
-    /// is always 0 then holds minus the mean, and every projection that reads the stream uses it to add the mean back.
+    /// is always 0 then holds minus the mean, and every projection that reads the residual stream uses it to add the mean back.
     pub fn add_norms(&mut self, norm: NormConfig) {
         self.norm = norm;
         if norm == NormConfig::None {
@@ -218,7 +218,7 @@ impl ConstructionBuilder {
             Some(plan) => (plan.clone(), self.assign_layers(plan)?),
             None => self.smallest_plan()?,
         };
-        widen_stream(&mut plan, self.registers.width() as u64)
+        widen_residual(&mut plan, self.registers.width() as u64)
             .map_err(|reason| ConstructError::DoesNotFit { name: self.name.to_owned(), reason })?;
         let hidden = self.layers.iter().map(|layer| layer.neurons.len()).max().unwrap_or(0).max(1);
         let length = self.task.length();
@@ -339,8 +339,8 @@ impl ConstructionBuilder {
 }
 
 /// Widens the residual stream of a plan to at least `min_width`, and to a width that its mixers accept: some require a multiple of their
-/// number of heads, and an ungated convolution has as many channels as the stream.
-fn widen_stream(plan: &mut Plan, min_width: u64) -> Result<(), String> {
+/// number of heads, and an ungated convolution has as many channels as the residual stream.
+fn widen_residual(plan: &mut Plan, min_width: u64) -> Result<(), String> {
     let mut width_multiple = 1;
     for mixer in plan.layers.iter().flat_map(|layer| layer.mixers.iter()) {
         let divisor = width_divisor(mixer);
@@ -381,8 +381,8 @@ const FIRST_LAYER_LOGIT: f64 = 40.0;
 /// Ballast divided by the square root of the width: the other columns change the length of a token's vector by less than 1/1000.
 const BALLAST: f64 = 16.0;
 
-/// Sets the gains of norms to the typical length of a token's vector, and makes every projection that reads the stream add the mean back
-/// that a layer norm subtracts, through the column that is always 0.
+/// Sets the gains of norms to the typical length of a token's vector, and makes every projection that reads the residual stream add the
+/// mean back that a layer norm subtracts, through the column that is always 0.
 fn undo_norms<S: Scalar>(
     weights: &mut Parameters<S>,
     width: usize,
@@ -394,11 +394,11 @@ fn undo_norms<S: Scalar>(
     let length = ((2.0 * BALLAST * BALLAST + 0.5) * used_columns as f64 / width as f64).sqrt();
     let entries: Vec<_> = weights.entries().map(|(id, entry)| (id, entry.role, entry.shape)).collect();
     for (id, role, shape) in entries {
-        if role == Role::StreamNorm {
+        if role == Role::ResidualNorm {
             weights.get_mut(id).fill(S::from_f64(length));
         }
-        let reads_stream = !matches!(role, Role::Output | Role::Embedding | Role::Position);
-        if norm == NormConfig::Layer && shape.len() == 2 && shape.width() == width && reads_stream {
+        let reads_residual = !matches!(role, Role::Output | Role::Embedding | Role::Position);
+        if norm == NormConfig::Layer && shape.len() == 2 && shape.width() == width && reads_residual {
             for row in weights.get_mut(id).chunks_exact_mut(width) {
                 let sum: f64 = row.iter().map(|value| value.to_f64()).sum();
                 row[zero_column] = S::from_f64(row[zero_column].to_f64() - sum);

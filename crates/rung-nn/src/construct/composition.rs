@@ -2,8 +2,9 @@
 //! looks up one table.
 //!
 //! The prompt lists the entries of the tables `z_1 .. z_L`, the start value `z_0` and the query w; `i_l` is the value after l hops.
-//! Every token has one flag per token kind. An entry of `z_l` has its key in two registers, `entry_query_part`
-//! (w_{l-1}) and `entry_argument` (i_{l-1}), and its value in a third; w has one register per part w_1, w_2, .. Blank fields leave their registers at zero.
+//! Every token has one flag per token kind. An entry of `z_l` has its key in two registers, `entry_row_group`
+//! (w_{l-1}) and `entry_argument` (i_{l-1}), and its value in a third; w has one register per row group w_1, w_2, .. Blank fields leave
+//! their registers at zero.
 
 use rung_theory::task::TaskBase as _;
 use rung_theory::task::funccomp::FuncComp;
@@ -32,13 +33,13 @@ pub struct CompositionBuilder {
     /// The token is the answer slot, in prompt orders that have one.
     pub slot_flag: Option<ColumnRange>,
     /// w_{l-1} of an entry.
-    pub entry_query_part: ColumnRange,
+    pub entry_row_group: ColumnRange,
     /// i_{l-1} of an entry.
     pub entry_argument: ColumnRange,
     /// The value of an entry, or z_0.
     pub value: ColumnRange,
-    /// The parts w_1, w_2, .. of the query, at the token w.
-    pub query_parts: Vec<ColumnRange>,
+    /// The row groups w_1, w_2, .. that the query selects, at the token w.
+    pub query_row_groups: Vec<ColumnRange>,
     /// Inverse temperature of the lookups, from [`inverse_temperature`].
     pub inverse_temperature: f64,
 }
@@ -63,11 +64,12 @@ impl CompositionBuilder {
         let mut add_number = |field: usize, name: String, about: &str| {
             registers.add(name, bits_for(u64::from(blank(field))), RegisterKind::Number, about)
         };
-        let entry_query_part = add_number(1, "outer".to_owned(), "w_(l-1) of an entry");
+        let entry_row_group = add_number(1, "outer".to_owned(), "w_(l-1) of an entry");
         let entry_argument = add_number(2, "inner".to_owned(), "i_(l-1) of an entry");
         let value = add_number(VALUE_FIELD, "value".to_owned(), "value of an entry, or z_0");
-        let query_parts: Vec<ColumnRange> =
-            (1..hops).map(|e| add_number(VALUE_FIELD + e, format!("w.{e}"), "part of the query")).collect();
+        let query_row_groups: Vec<ColumnRange> = (1..hops)
+            .map(|e| add_number(VALUE_FIELD + e, format!("w.{e}"), "a row group that the query selects"))
+            .collect();
         let kind_flags: Vec<ColumnRange> =
             entry_flags.iter().copied().chain([start_flag, query_flag]).chain(slot_flag).collect();
         builder.embed(0, move |kind| {
@@ -75,7 +77,7 @@ impl CompositionBuilder {
             (0..).zip(&kind_flags).map(|(flag_kind, flag)| (flag.start, sign(flag_kind))).collect()
         });
         for (field, register) in
-            [entry_query_part, entry_argument, value].into_iter().chain(query_parts.iter().copied()).enumerate()
+            [entry_row_group, entry_argument, value].into_iter().chain(query_row_groups.iter().copied()).enumerate()
         {
             builder.embed_number(field + 1, register, blank(field + 1));
         }
@@ -88,10 +90,10 @@ impl CompositionBuilder {
             start_flag,
             query_flag,
             slot_flag,
-            entry_query_part,
+            entry_row_group,
             entry_argument,
             value,
-            query_parts,
+            query_row_groups,
             inverse_temperature: inverse_temperature(tokens),
         }
     }
@@ -115,21 +117,21 @@ impl CompositionBuilder {
         (unrounded, registers.add(format!("i.{hop}"), size, RegisterKind::Number, format!("i_{hop}")))
     }
 
-    /// Matches the entry of z_l whose key is in the query's registers `query_part` and `argument`.
-    pub fn entry_match(&self, hop: usize, query_part: Option<ColumnRange>, argument: ColumnRange) -> KeyMatch {
+    /// Matches the entry of z_l whose key is in the query's registers `row_group` and `argument`.
+    pub fn entry_match(&self, hop: usize, row_group: Option<ColumnRange>, argument: ColumnRange) -> KeyMatch {
         let key_match =
             KeyMatch::new().key_flag(self.entry_flags[hop - 1], self.bias).equal_bits(argument, self.entry_argument);
-        match query_part {
-            Some(query_part) => key_match.equal_bits(query_part, self.entry_query_part),
+        match row_group {
+            Some(row_group) => key_match.equal_bits(row_group, self.entry_row_group),
             None => key_match,
         }
     }
 
     /// A head that looks up the entry of z_l with the key (w_{l-1}, `hop_value`) and copies its value to `unrounded`.
     pub fn table_head(&self, hop: usize, hop_value: ColumnRange, unrounded: ColumnRange) -> AttentionHead {
-        let query_part = (hop > 1).then(|| self.query_parts[hop - 2]);
+        let row_group = (hop > 1).then(|| self.query_row_groups[hop - 2]);
         lookup_head(
-            &self.entry_match(hop, query_part, hop_value),
+            &self.entry_match(hop, row_group, hop_value),
             self.inverse_temperature,
             &[(self.value.low_bits(unrounded.size), unrounded)],
         )

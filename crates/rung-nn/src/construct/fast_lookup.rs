@@ -120,21 +120,21 @@ impl<S: Scalar> FastLookup<S> {
         self.cache_keys(ops, &prompts, length)?;
         let cache = self.cache.as_ref()?;
         let last_tokens: Vec<&[u32]> = prompts.iter().map(|prompt| &prompt[(length - 1) * fields..]).collect();
-        let mut stream = ops.gather_rows(&self.embeddings[0], &field_ids(&last_tokens, 0));
+        let mut residual = ops.gather_rows(&self.embeddings[0], &field_ids(&last_tokens, 0));
         for field in 1..fields {
-            stream = ops.add(&stream, &ops.gather_rows(&self.embeddings[field], &field_ids(&last_tokens, field)));
+            residual = ops.add(&residual, &ops.gather_rows(&self.embeddings[field], &field_ids(&last_tokens, field)));
         }
         for (index, layer) in self.layers.iter().enumerate() {
             let value_only_output = |weights: &[S], kv_head: usize| {
                 self.value_only_output(ops, layer, (&prompts, length), weights, kv_head)
             };
             let attended =
-                layer.attend(ops, &stream, &cache.keys[index], cache.values[index].as_ref(), &value_only_output);
-            stream = ops.add(&stream, &ops.linear(&attended, &layer.output, None));
-            let hidden = ops.relu(&ops.linear(&stream, &layer.up, None));
-            stream = ops.add(&stream, &ops.linear(&hidden, &layer.down, None));
+                layer.attend(ops, &residual, &cache.keys[index], cache.values[index].as_ref(), &value_only_output);
+            residual = ops.add(&residual, &ops.linear(&attended, &layer.output, None));
+            let hidden = ops.relu(&ops.linear(&residual, &layer.up, None));
+            residual = ops.add(&residual, &ops.linear(&hidden, &layer.down, None));
         }
-        let (values, width) = (ops.values(&stream), ops.shape(&stream).width());
+        let (values, width) = (ops.values(&residual), ops.shape(&residual).width());
         let columns = &self.unembedding_columns;
         let used_values: Vec<S> =
             values.chunks_exact(width).flat_map(|row| columns.iter().map(|column| row[*column])).collect();
@@ -220,7 +220,7 @@ impl<S: Scalar> LookupLayer<S> {
     fn attend(
         &self,
         ops: &Native<S>,
-        stream: &Tensor<S>,
+        residual: &Tensor<S>,
         keys: &Tensor<S>,
         values: Option<&Tensor<S>>,
         value_only_output: &ValueOnlyOutput<'_, S>,
@@ -228,9 +228,9 @@ impl<S: Scalar> LookupLayer<S> {
         let AttentionSizes { heads, kv_heads, key_dim, value_dim } = self.sizes;
         let scale = (key_dim as f64).powf(-0.5);
         let earlier_tokens = ops.shape(keys)[0];
-        let query = ops.linear(stream, &self.query, None);
+        let query = ops.linear(residual, &self.query, None);
         let (last_token_key, last_token_value) =
-            (ops.linear(stream, &self.key, None), ops.linear(stream, &self.value, None));
+            (ops.linear(residual, &self.key, None), ops.linear(residual, &self.value, None));
         let outputs: Vec<Tensor<S>> = (0..heads)
             .map(|head| {
                 let kv_head = head * kv_heads / heads;

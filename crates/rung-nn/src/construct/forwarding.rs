@@ -1,5 +1,4 @@
-//! Forwarding layers: a bounded-state mixer copies bits from one token to later tokens through its state. `rung construct list` calls such
-//! a layer a carrier.
+//! Forwarding layers: a bounded-state mixer copies bits from one token to later tokens through its state.
 //!
 //! One token, the source, is marked by a flag. It writes its bits to the state, and every later token reads them from there. Only
 //! the source has a nonzero key, so that no other token writes. Each mixer needs other weights for this, because of its gates, feature
@@ -33,33 +32,33 @@ pub fn max_bits(mixer: &Mixer) -> usize {
 
 /// Whether a mixer is large enough to forward these bits.
 pub fn fits(forwarded: &ForwardedBits, mixer: &Mixer) -> bool {
-    let needed_slots = forwarded.slots.map_or(0, |[written, _]| written.size);
-    max_bits(mixer) >= forwarded.from.size && max_slots(mixer) >= needed_slots
+    let needed_rows = forwarded.table_rows.map_or(0, |[written, _]| written.size);
+    max_bits(mixer) >= forwarded.from.size && max_table_rows(mixer) >= needed_rows
 }
 
 /// Slots of a table that the state of a mixer of these sizes can hold with known weights.
-pub fn max_slots(mixer: &Mixer) -> usize {
-    if forwarding_weights(mixer.name()).is_some() { mixer.facts().table_slots as usize } else { 0 }
+pub fn max_table_rows(mixer: &Mixer) -> usize {
+    if forwarding_weights(mixer.name()).is_some() { mixer.facts().table_rows as usize } else { 0 }
 }
 
 /// The mixer that a text such as `linear` or `linear{map=relu}` names. Sizes that the text leaves out are the smallest with which the
-/// mixer copies `bits` bits, and holds a table of `table_slots` slots if that is not 0.
+/// mixer copies `bits` bits, and holds a table of `table_rows` rows if that is not 0.
 ///
 /// # Errors
 /// The text names no mixer, one without known forwarding weights, or sizes that are too small.
-pub fn resolve_mixer(text: &str, bits: usize, table_slots: usize, width: u64) -> Result<Mixer, ForwardingError> {
+pub fn resolve_mixer(text: &str, bits: usize, table_rows: usize, width: u64) -> Result<Mixer, ForwardingError> {
     let mut spec: Spec = rung_theory::spec::parse_spec(text).map_err(|error| ForwardingError::Stack(error.into()))?;
     let defaults = Defaults { heads: 1, head_dim: bits as u64, kv_heads: None, model_width: Some(width), bits: 32 };
     let default_sizes = Mixer::resolve(&Spec { name: spec.name.clone(), options: Vec::new(), offset: 0 }, &defaults)?;
-    let has_table = |sizes: &ForwardingSizes| table_slots == 0 || sizes.slots_option.is_some();
+    let has_table = |sizes: &ForwardingSizes| table_rows == 0 || sizes.table_rows_option.is_some();
     let Some(sizes) = default_sizes.kind().forwarding_sizes.filter(has_table) else {
         let known =
             KINDS.iter().filter(|kind| kind.forwarding_sizes.as_ref().is_some_and(has_table)).map(|kind| kind.name);
         return Err(ForwardingError::NoKnownWeights { found: spec.name, known: known.collect::<Vec<_>>().join(", ") });
     };
     for (option, mut size) in (sizes.options_for_bits)(bits as u64) {
-        if sizes.slots_option == Some(option) {
-            size = size.max(table_slots as u64);
+        if sizes.table_rows_option == Some(option) {
+            size = size.max(table_rows as u64);
         }
         if !spec.options.iter().any(|(given, _)| given == option) {
             spec.options.push((option.to_owned(), SpecValue::Number(size)));
@@ -67,11 +66,11 @@ pub fn resolve_mixer(text: &str, bits: usize, table_slots: usize, width: u64) ->
     }
     let mixer = Mixer::resolve(&spec, &defaults)?;
     let found = max_bits(&mixer);
-    if max_slots(&mixer) < table_slots {
+    if max_table_rows(&mixer) < table_rows {
         return Err(ForwardingError::TooSmall {
             mixer: mixer.to_string(),
-            found: max_slots(&mixer),
-            needed: table_slots,
+            found: max_table_rows(&mixer),
+            needed: table_rows,
         });
     }
     if found < bits {
@@ -95,11 +94,11 @@ pub enum ForwardingError {
         known: String,
     },
     /// Its sizes are too small.
-    #[error("mixer `{mixer}` has room for {found} bits or slots; {needed} are needed")]
+    #[error("mixer `{mixer}` has room for {found} bits or rows; {needed} are needed")]
     TooSmall {
         /// The mixer with its sizes.
         mixer: String,
-        /// Bits that it can copy, or slots that it has.
+        /// Bits that it can copy, or rows that it has.
         found: usize,
         /// How many the construction needs.
         needed: usize,

@@ -16,7 +16,7 @@
 //! use rung_nn::construct::{self, ConstructionRequest};
 //! use rung_theory::task::{Prompt, seeded};
 //!
-//! let request = ConstructionRequest { hops: 2, m: 3, n: vec![2], ..ConstructionRequest::default() };
+//! let request = ConstructionRequest { hops: 2, first_table_entries: 3, growth_factors: vec![2], ..ConstructionRequest::default() };
 //! let built = construct::build::<f32>("U1", &request)?;
 //! let mut prompt = Prompt::new();
 //! built.task()?.sample_prompt(&mut seeded(1), &mut prompt);
@@ -79,9 +79,9 @@ pub struct ConstructionRequest {
     /// Hops of function composition, L.
     pub hops: usize,
     /// Entries of the first table.
-    pub m: u32,
+    pub first_table_entries: u32,
     /// How many times larger each further table is.
-    pub n: Vec<u32>,
+    pub growth_factors: Vec<u32>,
     /// The mixer of the forwarding layers, if the construction has any: `linear` by default.
     pub mixer: Option<String>,
     /// Tokens of 2-Sum, or bits of parity.
@@ -92,7 +92,7 @@ pub struct ConstructionRequest {
     pub value_count: u32,
     /// Entries of a retrieval.
     pub entries: u32,
-    /// The hop whose entries look up the next table in advance, in S3; by default the one whose query part has the fewest values.
+    /// The hop whose entries prefetch from the next table, in S3; by default the one whose next table has the fewest row groups.
     pub prefetch_hop: Option<usize>,
     /// Candidates of S5: a power of two.
     pub candidates: u32,
@@ -104,8 +104,8 @@ impl Default for ConstructionRequest {
     fn default() -> Self {
         Self {
             hops: 2,
-            m: 4,
-            n: vec![2],
+            first_table_entries: 4,
+            growth_factors: vec![2],
             mixer: None,
             length: 16,
             modulus: 64,
@@ -140,6 +140,14 @@ pub enum ConstructError {
         found: String,
         /// The accepted values.
         expected: String,
+    },
+    /// There is not one growth factor for each table after the first.
+    #[error("n has {found} numbers; expected {expected}, one less than the hops")]
+    GrowthFactorCount {
+        /// The number of growth factors in the request.
+        found: usize,
+        /// One less than the hops.
+        expected: usize,
     },
     /// A given plan has no layer for one of the construction's.
     #[error("construction {name} does not fit the stack: {reason}")]
@@ -177,21 +185,61 @@ pub struct ConstructionKind {
 
 /// Every construction.
 pub static KINDS: &[ConstructionKind] = &[
-    kind("U1", "L+1 full layers: w reads z_0, then looks up one table per layer", false, u1::build_layers),
-    kind("U2", "a carrier of z_0, then L full layers", true, u2::forward_then_lookups),
-    kind("U2'", "a full layer, a carrier of i_1, then L-1 full layers", true, u2::lookup_then_forward),
-    kind("U3", "one full layer and L+1 thoughts", false, u3::full_layer_only),
-    kind("U4", "floor(log2 L)+2 bidirectional full layers: pointers double", false, u4::bidirectional),
-    kind("U4-causal", "the same, causal, with the query in front", false, u4::query_first),
+    kind(
+        "U1",
+        "L+1 full layers: the query reads the start value, then looks up one table per layer",
+        false,
+        u1::build_layers,
+    ),
+    kind("U2", "a layer that forwards the start value, then L full layers", true, u2::forward_then_lookups),
+    kind(
+        "U2'",
+        "a full layer, a layer that forwards the first result, then L-1 full layers",
+        true,
+        u2::lookup_then_forward,
+    ),
+    kind("U3", "one full layer: emits L thoughts, then the answer", false, u3::full_layer_only),
+    kind("U4", "floor(log2 L)+2 bidirectional full layers: pointer doubling", false, u4::bidirectional),
+    kind(
+        "U4-causal",
+        "floor(log2 L)+2 causal full layers, with the query in front: pointer doubling",
+        false,
+        u4::query_first,
+    ),
     kind("U5", "one full layer: 2-Sum at the last token", false, u5::at_last_token),
     kind("U5-all", "one full layer: 2-Sum at every token", false, u5::at_every_token),
-    kind("U6", "a carrier of z_0, one full layer and L thoughts", true, u3::forwarding_and_full_layer),
-    kind("S2", "a carrier of z_0, a state that holds z_1, then L-1 full layers", true, shortcut::table_in_state),
-    kind("S3", "entries look ahead: L full layers, or a carrier and L-1", true, shortcut::prefetch),
-    kind("S4", "L full layers, the first of which reads all of z_1", false, shortcut::speculation),
-    kind("S5", "a state that narrows z_1 down, then L-1 full layers that try the rest", true, shortcut::candidates),
+    kind(
+        "U6",
+        "a layer that forwards the start value, one full layer: emits L-1 thoughts, then the answer",
+        true,
+        u3::forwarding_and_full_layer,
+    ),
+    kind(
+        "S2",
+        "a layer that forwards the start value, a state that holds the first table, then L-1 full layers",
+        true,
+        shortcut::table_in_state,
+    ),
+    kind(
+        "S3",
+        "entries prefetch the next entry: L full layers, or a forwarding layer and L-1",
+        true,
+        shortcut::prefetch,
+    ),
+    kind("S4", "L full layers, the first of which reads all of the first table", false, shortcut::speculation),
+    kind(
+        "S5",
+        "a state that narrows the first table down, then L-1 full layers that check the remaining candidates",
+        true,
+        shortcut::candidates,
+    ),
     kind("parity", "one DeltaNet layer with negative eigenvalues: parity", false, parity::parity),
-    kind("parity-retrieval", "that, and one full layer: parity-conditioned retrieval", false, parity::retrieval),
+    kind(
+        "parity-retrieval",
+        "the layer of `parity`, then one full layer: parity-conditioned retrieval",
+        false,
+        parity::retrieval,
+    ),
 ];
 
 const fn kind(
@@ -243,16 +291,17 @@ fn configured_builder(name: &str, request: &ConstructionRequest) -> Result<Const
 
 impl ConstructionRequest {
     fn funccomp(&self) -> Result<FuncComp, ConstructError> {
-        self.funccomp_in_order(Order::Hard)
+        self.funccomp_in_order(Order::LastTableFirst)
     }
 
     fn funccomp_in_order(&self, order: Order) -> Result<FuncComp, ConstructError> {
-        if self.n.len() + 1 != self.hops {
-            let expected = format!("{} numbers, one less than the hops", self.hops.saturating_sub(1));
-            let found = format!("{} numbers", self.n.len());
-            return Err(ConstructError::InvalidOption { name: "of composition", option: "n", found, expected });
+        if self.growth_factors.len() + 1 != self.hops {
+            return Err(ConstructError::GrowthFactorCount {
+                found: self.growth_factors.len(),
+                expected: self.hops.saturating_sub(1),
+            });
         }
-        Ok(FuncComp::new(self.m, &self.n, order, 1, false)?)
+        Ok(FuncComp::new(self.first_table_entries, &self.growth_factors, order, 1, false)?)
     }
 
     fn forwarding_mixer(&self) -> &str {

@@ -38,8 +38,8 @@ impl<S: Scalar> Network<S> {
             if let Some(chain) = Answerer::new(self).chain_of_thought(&tokens)? {
                 tokens.extend(chain.tokens);
             }
-            for stream in self.model.streams(&ops, &tokens, 1)? {
-                include(ops.values(&stream));
+            for residual in self.model.residuals(&ops, &tokens, 1)? {
+                include(ops.values(&residual));
             }
             let (_, state) = self.model.forward(&ops, &tokens, 1, None)?;
             let is_used = |layer: usize| self.construction().is_none_or(|info| !info.layers[layer].is_empty());

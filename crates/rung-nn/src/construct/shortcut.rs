@@ -35,12 +35,13 @@ pub fn prefetch(request: &ConstructionRequest) -> Result<ConstructionBuilder, Co
     let mut composition = CompositionBuilder::new("S3", &request.funccomp()?, 0);
     let (hops, bias) = (composition.hops(), composition.bias);
     let prefetched_hop = choose_prefetched_hop(request, hops)?;
-    let (query_part_count, size) = (request.n[prefetched_hop - 1], composition.value_bits(prefetched_hop + 1));
+    let (row_group_count, size) =
+        (request.growth_factors[prefetched_hop - 1], composition.value_bits(prefetched_hop + 1));
     let mut heads = Vec::new();
     let (mut neurons, mut prefetched_values) = (Vec::new(), Vec::new());
-    let (entry_value, entry_query_part) = (
+    let (entry_value, entry_row_group) = (
         composition.value.low_bits(composition.value_bits(prefetched_hop)),
-        composition.entry_query_part.low_bits(bits_for(u64::from(query_part_count))),
+        composition.entry_row_group.low_bits(bits_for(u64::from(row_group_count))),
     );
     let mut hop_value = match request.mixer {
         Some(_) => {
@@ -58,23 +59,23 @@ pub fn prefetch(request: &ConstructionRequest) -> Result<ConstructionBuilder, Co
     });
     neurons.extend(rounding_neurons(unrounded, first_value, bias));
     hop_value = first_value;
-    for query_part in 0..query_part_count {
+    for row_group in 0..row_group_count {
         let registers = &mut composition.builder.registers;
         let unrounded = registers.add(
-            format!("read.ahead.{query_part}"),
+            format!("read.ahead.{row_group}"),
             size,
             RegisterKind::Unrounded,
-            "what was looked up ahead",
+            "what was prefetched, as it was read",
         );
         let prefetched = registers.add(
-            format!("ahead.{query_part}"),
+            format!("ahead.{row_group}"),
             size,
             RegisterKind::Number,
-            format!("z_{}({query_part}, value), at entries of z_{prefetched_hop}", prefetched_hop + 1),
+            format!("z_{}({row_group}, value), at entries of z_{prefetched_hop}", prefetched_hop + 1),
         );
         let key_match = KeyMatch::new()
             .key_flag(composition.entry_flags[prefetched_hop], bias)
-            .equal_constant(u64::from(query_part), entry_query_part, bias)
+            .equal_constant(u64::from(row_group), entry_row_group, bias)
             .equal_bits(entry_value, composition.entry_argument);
         heads.push(lookup_head(
             &key_match,
@@ -85,7 +86,7 @@ pub fn prefetch(request: &ConstructionRequest) -> Result<ConstructionBuilder, Co
         prefetched_values.push(prefetched);
     }
     let about = format!(
-        "w {}; entries of z_{prefetched_hop} look ahead into z_{}",
+        "w {}; entries of z_{prefetched_hop} prefetch from z_{}",
         if first_hop == 0 { "reads z_0" } else { "looks up z_1" },
         prefetched_hop + 1
     );
@@ -104,11 +105,13 @@ pub fn prefetch(request: &ConstructionRequest) -> Result<ConstructionBuilder, Co
     Ok(composition.builder)
 }
 
-/// The hop whose entries look up the next table in advance: the requested one, or the one with the fewest query parts.
+/// The hop whose entries prefetch from the next table: the requested one, or the one whose next table has the fewest row groups.
 fn choose_prefetched_hop(request: &ConstructionRequest, hops: usize) -> Result<usize, ConstructError> {
     let min_hop = if request.mixer.is_some() { 2 } else { 1 };
-    let prefetched_hop =
-        request.prefetch_hop.or_else(|| (min_hop..hops).min_by_key(|hop| (request.n[hop - 1], *hop))).unwrap_or(0);
+    let prefetched_hop = request
+        .prefetch_hop
+        .or_else(|| (min_hop..hops).min_by_key(|hop| (request.growth_factors[hop - 1], *hop)))
+        .unwrap_or(0);
     if (min_hop..hops).contains(&prefetched_hop) {
         return Ok(prefetched_hop);
     }
@@ -117,8 +120,8 @@ fn choose_prefetched_hop(request: &ConstructionRequest, hops: usize) -> Result<u
     Err(ConstructError::InvalidOption { name: "S3", option, found, expected })
 }
 
-/// The layer in which w looks up an entry of z_e and, in the same entry, the value of z_(e+1) that belongs to its part of the query. Returns
-/// the register of that value.
+/// The layer in which w looks up an entry of z_e and, in the same entry, the value of z_(e+1) in the row group
+/// that w selects. Returns the register of that value.
 fn add_double_lookup_layer(
     composition: &mut CompositionBuilder,
     prefetched_hop: usize,
@@ -128,9 +131,9 @@ fn add_double_lookup_layer(
     let (size, bias) = (composition.value_bits(prefetched_hop + 1), composition.bias);
     let registers = &mut composition.builder.registers;
     let reads: Vec<ColumnRange> = (0..prefetched_values.len())
-        .map(|query_part| {
-            let about = "a row that the entry had looked up ahead";
-            registers.add(format!("read.row.{query_part}"), size, RegisterKind::Unrounded, about)
+        .map(|row_group| {
+            let about = "a value that the entry prefetched";
+            registers.add(format!("read.row.{row_group}"), size, RegisterKind::Unrounded, about)
         })
         .collect();
     let next_value = registers.add(
@@ -141,18 +144,18 @@ fn add_double_lookup_layer(
     );
     let copies: Vec<(ColumnRange, ColumnRange)> =
         prefetched_values.iter().copied().zip(reads.iter().copied()).collect();
-    let query_part = (prefetched_hop > 1).then(|| composition.query_parts[prefetched_hop - 2]);
+    let row_group = (prefetched_hop > 1).then(|| composition.query_row_groups[prefetched_hop - 2]);
     let head = lookup_head(
-        &composition.entry_match(prefetched_hop, query_part, hop_value),
+        &composition.entry_match(prefetched_hop, row_group, hop_value),
         composition.inverse_temperature,
         &copies,
     );
-    let is_selected = |query_part: usize| if_equal(composition.query_parts[prefetched_hop - 1], query_part as u64);
+    let is_selected = |row_group: usize| if_equal(composition.query_row_groups[prefetched_hop - 1], row_group as u64);
     let neurons = reads
         .iter()
         .enumerate()
-        .flat_map(|(query_part, unrounded)| {
-            gated_rounding_neurons(*unrounded, next_value, bias, &is_selected(query_part))
+        .flat_map(|(row_group, unrounded)| {
+            gated_rounding_neurons(*unrounded, next_value, bias, &is_selected(row_group))
         })
         .collect();
     composition.builder.add_layer(
@@ -172,7 +175,7 @@ pub fn speculation(request: &ConstructionRequest) -> Result<ConstructionBuilder,
     let hop_value = composition.builder.registers.add("i.1", size, RegisterKind::Number, "i_1");
     let mut heads = vec![composition.start_head(start)];
     let mut neurons = Vec::new();
-    for entry in 0..request.m {
+    for entry in 0..request.first_table_entries {
         let unrounded = composition.builder.registers.add(
             format!("read.z1.{entry}"),
             size,
@@ -241,7 +244,7 @@ pub fn candidates(request: &ConstructionRequest) -> Result<ConstructionBuilder, 
             .key_flag(composition.entry_flags[1], bias)
             .equal_constant(u64::from(candidate), composition.entry_argument.low_bits(low_size), bias)
             .equal_bits(high_bits, key_high_bits)
-            .equal_bits(composition.query_parts[0], composition.entry_query_part);
+            .equal_bits(composition.query_row_groups[0], composition.entry_row_group);
         heads.push(lookup_head(
             &key_match,
             composition.inverse_temperature,
@@ -267,19 +270,19 @@ fn add_remaining_lookups(composition: &mut CompositionBuilder, first_hop: usize,
     composition.builder.unembed_number(hop_value);
 }
 
-/// Adds two layers. The first copies z_0 to w, and its MLP computes slots; the state of the second holds a table of some bits of z_1.
+/// Adds two layers. The first copies z_0 to w, and its MLP computes row indices; the state of the second holds a table of some bits of z_1.
 /// Returns the register of z_0 and the register of what w read from the table.
 fn add_table_layers(
     composition: &mut CompositionBuilder,
     request: &ConstructionRequest,
     from: ColumnRange,
 ) -> Result<(ColumnRange, ColumnRange), ConstructError> {
-    let (bias, m, start_bits) = (composition.bias, request.m as usize, composition.value_bits(0));
+    let (bias, m, start_bits) = (composition.bias, request.first_table_entries as usize, composition.value_bits(0));
     let registers = &mut composition.builder.registers;
     let unrounded_start = registers.add("read.0", start_bits, RegisterKind::Unrounded, "z_0 as it was handed on");
     let start = registers.add("i.0", start_bits, RegisterKind::Number, "z_0");
-    let written_slot = registers.add("slot", m, RegisterKind::OneHot, "at entries of z_1: where they write");
-    let read_slot = registers.add("asks", m, RegisterKind::OneHot, "at w: the slot of z_0");
+    let written_row = registers.add("slot", m, RegisterKind::OneHot, "at entries of z_1: where they write");
+    let read_row = registers.add("asks", m, RegisterKind::OneHot, "at w: the row of the state for z_0");
     let unrounded = registers.add("read.table", from.size, RegisterKind::Unrounded, "what the table said");
     let width = registers.width() as u64;
     let forwarded = ForwardedBits {
@@ -287,25 +290,25 @@ fn add_table_layers(
         to: unrounded_start,
         flag: composition.start_flag.start,
         bias: bias.start,
-        slots: None,
+        table_rows: None,
     };
     let mut neurons = rounding_neurons(unrounded_start, start, bias);
-    let slot_neuron = |register: ColumnRange, flag: ColumnRange, number: usize, to: ColumnRange| {
+    let row_neuron = |register: ColumnRange, flag: ColumnRange, number: usize, to: ColumnRange| {
         let gates: Vec<Gate> = if_equal(register, number as u64).into_iter().chain([if_set(flag)]).collect();
         indicator_neuron(bias, &gates, vec![(to.column(number), 1.0)])
     };
     for number in 0..m {
-        neurons.push(slot_neuron(
+        neurons.push(row_neuron(
             composition.entry_argument.low_bits(start_bits),
             composition.entry_flags[0],
             number,
-            written_slot,
+            written_row,
         ));
-        neurons.push(slot_neuron(unrounded_start, composition.query_flag, number, read_slot));
+        neurons.push(row_neuron(unrounded_start, composition.query_flag, number, read_row));
     }
     let start_mixer = forwarding::resolve_mixer(request.forwarding_mixer(), start_bits, 0, width)?;
     composition.builder.add_layer(
-        "the state hands z_0 to w; entries of z_1 find their slots",
+        "the state forwards z_0 to w; entries of z_1 compute their rows of the next state",
         LayerMixer::Forwarding(forwarded, start_mixer),
         neurons,
     );
@@ -315,7 +318,7 @@ fn add_table_layers(
         to: unrounded,
         flag: composition.start_flag.start,
         bias: bias.start,
-        slots: Some([written_slot, read_slot]),
+        table_rows: Some([written_row, read_row]),
     };
     composition.builder.add_layer(
         "w asks the table of z_1 in the state",

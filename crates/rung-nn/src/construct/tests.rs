@@ -5,7 +5,12 @@ use rung_theory::task::{Prompt, seeded};
 use super::*;
 
 fn request(m: u32, n: &[u32]) -> ConstructionRequest {
-    ConstructionRequest { hops: n.len() + 1, m, n: n.to_vec(), ..ConstructionRequest::default() }
+    ConstructionRequest {
+        hops: n.len() + 1,
+        first_table_entries: m,
+        growth_factors: n.to_vec(),
+        ..ConstructionRequest::default()
+    }
 }
 
 /// Verifies all instances if there are at most 5,000, else `samples` random ones.
@@ -124,12 +129,12 @@ fn u3_and_u6_answer_after_their_chain_of_thought() {
     for n in [&[][..], &[2], &[3, 2], &[1, 2, 3], &[2, 1, 1, 2]] {
         let network = build::<f32>("U3", &request(3, n)).unwrap();
         assert_all_correct(&network, 150);
-        assert_eq!((network.model.depth(), network.chain_of_thought().unwrap().token_count), (1, n.len() + 2));
+        assert_eq!((network.model.depth(), network.chain_of_thought().unwrap().emitted_tokens), (1, n.len() + 2));
         for mixer in forwarding::names() {
             let network =
                 build::<f32>("U6", &ConstructionRequest { mixer: Some(mixer.to_owned()), ..request(3, n) }).unwrap();
             assert_all_correct(&network, 60);
-            assert_eq!((network.model.depth(), network.chain_of_thought().unwrap().token_count), (2, n.len() + 1));
+            assert_eq!((network.model.depth(), network.chain_of_thought().unwrap().emitted_tokens), (2, n.len() + 1));
         }
     }
 }

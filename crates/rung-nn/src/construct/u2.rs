@@ -51,7 +51,7 @@ pub(super) fn add_forwarding_layer(
         to: unrounded,
         flag: composition.start_flag.start,
         bias: composition.bias.start,
-        slots: None,
+        table_rows: None,
     };
     // The final width of the residual stream is not known yet; a mixer whose state follows it (hgrn2) then forwards more than is needed.
     let mixer = forwarding::resolve_mixer(

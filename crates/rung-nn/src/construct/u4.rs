@@ -1,4 +1,4 @@
-//! U4: all tokens read w, then pointers double. `rung explain U4` gives the argument; the names w, z_l and i_l are those of
+//! U4: all tokens read w, then pointer doubling. `rung explain U4` gives the argument; the names w, z_l and i_l are those of
 //! [`u1`](super::u1).
 //!
 //! A node is a token with a pointer: an entry of z_l (level l), or the answering token (level 0, whose pointer is z_0). After t
@@ -15,7 +15,7 @@ use crate::register::{ColumnRange, RegisterKind};
 
 /// U4: bidirectional attention, with the prompt in its usual order.
 pub fn bidirectional(request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {
-    build_layers("U4", request, Order::Hard)
+    build_layers("U4", request, Order::LastTableFirst)
 }
 
 /// U4-causal: causal attention, with w as the first token.
@@ -29,7 +29,7 @@ fn build_layers(
     order: Order,
 ) -> Result<ConstructionBuilder, ConstructError> {
     let mut composition = CompositionBuilder::new(name, &request.funccomp_in_order(order)?, 0);
-    if order == Order::Hard {
+    if order == Order::LastTableFirst {
         composition.builder.set_bidirectional();
     }
     let (bias, hops, size) = (composition.bias, composition.hops(), composition.value.size);
@@ -40,25 +40,25 @@ fn build_layers(
     let mut add_number =
         |name: String, size: usize, about: &str| registers.add(name, size, RegisterKind::Number, about);
     let read_start = add_number("read.start".to_owned(), size, "z_0 as it was read");
-    let read_parts: Vec<ColumnRange> = composition
-        .query_parts
+    let read_row_groups: Vec<ColumnRange> = composition
+        .query_row_groups
         .iter()
         .enumerate()
-        .map(|(e, part)| add_number(format!("read.w.{}", e + 1), part.size, "part of w as it was read"))
+        .map(|(e, row_group)| add_number(format!("read.w.{}", e + 1), row_group.size, "row group in w as it was read"))
         .collect();
     let mut pointer = add_number("pointer.0".to_owned(), size, "where the walk is, as far as the token knows at first");
-    let round_query_parts: Vec<ColumnRange> = (1..=rounds)
+    let round_row_groups: Vec<ColumnRange> = (1..=rounds)
         .map(|round| {
             add_number(
                 format!("outer.{round}"),
-                composition.entry_query_part.size,
-                "the part of w that the round needs",
+                composition.entry_row_group.size,
+                "the row group in w that the round needs",
             )
         })
         .collect();
 
     let copies: Vec<(ColumnRange, ColumnRange)> =
-        composition.query_parts.iter().copied().zip(read_parts.iter().copied()).collect();
+        composition.query_row_groups.iter().copied().zip(read_row_groups.iter().copied()).collect();
     let mut heads = vec![lookup_head(
         &KeyMatch::new().key_flag(composition.start_flag, bias),
         composition.inverse_temperature,
@@ -73,8 +73,8 @@ fn build_layers(
     }
     let mut neurons = gated_rounding_neurons(read_start, pointer, bias, &[if_set(level_flags[0])]);
     neurons.extend(gated_copy_neurons(composition.value, pointer, bias, &[if_any(&composition.entry_flags, bias)]));
-    for (round, query_part) in round_query_parts.iter().enumerate() {
-        neurons.extend(query_part_neurons(&level_flags, &read_parts, 1 << round, *query_part, bias));
+    for (round, row_group) in round_row_groups.iter().enumerate() {
+        neurons.extend(row_group_neurons(&level_flags, &read_row_groups, 1 << round, *row_group, bias));
     }
     composition.builder.add_layer(
         "everyone reads w, the answering token also z_0",
@@ -82,7 +82,7 @@ fn build_layers(
         neurons,
     );
 
-    for (round, query_part) in round_query_parts.iter().enumerate() {
+    for (round, row_group) in round_row_groups.iter().enumerate() {
         let level_step = 1 << round;
         let registers = &mut composition.builder.registers;
         let unrounded = registers.add(
@@ -99,7 +99,7 @@ fn build_layers(
         );
         let mut key_match = KeyMatch::new()
             .equal_bits(pointer.low_bits(composition.entry_argument.size), composition.entry_argument)
-            .equal_bits(*query_part, composition.entry_query_part);
+            .equal_bits(*row_group, composition.entry_row_group);
         for (level, flag) in level_flags.iter().enumerate().take_while(|(level, _)| level + level_step <= hops) {
             key_match = key_match.equal_bits(*flag, level_flags[level + level_step]);
         }
@@ -123,10 +123,10 @@ fn build_layers(
     Ok(composition.builder)
 }
 
-/// Neurons that write to `target`, at a node of each level, the part of w in the addresses of the entries `level_step` levels further.
-fn query_part_neurons(
+/// Neurons that write to `target`, at a node of each level, the row group of w in the addresses of the entries `level_step` levels further.
+fn row_group_neurons(
     level_flags: &[ColumnRange],
-    query_parts: &[ColumnRange],
+    query_row_groups: &[ColumnRange],
     level_step: usize,
     target: ColumnRange,
     bias: ColumnRange,
@@ -135,7 +135,7 @@ fn query_part_neurons(
         level_flags.iter().enumerate().filter(|(level, _)| (2..level_flags.len()).contains(&(level + level_step)));
     levels
         .flat_map(|(level, flag)| {
-            gated_rounding_neurons(query_parts[level + level_step - 2], target, bias, &[if_set(*flag)])
+            gated_rounding_neurons(query_row_groups[level + level_step - 2], target, bias, &[if_set(*flag)])
         })
         .collect()
 }

@@ -68,7 +68,7 @@ pub(super) fn encode_file(exported: &ExportedCheckpoint) -> Result<Vec<u8>, Expo
     Ok(bytes)
 }
 
-/// The number format of a tensor: the requested one for projections, single precision for all others.
+/// The element type of a tensor: the requested one for projections, single precision for all others.
 fn number_format(tensor: &ExportTensor, requested: NumberFormat) -> NumberFormat {
     let always_f32 =
         ["ssm_a", "ssm_d", "ssm_norm.weight", "ssm_conv1d.weight"].iter().any(|end| tensor.name.ends_with(end));

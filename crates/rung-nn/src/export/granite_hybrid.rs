@@ -172,7 +172,7 @@ pub(super) fn mamba2_epsilon(network: &ExportNetwork, mamba2: Option<&Mamba2>) -
     let Some(mamba2) = mamba2 else { return Ok(network.epsilon) };
     let (channels, inner) = (mamba2.heads * mamba2.head_dim, EXPANSION * network.width);
     if network.constant.is_none() && channels != inner {
-        let found = format!("{channels} channels in a stream of {} columns", network.width);
+        let found = format!("{channels} channels in a residual stream of {} columns", network.width);
         return Err(ExportError::unsupported(Mamba2Config::NAME, found, format!("{inner}: twice as many as columns")));
     }
     // In a network with a constant column, the norms of the residual stream do not depend on epsilon.

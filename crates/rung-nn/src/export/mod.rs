@@ -228,7 +228,7 @@ fn select_family(plan: &Plan, feed_forward: bool, options: &ExportOptions) -> Re
             family.mixers.join(", "),
             family.name
         );
-        return Err(ExportError::unsupported("stack", plan.outline(), expected));
+        return Err(ExportError::unsupported("stack", plan.mixer_names(), expected));
     }
     FAMILIES.iter().find(is_supported).ok_or_else(|| {
         if let Some(family) = FAMILIES.iter().find(|family| family.supports(plan, false, options.format)) {
@@ -237,7 +237,7 @@ fn select_family(plan: &Plan, feed_forward: bool, options: &ExportOptions) -> Re
         }
         let describe = |family: &Family| format!("{} ({})", family.name, family.mixers.join(", "));
         let all = FAMILIES.iter().map(describe).collect::<Vec<_>>().join("; ");
-        ExportError::unsupported("stack", plan.outline(), format!("layers of one family: {all}"))
+        ExportError::unsupported("stack", plan.mixer_names(), format!("layers of one family: {all}"))
     })
 }
 

@@ -1,6 +1,6 @@
 //! Number formats of exported weights.
 
-/// A number format.
+/// An element type (dtype).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberFormat {
     /// Single precision.

@@ -33,7 +33,7 @@ const NORM_DIVISOR: f64 = 512.0;
 fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoint, ExportError> {
     // Gates that are half open could be made up for. Norms of queries and keys cannot: they take away lengths that differ from token to token.
     let Some(constant) = network.constant else {
-        let found = "none, in a network whose stream has norms and so no constant column to undo them with";
+        let found = "none, in a network whose residual stream has norms and so no constant column to undo them with";
         return Err(ExportError::unsupported("norms on queries and keys", found, "those of Qwen3.5's full attention"));
     };
     if network.rope_theta.is_some() {

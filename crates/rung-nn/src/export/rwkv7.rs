@@ -1,7 +1,8 @@
 //! RWKV-7 layers without feed-forward networks.
 //!
-//! Its norms of the residual stream subtract the mean. The exported stream holds the network's stream and its negative, so that the mean is zero and
-//! a layer norm equals an RMS norm. Zero heads fill the width, and the feed-forward network, which has a token shift and a squared ReLU, gets zero weights.
+//! Its norms of the residual stream subtract the mean. The exported residual stream holds the network's residual stream and its negative,
+//! so that the mean is zero and a layer norm equals an RMS norm. Zero heads fill the width, and the feed-forward network, which has a token
+//! shift and a squared ReLU, gets zero weights.
 //!
 //! - **The norm of the embeddings**, which GGUF files cannot leave out: one more column gives all embeddings the same length, and the gain sets that column to zero.
 //! - **The norm of a head's output**: flash-linear-attention's epsilon is `head_dim * norm_eps`. A factor on the values compensates for it.
@@ -138,7 +139,7 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
 /// Factor on values with which the norm of a head's output gives the same result as with the published epsilon.
 fn value_scale(network: &ExportNetwork, head_dim: usize, format: ExportFormat) -> f64 {
     match format {
-        ExportFormat::HuggingFace => (head_dim as f64 * network.epsilon / Epsilons::PUBLISHED.head).sqrt(),
+        ExportFormat::HuggingFace => (head_dim as f64 * network.epsilon / Epsilons::RWKV_LM.head).sqrt(),
         ExportFormat::Gguf => 1.0,
     }
 }

@@ -146,10 +146,10 @@ fn all_tuples(task: &dyn AnyTask, composition: Option<&FuncComp>) -> Result<Vec<
 /// The tokens of a task with `extra_tables` extra tables, in the fields of the original task.
 fn tokens_with_extra_tables(task: &FuncComp, extra_tables: usize) -> Result<Vec<Token>, ExportError> {
     let (hops, fields) = (task.hops(), task.fields());
-    let parts_per_table: Vec<u32> =
-        task.parts_per_table().iter().copied().chain(std::iter::repeat_n(1, extra_tables)).collect();
+    let row_groups_per_table: Vec<u32> =
+        task.row_groups_per_table().iter().copied().chain(std::iter::repeat_n(1, extra_tables)).collect();
     let extended_task =
-        FuncComp::new(task.sizes()[0], &parts_per_table, task.order(), task.query_count(), task.mixed_hops())
+        FuncComp::new(task.sizes()[0], &row_groups_per_table, task.order(), task.query_count(), task.mixed_hops())
             .map(|longer| longer.with_entry_order(task.entry_order()))
             .map_err(|error| ExportError::unsupported("--beyond", extra_tables, error))?;
     if task.mixed_hops() || fields.len() != 3 + hops {

@@ -318,7 +318,7 @@ impl DecoderOptions {
             for x in &mut values {
                 *x = (*x + offset) * S::from_f64(self.logit_scale);
             }
-            Ok::<_, FamilyError>(loader.with_role(Role::StreamNorm).add("norm.weight", &[width], values))
+            Ok::<_, FamilyError>(loader.with_role(Role::ResidualNorm).add("norm.weight", &[width], values))
         })?;
         let is_tied = if loader.is_gguf() {
             !loader.has("lm_head.weight")

@@ -146,7 +146,7 @@ impl Factors {
     }
 
     fn scale_recurrence<S: Scalar>(&self, loader: &mut Loader<'_, S>, config: &Mamba2Config) {
-        let (inner, group_rows) = (config.inner(), config.groups * config.state);
+        let (inner, group_rows) = (config.inner_dim(), config.groups * config.state);
         let ends = [inner, 2 * inner, 2 * inner + group_rows, 2 * inner + 2 * group_rows, usize::MAX];
         let part_factor = |row: usize| self.input_projection_parts[ends.iter().position(|end| row < *end).unwrap_or(4)];
         loader.scale_rows("in_proj.weight", |row| self.recurrence_in * part_factor(row));

@@ -205,7 +205,7 @@ impl<'a, S: Scalar> Loader<'a, S> {
     /// It is missing or has another shape.
     pub fn rms_norm(&mut self, name: &str, width: usize, epsilon: f64) -> Result<Norm, FamilyError> {
         Ok(Norm::from_weights(
-            Some(self.with_role(Role::StreamNorm).tensor(&format!("{name}.weight"), &[width])?),
+            Some(self.with_role(Role::ResidualNorm).tensor(&format!("{name}.weight"), &[width])?),
             None,
             epsilon,
         ))

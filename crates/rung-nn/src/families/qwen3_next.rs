@@ -77,7 +77,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     for (index, layer) in loader.layers.iter().enumerate() {
         layers.push(loader.with_prefix(&format!("{prefix}.layers.{index}"), |loader| {
             let norm = |loader: &mut Loader<'_, S>, name: &str| {
-                let gain = loader.with_role(Role::StreamNorm).norm_weight_plus_one(name, width)?;
+                let gain = loader.with_role(Role::ResidualNorm).norm_weight_plus_one(name, width)?;
                 Ok::<_, FamilyError>(ResidualBranch::with_norm(Norm::from_weights(Some(gain), None, epsilon)))
             };
             let branch = norm(loader, "input_layernorm")?;

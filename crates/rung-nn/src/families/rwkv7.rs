@@ -9,14 +9,14 @@
 //!
 //! # GGUF
 //! `rwkv7`, in which the six token-shift weights are one tensor, the norm of a head's output has an epsilon of 64e-5 whatever its width, and
-//! the first layer has an unused mix with the first layer's values.
+//! layer 0 stores tensors v0, v1 and v2 that are not used.
 
 use rung_audit::json::JsonValue;
 use rung_engine::{Parameter, Role, Scalar};
 
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
-use crate::mixer::rwkv7::{Epsilons, Rwkv7Config, Rwkv7Parts};
+use crate::mixer::rwkv7::{Epsilons, Rwkv7Config, Rwkv7Weights};
 use crate::model::{Activation, Embedding, FeedForward, LoadedLayer, LoadedModel, Mlp, Norm, ResidualBranch};
 use crate::submodules::Linear;
 
@@ -61,9 +61,9 @@ pub const GGUF_TENSORS: &[(&str, &str)] = &[
 #[derive(Clone, Copy)]
 struct Sizes {
     heads: usize,
-    head: usize,
+    head_dim: usize,
     width: usize,
-    hidden: usize,
+    intermediate_size: usize,
     epsilon: f64,
     norm_bias: bool,
 }
@@ -100,6 +100,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         classes: vocabulary,
         embedding: Embedding::from_table(table, vocabulary, None),
         layers,
+        // Later layers mix in layer 0's values (`v_first` in RWKV-LM).
         shared_tensor_sources: (0..layer_count).map(|index| vec![(index > 0).then_some(0)]).collect(),
         norm: loader.with_prefix("model", |loader| read_norm(loader, "norm", sizes))?,
         unembedding,
@@ -112,10 +113,10 @@ fn sizes<S: Scalar>(loader: &Loader<'_, S>) -> Result<Sizes, FamilyError> {
     let width = fields.required_size("hidden_size")?;
     let mixer = loader.layers.first().and_then(|layer| layer.mixers.first());
     let size = |name: &str| mixer.and_then(|mixer| mixer.number(name)).unwrap_or(1) as usize;
-    let (heads, head) = (size("heads"), size("head"));
-    if heads.checked_mul(head) != Some(width) {
+    let (heads, head_dim) = (size("heads"), size("head"));
+    if heads.checked_mul(head_dim) != Some(width) {
         let expected = format!("as many channels as the width, {width}");
-        return Err(fields.error("head_dim", format!("{heads} heads of {head}"), expected));
+        return Err(fields.error("head_dim", format!("{heads} heads of {head_dim}"), expected));
     }
     let is_width = |value: &JsonValue| matches!(value, JsonValue::Number(text) if text.parse() == Ok(width));
     let value_width_matches = match fields.get("value_dim") {
@@ -126,19 +127,19 @@ fn sizes<S: Scalar>(loader: &Loader<'_, S>) -> Result<Sizes, FamilyError> {
     if !value_width_matches {
         return Err(fields.error("value_dim", "another size", format!("{width} in every layer, as many as keys")));
     }
-    let hidden = match fields.size("intermediate_size")? {
-        Some(hidden) => hidden,
+    let intermediate_size = match fields.size("intermediate_size")? {
+        Some(size) => size,
         None => ((width as f64 * fields.positive("hidden_ratio")?.unwrap_or(4.0)) as usize).next_multiple_of(32),
     };
     let epsilon_field = if loader.is_gguf() { "layer_norm_eps" } else { "norm_eps" };
     let epsilon = fields.positive(epsilon_field)?.unwrap_or(1e-5);
-    Ok(Sizes { heads, head, width, hidden, epsilon, norm_bias: fields.flag("norm_bias", true)? })
+    Ok(Sizes { heads, head_dim, width, intermediate_size, epsilon, norm_bias: fields.flag("norm_bias", true)? })
 }
 
 /// A layer norm; its bias is zero if the config has none.
 fn read_norm<S: Scalar>(loader: &mut Loader<'_, S>, name: &str, sizes: Sizes) -> Result<Norm, FamilyError> {
     let Sizes { width, epsilon, norm_bias, .. } = sizes;
-    let weight = loader.with_role(Role::StreamNorm).tensor(&format!("{name}.weight"), &[width])?;
+    let weight = loader.with_role(Role::ResidualNorm).tensor(&format!("{name}.weight"), &[width])?;
     let bias = format!("{name}.bias");
     let bias =
         if norm_bias { loader.tensor(&bias, &[width])? } else { loader.add(&bias, &[width], vec![S::ZERO; width]) };
@@ -190,22 +191,20 @@ fn read_time_mixing<S: Scalar>(
     sizes: Sizes,
     is_first_layer: bool,
 ) -> Result<Builtin, FamilyError> {
-    let Sizes { heads, head, width, epsilon, .. } = sizes;
+    let Sizes { heads, head_dim, width, epsilon, .. } = sizes;
     let mu = token_shift_weights(loader, width)?;
     let mut vector = |name: &str| loader.tensor(name, &[width]);
     let norm = [vector("g_norm.weight")?, vector("g_norm.bias")?];
     let [erase_scale, key_scale] = [vector("k_k")?, vector("k_a")?];
-    let bonus_shape = if loader.is_gguf() { vec![width] } else { vec![heads, head] };
+    let bonus_shape = if loader.is_gguf() { vec![width] } else { vec![heads, head_dim] };
     let bonus = loader.values("r_k", &bonus_shape)?;
     let bonus = loader.add("r_k", &[width], bonus);
-    let projections = [
-        loader.with_role(Role::Query).linear("r_proj", width, width, false)?,
-        loader.with_role(Role::Key).linear("k_proj", width, width, false)?,
-        loader.with_role(Role::Value).linear("v_proj", width, width, false)?,
-        loader.with_role(Role::Output).linear("o_proj", width, width, false)?,
-    ];
+    let receptance = loader.with_role(Role::Query).linear("r_proj", width, width, false)?;
+    let key = loader.with_role(Role::Key).linear("k_proj", width, width, false)?;
+    let value = loader.with_role(Role::Value).linear("v_proj", width, width, false)?;
+    let output = loader.with_role(Role::Output).linear("o_proj", width, width, false)?;
     let decay = read_low_rank(loader, "w_lora", "decay_low_rank_dim", width, true)?;
-    let rate = read_low_rank(loader, "a_lora", "a_low_rank_dim", width, true)?;
+    let in_context_learning_rate = read_low_rank(loader, "a_lora", "a_low_rank_dim", width, true)?;
     let gate = read_low_rank(loader, "g_lora", "gate_low_rank_dim", width, false)?;
     let value_mix =
         if is_first_layer { None } else { Some(read_low_rank(loader, "v_lora", "v_low_rank_dim", width, true)?) };
@@ -215,19 +214,26 @@ fn read_time_mixing<S: Scalar>(
                 loader.ignore(&format!("v_lora.{part}"));
             }
         }
-        Epsilons::PUBLISHED
+        Epsilons::RWKV_LM
     } else {
-        let key = if loader.fields.flag("fuse_norm", true)? { 1e-6 } else { Epsilons::PUBLISHED.key };
-        Epsilons { head: head as f64 * epsilon, key }
+        let key = if loader.fields.flag("fuse_norm", true)? { 1e-6 } else { Epsilons::RWKV_LM.key };
+        Epsilons { head: head_dim as f64 * epsilon, key }
     };
     // Ranks are only used to create weights, not to read them.
-    let config = Rwkv7Config { heads, head_dim: head, rank: 0, value_rank: 0 };
-    Ok(Builtin::Rwkv7(config.assemble(Rwkv7Parts {
+    let config = Rwkv7Config { heads, head_dim, rank: 0, value_rank: 0 };
+    Ok(Builtin::Rwkv7(config.assemble(Rwkv7Weights {
         mu,
-        projections,
+        receptance,
+        key,
+        value,
+        output,
         value_mix,
-        low_rank: [decay, rate, gate],
-        factors: [erase_scale, key_scale, bonus],
+        decay,
+        in_context_learning_rate,
+        gate,
+        erase_scale,
+        key_scale,
+        bonus,
         norm,
         epsilons,
     })))
@@ -272,11 +278,11 @@ fn read_low_rank<S: Scalar>(
 }
 
 fn read_feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, sizes: Sizes) -> Result<FeedForward, FamilyError> {
-    let Sizes { width, hidden, .. } = sizes;
+    let Sizes { width, intermediate_size, .. } = sizes;
     let network = Mlp {
         gate: None,
-        up: loader.linear("key", width, hidden, false)?,
-        down: loader.with_role(Role::Output).linear("value", hidden, width, false)?,
+        up: loader.linear("key", width, intermediate_size, false)?,
+        down: loader.with_role(Role::Output).linear("value", intermediate_size, width, false)?,
         activation: Activation::ReluSquared,
     };
     Ok(FeedForward::TokenShift { mu: loader.tensor("x_k", &[width])?, network })

@@ -148,10 +148,10 @@ pub fn mamba1<S: Scalar>(
     options: Mamba1Options,
 ) -> Result<Builtin, FamilyError> {
     let config = Mamba1Config::resolve(mixer)?;
-    let Mamba1Config { inner, state, kernel_size, rank } = config;
-    let input = loader.linear("in_proj", width, 2 * inner, options.bias)?;
-    let convolution = convolution(loader, inner, kernel_size, options.convolution_bias)?;
-    let x_proj = loader.linear("x_proj", inner, rank + 2 * state, false)?;
+    let Mamba1Config { inner_dim, state, kernel_size, rank } = config;
+    let input = loader.linear("in_proj", width, 2 * inner_dim, options.bias)?;
+    let convolution = convolution(loader, inner_dim, kernel_size, options.convolution_bias)?;
+    let x_proj = loader.linear("x_proj", inner_dim, rank + 2 * state, false)?;
     let norms = match options.norms {
         XProjNormOptions::None => None,
         XProjNormOptions::Weightless(epsilon) => Some(XProjNorms { gains: [None; 3], epsilon }),
@@ -165,10 +165,10 @@ pub fn mamba1<S: Scalar>(
         input,
         convolution,
         x_proj,
-        dt_proj: loader.linear("dt_proj", rank, inner, true)?,
-        a_log: read_a_log(loader, &[inner, state])?,
-        skip: loader.tensor("D", &[inner])?,
-        output: loader.with_role(Role::Output).linear("out_proj", inner, width, options.bias)?,
+        dt_proj: loader.linear("dt_proj", rank, inner_dim, true)?,
+        a_log: read_a_log(loader, &[inner_dim, state])?,
+        skip: loader.tensor("D", &[inner_dim])?,
+        output: loader.with_role(Role::Output).linear("out_proj", inner_dim, width, options.bias)?,
         norms,
     })))
 }
@@ -198,15 +198,15 @@ pub fn mamba2_mixer<S: Scalar>(
 ) -> Result<Mamba2, FamilyError> {
     let config = Mamba2Config::resolve(mixer)?;
     let Mamba2Config { heads, groups, kernel_size, .. } = config;
-    let (inner, channels) = (config.inner(), config.channels());
-    let input = loader.linear("in_proj", width, inner + channels + heads, options.bias)?;
+    let (inner_dim, channels) = (config.inner_dim(), config.channels());
+    let input = loader.linear("in_proj", width, inner_dim + channels + heads, options.bias)?;
     let convolution = convolution(loader, channels, kernel_size, options.convolution_bias)?;
     let norm = match options.norm {
         None => None,
         Some(GatedNormOptions { epsilon, before_gate }) => {
-            let shape: &[usize] = if loader.is_gguf() { &[groups, inner / groups] } else { &[inner] };
+            let shape: &[usize] = if loader.is_gguf() { &[groups, inner_dim / groups] } else { &[inner_dim] };
             let values = loader.values("norm.weight", shape)?;
-            let weight = loader.add("norm.weight", &[inner], values);
+            let weight = loader.add("norm.weight", &[inner_dim], values);
             Some(GatedNorm { gain: NormGain { weight }, epsilon, before_gate })
         }
     };
@@ -217,7 +217,7 @@ pub fn mamba2_mixer<S: Scalar>(
         a_log: read_a_log(loader, &[heads])?,
         skip: loader.tensor("D", &[heads])?,
         norm,
-        output: loader.with_role(Role::Output).linear("out_proj", inner, width, options.output_bias)?,
+        output: loader.with_role(Role::Output).linear("out_proj", inner_dim, width, options.output_bias)?,
         dt_limit: options.dt_limit,
     }))
 }

@@ -10,7 +10,7 @@ use rung_engine::{AccumulatorRounding, AttentionInputs, AttentionMask, Ops, Para
 use rung_theory::stack::Mixer;
 
 use super::head_options::{HeadOptions, project};
-use super::{SharedTensor, State, TokenMixer, append_to_slot, number, require_divisor};
+use super::{SharedTensor, State, TokenMixer, append_to_state_tensor, number, require_divisor};
 use crate::error::ModelError;
 use crate::param_builder::{Init, ParamBuilder};
 use crate::position::{Positions, Rotation, alibi_bias, apply_rope};
@@ -332,8 +332,10 @@ impl MultiHeadAttention {
     ) -> (KvCache<O::Tensor>, State<O::Tensor>) {
         let past_len = State::past_len(state);
         let (key, value) = self.project_kv(ops, x, past_len);
-        let (key, value) =
-            (append_to_slot(ops, state, 0, &key), value.map(|value| append_to_slot(ops, state, 1, &value)));
+        let (key, value) = (
+            append_to_state_tensor(ops, state, 0, &key),
+            value.map(|value| append_to_state_tensor(ops, state, 1, &value)),
+        );
         let next_len = past_len + ops.shape(x)[1];
         let past_positions = self.cached_positions(past_len);
         let positions = CachePositions { recent: past_positions.recent.start..next_len, ..past_positions };

@@ -115,14 +115,14 @@ pub fn settings(positions: Positions, chunk: usize) -> BuildSettings {
 }
 
 /// A random number from -1 to 1.
-pub fn draw(rng: &mut Rng) -> f64 {
+pub fn uniform_sample(rng: &mut Rng) -> f64 {
     f64::from(random_below(rng, 2_000_001)) / 1e6 - 1.0
 }
 
 /// Adds random numbers up to this size to all weights.
 pub fn perturb<S: Scalar>(weights: &mut Parameters<S>, size: f64) {
     let mut rng = seeded(5);
-    weights.flat_mut().iter_mut().for_each(|value| *value += S::from_f64(size * draw(&mut rng)));
+    weights.flat_mut().iter_mut().for_each(|value| *value += S::from_f64(size * uniform_sample(&mut rng)));
 }
 
 /// A mixer with its weights.
@@ -164,7 +164,7 @@ pub fn build_with_precision<S: Scalar>(
 /// Random values up to this size, for an input of shape `[BATCH, time, WIDTH]`.
 pub fn input<S: Scalar>(time: usize, size: f64) -> Vec<S> {
     let mut rng = seeded(3);
-    (0..BATCH * time * WIDTH).map(|_| S::from_f64(size * draw(&mut rng))).collect()
+    (0..BATCH * time * WIDTH).map(|_| S::from_f64(size * uniform_sample(&mut rng))).collect()
 }
 
 /// The outputs of two consecutive spans, and all tensors of the last state.
@@ -180,7 +180,8 @@ pub fn scalar<O: Ops>(ops: &O, results: &[O::Tensor]) -> O::Tensor {
     let mut rng = seeded(17);
     let term = |tensor| {
         let shape = ops.shape(tensor);
-        let factors: Vec<O::Scalar> = (0..shape.size()).map(|_| O::Scalar::from_f64(draw(&mut rng))).collect();
+        let factors: Vec<O::Scalar> =
+            (0..shape.size()).map(|_| O::Scalar::from_f64(uniform_sample(&mut rng))).collect();
         ops.sum_all(&ops.mul(tensor, &ops.constant(&shape, &factors)))
     };
     ops.sum_all(&ops.concat(&results.iter().map(term).collect::<Vec<_>>(), 0))

@@ -8,7 +8,7 @@
 use rung_engine::{AttentionInputs, AttentionMask, Ops, Role, Rounding, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::{MixerConfig, State, TokenMixer, append_to_slot, number, require_causal};
+use super::{MixerConfig, State, TokenMixer, append_to_state_tensor, number, require_causal};
 use crate::error::ModelError;
 use crate::param_builder::ParamBuilder;
 use crate::position::{Positions, Rotation, alibi_bias, apply_rope};
@@ -88,7 +88,7 @@ impl Compositional {
         let key =
             self.apply_rope(ops, &self.key.apply_and_split_heads(ops, x, self.config.searches), State::past_len(state));
         let new_entries = [(0, key), (1, self.value.apply(ops, x))];
-        new_entries.map(|(slot, new)| append_to_slot(ops, state, slot, &apply_rounding(ops, &new, self.rounding)))
+        new_entries.map(|(slot, new)| append_to_state_tensor(ops, state, slot, &apply_rounding(ops, &new, self.rounding)))
     }
 
     fn apply_rope<O: Ops>(&self, ops: &O, x: &O::Tensor, past_len: usize) -> O::Tensor {

@@ -93,7 +93,7 @@ impl TokenMixer for ShortConvolution {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (past_len, last_inputs) = (State::past_len(state) + ops.shape(x)[1], State::slot(state, 0));
+        let (past_len, last_inputs) = (State::past_len(state) + ops.shape(x)[1], State::tensor(state, 0));
         let Some([input, output]) = &self.projections else {
             let (out, conv_state) = self.convolution.apply(ops, x, last_inputs);
             return (out, State::new(past_len, [conv_state]));

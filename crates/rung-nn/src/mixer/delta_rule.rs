@@ -82,7 +82,7 @@ impl DeltaRuleProjections {
     }
 
     /// Projects a span of tokens, runs `recurrence` on the result, and returns its output with the state after the span. The
-    /// state has the recurrence's matrix in slot 0 and the last inputs of the three convolutions in slots 1 to 3.
+    /// state has the recurrence's matrix as tensor 0 and the last inputs of the three convolutions as tensors 1 to 3.
     pub(super) fn run<O: Ops>(
         &self,
         ops: &O,
@@ -90,9 +90,9 @@ impl DeltaRuleProjections {
         state: Option<&State<O::Tensor>>,
         recurrence: impl FnOnce(&DeltaRuleInputs<O::Tensor>) -> (O::Tensor, O::Tensor),
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (query, query_conv_state) = self.query.apply(ops, x, State::slot(state, 1));
-        let (key, key_conv_state) = self.key.apply(ops, x, State::slot(state, 2));
-        let (value, value_conv_state) = self.value.apply(ops, x, State::slot(state, 3));
+        let (query, query_conv_state) = self.query.apply(ops, x, State::tensor(state, 1));
+        let (key, key_conv_state) = self.key.apply(ops, x, State::tensor(state, 2));
+        let (value, value_conv_state) = self.value.apply(ops, x, State::tensor(state, 3));
         let query = scale_query(ops, &ops.l2_norm(&query, Self::EPSILON));
         let key = ops.l2_norm(&key, Self::EPSILON);
         let beta = ops.sigmoid(&self.beta.apply(ops, x));

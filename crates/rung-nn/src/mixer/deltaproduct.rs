@@ -103,7 +103,7 @@ impl DeltaProduct {
             value: &unfold_steps(&inputs.value, &[value_heads, value_dim]),
             decay: decay.as_ref().map_or(Decay::None, Decay::Scalar),
             beta: Some(&unfold_steps(&inputs.beta, &[value_heads])),
-            state: State::slot(state, 0),
+            state: State::tensor(state, 0),
             chunk: self.recurrence.chunk,
             rounding: self.recurrence.rounding,
         });

@@ -12,7 +12,7 @@ use rung_theory::stack::Mixer;
 
 use super::attention::MASKED;
 use super::mla::{AttentionOperands, Latent, LatentConfig};
-use super::{MixerConfig, State, TokenMixer, append_to_slot, number};
+use super::{MixerConfig, State, TokenMixer, append_to_state_tensor, number};
 use crate::error::ModelError;
 use crate::param_builder::{Init, ParamBuilder};
 use crate::position::{Frequencies, Positions, Rotation, apply_rope};
@@ -102,7 +102,7 @@ impl TokenSparse {
         let [gain, offset] = self.norm.map(|weight| ops.parameter(weight));
         let key = ops.layer_norm(&self.key.apply(ops, x), Some(&gain), Some(&offset), 1e-6);
         let key = merge_heads(ops, &self.apply_rope(ops, &split_heads(ops, &key, 1), past_len));
-        let keys = append_to_slot(ops, state, 2, &apply_rounding(ops, &key, self.rounding));
+        let keys = append_to_state_tensor(ops, state, 2, &apply_rounding(ops, &key, self.rounding));
         let query = self.apply_rope(
             ops,
             &self.query.apply_and_split_heads(ops, query_input, self.config.index_heads),
@@ -157,9 +157,9 @@ impl TokenMixer for TokenSparse {
         let index = self.project_index(ops, x, &query_input, state);
         next.tensors[2] = Some(index[2].clone());
         let choice = self.choose(ops, &index);
-        let query_parts = self.latent.project_query(ops, &query_input, State::past_len(state));
+        let query_row_groups = self.latent.project_query(ops, &query_input, State::past_len(state));
         let AttentionOperands { query, key, value, absorbed } =
-            self.latent.attention_operands(ops, query_parts, &cache);
+            self.latent.attention_operands(ops, query_row_groups, &cache);
         let head_outputs = self.latent.attend_to_tokens(ops, [&query, &key, &value], &choice);
         (self.latent.project_output(ops, &head_outputs, absorbed), next)
     }

@@ -11,7 +11,9 @@ use rung_theory::stack::Mixer;
 
 use super::attention::{HeadsConfig, MASKED, MultiHeadAttention, Visibility};
 use super::policy::{CachePolicy, PositionPolicy};
-use super::{AttentionCalls, MixerConfig, State, TokenMixer, append_to_slot, number, reject_alibi, require_causal};
+use super::{
+    AttentionCalls, MixerConfig, State, TokenMixer, append_to_state_tensor, number, reject_alibi, require_causal,
+};
 use crate::error::ModelError;
 use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::ParamBuilder;
@@ -209,12 +211,12 @@ impl TokenMixer for EvictingAttention {
         let query = query_heads.project_query(ops, x, past_len);
         let (key, value) = self.heads.project_kv(ops, x, past_len);
         let value = value.expect("keys and values are not tied");
-        let key_value = [(0, key), (1, value)].map(|(slot, new)| append_to_slot(ops, state, slot, &new));
+        let key_value = [(0, key), (1, value)].map(|(slot, new)| append_to_state_tensor(ops, state, slot, &new));
         let total = ops.shape(&key_value[0])[1];
         let (head_outputs, plan, attention_sums) = match self.config.policy {
             CachePolicy::HeavyHitters => {
                 let (head_outputs, plan, sums) =
-                    self.attend_heavy_hitters(ops, &query, &key_value, State::slot(state, 2));
+                    self.attend_heavy_hitters(ops, &query, &key_value, State::tensor(state, 2));
                 (head_outputs, plan, Some(apply_rounding(ops, &sums, self.rounding)))
             }
             CachePolicy::ByPosition(policy) => {

@@ -100,7 +100,7 @@ impl FenwickMemory {
     ) -> (O::Tensor, O::Tensor) {
         let (past_len, time) = (State::past_len(state), ops.shape(x)[1]);
         let weights = self.level_weights(ops, x);
-        let mut level_states = State::slot(state, 0).map(|stacked| unstack(ops, stacked)).unwrap_or_default();
+        let mut level_states = State::tensor(state, 0).map(|stacked| unstack(ops, stacked)).unwrap_or_default();
         let mut outputs = Vec::new();
         let mut start = 0;
         while start < time {

@@ -90,7 +90,7 @@ impl TokenMixer for GatedRecurrence {
         let value = ops.affine(&ops.tanh(&self.value.apply(ops, x)), factor, offset);
         let gate = ops.sigmoid(&self.write_gate.apply(ops, x));
         let initial_state =
-            State::slot(state, 0).cloned().unwrap_or_else(|| ops.full(&[batch, 1, self.channels], -1.0));
+            State::tensor(state, 0).cloned().unwrap_or_else(|| ops.full(&[batch, 1, self.channels], -1.0));
         let states =
             ops.gated_scan(&GatedScan { value: &value, gate: &gate, state: &initial_state, rounding: self.rounding });
         // Each token reads the state before it.

@@ -124,11 +124,11 @@ impl Inline {
         let [query, key, value] = self.projections.apply(ops, x);
         let query = ops.mul(&scale_query(ops, &query), &reciprocal);
         let one = ops.full(&[batch, time, heads, 1], 1.0);
-        let (score_mean, key_state) = self.sum_values(ops, [&query, &key, &one], State::slot(state, 0));
+        let (score_mean, key_state) = self.sum_values(ops, [&query, &key, &one], State::tensor(state, 0));
         let mean_weight = ops.mul(&ops.affine(&score_mean, -1.0, 1.0), &reciprocal);
         let (query, key) = (ops.concat(&[query, mean_weight], 3), ops.concat(&[key, one], 3));
-        let (out, value_state) = self.sum_values(ops, [&query, &key, &value], State::slot(state, 1));
-        let (local, conv_state) = self.local_term(ops, x, &merge_heads(ops, &value), State::slot(state, 2));
+        let (out, value_state) = self.sum_values(ops, [&query, &key, &value], State::tensor(state, 1));
+        let (local, conv_state) = self.local_term(ops, x, &merge_heads(ops, &value), State::tensor(state, 2));
         let out = ops.add(&out, &split_heads(ops, &local, heads));
         (out, State::new(past_len + time, [Some(key_state), Some(value_state), conv_state]))
     }

@@ -22,7 +22,7 @@ use crate::submodules::{Convolution, Linear, LinearRecurrence};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mamba1Config {
     /// Number of channels after expansion (`d_inner`).
-    pub inner: usize,
+    pub inner_dim: usize,
     /// Size of the state of each channel (`d_state`).
     pub state: usize,
     /// Kernel size of the convolution.
@@ -81,7 +81,7 @@ impl Mamba1Config {
     pub(crate) fn assemble(self, weights: Mamba1Weights) -> Mamba1 {
         let (weight, bias) = weights.convolution;
         let convolution =
-            Convolution { weight, bias, channels: self.inner, kernel_size: self.kernel_size, rounding: None };
+            Convolution { weight, bias, channels: self.inner_dim, kernel_size: self.kernel_size, rounding: None };
         Mamba1 {
             config: self,
             input: weights.input,
@@ -103,13 +103,13 @@ impl MixerConfig for Mamba1Config {
     const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::mamba1);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
-        let [inner, state, kernel_size, rank] = ["inner", "state", "conv", "rank"].map(|option| number(mixer, option));
-        Ok(Self { inner, state, kernel_size, rank })
+        let [inner_dim, state, kernel_size, rank] = ["inner", "state", "conv", "rank"].map(|option| number(mixer, option));
+        Ok(Self { inner_dim, state, kernel_size, rank })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Mamba1, ModelError> {
         require_causal(Self::NAME, params)?;
-        let Self { inner, state, kernel_size, rank } = *self;
+        let Self { inner_dim, state, kernel_size, rank } = *self;
         let width = params.settings.width;
         // PyTorch's initial values of a convolution.
         let bound = (kernel_size as f64).powf(-0.5);
@@ -121,16 +121,16 @@ impl MixerConfig for Mamba1Config {
         let recurrence = params.recurrence();
         Ok(Mamba1 {
             config: *self,
-            input: params.linear("in_proj", width, 2 * inner),
-            convolution: params.convolution_with_bias("conv1d", inner, kernel_size, [init; 2]),
-            x_proj: params.linear("x_proj", inner, rank + 2 * state),
+            input: params.linear("in_proj", width, 2 * inner_dim),
+            convolution: params.convolution_with_bias("conv1d", inner_dim, kernel_size, [init; 2]),
+            x_proj: params.linear("x_proj", inner_dim, rank + 2 * state),
             dt_proj: Linear {
-                bias: Some(params.weight_without_decay("dt_proj.bias", &[inner], Init::FromUniform(&initial_dt_bias))),
-                ..params.linear_with_init("dt_proj", rank, inner, Init::Uniform(-step_bound, step_bound))
+                bias: Some(params.weight_without_decay("dt_proj.bias", &[inner_dim], Init::FromUniform(&initial_dt_bias))),
+                ..params.linear_with_init("dt_proj", rank, inner_dim, Init::Uniform(-step_bound, step_bound))
             },
-            a_log: params.weight_without_decay("A_log", &[inner, state], Init::FromUniform(&initial_a_log)),
-            skip: params.weight_without_decay("D", &[inner], Init::Constant(1.0)),
-            output: params.role(Role::Output).linear("out_proj", inner, width),
+            a_log: params.weight_without_decay("A_log", &[inner_dim, state], Init::FromUniform(&initial_a_log)),
+            skip: params.weight_without_decay("D", &[inner_dim], Init::Constant(1.0)),
+            output: params.role(Role::Output).linear("out_proj", inner_dim, width),
             recurrence: LinearRecurrence { chunk: recurrence.chunk.min(Self::CHUNK), ..recurrence },
             norms: None,
         })
@@ -138,7 +138,7 @@ impl MixerConfig for Mamba1Config {
 }
 
 impl Mamba1 {
-    /// The output of every channel before the gate, `[batch, time, inner]`, and the state. `x` is the projected input without the gate, of
+    /// The output of every channel before the gate, `[batch, time, inner_dim]`, and the state. `x` is the projected input without the gate, of
     /// the same shape.
     fn ungated_output<O: Ops>(
         &self,
@@ -146,9 +146,9 @@ impl Mamba1 {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let Mamba1Config { inner, state: state_size, rank, .. } = self.config;
+        let Mamba1Config { inner_dim, state: state_size, rank, .. } = self.config;
         let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
-        let (x, conv_state) = self.convolution.apply(ops, x, State::slot(state, 1));
+        let (x, conv_state) = self.convolution.apply(ops, x, State::tensor(state, 1));
         let x = ops.silu(&x);
         let x_proj = self.x_proj.apply(ops, &x);
         let slice_and_norm = |index: usize, range: std::ops::Range<usize>| {
@@ -161,11 +161,11 @@ impl Mamba1 {
         let b = as_one_head(slice_and_norm(1, rank..rank + state_size));
         let c = as_one_head(slice_and_norm(2, rank + state_size..rank + 2 * state_size));
         let dt = ops.softplus(&self.dt_proj.apply(ops, &slice_and_norm(0, 0..rank)));
-        let value = ops.reshape(&ops.mul(&dt, &x), &[batch, time, inner, 1]);
+        let value = ops.reshape(&ops.mul(&dt, &x), &[batch, time, inner_dim, 1]);
         let rate = ops.exp(&ops.parameter(self.a_log));
-        let decay = ops.neg(&ops.mul(&ops.reshape(&dt, &[batch, time, inner, 1]), &rate));
+        let decay = ops.neg(&ops.mul(&ops.reshape(&dt, &[batch, time, inner_dim, 1]), &rate));
         let (out, matrix) = self.recurrence.run(ops, [&c, &b, &value], Decay::Vector(&decay), None, state);
-        let out = ops.reshape(&out, &[batch, time, inner]);
+        let out = ops.reshape(&out, &[batch, time, inner_dim]);
         let out = ops.add(&out, &ops.mul(&x, &ops.parameter(self.skip)));
         (out, State::new(State::past_len(state) + time, [Some(matrix), conv_state]))
     }
@@ -178,9 +178,9 @@ impl TokenMixer for Mamba1 {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (projected, inner) = (self.input.apply(ops, x), self.config.inner);
-        let (out, state) = self.ungated_output(ops, &ops.slice(&projected, 2, 0..inner), state);
-        let gate = ops.slice(&projected, 2, inner..2 * inner);
+        let (projected, inner_dim) = (self.input.apply(ops, x), self.config.inner_dim);
+        let (out, state) = self.ungated_output(ops, &ops.slice(&projected, 2, 0..inner_dim), state);
+        let gate = ops.slice(&projected, 2, inner_dim..2 * inner_dim);
         (self.output.apply(ops, &ops.silu_gate(&gate, &out)), state)
     }
 }

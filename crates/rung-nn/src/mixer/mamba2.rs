@@ -75,13 +75,13 @@ pub(crate) struct Mamba2Weights {
 
 impl Mamba2Config {
     /// Channels of x: all heads together.
-    pub(crate) fn inner(&self) -> usize {
+    pub(crate) fn inner_dim(&self) -> usize {
         self.heads * self.head_dim
     }
 
     /// Channels that the convolution runs over: x, B and C.
     pub(crate) fn channels(&self) -> usize {
-        self.inner() + 2 * self.group_channels()
+        self.inner_dim() + 2 * self.group_channels()
     }
 
     /// A mixer whose weights were read from a checkpoint.
@@ -129,14 +129,14 @@ impl MixerConfig for Mamba2Config {
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Mamba2, ModelError> {
         require_causal(Self::NAME, params)?;
-        let (width, inner, heads) = (params.settings.width, self.inner(), self.heads);
+        let (width, inner_dim, heads) = (params.settings.width, self.inner_dim(), self.heads);
         let channels = self.channels();
         // PyTorch's initial values of a convolution.
         let bound = (self.kernel_size as f64).powf(-0.5);
         let init = Init::Uniform(-bound, bound);
         Ok(Mamba2 {
             config: *self,
-            input: params.linear("in_proj", width, inner + channels + heads),
+            input: params.linear("in_proj", width, inner_dim + channels + heads),
             convolution: params.convolution_with_bias("conv1d", channels, self.kernel_size, [init; 2]),
             dt_bias: params.weight_without_decay("dt_bias", &[heads], Init::FromUniform(&initial_dt_bias)),
             a_log: params.weight_without_decay(
@@ -145,8 +145,8 @@ impl MixerConfig for Mamba2Config {
                 Init::FromUniform(&|uniform| (1.0 + 15.0 * uniform).ln()),
             ),
             skip: params.weight_without_decay("D", &[heads], Init::Constant(1.0)),
-            norm: Some(GatedNorm { gain: params.gain("norm", inner), epsilon: NormGain::EPSILON, before_gate: false }),
-            output: params.role(Role::Output).linear("out_proj", inner, width),
+            norm: Some(GatedNorm { gain: params.gain("norm", inner_dim), epsilon: NormGain::EPSILON, before_gate: false }),
+            output: params.role(Role::Output).linear("out_proj", inner_dim, width),
             recurrence: params.recurrence(),
             dt_limit: None,
         })
@@ -154,7 +154,7 @@ impl MixerConfig for Mamba2Config {
 }
 
 impl Mamba2 {
-    /// The output of every head before gate and norm, `[batch, time, heads * head]`, and the state. `projected` is the projected input;
+    /// The output of every head before gate and norm, `[batch, time, heads * head_dim]`, and the state. `projected` is the projected input;
     /// `recurrence` runs on the inputs it is given and returns its output and its state.
     pub(super) fn head_outputs_with<O: Ops>(
         &self,
@@ -163,16 +163,16 @@ impl Mamba2 {
         state: Option<&State<O::Tensor>>,
         recurrence: impl FnOnce(&RecurrenceInputs<'_, O::Tensor>) -> (O::Tensor, O::Tensor),
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (config, inner, group_channels) = (&self.config, self.config.inner(), self.config.group_channels());
+        let (config, inner_dim, group_channels) = (&self.config, self.config.inner_dim(), self.config.group_channels());
         let (batch, time) = (ops.shape(projected)[0], ops.shape(projected)[1]);
         let channels = self.convolution.channels;
-        let dt = ops.slice(projected, 2, inner + channels..inner + channels + config.heads);
-        let xbc = ops.slice(projected, 2, inner..inner + channels);
-        let (xbc, conv_state) = self.convolution.apply(ops, &xbc, State::slot(state, 1));
+        let dt = ops.slice(projected, 2, inner_dim + channels..inner_dim + channels + config.heads);
+        let xbc = ops.slice(projected, 2, inner_dim..inner_dim + channels);
+        let (xbc, conv_state) = self.convolution.apply(ops, &xbc, State::tensor(state, 1));
         let xbc = ops.silu(&xbc);
-        let value = split_heads(ops, &ops.slice(&xbc, 2, 0..inner), config.heads);
-        let key = split_heads(ops, &ops.slice(&xbc, 2, inner..inner + group_channels), config.groups);
-        let query = split_heads(ops, &ops.slice(&xbc, 2, inner + group_channels..channels), config.groups);
+        let value = split_heads(ops, &ops.slice(&xbc, 2, 0..inner_dim), config.heads);
+        let key = split_heads(ops, &ops.slice(&xbc, 2, inner_dim..inner_dim + group_channels), config.groups);
+        let query = split_heads(ops, &ops.slice(&xbc, 2, inner_dim + group_channels..channels), config.groups);
         let dt = ops.softplus(&ops.add(&dt, &ops.parameter(self.dt_bias)));
         let dt = self.dt_limit.map_or(dt.clone(), |range| clamp(ops, &dt, range));
         let decay = ops.neg(&ops.mul(&dt, &ops.exp(&ops.parameter(self.a_log))));
@@ -203,7 +203,7 @@ impl Mamba2 {
     ) -> (O::Tensor, R) {
         let projected = self.input.apply(ops, x);
         let (out, state) = recurrence(&projected);
-        let gate = ops.slice(&projected, 2, 0..self.config.inner());
+        let gate = ops.slice(&projected, 2, 0..self.config.inner_dim());
         let groups = self.config.groups;
         let out = match &self.norm {
             None => ops.silu_gate(&gate, &out),

@@ -11,7 +11,7 @@ use rung_engine::{
 };
 use rung_theory::stack::Mixer;
 
-use super::{MixerConfig, State, TokenMixer, append_to_slot, number, require_causal};
+use super::{MixerConfig, State, TokenMixer, append_to_state_tensor, number, require_causal};
 use crate::error::ModelError;
 use crate::param_builder::{Init, ParamBuilder};
 use crate::position::{Positions, Rotation, alibi_bias, alibi_slope, apply_rope};
@@ -164,7 +164,7 @@ impl Latent {
         let (past_len, time) = (State::past_len(state), ops.shape(x)[1]);
         let projected = self.kv_down.apply(ops, x);
         let append =
-            |slot: usize, new: &O::Tensor| append_to_slot(ops, state, slot, &apply_rounding(ops, new, self.rounding));
+            |slot: usize, new: &O::Tensor| append_to_state_tensor(ops, state, slot, &apply_rounding(ops, new, self.rounding));
         let rope_key = (rope_dim > 0).then(|| {
             let key = ops.slice(&projected, 2, latent_dim..latent_dim + rope_dim);
             append(1, &merge_heads(ops, &self.apply_rope(ops, &split_heads(ops, &key, 1), past_len)))

@@ -283,9 +283,14 @@ impl Builtin {
     }
 }
 
-/// The tensor in a slot of the state, with new tokens appended on axis 1.
-fn append_to_slot<O: Ops>(ops: &O, state: Option<&State<O::Tensor>>, slot: usize, new: &O::Tensor) -> O::Tensor {
-    State::slot(state, slot).map_or_else(|| new.clone(), |old| ops.concat(&[old.clone(), new.clone()], 1))
+/// The tensor with this index in the state, with new tokens appended on axis 1.
+fn append_to_state_tensor<O: Ops>(
+    ops: &O,
+    state: Option<&State<O::Tensor>>,
+    index: usize,
+    new: &O::Tensor,
+) -> O::Tensor {
+    State::tensor(state, index).map_or_else(|| new.clone(), |old| ops.concat(&[old.clone(), new.clone()], 1))
 }
 
 /// The value of a numeric option of a plan's mixer.

@@ -111,7 +111,7 @@ impl NativeSparse {
     ) -> Option<O::Tensor> {
         let NativeSparseConfig { length, stride, .. } = self.config;
         let [batch, tokens, heads, width] = ops.shape(x)[..] else { unreachable!("keys have four axes") };
-        let cached = State::slot(state, 2 + kind).cloned();
+        let cached = State::tensor(state, 2 + kind).cloned();
         let new = cached.as_ref().map_or(0, |cached| ops.shape(cached)[1])..self.config.summary_count(tokens);
         if new.is_empty() {
             return cached;

@@ -3,7 +3,7 @@
 //! Definition, state and sources: `rung explain rglru`.
 //!
 //! # Computed as
-//! Per channel a recurrence with a state of one number and a scalar decay, in short chunks.
+//! Per channel a recurrence with a state of one element and a scalar decay, in short chunks.
 
 use rung_engine::{Decay, Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
@@ -169,7 +169,7 @@ impl RgLru {
     ) -> (O::Tensor, State<O::Tensor>) {
         let RgLruConfig { inner, heads, .. } = self.config;
         let (batch, time, past_len) = (ops.shape(x)[0], ops.shape(x)[1], State::past_len(state));
-        let (x, conv_state) = self.convolution.apply(ops, x, State::slot(state, 1));
+        let (x, conv_state) = self.convolution.apply(ops, x, State::tensor(state, 1));
         let head_inputs = split_heads(ops, &x, heads);
         let [input_gate, recurrence_gate] =
             [&self.input_gate, &self.recurrence_gate].map(|gate| gate.apply(ops, &head_inputs));

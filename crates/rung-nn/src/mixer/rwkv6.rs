@@ -176,7 +176,7 @@ impl Rwkv6 {
         state: Option<&State<O::Tensor>>,
     ) -> ([O::Tensor; 2], State<O::Tensor>) {
         let ([decay_input, key_input, value_input, query_input, gate_input], last) =
-            self.shift.apply(ops, x, State::slot(state, 1));
+            self.shift.apply(ops, x, State::tensor(state, 1));
         let [rate, down, up] = self.decay.map(|weight| ops.parameter(weight));
         let rate_change = ops.matmul(&ops.tanh(&ops.matmul(&decay_input, &down)), &up);
         let below_max = ops.relu(&ops.affine(&ops.add(&rate_change, &rate), -1.0, Self::MAX_LOG_RATE));

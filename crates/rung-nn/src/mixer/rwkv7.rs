@@ -38,8 +38,8 @@ pub struct Rwkv7 {
     value_mix: Option<[Linear; 2]>,
     /// Decay: down to the rank, then up to the channels with a bias.
     decay: [Linear; 2],
-    /// Learning rate of the delta rule: down to the rank, then up with a bias.
-    rate: [Linear; 2],
+    /// In-context learning rate `a` of the delta rule: down to the rank, then up with a bias.
+    in_context_learning_rate: [Linear; 2],
     /// Output gate: down to the rank, then up without a bias.
     gate: [Linear; 2],
     /// `k_k`: scale of the key that is erased.
@@ -65,22 +65,32 @@ pub(crate) struct Epsilons {
 
 impl Epsilons {
     /// Those of RWKV-LM, whose keys have a length of at least 1e-12.
-    pub(crate) const PUBLISHED: Self = Self { head: 64e-5, key: 1e-24 };
+    pub(crate) const RWKV_LM: Self = Self { head: 64e-5, key: 1e-24 };
 }
 
 /// The weights of RWKV-7's time mixing, as read from a checkpoint.
 #[derive(Clone, Copy)]
-pub(crate) struct Rwkv7Parts {
+pub(crate) struct Rwkv7Weights {
     /// Interpolation weight of the token before, per channel, for r, w, k, v, a and g.
     pub(crate) mu: [Parameter; 6],
-    /// Receptance, key, value and output.
-    pub(crate) projections: [Linear; 4],
+    pub(crate) receptance: Linear,
+    pub(crate) key: Linear,
+    pub(crate) value: Linear,
+    pub(crate) output: Linear,
     /// Interpolation weight of the first layer's values: down to the rank, then up. None in the first layer.
     pub(crate) value_mix: Option<[Linear; 2]>,
-    /// Decay, learning rate and gate: down to the rank, then up.
-    pub(crate) low_rank: [[Linear; 2]; 3],
-    /// `k_k`, `k_a` and `r_k`.
-    pub(crate) factors: [Parameter; 3],
+    /// `w`: down to the rank, then up.
+    pub(crate) decay: [Linear; 2],
+    /// `a`: down to the rank, then up.
+    pub(crate) in_context_learning_rate: [Linear; 2],
+    /// `g`: down to the rank, then up.
+    pub(crate) gate: [Linear; 2],
+    /// `k_k`: scale of the key that is erased.
+    pub(crate) erase_scale: Parameter,
+    /// `k_a`: how much the learning rate scales the key that is written.
+    pub(crate) key_scale: Parameter,
+    /// `r_k`: weight of a token's own contribution.
+    pub(crate) bonus: Parameter,
     /// Gain and offset of the norm per head.
     pub(crate) norm: [Parameter; 2],
     /// Epsilons of the norms.
@@ -89,27 +99,23 @@ pub(crate) struct Rwkv7Parts {
 
 impl Rwkv7Config {
     /// A mixer whose weights were read from a checkpoint.
-    pub(crate) fn assemble(self, parts: Rwkv7Parts) -> Rwkv7 {
-        let Rwkv7Parts { mu, projections, value_mix, low_rank, factors, norm, epsilons } = parts;
-        let [receptance, key, value, output] = projections;
-        let [decay, rate, gate] = low_rank;
-        let [erase_scale, key_scale, bonus] = factors;
+    pub(crate) fn assemble(self, weights: Rwkv7Weights) -> Rwkv7 {
         Rwkv7 {
             config: self,
-            shift: TokenShift { mu, rounding: None },
-            receptance,
-            key,
-            value,
-            value_mix,
-            decay,
-            rate,
-            gate,
-            erase_scale,
-            key_scale,
-            bonus,
-            norm,
-            epsilons,
-            output,
+            shift: TokenShift { mu: weights.mu, rounding: None },
+            receptance: weights.receptance,
+            key: weights.key,
+            value: weights.value,
+            value_mix: weights.value_mix,
+            decay: weights.decay,
+            in_context_learning_rate: weights.in_context_learning_rate,
+            gate: weights.gate,
+            erase_scale: weights.erase_scale,
+            key_scale: weights.key_scale,
+            bonus: weights.bonus,
+            norm: weights.norm,
+            epsilons: weights.epsilons,
+            output: weights.output,
             recurrence: LinearRecurrence::FULL_PRECISION,
         }
     }
@@ -166,7 +172,7 @@ impl MixerConfig for Rwkv7Config {
             value_mix: None,
             // The range of the first layer of the published models, where it rises with the channel; here it is random.
             decay: low_rank(params, "w_proj", rank, Some(Init::Uniform(-5.5, 0.5))),
-            rate: low_rank(params, "a_proj", rank, Some(Init::Uniform(-0.39, 0.01))),
+            in_context_learning_rate: low_rank(params, "a_proj", rank, Some(Init::Uniform(-0.39, 0.01))),
             gate: low_rank(params, "g_proj", 2 * rank, None),
             erase_scale: params.weight_without_decay("k_k", &[inner], Init::Uniform(0.66, 0.76)),
             key_scale: params.weight_without_decay("k_a", &[inner], Init::Constant(1.02)),
@@ -174,7 +180,7 @@ impl MixerConfig for Rwkv7Config {
             norm: [("weight", 1.0), ("bias", 0.0)].map(|(name, value)| {
                 params.weight_without_decay(&format!("g_norm.{name}"), &[inner], Init::Constant(value))
             }),
-            epsilons: Epsilons::PUBLISHED,
+            epsilons: Epsilons::RWKV_LM,
             output: params.role(Role::Output).linear("o_proj", inner, width),
             recurrence: params.recurrence(),
         })
@@ -217,7 +223,7 @@ impl TokenMixer for Rwkv7 {
             up.apply(ops, &activation(ops, &down.apply(ops, x)))
         };
         let ([for_query, for_decay, for_key, for_value, for_learning_rate, for_gate], last) =
-            self.shift.apply(ops, x, State::slot(state, 1));
+            self.shift.apply(ops, x, State::tensor(state, 1));
         let query = self.receptance.apply_and_split_heads(ops, &for_query, heads);
         let decay = ops.sigmoid(&low_rank(&self.decay, &for_decay, O::tanh));
         let decay = split_heads(ops, &ops.scale(&decay, -(-0.5_f64).exp()), heads);
@@ -231,15 +237,15 @@ impl TokenMixer for Rwkv7 {
             }
             _ => panic!("the model passes the first layer's values in the state"),
         };
-        let rate = ops.sigmoid(&low_rank(&self.rate, &for_learning_rate, |_, x| x.clone()));
+        let learning_rate = ops.sigmoid(&low_rank(&self.in_context_learning_rate, &for_learning_rate, |_, x| x.clone()));
         let gate = low_rank(&self.gate, &for_gate, O::sigmoid);
 
         let recall_key = ops.l2_norm(
             &split_heads(ops, &ops.mul(&projected_key, &ops.parameter(self.erase_scale)), heads),
             self.epsilons.key,
         );
-        let erase_key = ops.mul(&recall_key, &split_heads(ops, &rate, heads));
-        let scale = ops.mul(&ops.affine(&rate, 1.0, -1.0), &ops.parameter(self.key_scale));
+        let erase_key = ops.mul(&recall_key, &split_heads(ops, &learning_rate, heads));
+        let scale = ops.mul(&ops.affine(&learning_rate, 1.0, -1.0), &ops.parameter(self.key_scale));
         let key = split_heads(ops, &ops.mul(&projected_key, &ops.affine(&scale, 1.0, 1.0)), heads);
         let (head_outputs, matrix) = ops.general_delta(&GeneralDelta {
             query: &query,
@@ -248,7 +254,7 @@ impl TokenMixer for Rwkv7 {
             decay: &decay,
             recall_key: &recall_key,
             erase_key: &erase_key,
-            state: State::slot(state, 0),
+            state: State::tensor(state, 0),
             chunk: self.recurrence.chunk,
             rounding: self.recurrence.rounding,
         });

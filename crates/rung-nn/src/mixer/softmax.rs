@@ -81,7 +81,7 @@ impl TokenMixer for Softmax {
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
         let Some(convolution) = &self.input_convolution else { return self.heads.forward(ops, x, state) };
-        let (x, conv_state) = convolution.apply(ops, x, State::slot(state, 2));
+        let (x, conv_state) = convolution.apply(ops, x, State::tensor(state, 2));
         let (out, mut next_state) = self.heads.forward(ops, &x, state);
         next_state.tensors[2] = conv_state;
         (out, next_state)
@@ -90,7 +90,7 @@ impl TokenMixer for Softmax {
     /// Appends to the KV cache without computing attention.
     fn advance_state<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
         let Some(convolution) = &self.input_convolution else { return self.heads.append_to_cache(ops, x, state).1 };
-        let (x, conv_state) = convolution.apply(ops, x, State::slot(state, 2));
+        let (x, conv_state) = convolution.apply(ops, x, State::tensor(state, 2));
         let mut next_state = self.heads.append_to_cache(ops, &x, state).1;
         next_state.tensors[2] = conv_state;
         next_state

@@ -14,7 +14,8 @@ mod roles;
 mod variants;
 
 use super::cases::{
-    BATCH, Built, CASES, ROTARY, WIDTH, build, build_with_precision, draw, input, perturb, resolve, results, settings,
+    BATCH, Built, CASES, ROTARY, WIDTH, build, build_with_precision, input, perturb, resolve, results, settings,
+    uniform_sample,
 };
 use super::{Builtin, NAMES, State, TokenMixer};
 use crate::no_fused_kernels::NoFusedKernels;
@@ -39,10 +40,10 @@ fn run<O: Ops, M: TokenMixer>(ops: &O, mixer: &M, x: &O::Tensor, spans: &[usize]
     (out, state.expect("at least one span"))
 }
 
-fn assert_close(found: &[f64], expected: &[f64], tolerance: f64, what: &str) {
-    assert_eq!(found.len(), expected.len(), "{what}");
+fn assert_close(actual: &[f64], expected: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(actual.len(), expected.len(), "{what}");
     let size = expected.iter().fold(1e-3_f64, |size, value| size.max(value.abs()));
-    for (index, (a, b)) in found.iter().zip(expected).enumerate() {
+    for (index, (a, b)) in actual.iter().zip(expected).enumerate() {
         assert!((a - b).abs() <= tolerance * size, "{what}: number {index} is {a}, expected {b}");
     }
 }
@@ -65,15 +66,15 @@ fn outputs_do_not_depend_on_chunks_and_spans() {
                 let Built { mixer, weights } = build::<f64>(text, positions, chunk);
                 ops.bind_frozen(&weights);
                 let x = ops.constant(&[BATCH, time, WIDTH], &values);
-                let (found, state) = run(&ops, &mixer, &x, &[time]);
+                let (actual, state) = run(&ops, &mixer, &x, &[time]);
                 assert_eq!(state.past_len, time, "{text}");
-                let expected = expected.get_or_insert_with(|| found.clone());
-                assert_close(&found, expected, 1e-10, &format!("{text}, {time} tokens in chunks of {chunk}"));
+                let expected = expected.get_or_insert_with(|| actual.clone());
+                assert_close(&actual, expected, 1e-10, &format!("{text}, {time} tokens in chunks of {chunk}"));
                 let span_lists =
                     [vec![1; time], vec![time / 2, time - time / 2], vec![time / 3, 1, time - time / 3 - 1]];
                 for spans in span_lists.iter().filter(|spans| spans.iter().all(|&length| length > 0)) {
-                    let (found, _) = run(&ops, &mixer, &x, spans);
-                    assert_close(&found, expected, 1e-10, &format!("{text} in spans {spans:?}, chunk {chunk}"));
+                    let (actual, _) = run(&ops, &mixer, &x, spans);
+                    assert_close(&actual, expected, 1e-10, &format!("{text} in spans {spans:?}, chunk {chunk}"));
                 }
             }
         }
@@ -110,9 +111,9 @@ fn parameter_count_equals_that_of_the_plan() {
         init(&resolve(text), &mut params).unwrap();
         let counts = |entry: &ParameterEntry| entry.decay || entry.name == "A_log" && entry.shape.len() == 2;
         let matrices = weights.entries().filter(|(_, entry)| counts(entry)).map(|(_, entry)| entry.range.len());
-        let (found, expected) = (matrices.sum::<usize>() as u128, resolve(text).facts().parameters);
-        if found != expected {
-            differences.push(format!("{text}: {found}, the plan says {expected}"));
+        let (actual, expected) = (matrices.sum::<usize>() as u128, resolve(text).facts().parameters);
+        if actual != expected {
+            differences.push(format!("{text}: {actual}, the plan says {expected}"));
         }
     }
     assert!(differences.is_empty(), "{}", differences.join("\n"));
@@ -239,8 +240,11 @@ fn gradients_agree_with_finite_differences() {
             weights.flat_mut()[index] = value - step;
             let low = scalar_of(&weights);
             weights.flat_mut()[index] = value;
-            let (found, expected) = (gradient[index], (high - low) / (2.0 * step));
-            assert!((found - expected).abs() < 1e-6 * size, "{text}, {name} at {index}: {found}, expected {expected}");
+            let (actual, expected) = (gradient[index], (high - low) / (2.0 * step));
+            assert!(
+                (actual - expected).abs() < 1e-6 * size,
+                "{text}, {name} at {index}: {actual}, expected {expected}"
+            );
         }
     }
 }
@@ -254,12 +258,12 @@ fn fused_kernels_agree_with_composed_operations() {
         let native = Native::new();
         native.bind(&weights);
         let loss = scalar(&native, &mixer, &native.parameter(x_id));
-        let found = native.values(&loss);
+        let actual = native.values(&loss);
         native.backward(&loss);
         let composed = NoFusedKernels(Native::new());
         composed.0.bind(&weights);
         let loss: Tensor<f64> = scalar(&composed, &mixer, &composed.parameter(x_id));
-        assert_close(&found, &composed.values(&loss), 1e-10, text);
+        assert_close(&actual, &composed.values(&loss), 1e-10, text);
         composed.0.backward(&loss);
         assert_close(&native.gradient(), &composed.0.gradient(), 1e-9, &format!("gradient of {text}"));
     }
@@ -271,7 +275,7 @@ fn outputs_do_not_depend_on_chunks_and_spans_at_realistic_sizes() {
     let (width, time) = (64, 150);
     let defaults = Defaults { heads: 2, head_dim: 32, ..Defaults::default() };
     let mut rng = seeded(3);
-    let values: Vec<f32> = (0..time * width).map(|_| draw(&mut rng) as f32).collect();
+    let values: Vec<f32> = (0..time * width).map(|_| uniform_sample(&mut rng) as f32).collect();
     for name in NAMES {
         let plan = Plan::parse(name, &defaults).unwrap();
         let build = |chunk| {
@@ -289,8 +293,8 @@ fn outputs_do_not_depend_on_chunks_and_spans_at_realistic_sizes() {
             let (mixer, weights) = build(chunk);
             let ops = Native::new();
             ops.bind_frozen(&weights);
-            let (found, _) = run(&ops, &mixer, &ops.constant(&[1, time, width], &values), &spans);
-            assert_close(&found, &expected, 1e-3, &format!("{name}, chunks of {chunk}, {} spans", spans.len()));
+            let (actual, _) = run(&ops, &mixer, &ops.constant(&[1, time, width], &values), &spans);
+            assert_close(&actual, &expected, 1e-3, &format!("{name}, chunks of {chunk}, {} spans", spans.len()));
         }
     }
 }

@@ -281,7 +281,7 @@ impl ModelConfig {
             classes: self.classes,
             causal: self.causal,
             placement: self.placement,
-            stream_rounding: self.precision.message,
+            residual_rounding: self.precision.message,
             embedding,
             layers: built_layers,
             norm,

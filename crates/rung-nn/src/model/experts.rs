@@ -1,6 +1,6 @@
 //! Mixture-of-experts feed-forward networks: a router chooses a few of many small networks for every token.
 //!
-//! Routing rules differ between model families: how router logits become probabilities, whether a bias is added for the choice only, whether
+//! Routing rules differ between model families: how router logits become scores, whether a bias is added for the choice only, whether
 //! only some groups of experts are eligible, and whether the chosen weights are divided by their sum. The weights have a gradient, the
 //! choice has none.
 
@@ -9,7 +9,7 @@ use rung_engine::{Ops, Parameter, Scalar};
 use super::feed_forward::Mlp;
 use crate::submodules::Linear;
 
-/// How router logits become expert weights.
+/// How router logits become the scores by which experts are chosen, and the weights of the chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gating {
     /// Softmax over all experts, before the choice.
@@ -42,7 +42,7 @@ pub struct Routing {
     pub normalized: bool,
     /// Factor on the weights.
     pub scale: f64,
-    /// Added to the probabilities for the choice only.
+    /// Added to the scores for the choice only.
     pub bias: Option<Parameter>,
     /// Limits the eligible groups.
     pub group_limit: Option<GroupLimit>,
@@ -84,15 +84,15 @@ impl Experts {
         let flat = ops.reshape(x, &[rows, width]);
         let (expert_count, top_k) = (self.experts.len(), self.routing.top_k);
         let router_logits = self.router.apply(ops, &flat);
-        let probabilities = match self.routing.gating {
+        let scores = match self.routing.gating {
             Gating::Softmax => ops.softmax(&router_logits),
             Gating::SoftmaxOfTopK => router_logits.clone(),
             Gating::Sigmoid => ops.sigmoid(&router_logits),
         };
-        let choice = self.choose(ops, &probabilities, rows);
+        let choice = self.choose(ops, &scores, rows);
         let weight_indices: Vec<usize> =
-            choice.iter().enumerate().map(|(slot, expert)| slot / top_k * expert_count + expert).collect();
-        let weights = ops.gather_rows(&ops.reshape(&probabilities, &[rows * expert_count, 1]), &weight_indices);
+            choice.iter().enumerate().map(|(assignment, expert)| assignment / top_k * expert_count + expert).collect();
+        let weights = ops.gather_rows(&ops.reshape(&scores, &[rows * expert_count, 1]), &weight_indices);
         let mut weights = ops.reshape(&weights, &[rows, top_k]);
         if self.routing.gating == Gating::SoftmaxOfTopK {
             weights = ops.softmax(&weights);
@@ -105,21 +105,21 @@ impl Experts {
         // Every expert runs on all its tokens at once; then each token gathers its results.
         let (mut outputs, mut output_rows, mut next_row) = (Vec::new(), vec![0; rows * top_k], 0);
         for (index, expert) in self.experts.iter().enumerate() {
-            let slots: Vec<usize> = (0..choice.len()).filter(|slot| choice[*slot] == index).collect();
-            if slots.is_empty() {
+            let assignments: Vec<usize> = (0..choice.len()).filter(|assignment| choice[*assignment] == index).collect();
+            if assignments.is_empty() {
                 continue;
             }
-            let tokens: Vec<usize> = slots.iter().map(|slot| slot / top_k).collect();
+            let tokens: Vec<usize> = assignments.iter().map(|assignment| assignment / top_k).collect();
             outputs.push(expert.apply(ops, &ops.gather_rows(&inputs, &tokens)));
-            for slot in slots {
-                output_rows[slot] = next_row;
+            for assignment in assignments {
+                output_rows[assignment] = next_row;
                 next_row += 1;
             }
         }
         let gathered = ops.gather_rows(&ops.concat(&outputs, 0), &output_rows);
-        let inner = ops.shape(&inputs).width();
-        let weighted = ops.mul(&ops.reshape(&gathered, &[rows, top_k, inner]), &weights);
-        let mut sum = ops.reshape(&ops.sum(&weighted, 1), &[rows, inner]);
+        let expert_width = ops.shape(&inputs).width();
+        let weighted = ops.mul(&ops.reshape(&gathered, &[rows, top_k, expert_width]), &weights);
+        let mut sum = ops.reshape(&ops.sum(&weighted, 1), &[rows, expert_width]);
         if let Some((_, up)) = &self.latent {
             sum = up.apply(ops, &sum);
         }
@@ -134,39 +134,39 @@ impl Experts {
     }
 
     /// The chosen experts of every row, the best first.
-    fn choose<O: Ops>(&self, ops: &O, probabilities: &O::Tensor, rows: usize) -> Vec<usize> {
+    fn choose<O: Ops>(&self, ops: &O, scores: &O::Tensor, rows: usize) -> Vec<usize> {
         let count = self.experts.len();
-        let mut values: Vec<f64> = ops.values(probabilities).into_iter().map(Scalar::to_f64).collect();
+        let mut scores: Vec<f64> = ops.values(scores).into_iter().map(Scalar::to_f64).collect();
         if let Some(bias) = self.routing.bias {
             let bias: Vec<f64> = ops.values(&ops.parameter(bias)).into_iter().map(Scalar::to_f64).collect();
-            values.iter_mut().enumerate().for_each(|(index, value)| *value += bias[index % count]);
+            scores.iter_mut().enumerate().for_each(|(index, score)| *score += bias[index % count]);
         }
         let mut choice = Vec::with_capacity(rows * self.routing.top_k);
-        for row in values.chunks_mut(count.max(1)) {
+        for row in scores.chunks_mut(count.max(1)) {
             if let Some(limit) = self.routing.group_limit {
                 keep_best_groups(row, limit);
             }
-            choice.extend(sort_descending(row).into_iter().take(self.routing.top_k));
+            choice.extend(argsort_descending(row).into_iter().take(self.routing.top_k));
         }
         choice
     }
 }
 
 /// Indices of a row in descending order of values; of equal values the first comes first.
-fn sort_descending(row: &[f64]) -> Vec<usize> {
+fn argsort_descending(row: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..row.len()).collect();
     order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
     order
 }
 
-/// Sets the values of all experts outside of the best groups to minus infinity.
+/// Sets the scores of all experts outside of the best groups to minus infinity.
 fn keep_best_groups(row: &mut [f64], limit: GroupLimit) {
     let group_size = row.len() / limit.groups;
     let group_score = |group: &[f64]| {
-        sort_descending(group).iter().take(limit.group_score_experts).map(|index| group[*index]).sum::<f64>()
+        argsort_descending(group).iter().take(limit.group_score_experts).map(|index| group[*index]).sum::<f64>()
     };
     let group_scores: Vec<f64> = row.chunks(group_size).map(group_score).collect();
-    for group in sort_descending(&group_scores).into_iter().skip(limit.top_groups) {
+    for group in argsort_descending(&group_scores).into_iter().skip(limit.top_groups) {
         row[group * group_size..(group + 1) * group_size].fill(f64::NEG_INFINITY);
     }
 }

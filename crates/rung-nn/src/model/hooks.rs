@@ -4,8 +4,8 @@
 //! [`Hooks`] are called in a forward pass ([`Model::forward_with_hooks`](super::Model::forward_with_hooks)) and may replace tensors:
 //!
 //! ```text
-//! embed -> stream(0) -> [ mixers -> mixer_output(layer, mixer) -> sum -> add_residual? -> after_mixers(layer)
-//!                         -> run_feed_forward? ] -> stream(1) -> ..
+//! embed -> residual(0) -> [ mixers -> mixer_output(layer, mixer) -> sum -> add_residual? -> after_mixers(layer)
+//!                         -> run_feed_forward? ] -> residual(1) -> ..
 //! ```
 //!
 //! By default they change nothing, and the result is that of the ordinary pass, bit for bit.
@@ -24,7 +24,7 @@ pub struct MixerIndex {
 /// Callbacks of a forward pass.
 pub trait Hooks<O: Ops> {
     /// Takes the residual stream after the embedding (level 0) and after every layer (from 1), and returns its replacement.
-    fn stream(&mut self, ops: &O, level: usize, x: O::Tensor) -> O::Tensor {
+    fn residual(&mut self, ops: &O, level: usize, x: O::Tensor) -> O::Tensor {
         let _ = (ops, level);
         x
     }
@@ -59,19 +59,19 @@ pub struct NoHooks;
 impl<O: Ops> Hooks<O> for NoHooks {}
 
 /// Calls a function with the residual stream after the embedding and after every layer, and changes nothing.
-pub(super) struct StreamHook<F>(pub F);
+pub(super) struct ResidualHook<F>(pub F);
 
-impl<O: Ops, F: FnMut(&O::Tensor)> Hooks<O> for StreamHook<F> {
-    fn stream(&mut self, _: &O, _: usize, x: O::Tensor) -> O::Tensor {
+impl<O: Ops, F: FnMut(&O::Tensor)> Hooks<O> for ResidualHook<F> {
+    fn residual(&mut self, _: &O, _: usize, x: O::Tensor) -> O::Tensor {
         (self.0)(&x);
         x
     }
 }
 
-/// As [`StreamHook`], and drops all tokens but `positions` after the last layer's mixers.
+/// As [`ResidualHook`], and drops all tokens but `positions` after the last layer's mixers.
 pub(super) struct SelectPositionsHook<'a, F> {
     /// Called with every residual stream.
-    pub stream_hook: StreamHook<F>,
+    pub residual_hook: ResidualHook<F>,
     /// Index of the last layer.
     pub last_layer: usize,
     /// Indices of the remaining tokens, over all rows of the batch.
@@ -79,8 +79,8 @@ pub(super) struct SelectPositionsHook<'a, F> {
 }
 
 impl<O: Ops, F: FnMut(&O::Tensor)> Hooks<O> for SelectPositionsHook<'_, F> {
-    fn stream(&mut self, ops: &O, level: usize, x: O::Tensor) -> O::Tensor {
-        self.stream_hook.stream(ops, level, x)
+    fn residual(&mut self, ops: &O, level: usize, x: O::Tensor) -> O::Tensor {
+        self.residual_hook.residual(ops, level, x)
     }
 
     fn after_mixers(&mut self, ops: &O, layer: usize, x: O::Tensor) -> O::Tensor {

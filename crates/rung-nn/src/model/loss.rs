@@ -4,7 +4,7 @@ use rung_engine::Ops;
 use rung_theory::task::NO_TARGET;
 
 use super::Model;
-use super::hooks::{SelectPositionsHook, StreamHook, select_rows};
+use super::hooks::{ResidualHook, SelectPositionsHook, select_rows};
 use crate::error::ModelError;
 use crate::mixer::TokenMixer;
 
@@ -45,17 +45,17 @@ impl<M: TokenMixer> Model<M> {
         batch: usize,
         positions: &[usize],
     ) -> Result<O::Tensor, ModelError> {
-        self.logits_at_with_streams(ops, tokens, batch, positions, |_| {})
+        self.logits_at_with_residuals(ops, tokens, batch, positions, |_| {})
     }
 
-    /// As [`logits_at`](Self::logits_at); `on_stream` is called with the residual stream after the embedding and after every layer.
-    fn logits_at_with_streams<O: Ops>(
+    /// As [`logits_at`](Self::logits_at); `on_residual` is called with the residual stream after the embedding and after every layer.
+    fn logits_at_with_residuals<O: Ops>(
         &self,
         ops: &O,
         tokens: &[u32],
         batch: usize,
         positions: &[usize],
-        on_stream: impl FnMut(&O::Tensor),
+        on_residual: impl FnMut(&O::Tensor),
     ) -> Result<O::Tensor, ModelError> {
         let count = tokens.len() / self.embedding.field_count();
         if let Some(position) = positions.iter().find(|position| **position >= count) {
@@ -73,12 +73,12 @@ impl<M: TokenMixer> Model<M> {
         }
         let last_layer = self.depth().checked_sub(1).filter(|last| !self.layers[*last].has_token_shift());
         let Some(last_layer) = last_layer else {
-            let (stream, _) = self.run_layers(ops, tokens, batch, None, &mut StreamHook(on_stream))?;
-            return Ok(self.logits_from_stream(ops, &select_rows(ops, &stream, positions)));
+            let (residual, _) = self.run_layers(ops, tokens, batch, None, &mut ResidualHook(on_residual))?;
+            return Ok(self.logits_from_residual(ops, &select_rows(ops, &residual, positions)));
         };
-        let mut hook = SelectPositionsHook { stream_hook: StreamHook(on_stream), last_layer, positions };
-        let (stream, _) = self.run_layers(ops, tokens, batch, None, &mut hook)?;
-        Ok(self.logits_from_stream(ops, &stream))
+        let mut hook = SelectPositionsHook { residual_hook: ResidualHook(on_residual), last_layer, positions };
+        let (residual, _) = self.run_layers(ops, tokens, batch, None, &mut hook)?;
+        Ok(self.logits_from_residual(ops, &residual))
     }
 
     /// As [`loss`](Self::loss), with the mixers' auxiliary losses (see [`TokenMixer::auxiliary_loss`]), and with the cross-entropy of
@@ -104,10 +104,10 @@ impl<M: TokenMixer> Model<M> {
         let add = |sum: &mut Option<O::Tensor>, term: Option<O::Tensor>| {
             *sum = sum.take().into_iter().chain(term).reduce(|sum, term| ops.add(&sum, &term));
         };
-        let (sum, count) = self.loss_with_streams(ops, tokens, batch, targets, |x| {
+        let (sum, count) = self.loss_with_residuals(ops, tokens, batch, targets, |x| {
             add(&mut auxiliary, self.layers.get(level).and_then(|layer| layer.auxiliary_loss(ops, x, self.placement)));
             for targets in intermediate.iter().filter(|targets| targets.layer + 1 == level) {
-                let logits = self.logits_from_stream(ops, &select_rows(ops, x, &target_positions));
+                let logits = self.logits_from_residual(ops, &select_rows(ops, x, &target_positions));
                 add(&mut intermediate_sum, Some(ops.sum_all(&ops.cross_entropy(&logits, &targets.classes))));
             }
             level += 1;
@@ -127,17 +127,17 @@ impl<M: TokenMixer> Model<M> {
         batch: usize,
         targets: &[u32],
     ) -> Result<(O::Tensor, usize), ModelError> {
-        self.loss_with_streams(ops, tokens, batch, targets, |_| {})
+        self.loss_with_residuals(ops, tokens, batch, targets, |_| {})
     }
 
-    /// As [`loss`](Self::loss); `on_stream` is called with the residual stream after the embedding and after every layer.
-    fn loss_with_streams<O: Ops>(
+    /// As [`loss`](Self::loss); `on_residual` is called with the residual stream after the embedding and after every layer.
+    fn loss_with_residuals<O: Ops>(
         &self,
         ops: &O,
         tokens: &[u32],
         batch: usize,
         targets: &[u32],
-        on_stream: impl FnMut(&O::Tensor),
+        on_residual: impl FnMut(&O::Tensor),
     ) -> Result<(O::Tensor, usize), ModelError> {
         let rows = tokens.len() / self.embedding.field_count();
         if targets.len() != rows {
@@ -156,10 +156,10 @@ impl<M: TokenMixer> Model<M> {
         let (positions, classes): (Vec<usize>, Vec<usize>) =
             indexed_targets().map(|(position, &target)| (position, target as usize)).unzip();
         if positions.is_empty() {
-            self.run_layers(ops, tokens, batch, None, &mut StreamHook(on_stream))?;
+            self.run_layers(ops, tokens, batch, None, &mut ResidualHook(on_residual))?;
             return Ok((ops.zeros(&[1]), 0));
         }
-        let logits = self.logits_at_with_streams(ops, tokens, batch, &positions, on_stream)?;
+        let logits = self.logits_at_with_residuals(ops, tokens, batch, &positions, on_residual)?;
         Ok((ops.sum_all(&ops.cross_entropy(&logits, &classes)), positions.len()))
     }
 }

@@ -33,7 +33,7 @@ pub use hooks::{Hooks, MixerIndex, NoHooks};
 pub use loss::{IntermediateTargets, TrainingLoss};
 pub(crate) use sharing::uses_shared_tensor;
 
-use hooks::StreamHook;
+use hooks::ResidualHook;
 
 use rung_engine::{Ops, Parameter, Rounding};
 
@@ -51,7 +51,7 @@ pub struct Model<M = Builtin> {
     causal: bool,
     placement: NormPlacement,
     /// Rounding of the residual stream after the embedding and after every layer.
-    stream_rounding: Option<Rounding>,
+    residual_rounding: Option<Rounding>,
     embedding: Embedding,
     layers: Vec<Layer<M>>,
     norm: Option<Norm>,
@@ -87,7 +87,7 @@ pub(crate) struct ResidualBranch {
     pub(crate) output_norm: Option<Norm>,
     /// Factor on the branch's output, if not one.
     pub(crate) output_scale: Option<f64>,
-    /// If set, the output is added to the normed stream times this factor, not to the stream itself.
+    /// If set, the output is added to the normed residual stream times this factor, not to the residual stream itself.
     pub(crate) normed_residual_scale: Option<f64>,
 }
 
@@ -136,7 +136,7 @@ impl<M> From<LoadedModel<M>> for Model<M> {
             classes: loaded.classes,
             causal: true,
             placement: NormPlacement::Pre,
-            stream_rounding: None,
+            residual_rounding: None,
             embedding: loaded.embedding,
             layers: loaded.layers.into_iter().enumerate().map(build_layer).collect(),
             norm: Some(loaded.norm),
@@ -215,7 +215,7 @@ impl<M: TokenMixer> Model<M> {
         layers_on_all_tokens: usize,
     ) -> Result<(O::Tensor, ModelState<O::Tensor>), ModelError> {
         let x = ops.scope("embeddings", || self.embedding.apply(ops, tokens, batch, 0))?;
-        let mut x = apply_rounding(ops, &x, self.stream_rounding);
+        let mut x = apply_rounding(ops, &x, self.residual_rounding);
         let time = ops.shape(&x)[1];
         let mut states = Vec::with_capacity(self.mixer_count());
         // Post-norms, shared tensors, and feed-forward networks with token shift need all tokens in every layer.
@@ -227,7 +227,7 @@ impl<M: TokenMixer> Model<M> {
         for layer in &self.layers[..layers_on_all_tokens] {
             let out =
                 ops.scope(&layer.name, || layer.forward(ops, &x, None, &mut states, self.placement, &mut NoHooks));
-            x = apply_rounding(ops, &out, self.stream_rounding);
+            x = apply_rounding(ops, &out, self.residual_rounding);
         }
         let mut last_token = ops.slice(&x, 1, time - 1..time);
         let earlier_tokens = (time > 1).then(|| ops.slice(&x, 1, 0..time - 1));
@@ -239,7 +239,7 @@ impl<M: TokenMixer> Model<M> {
             let out = ops.scope(&layer.name, || {
                 layer.forward(ops, &last_token, past_states.as_deref(), &mut states, self.placement, &mut NoHooks)
             });
-            last_token = apply_rounding(ops, &out, self.stream_rounding);
+            last_token = apply_rounding(ops, &out, self.residual_rounding);
         }
         for state in &mut states {
             state.shared = None;
@@ -251,28 +251,28 @@ impl<M: TokenMixer> Model<M> {
     ///
     /// # Errors
     /// Tokens do not fit the model.
-    pub fn streams<O: Ops>(&self, ops: &O, tokens: &[u32], batch: usize) -> Result<Vec<O::Tensor>, ModelError> {
-        self.streams_from_state(ops, tokens, batch, None)
+    pub fn residuals<O: Ops>(&self, ops: &O, tokens: &[u32], batch: usize) -> Result<Vec<O::Tensor>, ModelError> {
+        self.residuals_from_state(ops, tokens, batch, None)
     }
 
-    /// As [`streams`](Self::streams), starting from a state.
+    /// As [`residuals`](Self::residuals), starting from a state.
     ///
     /// # Errors
     /// As [`Model::forward`].
     #[inline(never)]
-    pub fn streams_from_state<O: Ops>(
+    pub fn residuals_from_state<O: Ops>(
         &self,
         ops: &O,
         tokens: &[u32],
         batch: usize,
         state: Option<&ModelState<O::Tensor>>,
     ) -> Result<Vec<O::Tensor>, ModelError> {
-        let mut streams = Vec::with_capacity(self.depth() + 1);
-        self.run_layers(ops, tokens, batch, state, &mut StreamHook(|x: &O::Tensor| streams.push(x.clone())))?;
-        Ok(streams)
+        let mut residuals = Vec::with_capacity(self.depth() + 1);
+        self.run_layers(ops, tokens, batch, state, &mut ResidualHook(|x: &O::Tensor| residuals.push(x.clone())))?;
+        Ok(residuals)
     }
 
-    /// The last of [`streams`](Self::streams), in a forward pass with hooks that may change it.
+    /// The last of [`residuals`](Self::residuals), in a forward pass with hooks that may change it.
     ///
     /// # Errors
     /// Tokens do not fit the model.
@@ -298,18 +298,18 @@ impl<M: TokenMixer> Model<M> {
         self.check_state(batch, state)?;
         let past_len = state.map_or(0, |state| state.past_len);
         let x = ops.scope("embeddings", || self.embedding.apply(ops, tokens, batch, past_len))?;
-        let mut x = apply_rounding(ops, &x, self.stream_rounding);
+        let mut x = apply_rounding(ops, &x, self.residual_rounding);
         let time = ops.shape(&x)[1];
         let mut states = Vec::with_capacity(self.mixer_count());
-        x = hooks.stream(ops, 0, x);
+        x = hooks.residual(ops, 0, x);
         for (index, layer) in self.layers.iter().enumerate() {
             let first = states.len();
             let past_states = state.map(|state| &state.states[first..first + layer.mixers.len()]);
             x = ops.scope(&layer.name, || {
                 let x = layer.forward(ops, &x, past_states, &mut states, self.placement, hooks);
-                apply_rounding(ops, &x, self.stream_rounding)
+                apply_rounding(ops, &x, self.residual_rounding)
             });
-            x = hooks.stream(ops, index + 1, x);
+            x = hooks.residual(ops, index + 1, x);
         }
         for state in &mut states {
             state.shared = None;
@@ -322,8 +322,8 @@ impl<M: TokenMixer> Model<M> {
     }
 
     /// Logits of a residual stream after the last layer: final norm and unembedding.
-    pub fn logits_from_stream<O: Ops>(&self, ops: &O, stream: &O::Tensor) -> O::Tensor {
-        self.logits(ops, &self.final_norm(ops, stream))
+    pub fn logits_from_residual<O: Ops>(&self, ops: &O, residual: &O::Tensor) -> O::Tensor {
+        self.logits(ops, &self.final_norm(ops, residual))
     }
 
     /// Number of layers.

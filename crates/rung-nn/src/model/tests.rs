@@ -53,8 +53,8 @@ fn every_model_config_gives_equal_outputs_in_one_call_and_in_two() {
         assert_eq!(state.past_len, 9);
         let (first, state) = model.forward(&ops, &tokens[..4 * field_count], 1, None).unwrap();
         let (second, _) = model.forward(&ops, &tokens[4 * field_count..], 1, Some(&state)).unwrap();
-        let found = ops.values(&ops.concat(&[first, second], 1));
-        for (a, b) in found.iter().zip(ops.values(&expected)) {
+        let actual = ops.values(&ops.concat(&[first, second], 1));
+        for (a, b) in actual.iter().zip(ops.values(&expected)) {
             assert!((a - b).abs() < 1e-9, "{config:?}: {a} and {b}");
         }
         assert_eq!(config.weight_count(&plan(ALL_MIXERS)).unwrap(), weights.size() as u128);
@@ -129,7 +129,7 @@ fn shared_cache_equals_a_cache_from_the_same_weights() {
         let id = weights.find(name).unwrap();
         weights.get_mut(id).copy_from_slice(values);
     };
-    // The first layer adds nothing to the stream.
+    // The first layer adds nothing to the residual stream.
     set(&mut weights, "layers.0.mixer.o_proj.weight", &[0.0; 256]);
     for name in ["k_proj", "v_proj"] {
         let first = weights.get(weights.find(&format!("layers.0.mixer.{name}.weight")).unwrap()).to_vec();
@@ -461,10 +461,10 @@ fn fused_kernels_agree_with_composed_operations_in_a_model() {
         let (native, composed) = (Native::new(), NoFusedKernels(Native::new()));
         native.bind(&weights);
         composed.0.bind(&weights);
-        let (found, _) = model.loss(&native, &tokens, 2, &targets).unwrap();
+        let (actual, _) = model.loss(&native, &tokens, 2, &targets).unwrap();
         let (expected, _) = model.loss(&composed, &tokens, 2, &targets).unwrap();
-        assert!((native.values(&found)[0] - composed.values(&expected)[0]).abs() < 1e-9);
-        native.backward(&found);
+        assert!((native.values(&actual)[0] - composed.values(&expected)[0]).abs() < 1e-9);
+        native.backward(&actual);
         composed.0.backward(&expected);
         for (a, b) in native.gradient().iter().zip(composed.0.gradient()) {
             assert!((a - b).abs() < 1e-8, "{a} and {b}");
@@ -564,7 +564,7 @@ fn model_with_a_custom_mixer_is_built_and_trained() {
         ) -> (O::Tensor, State<O::Tensor>) {
             let (time, past_len) = (ops.shape(x)[1], State::past_len(state));
             let sums = ops.cumulative_sum(x, 1);
-            let sums = State::slot(state, 0).map_or(sums.clone(), |past_sum| ops.add(&sums, past_sum));
+            let sums = State::tensor(state, 0).map_or(sums.clone(), |past_sum| ops.add(&sums, past_sum));
             let reciprocals: Vec<O::Scalar> =
                 (past_len..past_len + time).map(|t| O::Scalar::from_f64(1.0 / (t + 1) as f64)).collect();
             let out = ops.mul(&sums, &ops.constant(&[time, 1], &reciprocals));
@@ -634,16 +634,16 @@ fn logits_at_some_tokens_equal_those_of_a_full_forward_pass() {
                 ops.backward(&ops.sum_all(&ops.cross_entropy(&logits, &[1, 2, 3, 4])));
                 (ops.values(&logits), ops.gradient())
             };
-            let (found, gradient) = logits_and_gradient(&|ops| model.logits_at(ops, &tokens, 2, &positions).unwrap());
+            let (actual, gradient) = logits_and_gradient(&|ops| model.logits_at(ops, &tokens, 2, &positions).unwrap());
             let (expected, expected_gradient) = logits_and_gradient(&|ops| {
                 let (hidden, _) = model.forward(ops, &tokens, 2, None).unwrap();
                 let rows = ops.gather_rows(&ops.reshape(&hidden, &[tokens.len(), 16]), &positions);
                 model.logits(ops, &rows)
             });
-            let close = |found: &[f64], expected: &[f64]| {
-                found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12)
+            let close = |actual: &[f64], expected: &[f64]| {
+                actual.len() == expected.len() && actual.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12)
             };
-            assert!(close(&found, &expected), "{placement:?}, {feed_forward:?}: {found:?} {expected:?}");
+            assert!(close(&actual, &expected), "{placement:?}, {feed_forward:?}: {actual:?} {expected:?}");
             assert!(close(&gradient, &expected_gradient), "{placement:?}, {feed_forward:?}");
             let ops = Native::new();
             ops.bind_frozen(&weights);
@@ -713,14 +713,14 @@ fn embedding_of_a_field_serves_as_unembedding() {
     let ops = Native::new();
     ops.bind_frozen(&weights);
     let (hidden, _) = model.forward(&ops, &tokens, 1, None).unwrap();
-    let (found, hidden) = (ops.values(&model.logits(&ops, &hidden)), ops.values(&hidden));
+    let (actual, hidden) = (ops.values(&model.logits(&ops, &hidden)), ops.values(&hidden));
     let get = |name: &str| weights.get(weights.find(name).unwrap());
     let (table, gain) = (get("embeddings.number.weight"), get("embeddings.value.gain"));
     for (token, hidden) in hidden.chunks(16).enumerate() {
         for class in 0..config.classes {
             let row = &table[class * 16..(class + 1) * 16];
             let expected: f64 = hidden.iter().zip(row).zip(gain).map(|((x, e), g)| x * e * g).sum();
-            assert!((found[token * config.classes + class] - expected).abs() < 1e-10);
+            assert!((actual[token * config.classes + class] - expected).abs() < 1e-10);
         }
     }
 }
@@ -735,16 +735,16 @@ fn intermediate_loss_is_that_of_logits_after_its_layer() {
     let ops = Native::new();
     let intermediate_loss = |weights: &Parameters<f64>| {
         ops.bind_frozen(weights);
-        let found = model
+        let actual = model
             .training_loss(&ops, &tokens, 1, &targets, &intermediate_targets)
             .unwrap()
             .intermediate
             .expect("one layer");
-        ops.values(&found)[0]
+        ops.values(&actual)[0]
     };
-    let found = intermediate_loss(&weights);
-    let streams = model.streams(&ops, &tokens, 1).unwrap();
-    let logits = ops.values(&model.logits_from_stream(&ops, &streams[2]));
+    let actual = intermediate_loss(&weights);
+    let residuals = model.residuals(&ops, &tokens, 1).unwrap();
+    let logits = ops.values(&model.logits_from_residual(&ops, &residuals[2]));
     let positions = (0..targets.len()).filter(|position| targets[*position] != NO_TARGET);
     let expected: f64 = positions
         .zip(&intermediate_targets[0].classes)
@@ -753,7 +753,7 @@ fn intermediate_loss_is_that_of_logits_after_its_layer() {
             logits.iter().map(|logit| logit.exp()).sum::<f64>().ln() - logits[*class]
         })
         .sum();
-    assert!((found - expected).abs() < 1e-9, "{found}, expected {expected}");
+    assert!((actual - expected).abs() < 1e-9, "{actual}, expected {expected}");
     ops.bind(&weights);
     let TrainingLoss { sum, intermediate, .. } =
         model.training_loss(&ops, &tokens, 1, &targets, &intermediate_targets).unwrap();

@@ -23,17 +23,17 @@ use crate::model::{FeedForwardConfig, InputConfig, ModelConfig, NormConfig};
 use crate::position::Positions;
 use crate::register::{RegisterKind, Registers};
 
-/// A chain of thought: tokens that the model emits and reads again before the answer.
+/// The tokens that the model emits after the prompt and reads again: thoughts, then one token with the answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChainOfThought {
-    /// Number of emitted tokens, including the last, which has the answer.
+    /// Number of emitted tokens: the thoughts, and the answer after them.
     #[serde(rename = "count")]
-    pub token_count: usize,
+    pub emitted_tokens: usize,
     /// For each field of a token, the index of the model's first class for it. The classes of a field end where those of the next begin;
     /// the one with the highest logit is the id that is emitted.
     #[serde(rename = "fields")]
     pub field_starts: Vec<usize>,
-    /// Index of the field that has the answer in the last token.
+    /// Index of the field that has the answer in the last emitted token.
     #[serde(rename = "answer")]
     pub answer_field: usize,
 }
@@ -49,7 +49,7 @@ pub struct ConstructionInfo {
     pub registers: Registers,
     /// What each layer does; empty for layers that do nothing.
     pub layers: Vec<String>,
-    /// The tokens that it emits before the answer, if any.
+    /// The tokens that it emits, the answer included; `None` if it answers at the last token of the prompt.
     #[serde(rename = "thoughts")]
     pub chain_of_thought: Option<ChainOfThought>,
 }
@@ -131,11 +131,11 @@ fn readme<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> String {
     let _ = writeln!(text, "Made by {}: `rung construct {}`.\n", checkpoint::MADE_BY.1, info.name);
     let _ = writeln!(
         text,
-        "Constructed, not trained. {} weights; a stream of {} columns; ",
+        "Constructed, not trained. {} weights; a residual stream of {} columns; ",
         network.weights.size(),
         network.plan.width
     );
-    let _ = writeln!(text, "`{}`.\n", network.plan.outline());
+    let _ = writeln!(text, "`{}`.\n", network.plan.mixer_names());
     let _ = writeln!(text, "`rung verify` runs it against the oracle of its task.\n\n## Layers\n");
     for (index, about) in info.layers.iter().enumerate() {
         let about = if about.is_empty() { "does nothing" } else { about };
@@ -145,7 +145,7 @@ fn readme<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> String {
         let _ = writeln!(
             text,
             "\nAfter the prompt it emits {} tokens and reads them again; the last holds the answer.",
-            chain_of_thought.token_count
+            chain_of_thought.emitted_tokens
         );
     }
     let _ = writeln!(text, "\n## Registers\n\n| columns | name | holds | |\n|---|---|---|---|");
@@ -210,18 +210,18 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError>
     }
     let has_valid_classes = match &info.chain_of_thought {
         None => options.classes >= task.classes() as usize,
-        Some(ChainOfThought { token_count, field_starts, answer_field }) => {
+        Some(ChainOfThought { emitted_tokens, field_starts, answer_field }) => {
             let is_increasing = field_starts.windows(2).all(|pair| pair[0] < pair[1]);
             let is_in_range = field_starts.last().is_some_and(|last| *last < options.classes) && field_starts[0] == 0;
             let has_task_fields = field_starts.len() == expected.len() && *answer_field < expected.len();
-            has_task_fields && is_increasing && is_in_range && (1..=MAX_CHAIN_TOKENS).contains(token_count)
+            has_task_fields && is_increasing && is_in_range && (1..=MAX_CHAIN_TOKENS).contains(emitted_tokens)
         }
     };
     if !has_valid_classes {
         return field_error(
             "model.classes",
             options.classes.to_string(),
-            "as many as the task or the thoughts need".to_owned(),
+            "as many as the task or the emitted tokens need".to_owned(),
         );
     }
     let has_single_field = options.fields.len() == 1;

@@ -130,7 +130,8 @@ impl<S: Scalar> Network<S> {
             NetworkSource::Checkpoint => {
                 let families::Checkpoint { family, plan, config, model, weights, .. } =
                     families::open(path).map_err(Box::new)?;
-                let name = path.file_stem().map_or_else(|| plan.outline(), |name| name.to_string_lossy().into_owned());
+                let name =
+                    path.file_stem().map_or_else(|| plan.mixer_names(), |name| name.to_string_lossy().into_owned());
                 let path = path.to_owned();
                 let provenance = Provenance::Checkpoint { family, path };
                 Ok(Self { name, task: None, plan, config, model, weights, provenance })
@@ -192,7 +193,7 @@ impl<S: Scalar> Network<S> {
         }
     }
 
-    /// The chain of thought, if it is a construction that emits one before its answer.
+    /// The tokens that it emits, if it is a construction that emits a chain of thought and then its answer.
     pub fn chain_of_thought(&self) -> Option<&ChainOfThought> {
         self.construction().and_then(|info| info.chain_of_thought.as_ref())
     }

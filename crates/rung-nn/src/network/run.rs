@@ -63,7 +63,7 @@ pub struct ModelSection {
     pub embedding_scale: f64,
     /// Tokens per chunk of recurrences.
     pub chunk: usize,
-    /// Simulated bits of every number that is passed from token to token or from layer to layer; by default numbers are `f32` and not rounded.
+    /// Simulated bits of every element that is passed from token to token or from layer to layer; by default numbers are `f32` and not rounded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bits: Option<u32>,
     /// With `bits`: numbers are clipped to plus or minus this.
@@ -295,7 +295,7 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError>
     {
         return Err(NetworkError::OtherRun { path: weights_path, difference });
     }
-    let name = plan.outline();
+    let name = plan.mixer_names();
     let provenance = Provenance::Run(text);
     Ok(Network { name, task: Some(task), plan, config: model_config, model, weights, provenance })
 }

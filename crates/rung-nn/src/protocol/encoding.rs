@@ -11,7 +11,7 @@ use crate::model::ModelConfig;
 /// How a number is encoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NumberEncoding {
-    /// The first so many bits of single precision, or the 64 of double; see [`NumberEncoding::new`].
+    /// This many leading bits of single precision, or the 64 of double; see [`NumberEncoding::new`].
     Float(u32),
     /// The index of one of evenly spaced levels; see [`rung_engine::Ops::round_to_bits`].
     Levels(Rounding),
@@ -56,7 +56,7 @@ impl NumberEncoding {
         ((Self::MIN_BITS..=32).contains(&bits) || bits == 64).then_some(Self::Float(bits))
     }
 
-    /// Bits per number.
+    /// Bits per element.
     pub fn bits(self) -> u32 {
         match self {
             Self::Float(bits) | Self::Levels(Rounding { bits, .. }) => bits,

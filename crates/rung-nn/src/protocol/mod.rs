@@ -38,8 +38,8 @@ use crate::network::Network;
 use crate::observer::ObservedOps;
 use player::{AccumulatorSource, PlayerAttention};
 
-/// The first slots of a full-attention state hold keys and values, which are never sent.
-const CACHE_SLOTS: usize = 2;
+/// The first tensors of a full-attention state hold keys and values, which are never sent.
+const CACHE_TENSORS: usize = 2;
 
 /// A player of the protocol: it knows a contiguous range of the prompt's tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,8 +74,8 @@ pub struct PlayerMessage {
     pub content: MessageContent,
     /// The packed numbers.
     pub bits: BitString,
-    /// The slot of the state's tensor and its shape, which are known in advance.
-    slot_and_shape: (usize, Vec<usize>),
+    /// The index of the tensor in the state and its shape, which are known in advance.
+    tensor_index_and_shape: (usize, Vec<usize>),
 }
 
 /// A recorded run of the protocol.
@@ -143,7 +143,7 @@ impl<S: Scalar> Transcript<S> {
                 receiver: index,
                 content: MessageContent::SoftmaxAccumulators,
                 bits,
-                slot_and_shape: (call, Vec::new()),
+                tensor_index_and_shape: (call, Vec::new()),
             }));
             if index + 1 < players.len() {
                 let sent = encode_states(network, &ops, &state_after, index + 1, encodings.state);
@@ -254,13 +254,13 @@ fn encode_states<S: Scalar>(
 ) -> Vec<PlayerMessage> {
     let mut messages = Vec::new();
     for ((layer, mixer, is_full), state) in state_mixers(network).zip(&state.states) {
-        let first_slot = if is_full { CACHE_SLOTS } else { 0 };
-        for (slot, tensor) in state.tensors.iter().enumerate().skip(first_slot) {
+        let first_tensor = if is_full { CACHE_TENSORS } else { 0 };
+        for (index, tensor) in state.tensors.iter().enumerate().skip(first_tensor) {
             let Some(tensor) = tensor else { continue };
             let content = if is_full { MessageContent::ConvolutionState } else { MessageContent::State };
             let bits = BitString::pack(&ops.values(tensor), encoding);
-            let slot_and_shape = (slot, ops.shape(tensor)[..].to_vec());
-            messages.push(PlayerMessage { layer, mixer, receiver, content, bits, slot_and_shape });
+            let tensor_index_and_shape = (index, ops.shape(tensor)[..].to_vec());
+            messages.push(PlayerMessage { layer, mixer, receiver, content, bits, tensor_index_and_shape });
         }
     }
     messages
@@ -278,11 +278,11 @@ fn decode_states<S: Scalar>(
     let states = state_mixers(network).enumerate().map(|(index, (layer, mixer, is_full))| {
         let mut tensors: [Option<Tensor<S>>; MAX_SLOTS] = std::array::from_fn(|_| None);
         if let Some(cache) = cache.filter(|_| is_full) {
-            tensors[..CACHE_SLOTS].clone_from_slice(&cache.states[index].tensors[..CACHE_SLOTS]);
+            tensors[..CACHE_TENSORS].clone_from_slice(&cache.states[index].tensors[..CACHE_TENSORS]);
         }
         for message in received.iter().filter(|message| (message.layer, message.mixer) == (layer, mixer)) {
-            let (slot, shape) = &message.slot_and_shape;
-            tensors[*slot] = Some(ops.constant(shape, &message.bits.unpack(encoding)));
+            let (index, shape) = &message.tensor_index_and_shape;
+            tensors[*index] = Some(ops.constant(shape, &message.bits.unpack(encoding)));
         }
         State::new(past_len, tensors)
     });

@@ -87,7 +87,7 @@ impl PlayerAttention {
     /// Attention that continues the accumulators of earlier tokens.
     fn attend_from_accumulators<S: Scalar>(&self, tensors: &AttentionTensors<S>) -> Vec<S> {
         let earlier_count = tensors.key_count - tensors.query_count;
-        let received_numbers = self.receive(|| {
+        let received_elements = self.receive(|| {
             tensors.map_heads(|query, head| {
                 let mut accumulator = tensors.accumulate(tensors.empty_accumulator(), query, head, 0..earlier_count);
                 round_accumulator(&mut accumulator, self.encoding);
@@ -97,7 +97,7 @@ impl PlayerAttention {
         tensors.map_heads(|query, head| {
             let size = tensors.value_width + 2;
             let initial =
-                received_numbers.as_ref().map(|numbers| tensors.head_slice(numbers, query, head, size).to_vec());
+                received_elements.as_ref().map(|numbers| tensors.head_slice(numbers, query, head, size).to_vec());
             let initial = initial.unwrap_or_else(|| tensors.empty_accumulator());
             let accumulator = tensors.accumulate(initial, query, head, earlier_count..=earlier_count + query);
             accumulator[2..].iter().map(|value| *value / accumulator[1]).collect()
@@ -110,7 +110,7 @@ impl PlayerAttention {
         let accumulate_own = |query, head| {
             tensors.accumulate(tensors.empty_accumulator(), query, head, earlier_count..=earlier_count + query)
         };
-        let received_numbers = self.receive(|| {
+        let received_elements = self.receive(|| {
             tensors.map_heads(|query, head| {
                 let earlier = tensors.accumulate(tensors.empty_accumulator(), query, head, 0..earlier_count);
                 let own = accumulate_own(query, head);
@@ -121,9 +121,9 @@ impl PlayerAttention {
         tensors.map_heads(|query, head| {
             let own = accumulate_own(query, head);
             let own_means = own[2..].iter().map(|value| *value / own[1]);
-            let Some(received_numbers) = &received_numbers else { return own_means.collect() };
+            let Some(received_elements) = &received_elements else { return own_means.collect() };
             let [log_odds, earlier_means @ ..] =
-                tensors.head_slice(received_numbers, query, head, tensors.value_width + 1)
+                tensors.head_slice(received_elements, query, head, tensors.value_width + 1)
             else {
                 unreachable!("the log-odds come before the means")
             };

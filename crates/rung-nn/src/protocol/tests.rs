@@ -1,7 +1,7 @@
 //! The messages of the protocol determine every player's outputs, and their bits are those that the theory counts.
 
 use rung_engine::{Native, Parameters};
-use rung_theory::stack::{Convention, Defaults, Plan};
+use rung_theory::stack::{Defaults, MessageSizeConvention, Plan};
 use rung_theory::task::{self, Prompt, seeded};
 
 use super::*;
@@ -101,16 +101,16 @@ fn outputs_equal_the_ordinary_forward_pass_up_to_rounding() {
             let ops = Native::new();
             ops.bind_frozen(&network.weights);
             let (hidden, _) = network.model.forward(&ops, prompt, 1, None).unwrap();
-            let (found, expected) = (transcript.outputs.concat(), ops.values(&hidden));
-            assert_eq!(found.len(), expected.len());
+            let (actual, expected) = (transcript.outputs.concat(), ops.values(&hidden));
+            assert_eq!(actual.len(), expected.len());
             let worst =
-                found.iter().zip(&expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f64::max);
+                actual.iter().zip(&expected).map(|(actual, expected)| (actual - expected).abs()).fold(0.0, f64::max);
             assert!(worst < 1e-9, "{stack}: {worst}");
         });
     }
 }
 
-/// A state that the model rounds to 7 bits per number is sent in 7 bits per number without loss, so that the outputs of a model without
+/// A state that the model rounds to 7 bits per element is sent in 7 bits per element without loss, so that the outputs of a model without
 /// full attention are those of the ordinary forward pass, up to the order of sums.
 #[test]
 fn models_with_few_bits_per_number_send_messages_with_few_bits_per_number() {
@@ -142,8 +142,8 @@ fn models_with_few_bits_per_number_send_messages_with_few_bits_per_number() {
             let ops = Native::new();
             ops.bind_frozen(&network.weights);
             let (hidden, _) = network.model.forward(&ops, prompt, 1, None).unwrap();
-            for (found, expected) in transcript.outputs.concat().iter().zip(ops.values(&hidden)) {
-                assert!((found - expected).abs() < 1e-9, "{bounded}: {found}, expected {expected}");
+            for (actual, expected) in transcript.outputs.concat().iter().zip(ops.values(&hidden)) {
+                assert!((actual - expected).abs() < 1e-9, "{bounded}: {actual}, expected {expected}");
             }
         });
     }
@@ -155,8 +155,8 @@ fn constructions_with_twelve_bits_per_number_answer_right_by_messages_of_as_many
         let request = ConstructionRequest {
             mixer: mixer.map(str::to_owned),
             hops: 2,
-            m: 4,
-            n: vec![2],
+            first_table_entries: 4,
+            growth_factors: vec![2],
             ..ConstructionRequest::default()
         };
         let mut network = build::<f32>(name, &request).unwrap();
@@ -198,7 +198,7 @@ fn message_bits_are_those_that_the_theory_counts() {
                     let tokens = player.tokens.len() as u128;
                     assert_eq!(
                         bits_of(MessageContent::SoftmaxAccumulators),
-                        tokens * plan_layer.message_bits(Convention::Online),
+                        tokens * plan_layer.message_bits(MessageSizeConvention::Online),
                         "{stack}"
                     );
                     assert!(
@@ -239,7 +239,12 @@ fn replay_differs_if_any_message_is_changed() {
 
 #[test]
 fn constructions_answer_right_as_protocols() {
-    let request = ConstructionRequest { hops: 2, m: 4, n: vec![2], ..ConstructionRequest::default() };
+    let request = ConstructionRequest {
+        hops: 2,
+        first_table_entries: 4,
+        growth_factors: vec![2],
+        ..ConstructionRequest::default()
+    };
     let mut cases = vec![("U1", None)];
     cases.extend(forwarding::names().flat_map(|mixer| [("U2", Some(mixer)), ("U2'", Some(mixer))]));
     for (name, mixer) in cases {

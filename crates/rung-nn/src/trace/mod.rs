@@ -47,7 +47,7 @@ pub struct Trace {
     /// For every layer, the operations that mixed tokens, in the order they ran.
     pub layers: Vec<Vec<MixingOp>>,
     /// The residual stream after the embedding and after every layer, `[tokens, width]` each.
-    streams: Vec<Vec<f64>>,
+    residuals: Vec<Vec<f64>>,
     /// Logits at every token, `[tokens, classes]`.
     logits: Vec<f64>,
     width: usize,
@@ -99,11 +99,11 @@ impl Trace {
         let recorder =
             Recorder { layers: RefCell::new(vec![Vec::new(); depth]), current_layer: RefCell::new(None), token_count };
         let ops = ObservedOps { native, interceptor: &recorder };
-        let streams = model.streams(&ops, tokens, 1)?;
-        let last_stream = streams.last().unwrap_or_else(|| unreachable!("the embedding is a stream"));
+        let residuals = model.residuals(&ops, tokens, 1)?;
+        let last_residual = residuals.last().unwrap_or_else(|| unreachable!("the embedding is a level"));
         let to_f64 = |x: &Tensor<S>| ops.values(x).into_iter().map(Scalar::to_f64).collect::<Vec<f64>>();
-        let logits = to_f64(&model.logits_from_stream(&ops, last_stream));
-        let streams = streams.iter().map(to_f64).collect();
+        let logits = to_f64(&model.logits_from_residual(&ops, last_residual));
+        let residuals = residuals.iter().map(to_f64).collect();
         let layers = recorder.layers.into_inner();
         let layer_columns =
             (0..depth).map(|layer| flow::layer_columns(layer, config, model.width(), weights)).collect();
@@ -112,7 +112,7 @@ impl Trace {
             (0..depth).map(|layer| flow::heads_without_effect(layer, &layers[layer], weights)).collect();
         Ok(Self {
             layers,
-            streams,
+            residuals,
             logits,
             width: model.width(),
             classes: model.classes(),
@@ -124,12 +124,12 @@ impl Trace {
 
     /// The number of tokens.
     pub fn token_count(&self) -> usize {
-        self.streams[0].len() / self.width
+        self.residuals[0].len() / self.width
     }
 
     /// The residual stream at a token: after the embedding for level 0, after layer `level - 1` from 1 on.
-    pub fn stream(&self, level: usize, token: usize) -> &[f64] {
-        &self.streams[level][token * self.width..(token + 1) * self.width]
+    pub fn residual(&self, level: usize, token: usize) -> &[f64] {
+        &self.residuals[level][token * self.width..(token + 1) * self.width]
     }
 
     /// Logits of all classes at a token.

@@ -132,34 +132,48 @@ fn lookup_positions(tokens: &[u32], hops: usize) -> Vec<usize> {
 #[test]
 fn constructions_read_the_entries_they_look_up_and_nothing_else() {
     for hops in 1..=4 {
-        let request = ConstructionRequest { hops, m: 4, n: vec![2; hops - 1], ..ConstructionRequest::default() };
-        let (trace, found, tokens) = reads("U1", &request);
+        let request = ConstructionRequest {
+            hops,
+            first_table_entries: 4,
+            growth_factors: vec![2; hops - 1],
+            ..ConstructionRequest::default()
+        };
+        let (trace, actual, tokens) = reads("U1", &request);
         let (start, query) = (trace.token_count() - 2, trace.token_count() - 1);
         let positions = lookup_positions(&tokens, hops);
         let lookups = |first: usize| positions.iter().enumerate().map(move |(hop, entry)| (hop + first, *entry, query));
-        assert_eq!(found, [(0, start, query)].into_iter().chain(lookups(1)).collect::<Vec<_>>());
+        assert_eq!(actual, [(0, start, query)].into_iter().chain(lookups(1)).collect::<Vec<_>>());
         for mixer in forwarding::names() {
             let request = ConstructionRequest { mixer: Some(mixer.to_owned()), ..request.clone() };
-            let (_, found, _) = reads("U2", &request);
-            assert_eq!(found, [(0, start, query)].into_iter().chain(lookups(1)).collect::<Vec<_>>(), "U2 with {mixer}");
-            let (_, found, _) = reads("U2'", &request);
+            let (_, actual, _) = reads("U2", &request);
+            assert_eq!(
+                actual,
+                [(0, start, query)].into_iter().chain(lookups(1)).collect::<Vec<_>>(),
+                "U2 with {mixer}"
+            );
+            let (_, actual, _) = reads("U2'", &request);
             let first_reads = [(0, positions[0], start), (1, start, query)];
             let later_reads = positions.iter().enumerate().skip(1).map(|(hop, entry)| (hop + 1, *entry, query));
-            assert_eq!(found, first_reads.into_iter().chain(later_reads).collect::<Vec<_>>(), "U2' with {mixer}");
+            assert_eq!(actual, first_reads.into_iter().chain(later_reads).collect::<Vec<_>>(), "U2' with {mixer}");
         }
     }
 }
 
 #[test]
 fn trace_of_u3_includes_its_chain_of_thought() {
-    let request = ConstructionRequest { hops: 3, m: 3, n: vec![2, 2], ..ConstructionRequest::default() };
-    let (trace, found, tokens) = reads("U3", &request);
+    let request = ConstructionRequest {
+        hops: 3,
+        first_table_entries: 3,
+        growth_factors: vec![2, 2],
+        ..ConstructionRequest::default()
+    };
+    let (trace, actual, tokens) = reads("U3", &request);
     let positions = lookup_positions(&tokens, 3);
     assert_eq!(trace.token_count(), tokens.len() / 6 + 3);
-    // w reads z_0, and each thought the next entry.
+    // w reads z_0, and each emitted token the next entry.
     let query = tokens.len() / 6 - 1;
     let lookups = positions.iter().enumerate().map(|(hop, entry)| (0, *entry, query + 1 + hop));
-    assert_eq!(found, [(0, query - 1, query)].into_iter().chain(lookups).collect::<Vec<_>>());
+    assert_eq!(actual, [(0, query - 1, query)].into_iter().chain(lookups).collect::<Vec<_>>());
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! in half precision: `x = d q`, or `x = d q + m`; the `K` formats also have a 6-bit or 8-bit scale for every 16 or 32 elements. `MXFP4`
 //! stores 4-bit floats with a power of two as the factor of 32 elements. The layouts are those of `ggml-quants.c` in llama.cpp.
 
-/// A number format.
+/// An element type (dtype).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorFormat {
     /// Double precision.

@@ -4,7 +4,7 @@
 //! shapes, formats and byte ranges. Opening reads the headers alone, and a tensor's elements are decoded when it is read. Headers are
 //! not trusted: every tensor must lie inside its file, no two may overlap, and the number of bytes must match shape and format.
 //!
-//! - [`mod@format`]: number formats; `safetensors` and `gguf`: the two containers.
+//! - [`mod@format`]: element types; `safetensors` and `gguf`: the two containers.
 
 pub mod format;
 mod gguf;
@@ -76,7 +76,7 @@ impl WeightError {
 /// A tensor in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredTensor {
-    /// The number format.
+    /// The element type.
     pub format: TensorFormat,
     /// The size of each axis, outermost first (row-major).
     pub shape: Vec<usize>,

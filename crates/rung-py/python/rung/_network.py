@@ -175,7 +175,7 @@ class Network:
         return Report.from_command("trace", self._path, options=options)
 
     def analyze(self, instrument: str, *, task: str | None = None, prompts: int | None = None, seed: int | None = None) -> Report:
-        """Applies an instrument: probe, ablate, lens and others; `rung.run("explain")` lists them. Notebooks show the chart.
+        """Runs an analysis: probe, ablate, lens and others; `rung.run("explain")` lists them. Notebooks show the chart.
 
         >>> construct("U1", hops=2, m=3, n=[2]).analyze("probe", prompts=100)["name"]
         'U1'

@@ -24,9 +24,9 @@ use super::conventions::{Conventions, W_MAJOR};
 pub use super::conventions::{conventions, matches_named_stack};
 use super::strict::StrictJson;
 
-/// Longer files are refused before they are parsed.
+/// Longer files are rejected before they are parsed.
 pub const MAX_BYTES: usize = 1 << 20;
-/// Longer numbers are refused: those of eight hops have a few hundred digits.
+/// Longer numbers are rejected: those of eight hops have a few hundred digits.
 pub const MAX_DIGITS: usize = 2000;
 
 const COMMON_FIELDS: [&str; 7] = ["case", "hops", "message_bits", "state_bits", "m", "n", "tokens_per"];

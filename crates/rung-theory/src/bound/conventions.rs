@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::certificate::{CertificateError, parse_object, wrong};
 use super::checker::{Certificate, check};
 use super::stack_bounds::StackBounds;
-use crate::stack::{Convention, Defaults, Plan};
+use crate::stack::{Defaults, MessageSizeConvention, Plan};
 
 const SIZE_KEYS: [&str; 5] = ["heads", "head_dim", "kv_heads", "width", "bits_per_number"];
 const STRING_KEYS: [&str; 4] = ["message", "message_formula", "attention", "table_order"];
@@ -18,7 +18,7 @@ pub(super) const W_MAJOR: &str = "w-major";
 /// The parsed field `conventions`; every entry is optional.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Conventions {
-    message: Option<Convention>,
+    message: Option<MessageSizeConvention>,
     heads: Option<u64>,
     head_dim: Option<u64>,
     kv_heads: Option<u64>,
@@ -39,7 +39,7 @@ impl Conventions {
         }
         let message = string(entries, "message")?;
         let message = message
-            .map(str::parse::<Convention>)
+            .map(str::parse::<MessageSizeConvention>)
             .transpose()
             .map_err(|_| wrong("conventions.message", &entries["message"], "paper, register or online"))?;
         let formula = string(entries, "message_formula")?;
@@ -63,7 +63,7 @@ impl Conventions {
     }
 
     /// The stack's default sizes and the message convention, if all of them are given.
-    fn defaults(&self) -> Option<(Defaults, Convention)> {
+    fn defaults(&self) -> Option<(Defaults, MessageSizeConvention)> {
         let defaults = Defaults {
             heads: self.heads?,
             head_dim: self.head_dim?,
@@ -100,7 +100,7 @@ fn size(entries: &Map<String, Value>, name: &str) -> Result<Option<u64>, Certifi
 }
 
 /// The conventions under which a stack's bits were counted, as the field `conventions` of a certificate.
-pub fn conventions(defaults: &Defaults, message: Convention) -> Value {
+pub fn conventions(defaults: &Defaults, message: MessageSizeConvention) -> Value {
     json!({
         "message": message.name(),
         "message_formula": message.formula(),
@@ -133,6 +133,6 @@ pub fn matches_named_stack(text: &str, certificate: &Certificate) -> Result<bool
         return Err("field `conventions` does not say how the bits of `stack` were counted".to_owned());
     };
     let plan = Plan::parse(stack, &defaults).map_err(|error| format!("field `stack`: {error}"))?;
-    let accepted = check(certificate).map_err(|refusal| refusal.to_string())?;
+    let accepted = check(certificate).map_err(|rejection| rejection.to_string())?;
     StackBounds::new(&plan, message).confirm(certificate, &accepted).map(|()| true)
 }

@@ -68,7 +68,9 @@ impl Claim {
             Self::Messages => basis(
                 model,
                 &[lemma("net_stack", "Network.v"), lemma("no_stack_no_net", "Padding.v")],
-                Some("that a layer's sums run from left to right in registers of so many bits, or exactly: fact (M)"),
+                Some(
+                    "that a layer's sums run from left to right in registers of the given number of bits, or exactly: fact (M)",
+                ),
             ),
             Self::States => basis(
                 model,
@@ -97,7 +99,7 @@ impl Claim {
                 Some("that this program counts by these definitions: both are tested on one stored table of stacks"),
             ),
             Self::StackNotCounted => {
-                basis(model, &[], Some("that the model you mean has messages and states of so many bits"))
+                basis(model, &[], Some("that the model you mean has messages and states of the given numbers of bits"))
             }
             Self::Trivial => basis(model, &[], None),
         }

@@ -20,7 +20,7 @@ use std::fmt::Write as _;
 use super::input::log2;
 use super::sparse::BlockSparseInstance;
 use super::stack_bounds::StackBounds;
-use crate::stack::{Convention, Defaults, Plan};
+use crate::stack::{Defaults, MessageSizeConvention, Plan};
 
 /// Heads, `head_dim`, and bits per number of a model.
 type ModelSizes = (u64, u64, u64);
@@ -51,7 +51,12 @@ const SMALL_STACKS: &[(&str, usize)] =
 const SMALL_SIZES: &[ModelSizes] = &[(1, 4, 4), (1, 8, 4), (1, 8, 8), (1, 16, 8), (2, 8, 8), (2, 16, 8)];
 
 /// The smallest certified prompt of a stack.
-pub fn certified_row(stack: &'static str, hops: usize, sizes: ModelSizes, convention: Convention) -> CertifiedRow {
+pub fn certified_row(
+    stack: &'static str,
+    hops: usize,
+    sizes: ModelSizes,
+    convention: MessageSizeConvention,
+) -> CertifiedRow {
     let (heads, head_dim, bits) = sizes;
     let defaults = Defaults { heads, head_dim, bits, ..Defaults::default() };
     let plan = Plan::parse(stack, &defaults).ok();
@@ -66,19 +71,23 @@ pub fn certified_row(stack: &'static str, hops: usize, sizes: ModelSizes, conven
 }
 
 /// The rows of all combinations of stacks and sizes, stack by stack.
-fn rows(stacks: &[(&'static str, usize)], sizes: &[ModelSizes], convention: Convention) -> Vec<CertifiedRow> {
+fn rows(
+    stacks: &[(&'static str, usize)],
+    sizes: &[ModelSizes],
+    convention: MessageSizeConvention,
+) -> Vec<CertifiedRow> {
     let combinations = stacks.iter().flat_map(|&(stack, hops)| sizes.iter().map(move |&sizes| (stack, hops, sizes)));
     combinations.map(|(stack, hops, sizes)| certified_row(stack, hops, sizes, convention)).collect()
 }
 
 /// Rows of models of real sizes, messages counted as in the papers.
 pub fn real_sizes() -> Vec<CertifiedRow> {
-    rows(REAL_STACKS, REAL_SIZES, Convention::Paper)
+    rows(REAL_STACKS, REAL_SIZES, MessageSizeConvention::Paper)
 }
 
 /// Rows of models that can be trained in minutes, messages counted by their registers.
 pub fn trainable_sizes() -> Vec<CertifiedRow> {
-    rows(SMALL_STACKS, SMALL_SIZES, Convention::Register)
+    rows(SMALL_STACKS, SMALL_SIZES, MessageSizeConvention::Register)
 }
 
 /// The tables as text.
@@ -129,11 +138,13 @@ mod tests {
 
     #[test]
     fn rows_are_certified_and_larger_sizes_need_longer_prompts() {
-        let small = certified_row("linear", 1, (1, 4, 4), Convention::Register);
-        let large = certified_row("linear", 1, (1, 8, 8), Convention::Register);
+        let small = certified_row("linear", 1, (1, 4, 4), MessageSizeConvention::Register);
+        let large = certified_row("linear", 1, (1, 8, 8), MessageSizeConvention::Register);
         assert!(small.log2_tokens.unwrap() < large.log2_tokens.unwrap());
         // 80 bits of state hold no table of more than 18 entries: 19 log2 19 > 80.
         assert_eq!(small.first_table_entries.as_deref(), Some("19"));
-        assert!(certified_row("linear full", 1, (1, 4, 4), Convention::Register).first_table_entries.is_none());
+        assert!(
+            certified_row("linear full", 1, (1, 4, 4), MessageSizeConvention::Register).first_table_entries.is_none()
+        );
     }
 }

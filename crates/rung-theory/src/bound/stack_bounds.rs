@@ -5,10 +5,10 @@
 //!
 //! ```
 //! use rung_theory::bound::stack_bounds::StackBounds;
-//! use rung_theory::stack::{Convention, Defaults, Plan};
+//! use rung_theory::stack::{MessageSizeConvention, Defaults, Plan};
 //!
 //! let plan = Plan::parse("linear full", &Defaults { heads: 1, head_dim: 4, bits: 4, ..Defaults::default() })?;
-//! let bounds = StackBounds::new(&plan, Convention::Paper);
+//! let bounds = StackBounds::new(&plan, MessageSizeConvention::Paper);
 //! assert!(bounds.lower_bound(1).certificate().is_none());
 //! assert!(bounds.lower_bound(2).certificate().is_some());
 //! # Ok::<(), rung_theory::stack::StackError>(())
@@ -20,7 +20,7 @@ use super::checker::{AcceptedClaim, Certificate, TokenCounts};
 use super::input::BoundInput;
 use super::search::{self, CheckedCertificate};
 use super::tables::TableSizes;
-use crate::stack::{Capacity, Convention, Plan};
+use crate::stack::{Capacity, MessageSizeConvention, Plan};
 
 /// A stack with its bits counted under a convention.
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ fn fits_context(tokens: &BigUint, log2_context: u64) -> bool {
 
 impl<'a> StackBounds<'a> {
     /// Counts a stack's layers, blocks and bits.
-    pub fn new(plan: &'a Plan, convention: Convention) -> Self {
+    pub fn new(plan: &'a Plan, convention: MessageSizeConvention) -> Self {
         Self { plan, capacity: plan.capacity_with(convention), token_counts: TokenCounts::default(), w_major: false }
     }
 

@@ -4,7 +4,7 @@ use num_bigint::BigUint;
 use serde_json::{Value, json};
 
 use crate::bound::certificate;
-use crate::bound::checker::{AcceptedClaim, Certificate, Inequality, Refusal, check, inequalities};
+use crate::bound::checker::{AcceptedClaim, Certificate, Inequality, Rejection, check, inequalities};
 use crate::bound::explanation::{Basis, Claim};
 use crate::bound::input::log2;
 
@@ -14,7 +14,7 @@ pub enum CheckAnswer {
     /// The text is not a certificate.
     Malformed(String),
     /// An inequality fails, or the certificate does not cover the stack that it names.
-    Refused {
+    Rejected {
         /// The parsed certificate.
         certificate: Box<Certificate>,
         /// The inequality that fails, or the difference from the stack.
@@ -40,20 +40,20 @@ pub fn check_certificate(text: &str) -> CheckAnswer {
     match check(&certificate) {
         Ok(accepted) => match certificate::matches_named_stack(text, &certificate) {
             Ok(stack_verified) => CheckAnswer::Accepted { certificate, accepted, stack_verified },
-            Err(reason) => CheckAnswer::Refused { certificate, reason: format!("refused: {reason}") },
+            Err(reason) => CheckAnswer::Rejected { certificate, reason: format!("refused: {reason}") },
         },
-        Err(refusal @ Refusal::Malformed(_)) => CheckAnswer::Malformed(refusal.to_string()),
-        Err(refusal) => CheckAnswer::Refused { certificate, reason: refusal.to_string() },
+        Err(rejection @ Rejection::Malformed(_)) => CheckAnswer::Malformed(rejection.to_string()),
+        Err(rejection) => CheckAnswer::Rejected { certificate, reason: rejection.to_string() },
     }
 }
 
 impl CheckAnswer {
     /// The result as JSON.
     pub fn json(&self) -> Value {
-        let refusal = |status: &str, reason: &str| json!({"status": status, "accepted": false, "reason": reason});
+        let rejection = |status: &str, reason: &str| json!({"status": status, "accepted": false, "reason": reason});
         match self {
-            Self::Malformed(reason) => refusal("malformed", reason),
-            Self::Refused { reason, .. } => refusal("refused", reason),
+            Self::Malformed(reason) => rejection("malformed", reason),
+            Self::Rejected { reason, .. } => rejection("refused", reason),
             Self::Accepted { certificate, accepted, stack_verified } => json!({
                 "status": "accepted",
                 "accepted": true,
@@ -74,7 +74,7 @@ impl CheckAnswer {
     /// The result as JSON, with the evidence for each sentence and the inequalities with their numbers.
     pub fn explained_json(&self) -> Value {
         let mut result = self.json();
-        let (Self::Refused { certificate, .. } | Self::Accepted { certificate, .. }) = self else { return result };
+        let (Self::Rejected { certificate, .. } | Self::Accepted { certificate, .. }) = self else { return result };
         let sentences = self.sentences();
         if sentences.is_empty() {
             let section = Claim::OutOfReach.basis(certificate).section;
@@ -118,7 +118,7 @@ impl CheckAnswer {
 
     /// The inequalities as text lines; empty for a malformed certificate.
     pub fn inequality_lines(&self) -> Vec<String> {
-        let (Self::Refused { certificate, .. } | Self::Accepted { certificate, .. }) = self else { return Vec::new() };
+        let (Self::Rejected { certificate, .. } | Self::Accepted { certificate, .. }) = self else { return Vec::new() };
         inequalities(certificate).iter().map(inequality_line).collect()
     }
 }

@@ -14,7 +14,7 @@ use crate::bound::papers;
 use crate::bound::search::CheckedCertificate;
 use crate::bound::stack_bounds::LowerBound;
 use crate::stack::capacity::LayerBlock;
-use crate::stack::{Convention, Defaults, Plan};
+use crate::stack::{Defaults, MessageSizeConvention, Plan};
 
 /// An integer as JSON: a number, or a decimal string if it exceeds 64 bits.
 pub fn integer(value: u128) -> Value {
@@ -22,7 +22,7 @@ pub fn integer(value: u128) -> Value {
 }
 
 /// The capacity of a stack: full layers, blocks, the extra hop and rungs. Layers are numbered from 0.
-pub fn capacity(stack: &str, plan: &Plan, defaults: &Defaults, convention: Convention) -> Value {
+pub fn capacity(stack: &str, plan: &Plan, defaults: &Defaults, convention: MessageSizeConvention) -> Value {
     let capacity = plan.capacity_with(convention);
     let block = |(e, block): (usize, &LayerBlock)| json!({"block": e, "layers": block.layers, "state_bits": integer(block.state_bits)});
     json!({
@@ -135,6 +135,6 @@ impl BoundRequest<'_> {
 
 /// Heads times head width times bits of the largest full layer, as the papers count it; none without full layers.
 pub fn heads_dim_bits(plan: &Plan) -> Option<u128> {
-    let message_bits = plan.message_bits(Convention::Paper);
+    let message_bits = plan.message_bits(MessageSizeConvention::Paper);
     (message_bits > 0).then_some(message_bits / 2)
 }

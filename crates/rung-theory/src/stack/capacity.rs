@@ -23,7 +23,7 @@
 //! Chen, Peng and Wu (2412.02975); Ye et al. (2602.01763); where the extra hop comes from is derived in the guide.
 
 use super::mixer::{Forwarding, Mixer, MixerReach};
-use super::plan::{Convention, Layer, Plan};
+use super::plan::{Layer, MessageSizeConvention, Plan};
 
 /// The bounded-state layers between two full ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,11 +71,11 @@ pub struct Capacity {
 impl Plan {
     /// Counts with the papers' message convention.
     pub fn capacity(&self) -> Capacity {
-        self.capacity_with(Convention::Paper)
+        self.capacity_with(MessageSizeConvention::Paper)
     }
 
     /// Counts full layers, blocks and rungs.
-    pub fn capacity_with(&self, convention: Convention) -> Capacity {
+    pub fn capacity_with(&self, convention: MessageSizeConvention) -> Capacity {
         let mut blocks = vec![LayerBlock::default()];
         let mut parallel_bits = Vec::new();
         for (index, layer) in self.layers.iter().enumerate() {

@@ -7,7 +7,7 @@
 //! mixer  = name | name{option=value,..}
 //! ```
 //!
-//! A [`Stack`] is the syntax tree: printing it gives the parsed text again. Repetitions are expanded only after their number is
+//! A [`Stack`] is the syntax tree: printing it gives equivalent text. Repetitions are expanded only after their number is
 //! checked, so `((full*99999)*99999)*99999` needs no memory. [`Stack::compress`] converts a list of layers to a short text; it is
 //! used to print the stack of a model's config.
 
@@ -57,10 +57,19 @@ impl Stack {
 
     /// The number of layers after expansion; none if it does not fit 128 bits.
     pub fn layer_count(&self) -> Option<u128> {
+        self.sum_over_layers(|_| 1)
+    }
+
+    /// The number of mixers after expansion, those in parallel included; none if it does not fit 128 bits.
+    pub fn mixer_count(&self) -> Option<u128> {
+        self.sum_over_layers(|specs| specs.len() as u128)
+    }
+
+    fn sum_over_layers(&self, count: fn(&[Spec]) -> u128) -> Option<u128> {
         self.0.iter().try_fold(0_u128, |sum, item| {
             let body = match &item.body {
-                LayerOrGroup::Layer(_) => 1,
-                LayerOrGroup::Group(group) => group.layer_count()?,
+                LayerOrGroup::Layer(specs) => count(specs),
+                LayerOrGroup::Group(group) => group.sum_over_layers(count)?,
             };
             sum.checked_add(body.checked_mul(u128::from(item.repeat_count))?)
         })
@@ -82,8 +91,8 @@ impl Stack {
         Ok(())
     }
 
-    /// A short stack for a list of layers: greedily, at each layer, the repetition that covers the most layers. Layers are written with `specs`
-    /// once for each repetition, so a million of them need no million texts.
+    /// A short stack for a list of layers: greedily, at each layer, the repetition that covers the most layers. `specs` is called once per
+    /// repetition, not once per layer, so a million equal layers cost one call.
     pub fn compress<T: PartialEq>(layers: &[T], specs: &dyn Fn(&T) -> Vec<Spec>) -> Self {
         const MAX_PERIOD: usize = 24;
         let mut items = Vec::new();

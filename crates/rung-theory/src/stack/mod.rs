@@ -18,7 +18,7 @@ pub mod plan;
 pub use capacity::Capacity;
 pub use grammar::Stack;
 pub use mixer::{Facts, Forwarding, Mixer, MixerReach};
-pub use plan::{Convention, Defaults, Layer, Plan};
+pub use plan::{Defaults, Layer, MessageSizeConvention, Plan};
 
 use crate::page::ExplainPage;
 use crate::spec::SyntaxError;
@@ -36,6 +36,25 @@ pub enum StackError {
     #[error("the stack has {found} layers; at most {} are read", plan::MAX_LAYERS)]
     TooManyLayers {
         /// The number of layers, or a lower bound of it.
+        found: String,
+    },
+    /// It has too many mixers after expansion.
+    #[error("the stack has {found} mixers; at most {} are read", plan::MAX_LAYERS)]
+    TooManyMixers {
+        /// The number of mixers, or a lower bound of it.
+        found: String,
+    },
+    /// It has too many different layers.
+    #[error("the stack has more than {} different layers", plan::MAX_DISTINCT_LAYERS)]
+    TooManyDistinctLayers,
+    /// A mixer's state, message or cache is too large to be added up without overflow.
+    #[error("mixer `{mixer}`: found {quantity} of {found} bits, expected at most 2^{}", mixer::MAX_LOG2_BITS)]
+    TooManyBits {
+        /// The mixer with all of its options.
+        mixer: String,
+        /// What has so many bits.
+        quantity: &'static str,
+        /// Its number of bits, or `more than 2^128`.
         found: String,
     },
     /// No such mixer.

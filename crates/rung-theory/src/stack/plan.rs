@@ -6,8 +6,9 @@
 //! A plan also gives the two quantities that the bounds use. *Blocks* are the bounded-state layers between the
 //! full ones: block 0 before the first full layer, block e after the e-th. A *message* is the information about a prefix that one
 //! token receives in one full layer; its number of bits depends on how the sum over the prefix is computed,
-//! hence the three [`Convention`]s.
+//! hence the three [`MessageSizeConvention`]s.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::mixer::{MessageSize, Mixer, MixerReach, TokenSelection};
@@ -16,6 +17,9 @@ use crate::spec::{self, Spec};
 
 /// The largest number of layers: a thousand times that of the deepest model.
 pub const MAX_LAYERS: u64 = 1 << 20;
+
+/// The largest number of different layers: each takes about a kilobyte.
+pub const MAX_DISTINCT_LAYERS: u64 = 1 << 16;
 
 /// Default sizes for mixer options that are not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +79,7 @@ impl Defaults {
 
 /// How the bits of a message are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Convention {
+pub enum MessageSizeConvention {
     /// `2 H d p`, as in the papers; an upper bound of the other two for head widths of at least 2.
     #[default]
     Paper,
@@ -85,7 +89,7 @@ pub enum Convention {
     Online,
 }
 
-impl Convention {
+impl MessageSizeConvention {
     /// The name users type.
     pub fn name(self) -> &'static str {
         match self {
@@ -121,22 +125,24 @@ impl Convention {
         if mixer.accumulator_bits().is_some() { Self::Register } else { self }
     }
 
-    /// Bits of one message at `bits` per number.
-    fn message_bits(self, message: &MessageSize, bits: u128) -> u128 {
+    /// Elements of one message; none if the number does not fit 128 bits.
+    pub(super) fn message_elements(self, message: &MessageSize) -> Option<u128> {
         let MessageSize { heads, value_head_dim, selection } = *message;
+        let online = || heads.checked_mul(value_head_dim.checked_add(2)?);
         let Some(selection) = selection else {
             return match self {
-                Self::Paper => 2 * heads * value_head_dim * bits,
-                Self::Register => heads * (value_head_dim + 1) * bits,
-                Self::Online => heads * (value_head_dim + 2) * bits,
+                Self::Paper => heads.checked_mul(value_head_dim)?.checked_mul(2),
+                Self::Register => heads.checked_mul(value_head_dim.checked_add(1)?),
+                Self::Online => online(),
             };
         };
         let TokenSelection { groups, selected_count, block, cached_elements_per_token, compressed, .. } = selection;
         if block == 1 {
-            return selected_count * bits * (1 + cached_elements_per_token);
+            return selected_count.checked_mul(cached_elements_per_token.checked_add(1)?);
         }
-        let selected_bits = groups * ((selected_count + 1) * block * cached_elements_per_token + selected_count) * bits;
-        selected_bits + if compressed { heads * (value_head_dim + 2) * bits } else { 0 }
+        let tokens = selected_count.checked_add(1)?.checked_mul(block)?;
+        let group = tokens.checked_mul(cached_elements_per_token)?.checked_add(selected_count)?;
+        groups.checked_mul(group)?.checked_add(if compressed { online()? } else { 0 })
     }
 }
 
@@ -176,11 +182,13 @@ impl Layer {
     }
 
     /// Bits about a prefix that one token receives through its full mixers; 0 if it has none.
-    pub fn message_bits(&self, convention: Convention) -> u128 {
+    pub fn message_bits(&self, convention: MessageSizeConvention) -> u128 {
         let bits = |mixer: &Mixer| match &mixer.facts().reach {
             MixerReach::Full(message) => {
                 let bits = mixer.accumulator_bits().unwrap_or(mixer.bits());
-                convention.for_mixer(mixer).message_bits(message, u128::from(bits))
+                let elements = convention.for_mixer(mixer).message_elements(message);
+                // Resolving a mixer checks that this fits 100 bits.
+                elements.unwrap_or(u128::MAX).saturating_mul(u128::from(bits))
             }
             MixerReach::Bounded => 0,
         };
@@ -217,26 +225,38 @@ impl Plan {
     /// It names an unknown mixer or option, or is too long.
     pub fn resolve(stack: &Stack, defaults: &Defaults) -> Result<Self, StackError> {
         defaults.validate()?;
-        let count = stack.layer_count();
-        if count.is_none_or(|count| count > u128::from(MAX_LAYERS)) {
+        let too_many = |count: Option<u128>| {
             let found = count.map_or_else(|| "more than 2^128".to_owned(), |count| count.to_string());
+            count.is_none_or(|count| count > u128::from(MAX_LAYERS)).then_some(found)
+        };
+        let count = stack.layer_count();
+        if let Some(found) = too_many(count) {
             return Err(StackError::TooManyLayers { found });
         }
-        // Equal layers share one resolved copy; only the last few distinct layers are compared.
-        let mut resolved: Vec<(Vec<Spec>, Layer)> = Vec::new();
+        if let Some(found) = too_many(stack.mixer_count()) {
+            return Err(StackError::TooManyMixers { found });
+        }
+        // Equal layers share one resolved copy. A layer of the syntax tree that is repeated is recognized by its address, layers that were
+        // typed several times by their text.
+        let mut by_address: HashMap<*const Spec, Layer> = HashMap::new();
+        let mut by_text: HashMap<String, Layer> = HashMap::new();
         let mut layers = Vec::with_capacity(count.unwrap_or_default() as usize);
         stack.for_each_layer(&mut |specs| {
-            let specs_equal = |a: &Spec, b: &Spec| a.name == b.name && a.options == b.options;
-            let equal_layer = resolved.iter().rev().take(8).find(|(other, _)| {
-                other.len() == specs.len() && other.iter().zip(specs).all(|(a, b)| specs_equal(a, b))
-            });
-            if let Some((_, layer)) = equal_layer {
+            if let Some(layer) = by_address.get(&specs.as_ptr()) {
                 layers.push(layer.clone());
                 return Ok(());
             }
-            let mixers = specs.iter().map(|spec| Mixer::resolve(spec, defaults)).collect::<Result<_, _>>()?;
-            let layer = Layer::parallel(mixers);
-            resolved.push((specs.to_vec(), layer.clone()));
+            let text = specs.iter().map(Spec::to_string).collect::<Vec<_>>().join("+");
+            let layer = if let Some(layer) = by_text.get(&text) {
+                layer.clone()
+            } else {
+                if by_text.len() as u64 == MAX_DISTINCT_LAYERS {
+                    return Err(StackError::TooManyDistinctLayers);
+                }
+                let mixers = specs.iter().map(|spec| Mixer::resolve(spec, defaults)).collect::<Result<_, _>>()?;
+                by_text.entry(text).or_insert(Layer::parallel(mixers)).clone()
+            };
+            by_address.insert(specs.as_ptr(), layer.clone());
             layers.push(layer);
             Ok::<(), StackError>(())
         })?;
@@ -249,12 +269,12 @@ impl Plan {
     }
 
     /// Bits of the widest message of any full layer.
-    pub fn message_bits(&self, convention: Convention) -> u128 {
+    pub fn message_bits(&self, convention: MessageSizeConvention) -> u128 {
         self.layers.iter().map(|layer| layer.message_bits(convention)).max().unwrap_or_default()
     }
 
     /// The formula by which the bits of the widest message were counted, for reports.
-    pub fn message_formula(&self, convention: Convention) -> String {
+    pub fn message_formula(&self, convention: MessageSizeConvention) -> String {
         let widest = self.layers.iter().max_by_key(|layer| layer.message_bits(convention));
         let full = |mixer: &Mixer| match &mixer.facts().reach {
             MixerReach::Full(message) => Some(convention.for_mixer(mixer).message_formula(message)),
@@ -275,8 +295,8 @@ impl Plan {
         Stack::compress(&self.layers, &Layer::specs)
     }
 
-    /// A short text with the names of the mixers only, for display.
-    pub fn outline(&self) -> String {
+    /// The stack with the names of its mixers and without their options, for display.
+    pub fn mixer_names(&self) -> String {
         let names = |layer: &Layer| layer.mixers.iter().map(Mixer::name).collect::<Vec<_>>();
         let bare = |name: &&'static str| Spec { name: (*name).to_owned(), options: Vec::new(), offset: 0 };
         let layers: Vec<Vec<&'static str>> = self.layers.iter().map(names).collect();
@@ -284,7 +304,7 @@ impl Plan {
     }
 }
 
-impl std::str::FromStr for Convention {
+impl std::str::FromStr for MessageSizeConvention {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -308,7 +328,7 @@ mod tests {
 
     #[test]
     fn message_formula_is_that_of_the_widest_layer() {
-        let formula = |text: &str| plan(text).message_formula(Convention::Paper);
+        let formula = |text: &str| plan(text).message_formula(MessageSizeConvention::Paper);
         assert_eq!(formula("gdn full mla"), "2*H*d*p");
         assert_eq!(formula("nsa full"), "G*((k+1)*block*(cached elements per token) + k)*p + H*(d+2)*p");
         assert_eq!(formula("dsa{top=2048} full"), "k*p*(1 + cached elements per token)");
@@ -318,15 +338,15 @@ mod tests {
     #[test]
     fn message_bits_follow_the_convention() {
         let bits = |text: &str, convention| plan(text).message_bits(convention);
-        assert_eq!(bits("full", Convention::Paper), 2 * 16 * 128 * 16);
-        assert_eq!(bits("full", Convention::Register), 16 * 129 * 16);
-        assert_eq!(bits("full", Convention::Online), 16 * 130 * 16);
-        assert_eq!(bits("full full{heads=32}", Convention::Paper), 2 * 32 * 128 * 16);
-        assert_eq!(bits("linear", Convention::Paper), 0);
+        assert_eq!(bits("full", MessageSizeConvention::Paper), 2 * 16 * 128 * 16);
+        assert_eq!(bits("full", MessageSizeConvention::Register), 16 * 129 * 16);
+        assert_eq!(bits("full", MessageSizeConvention::Online), 16 * 130 * 16);
+        assert_eq!(bits("full full{heads=32}", MessageSizeConvention::Paper), 2 * 32 * 128 * 16);
+        assert_eq!(bits("linear", MessageSizeConvention::Paper), 0);
         // dsa: k selected tokens, each with its score and its cached numbers.
-        assert_eq!(bits("dsa{latent=512,rope=64,heads=128}", Convention::Paper), 2048 * 16 * (1 + 576));
+        assert_eq!(bits("dsa{latent=512,rope=64,heads=128}", MessageSizeConvention::Paper), 2048 * 16 * (1 + 576));
         // moba: `top` includes the current block of tokens, so k = top - 1 = 2 earlier blocks are selected.
-        assert_eq!(bits("moba{block=64,top=3}", Convention::Paper), 16 * (3 * 64 * 256 + 2) * 16);
+        assert_eq!(bits("moba{block=64,top=3}", MessageSizeConvention::Paper), 16 * (3 * 64 * 256 + 2) * 16);
     }
 
     #[test]
@@ -334,7 +354,7 @@ mod tests {
         let first = plan("linear*3 (full+mamba2 gdn{key=64}*3)*2 window{size=7} full{conv=4}");
         let text = first.to_stack().to_string();
         assert_eq!(Plan::parse(&text, &Defaults { heads: 16, head_dim: 128, ..Defaults::default() }).unwrap(), first);
-        assert_eq!(first.outline(), "linear*3 (full+mamba2 gdn*3)*2 window full");
+        assert_eq!(first.mixer_names(), "linear*3 (full+mamba2 gdn*3)*2 window full");
     }
 
     #[test]
@@ -342,9 +362,33 @@ mod tests {
         let parse = |text: &str| Plan::parse(text, &Defaults::default());
         assert_eq!(parse("full*100000").unwrap().layers.len(), 100_000);
         assert!(matches!(parse("((full*99999)*99999)*99999"), Err(StackError::TooManyLayers { .. })));
+        assert!(matches!(parse("(full+full+full)*999999"), Err(StackError::TooManyMixers { .. })));
+        let different: Vec<String> = (1..=70_000).map(|heads| format!("full{{heads={heads}}}")).collect();
+        assert!(matches!(parse(&different.join(" ")), Err(StackError::TooManyDistinctLayers)));
         assert!(matches!(
             Plan::parse("full", &Defaults { bits: 0, ..Defaults::default() }),
             Err(StackError::BadDefault { name: "bits", .. })
         ));
+    }
+
+    #[test]
+    fn layers_of_a_repeated_group_are_resolved_once() {
+        let kinds: Vec<String> = (1..=9).map(|heads| format!("full{{heads={heads}}}")).collect();
+        let layers = plan(&format!("({})*1000 {}", kinds.join(" "), kinds[4])).layers;
+        let distinct: std::collections::HashSet<_> = layers.iter().map(|layer| Arc::as_ptr(&layer.mixers)).collect();
+        assert_eq!((layers.len(), distinct.len()), (9001, 9));
+    }
+
+    #[test]
+    fn sizes_whose_sum_could_overflow_are_errors() {
+        let wide = "loglinear-gdn{value-heads=16777216,key=16777216,value=16777216,conv=0,levels=16777216,bits=4096}";
+        for text in [wide.to_owned(), format!("({wide}+{wide})*524287 full")] {
+            let error = Plan::parse(&text, &Defaults::default()).unwrap_err();
+            assert!(matches!(error, StackError::TooManyBits { quantity: "a state", .. }), "{error}");
+        }
+        // The largest state that is accepted, as often as possible.
+        let half = "loglinear-gdn{value-heads=16777216,key=16777216,value=16777216,conv=0,levels=4096,bits=4096}";
+        let plan = Plan::parse(&format!("({half}+{half})*524287 full"), &Defaults::default()).unwrap();
+        assert_eq!(plan.capacity().blocks[0].state_bits, 2 * 524_287 * (1 << 96));
     }
 }

@@ -13,9 +13,9 @@
 //!   `permutation`, uniform among tables that repeat no value.
 //! - `names`, if not 0: in every prompt the numbers of each level are renamed by a random injection into 0 .. `names`-1.
 //!   Then tables of every size use the same names, so a model trained on small tables can be tested on large ones.
-//! - `thoughts`, below `hops`: the number of chain-of-thought tokens after each query. The answer at w and at each thought is the
-//!   next intermediate value (stop); the stops are spread evenly, and the last is `i_L`. A thought after h hops has `i_h` as its
-//!   value and repeats w. A model that answers every stop correctly generates exactly these tokens.
+//! - `thoughts`, below `hops`: the number of chain-of-thought tokens after each query, without the answer. The answer at w and at each
+//!   thought is the next intermediate value (stop); the stops are spread evenly, and the last is `i_L`. A thought after h hops has `i_h` as
+//!   its value and repeats w. A model that answers every stop correctly generates exactly these tokens.
 //!
 //! With `mixed=yes` each query has a random number of hops, as in `funccomp`, and there are no thoughts.
 //!
@@ -48,6 +48,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::OnceLock;
 
 use super::funccomp::{FuncComp, Query};
 use super::options::{Options, word_of, yes_no};
@@ -84,8 +85,8 @@ const KIND: usize = 0;
 const OUTER: usize = 1;
 const INNER: usize = 2;
 const VALUE: usize = 3;
-/// The first of the selected parts.
-const FIRST_PART: usize = 4;
+/// The first of the selected row groups.
+const FIRST_ROW_GROUP: usize = 4;
 
 /// The task `chain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,8 +97,46 @@ pub struct Chain {
     name_count: u32,
     /// Chain-of-thought tokens per query.
     thought_count: usize,
-    /// For `zipf`: cumulative weights of the values of the largest table; smaller tables use a prefix.
-    cumulative_weights: Vec<u32>,
+    zipf_weights: ZipfWeights,
+}
+
+/// Cumulative weights of the values of the largest table, for `zipf`; smaller tables use a prefix. They take up to 64 megabytes, so they
+/// are computed when the first prompt is drawn.
+#[derive(Clone, Debug, Default)]
+struct ZipfWeights(OnceLock<Vec<u32>>);
+
+/// The weights follow from the sizes, so they do not distinguish tasks.
+impl PartialEq for ZipfWeights {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for ZipfWeights {}
+
+impl ZipfWeights {
+    /// The weight of value 0, to which all weights are rounded down in proportion.
+    const FIRST: u32 = 1 << 24;
+
+    fn cumulative(&self, largest: u32) -> &[u32] {
+        let weight = |total: &mut u32, value: u32| {
+            *total += (Self::FIRST / (value + 1)).max(1);
+            Some(*total)
+        };
+        self.0.get_or_init(|| (0..largest).scan(0, weight).collect())
+    }
+
+    /// The sum of the weights of the values below `size`, without the table: few values have different weights.
+    fn total(size: u32) -> u64 {
+        let (mut total, mut rank) = (0, 1);
+        while rank <= size {
+            let weight = (Self::FIRST / rank).max(1);
+            let last_rank = if rank >= Self::FIRST { size } else { (Self::FIRST / weight).min(size) };
+            total += u64::from(weight) * u64::from(last_rank - rank + 1);
+            rank = last_rank + 1;
+        }
+        total
+    }
 }
 
 /// Tables, queries and the names of values.
@@ -130,18 +169,13 @@ impl Chain {
             return Err(options.sizes_error("thoughts with mixed=yes", "mixed=no"));
         }
         let tokens = (composition.length() as u64).saturating_add((thought_count * composition.query_count()) as u64);
-        if tokens > MAX_TOKENS || tokens * (FIRST_PART + hops - 1) as u64 > MAX_IDS {
+        if tokens > MAX_TOKENS || tokens * (FIRST_ROW_GROUP + hops - 1) as u64 > MAX_IDS {
             return Err(
                 options.sizes_error(format!("a prompt of {tokens} tokens"), format!("at most {MAX_TOKENS} tokens"))
             );
         }
-        let weight = |total: &mut u32, value: u32| {
-            *total += ((1 << 24) / (value + 1)).max(1);
-            Some(*total)
-        };
-        let weighted_values = if value_distribution == ValueDistribution::Zipf { largest } else { 0 };
-        let cumulative_weights = (0..weighted_values).scan(0, weight).collect();
-        Ok(Self { composition, value_distribution, name_count, thought_count, cumulative_weights })
+        let zipf_weights = ZipfWeights::default();
+        Ok(Self { composition, value_distribution, name_count, thought_count, zipf_weights })
     }
 
     /// The same task without renaming, skew and chain of thought.
@@ -160,7 +194,7 @@ impl Chain {
     }
 
     fn ids_per_token(&self) -> usize {
-        FIRST_PART + self.composition.parts_per_table().len()
+        FIRST_ROW_GROUP + self.composition.row_groups_per_table().len()
     }
 
     /// The number of hops to each stop of a query with this many hops.
@@ -189,7 +223,8 @@ impl Chain {
         match self.value_distribution {
             ValueDistribution::Uniform => fill_random(rng, size, table),
             ValueDistribution::Zipf => {
-                let weights = &self.cumulative_weights[..table.len()];
+                let largest = self.composition.sizes()[self.composition.hops() - 1];
+                let weights = &self.zipf_weights.cumulative(largest)[..table.len()];
                 let total = weights[table.len() - 1];
                 for value in table {
                     let threshold = random_below(rng, total);
@@ -216,9 +251,14 @@ impl fmt::Display for Chain {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let composition = &self.composition;
         let tables = word_of(&VALUE_DISTRIBUTIONS, self.value_distribution);
-        let (hops, m, parts_per_table) =
-            (composition.hops(), composition.sizes()[0], join_numbers(composition.parts_per_table()));
-        write!(out, "{}{{hops={hops},m={m},n=[{parts_per_table}],queries={},", Self::NAME, composition.query_count())?;
+        let (hops, m, row_groups_per_table) =
+            (composition.hops(), composition.sizes()[0], join_numbers(composition.row_groups_per_table()));
+        write!(
+            out,
+            "{}{{hops={hops},m={m},n=[{row_groups_per_table}],queries={},",
+            Self::NAME,
+            composition.query_count()
+        )?;
         let (mixed, names, thoughts) = (yes_no(composition.mixed_hops()), self.name_count, self.thought_count);
         write!(out, "mixed={mixed},tables={tables},names={names},thoughts={thoughts}}}")
     }
@@ -252,9 +292,7 @@ impl TaskBase for Chain {
         let sizes = self.composition.sizes();
         let chance_accuracy = |hops: usize| match self.value_distribution {
             _ if self.name_count > 0 => 1.0 / f64::from(self.name_count),
-            ValueDistribution::Zipf => {
-                f64::from(self.cumulative_weights[0]) / f64::from(self.cumulative_weights[sizes[hops - 1] as usize - 1])
-            }
+            ValueDistribution::Zipf => f64::from(ZipfWeights::FIRST) / ZipfWeights::total(sizes[hops - 1]) as f64,
             _ => 1.0 / f64::from(sizes[hops - 1]),
         };
         let mean = |hops: &mut dyn Iterator<Item = usize>| {
@@ -281,8 +319,8 @@ impl TaskBase for Chain {
             } else if kind == levels {
                 render::list(&mut text, "z0", tokens.len(), |index| tokens[index][VALUE].to_string());
             } else if kind < self.first_thought_kind() as usize {
-                let parts = join_numbers(&tokens[0][FIRST_PART..]);
-                render::list(&mut text, "w", 1, |_| format!("({parts}){answer}"));
+                let row_groups = join_numbers(&tokens[0][FIRST_ROW_GROUP..]);
+                render::list(&mut text, "w", 1, |_| format!("({row_groups}){answer}"));
             } else {
                 render::list(&mut text, "at", 1, |_| format!("{}{answer}", tokens[0][VALUE]));
             }
@@ -308,7 +346,7 @@ impl Task for Chain {
             if self.name_count == 0 {
                 names.extend(0..*size);
             } else {
-                instance.sampler.draw(rng, self.name_count, *size as usize, names);
+                instance.sampler.sample(rng, self.name_count, *size as usize, names);
             }
         }
     }
@@ -336,7 +374,7 @@ impl Task for Chain {
             prompt.push(&token);
             token[VALUE] = blanks[VALUE];
             token[KIND] = self.query_kind(query.hops);
-            token[FIRST_PART..].copy_from_slice(&query.parts);
+            token[FIRST_ROW_GROUP..].copy_from_slice(&query.row_groups);
             for (thought, hops) in self.stops(query.hops).enumerate() {
                 let value = self.composition.follow(composition, &Query { hops, ..query.clone() });
                 let name = names[hops - 1][value as usize];
@@ -380,12 +418,34 @@ impl Task for Chain {
             };
             let mut value = known_value.ok_or_else(|| error("a query without its start", "one"))?;
             for level in known_hops..query_hops {
-                let outer = if level == 0 { outer_blank } else { row[FIRST_PART + level - 1] };
+                let outer = if level == 0 { outer_blank } else { row[FIRST_ROW_GROUP + level - 1] };
                 let entry = entries.get(&(level, outer, value));
                 value = *entry.ok_or_else(|| error("a query without the entry it needs", "one"))?;
             }
             targets.push(if value == self.blanks()[VALUE] { NO_TARGET } else { value });
         }
         Ok(targets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_of_zipf_weights_equals_that_of_the_table() {
+        let weights = ZipfWeights::default();
+        let table = weights.cumulative(100_000);
+        for size in [1, 2, 3, 1000, 4095, 4096, 4097, 100_000] {
+            assert_eq!(ZipfWeights::total(size), u64::from(table[size as usize - 1]), "{size}");
+        }
+    }
+
+    #[test]
+    fn a_task_has_no_weights_before_the_first_prompt() {
+        let task = crate::task::parse("chain{hops=1,m=16000000,tables=zipf}").unwrap();
+        assert!(task.baseline() > 0.0);
+        let chain = (&*task as &dyn std::any::Any).downcast_ref::<Chain>().unwrap();
+        assert!(chain.zipf_weights.0.get().is_none());
     }
 }

@@ -15,7 +15,7 @@
 //! - The answer is `i_L`. With `mixed=yes` each query has a uniform h from 1 .. L, which is encoded in its w token, and
 //!   the answer is `i_h`; `w_h` and later are random and have no effect.
 //!
-//! Table `z_(e+1)` has `n_e` parts of `N_(e-1)` entries each, and `w_e` selects one of them.
+//! Table `z_(e+1)` has `n_e` row groups of `N_(e-1)` entries each, and `w_e` selects one of them.
 //!
 //! `order` is the order of tables, start and query. The *slot* is an extra last token at which the answer is predicted.
 //! `listing` is the order of the entries of a table: `w-major`, in the order of their arguments, so that all entries of one w are
@@ -35,10 +35,10 @@
 //! | field | ids | used by |
 //! |---|---|---|
 //! | `kind` | l-1 for an entry of `z_l`; L for `z_0`; then w; then the slot | all |
-//! | `outer` | the part `w_(l-1)` that the entry is in, blank for l = 1 | entries |
-//! | `inner` | its argument within the part, `i_(l-1)` | entries |
+//! | `outer` | the row group `w_(l-1)` that the entry is in, blank for l = 1 | entries |
+//! | `inner` | its argument within the row group, `i_(l-1)` | entries |
 //! | `value` | the value of the entry, or `z_0` | entries, `z_0` |
-//! | `w1` .. | the selected parts `w_1` .. | w |
+//! | `w1` .. | the selected row groups `w_1` .. | w |
 //!
 //! With `names=levels` every level has separate ids: the ids of the values of `z_l` come after those of `z_(l-1)`, starting with
 //! those of `z_0`; and the ids of `w_e` come after those of `w_(e-1)`, starting with a single id for `w_0`, which entries of `z_1`
@@ -92,14 +92,14 @@ const KIND: usize = 0;
 const OUTER: usize = 1;
 const INNER: usize = 2;
 const VALUE: usize = 3;
-/// The first of the selected parts.
-const FIRST_PART: usize = 4;
+/// The first of the selected row groups.
+const FIRST_ROW_GROUP: usize = 4;
 
 /// The order of tables, start and query in the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
     /// Tables from the last to the first, then the queries: nothing can be composed before the query is known.
-    Hard,
+    LastTableFirst,
     /// w first: entry tokens can attend to it, and logarithmic depth suffices.
     QueryFirst,
     /// In the order of use: a recurrent layer can follow the chain while it reads the tables.
@@ -121,8 +121,8 @@ pub enum EntryOrder {
 pub struct FuncComp {
     /// `N_0 .. N_(L-1)`: table l has `sizes[l-1]` entries.
     sizes: Vec<u32>,
-    /// `n_1 .. n_(L-1)`: the numbers of parts of `z_2 .. z_L`.
-    parts_per_table: Vec<u32>,
+    /// `n_1 .. n_(L-1)`: the numbers of row groups of `z_2 .. z_L`.
+    row_groups_per_table: Vec<u32>,
     order: Order,
     entry_order: EntryOrder,
     /// Queries per prompt.
@@ -134,7 +134,7 @@ pub struct FuncComp {
     template: TemplateId,
 }
 
-/// Whether different tables use the same ids for values and parts.
+/// Whether different tables use the same ids for values and row groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IdScope {
     /// A value has the same id in every table.
@@ -158,8 +158,8 @@ pub struct FuncCompInstance {
 pub struct Query {
     /// The start `z_0`.
     pub start: u32,
-    /// `w_1 .. w_(L-1)`: which part of `z_2 .. z_L` to look in.
-    pub parts: Vec<u32>,
+    /// `w_1 .. w_(L-1)`: which row group of `z_2 .. z_L` to look in.
+    pub row_groups: Vec<u32>,
     /// The number of look-ups: L unless hops are mixed.
     pub hops: usize,
 }
@@ -177,7 +177,7 @@ impl PromptOffsets {
     fn new(sizes: &[u32], order: Order) -> Self {
         let entry_count: usize = sizes.iter().map(|size| *size as usize).sum();
         let (mut position, start, query, target) = match order {
-            Order::Hard => (0, entry_count, entry_count + 1, entry_count + 1),
+            Order::LastTableFirst => (0, entry_count, entry_count + 1, entry_count + 1),
             Order::QueryFirst => (1, entry_count + 1, 0, entry_count + 2),
             Order::Streaming => (2, 0, 1, entry_count + 2),
         };
@@ -195,13 +195,13 @@ impl PromptOffsets {
 }
 
 impl FuncComp {
-    /// The task with sizes `m` and n_1 .. n_(L-1) = `parts_per_table`, and L = `parts_per_table.len()` + 1 hops.
+    /// The task with sizes `m` and n_1 .. n_(L-1) = `row_groups_per_table`, and L = `row_groups_per_table.len()` + 1 hops.
     ///
     /// # Errors
     /// A size is 0, the prompt would be too long, or there are several queries in another order than `hard`.
     pub fn new(
         m: u32,
-        parts_per_table: &[u32],
+        row_groups_per_table: &[u32],
         order: Order,
         query_count: usize,
         mixed_hops: bool,
@@ -209,38 +209,39 @@ impl FuncComp {
         let error = |found: String, expected: &str| {
             Err(TaskError::BadSize { task: Self::NAME, found, expected: expected.to_owned() })
         };
-        if parts_per_table.len() >= MAX_HOPS {
-            return error(format!("{} hops", parts_per_table.len() + 1), &format!("at most {MAX_HOPS}"));
+        if row_groups_per_table.len() >= MAX_HOPS {
+            return error(format!("{} hops", row_groups_per_table.len() + 1), &format!("at most {MAX_HOPS}"));
         }
-        if m == 0 || parts_per_table.contains(&0) || query_count == 0 {
+        if m == 0 || row_groups_per_table.contains(&0) || query_count == 0 {
             return error("a size of 0".to_owned(), "`m`, each of `n`, and `queries` at least 1");
         }
-        if order != Order::Hard && query_count != 1 {
+        if order != Order::LastTableFirst && query_count != 1 {
             return error(format!("{query_count} queries"), "one query, as the order is not `hard`");
         }
         let mut sizes = vec![m];
-        let mut tokens =
-            u64::from(m).saturating_add(2 * query_count as u64).saturating_add(u64::from(order != Order::Hard));
-        for part_count in parts_per_table {
+        let mut tokens = u64::from(m)
+            .saturating_add(2 * query_count as u64)
+            .saturating_add(u64::from(order != Order::LastTableFirst));
+        for row_group_count in row_groups_per_table {
             // Both factors are below 2^32, so the product does not overflow; the limit is checked before the next factor.
-            let size = u64::from(sizes[sizes.len() - 1]) * u64::from(*part_count);
+            let size = u64::from(sizes[sizes.len() - 1]) * u64::from(*row_group_count);
             tokens = tokens.saturating_add(size);
             if tokens > MAX_TOKENS {
                 break;
             }
             sizes.push(size as u32);
         }
-        let fields = (FIRST_PART + parts_per_table.len()) as u64;
+        let fields = (FIRST_ROW_GROUP + row_groups_per_table.len()) as u64;
         if tokens > MAX_TOKENS || tokens * fields > MAX_IDS {
             let found = format!("a prompt of {tokens} tokens or more, each of {fields} ids");
             return error(found, &format!("at most {MAX_TOKENS} tokens and {MAX_IDS} ids"));
         }
         let offsets = PromptOffsets::new(&sizes, order);
-        let (parts_per_table, entry_order, id_scope) =
-            (parts_per_table.to_vec(), EntryOrder::default(), IdScope::Shared);
+        let (row_groups_per_table, entry_order, id_scope) =
+            (row_groups_per_table.to_vec(), EntryOrder::default(), IdScope::Shared);
         Ok(Self {
             sizes,
-            parts_per_table,
+            row_groups_per_table,
             order,
             entry_order,
             query_count,
@@ -273,9 +274,9 @@ impl FuncComp {
         &self.sizes
     }
 
-    /// `n_1 .. n_(L-1)`: the numbers of parts of `z_2 .. z_L`.
-    pub fn parts_per_table(&self) -> &[u32] {
-        &self.parts_per_table
+    /// `n_1 .. n_(L-1)`: the numbers of row groups of `z_2 .. z_L`.
+    pub fn row_groups_per_table(&self) -> &[u32] {
+        &self.row_groups_per_table
     }
 
     /// The order of tables, start and query.
@@ -311,7 +312,7 @@ impl FuncComp {
         let mut value = instance.tables[0][query.start as usize];
         for level in 1..hops {
             // `value` is below the size of the previous table.
-            let argument = query.parts[level - 1] * self.sizes[level - 1] + value;
+            let argument = query.row_groups[level - 1] * self.sizes[level - 1] + value;
             value = instance.tables[level][argument as usize];
         }
         value
@@ -319,7 +320,7 @@ impl FuncComp {
 
     /// Number of ids per token.
     fn ids_per_token(&self) -> usize {
-        FIRST_PART + usize::from(self.id_scope == IdScope::Levels) + self.parts_per_table.len()
+        FIRST_ROW_GROUP + usize::from(self.id_scope == IdScope::Levels) + self.row_groups_per_table.len()
     }
 
     /// The id of value 0 of this level: `z_0` is level 0, values of `z_l` are level l.
@@ -331,10 +332,10 @@ impl FuncComp {
     }
 
     /// The id of `w_e = 0`; `w_0` has a single id, before those of `w_1`.
-    fn first_part_id(&self, e: usize) -> u32 {
+    fn first_row_group_id(&self, e: usize) -> u32 {
         match (self.id_scope, e) {
             (IdScope::Shared, _) | (_, 0) => 0,
-            (IdScope::Levels, _) => 1 + self.parts_per_table[..e - 1].iter().sum::<u32>(),
+            (IdScope::Levels, _) => 1 + self.row_groups_per_table[..e - 1].iter().sum::<u32>(),
         }
     }
 
@@ -352,16 +353,16 @@ impl FuncComp {
     /// different levels differ.
     fn fields_with_level_ids(&self, kinds: u32) -> Vec<Field> {
         let (hops, value_ids) = (self.hops(), self.classes());
-        let part_ids = 1 + self.parts_per_table.iter().sum::<u32>();
+        let row_group_ids = 1 + self.row_groups_per_table.iter().sum::<u32>();
         let field =
             |name: String, symbols: u32, alphabet| Field::new(name, symbols + 1).with_blank().with_alphabet(alphabet);
         let first = [
             Field::new("kind", kinds),
-            field("outer".to_owned(), part_ids, "branch"),
+            field("outer".to_owned(), row_group_ids, "branch"),
             field("inner".to_owned(), self.first_value_id(hops), "number"),
             field("value".to_owned(), value_ids, "number"),
         ];
-        first.into_iter().chain((0..hops).map(|e| field(format!("w{e}"), part_ids, "branch"))).collect()
+        first.into_iter().chain((0..hops).map(|e| field(format!("w{e}"), row_group_ids, "branch"))).collect()
     }
 
     /// For each query, the class after 1 .. L hops; from its own number of hops on, its final answer repeated.
@@ -387,8 +388,8 @@ impl FuncComp {
         if self.entry_order == EntryOrder::WMajor || level == 0 {
             return index;
         }
-        let (part_count, part_size) = (self.parts_per_table[level - 1], self.sizes[level - 1]);
-        index % part_count * part_size + index / part_count
+        let (row_group_count, row_group_size) = (self.row_groups_per_table[level - 1], self.sizes[level - 1]);
+        index % row_group_count * row_group_size + index / row_group_count
     }
 
     /// Writes the template: the ids that are the same in every sample, and blanks elsewhere.
@@ -408,14 +409,14 @@ impl FuncComp {
                 row[KIND] = level as u32;
                 row[INNER] = self.first_value_id(level) + argument % inner_size;
                 if level > 0 || self.id_scope == IdScope::Levels {
-                    row[OUTER] = self.first_part_id(level) + argument / inner_size;
+                    row[OUTER] = self.first_row_group_id(level) + argument / inner_size;
                 }
             }
         }
         for query in 0..self.query_count {
             ids[(offsets.start + 2 * query) * ids_per_token + KIND] = self.hops() as u32;
         }
-        if self.order != Order::Hard {
+        if self.order != Order::LastTableFirst {
             ids[offsets.target * ids_per_token + KIND] = self.slot_kind();
         }
         prompt.set_template(&self.template);
@@ -436,7 +437,7 @@ impl PartialEq for FuncComp {
     fn eq(&self, other: &Self) -> bool {
         (
             &self.sizes,
-            &self.parts_per_table,
+            &self.row_groups_per_table,
             self.order,
             self.entry_order,
             self.query_count,
@@ -444,7 +445,7 @@ impl PartialEq for FuncComp {
             self.id_scope,
         ) == (
             &other.sizes,
-            &other.parts_per_table,
+            &other.row_groups_per_table,
             other.order,
             other.entry_order,
             other.query_count,
@@ -463,14 +464,14 @@ impl TaskBase for FuncComp {
 
     fn fields(&self) -> Vec<Field> {
         let hops = self.hops();
-        let kinds = self.slot_kind() + u32::from(self.order != Order::Hard);
+        let kinds = self.slot_kind() + u32::from(self.order != Order::LastTableFirst);
         if self.id_scope == IdScope::Levels {
             return self.fields_with_level_ids(kinds);
         }
-        let outer_ids = self.parts_per_table.iter().max().map_or(1, |most| most + 1);
+        let outer_ids = self.row_groups_per_table.iter().max().map_or(1, |most| most + 1);
         let inner_ids = self.sizes[hops.saturating_sub(2)] + 1;
         let value_ids = self.sizes[hops - 1] + 1;
-        let part = |(e, n): (usize, &u32)| {
+        let row_group = |(e, n): (usize, &u32)| {
             let field = Field::new(format!("w{}", e + 1), n + 1).with_blank();
             if e == 0 { field.with_alphabet("branch") } else { field }
         };
@@ -482,7 +483,7 @@ impl TaskBase for FuncComp {
             Field::new("inner", inner_ids).with_blank().with_alphabet("number"),
             Field::new("value", value_ids).with_blank().with_alphabet("number"),
         ];
-        first.into_iter().chain(self.parts_per_table.iter().enumerate().map(part)).collect()
+        first.into_iter().chain(self.row_groups_per_table.iter().enumerate().map(row_group)).collect()
     }
 
     fn classes(&self) -> u32 {
@@ -494,7 +495,7 @@ impl TaskBase for FuncComp {
 
     fn length(&self) -> usize {
         let entry_count: usize = self.sizes.iter().map(|size| *size as usize).sum();
-        entry_count + 2 * self.query_count + usize::from(self.order != Order::Hard)
+        entry_count + 2 * self.query_count + usize::from(self.order != Order::LastTableFirst)
     }
 
     fn baseline(&self) -> f64 {
@@ -521,7 +522,7 @@ impl TaskBase for FuncComp {
             // Subtracts the id offsets of levels.
             let level = kind as usize;
             let (first_outer_id, first_inner_id) =
-                if level < self.hops() { (self.first_part_id(level), self.first_value_id(level)) } else { (0, 0) };
+                if level < self.hops() { (self.first_row_group_id(level), self.first_value_id(level)) } else { (0, 0) };
             let value = |index: usize| tokens[index][VALUE] - self.first_value_id(level + 1);
             if kind == 0 {
                 render::list(&mut text, "z1", tokens.len(), |index| {
@@ -540,10 +541,11 @@ impl TaskBase for FuncComp {
             } else if kind as usize == self.hops() {
                 render::list(&mut text, "z0", tokens.len(), |index| tokens[index][VALUE].to_string());
             } else if self.query_hops(kind).is_some() {
-                let parts = &tokens[0][self.ids_per_token() - self.parts_per_table.len()..];
-                let parts: Vec<u32> = (1..).zip(parts).map(|(e, part)| part - self.first_part_id(e)).collect();
-                let parts = join_numbers(&parts);
-                render::list(&mut text, "w", 1, |_| format!("({parts}) asks for {hops} hops{answer}"));
+                let row_groups = &tokens[0][self.ids_per_token() - self.row_groups_per_table.len()..];
+                let row_groups: Vec<u32> =
+                    (1..).zip(row_groups).map(|(e, id)| id - self.first_row_group_id(e)).collect();
+                let row_groups = join_numbers(&row_groups);
+                render::list(&mut text, "w", 1, |_| format!("({row_groups}) asks for {hops} hops{answer}"));
             } else {
                 render::list(&mut text, "slot", 1, |_| format!("?{answer}"));
             }
@@ -565,8 +567,8 @@ impl Task for FuncComp {
         instance.queries.resize_with(self.query_count, Query::default);
         for query in &mut instance.queries {
             query.start = random_below(rng, self.sizes[0]);
-            query.parts.clear();
-            query.parts.extend(self.parts_per_table.iter().map(|n| random_below(rng, *n)));
+            query.row_groups.clear();
+            query.row_groups.extend(self.row_groups_per_table.iter().map(|n| random_below(rng, *n)));
             query.hops = if self.mixed_hops { random_below(rng, self.hops() as u32) as usize + 1 } else { self.hops() };
         }
     }
@@ -597,10 +599,11 @@ impl Task for FuncComp {
             ids[(offsets.start + 2 * number) * ids_per_token + VALUE] = query.start;
             let row = &mut ids[(offsets.query + 2 * number) * ids_per_token..][..ids_per_token];
             row[KIND] = self.query_kind(query.hops);
-            let (w_0, parts) = row[FIRST_PART..].split_at_mut(ids_per_token - FIRST_PART - query.parts.len());
+            let (w_0, row_groups) =
+                row[FIRST_ROW_GROUP..].split_at_mut(ids_per_token - FIRST_ROW_GROUP - query.row_groups.len());
             w_0.fill(0);
-            for (e, (id, part)) in parts.iter_mut().zip(&query.parts).enumerate() {
-                *id = self.first_part_id(e + 1) + *part;
+            for (e, (id, row_group)) in row_groups.iter_mut().zip(&query.row_groups).enumerate() {
+                *id = self.first_row_group_id(e + 1) + *row_group;
             }
         }
         for (number, query) in instance.queries.iter().enumerate() {
@@ -633,30 +636,30 @@ impl Task for FuncComp {
             } else if kind as usize == self.hops() {
                 starts.push((position, row[VALUE]));
             } else if let Some(hops) = self.query_hops(kind) {
-                queries.push((position, hops, &row[FIRST_PART..]));
+                queries.push((position, hops, &row[FIRST_ROW_GROUP..]));
             } else {
                 slots.push(position);
             }
         }
         let outer_blank = self.blanks()[OUTER];
         let mut targets = vec![NO_TARGET; rows.len()];
-        for (number, (position, hops, parts)) in queries.iter().enumerate() {
+        for (number, (position, hops, row_groups)) in queries.iter().enumerate() {
             let missing = |what: &str| OracleError::new::<Self>(*position, format!("a query without {what}"), "one");
             // In the hard order a query belongs to the start right before it; in the other orders there is one of each.
             let start = match self.order {
-                Order::Hard => starts.iter().find(|(start, _)| start + 1 == *position),
+                Order::LastTableFirst => starts.iter().find(|(start, _)| start + 1 == *position),
                 Order::QueryFirst | Order::Streaming => starts.get(number),
             };
             let mut value = start.ok_or_else(|| missing("its start"))?.1;
             for level in 0..*hops {
                 let outer = match (self.id_scope, level) {
-                    (IdScope::Levels, _) => parts[level],
+                    (IdScope::Levels, _) => row_groups[level],
                     (IdScope::Shared, 0) => outer_blank,
-                    (IdScope::Shared, _) => parts[level - 1],
+                    (IdScope::Shared, _) => row_groups[level - 1],
                 };
                 value = *entries.get(&(level as u32, outer, value)).ok_or_else(|| missing("the entry it needs"))?;
             }
-            let answer_position = if self.order == Order::Hard { Some(position) } else { slots.get(number) };
+            let answer_position = if self.order == Order::LastTableFirst { Some(position) } else { slots.get(number) };
             targets[*answer_position.ok_or_else(|| missing("a slot"))?] = value;
         }
         Ok(targets)

@@ -11,9 +11,9 @@
 //!
 //! - `pairs` different keys and as many different values, both uniform without replacement, come as key, value,
 //!   key, value, .. in the first 2 * `pairs` tokens.
-//! - The rest, up to `length` tokens, is split into slots of two tokens. Each key is queried once, at the first token
-//!   of a separate slot; slots are drawn without replacement, in the order of the pairs. `spread=near`: slot g
-//!   (from 0) with weight floor(2^32/(g+1)), so that most queries come early; `spread=uniform`: all slots equally likely.
+//! - The rest, up to `length` tokens, is split into places of two tokens. Each key is queried once, at the first token
+//!   of a separate place; places are drawn without replacement, in the order of the pairs. `spread=near`: place g
+//!   (from 0) with weight floor(2^32/(g+1)), so that most queries come early; `spread=uniform`: all places equally likely.
 //! - The other tokens are the filler, or with `filler=noise` independent uniform values. They are never keys, so every
 //!   repeated key is a query.
 //!
@@ -59,27 +59,27 @@ pub struct Mqar {
     length: usize,
     pair_count: usize,
     vocabulary: u32,
-    /// Whether queries are more likely in early slots.
-    prefers_early_slots: bool,
+    /// Whether queries are more likely in early places.
+    prefers_early_places: bool,
     /// Whether the filler is random values.
     has_noise_filler: bool,
 }
 
-/// Pairs and the slots of their queries.
+/// Pairs and the places of their queries.
 #[derive(Clone, Debug, Default)]
 pub struct MqarInstance {
     /// Ids of the keys.
     pub keys: Vec<u32>,
     /// Ids of their values.
     pub values: Vec<u32>,
-    /// The slot in which each key is queried.
-    pub slots: Vec<u32>,
+    /// The place in which each key is queried.
+    pub query_places: Vec<u32>,
     /// The tokens of the query span, before the keys are inserted.
     pub filler: Vec<u32>,
     key_sampler: DistinctSampler,
     value_sampler: DistinctSampler,
-    slot_sampler: DistinctSampler,
-    weighted_slots: WeightedSlots,
+    place_sampler: DistinctSampler,
+    weighted_places: WeightedPlaces,
 }
 
 impl Mqar {
@@ -92,7 +92,7 @@ impl Mqar {
         let length = options.number("length", 64, 4..=MAX_TOKENS)? as usize;
         let pair_count = options.number("pairs", 4, 1..=MAX_TOKENS)? as usize;
         let vocabulary = options.number_u32("vocabulary", 8192, 4..=MAX_VOCABULARY)?;
-        let prefers_early_slots = options.word("spread", &[("near", true), ("uniform", false)])?;
+        let prefers_early_places = options.word("spread", &[("near", true), ("uniform", false)])?;
         let has_noise_filler = options.word("filler", &[("blank", false), ("noise", true)])?;
         if length % 2 == 1 || length < 4 * pair_count {
             let expected = format!("an even length of at least {}", 4 * pair_count);
@@ -102,7 +102,7 @@ impl Mqar {
             let found = format!("{pair_count} pairs with a vocabulary of {vocabulary}");
             return Err(options.sizes_error(found, format!("a vocabulary of at least {}", 2 * pair_count + 2)));
         }
-        Ok(Self { length, pair_count, vocabulary, prefers_early_slots, has_noise_filler })
+        Ok(Self { length, pair_count, vocabulary, prefers_early_places, has_noise_filler })
     }
 
     /// The id of the first value.
@@ -110,41 +110,41 @@ impl Mqar {
         self.vocabulary / 2
     }
 
-    /// The number of two-token slots after the pairs.
-    fn slot_count(&self) -> usize {
+    /// The number of two-token places after the pairs.
+    fn place_count(&self) -> usize {
         self.length / 2 - self.pair_count
     }
 }
 
-/// Draws slots without replacement, slot g with weight 2^32/(g+1).
+/// Draws places without replacement, place g with weight 2^32/(g+1).
 ///
 /// A binary indexed tree of weight sums, so that a draw takes logarithmic time.
 #[derive(Clone, Debug, Default)]
-struct WeightedSlots {
+struct WeightedPlaces {
     sums: Vec<u64>,
     total: u64,
 }
 
-impl WeightedSlots {
-    fn weight(slot: usize) -> u64 {
-        (1 << 32) / (slot as u64 + 1)
+impl WeightedPlaces {
+    fn weight(place: usize) -> u64 {
+        (1 << 32) / (place as u64 + 1)
     }
 
-    /// Makes all slots available again.
-    fn reset(&mut self, slot_count: usize) {
+    /// Makes all places available again.
+    fn reset(&mut self, place_count: usize) {
         self.sums.clear();
         self.sums.push(0);
-        self.sums.extend((0..slot_count).map(Self::weight));
+        self.sums.extend((0..place_count).map(Self::weight));
         self.total = self.sums.iter().sum();
-        for node in 1..=slot_count {
+        for node in 1..=place_count {
             let parent = node + (node & node.wrapping_neg());
-            if parent <= slot_count {
+            if parent <= place_count {
                 self.sums[parent] += self.sums[node];
             }
         }
     }
 
-    fn draw(&mut self, rng: &mut Rng) -> u32 {
+    fn sample(&mut self, rng: &mut Rng) -> u32 {
         let mut target = random_below_u64(rng, self.total);
         let mut node = 0;
         let mut step = (self.sums.len() / 2).next_power_of_two();
@@ -155,20 +155,20 @@ impl WeightedSlots {
             }
             step /= 2;
         }
-        let (slot, weight) = (node, Self::weight(node));
+        let (place, weight) = (node, Self::weight(node));
         self.total -= weight;
-        let mut node = slot + 1;
+        let mut node = place + 1;
         while node < self.sums.len() {
             self.sums[node] -= weight;
             node += node & node.wrapping_neg();
         }
-        slot as u32
+        place as u32
     }
 }
 
 impl fmt::Display for Mqar {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let spread = if self.prefers_early_slots { "near" } else { "uniform" };
+        let spread = if self.prefers_early_places { "near" } else { "uniform" };
         let filler = if self.has_noise_filler { "noise" } else { "blank" };
         let (name, length, pairs, vocabulary) = (Self::NAME, self.length, self.pair_count, self.vocabulary);
         write!(out, "{name}{{length={length},pairs={pairs},vocabulary={vocabulary},spread={spread},filler={filler}}}")
@@ -207,27 +207,35 @@ impl Task for Mqar {
     type Instance = MqarInstance;
 
     fn sample(&self, rng: &mut Rng, instance: &mut MqarInstance) {
-        let MqarInstance { keys, values, slots, filler, key_sampler, value_sampler, slot_sampler, weighted_slots } =
-            instance;
+        let MqarInstance {
+            keys,
+            values,
+            query_places,
+            filler,
+            key_sampler,
+            value_sampler,
+            place_sampler,
+            weighted_places,
+        } = instance;
         keys.clear();
-        key_sampler.draw(rng, self.first_value() - 1, self.pair_count, keys);
+        key_sampler.sample(rng, self.first_value() - 1, self.pair_count, keys);
         for key in keys.iter_mut() {
             *key += 1;
         }
         values.clear();
-        value_sampler.draw(rng, self.vocabulary - self.first_value(), self.pair_count, values);
+        value_sampler.sample(rng, self.vocabulary - self.first_value(), self.pair_count, values);
         for value in values.iter_mut() {
             *value += self.first_value();
         }
-        slots.clear();
-        if self.prefers_early_slots {
-            weighted_slots.reset(self.slot_count());
-            slots.extend((0..self.pair_count).map(|_| weighted_slots.draw(rng)));
+        query_places.clear();
+        if self.prefers_early_places {
+            weighted_places.reset(self.place_count());
+            query_places.extend((0..self.pair_count).map(|_| weighted_places.sample(rng)));
         } else {
-            slot_sampler.draw(rng, self.slot_count() as u32, self.pair_count, slots);
+            place_sampler.sample(rng, self.place_count() as u32, self.pair_count, query_places);
         }
         filler.clear();
-        filler.resize(2 * self.slot_count(), FILLER);
+        filler.resize(2 * self.place_count(), FILLER);
         if self.has_noise_filler {
             fill_random(rng, self.vocabulary - self.first_value(), filler);
             for token in filler.iter_mut() {
@@ -244,8 +252,8 @@ impl Task for Mqar {
         }
         let first = prompt.len();
         instance.filler.iter().for_each(|token| prompt.push(&[*token]));
-        for ((key, value), slot) in instance.keys.iter().zip(&instance.values).zip(&instance.slots) {
-            let position = first + 2 * *slot as usize;
+        for ((key, value), place) in instance.keys.iter().zip(&instance.values).zip(&instance.query_places) {
+            let position = first + 2 * *place as usize;
             prompt.tokens_mut()[position] = *key;
             prompt.set_target(position, *value, SINGLE_GROUP);
         }

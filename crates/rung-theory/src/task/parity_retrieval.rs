@@ -159,7 +159,7 @@ impl Task for ParityRetrieval {
         bits.resize(self.bit_count, 0);
         fill_random(rng, 2, bits);
         keys.clear();
-        key_sampler.draw(rng, self.key_count, self.entry_count, keys);
+        key_sampler.sample(rng, self.key_count, self.entry_count, keys);
         even_values.resize(self.entry_count, 0);
         fill_random(rng, self.value_count, even_values);
         odd_values.resize(self.entry_count, 0);

@@ -226,7 +226,7 @@ pub struct DistinctSampler {
 
 impl DistinctSampler {
     /// Appends `count` different numbers below `bound` to `out` (all of them if there are fewer).
-    pub fn draw(&mut self, rng: &mut Rng, bound: u32, count: usize, out: &mut Vec<u32>) {
+    pub fn sample(&mut self, rng: &mut Rng, bound: u32, count: usize, out: &mut Vec<u32>) {
         if self.range.len() != bound as usize {
             self.range.clear();
             self.range.extend(0..bound);
@@ -336,11 +336,11 @@ mod tests {
     fn distinct_sampler_draws_different_numbers_independent_of_earlier_draws() {
         let mut reused_sampler = DistinctSampler::default();
         let mut out = Vec::new();
-        reused_sampler.draw(&mut seeded(3), 10, 4, &mut out);
+        reused_sampler.sample(&mut seeded(3), 10, 4, &mut out);
         for seed in 0..50 {
             let (mut drawn, mut expected) = (Vec::new(), Vec::new());
-            reused_sampler.draw(&mut seeded(seed), 10, 6, &mut drawn);
-            DistinctSampler::default().draw(&mut seeded(seed), 10, 6, &mut expected);
+            reused_sampler.sample(&mut seeded(seed), 10, 6, &mut drawn);
+            DistinctSampler::default().sample(&mut seeded(seed), 10, 6, &mut expected);
             assert_eq!(drawn, expected);
             drawn.sort_unstable();
             drawn.dedup();

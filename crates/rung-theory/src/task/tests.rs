@@ -336,7 +336,7 @@ fn pages_have_all_headings_and_an_up_to_date_sample() {
 
 #[test]
 fn listing_option_sets_the_order_of_entries() {
-    let task = FuncComp::new(2, &[3], Order::Hard, 1, false).unwrap();
+    let task = FuncComp::new(2, &[3], Order::LastTableFirst, 1, false).unwrap();
     let instance = task.all_instances().nth(12_345).unwrap();
     let entries_in_order = |entry_order| {
         let task = task.clone().with_entry_order(entry_order);
@@ -359,9 +359,9 @@ fn listing_option_sets_the_order_of_entries() {
 #[test]
 fn all_instances_of_a_small_task_are_different() {
     for (order, queries, mixed, count) in [
-        (Order::Hard, 1, false, 4 * 256 * 2 * 2),
-        (Order::Hard, 1, true, 4 * 256 * 2 * 2 * 2),
-        (Order::Hard, 2, false, 4 * 256 * 4 * 4),
+        (Order::LastTableFirst, 1, false, 4 * 256 * 2 * 2),
+        (Order::LastTableFirst, 1, true, 4 * 256 * 2 * 2 * 2),
+        (Order::LastTableFirst, 2, false, 4 * 256 * 4 * 4),
         (Order::Streaming, 1, true, 4 * 256 * 2 * 2 * 2),
         (Order::QueryFirst, 1, false, 4 * 256 * 2 * 2),
     ] {
@@ -379,12 +379,12 @@ fn all_instances_of_a_small_task_are_different() {
         assert_eq!(prompts.len() as u128, count);
         assert_eq!(task.nth_instance(count), None);
     }
-    assert_eq!(FuncComp::new(9, &[9, 9], Order::Hard, 1, false).unwrap().instance_count(), None);
+    assert_eq!(FuncComp::new(9, &[9, 9], Order::LastTableFirst, 1, false).unwrap().instance_count(), None);
 }
 
 #[test]
 fn every_instance_of_a_small_task_is_sampled_equally_often() {
-    let task = FuncComp::new(2, &[1], Order::Hard, 1, true).unwrap();
+    let task = FuncComp::new(2, &[1], Order::LastTableFirst, 1, true).unwrap();
     let count = task.instance_count().unwrap() as usize;
     assert_eq!(count, 4 * 4 * 2 * 2);
     let all: Vec<_> = task.all_instances().collect();
@@ -491,7 +491,7 @@ proptest! {
 
 #[test]
 fn level_ids_are_disjoint_and_encode_the_same_tables() {
-    let shared = FuncComp::new(3, &[2, 3], Order::Hard, 5, true).unwrap();
+    let shared = FuncComp::new(3, &[2, 3], Order::LastTableFirst, 5, true).unwrap();
     let levels = shared.clone().with_id_scope(IdScope::Levels);
     // z_0, then the values of z_1, z_2 and z_3.
     let first_ids = [0, 3, 6, 12];
@@ -517,7 +517,7 @@ fn level_ids_are_disjoint_and_encode_the_same_tables() {
 
 #[test]
 fn partial_answers_are_the_values_after_each_hop() {
-    let task = FuncComp::new(3, &[2, 3], Order::Hard, 5, true).unwrap();
+    let task = FuncComp::new(3, &[2, 3], Order::LastTableFirst, 5, true).unwrap();
     let (mut rng, mut instance, mut prompt) = (seeded(4), FuncCompInstance::default(), Prompt::new());
     for _ in 0..20 {
         task.sample(&mut rng, &mut instance);

@@ -45,16 +45,16 @@ impl TokenNames {
                 fields.filter(|field| !self.is_blank(*field, token[*field])).map(|field| token[field].to_string());
             ids.collect::<Vec<_>>().join(",")
         };
-        let parts = join_ids(4..self.fields.len());
+        let row_groups = join_ids(4..self.fields.len());
         match kind {
             _ if token[0] >= self.fields[0].vocabulary => {
                 format!("thought {}: {}", token[0] - self.fields[0].vocabulary + 1, join_ids(3..4))
             }
             kind if kind < hops => format!("z{}({})={}", kind + 1, join_ids(1..3), join_ids(3..4)),
             kind if kind == hops => format!("z0={}", join_ids(3..4)),
-            kind if kind == hops + 1 && parts.is_empty() => "w".to_owned(),
-            _ if !parts.is_empty() && mixed => format!("w{}=({parts})", kind - hops),
-            _ if !parts.is_empty() => format!("w=({parts})"),
+            kind if kind == hops + 1 && row_groups.is_empty() => "w".to_owned(),
+            _ if !row_groups.is_empty() && mixed => format!("w{}=({row_groups})", kind - hops),
+            _ if !row_groups.is_empty() => format!("w=({row_groups})"),
             _ => "slot".to_owned(),
         }
     }

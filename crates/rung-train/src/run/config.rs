@@ -276,7 +276,7 @@ impl RunConfig {
     /// # Errors
     /// A value is invalid; the error gives its key, the value and the expected values.
     pub fn resolve(&self) -> Result<Run, RunError> {
-        self.check_numbers()?;
+        self.check_number_ranges()?;
         let plan = self.plan()?;
         if let Some(repulsion) = &self.train.repulsion {
             repulsion.check(&plan)?;
@@ -327,7 +327,7 @@ impl RunConfig {
         ))
     }
 
-    fn check_numbers(&self) -> Result<(), RunError> {
+    fn check_number_ranges(&self) -> Result<(), RunError> {
         if let Some((field, found, expected)) = self.model.find_invalid_number() {
             return Err(RunError::invalid_value(&format!("model.{field}"), found, expected));
         }
@@ -370,7 +370,7 @@ impl RunConfig {
 }
 
 /// A stack without the options of its mixers: `gdn{heads=1} full` becomes `gdn full`.
-pub fn outline(stack: &str) -> String {
+pub fn strip_mixer_options(stack: &str) -> String {
     let mut depth = 0_usize;
     let outside_braces = stack.chars().filter(|character| {
         match character {
@@ -453,7 +453,7 @@ impl Run {
     /// # Errors
     /// The estimate is more than the available memory.
     pub fn check_memory(&self) -> Result<(), RunError> {
-        let description = format!("the run of `{}` on `{}`", self.plan.outline(), self.config.task);
+        let description = format!("the run of `{}` on `{}`", self.plan.mixer_names(), self.config.task);
         Ok(memory::check(description, self.memory_bytes(), None)?)
     }
 }
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_need_too_much_memory_are_refused_before_they_start() {
+    fn runs_that_need_too_much_memory_are_rejected_before_they_start() {
         let long = "[train]\nbatch = 1000000\n[model]\nlargest='funccomp{hops=2,m=100,n=[1000],queries=4,mixed=yes}'";
         let long = RunConfig::read(&format!("{TEXT}{long}")).unwrap();
         // The state of fastmax has a number for every pair of key dimensions: 150 million for each value dimension.
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn outline_drops_the_options_of_mixers() {
-        assert_eq!(outline("gdn{heads=1,key=4} full*2 mamba2{state=8}"), "gdn full*2 mamba2");
+    fn strip_mixer_options_keeps_names_and_repetitions() {
+        assert_eq!(strip_mixer_options("gdn{heads=1,key=4} full*2 mamba2{state=8}"), "gdn full*2 mamba2");
     }
 }

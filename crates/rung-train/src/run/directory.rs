@@ -231,7 +231,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_symbolic_link_is_refused_as_a_lock_and_its_target_unchanged() {
+    fn a_symbolic_link_is_rejected_as_a_lock_and_its_target_unchanged() {
         let (run, directory) = run("link");
         fs::create_dir_all(&directory).unwrap();
         let target = directory.join("target");

@@ -206,8 +206,8 @@ mod tests {
             source.fill(5, PromptPurpose::Training, 0, 8, &mut batch);
             let ops = Native::new();
             ops.bind_frozen(&weights);
-            let streams = model.streams(&ops, &batch.tokens, 8).unwrap();
-            let logits = ops.values(&model.logits_from_stream(&ops, streams.last().unwrap()));
+            let residuals = model.residuals(&ops, &batch.tokens, 8).unwrap();
+            let logits = ops.values(&model.logits_from_residual(&ops, residuals.last().unwrap()));
             let questions =
                 (0..batch.targets.len()).filter(|position| batch.targets[*position] != rung_theory::task::NO_TARGET);
             let right = questions.filter(|position| {

@@ -6,7 +6,7 @@
 //!                                            +-- checkpoints ----+   (weights, moments, step: a resumed run gives the same bits)
 //! ```
 //!
-//! - [`config`]: the config of a run as TOML. Unknown keys, impossible sizes and tasks that do not fit the model are refused before
+//! - [`config`]: the config of a run as TOML. Unknown keys, impossible sizes and tasks that do not fit the model are rejected before
 //!   anything is allocated or written.
 //! - [`source`]: prompts. Each is a function of the seed, the step and its index in the batch, so that a resumed run trains on the same
 //!   prompts without any saved generator state.

@@ -2,7 +2,7 @@
 //!
 //! Checkpoints contain the config of their run with every default, which is compared with the config of the current run.
 //! Without this check a checkpoint that is resumed under an edited config would be recorded under the id of a run that, trained from
-//! its start, gives other numbers.
+//! its start, gives different results.
 
 use std::path::Path;
 

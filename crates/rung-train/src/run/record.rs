@@ -10,7 +10,7 @@ use std::path::Path;
 
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::TableSizes;
-use rung_theory::stack::{Convention, Plan};
+use rung_theory::stack::{MessageSizeConvention, Plan};
 use rung_theory::task::funccomp::FuncComp;
 use rung_theory::task::{AnyTask, splitmix64};
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ use super::error::RunError;
 use super::evaluate::EvaluationResult;
 use super::trainer::{Evaluation, Progress, StopReason};
 
-/// The version of the numerics, raised whenever the same config gives other numbers. It is part of a run's id, so runs of earlier
+/// The version of the numerics, raised whenever the same config gives different results. It is part of a run's id, so runs of earlier
 /// versions keep their directories and are repeated in new ones. The test `golden` fails if it was not raised.
 pub const NUMERICS_VERSION: u32 = 2;
 
@@ -33,7 +33,7 @@ pub const SCHEMA: u32 = 1;
 /// A finished run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// The run's id: outline of the stack, seed, and a hash of the config; see [`id`].
+    /// The run's id: names of the stack's mixers, seed, and a hash of the config; see [`id`].
     pub id: String,
     /// [`SCHEMA`] of the program that wrote it; 0 for records from before there was a number.
     #[serde(default)]
@@ -111,7 +111,7 @@ pub struct RunFacts {
     pub extra_hop: bool,
     /// Hops that the stack can compute for large tables.
     pub rungs: usize,
-    /// Bits of the state of each block of bounded-state layers, at 32 bits per number or the precision that the model simulates.
+    /// Bits of the state of each block of bounded-state layers, at 32 bits per element or the precision that the model simulates.
     pub state_bits: Vec<u64>,
     /// The most bits that a token can learn from a prefix through one full layer.
     pub message_bits: u64,
@@ -130,7 +130,7 @@ pub struct RunFacts {
 impl RunFacts {
     /// Computes the facts of a run.
     pub fn of(run: &Run) -> Self {
-        let (capacity, task) = (run.plan.capacity_with(Convention::Paper), run.task.task());
+        let (capacity, task) = (run.plan.capacity_with(MessageSizeConvention::Paper), run.task.task());
         let saturate = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
         let sizes = table_sizes(task);
         let first_size = sizes.as_ref().map(|sizes| f64::from(sizes[0]));
@@ -154,7 +154,7 @@ impl RunFacts {
 fn verdict(plan: &Plan, sizes: &[u32]) -> Option<[String; 2]> {
     let branches = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
     let tables = TableSizes::new(sizes.len(), sizes[0].into(), branches).ok()?;
-    let verdict = StackBounds::new(plan, Convention::Paper).decide(&tables);
+    let verdict = StackBounds::new(plan, MessageSizeConvention::Paper).decide(&tables);
     Some([verdict.name().to_owned(), verdict.reason()])
 }
 
@@ -220,7 +220,7 @@ impl RunRecord {
     }
 }
 
-/// A run's id: outline of its stack, seed, and 48 bits of a hash of its config and the version of the numerics.
+/// A run's id: names of its stack's mixers, seed, and 48 bits of a hash of its config and the version of the numerics.
 ///
 /// The hash is over the keys of `ALWAYS_HASHED_KEYS`, and over other keys only if they are not at their default. So a key that is
 /// added with a default does not change the ids of runs that do not use it.
@@ -232,8 +232,9 @@ pub fn id(run: &Run) -> String {
     let text = config.to_string();
     let hash =
         text.bytes().fold(splitmix64(u64::from(NUMERICS_VERSION)), |hash, byte| splitmix64(hash ^ u64::from(byte)));
-    let outline = run.plan.outline();
-    let mut slug: String = outline.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(40).collect();
+    let mixer_names = run.plan.mixer_names();
+    let mut slug: String =
+        mixer_names.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(40).collect();
     while slug.contains("--") {
         slug = slug.replace("--", "-");
     }
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_earlier_schemas_are_read_and_of_later_ones_refused() {
+    fn records_of_earlier_schemas_are_read_and_of_later_ones_rejected() {
         let run = RunConfig::new("full", "parity").resolve().unwrap();
         let record = RunRecord {
             id: id(&run),

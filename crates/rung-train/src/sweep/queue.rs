@@ -76,14 +76,14 @@ pub fn execute_with(
     options: &ExecuteOptions,
     on_event: &(dyn Fn(Event<'_>) -> bool + Sync),
 ) -> SweepSummary {
-    let mut run_numbers: Vec<usize> = (0..sweep.runs.len()).filter(|number| shard.contains(*number)).collect();
-    run_numbers.sort_by_key(|number| std::cmp::Reverse(cost(&sweep.runs[*number])));
+    let mut run_indices: Vec<usize> = (0..sweep.runs.len()).filter(|number| shard.contains(*number)).collect();
+    run_indices.sort_by_key(|number| std::cmp::Reverse(cost(&sweep.runs[*number])));
     let (next_index, stop, started) = (AtomicUsize::new(0), AtomicBool::new(false), Instant::now());
     let empty = SweepSummary { records: sweep.runs.iter().map(|_| None).collect(), ..SweepSummary::default() };
     let (summary, busy_runs) = (Mutex::new(empty), Mutex::new(Vec::new()));
     // The next run to try, and whether another process was working on it before.
     let next_run = || {
-        let untried = run_numbers.get(next_index.fetch_add(1, Ordering::Relaxed)).copied();
+        let untried = run_indices.get(next_index.fetch_add(1, Ordering::Relaxed)).copied();
         untried.map(|number| (number, false)).or_else(|| {
             let number = busy_runs.lock().unwrap_or_else(PoisonError::into_inner).pop();
             number.map(|number| (number, true))
@@ -140,7 +140,7 @@ pub fn execute_with(
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, run_numbers.len().max(1)) {
+        for _ in 0..threads.clamp(1, run_indices.len().max(1)) {
             scope.spawn(worker);
         }
     });
@@ -178,7 +178,7 @@ pub fn check_memory(sweep: &Sweep, directory: &Path, shard: Shard, threads: usiz
     let largest_runs = &sizes[sizes.len().saturating_sub(threads.max(1))..];
     let Some((_, largest)) = largest_runs.last() else { return Ok(()) };
     let bytes = largest_runs.iter().fold(0_u128, |sum, (bytes, _)| sum.saturating_add(*bytes));
-    let name = sweep.runs[*largest].plan.outline();
+    let name = sweep.runs[*largest].plan.mixer_names();
     let description = format!("{} runs at once, the largest number {} (`{name}`),", largest_runs.len(), largest + 1);
     Ok(memory::check(description, bytes, None)?)
 }

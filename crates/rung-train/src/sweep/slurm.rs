@@ -246,7 +246,7 @@ fn command_failed(program: &str, reason: impl std::fmt::Display) -> RunError {
     RunError::Command { program: program.to_owned(), reason: reason.to_string() }
 }
 
-/// A path as text, refused if it has characters that Slurm's file name patterns or a line of the script cannot hold.
+/// A path as text, rejected if it has characters that Slurm's file name patterns or a line of the script cannot hold.
 fn slurm_safe_path(path: &Path) -> Result<&str, RunError> {
     let text = path.to_str().filter(|text| !text.contains(|letter: char| letter == '\\' || letter.is_control()));
     text.ok_or_else(|| {
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_shell_quoted_or_refused() {
+    fn paths_are_shell_quoted_or_rejected() {
         assert_eq!(shell_quote("it's $HOME"), r"'it'\''s $HOME'");
         assert!(slurm_safe_path(Path::new("/a b/%c'")).is_ok());
         assert!(slurm_safe_path(Path::new("/a\\b")).is_err() && slurm_safe_path(Path::new("/a\nb")).is_err());

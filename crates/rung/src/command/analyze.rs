@@ -1,11 +1,11 @@
-//! `rung analyze NAME MODEL`: applies one of the instruments to a network.
+//! `rung analyze NAME MODEL`: runs one of the analyses of a network.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::bail;
-use rung_inspect::analysis::{self, Instrument, InstrumentFn, InstrumentOptions, InstrumentOutput};
+use rung_inspect::analysis::{self, Analysis, AnalysisFn, AnalysisOptions, AnalysisOutput};
 use rung_nn::Network;
 use rung_theory::spec;
 
@@ -13,10 +13,10 @@ use super::memory::MemoryOption;
 use super::text_prompts::{PromptsArgument, TextRequest, is_external_checkpoint, print_estimate};
 use crate::output::{check_destination, print, print_json, spinner, with_spinner, write_file};
 
-/// Apply an instrument to a network: probe, ablate, lens and others.
+/// Run an analysis of a network: probe, ablate, lens and others.
 #[derive(Debug, clap::Args)]
 pub struct Analyze {
-    /// Instrument; `rung explain` lists them, and `rung explain NAME` has its page.
+    /// Analysis; `rung explain` lists them, and `rung explain NAME` has its page.
     name: String,
     /// A folder written by `rung construct --out`, the directory of a finished run, a Hugging Face directory or a GGUF file.
     model: PathBuf,
@@ -47,27 +47,20 @@ impl Analyze {
     /// Runs the command.
     ///
     /// # Errors
-    /// There is no such instrument, the folder cannot be read, the instrument does not fit, or a file cannot be written.
+    /// There is no such analysis, the folder cannot be read, the analysis does not fit, or a file cannot be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.memory.apply();
         if let Some(path) = &self.svg {
             check_destination("--svg", path, &["svg"])?;
         }
-        let names = || analysis::INSTRUMENTS.iter().map(|instrument| instrument.name);
-        let Some(instrument) = analysis::find_instrument(&self.name) else {
+        let names = || analysis::ANALYSES.iter().map(|analysis| analysis.name);
+        let Some(analysis) = analysis::find_analysis(&self.name) else {
             let nearest = spec::nearest(&self.name, names());
             let hint = nearest.map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
-            bail!(
-                "there is no instrument `{}`{hint} (there are {})",
-                self.name,
-                names().collect::<Vec<_>>().join(", ")
-            );
+            bail!("there is no analysis `{}`{hint} (there are {})", self.name, names().collect::<Vec<_>>().join(", "));
         };
-        let finding = if is_external_checkpoint(&self.model) {
-            self.run_on_text(instrument)?
-        } else {
-            self.run_on_task(instrument)?
-        };
+        let finding =
+            if is_external_checkpoint(&self.model) { self.run_on_text(analysis)? } else { self.run_on_task(analysis)? };
         for (number, chart) in finding.charts.iter().enumerate() {
             let Some(path) = &self.svg else { break };
             let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -82,8 +75,8 @@ impl Analyze {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Applies an instrument to a network with a task.
-    fn run_on_task(&self, instrument: &Instrument) -> anyhow::Result<InstrumentOutput> {
+    /// Runs an analysis of a network with a task.
+    fn run_on_task(&self, analysis: &Analysis) -> anyhow::Result<AnalysisOutput> {
         let task = match &self.task[..] {
             [] => None,
             [task] => Some(task.clone()),
@@ -92,27 +85,27 @@ impl Analyze {
             }
         };
         let prompts = PromptsArgument::count(self.prompts.as_ref(), &self.model)?;
-        let options = InstrumentOptions { task, prompts, seed: self.seed, text: None };
+        let options = AnalysisOptions { task, prompts, seed: self.seed, text: None };
         let bar = spinner("analyzing".to_owned());
-        let finding = match instrument.run {
-            InstrumentFn::F32(run) => run(&Network::open(&self.model)?, &options),
-            InstrumentFn::F64WithF32Fallback(run, _) => run(&Network::open(&self.model)?, &options),
+        let finding = match analysis.run {
+            AnalysisFn::F32(run) => run(&Network::open(&self.model)?, &options),
+            AnalysisFn::F64WithF32Fallback(run, _) => run(&Network::open(&self.model)?, &options),
         };
         bar.finish_and_clear();
         Ok(finding?)
     }
 
-    /// Applies an instrument to an external checkpoint, in single precision.
-    fn run_on_text(&self, instrument: &Instrument) -> anyhow::Result<InstrumentOutput> {
+    /// Runs an analysis of an external checkpoint, in single precision.
+    fn run_on_text(&self, analysis: &Analysis) -> anyhow::Result<AnalysisOutput> {
         let (prompts, shots) = (self.prompts.as_ref(), self.shots.into());
         let text = TextRequest { prompts, tasks: &self.task, shots, seed: self.seed }.read(&self.model)?;
         let network = with_spinner(format!("opening {}", self.model.display()), || Network::<f32>::open(&self.model))?;
-        let cost = (instrument.max_text_prompts(), instrument.forward_passes(network.model.depth()));
-        print_estimate(instrument.name, &network, &text, cost)?;
+        let cost = (analysis.max_text_prompts(), analysis.forward_passes(network.model.depth()));
+        print_estimate(analysis.name, &network, &text, cost)?;
         let prompts = self.prompts.as_ref().map(|_| text.prompts.len());
-        let options = InstrumentOptions { task: None, prompts, seed: self.seed, text: Some(Arc::new(text)) };
+        let options = AnalysisOptions { task: None, prompts, seed: self.seed, text: Some(Arc::new(text)) };
         let bar = spinner("analyzing".to_owned());
-        let (InstrumentFn::F32(run) | InstrumentFn::F64WithF32Fallback(_, run)) = instrument.run;
+        let (AnalysisFn::F32(run) | AnalysisFn::F64WithF32Fallback(_, run)) = analysis.run;
         let finding = run(&network, &options);
         bar.finish_and_clear();
         Ok(finding?)

@@ -14,7 +14,7 @@ use anyhow::{Context as _, bail};
 use rung_ask::figure::{ModelAccuracies, draw_chart};
 use rung_ask::grid::Grid;
 use rung_ask::prompt::{ANSWER_PREFIX, PromptWriter, Style, TableOrder, Variant, numerals};
-use rung_ask::record::{AnswerRecord, RecordHeader, read_record};
+use rung_ask::record::{AnswerLog, RecordHeader, read_record};
 use rung_ask::run::{RequestPolicy, RunOutcome, run};
 use rung_ask::score::{Answer, AnswerSource};
 use rung_ask::server::{ModelServer, ServerProtocol};
@@ -206,7 +206,7 @@ impl Ask {
     fn measure(&self, model: &dyn AnsweringModel, target: String) -> anyhow::Result<ExitCode> {
         let grid = self.grid(model)?;
         let header = RecordHeader::new(target, model.describe(), grid.clone());
-        let mut record = AnswerRecord::open(&self.out, header)?;
+        let mut record = AnswerLog::open(&self.out, header)?;
         let outcome = self.ask_questions(model, &grid, &mut record)?;
         let answers: Vec<Answer> = record.answers().cloned().collect();
         self.report(&MeasuredModel { name: describe(&model.describe()), grid, answers }, &outcome)
@@ -225,7 +225,7 @@ impl Ask {
         let optional_variants = [
             self.filler.map(|filler| Variant { filler, ..Variant::default() }),
             self.query_first.then(|| Variant { query_first: true, ..Variant::default() }),
-            self.easy_order.then(|| Variant { order: TableOrder::Easy, ..Variant::default() }),
+            self.easy_order.then(|| Variant { order: TableOrder::FirstTableFirst, ..Variant::default() }),
             self.chain_of_thought.then(|| Variant { chain_of_thought: true, ..Variant::default() }),
         ];
         variants.extend(optional_variants.into_iter().flatten());
@@ -254,7 +254,7 @@ impl Ask {
         &self,
         model: &dyn AnsweringModel,
         grid: &Grid,
-        record: &mut AnswerRecord,
+        record: &mut AnswerLog,
     ) -> anyhow::Result<RunOutcome> {
         let total = grid.questions_per_cell * (grid.hops.len() * grid.table_sizes.len() * grid.variants.len()) as u64;
         let policy = RequestPolicy {

@@ -58,7 +58,7 @@ enum TableOrder {
 
 /// The resolved options.
 struct BoundOptions {
-    /// The input of the search; none if the stack's layout allows so many hops.
+    /// The input of the search; none if the stack's layout allows `hops` hops.
     input: Option<BoundInput>,
     /// The stack as text; empty if the bits were given directly.
     stack: String,

@@ -40,7 +40,7 @@ impl CapacityCommand {
             return Ok(ExitCode::SUCCESS);
         }
         let mut text = String::new();
-        writeln!(text, "{}", plan.outline())?;
+        writeln!(text, "{}", plan.mixer_names())?;
         let is_exact = capacity.constructed_hops == capacity.rungs;
         let evidence = if is_exact { "proved both ways" } else { "at most: proved; at least: constructed" };
         writeln!(text, "  rungs      {} in one forward pass, for large tables ({evidence})", capacity.claim())?;

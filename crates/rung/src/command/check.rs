@@ -44,13 +44,13 @@ impl Check {
         }
         let (code, reason) = match &answer {
             CheckAnswer::Malformed(reason) => (2, reason),
-            CheckAnswer::Refused { reason, .. } => (1, reason),
+            CheckAnswer::Rejected { reason, .. } => (1, reason),
             CheckAnswer::Accepted { .. } if self.json => return Ok(ExitCode::SUCCESS),
             CheckAnswer::Accepted { certificate, .. } => return self.print_accepted(&answer, certificate),
         };
         if !self.json {
             eprintln!("{name}: {reason}");
-            if let (true, CheckAnswer::Refused { certificate, .. }) = (self.explain, &answer) {
+            if let (true, CheckAnswer::Rejected { certificate, .. }) = (self.explain, &answer) {
                 let section = Claim::OutOfReach.basis(certificate).section;
                 eprintln!("  docs/proof.md, \"{section}\": it proves nothing about such stacks, in either direction");
                 answer.inequality_lines().iter().for_each(|line| eprintln!("      {line}"));

@@ -42,7 +42,7 @@ pub struct Construct {
     /// Number of entries of a retrieval.
     #[arg(long, default_value_t = 8)]
     entries: u32,
-    /// Hop whose entries look ahead, in S3.
+    /// Hop whose entries prefetch the next entry, in S3.
     #[arg(long)]
     at: Option<usize>,
     /// Candidates in S5: a power of two.
@@ -128,8 +128,8 @@ impl Construct {
         let (m, mixer) = (self.m, self.mixer.clone());
         Ok(ConstructionRequest {
             hops,
-            m,
-            n,
+            first_table_entries: m,
+            growth_factors: n,
             mixer,
             length: self.length,
             // One option for both: no construction has both sizes.
@@ -168,7 +168,7 @@ impl Construct {
         let tokens = network.task()?.length();
         let description = network.construction().context("a construction says what it does")?;
         let stack = network.plan.to_stack().to_string();
-        let thoughts = description.chain_of_thought.as_ref().map(|thoughts| thoughts.token_count);
+        let emitted_tokens = description.chain_of_thought.as_ref().map(|chain| chain.emitted_tokens);
         if self.json {
             print_json(&json!({
                 "name": description.name,
@@ -178,7 +178,7 @@ impl Construct {
                 "width": network.plan.width,
                 "weights": network.weights.size(),
                 "tokens": tokens,
-                "thoughts": thoughts,
+                "thoughts": emitted_tokens,
                 "registers": description.registers,
                 "out": self.out,
             }))?;
@@ -192,7 +192,7 @@ impl Construct {
         for (index, about) in description.layers.iter().enumerate().filter(|(_, about)| !about.is_empty()) {
             writeln!(text, "  layer {index:2} {about}")?;
         }
-        if let Some(count) = thoughts {
+        if let Some(count) = emitted_tokens {
             writeln!(text, "  emits    {count} tokens, the answer included")?;
         }
         match &self.out {

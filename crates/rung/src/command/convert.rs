@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use rung_figure::figure::Chart as _;
-use rung_inspect::analysis::InstrumentOptions;
+use rung_inspect::analysis::AnalysisOptions;
 use rung_inspect::analysis::convert::text::{TextConvertOptions, convert_text};
 use rung_inspect::analysis::convert::{ConvertOptions, convert};
 use rung_nn::families::converted;
@@ -103,7 +103,7 @@ impl Convert {
         }
         let options = ConvertOptions {
             to: self.to.clone(),
-            instrument: InstrumentOptions { task: self.task.clone(), seed: self.seed, ..InstrumentOptions::default() },
+            analysis: AnalysisOptions { task: self.task.clone(), seed: self.seed, ..AnalysisOptions::default() },
             threshold: self.threshold,
             steps: self.steps as usize,
             batch: self.batch as usize,

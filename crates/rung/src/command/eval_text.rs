@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use rung_inspect::analysis::InstrumentOptions;
+use rung_inspect::analysis::AnalysisOptions;
 use rung_inspect::analysis::questions::{GroupScore, Questions};
 use rung_nn::{Network, NoHooks};
 use rung_train::run::accuracy::AnswerCount;
@@ -24,8 +24,8 @@ pub fn evaluate(model: &Path, request: &TextRequest<'_>, as_json: bool) -> anyho
     print_estimate("eval", &network, &text, (None, 1))?;
     let bar = spinner("evaluating".to_owned());
     let prompts = Some(text.prompts.len());
-    let options = InstrumentOptions { prompts, text: Some(text.into()), ..InstrumentOptions::default() };
-    let questions = Questions::draw(&network, &options, (usize::MAX, usize::MAX))?;
+    let options = AnalysisOptions { prompts, text: Some(text.into()), ..AnalysisOptions::default() };
+    let questions = Questions::sample(&network, &options, (usize::MAX, usize::MAX))?;
     let scores = questions.measure(&network.model, &network.weights, || NoHooks)?;
     bar.finish_and_clear();
     if as_json {

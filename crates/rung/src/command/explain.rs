@@ -1,4 +1,4 @@
-//! `rung explain [NAME]`: the doc page of any task, mixer, bound, construction, instrument or method.
+//! `rung explain [NAME]`: the doc page of any task, mixer, bound, construction, analysis or method.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use crate::output::{print, print_json};
 
 /// Print the page of a task, mixer, bound, construction or method.
 ///
-/// Without a name, list all pages, also those of the instruments.
+/// Without a name, list all pages, also those of the analyses.
 #[derive(Debug, clap::Args)]
 pub struct Explain {
     /// A name from the list.
@@ -58,16 +58,10 @@ impl Explain {
             return print_json(&json!(pages.iter().map(entry).collect::<Vec<_>>()));
         }
         let mut text = String::new();
-        let subjects = [
-            Subject::Task,
-            Subject::Mixer,
-            Subject::Bound,
-            Subject::Construction,
-            Subject::Instrument,
-            Subject::Method,
-        ];
+        let subjects =
+            [Subject::Task, Subject::Mixer, Subject::Bound, Subject::Construction, Subject::Analysis, Subject::Method];
         for subject in subjects {
-            writeln!(text, "{}s", subject.name())?;
+            writeln!(text, "{}", subject.plural())?;
             for page in pages.iter().filter(|page| page.subject == subject) {
                 writeln!(text, "  {:<18} {}", page.name, page.summary())?;
             }

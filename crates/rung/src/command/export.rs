@@ -112,7 +112,7 @@ impl Export {
         }
         let mut text = String::new();
         writeln!(text, "{} as {} ({})", network.name, name.unwrap_or(family.name), files.join(", "))?;
-        writeln!(text, "  tokens   {}, a stream of {} columns", with_commas(tokens), checkpoint.width)?;
+        writeln!(text, "  tokens   {}, a residual stream of {} columns", with_commas(tokens), checkpoint.width)?;
         if let (0, Some((position, target, _))) = (self.beyond, prompt.questions().next()) {
             let token_texts = prompt
                 .tokens()

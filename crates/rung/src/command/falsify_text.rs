@@ -1,7 +1,7 @@
 //! `rung falsify` of an external checkpoint: prompts as text that it answers wrongly.
 //!
 //! Questions of a task are asked one after the other, each with variants in which one look-up reads a different value and the correct answer differs. A
-//! checkpoint that gives the same answer to both ignores that look-up; a wrong answer is a counterexample too. States and streams
+//! checkpoint that gives the same answer to both ignores that look-up; a wrong answer is a counterexample too. States and residual streams
 //! are not compared: with a text vocabulary no two prompts lead to the same state.
 
 use std::fmt::Write as _;

@@ -82,7 +82,7 @@ impl AnsweringModel for LocalModel<'_> {
         };
         let first_token_candidates = top_tokens.iter().map(token).collect::<Result<Vec<_>, AskError>>()?;
         let text = first_token_candidates.first().map(|token| token.text.clone()).unwrap_or_default();
-        Ok(Reply { text, first_token_candidates, reasoned: false })
+        Ok(Reply { text, first_token_candidates, has_reasoning: false })
     }
 
     fn generate(&self, prompt: &str, max_tokens: usize) -> Result<Reply, AskError> {

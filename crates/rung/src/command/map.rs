@@ -60,7 +60,7 @@ impl Map {
             .collect();
         bar.finish_and_clear();
         if let Some(path) = &self.out {
-            let title = format!("{}: what one forward pass can do", plan.outline());
+            let title = format!("{}: what one forward pass can do", plan.mixer_names());
             let drawn_rows: Vec<hop_map::RecordedMapRow> = rows.iter().map(Into::into).collect();
             let chart = hop_map::draw_hop_map(&title, plan, stack.convention, &drawn_rows);
             write_chart(path, &chart)?;

@@ -4,7 +4,7 @@
 //! rung model show model.safetensors                            or the folder of a run or a construction
 //! rung model show FOLDER                                       or model.gguf: an external checkpoint
 //! rung model show --stack "(gdn*3 full)*2" --heads 4 --head-dim 16 --tensors
-//! rung model show model.safetensors --stack "linear full"      refuses a file that is not of this stack
+//! rung model show model.safetensors --stack "linear full"      rejects a file that is not of this stack
 //! ```
 //!
 //! Of a single file only the header is read; the folder of a run, a construction or an external checkpoint is opened with its weights. Layers
@@ -213,7 +213,7 @@ impl ModelSummary {
     fn text(&self, tensors: bool) -> anyhow::Result<String> {
         let mut text = format!("{}\n", self.title);
         if let Some(plan) = &self.plan {
-            writeln!(text, "  stack       {}", plan.outline())?;
+            writeln!(text, "  stack       {}", plan.mixer_names())?;
         }
         let (elements, bytes) = (with_commas(self.inventory.element_count()), with_commas(self.inventory.bytes()));
         writeln!(text, "  parameters  {elements} in {} tensors, {bytes} bytes", self.inventory.tensors.len())?;

@@ -67,7 +67,7 @@ impl PromptOptions {
         // There is no model here whose tokenizer could check the symbols, as `rung ask` does.
         let symbols =
             if self.style.is_tokens() { Vec::new() } else { answer_symbols(&*task)?.unwrap_or_else(default_symbols) };
-        let order = if self.easy_order { TableOrder::Easy } else { TableOrder::Hard };
+        let order = if self.easy_order { TableOrder::FirstTableFirst } else { TableOrder::LastTableFirst };
         let variant = Variant { filler: self.filler, query_first: self.query_first, order, chain_of_thought: false };
         let writer = self.style.writer(Some(self.shots), 0);
         for index in 0..self.count {

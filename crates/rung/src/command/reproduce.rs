@@ -72,7 +72,7 @@ fn part_names() -> clap::builder::PossibleValuesParser {
         ("refuted", "Failures that were found, and checked"),
         ("measured", "The experiments of the main job"),
         ("open", "The experiments on open questions, about an hour"),
-        ("inspected", "What the instruments see, in a construction and in a trained network"),
+        ("inspected", "What the analyses see, in a construction and in a trained network"),
         ("audited", "Public models"),
     ];
     let alias = |name: &str| if name == "inspected" { "looked" } else { "" };
@@ -336,8 +336,8 @@ impl Reproduce {
         for ChapterOutput { chapter, artefacts, .. } in chapters {
             // The command names only this chapter, so that its files do not depend on the other chapters.
             let command = format!("rung reproduce --preset {} --only {}", preset.name(), chapter.id);
-            let made_by = FileProvenance::new(command, None);
-            artefacts.iter().try_for_each(|artefact| write_artefact(&self.out, artefact, &made_by))?;
+            let provenance = FileProvenance::new(command, None);
+            artefacts.iter().try_for_each(|artefact| write_artefact(&self.out, artefact, &provenance))?;
         }
         let conclusions: Vec<(&str, &Conclusion)> =
             conclusions.iter().map(|(name, conclusion)| (*name, conclusion)).collect();
@@ -367,7 +367,7 @@ fn failures_key(experiment: &Experiment) -> String {
 }
 
 /// Writes a file below a directory, marked with the command that made it.
-fn write_artefact(directory: &Path, artefact: &Artefact, made_by: &FileProvenance) -> anyhow::Result<()> {
+fn write_artefact(directory: &Path, artefact: &Artefact, provenance: &FileProvenance) -> anyhow::Result<()> {
     let path = directory.join(&artefact.path);
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).with_context(|| format!("creating the directory {}", parent.display()))?;
@@ -375,6 +375,6 @@ fn write_artefact(directory: &Path, artefact: &Artefact, made_by: &FileProvenanc
     // A witness has a digest of its contents, which already include the command's seed, so it is not changed.
     let bytes = artefact.bytes.clone();
     let is_witness = artefact.path.starts_with("witnesses/") && path.extension().is_some_and(|end| end == "json");
-    let bytes = if is_witness { bytes } else { made_by.mark(&artefact.path, bytes) };
+    let bytes = if is_witness { bytes } else { provenance.mark(&artefact.path, bytes) };
     write_atomically(&path, &bytes).with_context(|| format!("writing {}", path.display()))
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::bail;
 use rung_audit::{AuditOptions, preset_text};
 use rung_theory::bound::certificate;
-use rung_theory::stack::{Convention, Defaults, Plan};
+use rung_theory::stack::{Defaults, MessageSizeConvention, Plan};
 use serde_json::Value;
 
 use crate::output::audit_named;
@@ -30,7 +30,7 @@ pub struct SizeOptions {
     bits: u64,
     /// How message bits are counted: paper (2*H*d*p), register (H*(d+1)*p) or online (H*(d+2)*p).
     #[arg(long, default_value = "paper", help_heading = "Sizes")]
-    message: Convention,
+    message: MessageSizeConvention,
 }
 
 impl SizeOptions {
@@ -92,7 +92,7 @@ pub struct NamedStack {
     /// Sizes that the text does not give.
     pub defaults: Defaults,
     /// How the bits of messages are counted.
-    pub convention: Convention,
+    pub convention: MessageSizeConvention,
 }
 
 impl NamedStack {

@@ -58,7 +58,7 @@ impl ZooCommand {
         let mut rows = Vec::new();
         for name in names {
             bar.set_message(name);
-            rows.push(MixerRow::of(name, &timing)?);
+            rows.push(MixerRow::measure(name, &timing)?);
             bar.inc(1);
         }
         bar.finish_and_clear();
@@ -91,14 +91,14 @@ impl ZooCommand {
 }
 
 fn to_text(zoo: &MixerTable) -> Result<String, std::fmt::Error> {
-    let mut text = format!("{:<16} {:>7}  {:<14} {:<15}", "mixer", "crosses", "grows", "cost");
+    let mut text = format!("{:<16} {:>7}  {:<16} {:<15}", "mixer", "state", "growth", "cost");
     for length in &zoo.timing.lengths {
         write!(text, " {length:>7}")?;
     }
-    writeln!(text, "  {:>5}  {:<13} {:<17} S3", "n^", "credit", "parity")?;
+    writeln!(text, "  {:>5}  {:<16} {:<17} S3", "n^", "hop contribution", "parity")?;
     for row in &zoo.rows {
-        let grows = row.growth().unwrap_or_else(|| "-".to_owned());
-        write!(text, "{:<16} {:>7}  {grows:<14} {:<15}", row.mixer.name(), row.state_size(), row.cost())?;
+        let growth = row.growth().unwrap_or_else(|| "-".to_owned());
+        write!(text, "{:<16} {:>7}  {growth:<16} {:<15}", row.mixer.name(), row.state_size(), row.cost())?;
         for index in 0..zoo.timing.lengths.len() {
             let speed =
                 row.speed.as_ref().map_or_else(|| "-".to_owned(), |speed| three_digits(speed.tokens_per_second[index]));
@@ -106,11 +106,11 @@ fn to_text(zoo: &MixerTable) -> Result<String, std::fmt::Error> {
         }
         let exponent = row.speed.as_ref().map_or_else(|| "-".to_owned(), |speed| format!("{:.2}", speed.exponent));
         let [parity, permutations] = [row.parity(), row.permutations()].map(|claim| claim.to_string());
-        writeln!(text, "  {exponent:>5}  {:<13} {parity:<17} {permutations}", row.credit().label())?;
+        writeln!(text, "  {exponent:>5}  {:<16} {parity:<17} {permutations}", row.hop_contribution().label())?;
     }
     writeln!(
         text,
-        "\ncrosses, grows (numbers), cost, credit: proved, by definition, of a layer with {HEADS} heads of {HEAD_DIM}\n\
+        "\nstate, growth (elements, per token or per doubling of the length), cost, hop contribution: proved, by definition, of a layer with {HEADS} heads of {HEAD_DIM}\n\
          tokens/s at each sequence length, exponent of cost in n: measured, forward on one thread, median of {}\n\
          parity, S3 (whether one layer tracks them over sequences of any length): evidence below",
         zoo.timing.repetitions
@@ -153,7 +153,7 @@ fn to_json(zoo: &MixerTable) -> Value {
                 "crosses": rung_theory::report::integer(row.state_size()),
                 "grows": row.growth(),
                 "cost": row.cost(),
-                "credit": row.credit().label(),
+                "credit": row.hop_contribution().label(),
                 "evidence": Evidence::Proved.label(),
             },
             "timed": speed.map(|speed| json!({

@@ -45,11 +45,11 @@ pub fn distill<S: Scalar>(
     on_step: &(dyn Fn() + Sync),
 ) -> Result<(DistilledMixer<S>, [f64; 2]), AnalysisError> {
     let network_task = network.task()?;
-    let spec = options.instrument.task.clone().unwrap_or_else(|| network_task.spec());
+    let spec = options.analysis.task.clone().unwrap_or_else(|| network_task.spec());
     let task = task::parse(&spec).map_err(|error| RunError::invalid_task("--task", error))?;
     let mut source = PromptSource::new("--task", task, &network_task.fields(), network_task.classes())?;
     let mut weights = Parameters::new();
-    let mut rng = seeded(options.instrument.seed ^ (layer as u64) << 32);
+    let mut rng = seeded(options.analysis.seed ^ (layer as u64) << 32);
     let mut params = ParamBuilder::new(network.config.settings(network.model.width()), &mut weights, &mut rng);
     params.depth = LayerDepth { layer, layers: network.model.depth() };
     let student = params.with_prefix(&format!("layers.{layer}"), |params| {
@@ -63,7 +63,7 @@ pub fn distill<S: Scalar>(
     teacher.bind_frozen(&network.weights);
     let mut batch = Batch::default();
     for step in 0..options.steps {
-        source.fill(options.instrument.seed, PromptPurpose::Training, step as u64, options.batch, &mut batch);
+        source.fill(options.analysis.seed, PromptPurpose::Training, step as u64, options.batch, &mut batch);
         let mut hooks = InputOutputRecorder { layer, tensors: None };
         network.model.forward_with_hooks(&teacher, &batch.tokens, options.batch, &mut hooks)?;
         let Some((input, target)) = hooks.tensors else { unreachable!("layer {layer} has a mixer") };
@@ -142,7 +142,7 @@ pub(super) fn copy_matching_weights<S: Scalar>(weights: &mut Parameters<S>, teac
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::{InstrumentOptions, random_network};
+    use crate::analysis::{AnalysisOptions, random_network};
 
     #[test]
     fn an_equivalent_mixer_starts_without_error_and_the_error_of_others_falls() {
@@ -151,7 +151,7 @@ mod tests {
             steps: 60,
             batch: 4,
             rate: 1e-2,
-            instrument: InstrumentOptions::default(),
+            analysis: AnalysisOptions::default(),
             ..ConvertOptions::default()
         };
         // A window longer than the prompt is full attention, and starts from the teacher's weights.

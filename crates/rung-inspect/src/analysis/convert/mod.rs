@@ -48,7 +48,7 @@ use serde::Serialize;
 
 use super::ablate::is_full;
 use super::questions::Questions;
-use super::{AnalysisError, InstrumentOptions, reject_chain_of_thought};
+use super::{AnalysisError, AnalysisOptions, reject_chain_of_thought};
 use rung_train::parallel;
 use rung_train::run::accuracy::AccuracyByGroup;
 use rung_train::run::error::RunError;
@@ -67,7 +67,7 @@ pub struct ConvertOptions {
     /// The mixer that replaces full attention, such as `gdn` or `window{size=8}`.
     pub to: String,
     /// Task and seed.
-    pub instrument: InstrumentOptions,
+    pub analysis: AnalysisOptions,
     /// Replacement stops before the score falls below this; by default the teacher's score minus 0.02.
     pub threshold: Option<f64>,
     /// Distillation steps per layer.
@@ -82,7 +82,7 @@ impl Default for ConvertOptions {
     fn default() -> Self {
         Self {
             to: DEFAULT_RECURRENCE.to_owned(),
-            instrument: InstrumentOptions::default(),
+            analysis: AnalysisOptions::default(),
             threshold: None,
             steps: 300,
             batch: 8,
@@ -185,7 +185,7 @@ impl<S: Scalar> Converter<'_, S> {
             Provenance::Construction(_) => Provenance::InMemory,
             provenance => provenance.clone(),
         };
-        let (name, config) = (plan.outline(), self.config.clone());
+        let (name, config) = (plan.mixer_names(), self.config.clone());
         Ok(Network { name, task, plan, config, model, weights, provenance })
     }
 
@@ -255,7 +255,7 @@ fn replaceable_layers(plan: &Plan) -> Vec<usize> {
 /// The mixer `to` as a replacement of a full one, with the same number of heads unless `to` gives another.
 fn student_mixer(to: &str, plan: &Plan, full: &Mixer) -> Result<Mixer, AnalysisError> {
     let not_applicable = |found: String, expected: &str| AnalysisError::NotApplicable {
-        instrument: "convert",
+        analysis: "convert",
         found,
         expected: expected.to_owned(),
     };
@@ -291,14 +291,14 @@ pub fn convert<S: Scalar>(
     let layers = replaceable_layers(&network.plan);
     if layers.is_empty() {
         let expected = "a network with full layers that have no other mixer and share no cache".to_owned();
-        return Err(AnalysisError::NotApplicable { instrument: "convert", found: network.name.clone(), expected });
+        return Err(AnalysisError::NotApplicable { analysis: "convert", found: network.name.clone(), expected });
     }
     let mut jobs = Vec::new();
     for layer in layers {
         jobs.push((layer, student_mixer(&options.to, &network.plan, &network.plan.layers[layer].mixers[0])?));
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
-    let tokens = match &options.instrument.task {
+    let tokens = match &options.analysis.task {
         Some(text) => task::parse(text).map_err(|error| RunError::invalid_task("--task", error))?.length(),
         None => network.task()?.length(),
     };
@@ -315,9 +315,9 @@ pub fn convert<S: Scalar>(
     let students = distilled.into_iter().map(|(student, _)| student).collect();
     let converter = Converter { network, config: &network.config, students };
     let draw_questions = |seed: u64| {
-        Questions::draw(
+        Questions::sample(
             network,
-            &InstrumentOptions { seed: options.instrument.seed ^ seed, ..options.instrument.clone() },
+            &AnalysisOptions { seed: options.analysis.seed ^ seed, ..options.analysis.clone() },
             MAX_QUESTIONS_AND_TOKENS,
         )
     };
@@ -327,7 +327,7 @@ pub fn convert<S: Scalar>(
     let path = converter.replace_greedily(&validation, threshold)?;
     let best = best_replacements(teacher_score, &path);
     let most_linear: Vec<usize> = path.iter().map(|step| step.layer).collect();
-    let orders = measure_orders(&converter, &validation, &test, options.instrument.seed)?;
+    let orders = measure_orders(&converter, &validation, &test, options.analysis.seed)?;
     let networks = [converter.convert_layers(&best)?, converter.convert_layers(&most_linear)?];
     let conversion = Conversion {
         name: network.name.clone(),
@@ -395,10 +395,10 @@ mod tests {
     use crate::analysis::random_network;
 
     fn options(threshold: f64) -> ConvertOptions {
-        let options = InstrumentOptions { prompts: Some(8), ..InstrumentOptions::default() };
+        let options = AnalysisOptions { prompts: Some(8), ..AnalysisOptions::default() };
         ConvertOptions {
             to: "linear".to_owned(),
-            instrument: options,
+            analysis: options,
             threshold: Some(threshold),
             steps: 4,
             batch: 2,
@@ -413,7 +413,7 @@ mod tests {
         let mut replaced = all.most_linear.clone();
         replaced.sort_unstable();
         assert_eq!(replaced, [0, 2, 3]);
-        assert_eq!((linear.plan.full_layers(), linear.plan.outline()), (0, "linear gdn linear*2".to_owned()));
+        assert_eq!((linear.plan.full_layers(), linear.plan.mixer_names()), (0, "linear gdn linear*2".to_owned()));
         let (none, networks) = convert(&network, &options(f64::INFINITY), &|| {}).unwrap();
         assert!(none.path.is_empty() && none.best.is_empty() && none.most_linear.is_empty());
         for unchanged in networks {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::Conversion;
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
-use rung_train::run::config::outline;
+use rung_train::run::config::strip_mixer_options;
 
 impl Conversion {
     /// The conversion for a terminal.
@@ -51,7 +51,7 @@ impl Conversion {
     /// The accuracy of every order of replacement, by the number of replaced layers.
     pub fn chart(&self) -> LineChart {
         // Without the mixer's sizes, which would make the title longer than the figure is wide.
-        let to = outline(&self.to);
+        let to = strip_mixer_options(&self.to);
         let mut chart = LineChart::new(
             format!("Accuracy as full layers are replaced by {to}: {}", self.name),
             AxisSpec::new("layers replaced", Scale::Integer),

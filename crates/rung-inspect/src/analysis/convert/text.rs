@@ -193,7 +193,7 @@ pub fn convert_text(
     on_progress: &(dyn Fn() + Sync),
 ) -> Result<(TextConversion, Vec<ReplacementMixer>), AnalysisError> {
     let not_applicable = |found: String, expected: &str| AnalysisError::NotApplicable {
-        instrument: "convert",
+        analysis: "convert",
         found,
         expected: expected.to_owned(),
     };

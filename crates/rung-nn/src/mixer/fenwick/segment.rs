@@ -238,7 +238,7 @@ mod tests {
     use rung_theory::task::seeded;
 
     use super::*;
-    use crate::mixer::cases::{draw, scalar, settings};
+    use crate::mixer::cases::{scalar, settings, uniform_sample};
     use crate::param_builder::ParamBuilder;
     use crate::position::Positions;
 
@@ -254,7 +254,7 @@ mod tests {
         let shapes = [vec![2, 3], vec![2, 3], vec![HEADS, 5], vec![HEADS], vec![HEADS], vec![HEADS, 5]];
         let ids = shapes.map(|shape| {
             let shape = [vec![BATCH, length], shape].concat();
-            let values = (0..shape.iter().product()).map(|_| draw(&mut rng)).collect();
+            let values = (0..shape.iter().product()).map(|_| uniform_sample(&mut rng)).collect();
             weights.add(format!("input of {shape:?}, {}", weights.size()), &shape, values).id()
         });
         let ops = Native::new();
@@ -287,11 +287,11 @@ mod tests {
     fn a_segment_agrees_with_the_levels_one_after_another() {
         for (start, time) in [(0, 8), (0, 64), (8, 8), (16, 16), (24, 8), (48, 16)] {
             for with_beta in [false, true] {
-                let (found, expected) = (run(start, time, with_beta, true), run(start, time, with_beta, false));
-                for (found, expected) in [(found.0, expected.0), (found.1, expected.1)] {
-                    assert_eq!(found.len(), expected.len());
+                let (actual, expected) = (run(start, time, with_beta, true), run(start, time, with_beta, false));
+                for (actual, expected) in [(actual.0, expected.0), (actual.1, expected.1)] {
+                    assert_eq!(actual.len(), expected.len());
                     let size = expected.iter().fold(1e-3_f64, |size, x| size.max(x.abs()));
-                    for (index, (a, b)) in found.iter().zip(&expected).enumerate() {
+                    for (index, (a, b)) in actual.iter().zip(&expected).enumerate() {
                         assert!((a - b).abs() <= 1e-10 * size, "{start}, {time}, {with_beta}: {index} is {a}, not {b}");
                     }
                 }

@@ -203,12 +203,12 @@ fn mamba2_with_a_constant_step_is_linear_attention_with_a_scalar_decay() {
         .enumerate()
         .map(|(index, &width)| {
             let mut rng = seeded(20 + index as u64);
-            let values: Vec<f64> = (0..BATCH * time * width).map(|_| super::draw(&mut rng)).collect();
+            let values: Vec<f64> = (0..BATCH * time * width).map(|_| super::uniform_sample(&mut rng)).collect();
             ops.constant(&[BATCH, time, width], &values)
         })
         .collect();
     let projected = ops.concat(&[&sections[..], &[ops.zeros(&[BATCH, time, 2])]].concat(), 2);
-    let found = ops.values(&mamba.head_outputs(&ops, &projected, None).0);
+    let actual = ops.values(&mamba.head_outputs(&ops, &projected, None).0);
     // The definition: a sum over sources for every reader.
     let [x, b, c] = [1, 2, 3].map(|index| ops.values(&ops.silu(&sections[index])));
     let mut expected = vec![0.0; BATCH * time * 12];
@@ -221,7 +221,7 @@ fn mamba2_with_a_constant_step_is_linear_attention_with_a_scalar_decay() {
             *out += gammas[channel / 6].powf((reader - source) as f64) * score * step * x[source_row * 12 + channel];
         }
     }
-    assert_close(&found, &expected, 1e-12, "mamba2");
+    assert_close(&actual, &expected, 1e-12, "mamba2");
 }
 
 /// The normaliser undoes a factor on the query's features.
@@ -242,8 +242,8 @@ fn windowed_attention_with_a_window_for_the_full_sequence_is_full_attention() {
     let expected = evaluate(&full.weights, |ops, x| full.mixer.forward(ops, x, None).0);
     for options in ["size=11", "size=100", "size=1,sinks=11", "size=6,sinks=5", "size=100,sinks=7"] {
         let window = build::<f64>(&format!("window{{heads=4,kv=2,head=4,{options}}}"), ROTARY, 1);
-        let found = evaluate(&window.weights, |ops, x| window.mixer.forward(ops, x, None).0);
-        assert_close(&found, &expected, 1e-12, options);
+        let actual = evaluate(&window.weights, |ops, x| window.mixer.forward(ops, x, None).0);
+        assert_close(&actual, &expected, 1e-12, options);
     }
 }
 
@@ -254,8 +254,8 @@ fn block_attention_to_every_block_is_full_attention() {
     let expected = evaluate(&full.weights, |ops, x| full.mixer.forward(ops, x, None).0);
     for options in ["block=3,top=4", "block=3,top=9", "block=1,top=11", "block=11,top=1", "block=2,top=6,groups=1"] {
         let blocks = build::<f64>(&format!("moba{{heads=4,kv=2,head=4,{options}}}"), ROTARY, 1);
-        let found = evaluate(&blocks.weights, |ops, x| blocks.mixer.forward(ops, x, None).0);
-        assert_close(&found, &expected, 1e-12, options);
+        let actual = evaluate(&blocks.weights, |ops, x| blocks.mixer.forward(ops, x, None).0);
+        assert_close(&actual, &expected, 1e-12, options);
     }
 }
 
@@ -269,8 +269,8 @@ fn block_attention_to_the_current_block_only_is_block_diagonal() {
     };
     let expected = evaluate(&full.weights, separately);
     let blocks = build::<f64>("moba{heads=4,kv=2,head=4,block=4,top=1}", Positions::None, 1);
-    let found = evaluate(&blocks.weights, |ops, x| blocks.mixer.forward(ops, x, None).0);
-    assert_close(&found, &expected, 1e-12, "moba");
+    let actual = evaluate(&blocks.weights, |ops, x| blocks.mixer.forward(ops, x, None).0);
+    assert_close(&actual, &expected, 1e-12, "moba");
 }
 
 /// If keys grow with the position, the latest blocks have the highest scores, so that the chosen blocks are a window.
@@ -320,9 +320,9 @@ fn block_branch_of_native_sparse_attention_to_every_block_is_full_attention() {
     let with_constant = |ops: &Native<f64>, x: &Tensor<f64>| {
         ops.concat(&[ops.full(&[BATCH, 11, 1], 1.0), ops.slice(x, 2, 1..WIDTH)], 2)
     };
-    let found = evaluate(&sparse.weights, |ops, x| sparse.mixer.forward(ops, &with_constant(ops, x), None).0);
+    let actual = evaluate(&sparse.weights, |ops, x| sparse.mixer.forward(ops, &with_constant(ops, x), None).0);
     let expected = evaluate(&full.weights, |ops, x| full.mixer.forward(ops, &with_constant(ops, x), None).0);
-    assert_close(&found, &expected, 1e-12, "nsa");
+    assert_close(&actual, &expected, 1e-12, "nsa");
 }
 
 /// A window of one token without positions is the value projection: the softmax of one score is one.

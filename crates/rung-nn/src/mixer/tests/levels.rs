@@ -50,8 +50,8 @@ fn hgrn2_lower_bound_is_linear_in_the_layer() {
                 }
             }
         }
-        let found = ops.values(&mixer.head_outputs(&ops, &x, None).0);
-        assert_close(&found, &expected, 1e-12, &format!("layer {layer}"));
+        let actual = ops.values(&mixer.head_outputs(&ops, &x, None).0);
+        assert_close(&actual, &expected, 1e-12, &format!("layer {layer}"));
     }
 }
 
@@ -73,8 +73,8 @@ fn rwkv6_without_shift_and_decay_is_linear_attention() {
     // Linear attention divides queries by the root of their width.
     let expected = evaluate(&linear_weights, |ops, x| ops.scale(&linear.head_outputs(ops, x, None).0, 2.0));
     set(&mut weights, "time_faaaa", 1.0);
-    let found = evaluate(&weights, |ops, x| rwkv.head_outputs(ops, x, None).0[0].clone());
-    assert_close(&found, &expected, 1e-12, "rwkv6");
+    let actual = evaluate(&weights, |ops, x| rwkv.head_outputs(ops, x, None).0[0].clone());
+    assert_close(&actual, &expected, 1e-12, "rwkv6");
     set(&mut weights, "time_faaaa", 0.0);
     let without_bonus = evaluate(&weights, |ops, x| rwkv.head_outputs(ops, x, None).0[0].clone());
     let inner = without_bonus.len() / (BATCH * TIME);
@@ -149,13 +149,13 @@ fn rglru_with_constant_gates_is_an_exponential_moving_average() {
     ops.bind_frozen(&weights);
     let values = &input::<f64>(TIME, 1.0)[..TIME * 6];
     let x = ops.constant(&[1, TIME, 6], values);
-    let found = ops.values(&rglru.channel_states(&ops, &x, None).0);
+    let actual = ops.values(&rglru.channel_states(&ops, &x, None).0);
     let decay = (-8.0 * 0.5 * rate.exp().ln_1p()).exp();
     let mut state = [0.0; 6];
-    for (token, (row, found)) in values.chunks_exact(6).zip(found.chunks_exact(6)).enumerate() {
+    for (token, (row, actual)) in values.chunks_exact(6).zip(actual.chunks_exact(6)).enumerate() {
         let input_scale = if token == 0 { 1.0 } else { (1.0 - decay * decay).sqrt() };
         state = std::array::from_fn(|channel| decay * state[channel] + input_scale * 0.5 * row[channel]);
-        assert_close(found, &state, 1e-12, &format!("token {token}"));
+        assert_close(actual, &state, 1e-12, &format!("token {token}"));
     }
 }
 

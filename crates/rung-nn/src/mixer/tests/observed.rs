@@ -37,8 +37,8 @@ fn observed_executor_gives_bit_identical_outputs() {
         native.bind_frozen(&weights);
         ops.native.bind_frozen(&weights);
         let expected = run(&native, &mixer, &native.constant(&[BATCH, time, WIDTH], &values), &[time]).0;
-        let found = run(&ops, &mixer, &ops.constant(&[BATCH, time, WIDTH], &values), &[time]).0;
-        assert_eq!(bits(found), bits(expected), "{text}");
+        let actual = run(&ops, &mixer, &ops.constant(&[BATCH, time, WIDTH], &values), &[time]).0;
+        assert_eq!(bits(actual), bits(expected), "{text}");
         let is_sparse = matches!(resolve(text).name(), "moba" | "nsa" | "dsa");
         assert_eq!(counter.blocks.get() > 0, is_sparse, "{text}: calls of block attention");
         assert!(resolve(text).name() != "full" || counter.dense.get() == 1, "{text}: calls of attention");

@@ -22,8 +22,8 @@ fn rounding_to_many_bits_hardly_changes_outputs_and_gradients() {
             (out, ops.gradient())
         };
         let (expected, gradient) = output_and_gradient(Precision::default());
-        let (found, rounded_gradient) = output_and_gradient(Precision::bits(24, 32.0));
-        assert_close(&found, &expected, 1e-3, text);
+        let (actual, rounded_gradient) = output_and_gradient(Precision::bits(24, 32.0));
+        assert_close(&actual, &expected, 1e-3, text);
         assert_close(&rounded_gradient, &gradient, 1e-3, &format!("gradient of {text}"));
     }
 }
@@ -60,8 +60,8 @@ fn rounded_state_does_not_depend_on_spans() {
         let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 1.0));
         let (expected, expected_state) = run(&ops, &mixer, &x, &[time]);
         for spans in [vec![1; time], vec![5, 1, 7]] {
-            let (found, state) = run(&ops, &mixer, &x, &spans);
-            assert_close(&found, &expected, 1e-10, text);
+            let (actual, state) = run(&ops, &mixer, &x, &spans);
+            assert_close(&actual, &expected, 1e-10, text);
             for (a, b) in state.tensors.iter().flatten().zip(expected_state.tensors.iter().flatten()) {
                 assert_eq!(ops.values(a), ops.values(b), "{text}");
             }
@@ -138,8 +138,8 @@ fn gated_recurrence_has_the_state_bits_of_the_plan() {
         outputs.push(out);
         state = Some(next);
     }
-    let found: Vec<f64> = ops.values(&ops.concat(&outputs, 1)).into_iter().map(f64::from).collect();
-    assert_close(&found, &expected, 1e-5, TEXT);
+    let actual: Vec<f64> = ops.values(&ops.concat(&outputs, 1)).into_iter().map(f64::from).collect();
+    assert_close(&actual, &expected, 1e-5, TEXT);
     let state_values = |state: &crate::mixer::State<_>| ops.values(state.tensors[0].as_ref().unwrap());
     let state = state.unwrap();
     assert_eq!(state_values(&state), state_values(&expected_state));

@@ -5,7 +5,7 @@
 use rung_engine::{Decay, Native, Ops, Parameters, Scalar, Tensor};
 use rung_theory::task::seeded;
 
-use super::{assert_close, draw};
+use super::{assert_close, uniform_sample};
 use crate::mixer::State;
 use crate::no_fused_kernels::NoFusedKernels;
 use crate::submodules::LinearRecurrence;
@@ -30,7 +30,7 @@ struct Inputs {
 
 fn random_values(seed: u64, count: usize) -> Vec<f64> {
     let mut rng = seeded(seed);
-    (0..count).map(|_| draw(&mut rng)).collect()
+    (0..count).map(|_| uniform_sample(&mut rng)).collect()
 }
 
 /// For every token the unit vector of the axis that `axis` returns, the same in all heads.
@@ -112,10 +112,10 @@ impl Inputs {
     }
 }
 
-fn assert_same(found: &Inputs, expected: &Inputs, what: &str) {
-    let (found, expected) = (found.run(), expected.run());
-    assert_close(&found.0, &expected.0, 1e-12, what);
-    assert_close(&found.1, &expected.1, 1e-12, what);
+fn assert_same(actual: &Inputs, expected: &Inputs, what: &str) {
+    let (actual, expected) = (actual.run(), expected.run());
+    assert_close(&actual.0, &expected.0, 1e-12, what);
+    assert_close(&actual.1, &expected.1, 1e-12, what);
 }
 
 #[test]
@@ -164,8 +164,8 @@ fn delta_rule_recalls_orthonormal_keys_exactly() {
     let inputs = Inputs { query: key.clone(), key, beta, ..Inputs::random(time) };
     let (out, _) = inputs.run();
     for token in 0..KEY_DIM {
-        let found = &out[(KEY_DIM + token) * HEADS * VALUE_DIM..][..HEADS * VALUE_DIM];
-        assert_close(found, &inputs.token_values(token), 1e-14, &format!("key {token}"));
+        let actual = &out[(KEY_DIM + token) * HEADS * VALUE_DIM..][..HEADS * VALUE_DIM];
+        assert_close(actual, &inputs.token_values(token), 1e-14, &format!("key {token}"));
     }
 }
 
@@ -218,7 +218,7 @@ fn immediate_decay_leaves_only_the_current_token() {
     for channels in [1, KEY_DIM] {
         let inputs = Inputs { decay: vec![-1e4; time * HEADS * channels], ..Inputs::random(time) };
         let (out, _) = inputs.run();
-        for (row, found) in out.chunks(VALUE_DIM).enumerate() {
+        for (row, actual) in out.chunks(VALUE_DIM).enumerate() {
             let score: f64 = inputs.query[row * KEY_DIM..][..KEY_DIM]
                 .iter()
                 .zip(&inputs.key[row * KEY_DIM..])
@@ -226,7 +226,7 @@ fn immediate_decay_leaves_only_the_current_token() {
                 .sum();
             let expected: Vec<f64> =
                 inputs.value[row * VALUE_DIM..][..VALUE_DIM].iter().map(|value| score * value).collect();
-            assert_close(found, &expected, 1e-14, "current token only");
+            assert_close(actual, &expected, 1e-14, "current token only");
         }
     }
 }

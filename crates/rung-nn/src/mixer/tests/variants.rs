@@ -17,8 +17,8 @@ fn token_sparse_attention_to_every_token_is_latent_attention() {
         let text = SPARSE.replace("top=4", "top=11").replace("value=3", "value=3,query-rank=3");
         let mut sparse = build::<f64>(&text, positions, 1);
         copy_common(&dense.weights, &mut sparse.weights);
-        let found = evaluate(&sparse.weights, |ops, x| sparse.mixer.forward(ops, x, None).0);
-        assert_close(&found, &expected, 1e-12, "dsa");
+        let actual = evaluate(&sparse.weights, |ops, x| sparse.mixer.forward(ops, x, None).0);
+        assert_close(&actual, &expected, 1e-12, "dsa");
     }
 }
 
@@ -93,8 +93,8 @@ fn native_sparse_attention_of_a_long_sequence_equals_that_of_two_spans() {
     let expected = mixer.forward(&ops, &x, None).0;
     let (first, state) = mixer.forward(&ops, &ops.slice(&x, 1, 0..cut), None);
     let (second, _) = mixer.forward(&ops, &ops.slice(&x, 1, cut..length), Some(&state));
-    let found = ops.concat(&[first, second], 1);
-    assert_close(&ops.values(&found), &ops.values(&expected), 1e-12, "nsa in two spans");
+    let actual = ops.concat(&[first, second], 1);
+    assert_close(&ops.values(&actual), &ops.values(&expected), 1e-12, "nsa in two spans");
 }
 
 /// Queries of zero give uniform attention weights, and index queries of zero give equal scores.
@@ -146,8 +146,8 @@ fn evicting_attention_with_a_cache_for_the_full_sequence_is_full_attention() {
     let expected = evaluate(&full.weights, |ops, x| full.mixer.forward(ops, x, None).0);
     for policy in POLICIES {
         let evicting = build::<f64>(&format!("evicting{{heads=4,kv=2,head=4,size=11,policy={policy}}}"), ROTARY, 1);
-        let found = evaluate(&evicting.weights, |ops, x| evicting.mixer.forward(ops, x, None).0);
-        assert_close(&found, &expected, 1e-12, policy);
+        let actual = evaluate(&evicting.weights, |ops, x| evicting.mixer.forward(ops, x, None).0);
+        assert_close(&actual, &expected, 1e-12, policy);
     }
 }
 

@@ -4,9 +4,14 @@
 use num_bigint::BigUint;
 
 use super::exact::TailBound;
-use super::{Cells, Instance, Refusal, malformed};
+use super::{Cells, Instance, Rejection, malformed};
 
-pub(super) fn check(instance: &Instance<'_>, cells: &Cells, x: [&BigUint; 2], sigma: &BigUint) -> Result<(), Refusal> {
+pub(super) fn check(
+    instance: &Instance<'_>,
+    cells: &Cells,
+    x: [&BigUint; 2],
+    sigma: &BigUint,
+) -> Result<(), Rejection> {
     cells.well_formed(instance)?;
     let (b, m, n1, s2, [te, t0, tw]) =
         (instance.b, instance.m, &instance.n[0], &instance.s[2], instance.token_counts.to_array());
@@ -17,7 +22,7 @@ pub(super) fn check(instance: &Instance<'_>, cells: &Cells, x: [&BigUint; 2], si
     let (tail, groups, required) = (TailBound::new(m, &(x0 * x1), sigma), m / x0, x1 * b * tw * nu);
     let formula = ["E(m, x_0 x_1, sigma_1) m / x_0", ">", "x_1 B tw nu"];
     if !instance.record_tail(formula, &tail, &groups, &required, tail.exceeds(&groups, &required)) {
-        return Err(Refusal::Tail { step: 1 });
+        return Err(Rejection::Tail { step: 1 });
     }
     let last_border = if *s2 == BigUint::ZERO {
         BigUint::ZERO

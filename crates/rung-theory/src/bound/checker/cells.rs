@@ -6,9 +6,9 @@
 use num_bigint::BigUint;
 
 use super::exact::{FRACTION_BITS, log2_rounded_down};
-use super::{Cells, Instance, ProofCase, Refusal, malformed};
+use super::{Cells, Instance, ProofCase, Rejection, malformed};
 
-pub(super) fn check(instance: &Instance<'_>, cells: &Cells) -> Result<(), Refusal> {
+pub(super) fn check(instance: &Instance<'_>, cells: &Cells) -> Result<(), Rejection> {
     cells.well_formed(instance)?;
     let (b, m, n1, s2, [te, t0, tw]) =
         (instance.b, instance.m, &instance.n[0], &instance.s[2], instance.token_counts.to_array());
@@ -21,13 +21,13 @@ pub(super) fn check(instance: &Instance<'_>, cells: &Cells) -> Result<(), Refusa
     if !instance
         .record(["nu log N_1", ">", "s_2"], row_bits > state_bits, || (Some(row_bits.clone()), state_bits.clone()))
     {
-        return Err(Refusal::Cells);
+        return Err(Rejection::Cells);
     }
     let cell_bits = r * (row_bits - state_bits); // r V'
     if !instance.record(["r V'", ">", "C"], cell_bits > message_capacity, || {
         (Some(cell_bits.clone()), message_capacity.clone())
     }) {
-        return Err(Refusal::Cells);
+        return Err(Rejection::Cells);
     }
     let gap = &cell_bits - &message_capacity; // r V' - C
     // (m - r theta nu / (n_1 gap)) log(r V' / C) > B tw nu, times n_1 gap.
@@ -37,12 +37,12 @@ pub(super) fn check(instance: &Instance<'_>, cells: &Cells) -> Result<(), Refusa
     let (required, scale) = ((b * tw * nu) << FRACTION_BITS, n1 * gap);
     let formula = ["(m - r theta nu / (n_1 (r V' - C))) log(r V' / C)", ">", "B tw nu"];
     let holds = instance.record(formula, left > &required * &scale, || (Some(&left / &scale), required.clone()));
-    if holds { Ok(()) } else { Err(Refusal::Cells) }
+    if holds { Ok(()) } else { Err(Rejection::Cells) }
 }
 
 impl Cells {
     /// Case 0, two hops, no mixer in parallel with layer 1; r divides m and nu divides n_1.
-    pub(super) fn well_formed(&self, instance: &Instance<'_>) -> Result<(), Refusal> {
+    pub(super) fn well_formed(&self, instance: &Instance<'_>) -> Result<(), Rejection> {
         if instance.case != ProofCase::AsManyLayers || instance.hops != 2 {
             return malformed("theorems `cells` and `cell-lists` are about case 0 and two hops");
         }

@@ -3,9 +3,9 @@
 use num_bigint::BigUint;
 
 use super::exact::TailBound;
-use super::{Instance, ProofCase, Refusal, TableLists, product, sum};
+use super::{Instance, ProofCase, Rejection, TableLists, product, sum};
 
-pub(super) fn check(instance: &Instance<'_>, lists: &TableLists) -> Result<(), Refusal> {
+pub(super) fn check(instance: &Instance<'_>, lists: &TableLists) -> Result<(), Rejection> {
     let TableLists { x, sigma, kappa: k } = lists;
     lists.well_formed(instance, instance.n, instance.m)?;
     let (l, b, s, [te, t0, tw]) = (instance.hops, instance.b, instance.s, instance.token_counts.to_array());
@@ -28,7 +28,7 @@ pub(super) fn check(instance: &Instance<'_>, lists: &TableLists) -> Result<(), R
         let required = format!("x_{} Delta + 1", e + 1);
         if !instance.record_tail([&formula, ">=", &required], &tail, &BigUint::from(1_u8), &delta, tail.reaches(&delta))
         {
-            return Err(Refusal::Tail { step: e + 1 });
+            return Err(Rejection::Tail { step: e + 1 });
         }
         // Mixers in parallel with layer 1; messages into w and, where it was not frozen before, into z_0.
         delta += instance.parallel_bits + b * tw * &pairs * product(&x[1..=e]);

@@ -3,12 +3,12 @@
 use num_bigint::BigUint;
 
 use super::exact::{FRACTION_BITS, log2_rounded_down, power_exceeds};
-use super::{Instance, ProofCase, Refusal, malformed};
+use super::{Instance, ProofCase, Rejection, malformed};
 
 /// Binary digits after the point of V = log N_1.
 const VALUE_FRACTION_BITS: u64 = 64;
 
-pub(super) fn check(instance: &Instance<'_>) -> Result<(), Refusal> {
+pub(super) fn check(instance: &Instance<'_>) -> Result<(), Rejection> {
     if instance.case != ProofCase::OneLayerFewer || instance.hops != 2 {
         return malformed("theorem `entropy` is about case 1 and two hops");
     }
@@ -23,7 +23,7 @@ pub(super) fn check(instance: &Instance<'_>) -> Result<(), Refusal> {
     if !instance.record(["n_1 log N_1", ">", "s_1"], row_bits > state_bits, || {
         (Some(rescaled(&row_bits)), rescaled(&state_bits))
     }) {
-        return Err(Refusal::Entropy);
+        return Err(Rejection::Entropy);
     }
     let value = row_bits - state_bits; // V'
     let minus_state = |bits: BigUint| if bits > state { bits - &state } else { BigUint::ZERO };
@@ -54,5 +54,5 @@ pub(super) fn check(instance: &Instance<'_>) -> Result<(), Refusal> {
     if instance.record_power(formula, [m, &k], s0, power_exceeds(m, &k, m, s0)) {
         return Ok(());
     }
-    Err(Refusal::Entropy)
+    Err(Rejection::Entropy)
 }

@@ -205,7 +205,7 @@ pub struct AcceptedClaim {
 
 /// Why a certificate is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum Rejection {
     /// A list has the wrong length, a size is zero, or a divisibility fails.
     #[error("malformed: {0}")]
     Malformed(String),
@@ -232,8 +232,8 @@ pub enum Refusal {
 /// Certificates with more hops than this are rejected.
 pub const MAX_HOPS: usize = 64;
 
-fn malformed<T>(reason: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal::Malformed(reason.into()))
+fn malformed<T>(reason: impl Into<String>) -> Result<T, Rejection> {
+    Err(Rejection::Malformed(reason.into()))
 }
 
 pub(super) fn product<'a>(factors: impl IntoIterator<Item = &'a BigUint>) -> BigUint {
@@ -273,7 +273,10 @@ struct Instance<'a> {
 
 impl<'a> Instance<'a> {
     /// The certificate's instance or, with an embedding, the smaller one inside it.
-    fn new(certificate: &'a Certificate, inequalities: Option<&'a RefCell<Vec<Inequality>>>) -> Result<Self, Refusal> {
+    fn new(
+        certificate: &'a Certificate,
+        inequalities: Option<&'a RefCell<Vec<Inequality>>>,
+    ) -> Result<Self, Rejection> {
         let (hops, middle) = match certificate.embedding {
             Some(InnerInstance { hops, middle })
                 if hops >= 1 && hops < certificate.hops && middle <= certificate.hops - hops =>
@@ -308,18 +311,18 @@ impl<'a> Instance<'a> {
     }
 
     /// The final inequality of Theorems 0, 2 and 4: Delta < D_L log N_{L-1}.
-    fn check_final(&self, delta: &BigUint, reachable: &BigUint) -> Result<(), Refusal> {
+    fn check_final(&self, delta: &BigUint, reachable: &BigUint) -> Result<(), Rejection> {
         let answer = log2_rounded_down(&self.size[self.hops - 1], &BigUint::from(1_u8));
         let (delta, answers) = (delta << FRACTION_BITS, reachable * answer);
         let holds =
             self.record(["Delta", "<", "D_L log N_(L-1)"], delta < answers, || (Some(delta.clone()), answers.clone()));
-        if holds { Ok(()) } else { Err(Refusal::Final) }
+        if holds { Ok(()) } else { Err(Rejection::Final) }
     }
 }
 
 impl TableLists {
     /// Lists of the right lengths, sizes at least 1, x_0 <= u, and the divisibilities of the sparse pairs.
-    fn well_formed(&self, instance: &Instance<'_>, n: &[BigUint], u: &BigUint) -> Result<(), Refusal> {
+    fn well_formed(&self, instance: &Instance<'_>, n: &[BigUint], u: &BigUint) -> Result<(), Rejection> {
         let (l, x, k) = (instance.hops, &self.x, &self.kappa);
         for (name, found, expected) in
             [("x", x.len(), l), ("sigma", self.sigma.len(), l - 1), ("kappa", k.len(), l - 1)]
@@ -348,7 +351,7 @@ impl TableLists {
 }
 
 /// Lists of the right lengths, sizes at least 1, and empty blocks in case 0.
-fn well_formed(certificate: &Certificate) -> Result<(), Refusal> {
+fn well_formed(certificate: &Certificate) -> Result<(), Rejection> {
     if !(1..=MAX_HOPS).contains(&certificate.hops) {
         return malformed(format!("hops is {}, expected 1 to {MAX_HOPS}", certificate.hops));
     }
@@ -381,7 +384,7 @@ fn well_formed(certificate: &Certificate) -> Result<(), Refusal> {
 }
 
 /// Theorem S (no full layer, any L): the state must hold z_L.
-fn check_state(instance: &Instance<'_>) -> Result<(), Refusal> {
+fn check_state(instance: &Instance<'_>) -> Result<(), Rejection> {
     if instance.case != ProofCase::OneLayerFewer || *instance.parallel_bits != BigUint::ZERO {
         return malformed("theorem `state` is about case 1, without parallel mixers");
     }
@@ -390,28 +393,28 @@ fn check_state(instance: &Instance<'_>) -> Result<(), Refusal> {
     let state = &instance.s[0] << FRACTION_BITS;
     let holds =
         instance.record(["s_0", "<", "N_(L-1) log N_(L-1)"], state < table, || (Some(state.clone()), table.clone()));
-    if holds { Ok(()) } else { Err(Refusal::State) }
+    if holds { Ok(()) } else { Err(Rejection::State) }
 }
 
 /// Checks a certificate.
 ///
 /// # Errors
 /// What is malformed, or the first inequality that fails.
-pub fn check(certificate: &Certificate) -> Result<AcceptedClaim, Refusal> {
+pub fn check(certificate: &Certificate) -> Result<AcceptedClaim, Rejection> {
     check_and_record(certificate, None)
 }
 
 /// The inequalities that [`check`] compares, with their numbers, up to the first that decides; empty for a malformed certificate.
 pub fn inequalities(certificate: &Certificate) -> Vec<Inequality> {
     let recorded = RefCell::default();
-    let _: Result<AcceptedClaim, Refusal> = check_and_record(certificate, Some(&recorded));
+    let _: Result<AcceptedClaim, Rejection> = check_and_record(certificate, Some(&recorded));
     recorded.into_inner()
 }
 
 fn check_and_record(
     certificate: &Certificate,
     recorded: Option<&RefCell<Vec<Inequality>>>,
-) -> Result<AcceptedClaim, Refusal> {
+) -> Result<AcceptedClaim, Rejection> {
     well_formed(certificate)?;
     let instance = Instance::new(certificate, recorded)?;
     match &certificate.theorem {

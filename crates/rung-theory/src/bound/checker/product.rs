@@ -3,9 +3,9 @@
 use num_bigint::BigUint;
 
 use super::exact::TailBound;
-use super::{FrozenBorders, Instance, ProofCase, Refusal, TableLists, malformed, product, sum};
+use super::{FrozenBorders, Instance, ProofCase, Rejection, TableLists, malformed, product, sum};
 
-pub(super) fn check(instance: &Instance<'_>, lists: &TableLists, borders: &FrozenBorders) -> Result<(), Refusal> {
+pub(super) fn check(instance: &Instance<'_>, lists: &TableLists, borders: &FrozenBorders) -> Result<(), Rejection> {
     well_formed(instance, lists, borders)?;
     let (TableLists { x, sigma, kappa: k }, FrozenBorders { varying: u, live, freeze }) = (lists, borders);
     let (b, s, [te, t0, tw]) = (instance.b, instance.s, instance.token_counts.to_array());
@@ -48,7 +48,7 @@ pub(super) fn check(instance: &Instance<'_>, lists: &TableLists, borders: &Froze
             )
         };
         if !tail_holds {
-            return Err(Refusal::Tail { step: e + 1 });
+            return Err(Rejection::Tail { step: e + 1 });
         }
         // F1 to F4: messages into players frozen later, into w, into player e + 1; states of the layers below.
         let f2 = b * tw * &pairs * choices(1, e);
@@ -75,7 +75,7 @@ pub(super) fn check(instance: &Instance<'_>, lists: &TableLists, borders: &Froze
 }
 
 /// x_0 <= u <= m, n'_e <= n_e, n'_{L-1} = n_{L-1}, j_e <= e+1, and the divisibilities with n' for n.
-fn well_formed(instance: &Instance<'_>, lists: &TableLists, borders: &FrozenBorders) -> Result<(), Refusal> {
+fn well_formed(instance: &Instance<'_>, lists: &TableLists, borders: &FrozenBorders) -> Result<(), Rejection> {
     if instance.hops < 2 {
         return malformed("theorem `product` is about two hops or more");
     }

@@ -81,7 +81,7 @@ pub fn find(plan: &Plan, capacity: &Capacity, tables: &TableSizes) -> Result<&'s
 /// large as all of those shapes in every size:
 /// - U1, U2 and U2' require bits only. In 2^k tokens a value has at most k bits, and an address (of n_e times N_(e-1) values, whose product
 ///   is at most 2^k) at most k + 1. The tables m = 2^k, n = (1, .., 1, 3) have values of k bits and addresses of k + 1 or more.
-/// - the others also require heads or slots, at most 2^k of them: m and every n_e are 2^k.
+/// - the others also require heads or rows, at most 2^k of them: m and every n_e are 2^k.
 pub fn solves_all(plan: &Plan, capacity: &Capacity, hops: usize, log2_tokens: u64) -> Option<&'static Construction> {
     let power = BigUint::from(1_u8) << log2_tokens;
     let fits = |construction: &&&Construction, n: Vec<BigUint>| {
@@ -136,7 +136,7 @@ enum LayerRequirement {
     /// A state that holds a table.
     Table {
         /// Entries that the state can hold.
-        slots: u64,
+        rows: u64,
         /// Bits of each entry.
         bits: u64,
     },
@@ -158,8 +158,8 @@ impl LayerRequirement {
                 facts.looks_up && total <= number("kv") && heads.iter().all(|group| group.key_width <= number("key"))
             }
             Self::Forward(bits) => facts.forwarded_bits >= u128::from(*bits),
-            Self::Table { slots, bits } => {
-                facts.forwarded_bits >= u128::from(*bits) && facts.table_slots >= u128::from(*slots)
+            Self::Table { rows, bits } => {
+                facts.forwarded_bits >= u128::from(*bits) && facts.table_rows >= u128::from(*rows)
             }
         }
     }
@@ -174,8 +174,8 @@ impl LayerRequirement {
                 format!("a full layer with {heads} of keys {} wide and values of {bits} bits", key.unwrap_or_default())
             }
             Self::Forward(bits) => format!("a layer that forwards {bits} bits by known weights"),
-            Self::Table { slots, bits } => {
-                format!("a layer whose state holds {slots} slots of {bits} bits by known weights")
+            Self::Table { rows, bits } => {
+                format!("a layer whose state holds {rows} rows of {bits} bits by known weights")
             }
         }
     }
@@ -218,7 +218,7 @@ fn look_ups_from(tables: &TableSizes, l: usize) -> impl Iterator<Item = LayerReq
     (l..=tables.hops()).map(move |l| look_up(tables, l))
 }
 
-/// The entries of a table as a number of heads or slots.
+/// The entries of a table as a number of heads or rows.
 ///
 /// # Errors
 /// More than any mixer can have.

@@ -5,8 +5,8 @@
 //! layer at all.
 //!
 //! # How
-//! The first layer forwards z_0 to w, as in U2; its MLP gives each entry of z_1 a slot, and w the slot of z_0. In the second
-//! layer the entries of z_1 write their values with their slots as orthogonal keys, and w reads its slot. The full layers look up
+//! The first layer forwards z_0 to w, as in U2; its MLP gives each entry of z_1 a row of the next state, and w the row of z_0. In the second
+//! layer the entries of z_1 write their values with their rows as orthogonal keys, and w reads its row. The full layers look up
 //! the remaining tables.
 //!
 //! # Conditions
@@ -22,10 +22,10 @@ pub(super) static CONSTRUCTION: Construction = Construction {
     name: "S2",
     needs_bits_only: false,
     fits: |plan, _, tables| {
-        let slots = entry_count(&tables.m)?;
+        let rows = entry_count(&tables.m)?;
         let state_layers = [
             LayerRequirement::Forward(value_bits(tables, 0)),
-            LayerRequirement::Table { slots, bits: value_bits(tables, 1) },
+            LayerRequirement::Table { rows, bits: value_bits(tables, 1) },
         ];
         assign_layers(plan, tables, &state_layers.into_iter().chain(look_ups_from(tables, 2)).collect::<Vec<_>>())
     },

@@ -1,4 +1,4 @@
-//! S3: entries that look ahead save a full layer.
+//! S3: entries that prefetch the next entry save a full layer.
 //!
 //! # Stack
 //! L full layers; or a bounded-state layer and L-1 of them. The first full layer has a head for every value of some w_e, and
@@ -37,7 +37,7 @@ pub(super) static CONSTRUCTION: Construction = Construction {
     },
 };
 
-/// Whether entries of z_e can look ahead. If `forwarded`, a bounded-state layer in front forwards z_0 to w.
+/// Whether entries of z_e can prefetch the next entry. If `forwarded`, a bounded-state layer in front forwards z_0 to w.
 fn fits(plan: &Plan, tables: &TableSizes, e: usize, forwarded: bool) -> Result<(), String> {
     let part_count = entry_count(&tables.n[e - 1])?;
     let query_head = if forwarded { HeadGroup::table(tables, 1, 1) } else { HeadGroup::start(tables) };

@@ -23,13 +23,13 @@ pub(super) static CONSTRUCTION: Construction = Construction {
     name: "S5",
     needs_bits_only: false,
     fits: |plan, _, tables| {
-        let (slots, entry_bits) = (entry_count(&tables.m)?, value_bits(tables, 1));
+        let (rows, entry_bits) = (entry_count(&tables.m)?, value_bits(tables, 1));
         if tables.hops() < 2 {
             return Err("two hops at least".to_owned());
         }
         let mut missing = "tables of more than two entries".to_owned();
         for low_bits in 1..entry_bits.min(24) {
-            let high_bits = LayerRequirement::Table { slots, bits: entry_bits - low_bits };
+            let high_bits = LayerRequirement::Table { rows, bits: entry_bits - low_bits };
             let low_bits_head = HeadGroup { count: 1, key_width: key_width(tables, 1), value_bits: low_bits };
             let candidates = HeadGroup::table(tables, 2, 1 << low_bits);
             let first_full = LayerRequirement::Heads(vec![low_bits_head, candidates]);

@@ -1,10 +1,10 @@
-//! U3: one full layer and L+1 chain-of-thought tokens solve L hops.
+//! U3: one full layer solves L hops with a chain of thought: it emits L thoughts, then the answer.
 //!
 //! # Stack
 //! One full layer. After the prompt the model emits L+1 tokens, each fed back through the same layer; the last is the answer.
 //!
 //! # How
-//! Token s of the chain says that s hops lead to i_s. It holds the address (w_s, i_s) to look up next, and a copy of w. One head
+//! Emitted token s says that s hops lead to i_s. It holds the address (w_s, i_s) to look up next, and a copy of w. One head
 //! serves every step: it compares addresses, and the kind of the querying token with the table. The MLP selects the component of w
 //! that the next token needs, and the unembedding scores every field of the next token.
 //!

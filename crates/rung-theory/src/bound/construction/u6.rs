@@ -1,4 +1,4 @@
-//! U6: a bounded-state layer, one full layer and L chain-of-thought tokens solve L hops.
+//! U6: a bounded-state layer and one full layer solve L hops with a chain of thought: they emit L-1 thoughts, then the answer.
 //!
 //! # Stack
 //! A bounded-state layer, then one full layer. After the prompt the model emits L tokens; the last is the answer.

@@ -8,7 +8,7 @@ use num_bigint::BigUint;
 
 use super::integers::{fix_one_by_one, largest_passing};
 use super::{CheckedCertificate, SearchSetting, smallest_passing};
-use crate::bound::checker::{Cells, Refusal, Theorem, check};
+use crate::bound::checker::{Cells, Rejection, Theorem, check};
 use crate::bound::convex::{ConvexProgram, Expression, Linear, Term};
 use crate::bound::float_check::divisors;
 use crate::bound::input::{exp2_to_integer, log2};
@@ -151,7 +151,10 @@ fn largest_sigma(
 ) -> Option<BigUint> {
     largest_passing(log2_sigma, |sigma| {
         let theorem = Theorem::CellLists { cells: cells.clone(), x: x.clone(), sigma: sigma.clone() };
-        matches!(check(&setting.certificate(m.clone(), std::slice::from_ref(n), theorem)), Ok(_) | Err(Refusal::Final))
+        matches!(
+            check(&setting.certificate(m.clone(), std::slice::from_ref(n), theorem)),
+            Ok(_) | Err(Rejection::Final)
+        )
     })
 }
 

@@ -13,7 +13,7 @@ use num_bigint::BigUint;
 
 use super::integers::{fix_one_by_one, largest_passing};
 use super::{CheckedCertificate, SearchSetting};
-use crate::bound::checker::{Certificate, FrozenBorders, Refusal, TableLists, Theorem, check};
+use crate::bound::checker::{Certificate, FrozenBorders, Rejection, TableLists, Theorem, check};
 use crate::bound::convex::ConvexProgram;
 use crate::bound::float_check::{FloatCheck, ProductParameters};
 use crate::bound::input::{exp2_to_integer, log2};
@@ -187,8 +187,8 @@ fn with_sigma(setting: &SearchSetting<'_>, sizes: &ProductParameters) -> Option<
             let mut candidate = sigmas.clone();
             candidate[e].clone_from(sigma);
             match check(&setting.certificate(sizes.m.clone(), &sizes.n, theorem(candidate))) {
-                Ok(_) | Err(Refusal::Final) => true,
-                Err(Refusal::Tail { step }) => step > e + 1,
+                Ok(_) | Err(Rejection::Final) => true,
+                Err(Rejection::Tail { step }) => step > e + 1,
                 Err(_) => false,
             }
         };

@@ -39,12 +39,12 @@ pub(super) static KIND: MixerKind = MixerKind {
         );
         let reflections = u64::from(options.flag("negative"));
         let core =
-            Facts { forwarded_bits: heads * (value_head_dim / 2), table_slots: key_head_dim, reflections, ..core };
+            Facts { forwarded_bits: heads * (value_head_dim / 2), table_rows: key_head_dim, reflections, ..core };
         with_convolution(&core, heads * (2 * key_head_dim + value_head_dim), options.size("conv"))
     },
     forwarding_sizes: Some(ForwardingSizes {
         options_for_bits: |bits| vec![("heads", 1), ("key", 1), ("value", 2 * bits)],
-        slots_option: Some("key"),
+        table_rows_option: Some("key"),
     }),
     parity_evidence: Some("`rung construct parity`, with negative=yes"),
     reference: Reference::Reimplementation("the layer of fla"),

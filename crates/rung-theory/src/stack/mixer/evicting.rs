@@ -84,7 +84,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     forwarding_sizes: Some(ForwardingSizes {
         options_for_bits: |bits| vec![("heads", 1), ("kv", 1), ("key", 1), ("value", bits), ("size", 2)],
-        slots_option: None,
+        table_rows_option: None,
     }),
     reference: Reference::Definition,
     ..MixerKind::DEFAULT

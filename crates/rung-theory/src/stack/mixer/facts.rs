@@ -225,8 +225,8 @@ pub struct Facts {
     /// How many bits of a token the layer can copy to the next token, with weights that the constructions know; 0 if no such
     /// weights are known.
     pub forwarded_bits: u128,
-    /// How many table entries of `forwarded_bits` bits each those weights can store in the state and look up later; 0 for none.
-    pub table_slots: u128,
+    /// How many table rows of `forwarded_bits` bits each those weights can store in the state and look up later; 0 for none.
+    pub table_rows: u128,
     /// Bits per number that those weights need.
     pub precision: WeightPrecision,
     /// Which values are forwarded, if no known weights forward all of them.
@@ -263,7 +263,7 @@ impl Facts {
         flops: Flops { per_token: 0, per_attended: 0, max_attended: None },
         looks_up: false,
         forwarded_bits: 0,
-        table_slots: 0,
+        table_rows: 0,
         precision: WeightPrecision::SIGNS,
         partial_forwarding: Forwarding::Unknown,
         reflections: 0,
@@ -294,6 +294,12 @@ impl Facts {
     /// Elements that are passed from one token to the next. A window of W tokens passes on W-1 of them.
     pub fn state_size(&self) -> u128 {
         self.recurrent_state + self.conv_state + self.window_elements_per_token * self.window_tokens.saturating_sub(1)
+    }
+
+    /// As [`Facts::state_size`]; none if it does not fit 128 bits.
+    pub(super) fn checked_state_size(&self) -> Option<u128> {
+        let window = self.window_elements_per_token.checked_mul(self.window_tokens.saturating_sub(1))?;
+        self.recurrent_state.checked_add(self.conv_state)?.checked_add(window)
     }
 
     /// Elements in memory after that many tokens, state and cache, once windows and caches of fixed size are full.

@@ -78,7 +78,7 @@ pub(super) fn mamba2_facts(options: &OptionValues) -> Facts {
         flops: Flops { per_token: 2 * parameters + 5 * inner * state, ..Flops::default() },
         // After SiLU, one bit needs a pair of channels.
         forwarded_bits: heads * (head / 2),
-        table_slots: state,
+        table_rows: state,
         is_implemented: heads.is_multiple_of(groups),
         ..Facts::EMPTY
     };
@@ -98,7 +98,7 @@ pub(super) fn gated_delta(options: &OptionValues, steps: u128) -> Facts {
         parameters,
         flops: Flops { per_token: 2 * parameters + (3 + 4 * steps) * state, ..Flops::default() },
         forwarded_bits: value_heads * (value_head_dim / 2),
-        table_slots: key_head_dim,
+        table_rows: key_head_dim,
         is_implemented: value_heads.is_multiple_of(heads),
         ..Facts::EMPTY
     };
@@ -160,5 +160,5 @@ pub(super) fn rwkv(core: &Facts, options: &OptionValues) -> Facts {
     let is_implemented = !options.flag("channel");
     let forwarded_bits = if is_implemented { u128::from(heads * (head / 2)) } else { 0 };
     let layout = Some(CacheLayout::State(layout));
-    Facts { conv_state, layout, forwarded_bits, table_slots: head.into(), is_implemented, ..*core }
+    Facts { conv_state, layout, forwarded_bits, table_rows: head.into(), is_implemented, ..*core }
 }

@@ -65,7 +65,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     forwarding_sizes: Some(ForwardingSizes {
         options_for_bits: |bits| vec![("order", 1), ("heads", 1), ("key", 1), ("value", bits)],
-        slots_option: None,
+        table_rows_option: None,
     }),
     reference: Reference::Definition,
     ..MixerKind::DEFAULT

@@ -44,7 +44,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     forwarding_sizes: Some(ForwardingSizes {
         options_for_bits: family::gated_delta_forwarding,
-        slots_option: Some("key"),
+        table_rows_option: Some("key"),
     }),
     parity_evidence: Some("holds `rung construct parity`, with negative=yes and no decay"),
     reference: Reference::Public { library: "transformers", class: "OlmoHybridGatedDeltaNet" },

@@ -38,11 +38,11 @@ pub(super) static KIND: MixerKind = MixerKind {
             (options.size("heads"), options.size("key"), options.size("value"), options.size("rank"));
         let gates = rank * (options.width() + heads * key_head_dim) + options.width() * heads * value_head_dim;
         let core = with_weights(&matrix_state(heads, key_head_dim, value_head_dim, options.width()), gates);
-        Facts { forwarded_bits: heads * value_head_dim, table_slots: key_head_dim, ..core }
+        Facts { forwarded_bits: heads * value_head_dim, table_rows: key_head_dim, ..core }
     },
     forwarding_sizes: Some(ForwardingSizes {
         options_for_bits: |bits| vec![("heads", 1), ("key", 1), ("value", bits), ("rank", 1)],
-        slots_option: Some("key"),
+        table_rows_option: Some("key"),
     }),
     reference: Reference::Reimplementation("the layer of fla"),
     ..MixerKind::DEFAULT

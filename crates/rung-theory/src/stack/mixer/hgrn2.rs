@@ -35,7 +35,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         let forwarded_bits = if width.is_multiple_of(expand) { width } else { 0 };
         Facts { forwarded_bits, ..matrix_state(width.div_ceil(expand), expand, expand, width) }
     },
-    forwarding_sizes: Some(ForwardingSizes { options_for_bits: |_| vec![("expand", 1)], slots_option: None }),
+    forwarding_sizes: Some(ForwardingSizes { options_for_bits: |_| vec![("expand", 1)], table_rows_option: None }),
     // The lower bounds of the forget gates of all layers are one table.
     shares_between_layers: true,
     reference: Reference::Reimplementation("the layer of fla"),

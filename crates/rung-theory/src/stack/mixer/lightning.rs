@@ -48,7 +48,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     forwarding_sizes: Some(ForwardingSizes {
         options_for_bits: |bits| vec![("heads", 1), ("head", 2 * bits)],
-        slots_option: None,
+        table_rows_option: None,
     }),
     reference: Reference::Public { library: "transformers", class: "MiniMaxLightningAttention" },
     engines: &["sglang", "vllm"],

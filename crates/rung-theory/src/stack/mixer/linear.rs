@@ -59,7 +59,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         Facts {
             recurrent_state: core.recurrent_state + normaliser,
             forwarded_bits: heads * options.size("value"),
-            table_slots: key_head_dim,
+            table_rows: key_head_dim,
             additive_state: true,
             scale_invariant: options.flag("normaliser"),
             ..core
@@ -67,7 +67,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     forwarding_sizes: Some(ForwardingSizes {
         options_for_bits: |bits| vec![("heads", 1), ("key", 1), ("value", bits)],
-        slots_option: Some("key"),
+        table_rows_option: Some("key"),
     }),
     reference: Reference::Definition,
     ..MixerKind::DEFAULT

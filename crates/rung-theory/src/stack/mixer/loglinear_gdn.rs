@@ -46,7 +46,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     forwarding_sizes: Some(ForwardingSizes {
         options_for_bits: family::gated_delta_forwarding,
-        slots_option: Some("key"),
+        table_rows_option: Some("key"),
     }),
     reference: Reference::Reimplementation("the authors' code"),
     ..MixerKind::DEFAULT

@@ -42,7 +42,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     facts: |options| log_linear(&mamba2_facts(options), "heads", options),
     forwarding_sizes: Some(ForwardingSizes {
         options_for_bits: family::mamba2_forwarding,
-        slots_option: Some("state"),
+        table_rows_option: Some("state"),
     }),
     reference: Reference::Reimplementation("the authors' code"),
     ..MixerKind::DEFAULT

@@ -60,7 +60,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     forwarding_sizes: Some(ForwardingSizes {
         options_for_bits: |bits| vec![("inner", 2 * bits + 2), ("state", 1), ("rank", 1)],
-        slots_option: None,
+        table_rows_option: None,
     }),
     reference: Reference::Public { library: "transformers", class: "MambaMixer" },
     engines: &["llama.cpp", "sglang", "vllm"],

@@ -58,7 +58,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     forwarding_sizes: Some(ForwardingSizes {
         options_for_bits: family::mamba2_forwarding,
-        slots_option: Some("state"),
+        table_rows_option: Some("state"),
     }),
     reference: Reference::Public { library: "transformers", class: "BambaMixer" },
     engines: &["llama.cpp", "sglang", "vllm"],

@@ -17,6 +17,7 @@ mod tests;
 
 use std::fmt;
 
+use super::plan::MessageSizeConvention;
 use super::{Defaults, StackError};
 use crate::page::{ExplainPage, Subject};
 use crate::spec::{self, Spec, SpecValue};
@@ -56,6 +57,10 @@ pub use evicting::EvictionPolicy;
 pub use gdn::DEFAULT_RECURRENCE;
 pub use linear::FeatureMap;
 pub use moba::BlockSummary;
+
+/// log2 of the most bits of a mixer's state, message or cache entry: sums over the 2^20 mixers of the longest stack fit 128 bits, with a
+/// factor of 256 to spare.
+pub const MAX_LOG2_BITS: u32 = 100;
 
 /// Option names with their values.
 pub type OptionSizes = Vec<(&'static str, u64)>;
@@ -99,8 +104,8 @@ pub struct MixerKind {
 pub struct ForwardingSizes {
     /// The smallest options with which this many bits can be forwarded.
     pub options_for_bits: fn(u64) -> OptionSizes,
-    /// The option that says how many slots a table in the state can have.
-    pub slots_option: Option<&'static str>,
+    /// The option that says how many rows a table in the state can have.
+    pub table_rows_option: Option<&'static str>,
 }
 
 /// The sequence lengths of a benchmark, which determine a mixer's sizes.
@@ -244,7 +249,34 @@ impl Mixer {
             values.values.push((option.name, value));
         }
         let (facts, bits) = ((kind.facts)(&values), values.integer(BITS.name));
-        Ok(Self { kind, values, facts, bits })
+        let mixer = Self { kind, values, facts, bits };
+        mixer.check_bits()?;
+        Ok(mixer)
+    }
+
+    /// Rejects sizes with which a sum over the layers of a stack could overflow: a certificate about a sum that wrapped would be wrong.
+    fn check_bits(&self) -> Result<(), StackError> {
+        let message = match &self.facts.reach {
+            MixerReach::Full(message) => [MessageSizeConvention::Paper, MessageSizeConvention::Online]
+                .map(|convention| convention.message_elements(message)),
+            MixerReach::Bounded => [Some(0); 2],
+        };
+        let quantities = [
+            ("a state", self.facts.checked_state_size()),
+            ("a convolution before the projections", Some(self.facts.input_conv_state)),
+            ("a message", message[0]),
+            ("a message", message[1]),
+            ("a cache per token", Some(self.facts.cache_per_token)),
+        ];
+        let bits_per_number = u128::from(self.bits.max(self.accumulator_bits().unwrap_or_default()));
+        for (quantity, elements) in quantities {
+            let bits = elements.and_then(|elements| elements.checked_mul(bits_per_number));
+            if bits.is_none_or(|bits| bits > 1 << MAX_LOG2_BITS) {
+                let found = bits.map_or_else(|| "more than 2^128".to_owned(), |bits| bits.to_string());
+                return Err(StackError::TooManyBits { mixer: self.to_string(), quantity, found });
+            }
+        }
+        Ok(())
     }
 
     /// A mixer from a name and options: `Mixer::new("gdn", &[("heads", 16)], &defaults)`. A flag is 0 or 1.

@@ -41,12 +41,12 @@ pub(super) static KIND: MixerKind = MixerKind {
         // Rotation acts on pairs of channels: an odd key width has no network.
         let is_implemented = key_head_dim.is_multiple_of(2);
         let forwarded_bits = if is_implemented { heads * value_head_dim } else { 0 };
-        // `table_slots` stays 0: keys are rotated by position, so known weights cannot keep table slots orthogonal.
+        // `table_rows` stays 0: keys are rotated by position, so known weights cannot keep table slots orthogonal.
         Facts { forwarded_bits, is_implemented, ..with_weights(&core, options.width() * heads * value_head_dim) }
     },
     forwarding_sizes: Some(ForwardingSizes {
         options_for_bits: |bits| vec![("heads", 1), ("key", 2), ("value", bits)],
-        slots_option: None,
+        table_rows_option: None,
     }),
     reference: Reference::Reimplementation("torchscale"),
     ..MixerKind::DEFAULT

@@ -61,7 +61,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     forwarding_sizes: Some(ForwardingSizes {
         options_for_bits: |bits| vec![("inner", bits + 1), ("heads", 1)],
-        slots_option: None,
+        table_rows_option: None,
     }),
     reference: Reference::Public { library: "transformers", class: "RecurrentGemmaRecurrentBlock" },
     ..MixerKind::DEFAULT

@@ -49,7 +49,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     forwarding_sizes: Some(ForwardingSizes {
         options_for_bits: |bits| vec![("heads", 1), ("head", 2 * bits), ("mix-rank", 1), ("decay-rank", 1)],
-        slots_option: Some("head"),
+        table_rows_option: Some("head"),
     }),
     reference: Reference::Reimplementation("the v6 model of RWKV-LM"),
     engines: &["llama.cpp"],

@@ -58,7 +58,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     forwarding_sizes: Some(ForwardingSizes {
         options_for_bits: |bits| vec![("heads", 1), ("head", 2 * bits), ("rank", 1)],
-        slots_option: Some("head"),
+        table_rows_option: Some("head"),
     }),
     // Later layers mix the first layer's values into theirs.
     shares_between_layers: true,

@@ -39,8 +39,10 @@ fn state_bits_do_not_overflow_at_the_largest_sizes() {
             OptionKind::Flag { .. } | OptionKind::Choice(_) => None,
         };
         let options: Vec<(&str, u64)> = kind.options.iter().filter_map(maximum).collect();
-        let mixer = Mixer::new(kind.name, &options, &defaults).unwrap();
-        assert!(mixer.state_bits() < u128::MAX >> 1);
+        match Mixer::new(kind.name, &options, &defaults) {
+            Ok(mixer) => assert!(mixer.state_bits() <= 1 << MAX_LOG2_BITS, "{mixer}"),
+            Err(error) => assert!(matches!(error, StackError::TooManyBits { .. }), "{error}"),
+        }
     }
 }
 
@@ -136,14 +138,14 @@ fn resolve_errors_name_the_mistake() {
 
 #[test]
 fn accumulator_option_fixes_the_message_bits() {
-    use crate::stack::Convention;
+    use crate::stack::MessageSizeConvention;
     let sizes = Defaults { heads: 2, head_dim: 8, bits: 32, ..Defaults::default() };
     let plan = |text: &str| crate::stack::Plan::parse(text, &sizes).unwrap();
-    for convention in [Convention::Paper, Convention::Register, Convention::Online] {
+    for convention in [MessageSizeConvention::Paper, MessageSizeConvention::Register, MessageSizeConvention::Online] {
         assert_eq!(plan("full{accumulator=5}").message_bits(convention), 2 * 9 * 5);
         assert_eq!(plan("full{accumulator=5}").message_formula(convention), "H*(d+1)*p");
     }
-    assert_eq!(plan("full").message_bits(Convention::Paper), 2 * 2 * 8 * 32);
+    assert_eq!(plan("full").message_bits(MessageSizeConvention::Paper), 2 * 2 * 8 * 32);
     assert!(parse("full{accumulator=33}", &sizes).is_err());
     let looks_up = |text: &str| parse(text, &sizes).unwrap().facts().looks_up;
     assert!(looks_up("full") && !looks_up("full{accumulator=5}"));

@@ -8,7 +8,7 @@ use crate::task::options::{Options, word_of, yes_no};
 use crate::task::{MAX_TOKENS, Task as _, TaskError, join_numbers};
 
 const ORDERS: [(&str, Order); 3] =
-    [("hard", Order::Hard), ("query-first", Order::QueryFirst), ("streaming", Order::Streaming)];
+    [("hard", Order::LastTableFirst), ("query-first", Order::QueryFirst), ("streaming", Order::Streaming)];
 
 const ENTRY_ORDERS: [(&str, EntryOrder); 2] = [("w-major", EntryOrder::WMajor), ("i-major", EntryOrder::IMajor)];
 
@@ -24,13 +24,13 @@ impl FuncComp {
 
     /// Only the sizes; the order is `hard`.
     pub(in crate::task) fn parse_hard_order(options: &mut Options) -> Result<Self, TaskError> {
-        Self::parse_sizes(options, Order::Hard)
+        Self::parse_sizes(options, Order::LastTableFirst)
     }
 
     fn parse_sizes(options: &mut Options, order: Order) -> Result<Self, TaskError> {
         let hops = options.take("hops");
         let m = options.number_u32("m", 4, 1..=MAX_TOKENS as u32)?;
-        let parts_per_table = options.take("n");
+        let row_groups_per_table = options.take("n");
         let query_count = options.number("queries", 1, 1..=MAX_TOKENS)?;
         let mixed_hops = options.flag("mixed")?;
         let hops = match hops {
@@ -40,7 +40,7 @@ impl FuncComp {
                 return Err(options.bad_value("hops", &other, format!("a whole number from 1 to {MAX_HOPS}")));
             }
         };
-        let parts_per_table = match parts_per_table {
+        let row_groups_per_table = match row_groups_per_table {
             None => vec![2; hops.unwrap_or(2) - 1],
             Some(SpecValue::List(list))
                 if list.iter().all(|n| (1..=MAX_TOKENS).contains(n))
@@ -57,16 +57,16 @@ impl FuncComp {
                 return Err(options.bad_value("n", &other, expected));
             }
         };
-        Self::new(m, &parts_per_table, order, query_count as usize, mixed_hops)
+        Self::new(m, &row_groups_per_table, order, query_count as usize, mixed_hops)
     }
 }
 
 impl fmt::Display for FuncComp {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let order = word_of(&ORDERS, self.order);
-        let parts_per_table = join_numbers(&self.parts_per_table);
+        let row_groups_per_table = join_numbers(&self.row_groups_per_table);
         let (hops, m) = (self.hops(), self.sizes[0]);
-        write!(out, "{}{{hops={hops},m={m},n=[{parts_per_table}],order={order},", Self::NAME)?;
+        write!(out, "{}{{hops={hops},m={m},n=[{row_groups_per_table}],order={order},", Self::NAME)?;
         write!(out, "queries={},mixed={}", self.query_count, yes_no(self.mixed_hops))?;
         // Defaults are not printed, so that the specs of older stored runs do not change.
         let listing = ENTRY_ORDERS.iter().skip(1).find(|(_, entry_order)| *entry_order == self.entry_order);

@@ -1,14 +1,14 @@
 //! Integer relations: two multisets of tokens with the same state of a linear attention layer.
 //!
 //! The state of linear attention is a sum of writes, one for each token. In p bits it is rounded to a grid after every token; since the
-//! state is on the grid already, rounding the sum of state and write is adding the rounded write. So as long as no number leaves its range,
+//! state is on the grid already, rounding the sum of state and write is adding the rounded write. So as long as no element leaves its range,
 //! the state is exactly a sum of integer vectors `c(token)` in units of the grid, in any order, and `c(token)` is the state after that
 //! single token. Where a task allows repeated tokens (2-Sum), a relation `sum_t x_t c(t) = 0` with `sum_t x_t = 0` is a collision: the
 //! tokens with positive x in one prompt, those with negative x in the other.
 //!
-//! A birthday search needs 2^(b/2) tries for b bits. A lattice of M tokens needs M above the number D of state numbers, whatever their bits,
+//! A birthday search needs 2^(b/2) tries for b bits. A lattice of M tokens needs M above the number D of state elements, whatever their bits,
 //! and time that grows with about the fourth power of M: a second for a hundred rows, 15 seconds for five hundred. It fails for one of
-//! three reasons, which the note of a report gives: the relation is longer than the prompt; its tokens have no order in which every number
+//! three reasons, which the note of a report gives: the relation is longer than the prompt; its tokens have no order in which every element
 //! of the state stays in its range; or the lattice is too large for the time or for double precision. All three are more likely if single
 //! writes are large compared with a step of the grid.
 
@@ -17,8 +17,8 @@ use rung_theory::task::{AnyTask, seeded};
 
 use super::alphabet::sample_prompt;
 use super::check::build_witness;
-use super::collide;
 use super::lattice::{self, Relations};
+use super::state_collision;
 use super::target::{Runner, TargetModel};
 use super::witness::Witness;
 use super::{FalsifyError, Method, MethodReport, SearchBudget, StopCondition};
@@ -47,16 +47,16 @@ pub fn search_relation(
 ) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
     let mut report = MethodReport::new(Method::IntegerRelation, "lattices");
     let (vocabulary, state_size) =
-        (target.task().fields()[0].vocabulary as usize, collide::state_size(target) as usize);
+        (target.task().fields()[0].vocabulary as usize, state_collision::state_size(target) as usize);
     let writes = writes(target)?;
-    let ever_written = writes.iter().fold(vec![false; state_size], |nonzero, write| {
+    let is_written = writes.iter().fold(vec![false; state_size], |nonzero, write| {
         nonzero.iter().zip(write).map(|(nonzero, number)| *nonzero || *number != 0).collect()
     });
-    let dimensions = ever_written.iter().filter(|nonzero| **nonzero).count();
-    // With twice as many tokens as numbers relations are short. The number of tokens is one more number that must agree.
-    let mut row_count = (2 * dimensions + 8).min(vocabulary).min(MAX_ROWS);
-    report.note = format!("{dimensions} numbers are ever written, and {vocabulary} tokens write them");
-    while row_count > dimensions + 1 {
+    let written_elements = is_written.iter().filter(|nonzero| **nonzero).count();
+    // With twice as many tokens as state elements relations are short. The number of tokens must agree too.
+    let mut row_count = (2 * written_elements + 8).min(vocabulary).min(MAX_ROWS);
+    report.note = format!("{written_elements} elements of the state are written, by {vocabulary} tokens");
+    while row_count > written_elements + 1 {
         let tokens = smallest_writes(&writes, row_count, budget.seed);
         let vectors: Vec<Vec<i64>> =
             tokens.iter().map(|token| writes[*token].iter().copied().chain([1]).collect()).collect();
@@ -77,22 +77,22 @@ pub fn search_relation(
         let length = positive_count(shortest);
         report.note =
             format!("{}; a lattice of {row_count} rows gave a relation of {length} tokens on each side", report.note);
-        let mut first_refusal = String::new();
+        let mut first_rejection = String::new();
         for relation in relations.iter().take(MAX_RELATIONS) {
             let reason = match colliding_prompts(target, &writes, &tokens, relation) {
                 Err(reason) => reason,
                 Ok(pair) => match build_witness(target, &pair, target.question())? {
                     Ok(witness) if witness.state.is_some() => return Ok((Some(witness), report)),
                     Ok(_) => "the states differ once rounded".to_owned(),
-                    Err(refusal) => refusal.to_string(),
+                    Err(rejection) => rejection.to_string(),
                 },
             };
             report.unconfirmed += 1;
-            if first_refusal.is_empty() {
-                first_refusal = format!(" ({reason})");
+            if first_rejection.is_empty() {
+                first_rejection = format!(" ({reason})");
             }
         }
-        report.note.push_str(&first_refusal);
+        report.note.push_str(&first_rejection);
         if stop.is_reached() || row_count == vocabulary.min(MAX_ROWS) {
             break;
         }

@@ -1,14 +1,14 @@
-//! Stream collision: two contents of a span of tokens for which later tokens have the same streams.
+//! Residual-stream collision: two contents of a span of tokens for which later tokens have the same residual streams.
 //!
-//! Attention caches every token, so there is no bounded state that could collide. Instead the streams of later tokens are compared: if two
-//! prompts differ in one span, and the question (or every later token) has the same stream after every layer, to the bit, the model cannot
-//! distinguish them. The search is used for two kinds of stacks.
+//! Attention caches every token, so there is no bounded state that could collide. Instead the residual streams of later tokens are
+//! compared: if two prompts differ in one span, and the question (or every later token) has the same residual stream after every layer, to
+//! the bit, the model cannot distinguish them. The search is used for two kinds of stacks.
 //!
 //! - **Block-sparse layers.** The span is a block that the question may not select. A block whose mean key gets a low score is not
 //!   selected, whatever it contains. For 2-Sum this is the counter-example of the block-sparse bound: some contents of the block have the
 //!   query's partner, others do not.
 //! - **Hybrids in few bits.** The span is the last table of function composition, which comes first in the prompt. All later tokens must
-//!   have the same streams: the border search of the lower bound, at small size.
+//!   have the same residual streams: the border search of the lower bound, at small size.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -31,7 +31,7 @@ const CHUNKS_PER_ROUND: u64 = 8;
 /// The largest number of contents that are tried in one prompt.
 const MAX_CONTENTS: u64 = 1 << 13;
 
-/// The positions whose content is varied, and those whose streams must stay the same.
+/// The positions whose content is varied, and those whose residual streams must stay the same.
 #[derive(Clone, Debug)]
 struct VariedPositions {
     varied: Range<usize>,
@@ -44,7 +44,7 @@ fn block_size(target: &TargetModel) -> Option<usize> {
     mixers.into_iter().find_map(|mixer| mixer.facts().block_selection()).map(|selection| selection.block as usize)
 }
 
-/// Searches for two contents of a block that do not change the question's streams.
+/// Searches for two contents of a block that do not change the question's residual streams.
 ///
 /// # Errors
 /// The model cannot run on its task.
@@ -64,7 +64,7 @@ pub fn search_summary_collision(
     search(target, budget, stop, Method::SummaryCollision, positions)
 }
 
-/// Searches for two last tables that do not change the streams of all later tokens, or with `question_only` those of the question.
+/// Searches for two last tables that do not change the residual streams of all later tokens, or with `question_only` those of the question.
 ///
 /// # Errors
 /// The model cannot run on its task.
@@ -115,8 +115,8 @@ fn search(
             }
             tokens
         };
-        // From the hash of the streams to the first content that gives them and its answer.
-        let mut first_by_streams: HashMap<u64, (u64, u32)> = HashMap::new();
+        // From the hash of the residual streams to the first content that gives them and its answer.
+        let mut first_by_residuals: HashMap<u64, (u64, u32)> = HashMap::new();
         let total = filling_count.unwrap_or(MAX_CONTENTS);
         for round in 0..total.div_ceil(batch_size * CHUNKS_PER_ROUND) {
             let start = round * batch_size * CHUNKS_PER_ROUND;
@@ -131,14 +131,18 @@ fn search(
                 for (number, outcome) in chunk.clone().zip(result?) {
                     report.candidates += 1;
                     let Some((signature, answer)) = outcome else { continue };
-                    let (earlier, earlier_answer) = *first_by_streams.entry(signature).or_insert((number, answer));
+                    let (earlier, earlier_answer) = *first_by_residuals.entry(signature).or_insert((number, answer));
                     if earlier_answer == answer {
                         continue;
                     }
                     let pair = [prompt_with(earlier), prompt_with(number)];
                     if let Ok(witness) = build_witness(target, &pair, question)? {
-                        let streams = if first_by_streams.len() == 1 { "stream" } else { "different streams" };
-                        report.note = format!("{} {streams} in this prompt", first_by_streams.len());
+                        let residuals = if first_by_residuals.len() == 1 {
+                            "residual stream"
+                        } else {
+                            "different residual streams"
+                        };
+                        report.note = format!("{} {residuals} in this prompt", first_by_residuals.len());
                         return Ok((Some(witness), report));
                     }
                     report.unconfirmed += 1;
@@ -149,7 +153,7 @@ fn search(
                 return Ok((None, report));
             }
             // If every content has the same answer, for example because the partner is elsewhere, try another prompt.
-            let mut answers = first_by_streams.values().map(|(_, answer)| *answer);
+            let mut answers = first_by_residuals.values().map(|(_, answer)| *answer);
             let first = answers.next();
             if answers.all(|answer| Some(answer) == first) {
                 break;
@@ -159,7 +163,7 @@ fn search(
     Ok((None, report))
 }
 
-/// For every candidate prompt, the hash of the streams at `compared` and the right answer; `None` if it is not a prompt of the task.
+/// For every candidate prompt, the hash of the residual streams at `compared` and the right answer; `None` if it is not a prompt of the task.
 #[allow(clippy::type_complexity)]
 fn signatures_and_answers(
     target: &TargetModel,

@@ -41,7 +41,7 @@ const MAX_UNCONFIRMED: u64 = 512;
 pub(super) fn border(target: &TargetModel) -> usize {
     let task: &dyn std::any::Any = target.task();
     match task.downcast_ref::<FuncComp>() {
-        Some(task) if task.order() == Order::Hard => task.sizes().iter().map(|size| *size as usize).sum(),
+        Some(task) if task.order() == Order::LastTableFirst => task.sizes().iter().map(|size| *size as usize).sum(),
         _ => target.question(),
     }
 }
