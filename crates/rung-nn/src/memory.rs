@@ -50,18 +50,24 @@ impl<'a> MemoryEstimate<'a> {
 
     /// Bytes of a forward pass over one prompt of this many tokens in single precision, without the weights: states and activations.
     pub fn inference_bytes(&self, tokens: usize) -> u128 {
+        self.evaluation_bytes(tokens, tokens)
+    }
+
+    /// As [`inference_bytes`](Self::inference_bytes), where logits of at most `logit_rows` tokens are in memory at once.
+    pub fn evaluation_bytes(&self, tokens: usize, logit_rows: usize) -> u128 {
         let residuals = u128::from(self.plan.width).saturating_mul(self.plan.layers.len() as u128 + 16);
-        self.bytes(residuals.saturating_add(3 * self.hidden_width), tokens)
+        self.bytes(residuals.saturating_add(3 * self.hidden_width), tokens, tokens.min(logit_rows))
     }
 
     /// Bytes of a forward and backward pass: each layer stores about thirty activations of the model's width and six of the hidden width.
     pub fn training_bytes(&self, tokens: usize) -> u128 {
         let layer = u128::from(self.plan.width).saturating_mul(30).saturating_add(6 * self.hidden_width);
-        self.bytes(layer.saturating_mul(self.plan.layers.len() as u128 + 1), tokens)
+        self.bytes(layer.saturating_mul(self.plan.layers.len() as u128 + 1), tokens, tokens)
     }
 
-    fn bytes(&self, elements_per_token: u128, tokens: usize) -> u128 {
-        let elements = elements_per_token.saturating_add(3 * self.classes).saturating_mul(tokens as u128);
+    fn bytes(&self, elements_per_token: u128, tokens: usize, logit_rows: usize) -> u128 {
+        let logits = self.classes.saturating_mul(3).saturating_mul(logit_rows as u128);
+        let elements = elements_per_token.saturating_mul(tokens as u128).saturating_add(logits);
         state_bytes(self.plan, tokens).saturating_add(elements.saturating_mul(size_of::<f32>() as u128))
     }
 }
@@ -138,6 +144,9 @@ mod tests {
         let estimate = config.memory_estimate(&full);
         assert!(estimate.inference_bytes(16) > state_bytes(&full, 16));
         assert!(estimate.training_bytes(16) > estimate.inference_bytes(16));
+        let logits_of_three = 3 * 3 * config.classes as u128 * 4;
+        assert_eq!(estimate.evaluation_bytes(16, 3), estimate.evaluation_bytes(16, 0) + logits_of_three);
+        assert_eq!(estimate.evaluation_bytes(16, 99), estimate.inference_bytes(16));
     }
 
     #[test]

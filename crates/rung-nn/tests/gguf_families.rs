@@ -55,10 +55,51 @@ fn gguf_logits_equal_those_of_transformers_and_llama_cpp() {
                 llama_difference.max(largest_difference(log_probabilities, &numbers(&answer["logprobs"])));
         }
         println!("| {name} | {transformers_difference:.1e} | {llama_difference:.1e} |");
-        if !(transformers_difference < 1e-4 && llama_difference < 1e-4) {
+        // llama.cpp looks Gemma's GELU up in a table of half-precision numbers.
+        let llama_tolerance = if name.starts_with("gemma") { 4e-3 } else { 1e-4 };
+        if !(transformers_difference < 1e-4 && llama_difference < llama_tolerance) {
             failures
                 .push(format!("{name}: transformers {transformers_difference:.2e}, llama.cpp {llama_difference:.2e}"));
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Where `text` starts in `bytes`.
+fn offset_of(bytes: &[u8], text: &str) -> usize {
+    bytes.windows(text.len()).position(|window| window == text.as_bytes()).unwrap()
+}
+
+#[test]
+fn missing_unused_and_misshapen_tensors_are_named() {
+    let original = std::fs::read(fixtures().join("gguf/llama-llama3.gguf")).unwrap();
+    let path = std::env::temp_dir().join(format!("rung-tensors-{}.gguf", std::process::id()));
+    let error_of = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        let error = open::<f32>(&path).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("rung-tensors"), "{error}");
+        error
+    };
+    let renamed = |from: &str, to: &str| {
+        let (mut bytes, offset) = (original.clone(), offset_of(&original, from));
+        bytes[offset..offset + to.len()].copy_from_slice(to.as_bytes());
+        error_of(&bytes)
+    };
+    let missing = renamed("blk.1.attn_q.weight", "blk.9.attn_q.weight");
+    assert!(missing.contains("blk.1.attn_q.weight") && missing.contains("[48, 32]"), "{missing}");
+    // Without this tensor the frequencies are not divided, so that it is missing is no error, but the other one is left over.
+    let unused = renamed("rope_freqs.weight", "rope_other.weight");
+    assert!(unused.contains("rope_other.weight") && unused.contains("[6]"), "{unused}");
+    let unknown = renamed("llama", "lxama");
+    assert!(unknown.contains("lxama") && unknown.contains("gemma3"), "{unknown}");
+    // After the name: the number of dimensions, and each of them.
+    let name = "blk.0.ffn_gate.weight";
+    let dimensions = offset_of(&original, name) + name.len() + 4;
+    let mut bytes = original.clone();
+    bytes[dimensions..dimensions + 16].rotate_left(8);
+    let misshapen = error_of(&bytes);
+    for part in [name, "[32, 48]", "[48, 32]"] {
+        assert!(misshapen.contains(part), "{misshapen}");
+    }
+    std::fs::remove_file(&path).ok();
 }

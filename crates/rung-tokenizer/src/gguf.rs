@@ -1,6 +1,6 @@
 //! Converts the vocabulary of a GGUF file to a `tokenizer.json`.
 //!
-//! `gpt2` vocabularies are byte-level BPE: text is split by regular expressions that `tokenizer.ggml.pre` names, its bytes are mapped to
+//! `gpt2` vocabularies are byte-level BPE: text is split by the regular expressions of module `pre_tokenizer`, its bytes are mapped to
 //! printable characters, and pairs are merged in the order of the merge list. `llama` vocabularies are SentencePiece BPE: spaces become
 //! `▁`, and the pair whose merged piece has the highest score is merged first; characters without a piece fall back to bytes. `t5`
 //! vocabularies are unigram models: a text is split into the pieces whose scores have the largest sum.
@@ -13,29 +13,8 @@ use rung_audit::gguf::GgufHeader;
 use rung_audit::json::JsonValue;
 use serde_json::{Map, Value, json};
 
+use super::pre_tokenizer::{self, PreTokenizer};
 use super::{Tokenizer, TokenizerError};
-
-/// GPT-2's pre-tokenizer: contractions, words, numbers, punctuation and white space.
-const GPT2_PATTERN: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-/// Llama 3's pre-tokenizer: numbers are split into groups of up to three digits.
-const LLAMA3_PATTERN: &str = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Qwen 2's pre-tokenizer: numbers are split into single digits.
-const QWEN2_PATTERN: &str = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-
-/// Regular expressions by which text is split, applied in order, for each of llama.cpp's names of pre-tokenizers.
-const PRE_TOKENIZERS: &[(&str, &[&str])] = &[
-    ("gpt-2", &[GPT2_PATTERN]),
-    ("default", &[GPT2_PATTERN]),
-    ("olmo", &[GPT2_PATTERN]),
-    ("mpt", &[GPT2_PATTERN]),
-    ("smollm", &[r"\p{N}", GPT2_PATTERN]),
-    ("starcoder", &[r"\p{N}", GPT2_PATTERN]),
-    ("refact", &[r"\p{N}", GPT2_PATTERN]),
-    ("llama-bpe", &[LLAMA3_PATTERN]),
-    ("llama3", &[LLAMA3_PATTERN]),
-    ("dbrx", &[LLAMA3_PATTERN]),
-    ("qwen2", &[QWEN2_PATTERN]),
-];
 
 /// Bytes of the longest piece: splitting a piece at every letter takes quadratic time.
 const MAX_PIECE_BYTES: usize = 1024;
@@ -59,7 +38,10 @@ pub(super) fn open(path: &Path) -> Result<Option<Tokenizer>, TokenizerError> {
     let Some(model) = vocabulary.text("model").filter(|model| *model != "none") else { return Ok(None) };
     let pieces = vocabulary.pieces()?;
     let (tokenizer, adds_bos_by_default) = match model {
-        "gpt2" => (vocabulary.byte_level_bpe(&pieces)?, false),
+        "gpt2" => {
+            let pre_tokenizer = vocabulary.pre_tokenizer()?;
+            (vocabulary.byte_level_bpe(&pieces, pre_tokenizer)?, pre_tokenizer.is_of_llama3)
+        }
         "llama" => (vocabulary.sentencepiece_bpe(&pieces)?, true),
         "t5" => (vocabulary.unigram(&pieces)?, false),
         other => {
@@ -154,15 +136,17 @@ impl Vocabulary<'_> {
         pieces.iter().enumerate().filter_map(added_token).collect()
     }
 
-    /// The `tokenizer.json` of a byte-level BPE vocabulary.
-    fn byte_level_bpe(&self, pieces: &[&str]) -> Result<Value, TokenizerError> {
+    /// How the text of a byte-level BPE vocabulary is split.
+    fn pre_tokenizer(&self) -> Result<&'static PreTokenizer, TokenizerError> {
         let name = self.text("pre").unwrap_or("default");
-        let Some((_, patterns)) = PRE_TOKENIZERS.iter().find(|(known, _)| *known == name) else {
-            let known = PRE_TOKENIZERS.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
-            return Err(
-                self.malformed(format!("tokenizer.ggml.pre `{}`", name.escape_debug()), format!("one of {known}"))
-            );
-        };
+        pre_tokenizer::named(name).ok_or_else(|| {
+            let found = format!("tokenizer.ggml.pre `{}`", name.escape_debug());
+            self.malformed(found, format!("one of {}", pre_tokenizer::all_names()))
+        })
+    }
+
+    /// The `tokenizer.json` of a byte-level BPE vocabulary.
+    fn byte_level_bpe(&self, pieces: &[&str], pre_tokenizer: &PreTokenizer) -> Result<Value, TokenizerError> {
         let mut merges = Vec::new();
         for (rank, item) in self.list("merges").iter().enumerate() {
             let pair = if let JsonValue::String(text) = item { text.split_once(' ') } else { None };
@@ -176,7 +160,7 @@ impl Vocabulary<'_> {
         let split = |pattern: &&str| json!({ "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated", "invert": false });
         let byte_level =
             json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false });
-        let pre_tokenizers: Vec<Value> = patterns.iter().map(split).chain([byte_level.clone()]).collect();
+        let pre_tokenizers: Vec<Value> = pre_tokenizer.patterns.iter().map(split).chain([byte_level.clone()]).collect();
         Ok(json!({
             "version": "1.0",
             "added_tokens": self.added_tokens(pieces),
@@ -184,7 +168,7 @@ impl Vocabulary<'_> {
             "pre_tokenizer": { "type": "Sequence", "pretokenizers": pre_tokenizers },
             "post_processor": null,
             "decoder": byte_level,
-            "model": { "type": "BPE", "vocab": vocabulary_json(pieces), "merges": merges, "ignore_merges": name.starts_with("llama") },
+            "model": { "type": "BPE", "vocab": vocabulary_json(pieces), "merges": merges, "ignore_merges": pre_tokenizer.is_of_llama3 },
         }))
     }
 

@@ -15,6 +15,7 @@
 
 mod components;
 mod gguf;
+mod pre_tokenizer;
 
 use std::any::Any;
 use std::collections::BTreeSet;

@@ -61,6 +61,47 @@ fn eval_measures_the_perplexity_of_the_logits() {
 }
 
 #[test]
+fn generate_continues_with_the_likeliest_tokens_of_the_logits() {
+    let model = model();
+    let generate = |more: &[&str]| json(&[&["generate", path_str(&model), "--count", "8"], more].concat());
+    let ids = |value: &Value| -> Vec<u32> { serde_json::from_value(value.clone()).unwrap() };
+    let greedy = generate(&["--prompt", PROMPT_LINES[0]]);
+    let (prompt, tokens) = (ids(&greedy["prompt_tokens"]), ids(&greedy["tokens"]));
+    let sequence = [&prompt[..], &tokens].concat();
+    let list = sequence.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let logits = json(&["logits", path_str(&model), "--tokens", &list])["logits"].clone();
+    let rows: Vec<Vec<f64>> = serde_json::from_value(logits).unwrap();
+    assert_eq!(tokens.len(), 8);
+    for (row, next) in rows[prompt.len() - 1..].iter().zip(&tokens) {
+        let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        assert!(largest - row[*next as usize] < 1e-4, "token {next}: {} of {largest}", row[*next as usize]);
+    }
+    // The text of the tokens is the rest of the prompt with them.
+    let joined = prompt.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let from_ids = generate(&["--tokens", &joined]);
+    assert_eq!((&from_ids["tokens"], &from_ids["text"]), (&greedy["tokens"], &greedy["text"]));
+    assert!(greedy["text"].is_string());
+    // The last token was sampled and not read.
+    let cache = &greedy["cache"];
+    assert_eq!(cache["tokens"].as_u64(), Some(sequence.len() as u64 - 1));
+    assert_eq!(cache["bytes"], cache["planned_bytes"]);
+    // Two layers, keys and values, two heads of 8 channels, four bytes each.
+    assert_eq!(cache["bytes"].as_u64(), Some((sequence.len() as u64 - 1) * 2 * 2 * 16 * 4));
+
+    let sampled =
+        |seed: &str| generate(&["--prompt", PROMPT_LINES[0], "--temperature", "1.5", "--seed", seed])["tokens"].clone();
+    assert_eq!(sampled("3"), sampled("3"), "the seed fixes the samples");
+    let different = (0..8).filter(|seed| sampled(&seed.to_string()) != greedy["tokens"]).count();
+    assert!(different >= 4, "{different} of 8 seeds differ from the likeliest tokens");
+    let output = rung(&["generate", path_str(&model), "--tokens", "5,6", "--count", "2"]);
+    let report = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(report.contains("cache of 3 tokens: 768 bytes, planned 768"), "{report}");
+    assert_fails(&["generate", path_str(&model), "--tokens", "480"], "480");
+    assert_fails(&["generate", path_str(&model), "--tokens", "5", "--temperature=-1"], "--temperature");
+    assert_fails(&["generate", path_str(&model)], "found no tokens");
+}
+
+#[test]
 fn analyses_run_on_prompts_of_a_file() {
     let (model, file) = (model(), write_prompts("checkpoint-analyze"));
     let analyze = |name: &str| json(&["analyze", name, path_str(&model), "--prompts", path_str(&file)]);

@@ -9,6 +9,7 @@ use std::process::Command;
 use common::{assert_fails, path_str, rung, scratch_directory};
 use rung_bench::measure::PeakMemory;
 use rung_train::run::{Run, RunConfig, Trainer};
+use serde_json::json;
 
 fn run(stack: &str, task: &str, settings: &[&str]) -> Run {
     let config = settings.iter().try_fold(RunConfig::new(stack, task), |config, setting| config.with(setting));
@@ -104,6 +105,80 @@ fn every_command_with_a_memory_option_respects_it() {
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
     assert_fails(&["train", "--stack", "full", "--task", task, "--memory", "a lot"], "--memory");
+}
+
+/// Writes a Llama of 5 million weights, all zero, whose tokens are words. The file has holes, so it takes no space. Returns its folder.
+fn write_checkpoint(folder: &std::path::Path) -> PathBuf {
+    const WIDTH: u64 = 256;
+    const HIDDEN: u64 = 512;
+    const WORDS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let checkpoint = folder.join("llama");
+    std::fs::create_dir_all(&checkpoint).unwrap();
+    let config = json!({
+        "model_type": "llama", "hidden_size": WIDTH, "intermediate_size": HIDDEN, "num_hidden_layers": 8, "num_attention_heads": 8,
+        "vocab_size": WORDS.len(), "tie_word_embeddings": true, "rms_norm_eps": 1e-6, "max_position_embeddings": 4096,
+    });
+    std::fs::write(checkpoint.join("config.json"), config.to_string()).unwrap();
+    let words: serde_json::Map<_, _> = (0..).zip(WORDS).map(|(id, word)| (word.to_owned(), json!(id))).collect();
+    let tokenizer = json!({
+        "version": "1.0", "pre_tokenizer": { "type": "WhitespaceSplit" },
+        "model": { "type": "WordLevel", "vocab": words, "unk_token": "a" },
+    });
+    std::fs::write(checkpoint.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    let mut shapes = vec![
+        ("model.embed_tokens".to_owned(), vec![WORDS.len() as u64, WIDTH]),
+        ("model.norm".to_owned(), vec![WIDTH]),
+    ];
+    for layer in 0..8 {
+        let mut add = |name: &str, shape: &[u64]| shapes.push((format!("model.layers.{layer}.{name}"), shape.to_vec()));
+        add("input_layernorm", &[WIDTH]);
+        add("post_attention_layernorm", &[WIDTH]);
+        ["q", "k", "v", "o"].iter().for_each(|name| add(&format!("self_attn.{name}_proj"), &[WIDTH, WIDTH]));
+        ["gate", "up"].iter().for_each(|name| add(&format!("mlp.{name}_proj"), &[HIDDEN, WIDTH]));
+        add("mlp.down_proj", &[WIDTH, HIDDEN]);
+    }
+    let (mut header, mut end) = (serde_json::Map::new(), 0);
+    for (name, shape) in shapes {
+        let start = end;
+        end += 4 * shape.iter().product::<u64>();
+        let tensor = json!({ "dtype": "F32", "shape": shape, "data_offsets": [start, end] });
+        header.insert(format!("{name}.weight"), tensor);
+    }
+    let header = serde_json::Value::Object(header).to_string();
+    let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat();
+    let path = checkpoint.join("model.safetensors");
+    std::fs::write(&path, &bytes).unwrap();
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(bytes.len() as u64 + end).unwrap();
+    checkpoint
+}
+
+#[test]
+fn commands_on_checkpoints_count_shared_weights_once() {
+    let folder = scratch_directory("memory-checkpoint");
+    let checkpoint = write_checkpoint(&folder);
+    let (short, long) = (folder.join("short.txt"), folder.join("long.txt"));
+    std::fs::write(&short, "a b c d e\n".repeat(10)).unwrap();
+    std::fs::write(&long, "a b ".repeat(1000) + "\n").unwrap();
+    let (model, short, long) = (path_str(&checkpoint), path_str(&short), path_str(&long));
+    // The weights take 21 MB; every core reads the same ones.
+    let limit = ["--memory", "32M"];
+    for command in [&["eval", model, "--prompts"][..], &["analyze", "logit_lens", model, "--prompts"]] {
+        let output = rung(&[command, &[short], &limit].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_fails(&[command, &[long], &limit].concat(), "text prompts: ");
+    }
+    assert_fails(&["eval", model, "--prompts", short, "--memory", "16M"], "weights would take about");
+    let convert = ["convert", model, "--to", "gdn", "--prompts", short, "--steps", "1"];
+    assert_fails(&[&convert[..], &limit].concat(), "distilling 8 layers of ");
+    let output = rung(&[&convert[..], &["--layers", "3", "--memory", "48M"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tokens = vec!["1"; 2000].join(",");
+    assert_fails(
+        &[&["logits", model, "--tokens", &tokens][..], &limit].concat(),
+        "logits of 2000 tokens and 8 classes",
+    );
+    let output = rung(&[&["logits", model, "--tokens", "1,2,3", "--json"][..], &limit].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use rung_engine::{Native, Ops, Rounding, Scalar, Tensor};
 use rung_nn::precision::apply_rounding;
 use rung_nn::{ModelError, ModelState, Network};
-use rung_train::parallel;
 
 use super::questions::{GroupScore, QuestionBatch, Questions, merge_scores};
 
@@ -26,7 +25,7 @@ pub fn measure<S: Scalar>(
     questions: &Questions,
     rounding: Option<(u32, &Ranges)>,
 ) -> Result<(BTreeMap<u16, GroupScore>, Ranges), ModelError> {
-    let results = parallel::map(&questions.batches, |batch| measure_batch(network, questions, batch, rounding));
+    let results = questions.map_batches(|batch| measure_batch(network, questions, batch, rounding));
     let (mut scores, mut ranges) = (BTreeMap::new(), Ranges::new());
     for result in results {
         let (batch_scores, batch_ranges) = result?;

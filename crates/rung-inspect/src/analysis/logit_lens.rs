@@ -27,7 +27,6 @@ use rung_engine::{Native, Ops, Scalar, Tensor};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Chart, LineChart, Point, Scale, Series};
 use rung_nn::{Hooks, ModelError, Network};
-use rung_train::parallel;
 use serde::Serialize;
 
 use super::questions::{GroupScore, QuestionBatch, Questions, group_name, merge_scores};
@@ -71,7 +70,7 @@ impl<S: Scalar> Hooks<Native<S>> for AnswerResiduals<'_, S> {
 pub fn logit_lens<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<LogitLens, AnalysisError> {
     reject_chain_of_thought("logit_lens", network)?;
     let questions = Questions::sample(network, options, MAX_QUESTIONS_AND_TOKENS)?;
-    let results = parallel::map(&questions.batches, |question_batch| score_levels(network, &questions, question_batch));
+    let results = questions.map_batches(|question_batch| score_levels(network, &questions, question_batch));
     let mut scores = vec![BTreeMap::new(); network.model.depth() + 1];
     for batch_scores in results {
         for (scores, batch_scores) in scores.iter_mut().zip(batch_scores?) {

@@ -55,8 +55,31 @@ use rung_train::run::RunError;
 
 use text_prompts::TextPrompts;
 
+/// Reports how many prompts a pass has finished with, for a progress display.
+#[derive(Clone, Default)]
+pub struct Progress(Option<Arc<dyn Fn(usize) + Send + Sync>>);
+
+impl Progress {
+    /// Calls `advance` with the number of prompts after every batch of every pass.
+    pub fn new(advance: impl Fn(usize) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(advance)))
+    }
+
+    pub(crate) fn advance(&self, prompts: usize) {
+        if let Some(advance) = &self.0 {
+            advance(prompts);
+        }
+    }
+}
+
+impl std::fmt::Debug for Progress {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(if self.0.is_some() { "reported" } else { "not reported" })
+    }
+}
+
 /// Options of an analysis.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct AnalysisOptions {
     /// A task to use instead of the network's own; it must fit the network.
     pub task: Option<String>,
@@ -66,6 +89,8 @@ pub struct AnalysisOptions {
     pub seed: u64,
     /// Text prompts, for an external checkpoint, which has no task.
     pub text: Option<Arc<TextPrompts>>,
+    /// Where progress is reported.
+    pub progress: Progress,
 }
 
 /// The result of an analysis.

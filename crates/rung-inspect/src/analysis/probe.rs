@@ -88,7 +88,7 @@ pub fn probe<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Resu
             (questions.task, "a task spec, so that intermediate answers can be computed: pass --task SPEC".to_owned());
         return Err(AnalysisError::NotApplicable { analysis: "probe", found, expected });
     }
-    let residuals = parallel::map(&questions.batches, |question_batch| answering_residuals(network, question_batch));
+    let residuals = questions.map_batches(|question_batch| answering_residuals(network, question_batch));
     let residuals = residuals.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut levels = vec!["embedding".to_owned()];
     levels.extend(layer_names(&network.plan));

@@ -12,7 +12,7 @@ use rung_nn::{Hooks, Model, ModelError};
 use rung_theory::task::funccomp::{FuncComp, FuncCompInstance};
 use rung_theory::task::{self, NO_TARGET, Task as _, seeded};
 
-use super::{AnalysisError, AnalysisOptions};
+use super::{AnalysisError, AnalysisOptions, Progress};
 use rung_nn::Network;
 use rung_train::parallel;
 use rung_train::run::accuracy::{AccuracyByGroup, AnswerCount};
@@ -75,6 +75,8 @@ pub struct Questions {
     pub symbols: Vec<usize>,
     /// The tokens of the first prompt as text, for text prompts.
     pub token_texts: Option<Vec<String>>,
+    /// Where progress is reported.
+    pub progress: Progress,
 }
 
 /// Correct answers and the summed loss of a metric group.
@@ -140,9 +142,9 @@ impl Questions {
         (max_questions, max_tokens): (usize, usize),
     ) -> Result<Self, AnalysisError> {
         if let Some(text) = &options.text {
-            let longest = text.prompts.iter().map(|prompt| prompt.tokens.len()).max().unwrap_or(0);
-            check_memory(network, 1, longest, options)?;
-            return Ok(text.questions(options.prompts, (max_questions, max_tokens)));
+            let questions = text.questions(options.prompts, (max_questions, max_tokens));
+            questions.check_memory(network)?;
+            return Ok(Self { progress: options.progress.clone(), ..questions });
         }
         let network_task = network.task()?;
         let spec = options.task.clone().unwrap_or_else(|| network_task.spec());
@@ -182,7 +184,17 @@ impl Questions {
             }
             None => vec![IntermediateAnswer { name: "answer".to_owned(), value_count: task.classes() as usize }],
         };
-        Ok(Self { task: task.spec(), intermediate_answers, batches, symbols: Vec::new(), token_texts: None })
+        let (symbols, progress) = (Vec::new(), options.progress.clone());
+        Ok(Self { task: task.spec(), intermediate_answers, batches, symbols, token_texts: None, progress })
+    }
+
+    /// Rejects text prompts that do not fit the memory: every core runs a batch at a time, and all read the same weights.
+    pub(crate) fn check_memory<S: Scalar>(&self, network: &Network<S>) -> Result<(), ModelError> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from).min(self.batches.len());
+        let size = |batch: &QuestionBatch| (batch.batch.targets.len(), batch.rows());
+        let Some(largest) = self.batches.iter().max_by_key(|batch| size(batch)) else { return Ok(()) };
+        let batch = (cores, largest.rows(), largest.batch.tokens_per_row);
+        network.check_evaluation_memory("text prompts", batch, MAX_LOGIT_ROWS).map_err(ModelError::Memory)
     }
 
     /// Number of prompts.
@@ -193,6 +205,15 @@ impl Questions {
     /// Number of tokens.
     pub fn token_count(&self) -> usize {
         self.batches.iter().map(|batch| batch.batch.targets.len()).sum()
+    }
+
+    /// Runs `job` on every batch, on all cores, and reports progress. Results are in the order of the batches.
+    pub(crate) fn map_batches<Output: Send>(&self, job: impl Fn(&QuestionBatch) -> Output + Sync) -> Vec<Output> {
+        parallel::map(&self.batches, |question_batch| {
+            let output = job(question_batch);
+            self.progress.advance(question_batch.rows());
+            output
+        })
     }
 
     /// Correct answers of a model with hooks, in each group.
@@ -218,7 +239,7 @@ impl Questions {
         weights: &Parameters<S>,
         hooks: impl Fn() -> H + Sync,
     ) -> Result<BTreeMap<u16, GroupScore>, ModelError> {
-        let results = parallel::map(&self.batches, |question_batch| {
+        let results = self.map_batches(|question_batch| {
             let (ops, positions) = (Native::new(), question_batch.positions());
             ops.bind_frozen(weights);
             let residual =
@@ -356,6 +377,23 @@ pub(crate) fn accuracy_text(accuracy: &AccuracyByGroup) -> String {
 mod tests {
     use super::*;
     use rung_nn::construct::{ConstructionRequest, build};
+
+    #[test]
+    fn a_pass_reports_every_prompt() {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicUsize, Ordering};
+
+        let network = build::<f32>("U1", &ConstructionRequest::default()).unwrap();
+        let prompt_count = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&prompt_count);
+        let progress = Progress::new(move |prompts| {
+            counter.fetch_add(prompts, Ordering::Relaxed);
+        });
+        let options = AnalysisOptions { prompts: Some(19), progress, ..AnalysisOptions::default() };
+        let questions = Questions::sample(&network, &options, (100, 1 << 16)).unwrap();
+        questions.measure(&network.model, &network.weights, || rung_nn::NoHooks).unwrap();
+        assert_eq!(prompt_count.load(Ordering::Relaxed), 19);
+    }
 
     #[test]
     fn the_last_intermediate_answer_of_a_question_is_its_answer() {

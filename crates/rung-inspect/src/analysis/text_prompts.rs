@@ -3,9 +3,12 @@
 //! Such a checkpoint has no built-in task. Its prompts are either lines of a file, where every token is predicted from the tokens before it,
 //! or a built-in task written as text, where one of a few symbols has to follow the last token. Analyses see both as [`Questions`].
 
+use std::collections::HashMap;
+
 use rung_theory::task::NO_TARGET;
 use rung_train::run::source::Batch;
 
+use super::Progress;
 use super::questions::{IntermediateAnswer, Question, QuestionBatch, Questions};
 
 /// The largest number of tokens of a batch.
@@ -48,26 +51,29 @@ impl TextPrompt {
 
 impl TextPrompts {
     /// The prompts as questions: the first `max_prompts`, or without a number until there are `max_questions` questions or `max_tokens`
-    /// tokens. Consecutive prompts of the same length are in one batch.
+    /// tokens. Prompts of the same length are in one batch while it has room; batches are in the order of their first prompts, so that the
+    /// first row of the first batch is the first prompt.
     pub(crate) fn questions(
         &self,
         max_prompts: Option<usize>,
         (max_questions, max_tokens): (usize, usize),
     ) -> Questions {
         let (mut batches, mut question_count, mut token_count): (Vec<QuestionBatch>, usize, usize) = (Vec::new(), 0, 0);
+        // The last batch of each length.
+        let mut open_batches = HashMap::<usize, usize>::new();
         for prompt in self.prompts.iter().take(max_prompts.unwrap_or(usize::MAX)) {
             if max_prompts.is_none() && (question_count >= max_questions || token_count >= max_tokens) {
                 break;
             }
             let length = prompt.tokens.len();
-            let fits = |last: &QuestionBatch| {
-                last.batch.tokens_per_row == length && last.batch.tokens.len() + length <= BATCH_TOKENS
-            };
-            if !batches.last().is_some_and(fits) {
+            let has_room = |index: &usize| batches[*index].batch.tokens.len() + length <= BATCH_TOKENS;
+            let index = open_batches.get(&length).copied().filter(has_room).unwrap_or_else(|| {
                 let batch = Batch { ids_per_row: length, tokens_per_row: length, ..Batch::default() };
                 batches.push(QuestionBatch { batch, questions: Vec::new() });
-            }
-            let Some(QuestionBatch { batch, questions }) = batches.last_mut() else { break };
+                batches.len() - 1
+            });
+            open_batches.insert(length, index);
+            let QuestionBatch { batch, questions } = &mut batches[index];
             let row = batch.targets.len() / length;
             let targets = prompt.targets();
             for (position, target) in targets.iter().enumerate().filter(|(_, target)| **target != NO_TARGET) {
@@ -87,7 +93,8 @@ impl TextPrompts {
         };
         let symbols = self.symbols.iter().map(|symbol| *symbol as usize).collect();
         let token_texts = self.prompts.first().map(|prompt| prompt.token_texts.clone());
-        Questions { task: self.name.clone(), intermediate_answers, batches, symbols, token_texts }
+        let (task, progress) = (self.name.clone(), Progress::default());
+        Questions { task, intermediate_answers, batches, symbols, token_texts, progress }
     }
 }
 
@@ -107,6 +114,18 @@ mod tests {
         assert!(questions.intermediate_answers.is_empty());
         assert_eq!(lines.questions(Some(1), (1, 1)).prompt_count(), 1);
         assert_eq!(lines.questions(None, (1, usize::MAX)).prompt_count(), 1);
+
+        let mixed =
+            [line(&[1, 2]), line(&[5, 6, 7]), line(&[3, 4]), line(&[8, 9, 5]), line(&[6; 400]), line(&[7; 400])];
+        let third = [line(&[8; 400]), line(&[9, 9])];
+        let mixed = TextPrompts { prompts: [&mixed[..], &third].concat(), ..TextPrompts::default() };
+        let questions = mixed.questions(None, (usize::MAX, usize::MAX));
+        let first_tokens: Vec<Vec<u32>> = questions
+            .batches
+            .iter()
+            .map(|batch| batch.batch.tokens.chunks(batch.batch.tokens_per_row).map(|row| row[0]).collect())
+            .collect();
+        assert_eq!(first_tokens, [vec![1, 3, 9], vec![5, 8], vec![6, 7], vec![8]], "a third prompt of 400 has no room");
 
         let prompt = TextPrompt { answer: Some(9), hops: 2, ..line(&[5, 6, 7]) };
         let task = TextPrompts { prompts: vec![prompt], symbols: vec![8, 9], ..TextPrompts::default() };

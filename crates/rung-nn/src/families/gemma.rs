@@ -1,7 +1,7 @@
 //! Gemma 2 and 3: norms before and after each mixer and MLP, windows between full-attention layers, scaled embeddings.
 //!
 //! # Classes
-//! `Gemma2ForCausalLM`, `Gemma3ForCausalLM` (text only).
+//! `Gemma2ForCausalLM`, `Gemma3ForCausalLM`, and the language model of `Gemma3ForConditionalGeneration`, whose vision tensors are ignored.
 //!
 //! # Unusual options
 //! Soft caps on scores and logits (Gemma 2; Gemma 3 ignores the cap on scores), norms on queries and keys (Gemma 3), a separate `rope_theta`
@@ -21,7 +21,7 @@ use crate::model::{FeedForward, LoadedLayer, LoadedModel, Norm, ResidualBranch};
 use crate::position::Rotation;
 
 /// Names in `model_type`.
-pub const MODEL_TYPES: &[&str] = &["gemma2", "gemma3_text"];
+pub const MODEL_TYPES: &[&str] = &["gemma2", "gemma3", "gemma3_text"];
 
 /// Names in a GGUF file's `general.architecture`.
 pub const ARCHITECTURES: &[&str] = &["gemma2", "gemma3"];
@@ -36,12 +36,21 @@ pub const GGUF_TENSORS: &[(&str, &str)] = &[
 /// Numbers of layers of the two 27B models, whose scores are scaled by the model width per head instead of the head width.
 const LAYERS_OF_27B: [usize; 2] = [46, 62];
 
+/// Modules of the language model in a multimodal model, as older and newer versions of transformers save it.
+const LANGUAGE_MODELS: [&str; 2] = ["language_model.model", "model.language_model"];
+
 /// Builds the model from the config and the tensors.
 ///
 /// # Errors
 /// A field is missing or not supported, or a tensor is missing or has another shape.
 pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
+    let is_inside = |module: &&str| loader.has(&format!("{module}.embed_tokens.weight"));
+    let prefix = LANGUAGE_MODELS.into_iter().find(is_inside).unwrap_or("model");
+    for module in ["vision_tower.", "multi_modal_projector."] {
+        loader.ignore_prefix(module);
+        loader.ignore_prefix(&format!("model.{module}"));
+    }
     fields.reject("use_bidirectional_attention", "a causal model")?;
     let (width, hidden) = (fields.required_size("hidden_size")?, fields.required_size("intermediate_size")?);
     let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-6);
@@ -64,7 +73,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             score_cap,
             ..AttentionOptions::new(rotation)
         };
-        layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
+        layers.push(loader.with_prefix(&format!("{prefix}.layers.{index}"), |loader| {
             let read_branch = |loader: &mut Loader<'_, S>, before: &str, after: &str| {
                 let norm = Norm::from_weights(Some(loader.norm_weight_plus_one(before, width)?), None, epsilon);
                 let after = Norm::from_weights(Some(loader.norm_weight_plus_one(after, width)?), None, epsilon);
@@ -88,6 +97,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         })?);
     }
     let decoder_options = DecoderOptions {
+        prefix,
         embedding_scale: Some((width as f64).sqrt()),
         norm_plus_one: true,
         logit_cap: fields.positive("final_logit_softcapping")?,

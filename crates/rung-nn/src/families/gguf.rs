@@ -40,6 +40,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("leading_dense_block_count", "num_dense_layers"),
     ("nextn_predict_layers", "num_nextn_predict_layers"),
     ("rope.freq_base", "rope_theta"),
+    ("rope.freq_base_swa", "rope_local_base_freq"),
     ("rope.dimension_count", "rope_dimension_count"),
     ("embedding_scale", "embedding_multiplier"),
     ("residual_scale", "residual_multiplier"),

@@ -161,7 +161,7 @@ impl RecurrentHeads for LinearAttention {
             return (out, State::new(past_len, [Some(matrix)]));
         }
         let (out, matrix) = self.sum_values(ops, [&query, &key, &value], state);
-        let (weight_sum, key_sum) = self.sum_weights(ops, &query, &key, State::slot(state, 1));
+        let (weight_sum, key_sum) = self.sum_weights(ops, &query, &key, State::tensor(state, 1));
         let out = ops.div(&out, &ops.affine(&weight_sum, 1.0, Self::EPSILON));
         (out, State::new(past_len, [Some(matrix), Some(key_sum)]))
     }

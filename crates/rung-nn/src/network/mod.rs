@@ -214,6 +214,23 @@ impl<S: Scalar> Network<S> {
         self.check_memory(what, (prompts, tokens), prompt_bytes, 0)
     }
 
+    /// As [`check_inference_memory`](Self::check_inference_memory), for `concurrent` batches of `prompts` prompts. Of each batch, logits of at
+    /// most `logit_rows` tokens are in memory at once; all batches share the weights.
+    ///
+    /// # Errors
+    /// They do not fit.
+    pub fn check_evaluation_memory(
+        &self,
+        what: &str,
+        (concurrent, prompts, tokens): (usize, usize, usize),
+        logit_rows: usize,
+    ) -> Result<(), TooLarge> {
+        // A prompt of the batch has its share of the rows of logits.
+        let prompt_bytes =
+            self.config.memory_estimate(&self.plan).evaluation_bytes(tokens, logit_rows.div_ceil(prompts.max(1)));
+        self.check_memory(what, (concurrent * prompts, tokens), prompt_bytes, 0)
+    }
+
     /// As [`check_inference_memory`](Self::check_inference_memory), for a forward and a backward pass.
     ///
     /// # Errors

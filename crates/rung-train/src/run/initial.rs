@@ -81,7 +81,7 @@ fn initialize_lookups(run: &Run, weights: &mut Parameters<f32>) {
     for id in unshared_embeddings(run, weights) {
         weights.get_mut(id).iter_mut().for_each(|weight| *weight *= 0.5);
     }
-    if let Some(gain) = weights.find_role(names::LAST_NORM, Role::StreamNorm) {
+    if let Some(gain) = weights.find_role(names::LAST_NORM, Role::ResidualNorm) {
         weights.get_mut(gain).fill((2.0 / (width as f64).sqrt()) as f32);
     }
 }

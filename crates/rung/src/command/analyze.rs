@@ -10,8 +10,8 @@ use rung_nn::Network;
 use rung_theory::spec;
 
 use super::memory::MemoryOption;
-use super::text_prompts::{PromptsArgument, TextRequest, is_external_checkpoint, print_estimate};
-use crate::output::{check_destination, print, print_json, spinner, with_spinner, write_file};
+use super::text_prompts::{PromptsArgument, TextRequest, is_external_checkpoint, print_estimate, prompt_progress};
+use crate::output::{check_destination, print, print_json, progress_bar, spinner, with_spinner, write_file};
 
 /// Run an analysis of a network: probe, ablate, lens and others.
 #[derive(Debug, clap::Args)]
@@ -85,7 +85,7 @@ impl Analyze {
             }
         };
         let prompts = PromptsArgument::count(self.prompts.as_ref(), &self.model)?;
-        let options = AnalysisOptions { task, prompts, seed: self.seed, text: None };
+        let options = AnalysisOptions { task, prompts, seed: self.seed, ..AnalysisOptions::default() };
         let bar = spinner("analyzing".to_owned());
         let finding = match analysis.run {
             AnalysisFn::F32(run) => run(&Network::open(&self.model)?, &options),
@@ -103,8 +103,11 @@ impl Analyze {
         let cost = (analysis.max_text_prompts(), analysis.forward_passes(network.model.depth()));
         print_estimate(analysis.name, &network, &text, cost)?;
         let prompts = self.prompts.as_ref().map(|_| text.prompts.len());
-        let options = AnalysisOptions { task: None, prompts, seed: self.seed, text: Some(Arc::new(text)) };
-        let bar = spinner("analyzing".to_owned());
+        let (max_prompts, passes) = cost;
+        let count = text.prompts.len().min(max_prompts.unwrap_or(usize::MAX));
+        let bar = progress_bar((count * passes) as u64).with_message("prompts analyzed");
+        let progress = prompt_progress(&bar);
+        let options = AnalysisOptions { task: None, prompts, seed: self.seed, text: Some(Arc::new(text)), progress };
         let (AnalysisFn::F32(run) | AnalysisFn::F64WithF32Fallback(_, run)) = analysis.run;
         let finding = run(&network, &options);
         bar.finish_and_clear();

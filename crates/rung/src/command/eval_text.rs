@@ -11,8 +11,8 @@ use rung_nn::{Network, NoHooks};
 use rung_train::run::accuracy::AnswerCount;
 use serde_json::json;
 
-use super::text_prompts::{TextRequest, print_estimate};
-use crate::output::{print, print_json, spinner, with_spinner};
+use super::text_prompts::{TextRequest, print_estimate, prompt_progress};
+use crate::output::{print, print_json, progress_bar, with_spinner};
 
 /// Evaluates a checkpoint on prompts as text, on all cores.
 ///
@@ -22,9 +22,10 @@ pub fn evaluate(model: &Path, request: &TextRequest<'_>, as_json: bool) -> anyho
     let text = request.read(model)?;
     let network = with_spinner(format!("opening {}", model.display()), || Network::<f32>::open(model))?;
     print_estimate("eval", &network, &text, (None, 1))?;
-    let bar = spinner("evaluating".to_owned());
     let prompts = Some(text.prompts.len());
-    let options = AnalysisOptions { prompts, text: Some(text.into()), ..AnalysisOptions::default() };
+    let bar = progress_bar(text.prompts.len() as u64).with_message("prompts evaluated");
+    let progress = prompt_progress(&bar);
+    let options = AnalysisOptions { prompts, text: Some(text.into()), progress, ..AnalysisOptions::default() };
     let questions = Questions::sample(&network, &options, (usize::MAX, usize::MAX))?;
     let scores = questions.measure(&network.model, &network.weights, || NoHooks)?;
     bar.finish_and_clear();

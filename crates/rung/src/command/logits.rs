@@ -9,7 +9,9 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::bail;
+use rung_nn::families::Checkpoint;
 use rung_nn::families::decode::{CheckpointDecoder, log_softmax};
+use rung_nn::memory::{self, TooLarge};
 use serde_json::json;
 
 use super::checkpoint::CheckpointInput;
@@ -18,6 +20,8 @@ use crate::output::{print, print_json};
 
 /// Number of most likely tokens in the text output for each position.
 const TOP_TOKENS: usize = 5;
+/// Bytes of a logit as a JSON value and as digits.
+const JSON_LOGIT_BYTES: u128 = 64;
 
 /// Compute a checkpoint's logits at every position.
 #[derive(Debug, clap::Args)]
@@ -46,6 +50,7 @@ impl Logits {
             bail!("--tokens: found none, expected at least one id");
         }
         let checkpoint = self.input.open()?;
+        self.check_memory(&checkpoint)?;
         let mut decoder = CheckpointDecoder::new(&checkpoint.model, &checkpoint.weights, self.input.threads());
         let mut logits = Vec::new();
         for chunk in tokens.chunks(if self.stepwise { 1 } else { tokens.len() }) {
@@ -69,5 +74,14 @@ impl Logits {
         }
         print(&text)?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Rejects more logits than fit in memory: one for every token and class.
+    fn check_memory(&self, checkpoint: &Checkpoint<f32>) -> Result<(), TooLarge> {
+        let (tokens, classes) = (self.input.tokens.len(), checkpoint.model.classes());
+        let pass = checkpoint.config.memory_estimate(&checkpoint.plan).inference_bytes(tokens);
+        let logits = tokens as u128 * classes as u128;
+        let json = if self.json { logits.saturating_mul(JSON_LOGIT_BYTES) } else { 0 };
+        memory::check(format!("logits of {tokens} tokens and {classes} classes"), pass.saturating_add(json), None)
     }
 }

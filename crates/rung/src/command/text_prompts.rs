@@ -5,10 +5,12 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
+use indicatif::ProgressBar;
 use rung_ask::prompt::{ANSWER_PREFIX, PromptWriter, Variant, answer_symbols, parse_task};
 use rung_ask::symbols;
 use rung_ask::{AnsweringModel, AskError, ModelDescription, Reply};
 use rung_engine::Scalar;
+use rung_inspect::analysis::Progress;
 use rung_inspect::analysis::text_prompts::{TextPrompt, TextPrompts};
 use rung_nn::Network;
 use rung_nn::network::NetworkSource;
@@ -229,7 +231,7 @@ impl AnsweringModel for TokenizerModel {
 /// Prints on standard error the number of prompts, tokens and passes, and a time estimate from the speed of the first prompt.
 ///
 /// # Errors
-/// The model cannot run on the first prompt.
+/// The model cannot run on the first prompt, or not within memory.
 pub fn print_estimate<S: Scalar>(
     command: &str,
     network: &Network<S>,
@@ -239,6 +241,7 @@ pub fn print_estimate<S: Scalar>(
     let used_prompts = || text.prompts.iter().take(prompts.unwrap_or(usize::MAX));
     let tokens: usize = used_prompts().map(|prompt| prompt.tokens.len()).sum();
     let Some(first) = text.prompts.first() else { return Ok(()) };
+    network.check_evaluation_memory("text prompts", (1, 1, first.tokens.len()), 0)?;
     let start = Instant::now();
     network.model.forward(&network.executor(), &first.tokens, 1, None)?;
     let seconds_per_token = start.elapsed().as_secs_f64() / first.tokens.len() as f64;
@@ -252,6 +255,12 @@ pub fn print_estimate<S: Scalar>(
         network.weights.size() / 1_000_000,
     );
     Ok(())
+}
+
+/// Advances a progress bar of prompts.
+pub fn prompt_progress(bar: &ProgressBar) -> Progress {
+    let bar = bar.clone();
+    Progress::new(move |prompts| bar.inc(prompts as u64))
 }
 
 #[cfg(test)]

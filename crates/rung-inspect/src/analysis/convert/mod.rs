@@ -62,7 +62,7 @@ const RANDOM_ORDERS: u64 = 3;
 const MAX_QUESTIONS_AND_TOKENS: (usize, usize) = (600, 1 << 14);
 
 /// Options of a conversion.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct ConvertOptions {
     /// The mixer that replaces full attention, such as `gdn` or `window{size=8}`.
     pub to: String,

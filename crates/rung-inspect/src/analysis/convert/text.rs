@@ -13,6 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rung_engine::{DecayCourse, Native, Ops, Parameters, Schedule, Tensor};
 use rung_nn::families::converted::{ReplacementMixer, add_mixer};
+use rung_nn::memory;
 use rung_nn::{Builtin, Hooks, MixerIndex, ModelError, Network, TokenMixer};
 use rung_theory::stack::Mixer;
 use rung_train::parallel;
@@ -214,11 +215,15 @@ pub fn convert_text(
     for layer in &layers {
         jobs.push((*layer, student_mixer(&options.to, &network.plan, &network.plan.layers[*layer].mixers[0])?));
     }
+    check_memory(network, &training, &jobs)?;
     let trainers = distill_all(network, &training, &jobs, options, on_progress)?;
     let errors: Vec<DistilledLayer> = trainers.iter().map(LayerTrainer::errors).collect();
     let candidates = Candidates::new(network, &trainers, &jobs, options.seed)?;
     let questions = |prompts: &TextPrompts| prompts.questions(Some(prompts.prompts.len()), (usize::MAX, usize::MAX));
     let (validation, test) = (questions(&validation), questions(&test));
+    for questions in [&validation, &test] {
+        questions.check_memory(network)?;
+    }
     let teacher_perplexity = candidates.perplexity(network, &validation, &[])?;
     let (mut path, mut replaced): (Vec<TextReplacement>, Vec<usize>) = (Vec::new(), Vec::new());
     while path.len() < options.max_replaced {
@@ -256,6 +261,26 @@ pub fn convert_text(
         test_tokens,
     };
     Ok((conversion, mixers))
+}
+
+/// Rejects a distillation that does not fit the memory.
+fn check_memory(network: &Network<f32>, training: &TextPrompts, jobs: &[(usize, Mixer)]) -> Result<(), ModelError> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let tokens = training.prompts.iter().map(|prompt| prompt.tokens.len()).max().unwrap_or(0);
+    let (layers, width) = (jobs.len() as u128, network.model.width() as u128);
+    // Students of one kind are of about one size.
+    let mut student = Parameters::<f32>::new();
+    if let Some((layer, mixer)) = jobs.first() {
+        add_mixer((&network.config, &network.model), &mut student, (*layer, mixer), 0, "student")?;
+    }
+    // Of each student: weights, gradient, two moments, and the copy that is put beside the teacher's weights, which are copied too.
+    let weights = network.weights.size() as u128 + 5 * layers * student.size() as u128;
+    // Of each layer, an input and an output; of the students that train at a time, about thirty streams.
+    let streams = (2 * layers + 30 * layers.min(cores as u128)).saturating_mul(width).saturating_mul(tokens as u128);
+    let teacher = network.config.memory_estimate(&network.plan).evaluation_bytes(tokens, 0);
+    let bytes = weights.saturating_add(streams).saturating_mul(size_of::<f32>() as u128).saturating_add(teacher);
+    let what = format!("distilling {layers} layers of `{}` on prompts of up to {tokens} tokens", network.name);
+    memory::check(what, bytes, None).map_err(ModelError::Memory)
 }
 
 /// Prompts for distillation, validation and the test.
