@@ -12,7 +12,7 @@
 //! - [`symbols`] picks answer symbols that are single tokens of the model.
 //! - [`server`] is a client of inference servers; a checkpoint that Rung runs itself implements the same [`AnsweringModel`].
 //! - [`record`] appends every answer when it arrives, so that an interrupted run resumes and asks no question twice.
-//! - [`grid`] asks a model every question of a grid; [`summary`] turns answers into accuracies with confidence intervals.
+//! - [`grid`] has the questions, and [`run`] asks a model each of them; [`summary`] turns answers into accuracies with confidence intervals.
 //! - [`harness`] writes the same questions as tasks of other evaluation harnesses.
 //!
 //! The result holds for these prompts. It is no bound on what other weights of the same architecture can do.
@@ -34,6 +34,7 @@ pub mod harness;
 mod model;
 pub mod prompt;
 pub mod record;
+pub mod run;
 pub mod score;
 pub mod server;
 pub mod summary;

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use rung_ask::AnsweringModel as _;
-use rung_ask::grid::{Grid, RequestPolicy, run};
+use rung_ask::grid::Grid;
 use rung_ask::prompt::{PromptWriter, Question, Variant};
 use rung_ask::record::{AnswerLog, RecordHeader, read_record};
+use rung_ask::run::{RequestPolicy, run};
 use rung_ask::server::{ModelServer, ServerProtocol};
 use rung_ask::summary::{cell_accuracies, measured_hops};
 use rung_ask::symbols::{Symbols, default_symbols};

@@ -1,5 +1,7 @@
 //! Builds an audit from a config: the dialects' layer specs, the mixers' sizes, the plan, and the costs and bounds computed from it.
 
+pub(crate) mod parameters;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -7,14 +9,15 @@ use rung_theory::bound::sparse::BlockSparseInstance;
 use rung_theory::stack::mixer::TokenSelection;
 use rung_theory::stack::{Capacity, Defaults, Layer, Mixer, MixerReach, Plan};
 
+use self::parameters::ParameterCount;
 use crate::attention_sizes::{self, MixerSizes};
 use crate::config::Config;
 use crate::cost::{self, BF16, CacheBytes, CacheSettings, Dtype, FP32, MixerCost};
+use crate::dialect::recurrence_sizes;
 use crate::dialect::{self, Decision};
 use crate::json::JsonValue;
 use crate::layout::{AttentionKind, AttentionScope, FeedForwardKind, LayerSpec, Layout, MixerOrder, RecurrenceSpec};
-use crate::parameters::{self, ParameterCount};
-use crate::{AuditError, feed_forward, recurrent};
+use crate::{AuditError, feed_forward};
 
 /// The default context length at which sizes are compared.
 pub const DEFAULT_CONTEXT: u64 = 131_072;
@@ -217,6 +220,36 @@ pub struct Audit {
 }
 
 impl Audit {
+    /// An audit that knows nothing yet.
+    pub(crate) fn without_layers(model: &str, source: &str, options: &AuditOptions) -> Self {
+        Self {
+            model: model.to_owned(),
+            source: source.to_owned(),
+            dialect: None,
+            layers: Vec::new(),
+            width: None,
+            unknown_reasons: Vec::new(),
+            assumptions: Vec::new(),
+            context: options.context,
+            kv_dtype: options.kv_dtype,
+            state_dtype: FP32,
+            plan: None,
+            capacity: None,
+            cache: None,
+            mixer_cost: None,
+            all_full: None,
+            block_sparse: None,
+            next_hop_bound: None,
+            architecture: None,
+            max_context: None,
+            model_dtype: None,
+            declared_state_dtype: None,
+            mtp_layer_count: 0,
+            parameters: None,
+            full_template: None,
+        }
+    }
+
     /// One letter per layer; see [`AuditLayer::letter`].
     pub fn layer_letters(&self) -> String {
         self.layers.iter().map(AuditLayer::letter).collect()
@@ -319,30 +352,11 @@ pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &AuditO
         return Err(AuditError::InvalidArgument { text: options.context.to_string(), why });
     }
     let mut audit = Audit {
-        model: model.to_owned(),
-        source: source.to_owned(),
-        dialect: None,
-        layers: Vec::new(),
         width: config.width()?,
-        unknown_reasons: Vec::new(),
-        assumptions: Vec::new(),
-        context: options.context,
-        kv_dtype: options.kv_dtype,
-        state_dtype: FP32,
-        plan: None,
-        capacity: None,
-        cache: None,
-        mixer_cost: None,
-        all_full: None,
-        block_sparse: None,
-        next_hop_bound: None,
         architecture: config.model_type()?.map(str::to_owned),
         max_context: max_context(config),
-        model_dtype: None,
-        declared_state_dtype: None,
         mtp_layer_count: mtp_layer_count(config)?,
-        parameters: None,
-        full_template: None,
+        ..Audit::without_layers(model, source, options)
     };
     audit.model_dtype = read_dtype(config, &["torch_dtype", "dtype"], &mut Vec::new());
     audit.declared_state_dtype =
@@ -504,7 +518,7 @@ impl MixerBuilder<'_> {
         }
         let mut recurrence = None;
         if let Some(candidates) = &spec.recurrent {
-            recurrence = Some(match recurrent::find(config, candidates)? {
+            recurrence = Some(match recurrence_sizes::find(config, candidates)? {
                 MixerSizes::Known(name, sizes) => (name, self.build(name, &sizes, self.state_dtype.bits)?),
                 MixerSizes::Missing(fields) => {
                     missing

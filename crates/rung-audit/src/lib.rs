@@ -44,10 +44,8 @@ pub mod layer_ratio;
 mod layout;
 pub mod lint;
 mod non_decoder;
-mod parameters;
 pub mod placement;
 mod presets;
-mod recurrent;
 pub mod report;
 mod resize;
 mod size;
@@ -56,6 +54,7 @@ mod unread_fields;
 mod weights;
 pub mod what_if;
 
+pub use audit::parameters::ParameterCount;
 pub use audit::{
     AllFullStack, Audit, AuditLayer, AuditOptions, BlockSparse, BoundSearchResult, BoundSearcher, DEFAULT_CONTEXT,
     MAX_CONTEXT, NextHopBound,
@@ -65,7 +64,6 @@ pub use cost::{BF16, CacheBytes, Dtype, FP32, MixerCost};
 pub use error::AuditError;
 pub use input::{audit_bytes, audit_named, audit_path, audit_reader, find_configs};
 pub use layout::{AttentionScope, FeedForwardKind};
-pub use parameters::ParameterCount;
 pub use presets::{audit_preset, preset_config, preset_text, presets};
 pub use size::{parse_bytes, parse_tokens};
 pub use stack::audit_stack;

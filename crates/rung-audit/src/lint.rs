@@ -3,6 +3,8 @@
 //! An error is a config that libraries reject or interpret differently; a warning is a value that is probably a mistake.
 //! Adding a check: write a function of the config and the audit, and add it to `CHECKS`.
 
+use rung_theory::stack::mixer;
+
 use crate::config::Config;
 use crate::layout::AttentionScope;
 use crate::{Audit, AuditError, AuditOptions, json};
@@ -224,7 +226,8 @@ fn check_shared_caches(config: &Config, audit: &Audit, findings: &mut Vec<LintFi
 
 /// Recurrent state sums over the whole sequence: in 16 bits, late additions are rounded away.
 fn check_state_format(config: &Config, audit: &Audit, findings: &mut Vec<LintFinding>) {
-    let is_recurrent = audit.layers.iter().any(|layer| layer.recurrent.is_some_and(|name| name != "conv"));
+    let is_convolution = |name: &str| mixer::find(name).is_some_and(|mixer| mixer.is_convolution);
+    let is_recurrent = audit.layers.iter().any(|layer| layer.recurrent.is_some_and(|name| !is_convolution(name)));
     let Some(dtype) = audit.declared_state_dtype.filter(|dtype| is_recurrent && dtype.bits < 32) else { return };
     let name = if config.has("mamba_ssm_cache_dtype") { "mamba_ssm_cache_dtype" } else { "mamba_ssm_dtype" };
     let reason = format!("recurrent state in {} loses small updates of long sequences", dtype.name);

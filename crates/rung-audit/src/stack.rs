@@ -12,37 +12,17 @@ use crate::{AttentionScope, AuditError, FeedForwardKind, attention_sizes};
 /// The text is not a valid stack, or a total does not fit 64 bits.
 pub fn audit_stack(text: &str, defaults: &Defaults, options: &AuditOptions) -> Result<Audit, AuditError> {
     let plan = Plan::parse(text, defaults).map_err(|error| AuditError::invalid_argument(text, error.to_string()))?;
-    let full_layer =
-        plan.layers.iter().find(|layer| layer.mixers.iter().any(|mixer| matches!(mixer.name(), "full" | "mla")));
+    let full_layer = plan.layers.iter().find(|layer| layer.mixers.iter().any(|mixer| mixer.kind().reads_every_token));
     let full_template = match full_layer {
         Some(layer) => Layer::new(layer.mixers.iter().find(|mixer| is_full(mixer)).unwrap_or(&layer.mixers[0]).clone()),
         None => Layer::new(attention_sizes::build_mixer("full", &[], defaults.bits, defaults)?),
     };
     let mut audit = Audit {
-        model: text.to_owned(),
-        source: "stack grammar".to_owned(),
-        dialect: None,
         layers: plan.layers.iter().map(audit_layer).collect(),
         width: Some(plan.width),
-        unknown_reasons: Vec::new(),
-        assumptions: Vec::new(),
-        context: options.context,
-        kv_dtype: options.kv_dtype,
         state_dtype: options.state_dtype.unwrap_or(FP32),
-        plan: None,
-        capacity: None,
-        cache: None,
-        mixer_cost: None,
-        all_full: None,
-        block_sparse: None,
-        next_hop_bound: None,
-        architecture: None,
-        max_context: None,
-        model_dtype: None,
-        declared_state_dtype: None,
-        mtp_layer_count: 0,
-        parameters: None,
         full_template: Some(full_template),
+        ..Audit::without_layers(text, "stack grammar", options)
     };
     audit.assumptions.push(format!("Keys and values in {}, batch of one.", audit.kv_dtype.name));
     audit.compute_costs_and_bounds(options)?;

@@ -10,8 +10,8 @@
 
 use std::path::Path;
 
+use rung_nn::Network;
 use rung_nn::families::decode::CheckpointDecoder;
-use rung_nn::families::{self, Checkpoint};
 
 use super::measure::{Times, time};
 use super::peer::Peer;
@@ -136,7 +136,7 @@ pub struct SoftwareTimes {
 
 /// A benchmark of a checkpoint, and the other software that runs it.
 pub struct CheckpointBench {
-    checkpoint: Checkpoint<f32>,
+    checkpoint: Network<f32>,
     threads: usize,
     repetitions: usize,
     peers: Vec<Peer>,
@@ -148,7 +148,7 @@ impl CheckpointBench {
     /// # Errors
     /// The checkpoint cannot be read, or no Python has the software.
     pub fn new(path: &Path, threads: usize, repetitions: usize, against: &[Software]) -> Result<Self, BenchError> {
-        let checkpoint = families::open(path).map_err(Box::new)?;
+        let checkpoint = Network::open(path).map_err(Box::new)?;
         let start = |software: &Software| Peer::start_checkpoint_software(software.name(), path, threads);
         let peers = against.iter().map(start).collect::<Result<_, _>>()?;
         Ok(Self { checkpoint, threads, repetitions, peers })

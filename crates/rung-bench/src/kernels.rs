@@ -10,6 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rung_engine::{
     AttentionInputs, AttentionMask, Decay, GeneralDelta, Native, Ops as _, Parameter, Parameters, Recurrence, Tensor,
 };
+use rung_nn::mixer::{
+    MixerConfig as _, conv::ShortConvolutionConfig, deltanet::DeltanetConfig, gdn::GatedDeltanetConfig, gla::GlaConfig,
+    linear::LinearAttentionConfig, mamba1::Mamba1Config, retnet::RetnetConfig, rwkv7::Rwkv7Config,
+    softmax::SoftmaxConfig, window::WindowConfig,
+};
 
 use super::measure::time;
 use super::{BenchError, CHUNK, Size, pseudo_random, window_size};
@@ -64,17 +69,17 @@ pub const KERNELS: &[(&str, Kernel)] = &[
     ("product_out", Kernel::Linear { outputs: 1, inputs: 1 }),
     ("product_up", Kernel::Linear { outputs: 4, inputs: 1 }),
     ("product_down", Kernel::Linear { outputs: 1, inputs: 4 }),
-    ("full", Kernel::Attention { windowed: false }),
-    ("window", Kernel::Attention { windowed: true }),
-    ("linear", Kernel::Recurrence { decay: DecayKind::None, delta: false }),
-    ("retnet", Kernel::Recurrence { decay: DecayKind::Scalar, delta: false }),
-    ("gla", Kernel::Recurrence { decay: DecayKind::Vector, delta: false }),
-    ("deltanet", Kernel::Recurrence { decay: DecayKind::None, delta: true }),
-    ("gdn", Kernel::Recurrence { decay: DecayKind::Scalar, delta: true }),
+    (SoftmaxConfig::NAME, Kernel::Attention { windowed: false }),
+    (WindowConfig::NAME, Kernel::Attention { windowed: true }),
+    (LinearAttentionConfig::NAME, Kernel::Recurrence { decay: DecayKind::None, delta: false }),
+    (RetnetConfig::NAME, Kernel::Recurrence { decay: DecayKind::Scalar, delta: false }),
+    (GlaConfig::NAME, Kernel::Recurrence { decay: DecayKind::Vector, delta: false }),
+    (DeltanetConfig::NAME, Kernel::Recurrence { decay: DecayKind::None, delta: true }),
+    (GatedDeltanetConfig::NAME, Kernel::Recurrence { decay: DecayKind::Scalar, delta: true }),
     ("gdn_solver", Kernel::Recurrence { decay: DecayKind::Scalar, delta: true }),
-    ("mamba1", Kernel::Scan),
-    ("rwkv7", Kernel::GeneralDelta),
-    ("conv", Kernel::Convolution),
+    (Mamba1Config::NAME, Kernel::Scan),
+    (Rwkv7Config::NAME, Kernel::GeneralDelta),
+    (ShortConvolutionConfig::NAME, Kernel::Convolution),
     ("layer_norm", Kernel::LayerNorm),
     ("rms_norm", Kernel::RmsNorm),
 ];

@@ -88,7 +88,7 @@ pub enum BenchError {
     },
     /// A checkpoint cannot be read.
     #[error(transparent)]
-    Checkpoint(#[from] Box<rung_nn::families::FamilyError>),
+    Checkpoint(#[from] Box<rung_nn::NetworkError>),
     /// The peer failed.
     #[error("the peer failed at `{work}`: {reason}")]
     Peer {

@@ -6,7 +6,8 @@
 use std::path::Path;
 
 use rung_engine::OperationProfile;
-use rung_nn::families::{self, decode::CheckpointDecoder};
+use rung_nn::Network;
+use rung_nn::families::decode::CheckpointDecoder;
 
 use super::checkpoint::Workload;
 use super::measure::{Times, bandwidth, peak_flops};
@@ -134,7 +135,7 @@ pub fn profile(mixer: &'static str, size: Size, threads: usize, repetitions: usi
 /// # Errors
 /// The checkpoint cannot be read, or has fewer than a thousand tokens.
 pub fn checkpoint(path: &Path, threads: usize, repetitions: usize) -> Result<Vec<StepProfile>, BenchError> {
-    let checkpoint = families::open(path).map_err(Box::new)?;
+    let checkpoint = Network::open(path).map_err(Box::new)?;
     let (peak_flops, bandwidth) = (peak_flops(threads), bandwidth(threads));
     let profile_workload = |workload: Workload| {
         let mut decoder = CheckpointDecoder::new(&checkpoint.model, &checkpoint.weights, threads);

@@ -5,6 +5,9 @@
 //! user trains them, and have no ratio.
 
 use rung_engine::{AdamW, AdamWConfig, DataParallel, Native, OperationProfile, Ops as _, Parameters};
+use rung_nn::mixer::{
+    MixerConfig as _, gdn::GatedDeltanetConfig, linear::LinearAttentionConfig, softmax::SoftmaxConfig,
+};
 use rung_nn::{InputConfig, Model, ModelConfig, NormConfig, Positions};
 use rung_theory::stack::mixer::Benchmark;
 use rung_theory::stack::{Defaults, Plan};
@@ -17,14 +20,15 @@ use super::{BenchError, Size, VOCABULARY, stack_text};
 /// Mixers that the PyTorch script implements too. The last two are the same work here and differ in PyTorch: see the crate's
 /// documentation.
 const COMPARED_MIXERS: [(&str, DecoderMixer); 4] = [
-    ("full", DecoderMixer::Softmax),
-    ("linear", DecoderMixer::Linear),
-    ("gdn", DecoderMixer::GatedDelta),
+    (SoftmaxConfig::NAME, DecoderMixer::Softmax),
+    (LinearAttentionConfig::NAME, DecoderMixer::Linear),
+    (GatedDeltanetConfig::NAME, DecoderMixer::GatedDelta),
     ("gdn_solver", DecoderMixer::GatedDelta),
 ];
 
 /// Mixers whose steps are profiled.
-pub(super) const PROFILED_MIXERS: [&str; 3] = ["full", "linear", "gdn"];
+pub(super) const PROFILED_MIXERS: [&str; 3] =
+    [SoftmaxConfig::NAME, LinearAttentionConfig::NAME, GatedDeltanetConfig::NAME];
 
 /// Names of all mixers that can be trained here, those that PyTorch is compared with first.
 pub fn mixer_names() -> impl Iterator<Item = &'static str> {

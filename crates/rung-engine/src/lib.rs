@@ -42,7 +42,8 @@ mod scalar;
 mod schedule;
 mod shape;
 
-pub use choice::{BlockChoice, top_k};
+pub use choice::BlockChoice;
+pub use kernels::top_k::top_k;
 pub use kernels::vectorised::vector_instructions;
 pub use native::{DataParallel, Native, NonFinite, OperationProfile, StepError, StepOutcome, Tensor};
 pub use ops::{

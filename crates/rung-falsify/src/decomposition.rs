@@ -14,11 +14,10 @@ use std::collections::HashMap;
 
 use rung_theory::task::funccomp::{FuncComp, FuncCompInstance, Order, Query};
 use rung_theory::task::{Prompt, Task as _, TaskBase as _};
-use serde::{Deserialize, Serialize};
 
 use super::check::{WitnessRejection, build_witness, reject};
 use super::target::{Runner, TargetModel};
-use super::witness::Witness;
+use super::witness::{Decomposition, Witness};
 use super::{FalsifyError, Method, MethodReport, StopCondition};
 use rung_train::parallel;
 
@@ -26,25 +25,6 @@ use rung_train::parallel;
 const MAX_SECOND_TABLES: u128 = 1 << 14;
 /// The largest number of first tables for which the sets are built.
 const MAX_FIRST_TABLES: u128 = 32;
-
-/// The sets of the proof.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Decomposition {
-    /// Z_0: all starts.
-    pub starts: Vec<u32>,
-    /// All values of the query w.
-    pub queries: Vec<u32>,
-    /// Z_1: first tables, in increasing order.
-    #[serde(rename = "first")]
-    pub first_tables: Vec<Vec<u32>>,
-    /// R: all second tables with the same residual streams of later tokens, in the order of their numbers.
-    #[serde(rename = "alike")]
-    pub indistinguishable: Vec<Vec<u32>>,
-    /// Number of all second tables.
-    #[serde(rename = "of")]
-    pub second_table_count: u64,
-}
 
 impl Decomposition {
     /// Delta of the proof: log2 of the number of all second tables over the number of those in R.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use rung_engine::{Native, Ops as _, Rounding, Tensor};
 use rung_nn::hash::Hash;
-use rung_nn::memory::{self, MemoryEstimate};
+use rung_nn::memory;
 use rung_nn::{ModelConfig, ModelError, ModelState, Network, Precision, State};
 use rung_theory::task::{self, AnyTask, Prompt, seeded};
 use rung_train::network::initial_network;
@@ -57,7 +57,7 @@ impl Origin {
         let bytes = run
             .weight_count
             .saturating_mul(4)
-            .saturating_add(MemoryEstimate::new(&run.plan, &run.model).inference_bytes(run.max_tokens));
+            .saturating_add(run.model.memory_estimate(&run.plan).inference_bytes(run.max_tokens));
         Ok(memory::check(format!("one prompt of `{}`", run.plan.mixer_names()), bytes, Some(max_bytes))?)
     }
 }
@@ -174,7 +174,7 @@ impl TargetModel {
 
     /// Bytes of memory per prompt of a batch.
     pub fn bytes_per_prompt(&self) -> u128 {
-        MemoryEstimate::new(&self.network.plan, &self.network.config).inference_bytes(self.task().length())
+        self.network.config.memory_estimate(&self.network.plan).inference_bytes(self.task().length())
     }
 
     /// Prompts per batch in one batch's share of the memory: at least one, at most `max`. It does not depend on the machine, so that a

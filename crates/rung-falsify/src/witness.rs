@@ -30,7 +30,6 @@ use rung_nn::hash::Hash;
 use serde::{Deserialize, Serialize};
 
 use super::FalsifyError;
-use super::decomposition::Decomposition;
 use super::target::{Origin, StatePrecision};
 use rung_train::strict;
 
@@ -91,6 +90,25 @@ pub struct Witness {
     pub decomposition: Option<Decomposition>,
     /// A hash of everything else.
     pub digest: String,
+}
+
+/// The sets of the lower bound's proof, built by [`decomposition`](crate::decomposition).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Decomposition {
+    /// Z_0: all starts.
+    pub starts: Vec<u32>,
+    /// All values of the query w.
+    pub queries: Vec<u32>,
+    /// Z_1: first tables, in increasing order.
+    #[serde(rename = "first")]
+    pub first_tables: Vec<Vec<u32>>,
+    /// R: all second tables with the same residual streams of later tokens, in the order of their numbers.
+    #[serde(rename = "alike")]
+    pub indistinguishable: Vec<Vec<u32>>,
+    /// Number of all second tables.
+    #[serde(rename = "of")]
+    pub second_table_count: u64,
 }
 
 impl Witness {

@@ -29,7 +29,7 @@ use rung_theory::stack::Plan;
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorView, View};
 
 use crate::file::write_atomically;
-use crate::network::files::{STACK_KEY, WIDTH_KEY};
+use crate::files::{STACK_KEY, WIDTH_KEY};
 use crate::tensor_file::{self, Checksum};
 
 /// Why a checkpoint could not be written or read.

@@ -1,7 +1,5 @@
 //! Errors of building and running models.
 
-use crate::memory::TooLarge;
-
 /// Why a model could not be built or run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
@@ -125,4 +123,18 @@ pub enum ModelError {
         /// Rows and mixers that the call needs.
         expected: String,
     },
+}
+
+/// A network, or its computation, does not fit into memory.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} would take about {found_mib} MiB, expected at most {limit_mib} MiB ({limit_origin})")]
+pub struct TooLarge {
+    /// What needs the memory.
+    pub what: String,
+    /// The estimate.
+    pub found_mib: u128,
+    /// The limit.
+    pub limit_mib: u128,
+    /// The origin of the limit.
+    pub limit_origin: &'static str,
 }

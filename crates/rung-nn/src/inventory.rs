@@ -37,8 +37,8 @@ use safetensors::tensor::Metadata;
 
 use crate::checkpoint::CheckpointError;
 use crate::error::ModelError;
+use crate::files::{STACK_KEY, WIDTH_KEY};
 use crate::model::ModelConfig;
-use crate::network::files::{STACK_KEY, WIDTH_KEY};
 
 /// The longest header that is read, in bytes; those of the largest published models are shorter.
 pub const MAX_HEADER_BYTES: u64 = 1 << 24;

@@ -32,6 +32,7 @@
 //! - [`param_builder`]: adds weights; [`submodules`]: projections, norms and recurrences that mixers share;
 //! - [`position`]: rotary positions and ALiBi;
 //! - [`precision`]: rounding of states and messages to few bits, as the theory counts them;
+//! - [`files`]: names of the files of a network's folder;
 //! - [`checkpoint`]: safetensors files, [`tensor_file`]: their bytes, with a [`hash`] as checksum, [`inventory`]: the tensors of a file,
 //!   from its header only; [`mod@file`]: atomic writing of files;
 //! - [`families`]: external checkpoints as networks, and [`weight_files`]: their tensors;
@@ -48,6 +49,8 @@ pub mod error;
 pub mod export;
 pub mod families;
 pub mod file;
+pub mod files;
+mod forwarding_weights;
 pub mod hash;
 mod instances;
 pub mod inventory;
@@ -58,11 +61,14 @@ pub mod model;
 pub mod network;
 #[cfg(test)]
 mod no_fused_kernels;
+mod norm;
 pub mod observer;
 pub mod param_builder;
 pub mod position;
 pub mod precision;
 pub mod protocol;
+mod register;
+mod state;
 pub mod submodules;
 pub mod tensor_file;
 pub mod trace;

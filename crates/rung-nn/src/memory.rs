@@ -9,22 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rung_theory::stack::{Layer, Plan};
 
-use crate::model::ModelConfig;
-use crate::position::Positions;
-
-/// A network, or its computation, does not fit into memory.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what} would take about {found_mib} MiB, expected at most {limit_mib} MiB ({limit_origin})")]
-pub struct TooLarge {
-    /// What needs the memory.
-    pub what: String,
-    /// The estimate.
-    pub found_mib: u128,
-    /// The limit.
-    pub limit_mib: u128,
-    /// The origin of the limit.
-    pub limit_origin: &'static str,
-}
+pub use crate::error::TooLarge;
 
 /// Bytes of the states of one prompt, which are copied while they are updated, and of its expanded keys. These can be large in a network
 /// with few weights.
@@ -48,14 +33,17 @@ pub fn state_bytes(plan: &Plan, tokens: usize) -> u128 {
     elements.saturating_mul(size_of::<f32>() as u128)
 }
 
-/// The sizes of a network that determine the memory of its computation.
+/// The sizes of a network that determine the memory of its computation, from
+/// [`ModelConfig::memory_estimate`](crate::ModelConfig::memory_estimate).
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryEstimate<'a> {
-    plan: &'a Plan,
-    hidden_width: u128,
-    classes: u128,
-    chunk: u128,
-    alibi: bool,
+    pub(crate) plan: &'a Plan,
+    pub(crate) hidden_width: u128,
+    pub(crate) classes: u128,
+    /// Tokens per chunk of recurrences.
+    pub(crate) chunk: u128,
+    /// Whether attention adds a bias to every score.
+    pub(crate) alibi: bool,
 }
 
 /// Elements of the activations of one layer's mixers, or of all layers.
@@ -70,13 +58,6 @@ struct MixerElements {
 }
 
 impl<'a> MemoryEstimate<'a> {
-    /// The sizes of a plan's network.
-    pub fn new(plan: &'a Plan, config: &ModelConfig) -> Self {
-        let hidden_width = config.feed_forward.hidden(plan.width as usize).unwrap_or(0) as u128;
-        let (chunk, alibi) = (config.chunk as u128, config.positions == Positions::Alibi);
-        Self { plan, hidden_width, classes: config.classes as u128, chunk, alibi }
-    }
-
     /// Bytes of a forward pass over one prompt of this many tokens in single precision, without the weights: states, caches and
     /// activations. One layer runs at a time.
     pub fn inference_bytes(&self, tokens: usize) -> u128 {
@@ -217,6 +198,7 @@ pub fn check(what: impl Into<String>, bytes: u128, allowed: Option<u64>) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::ModelConfig;
     use rung_theory::stack::Defaults;
 
     fn plan(stack: &str) -> Plan {
@@ -228,7 +210,7 @@ mod tests {
         let [narrow, wide] = ["linear", "fastmax{key=1000}"].map(|stack| state_bytes(&plan(stack), 16));
         assert!(narrow < 1 << 20 && wide > 64 << 20, "{narrow} {wide}");
         let (full, config) = (plan("full"), ModelConfig::default());
-        let estimate = MemoryEstimate::new(&full, &config);
+        let estimate = config.memory_estimate(&full);
         assert!(estimate.inference_bytes(16) > state_bytes(&full, 16));
         assert!(estimate.training_bytes(16) > estimate.inference_bytes(16));
         let logits_of_three = 3 * 3 * config.classes as u128 * 4;
@@ -242,14 +224,14 @@ mod tests {
         let config = ModelConfig::default();
         let inference = |stack: &str, tokens: usize| {
             let plan = Plan::parse(stack, &narrow).unwrap();
-            MemoryEstimate::new(&plan, &config).inference_bytes(tokens)
+            config.memory_estimate(&plan).inference_bytes(tokens)
         };
         // Queries, keys, values and outputs of 4096 heads of width 64, at 4000 tokens.
         assert!(inference("full{heads=4096,kv=4096,head=64}", 4000) > 4000 * 4 * 4096 * 64 * 4);
         assert!(inference("compositional{searches=64,retrievals=64}", 1000) > 1000 * 64 * 64 * 4 * 4);
         assert!(inference("evicting{policy=heavy,heads=4,size=4000}", 4000) > 4 * 4000 * 4000 * 4);
         let plan = Plan::parse("dsa{heads=2,index-heads=2}", &narrow).unwrap();
-        assert!(MemoryEstimate::new(&plan, &config).training_bytes(4000) > 4 * 4000 * 4000 * 4);
+        assert!(config.memory_estimate(&plan).training_bytes(4000) > 4 * 4000 * 4000 * 4);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! compute the operation in another way ([`protocol`](crate::protocol)).
 
 use rung_engine::{
-    AttentionInputs, BlockAttention, GeneralDelta, Native, Ops, Recurrence, Scalar, Tensor, delegate_ops,
+    AttentionInputs, BlockAttention, GatedScan, GeneralDelta, Native, Ops, Recurrence, Scalar, Tensor, delegate_ops,
 };
 
 /// Is called in place of operations. Each method computes its operation, by default with [`Native`].
@@ -33,6 +33,11 @@ pub trait OpInterceptor<S: Scalar> {
     /// See [`Ops::general_delta`].
     fn general_delta(&self, ops: &Native<S>, inputs: &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
         ops.general_delta(inputs)
+    }
+
+    /// See [`Ops::gated_scan`].
+    fn gated_scan(&self, ops: &Native<S>, inputs: &GatedScan<'_, Tensor<S>>) -> Tensor<S> {
+        ops.gated_scan(inputs)
     }
 
     /// See [`Ops::softmax`]. It is not called for the softmax inside of [`attention`](Self::attention).
@@ -71,7 +76,7 @@ impl<S: Scalar> Ops for ObservedOps<'_, S> {
     type Tensor = Tensor<S>;
     delegate_ops!(native => primitives);
     delegate_ops!(native => linear, rms_norm, layer_norm, l2_norm, silu, gelu, gelu_exact, elu_plus_one, silu_gate);
-    delegate_ops!(native => left_to_right_attention, choose_tokens, gated_scan, rotary, cross_entropy, round_to_bits);
+    delegate_ops!(native => left_to_right_attention, choose_tokens, rotary, cross_entropy, round_to_bits);
 
     fn scope<R>(&self, name: &str, body: impl FnOnce() -> R) -> R {
         self.interceptor.enter(name);
@@ -91,6 +96,9 @@ impl<S: Scalar> Ops for ObservedOps<'_, S> {
     }
     fn general_delta(&self, inputs: &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
         self.interceptor.general_delta(&self.native, inputs)
+    }
+    fn gated_scan(&self, inputs: &GatedScan<'_, Tensor<S>>) -> Tensor<S> {
+        self.interceptor.gated_scan(&self.native, inputs)
     }
     fn short_convolution(
         &self,

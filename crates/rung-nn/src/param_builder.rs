@@ -10,7 +10,6 @@ use rung_theory::task::Rng;
 
 use crate::position::Positions;
 use crate::precision::Precision;
-use crate::submodules::{Convolution, Linear, LinearRecurrence, NormGain};
 
 /// Settings that all layers of a model share.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,7 +72,7 @@ pub struct ParamShape {
 }
 
 /// What the builder does with weights.
-enum Store<'a, S> {
+pub(crate) enum Store<'a, S> {
     /// Counts them, and records their names and shapes if `shapes` is `Some`. All handles are the placeholder.
     Count { total: u128, placeholder: Parameter, shapes: Option<Vec<ParamShape>> },
     /// Adds them to a parameter store.
@@ -100,11 +99,11 @@ pub struct ParamBuilder<'a, S> {
     pub settings: BuildSettings,
     /// The current layer.
     pub depth: LayerDepth,
-    store: Store<'a, S>,
+    pub(crate) store: Store<'a, S>,
     rng: &'a mut Rng,
     prefix: String,
     /// Role of the next weight.
-    role: Role,
+    pub(crate) role: Role,
     /// Weights that several layers share, by name.
     shared: Vec<(&'static str, Parameter)>,
 }
@@ -194,101 +193,6 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
         self.prefix = prefix;
         self.shared.push((name, added));
         added
-    }
-
-    /// A projection without bias, with normal initial values of the model's standard deviation.
-    pub fn linear(&mut self, name: &str, inputs: usize, outputs: usize) -> Linear {
-        let init = Init::Normal(self.settings.init_std);
-        self.linear_with_init(name, inputs, outputs, init)
-    }
-
-    /// A projection without bias, with these initial values.
-    pub fn linear_with_init(&mut self, name: &str, inputs: usize, outputs: usize, init: Init<'_>) -> Linear {
-        let weight = self.weight(&format!("{name}.weight"), &[outputs, inputs], init);
-        Linear { weight, bias: None }
-    }
-
-    /// A projection with a bias, initially zero.
-    pub fn linear_with_bias(&mut self, name: &str, inputs: usize, outputs: usize) -> Linear {
-        let role = std::mem::take(&mut self.role);
-        let bias_role = if role == Role::Output { Role::OutputBias } else { Role::Other };
-        let bias = self.role(bias_role).weight_without_decay(&format!("{name}.bias"), &[outputs], Init::Constant(0.0));
-        Linear { bias: Some(bias), ..self.role(role).linear(name, inputs, outputs) }
-    }
-
-    /// The gain of an RMS norm, initially one.
-    pub fn gain(&mut self, name: &str, width: usize) -> NormGain {
-        NormGain { weight: self.weight_without_decay(&format!("{name}.weight"), &[width], Init::Constant(1.0)) }
-    }
-
-    /// The settings of a linear recurrence, which has no weights.
-    pub fn recurrence(&self) -> LinearRecurrence {
-        LinearRecurrence { chunk: self.settings.chunk, rounding: self.settings.precision.state }
-    }
-
-    /// A depthwise convolution over time without bias, shaped as PyTorch's `Conv1d`; `None` for a kernel size of 0.
-    pub fn convolution(&mut self, name: &str, channels: usize, kernel_size: usize) -> Option<Convolution> {
-        let (init, role) = (Init::Normal(self.settings.init_std), std::mem::take(&mut self.role));
-        (kernel_size > 0).then(|| Convolution {
-            weight: self.role(role).weight(&format!("{name}.weight"), &[channels, 1, kernel_size], init),
-            bias: None,
-            channels,
-            kernel_size,
-            rounding: self.settings.precision.state,
-        })
-    }
-
-    /// A depthwise convolution over time with a bias, shaped as PyTorch's `Conv1d`.
-    pub fn convolution_with_bias(
-        &mut self,
-        name: &str,
-        channels: usize,
-        kernel_size: usize,
-        [weight_init, bias_init]: [Init<'_>; 2],
-    ) -> Convolution {
-        Convolution {
-            weight: self.weight(&format!("{name}.weight"), &[channels, 1, kernel_size], weight_init),
-            bias: Some(self.weight_without_decay(&format!("{name}.bias"), &[channels], bias_init)),
-            channels,
-            kernel_size,
-            rounding: self.settings.precision.state,
-        }
-    }
-
-    /// Initialises `key` as a copy of `query` if the model's settings say so. With fewer key heads, each copies the first query head
-    /// of its group.
-    pub fn copy_query_to_key(&mut self, query: &Linear, key: &Linear, heads: usize, key_heads: usize) {
-        let Store::Allocate(weights) = &mut self.store else { return };
-        if !self.settings.init_key_from_query {
-            return;
-        }
-        let source = weights.get(query.weight).to_vec();
-        let target = weights.get_mut(key.weight);
-        let head_size = source.len() / heads;
-        if target.len() == head_size * key_heads {
-            for (head, rows) in target.chunks_exact_mut(head_size).enumerate() {
-                let start = head * (heads / key_heads) * head_size;
-                rows.copy_from_slice(&source[start..start + head_size]);
-            }
-        }
-    }
-
-    /// Initialises `output` as `scale` times the transpose of `value`, so that the output resembles the token that was read.
-    pub fn copy_transpose(&mut self, value: &Linear, output: &Linear, scale: f64) {
-        let Store::Allocate(weights) = &mut self.store else { return };
-        let [rows, columns] = weights.entry(value.weight).shape[..] else { return };
-        let source = weights.get(value.weight).to_vec();
-        for (index, weight) in weights.get_mut(output.weight).iter_mut().enumerate() {
-            *weight = source[index % rows * columns + index / rows] * S::from_f64(scale);
-        }
-    }
-
-    /// Negates the initial `key` projection of attention if [`BuildSettings::negate_initial_key`] says so.
-    pub fn negate_key(&mut self, key: &Linear) {
-        let Store::Allocate(weights) = &mut self.store else { return };
-        if self.settings.negate_initial_key {
-            weights.get_mut(key.weight).iter_mut().for_each(|weight| *weight = -*weight);
-        }
     }
 
     fn add(&mut self, name: &str, shape: &[usize], init: Init<'_>, decays: bool) -> Parameter {

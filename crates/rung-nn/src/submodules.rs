@@ -4,9 +4,9 @@
 
 use rung_engine::{Decay, Ops, Parameter, Recurrence, Role, Rounding, Scalar};
 
-use crate::mixer::State;
-use crate::param_builder::{Init, ParamBuilder};
+use crate::param_builder::{Init, ParamBuilder, Store};
 use crate::precision::apply_rounding;
+use crate::state::State;
 
 /// A projection, `x Wᵀ + b`, as PyTorch's `nn.Linear`.
 #[derive(Clone, Copy, Debug)]
@@ -209,5 +209,149 @@ impl ConvProjection {
             None => (x, None),
         };
         (split_heads(ops, &ops.silu(&x), self.heads), next)
+    }
+}
+
+impl<S: Scalar> ParamBuilder<'_, S> {
+    /// A projection without bias, with normal initial values of the model's standard deviation.
+    pub fn linear(&mut self, name: &str, inputs: usize, outputs: usize) -> Linear {
+        let init = Init::Normal(self.settings.init_std);
+        self.linear_with_init(name, inputs, outputs, init)
+    }
+
+    /// A projection without bias, with these initial values.
+    pub fn linear_with_init(&mut self, name: &str, inputs: usize, outputs: usize, init: Init<'_>) -> Linear {
+        let weight = self.weight(&format!("{name}.weight"), &[outputs, inputs], init);
+        Linear { weight, bias: None }
+    }
+
+    /// A projection with a bias, initially zero.
+    pub fn linear_with_bias(&mut self, name: &str, inputs: usize, outputs: usize) -> Linear {
+        let role = std::mem::take(&mut self.role);
+        let bias_role = if role == Role::Output { Role::OutputBias } else { Role::Other };
+        let bias = self.role(bias_role).weight_without_decay(&format!("{name}.bias"), &[outputs], Init::Constant(0.0));
+        Linear { bias: Some(bias), ..self.role(role).linear(name, inputs, outputs) }
+    }
+
+    /// The gain of an RMS norm, initially one.
+    pub fn gain(&mut self, name: &str, width: usize) -> NormGain {
+        NormGain { weight: self.weight_without_decay(&format!("{name}.weight"), &[width], Init::Constant(1.0)) }
+    }
+
+    /// The settings of a linear recurrence, which has no weights.
+    pub fn recurrence(&self) -> LinearRecurrence {
+        LinearRecurrence { chunk: self.settings.chunk, rounding: self.settings.precision.state }
+    }
+
+    /// A depthwise convolution over time without bias, shaped as PyTorch's `Conv1d`; `None` for a kernel size of 0.
+    pub fn convolution(&mut self, name: &str, channels: usize, kernel_size: usize) -> Option<Convolution> {
+        let (init, role) = (Init::Normal(self.settings.init_std), std::mem::take(&mut self.role));
+        (kernel_size > 0).then(|| Convolution {
+            weight: self.role(role).weight(&format!("{name}.weight"), &[channels, 1, kernel_size], init),
+            bias: None,
+            channels,
+            kernel_size,
+            rounding: self.settings.precision.state,
+        })
+    }
+
+    /// A depthwise convolution over time with a bias, shaped as PyTorch's `Conv1d`.
+    pub fn convolution_with_bias(
+        &mut self,
+        name: &str,
+        channels: usize,
+        kernel_size: usize,
+        [weight_init, bias_init]: [Init<'_>; 2],
+    ) -> Convolution {
+        Convolution {
+            weight: self.weight(&format!("{name}.weight"), &[channels, 1, kernel_size], weight_init),
+            bias: Some(self.weight_without_decay(&format!("{name}.bias"), &[channels], bias_init)),
+            channels,
+            kernel_size,
+            rounding: self.settings.precision.state,
+        }
+    }
+
+    /// Initialises `key` as a copy of `query` if the model's settings say so. With fewer key heads, each copies the first query head
+    /// of its group.
+    pub fn copy_query_to_key(&mut self, query: &Linear, key: &Linear, heads: usize, key_heads: usize) {
+        let Store::Allocate(weights) = &mut self.store else { return };
+        if !self.settings.init_key_from_query {
+            return;
+        }
+        let source = weights.get(query.weight).to_vec();
+        let target = weights.get_mut(key.weight);
+        let head_size = source.len() / heads;
+        if target.len() == head_size * key_heads {
+            for (head, rows) in target.chunks_exact_mut(head_size).enumerate() {
+                let start = head * (heads / key_heads) * head_size;
+                rows.copy_from_slice(&source[start..start + head_size]);
+            }
+        }
+    }
+
+    /// Initialises `output` as `scale` times the transpose of `value`, so that the output resembles the token that was read.
+    pub fn copy_transpose(&mut self, value: &Linear, output: &Linear, scale: f64) {
+        let Store::Allocate(weights) = &mut self.store else { return };
+        let [rows, columns] = weights.entry(value.weight).shape[..] else { return };
+        let source = weights.get(value.weight).to_vec();
+        for (index, weight) in weights.get_mut(output.weight).iter_mut().enumerate() {
+            *weight = source[index % rows * columns + index / rows] * S::from_f64(scale);
+        }
+    }
+
+    /// Negates the initial `key` projection of attention if [`BuildSettings::negate_initial_key`] says so.
+    pub fn negate_key(&mut self, key: &Linear) {
+        let Store::Allocate(weights) = &mut self.store else { return };
+        if self.settings.negate_initial_key {
+            weights.get_mut(key.weight).iter_mut().for_each(|weight| *weight = -*weight);
+        }
+    }
+}
+
+/// The activation of hidden channels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Activation {
+    /// `x sigmoid(x)`.
+    Silu,
+    /// GELU by a hyperbolic tangent.
+    GeluTanh,
+    /// GELU by the error function.
+    GeluExact,
+    /// `max(x, 0)`.
+    Relu,
+    /// `max(x, 0)^2`.
+    ReluSquared,
+    /// gpt-oss: with `g' = min(g, limit)` the gate is `g' sigmoid(alpha g')`; it multiplies `u + 1` with `u` clamped to `[-limit, limit]`.
+    /// Without a gate it is applied to `u` as to `g`.
+    ClampedSwish {
+        /// Factor inside of the sigmoid.
+        alpha: f64,
+        /// Upper limit of g, and limit of the absolute value of u.
+        limit: f64,
+    },
+}
+
+/// `min(x, limit)`.
+pub(crate) fn clamp_max<O: Ops>(ops: &O, x: &O::Tensor, limit: f64) -> O::Tensor {
+    ops.affine(&ops.relu(&ops.affine(x, -1.0, limit)), -1.0, limit)
+}
+
+impl Activation {
+    pub(crate) fn apply<O: Ops>(self, ops: &O, x: &O::Tensor) -> O::Tensor {
+        match self {
+            Self::Silu => ops.silu(x),
+            Self::GeluTanh => ops.gelu(x),
+            Self::GeluExact => ops.gelu_exact(x),
+            Self::Relu => ops.relu(x),
+            Self::ReluSquared => {
+                let x = ops.relu(x);
+                ops.mul(&x, &x)
+            }
+            Self::ClampedSwish { alpha, limit } => {
+                let x = clamp_max(ops, x, limit);
+                ops.mul(&x, &ops.sigmoid(&ops.scale(&x, alpha)))
+            }
+        }
     }
 }

@@ -237,7 +237,12 @@ fn assert_same_logits(network: &Network<f32>, exported: &ExportedCheckpoint, sta
 
 #[test]
 fn a_construction_is_checked_in_every_precision() {
-    let request = ConstructionRequest { hops: 2, first_table_entries: 2, growth_factors: vec![2], ..ConstructionRequest::default() };
+    let request = ConstructionRequest {
+        hops: 2,
+        first_table_entries: 2,
+        growth_factors: vec![2],
+        ..ConstructionRequest::default()
+    };
     let mut network = construct::build::<f32>("U1", &request).unwrap();
     let scratch = TempFolder::new("precisions");
     let check = |network: &Network<f32>| {

@@ -226,7 +226,8 @@ fn caches_take_the_planned_bytes() {
     for path in cases() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let expected = read_expected(&path);
-        let Checkpoint { model, weights, audit, .. } = open::<f32>(&path).unwrap();
+        let Checkpoint { model, weights, .. } = open::<f32>(&path).unwrap();
+        let audit = rung_audit::audit_path(&path.join("config.json"), &rung_audit::AuditOptions::default()).unwrap();
         let mut decoder = CheckpointDecoder::new(&model, &weights, 1);
         decoder.logits(&expected.tokens).unwrap();
         let parallel = decoder.cache_bytes() as u64;

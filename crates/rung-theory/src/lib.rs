@@ -30,3 +30,8 @@ pub mod spec;
 pub mod stack;
 pub mod statistics;
 pub mod task;
+
+/// Every page of this crate.
+pub fn pages() -> Vec<page::ExplainPage> {
+    [task::pages(), stack::pages(), bound::pages()].concat()
+}

@@ -74,8 +74,3 @@ impl ExplainPage {
         self.text().lines().next().unwrap_or_default().trim_end_matches('.').to_owned()
     }
 }
-
-/// Every page of this crate.
-pub fn pages() -> Vec<ExplainPage> {
-    [crate::task::pages(), crate::stack::pages(), crate::bound::pages()].concat()
-}

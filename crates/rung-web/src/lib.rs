@@ -39,7 +39,7 @@ mod model;
 #[cfg(feature = "pass")]
 mod pass;
 pub mod request;
-#[cfg(all(feature = "audit", not(target_arch = "wasm32")))]
+#[cfg(all(feature = "audit", feature = "pass", not(target_arch = "wasm32")))]
 pub mod server;
 
 pub use request::Request;

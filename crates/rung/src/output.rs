@@ -180,6 +180,14 @@ pub fn spinner(message: String) -> ProgressBar {
     bar
 }
 
+/// Works while a spinner turns on standard error; it is hidden if that is not a terminal.
+pub fn with_spinner<T>(message: impl Into<String>, work: impl FnOnce() -> T) -> T {
+    let bar = spinner(message.into());
+    let result = work();
+    bar.finish_and_clear();
+    result
+}
+
 /// A progress bar of `steps` steps on standard error; hidden if that is not a terminal.
 pub fn progress_bar(steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}  {elapsed} (about {eta} left)");

@@ -6,34 +6,53 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use common::command;
-use common::documents::{blocks, documents, root};
+use common::documents::{blocks, documents, root, rust_files};
 
 /// Words of a document that look like paths of this repository.
 fn paths(text: &str) -> Vec<&str> {
-    let roots = ["crates/", "docs/", "proof/", ".ci/"];
+    let roots = ["crates/", "docs/", "examples/", "fuzz/", "proof/", ".ci/"];
     let is_path = |word: &&str| roots.iter().any(|root| word.starts_with(root));
     let is_path_character = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     let words = text.split(|c: char| !is_path_character(c)).filter(is_path);
     words.map(|word| word.trim_end_matches(['.', '/'])).collect()
 }
 
+/// How many paths a text names; each must exist below the root, or below the folder of its crate.
+fn check_paths(file: &Path, text: &str) -> usize {
+    let root = root();
+    let package = file.ancestors().find(|folder| folder.join("Cargo.toml").exists()).unwrap_or(&root);
+    let paths = paths(text);
+    for path in &paths {
+        let is_build_output = path.starts_with("proof/build"); // written by `make`
+        assert!(
+            is_build_output || root.join(path).exists() || package.join(path).exists(),
+            "{} names {path}, which does not exist",
+            file.display()
+        );
+    }
+    paths.len()
+}
+
 #[test]
 fn paths_named_in_the_documents_exist() {
-    let root = root();
+    let mut documents = documents();
+    documents.push(root().join("fuzz/README.md"));
+    let count: usize =
+        documents.iter().map(|document| check_paths(document, &std::fs::read_to_string(document).unwrap())).sum();
+    assert!(count > 40, "only {count} paths were found: is the search for them broken?");
+}
+
+#[test]
+fn paths_named_on_top_of_modules_exist() {
     let mut count = 0;
-    for document in documents() {
-        let text = std::fs::read_to_string(&document).unwrap();
-        for path in paths(&text) {
-            let is_build_output = path.starts_with("proof/build"); // written by `make`
-            assert!(
-                is_build_output || root.join(path).exists(),
-                "{} names {path}, which does not exist",
-                document.display()
-            );
-            count += 1;
+    for folder in ["crates", "fuzz"] {
+        for file in rust_files(&root().join(folder)) {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let module_doc: Vec<&str> = text.lines().filter(|line| line.trim_start().starts_with("//!")).collect();
+            count += check_paths(&file, &module_doc.join("\n"));
         }
     }
-    assert!(count > 40, "only {count} paths were found: is the search for them broken?");
+    assert!(count > 10, "only {count} paths were found: is the search for them broken?");
 }
 
 /// Targets of links and pictures, `](target)`, outside of fenced blocks.

@@ -215,4 +215,21 @@ fn layers_are_numbered_from_zero() {
     let parsed = |words: &[&str]| -> Value { serde_json::from_str(&stdout(words)).unwrap() };
     assert_eq!(parsed(&["capacity", "gdn full", "--json"])["blocks"][0]["layers"][0], 0);
     assert_eq!(parsed(&["protocol", &folder, "--json"])["epochs"][0]["layers"][0], 0);
+    let heads = directory.join("heads");
+    let run = "stack = 'full full'\ntask = 'funccomp{hops=1,m=2}'\n[model]\nheads = 2\nhead = 4\n[train]\nsteps = 1\nbatch = 1\n\
+               [evaluate]\nlast = 1\nprompts = 1\n";
+    std::fs::write(directory.join("run.toml"), run).unwrap();
+    assert!(
+        rung(&["train", "--config", path_str(&directory.join("run.toml")), "--out", path_str(&heads)]).status.success()
+    );
+    let diversity = parsed(&["analyze", "diversity", path_str(&heads), "--prompts", "1", "--json"]);
+    let layers = diversity["layers"].as_array().unwrap();
+    let numbers: Vec<u64> = layers.iter().map(|layer| layer["number"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, [0, 1], "{diversity}");
+    let ablation = parsed(&["analyze", "ablate", path_str(&heads), "--prompts", "1", "--json"]);
+    assert!(!ablation.to_string().contains("layer 2"), "{ablation}");
+    let page = stdout(&["explain", "U1"]);
+    assert!(page.contains("Layer 0: w attends to z_0"), "{page}");
+    let shortcuts = stdout(&["explain", "shortcuts"]);
+    assert!(!shortcuts.contains("layer 1"), "{shortcuts}");
 }

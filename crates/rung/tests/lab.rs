@@ -391,12 +391,13 @@ fn reproduce_trains_and_writes_the_same_report_again() {
 fn render_only_writes_the_same_report_from_records() {
     let directory = scratch_directory("render");
     let out = directory.join("out");
-    let compute = ["reproduce", "--preset", "smoke", "--only", "proved,constructed,audited", "--out", path_str(&out)];
+    let parts = "proved,constructed,refuted,measured,inspected,audited";
+    let compute = ["reproduce", "--preset", "smoke", "--only", parts, "--out", path_str(&out)];
     assert!(rung(&compute).status.success());
     let report = || std::fs::read_to_string(out.join("report.html")).unwrap();
     let first = report();
     let render = [&compute[..], &["--render-only"]].concat();
-    for folder in ["figures", "certificates"] {
+    for folder in ["figures", "certificates", "witnesses"] {
         std::fs::remove_dir_all(out.join(folder)).unwrap();
     }
     for _ in 0..2 {
@@ -405,16 +406,45 @@ fn render_only_writes_the_same_report_from_records() {
         assert_eq!(report(), first);
     }
     assert!(out.join("figures/gap.svg").exists() && out.join("certificates/ladder-u1-hops2.json").exists());
-    let record = |name: &str| out.join("evidence/smoke").join(name);
-    std::fs::remove_file(record("constructed/u1-hops2.json")).unwrap();
-    std::fs::write(record("proved/sparse.json"), r#"{"schema":0,"version":"0.0.1","data":1}"#).unwrap();
-    std::fs::write(record("audited/models.json"), "half a rec").unwrap();
+    assert!(first.contains("rung check certificates/measured-2-hops"), "the record has the proof");
+
+    let evidence = out.join("evidence/smoke");
+    std::fs::remove_file(evidence.join("constructed/u1-hops2.json")).unwrap();
+    std::fs::remove_file(evidence.join("measured/staircase-verdicts.json")).unwrap();
+    std::fs::remove_file(evidence.join("refuted/linear.json")).unwrap();
+    std::fs::write(evidence.join("proved/sparse.json"), r#"{"schema":0,"version":"0.0.1","data":1}"#).unwrap();
+    for broken in ["audited/models", "measured/staircase-failures", "measured/certified-verdicts", "inspected/u1-probe"]
+    {
+        std::fs::write(evidence.join(broken).with_extension("json"), "half a rec").unwrap();
+    }
+    // Two runs that other versions of the program recorded, one before versions were stored.
+    let mut runs: Vec<PathBuf> =
+        std::fs::read_dir(out.join("runs")).unwrap().map(|entry| entry.unwrap().path().join("record.json")).collect();
+    runs.sort();
+    let change = |path: &Path, change: &dyn Fn(&mut Value)| {
+        let mut record: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        change(&mut record);
+        std::fs::write(path, record.to_string()).unwrap();
+    };
+    change(&runs[0], &|record| record["program"]["version"] = "0.0.2".into());
+    change(&runs[1], &|record| {
+        let fields = record.as_object_mut().unwrap();
+        fields.remove("schema");
+        fields.remove("program");
+    });
     assert_eq!(rung(&render).status.code(), Some(0));
     let with_notes = report();
     for note in [
         "constructed/u1-hops2: not run",
+        "measured/staircase-verdicts: not run",
+        "refuted/linear: not run",
         "proved/sparse: recorded by version 0.0.1",
         "audited/models: the record cannot be read",
+        "measured/staircase-failures: the record cannot be read",
+        "measured/certified-verdicts: the record cannot be read",
+        "inspected/u1-probe: the record cannot be read",
+        "recorded by version 0.0.2 with schema",
+        "recorded by version unknown with schema 0",
     ] {
         assert!(with_notes.contains(note) && !first.contains(note), "{note}");
     }

@@ -8,11 +8,10 @@
 //! are: lightning attention up to 2.6, a gated delta rule with short convolutions from 3 on. The class in `architectures`
 //! decides; for any other class the mixer is inferred from the size fields.
 
-use super::{Dialect, period};
+use super::{Dialect, period, recurrence_sizes};
 use crate::AuditError;
 use crate::config::Config;
 use crate::layout::{LayerSpec, Layout, RecurrenceSpec};
-use crate::recurrent;
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "layer_group_size",
@@ -59,10 +58,10 @@ fn linear_recurrence(config: &Config) -> Result<(RecurrenceSpec, Option<String>)
             (RecurrenceSpec::Known("kda", sizes), Some(assumption))
         }
         "BailingMoeV2_5ForCausalLM" | "BailingMoeLinearV2ForCausalLM" | "BailingMoeLinearForCausalLM" => {
-            let sizes = recurrent::lightning(config)?;
+            let sizes = recurrence_sizes::lightning(config)?;
             let assumption =
                 format!("The linear layers are lightning attention: the class {class} says so, no field does.");
-            (recurrent::known_or_candidates(sizes, &["lightning"]), Some(assumption))
+            (recurrence_sizes::known_or_candidates(sizes, &["lightning"]), Some(assumption))
         }
         _ => (RecurrenceSpec::InferFromSizeFields, None),
     })

@@ -8,12 +8,11 @@
 //! `full_per_layer`-th layer. Its default is a million, so by default no layer is full. The Mamba sizes are the package's
 //! own defaults where the file does not give them.
 
-use super::{Dialect, period};
+use super::{Dialect, period, recurrence_sizes};
 use crate::AuditError;
 use crate::attention_sizes::MixerSizes;
 use crate::config::Config;
 use crate::layout::{LayerSpec, Layout, RecurrenceSpec};
-use crate::recurrent;
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "mb_per_layer",
@@ -40,9 +39,9 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
 }
 
 fn mamba_sizes(config: &Config) -> Result<RecurrenceSpec, AuditError> {
-    let sizes = recurrent::find(config, &RecurrenceSpec::Candidates(&["mamba1"]))?;
+    let sizes = recurrence_sizes::find(config, &RecurrenceSpec::Candidates(&["mamba1"]))?;
     let (MixerSizes::Missing(_), Some(width)) = (&sizes, config.width()?) else {
-        return Ok(recurrent::known_or_candidates(sizes, &["mamba1"]));
+        return Ok(recurrence_sizes::known_or_candidates(sizes, &["mamba1"]));
     };
     Ok(RecurrenceSpec::Known(
         "mamba1",

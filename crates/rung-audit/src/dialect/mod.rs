@@ -13,6 +13,8 @@ use crate::config::Config;
 use crate::json::JsonValue;
 use crate::layout::{AttentionKind, LayerSpec, Layout, RecurrenceSpec};
 
+pub(crate) mod recurrence_sizes;
+
 /// A set of config fields that describe a model's layers.
 #[derive(Debug)]
 pub struct Dialect {

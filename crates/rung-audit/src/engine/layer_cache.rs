@@ -19,6 +19,11 @@ impl RecurrentState {
         mixer::find(self.mixer).is_some_and(|mixer| mixer.engines.contains(&engine.name))
     }
 
+    /// Whether it has the last inputs of a convolution and nothing else.
+    pub(crate) fn is_convolution(&self) -> bool {
+        mixer::find(self.mixer).is_some_and(|mixer| mixer.is_convolution)
+    }
+
     /// Channels of the convolution on one of `tp` devices. Groups that `tp` does not divide are replicated.
     pub(crate) fn local_channels(&self, tp: u64) -> u64 {
         let StateLayout { channels, groups, group_channels, .. } = self.layout;

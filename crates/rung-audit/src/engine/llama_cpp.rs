@@ -201,7 +201,7 @@ fn add_unsupported(input: &PlanInput, plan: &mut MemoryPlan) {
         .caches
         .layers
         .iter()
-        .any(|layer| layer.kv.is_some() && layer.state.is_some_and(|state| state.mixer == "conv"))
+        .any(|layer| layer.kv.is_some() && layer.state.is_some_and(|state| state.is_convolution()))
     {
         plan.unknown_reasons.push("llama.cpp's rules here do not cover a convolution before attention".to_owned());
     }

@@ -170,7 +170,7 @@ fn unsupported_layers(input: &PlanInput) -> Vec<String> {
         if let Some(state) = layer.state.filter(|state| !state.is_covered_by(&ENGINE)) {
             add(format!("vLLM's rules here do not cover state of `{}`", state.mixer));
         }
-        if layer.state.is_some_and(|state| state.mixer == "conv") && layer.kv.is_some() {
+        if layer.state.is_some_and(|state| state.is_convolution()) && layer.kv.is_some() {
             add("vLLM's rules here do not cover a convolution before attention".to_owned());
         }
         if layer.kv.is_some_and(|kv| kv.index_key_dim > 0) {

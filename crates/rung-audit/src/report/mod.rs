@@ -1,11 +1,13 @@
 //! Reports: an audit as text, JSON, HTML, one row of a table, or one point of a plot.
 //!
-//! Their only input is the [`Audit`](crate::Audit).
+//! Their only input is the [`Audit`](crate::Audit). HTML and the plot are built with the feature `report` only.
 
+#[cfg(feature = "report")]
 pub mod html;
 pub mod json;
 pub mod layer_ratio;
 pub mod plan;
+#[cfg(feature = "report")]
 pub mod plot;
 pub mod table;
 pub mod text;

@@ -1,7 +1,8 @@
 //! Softmax attention as in its definition: scores, mask, softmax, weighted sum.
 
 use super::{MASKED, extents_of_four_axes, heads_first, matrix_from};
-use crate::choice::{BlockChoice, top_k};
+use crate::choice::BlockChoice;
+use crate::kernels::top_k::top_k;
 use crate::ops::{AccumulatorRounding, AttentionInputs, AttentionMask, BlockAttention, Indexer, Ops, Rounding};
 use crate::scalar::Scalar;
 

@@ -4,7 +4,8 @@
 //! scores per query; and [`top_k`] chooses from the row. Only a tile's scores exist at a time.
 
 use super::product::{Matrix, MatrixMut, PANEL_ALIGNMENT, Panels, WriteMode, product_with_panels};
-use crate::choice::{BlockChoice, top_k};
+use crate::choice::BlockChoice;
+use crate::kernels::top_k::top_k;
 use crate::scalar::Scalar;
 
 /// The sizes of the inputs, and the number of tokens to choose.

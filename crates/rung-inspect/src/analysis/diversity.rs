@@ -58,7 +58,7 @@ pub struct Diversity {
 pub struct HeadDistances {
     /// Name of the layer.
     pub layer: String,
-    /// Number of the layer, from 1.
+    /// Number of the layer, from 0.
     #[serde(rename = "number")]
     pub layer_number: usize,
     /// Number of heads that were compared.
@@ -99,7 +99,7 @@ pub fn diversity<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> 
     let layers: Vec<HeadDistances> = layers
         .map(|(index, (layer, (sum, count, heads)))| HeadDistances {
             layer,
-            layer_number: index + 1,
+            layer_number: index,
             head_count: heads,
             attention_distance: sum / count as f64,
             projection_distance: projection_distance(&network.weights, index, heads),

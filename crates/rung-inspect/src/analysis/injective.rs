@@ -109,8 +109,9 @@ pub fn injectivity<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -
         // The sum of keys in a normaliser is recorded too. Of several recorded sums, the one with the largest query is the read.
         let query_dim = |op: &&MixingOp| op.query(batch.tokens_per_row - 1, 0).map_or(0, <[f64]>::len);
         let has_attention = ops.iter().any(|op| op.kind == MixingKind::Attention);
-        let Some(op) =
-            token_mixing.filter(|op| !has_attention || op.kind == MixingKind::Attention).max_by_key(query_dim)
+        let Some(op) = token_mixing
+            .filter(|op| query_dim(op) > 0 && (!has_attention || op.kind == MixingKind::Attention))
+            .max_by_key(query_dim)
         else {
             continue;
         };

@@ -124,13 +124,17 @@ const TRAINED_FIGURES: [AnalysisFigures; 7] = [
     ("diversity", &[("diversity-trained", "Distances between the attention of the heads of each layer.")]),
 ];
 
-/// Computes the chapter's evidence, from a construction and from one of the trained runs.
+/// Computes the chapter's evidence, from a construction and from one of the trained runs. If these cannot be read, the chapter says why.
 ///
 /// # Errors
 /// A record cannot be written.
-pub fn compute(store: &EvidenceStore, runs: &[(PathBuf, RunRecord)]) -> Result<(), WriteError> {
+pub fn compute(store: &EvidenceStore, runs: Result<Vec<(PathBuf, RunRecord)>, RunError>) -> Result<(), WriteError> {
     compute_constructed(store)?;
-    let Some((path, _)) = best_run(runs) else { return Ok(()) };
+    let runs = match runs {
+        Ok(runs) => runs,
+        Err(error) => return store.write("inspected/trained", &Err::<InspectedNetwork, String>(error.to_string())),
+    };
+    let Some((path, _)) = best_run(&runs) else { return Ok(()) };
     match (Network::<f32>::open(path), Network::<f64>::open(path)) {
         (Ok(network_f32), Ok(network_f64)) => compute_trained(store, path, (&network_f32, &network_f64)),
         (Err(error), _) | (_, Err(error)) => {
@@ -443,7 +447,7 @@ mod tests {
     fn probes_of_u1_decode_each_answer_after_its_layer() {
         let directory = std::env::temp_dir().join(format!("rung-inspected-{}", std::process::id()));
         let store = EvidenceStore::new(&directory, Preset::Smoke);
-        compute(&store, &[]).unwrap();
+        compute(&store, Ok(Vec::new())).unwrap();
         let output = render(&store);
         std::fs::remove_dir_all(&directory).unwrap();
         let summary = &output.summary;

@@ -1,10 +1,14 @@
 //! The chapters "Measured" and "Open questions": results of training, experiment by experiment, from the records of the runs alone.
 
+use std::collections::BTreeMap;
+
 use super::ChapterOutput;
 use crate::artefact::{Artefact, Preset};
-use crate::experiment::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
+use crate::experiment::{Conclusion, Experiment, ExperimentOutput, ReportChapter, verdicts};
+use crate::store::EvidenceStore;
 use rung_figure::report::{Chapter, Prose};
 use rung_train::run::RunRecord;
+use rung_train::run::record::SCHEMA;
 
 /// An experiment with the records of its runs.
 pub struct ExperimentRecords {
@@ -14,14 +18,36 @@ pub struct ExperimentRecords {
     pub records: Vec<RunRecord>,
     /// A sentence for each run without a record, with the reason: interrupted or failed.
     pub missing: Vec<String>,
+    /// What else the reader has to know about the records: which other versions wrote them, and which could not be read.
+    pub notes: Vec<String>,
+}
+
+/// A sentence for each other version of the program, or schema, that wrote some of the records.
+fn version_notes(records: &[RunRecord]) -> Vec<String> {
+    let current = (env!("CARGO_PKG_VERSION"), SCHEMA);
+    let mut run_counts: BTreeMap<(&str, u32), usize> = BTreeMap::new();
+    for record in records {
+        *run_counts.entry((record.program.version.as_str(), record.schema)).or_default() += 1;
+    }
+    run_counts.remove(&current);
+    let sentence = |((version, schema), run_count): ((&str, u32), usize)| {
+        let version = if version.is_empty() { "unknown" } else { version };
+        format!(
+            "{run_count} of {} runs: recorded by version {version} with schema {schema}; this is version {} with schema {SCHEMA}.",
+            records.len(),
+            current.0
+        )
+    };
+    run_counts.into_iter().map(sentence).collect()
 }
 
 /// Writes a chapter from the records of its experiments, and returns the conclusion of each.
 pub fn render(
     report_chapter: ReportChapter,
-    preset: Preset,
+    store: &EvidenceStore,
     experiments: &[&ExperimentRecords],
 ) -> (ChapterOutput, Vec<Conclusion>) {
+    let preset = store.preset();
     let mut chapter = match report_chapter {
         ReportChapter::Measured => Chapter::new("measured", "Measured"),
         ReportChapter::OpenQuestions => Chapter::new("open", "Open questions"),
@@ -29,19 +55,23 @@ pub fn render(
     let mut artefacts = Vec::new();
     render_introduction(report_chapter, &mut chapter, preset);
     let mut conclusions = Vec::new();
-    for ExperimentRecords { experiment, records, missing } in experiments {
+    for ExperimentRecords { experiment, records, missing, notes } in experiments {
         chapter.heading(experiment.title);
         let command = format!("rung reproduce --preset {} --only {}", preset.name(), experiment.name);
         let first_block = chapter.blocks.len();
-        let mut page = ExperimentOutput { chapter: &mut chapter, artefacts: &mut artefacts, command };
-        let conclusion =
-            if records.is_empty() { Conclusion::default() } else { (experiment.render)(records, &mut page) };
+        let conclusion = if records.is_empty() {
+            Conclusion::default()
+        } else {
+            let verdicts = verdicts::read(store, experiment, &mut chapter);
+            let mut page = ExperimentOutput { chapter: &mut chapter, artefacts: &mut artefacts, command, verdicts };
+            (experiment.render)(records, &mut page)
+        };
         let conclusion = if preset == Preset::Smoke { without_comparison(conclusion) } else { conclusion };
         // The conclusion comes before its figures.
         let mut figures = chapter.blocks.split_off(first_block);
         chapter.paragraph(conclusion.paragraph.clone());
         chapter.blocks.append(&mut figures);
-        for note in conclusion.contradictions.iter().chain(missing) {
+        for note in conclusion.contradictions.iter().chain(missing).chain(notes).chain(&version_notes(records)) {
             chapter.note(Prose::from(note.as_str()));
         }
         let path = format!("sweeps/{}-{}.toml", experiment.name, preset.name());

@@ -23,6 +23,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("ablation-quick.toml"),
         include_str!("ablation-quick.toml"),
     ],
+    decide: None,
     render: render_ablation,
 };
 

@@ -23,6 +23,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("capacity-quick.toml"),
         include_str!("capacity-full.toml"),
     ],
+    decide: None,
     render: render_capacity,
 };
 

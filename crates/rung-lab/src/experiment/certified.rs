@@ -22,6 +22,7 @@ use rung_train::run::record::table_sizes;
 
 use super::sparse::summary_bits_and_instance;
 use super::table::{SeedRuns, SeedSpread, group_by_setting};
+use super::verdicts::{CertificateFile, StackVerdict};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use crate::artefact::{Artefact, figure_files};
 
@@ -35,17 +36,54 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("certified-quick.toml"),
         include_str!("certified-quick.toml"),
     ],
+    decide: Some(decide),
     render: render_certified,
 };
 
+/// The verdicts of the theory about each stack and task, with the proofs that exist.
+fn decide(records: &[RunRecord]) -> Vec<StackVerdict> {
+    group_by_setting(records).iter().filter_map(decide_stack).collect()
+}
+
+/// The verdict about the stack of some runs on the tables of their task, or on 2-Sum.
+fn decide_stack(runs: &SeedRuns<'_>) -> Option<StackVerdict> {
+    let config = &runs.first().config;
+    let Some(sizes) = task::parse(&config.task).ok().and_then(|task| table_sizes(&*task)) else {
+        let (_, instance) = summary_bits_and_instance(runs)?;
+        let is_impossible = instance.verdict().ok()?.impossible;
+        let check = format!(
+            "rung sparse --block {} --select {} --bits {} --values {} --blocks {} --same-map",
+            instance.block_tokens,
+            instance.selected_blocks,
+            instance.summary_bits,
+            instance.modulus,
+            instance.other_blocks
+        );
+        let name = if is_impossible { "impossible" } else { "unknown" };
+        let verdict = StackVerdict::new(runs, runs.hops(), name, "the bound for block-sparse attention");
+        return Some(StackVerdict { check: is_impossible.then_some(check), ..verdict });
+    };
+    let ratios = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
+    let tables = TableSizes::new(sizes.len(), sizes[0].into(), ratios).ok()?;
+    let decided = StackBounds::new(&runs.plan(), MessageSizeConvention::Register).decide(&tables);
+    let verdict = StackVerdict::new(runs, runs.hops(), decided.name(), decided.reason());
+    let Verdict::Impossible(bound) = decided else { return Some(verdict) };
+    let conventions = conventions(&config.defaults(), MessageSizeConvention::Register);
+    let text = format!("{:#}\n", write(&bound.certificate, &config.stack, &conventions));
+    let path = format!("certificates/measured-{}-hops-{}-tokens.json", sizes.len(), bound.accepted.tokens);
+    let check = Some(format!("rung check {path}"));
+    Some(StackVerdict { check, certificate: Some(CertificateFile { path, text }), ..verdict })
+}
+
 fn render_certified(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
-    let tested_stacks: Vec<TestedStack<'_, '_>> = settings.iter().map(TestedStack::new).collect();
+    let tested_stacks = tested_stacks(&settings, &output.verdicts);
     let chart = chart(&tested_stacks);
     output.artefacts.extend(figure_files("certified", &chart));
-    for (path, text) in tested_stacks.iter().filter_map(|tested| tested.proof.as_ref()?.file.clone()) {
-        if output.artefacts.iter().all(|artefact| artefact.path != path) {
-            output.artefacts.push(Artefact { path, bytes: text.into_bytes() });
+    for CertificateFile { path, text } in tested_stacks.iter().filter_map(|tested| tested.verdict?.certificate.as_ref())
+    {
+        if output.artefacts.iter().all(|artefact| artefact.path != *path) {
+            output.artefacts.push(Artefact { path: path.clone(), bytes: text.clone().into_bytes() });
         }
     }
     let caption = "Accuracy on the prompts that the bound is about. Square marks: proved that no weights answer all of them. The others have \
@@ -56,15 +94,7 @@ fn render_certified(records: &[RunRecord], output: &mut ExperimentOutput<'_>) ->
     Conclusion { headline_figures: vec![figure], ..conclude(&tested_stacks) }
 }
 
-/// A proof that no weights answer every prompt.
-struct Proof {
-    /// The command that checks it.
-    command: String,
-    /// The certificate's path below the output directory and its text, where there is a file.
-    file: Option<(String, String)>,
-}
-
-/// A stack on a task, with the proof about exactly this stack and task if there is one.
+/// A stack on a task, with the verdict about exactly this stack and task if one was recorded.
 struct TestedStack<'a, 'b> {
     runs: &'b SeedRuns<'a>,
     /// The task in words, with the number of tokens of a prompt.
@@ -73,11 +103,11 @@ struct TestedStack<'a, 'b> {
     accuracy: SeedSpread,
     /// Accuracy of chance.
     chance_accuracy: f64,
-    proof: Option<Proof>,
+    verdict: Option<&'b StackVerdict>,
 }
 
 impl<'a, 'b> TestedStack<'a, 'b> {
-    fn new(runs: &'b SeedRuns<'a>) -> Self {
+    fn new(runs: &'b SeedRuns<'a>, verdict: Option<&'b StackVerdict>) -> Self {
         let config = &runs.first().config;
         let proof_task = config.evaluate.other_tasks.first();
         let group = runs.hops().max(1);
@@ -89,7 +119,12 @@ impl<'a, 'b> TestedStack<'a, 'b> {
             1 => (format!("1 hop, {tokens} tokens"), super::table::chance_accuracy(runs, 1)),
             hops => (format!("{hops} hops, {tokens} tokens"), super::table::chance_accuracy(runs, hops)),
         };
-        Self { runs, task_and_tokens, accuracy, chance_accuracy, proof: find_proof(runs) }
+        Self { runs, task_and_tokens, accuracy, chance_accuracy, verdict }
+    }
+
+    /// Whether it is proved that no weights answer every prompt.
+    fn is_proved_impossible(&self) -> bool {
+        self.verdict.is_some_and(|verdict| verdict.check.is_some())
     }
 
     fn name(&self) -> String {
@@ -103,38 +138,15 @@ impl<'a, 'b> TestedStack<'a, 'b> {
     }
 }
 
-/// The proof about the stack of some runs on the tables of their task, or on 2-Sum.
-fn find_proof(runs: &SeedRuns<'_>) -> Option<Proof> {
-    let config = &runs.first().config;
-    let Some(sizes) = task::parse(&config.task).ok().and_then(|task| table_sizes(&*task)) else {
-        let (_, instance) = summary_bits_and_instance(runs)?;
-        let command = format!(
-            "rung sparse --block {} --select {} --bits {} --values {} --blocks {} --same-map",
-            instance.block_tokens,
-            instance.selected_blocks,
-            instance.summary_bits,
-            instance.modulus,
-            instance.other_blocks
-        );
-        return instance.verdict().ok()?.impossible.then_some(Proof { command, file: None });
-    };
-    let ratios = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
-    let tables = TableSizes::new(sizes.len(), sizes[0].into(), ratios).ok()?;
-    let Verdict::Impossible(bound) = StackBounds::new(&runs.plan(), MessageSizeConvention::Register).decide(&tables)
-    else {
-        return None;
-    };
-    let conventions = conventions(&config.defaults(), MessageSizeConvention::Register);
-    let text = format!("{:#}\n", write(&bound.certificate, &config.stack, &conventions));
-    let path = format!("certificates/measured-{}-hops-{}-tokens.json", sizes.len(), bound.accepted.tokens);
-    Some(Proof { command: format!("rung check {path}"), file: Some((path, text)) })
+fn tested_stacks<'a, 'b>(settings: &'b [SeedRuns<'a>], verdicts: &'b [StackVerdict]) -> Vec<TestedStack<'a, 'b>> {
+    settings.iter().map(|runs| TestedStack::new(runs, StackVerdict::find(verdicts, runs, runs.hops()))).collect()
 }
 
 fn chart(tested_stacks: &[TestedStack<'_, '_>]) -> DotChart {
     let names: Vec<String> = tested_stacks.iter().map(TestedStack::name).collect();
     let axis = AxisSpec::new("accuracy on the prompts of the proof", Scale::Linear).with_range(0.0, 1.02);
     let dots = |proved: bool| {
-        let rows = tested_stacks.iter().enumerate().filter(move |(_, tested)| tested.proof.is_some() == proved);
+        let rows = tested_stacks.iter().enumerate().filter(move |(_, tested)| tested.is_proved_impossible() == proved);
         rows.map(|(row, tested)| {
             Dot::new(row, tested.accuracy.mean).with_spread(tested.accuracy.low, tested.accuracy.high)
         })
@@ -163,9 +175,10 @@ fn table(tested_stacks: &[TestedStack<'_, '_>]) -> Table {
     for tested in tested_stacks {
         let (record, plan) = (tested.runs.first(), tested.runs.plan());
         let percent = |accuracy: f64| format!("{:.1}%", 100.0 * accuracy);
-        let proved = match &tested.proof {
-            Some(proof) => TableCell::from(format!("impossible: {}", proof.command)).with_evidence(Evidence::Proved),
-            None => TableCell::from("nothing"),
+        let proved = match tested.verdict.map(|verdict| &verdict.check) {
+            Some(Some(check)) => TableCell::from(format!("impossible: {check}")).with_evidence(Evidence::Proved),
+            Some(None) => TableCell::from("nothing"),
+            None => TableCell::from("not computed"),
         };
         table.row([
             TableCell::from(tested.task_and_tokens.clone()),
@@ -186,7 +199,7 @@ fn table(tested_stacks: &[TestedStack<'_, '_>]) -> Table {
 
 fn conclude(tested_stacks: &[TestedStack<'_, '_>]) -> Conclusion {
     let (mut paragraph, mut contradictions, mut lines) = (Prose::new(), Vec::new(), Vec::new());
-    for tested in tested_stacks.iter().filter(|tested| tested.proof.is_some()) {
+    for tested in tested_stacks.iter().filter(|tested| tested.is_proved_impossible()) {
         let TestedStack { task_and_tokens, accuracy, .. } = tested;
         let steps = tested.runs.first().config.train.steps;
         paragraph = paragraph
@@ -202,8 +215,9 @@ fn conclude(tested_stacks: &[TestedStack<'_, '_>]) -> Conclusion {
                 accuracy.percent()
             ));
         }
-        let others =
-            tested_stacks.iter().filter(|other| other.proof.is_none() && other.task_and_tokens == *task_and_tokens);
+        let others = tested_stacks
+            .iter()
+            .filter(|other| !other.is_proved_impossible() && other.task_and_tokens == *task_and_tokens);
         let learned = others.clone().find(|other| other.accuracy.most_seeds_learned());
         match learned.or_else(|| others.clone().next()) {
             Some(other) => {
@@ -255,14 +269,15 @@ mod tests {
     fn the_certificate_is_accepted_for_this_stack_only() {
         let records = records([999, 11], [999, 998]);
         let settings = group_by_setting(&records);
-        let tested_stacks: Vec<TestedStack<'_, '_>> = settings.iter().map(TestedStack::new).collect();
-        let (path, text) = tested_stacks[0].proof.as_ref().unwrap().file.clone().unwrap();
+        let verdicts = decide(&records);
+        let tested_stacks = tested_stacks(&settings, &verdicts);
+        let CertificateFile { path, text } = tested_stacks[0].verdict.unwrap().certificate.clone().unwrap();
         assert_eq!(path, "certificates/measured-2-hops-188-tokens.json");
         assert!(matches!(check_certificate(&text), CheckAnswer::Accepted { stack_verified: true, .. }), "{text}");
         // With one more bit in every accumulator the same certificate is rejected.
         let wider = text.replace("accumulator=8", "accumulator=9");
         assert!(matches!(check_certificate(&wider), CheckAnswer::Rejected { .. }));
-        assert!(tested_stacks[1].proof.is_none(), "with two full layers nothing is excluded");
+        assert!(!tested_stacks[1].is_proved_impossible(), "with two full layers nothing is excluded");
     }
 
     #[test]
@@ -270,7 +285,7 @@ mod tests {
         let conclusion = |one_full_layer, two_full_layers| {
             let records = records(one_full_layer, two_full_layers);
             let settings = group_by_setting(&records);
-            conclude(&settings.iter().map(TestedStack::new).collect::<Vec<_>>())
+            conclude(&tested_stacks(&settings, &decide(&records)))
         };
         let as_predicted = conclusion([999, 11], [999, 998]);
         assert_eq!(as_predicted.contradictions.len(), 0, "{:?}", as_predicted.contradictions);

@@ -24,6 +24,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("controls-quick.toml"),
         include_str!("controls-full.toml"),
     ],
+    decide: None,
     render: render_controls,
 };
 

@@ -16,6 +16,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Gap: many linear layers against one more full layer",
     chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("gap-smoke.toml"), include_str!("gap-quick.toml"), include_str!("gap-full.toml")],
+    decide: None,
     render: render_gap,
 };
 

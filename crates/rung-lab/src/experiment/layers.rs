@@ -17,6 +17,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "More sparse layers: does 2-Sum become solvable?",
     chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("layers-smoke.toml"), include_str!("layers-quick.toml"), include_str!("layers-quick.toml")],
+    decide: None,
     render: render_layers,
 };
 

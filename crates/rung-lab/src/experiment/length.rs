@@ -19,6 +19,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Length: tables two, four and eight times as large",
     chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("length-smoke.toml"), include_str!("length-quick.toml"), include_str!("length-quick.toml")],
+    decide: None,
     render: render_length,
 };
 

@@ -52,8 +52,10 @@ pub mod table;
 pub mod thoughts;
 pub mod tracking;
 pub mod variants;
+pub mod verdicts;
 pub mod zoo;
 
+use self::verdicts::StackVerdict;
 use crate::artefact::{Artefact, Preset};
 use rung_figure::report::{Chapter, Figure, Prose};
 use rung_train::run::{RunError, RunRecord};
@@ -78,6 +80,8 @@ pub struct Experiment {
     pub chapter: ReportChapter,
     /// Texts of the sweep files: smoke, quick, full.
     pub sweeps: [&'static str; 3],
+    /// Decides what the theory says about the stacks of the runs, if the report shows it. This is computed once, after training.
+    pub decide: Option<fn(&[RunRecord]) -> Vec<StackVerdict>>,
     /// Turns records into figures, tables and a conclusion.
     pub render: fn(&[RunRecord], &mut ExperimentOutput<'_>) -> Conclusion,
 }
@@ -90,6 +94,8 @@ pub struct ExperimentOutput<'a> {
     pub artefacts: &'a mut Vec<Artefact>,
     /// The command that reproduces the experiment.
     pub command: String,
+    /// What the theory says about the stacks, as it was recorded.
+    pub verdicts: Vec<StackVerdict>,
 }
 
 /// The conclusion of an experiment from its records.

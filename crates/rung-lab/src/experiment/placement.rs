@@ -20,6 +20,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("placement-quick.toml"),
         include_str!("placement-full.toml"),
     ],
+    decide: None,
     render: render_placement,
 };
 

@@ -14,6 +14,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Recipe: what training needs",
     chapter: ReportChapter::Measured,
     sweeps: [include_str!("recipe-smoke.toml"), include_str!("recipe-quick.toml"), include_str!("recipe-full.toml")],
+    decide: None,
     render: render_recipe,
 };
 

@@ -15,6 +15,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Shift: other distributions of tables than in training",
     chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("shift-smoke.toml"), include_str!("shift-quick.toml"), include_str!("shift-quick.toml")],
+    decide: None,
     render: render_shift,
 };
 

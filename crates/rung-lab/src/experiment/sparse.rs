@@ -23,6 +23,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Sparse capacity: how long must a summary be?",
     chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("sparse-smoke.toml"), include_str!("sparse-quick.toml"), include_str!("sparse-quick.toml")],
+    decide: None,
     render: render_sparse,
 };
 

@@ -26,6 +26,7 @@ use rung_theory::stack::MessageSizeConvention;
 
 use super::capacity::max_accuracy;
 use super::table::{SeedRuns, SeedSpread, chance_accuracy, group_by_setting};
+use super::verdicts::StackVerdict;
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use crate::artefact::figure_files;
 use rung_figure::Evidence;
@@ -44,8 +45,25 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("staircase-quick.toml"),
         include_str!("staircase-full.toml"),
     ],
+    decide: Some(decide),
     render: render_staircase,
 };
+
+/// The verdicts of the theory about every cell, for exactly its tables.
+fn decide(records: &[RunRecord]) -> Vec<StackVerdict> {
+    let settings = group_by_setting(records);
+    let cells = collect_cells(&settings);
+    cells.iter().filter_map(|cell| decide_cell(cell.runs?, cell.hops)).collect()
+}
+
+fn decide_cell(runs: &SeedRuns<'_>, hops: usize) -> Option<StackVerdict> {
+    let sizes = task_table_sizes(runs)?;
+    let sizes = sizes.get(..hops)?;
+    let ratios = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
+    let tables = TableSizes::new(hops, sizes[0].into(), ratios).ok()?;
+    let verdict = StackBounds::new(&runs.plan(), MessageSizeConvention::Paper).decide(&tables);
+    Some(StackVerdict::new(runs, hops, verdict.name(), verdict.reason()))
+}
 
 fn render_staircase(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
@@ -53,7 +71,7 @@ fn render_staircase(records: &[RunRecord], output: &mut ExperimentOutput<'_>) ->
     let (map, curves) = (heat_map(&cells), learning_curves(&cells));
     output.artefacts.extend(figure_files("staircase", &map));
     output.artefacts.extend(figure_files("staircase-curves", &curves));
-    output.chapter.table(table(&cells));
+    output.chapter.table(table(&cells, &output.verdicts));
     let caption = "Accuracy on questions of L hops by F full layers after one bounded-state layer: mean over seeds, and below it the \
                    worst and the best seed. Below the predicted boundary the prediction is learned, above it not learned. Every cell has the same \
                    recipe, width, state, precision and number of steps.";
@@ -85,17 +103,6 @@ impl StaircaseCell<'_, '_> {
     /// Whether the layout allows `hops` hops.
     fn is_within_rungs(&self) -> bool {
         self.runs.map_or(self.full_layers, SeedRuns::rungs) >= self.hops
-    }
-
-    /// The verdict of the theory about exactly these tables, and its reason.
-    fn verdict(&self) -> Option<[String; 2]> {
-        let runs = self.runs?;
-        let sizes = task_table_sizes(runs)?;
-        let sizes = sizes.get(..self.hops)?;
-        let ratios = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
-        let tables = TableSizes::new(self.hops, sizes[0].into(), ratios).ok()?;
-        let verdict = StackBounds::new(&runs.plan(), MessageSizeConvention::Paper).decide(&tables);
-        Some([verdict.name().to_owned(), verdict.reason()])
     }
 
     /// The score of known shortcuts, if the layout allows one hop less than the questions need.
@@ -262,7 +269,7 @@ fn learning_curves(cells: &[StaircaseCell<'_, '_>]) -> LineChart {
     chart
 }
 
-fn table(cells: &[StaircaseCell<'_, '_>]) -> Table {
+fn table(cells: &[StaircaseCell<'_, '_>], verdicts: &[StackVerdict]) -> Table {
     let columns = [
         Column::number("F"),
         Column::number("L"),
@@ -295,7 +302,8 @@ fn table(cells: &[StaircaseCell<'_, '_>]) -> Table {
             ),
             TableCell::from(format!("{loss:.3}{shortcut_loss}")),
             TableCell::from(
-                cell.verdict().map_or_else(String::new, |[verdict, reason]| format!("{verdict}: {reason}")),
+                StackVerdict::find(verdicts, runs, cell.hops)
+                    .map_or_else(String::new, |verdict| format!("{}: {}", verdict.name, verdict.reason)),
             ),
             TableCell::from(runs.first().facts.tokens.to_string()),
         ]);

@@ -28,6 +28,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("thoughts-quick.toml"),
         include_str!("thoughts-quick.toml"),
     ],
+    decide: None,
     render: render_thoughts,
 };
 

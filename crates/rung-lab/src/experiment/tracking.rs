@@ -29,6 +29,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("tracking-quick.toml"),
         include_str!("tracking-quick.toml"),
     ],
+    decide: None,
     render: render_tracking,
 };
 

@@ -18,6 +18,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("variants-quick.toml"),
         include_str!("variants-full.toml"),
     ],
+    decide: None,
     render: render_variants,
 };
 

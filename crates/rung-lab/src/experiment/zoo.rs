@@ -16,6 +16,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Mixers: every bounded-state layer before full ones",
     chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("zoo-smoke.toml"), include_str!("zoo-quick.toml"), include_str!("zoo-full.toml")],
+    decide: None,
     render: render_zoo,
 };
 

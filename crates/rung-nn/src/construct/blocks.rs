@@ -11,12 +11,8 @@
 //! - **Gated** neurons do so only at tokens where all gates hold, and write nothing elsewhere.
 
 use super::builder::{AttentionHead, Neuron, WeightedSum};
-use super::register::ColumnRange;
-
-/// The inverse temperature at which a lookup among this many tokens returns every bit within 1/16 of ±1.
-pub fn inverse_temperature(tokens: usize) -> f64 {
-    (32.0 * tokens.max(2) as f64).ln() / 2.0
-}
+pub use crate::forwarding_weights::inverse_temperature;
+use crate::register::ColumnRange;
 
 /// The slope of rounding: values beyond ±1/4 become ±1.
 const ROUNDING_SLOPE: f64 = 4.0;
@@ -47,7 +43,7 @@ impl KeyMatch {
     #[must_use]
     pub fn equal_constant(mut self, number: u64, key: ColumnRange, bias: ColumnRange) -> Self {
         for (bit, column) in key.columns().enumerate() {
-            self.channels.push((vec![(bias.start, super::register::bit_sign(number, bit))], vec![(column, 1.0)]));
+            self.channels.push((vec![(bias.start, crate::register::bit_sign(number, bit))], vec![(column, 1.0)]));
         }
         self
     }
@@ -164,7 +160,7 @@ fn add_gate_penalties(input: &mut WeightedSum, penalty: f64, bias: ColumnRange, 
 
 /// The gates that all hold where a register holds this number.
 pub fn if_equal(register: ColumnRange, number: u64) -> Vec<Gate> {
-    let bit_gate = |(bit, column)| vec![(column, super::register::bit_sign(number, bit))];
+    let bit_gate = |(bit, column)| vec![(column, crate::register::bit_sign(number, bit))];
     register.columns().enumerate().map(bit_gate).collect()
 }
 

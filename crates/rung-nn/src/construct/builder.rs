@@ -12,13 +12,14 @@ use rung_theory::stack::{Defaults, Layer as PlanLayer, Mixer, Plan, StackError};
 use rung_theory::task::{AnyTask, Field, seeded};
 
 use super::forwarding::{self, ForwardedBits};
-use super::register::{ColumnRange, RegisterKind, Registers};
 use super::weight_writer::{AttentionSizes, WeightWriter, write_layer};
 use super::{ChainOfThought, ConstructError, ConstructionInfo};
+pub use crate::forwarding_weights::WeightEntry;
 use crate::mixer::{follows_width, width_divisor};
 use crate::model::{FeedForwardConfig, InputConfig, MixerIndex, Model, ModelConfig, NormConfig};
 use crate::network::{Network, Provenance};
 use crate::position::Positions;
+use crate::register::{ColumnRange, RegisterKind, Registers};
 
 /// A weighted sum of columns of the residual stream: (column, weight) pairs.
 pub type WeightedSum = Vec<(usize, f64)>;
@@ -55,9 +56,6 @@ pub enum LayerMixer {
     /// A bounded-state mixer of the given sizes with these weights.
     Explicit(Mixer, Vec<WeightEntry>),
 }
-
-/// One element of a weight: `(name of the weight within the mixer, row-major index of the element, value)`.
-pub type WeightEntry = (String, usize, f64);
 
 /// A layer of a construction.
 #[derive(Clone, Debug)]

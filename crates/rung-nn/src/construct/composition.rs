@@ -11,7 +11,7 @@ use rung_theory::task::funccomp::FuncComp;
 
 use super::blocks::{KeyMatch, inverse_temperature, lookup_head};
 use super::builder::{AttentionHead, ConstructionBuilder};
-use super::register::{ColumnRange, RegisterKind, bits_for};
+use crate::register::{ColumnRange, RegisterKind, bits_for};
 
 /// Index of the token field with the value of an entry; the fields before it are the token's kind and the two numbers of its key.
 pub const VALUE_FIELD: usize = 3;

@@ -4,71 +4,30 @@
 //! the source has a nonzero key, so that no other token writes. Each mixer needs other weights for this, because of its gates, feature
 //! map and norms: see `weights`.
 //!
-//! To add a mixer: add a line to `WRITERS` and a function that writes its weights.
-
-mod weights;
+//! A mixer's config declares the function that writes its weights: [`MixerConfig::FORWARDING`](crate::MixerConfig::FORWARDING).
 
 use rung_theory::spec::{Spec, SpecValue};
 use rung_theory::stack::mixer::{ForwardingSizes, KINDS};
 use rung_theory::stack::{Defaults, Mixer, StackError};
 
 use super::builder::WeightEntry;
-use super::register::ColumnRange;
-use crate::mixer::{self, MixerConfig as _};
-use weights::ForwardingWeightWriter;
+pub use crate::forwarding_weights::ForwardedBits;
+use crate::forwarding_weights::{ForwardingWeightWriter, WriteForwarding};
+use crate::mixer;
 
-/// What a forwarding layer copies.
-#[derive(Clone, Copy, Debug)]
-pub struct ForwardedBits {
-    /// The bits at the source token.
-    pub from: ColumnRange,
-    /// The columns that receive them at later tokens, before they are rounded.
-    pub to: ColumnRange,
-    /// Column of the flag that is +1 at the source token and -1 elsewhere.
-    pub flag: usize,
-    /// Column of the constant 1, by which weights add biases.
-    pub bias: usize,
-    /// For a table in the state: the row of the state that a token writes to and the row that a token reads, both one-hot.
-    /// Without it there is one source, marked by the flag, and all later tokens read it.
-    pub table_rows: Option<[ColumnRange; 2]>,
+/// The function that writes a mixer's weights, if such weights are known.
+fn forwarding_weights(name: &str) -> Option<WriteForwarding> {
+    mixer::declarations(name)?.forwarding
 }
-
-/// Writes the weights with which a mixer copies bits.
-type WriteWeights = fn(&mut ForwardingWeightWriter<'_>);
-
-/// Every mixer with known forwarding weights and the function that writes them. The mixer's facts say how large it must be.
-const WRITERS: &[(&str, WriteWeights)] = &[
-    (mixer::linear::LinearAttentionConfig::NAME, weights::linear),
-    (mixer::retnet::RetnetConfig::NAME, weights::retnet),
-    (mixer::lightning::LightningConfig::NAME, weights::lightning),
-    (mixer::gla::GlaConfig::NAME, weights::gla),
-    (mixer::mamba2::Mamba2Config::NAME, weights::mamba2),
-    (mixer::deltanet::DeltanetConfig::NAME, weights::deltanet),
-    (mixer::gdn::GatedDeltanetConfig::NAME, weights::gdn),
-    (mixer::kda::KimiDeltaConfig::NAME, weights::kda),
-    (mixer::mamba1::Mamba1Config::NAME, weights::mamba1),
-    (mixer::rglru::RgLruConfig::NAME, weights::rglru),
-    (mixer::gated::GatedRecurrenceConfig::NAME, weights::gated),
-    (mixer::hgrn2::Hgrn2Config::NAME, weights::hgrn2),
-    (mixer::rwkv6::Rwkv6Config::NAME, weights::rwkv6),
-    (mixer::rwkv7::Rwkv7Config::NAME, weights::rwkv7),
-    (mixer::fastmax::FastmaxConfig::NAME, weights::fastmax),
-    (mixer::deltaproduct::DeltaProductConfig::NAME, weights::deltaproduct),
-    (mixer::loglinear_mamba2::LogLinearMamba2Config::NAME, weights::mamba2),
-    (mixer::loglinear_gdn::LogLinearDeltanetConfig::NAME, weights::gdn),
-    (mixer::window::WindowConfig::NAME, weights::window),
-    (mixer::evicting::EvictingAttentionConfig::NAME, weights::window),
-    (mixer::conv::ShortConvolutionConfig::NAME, weights::conv),
-];
 
 /// Names of the mixers with known forwarding weights.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    WRITERS.iter().map(|(name, _)| *name)
+    KINDS.iter().map(|kind| kind.name).filter(|name| forwarding_weights(name).is_some())
 }
 
 /// Bits that a mixer of these sizes can copy with known weights.
 pub fn max_bits(mixer: &Mixer) -> usize {
-    if names().any(|name| name == mixer.name()) { mixer.facts().forwarded_bits as usize } else { 0 }
+    if forwarding_weights(mixer.name()).is_some() { mixer.facts().forwarded_bits as usize } else { 0 }
 }
 
 /// Whether a mixer is large enough to forward these bits.
@@ -79,7 +38,7 @@ pub fn fits(forwarded: &ForwardedBits, mixer: &Mixer) -> bool {
 
 /// Slots of a table that the state of a mixer of these sizes can hold with known weights.
 pub fn max_table_rows(mixer: &Mixer) -> usize {
-    if names().any(|name| name == mixer.name()) { mixer.facts().table_rows as usize } else { 0 }
+    if forwarding_weights(mixer.name()).is_some() { mixer.facts().table_rows as usize } else { 0 }
 }
 
 /// The mixer that a text such as `linear` or `linear{map=relu}` names. Sizes that the text leaves out are the smallest with which the
@@ -146,10 +105,6 @@ pub enum ForwardingError {
     },
 }
 
-fn number(mixer: &Mixer, option: &str) -> usize {
-    mixer.number(option).unwrap_or_default() as usize
-}
-
 /// The weights with which a mixer forwards these bits. `has_shared_input` says that an earlier layer of the same kind shares a tensor with it.
 pub(super) fn weight_entries(
     forwarded: &ForwardedBits,
@@ -158,7 +113,7 @@ pub(super) fn weight_entries(
     has_shared_input: bool,
 ) -> Vec<WeightEntry> {
     let mut writer = ForwardingWeightWriter::new(forwarded, mixer, width, has_shared_input);
-    if let Some((_, write)) = WRITERS.iter().find(|(name, _)| *name == mixer.name()) {
+    if let Some(write) = forwarding_weights(mixer.name()) {
         write(&mut writer);
     }
     writer.into_entries()

@@ -41,7 +41,6 @@ pub mod forwarding;
 mod layer_columns;
 mod parity;
 mod precision;
-mod register;
 mod shortcut;
 mod u1;
 mod u2;
@@ -54,6 +53,8 @@ mod weight_writer;
 #[cfg(test)]
 mod tests;
 
+pub use crate::network::{ChainOfThought, ConstructionInfo};
+pub use crate::register::{ColumnRange, Register, RegisterKind, Registers, bits_for};
 pub(crate) use answer::decode_chains;
 pub use answer::{Answerer, EmittedChain};
 pub use builder::ConstructionBuilder;
@@ -61,14 +62,12 @@ pub use forwarding::ForwardingError;
 pub(crate) use layer_columns::LayerColumns;
 pub use layer_columns::layers_on_all_tokens;
 pub use precision::MAX_BITS;
-pub use register::{ColumnRange, Register, RegisterKind, Registers, bits_for};
 pub use verify::{InstanceSet, MAX_EXHAUSTIVE, Verification, VerifyError, WrongAnswer, verify};
 
 use rung_engine::Scalar;
 use rung_theory::stack::{Plan, StackError};
 use rung_theory::task::TaskError;
 use rung_theory::task::funccomp::{FuncComp, Order};
-use serde::{Deserialize, Serialize};
 
 use crate::error::ModelError;
 use crate::model::NormConfig;
@@ -170,37 +169,6 @@ pub enum ConstructError {
     /// The network cannot be built.
     #[error(transparent)]
     Model(#[from] ModelError),
-}
-
-/// The tokens that the model emits after the prompt and reads again: thoughts, then one token with the answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChainOfThought {
-    /// Number of emitted tokens: the thoughts, and the answer after them.
-    #[serde(rename = "count")]
-    pub emitted_tokens: usize,
-    /// For each field of a token, the index of the model's first class for it. The classes of a field end where those of the next begin;
-    /// the one with the highest logit is the id that is emitted.
-    #[serde(rename = "fields")]
-    pub field_starts: Vec<usize>,
-    /// Index of the field that has the answer in the last emitted token.
-    #[serde(rename = "answer")]
-    pub answer_field: usize,
-}
-
-/// The description that is stored with a construction's weights.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ConstructionInfo {
-    /// The construction's name.
-    pub name: String,
-    /// The task it solves, with every option.
-    pub task: String,
-    /// The registers of its residual stream.
-    pub registers: Registers,
-    /// What each layer does; empty for layers that do nothing.
-    pub layers: Vec<String>,
-    /// The tokens that it emits, the answer included; `None` if it answers at the last token of the prompt.
-    #[serde(rename = "thoughts")]
-    pub chain_of_thought: Option<ChainOfThought>,
 }
 
 /// An entry of the registry of constructions.

@@ -8,8 +8,8 @@ use super::blocks::{
     KeyMatch, gated_rounding_neurons, if_set, if_unset, inverse_temperature, lookup_head, threshold_neurons,
 };
 use super::builder::{ConstructionBuilder, LayerMixer, WeightEntry};
-use super::register::{ColumnRange, RegisterKind, bits_for};
 use super::{ConstructError, ConstructionRequest};
+use crate::register::{ColumnRange, RegisterKind, bits_for};
 
 /// Fields of a token of `parity-retrieval`.
 mod field {

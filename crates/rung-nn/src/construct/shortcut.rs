@@ -10,12 +10,12 @@ use super::blocks::{
 use super::builder::{ConstructionBuilder, LayerMixer, Neuron};
 use super::composition::CompositionBuilder;
 use super::forwarding::{self, ForwardedBits};
-use super::register::{ColumnRange, RegisterKind, bits_for};
 use super::u1::add_lookup_layer;
 use super::u2::add_forwarding_layer;
 use super::{ConstructError, ConstructionRequest};
 use crate::error::ModelError;
 use crate::memory;
+use crate::register::{ColumnRange, RegisterKind, bits_for};
 
 /// Added to the inverse temperature where a lookup's unrounded result selects: its errors are then below `exp(-16)`.
 const EXTRA_INVERSE_TEMPERATURE: f64 = 8.0;

@@ -14,8 +14,8 @@ use super::blocks::{
 use super::builder::{ConstructionBuilder, LayerMixer};
 use super::composition::{CompositionBuilder, VALUE_FIELD};
 use super::forwarding::{self, ForwardedBits};
-use super::register::{ColumnRange, RegisterKind};
 use super::{ChainOfThought, ConstructError, ConstructionRequest};
+use crate::register::{ColumnRange, RegisterKind};
 
 /// U3: one full-attention layer, which emits L thoughts and the answer.
 pub fn full_layer_only(request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {

@@ -10,8 +10,8 @@ use rung_theory::task::funccomp::Order;
 use super::blocks::{KeyMatch, gated_copy_neurons, gated_rounding_neurons, if_any, if_set, lookup_head, negate};
 use super::builder::{ConstructionBuilder, LayerMixer, Neuron};
 use super::composition::CompositionBuilder;
-use super::register::{ColumnRange, RegisterKind};
 use super::{ConstructError, ConstructionRequest};
+use crate::register::{ColumnRange, RegisterKind};
 
 /// U4: bidirectional attention, with the prompt in its usual order.
 pub fn bidirectional(request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {

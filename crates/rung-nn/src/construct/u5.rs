@@ -4,8 +4,8 @@ use rung_theory::task::{self, Task as _};
 
 use super::blocks::{KeyMatch, inverse_temperature, lookup_head};
 use super::builder::{ConstructionBuilder, LayerMixer, Neuron};
-use super::register::{RegisterKind, bits_for};
 use super::{ConstructError, ConstructionRequest};
+use crate::register::{RegisterKind, bits_for};
 
 /// U5: 2-Sum answered at the last token.
 pub fn at_last_token(request: &ConstructionRequest) -> Result<ConstructionBuilder, ConstructError> {

@@ -13,13 +13,14 @@ use super::llama::{
 use super::matrix::Matrix;
 use super::network::{ExportMixer, ExportNetwork, Mamba2, common_heads};
 use super::{ExportError, ExportFormat, ExportTensor, Family, FamilyCheckpoint, llama};
+use crate::mixer::{MixerConfig as _, mamba2::Mamba2Config, softmax::SoftmaxConfig};
 
 /// The family.
 pub(super) const FAMILY: Family = Family {
     name: "granitemoehybrid",
     class: Some("GraniteMoeHybridForCausalLM"),
     architecture: Some("granitehybrid"),
-    mixers: &["mamba2", "full"],
+    mixers: &[Mamba2Config::NAME, SoftmaxConfig::NAME],
     feed_forward: true,
     width,
     write,
@@ -31,7 +32,9 @@ pub(super) const EXPANSION: usize = 2;
 /// A width from `min_width` on whose double fits every Mamba-2 layer and is a multiple of its heads, groups and states.
 pub(super) fn width(plan: &Plan, min_width: usize) -> usize {
     let (mut width, mut width_multiple) = (min_width, llama::width(plan, 1));
-    for mixer in plan.layers.iter().flat_map(|layer| layer.mixers.iter()).filter(|mixer| mixer.name() == "mamba2") {
+    for mixer in
+        plan.layers.iter().flat_map(|layer| layer.mixers.iter()).filter(|mixer| mixer.name() == Mamba2Config::NAME)
+    {
         let number = |option: &str| mixer.number(option).unwrap_or_default().max(1) as usize;
         width = width.max((number("heads") * number("head")).div_ceil(EXPANSION)).max(1);
         for divisor in [number("head") * number("groups"), number("state")] {
@@ -160,7 +163,7 @@ pub(super) fn common_mamba2(network: &ExportNetwork) -> Result<Option<&Mamba2>, 
     let Some(first) = mamba2_layers.next() else { return Ok(None) };
     match mamba2_layers.find(|other| sizes(other) != sizes(first)) {
         None => Ok(Some(first)),
-        Some(_) => Err(ExportError::unsupported("mamba2", "layers of different sizes", "one size")),
+        Some(_) => Err(ExportError::unsupported(Mamba2Config::NAME, "layers of different sizes", "one size")),
     }
 }
 
@@ -170,7 +173,7 @@ pub(super) fn mamba2_epsilon(network: &ExportNetwork, mamba2: Option<&Mamba2>) -
     let (channels, inner) = (mamba2.heads * mamba2.head_dim, EXPANSION * network.width);
     if network.constant.is_none() && channels != inner {
         let found = format!("{channels} channels in a residual stream of {} columns", network.width);
-        return Err(ExportError::unsupported("mamba2", found, format!("{inner}: twice as many as columns")));
+        return Err(ExportError::unsupported(Mamba2Config::NAME, found, format!("{inner}: twice as many as columns")));
     }
     // In a network with a constant column, the norms of the residual stream do not depend on epsilon.
     Ok(network.epsilon * channels as f64 / inner as f64)

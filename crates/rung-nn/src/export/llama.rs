@@ -10,13 +10,14 @@ use super::gguf::{self, Value as Key};
 use super::matrix::Matrix;
 use super::network::{ExportMixer, ExportNetwork, GatedMlp, common_heads};
 use super::{ExportError, ExportFormat, ExportTensor, Family, FamilyCheckpoint};
+use crate::mixer::{MixerConfig as _, softmax::SoftmaxConfig};
 
 /// The family.
 pub(super) const FAMILY: Family = Family {
     name: "llama",
     class: Some("LlamaForCausalLM"),
     architecture: Some("llama"),
-    mixers: &["full"],
+    mixers: &[SoftmaxConfig::NAME],
     feed_forward: true,
     width,
     write,
@@ -30,7 +31,8 @@ pub(super) const DEFAULT_ROPE_THETA: f64 = 10_000.0;
 
 /// The smallest width from `min_width` on that is a multiple of eight and of the number of heads, which some programs require.
 pub(super) fn width(plan: &Plan, min_width: usize) -> usize {
-    let mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter()).filter(|mixer| mixer.name() == "full");
+    let mixers =
+        plan.layers.iter().flat_map(|layer| layer.mixers.iter()).filter(|mixer| mixer.name() == SoftmaxConfig::NAME);
     let heads = mixers.filter_map(|mixer| mixer.number("heads")).max().unwrap_or(1) as usize;
     min_width.next_multiple_of(if heads.is_power_of_two() { heads.max(8) } else { heads * 8 })
 }

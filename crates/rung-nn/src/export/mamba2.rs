@@ -9,13 +9,14 @@ use super::granite_hybrid::{EXPANSION, common_mamba2, mamba2_epsilon, mamba2_ten
 use super::llama::{LayerNames, embeddings_and_lm_head};
 use super::network::{ExportMixer, ExportNetwork};
 use super::{ExportError, ExportFormat, Family, FamilyCheckpoint};
+use crate::mixer::{MixerConfig as _, mamba2::Mamba2Config};
 
 /// The family.
 pub(super) const FAMILY: Family = Family {
     name: "mamba2",
     class: Some("Mamba2ForCausalLM"),
     architecture: Some("mamba2"),
-    mixers: &["mamba2"],
+    mixers: &[Mamba2Config::NAME],
     feed_forward: false,
     width,
     write,
@@ -27,7 +28,7 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
     let epsilon = mamba2_epsilon(network, Some(mamba2))?;
     if format == ExportFormat::HuggingFace && mamba2.groups > 1 {
         let found = format!("{} groups, each with a norm of its own", mamba2.groups);
-        return Err(ExportError::unsupported("mamba2", found, "one group"));
+        return Err(ExportError::unsupported(Mamba2Config::NAME, found, "one group"));
     }
     let mut tensors = embeddings_and_lm_head(network, format);
     for (index, layer) in network.layers.iter().enumerate() {

@@ -17,6 +17,9 @@ use rung_theory::stack::{Mixer, Plan};
 use super::ExportError;
 use super::matrix::Matrix;
 use super::vocabulary::{TokenMeaning, Vocabulary};
+use crate::mixer::{
+    MixerConfig as _, gdn::GatedDeltanetConfig, mamba2::Mamba2Config, rwkv7::Rwkv7Config, softmax::SoftmaxConfig,
+};
 use crate::model::{FeedForwardConfig, Norm, NormConfig, NormPlacement, names};
 use crate::network::Network;
 use crate::position::Positions;
@@ -310,10 +313,10 @@ impl<'a, S: Scalar> WeightReader<'a, S> {
         };
         let prefix = names::mixer(index, 0, 1);
         let export_mixer = match mixer.name() {
-            "full" => ExportMixer::Attention(self.attention(mixer, &prefix, index)?),
-            "mamba2" => ExportMixer::Mamba2(self.mamba2(mixer, &prefix)?),
-            "gdn" => ExportMixer::GatedDeltanet(self.gated_deltanet(mixer, &prefix)?),
-            "rwkv7" => ExportMixer::Rwkv7(Box::new(self.rwkv7(mixer, &prefix)?)),
+            SoftmaxConfig::NAME => ExportMixer::Attention(self.attention(mixer, &prefix, index)?),
+            Mamba2Config::NAME => ExportMixer::Mamba2(self.mamba2(mixer, &prefix)?),
+            GatedDeltanetConfig::NAME => ExportMixer::GatedDeltanet(self.gated_deltanet(mixer, &prefix)?),
+            Rwkv7Config::NAME => ExportMixer::Rwkv7(Box::new(self.rwkv7(mixer, &prefix)?)),
             other => {
                 return Err(ExportError::unsupported(layer_name(), format!("`{other}`"), "full, mamba2, gdn or rwkv7"));
             }

@@ -13,13 +13,14 @@ use super::llama::{DEFAULT_ROPE_THETA, LayerNames, NO_ROTATION_DIVISOR, common_c
 use super::matrix::Matrix;
 use super::network::{Attention, ConstantColumn, ExportMixer, ExportNetwork, GatedDeltanet, GatedMlp, common_heads};
 use super::{ExportError, ExportFormat, ExportTensor, Family, FamilyCheckpoint, llama};
+use crate::mixer::{MixerConfig as _, gdn::GatedDeltanetConfig, softmax::SoftmaxConfig};
 
 /// The family.
 pub(super) const FAMILY: Family = Family {
     name: "olmo_hybrid",
     class: Some("OlmoHybridForCausalLM"),
     architecture: None,
-    mixers: &["gdn", "full"],
+    mixers: &[GatedDeltanetConfig::NAME, SoftmaxConfig::NAME],
     feed_forward: true,
     width: llama::width,
     write,
@@ -116,7 +117,7 @@ pub(super) fn common_delta(network: &ExportNetwork) -> Result<&GatedDeltanet, Ex
             delta.negative_eigenvalues,
         )
     };
-    let error = |found: &str| ExportError::unsupported("gdn", found, "one size in all layers");
+    let error = |found: &str| ExportError::unsupported(GatedDeltanetConfig::NAME, found, "one size in all layers");
     let first = delta_layers.next().ok_or_else(|| error("no layer"))?;
     match delta_layers.find(|other| sizes(other) != sizes(first)) {
         None => Ok(first),

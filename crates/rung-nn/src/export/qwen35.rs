@@ -12,14 +12,15 @@ use super::matrix::Matrix;
 use super::network::{Attention, ConstantColumn, ExportMixer, ExportNetwork, GatedDeltanet, GatedMlp, common_heads};
 use super::olmo_hybrid::common_delta;
 use super::{ExportError, ExportFormat, ExportTensor, Family, FamilyCheckpoint, llama};
-use crate::model::Norm;
+use crate::mixer::{MixerConfig as _, gdn::GatedDeltanetConfig, softmax::SoftmaxConfig};
+use crate::norm::Norm;
 
 /// The family.
 pub(super) const FAMILY: Family = Family {
     name: "qwen35",
     class: None,
     architecture: Some("qwen35"),
-    mixers: &["gdn", "full"],
+    mixers: &[GatedDeltanetConfig::NAME, SoftmaxConfig::NAME],
     feed_forward: true,
     width: llama::width,
     write,
@@ -37,11 +38,15 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
     }
     let delta = common_delta(network)?;
     if delta.negative_eigenvalues {
-        return Err(ExportError::unsupported("gdn", "steps of up to two (`negative=yes`)", "steps of up to one"));
+        return Err(ExportError::unsupported(
+            GatedDeltanetConfig::NAME,
+            "steps of up to two (`negative=yes`)",
+            "steps of up to one",
+        ));
     }
     if delta.heads != delta.value_heads {
         let found = format!("{} heads of keys for {} of values", delta.heads, delta.value_heads);
-        return Err(ExportError::unsupported("gdn", found, "as many of keys as of values"));
+        return Err(ExportError::unsupported(GatedDeltanetConfig::NAME, found, "as many of keys as of values"));
     }
     // In llama.cpp one epsilon is for all norms; widths that are made up for change that of the stream or that of the heads.
     if network.constant.is_none() {

@@ -16,13 +16,14 @@ use super::matrix::Matrix;
 use super::network::{ExportMixer, ExportNetwork, Rwkv7};
 use super::{ExportError, ExportFormat, ExportTensor, Family, FamilyCheckpoint};
 use crate::mixer::rwkv7::Epsilons;
+use crate::mixer::{MixerConfig as _, rwkv7::Rwkv7Config};
 
 /// The family.
 pub(super) const FAMILY: Family = Family {
     name: "rwkv7",
     class: Some("RWKV7ForCausalLM"),
     architecture: Some("rwkv7"),
-    mixers: &["rwkv7"],
+    mixers: &[Rwkv7Config::NAME],
     feed_forward: false,
     width,
     write,
@@ -65,11 +66,11 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
     let has_common_size =
         |mixer: &&Rwkv7| sizes(mixer) == sizes(first) && value_rank(mixer).is_none_or(|rank| rank == value);
     if !mixers.iter().all(has_common_size) {
-        return Err(ExportError::unsupported("rwkv7", "layers of different sizes", "one size in all layers"));
+        return Err(ExportError::unsupported(Rwkv7Config::NAME, "layers of different sizes", "one size in all layers"));
     }
     if format == ExportFormat::Gguf && !first.head_dim.is_multiple_of(HEAD_DIM_MULTIPLE) {
         let expected = format!("a multiple of {HEAD_DIM_MULTIPLE}, which llama.cpp's kernel needs");
-        return Err(ExportError::unsupported("rwkv7", format!("heads of {}", first.head_dim), expected));
+        return Err(ExportError::unsupported(Rwkv7Config::NAME, format!("heads of {}", first.head_dim), expected));
     }
     let width = 2 * network.width;
     let writer = TensorWriter { format, width, value_scale: value_scale(network, first.head_dim, format) };

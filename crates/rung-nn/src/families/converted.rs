@@ -20,15 +20,11 @@ use super::{Checkpoint, FamilyError};
 use crate::checkpoint::{load, save as save_weights};
 use crate::error::ModelError;
 use crate::file::write_atomically;
+use crate::files;
 use crate::mixer::Builtin;
 use crate::model::{Model, ModelConfig};
 use crate::param_builder::{LayerDepth, ParamBuilder};
 use crate::weight_files::WeightError;
-
-/// The file that describes which layers were replaced.
-const DESCRIPTION_FILE: &str = "conversion.json";
-/// The file with the weights of the new mixers.
-const WEIGHTS_FILE: &str = "mixers.safetensors";
 
 /// A mixer that replaces a full-attention layer.
 pub struct ReplacementMixer {
@@ -56,7 +52,7 @@ struct ReplacedLayer {
 
 /// Whether a folder holds a converted checkpoint.
 pub fn recognise(folder: &Path) -> bool {
-    folder.join(DESCRIPTION_FILE).is_file()
+    folder.join(files::CONVERSION).is_file()
 }
 
 /// Adds a mixer for a layer, with new weights under `name.mixer`.
@@ -90,12 +86,12 @@ pub fn save(folder: &Path, base: &Path, replacements: &[ReplacementMixer]) -> Re
             weights.add(entry.name.clone(), &entry.shape, replacement.weights.get(id).to_vec());
         }
     }
-    save_weights(&folder.join(WEIGHTS_FILE), &weights)?;
+    save_weights(&folder.join(files::CONVERSION_WEIGHTS), &weights)?;
     let layers = replacements
         .iter()
         .map(|replacement| ReplacedLayer { layer: replacement.layer, mixer: replacement.mixer.to_string() });
     let text = serde_json::to_string_pretty(&Description { base, layers: layers.collect() }).unwrap_or_default();
-    write_atomically(&folder.join(DESCRIPTION_FILE), format!("{text}\n").as_bytes())
+    write_atomically(&folder.join(files::CONVERSION), format!("{text}\n").as_bytes())
         .map_err(|error| system_error(&error.path, error.source))?;
     Ok(())
 }
@@ -112,12 +108,12 @@ pub fn base_path(path: &Path) -> Result<PathBuf, FamilyError> {
 }
 
 fn field_error(folder: &Path, field: &str, found: impl Into<String>, expected: impl Into<String>) -> FamilyError {
-    let (path, field) = (folder.join(DESCRIPTION_FILE), field.to_owned());
+    let (path, field) = (folder.join(files::CONVERSION), field.to_owned());
     FamilyError::Field { path, field, found: found.into(), expected: expected.into() }
 }
 
 fn read_description(folder: &Path) -> Result<Description, FamilyError> {
-    let path = folder.join(DESCRIPTION_FILE);
+    let path = folder.join(files::CONVERSION);
     let system_error = |source| WeightError::System { path: path.clone(), source };
     let length = fs::metadata(&path).map_err(system_error)?.len();
     if length > json::MAX_BYTES {
@@ -156,7 +152,7 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Checkpoint<S>, FamilyErro
         let model = (&checkpoint.config, &checkpoint.model);
         add_mixer(model, &mut new_weights, (*layer, mixer), 0, &format!("layers.{layer}"))?;
     }
-    load(&folder.join(WEIGHTS_FILE), &mut new_weights)?;
+    load(&folder.join(files::CONVERSION_WEIGHTS), &mut new_weights)?;
     let old_size = checkpoint.weights.size();
     for (layer, mixer) in mixers {
         let model = (&checkpoint.config, &checkpoint.model);
@@ -165,7 +161,6 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Checkpoint<S>, FamilyErro
         checkpoint.plan.layers[layer] = Layer::new(mixer);
     }
     checkpoint.weights.flat_mut()[old_size..].copy_from_slice(new_weights.flat());
-    checkpoint.audit.plan = Some(checkpoint.plan.clone());
     Ok(checkpoint)
 }
 

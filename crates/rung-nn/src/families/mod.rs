@@ -48,7 +48,7 @@ use std::path::Path;
 
 use rung_audit::gguf::GgufHeader;
 use rung_audit::json::{self, JsonValue};
-use rung_audit::{Audit, AuditOptions, audit_path};
+use rung_audit::{AuditOptions, audit_path};
 use rung_engine::{Parameters, Scalar};
 use rung_theory::stack::{Layer, Plan};
 
@@ -96,12 +96,10 @@ registry! {
     qwen3_next olmo_hybrid lfm2 deepseek kimi_linear rwkv7 minimax
 }
 
-/// An opened checkpoint.
+/// An opened checkpoint, of which [`Network::open`](crate::Network::open) makes a network.
 pub struct Checkpoint<S> {
     /// The family's name.
     pub family: &'static str,
-    /// The report of `rung-audit` about its config.
-    pub audit: Audit,
     /// The mixers of its layers.
     pub plan: Plan,
     /// Options of the model that analyses need beside its plan.
@@ -110,8 +108,6 @@ pub struct Checkpoint<S> {
     pub model: Model,
     /// The weights, under the names that models of this crate use.
     pub weights: Parameters<S>,
-    /// Bytes that the weights take in the files.
-    pub stored_bytes: usize,
 }
 
 /// Whether a path is an external checkpoint: a folder with `config.json`, or a GGUF file; or one that was [`converted`].
@@ -161,15 +157,7 @@ pub fn open<S: Scalar>(path: &Path) -> Result<Checkpoint<S>, FamilyError> {
         norm: NormConfig::Rms,
         ..ModelConfig::default()
     };
-    Ok(Checkpoint {
-        family,
-        audit,
-        plan,
-        config,
-        model: loaded_model.into(),
-        weights,
-        stored_bytes: files.byte_count(),
-    })
+    Ok(Checkpoint { family, plan, config, model: loaded_model.into(), weights })
 }
 
 /// The fields of a `config.json`, and its `model_type`.

@@ -15,6 +15,7 @@ use crate::error::ModelError;
 use crate::param_builder::{Init, ParamBuilder};
 use crate::position::{Positions, Rotation, alibi_bias, apply_rope};
 use crate::precision::apply_rounding;
+pub use crate::state::{CachePositions, KvCache};
 use crate::submodules::Linear;
 
 /// Used as minus infinity in masks: its exponential is zero, and sums and differences of it are not NaN.
@@ -104,42 +105,6 @@ pub enum Visibility {
         /// Attention sinks: the first tokens, which are always visible.
         sinks: usize,
     },
-}
-
-/// The positions of cached tokens: the first `sinks` of the sequence, then a range.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CachePositions {
-    /// Number of cached tokens from the start of the sequence.
-    pub sinks: usize,
-    /// Positions of the other cached tokens.
-    pub recent: Range<usize>,
-}
-
-impl CachePositions {
-    /// The cached positions after `past_len` tokens, with at most `sinks` first and `recent` last tokens.
-    pub fn new(past_len: usize, sinks: usize, recent: usize) -> Self {
-        let sinks = sinks.min(past_len);
-        Self { sinks, recent: past_len.saturating_sub(recent).max(sinks)..past_len }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = usize> + Clone {
-        (0..self.sinks).chain(self.recent.clone())
-    }
-
-    fn len(&self) -> usize {
-        self.sinks + self.recent.len()
-    }
-}
-
-/// The keys and values that queries attend to: `[batch, tokens, kv heads, width]`.
-#[derive(Clone, Debug)]
-pub struct KvCache<T> {
-    /// Keys, rotated if the model has rotary positions.
-    pub key: T,
-    /// Values.
-    pub value: T,
-    /// Positions of the cached tokens.
-    pub positions: CachePositions,
 }
 
 /// The query and output projections of attention, which attend to a given [`KvCache`].

@@ -10,6 +10,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, flag, number, require_causal};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{Init, ParamBuilder};
 use crate::submodules::{Convolution, Linear};
 
@@ -34,6 +35,11 @@ pub struct ShortConvolution {
 impl MixerConfig for ShortConvolutionConfig {
     type Mixer = ShortConvolution;
     const NAME: &'static str = "conv";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::conv);
+
+    fn follows_width(mixer: &Mixer) -> bool {
+        mixer.flag("gated") == Some(false)
+    }
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [kernel_size, channels] = ["taps", "channels"].map(|option| number(mixer, option));

@@ -9,9 +9,10 @@ use rung_engine::{Decay, Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::delta_rule::{DeltaRuleProjections, DeltaRuleSizes};
-use super::head_output::{HeadOutput, OutputGate, OutputNorm};
-use super::{MixerConfig, State, TokenMixer, flag, number, require_causal};
+use super::head_output::{HeadOutput, OutputGate, OutputNorm, RecurrentHeads};
+use super::{MixerConfig, State, flag, number, require_causal};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::ParamBuilder;
 use crate::submodules::{LinearRecurrence, NormGain};
 
@@ -40,6 +41,7 @@ pub struct Deltanet {
 impl MixerConfig for DeltanetConfig {
     type Mixer = Deltanet;
     const NAME: &'static str = "deltanet";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::deltanet);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [heads, key_dim, value_dim, kernel_size] =
@@ -72,9 +74,9 @@ impl MixerConfig for DeltanetConfig {
     }
 }
 
-impl Deltanet {
+impl RecurrentHeads for Deltanet {
     /// The output of every head before the norm, and the state.
-    pub(super) fn head_outputs<O: Ops>(
+    fn head_outputs<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
@@ -85,16 +87,8 @@ impl Deltanet {
             self.recurrence.run(ops, qkv, Decay::None, Some(&inputs.beta), state)
         })
     }
-}
 
-impl TokenMixer for Deltanet {
-    fn forward<O: Ops>(
-        &self,
-        ops: &O,
-        x: &O::Tensor,
-        state: Option<&State<O::Tensor>>,
-    ) -> (O::Tensor, State<O::Tensor>) {
-        let (out, state) = self.head_outputs(ops, x, state);
-        (self.output.apply(ops, x, &out), state)
+    fn output(&self) -> &HeadOutput {
+        &self.output
     }
 }

@@ -11,9 +11,10 @@ use rung_theory::stack::Mixer;
 
 use super::delta_rule::{DeltaRuleInputs, DeltaRuleProjections, DeltaRuleSizes};
 use super::gdn::DecayProjection;
-use super::head_output::HeadOutput;
-use super::{MixerConfig, State, TokenMixer, flag, number, require_causal, require_divisor};
+use super::head_output::{HeadOutput, RecurrentHeads};
+use super::{MixerConfig, State, flag, number, require_causal, require_divisor};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::ParamBuilder;
 use crate::submodules::LinearRecurrence;
 
@@ -50,6 +51,7 @@ pub struct DeltaProduct {
 impl MixerConfig for DeltaProductConfig {
     type Mixer = DeltaProduct;
     const NAME: &'static str = "deltaproduct";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::deltaproduct);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [heads, value_heads] = ["heads", "value-heads"].map(|option| number(mixer, option));
@@ -75,16 +77,6 @@ impl MixerConfig for DeltaProductConfig {
 }
 
 impl DeltaProduct {
-    /// The output of every head before norm and gate, and the state.
-    pub(super) fn head_outputs<O: Ops>(
-        &self,
-        ops: &O,
-        x: &O::Tensor,
-        state: Option<&State<O::Tensor>>,
-    ) -> (O::Tensor, State<O::Tensor>) {
-        self.projections.run(ops, x, state, |inputs| self.run_steps(ops, x, inputs, state))
-    }
-
     /// Runs the delta rule on the sequence of steps: the outputs of every token's last step, and the matrix state.
     fn run_steps<O: Ops>(
         &self,
@@ -120,14 +112,18 @@ impl DeltaProduct {
     }
 }
 
-impl TokenMixer for DeltaProduct {
-    fn forward<O: Ops>(
+impl RecurrentHeads for DeltaProduct {
+    /// The output of every head before norm and gate, and the state.
+    fn head_outputs<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (out, state) = self.head_outputs(ops, x, state);
-        (self.output.apply(ops, x, &out), state)
+        self.projections.run(ops, x, state, |inputs| self.run_steps(ops, x, inputs, state))
+    }
+
+    fn output(&self) -> &HeadOutput {
+        &self.output
     }
 }

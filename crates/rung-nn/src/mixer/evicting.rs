@@ -11,8 +11,11 @@ use rung_theory::stack::Mixer;
 
 use super::attention::{HeadsConfig, MASKED, MultiHeadAttention, Visibility};
 use super::policy::{CachePolicy, PositionPolicy};
-use super::{MixerConfig, State, TokenMixer, append_to_state_tensor, number, reject_alibi, require_causal};
+use super::{
+    AttentionCalls, MixerConfig, State, TokenMixer, append_to_state_tensor, number, reject_alibi, require_causal,
+};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::ParamBuilder;
 use crate::precision::apply_rounding;
 
@@ -38,6 +41,8 @@ pub struct EvictingAttention {
 impl MixerConfig for EvictingAttentionConfig {
     type Mixer = EvictingAttention;
     const NAME: &'static str = "evicting";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::window);
+    const ATTENTION: AttentionCalls = AttentionCalls::Evicting;
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let size = number(mixer, "size");

@@ -9,9 +9,10 @@
 use rung_engine::{Decay, Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::head_output::{HeadOutput, OutputGate};
-use super::{MixerConfig, State, TokenMixer, number, require_causal};
+use super::head_output::{HeadOutput, OutputGate, RecurrentHeads};
+use super::{MixerConfig, State, number, require_causal};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{Init, ParamBuilder};
 use crate::submodules::{LinearRecurrence, QkvProjection};
 
@@ -39,6 +40,7 @@ pub struct Fastmax {
 impl MixerConfig for FastmaxConfig {
     type Mixer = Fastmax;
     const NAME: &'static str = "fastmax";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::fastmax);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [order, heads, key_dim, value_dim] = ["order", "heads", "key", "value"].map(|option| number(mixer, option));
@@ -82,9 +84,11 @@ impl Fastmax {
         }
         ops.concat(&features, 3)
     }
+}
 
+impl RecurrentHeads for Fastmax {
     /// The output of every head before the projection, and the state.
-    pub(super) fn head_outputs<O: Ops>(
+    fn head_outputs<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
@@ -101,16 +105,8 @@ impl Fastmax {
         let out = ops.div(&ops.slice(&sums, 3, 0..value_dim), &weight_sum);
         (out, State::new(State::past_len(state) + time, [Some(matrix)]))
     }
-}
 
-impl TokenMixer for Fastmax {
-    fn forward<O: Ops>(
-        &self,
-        ops: &O,
-        x: &O::Tensor,
-        state: Option<&State<O::Tensor>>,
-    ) -> (O::Tensor, State<O::Tensor>) {
-        let (out, state) = self.head_outputs(ops, x, state);
-        (self.output.apply(ops, x, &out), state)
+    fn output(&self) -> &HeadOutput {
+        &self.output
     }
 }

@@ -14,6 +14,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, number, require_causal};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{Init, ParamBuilder};
 use crate::submodules::Linear;
 
@@ -45,6 +46,7 @@ pub struct GatedRecurrence {
 impl MixerConfig for GatedRecurrenceConfig {
     type Mixer = GatedRecurrence;
     const NAME: &'static str = "gated";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::gated);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let bits = (mixer.bits() <= MAX_ROUNDED_BITS).then(|| mixer.bits() as u32);

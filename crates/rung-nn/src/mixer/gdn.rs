@@ -14,6 +14,7 @@ use super::head_output::{HeadOutput, OutputGate, OutputNorm};
 use super::mamba2::initial_dt_bias;
 use super::{MixerConfig, State, TokenMixer, flag, number, require_causal, require_divisor};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{Init, ParamBuilder};
 use crate::submodules::{Convolution, Linear, LinearRecurrence, NormGain};
 
@@ -118,6 +119,7 @@ impl DecayProjection {
 impl MixerConfig for GatedDeltanetConfig {
     type Mixer = GatedDeltanet;
     const NAME: &'static str = "gdn";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::gdn);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [heads, value_heads] = ["heads", "value-heads"].map(|option| number(mixer, option));

@@ -8,9 +8,10 @@
 use rung_engine::{Decay, Ops, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::head_output::HeadOutput;
-use super::{MixerConfig, State, TokenMixer, number, require_causal};
+use super::head_output::{HeadOutput, RecurrentHeads};
+use super::{MixerConfig, State, number, require_causal};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{Init, ParamBuilder};
 use crate::submodules::{Linear, LinearRecurrence, QkvProjection, scale_query};
 
@@ -40,6 +41,7 @@ pub struct Gla {
 impl MixerConfig for GlaConfig {
     type Mixer = Gla;
     const NAME: &'static str = "gla";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::gla);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [heads, key_dim, value_dim, rank] = ["heads", "key", "value", "rank"].map(|option| number(mixer, option));
@@ -67,9 +69,11 @@ impl MixerConfig for GlaConfig {
 impl Gla {
     /// The forget gate is the sixteenth root of a sigmoid, so that the state decays slowly at initialisation.
     const GATE_ROOT: f64 = 16.0;
+}
 
+impl RecurrentHeads for Gla {
     /// The output of every head before norm and gate, and the state.
-    pub(super) fn head_outputs<O: Ops>(
+    fn head_outputs<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
@@ -84,16 +88,8 @@ impl Gla {
         let (out, matrix) = self.recurrence.run(ops, inputs, Decay::Vector(&decay), None, state);
         (out, State::new(State::past_len(state) + ops.shape(x)[1], [Some(matrix)]))
     }
-}
 
-impl TokenMixer for Gla {
-    fn forward<O: Ops>(
-        &self,
-        ops: &O,
-        x: &O::Tensor,
-        state: Option<&State<O::Tensor>>,
-    ) -> (O::Tensor, State<O::Tensor>) {
-        let (out, state) = self.head_outputs(ops, x, state);
-        (self.output.apply(ops, x, &out), state)
+    fn output(&self) -> &HeadOutput {
+        &self.output
     }
 }

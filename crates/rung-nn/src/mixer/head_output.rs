@@ -2,11 +2,13 @@
 
 use rung_engine::{Ops, Role, Scalar};
 
+use super::TokenMixer;
 use crate::param_builder::ParamBuilder;
+use crate::state::State;
 use crate::submodules::{Linear, NormGain, merge_heads};
 
 /// Norm, gate and output projection after a recurrence.
-pub(super) struct HeadOutput {
+pub struct HeadOutput {
     pub(super) norm: Option<OutputNorm>,
     pub(super) gate: OutputGate,
     pub(super) projection: Linear,
@@ -30,6 +32,32 @@ pub(super) enum OutputGate {
     Sigmoid(Linear),
     /// The sigmoid of a low-rank projection of the mixer's input: down to the rank, then up to the channels.
     LowRankSigmoid([Linear; 2]),
+}
+
+/// A recurrent mixer whose forward pass ends in a [`HeadOutput`].
+pub trait RecurrentHeads: Send + Sync {
+    /// What all heads read from their states, and the state after the span.
+    fn head_outputs<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>);
+
+    /// Norm, gate and output projection.
+    fn output(&self) -> &HeadOutput;
+}
+
+impl<M: RecurrentHeads> TokenMixer for M {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (out, state) = self.head_outputs(ops, x, state);
+        (self.output().apply(ops, x, &out), state)
+    }
 }
 
 impl OutputNorm {

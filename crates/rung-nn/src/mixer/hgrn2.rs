@@ -8,9 +8,10 @@
 use rung_engine::{Decay, Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::head_output::{HeadOutput, OutputGate, OutputNorm};
-use super::{MixerConfig, State, TokenMixer, number, require_causal, require_divisor};
+use super::head_output::{HeadOutput, OutputGate, OutputNorm, RecurrentHeads};
+use super::{MixerConfig, State, number, require_causal, require_divisor};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{Init, LayerDepth, ParamBuilder};
 use crate::submodules::{Linear, LinearRecurrence, NormGain, scale_query, split_heads};
 
@@ -36,6 +37,11 @@ pub struct Hgrn2 {
 impl MixerConfig for Hgrn2Config {
     type Mixer = Hgrn2;
     const NAME: &'static str = "hgrn2";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::hgrn2);
+
+    fn width_divisor(mixer: &Mixer) -> u64 {
+        mixer.number("expand").unwrap_or(1)
+    }
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         Ok(Self { expand: number(mixer, "expand") })
@@ -110,9 +116,11 @@ impl Hgrn2 {
         let log_gate = ops.add(&log_term, &ops.softplus(&ops.sub(&log_bound, &log_term)));
         (log_gate, ops.mul(&ops.sigmoid(&negative_logits), &ops.exp(&log_rest)))
     }
+}
 
+impl RecurrentHeads for Hgrn2 {
     /// The output of every head before the norm, and the state.
-    pub(super) fn head_outputs<O: Ops>(
+    fn head_outputs<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
@@ -125,16 +133,8 @@ impl Hgrn2 {
         let (out, matrix) = self.recurrence.run(ops, [&query, &key, &value], Decay::Vector(&decay), None, state);
         (out, State::new(State::past_len(state) + ops.shape(x)[1], [Some(matrix)]))
     }
-}
 
-impl TokenMixer for Hgrn2 {
-    fn forward<O: Ops>(
-        &self,
-        ops: &O,
-        x: &O::Tensor,
-        state: Option<&State<O::Tensor>>,
-    ) -> (O::Tensor, State<O::Tensor>) {
-        let (out, state) = self.head_outputs(ops, x, state);
-        (self.output.apply(ops, x, &out), state)
+    fn output(&self) -> &HeadOutput {
+        &self.output
     }
 }

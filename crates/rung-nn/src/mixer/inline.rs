@@ -79,6 +79,10 @@ impl MixerConfig for InlineConfig {
     type Mixer = Inline;
     const NAME: &'static str = "inline";
 
+    fn width_divisor(mixer: &Mixer) -> u64 {
+        mixer.number("heads").unwrap_or(1)
+    }
+
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [heads, key_dim, value_dim, local] = ["heads", "key", "value", "local"].map(|option| number(mixer, option));
         Ok(Self { heads, key_dim, value_dim, local })

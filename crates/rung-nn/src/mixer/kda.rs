@@ -9,10 +9,11 @@ use rung_engine::{Decay, Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::delta_rule::{DeltaRuleProjections, DeltaRuleSizes};
-use super::head_output::{HeadOutput, OutputGate, OutputNorm};
+use super::head_output::{HeadOutput, OutputGate, OutputNorm, RecurrentHeads};
 use super::mamba2::initial_dt_bias;
-use super::{MixerConfig, State, TokenMixer, number, require_causal, require_divisor};
+use super::{MixerConfig, State, number, require_causal, require_divisor};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{Init, ParamBuilder};
 use crate::submodules::{Convolution, Linear, LinearRecurrence, NormGain, split_heads};
 
@@ -91,6 +92,7 @@ impl KimiDeltaConfig {
 impl MixerConfig for KimiDeltaConfig {
     type Mixer = KimiDelta;
     const NAME: &'static str = "kda";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::kda);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [heads, value_heads] = ["heads", "value-heads"].map(|option| number(mixer, option));
@@ -131,8 +133,19 @@ impl MixerConfig for KimiDeltaConfig {
 }
 
 impl KimiDelta {
+    /// Log-decays of the key channels, `[batch, time, value heads, key]`.
+    fn decay<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
+        let heads = self.value_heads;
+        let dt = self.dt_proj[1].apply(ops, &self.dt_proj[0].apply(ops, x));
+        let dt = split_heads(ops, &ops.softplus(&ops.add(&dt, &ops.parameter(self.dt_bias))), heads);
+        let rate = ops.reshape(&ops.exp(&ops.parameter(self.a_log)), &[heads, 1]);
+        ops.neg(&ops.mul(&dt, &rate))
+    }
+}
+
+impl RecurrentHeads for KimiDelta {
     /// The output of every head before norm and gate, and the state.
-    pub(super) fn head_outputs<O: Ops>(
+    fn head_outputs<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
@@ -144,24 +157,7 @@ impl KimiDelta {
         })
     }
 
-    /// Log-decays of the key channels, `[batch, time, value heads, key]`.
-    fn decay<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
-        let heads = self.value_heads;
-        let dt = self.dt_proj[1].apply(ops, &self.dt_proj[0].apply(ops, x));
-        let dt = split_heads(ops, &ops.softplus(&ops.add(&dt, &ops.parameter(self.dt_bias))), heads);
-        let rate = ops.reshape(&ops.exp(&ops.parameter(self.a_log)), &[heads, 1]);
-        ops.neg(&ops.mul(&dt, &rate))
-    }
-}
-
-impl TokenMixer for KimiDelta {
-    fn forward<O: Ops>(
-        &self,
-        ops: &O,
-        x: &O::Tensor,
-        state: Option<&State<O::Tensor>>,
-    ) -> (O::Tensor, State<O::Tensor>) {
-        let (out, state) = self.head_outputs(ops, x, state);
-        (self.output.apply(ops, x, &out), state)
+    fn output(&self) -> &HeadOutput {
+        &self.output
     }
 }

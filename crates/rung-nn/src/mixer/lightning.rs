@@ -8,9 +8,10 @@
 use rung_engine::{Decay, Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::head_output::{HeadOutput, OutputGate, OutputNorm};
-use super::{MixerConfig, State, TokenMixer, number, require_causal};
+use super::head_output::{HeadOutput, OutputGate, OutputNorm, RecurrentHeads};
+use super::{MixerConfig, State, number, require_causal};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{LayerDepth, ParamBuilder};
 use crate::submodules::{Linear, LinearRecurrence, NormGain};
 
@@ -48,6 +49,7 @@ fn log_decay(head: usize, heads: usize, depth: LayerDepth) -> f64 {
 impl MixerConfig for LightningConfig {
     type Mixer = Lightning;
     const NAME: &'static str = "lightning";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::lightning);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         Ok(Self { heads: number(mixer, "heads"), head_dim: number(mixer, "head") })
@@ -89,9 +91,9 @@ impl LightningConfig {
     }
 }
 
-impl Lightning {
+impl RecurrentHeads for Lightning {
     /// The output of every head before norm and gate, and the state.
-    pub(super) fn head_outputs<O: Ops>(
+    fn head_outputs<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
@@ -106,16 +108,8 @@ impl Lightning {
         let (out, matrix) = self.recurrence.run(ops, [&query, &key, &value], Decay::Scalar(&decay), None, state);
         (out, State::new(State::past_len(state) + time, [Some(matrix)]))
     }
-}
 
-impl TokenMixer for Lightning {
-    fn forward<O: Ops>(
-        &self,
-        ops: &O,
-        x: &O::Tensor,
-        state: Option<&State<O::Tensor>>,
-    ) -> (O::Tensor, State<O::Tensor>) {
-        let (out, state) = self.head_outputs(ops, x, state);
-        (self.output.apply(ops, x, &out), state)
+    fn output(&self) -> &HeadOutput {
+        &self.output
     }
 }

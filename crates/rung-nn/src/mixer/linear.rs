@@ -9,9 +9,10 @@ use rung_engine::{Decay, Ops, Recurrence, Role, Scalar};
 use rung_theory::stack::Mixer;
 pub use rung_theory::stack::mixer::FeatureMap;
 
-use super::head_output::{HeadOutput, OutputGate, OutputNorm};
-use super::{MixerConfig, State, TokenMixer, flag, number};
+use super::head_output::{HeadOutput, OutputGate, OutputNorm, RecurrentHeads};
+use super::{MixerConfig, State, flag, number};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{Init, ParamBuilder};
 use crate::precision::apply_rounding;
 use crate::submodules::{LinearRecurrence, NormGain, QkvProjection, scale_query};
@@ -43,6 +44,7 @@ pub struct LinearAttention {
 impl MixerConfig for LinearAttentionConfig {
     type Mixer = LinearAttention;
     const NAME: &'static str = "linear";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::linear);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         Ok(Self {
@@ -83,26 +85,6 @@ impl LinearAttention {
             FeatureMap::Relu => ops.relu(x),
             FeatureMap::Identity => x.clone(),
         }
-    }
-
-    /// The output of every head before norm and projection, and the state.
-    pub(super) fn head_outputs<O: Ops>(
-        &self,
-        ops: &O,
-        x: &O::Tensor,
-        state: Option<&State<O::Tensor>>,
-    ) -> (O::Tensor, State<O::Tensor>) {
-        let [query, key, value] = self.projections.apply(ops, x);
-        let (query, key) = (self.apply_feature_map(ops, &query), self.apply_feature_map(ops, &key));
-        let past_len = State::past_len(state) + ops.shape(x)[1];
-        if !self.config.normaliser {
-            let (out, matrix) = self.sum_values(ops, [&scale_query(ops, &query), &key, &value], state);
-            return (out, State::new(past_len, [Some(matrix)]));
-        }
-        let (out, matrix) = self.sum_values(ops, [&query, &key, &value], state);
-        let (weight_sum, key_sum) = self.sum_weights(ops, &query, &key, State::tensor(state, 1));
-        let out = ops.div(&out, &ops.affine(&weight_sum, 1.0, Self::EPSILON));
-        (out, State::new(past_len, [Some(matrix), Some(key_sum)]))
     }
 
     /// The weighted sum of values for every query, and the matrix state.
@@ -163,14 +145,28 @@ pub(super) fn bidirectional_sum<O: Ops>(
     (ops.permute(&ops.matmul(&query, &matrix), &[0, 2, 1, 3]), matrix)
 }
 
-impl TokenMixer for LinearAttention {
-    fn forward<O: Ops>(
+impl RecurrentHeads for LinearAttention {
+    /// The output of every head before norm and projection, and the state.
+    fn head_outputs<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (out, state) = self.head_outputs(ops, x, state);
-        (self.output.apply(ops, x, &out), state)
+        let [query, key, value] = self.projections.apply(ops, x);
+        let (query, key) = (self.apply_feature_map(ops, &query), self.apply_feature_map(ops, &key));
+        let past_len = State::past_len(state) + ops.shape(x)[1];
+        if !self.config.normaliser {
+            let (out, matrix) = self.sum_values(ops, [&scale_query(ops, &query), &key, &value], state);
+            return (out, State::new(past_len, [Some(matrix)]));
+        }
+        let (out, matrix) = self.sum_values(ops, [&query, &key, &value], state);
+        let (weight_sum, key_sum) = self.sum_weights(ops, &query, &key, State::tensor(state, 1));
+        let out = ops.div(&out, &ops.affine(&weight_sum, 1.0, Self::EPSILON));
+        (out, State::new(past_len, [Some(matrix), Some(key_sum)]))
+    }
+
+    fn output(&self) -> &HeadOutput {
+        &self.output
     }
 }

@@ -13,6 +13,7 @@ use super::fenwick::{FenwickMemory, RecurrenceInputs};
 use super::gdn::{GatedDeltanet, GatedDeltanetConfig};
 use super::{MixerConfig, State, TokenMixer, number, require_causal};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::ParamBuilder;
 
 /// Sizes of log-linear Gated DeltaNet.
@@ -33,6 +34,7 @@ pub struct LogLinearDeltanet {
 impl MixerConfig for LogLinearDeltanetConfig {
     type Mixer = LogLinearDeltanet;
     const NAME: &'static str = "loglinear-gdn";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::gdn);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         Ok(Self { base: GatedDeltanetConfig::resolve(mixer)?, levels: number(mixer, "levels") })

@@ -13,6 +13,7 @@ use super::fenwick::FenwickMemory;
 use super::mamba2::{Mamba2, Mamba2Config};
 use super::{MixerConfig, State, TokenMixer, number, require_causal};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::ParamBuilder;
 
 /// Sizes of log-linear Mamba-2.
@@ -33,6 +34,7 @@ pub struct LogLinearMamba2 {
 impl MixerConfig for LogLinearMamba2Config {
     type Mixer = LogLinearMamba2;
     const NAME: &'static str = "loglinear-mamba2";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::mamba2);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         Ok(Self { base: Mamba2Config::resolve(mixer)?, levels: number(mixer, "levels") })

@@ -14,6 +14,7 @@ use rung_theory::stack::Mixer;
 use super::mamba2::initial_dt_bias;
 use super::{MixerConfig, State, TokenMixer, number, require_causal};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{Init, ParamBuilder};
 use crate::submodules::{Convolution, Linear, LinearRecurrence};
 
@@ -99,6 +100,7 @@ impl Mamba1Config {
 impl MixerConfig for Mamba1Config {
     type Mixer = Mamba1;
     const NAME: &'static str = "mamba1";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::mamba1);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [inner_dim, state, kernel_size, rank] = ["inner", "state", "conv", "rank"].map(|option| number(mixer, option));

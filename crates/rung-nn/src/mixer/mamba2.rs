@@ -11,6 +11,7 @@ use rung_theory::stack::Mixer;
 use super::fenwick::RecurrenceInputs;
 use super::{MixerConfig, State, TokenMixer, number, require_causal, require_divisor};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{Init, ParamBuilder};
 use crate::submodules::{Convolution, Linear, LinearRecurrence, NormGain, clamp, merge_heads, split_heads};
 
@@ -117,6 +118,7 @@ pub(super) fn initial_dt_bias(uniform: f64) -> f64 {
 impl MixerConfig for Mamba2Config {
     type Mixer = Mamba2;
     const NAME: &'static str = "mamba2";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::mamba2);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [heads, head_dim, state] = ["heads", "head", "state"].map(|option| number(mixer, option));

@@ -12,7 +12,7 @@
 //! That the three agree is tested for all mixers by one table of cases, together with causality, gradients, kernels against
 //! compositions of primitives, and the size of the state against the number in the plan.
 //!
-//! To add a mixer: write its file, add a line to the registry below, and a line to the table in `tests.rs`. A mixer outside
+//! To add a mixer: write its file, add a line to the registry below, and a line to the table in `cases.rs`. A mixer outside
 //! of this crate implements [`TokenMixer`] and goes into a [`Model`](crate::Model) through
 //! [`ModelConfig::init_with`](crate::ModelConfig::init_with).
 
@@ -31,65 +31,14 @@ pub mod zamba;
 use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;
 
-use attention::{KvCache, QueryHeads};
+use attention::QueryHeads;
 use zamba::Zamba;
 
 use crate::error::ModelError;
+use crate::forwarding_weights::WriteForwarding;
 use crate::param_builder::ParamBuilder;
 use crate::position::Positions;
-
-/// The largest number of tensors in a state.
-pub const MAX_SLOTS: usize = 6;
-
-/// What a mixer passes from one span of tokens to the next: its KV cache, recurrent state, or last inputs of a convolution.
-#[derive(Clone, Debug)]
-pub struct State<T> {
-    /// Number of tokens processed so far, which is the position of the next token.
-    pub past_len: usize,
-    /// The mixer's tensors, each with the batch as first axis. The order is up to the mixer.
-    pub tensors: [Option<T>; MAX_SLOTS],
-    /// What later layers may use at the same tokens. It is dropped at the end of the span.
-    pub shared: Option<SharedTensor<T>>,
-}
-
-/// A tensor that a mixer shares with mixers of later layers.
-#[derive(Clone, Debug)]
-pub enum SharedTensor<T> {
-    /// The KV cache that attention has just used, for layers without a cache of their own.
-    Cache(KvCache<T>),
-    /// Values, `[batch, time, heads, width]`, for layers that interpolate between them and their own (RWKV-7).
-    Values(T),
-    /// Hidden states, `[batch, time, width]`, that a later mixer takes in addition to its input (Zamba 2).
-    Hidden(T),
-}
-
-impl<T> State<T> {
-    /// The state after `past_len` tokens, with these as its first tensors.
-    ///
-    /// # Panics
-    /// If there are more than [`MAX_SLOTS`].
-    pub fn new<const COUNT: usize>(past_len: usize, tensors: [Option<T>; COUNT]) -> Self {
-        assert!(COUNT <= MAX_SLOTS, "a state has at most {MAX_SLOTS} tensors, not {COUNT}");
-        let mut tensors = tensors.into_iter();
-        Self { past_len, tensors: std::array::from_fn(|_| tensors.next().flatten()), shared: None }
-    }
-
-    /// Number of tokens before a span that starts from `state`; 0 without a state.
-    pub fn past_len(state: Option<&Self>) -> usize {
-        state.map_or(0, |state| state.past_len)
-    }
-
-    /// The tensor with this index in the state that a span starts from, if there is one.
-    pub fn tensor(state: Option<&Self>, index: usize) -> Option<&T> {
-        state.and_then(|state| state.tensors[index].as_ref())
-    }
-
-    /// Number of elements of all tensors, for one row of the batch.
-    pub fn element_count<O: Ops<Tensor = T>>(&self, ops: &O) -> usize {
-        let shapes = self.tensors.iter().flatten().map(|tensor| ops.shape(tensor));
-        shapes.map(|shape| shape[1..].iter().product::<usize>()).sum()
-    }
-}
+pub use crate::state::{MAX_SLOTS, SharedTensor, State};
 
 /// A token mixer whose weights exist.
 pub trait TokenMixer: Send + Sync {
@@ -125,6 +74,31 @@ pub trait MixerConfig: Sized {
     /// The mixer's name in a plan.
     const NAME: &'static str;
 
+    /// How a protocol sees its attention.
+    const ATTENTION: AttentionCalls = AttentionCalls::None;
+
+    /// Writes the weights with which it copies bits from one token to all later ones, if such weights are known.
+    const FORWARDING: Option<WriteForwarding> = None;
+
+    /// The width of the residual stream must be a multiple of this: the number of heads in mixers that divide the stream's channels
+    /// among them, else 1.
+    fn width_divisor(mixer: &Mixer) -> u64 {
+        let _ = mixer;
+        1
+    }
+
+    /// Whether it always has as many channels as the residual stream, whatever the plan says.
+    fn follows_width(mixer: &Mixer) -> bool {
+        let _ = mixer;
+        false
+    }
+
+    /// Layers for which this is equal use the values of the first of them; `None` if layers share no values.
+    fn value_identity(mixer: &Mixer) -> Option<[Option<u64>; 2]> {
+        let _ = mixer;
+        None
+    }
+
     /// Takes the sizes from a plan's mixer of that name.
     ///
     /// # Errors
@@ -136,6 +110,42 @@ pub trait MixerConfig: Sized {
     /// # Errors
     /// The sizes do not fit the width.
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Self::Mixer, ModelError>;
+}
+
+/// The calls of attention in a forward pass of a mixer, as a protocol counts their messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionCalls {
+    /// None that a protocol counts: what it sends is its state, or it is not supported.
+    None,
+    /// One call over all earlier tokens.
+    All,
+    /// One call over a window, whose tokens are its state.
+    Window,
+    /// Calls over a cache that it shortens, which is its state; no other mixer of its layer may call attention.
+    Evicting,
+}
+
+/// What the config of a mixer declares, for code that has only its name.
+pub(crate) struct Declarations {
+    name: &'static str,
+    pub(crate) attention: AttentionCalls,
+    pub(crate) forwarding: Option<WriteForwarding>,
+    width_divisor: fn(&Mixer) -> u64,
+    follows_width: fn(&Mixer) -> bool,
+    value_identity: fn(&Mixer) -> Option<[Option<u64>; 2]>,
+}
+
+impl Declarations {
+    const fn of<C: MixerConfig>() -> Self {
+        Self {
+            name: C::NAME,
+            attention: C::ATTENTION,
+            forwarding: C::FORWARDING,
+            width_divisor: C::width_divisor,
+            follows_width: C::follows_width,
+            value_identity: C::value_identity,
+        }
+    }
 }
 
 macro_rules! registry {
@@ -154,6 +164,8 @@ macro_rules! registry {
 
         /// Names of the mixers that are implemented.
         pub const NAMES: &[&str] = &[$(<$module::$config as MixerConfig>::NAME),*];
+
+        const DECLARATIONS: &[Declarations] = &[$(Declarations::of::<$module::$config>()),*];
 
         impl Builtin {
             /// Builds a plan's mixer.
@@ -294,20 +306,29 @@ fn flag(mixer: &Mixer, option: &str) -> bool {
     mixer.options().flag(option)
 }
 
-/// The width of the residual stream must be a multiple of this: the number of heads in mixers that divide the residual stream's channels
-/// among them, else 1.
-pub(crate) fn width_divisor(mixer: &Mixer) -> u64 {
-    let option = match mixer.name() {
-        hgrn2::Hgrn2Config::NAME => "expand",
-        inline::InlineConfig::NAME => "heads",
-        _ => return 1,
-    };
-    mixer.number(option).unwrap_or(1)
+/// What the config of the mixer with this name declares.
+pub(crate) fn declarations(name: &str) -> Option<&'static Declarations> {
+    DECLARATIONS.iter().find(|declarations| declarations.name == name)
 }
 
-/// Whether a mixer always has as many channels as the residual stream, whatever the plan says.
+/// See [`AttentionCalls`]; none for a mixer without a network.
+pub(crate) fn attention_calls(mixer: &Mixer) -> AttentionCalls {
+    declarations(mixer.name()).map_or(AttentionCalls::None, |declarations| declarations.attention)
+}
+
+/// See [`MixerConfig::width_divisor`].
+pub(crate) fn width_divisor(mixer: &Mixer) -> u64 {
+    declarations(mixer.name()).map_or(1, |declarations| (declarations.width_divisor)(mixer))
+}
+
+/// See [`MixerConfig::follows_width`].
 pub(crate) fn follows_width(mixer: &Mixer) -> bool {
-    mixer.name() == conv::ShortConvolutionConfig::NAME && mixer.flag("gated") == Some(false)
+    declarations(mixer.name()).is_some_and(|declarations| (declarations.follows_width)(mixer))
+}
+
+/// See [`MixerConfig::value_identity`].
+pub(crate) fn value_identity(mixer: &Mixer) -> Option<[Option<u64>; 2]> {
+    declarations(mixer.name()).and_then(|declarations| (declarations.value_identity)(mixer))
 }
 
 /// Returns an error unless `groups` divides `heads`; `what` names the groups.

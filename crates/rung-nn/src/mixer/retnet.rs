@@ -8,9 +8,10 @@
 use rung_engine::{Decay, Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::head_output::{HeadOutput, OutputGate, OutputNorm};
-use super::{MixerConfig, State, TokenMixer, number, require_causal};
+use super::head_output::{HeadOutput, OutputGate, OutputNorm, RecurrentHeads};
+use super::{MixerConfig, State, number, require_causal};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{Init, ParamBuilder};
 use crate::position::{Frequencies, Rotation, apply_rope};
 use crate::submodules::{LinearRecurrence, QkvProjection, scale_query};
@@ -42,6 +43,7 @@ const EPSILON: f64 = 1e-6;
 impl MixerConfig for RetnetConfig {
     type Mixer = Retnet;
     const NAME: &'static str = "retnet";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::retnet);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let key_dim = number(mixer, "key");
@@ -93,9 +95,9 @@ impl MixerConfig for RetnetConfig {
     }
 }
 
-impl Retnet {
+impl RecurrentHeads for Retnet {
     /// The output of every head before norm and gate, and the state.
-    pub(super) fn head_outputs<O: Ops>(
+    fn head_outputs<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
@@ -113,16 +115,8 @@ impl Retnet {
         let (out, matrix) = self.recurrence.run(ops, [&query, &key, &value], decay, None, state);
         (out, State::new(past_len + time, [Some(matrix)]))
     }
-}
 
-impl TokenMixer for Retnet {
-    fn forward<O: Ops>(
-        &self,
-        ops: &O,
-        x: &O::Tensor,
-        state: Option<&State<O::Tensor>>,
-    ) -> (O::Tensor, State<O::Tensor>) {
-        let (out, state) = self.head_outputs(ops, x, state);
-        (self.output.apply(ops, x, &out), state)
+    fn output(&self) -> &HeadOutput {
+        &self.output
     }
 }

@@ -10,6 +10,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, number, require_causal, require_divisor};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{Init, ParamBuilder};
 use crate::submodules::{Convolution, Linear, LinearRecurrence, merge_heads, per_head_matmul, split_heads};
 
@@ -121,6 +122,7 @@ impl RgLruConfig {
 impl MixerConfig for RgLruConfig {
     type Mixer = RgLru;
     const NAME: &'static str = "rglru";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::rglru);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [inner, heads, kernel_size] = ["inner", "heads", "conv"].map(|option| number(mixer, option));

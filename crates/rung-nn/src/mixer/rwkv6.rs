@@ -13,6 +13,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, number, require_causal, shift};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{Init, ParamBuilder};
 use crate::submodules::{Linear, LinearRecurrence, merge_heads, split_heads};
 
@@ -118,6 +119,7 @@ fn init_per_channel<S: Scalar>(
 impl MixerConfig for Rwkv6Config {
     type Mixer = Rwkv6;
     const NAME: &'static str = "rwkv6";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::rwkv6);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         shift::reject_channel_shift(Self::NAME, mixer)?;

@@ -10,6 +10,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, SharedTensor, State, TokenMixer, number, require_causal, shift};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::{Init, ParamBuilder};
 use crate::submodules::{Linear, LinearRecurrence, merge_heads, split_heads};
 
@@ -145,6 +146,11 @@ impl TokenShift {
 impl MixerConfig for Rwkv7Config {
     type Mixer = Rwkv7;
     const NAME: &'static str = "rwkv7";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::rwkv7);
+
+    fn value_identity(mixer: &Mixer) -> Option<[Option<u64>; 2]> {
+        Some(["heads", "head"].map(|option| mixer.number(option)))
+    }
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         shift::reject_channel_shift(Self::NAME, mixer)?;

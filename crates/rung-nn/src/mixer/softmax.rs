@@ -12,7 +12,7 @@ use rung_engine::{Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::attention::{HeadsConfig, MultiHeadAttention, QueryHeads, Visibility};
-use super::{MixerConfig, State, TokenMixer, number};
+use super::{AttentionCalls, MixerConfig, State, TokenMixer, number};
 use crate::error::ModelError;
 use crate::param_builder::ParamBuilder;
 use crate::submodules::Convolution;
@@ -35,6 +35,7 @@ pub struct Softmax {
 impl MixerConfig for SoftmaxConfig {
     type Mixer = Softmax;
     const NAME: &'static str = "full";
+    const ATTENTION: AttentionCalls = AttentionCalls::All;
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         Ok(Self { heads: HeadsConfig::resolve(mixer)?, kernel_size: number(mixer, "conv") })

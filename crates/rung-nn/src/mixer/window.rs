@@ -9,8 +9,9 @@ use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::attention::{HeadsConfig, MultiHeadAttention, QueryHeads, Visibility};
-use super::{MixerConfig, State, TokenMixer, number, require_causal};
+use super::{AttentionCalls, MixerConfig, State, TokenMixer, number, require_causal};
 use crate::error::ModelError;
+use crate::forwarding_weights::{self, WriteForwarding};
 use crate::param_builder::ParamBuilder;
 
 /// Sizes of windowed attention.
@@ -54,6 +55,8 @@ impl Window {
 impl MixerConfig for WindowConfig {
     type Mixer = Window;
     const NAME: &'static str = "window";
+    const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::window);
+    const ATTENTION: AttentionCalls = AttentionCalls::Window;
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [size, sinks] = ["size", "sinks"].map(|option| number(mixer, option));

@@ -14,7 +14,8 @@ use rung_engine::Ops;
 use super::mamba2::Mamba2;
 use super::softmax::Softmax;
 use super::{SharedTensor, State, TokenMixer};
-use crate::model::{Activation, Norm};
+use crate::norm::Norm;
+use crate::submodules::Activation;
 use crate::submodules::Linear;
 
 /// A mixer of Zamba 2.

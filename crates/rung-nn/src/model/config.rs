@@ -10,7 +10,7 @@ use super::{
     Unembedding, names,
 };
 use crate::error::ModelError;
-use crate::memory;
+use crate::memory::{self, MemoryEstimate};
 use crate::mixer::TokenMixer;
 use crate::param_builder::{BuildSettings, Init, LayerDepth, ParamBuilder, ParamShape};
 use crate::position::Positions;
@@ -88,6 +88,17 @@ impl Default for ModelConfig {
 }
 
 impl ModelConfig {
+    /// An estimate of the memory that the network of a plan needs.
+    pub fn memory_estimate<'a>(&self, plan: &'a Plan) -> MemoryEstimate<'a> {
+        MemoryEstimate {
+            plan,
+            hidden_width: self.feed_forward.hidden(plan.width as usize).unwrap_or(0) as u128,
+            classes: self.classes as u128,
+            chunk: self.chunk as u128,
+            alibi: self.positions == Positions::Alibi,
+        }
+    }
+
     /// Builds a plan's network from this crate's mixers.
     ///
     /// # Errors
@@ -257,7 +268,8 @@ impl ModelConfig {
                 })?);
             check_weight_count(params)?;
         }
-        let norm = (self.placement == NormPlacement::Pre).then(|| Norm::init(params, "norm", self.norm));
+        let norm =
+            (self.placement == NormPlacement::Pre).then(|| Norm::init(params, super::names::LAST_NORM, self.norm));
         let unembedding = match (
             embedding.vocabulary_table(),
             self.unembedding_field.as_deref().and_then(|name| embedding.field_table(name)),

@@ -182,7 +182,7 @@ fn shared_tables<S: Scalar>(params: &mut ParamBuilder<'_, S>, fields: &[Field], 
         let (_, rows, weight) = existing.copied().unwrap_or_else(|| {
             let symbols = same_alphabet().map(|other| other.symbol_count() as usize).max().unwrap_or(0);
             let rows = symbols + usize::from(same_alphabet().any(|other| other.blank));
-            let name = format!("embeddings.{}.weight", field.alphabet);
+            let name = super::names::embedding_table(&field.alphabet);
             let weight = params.role(Role::Embedding).weight(&name, &[rows, width], init);
             tables.push((&field.alphabet, rows, weight));
             (&field.alphabet, rows, weight)

@@ -5,7 +5,7 @@ use rung_engine::{Ops, Parameter, Role, Scalar};
 use super::experts::Experts;
 use crate::mixer::shift;
 use crate::param_builder::ParamBuilder;
-use crate::submodules::Linear;
+use crate::submodules::{Activation, Linear, clamp_max};
 
 /// Type and size of the feed-forward network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,29 +56,6 @@ impl FeedForwardConfig {
     }
 }
 
-/// The activation of hidden channels.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Activation {
-    /// `x sigmoid(x)`.
-    Silu,
-    /// GELU by a hyperbolic tangent.
-    GeluTanh,
-    /// GELU by the error function.
-    GeluExact,
-    /// `max(x, 0)`.
-    Relu,
-    /// `max(x, 0)^2`.
-    ReluSquared,
-    /// gpt-oss: with `g' = min(g, limit)` the gate is `g' sigmoid(alpha g')`; it multiplies `u + 1` with `u` clamped to `[-limit, limit]`.
-    /// Without a gate it is applied to `u` as to `g`.
-    ClampedSwish {
-        /// Factor inside of the sigmoid.
-        alpha: f64,
-        /// Upper limit of g, and limit of the absolute value of u.
-        limit: f64,
-    },
-}
-
 /// An MLP, gated or not.
 #[derive(Clone, Copy, Debug)]
 pub struct Mlp {
@@ -123,30 +100,6 @@ impl Mlp {
             (None, activation) => activation.apply(ops, &up),
         };
         self.down.apply(ops, &hidden)
-    }
-}
-
-/// `min(x, limit)`.
-fn clamp_max<O: Ops>(ops: &O, x: &O::Tensor, limit: f64) -> O::Tensor {
-    ops.affine(&ops.relu(&ops.affine(x, -1.0, limit)), -1.0, limit)
-}
-
-impl Activation {
-    pub(crate) fn apply<O: Ops>(self, ops: &O, x: &O::Tensor) -> O::Tensor {
-        match self {
-            Self::Silu => ops.silu(x),
-            Self::GeluTanh => ops.gelu(x),
-            Self::GeluExact => ops.gelu_exact(x),
-            Self::Relu => ops.relu(x),
-            Self::ReluSquared => {
-                let x = ops.relu(x);
-                ops.mul(&x, &x)
-            }
-            Self::ClampedSwish { alpha, limit } => {
-                let x = clamp_max(ops, x, limit);
-                ops.mul(&x, &ops.sigmoid(&ops.scale(&x, alpha)))
-            }
-        }
     }
 }
 

@@ -19,18 +19,18 @@ mod feed_forward;
 mod hooks;
 mod loss;
 pub mod names;
-mod norm;
 mod sharing;
 #[cfg(test)]
 mod tests;
 
+pub use crate::norm::{Norm, NormConfig};
+pub use crate::submodules::Activation;
 pub use config::{MAX_LISTED_LAYERS, MAX_WEIGHTS, ModelConfig, NormPlacement};
 pub use embedding::{Embedding, InputConfig};
 pub use experts::{Experts, Gating, GroupLimit, Routing};
-pub use feed_forward::{Activation, FeedForward, FeedForwardConfig, Gelu, Mlp};
+pub use feed_forward::{FeedForward, FeedForwardConfig, Gelu, Mlp};
 pub use hooks::{Hooks, MixerIndex, NoHooks};
 pub use loss::{IntermediateTargets, TrainingLoss};
-pub use norm::{Norm, NormConfig};
 pub(crate) use sharing::uses_shared_tensor;
 
 use hooks::ResidualHook;

@@ -24,3 +24,11 @@ pub fn mixer(layer_index: usize, index: usize, mixer_count: usize) -> String {
 pub fn mlp(layer_index: usize) -> String {
     format!("{}.mlp", layer(layer_index))
 }
+
+/// The norm after the last layer.
+pub const LAST_NORM: &str = "norm";
+
+/// The weight that is the embedding table of fields with this alphabet.
+pub fn embedding_table(alphabet: &str) -> String {
+    format!("embeddings.{alphabet}.weight")
+}

@@ -13,8 +13,7 @@ use rung_theory::stack::{Mixer, Plan};
 
 use super::names;
 use crate::error::ModelError;
-use crate::mixer::rwkv7::Rwkv7Config;
-use crate::mixer::{Builtin, MixerConfig as _};
+use crate::mixer::{Builtin, value_identity};
 use crate::param_builder::ParamBuilder;
 
 /// For every layer and mixer, the index in the model of the earlier mixer whose shared tensor it uses, if any.
@@ -23,11 +22,6 @@ pub(super) type Sources = Vec<Vec<Option<usize>>>;
 /// Mixers for which this is equal can share a KV cache.
 fn cache_identity(mixer: &Mixer) -> (&'static str, [Option<u64>; 6]) {
     (mixer.name(), ["kv", "key", "value", "size", "sinks", "tied"].map(|option| mixer.number(option)))
-}
-
-/// Mixers for which this is equal share the values of the first; `None` for mixers that do not share values.
-fn value_identity(mixer: &Mixer) -> Option<[Option<u64>; 2]> {
-    (mixer.name() == Rwkv7Config::NAME).then(|| ["heads", "head"].map(|option| mixer.number(option)))
 }
 
 /// Whether a mixer of a plan uses a shared tensor.

@@ -19,9 +19,40 @@ use serde::{Deserialize, Serialize};
 
 use super::{Network, NetworkError, Provenance, files};
 use crate::checkpoint;
-use crate::construct::{ChainOfThought, ConstructionInfo, RegisterKind};
 use crate::model::{FeedForwardConfig, InputConfig, ModelConfig, NormConfig};
 use crate::position::Positions;
+use crate::register::{RegisterKind, Registers};
+
+/// The tokens that the model emits after the prompt and reads again: thoughts, then one token with the answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChainOfThought {
+    /// Number of emitted tokens: the thoughts, and the answer after them.
+    #[serde(rename = "count")]
+    pub emitted_tokens: usize,
+    /// For each field of a token, the index of the model's first class for it. The classes of a field end where those of the next begin;
+    /// the one with the highest logit is the id that is emitted.
+    #[serde(rename = "fields")]
+    pub field_starts: Vec<usize>,
+    /// Index of the field that has the answer in the last emitted token.
+    #[serde(rename = "answer")]
+    pub answer_field: usize,
+}
+
+/// The description that is stored with a construction's weights.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConstructionInfo {
+    /// The construction's name.
+    pub name: String,
+    /// The task it solves, with every option.
+    pub task: String,
+    /// The registers of its residual stream.
+    pub registers: Registers,
+    /// What each layer does; empty for layers that do nothing.
+    pub layers: Vec<String>,
+    /// The tokens that it emits, the answer included; `None` if it answers at the last token of the prompt.
+    #[serde(rename = "thoughts")]
+    pub chain_of_thought: Option<ChainOfThought>,
+}
 
 /// The longest chain of thought that is accepted.
 const MAX_CHAIN_TOKENS: usize = 1 << 12;

@@ -27,9 +27,9 @@
 
 mod construction;
 mod error;
-pub mod files;
 mod run;
 
+pub use construction::{ChainOfThought, ConstructionInfo};
 pub use error::NetworkError;
 pub use run::{FeedForwardName, InitialName, ModelSection, NormName, PlacementName, PositionName};
 
@@ -42,11 +42,11 @@ use rung_theory::stack::Plan;
 use rung_theory::task::{AnyTask, seeded};
 
 use crate::checkpoint::{save, save_with_metadata};
-use crate::construct::{ChainOfThought, ConstructionInfo};
 use crate::error::ModelError;
 use crate::families;
 use crate::file::write_atomically;
-use crate::memory::{self, MemoryEstimate, TooLarge};
+pub use crate::files;
+use crate::memory::{self, TooLarge};
 use crate::model::{Model, ModelConfig};
 use crate::precision::Precision;
 
@@ -210,7 +210,7 @@ impl<S: Scalar> Network<S> {
     /// # Errors
     /// It does not fit.
     pub fn check_inference_memory(&self, what: &str, (prompts, tokens): (usize, usize)) -> Result<(), TooLarge> {
-        let prompt_bytes = MemoryEstimate::new(&self.plan, &self.config).inference_bytes(tokens);
+        let prompt_bytes = self.config.memory_estimate(&self.plan).inference_bytes(tokens);
         self.check_memory(what, (prompts, tokens), prompt_bytes, 0)
     }
 
@@ -227,7 +227,7 @@ impl<S: Scalar> Network<S> {
     ) -> Result<(), TooLarge> {
         // A prompt of the batch has its share of the rows of logits.
         let prompt_bytes =
-            MemoryEstimate::new(&self.plan, &self.config).evaluation_bytes(tokens, logit_rows.div_ceil(prompts.max(1)));
+            self.config.memory_estimate(&self.plan).evaluation_bytes(tokens, logit_rows.div_ceil(prompts.max(1)));
         self.check_memory(what, (concurrent * prompts, tokens), prompt_bytes, 0)
     }
 
@@ -236,7 +236,7 @@ impl<S: Scalar> Network<S> {
     /// # Errors
     /// They do not fit.
     pub fn check_training_memory(&self, what: &str, (prompts, tokens): (usize, usize)) -> Result<(), TooLarge> {
-        let prompt_bytes = MemoryEstimate::new(&self.plan, &self.config).training_bytes(tokens);
+        let prompt_bytes = self.config.memory_estimate(&self.plan).training_bytes(tokens);
         // Every core has a copy of the weights and their gradient.
         let cores = std::thread::available_parallelism().map_or(1, usize::from).min(prompts);
         self.check_memory(what, (prompts, tokens), prompt_bytes, (2 * cores * self.weights.size()) as u128)

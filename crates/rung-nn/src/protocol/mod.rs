@@ -30,6 +30,8 @@ use rung_theory::stack::{Layer, Mixer, MixerReach};
 use rung_theory::task::AnyTask;
 
 use crate::error::ModelError;
+use crate::mixer::softmax::SoftmaxConfig;
+use crate::mixer::{AttentionCalls, MixerConfig as _, attention_calls};
 use crate::mixer::{MAX_SLOTS, State};
 use crate::model::ModelState;
 use crate::network::Network;
@@ -198,10 +200,10 @@ impl<S: Scalar> Transcript<S> {
 
 fn require_supported<S: Scalar>(network: &Network<S>) -> Result<(), ModelError> {
     // Accumulators are implemented for ordinary softmax attention only, and no other mixer of its layer may call attention.
-    let is_unsupported = |layer: &Layer, mixer: &Mixer| match mixer.name() {
-        "full" => false,
-        "evicting" => layer.mixers.len() > 1,
-        _ => matches!(mixer.facts().reach, MixerReach::Full(_)),
+    let is_unsupported = |layer: &Layer, mixer: &Mixer| match attention_calls(mixer) {
+        AttentionCalls::All => false,
+        AttentionCalls::Evicting => layer.mixers.len() > 1,
+        AttentionCalls::Window | AttentionCalls::None => matches!(mixer.facts().reach, MixerReach::Full(_)),
     };
     let mut layers = network.plan.layers.iter();
     if let Some(mixer) = layers.find_map(|layer| layer.mixers.iter().find(|mixer| is_unsupported(layer, mixer))) {
@@ -218,7 +220,7 @@ fn require_supported<S: Scalar>(network: &Network<S>) -> Result<(), ModelError> 
         () => return Ok(()),
     };
     let expected = "one causal forward pass, as the theory assumes".to_owned();
-    Err(ModelError::UnsupportedOption { mixer: "full", what: format!("{what}, as a protocol,"), expected })
+    Err(ModelError::UnsupportedOption { mixer: SoftmaxConfig::NAME, what: format!("{what}, as a protocol,"), expected })
 }
 
 fn observed_ops<'a, S: Scalar>(network: &Network<S>, interceptor: &'a PlayerAttention) -> ObservedOps<'a, S> {
@@ -228,14 +230,17 @@ fn observed_ops<'a, S: Scalar>(network: &Network<S>, interceptor: &'a PlayerAtte
 /// The mixers of a layer that call attention, in the order of their calls.
 fn attention_mixers<S: Scalar>(network: &Network<S>, layer: usize) -> impl Iterator<Item = usize> + '_ {
     let mixers = network.plan.layers[layer].mixers.iter().enumerate();
-    mixers.filter(|(_, mixer)| ["full", "window"].contains(&mixer.name())).map(|(index, _)| index)
+    let calls_attention =
+        |mixer: &Mixer| matches!(attention_calls(mixer), AttentionCalls::All | AttentionCalls::Window);
+    mixers.filter(move |(_, mixer)| calls_attention(mixer)).map(|(index, _)| index)
 }
 
 /// For every state of a model, in order: its layer, its mixer, and whether that is full attention.
 fn state_mixers<S: Scalar>(network: &Network<S>) -> impl Iterator<Item = (usize, usize, bool)> + '_ {
     let layers = network.plan.layers.iter().enumerate();
     layers.flat_map(|(index, layer)| {
-        layer.mixers.iter().enumerate().map(move |(mixer_index, mixer)| (index, mixer_index, mixer.name() == "full"))
+        let is_full = |mixer: &Mixer| attention_calls(mixer) == AttentionCalls::All;
+        layer.mixers.iter().enumerate().map(move |(mixer_index, mixer)| (index, mixer_index, is_full(mixer)))
     })
 }
 

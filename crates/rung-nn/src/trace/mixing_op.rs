@@ -6,15 +6,18 @@
 //! - attention: `softmax(scale q_t.k_s + bias)` over the unmasked keys;
 //! - a recurrence is linear in its values, `o_t = sum_s c_ts v_s`. Going back from t with `r = q_t` (the readout): `c_ts = beta_s k_s.r`, then
 //!   `r <- a_s (r - beta_s k_s (k_s.r))`; for the general delta rule `c_ts = k_s.r`, then `r <- a_s r - recall_s (erase_s.r)`;
+//! - a gated scan, whose tokens read the state before they write: `c_ts = g_s (1 - g_(s+1)) .. (1 - g_(t-1))`;
 //! - a convolution: its taps.
 //!
 //! A recurrence may have more rows than the sequence has tokens: several for every token, of which the last one reads (`DeltaProduct`), or
-//! one more, because each token writes to the next row, after it has read (RWKV-6). The public methods take and return tokens.
+//! one more, because each token writes to the next row, after it has read (RWKV-6, gated scan). The public methods take and return tokens.
 //!
 //! [`MixingOp::mismatch`] multiplies a row of weights by the values and compares with the kernel's output. So a picture of the weights can
 //! be checked against the network.
 
-use rung_engine::{AttentionInputs, AttentionMask, Decay, GeneralDelta, Ops, Recurrence, Scalar, Shape, Tensor};
+use rung_engine::{
+    AttentionInputs, AttentionMask, Decay, GatedScan, GeneralDelta, Ops, Recurrence, Scalar, Shape, Tensor,
+};
 
 use crate::observer::ConvolutionInputs;
 
@@ -66,10 +69,35 @@ impl MixingRows {
 
 #[derive(Clone, Debug)]
 enum MixingInputs {
-    Attention { query: HeadRows, key: HeadRows, bias: Option<(Shape, Vec<f64>)>, mask: AttentionMask, scale: f64 },
-    Recurrence { query: HeadRows, key: HeadRows, log_decay: LogDecay, beta: Option<HeadRows> },
-    GeneralDelta { query: HeadRows, key: HeadRows, log_decay: HeadRows, recall_key: HeadRows, erase_key: HeadRows },
-    Convolution { filters: Vec<f64>, kernel_size: usize, bias: Option<Vec<f64>> },
+    Attention {
+        query: HeadRows,
+        key: HeadRows,
+        bias: Option<(Shape, Vec<f64>)>,
+        mask: AttentionMask,
+        scale: f64,
+    },
+    Recurrence {
+        query: HeadRows,
+        key: HeadRows,
+        log_decay: LogDecay,
+        beta: Option<HeadRows>,
+    },
+    GeneralDelta {
+        query: HeadRows,
+        key: HeadRows,
+        log_decay: HeadRows,
+        recall_key: HeadRows,
+        erase_key: HeadRows,
+    },
+    /// For every row, the fraction of the state that it replaces; the first row is the initial state.
+    GatedScan {
+        gates: Vec<f64>,
+    },
+    Convolution {
+        filters: Vec<f64>,
+        kernel_size: usize,
+        bias: Option<Vec<f64>>,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -181,6 +209,31 @@ impl MixingOp {
         }
     }
 
+    /// `states` are the states after every token.
+    pub(super) fn gated_scan<S: Scalar, O: Ops<Scalar = S, Tensor = Tensor<S>>>(
+        ops: &O,
+        inputs: &GatedScan<'_, Tensor<S>>,
+        states: &Tensor<S>,
+    ) -> Self {
+        let shape = ops.shape(inputs.value);
+        let (time, width) = (shape[1], shape[2]);
+        let first_sequence = |x: &Tensor<S>, count: usize| ops.values(x).into_iter().take(count).map(Scalar::to_f64);
+        let with_initial_state = |x: &Tensor<S>| {
+            let values = first_sequence(inputs.state, width).chain(first_sequence(x, time * width)).collect();
+            HeadRows { heads: 1, width, values }
+        };
+        Self {
+            kind: MixingKind::State,
+            heads: 1,
+            values: with_initial_state(inputs.value),
+            output: with_initial_state(states),
+            inputs: MixingInputs::GatedScan {
+                gates: std::iter::once(1.0).chain(first_sequence(inputs.gate, time)).collect(),
+            },
+            rows: MixingRows { per_token: 1, leading: 1 },
+        }
+    }
+
     pub(super) fn convolution<S: Scalar, O: Ops<Scalar = S, Tensor = Tensor<S>>>(
         ops: &O,
         inputs: &ConvolutionInputs<'_, S>,
@@ -211,7 +264,7 @@ impl MixingOp {
         self.rows.sum_per_token(&self.row_weights(self.rows.read_row(time), head))
     }
 
-    /// The query with which the token at `time` reads through a head; `None` for a convolution.
+    /// The query with which the token at `time` reads through a head; `None` for a convolution and a gated scan.
     pub fn query(&self, time: usize, head: usize) -> Option<&[f64]> {
         self.row_query(self.rows.read_row(time), head)
     }
@@ -231,7 +284,7 @@ impl MixingOp {
             MixingInputs::Attention { query, .. }
             | MixingInputs::Recurrence { query, .. }
             | MixingInputs::GeneralDelta { query, .. } => Some(query.row(row, head, self.heads)),
-            MixingInputs::Convolution { .. } => None,
+            MixingInputs::GatedScan { .. } | MixingInputs::Convolution { .. } => None,
         }
     }
 
@@ -285,6 +338,13 @@ impl MixingOp {
                     for (readout, (log_decay, recall_key)) in readout.iter_mut().zip(log_decay.iter().zip(recall_key)) {
                         *readout = *readout * log_decay.exp() - recall_key * erased;
                     }
+                }
+            }
+            MixingInputs::GatedScan { gates } => {
+                let mut kept = 1.0;
+                for row in (0..=time).rev() {
+                    weights[row] = kept * gates[row];
+                    kept *= 1.0 - gates[row];
                 }
             }
             MixingInputs::Convolution { filters, kernel_size, .. } => {

@@ -29,7 +29,8 @@ pub use mixing_op::{MixingKind, MixingOp};
 use std::cell::RefCell;
 
 use rung_engine::{
-    AttentionInputs, AttentionMask, BlockAttention, GeneralDelta, Native, Ops, Recurrence, Scalar, Tensor, composed,
+    AttentionInputs, AttentionMask, BlockAttention, GatedScan, GeneralDelta, Native, Ops, Recurrence, Scalar, Tensor,
+    composed,
 };
 
 use crate::construct::{LayerColumns, decode_chains};
@@ -183,6 +184,12 @@ impl<S: Scalar> OpInterceptor<S> for Recorder {
         let (output, state) = ops.general_delta(inputs);
         self.record(MixingOp::general_delta(ops, inputs, &output));
         (output, state)
+    }
+
+    fn gated_scan(&self, ops: &Native<S>, inputs: &GatedScan<'_, Tensor<S>>) -> Tensor<S> {
+        let states = ops.gated_scan(inputs);
+        self.record(MixingOp::gated_scan(ops, inputs, &states));
+        states
     }
 
     fn short_convolution(&self, ops: &Native<S>, inputs: &ConvolutionInputs<'_, S>) -> (Tensor<S>, Tensor<S>) {

@@ -46,6 +46,7 @@ fn recorded_weights_times_values_are_what_the_layers_computed() {
         "rwkv7{rank=2}",
         "conv",
         "full+gdn",
+        "gated",
     ];
     for (index, stack) in stacks.into_iter().enumerate() {
         let positions = [Positions::Rotary { base: 100.0 }, Positions::Alibi, Positions::None][index % 3];
@@ -142,8 +143,7 @@ fn constructions_read_the_entries_they_look_up_and_nothing_else() {
         let positions = lookup_positions(&tokens, hops);
         let lookups = |first: usize| positions.iter().enumerate().map(move |(hop, entry)| (hop + first, *entry, query));
         assert_eq!(actual, [(0, start, query)].into_iter().chain(lookups(1)).collect::<Vec<_>>());
-        // The scan of the gated recurrence is not traced.
-        for mixer in forwarding::names().filter(|name| *name != "gated") {
+        for mixer in forwarding::names() {
             let request = ConstructionRequest { mixer: Some(mixer.to_owned()), ..request.clone() };
             let (_, actual, _) = reads("U2", &request);
             assert_eq!(

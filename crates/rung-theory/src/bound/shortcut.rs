@@ -5,10 +5,10 @@
 //! full layer. V_l = ceil(log N_{l-1}) is the number of bits of i_l.
 //!
 //! - S2, table in state: a block with S >= V_a + sum_{l=a+1..b} N_{l-1} V_l advances w from hop a to hop b.
-//! - S3, prefetch: table entries look up later tables themselves. After t-1 full layers an entry can hold a g-hop table, g <= 2^(t-1),
-//!   if n_{a+1} .. n_{a+g-1} V_{a+g} <= B; then layer t advances w from a to a+g.
+//! - S3, prefetch: table entries look up later tables themselves. After t full layers an entry can hold a g-hop table, g <= 2^t,
+//!   if n_{a+1} .. n_{a+g-1} V_{a+g} <= B; then the next full layer advances w from a to a+g.
 //! - S4, speculation: B >= V_{a+1} + N_a V_{a+2} advances w by two hops in one layer; B >= (m+1) ceil(log m) sends all of z_1 with z_0.
-//! - S5, candidates: s_0 >= m ceil(log ceil(m/q)) + ceil(log m) and B >= q V_2 + V_1 for some q: layer 1 yields i_2.
+//! - S5, candidates: s_0 >= m ceil(log ceil(m/q)) + ceil(log m) and B >= q V_2 + V_1 for some q: the first full layer yields i_2.
 //! - S6, candidates and rows (two hops, one full layer): block 0 narrows z_1 down as in S5 for a of its arguments; the entries of the
 //!   others prefetch the next entry (n_1 V_2 <= B), and block 1 passes on their rows: s_0 >= a ceil(log ceil(m/q)) + ceil(log m),
 //!   B >= q V_2 + V_1, s_1 >= (m - a) n_1 V_2 + 2 V_2.

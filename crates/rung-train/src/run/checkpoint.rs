@@ -16,6 +16,7 @@ use std::path::Path;
 
 use rung_engine::Parameters;
 use rung_nn::checkpoint::{read_metadata, save_with_metadata};
+use rung_nn::files::PROGRESS_KEY;
 use rung_nn::tensor_file::{self, Checksum};
 use safetensors::tensor::{Dtype, SafeTensors, View};
 use serde::{Deserialize, Serialize};
@@ -31,12 +32,10 @@ use rung_nn::network::files::RUN_KEY;
 const MEANS: &str = "optimizer.means";
 const SQUARES: &str = "optimizer.squares";
 
-/// The metadata key of a run's progress.
-const PROGRESS: &str = "rung.progress";
 /// Advice in every message about an invalid checkpoint.
 const DELETE_ADVICE: &str = "delete it to start the run again from its first step";
 
-/// The JSON under the metadata key [`PROGRESS`].
+/// The JSON under the metadata key [`PROGRESS_KEY`].
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoredProgress {
@@ -67,7 +66,7 @@ pub fn save(path: &Path, trainer: &Trainer<'_>, seconds: f64) -> Result<(), RunE
         .collect();
     tensors.push((MEANS, TensorView { shape: vec![means.len()], values: means }));
     tensors.push((SQUARES, TensorView { shape: vec![squares.len()], values: squares }));
-    let metadata = [(RUN_KEY, trainer.run.config.to_toml()), (PROGRESS, progress_json)];
+    let metadata = [(RUN_KEY, trainer.run.config.to_toml()), (PROGRESS_KEY, progress_json)];
     let bytes = tensor_file::encode(tensors, &metadata.each_ref().map(|(key, text)| (*key, text.as_str())))
         .map_err(|error| RunError::file(path, error))?;
     write_atomically(path, &bytes).map_err(RunError::write)
@@ -95,7 +94,8 @@ pub fn load(path: &Path, trainer: &mut Trainer<'_>) -> Result<Option<f64>, RunEr
     let metadata = read_metadata(&bytes);
     let entry = |key: &str| metadata.get(key).map_or("", String::as_str);
     provenance::check_owner(path, entry(RUN_KEY), trainer.run)?;
-    let stored: StoredProgress = serde_json::from_str(entry(PROGRESS)).map_err(|error| invalid(error.to_string()))?;
+    let stored: StoredProgress =
+        serde_json::from_str(entry(PROGRESS_KEY)).map_err(|error| invalid(error.to_string()))?;
     if stored.numerics_version != NUMERICS_VERSION {
         return Err(invalid(format!(
             "version {} of the numerics, expected {NUMERICS_VERSION}",

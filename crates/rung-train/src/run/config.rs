@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use rung_engine::{AdamWConfig, DecayCourse, Schedule};
 use rung_nn::ModelConfig;
-use rung_nn::memory::{self, MemoryEstimate};
+use rung_nn::memory;
 pub use rung_nn::network::{FeedForwardName, InitialName, ModelSection, NormName, PlacementName, PositionName};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{self, AnyTask, Field};
@@ -474,7 +474,7 @@ impl Run {
     /// every thread, an evaluation, and the ids of a batch.
     pub fn memory_bytes(&self) -> u128 {
         let (train, evaluate) = (&self.config.train, &self.config.evaluate);
-        let (threads, footprint) = (train.threads as u128, MemoryEstimate::new(&self.plan, &self.model));
+        let (threads, footprint) = (train.threads as u128, self.model.memory_estimate(&self.plan));
         let activations =
             footprint.training_bytes(self.max_tokens).saturating_mul(self.micro_batch().min(train.batch) as u128);
         let evaluation = footprint

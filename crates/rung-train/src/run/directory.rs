@@ -28,14 +28,11 @@ use super::record::RunRecord;
 use super::trainer::{StepReport, Trainer};
 use super::{checkpoint, record};
 use rung_nn::file::{read_text, remove_old_temporary_files, remove_temporary_files, write_atomically};
-use rung_nn::network::files::{RUN_CONFIG, RUN_WEIGHTS};
+pub use rung_nn::files::{RUN_CHECKPOINT as CHECKPOINT_FILE, RUN_RECORD as RECORD_FILE};
+use rung_nn::files::{RUN_CONFIG, RUN_WEIGHTS};
 
-/// File name of the checkpoint.
-pub const CHECKPOINT_FILE: &str = "resume.safetensors";
 /// File name of the seconds of training.
 pub const TIMING_FILE: &str = "timing.json";
-/// File name of the record.
-pub const RECORD_FILE: &str = "record.json";
 /// A longer `run.toml` is an error.
 pub const MAX_CONFIG_BYTES: u64 = 4 << 20;
 const LOCK_FILE: &str = ".lock";

@@ -3,7 +3,8 @@
 //! The model draws random weights. They are scaled and tied as the config says. With
 //! [`Lookup`](super::config::InitialName::Lookup), full attention layers start as approximate table look-ups instead.
 
-use rung_engine::Parameters;
+use rung_engine::{Parameter, Parameters, Role};
+use rung_nn::model::names;
 use rung_nn::param_builder::normal;
 use rung_nn::{InputConfig, Model};
 use rung_theory::task::{Rng, seeded};
@@ -22,21 +23,20 @@ pub fn initialize(run: &Run) -> Result<(Model, Parameters<f32>), RunError> {
     let model = run.model.init(&run.plan, &mut weights, &mut seeded(splitmix64(run.config.seed)))?;
     let (config, init_std) = (&run.config.model, run.model.init_std);
     let query_key_factor = config.query_key_scale / (run.plan.width as f64).sqrt() / init_std;
-    let entries: Vec<_> = weights.entries().map(|(_, entry)| (entry.name.clone(), entry.range.clone())).collect();
-    for (name, range) in entries {
-        let factor = match name.as_str() {
-            name if name.starts_with("embeddings.") && name.ends_with(".weight") => config.embedding_scale / init_std,
-            name if is_full_query_or_key(run, name) => query_key_factor,
-            _ => continue,
-        };
-        weights.flat_mut()[range.clone()].iter_mut().for_each(|weight| *weight *= factor as f32);
-        if has_blank(run, &name) {
-            let blank = range.end - run.plan.width as usize..range.end;
-            weights.flat_mut()[blank].fill(0.0);
-        }
+    for id in full_queries_and_keys(run, &weights) {
+        weights.get_mut(id).iter_mut().for_each(|weight| *weight *= query_key_factor as f32);
+    }
+    let embedding_factor = (config.embedding_scale / init_std) as f32;
+    for id in embedding_tables(&weights) {
+        weights.get_mut(id).iter_mut().for_each(|weight| *weight *= embedding_factor);
+    }
+    for id in tables_with_blank(run, &weights) {
+        let values = weights.get_mut(id);
+        let blank = values.len() - run.plan.width as usize..;
+        values[blank].fill(0.0);
     }
     if config.tied_value_output {
-        tie_values(&mut weights);
+        tie_values(run, &mut weights);
     }
     if config.initial == InitialName::Lookup {
         initialize_lookups(run, &mut weights);
@@ -49,14 +49,12 @@ fn initialize_lookups(run: &Run, weights: &mut Parameters<f32>) {
     let mut rng = seeded(splitmix64(run.config.seed ^ splitmix64(1)));
     let width = run.plan.width as usize;
     for (layer, _) in run.plan.layers.iter().enumerate().filter(|(_, layer)| layer.is_full()) {
-        let find = |weights: &Parameters<f32>, name: &str| {
-            let id = weights.find(&format!("layers.{layer}.mixer.{name}_proj.weight"))?;
-            (weights.entry(id).shape[1] == width || name == "o").then_some(id)
+        let find = |role: Role| {
+            let id = weights.find_role(&names::mixer(layer, 0, 1), role)?;
+            (weights.entry(id).shape[1] == width || role == Role::Output).then_some(id)
         };
-        let Some(([query, key], [value, output])) = find(weights, "q")
-            .zip(find(weights, "k"))
-            .zip(find(weights, "v").zip(find(weights, "o")))
-            .map(|((query, key), (value, output))| ([query, key], [value, output]))
+        let [Some(query), Some(key), Some(value), Some(output)] =
+            [Role::Query, Role::Key, Role::Value, Role::Output].map(find)
         else {
             continue;
         };
@@ -75,29 +73,38 @@ fn initialize_lookups(run: &Run, weights: &mut Parameters<f32>) {
             *weight = rotation[column % rows * width + row];
         }
     }
-    let unshared_tables = unshared_embeddings(run);
-    let entries: Vec<_> = weights.entries().map(|(_, entry)| (entry.name.clone(), entry.range.clone())).collect();
-    for (name, range) in entries {
-        if name.ends_with(".mlp.down_proj.weight") {
-            weights.flat_mut()[range].fill(0.0);
-        } else if name
-            .strip_prefix("embeddings.")
-            .is_some_and(|table| unshared_tables.iter().any(|name| table == *name))
-        {
-            weights.flat_mut()[range].iter_mut().for_each(|weight| *weight *= 0.5);
-        } else if name == "norm.weight" {
-            weights.flat_mut()[range].fill((2.0 / (width as f64).sqrt()) as f32);
+    for layer in 0..run.plan.layers.len() {
+        if let Some(down) = weights.find_role(&names::mlp(layer), Role::Output) {
+            weights.get_mut(down).fill(0.0);
         }
+    }
+    for id in unshared_embeddings(run, weights) {
+        weights.get_mut(id).iter_mut().for_each(|weight| *weight *= 0.5);
+    }
+    if let Some(gain) = weights.find_role(names::LAST_NORM, Role::ResidualNorm) {
+        weights.get_mut(gain).fill((2.0 / (width as f64).sqrt()) as f32);
     }
 }
 
-/// Names of the embedding tables that only one field uses. No look-up compares them with another field, so they are made smaller and
+/// All embedding tables.
+fn embedding_tables(weights: &Parameters<f32>) -> Vec<Parameter> {
+    weights.entries().filter(|(_, entry)| entry.role == Role::Embedding).map(|(id, _)| id).collect()
+}
+
+/// The embedding tables that only one field uses. No look-up compares them with another field, so they are made smaller and
 /// disturb the attention scores less.
-fn unshared_embeddings(run: &Run) -> Vec<String> {
+fn unshared_embeddings(run: &Run, weights: &Parameters<f32>) -> Vec<Parameter> {
     let InputConfig::Fields(fields) = &run.model.input else { return Vec::new() };
     let field_count = |alphabet: &str| fields.iter().filter(|field| field.alphabet == alphabet).count();
     let unshared = fields.iter().filter(|field| field_count(&field.alphabet) == 1);
-    unshared.map(|field| format!("{}.weight", field.alphabet)).collect()
+    unshared.filter_map(|field| weights.find(&names::embedding_table(&field.alphabet))).collect()
+}
+
+/// The embedding tables whose last row is the blank.
+fn tables_with_blank(run: &Run, weights: &Parameters<f32>) -> Vec<Parameter> {
+    let InputConfig::Fields(fields) = &run.model.input else { return Vec::new() };
+    let with_blank = fields.iter().filter(|field| field.blank);
+    with_blank.filter_map(|field| weights.find(&names::embedding_table(&field.alphabet))).collect()
 }
 
 /// Random unit rows; the rows of each block of `width` rows are orthogonal (Gram-Schmidt on normal numbers).
@@ -120,12 +127,14 @@ fn orthogonal(rng: &mut Rng, rows: usize, width: usize) -> Vec<f32> {
 
 /// Initializes each output projection as the transpose of its mixer's value projection, where the shapes allow it. A mixer then adds
 /// approximately the residual stream of the token it attends to, and the next layer can look that up.
-fn tie_values(weights: &mut Parameters<f32>) {
-    let names: Vec<String> = weights.entries().map(|(_, entry)| entry.name.clone()).collect();
-    for name in names {
-        let Some(mixer) = name.strip_suffix("v_proj.weight") else { continue };
-        let ids = weights.find(&name).zip(weights.find(&format!("{mixer}o_proj.weight")));
-        let Some((value, output)) = ids else { continue };
+fn tie_values(run: &Run, weights: &mut Parameters<f32>) {
+    let layers = run.plan.layers.iter().enumerate();
+    let mixers = layers.flat_map(|(layer, sizes)| {
+        (0..sizes.mixers.len()).map(move |index| names::mixer(layer, index, sizes.mixers.len()))
+    });
+    for mixer in mixers {
+        let find = |role: Role| weights.find_role(&mixer, role);
+        let [Some(value), Some(output)] = [Role::Value, Role::Output].map(find) else { continue };
         let [rows, columns] = weights.entry(value).shape[..] else { continue };
         if weights.entry(output).shape[..] != [columns, rows] {
             continue;
@@ -137,18 +146,13 @@ fn tie_values(weights: &mut Parameters<f32>) {
     }
 }
 
-/// Whether a weight is the query or key projection of a full attention layer.
-fn is_full_query_or_key(run: &Run, name: &str) -> bool {
-    let query_or_key = name.ends_with(".mixer.q_proj.weight") || name.ends_with(".mixer.k_proj.weight");
-    let number = name.strip_prefix("layers.").and_then(|name| name.split('.').next());
-    let layer = number.and_then(|number| run.plan.layers.get(number.parse::<usize>().ok()?));
-    query_or_key && layer.is_some_and(rung_theory::stack::Layer::is_full)
-}
-
-/// Whether a weight is an embedding table whose last row is the blank.
-fn has_blank(run: &Run, name: &str) -> bool {
-    let InputConfig::Fields(fields) = &run.model.input else { return false };
-    fields.iter().any(|field| field.blank && name == format!("embeddings.{}.weight", field.alphabet))
+/// The query and key projections of full attention layers.
+fn full_queries_and_keys(run: &Run, weights: &Parameters<f32>) -> Vec<Parameter> {
+    let layers = run.plan.layers.iter().enumerate().filter(|(_, layer)| layer.is_full());
+    let ids = layers.flat_map(|(layer, _)| {
+        [Role::Query, Role::Key].map(|role| weights.find_role(&names::mixer(layer, 0, 1), role))
+    });
+    ids.flatten().collect()
 }
 
 #[cfg(test)]

@@ -7,16 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use rung_nn::files::{PROGRESS_KEY, RUN_CHECKPOINT, RUN_CONFIG, RUN_RECORD};
 use serde_json::{Value, json};
 
 use super::http::{HttpResponse, JSON};
 
-/// The record of a finished run.
-const RECORD: &str = "record.json";
-/// The config of a run, written when it starts.
-const CONFIG: &str = "run.toml";
-/// The checkpoint of a run that has been evaluated at least once; removed when the run finishes.
-const CHECKPOINT: &str = "resume.safetensors";
 /// Larger records, configs and headers of checkpoints are not read.
 const MAX_BYTES: u64 = 16 << 20;
 /// Most subfolders that are listed.
@@ -80,7 +75,7 @@ impl Runs {
         drop(index);
         let folder = self.path(name);
         let body = match is_finished {
-            Some(true) => read_file(&folder.join(RECORD)),
+            Some(true) => read_file(&folder.join(RUN_RECORD)),
             Some(false) => unfinished_record(&folder, name).map(|record| record.to_string().into_bytes()),
             None => None,
         };
@@ -102,14 +97,14 @@ impl Runs {
         let names = names.filter_map(|entry| entry.file_name().into_string().ok()).take(MAX_RUNS);
         for name in folder_itself.chain(names) {
             let folder = self.path(&name);
-            let record_file = regular_file(&folder.join(RECORD));
-            let file = record_file.clone().or_else(|| regular_file(&folder.join(CHECKPOINT)));
+            let record_file = regular_file(&folder.join(RUN_RECORD));
+            let file = record_file.clone().or_else(|| regular_file(&folder.join(RUN_CHECKPOINT)));
             let modified = file.as_ref().and_then(|file| file.modified().ok());
             if index.runs.get(&name).is_some_and(|run| run.modified == modified) {
                 continue;
             }
             let summary = if record_file.is_some() {
-                let record = read_file(&folder.join(RECORD)).and_then(|bytes| serde_json::from_slice(&bytes).ok());
+                let record = read_file(&folder.join(RUN_RECORD)).and_then(|bytes| serde_json::from_slice(&bytes).ok());
                 record.map(|record| summarize(&name, "finished", &record))
             } else {
                 unfinished_record(&folder, &name).map(|record| summarize(&name, "running", &record))
@@ -138,10 +133,10 @@ fn read_file(path: &Path) -> Option<Vec<u8>> {
 
 /// The partial record of an unfinished run: its config and, once there is a checkpoint, its evaluations so far.
 fn unfinished_record(folder: &Path, name: &str) -> Option<Value> {
-    let config = String::from_utf8(read_file(&folder.join(CONFIG))?).ok()?;
+    let config = String::from_utf8(read_file(&folder.join(RUN_CONFIG))?).ok()?;
     // A run whose config cannot be parsed is still listed.
     let config = toml::from_str(&config).unwrap_or(Value::Null);
-    let progress = checkpoint_progress(&folder.join(CHECKPOINT)).unwrap_or(Value::Null);
+    let progress = checkpoint_progress(&folder.join(RUN_CHECKPOINT)).unwrap_or(Value::Null);
     let evaluations = progress.get("evaluations").or_else(|| progress.get("looks"));
     let last = evaluations.and_then(Value::as_array).and_then(|evaluations| evaluations.last()).unwrap_or(&Value::Null);
     Some(json!({
@@ -164,7 +159,7 @@ fn checkpoint_progress(path: &Path) -> Option<Value> {
     let mut header = Vec::new();
     file.take(length.min(MAX_BYTES)).read_to_end(&mut header).ok()?;
     let header: Value = serde_json::from_slice(&header).ok()?;
-    let metadata: Value = serde_json::from_str(header["__metadata__"]["rung.progress"].as_str()?).ok()?;
+    let metadata: Value = serde_json::from_str(header["__metadata__"][PROGRESS_KEY].as_str()?).ok()?;
     Some(metadata["progress"].clone())
 }
 

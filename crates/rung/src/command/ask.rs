@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use rung_ask::figure::{ModelAccuracies, draw_chart};
-use rung_ask::grid::{Grid, RequestPolicy, RunOutcome, run};
+use rung_ask::grid::Grid;
 use rung_ask::prompt::{ANSWER_PREFIX, PromptWriter, Style, TableOrder, Variant, numerals};
 use rung_ask::record::{AnswerLog, RecordHeader, read_record};
+use rung_ask::run::{RequestPolicy, RunOutcome, run};
 use rung_ask::score::{Answer, AnswerSource};
 use rung_ask::server::{ModelServer, ServerProtocol};
 use rung_ask::summary::{CellAccuracy, cell_accuracies, measured_hops};

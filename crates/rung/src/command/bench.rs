@@ -19,7 +19,7 @@ use rung_bench::profile::{self, StepProfile};
 use rung_bench::{Bench, CaseFilter, Measurement, PeerMeasurement, Section, cases};
 use serde_json::{Value, json};
 
-use crate::output::{print, print_json, progress_bar, spinner};
+use crate::output::{print, print_json, progress_bar, with_spinner};
 
 /// Measure kernels and training steps, also against PyTorch.
 ///
@@ -101,9 +101,7 @@ impl BenchCommand {
             (Some(SectionName::Exponents), None) => Some(Section::Exponents),
         };
         let cases = cases(&CaseFilter { only, shape: self.shape.clone(), mixer: self.mixer.clone() })?;
-        let bar = spinner("measuring peak FLOP/s".to_owned());
-        let bench = Bench::new(threads, self.steps, self.against.as_deref());
-        bar.finish_and_clear();
+        let bench = with_spinner("measuring peak FLOP/s", || Bench::new(threads, self.steps, self.against.as_deref()));
         let mut bench = bench?;
         if !self.json {
             print(&table_header(&bench))?;
@@ -138,16 +136,15 @@ impl BenchCommand {
             print(&profile_table(step, threads)?)
         };
         if let Some(model) = &self.model {
-            let bar = spinner("profiling prefill and decoding".to_owned());
-            let steps = profile::checkpoint(model, threads, self.steps);
-            bar.finish_and_clear();
+            let steps =
+                with_spinner("profiling prefill and decoding", || profile::checkpoint(model, threads, self.steps));
             steps?.iter().try_for_each(&mut print_profile)?;
         } else {
             let filter = CaseFilter { only: None, shape: self.shape.clone(), mixer: self.mixer.clone() };
             for (mixer, size) in profile::select_steps(&filter)? {
-                let bar = spinner(format!("profiling {mixer} {}", size.name));
-                let step = profile::profile(mixer, size, threads, self.steps);
-                bar.finish_and_clear();
+                let step = with_spinner(format!("profiling {mixer} {}", size.name), || {
+                    profile::profile(mixer, size, threads, self.steps)
+                });
                 print_profile(&step?)?;
             }
         }
@@ -159,9 +156,9 @@ impl BenchCommand {
 
     fn run_checkpoint(&self, model: &Path, threads: usize) -> anyhow::Result<ExitCode> {
         let against = self.against.as_deref().map(Software::parse_list).transpose()?.unwrap_or_default();
-        let bar = spinner("opening the checkpoint in every program".to_owned());
-        let bench = CheckpointBench::new(model, threads, self.steps, &against);
-        bar.finish_and_clear();
+        let bench = with_spinner("opening the checkpoint in every program", || {
+            CheckpointBench::new(model, threads, self.steps, &against)
+        });
         let mut bench = bench?;
         if !self.json {
             let (name, steps) = (model.display(), self.steps);
@@ -173,9 +170,7 @@ impl BenchCommand {
         }
         let mut rows = Vec::new();
         for work in Workload::ALL {
-            let bar = spinner(work.name().to_owned());
-            let measurements = bench.measure(work);
-            bar.finish_and_clear();
+            let measurements = with_spinner(work.name().to_owned(), || bench.measure(work));
             for software in measurements? {
                 if self.json {
                     rows.push(json!({

@@ -15,7 +15,7 @@ use rung_theory::stack::Plan;
 use serde_json::Value;
 
 use super::stack::SizeOptions;
-use crate::output::{check_destination, hops_text, print, print_json, spinner, with_commas, write_file};
+use crate::output::{check_destination, hops_text, print, print_json, with_commas, with_spinner, write_file};
 
 /// Find a prompt length at which a number of hops is impossible.
 ///
@@ -101,9 +101,7 @@ impl Bound {
                 self.hops
             );
         }
-        let bar = spinner(format!("searching for {}", hops_text(self.hops)));
-        let answer = request.answer();
-        bar.finish_and_clear();
+        let answer = with_spinner(format!("searching for {}", hops_text(self.hops)), || request.answer());
         if let Some(path) = &self.out {
             let Some(text) = &answer.certificate else {
                 bail!("--out: there is no certificate to write ({}: {})", answer.verdict, answer.reason)

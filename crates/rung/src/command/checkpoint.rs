@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use rung_audit::{AuditOptions, audit_path};
+use rung_nn::Network;
 use rung_nn::families::decode::planned_cache_bytes;
-use rung_nn::families::{self, Checkpoint, converted};
+use rung_nn::families::{self, converted};
 use rung_tokenizer::Tokenizer;
 
-use crate::output::spinner;
+use crate::output::with_spinner;
 
 /// A checkpoint, and the tokens to run it on.
 #[derive(Debug, clap::Args)]
@@ -25,11 +26,8 @@ pub struct CheckpointInput {
 
 impl CheckpointInput {
     /// Reads the checkpoint.
-    pub fn open(&self) -> anyhow::Result<Checkpoint<f32>> {
-        let bar = spinner(format!("opening {}", self.model.display()));
-        let checkpoint = open(&self.model);
-        bar.finish_and_clear();
-        checkpoint
+    pub fn open(&self) -> anyhow::Result<Network<f32>> {
+        with_spinner(format!("opening {}", self.model.display()), || open(&self.model))
     }
 
     /// Number of threads; all cores by default.
@@ -39,11 +37,11 @@ impl CheckpointInput {
 }
 
 /// Reads an external checkpoint.
-pub fn open(path: &Path) -> anyhow::Result<Checkpoint<f32>> {
+pub fn open(path: &Path) -> anyhow::Result<Network<f32>> {
     if !families::recognise(path) {
         bail!("{}: found neither config.json nor a GGUF file, expected an external checkpoint", path.display());
     }
-    Ok(families::open(path)?)
+    Ok(Network::open(path)?)
 }
 
 /// The tokenizer of a checkpoint's directory or GGUF file; none if it has none.

@@ -12,7 +12,7 @@ use rung_theory::bound::verdict::{Unknown, Verdict};
 use serde_json::{Value, json};
 
 use super::stack::SizeOptions;
-use crate::output::{hops_text, print, print_json, spinner};
+use crate::output::{hops_text, print, print_json, with_spinner};
 use rung_theory::report::brief;
 
 /// Decide whether a stack can compose tables of given sizes.
@@ -48,9 +48,7 @@ impl Decide {
         let m = parse_size("--m", &self.m)?;
         let n = self.n.iter().map(|text| parse_size("--n", text)).collect::<Result<_, _>>()?;
         let tables = TableSizes::new(self.hops, m, n)?;
-        let bar = spinner("deciding".to_owned());
-        let verdict = StackBounds::new(&stack.plan, stack.convention).decide(&tables);
-        bar.finish_and_clear();
+        let verdict = with_spinner("deciding", || StackBounds::new(&stack.plan, stack.convention).decide(&tables));
         let (mut construction, mut certificate, mut shortcuts) = (Value::Null, Value::Null, Value::Null);
         match &verdict {
             Verdict::Solved(solution) => construction = json!(solution.name),

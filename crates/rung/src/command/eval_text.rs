@@ -12,7 +12,7 @@ use rung_train::run::accuracy::AnswerCount;
 use serde_json::json;
 
 use super::text_prompts::{TextRequest, print_estimate, prompt_progress};
-use crate::output::{print, print_json, progress_bar, spinner};
+use crate::output::{print, print_json, progress_bar, with_spinner};
 
 /// Evaluates a checkpoint on prompts as text, on all cores.
 ///
@@ -20,9 +20,7 @@ use crate::output::{print, print_json, progress_bar, spinner};
 /// The checkpoint, its tokenizer or the prompts cannot be read.
 pub fn evaluate(model: &Path, request: &TextRequest<'_>, as_json: bool) -> anyhow::Result<ExitCode> {
     let text = request.read(model)?;
-    let bar = spinner(format!("opening {}", model.display()));
-    let network = Network::<f32>::open(model)?;
-    bar.finish_and_clear();
+    let network = with_spinner(format!("opening {}", model.display()), || Network::<f32>::open(model))?;
     print_estimate("eval", &network, &text, (None, 1))?;
     let prompts = Some(text.prompts.len());
     let bar = progress_bar(text.prompts.len() as u64).with_message("prompts evaluated");

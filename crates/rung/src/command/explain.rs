@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use rung_theory::page::{ExplainPage, Subject, pages};
+use rung_theory::page::{ExplainPage, Subject};
+use rung_theory::pages;
 use rung_theory::stack::mixer::OptionKind;
 use rung_theory::{bound, spec, stack};
 use serde_json::json;

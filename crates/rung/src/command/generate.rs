@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use anyhow::bail;
 use rung_nn::families::decode::{CheckpointDecoder, sample};
-use rung_nn::memory::{self, MemoryEstimate};
+use rung_nn::memory;
 use rung_theory::task::seeded;
 use rung_tokenizer::Tokenizer;
 use serde_json::json;
@@ -61,7 +61,7 @@ impl Generate {
         let checkpoint = self.input.open()?;
         let total = prompt.len().saturating_add(self.count);
         let planned_cache = planned_bytes(&self.input.model, total)?.unwrap_or(0);
-        let prefill_bytes = MemoryEstimate::new(&checkpoint.plan, &checkpoint.config).inference_bytes(prompt.len());
+        let prefill_bytes = checkpoint.config.memory_estimate(&checkpoint.plan).inference_bytes(prompt.len());
         memory::check(format!("a cache of {total} tokens"), prefill_bytes.saturating_add(planned_cache.into()), None)?;
         let mut decoder = CheckpointDecoder::new(&checkpoint.model, &checkpoint.weights, self.input.threads());
         let (mut rng, mut tokens) = (seeded(self.seed), Vec::new());

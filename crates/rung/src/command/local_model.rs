@@ -5,9 +5,9 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context as _;
 use rung_ask::{AnsweringModel, AskError, ModelDescription, Reply, TokenProbability};
-use rung_nn::families::Checkpoint;
+use rung_nn::Network;
 use rung_nn::families::decode::{CheckpointDecoder, log_softmax};
-use rung_nn::memory::{self, MemoryEstimate};
+use rung_nn::memory;
 use rung_tokenizer::Tokenizer;
 
 use super::checkpoint::tokenizer;
@@ -18,7 +18,7 @@ const TOP_TOKENS: usize = 64;
 /// A checkpoint and its tokenizer. Every calling thread takes a decoder from a pool, or creates one, and puts it back.
 pub struct LocalModel<'a> {
     name: String,
-    checkpoint: &'a Checkpoint<f32>,
+    checkpoint: &'a Network<f32>,
     tokenizer: Tokenizer,
     /// Decoders that are not in use.
     decoders: Mutex<Vec<CheckpointDecoder<'a>>>,
@@ -29,7 +29,7 @@ impl<'a> LocalModel<'a> {
     ///
     /// # Errors
     /// It has no tokenizer, or one that is malformed.
-    pub fn new(path: &Path, checkpoint: &'a Checkpoint<f32>) -> anyhow::Result<Self> {
+    pub fn new(path: &Path, checkpoint: &'a Network<f32>) -> anyhow::Result<Self> {
         let tokenizer = tokenizer(path)?
             .with_context(|| format!("{}: found no tokenizer, expected one to write prompts with", path.display()))?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -52,7 +52,7 @@ impl<'a> LocalModel<'a> {
     /// The tokens of a prompt that fits the memory.
     fn encode(&self, text: &str) -> Result<Vec<u32>, AskError> {
         let tokens = self.tokenizer.encode(text).map_err(to_ask_error)?;
-        let bytes = MemoryEstimate::new(&self.checkpoint.plan, &self.checkpoint.config).inference_bytes(tokens.len());
+        let bytes = self.checkpoint.config.memory_estimate(&self.checkpoint.plan).inference_bytes(tokens.len());
         memory::check(format!("a prompt of {} tokens", tokens.len()), bytes, None).map_err(to_ask_error)?;
         Ok(tokens)
     }

@@ -9,9 +9,9 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use rung_nn::families::Checkpoint;
+use rung_nn::Network;
 use rung_nn::families::decode::{CheckpointDecoder, log_softmax};
-use rung_nn::memory::{self, MemoryEstimate, TooLarge};
+use rung_nn::memory::{self, TooLarge};
 use serde_json::json;
 
 use super::checkpoint::CheckpointInput;
@@ -77,9 +77,9 @@ impl Logits {
     }
 
     /// Rejects more logits than fit in memory: one for every token and class.
-    fn check_memory(&self, checkpoint: &Checkpoint<f32>) -> Result<(), TooLarge> {
+    fn check_memory(&self, checkpoint: &Network<f32>) -> Result<(), TooLarge> {
         let (tokens, classes) = (self.input.tokens.len(), checkpoint.model.classes());
-        let pass = MemoryEstimate::new(&checkpoint.plan, &checkpoint.config).inference_bytes(tokens);
+        let pass = checkpoint.config.memory_estimate(&checkpoint.plan).inference_bytes(tokens);
         let logits = tokens as u128 * classes as u128;
         let json = if self.json { logits.saturating_mul(JSON_LOGIT_BYTES) } else { 0 };
         memory::check(format!("logits of {tokens} tokens and {classes} classes"), pass.saturating_add(json), None)

@@ -20,7 +20,7 @@ use anyhow::{Context as _, bail};
 use rung_nn::families;
 use rung_nn::inventory::ComponentSize;
 use rung_nn::network::files;
-use rung_nn::{FeedForwardConfig, InputConfig, Inventory, ModelConfig, NormConfig, Positions, inspect};
+use rung_nn::{FeedForwardConfig, InputConfig, Inventory, ModelConfig, NormConfig, Positions, Provenance, inspect};
 use rung_theory::stack::{Layer, Mixer, Plan};
 use serde_json::{Value, json};
 
@@ -181,7 +181,9 @@ impl Show {
         let (title, inventory, plan) = match (&self.path, expected) {
             (Some(path), None) if families::recognise(path) => {
                 let checkpoint = checkpoint::open(path)?;
-                let title = format!("{}, family {}", path.display(), checkpoint.family);
+                let family =
+                    if let Provenance::Checkpoint { family, .. } = checkpoint.provenance { family } else { "" };
+                let title = format!("{}, family {family}", path.display());
                 (title, Inventory::from_weights(&checkpoint.weights), Some(checkpoint.plan))
             }
             (Some(path), expected) => {

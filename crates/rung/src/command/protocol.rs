@@ -13,7 +13,7 @@ use serde_json::json;
 use super::construct::Precision;
 use super::memory::MemoryOption;
 use super::trace::InstanceOptions;
-use crate::output::{print, print_json, spinner};
+use crate::output::{print, print_json, with_spinner};
 
 /// Run a network as the communication protocol of the bounds.
 ///
@@ -61,9 +61,9 @@ impl Protocol {
         let network = Network::<S>::open(&self.folder)?;
         let tokens = self.prompt.tokens(network.task()?)?;
         network.task()?.oracle(&tokens)?;
-        let bar = spinner("running the protocol".to_owned());
-        let report = ProtocolReport::measure(&network.name, &network, &tokens, encoding)?;
-        bar.finish_and_clear();
+        let report = with_spinner("running the protocol", || {
+            ProtocolReport::measure(&network.name, &network, &tokens, encoding)
+        })?;
         if self.json {
             let mut value = serde_json::to_value(&report)?;
             value["exact"] = json!(report.is_exact());

@@ -17,8 +17,8 @@ use rung_lab::chapter::measured::ExperimentRecords;
 use rung_lab::chapter::{
     Artefact, ChapterOutput, Preset, audited, constructed, inspected, measured, proved, refuted, summary, unknown,
 };
-use rung_lab::experiment::{self, Conclusion, Experiment, ReportChapter};
-use rung_lab::store::EvidenceStore;
+use rung_lab::experiment::{self, Conclusion, Experiment, ReportChapter, verdicts};
+use rung_lab::store::{EvidenceStore, MissingEvidence};
 use rung_nn::file::write_atomically;
 use rung_train::run::{ComputeDevice, Run, RunError, directory, record};
 use rung_train::sweep::{self, Shard, Sweep};
@@ -179,7 +179,8 @@ impl Reproduce {
         let training = self.train(store, sweeps)?;
         if self.is_selected("inspected") && !training.interrupted {
             let bar = spinner("inspecting".to_owned());
-            inspected::compute(store, &sweep::read_records(&self.runs_directory()).unwrap_or_default())?;
+            let runs = self.runs_directory();
+            inspected::compute(store, if runs.is_dir() { sweep::read_records(&runs) } else { Ok(Vec::new()) })?;
             bar.finish_and_clear();
         }
         Ok(training)
@@ -208,7 +209,7 @@ impl Reproduce {
             let experiments: Vec<&ExperimentRecords> =
                 records.iter().filter(|records| records.experiment.chapter == chapter).collect();
             if !experiments.is_empty() {
-                let (output, chapter_conclusions) = measured::render(chapter, store.preset(), &experiments);
+                let (output, chapter_conclusions) = measured::render(chapter, store, &experiments);
                 chapters.push(output);
                 conclusions.extend(experiments.iter().map(|records| records.experiment.name).zip(chapter_conclusions));
             }
@@ -224,7 +225,16 @@ impl Reproduce {
 
     /// The records of an experiment's runs, and a sentence for each run without a record.
     fn read_records(&self, store: &EvidenceStore, experiment: &'static Experiment, sweep: &Sweep) -> ExperimentRecords {
-        let failures: Failures = store.read(&failures_key(experiment)).map(|record| record.data).unwrap_or_default();
+        let mut notes = Vec::new();
+        let failures = match store.read::<Failures>(&failures_key(experiment)) {
+            Ok(record) => record.data,
+            // Without it no run failed, or none was started; each run without a record says so.
+            Err(MissingEvidence::NotRun) => Failures::new(),
+            Err(reason) => {
+                notes.push(format!("{}: {reason}.", failures_key(experiment)));
+                Failures::new()
+            }
+        };
         let (mut records, mut missing) = (Vec::new(), Vec::new());
         for run in &sweep.runs {
             let (id, config) = (record::id(run), &run.config);
@@ -236,7 +246,7 @@ impl Reproduce {
                 (Ok(None), None) => missing.push(format!("{name}: not run, or not finished.")),
             }
         }
-        ExperimentRecords { experiment, records, missing }
+        ExperimentRecords { experiment, records, missing, notes }
     }
 
     fn threads(&self) -> usize {
@@ -305,6 +315,7 @@ impl Reproduce {
             let failure = |(number, error): &(usize, RunError)| (record::id(&sweep.runs[*number]), error.to_string());
             let failures: Failures = summary.failed.iter().map(failure).collect();
             store.write(&failures_key(experiment), &failures)?;
+            verdicts::compute(store, experiment, &self.read_records(store, experiment, sweep).records)?;
         }
         Ok(training)
     }

@@ -13,7 +13,7 @@ use rung_theory::task::{AnyTask, Prompt, seeded};
 use super::construct::Precision;
 use super::memory::MemoryOption;
 use super::text_prompts::{PromptsArgument, TextRequest, is_external_checkpoint, print_estimate};
-use crate::output::{check_destination, print, print_json, spinner, write_file};
+use crate::output::{check_destination, print, print_json, with_spinner, write_file};
 
 /// Show one forward pass: attention edges and register values.
 ///
@@ -146,9 +146,9 @@ impl Trace {
         }
         let network = Network::<S>::open(&self.folder)?;
         let tokens = self.prompt.tokens(network.task()?)?;
-        let bar = spinner("tracing".to_owned());
-        let trace = AnswerTrace::record(&network.name, &network, &tokens, self.position, self.limits());
-        bar.finish_and_clear();
+        let trace = with_spinner("tracing", || {
+            AnswerTrace::record(&network.name, &network, &tokens, self.position, self.limits())
+        });
         Ok(trace?)
     }
 
@@ -162,13 +162,11 @@ impl Trace {
         };
         let prompts = PromptsArgument::File(file.clone());
         let text = TextRequest { prompts: Some(&prompts), tasks: &[], shots: 0, seed: 0 }.read(&self.folder)?;
-        let bar = spinner(format!("opening {}", self.folder.display()));
-        let network = Network::<S>::open(&self.folder)?;
-        bar.finish_and_clear();
+        let network = with_spinner(format!("opening {}", self.folder.display()), || Network::<S>::open(&self.folder))?;
         print_estimate("trace", &network, &text, (Some(1), 1))?;
-        let bar = spinner("tracing".to_owned());
-        let trace = AnswerTrace::record_text(&network, &text.prompts[0], self.position, self.limits());
-        bar.finish_and_clear();
+        let trace = with_spinner("tracing", || {
+            AnswerTrace::record_text(&network, &text.prompts[0], self.position, self.limits())
+        });
         Ok(trace?)
     }
 

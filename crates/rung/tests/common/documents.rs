@@ -55,3 +55,19 @@ pub fn blocks(text: &str) -> Vec<Block> {
     assert!(!inside, "a block is not closed");
     blocks
 }
+
+/// The Rust files below a folder, without those that a build writes.
+pub fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.ends_with("target") {
+            continue;
+        }
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}

@@ -1,6 +1,6 @@
 //! Distillation of one layer: a student mixer is trained on the inputs and outputs of the teacher's mixer.
 
-use rung_engine::{AdamWConfig, DecayCourse, Native, Ops, Parameters, Scalar, Schedule, Tensor};
+use rung_engine::{AdamW, AdamWConfig, DecayCourse, Native, Ops, Parameters, Scalar, Schedule, Tensor};
 use rung_nn::{Builtin, Hooks, LayerDepth, MixerIndex, ParamBuilder, TokenMixer};
 use rung_theory::stack::Mixer;
 use rung_theory::task::{self, seeded};
@@ -56,36 +56,62 @@ pub fn distill<S: Scalar>(
         params.with_prefix("mixer", |params| Builtin::init(mixer, params))
     })?;
     copy_matching_weights(&mut weights, &network.weights, mixer.number("heads").unwrap_or(1) as usize);
-    let mut optimizer = AdamWConfig { rate: options.rate, clip: 1.0, decay: 0.0, ..AdamWConfig::default() }.init();
+    let mut trainer = StudentTrainer::new(student, weights, options.rate);
     let schedule =
         Schedule { warmup: options.steps / 20, steps: options.steps, course: DecayCourse::Cosine { floor: 0.05 } };
-    let (teacher, ops) = (Native::new(), Native::new());
+    let teacher = Native::new();
     teacher.bind_frozen(&network.weights);
-    let (mut batch, mut losses) = (Batch::default(), Vec::with_capacity(options.steps));
+    let mut batch = Batch::default();
     for step in 0..options.steps {
         source.fill(options.analysis.seed, PromptPurpose::Training, step as u64, options.batch, &mut batch);
         let mut hooks = InputOutputRecorder { layer, tensors: None };
         network.model.forward_with_hooks(&teacher, &batch.tokens, options.batch, &mut hooks)?;
         let Some((input, target)) = hooks.tensors else { unreachable!("layer {layer} has a mixer") };
-        let target = teacher.values(&target);
-        let target_norm = target.iter().map(|value| value.to_f64().powi(2)).sum::<f64>().max(f64::MIN_POSITIVE);
-        ops.bind(&weights);
-        let shape = teacher.shape(&input);
-        let input = ops.constant(&shape, &teacher.values(&input));
-        let difference = ops.sub(&student.forward(&ops, &input, None).0, &ops.constant(&shape, &target));
-        let loss = ops.scale(&ops.sum_all(&ops.mul(&difference, &difference)), 1.0 / target_norm);
-        losses.push(ops.values(&loss)[0].to_f64());
-        ops.backward(&loss);
-        let gradient = ops.gradient();
-        drop((input, difference, loss));
-        ops.release();
-        optimizer.update(&mut weights, &gradient, schedule.factor(step));
+        let values = (&teacher.values(&input)[..], &teacher.values(&target)[..]);
+        trainer.step(&teacher.shape(&input), values, schedule.factor(step));
         on_step();
     }
-    let last_tenth = &losses[losses.len() - losses.len().div_ceil(10)..];
-    let final_error = last_tenth.iter().sum::<f64>() / last_tenth.len().max(1) as f64;
-    let initial_error = losses.first().copied().unwrap_or(f64::NAN);
-    Ok((DistilledMixer { layer, mixer: mixer.clone(), weights }, [initial_error, final_error]))
+    let errors = trainer.errors();
+    Ok((DistilledMixer { layer, mixer: mixer.clone(), weights: trainer.weights }, errors))
+}
+
+/// A student mixer in training, on inputs and outputs of a layer of the teacher.
+pub(super) struct StudentTrainer<S: Scalar> {
+    student: Builtin,
+    pub(super) weights: Parameters<S>,
+    optimizer: AdamW<S>,
+    ops: Native<S>,
+    losses: Vec<f64>,
+}
+
+impl<S: Scalar> StudentTrainer<S> {
+    pub(super) fn new(student: Builtin, weights: Parameters<S>, rate: f64) -> Self {
+        let optimizer = AdamWConfig { rate, clip: 1.0, decay: 0.0, ..AdamWConfig::default() }.init();
+        Self { student, weights, optimizer, ops: Native::new(), losses: Vec::new() }
+    }
+
+    /// One step on an input and output of the teacher's layer, of this shape. `factor` scales the learning rate.
+    pub(super) fn step(&mut self, shape: &[usize], (input, target): (&[S], &[S]), factor: f64) {
+        let Self { student, weights, optimizer, ops, .. } = self;
+        let target_norm = target.iter().map(|value| value.to_f64().powi(2)).sum::<f64>().max(f64::MIN_POSITIVE);
+        ops.bind(weights);
+        let output = student.forward(ops, &ops.constant(shape, input), None).0;
+        let difference = ops.sub(&output, &ops.constant(shape, target));
+        let loss = ops.scale(&ops.sum_all(&ops.mul(&difference, &difference)), 1.0 / target_norm);
+        self.losses.push(ops.values(&loss)[0].to_f64());
+        ops.backward(&loss);
+        let gradient = ops.gradient();
+        drop((output, difference, loss));
+        ops.release();
+        optimizer.update(weights, &gradient, factor);
+    }
+
+    /// The relative squared errors of the first step, and of the last tenth of the steps.
+    pub(super) fn errors(&self) -> [f64; 2] {
+        let last_tenth = &self.losses[self.losses.len() - self.losses.len().div_ceil(10)..];
+        let final_error = last_tenth.iter().sum::<f64>() / last_tenth.len().max(1) as f64;
+        [self.losses.first().copied().unwrap_or(f64::NAN), final_error]
+    }
 }
 
 /// Copies the teacher's weights of the same name and shape. Where the teacher has fewer heads in a projection (grouped-query attention),

@@ -11,15 +11,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
-use rung_engine::{AdamW, AdamWConfig, DecayCourse, Native, Ops, Parameters, Schedule, Tensor};
+use rung_engine::{DecayCourse, Native, Ops, Parameters, Schedule, Tensor};
 use rung_nn::families::converted::{ReplacementMixer, add_mixer};
-use rung_nn::memory::{self, MemoryEstimate};
+use rung_nn::memory;
 use rung_nn::{Builtin, Hooks, MixerIndex, ModelError, Network, TokenMixer};
 use rung_theory::stack::Mixer;
 use rung_train::parallel;
 use serde::Serialize;
 
-use super::distill::copy_matching_weights;
+use super::distill::{StudentTrainer, copy_matching_weights};
 use super::{DistilledLayer, replaceable_layers, student_mixer};
 use crate::analysis::AnalysisError;
 use crate::analysis::questions::{Questions, total_score};
@@ -97,14 +97,10 @@ impl Hooks<Native<f32>> for InputOutputRecorder<'_> {
     }
 }
 
-/// A student mixer in training.
+/// The student of a layer.
 struct LayerTrainer {
     layer: usize,
-    student: Builtin,
-    weights: Parameters<f32>,
-    optimizer: AdamW<f32>,
-    ops: Native<f32>,
-    losses: Vec<f64>,
+    student: StudentTrainer<f32>,
 }
 
 impl LayerTrainer {
@@ -119,36 +115,18 @@ impl LayerTrainer {
         let student = add_mixer(model, &mut weights, (layer, mixer), options.seed, &format!("layers.{layer}"))?;
         let heads = mixer.number("heads").unwrap_or(1) as usize;
         copy_matching_weights(&mut weights, &network.weights, heads);
-        let optimizer = AdamWConfig { rate: options.rate, clip: 1.0, decay: 0.0, ..AdamWConfig::default() }.init();
-        Ok(Self { layer, student, weights, optimizer, ops: Native::new(), losses: Vec::new() })
+        Ok(Self { layer, student: StudentTrainer::new(student, weights, options.rate) })
     }
 
     /// One step on the input and output of the teacher's layer. `factor` scales the learning rate.
     fn step(&mut self, (input, target): &(Vec<f32>, Vec<f32>), width: usize, factor: f64) {
-        let Self { student, weights, optimizer, ops, .. } = self;
-        let target_norm = target.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().max(f64::MIN_POSITIVE);
-        ops.bind(weights);
-        let shape = [1, input.len() / width, width];
-        let output = student.forward(ops, &ops.constant(&shape, input), None).0;
-        let difference = ops.sub(&output, &ops.constant(&shape, target));
-        let loss = ops.scale(&ops.sum_all(&ops.mul(&difference, &difference)), 1.0 / target_norm);
-        self.losses.push(f64::from(ops.values(&loss)[0]));
-        ops.backward(&loss);
-        let gradient = ops.gradient();
-        drop((output, difference, loss));
-        ops.release();
-        optimizer.update(weights, &gradient, factor);
+        self.student.step(&[1, input.len() / width, width], (input, target), factor);
     }
 
     /// The errors of the first step and of the last tenth of the steps.
     fn errors(&self) -> DistilledLayer {
-        let last_tenth = &self.losses[self.losses.len() - self.losses.len().div_ceil(10)..];
-        let initial_error = self.losses.first().copied().unwrap_or(f64::NAN);
-        DistilledLayer {
-            layer: self.layer,
-            initial_error,
-            final_error: last_tenth.iter().sum::<f64>() / last_tenth.len().max(1) as f64,
-        }
+        let [initial_error, final_error] = self.student.errors();
+        DistilledLayer { layer: self.layer, initial_error, final_error }
     }
 }
 
@@ -192,7 +170,7 @@ impl Candidates {
             let start = candidates.weights.size();
             let name = format!("distilled.{layer}");
             let student = add_mixer(model, &mut candidates.weights, (*layer, mixer), seed, &name)?;
-            candidates.weights.flat_mut()[start..].copy_from_slice(trainer.weights.flat());
+            candidates.weights.flat_mut()[start..].copy_from_slice(trainer.student.weights.flat());
             candidates.mixers.insert(*layer, student);
         }
         Ok(candidates)
@@ -269,7 +247,8 @@ pub fn convert_text(
     let test_tokens = test.batches.iter().map(|question_batch| question_batch.questions.len() as u64).sum();
     let to = jobs[0].1.to_string();
     let mixers = trainers.into_iter().zip(jobs).filter(|(trainer, _)| replaced.contains(&trainer.layer));
-    let mixers = mixers.map(|(trainer, (layer, mixer))| ReplacementMixer { layer, mixer, weights: trainer.weights });
+    let mixers =
+        mixers.map(|(trainer, (layer, mixer))| ReplacementMixer { layer, mixer, weights: trainer.student.weights });
     let mixers: Vec<ReplacementMixer> = mixers.collect();
     let conversion = TextConversion {
         name: network.name.clone(),
@@ -298,7 +277,7 @@ fn check_memory(network: &Network<f32>, training: &TextPrompts, jobs: &[(usize, 
     let weights = network.weights.size() as u128 + 5 * layers * student.size() as u128;
     // Of each layer, an input and an output; of the students that train at a time, about thirty streams.
     let streams = (2 * layers + 30 * layers.min(cores as u128)).saturating_mul(width).saturating_mul(tokens as u128);
-    let teacher = MemoryEstimate::new(&network.plan, &network.config).evaluation_bytes(tokens, 0);
+    let teacher = network.config.memory_estimate(&network.plan).evaluation_bytes(tokens, 0);
     let bytes = weights.saturating_add(streams).saturating_mul(size_of::<f32>() as u128).saturating_add(teacher);
     let what = format!("distilling {layers} layers of `{}` on prompts of up to {tokens} tokens", network.name);
     memory::check(what, bytes, None).map_err(ModelError::Memory)

@@ -1,5 +1,6 @@
 //! Settings in which a mixer equals another mixer, and invariances of mixers.
 
+use crate::mixer::head_output::RecurrentHeads as _;
 use rung_engine::{AttentionInputs, AttentionMask, Native, Ops, Parameters, Tensor};
 use rung_theory::task::seeded;
 

@@ -1,5 +1,6 @@
 //! Properties of mixers whose state depends on the layer, on the previous token, or on the sequence length.
 
+use crate::mixer::head_output::RecurrentHeads as _;
 use rung_engine::{Native, Ops, Parameters};
 use rung_theory::task::seeded;
 

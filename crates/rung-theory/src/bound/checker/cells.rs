@@ -47,7 +47,9 @@ impl Cells {
             return malformed("theorems `cells` and `cell-lists` are about case 0 and two hops");
         }
         if *instance.parallel_bits != BigUint::ZERO {
-            return malformed("no mixer or convolution may stand beside layer 1 (theorems `cells` and `cell-lists`)");
+            return malformed(
+                "no mixer or convolution may stand beside the first full layer (theorems `cells` and `cell-lists`)",
+            );
         }
         let divides = |divisor: &BigUint, size: &BigUint| *divisor != BigUint::ZERO && size % divisor == BigUint::ZERO;
         if divides(&self.cell, instance.m) && divides(&self.group, &instance.n[0]) {

@@ -7,7 +7,7 @@
 //!
 //! # How
 //! Bits are ±1 vectors, so the dot product of a query and a key is b exactly if all b bits agree, and each mismatch lowers it by 2. At inverse temperature beta an error of at most 2(n-1) exp(-2 beta) remains, which the MLP removes by rounding
-//! every bit back to ±1. Layer 1: w attends to z_0 and stores it. Layer l+1: w looks up the entry of z_l at (w_{l-1},
+//! every bit back to ±1. Layer 0: w attends to z_0 and stores it. Layer l >= 1: w looks up the entry of z_l at (w_{l-1},
 //! i_{l-1}) and stores its value i_l. A flag in the key excludes all other tokens.
 //!
 //! # Conditions

@@ -74,5 +74,6 @@ pub(super) static KIND: MixerKind = MixerKind {
         }
     },
     reference: Reference::Public { library: "transformers", class: "LlamaAttention" },
+    reads_every_token: true,
     ..MixerKind::DEFAULT
 };

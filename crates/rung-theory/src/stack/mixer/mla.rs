@@ -76,5 +76,6 @@ pub(super) static KIND: MixerKind = MixerKind {
         }
     },
     reference: Reference::Public { library: "transformers", class: "DeepseekV3Attention" },
+    reads_every_token: true,
     ..MixerKind::DEFAULT
 };

@@ -85,6 +85,10 @@ pub struct MixerKind {
     pub parity_evidence: Option<&'static str>,
     /// Options in benchmarks that differ from the defaults.
     pub benchmark: fn(Benchmark) -> OptionSizes,
+    /// Whether it is attention that keeps and reads every token, so that it shows what full attention costs in its model.
+    pub reads_every_token: bool,
+    /// Whether its state has the last inputs of a convolution and nothing else.
+    pub is_convolution: bool,
     /// Whether layers of this kind share weights or values, so that a single layer cannot be trained or replaced alone.
     pub shares_between_layers: bool,
     /// For attention that does not keep or read every token: the same layer if it did.
@@ -171,6 +175,8 @@ impl MixerKind {
         forwarding_sizes: None,
         parity_evidence: None,
         benchmark: |_| Vec::new(),
+        reads_every_token: false,
+        is_convolution: false,
         shares_between_layers: false,
         full_attention_equivalent: None,
         reference: Reference::None,

@@ -22,8 +22,34 @@
 use rung_theory::stack::Mixer;
 use rung_theory::stack::mixer::FeatureMap;
 
-use super::{ColumnRange, ForwardedBits, WeightEntry, number};
-use crate::construct::blocks::inverse_temperature;
+use crate::register::ColumnRange;
+
+/// What a forwarding layer copies.
+#[derive(Clone, Copy, Debug)]
+pub struct ForwardedBits {
+    /// The bits at the source token.
+    pub from: ColumnRange,
+    /// The columns that receive them at later tokens, before they are rounded.
+    pub to: ColumnRange,
+    /// Column of the flag that is +1 at the source token and -1 elsewhere.
+    pub flag: usize,
+    /// Column of the constant 1, by which weights add biases.
+    pub bias: usize,
+    /// For a table in the state: the row of the state that a token writes to and the row that a token reads, both one-hot.
+    /// Without it there is one source, marked by the flag, and all later tokens read it.
+    pub table_rows: Option<[ColumnRange; 2]>,
+}
+
+/// One element of a weight: `(name of the weight within the mixer, row-major index of the element, value)`.
+pub type WeightEntry = (String, usize, f64);
+
+/// Writes the weights with which a mixer copies bits.
+pub type WriteForwarding = fn(&mut ForwardingWeightWriter<'_>);
+
+/// The inverse temperature at which a lookup among this many tokens returns every bit within 1/16 of ±1.
+pub fn inverse_temperature(tokens: usize) -> f64 {
+    (32.0 * tokens.max(2) as f64).ln() / 2.0
+}
 
 /// Input of an open gate: so large that SiLU is nearly linear. Gates are not part of the state, so this costs no state bits.
 const OPEN: f64 = 8.0;
@@ -61,7 +87,7 @@ fn silu(x: f64) -> f64 {
 }
 
 /// Collects the weights of one mixer.
-pub(super) struct ForwardingWeightWriter<'a> {
+pub struct ForwardingWeightWriter<'a> {
     forwarded: &'a ForwardedBits,
     mixer: &'a Mixer,
     width: usize,
@@ -71,12 +97,12 @@ pub(super) struct ForwardingWeightWriter<'a> {
 }
 
 impl<'a> ForwardingWeightWriter<'a> {
-    pub(super) fn new(forwarded: &'a ForwardedBits, mixer: &'a Mixer, width: usize, has_shared_input: bool) -> Self {
+    pub(crate) fn new(forwarded: &'a ForwardedBits, mixer: &'a Mixer, width: usize, has_shared_input: bool) -> Self {
         Self { forwarded, mixer, width, has_shared_input, entries: Vec::new() }
     }
 
     /// The weights collected.
-    pub(super) fn into_entries(self) -> Vec<WeightEntry> {
+    pub(crate) fn into_entries(self) -> Vec<WeightEntry> {
         self.entries
     }
 
@@ -85,7 +111,7 @@ impl<'a> ForwardingWeightWriter<'a> {
     }
 
     fn number(&self, option: &str) -> usize {
-        number(self.mixer, option)
+        self.mixer.number(option).unwrap_or_default() as usize
     }
 
     fn add(&mut self, name: &str, index: usize, value: f64) {
@@ -218,7 +244,7 @@ impl<'a> ForwardingWeightWriter<'a> {
     }
 }
 
-pub(super) fn linear(writer: &mut ForwardingWeightWriter<'_>) {
+pub(crate) fn linear(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, key_dim, value_dim] = ["heads", "key", "value"].map(|option| writer.number(option));
     // The source's feature is 1 and all others are 0. elu+1 is never zero, so the others' inputs are far below; the identity needs 0.
     let (high, low) = match writer.mixer.options().choice("map") {
@@ -237,7 +263,7 @@ pub(super) fn linear(writer: &mut ForwardingWeightWriter<'_>) {
     }
 }
 
-pub(super) fn fastmax(writer: &mut ForwardingWeightWriter<'_>) {
+pub(crate) fn fastmax(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, key_dim, value_dim] = ["heads", "key", "value"].map(|option| writer.number(option));
     // A normalized key of one channel is ±1, so that sums over tokens are integers and rounding changes nothing.
     for row in (0..heads * key_dim).step_by(key_dim) {
@@ -248,7 +274,7 @@ pub(super) fn fastmax(writer: &mut ForwardingWeightWriter<'_>) {
     (0..writer.forwarded.from.size).for_each(|bit| writer.add_output("o_proj", heads * value_dim, bit, bit, 1.0));
 }
 
-pub(super) fn retnet(writer: &mut ForwardingWeightWriter<'_>) {
+pub(crate) fn retnet(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, key_dim, value_dim] = ["heads", "key", "value"].map(|option| writer.number(option));
     writer.set_flag_rows("k_proj", 0..heads * key_dim, 1.0, 0.0);
     writer.set_constant_rows("q_proj", 0..heads * key_dim, OPEN);
@@ -257,7 +283,7 @@ pub(super) fn retnet(writer: &mut ForwardingWeightWriter<'_>) {
 }
 
 /// The last head decays most slowly. Each bit uses a pair of its channels; the other heads stay zero.
-pub(super) fn lightning(writer: &mut ForwardingWeightWriter<'_>) {
+pub(crate) fn lightning(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, head_dim] = ["heads", "head"].map(|option| writer.number(option));
     let (inner, pair, bits) = (heads * head_dim, BitPair::through_silu(), writer.forwarded.from.size);
     let first = (heads - 1) * 3 * head_dim;
@@ -275,7 +301,7 @@ pub(super) fn lightning(writer: &mut ForwardingWeightWriter<'_>) {
 }
 
 /// The first channel of a head marks the source token, whose gates are open; at all other tokens the state stays as it is.
-pub(super) fn rglru(writer: &mut ForwardingWeightWriter<'_>) {
+pub(crate) fn rglru(writer: &mut ForwardingWeightWriter<'_>) {
     let [inner, heads, kernel_size] = ["inner", "heads", "conv"].map(|option| writer.number(option));
     let head_dim = inner / heads;
     writer.set_identity_convolution("conv_1d", inner, kernel_size);
@@ -296,7 +322,7 @@ pub(super) fn rglru(writer: &mut ForwardingWeightWriter<'_>) {
     }
 }
 
-pub(super) fn gla(writer: &mut ForwardingWeightWriter<'_>) {
+pub(crate) fn gla(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, key_dim, value_dim] = ["heads", "key", "value"].map(|option| writer.number(option));
     writer.set_keys("k_proj", 0, heads, key_dim, 1.0, 0.0);
     writer.set_queries("q_proj", 0, heads, key_dim, OPEN, 0.0);
@@ -306,7 +332,7 @@ pub(super) fn gla(writer: &mut ForwardingWeightWriter<'_>) {
     writer.set_normed_bits(heads, value_dim, silu(OPEN));
 }
 
-pub(super) fn mamba2(writer: &mut ForwardingWeightWriter<'_>) {
+pub(crate) fn mamba2(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, head_dim, state, groups] = ["heads", "head", "state", "groups"].map(|option| writer.number(option));
     let (inner, group_channels, kernel_size) = (heads * head_dim, groups * state, writer.number("conv"));
     let channels = inner + 2 * group_channels;
@@ -321,7 +347,7 @@ pub(super) fn mamba2(writer: &mut ForwardingWeightWriter<'_>) {
     writer.set_normed_pairs(&BitPair::through_silu(), ("in_proj", inner), ("out_proj", inner), inner / groups, 1.0);
 }
 
-pub(super) fn deltanet(writer: &mut ForwardingWeightWriter<'_>) {
+pub(crate) fn deltanet(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, value_dim] = ["heads", "value"].map(|option| writer.number(option));
     delta(writer, heads, heads, value_dim, 1.0);
     if !writer.flag("negative") {
@@ -329,7 +355,7 @@ pub(super) fn deltanet(writer: &mut ForwardingWeightWriter<'_>) {
     }
 }
 
-pub(super) fn gdn(writer: &mut ForwardingWeightWriter<'_>) {
+pub(crate) fn gdn(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, value_heads, value_dim] = ["heads", "value-heads", "value"].map(|option| writer.number(option));
     delta(writer, heads, value_heads, value_dim, silu(OPEN));
     if !writer.flag("negative") {
@@ -340,7 +366,7 @@ pub(super) fn gdn(writer: &mut ForwardingWeightWriter<'_>) {
     writer.set_constant_rows("g_proj", 0..value_heads * value_dim, OPEN);
 }
 
-pub(super) fn deltaproduct(writer: &mut ForwardingWeightWriter<'_>) {
+pub(crate) fn deltaproduct(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, value_heads, value_dim] = ["heads", "value-heads", "value"].map(|option| writer.number(option));
     delta(writer, heads, value_heads, value_dim, silu(OPEN));
     if !writer.flag("negative") {
@@ -353,7 +379,7 @@ pub(super) fn deltaproduct(writer: &mut ForwardingWeightWriter<'_>) {
     writer.set_constant_rows("g_proj", 0..value_heads * value_dim, OPEN);
 }
 
-pub(super) fn kda(writer: &mut ForwardingWeightWriter<'_>) {
+pub(crate) fn kda(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, value_heads, key_dim, value_dim] =
         ["heads", "value-heads", "key", "value"].map(|option| writer.number(option));
     delta(writer, heads, value_heads, value_dim, 1.0);
@@ -365,7 +391,7 @@ pub(super) fn kda(writer: &mut ForwardingWeightWriter<'_>) {
 }
 
 /// A pair of channels per bit through SiLU, whose difference is exact: there is no norm to undo.
-pub(super) fn mamba1(writer: &mut ForwardingWeightWriter<'_>) {
+pub(crate) fn mamba1(writer: &mut ForwardingWeightWriter<'_>) {
     let [inner, state, kernel_size, rank] = ["inner", "state", "conv", "rank"].map(|option| writer.number(option));
     // Channels that B and C are computed from: nonzero at the source only, and at every token.
     let (source, constant) = (inner - 2, inner - 1);
@@ -406,7 +432,7 @@ fn delta(writer: &mut ForwardingWeightWriter<'_>, heads: usize, value_heads: usi
 }
 
 /// The write gate is open at the source token alone; the bits are scaled until `tanh` of them is ±1.
-pub(super) fn gated(writer: &mut ForwardingWeightWriter<'_>) {
+pub(crate) fn gated(writer: &mut ForwardingWeightWriter<'_>) {
     let channels = writer.number("channels");
     writer.set_flag_rows("write_gate", 0..1, SHUT, -SHUT);
     writer.set_constant_rows("read_gate", 0..1, SHUT);
@@ -416,7 +442,7 @@ pub(super) fn gated(writer: &mut ForwardingWeightWriter<'_>) {
     }
 }
 
-pub(super) fn hgrn2(writer: &mut ForwardingWeightWriter<'_>) {
+pub(crate) fn hgrn2(writer: &mut ForwardingWeightWriter<'_>) {
     let width = writer.width;
     writer.set_flag_rows("f_proj", 0..width, -SHUT, SHUT);
     writer.set_constant_rows("q_proj", 0..width, OPEN);
@@ -426,7 +452,7 @@ pub(super) fn hgrn2(writer: &mut ForwardingWeightWriter<'_>) {
     (0..writer.forwarded.from.size).for_each(|bit| writer.add_output("o_proj", width, bit, bit, scale));
 }
 
-pub(super) fn rwkv6(writer: &mut ForwardingWeightWriter<'_>) {
+pub(crate) fn rwkv6(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, head_dim] = ["heads", "head"].map(|option| writer.number(option));
     let inner = heads * head_dim;
     writer.set_keys("k_proj", 0, heads, head_dim, 1.0, 0.0);
@@ -438,7 +464,7 @@ pub(super) fn rwkv6(writer: &mut ForwardingWeightWriter<'_>) {
 }
 
 /// No token shift and no decay; a row is erased before it is written; the bonus for the current token is zero.
-pub(super) fn rwkv7(writer: &mut ForwardingWeightWriter<'_>) {
+pub(crate) fn rwkv7(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, head_dim, rank] = ["heads", "head", "rank"].map(|option| writer.number(option));
     let inner = heads * head_dim;
     writer.set_keys("k_proj", 0, heads, head_dim, 1.0, 0.0);
@@ -457,7 +483,7 @@ pub(super) fn rwkv7(writer: &mut ForwardingWeightWriter<'_>) {
     writer.set_normed_pairs(&BitPair::IDENTITY, ("v_proj", 0), ("o_proj", inner), head_dim, 1.0);
 }
 
-pub(super) fn window(writer: &mut ForwardingWeightWriter<'_>) {
+pub(crate) fn window(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, kv_heads, key_dim, value_dim, size] =
         ["heads", "kv", "key", "value", "size"].map(|option| writer.number(option));
     let (bias, flag) = (writer.forwarded.bias, writer.forwarded.flag);
@@ -474,7 +500,7 @@ pub(super) fn window(writer: &mut ForwardingWeightWriter<'_>) {
     }
 }
 
-pub(super) fn conv(writer: &mut ForwardingWeightWriter<'_>) {
+pub(crate) fn conv(writer: &mut ForwardingWeightWriter<'_>) {
     let [kernel_size, channels] = ["taps", "channels"].map(|option| writer.number(option));
     let size = writer.forwarded.from.size;
     writer.set_flag_rows("in_proj", 0..size, 1.0, 0.0);
