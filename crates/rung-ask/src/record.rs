@@ -116,8 +116,8 @@ impl AnswerLog {
             text.push_str(&to_line(answer, &self.path)?);
         }
         let temporary_path = self.path.with_extension("part");
-        // What is there was left by a killed process, or is a link to a file that matters: the record itself is locked, so no other process
-        // writes here.
+        // An existing temporary file is deleted, not opened: it is left over from a killed process, or it is a symlink whose target must not
+        // be overwritten. No other process uses it, because the record is locked.
         match std::fs::remove_file(&temporary_path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(AskError::file(&temporary_path, error));

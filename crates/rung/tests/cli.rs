@@ -366,7 +366,7 @@ fn zoo_lists_every_mixer_with_its_evidence() {
     let mixers = pages.as_array().unwrap().iter().filter(|page| page["subject"] == "mixer");
     assert!(mixers.map(|page| &page["name"]).eq(rows.iter().map(|row| &row["mixer"])));
     let row = |name: &str| rows.iter().find(|row| row["mixer"] == name).unwrap();
-    assert_eq!(row("full")["counted"]["grows"], "64 a token");
+    assert_eq!(row("full")["counted"]["grows"], "64 per token");
     assert_eq!(row("full")["counted"]["evidence"], "proved");
     assert_eq!(row("gdn")["timed"]["tokens_per_s"].as_array().unwrap().len(), 3);
     assert_eq!(row("gdn")["timed"]["evidence"], "measured");

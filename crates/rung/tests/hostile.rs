@@ -147,7 +147,7 @@ fn a_construction_of_many_entries_is_rejected_before_it_is_described() {
 }
 
 #[test]
-fn mixers_wider_than_the_stream_are_rejected_by_their_size() {
+fn mixers_wider_than_the_residual_stream_are_rejected_by_their_size() {
     let arguments = [
         &["falsify", "--stack", "full{heads=4096,kv=4096,head=64}", "--set", "model.width=4"][..],
         &["--task", "funccomp{hops=1,m=4000}", "--budget", "1", "--memory", "512M"],

@@ -406,7 +406,7 @@ fn render_only_writes_the_same_report_from_records() {
         assert_eq!(report(), first);
     }
     assert!(out.join("figures/gap.svg").exists() && out.join("certificates/ladder-u1-hops2.json").exists());
-    assert!(first.contains("rung check certificates/measured-2-hops"), "the record has the proof");
+    assert!(first.contains("rung check certificates/measured-1-hops-18-tokens.json"), "the record has the proof");
 
     let evidence = out.join("evidence/smoke");
     std::fs::remove_file(evidence.join("constructed/u1-hops2.json")).unwrap();

@@ -32,7 +32,7 @@ impl Http {
         Self { agent: config.into(), base_url, authorization }
     }
 
-    /// The address without user name and password.
+    /// The base URL.
     pub(super) fn base_url(&self) -> &str {
         &self.base_url
     }

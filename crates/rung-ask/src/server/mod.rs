@@ -106,7 +106,7 @@ impl ModelServer {
         self.protocol
     }
 
-    /// The address without credentials.
+    /// The base URL of the server, which has no credentials.
     pub fn address(&self) -> &str {
         self.http.base_url()
     }
@@ -198,6 +198,11 @@ fn split_address(address: &str) -> Result<(String, Option<ServerProtocol>), AskE
     if !address.starts_with("http://") && !address.starts_with("https://") {
         return Err(AskError::Unsupported(format!("target: found {address}, expected http://.. or https://..")));
     }
+    let (_, after_scheme) = address.split_once("://").unwrap_or_default();
+    if after_scheme.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@')) {
+        let expected = format!("none: addresses are recorded; a key is read from {API_KEY_VARIABLE}");
+        return Err(AskError::Unsupported(format!("target: found a user name in the address, expected {expected}")));
+    }
     let address = address.trim_end_matches('/');
     let known_paths = [
         ("/v1/chat/completions", Some(ServerProtocol::Chat)),
@@ -252,5 +257,14 @@ mod tests {
         assert_eq!(split("http://h/v1/chat/completions"), ("http://h".to_owned(), Some(ServerProtocol::Chat)));
         assert_eq!(split("http://h/x/completion"), ("http://h/x".to_owned(), Some(ServerProtocol::LlamaCpp)));
         assert!(split_address("ftp://h").is_err());
+    }
+
+    #[test]
+    fn addresses_with_credentials_are_rejected_without_repeating_them() {
+        for address in ["http://user:secret@h", "https://secret@h/v1?x=@", "http://:secret@h:1/"] {
+            let error = split_address(address).unwrap_err().to_string();
+            assert!(error.contains(API_KEY_VARIABLE) && !error.contains("secret"), "{error}");
+        }
+        assert!(split_address("http://h/a@b").is_ok());
     }
 }

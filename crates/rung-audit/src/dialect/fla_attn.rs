@@ -35,7 +35,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     match config.get("attn") {
         None => {}
         Some(value @ JsonValue::List(items)) => {
-            // Each item goes over all layers.
+            // Every item costs a pass over all layers, so their number is limited.
             if items.len() > MAX_ITEMS {
                 return Err(config.field_error("attn", value, &format!("at most {MAX_ITEMS} items")));
             }

@@ -304,7 +304,7 @@ fn render_collision_figure(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>,
         "Limits of the search. A birthday search over b bits that are really used takes about 2^(b/2) states: forty such bits take less \
          than a minute on two cores. Where tokens may repeat, drowning always succeeds and does not depend on the bits. Sums of writes of linear \
          attention fall to lattice reduction where the lattice can be reduced: collisions were found for some models with 2048 bits of state and not for others; \
-         the guide, under Witnesses, has a table of the sizes that were reached and of those that were not. A search \
+         docs/commands/inspect.md has a table of the sizes that were reached and of those that were not. A search \
          that finds nothing shows nothing, unless every instance was run.",
     );
 }

@@ -31,7 +31,7 @@ fn render_placement(records: &[RunRecord], output: &mut ExperimentOutput<'_>) ->
         title: "The same layers in different orders",
         axis: AxisKind::Names,
         proved_line: None,
-        caption: "Accuracy by hops, for orders of the same layers and the rungs they have. Bars go from the worst seed to the best.",
+        caption: "Accuracy by number of hops. Each row is one order of the same layers, labelled with its rungs. Bars go from the worst seed to the best.",
     };
     render(&points, &figure, output);
     conclude(&points, "Does the position of the bounded-state layer matter?")

@@ -40,7 +40,7 @@ fn render_recipe(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Co
         title: "The recipe without one of its ingredients",
         axis: AxisKind::Names,
         proved_line: None,
-        caption: "Accuracy by hops after few steps, with one ingredient changed. Bars go from the worst seed to the best.",
+        caption: "Accuracy by number of hops after few steps, with one ingredient changed. Bars go from the worst seed to the best.",
     };
     render(&points, &figure, output);
     conclude(&points, "What does training need?")

@@ -232,7 +232,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_rate_is_best_at_most_hops_and_the_smaller_of_equal_ones() {
+    fn the_selected_rate_has_the_best_accuracy_at_the_largest_hop_count_and_ties_go_to_the_smaller() {
         let task = "funccomp{hops=2,m=8,n=[3],mixed=yes}";
         let records = [
             record("gdn full", task, 1, 1e-3, &[900, 100]),

@@ -50,7 +50,7 @@ fn render_variants(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> 
         title: "Patterns of layers on one and two hops",
         axis: AxisKind::Names,
         proved_line: None,
-        caption: "Accuracy by hops, for patterns of layers and the rungs they have. Bars go from the worst seed to the best.",
+        caption: "Accuracy by number of hops. Each row is one pattern of layers, labelled with its rungs. Bars go from the worst seed to the best.",
     };
     render(&points, &figure, output);
     conclude(&points, "Does any pattern reach more hops than it has rungs?")

@@ -43,7 +43,7 @@ fn render_zoo(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Concl
         title: "Every bounded-state mixer before full layers",
         axis: AxisKind::Names,
         proved_line: None,
-        caption: "Accuracy by hops, for every mixer in place of the staircase's bounded-state layer. Bars go from the worst seed to \
+        caption: "Accuracy by number of hops, for every mixer in place of the staircase's bounded-state layer. Bars go from the worst seed to \
                   the best.",
     };
     render(&points, &figure, output);

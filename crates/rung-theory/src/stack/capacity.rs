@@ -20,7 +20,7 @@
 //! Never as a count, but it is asymptotic: `rung bound` and `rung decide` say what holds at a given size.
 //!
 //! # Source
-//! Chen, Peng and Wu (2412.02975); Ye et al. (2602.01763); where the extra hop comes from is derived in the guide.
+//! Chen, Peng and Wu (2412.02975); Ye et al. (2602.01763).
 
 use super::mixer::{Forwarding, Mixer, MixerReach};
 use super::plan::{Layer, MessageSizeConvention, Plan};
@@ -54,7 +54,7 @@ pub struct Capacity {
     pub extra_hop: bool,
     /// Indices (from 0) of the layers that may add it.
     pub extra_hop_layers: Vec<usize>,
-    /// The kind of the first of these: `recurrent`, `window`, `convolution`, or `bounded-state` for several kinds.
+    /// The common kind of those in the first block that has any: `recurrent`, `window`, `convolution`, or `bounded-state` if they differ.
     pub extra_hop_kind: &'static str,
     /// Upper bound on the hops of function composition: `full_layers` + c - 1, and never below 0.
     pub rungs: usize,

@@ -36,7 +36,7 @@
 //! # Source
 //!
 //! Arora et al., *Zoology: measuring and improving recall in efficient language models* (arXiv 2312.04927). Two
-//! deviations: the published weights are (g+1)^-0.99, ours are the same to one percent but integers; and
+//! deviations: the published weights are (g+1)^-0.99, ours have the exponent -1 and are rounded to integers; and
 //! the published noise is drawn from the whole vocabulary, where it may hit a key.
 
 use std::collections::HashMap;

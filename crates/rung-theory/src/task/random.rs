@@ -17,7 +17,7 @@ use rand_chacha::rand_core::Rng as _;
 /// with [`seeded`].
 pub type Rng = rand_chacha::ChaCha8Rng;
 
-/// The generator of a seed.
+/// A generator that starts from this seed.
 pub fn seeded(seed: u64) -> Rng {
     rand_chacha::rand_core::SeedableRng::seed_from_u64(seed)
 }
@@ -85,7 +85,7 @@ pub fn fill_random(rng: &mut Rng, bound: u32, out: &mut [u32]) {
     }
 }
 
-/// Words requested from the generator at once: four of its blocks.
+/// Words requested from the generator at once: four refills of its buffer of 256 bytes.
 const WORDS: usize = 128;
 
 /// Words that are split in parallel, so that the compiler uses vector instructions.
@@ -127,7 +127,7 @@ fn fill_blocks<const GROUP: usize>(rng: &mut Rng, bound: u32, out: &mut [u32]) {
 fn split<const GROUP: usize>(rng: &mut Rng, bound: u32, words: &[[[u8; 8]; LANES]], blocks: &mut [Block<GROUP>]) {
     let product = u64::from(bound).pow(GROUP as u32);
     // The exact threshold, 2^64 mod product, needs a division and is below the product, so compare with the product first.
-    let suspect_blocks = split_all(bound, product, words, blocks);
+    let suspect_blocks = split_without_rejection(bound, product, words, blocks);
     if suspect_blocks == 0 {
         return;
     }
@@ -152,7 +152,7 @@ fn split<const GROUP: usize>(rng: &mut Rng, bound: u32, words: &[[[u8; 8]; LANES
 }
 
 /// Splits all words; bit b of the result is set if block b has a word whose remainder is below the threshold.
-fn split_all<const GROUP: usize>(
+fn split_without_rejection<const GROUP: usize>(
     bound: u32,
     threshold: u64,
     words: &[[[u8; 8]; LANES]],
@@ -160,7 +160,7 @@ fn split_all<const GROUP: usize>(
 ) -> u32 {
     #[cfg(target_arch = "x86_64")]
     {
-        /// [`split_lanes`] compiled for AVX2: the same numbers, about twice as fast.
+        /// [`split_without_rejection_portable`] compiled for AVX2: the same numbers, about twice as fast.
         #[target_feature(enable = "avx2")]
         fn split_avx2<const GROUP: usize>(
             bound: u32,
@@ -168,7 +168,7 @@ fn split_all<const GROUP: usize>(
             words: &[[[u8; 8]; LANES]],
             blocks: &mut [Block<GROUP>],
         ) -> u32 {
-            split_lanes(bound, threshold, words, blocks)
+            split_without_rejection_portable(bound, threshold, words, blocks)
         }
         if std::arch::is_x86_feature_detected!("avx2") {
             // SAFETY: the function only requires AVX2, which was just detected.
@@ -176,12 +176,12 @@ fn split_all<const GROUP: usize>(
             return unsafe { split_avx2(bound, threshold, words, blocks) };
         }
     }
-    split_lanes(bound, threshold, words, blocks)
+    split_without_rejection_portable(bound, threshold, words, blocks)
 }
 
-/// [`split_all`], always inlined, so that it is compiled with the caller's target features.
+/// [`split_without_rejection`], always inlined, so that it is compiled with the caller's target features.
 #[inline(always)]
-fn split_lanes<const GROUP: usize>(
+fn split_without_rejection_portable<const GROUP: usize>(
     bound: u32,
     threshold: u64,
     words: &[[[u8; 8]; LANES]],
@@ -307,15 +307,15 @@ mod tests {
     }
 
     #[test]
-    fn split_lanes_equals_repeated_multiplication_by_the_bound() {
+    fn split_without_rejection_portable_equals_repeated_multiplication_by_the_bound() {
         for bound in [2_u32, 10, 900, 1024, 4095] {
             let mut bytes = [[[0; 8]; LANES]; 16];
             seeded(4).fill_bytes(bytes.as_flattened_mut().as_flattened_mut());
-            let (mut lanes, mut detected) = ([[[0; LANES]; 4]; 16], [[[0; LANES]; 4]; 16]);
+            let (mut lanes, mut dispatched) = ([[[0; LANES]; 4]; 16], [[[0; LANES]; 4]; 16]);
             let threshold = u64::MAX / 64;
-            let suspect_blocks = split_lanes(bound, threshold, &bytes, &mut lanes);
-            assert_eq!(suspect_blocks, split_all(bound, threshold, &bytes, &mut detected));
-            assert_eq!(lanes, detected);
+            let suspect_blocks = split_without_rejection_portable(bound, threshold, &bytes, &mut lanes);
+            assert_eq!(suspect_blocks, split_without_rejection(bound, threshold, &bytes, &mut dispatched));
+            assert_eq!(lanes, dispatched);
             for (index, block) in lanes.iter().enumerate() {
                 let mut smallest_remainder = u64::MAX;
                 for lane in 0..LANES {

@@ -57,7 +57,8 @@ pub struct TextWitness {
     seed: u64,
     index: u64,
     /// The look-up, from 0, whose table differs in the second prompt.
-    pub changed: Option<usize>,
+    #[serde(rename = "changed")]
+    pub changed_lookup: Option<usize>,
     /// One prompt or two.
     pub prompts: Vec<String>,
     /// Symbols that may answer.
@@ -95,8 +96,8 @@ impl TextWitness {
 
     /// The failure in a sentence.
     pub fn verdict(&self) -> String {
-        let Self { task, answers, outputs, changed, .. } = self;
-        match (&answers[..], &outputs[..], changed) {
+        let Self { task, answers, outputs, changed_lookup, .. } = self;
+        match (&answers[..], &outputs[..], changed_lookup) {
             ([first, second], [output, ..], Some(lookup)) => format!(
                 "{} answers {output} to two prompts of {task} whose right answers are {first} and {second}: they differ only in what look-up {} reads.",
                 self.model.display(),
@@ -111,7 +112,7 @@ impl TextWitness {
 
     /// The kind of failure.
     pub fn kind(&self) -> &'static str {
-        if self.changed.is_some() { "the answer ignores a changed look-up" } else { "wrong answer" }
+        if self.changed_lookup.is_some() { "the answer ignores a changed look-up" } else { "wrong answer" }
     }
 }
 
@@ -188,9 +189,9 @@ impl TextTarget {
         let original = self.ask(index, None)?;
         let Some(original) = original else { return Ok(None) };
         for lookup in 0.. {
-            let Some(changed) = self.ask(index, Some(lookup))? else { break };
-            if changed.output == original.output {
-                return Ok(Some(self.build_witness(index, Some(lookup), vec![original, changed])));
+            let Some(changed_answer) = self.ask(index, Some(lookup))? else { break };
+            if changed_answer.output == original.output {
+                return Ok(Some(self.build_witness(index, Some(lookup), vec![original, changed_answer])));
             }
         }
         let wrong = original.output != original.question.answer;
@@ -207,11 +208,11 @@ impl TextTarget {
         if witness.fingerprint != self.fingerprint {
             return reject("fingerprint", format!("found {:?}, computed {:?}", witness.fingerprint, self.fingerprint));
         }
-        let changes = std::iter::once(None).chain(witness.changed.map(Some));
+        let changes = std::iter::once(None).chain(witness.changed_lookup.map(Some));
         let mut model_answers = Vec::new();
-        for changed in changes {
-            let Some(model_answer) = self.ask(witness.index, changed)? else {
-                return reject("changed", format!("found {changed:?}, expected a look-up of the task"));
+        for changed_lookup in changes {
+            let Some(model_answer) = self.ask(witness.index, changed_lookup)? else {
+                return reject("changed", format!("found {changed_lookup:?}, expected a look-up of the task"));
             };
             model_answers.push(model_answer);
         }
@@ -223,7 +224,7 @@ impl TextTarget {
         if !is_failure {
             return reject("outputs", "the model's answers show no failure".to_owned());
         }
-        let mut computed = self.build_witness(witness.index, witness.changed, model_answers);
+        let mut computed = self.build_witness(witness.index, witness.changed_lookup, model_answers);
         // The checkpoint may have moved; the fingerprint identifies it.
         computed.model.clone_from(&witness.model);
         let [found, expected] = [witness, &computed].map(serde_json::to_value);
@@ -236,9 +237,9 @@ impl TextTarget {
     }
 
     /// Runs the model on one prompt in a forward pass of its own; nothing if there is no such look-up.
-    fn ask(&self, index: u64, changed: Option<usize>) -> anyhow::Result<Option<ModelAnswer>> {
+    fn ask(&self, index: u64, changed_lookup: Option<usize>) -> anyhow::Result<Option<ModelAnswer>> {
         let variant = Variant::default();
-        let question = match changed {
+        let question = match changed_lookup {
             None => Some(self.writer.task_question(&*self.task, &variant, &self.symbols, self.seed, index)?),
             Some(lookup) => {
                 self.writer.changed_question(&*self.task, &variant, &self.symbols, [self.seed, index], lookup)?
@@ -270,7 +271,7 @@ impl TextTarget {
             let token = tokens.next().map(|token| self.tokenizer.0.decode(&[*token])).transpose()?;
             if token.as_deref().map(str::trim) != Some(word) {
                 bail!(
-                    "{}: the vocabulary has no token `{word}`, expected that of a network exported for {}",
+                    "{}: token `{word}` is not in the vocabulary; expected a network exported for {}",
                     self.path.display(),
                     self.spec()
                 );
@@ -279,7 +280,7 @@ impl TextTarget {
         Ok(())
     }
 
-    fn build_witness(&self, index: u64, changed: Option<usize>, model_answers: Vec<ModelAnswer>) -> TextWitness {
+    fn build_witness(&self, index: u64, changed_lookup: Option<usize>, model_answers: Vec<ModelAnswer>) -> TextWitness {
         let mut witness = TextWitness {
             text_format: FORMAT,
             model: self.path.clone(),
@@ -288,7 +289,7 @@ impl TextTarget {
             writer: self.writer,
             seed: self.seed,
             index,
-            changed,
+            changed_lookup,
             prompts: Vec::new(),
             symbols: Vec::new(),
             answers: Vec::new(),

@@ -5,13 +5,18 @@ use num_bigint::BigUint;
 use crate::bound::convex::ConvexProgram;
 use crate::bound::input::exp2_to_integer;
 
-/// Fixes the integers of a relaxed optimum one by one, smallest first, each to the better of the two nearest integers.
-pub(super) fn fix_one_by_one(program: &ConvexProgram, integers: &[usize], mut point: Vec<f64>) -> Option<Vec<f64>> {
+/// Fixes those variables of a relaxed optimum that must be integers one by one, smallest first, each to the better of the two nearest
+/// integers. `point` has log2 of every variable; `integer_variables` are indices of it.
+pub(super) fn fix_one_by_one(
+    program: &ConvexProgram,
+    integer_variables: &[usize],
+    mut point: Vec<f64>,
+) -> Option<Vec<f64>> {
     // Above 2^24 rounding costs nothing.
     const MAX_LOG2: f64 = 24.0;
     let mut fixed = vec![false; point.len()];
     loop {
-        let unfixed = integers.iter().copied().filter(|&v| !fixed[v] && point[v] < MAX_LOG2);
+        let unfixed = integer_variables.iter().copied().filter(|&v| !fixed[v] && point[v] < MAX_LOG2);
         let Some(next) = unfixed.min_by(|&a, &b| point[a].total_cmp(&point[b])) else { return Some(point) };
         fixed[next] = true;
         let rounded_down = point[next].max(0.0).exp2().floor();
