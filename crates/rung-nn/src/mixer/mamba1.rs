@@ -103,7 +103,8 @@ impl MixerConfig for Mamba1Config {
     const FORWARDING: Option<WriteForwarding> = Some(forwarding_weights::mamba1);
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
-        let [inner_dim, state, kernel_size, rank] = ["inner", "state", "conv", "rank"].map(|option| number(mixer, option));
+        let [inner_dim, state, kernel_size, rank] =
+            ["inner", "state", "conv", "rank"].map(|option| number(mixer, option));
         Ok(Self { inner_dim, state, kernel_size, rank })
     }
 
@@ -125,7 +126,11 @@ impl MixerConfig for Mamba1Config {
             convolution: params.convolution_with_bias("conv1d", inner_dim, kernel_size, [init; 2]),
             x_proj: params.linear("x_proj", inner_dim, rank + 2 * state),
             dt_proj: Linear {
-                bias: Some(params.weight_without_decay("dt_proj.bias", &[inner_dim], Init::FromUniform(&initial_dt_bias))),
+                bias: Some(params.weight_without_decay(
+                    "dt_proj.bias",
+                    &[inner_dim],
+                    Init::FromUniform(&initial_dt_bias),
+                )),
                 ..params.linear_with_init("dt_proj", rank, inner_dim, Init::Uniform(-step_bound, step_bound))
             },
             a_log: params.weight_without_decay("A_log", &[inner_dim, state], Init::FromUniform(&initial_a_log)),

@@ -145,7 +145,11 @@ impl MixerConfig for Mamba2Config {
                 Init::FromUniform(&|uniform| (1.0 + 15.0 * uniform).ln()),
             ),
             skip: params.weight_without_decay("D", &[heads], Init::Constant(1.0)),
-            norm: Some(GatedNorm { gain: params.gain("norm", inner_dim), epsilon: NormGain::EPSILON, before_gate: false }),
+            norm: Some(GatedNorm {
+                gain: params.gain("norm", inner_dim),
+                epsilon: NormGain::EPSILON,
+                before_gate: false,
+            }),
             output: params.role(Role::Output).linear("out_proj", inner_dim, width),
             recurrence: params.recurrence(),
             dt_limit: None,

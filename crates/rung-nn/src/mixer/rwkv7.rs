@@ -237,7 +237,8 @@ impl TokenMixer for Rwkv7 {
             }
             _ => panic!("the model passes the first layer's values in the state"),
         };
-        let learning_rate = ops.sigmoid(&low_rank(&self.in_context_learning_rate, &for_learning_rate, |_, x| x.clone()));
+        let learning_rate =
+            ops.sigmoid(&low_rank(&self.in_context_learning_rate, &for_learning_rate, |_, x| x.clone()));
         let gate = low_rank(&self.gate, &for_gate, O::sigmoid);
 
         let recall_key = ops.l2_norm(

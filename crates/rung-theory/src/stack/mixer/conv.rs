@@ -49,7 +49,10 @@ pub(super) static KIND: MixerKind = MixerKind {
             ..with_convolution(&core, channels, kernel_size)
         }
     },
-    forwarding_sizes: Some(ForwardingSizes { options_for_bits: |bits| vec![("channels", bits)], table_rows_option: None }),
+    forwarding_sizes: Some(ForwardingSizes {
+        options_for_bits: |bits| vec![("channels", bits)],
+        table_rows_option: None,
+    }),
     reference: Reference::Public { library: "transformers", class: "Lfm2ShortConv" },
     engines: &["llama.cpp", "sglang", "vllm"],
     is_convolution: true,

@@ -42,7 +42,10 @@ pub(super) static KIND: MixerKind = MixerKind {
             ..Facts::EMPTY
         }
     },
-    forwarding_sizes: Some(ForwardingSizes { options_for_bits: |bits| vec![("channels", bits)], table_rows_option: None }),
+    forwarding_sizes: Some(ForwardingSizes {
+        options_for_bits: |bits| vec![("channels", bits)],
+        table_rows_option: None,
+    }),
     reference: Reference::Definition,
     ..MixerKind::DEFAULT
 };
