@@ -57,7 +57,7 @@ struct MixerElements {
     cache: u128,
 }
 
-impl<'a> MemoryEstimate<'a> {
+impl MemoryEstimate<'_> {
     /// Bytes of a forward pass over one prompt of this many tokens in single precision, without the weights: states, caches and
     /// activations. One layer runs at a time.
     pub fn inference_bytes(&self, tokens: usize) -> u128 {

@@ -300,7 +300,7 @@ impl<S: Scalar> ParamBuilder<'_, S> {
         }
     }
 
-    /// Negates the initial `key` projection of attention if [`BuildSettings::negate_initial_key`] says so.
+    /// Negates the initial `key` projection of attention if [`BuildSettings::negate_initial_key`](crate::param_builder::BuildSettings::negate_initial_key) says so.
     pub fn negate_key(&mut self, key: &Linear) {
         let Store::Allocate(weights) = &mut self.store else { return };
         if self.settings.negate_initial_key {

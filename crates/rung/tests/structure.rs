@@ -49,11 +49,11 @@ fn contributing_says_which_crate_uses_which() {
         let uses: BTreeSet<String> =
             cells[2].split(", ").filter(|used| *used != "nothing of ours").map(str::to_owned).collect();
         assert_eq!(uses, used_crates(name), "the crates that {name} uses, in CONTRIBUTING.md and in its Cargo.toml");
-        for used in &uses {
-            let used = used.trim_end_matches('?');
+        for dependency in &uses {
+            let dependency = dependency.trim_end_matches('?');
             assert!(
-                listed.iter().any(|above| above.trim_start_matches("rung-") == used),
-                "{name} uses {used}, which stands below it"
+                listed.iter().any(|above| above.trim_start_matches("rung-") == dependency),
+                "{name} uses {dependency}, which stands below it"
             );
         }
         listed.push(name.to_owned());
@@ -121,12 +121,12 @@ fn module_uses(name: &str) -> BTreeMap<String, BTreeSet<String>> {
         }
         let code = code(&path);
         let mut names = names_after(&code, "crate::");
-        if first.ends_with(".rs") {
+        if path.parent() == Some(&*source) {
             names.extend(names_after(&code, "super::"));
         }
-        let used = names.into_iter().filter_map(|name| modules.get(name).or_else(|| owner.get(name)));
-        let used = used.filter(|used| **used != module).map(|used| (*used).to_owned());
-        uses.entry(module.to_owned()).or_default().extend(used);
+        let targets = names.into_iter().filter_map(|name| modules.get(name).or_else(|| owner.get(name)));
+        let targets = targets.filter(|target| **target != module).map(|target| (*target).to_owned());
+        uses.entry(module.to_owned()).or_default().extend(targets);
     }
     uses
 }

@@ -70,6 +70,9 @@ pub enum ReportChapter {
     OpenQuestions,
 }
 
+/// Computes what the theory says about the stacks of an experiment's runs.
+pub type DecideFn = fn(&[RunRecord]) -> Vec<StackVerdict>;
+
 /// A question, the runs that answer it, and the function that reports them.
 pub struct Experiment {
     /// The name on the command line.
@@ -81,7 +84,7 @@ pub struct Experiment {
     /// Texts of the sweep files: smoke, quick, full.
     pub sweeps: [&'static str; 3],
     /// Decides what the theory says about the stacks of the runs, if the report shows it. This is computed once, after training.
-    pub decide: Option<fn(&[RunRecord]) -> Vec<StackVerdict>>,
+    pub decide: Option<DecideFn>,
     /// Turns records into figures, tables and a conclusion.
     pub render: fn(&[RunRecord], &mut ExperimentOutput<'_>) -> Conclusion,
 }

@@ -10,8 +10,10 @@ use rung_nn::Network;
 use rung_theory::spec;
 
 use super::memory::MemoryOption;
-use super::text_prompts::{PromptsArgument, TextRequest, is_external_checkpoint, print_estimate, prompt_progress};
-use crate::output::{check_destination, print, print_json, progress_bar, spinner, with_spinner, write_file};
+use super::text_prompts::{
+    PromptsArgument, TextRequest, is_external_checkpoint, open_network, print_estimate, prompt_progress,
+};
+use crate::output::{check_destination, print, print_json, progress_bar, spinner, write_file};
 
 /// Run an analysis of a network: probe, ablate, lens and others.
 #[derive(Debug, clap::Args)]
@@ -99,7 +101,7 @@ impl Analyze {
     fn run_on_text(&self, analysis: &Analysis) -> anyhow::Result<AnalysisOutput> {
         let (prompts, shots) = (self.prompts.as_ref(), self.shots.into());
         let text = TextRequest { prompts, tasks: &self.task, shots, seed: self.seed }.read(&self.model)?;
-        let network = with_spinner(format!("opening {}", self.model.display()), || Network::<f32>::open(&self.model))?;
+        let network = open_network::<f32>(&self.model)?;
         let cost = (analysis.max_text_prompts(), analysis.forward_passes(network.model.depth()));
         print_estimate(analysis.name, &network, &text, cost)?;
         let prompts = self.prompts.as_ref().map(|_| text.prompts.len());

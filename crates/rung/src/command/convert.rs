@@ -15,8 +15,8 @@ use rung_nn::{Network, Provenance};
 use serde_json::json;
 
 use super::memory::MemoryOption;
-use super::text_prompts::{PromptsArgument, TextRequest, is_external_checkpoint, print_estimate};
-use crate::output::{check_destination, print, print_json, progress_bar, with_spinner, write_file};
+use super::text_prompts::{PromptsArgument, TextRequest, is_external_checkpoint, open_network, print_estimate};
+use crate::output::{check_destination, print, print_json, progress_bar, write_file};
 
 /// Replace full layers of a trained network by recurrent ones.
 ///
@@ -145,7 +145,7 @@ impl Convert {
         let prompts = self.prompts.clone().map(PromptsArgument::File);
         let (tasks, seed): (Vec<String>, u64) = (self.task.clone().into_iter().collect(), self.seed);
         let text = TextRequest { prompts: prompts.as_ref(), tasks: &tasks, shots: 2, seed }.read(&self.model)?;
-        let network = with_spinner(format!("opening {}", self.model.display()), || Network::<f32>::open(&self.model))?;
+        let network = open_network::<f32>(&self.model)?;
         let candidates = if self.layers.is_empty() { network.plan.full_layers() } else { self.layers.len() };
         // A distillation step costs about three passes over its prompt; each candidate is validated on a fifth of the prompts.
         let validation_prompts = text.prompts.len().div_ceil(5);

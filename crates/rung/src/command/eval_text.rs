@@ -11,8 +11,8 @@ use rung_nn::{Network, NoHooks};
 use rung_train::run::accuracy::AnswerCount;
 use serde_json::json;
 
-use super::text_prompts::{TextRequest, print_estimate, prompt_progress};
-use crate::output::{print, print_json, progress_bar, with_spinner};
+use super::text_prompts::{TextRequest, open_network, print_estimate, prompt_progress};
+use crate::output::{print, print_json, progress_bar};
 
 /// Evaluates a checkpoint on prompts as text, on all cores.
 ///
@@ -20,7 +20,7 @@ use crate::output::{print, print_json, progress_bar, with_spinner};
 /// The checkpoint, its tokenizer or the prompts cannot be read.
 pub fn evaluate(model: &Path, request: &TextRequest<'_>, as_json: bool) -> anyhow::Result<ExitCode> {
     let text = request.read(model)?;
-    let network = with_spinner(format!("opening {}", model.display()), || Network::<f32>::open(model))?;
+    let network = open_network::<f32>(model)?;
     print_estimate("eval", &network, &text, (None, 1))?;
     let prompts = Some(text.prompts.len());
     let bar = progress_bar(text.prompts.len() as u64).with_message("prompts evaluated");

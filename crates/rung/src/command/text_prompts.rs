@@ -18,7 +18,12 @@ use rung_theory::task::AnyTask;
 use rung_tokenizer::Tokenizer;
 
 use super::checkpoint::tokenizer;
-use crate::output::with_commas;
+use crate::output::{with_commas, with_spinner};
+
+/// Opens a network, with a spinner.
+pub fn open_network<S: Scalar>(path: &Path) -> anyhow::Result<Network<S>> {
+    with_spinner(format!("opening {}", path.display()), || Ok(Network::open(path)?))
+}
 
 /// Maximum number of tokens of a line.
 const MAX_TOKENS: usize = 2048;

@@ -12,7 +12,7 @@ use rung_theory::task::{AnyTask, Prompt, seeded};
 
 use super::construct::Precision;
 use super::memory::MemoryOption;
-use super::text_prompts::{PromptsArgument, TextRequest, is_external_checkpoint, print_estimate};
+use super::text_prompts::{PromptsArgument, TextRequest, is_external_checkpoint, open_network, print_estimate};
 use crate::output::{check_destination, print, print_json, with_spinner, write_file};
 
 /// Show one forward pass: attention edges and register values.
@@ -162,7 +162,7 @@ impl Trace {
         };
         let prompts = PromptsArgument::File(file.clone());
         let text = TextRequest { prompts: Some(&prompts), tasks: &[], shots: 0, seed: 0 }.read(&self.folder)?;
-        let network = with_spinner(format!("opening {}", self.folder.display()), || Network::<S>::open(&self.folder))?;
+        let network = open_network::<S>(&self.folder)?;
         print_estimate("trace", &network, &text, (Some(1), 1))?;
         let trace = with_spinner("tracing", || {
             AnswerTrace::record_text(&network, &text.prompts[0], self.position, self.limits())
