@@ -247,6 +247,6 @@ fn falsify_finds_nothing_against_an_exported_construction() {
     assert_eq!((code, output["witness"]["changed"].as_u64()), (Some(0), Some(2)), "{output}");
     assert_fails(
         &["falsify", path_str(&exported), "--task", "funccomp{hops=3,m=4,n=[1,1]}", "--style", "tokens"],
-        "has no token `z3(0,0)=",
+        "token `z3(0,0)=1` is not in the vocabulary",
     );
 }
