@@ -1,7 +1,7 @@
 //! The softmax of attention scores of which some are hidden, and its gradient.
 //!
 //! For many queries, scores are a matrix with a row for each key and a column, or *lane*, for each query. Every lane is a softmax of its
-//! own, so rows are combined element by element. Keys come in blocks: [`LaneSums`] has the largest score and the sum so far.
+//! own, so rows are combined element by element. Keys come in blocks: [`LaneSums`] has a reference score and the sum so far.
 //!
 //! For a few queries, scores are a row for each query. A row is computed in blocks of [`LANES`] scores. In the first and the last block
 //! with visible scores, hidden ones become minus infinity, whose exponential is zero. So no score is computed alone, and its place in the
