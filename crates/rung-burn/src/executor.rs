@@ -52,8 +52,17 @@ impl Tensor {
     /// The elements, with the last two axes exchanged if `transpose`.
     fn transposed_if(&self, transpose: bool) -> BurnTensor<MAX_RANK> {
         let data = self.data.clone();
-        if transpose { data.swap_dims(MAX_RANK - 2, MAX_RANK - 1) } else { data }
+        if transpose { contiguous(data).swap_dims(MAX_RANK - 2, MAX_RANK - 1) } else { data }
     }
+}
+
+/// The same elements in row-major order, and likewise their gradient: copied if axes were permuted, and else a view.
+///
+/// The reductions of Burn 0.22 (cubek-reduce 0.3.1), which all devices but `cpu` share, give wrong sums and maxima of some tensors with
+/// permuted axes, also in backward passes: their vector size counts axes that agree in order outside of axes that do not.
+fn contiguous(data: BurnTensor<MAX_RANK>) -> BurnTensor<MAX_RANK> {
+    let extents = data.dims();
+    data.reshape([extents.iter().product::<usize>()]).reshape(extents)
 }
 
 /// A shape with leading axes of extent 1, `MAX_RANK` in all.
@@ -253,7 +262,7 @@ impl<S: Number> Ops for Burn<S> {
             shape[axis] = x.shape[source];
             axes[x.burn_axis(axis)] = x.burn_axis(source);
         }
-        self.emit(shape, &[x], || x.data.clone().permute(axes))
+        self.emit(shape, &[x], || contiguous(contiguous(x.data.clone()).permute(axes)))
     }
 
     fn slice(&self, x: &Tensor, axis: usize, range: Range<usize>) -> Tensor {

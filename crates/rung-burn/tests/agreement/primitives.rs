@@ -63,6 +63,27 @@ fn results<O: Ops>(ops: &O, inputs: &[O::Tensor]) -> Vec<(String, O::Tensor)> {
         add(&format!("max along {axis} beside its input"), ops.sub(x, &ops.max(x, axis)));
         add(&format!("cumulative sum along {axis}"), ops.cumulative_sum(x, axis));
     }
+    all.extend(permuted_results(ops, inputs));
+    all
+}
+
+/// Sums and maxima of permuted tensors, and sums whose gradient is permuted.
+fn permuted_results<O: Ops>(ops: &O, inputs: &[O::Tensor]) -> Vec<(String, O::Tensor)> {
+    let [x, column, stack, _] = inputs else { panic!("four inputs") };
+    let mut all = Vec::new();
+    let wide = ops.mul(&ops.reshape(stack, &[2, 4, 5, 1]), &ops.reshape(column, &[3]));
+    // The first order exchanges the inner axes only, so that the outer ones are as in a row-major tensor.
+    for order in [[0, 1, 3, 2], [3, 2, 1, 0], [2, 0, 3, 1]] {
+        let permuted = ops.permute(&wide, &order);
+        for axis in 0..4 {
+            all.push((format!("sum along {axis} of axes {order:?}"), ops.sum(&permuted, axis)));
+            all.push((format!("max along {axis} of axes {order:?}"), ops.max(&permuted, axis)));
+        }
+    }
+    let terms = ops.mul(&ops.reshape(&ops.slice(stack, 2, 0..4), &[2, 4, 1, 4]), column);
+    let key = ops.permute(&ops.sum(&terms, 2), &[0, 2, 1, 3]);
+    let query = ops.reshape(x, &[2, 1, 3, 4]);
+    all.push(("product, right a transposed sum".to_owned(), ops.product(&query, false, &key, true)));
     all
 }
 
