@@ -47,9 +47,8 @@ fn a_model_agrees_on_a_gpu() {
 }
 
 #[test]
-#[ignore = "takes minutes, and on llvmpipe the gradient of one case of nsa differs, for a reason not yet found"]
 fn mixer_cases_agree_on_a_gpu() {
     if let Some(device) = open_device() {
-        cases::check::<f32>(&device, Precision::default(), 1e-2);
+        cases::check::<f32>(&device, Precision::default(), 1e-3);
     }
 }
