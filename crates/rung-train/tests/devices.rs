@@ -1,10 +1,11 @@
 //! Training on a device of Burn and on the native engine gives the same losses, and a run may change the device.
 //!
-//! The tests run on Burn's CPU device. `RUNG_TEST_DEVICE=wgpu cargo test -p rung-train --features gpu,rung-burn/wgpu --test devices` runs
-//! them on another one.
+//! The tests run on Burn's CPU device. With `--features gpu,rung-burn/wgpu` they also run on the device that Burn finds through wgpu: a
+//! GPU, or a driver that emulates one on the CPU. Without either, they print that it is skipped.
 
 use std::path::{Path, PathBuf};
 
+use rung_train::run::device::{DeviceError, check_built};
 use rung_train::run::directory::CHECKPOINT_FILE;
 use rung_train::run::record::id;
 use rung_train::run::{ComputeDevice, ExecuteOptions, Run, RunConfig, RunOutcome, Trainer, execute_with};
@@ -14,10 +15,17 @@ const STEPS: usize = 50;
 /// The largest difference between two losses of the same step, in nats.
 const TOLERANCE: f64 = 1e-3;
 
-/// The device of Burn that is compared with the native engine.
-fn burn() -> ComputeDevice {
-    let name = std::env::var("RUNG_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned());
-    ComputeDevice::open(&name).unwrap_or_else(|error| panic!("{error}"))
+/// The devices of Burn that are compared with the native engine.
+fn burn_devices() -> Vec<ComputeDevice> {
+    let mut devices = vec![ComputeDevice::open("cpu").unwrap()];
+    if check_built("wgpu").is_ok() {
+        match ComputeDevice::open("wgpu") {
+            Ok(device) => devices.push(device),
+            Err(error @ DeviceError::Absent { .. }) => println!("skipped: {error}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    devices
 }
 
 /// A small run that never stops early, with more lines of TOML.
@@ -36,23 +44,20 @@ fn losses(run: &Run, device: &ComputeDevice) -> Vec<f64> {
     (0..STEPS).map(|_| trainer.step().unwrap().loss).collect()
 }
 
-/// Compares the losses of all steps on both devices, and returns the largest difference.
-fn assert_same_losses(run: &Run) -> f64 {
-    let (native, burn) = (losses(run, &ComputeDevice::Native), losses(run, &burn()));
-    let mut largest = 0.0_f64;
-    for (step, (native, burn)) in native.iter().zip(&burn).enumerate() {
-        let difference = (native - burn).abs();
-        assert!(difference < TOLERANCE, "{}, step {step}: {burn}, expected {native}", run.config.stack);
-        largest = largest.max(difference);
+/// Compares the losses of all steps on every device of Burn with those of the native engine.
+fn assert_same_losses(run: &Run) {
+    let (native, stack) = (losses(run, &ComputeDevice::Native), &run.config.stack);
+    assert!(native[STEPS - 1] < native[0] - 0.1, "{stack} learned nothing: {native:?}");
+    for device in burn_devices() {
+        let mut largest = 0.0_f64;
+        for (step, (loss, expected)) in losses(run, &device).iter().zip(&native).enumerate() {
+            let difference = (loss - expected).abs();
+            assert!(difference < TOLERANCE, "{stack} on {}, step {step}: {loss}, expected {expected}", device.name());
+            largest = largest.max(difference);
+        }
+        let (first, last, name) = (native[0], native[STEPS - 1], device.name());
+        println!("{stack} on {name}: largest difference {largest:.1e} of losses {first:.4} to {last:.4}");
     }
-    assert!(native[STEPS - 1] < native[0] - 0.1, "{} learned nothing: {native:?}", run.config.stack);
-    println!(
-        "{}: largest difference {largest:.1e} of losses {:.4} to {:.4}",
-        run.config.stack,
-        native[0],
-        native[STEPS - 1]
-    );
-    largest
 }
 
 #[test]
@@ -111,27 +116,25 @@ fn execute_on(run: &Run, name: &str, devices: [&ComputeDevice; 3]) -> rung_train
 
 #[test]
 fn checkpoints_of_one_device_resume_on_another() {
-    let (run, native, burn) = (run("gdn full", ""), ComputeDevice::Native, burn());
+    let (run, native) = (run("gdn full", ""), ComputeDevice::Native);
     let expected = execute_on(&run, "native", [&native; 3]);
     assert_eq!((expected.device.as_str(), expected.device_steps.len()), ("native", 0));
     assert!(!expected.to_json_line().contains("device"), "records of the native engine are as before");
-    for (name, devices, steps) in [
-        ("to-burn-and-back", [&native, &burn, &native], 20),
-        ("to-native-and-back", [&burn, &native, &burn], 30),
-        ("burn", [&burn; 3], STEPS),
-    ] {
-        let record = execute_on(&run, name, devices);
-        assert_eq!((record.id.as_str(), record.steps), (id(&run).as_str(), STEPS));
-        assert_eq!(record.device, devices[2].name(), "{name}");
-        assert_eq!(record.device_steps.get(burn.name()), Some(&steps), "{name}");
-        assert!((record.loss - expected.loss).abs() < TOLERANCE, "{name}: {}, expected {}", record.loss, expected.loss);
-        for (found, expected) in record.evaluations.iter().zip(&expected.evaluations) {
-            assert!(
-                (found.loss - expected.loss).abs() < TOLERANCE,
-                "{name}: {}, expected {}",
-                found.loss,
-                expected.loss
-            );
+    for burn in burn_devices() {
+        for (name, devices, steps) in [
+            ("to-burn-and-back", [&native, &burn, &native], 20),
+            ("to-native-and-back", [&burn, &native, &burn], 30),
+            ("burn", [&burn; 3], STEPS),
+        ] {
+            let record = execute_on(&run, name, devices);
+            assert_eq!((record.id.as_str(), record.steps), (id(&run).as_str(), STEPS));
+            assert_eq!(record.device, devices[2].name(), "{name}");
+            assert_eq!(record.device_steps.get(burn.name()), Some(&steps), "{name}");
+            let losses = record.evaluations.iter().map(|evaluation| evaluation.loss).chain([record.loss]);
+            let expected = expected.evaluations.iter().map(|evaluation| evaluation.loss).chain([expected.loss]);
+            for (loss, expected) in losses.zip(expected) {
+                assert!((loss - expected).abs() < TOLERANCE, "{name}, {}: {loss}, expected {expected}", burn.name());
+            }
         }
     }
 }
@@ -139,7 +142,9 @@ fn checkpoints_of_one_device_resume_on_another() {
 #[test]
 fn a_loss_that_is_not_finite_is_an_error() {
     let run = run("full", "rate = 100.0\ndecay = 100.0\n");
-    let mut trainer = Trainer::on_device(&run, &burn()).unwrap();
-    let error = (0..STEPS).find_map(|_| trainer.step().err().map(|error| error.to_string()));
-    assert!(error.as_ref().is_some_and(|error| error.contains("the model")), "{error:?}");
+    for device in burn_devices() {
+        let mut trainer = Trainer::on_device(&run, &device).unwrap();
+        let error = (0..STEPS).find_map(|_| trainer.step().err().map(|error| error.to_string()));
+        assert!(error.as_ref().is_some_and(|error| error.contains("the model")), "{}: {error:?}", device.name());
+    }
 }
